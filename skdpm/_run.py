@@ -26,6 +26,8 @@ class Run:
         None after the fit: the encoded rows are not kept.
     likelihood : Likelihood or None
         For particles that can take more rows: the resolved likelihood.
+    noise_law : NoiseLaw or None
+        For particles that can take more rows: the law of rows that are noise.
     n_features : int or None
         For particles that can take more rows: their number of columns.
     told : tuple of str
@@ -38,6 +40,7 @@ class Run:
     data: tuple | None = None
     program: ChainProgram | None = None
     likelihood: object = None
+    noise_law: object = None
     n_features: int | None = None
     told: tuple = ()
 

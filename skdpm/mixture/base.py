@@ -760,10 +760,12 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 )
             self._forget()
             X = validate_rows(self, X, likelihood, reset=True)
+            likelihood = likelihood.resolve(X).without_learning()
             run = Run(
                 entropy=seed_entropy(self.random_state),
                 signature=signature,
-                likelihood=likelihood.resolve(X).without_learning(),
+                likelihood=likelihood,
+                noise_law=self._noise_law(X, likelihood),
                 n_features=X.shape[1],
                 chains=[],
             )
@@ -775,6 +777,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             makes_draws=last,
             **settings,
         )
+        _set_noise(program, run.noise_law, X)
         self._limits(program)
         chains = [dict(chain) for chain in run.chains] or [
             program.chain(run.entropy, c) for c in range(program.n_chains)
@@ -882,9 +885,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             **settings,
         )
         program.given, program.known = X, self._known
-        program.noise_law = self._noise_law(X, program.likelihood)
-        if program.noise_law is not None:
-            program.noise = program.noise_law.of(X)
+        _set_noise(program, self._noise_law(X, program.likelihood), X)
         if program.finds_warmup:
             program.n_warmup = program.warmup_looks[-1]
         if program.finds_draws and self.target_ess is None:
@@ -1144,9 +1145,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         stats = estimate.stats if estimate.owners is None else estimate.components
         prior = make_prior(float(self.draws_.mean("concentration")))
         log_weights = prior.log_weights(stats[:, 0].astype(np.intp))
-        noise_weight = 0.0
-        if noise is not None:
-            noise_weight = noise.weight(self.draws_["n_noise"], len(labels)).mean()
+        noise_weight = self.draws_.scored.noise_weight
+        if noise_weight > 0.0:
             log_weights = log_weights + np.log1p(-noise_weight)
         fitted = None
         if "product" not in self.likelihood_.capabilities:
@@ -1367,6 +1367,12 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             dtype=dtype,
             n_columns=n_columns,
         )
+
+
+def _set_noise(program, noise_law, X):
+    """Give a program the law of its rows that are noise, or None."""
+    program.noise_law = noise_law
+    program.noise = None if noise_law is None else noise_law.of(X)
 
 
 def _background(program):

@@ -62,9 +62,10 @@ class DPMixture(BaseMixture):
         uniform on a box around the rows, 1.05 times the range of each column; the negative
         binomial law with mean and variance of a column of counts; the shares of a column of
         categories. So new rows outside the box are never noise. `impute`, `predict_columns` and
-        ``sample(given=...)`` are about rows that are no noise. Not with known labels, selected
-        columns, `Multinomial`, `Grid`, `PyClone`, networks or ``store_labels=False``, nor with
-        the samplers `SMC`, `ARM`, `SubCluster` and `BlockedGibbs`.
+        ``sample(given=...)`` are about rows that are no noise. `partial_fit` keeps the law of its
+        first call, or of `fit`: start it with rows that span the data. Not with known labels,
+        selected columns, `Multinomial`, `Grid`, `PyClone`, networks or ``store_labels=False``,
+        nor with the samplers `ARM`, `SubCluster` and `BlockedGibbs`.
     n_warmup : int or "auto", default="auto"
         Number of initial iterations that are dropped. Samplers adapt only during these. "auto": 50
         to 250, until the chains have settled; 100 for `SubCluster` and `BlockedGibbs`.
@@ -130,6 +131,7 @@ default="auto"
         -1 for a row that is more probably noise than in its cluster.
     noise_probabilities_ : ndarray of shape (n_samples,)
         Probability that a row is noise, the share of draws in which it is. Only with `noise`.
+        After `partial_fit`: of the rows of the last call, by the weights of the particles.
     classes_ : ndarray of shape (`n_clusters_`,), int64
         Clusters of `labels_` after a fit with `known_labels`: the known classes in increasing
         order, then the numbers of new clusters, counted on from the last class. Rows with a known

@@ -38,6 +38,7 @@ from support.exactness import (
 )
 from support.fits import assert_same_fit
 from support.kernels import bind
+from support.noise import BETA, log_noise_of, noise_law, noise_of
 from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 
 from skdpm import DPMixture, FiniteMixture
@@ -57,7 +58,6 @@ from skdpm.mixture.samplers import (
 from skdpm.mixture.state._state import MixtureState, Noise
 from skdpm.mixture.state._tiles import RowTiles
 
-BETA = (1.5, 3.0)
 LIKELIHOODS = ("gaussian", "gaussian_diag", "bernoulli", "poisson")
 OTHERS = ("gaussian_tied", "gaussian_spherical", "categorical", "negative_binomial")
 SAMPLERS = [
@@ -73,36 +73,6 @@ SAMPLERS = [
 ]
 
 
-def log_noise_of(likelihood):
-    """Log densities of the five rows as noise: near those of a cluster, different for each."""
-    case = enumeration_case(likelihood)
-    level = {
-        "gaussian": -4.0,
-        "gaussian_diag": -6.0,
-        "gaussian_tied": -4.0,
-        "gaussian_spherical": -5.0,
-        "bernoulli": -2.5,
-        "categorical": -3.0,
-        "negative_binomial": -9.0,
-        "poisson": -6.0,
-    }
-    return level[likelihood] + np.linspace(-0.8, 0.8, len(case.X))
-
-
-def noise_law(likelihood, prior, beta=BETA, shift=0.0, **changes):
-    name, params = PRIOR_CASES[prior]
-    case = enumeration_case(likelihood)
-    return log_noise_posterior(
-        case.X,
-        likelihood,
-        name,
-        likelihood_params=case.params,
-        prior_params={**params, **changes},
-        log_noise=log_noise_of(likelihood) + shift,
-        beta=beta,
-    )
-
-
 def noise_state(likelihood, prior, tile_size=None):
     name, params = PRIOR_CASES[prior]
     X = enumeration_case(likelihood).X
@@ -116,7 +86,7 @@ def noise_state(likelihood, prior, tile_size=None):
         make_prior(name, len(X), **params),
         np.zeros(len(X), dtype=np.intp),
         tiles=tiles,
-        noise=Noise(*BETA, log_noise_of(likelihood)),
+        noise=noise_of(likelihood),
     )
     if tiles is not None:
         state.bounds.always = True
@@ -664,7 +634,7 @@ def test_columns_of_any_kind():
 REFUSED = [
     ({"noise": 3}, "noise must be"),
     ({"noise": (1.0, -1.0)}, r"noise\[1\] must be"),
-    ({"sampler": SMC(5)}, "cannot have a noise component"),
+    ({"sampler": SMC(5, rejuvenation="arm")}, "cannot have a noise component"),
     ({"sampler": ARM()}, "cannot have a noise component"),
     ({"sampler": Alternate([Gibbs(), ARM()])}, "cannot have a noise component"),
     ({"sampler": SplitMerge.from_paper("bSM")}, "cannot have a noise component"),

@@ -549,7 +549,7 @@ def audit(ParticleSystem system):
     cdef Py_ssize_t j
     particles = range(system.n_current)
     for p in particles:
-        assert system.sizes_of(p).sum() == system.n_rows
+        assert system.sizes_of(p).sum() + system.n_noise_of(p) == system.n_rows
         assert (system.stats_of(p)[:, 0] == system.sizes_of(p)).all()
     for f, family in enumerate(system.families):
         members = [p for p in particles if system.family_of(p) == f]

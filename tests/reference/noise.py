@@ -64,9 +64,16 @@ class NoisePosterior(NamedTuple):
 
     def count(self, labels):
         """How often each state occurs among labels, (m, n_samples)."""
+        return np.bincount(self.index(labels), minlength=len(self.partitions))
+
+    def index(self, labels):
+        """Number of the state of each row of labels, (m, n_samples)."""
         labels = np.asarray(labels).astype(np.int64)
-        marked = np.column_stack([labels, np.full(len(labels), -1)])
-        return np.bincount(partition_index(marked), minlength=len(self.partitions))
+        return partition_index(np.column_stack([labels, np.full(len(labels), -1)]))
+
+    @property
+    def log_evidence(self):
+        return float(logsumexp(self.log_joint))
 
 
 def log_noise_posterior(X, likelihood, prior, *, likelihood_params, prior_params, log_noise, beta):

@@ -15,9 +15,11 @@ import numpy as np
 
 from skdpm._core._math cimport log_rising
 from skdpm._core._rng cimport bitgen_t, uniform
+from skdpm.mixture.particles._labels cimport OUTSIDE
 from skdpm.mixture.particles._slots cimport Family, Turn
-from skdpm.mixture.particles._system cimport FAINT, ParticleSystem, pick
+from skdpm.mixture.particles._system cimport FAINT, ParticleSystem
 from skdpm.mixture.priors._base cimport PartitionPrior
+from skdpm.mixture.state._state cimport Noise
 
 cdef enum:
     ALONE = -2      # `Turn.heir` of a slot whose only item is the current row
@@ -28,7 +30,7 @@ cdef class AnnealedSystem(ParticleSystem):
 
     Parameters
     ----------
-    n_particles, resampling, resample_threshold, prior, concentration_prior
+    n_particles, resampling, resample_threshold, prior, concentration_prior, noise
         As for `ParticleSystem`.
     annealing : tuple (first, rate) or None
         The concentration of n rows is that of the prior plus its distance to `first` times
@@ -46,14 +48,17 @@ cdef class AnnealedSystem(ParticleSystem):
     cdef bint annealed
     cdef double first_concentration, rate
     # The old row that is drawn again: (n_particles,).
-    cdef Py_ssize_t[::1] origins        # cluster that it comes from ...
+    cdef Py_ssize_t[::1] origins        # cluster that it comes from, or OUTSIDE ...
     cdef unsigned char[::1] alone       # ... and whether it was alone there
 
     def __init__(
         self, Py_ssize_t n_particles, str resampling, double resample_threshold,
-        PartitionPrior prior, concentration_prior=None, annealing=None, Py_ssize_t active_block=0
+        PartitionPrior prior, concentration_prior=None, annealing=None,
+        Py_ssize_t active_block=0, Noise noise=None
     ):
-        super().__init__(n_particles, resampling, resample_threshold, prior, concentration_prior)
+        super().__init__(
+            n_particles, resampling, resample_threshold, prior, concentration_prior, noise
+        )
         self.active_block = active_block
         if annealing is not None:
             if concentration_prior is not None:
@@ -88,26 +93,33 @@ cdef class AnnealedSystem(ParticleSystem):
         cdef double before = self.nodes.concentration
         cdef double after = self.concentration_of(self.n_rows + 1)
         cdef double old_sigma = self.nodes.sigmas[0]
-        cdef double* log_ratio = &self.nodes.join_k[0]  # by k, scratch
+        # By k, scratch: a ratio, and the number of rows in clusters that it is for.
+        cdef double* log_ratio = &self.nodes.join_k[0]
+        cdef double* known_at = &self.nodes.new_k[0]
         cdef double sigma
         cdef double* v
         cdef const double* sizes
         if after == before:
             return
         self.count()
-        for k in range(1, self.k_most + 1):
-            if self.nodes.users[k] > 0:
-                log_ratio[k] = (
-                    self.nodes.prior.log_v_at(after, self.n_rows, k)
-                    - self.nodes.prior.log_v_at(before, self.n_rows, k)
-                )
+        for k in range(self.k_most + 1):
+            known_at[k] = -1.0
         for p in range(self.weights.n):
-            if self.n_clusters[p] > 0:
-                self.weights.log_w[p] += log_ratio[self.n_clusters[p]]
+            k = self.n_clusters[p]
+            if k == 0:
+                continue
+            if known_at[k] != self.n_inside(p):
+                known_at[k] = self.n_inside(p)
+                log_ratio[k] = (
+                    self.nodes.prior.log_v_at(after, self.n_inside(p), k)
+                    - self.nodes.prior.log_v_at(before, self.n_inside(p), k)
+                )
+            self.weights.log_w[p] += log_ratio[k]
         sigma = self.nodes.prior.sigma_at(after)
         self.nodes.concentration = self.nodes.values[0] = after
         self.nodes.sigmas[0] = sigma
         self.nodes.ratios.forget()
+        self.nodes.forget_factors()
         for k in range(self.k_capacity + 2):
             self.nodes.known[k] = False
         if sigma == old_sigma:
@@ -161,10 +173,15 @@ cdef class AnnealedSystem(ParticleSystem):
         cdef Py_ssize_t p
         self.tick += 1
         for p in range(self.weights.n):
+            self.origins[p] = self.labels.at(p, i)
+            if self.origins[p] == OUTSIDE:
+                self.alone[p] = False
+                self.n_noise[p] -= 1
+                self.log_outside[p] -= self.log_as_noise(p, i)
+                continue
             if (<Family>self.kin[p]).has_gaps(i):
                 # As they are in the cluster, for all who share it.
                 (<Family>self.kin[p]).model.write_gaps(i, &self.completions[p, 0])
-            self.origins[p] = self.labels.at(p, i)
             self.alone[p] = leave(
                 <Family>self.kin[p], self.slots[p, self.origins[p]], i, self.tick
             )
@@ -201,15 +218,23 @@ cdef class AnnealedSystem(ParticleSystem):
 
     cdef void take_out(self, Py_ssize_t p) noexcept nogil:
         """Divide the law of a particle, where each has one, by the factor of the current row, and
-        average the factors of all choices."""
+        average the factors of all choices. V in the law is that of one more row in clusters than
+        the other rows are."""
         cdef Py_ssize_t g, k
+        cdef Py_ssize_t n = self.n_inside(p)
         cdef double s_join = 0.0
         cdef double s_new = 0.0
         cdef double s_sigma = 0.0
         cdef double size
         cdef double* w = &self.nodes.own[p, 0]
         cdef const double* r
-        if self.alone[p]:
+        if self.origins[p] == OUTSIDE:
+            k = self.n_clusters[p]
+            if k > 0:
+                r = self.nodes.ratios.at(n, k)
+                for g in range(self.nodes.n_nodes):
+                    w[g] /= n - 1 - self.nodes.sigmas[g] * k + r[g]
+        elif self.alone[p]:
             # Anew, as a product would not recover from underflow.
             self.hide_origin(p)
             k = self.n_clusters[p]
@@ -220,28 +245,46 @@ cdef class AnnealedSystem(ParticleSystem):
             size = (<Family>self.kin[p]).sizes[self.slots[p, self.origins[p]]]
             for g in range(self.nodes.n_nodes):
                 w[g] /= size - self.nodes.sigmas[g]
-        r = self.nodes.ratios.at(self.n_rows, k)
-        for g in range(self.nodes.n_nodes):
-            s_join += w[g]
-            s_sigma -= w[g] * self.nodes.sigmas[g]
-            s_new += w[g] * r[g]
+        if k == 0:      # all other rows are noise
+            s_join = s_new = 1.0
+        else:
+            r = self.nodes.ratios.at(n, k)
+            for g in range(self.nodes.n_nodes):
+                s_join += w[g]
+                s_sigma -= w[g] * self.nodes.sigmas[g]
+                s_new += w[g] * r[g]
         self.nodes.slope[p] = s_join
         self.nodes.offset[p] = s_sigma / s_join
         self.nodes.fresh[p] = s_new
+        if self.noise is not None:
+            # The weights of the clusters sum to V_{n-1,k} / V_{n,k}.
+            self.inside_share[p] = self.noise.b + (n - 1)
+            self.noise_share[p] = (self.noise.a + self.n_noise[p]) * (
+                (n - 1) * s_join + k * s_sigma + s_new
+            )
 
     cdef void put_back(self, Py_ssize_t p, Py_ssize_t j) noexcept nogil:
-        """Multiply the law of a particle by the factor of the row's new cluster."""
+        """Multiply the law of a particle by the factor of the row's new cluster, or of noise."""
         cdef Py_ssize_t g
+        cdef Py_ssize_t n = self.n_inside(p)
+        cdef Py_ssize_t k = self.n_clusters[p] - self.alone[p]
         cdef double size, scale
         cdef double* w = &self.nodes.own[p, 0]
         cdef const double* r
-        if j < self.n_clusters[p]:
+        if k == 0:
+            return
+        if j == OUTSIDE:
+            r = self.nodes.ratios.at(n, k)
+            scale = (self.noise.a + self.n_noise[p]) / self.noise_share[p]
+            for g in range(self.nodes.n_nodes):
+                w[g] *= (n - 1 - self.nodes.sigmas[g] * k + r[g]) * scale
+        elif j < self.n_clusters[p]:
             size = (<Family>self.kin[p]).sizes[self.slots[p, j]]
             scale = 1.0 / (self.nodes.slope[p] * (size + self.nodes.offset[p]))
             for g in range(self.nodes.n_nodes):
                 w[g] *= (size - self.nodes.sigmas[g]) * scale
         else:
-            r = self.nodes.ratios.at(self.n_rows, self.n_clusters[p] - self.alone[p])
+            r = self.nodes.ratios.at(n, k)
             scale = 1.0 / self.nodes.fresh[p]
             for g in range(self.nodes.n_nodes):
                 w[g] *= r[g] * scale
@@ -253,6 +296,7 @@ cdef class AnnealedSystem(ParticleSystem):
         cdef Py_ssize_t k = self.n_clusters[p]
         cdef Py_ssize_t left_out = self.origins[p] if self.alone[p] else -1
         cdef const int* slots = &self.slots[p, 0]
+        cdef Py_ssize_t n_choices = k + 1 + (self.noise is not None)
         cdef const double* v = (<Family>self.kin[p]).v
         cdef double* terms = &self.terms[0]
         cdef double top, total
@@ -266,7 +310,7 @@ cdef class AnnealedSystem(ParticleSystem):
         else:
             self.take_out(p)
             self.list_terms(p, self.top, terms)
-        total = sum_without(terms, k + 1, left_out)
+        total = sum_without(terms, n_choices, left_out)
         if total < FAINT:
             if self.alone[p]:
                 self.hide_origin(p)
@@ -275,10 +319,10 @@ cdef class AnnealedSystem(ParticleSystem):
             else:
                 top = self.top_of(p)
             self.list_terms(p, top, terms)
-            total = sum_without(terms, k + 1, left_out)
+            total = sum_without(terms, n_choices, left_out)
         if not (0.0 < total < INFINITY):
             return False
-        self.choices[p] = pick(terms, k, uniform(rng) * total)
+        self.choices[p] = self.pick(terms, k, uniform(rng) * total)
         if not self.nodes.common:
             self.put_back(p, self.choices[p])
         return True
@@ -288,7 +332,7 @@ cdef class AnnealedSystem(ParticleSystem):
         cdef Py_ssize_t j, p, slot
         for p in range(self.weights.n):
             j = self.choices[p]
-            if j < self.n_clusters[p]:
+            if j != OUTSIDE and j < self.n_clusters[p]:
                 (<Family>self.kin[p]).choose(self.slots[p, j], self.tick)
         for p in range(self.weights.n):
             j = self.choices[p]
@@ -301,7 +345,11 @@ cdef class AnnealedSystem(ParticleSystem):
                     continue
                 j = self.close(p, self.origins[p], j)
             self.labels.set(p, i, j)
-            self.enter(p, j, i, rng)
+            if j == OUTSIDE:
+                self.leave_out(p, i)
+            else:
+                self.enter(p, j, i, rng)
+        self.close_gaps(i)
 
     cdef Py_ssize_t close(self, Py_ssize_t p, Py_ssize_t place, Py_ssize_t j) noexcept nogil:
         """The last cluster of a particle takes the place of an empty one. Returns the number that

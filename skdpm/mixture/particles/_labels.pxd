@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
+from libc.limits cimport UINT_MAX, USHRT_MAX
+
 cdef enum:
     MOST_NARROW = 65535     # largest number of clusters for 16 bits
+    OUTSIDE = -1            # label of a row that is noise, kept as the largest number
 
 
 cdef class KeptLabels:
@@ -22,7 +25,12 @@ cdef class KeptLabels:
     cdef inline Py_ssize_t at(self, Py_ssize_t p, Py_ssize_t m) noexcept nogil:
         """Label of row n_before + m."""
         cdef unsigned char* labels = &self.memory[p, 0]
-        return (<unsigned int*>labels)[m] if self.wide else (<unsigned short*>labels)[m]
+        cdef Py_ssize_t k
+        if self.wide:
+            k = (<unsigned int*>labels)[m]
+            return <Py_ssize_t>OUTSIDE if k == UINT_MAX else k
+        k = (<unsigned short*>labels)[m]
+        return <Py_ssize_t>OUTSIDE if k == USHRT_MAX else k
 
     cdef inline void set(self, Py_ssize_t p, Py_ssize_t m, Py_ssize_t k) noexcept nogil:
         cdef unsigned char* labels = &self.memory[p, 0]

@@ -15,7 +15,7 @@ cdef class KeptLabels:
         self.width = 0
         self.memory = np.empty((n_particles, 1), np.uint8)
         self.reserve(n_rows, 0, wide)
-        self._view()[: len(labels), : labels.shape[1]] = labels
+        self._view()[: len(labels), : labels.shape[1]] = _recoded(labels, wide)
 
     def _view(self):
         return np.asarray(self.memory).view(np.uint32 if self.wide else np.uint16)
@@ -32,7 +32,7 @@ cdef class KeptLabels:
         self.capacity, self.wide, self.width = capacity, wide, 4 if wide else 2
         self.memory = np.empty((self.n_particles, capacity * self.width), np.uint8)
         if kept is not None:
-            self._view()[:, :n_kept] = kept
+            self._view()[:, :n_kept] = _recoded(kept, wide)
         return 0
 
     cdef void copy(self, Py_ssize_t dst, Py_ssize_t src, Py_ssize_t n_rows) noexcept nogil:
@@ -41,9 +41,26 @@ cdef class KeptLabels:
         )
 
     def array(self, particles, Py_ssize_t n_rows):
-        """Copy the labels of a slice of the particles: (n, n_kept), uint16 or uint32."""
+        """Copy the labels of a slice of the particles: (n, n_kept), uint16 or uint32, of which
+        the largest number is noise."""
         return self._view()[particles, :n_rows - self.n_before].copy()
 
     def forget(self, Py_ssize_t n_rows):
         """Forget the labels of all n_rows rows so far."""
         self.n_before = n_rows
+
+
+def _recoded(labels, bint wide):
+    """Labels of any type, as numbers of 32 bits if `wide` and otherwise of 16."""
+    is_signed = labels.dtype.kind == "i"
+    outside = labels == (OUTSIDE if is_signed else np.iinfo(labels.dtype).max)
+    recoded = labels.astype(np.uint32 if wide else np.uint16)
+    recoded[outside] = np.iinfo(recoded.dtype).max
+    return recoded
+
+
+def signed(labels):
+    """Labels of unsigned type as intp, noise as OUTSIDE."""
+    found = labels.astype(np.intp)
+    found[labels == np.iinfo(labels.dtype).max] = OUTSIDE
+    return found

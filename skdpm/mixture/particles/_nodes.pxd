@@ -11,13 +11,16 @@ cdef class ConcentrationNodes:
     cdef PartitionPrior prior
     cdef readonly object hyperprior         # tuple (shape, rate); None: fixed
     cdef readonly double concentration      # value of the single node
-    cdef readonly bint common               # sigma is the same at all nodes
+    cdef readonly bint has_noise            # particles have different numbers of rows in clusters
+    cdef readonly bint common               # sigma is the same at all nodes, and no noise
     cdef readonly double step               # largest distance of the nodes' logarithms
     cdef readonly Py_ssize_t n_nodes, k_capacity
     cdef Py_ssize_t k_most                  # largest k in use
     cdef Py_ssize_t n_particles
     cdef double[::1] values, log_hyper, sigmas      # (n_nodes,); log_hyper: prior weights
     cdef double[::1] inverse                # (n_nodes,): 1 / (n - 1 + concentration)
+    cdef Py_ssize_t inverse_at              # n - 1 of these; -1: none
+    cdef Py_ssize_t[::1] factors_at         # by k: n - 1 of the tables of factors; -1: none
     cdef NewClusterRatios ratios
     # Tables by k, (k_capacity + 2,) or (k_capacity + 2, n_nodes).
     cdef Py_ssize_t[::1] users              # particles with k clusters
@@ -40,10 +43,15 @@ cdef class ConcentrationNodes:
         self, Py_ssize_t p, Py_ssize_t n_rows, const double* sizes, const int* slots, Py_ssize_t k
     ) noexcept nogil
     cdef void weigh(
-        self, const Py_ssize_t* n_clusters, Py_ssize_t n, Py_ssize_t n_rows    # IN (n,)
+        self, const Py_ssize_t* n_clusters, const Py_ssize_t* n_noise, Py_ssize_t n,  # IN (n,)
+        Py_ssize_t n_rows
     ) noexcept nogil
+    cdef void tabulate(self, Py_ssize_t k, Py_ssize_t n_rows) noexcept nogil
+    cdef void forget_factors(self) noexcept nogil
     cdef const double* factors_of(self, Py_ssize_t k) noexcept nogil
     cdef void follow_laws(self, Py_ssize_t n_rows) noexcept nogil
-    cdef void follow(self, Py_ssize_t p, Py_ssize_t k, double size) noexcept nogil
+    cdef void follow(
+        self, Py_ssize_t p, Py_ssize_t k, Py_ssize_t n_rows, double size
+    ) noexcept nogil
     cdef void branch(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil
     cdef double[::1] law(self, Py_ssize_t p, Py_ssize_t k)

@@ -14,7 +14,8 @@ difference of logarithms:
 An unknown concentration is integrated out over nodes, each with a weight w given the particle's
 partition. The factors are averages over w. Once the row has drawn its cluster, w is multiplied by
 each node's own factor. If sigma is the same at all nodes, w depends on (n, k) alone: there is one
-vector for each k in use.
+vector for each k in use. Rows that are noise count for no n here, so with noise each particle has
+its own n and its own vector.
 """
 from libc.math cimport INFINITY, exp, log
 from libc.string cimport memcpy
@@ -44,8 +45,11 @@ cdef extern from "tiles.h" nogil:
 
 cdef class ConcentrationNodes:
 
-    def __init__(self, PartitionPrior prior, hyperprior, Py_ssize_t n_particles):
+    def __init__(
+        self, PartitionPrior prior, hyperprior, Py_ssize_t n_particles, bint has_noise=False
+    ):
         self.prior = prior
+        self.has_noise = has_noise
         self.hyperprior = hyperprior
         self.concentration = prior.concentration
         self.n_particles = n_particles
@@ -68,11 +72,13 @@ cdef class ConcentrationNodes:
             self.values, self.log_hyper = concentration_nodes(self.hyperprior, self.step)
         self.n_nodes = n = self.values.shape[0]
         self.sigmas = sigmas = np.array([self.prior.sigma_at(value) for value in self.values])
-        self.common = (sigmas == sigmas[0]).all()
+        self.common = (sigmas == sigmas[0]).all() and not self.has_noise
         self.inverse = np.empty(n)
         self.ratios.resize(self.values, n_k)
         self.users = np.zeros(n_k, np.intp)
         self.known = np.zeros(n_k, np.uint8)
+        self.factors_at = np.empty(n_k, np.intp)
+        self.forget_factors()
         self.join_k = np.empty(n_k)
         self.new_k = np.full(n_k, -1.0)         # not known
         if not self.ratios.constant:
@@ -132,30 +138,56 @@ cdef class ConcentrationNodes:
     cdef const double* factors_of(self, Py_ssize_t k) noexcept nogil:
         return &self.inverse[0] if self.ratios.constant else &self.factors[k, 0]
 
+    cdef void forget_factors(self) noexcept nogil:
+        """Forget all factors after a change of the nodes."""
+        cdef Py_ssize_t k
+        self.inverse_at = -1
+        for k in range(self.factors_at.shape[0]):
+            self.factors_at[k] = -1
+
+    cdef void tabulate(self, Py_ssize_t k, Py_ssize_t n_rows) noexcept nogil:
+        """Compute each node's factors of the row after n_rows in k clusters."""
+        cdef Py_ssize_t g
+        cdef const double* r
+        cdef const double* factors
+        cdef const double* values = &self.values[0]
+        cdef double* inverse = &self.inverse[0]
+        if self.inverse_at != n_rows:
+            self.inverse_at = n_rows
+            for g in range(self.n_nodes):
+                inverse[g] = 1.0 / (n_rows + values[g])
+        if self.factors_at[k] == n_rows:
+            return
+        self.factors_at[k] = n_rows
+        r = self.ratios.at(n_rows + 1, k)
+        if not self.ratios.constant:
+            for g in range(self.n_nodes):
+                self.factors[k, g] = 1.0 / (n_rows - self.sigmas[g] * k + r[g])
+        if not self.common:
+            factors = self.factors_of(k)
+            for g in range(self.n_nodes):
+                self.factors_sigma[k, g] = factors[g] * self.sigmas[g]
+                self.factors_new[k, g] = factors[g] * r[g]
+
     cdef void weigh(
-        self, const Py_ssize_t* n_clusters, Py_ssize_t n, Py_ssize_t n_rows    # IN (n,)
+        self, const Py_ssize_t* n_clusters, const Py_ssize_t* n_noise, Py_ssize_t n,  # IN (n,)
+        Py_ssize_t n_rows
     ) noexcept nogil:
-        """Compute the average factors of all choices of the row after n_rows; `count` has been
-        called."""
+        """Compute the average factors of all choices of the row after n_rows, of which n_noise are
+        noise, given that it is not; `count` has been called."""
         cdef Py_ssize_t g, k, p
         cdef double s_join, s_new, a
         cdef double sums[3]
-        cdef double* inverse = &self.inverse[0]
-        cdef const double* values = &self.values[0]
         cdef const double* w
         cdef const double* r
         cdef const double* factors
-        for g in range(self.n_nodes):
-            inverse[g] = 1.0 / (n_rows + values[g])
-        for k in range(1, self.k_most + 1):
-            if self.users[k] == 0:
-                continue
-            r = self.ratios.at(n_rows + 1, k)
-            if not self.ratios.constant:
-                for g in range(self.n_nodes):
-                    self.factors[k, g] = 1.0 / (n_rows - self.sigmas[g] * k + r[g])
-            factors = self.factors_of(k)
-            if self.common:
+        if self.common:
+            for k in range(1, self.k_most + 1):
+                if self.users[k] == 0:
+                    continue
+                self.tabulate(k, n_rows)
+                r = self.ratios.at(n_rows + 1, k)
+                factors = self.factors_of(k)
                 w = &self.by_k[k, 0]
                 s_join = s_new = 0.0
                 for g in range(self.n_nodes):
@@ -164,13 +196,9 @@ cdef class ConcentrationNodes:
                     s_new += a * r[g]
                 self.join_k[k] = s_join
                 self.new_k[k] = s_new
-            else:
-                for g in range(self.n_nodes):
-                    self.factors_sigma[k, g] = factors[g] * self.sigmas[g]
-                    self.factors_new[k, g] = factors[g] * r[g]
         for p in range(n):
             k = n_clusters[p]
-            if k == 0:      # the first row
+            if k == 0:      # the first row in a cluster
                 self.slope[p] = 0.0
                 self.offset[p] = 0.0
                 self.fresh[p] = 1.0
@@ -179,6 +207,7 @@ cdef class ConcentrationNodes:
                 self.offset[p] = -self.sigmas[0]
                 self.fresh[p] = self.new_k[k]
             else:
+                self.tabulate(k, n_rows - n_noise[p])
                 tile_averages(
                     &self.own[p, 0], self.factors_of(k), &self.factors_sigma[k, 0],
                     &self.factors_new[k, 0], self.n_nodes, sums
@@ -205,15 +234,18 @@ cdef class ConcentrationNodes:
             for g in range(self.n_nodes):
                 w[g] *= factors[g] / average
 
-    cdef void follow(self, Py_ssize_t p, Py_ssize_t k, double size) noexcept nogil:
-        """Multiply the law of a particle of k clusters by the nodes' factors of a row that joined
-        a cluster of `size` others; 0: a new one."""
+    cdef void follow(
+        self, Py_ssize_t p, Py_ssize_t k, Py_ssize_t n_rows, double size
+    ) noexcept nogil:
+        """Multiply the law of a particle with n_rows in k clusters by the nodes' factors of a row
+        that joined a cluster of `size` others; 0: a new one."""
         cdef Py_ssize_t g
         cdef double fresh = self.fresh[p]
         cdef double* w = &self.own[p, 0]
         cdef const double* factors_new = &self.factors_new[k, 0]
         if k == 0:
             return
+        self.tabulate(k, n_rows)
         if size > 0.0:
             tile_multiply(
                 w, self.factors_of(k), &self.factors_sigma[k, 0], size,

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from skdpm._core._rng cimport bitgen_t
-from skdpm.mixture.particles._labels cimport KeptLabels
+from skdpm.mixture.likelihoods._base cimport log_constant
+from skdpm.mixture.particles._labels cimport OUTSIDE, KeptLabels
 from skdpm.mixture.particles._nodes cimport ConcentrationNodes
+from skdpm.mixture.particles._slots cimport Family
 from skdpm.mixture.particles._weights cimport Weights
+from skdpm.mixture.state._state cimport Noise
 
 cdef extern from *:
     """
@@ -28,6 +31,11 @@ cdef class ParticleSystem:
     cdef readonly KeptLabels labels
     # Missing entries that each particle has drawn: (n_particles, n_gap_values), or (_, 0).
     cdef double[:, ::1] completions
+    # Rows that are noise: their number and log density, less their `log_constants`, of each
+    # particle, and the prior's factors of the current row to be in a cluster, and to be noise.
+    cdef readonly Noise noise               # None: there is none
+    cdef Py_ssize_t[::1] n_noise            # (n_particles,)
+    cdef double[::1] log_outside, inside_share, noise_share
     cdef Py_ssize_t[::1] n_clusters         # (n_particles,)
     cdef int[:, ::1] slots                  # (n_particles, k_capacity): clusters in order
     cdef Py_ssize_t k_capacity, k_most
@@ -36,8 +44,9 @@ cdef class ParticleSystem:
     cdef double top                         # its largest log density
     cdef double[::1] tops                   # (n_particles,): log scale of a particle's terms
     cdef double[::1] totals                 # (n_particles,): sum of its terms on that scale
-    cdef Py_ssize_t[::1] choices            # (n_particles,): its cluster; n_clusters: a new one
-    cdef double[::1] terms                  # (k_capacity + 1,): scratch
+    # (n_particles,): its cluster; n_clusters: a new one; OUTSIDE: noise
+    cdef Py_ssize_t[::1] choices
+    cdef double[::1] terms                  # (k_capacity + 2,): scratch
 
     cdef int reserve_clusters(self, Py_ssize_t k) except -1
     cdef int make_room(self, Py_ssize_t n_new) except -1
@@ -46,6 +55,10 @@ cdef class ParticleSystem:
     cdef void drop(self, Py_ssize_t p) noexcept nogil
     cdef void branch(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil
     cdef void evaluate(self, Py_ssize_t i) noexcept nogil
+    cdef void share_out(self) noexcept nogil
+    cdef Py_ssize_t pick(self, const double* terms, Py_ssize_t k, double u) noexcept nogil
+    cdef void leave_out(self, Py_ssize_t p, Py_ssize_t i) noexcept nogil
+    cdef void close_gaps(self, Py_ssize_t i) noexcept nogil
     cdef double list_terms(self, Py_ssize_t p, double top, double* terms) noexcept nogil
     cdef double top_of(self, Py_ssize_t p) noexcept nogil
     cdef bint weigh(self, Py_ssize_t p) noexcept nogil
@@ -61,6 +74,15 @@ cdef class ParticleSystem:
     cdef bint is_stuck(self) noexcept nogil
     cdef void count(self) noexcept nogil
     cdef void renew_own_law(self, Py_ssize_t p) noexcept nogil
+
+    cdef inline Py_ssize_t n_inside(self, Py_ssize_t p) noexcept nogil:
+        """Number of rows in the clusters of a particle; of the row at hand, if it is taken out of
+        its cluster, too."""
+        return self.n_rows - self.n_noise[p]
+
+    cdef inline double log_as_noise(self, Py_ssize_t p, Py_ssize_t i) noexcept nogil:
+        """log density of row i as noise, less its `log_constants` in the family of a particle."""
+        return self.noise.log_density[i] - log_constant((<Family>self.kin[p]).model, i)
 
 
 cdef inline Py_ssize_t pick(const double* terms, Py_ssize_t k, double u) noexcept nogil:

@@ -12,6 +12,11 @@ Gibbs type (priors/_base) the terms of the choices of y are
     join a cluster of m:  (m - sigma) V_{n,k} / V_{n-1,k} p(y | cluster)
     a new one:            V_{n,k+1} / V_{n-1,k} p(y)
 
+If rows may be noise, with a probability of the law Beta(a, b), let n_0 of the n - 1 rows be noise.
+V is then that of the rows in clusters alone. The terms above are multiplied by
+(b + n - 1 - n_0) / (a + b + n - 1), and there is one more choice, with the term
+(a + n_0) / (a + b + n - 1) g(y). z then says which rows are noise, too.
+
 A cluster is drawn with probabilities proportional to the terms, and W is multiplied by their sum.
 `_nodes` computes the prior's factors and integrates out an unknown concentration. Particles are
 resampled between weighing and drawing (`_weights`), and share clusters by reference (`_slots`).
@@ -22,7 +27,7 @@ So E sum_i W_i 1(z_i = z, u_i in du) = p(z) p(X, du | z), u being the entries dr
 evidence is that of the known entries. Particles that share a cluster share the entries of its
 rows, which changes no expectation.
 """
-from libc.math cimport INFINITY, log
+from libc.math cimport INFINITY, exp, log
 from libc.stdlib cimport free
 from libc.string cimport memcpy
 
@@ -32,13 +37,14 @@ from scipy.special import logsumexp
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer, bitgen_t, uniform
 from skdpm.mixture.likelihoods._base cimport ClusterModel, log_constant, row
-from skdpm.mixture.particles._labels cimport MOST_NARROW, KeptLabels
+from skdpm.mixture.particles._labels cimport MOST_NARROW, OUTSIDE, KeptLabels
 from skdpm.mixture.particles._nodes cimport ConcentrationNodes
 from skdpm.mixture.particles._slots cimport Family
 from skdpm.mixture.particles._weights cimport Weights
 from skdpm.mixture.priors._base cimport PartitionPrior
-from skdpm.mixture.state._state cimport MixtureState
+from skdpm.mixture.state._state cimport NOISE, MixtureState, Noise
 
+from skdpm.mixture.particles._labels import signed
 from skdpm.mixture.particles._nodes import STEP, log_ratios
 
 cdef enum:
@@ -62,6 +68,8 @@ cdef class ParticleSystem:
         Prior, of any number of rows: its tables are not used.
     concentration_prior : Hyperprior or None
         Prior of a concentration that is integrated out. None: that of `prior` is fixed.
+    noise : Noise or None
+        Law of rows that are noise, with the densities of the rows of the kernels.
 
     Attributes
     ----------
@@ -77,15 +85,18 @@ cdef class ParticleSystem:
 
     def __init__(
         self, Py_ssize_t n_particles, str resampling, double resample_threshold,
-        PartitionPrior prior, concentration_prior=None
+        PartitionPrior prior, concentration_prior=None, Noise noise=None
     ):
         cdef Py_ssize_t n = n_particles
+        self.noise = noise
         self.weights = Weights(n, resampling, resample_threshold)
-        self.nodes = ConcentrationNodes(prior, concentration_prior, n)
+        self.nodes = ConcentrationNodes(prior, concentration_prior, n, noise is not None)
         self.families = []
         self.kin = <void**>resized(NULL, n, sizeof(void*))
         self.n_clusters, self.choices = np.empty((2, n), np.intp)
         self.tops, self.totals = np.empty((2, n))
+        self.n_noise, self.log_outside = np.zeros(n, np.intp), np.zeros(n)
+        self.inside_share, self.noise_share = np.empty((2, n))
 
     def __dealloc__(self):
         free(self.family_at)
@@ -105,7 +116,7 @@ cdef class ParticleSystem:
         if self.k_capacity > 0:
             slots[:, :self.k_capacity] = self.slots
         self.slots = slots
-        self.terms = np.empty(capacity + 1)
+        self.terms = np.empty(capacity + 2)
         self.k_capacity = capacity
         self.nodes.resize(capacity)
         for p in range(self.weights.n):
@@ -131,7 +142,7 @@ cdef class ParticleSystem:
         cdef Py_ssize_t n_children = 0
         if self.weights.optimal:
             for p in range(self.weights.n):
-                n_children += self.n_clusters[p] + 1
+                n_children += self.n_clusters[p] + 1 + (self.noise is not None)
         return n_children
 
     cdef bint has_room(self, Py_ssize_t n_new) noexcept nogil:
@@ -158,6 +169,10 @@ cdef class ParticleSystem:
         self.n_clusters[dst] = k
         self.tops[dst] = self.tops[src]
         self.totals[dst] = self.totals[src]
+        self.n_noise[dst] = self.n_noise[src]
+        self.log_outside[dst] = self.log_outside[src]
+        self.inside_share[dst] = self.inside_share[src]
+        self.noise_share[dst] = self.noise_share[src]
         (<Family>self.kin[src]).hold_all(&self.slots[src, 0], k)
         memcpy(&self.slots[dst, 0], &self.slots[src, 0], k * sizeof(int))
         self.labels.copy(dst, src, self.n_rows)
@@ -177,7 +192,7 @@ cdef class ParticleSystem:
         common to particles with the same number of clusters."""
         if not self.nodes.common:
             self.nodes.make_own_law(
-                p, self.n_rows, (<Family>self.kin[p]).sizes, &self.slots[p, 0],
+                p, self.n_inside(p), (<Family>self.kin[p]).sizes, &self.slots[p, 0],
                 self.n_clusters[p]
             )
 
@@ -191,6 +206,12 @@ cdef class ParticleSystem:
         for f in range(self.n_families):
             if (<Family>self.family_at[f]).n_members > 0:
                 top = (<Family>self.family_at[f]).evaluate(i)
+                if self.noise is not None:
+                    top = max(
+                        top,
+                        self.noise.log_density[i]
+                        - log_constant((<Family>self.family_at[f]).model, i)
+                    )
                 if not (top <= self.top):
                     self.top = top
         for f in range(self.n_families):
@@ -200,7 +221,8 @@ cdef class ParticleSystem:
                 )
 
     cdef double list_terms(self, Py_ssize_t p, double top, double* terms) noexcept nogil:
-        """Write the terms of all choices, times exp(-top): (n_clusters + 1,). Returns the sum."""
+        """Write the terms of all choices, times exp(-top): (n_clusters + 1,), then that of noise if
+        rows may be noise. Returns the sum."""
         cdef Py_ssize_t j
         cdef Py_ssize_t k = self.n_clusters[p]
         cdef const int* slots = &self.slots[p, 0]
@@ -225,7 +247,13 @@ cdef class ParticleSystem:
             terms[j] *= slope * (sizes[slots[j]] + offset)
             total += terms[j]
         terms[k] *= fresh
-        return total + terms[k]
+        total += terms[k]
+        if self.noise is not None:
+            for j in range(k + 1):
+                terms[j] *= self.inside_share[p]
+            terms[k + 1] = self.noise_share[p] * exp(self.log_as_noise(p, self.row_at_hand) - top)
+            return total * self.inside_share[p] + terms[k + 1]
+        return total
 
     cdef double top_of(self, Py_ssize_t p) noexcept nogil:
         """The largest log density of the row among the choices of a particle."""
@@ -238,6 +266,8 @@ cdef class ParticleSystem:
         for j in range(self.n_clusters[p]):
             if log_p[slots[j]] > top:
                 top = log_p[slots[j]]
+        if self.noise is not None:
+            top = max(top, self.log_as_noise(p, self.row_at_hand))
         return top
 
     cdef bint weigh(self, Py_ssize_t p) noexcept nogil:
@@ -257,6 +287,10 @@ cdef class ParticleSystem:
             for j in range(k):
                 total += v[slots[j]] * (sizes[slots[j]] + offset)
         total = total * self.nodes.slope[p] + (<Family>self.kin[p]).v_new * self.nodes.fresh[p]
+        if self.noise is not None:
+            total = total * self.inside_share[p] + self.noise_share[p] * exp(
+                self.log_as_noise(p, self.row_at_hand) - self.top
+            )
         self.tops[p] = self.top
         if total < FAINT:
             # The row may be an outlier for this particle only.
@@ -281,7 +315,7 @@ cdef class ParticleSystem:
         cdef double u = uniform(rng) * self.totals[p]
         if self.tops[p] != self.top or not self.nodes.common:
             self.list_terms(p, self.tops[p], &self.terms[0])
-            return pick(&self.terms[0], k, u)
+            return self.pick(&self.terms[0], k, u)
         u -= (<Family>self.kin[p]).v_new * self.nodes.fresh[p]
         if u < 0.0:
             return k
@@ -294,6 +328,29 @@ cdef class ParticleSystem:
         while j > 0 and v[slots[j]] == 0.0:
             j -= 1
         return j
+
+    cdef Py_ssize_t pick(self, const double* terms, Py_ssize_t k, double u) noexcept nogil:
+        """The choice that u, below the sum of the terms of `list_terms`, selects."""
+        cdef Py_ssize_t j
+        if self.noise is None:
+            return pick(terms, k, u)
+        u -= terms[k + 1]
+        if u < 0.0:
+            return OUTSIDE
+        j = pick(terms, k, u)
+        return j if terms[j] > 0.0 else <Py_ssize_t>OUTSIDE
+
+    cdef void share_out(self) noexcept nogil:
+        """Compute the prior's factors of the next row to be in a cluster, and to be noise."""
+        cdef Py_ssize_t p
+        cdef double a, b
+        if self.noise is None:
+            return
+        a = self.noise.a
+        b = self.noise.b
+        for p in range(self.weights.n):
+            self.inside_share[p] = (b + self.n_inside(p)) / (a + b + self.n_rows)
+            self.noise_share[p] = (a + self.n_noise[p]) / (a + b + self.n_rows)
 
     cdef int step(self, Py_ssize_t i, bitgen_t* rng) except -1 nogil:
         """Take row i of the kernels. Other systems override this."""
@@ -308,7 +365,8 @@ cdef class ParticleSystem:
         self.row_at_hand = i
         self.evaluate(i)
         self.count()
-        self.nodes.weigh(&self.n_clusters[0], self.weights.n, self.n_rows)
+        self.nodes.weigh(&self.n_clusters[0], &self.n_noise[0], self.weights.n, self.n_rows)
+        self.share_out()
         for p in range(self.weights.n):
             if not self.weigh(p):
                 with gil:
@@ -373,6 +431,10 @@ cdef class ParticleSystem:
             for j in range(self.n_clusters[p] + 1):
                 if terms[j] > 0.0:
                     self.weights.add_child(p, j, log_scale + log(terms[j]))
+            if self.noise is not None:
+                j = self.n_clusters[p] + 1
+                if terms[j] > 0.0:
+                    self.weights.add_child(p, OUTSIDE, log_scale + log(terms[j]))
         if not self.weights.thin(rng):
             return False
         for p in range(n):
@@ -404,18 +466,39 @@ cdef class ParticleSystem:
         self.tick += 1
         for p in range(self.weights.n):
             j = self.choices[p]
+            if j == OUTSIDE:
+                continue
             if j == self.n_clusters[p]:
                 if not self.nodes.common:
-                    self.nodes.follow(p, j, 0.0)
+                    self.nodes.follow(p, j, self.n_inside(p), 0.0)
                 continue
             slot = self.slots[p, j]
             if not self.nodes.common:
-                self.nodes.follow(p, self.n_clusters[p], (<Family>self.kin[p]).sizes[slot])
+                self.nodes.follow(
+                    p, self.n_clusters[p], self.n_inside(p), (<Family>self.kin[p]).sizes[slot]
+                )
             (<Family>self.kin[p]).choose(slot, self.tick)
         for p in range(self.weights.n):
             self.labels.set(p, self.n_rows - self.labels.n_before, self.choices[p])
-            self.enter(p, self.choices[p], i, rng)
+            if self.choices[p] == OUTSIDE:
+                self.leave_out(p, i)
+            else:
+                self.enter(p, self.choices[p], i, rng)
+        self.close_gaps(i)
         return not self.is_stuck()
+
+    cdef void leave_out(self, Py_ssize_t p, Py_ssize_t i) noexcept nogil:
+        """The row is noise in a particle."""
+        self.n_noise[p] += 1
+        self.log_outside[p] += self.log_as_noise(p, i)
+
+    cdef void close_gaps(self, Py_ssize_t i) noexcept nogil:
+        """Close the missing entries of a row that may have joined no cluster."""
+        cdef Py_ssize_t f
+        if self.noise is not None:
+            for f in range(self.n_families):
+                if (<Family>self.family_at[f]).has_gaps(i):
+                    (<Family>self.family_at[f]).model.close_gaps(i)
 
     cdef void enter(self, Py_ssize_t p, Py_ssize_t j, Py_ssize_t i, bitgen_t* rng) noexcept nogil:
         """The row joins cluster j of a particle, or a new one; choosers have been counted."""
@@ -538,13 +621,25 @@ cdef class ParticleSystem:
 
     def labels_of(self, Py_ssize_t p):
         """Labels of the rows in a particle, if kept: (n_kept,), intp. Labels are positions in
-        `sizes_of` and `stats_of`."""
+        `sizes_of` and `stats_of`, or OUTSIDE, -1, for noise."""
         self._check_particle(p)
-        return self.labels.array(slice(p, p + 1), self.n_rows)[0].astype(np.intp)
+        return signed(self.labels.array(slice(p, p + 1), self.n_rows)[0])
 
     def all_labels(self):
-        """Labels in all particles: (n_current, n_kept), uint16 or uint32."""
+        """Labels in all particles: (n_current, n_kept), uint16 or uint32, of which the largest
+        number is noise."""
         return self.labels.array(slice(self.weights.n), self.n_rows)
+
+    def n_noise_of(self, Py_ssize_t p):
+        """Number of rows that are noise in a particle."""
+        self._check_particle(p)
+        return self.n_noise[p]
+
+    def noise_probabilities(self):
+        """Weighted share of the particles in which each row, of those with labels, is noise:
+        (n_kept,)."""
+        log_w = self.final_log_weights()
+        return np.exp(log_w - logsumexp(log_w)) @ (signed(self.all_labels()) == OUTSIDE)
 
     def sizes_of(self, Py_ssize_t p):
         """Numbers of items of the clusters of a particle: (n_clusters,)."""
@@ -578,6 +673,8 @@ cdef class ParticleSystem:
         cdef Family family = self.families[self.family_of(p)]
         cdef ClusterModel model = family.model
         cdef double total = prior.log_probability(self.sizes_of(p)) + family.sum_constants
+        if self.noise is not None:
+            total += self.noise.log_law(self.n_noise[p], self.n_inside(p)) + self.log_outside[p]
         model.settle()
         for j in range(self.n_clusters[p]):
             total += model.log_marginal(self.slots[p, j])
@@ -680,9 +777,15 @@ cdef class ParticleSystem:
         family.hold_all(&self.slots[p, 0], n_clusters)
         self.n_clusters[p] = n_clusters
         self.k_most = max(self.k_most, n_clusters)
+        if self.noise is not None:
+            self.n_noise[p] = state.n_noise
+            self.log_outside[p] = state.log_likelihood_noise()
         with nogil:
             for m in range(self.n_rows):
-                self.labels.set(p, m, state.position[state.labels[m]])
+                if state.labels[m] == NOISE:
+                    self.labels.set(p, m, OUTSIDE)
+                else:
+                    self.labels.set(p, m, state.position[state.labels[m]])
 
     def renew(self):
         """Compute the laws of the concentration in closed form after particles were replaced."""
@@ -718,6 +821,7 @@ cdef class ParticleSystem:
             "step": self.nodes.step,
             "k_capacity": self.k_capacity,
             "vectors": self.nodes.save(self.weights.n),
+            **self._kept_noise(),
         }
 
     def set_state(self, models, state):
@@ -737,6 +841,7 @@ cdef class ParticleSystem:
             completions : (n_current, n_gap_values) or None, missing entries as drawn; without
                 them any
             sum_constants : float; without it that of before
+            n_noise, log_outside : (n_current,), with noise; without them no row is noise
             family_constants : list of float, if `log_constants` vary: their sum in each family;
                 without it the rows so far are the first ones of the kernels
             step, k_capacity, vectors : laws of the concentration; without them they are computed
@@ -780,6 +885,8 @@ cdef class ParticleSystem:
             self.weights.n_most, state["labels"], self.n_rows, self.k_most >= MOST_NARROW
         )
         self.weights.load(state["log_w"], state["n_resampled"])
+        np.asarray(self.n_noise)[:n] = state.get("n_noise", 0)
+        np.asarray(self.log_outside)[:n] = state.get("log_outside", 0.0)
         for p in range(n):
             family = self.families[state["family"][p]]
             k = len(state["slots"][p])
@@ -792,6 +899,14 @@ cdef class ParticleSystem:
             self.count()
         else:
             self.renew()
+
+    def _kept_noise(self):
+        if self.noise is None:
+            return {}
+        n = self.weights.n
+        return {
+            "n_noise": np.array(self.n_noise[:n]), "log_outside": np.array(self.log_outside[:n])
+        }
 
     def _kept_completions(self):
         if self.completions.shape[1] == 0:

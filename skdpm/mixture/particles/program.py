@@ -97,6 +97,8 @@ class ParticleProgram(MixtureProgram):
                     draws = ChainDraws(self.columns(), self.n_draws)
                     live.draw_all(draws)
                     after["draws"] = draws.save()
+                    if self.noise is not None and not self.store_labels:
+                        after["noise_probabilities"] = system.noise_probabilities()
                 system.forget_labels()
             if self.keeps_rows:
                 after["acceptance"] = _moves(chain.get("acceptance", {}), live.acceptance(), {})
@@ -108,13 +110,19 @@ class ParticleProgram(MixtureProgram):
             run,
             data=None,
             likelihood=self.likelihood,
+            noise_law=self.noise_law,
             n_features=self.rows.shape[1],
             chains=[{name: chain[name] for name in CARRIED} for chain in run.chains],
         )
 
     def further_attributes(self, chains):
         log_evidence = np.array([chain["log_evidence"] for chain in chains])
+        of_noise = {}
+        if self.noise is not None and not self.store_labels:
+            shares = [chain["noise_probabilities"] for chain in chains]
+            of_noise["noise_probabilities_"] = np.mean(shares, axis=0)
         return {
+            **of_noise,
             "n_samples_seen_": self.n_samples,
             "log_evidence_": float(logsumexp(log_evidence) - np.log(len(chains))),
             "log_evidence_chains_": log_evidence,
@@ -153,11 +161,13 @@ class ParticleChain(MixtureChain):
         self.bit_generator = stream(self.entropy, self.index)
         self.order = chain["grouped"] if "grouped" in chain else self.row_order()
         self.encoded = program.encoded(self.order)
+        self.noise = None if program.noise is None else program.noise.of(self.items())
         sampler = program.sampler
         self.system = sampler.system(
             program.make_prior(program.first_concentration),
             program.concentration_prior if program.concentration is None else None,
             program.moves_rows,
+            self.noise,
         )
         if "system" in chain:
             self.bit_generator.state = chain["bit_generator"]
@@ -179,6 +189,10 @@ class ParticleChain(MixtureChain):
     def row_order(self):
         """Numbers of the rows in the order in which they come."""
         raise NotImplementedError(f"{type(self).__name__} must override `row_order`")
+
+    def items(self):
+        """Numbers of the rows of the kernels, in their order, among those of the program."""
+        return self.order
 
     def look_at(self, p, prior):
         """Set `state` to particle p."""
@@ -297,7 +311,8 @@ class FitChain(ParticleChain, StateChain):
             prior.set_concentration(system.concentration)
         if self.mover is None:
             self.mover = program.bind(self.encoded, {})
-        state = self.state = MixtureState(self.mover, prior, n_samples=n_rows)
+        noise = None if self.noise is None else self.noise.of(slice(n_rows))
+        state = self.state = MixtureState(self.mover, prior, n_samples=n_rows, noise=noise)
         for p in range(system.n_current):
             if program.concentration is None:
                 prior.set_concentration(system.draw_concentration(p, self.bit_generator))
@@ -317,7 +332,7 @@ class FitChain(ParticleChain, StateChain):
 
     def look_at(self, p, prior):
         if self.state is None:
-            self.state = MixtureState(self.program.model(), prior)
+            self.state = MixtureState(self.program.model(), prior, noise=self.program.noise)
         self.system.lend(p, self.state, self.order)
 
     def save(self):

@@ -13,6 +13,7 @@ import numpy as np
 
 from skdpm.mixture.chains.program import check_capabilities
 from skdpm.mixture.particles.program import BLOCK, ParticleChain, ParticleProgram
+from skdpm.mixture.state._state import smallest
 
 # Number of rows of the priors of streams. Only functions that hold for any number are called, so
 # what matters is that all calls agree: a law of the number of components is tabulated to it.
@@ -79,10 +80,11 @@ class StreamProgram(ParticleProgram):
         return self.data, self.tables
 
     def kept_partition(self, kept):
-        stats = kept["stats"]
+        stats, labels = kept["stats"], kept["labels"].astype(np.intp)
         order = np.argsort(-stats[:, 0], kind="stable")
-        rank = np.argsort(order)
-        return rank[kept["labels"]], stats[order]
+        inside = labels >= 0  # -1 for noise
+        labels[inside] = np.argsort(order)[labels[inside]]
+        return labels, stats[order]
 
 
 class StreamChain(ParticleChain):
@@ -94,6 +96,9 @@ class StreamChain(ParticleChain):
 
     def row_order(self):
         return self.program.first + np.arange(self.program.n_new)
+
+    def items(self):
+        return slice(None)
 
     def look_at(self, p, prior):
         if p not in self.views:
@@ -133,7 +138,9 @@ class ParticleView:
     slots : ndarray of shape (n_clusters,)
     stats : ndarray of shape (n_clusters, n_stats)
     labels : ndarray of shape (n_new,)
-        Clusters of the rows of the last batch.
+        Clusters of the rows of the last batch, -1 for noise.
+    n_samples, n_noise : int
+        Number of rows so far, and of those that are noise.
     """
 
     def __init__(self, system, p, prior):
@@ -143,7 +150,9 @@ class ParticleView:
         self.sizes = system.sizes_of(p)
         self.stats = system.stats_of(p)
         self.n_clusters = len(self.slots)
-        self.labels = system.labels_of(p).astype(np.min_scalar_type(self.n_clusters - 1))
+        self.model = system.models[self.family]
+        self.n_samples, self.n_noise = system.n_rows, system.n_noise_of(p)
+        self.labels = smallest(system.labels_of(p), self.n_clusters, system.noise is not None)
 
     def cluster_sizes(self):
         return self.sizes

@@ -127,7 +127,11 @@ class SMC(Sampler):
         """Whether particles are moved."""
         return self.rejuvenation is not None
 
-    def system(self, prior, concentration_prior, moves_rows):
+    @property
+    def takes_noise(self):
+        return not self.moves or self._mover().takes_noise
+
+    def system(self, prior, concentration_prior, moves_rows, noise=None):
         """Make the particle system of a chain; see `ParticleSystem`. `moves_rows` is whether rows
         taken earlier can be moved, which they cannot in a stream."""
         return ParticleSystem(
@@ -136,6 +140,7 @@ class SMC(Sampler):
             self.resample_threshold,
             prior,
             concentration_prior,
+            noise,
         )
 
     def _scheme(self, moves):
@@ -252,7 +257,7 @@ class AnnealedSMC(SMC):
         self.initial_concentration = initial_concentration
         self.annealing_rate = annealing_rate
 
-    def system(self, prior, concentration_prior, moves_rows):
+    def system(self, prior, concentration_prior, moves_rows, noise=None):
         annealing = None
         if self.initial_concentration is not None:
             annealing = self.initial_concentration, self.annealing_rate
@@ -264,6 +269,7 @@ class AnnealedSMC(SMC):
             concentration_prior,
             annealing,
             self.active_block if moves_rows else 0,
+            noise,
         )
 
     def kernel(self):

@@ -17,6 +17,8 @@ cdef class Noise:
     cdef readonly double a, b
     cdef readonly const double[::1] log_density     # (n_samples,)
 
+    cdef double log_law(self, Py_ssize_t n_noise, Py_ssize_t m) noexcept nogil
+
 
 cdef class TileBounds:
     """Upper bounds of the weights of a state's clusters over the items of a tile; sweeps use them

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The state of a chain: labels, occupied clusters and their statistics, always in agreement."""
+from libc.limits cimport UINT_MAX, USHRT_MAX
 from libc.math cimport NAN, exp, lgamma, log
 from libc.stdlib cimport free
 from libc.string cimport memcpy
@@ -37,6 +38,18 @@ cdef class Noise:
         self.a = a
         self.b = b
         self.log_density = np.ascontiguousarray(log_density, dtype=np.float64)
+
+    cdef double log_law(self, Py_ssize_t n_noise, Py_ssize_t m) noexcept nogil:
+        """log B(a + n_noise, b + m) / B(a, b), the probability of which items are noise, if m are
+        not."""
+        return (
+            lgamma(self.a + n_noise) - lgamma(self.a) + lgamma(self.b + m) - lgamma(self.b)
+            + lgamma(self.a + self.b) - lgamma(self.a + self.b + n_noise + m)
+        )
+
+    def of(self, items):
+        """The law of some items, in their order."""
+        return Noise(self.a, self.b, np.asarray(self.log_density)[items])
 
 
 cdef class TileBounds:
@@ -197,8 +210,9 @@ cdef class MixtureState:
         """Take over the partition and hyperparameters of another kernel of the same kind; rows are
         copied with their cached terms. `labels[m]`, of 32 bits if `wide` and otherwise of 16, is
         the index in `slots` of the cluster of item `order[m]`, or of item m if `order` is NULL.
-        """
-        cdef Py_ssize_t k, m, slot
+        The largest number of these bits is noise, if there is noise."""
+        cdef Py_ssize_t i, k, m, slot
+        cdef Py_ssize_t outside = UINT_MAX if wide else USHRT_MAX
         cdef const unsigned short* narrow_labels = <const unsigned short*>labels
         cdef const unsigned int* wide_labels = <const unsigned int*>labels
         self.model.clear(n_clusters + 1)
@@ -212,12 +226,20 @@ cdef class MixtureState:
             self.position[slot] = k
             self.sizes[slot] = <Py_ssize_t>row(model, slots[k])[0]
         self.n_clusters = n_clusters
-        self.n_attached = self.n_samples
+        self.n_noise = 0
         self.open_spare()
         with nogil:
             for m in range(self.n_samples):
                 k = wide_labels[m] if wide else narrow_labels[m]
-                self.labels[order[m] if order != NULL else m] = self.slots[k]
+                i = order[m] if order != NULL else m
+                if k == outside and self.noise is not None:
+                    self.labels[i] = NOISE
+                    self.n_noise += 1
+                else:
+                    self.labels[i] = self.slots[k]
+        self.n_attached = self.n_samples - self.n_noise
+        if self.noise is not None:
+            self.prior.focus(self.n_attached)
         return 0
 
     cdef void open_spare(self) noexcept nogil:
@@ -484,15 +506,9 @@ cdef class MixtureState:
         return total
 
     cdef double log_prior_noise(self, Py_ssize_t n_noise, Py_ssize_t k) noexcept nogil:
-        """log B(a + n_noise, b + m) / B(a, b), the probability of the noise, and log V_{m,k}, if m
-        items are in k clusters."""
-        cdef double a = self.noise.a
-        cdef double b = self.noise.b
+        """log probability of the noise and log V_{m,k}, if m items are in k clusters."""
         cdef Py_ssize_t m = self.n_samples - n_noise
-        cdef double total = (
-            lgamma(a + n_noise) - lgamma(a) + lgamma(b + m) - lgamma(b)
-            + lgamma(a + b) - lgamma(a + b + self.n_samples)
-        )
+        cdef double total = self.noise.log_law(n_noise, m)
         if m > 0:
             total += self.prior.log_v_at(self.prior.concentration, m, k)
         return total
@@ -777,6 +793,11 @@ def labels_by_first_appearance(state):
             new_view[label[i]] = n_seen
             n_seen += 1
         numbered_view[i] = new_view[label[i]]
-    if getattr(state, "noise", None) is not None:
-        return numbered.astype(np.min_scalar_type(-max(state.n_clusters, 1)))
-    return numbered.astype(np.min_scalar_type(state.n_clusters - 1))
+    return smallest(numbered, state.n_clusters, getattr(state, "noise", None) is not None)
+
+
+def smallest(labels, Py_ssize_t n_clusters, bint has_noise):
+    """Labels 0, ..., n_clusters - 1 in the smallest unsigned type; with noise, -1, in the smallest
+    signed one."""
+    most = -max(n_clusters, 1) if has_noise else n_clusters - 1
+    return labels.astype(np.min_scalar_type(most))

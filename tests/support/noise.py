@@ -1,0 +1,44 @@
+"""What tests of the noise component share: laws of five rows that can be enumerated."""
+
+import numpy as np
+from reference.noise import log_noise_posterior
+from reference.simulate import PRIOR_CASES, enumeration_case
+
+from skdpm.mixture.state._state import Noise
+
+BETA = (1.5, 3.0)
+LEVELS = {
+    "gaussian": -4.0,
+    "gaussian_diag": -6.0,
+    "gaussian_tied": -4.0,
+    "gaussian_spherical": -5.0,
+    "bernoulli": -2.5,
+    "categorical": -3.0,
+    "negative_binomial": -9.0,
+    "poisson": -6.0,
+}
+
+
+def log_noise_of(likelihood):
+    """Log densities of the five rows as noise: near those of a cluster, different for each."""
+    n_samples = len(enumeration_case(likelihood).X)
+    return LEVELS[likelihood] + np.linspace(-0.8, 0.8, n_samples)
+
+
+def noise_of(likelihood):
+    """The law of noise of the five rows, for kernels."""
+    return Noise(*BETA, log_noise_of(likelihood))
+
+
+def noise_law(likelihood, prior, beta=BETA, shift=0.0, **changes):
+    name, params = PRIOR_CASES[prior]
+    case = enumeration_case(likelihood)
+    return log_noise_posterior(
+        case.X,
+        likelihood,
+        name,
+        likelihood_params=case.params,
+        prior_params={**params, **changes},
+        log_noise=log_noise_of(likelihood) + shift,
+        beta=beta,
+    )
