@@ -811,11 +811,16 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 "which chooses one that can"
             )
         if check_noise(self.noise) is not None:
-            self._check_noise(likelihood, sampler)
+            self._check_noise(likelihood, sampler, X)
         return sampler
 
-    def _check_noise(self, likelihood, sampler):
-        """Raise ValueError if the model or the sampler cannot have noise."""
+    def _check_noise(self, likelihood, sampler, X):
+        """Raise ValueError if the model, the sampler or the rows cannot have noise."""
+        if is_dask(X):
+            raise ValueError(
+                "a noise component needs all rows in memory, and X is a dask array; set "
+                "noise=None, or give partial_fit the rows in parts, with sampler=SMC()"
+            )
         if not sampler.takes_noise:
             raise ValueError(
                 f'{sampler!r} cannot have a noise component; use sampler="auto", which chooses '

@@ -64,8 +64,8 @@ class DPMixture(BaseMixture):
         categories. So new rows outside the box are never noise. `impute`, `predict_columns` and
         ``sample(given=...)`` are about rows that are no noise. `partial_fit` keeps the law of its
         first call, or of `fit`: start it with rows that span the data. Not with known labels,
-        selected columns, `Multinomial`, `Grid`, `PyClone`, networks or ``store_labels=False``,
-        nor with the samplers `ARM`, `SubCluster` and `BlockedGibbs`.
+        selected columns, dask arrays in `fit`, `Multinomial`, `Grid`, `PyClone`, networks or
+        ``store_labels=False``.
     n_warmup : int or "auto", default="auto"
         Number of initial iterations that are dropped. Samplers adapt only during these. "auto": 50
         to 250, until the chains have settled; 100 for `SubCluster` and `BlockedGibbs`.

@@ -5,6 +5,7 @@ import pickle
 import warnings
 from functools import cache, partial
 
+import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
@@ -49,12 +50,12 @@ from skdpm.mixture.samplers import (
     ARM,
     PGSM,
     SAMS,
-    SMC,
     Alternate,
-    BlockedGibbs,
     Gibbs,
     SplitMerge,
+    SubCluster,
 )
+from skdpm.mixture.samplers._arm import BLOCKS
 from skdpm.mixture.state._state import MixtureState, Noise
 from skdpm.mixture.state._tiles import RowTiles
 
@@ -69,6 +70,7 @@ SAMPLERS = [
         ("split_merge", SplitMerge(n_restricted_scans=1, gibbs_sweeps=0)),
         ("pgsm", PGSM(n_particles=3, anchors="uniform", gibbs_sweeps=0)),
         ("pgsm", PGSM(n_particles=4, n_anchors=3, anchors="uniform", gibbs_sweeps=0)),
+        ("arm", ARM(n_history_chains=0, gibbs_sweeps=0)),
     ]
 ]
 
@@ -139,6 +141,34 @@ def test_invariance_with_informed_anchors(anchors, sampler, seed_sequence, recor
         law = noise_law("gaussian", prior)
         runs[prior] = invariance_run(state, kernel, law, n_starts=8_000)
     worst = assert_p_matrix(runs, seed_sequence=seed_sequence)
+    record_worst(record_property, worst, len(runs))
+
+
+PAST = [[0, 0, 1, 1, -1], [0, 1, 1, 0, 0], [-1, 0, 0, 0, -1], [0, 1, 2, 2, 0]]
+LEARNERS = [
+    *(ARM(blocks=blocks, n_history_chains=1, gibbs_sweeps=0) for blocks in BLOCKS),
+    SplitMerge.from_paper("bSM", n_restricted_scans=1, n_history_chains=1, gibbs_sweeps=0),
+]
+
+
+@pytest.mark.parametrize("sampler", LEARNERS, ids=repr)
+def test_invariance_with_a_history(sampler, seed_sequence, record_property):
+    """Moves from past states, in some of which rows were noise."""
+    runs, kernels = {}, []
+    for likelihood, prior in [("gaussian", "dp"), ("poisson", "mfm"), ("bernoulli", "finite")]:
+        state, kernel = noise_state(likelihood, prior), sampler.kernel()
+        for t, labels in enumerate(PAST, start=len(PAST) + 1):
+            state.assign(np.array(labels))
+            kernel.record(t, [state], True)
+        past = kernel.get_adaptation()["labels"][0]
+        assert past[0].tolist() == [0, 0, 1, 1, 2] and past[-1].tolist() == [0, 1, 2, 2, 0]
+        assert past[2].tolist() == [0, 1, 1, 1, 2]
+        law = noise_law(likelihood, prior)
+        runs[f"{likelihood} {prior}"] = invariance_run(state, kernel, law, n_starts=8_000)
+        kernels.append(kernel)
+    worst = assert_p_matrix(runs, seed_sequence=seed_sequence)
+    for kernel in kernels:
+        assert all(accepted > 0 for _, accepted in kernel.acceptance().values())
     record_worst(record_property, worst, len(runs))
 
 
@@ -634,11 +664,7 @@ def test_columns_of_any_kind():
 REFUSED = [
     ({"noise": 3}, "noise must be"),
     ({"noise": (1.0, -1.0)}, r"noise\[1\] must be"),
-    ({"sampler": SMC(5, rejuvenation="arm")}, "cannot have a noise component"),
-    ({"sampler": ARM()}, "cannot have a noise component"),
-    ({"sampler": Alternate([Gibbs(), ARM()])}, "cannot have a noise component"),
-    ({"sampler": SplitMerge.from_paper("bSM")}, "cannot have a noise component"),
-    ({"sampler": "sub_cluster"}, "cannot have a noise component"),
+    ({"sampler": SubCluster.from_paper("SUBC+SUPC")}, "cannot have a noise component"),
     ({"store_labels": False, "point_estimate": "map"}, "store_labels=True"),
     ({"likelihood": Multinomial()}, "no law of rows that are noise"),
     (
@@ -661,16 +687,16 @@ def test_rows_and_models_that_cannot_have_noise():
         DPMixture(noise=True).fit(X, known_labels=[0] + 9 * [-1])
     with pytest.raises(ValueError, match="dynamic"):
         FiniteMixture(n_components=None, dynamic=True, noise=True).fit(X)
-    with pytest.raises(ValueError, match="cannot have a noise component"):
-        FiniteMixture(noise=True, sampler=BlockedGibbs()).fit(X)
 
 
 def test_many_rows_have_a_sampler_with_noise():
     X, _ = noisy_blobs(10, 12_000)
     model = DPMixture(noise=True)
     likelihood = model._bound_likelihood(X)
-    assert isinstance(model._resolved_sampler(likelihood, X), Alternate)
-    assert not isinstance(DPMixture()._resolved_sampler(likelihood, X), Alternate)
+    assert isinstance(model._resolved_sampler(likelihood, X), SubCluster)
+    X = da.from_array(X)
+    with pytest.raises(ValueError, match="dask array"):
+        model.fit(X)
 
 
 def test_labels_of_noise():

@@ -163,12 +163,15 @@ class BlockRuns:
     kernel : BlockKernel
     rows : Rows
         Of X.
+    noise : Noise or None
     """
 
-    def __init__(self, likelihood, X, prior, kernel, rows):
-        self.rows = rows
+    def __init__(self, likelihood, X, prior, kernel, rows, noise=None):
+        self.rows, self.noise = rows, noise
         self.likelihood = likelihood.resolve_summary(self.rows.summary(likelihood))
         self.model = bind(self.likelihood, self.likelihood.encode(X), len(X))
+        if noise is not None:
+            self.rows.log_noise = noise.log_density - self.likelihood.log_constants(X)
         self.prior = prior
         self.kernel = kernel
         self.starts = {}
@@ -180,7 +183,7 @@ class BlockRuns:
             self.starts[start] = BlockState.start(self.rows, self.likelihood, labels, n_slots)
         self.kernel.set_adaptation({})
         self.state = BlockState(
-            self.rows, self.likelihood, self.prior, self.model, self.starts[start]
+            self.rows, self.likelihood, self.prior, self.model, self.starts[start], self.noise
         )
 
     def run(self, state, bit_generator):
@@ -191,12 +194,12 @@ class BlockRuns:
         return self.state.cluster_labels()
 
 
-def block_case(likelihood_name, prior_name, kernel, rows):
+def block_case(likelihood_name, prior_name, kernel, rows, noise=None):
     """An enumeration case whose rows are visited in blocks."""
     prior, params = PRIOR_CASES[prior_name]
     X = case_rows(likelihood_name)
     prior = make_prior(prior, len(X), **params)
-    return BlockRuns(make_likelihood(likelihood_name), X, prior, kernel, rows)
+    return BlockRuns(make_likelihood(likelihood_name), X, prior, kernel, rows, noise)
 
 
 @cache

@@ -17,7 +17,7 @@ cdef class GroupedTask(BlockTask):
 
     def __cinit__(
         self, ParametricModel model, codes, task, list bit_generators, held, order,
-        Py_ssize_t tile_rows
+        Py_ssize_t tile_rows, log_noise=None
     ):
         if codes is None:
             raise ValueError("a sweep in groups needs codes")

@@ -39,6 +39,13 @@ cdef void draw_tile(
         sides[i] = uniform(rng) >= exp(log_p[i])
 
 
+cdef inline Py_ssize_t union_of_code(
+    const Py_ssize_t[::1] unions, Py_ssize_t n_unions, int code
+) noexcept nogil:
+    """The union of a row; n_unions if it is in none, as a row that is noise."""
+    return unions[code // 2] if code >= 0 else n_unions
+
+
 def launch_sides(ParametricModel model, const int[::1] codes, launch, list bit_generators):
     """Draw sides for the rows of unions of clusters, in a block; no code changes. The model is
     bound to the rows, and each union has a bit generator.
@@ -79,11 +86,11 @@ def launch_sides(ParametricModel model, const int[::1] codes, launch, list bit_g
     with nogil:
         # The rows of each union, in their order.
         for i in range(model.n_samples):
-            starts[unions[codes[i] // 2] + 1] += 1
+            starts[union_of_code(unions, n_unions, codes[i]) + 1] += 1
         for j in range(n_unions + 1):
             starts[j + 1] += starts[j]
         for i in range(model.n_samples):
-            j = unions[codes[i] // 2]
+            j = union_of_code(unions, n_unions, codes[i])
             items[starts[j]] = i
             starts[j] += 1
         for j in range(n_unions + 1, 0, -1):

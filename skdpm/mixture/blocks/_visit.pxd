@@ -5,6 +5,10 @@ from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.likelihoods._parametric cimport ParametricModel
 
 
+cdef enum:
+    NOISE_CODE = -2     # code of a row that is noise, of cluster -1
+
+
 cdef class BlockTask:
     """A task on the rows of one block."""
     cdef ParametricModel model
@@ -20,6 +24,8 @@ cdef class BlockTask:
     cdef const double* sub_log_weights  # (2 n_clusters,)
     cdef const Py_ssize_t* all_clusters     # (n_clusters,): 0, 1, ...
     cdef bitgen_t* rng
+    cdef const double* log_noise        # (n_rows,): log density as noise; NULL: none is noise
+    cdef double log_noise_weight
     cdef const int* held_codes  # (n_rows,): -1 for a row not held back; NULL: none is
     # Random splits.
     cdef Py_ssize_t n_splits
@@ -34,7 +40,7 @@ cdef class BlockTask:
     cdef list arrays                # own the memory of pointers
     cdef Backoff backoff        # batches that go without bounds
     # Scratch memory; arrays without a length have TILE entries.
-    cdef double* log_w          # (max(n_clusters, 2), TILE)
+    cdef double* log_w          # (max(n_clusters + 1, 2), TILE)
     cdef double* u              # uniforms of the rows of the batch, for their clusters
     cdef double* v              # and sub-clusters
     cdef double* u_left         # (2 TILE,): uniforms of rows that are left for later
@@ -46,7 +52,7 @@ cdef class BlockTask:
     cdef Py_ssize_t* left       # (2 TILE,): rows that are left for later
     cdef Py_ssize_t n_left
     cdef Py_ssize_t* tile_codes
-    cdef Py_ssize_t* clusters   # of rows that are placed
+    cdef Py_ssize_t* clusters   # of rows that are placed; n_clusters: noise
     cdef Py_ssize_t* draws
     cdef Py_ssize_t* keys
     cdef Py_ssize_t* positions  # of items sorted by a key: positions before sorting
@@ -54,12 +60,12 @@ cdef class BlockTask:
     cdef Py_ssize_t* chosen
     cdef Py_ssize_t* present    # the keys that occur
     cdef Py_ssize_t* starts     # (TILE + 1,): place of the first item of each of these
-    cdef Py_ssize_t* ends       # (n_clusters,), zero between uses
+    cdef Py_ssize_t* ends       # (n_clusters + 1,), zero between uses
     cdef Py_ssize_t* near       # (n_clusters,) each: clusters that may weigh something
     cdef Py_ssize_t* nearest
     cdef double* lower          # (n_clusters,) each
     cdef double* upper
-    cdef double* shifts
+    cdef double* shifts         # (n_clusters + 1,)
     cdef double* boxes          # (number of tiles in a batch, 2 n_dimensions)
     cdef double* box            # (2 n_dimensions,)
     cdef double top             # the largest of `upper` of the clusters that `sift` listed
@@ -72,6 +78,12 @@ cdef class BlockTask:
     cdef bint choose(
         self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
         const double* log_weights, const Py_ssize_t* which, Py_ssize_t n_which, const double* u
+    ) noexcept nogil
+    cdef bint draw_weighed(
+        self, Py_ssize_t n_items, Py_ssize_t n_which, const double* u
+    ) noexcept nogil
+    cdef double weigh_noise(
+        self, const Py_ssize_t* items, Py_ssize_t n_items, double log_weight, double* log_w
     ) noexcept nogil
     cdef void weigh(
         self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,

@@ -9,7 +9,9 @@ are explained in `records`.
 Rows are taken in batches. Each row has two uniforms, one for its cluster and one for its
 sub-cluster. Rows whose clusters are known are *placed*: sorted by cluster, given sub-clusters, and
 added to the statistics. With K clusters, row 2 k + s of the statistics belongs to sub-cluster s of
-cluster k, and row 2 K + 4 j + 2 t + s to sub-cluster s of side t of the j-th random split.
+cluster k, and row 2 K + 4 j + 2 t + s to sub-cluster s of side t of the j-th random split. Rows
+that are noise have the code NOISE_CODE and no statistics. In the draw, noise is one more choice
+after the clusters.
 
 Given an order in which close rows follow one another, a batch is cut into tiles, and only clusters
 that may matter in a tile are evaluated for its rows (`_core/_culling`, which has the proof). For a
@@ -55,13 +57,13 @@ cdef class BlockTask:
     ----------
     model : ParametricModel
         Bound to the rows.
-    codes, task, bit_generators, held, order, tile_rows
+    codes, task, bit_generators, held, order, tile_rows, log_noise
         See `draw_and_collect`.
     """
 
     def __cinit__(
         self, ParametricModel model, codes, task, list bit_generators, held, order,
-        Py_ssize_t tile_rows
+        Py_ssize_t tile_rows, log_noise=None
     ):
         cdef Py_ssize_t j
         cdef Py_ssize_t n_clusters = task.n_clusters
@@ -73,25 +75,25 @@ cdef class BlockTask:
         self.n_clusters = n_clusters
         self.n_splits = len(task.splits)
         self.arrays = []
-        self.log_w = <double*>self.doubles(np.empty(max(n_clusters, 2) * TILE))
-        n = 11 * TILE + 3 * n_clusters + 2 * n_features * n_boxes
+        self.log_w = <double*>self.doubles(np.empty(max(n_clusters + 1, 2) * TILE))
+        n = 11 * TILE + 3 * n_clusters + 1 + 2 * n_features * n_boxes
         x = <double*>self.doubles(np.empty(n))
         self.u, self.v = x, x + TILE
         self.sorted_u, self.scaled_u, self.scratch = x + 2 * TILE, x + 3 * TILE, x + 4 * TILE
         self.u_left, self.v_left, self.lower = x + 7 * TILE, x + 9 * TILE, x + 11 * TILE
         self.upper = self.lower + n_clusters
         self.shifts = self.upper + n_clusters
-        self.box = self.shifts + n_clusters
+        self.box = self.shifts + n_clusters + 1
         self.boxes = self.box + 2 * n_features
-        y = <Py_ssize_t*>self.indices(np.empty(12 * TILE + 1 + 3 * n_clusters, dtype=np.intp))
+        y = <Py_ssize_t*>self.indices(np.empty(12 * TILE + 2 + 3 * n_clusters, dtype=np.intp))
         self.items, self.tile_codes, self.clusters = y, y + TILE, y + 2 * TILE
         self.draws, self.keys, self.positions = y + 3 * TILE, y + 4 * TILE, y + 5 * TILE
         self.sorted_items, self.chosen, self.present = y + 6 * TILE, y + 7 * TILE, y + 8 * TILE
         self.left, self.starts = y + 9 * TILE, y + 11 * TILE
         self.ends = self.starts + TILE + 1
-        self.near = self.ends + n_clusters
+        self.near = self.ends + n_clusters + 1
         self.nearest = self.near + n_clusters
-        for j in range(n_clusters):
+        for j in range(n_clusters + 1):
             self.ends[j] = 0
         for j in range(TILE):
             self.v[j] = 0.0     # sorted even if nothing is drawn
@@ -104,6 +106,13 @@ cdef class BlockTask:
         if task.sweep is not None:
             self.rng = bit_generator_pointer(bit_generators[0])
             self.set_sweep(task.sweep)
+            if task.sweep.log_noise_weight is not None:
+                if len(log_noise) != model.n_samples:
+                    raise ValueError(
+                        f"{len(log_noise)} densities of noise for {model.n_samples} rows"
+                    )
+                self.log_noise = self.doubles(log_noise)
+                self.log_noise_weight = task.sweep.log_noise_weight
         if held is not None and len(held.rows) > 0:
             held_codes = np.full(model.n_samples, -1, dtype=np.int32)
             held_codes[held.rows] = held.codes
@@ -172,8 +181,14 @@ cdef class BlockTask:
     ) noexcept nogil:
         """Draw draws[i] = j with probability proportional to weight times density of `which[j]`,
         by u[i]. False if the weights of an item are no distribution."""
-        cdef Py_ssize_t i
         self.weigh(items, n_items, params, log_weights, which, n_which)
+        return self.draw_weighed(n_items, n_which, u)
+
+    cdef bint draw_weighed(
+        self, Py_ssize_t n_items, Py_ssize_t n_which, const double* u
+    ) noexcept nogil:
+        """`choose` by the logarithms in `log_w`."""
+        cdef Py_ssize_t i
         for i in range(n_items):
             self.scaled_u[i] = u[i]
         return tile_categorical(
@@ -196,6 +211,17 @@ cdef class BlockTask:
             for i in range(n_items):
                 row[i] += log_weight
 
+    cdef double weigh_noise(
+        self, const Py_ssize_t* items, Py_ssize_t n_items, double log_weight, double* log_w
+    ) noexcept nogil:
+        """Write logarithms of the weight of noise times densities: (n_items,). Returns the top."""
+        cdef Py_ssize_t i
+        cdef double top = -INFINITY
+        for i in range(n_items):
+            log_w[i] = log_weight + self.log_noise[items[i]]
+            top = max(top, log_w[i])
+        return top
+
     cdef Py_ssize_t sort(
         self, const Py_ssize_t* keys, const Py_ssize_t* items, const double* u, Py_ssize_t n_items
     ) noexcept nogil:
@@ -206,7 +232,7 @@ cdef class BlockTask:
         cdef Py_ssize_t total = 0
         cdef Py_ssize_t* ends = self.ends
         for i in range(n_items):
-            SKDPM_CHECK(0 <= keys[i] < self.n_clusters, "sort: a key out of range")
+            SKDPM_CHECK(0 <= keys[i] <= self.n_clusters, "sort: a key out of range")
             if ends[keys[i]] == 0:
                 self.present[n] = keys[i]
                 n += 1
@@ -246,12 +272,15 @@ cdef class BlockTask:
     cdef bint draw_clusters(
         self, const Py_ssize_t* items, const double* u, Py_ssize_t n_items
     ) noexcept nogil:
-        """Draw a cluster for each item, in `clusters`. False if the weights of an item are no
-        distribution."""
+        """Draw a cluster, or noise, for each item, in `clusters`. False if the weights of an item
+        are no distribution."""
         cdef Py_ssize_t i
-        if not self.choose(
-            items, n_items, self.params, self.log_weights, self.all_clusters, self.n_clusters, u
-        ):
+        cdef Py_ssize_t n = self.n_clusters
+        self.weigh(items, n_items, self.params, self.log_weights, self.all_clusters, n)
+        if self.log_noise != NULL:
+            self.weigh_noise(items, n_items, self.log_noise_weight, self.log_w + n * TILE)
+            n += 1
+        if not self.draw_weighed(n_items, n, u):
             return False
         for i in range(n_items):
             self.clusters[i] = self.draws[i]
@@ -317,13 +346,15 @@ cdef class BlockTask:
         """The same for a tile of the batch, among the clusters near the batch."""
         cdef Py_ssize_t code, i, j, k
         cdef Py_ssize_t n, n_kept
+        cdef Py_ssize_t n_choices
         cdef Py_ssize_t which[2]
         cdef const Py_ssize_t* items = self.items + first
         cdef Py_ssize_t* codes = self.tile_codes
-        cdef double low, share
+        cdef double low, share, top
         # A cluster is evaluated for the tile where that costs less than the rows left without it.
         n = self.sift(box, self.near, n_near, -log(1.5 * self.n_clusters), self.nearest, &rest)
-        if n == 1:
+        n_choices = n + (self.log_noise != NULL)
+        if n_choices == 1:
             share = 1.0
             if self.lower[0] < INFINITY:
                 share = exp(min(rest - self.lower[0], 0.0)) + 1e-11
@@ -334,18 +365,25 @@ cdef class BlockTask:
             self.model.log_density_loaded(
                 first, n_items, self.params, self.nearest, n, self.log_w
             )
+            top = self.top
+            if self.log_noise != NULL:
+                self.shifts[n] = self.weigh_noise(
+                    items, n_items, self.log_noise_weight, self.log_w + n * TILE
+                )
+                top = max(top, self.shifts[n])
+                self.shifts[n] = -top
             for j in range(n):
-                self.shifts[j] = self.log_weights[self.nearest[j]] - self.top
+                self.shifts[j] = self.log_weights[self.nearest[j]] - top
             tile_select(
-                self.log_w, self.shifts, n, TILE, n_items, self.u + first,
-                exp(min(rest - self.top, 700.0)), self.scratch, self.draws
+                self.log_w, self.shifts, n_choices, TILE, n_items, self.u + first,
+                exp(min(rest - top, 700.0)), self.scratch, self.draws
             )
         if self.held_codes != NULL:
             for i in range(n_items):
                 if self.held_codes[items[i]] >= 0:
                     self.draws[i] = -1
         for i in range(n_items):
-            codes[i] = -1
+            codes[i] = -3 if self.draws[i] == n else -1
         for j in range(n):
             n_kept = tile_count(self.draws, n_items, j)
             if n_kept == 0:
@@ -375,6 +413,8 @@ cdef class BlockTask:
                 self.new_codes[items[i]] = <int>codes[i]
             elif codes[i] == -2:
                 return False
+            elif codes[i] == -3:
+                self.new_codes[items[i]] = NOISE_CODE
             else:
                 self.left[self.n_left] = items[i]
                 self.u_left[self.n_left] = self.u[first + i]
@@ -421,6 +461,10 @@ cdef class BlockTask:
             first = self.starts[j]
             n = self.starts[j + 1] - first
             rows = self.sorted_items + first
+            if k == self.n_clusters:
+                for i in range(n):
+                    self.new_codes[rows[i]] = NOISE_CODE
+                continue
             if not self.sweeping:
                 for i in range(n):
                     self.draws[i] = self.codes[rows[i]] % 2
@@ -472,7 +516,7 @@ cdef class BlockTask:
         for code in range(2 * self.n_clusters):
             n_left += self.stats[code * self.model.n_stats] != 0.0
         for i in range(self.model.n_samples):
-            if self.first_rows[self.new_codes[i]] < 0:
+            if self.new_codes[i] != NOISE_CODE and self.first_rows[self.new_codes[i]] < 0:
                 self.first_rows[self.new_codes[i]] = i
                 n_left -= 1
                 if n_left == 0:
@@ -490,6 +534,8 @@ cdef class BlockTask:
             if not self.sweeping:
                 for i in range(n):
                     self.clusters[i] = self.codes[self.items[i]] // 2
+                    if self.clusters[i] < 0:
+                        self.clusters[i] = self.n_clusters
                 good = self.place(self.items, self.v, n)
             else:
                 for i in range(n):
@@ -513,7 +559,7 @@ cdef class BlockTask:
 
 def draw_and_collect(
     ParametricModel model, codes, task, list bit_generators, held=None, order=None,
-    Py_ssize_t tile_rows=TILE_ROWS
+    Py_ssize_t tile_rows=TILE_ROWS, log_noise=None
 ):
     """Draw new codes of a block's rows and collect statistics.
 
@@ -533,6 +579,9 @@ def draw_and_collect(
         own order, with every cluster evaluated for each row.
     tile_rows : int
         Maximum number of rows that are bounded together; 0: every cluster is evaluated.
+    log_noise : ndarray of shape (n_rows,), or None
+        Natural log density of each row as noise, less its `log_constants`, for a sweep with a
+        weight of noise.
 
     Returns
     -------
@@ -550,7 +599,9 @@ def draw_and_collect(
     """
     cdef bint good
     task_class = BlockTask if task.sweep is None else task.sweep.block_task
-    cdef BlockTask block = task_class(model, codes, task, bit_generators, held, order, tile_rows)
+    cdef BlockTask block = task_class(
+        model, codes, task, bit_generators, held, order, tile_rows, log_noise
+    )
     with ExitStack() as locks:
         for bit_generator in bit_generators:
             if bit_generator is not None:

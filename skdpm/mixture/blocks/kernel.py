@@ -52,6 +52,32 @@ class BlockKernel(abc.ABC):
         return None
 
 
+def draw_log_weights(state, shapes, rng):
+    """Draw the weights of clusters, and of noise if there is any.
+
+    Parameters
+    ----------
+    state : BlockState
+    shapes : ndarray of shape (n_clusters + 1,)
+        Parameters of the Dirichlet law of the weights, last that of all other clusters.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    log_weights : ndarray of shape (n_clusters,)
+        Logarithms, up to a constant.
+    log_noise_weight : float or None
+    """
+    if state.noise is None:
+        return log_gamma_variates(shapes[:-1], rng), None
+    log_weights = log_gamma_variates(shapes, rng)
+    n_noise = state.n_noise
+    beta = np.array([state.noise.a + n_noise, state.noise.b + (state.n_samples - n_noise)])
+    log_odds = np.subtract(*log_gamma_variates(beta, rng))
+    # On the scale of the weights of the clusters, which sum to 1 together with the others.
+    return log_weights[:-1], float(log_odds + np.logaddexp.reduce(log_weights))
+
+
 def log_gamma_variates(shapes, rng):
     """Draw logarithms of Gamma(shape, 1) variates by G(a) = G(a + 1) U^(1/a), which underflows for
     no shape."""

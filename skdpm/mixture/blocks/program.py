@@ -20,7 +20,12 @@ from skdpm.mixture.blocks.rows import MemoryRows
 from skdpm.mixture.blocks.state import BlockState
 from skdpm.mixture.chains.automatic import MOST_SAMPLED, FirstState, find_clusters
 from skdpm.mixture.chains.init import first_state
-from skdpm.mixture.chains.program import MixtureChain, MixtureProgram, check_capabilities
+from skdpm.mixture.chains.program import (
+    N_NOISE_TRIALS,
+    MixtureChain,
+    MixtureProgram,
+    check_capabilities,
+)
 
 
 class SampledClusters:
@@ -118,6 +123,9 @@ class BlockProgram(MixtureProgram):
         return program
 
     def resume(self, chain):
+        if self.noise is not None and self.rows.log_noise is None:
+            log_density = np.asarray(self.noise.log_density)
+            self.rows.log_noise = log_density - self.likelihood.log_constants(self.given)
         return BlockChain(self, chain)
 
     def statistics(self, labels):
@@ -181,6 +189,7 @@ class BlockChain(MixtureChain):
             program.make_prior(saved["concentration"]),
             program.model(self.values),
             saved["state"],
+            program.noise,
         )
         if self.values:
             self.state.likelihood = program.likelihood.at(self.values)
@@ -242,6 +251,9 @@ class BlockChain(MixtureChain):
             self._look_around(bit_generator, (*key, 0), adapting)
         state = self.state
         self.kernel.step(state, np.random.Generator(bit_generator), key, adapting)
+        if program.noise is not None and adapting and iteration < N_NOISE_TRIALS:
+            if state.give_to_noise(functools.partial(self.kernel.n_slots, state.prior)):
+                self.kernel.set_adaptation({})
         program.resample_concentration(state.prior, state.cluster_sizes(), bit_generator)
         priors = program.learned_after(iteration, state.model)
         if priors:

@@ -3,10 +3,10 @@
 
 The rows of X are cut into *blocks* of consecutive rows, numbered from 1. A row's *code* is
 2 k + s: cluster k, and s = 0 or 1 for its left or right sub-cluster (Chang & Fisher 2013); without
-sub-clusters s is 0. A random split has two *sides*, each with two sub-clusters: its four *parts*.
-In a *launch* the rows of a union of one or two clusters draw new sides, regardless of the sides
-they are on. A *key* (entropy, chain, iteration) names random streams; together with a block and a
-stream number it names one of them.
+sub-clusters s is 0. A row that is noise has the code NOISE_CODE. A random split has two *sides*,
+each with two sub-clusters: its four *parts*. In a *launch* the rows of a union of one or two
+clusters draw new sides, regardless of the sides they are on. A *key* (entropy, chain, iteration)
+names random streams; together with a block and a stream number it names one of them.
 """
 
 from dataclasses import dataclass
@@ -18,6 +18,9 @@ from skdpm.chains import stream
 from skdpm.mixture.blocks._launch import draw_sides
 from skdpm.mixture.blocks._visit import BlockTask, split_codes
 
+# Two from the end of a table of codes.
+NOISE_CODE = -2
+
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
@@ -27,6 +30,7 @@ class Sweep:
     log_weights: np.ndarray  # (n_clusters,)
     sub_params: np.ndarray | None = None  # (2 n_clusters, n_params); None: no sub-clusters
     sub_log_weights: np.ndarray | None = None  # (2 n_clusters,)
+    log_noise_weight: float | None = None  # None: no row becomes noise
     block_task: ClassVar[type] = BlockTask  # does the sweep on a block
     in_tiles: ClassVar[bool] = True  # whether it can pass over clusters far from close rows
 
@@ -88,7 +92,7 @@ class Relabelling:
 
     def apply(self, codes, block, model=None):
         """Return the new codes of a block."""
-        return self.table[codes]
+        return np.append(self.table, 2 * [np.int32(NOISE_CODE)])[codes]
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ class Rows(abc.ABC):
     n_samples: int
     first_rows: np.ndarray  # number of the first row of each block
     keeps_labels = True  # whether `labels` returns those of every draw
+    # (n_samples,): log density of each row as noise, less `log_constants`; None: there is none.
+    log_noise = None
 
     def __enter__(self):
         return self
@@ -197,13 +199,32 @@ class MemoryRows(Rows):
             where = self.slices[block - 1]
             held = self.hold_back(codes[where], task.held_clusters)
             new_codes[where], collected = visit_block(
-                likelihood, X, codes[where], task, key, block, held, self.orders
+                likelihood,
+                X,
+                codes[where],
+                task,
+                key,
+                block,
+                held,
+                self.orders,
+                self._noise(where),
             )
             return numbered_from(collected, where.start)
 
         nodes = {(0, j): collected for j, collected in enumerate(self._map(visit_slice))}
         (collected,) = add_up(likelihood.parametric(self.X[:0]), nodes, len(nodes)).values()
         return new_codes, collected
+
+    def sum_noise(self, codes, n_clusters):
+        """Sums of `log_noise` over the rows of the first clusters, last over the rows that are
+        noise: (n_clusters + 1,)."""
+        clusters = codes >> 1
+        chosen = clusters < n_clusters
+        places = np.where(clusters < 0, n_clusters, clusters)[chosen]
+        return np.bincount(places, self.log_noise[chosen], n_clusters + 1)
+
+    def _noise(self, where):
+        return None if self.log_noise is None else self.log_noise[where]
 
     def hold_back(self, codes, clusters):
         """Return the rows of a block that stay in the given clusters: Held, or None."""
@@ -229,14 +250,15 @@ class MemoryRows(Rows):
         return new_codes
 
     def labels(self, codes, cluster_numbers):
-        return cluster_numbers[codes >> 1]
+        return np.append(cluster_numbers, -1)[codes >> 1]
 
     def keep(self, codes):
         n_clusters = int(codes.max()) // 2 + 1
-        return (codes >> 1).astype(np.min_scalar_type(n_clusters))
+        most = n_clusters if self.log_noise is None else -max(n_clusters, 1)
+        return (codes >> 1).astype(np.min_scalar_type(most))
 
     def kept_labels(self, kept, cluster_numbers, likelihood):
-        return np.asarray(cluster_numbers, dtype=np.int64)[kept]
+        return np.append(np.asarray(cluster_numbers, dtype=np.int64), -1)[kept]
 
 
 # The map and the reduction.
@@ -249,13 +271,14 @@ def even_blocks(n_rows, block_size):
     return np.arange(n_blocks + 1) * n_rows // n_blocks
 
 
-def visit_block(likelihood, X, codes, task, key, block, held=None, orders=None):
+def visit_block(likelihood, X, codes, task, key, block, held=None, orders=None, log_noise=None):
     """Do a task on the block of rows X: see `Rows.visit` and `draw_and_collect`.
 
     Parameters
     ----------
     orders : dict, or None
         Orders of the blocks, to which new ones are added. None: use the cache of the last orders.
+    log_noise : ndarray of shape (n_rows,), or None
 
     Returns
     -------
@@ -273,7 +296,7 @@ def visit_block(likelihood, X, codes, task, key, block, held=None, orders=None):
     streams = [None if task.sweep is None else stream(*key, block, 0)]
     streams += [stream(*key, block, split.stream_number) for split in task.splits]
     codes, stats, first_rows = draw_and_collect(
-        likelihood.parametric(X), codes, task, streams, held, order
+        likelihood.parametric(X), codes, task, streams, held, order, log_noise=log_noise
     )
     return codes, Collected(stats, first_rows)
 

@@ -4,7 +4,15 @@
 import numpy as np
 
 from skdpm.chains import stream
-from skdpm.mixture.blocks.records import Collected, KeptPartition, Relabelling, Sweep, Task
+from skdpm.mixture.blocks.records import (
+    NOISE_CODE,
+    Collected,
+    KeptPartition,
+    Relabelling,
+    Sweep,
+    Task,
+)
+from skdpm.mixture.state.noise import clusters_for_noise
 
 
 class BlockState:
@@ -20,6 +28,8 @@ class BlockState:
         Bound to any rows: it computes marginal likelihoods.
     saved : dict
         From `start`, `draw` or `save`.
+    noise : Noise or None
+        Law of rows that are noise.
 
     Attributes
     ----------
@@ -29,7 +39,8 @@ class BlockState:
         Statistics of each code; those of cluster k are 2 k and 2 k + 1.
     """
 
-    def __init__(self, rows, likelihood, prior, model, saved):
+    def __init__(self, rows, likelihood, prior, model, saved, noise=None):
+        self.noise = noise
         self.rows = rows
         self.likelihood = likelihood
         self.prior = prior
@@ -174,7 +185,40 @@ class BlockState:
         self.relabel(table.astype(np.int32), int(kept.sum()))
         return np.flatnonzero(kept)
 
+    def give_to_noise(self, n_slots):
+        """Make whole clusters noise if this raises the log joint, as `MixtureState.give_to_noise`
+        does. At least one cluster stays. `n_slots` turns their number into the number with empty
+        ones. Returns whether clusters have changed."""
+        occupied, sizes = self._occupied(), self.cluster_sizes()
+        gains = self.rows.sum_noise(self.codes, self.n_slots)[occupied]
+        gains -= self.model.log_marginals(self.dump())
+        given = clusters_for_noise(gains, sizes, self.n_noise, self.noise, self.prior, least=1)
+        if len(given) == 0:
+            return False
+        kept = np.delete(occupied, given)
+        table = np.full(2 * self.n_slots, NOISE_CODE, dtype=np.int32)
+        old = np.repeat(2 * kept, 2) + np.tile([0, 1], len(kept))
+        table[old] = np.arange(len(old))
+        first = Collected(
+            np.zeros((2 * n_slots(len(kept)), self.stats.shape[1])),
+            np.full(2 * n_slots(len(kept)), -1),
+        )
+        first.stats[: len(old)] = self.collected.stats[old]
+        first.first_rows[: len(old)] = self.collected.first_rows[old]
+        self.codes = self.rows.changed(self.codes, [Relabelling(table)])
+        self.collected = first
+        return True
+
     # `StateView`: occupied clusters, in their order.
+
+    @property
+    def n_samples(self):
+        return self.rows.n_samples
+
+    @property
+    def n_noise(self):
+        """Number of rows that are noise."""
+        return 0 if self.noise is None else self.n_samples - int(self._sizes().sum())
 
     def _sizes(self):
         return self.stats[0::2, 0] + self.stats[1::2, 0]
@@ -202,6 +246,10 @@ class BlockState:
         """Compute log p(partition, X) at the current concentration, natural logarithm."""
         constants = self.log_constant + self.likelihood.sum_varying_constants()
         log_likelihood = self.model.log_marginals(self.dump()).sum() + constants
+        if self.noise is not None:
+            n_noise = self.n_noise
+            log_likelihood += self.noise.log_probability(n_noise, self.n_samples - n_noise)
+            log_likelihood += self.rows.sum_noise(self.codes, 0)[-1]
         return float(self.prior.log_probability(self.cluster_sizes()) + log_likelihood)
 
     def rebuild(self):

@@ -221,8 +221,8 @@ cdef class ParticleSystem:
                 )
 
     cdef double list_terms(self, Py_ssize_t p, double top, double* terms) noexcept nogil:
-        """Write the terms of all choices, times exp(-top): (n_clusters + 1,), then that of noise if
-        rows may be noise. Returns the sum."""
+        """Write the terms of all choices, times exp(-top): (n_clusters + 1,), then that of noise,
+        if rows may be noise. Returns the sum."""
         cdef Py_ssize_t j
         cdef Py_ssize_t k = self.n_clusters[p]
         cdef const int* slots = &self.slots[p, 0]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from skdpm._core._rng cimport bitgen_t
-from skdpm.mixture.state._state cimport MixtureState
+from skdpm.mixture.state._state cimport NOISE, MixtureState
 
 
 cdef class Reconfiguration:
@@ -38,6 +38,10 @@ cdef class Reconfiguration:
     cdef int reserve(self, MixtureState state) except -1
     cdef int make_room(self, MixtureState state) except -1 nogil
     cdef void shuffle(self, Py_ssize_t n, bitgen_t* rng) noexcept nogil
+    cdef inline bint takes(self, Py_ssize_t x) noexcept nogil:
+        """Whether the refinement has row x, which is not noise."""
+        return self.start[x] != NOISE and (self.outer_blocks or self.inside(x))
+
     cdef inline bint inside(self, Py_ssize_t x) noexcept nogil:
         """Whether row x is in U."""
         return self.start[x] == self.slot_i or self.start[x] == self.slot_j

@@ -37,6 +37,9 @@ The variants differ in the rows over which c is taken. "pair": over U, as publis
 all rows, so that blocks of other clusters move as one; without this, a move that takes many rows
 from a cluster has a negligible reverse probability. "none": no loop 1 (sARM). Without past states
 i and j are uniform, c_i = {i} and c_j = {j} (sRM).
+
+Rows that are noise stay noise: they are in no unit, and a move from one of them is no move. n is
+the number of the others. A sweep follows, which draws what is noise.
 """
 from libc.math cimport INFINITY, isnan, log
 from libc.string cimport memcpy, memset
@@ -45,7 +48,7 @@ import numpy as np
 
 from skdpm._core._resampling cimport exponentiate
 from skdpm._core._rng cimport bitgen_t, integer, uniform
-from skdpm.mixture.state._state cimport MixtureState, StoredState
+from skdpm.mixture.state._state cimport NOISE, MixtureState, StoredState
 from skdpm.mixture.samplers._base cimport PartitionKernel
 from skdpm.mixture.samplers._gibbs cimport sweep
 from skdpm.mixture.samplers._history cimport History
@@ -165,7 +168,7 @@ cdef class Reconfiguration:
         cdef Py_ssize_t first = 0
         for m in range(n):
             x = self.order[m]
-            if self.outer_blocks or self.inside(x):
+            if self.takes(x):
                 rows[n_rows] = x
                 n_rows += 1
                 self.block[x] = 0
@@ -198,7 +201,7 @@ cdef class Reconfiguration:
         memset(size, 0, self.n_blocks * sizeof(Py_ssize_t))
         for m in range(n):
             x = self.order[m]
-            if self.outer_blocks or self.inside(x):
+            if self.takes(x):
                 b = self.block[x]
                 self.members[self.begin[b] + size[b]] = x
                 size[b] += 1
@@ -219,7 +222,8 @@ cdef class Reconfiguration:
         self.log_t = 0.0
         self.target = target
         self.begin_from(state)
-        memset(&self.is_done[0], 0, n)
+        for m in range(n):
+            self.is_done[m] = self.start[m] == NOISE
         self.is_done[self.i] = self.is_done[self.j] = True
         if refined:
             self.refine(n)
@@ -274,6 +278,8 @@ cdef class Reconfiguration:
         for k in range(self.n_labels):
             self.owner[k] = self.target_slot[k] = -1
         for x in range(state.n_samples):
+            if self.start[x] == NOISE:
+                continue
             t = self.target[x]
             if self.inside(x) or t == self.target[self.i] or t == self.target[self.j]:
                 continue
@@ -476,6 +482,8 @@ cdef class Reconfiguration:
         for x in range(self.n_labels):
             label_of[x] = self.target_slot[x] = -1
         for x in range(state.n_samples):
+            if self.start[x] == NOISE:
+                continue
             t = self.target[x]
             slot = state.labels[x]
             if label_of[slot] < 0 and self.target_slot[t] < 0:
@@ -546,6 +554,11 @@ cdef class ARMKernel(PartitionKernel):
         cdef double log_u = log(uniform(rng))
         cdef long long before = self.construction.work
         self.draw(state, rng)
+        if (
+            state.labels[self.construction.i] == NOISE
+            or state.labels[self.construction.j] == NOISE
+        ):
+            return 0
         is_merge = state.labels[self.construction.i] != state.labels[self.construction.j]
         state.model.settle()
         log_ratio = -state.log_joint()

@@ -7,6 +7,8 @@ on those of all chains. Both are drawn again while they are the same partition. 
 uniform on the pairs that are together in one of the two states and apart in the other. Moves are
 exact under any law of these that does not depend on the current state.
 
+If rows may be noise, a past row of noise is a cluster of one row.
+
 The history must not depend on the current state either, so it stops growing at the end of warm-up,
 whose draws are dropped. From then on every transition, given the history, leaves the posterior
 invariant. While the history grows, chains are adaptive, and the current state of the chain under
@@ -68,7 +70,8 @@ cdef class History:
         kept = (2 * self.iterations > t) & (self.iterations % stride == 0)
         iterations, labels = self.iterations[kept], self.labels[:, kept]
         if t % stride == 0:
-            new = np.stack([labels_by_first_appearance(state) for state in states])[:, None]
+            new = [labels_by_first_appearance(state, apart=True) for state in states]
+            new = np.stack(new)[:, None]
             labels = np.concatenate([labels, new], axis=1) if len(iterations) else new
             iterations = np.append(iterations, t)
         if labels.itemsize > 1:     # states with many clusters may have been forgotten

@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from skdpm.mixture.blocks.kernel import BlockKernel, log_gamma_variates
+from skdpm.mixture.blocks.kernel import BlockKernel, draw_log_weights, log_gamma_variates
 from skdpm.mixture.blocks.moves.launched import N_FRESH_ROWS, LaunchedMoves
 from skdpm.mixture.blocks.moves.random import RandomMoves, proposal_alpha
 from skdpm.mixture.blocks.moves.sub_clusters import (
@@ -141,16 +141,16 @@ class SubClusterKernel(BlockKernel):
         13 and 14, for any of the partition priors."""
         sizes = totals[:, 0]
         params = state.parametric.draw(totals, np.ones(len(totals)), rng.bit_generator)
-        log_weights = log_gamma_variates(state.prior.weight_parameters(sizes)[:-1], rng)
+        log_weights, of_noise = draw_log_weights(state, state.prior.weight_parameters(sizes), rng)
         if self.memory is None:
-            return Sweep(params, log_weights)
+            return Sweep(params, log_weights, log_noise_weight=of_noise)
         fresh = np.repeat(self.memory.fresh, 2)
         stats = np.where(fresh[:, None], np.repeat(totals, 2, axis=0), state.stats)
         powers = np.where(fresh, np.minimum(N_FRESH_ROWS / np.repeat(sizes, 2), 1.0), 1.0)
         sub_params = state.parametric.draw(stats, powers, rng.bit_generator)
         sub_log_weights = log_gamma_variates(state.stats[:, 0] + 0.5 * proposal_alpha(state), rng)
         sub_log_weights[fresh] = 0.0
-        return Sweep(params, log_weights, sub_params, sub_log_weights)
+        return Sweep(params, log_weights, sub_params, sub_log_weights, of_noise)
 
 
 class PaperSubClusterKernel(SubClusterKernel):

@@ -59,6 +59,8 @@ class ARM(Sampler):
     process mixtures, algorithm 3.
     """
 
+    takes_noise = True
+
     def __init__(self, blocks="all", n_history_chains=8, n_history=16, gibbs_sweeps=1):
         self.blocks = blocks
         self.n_history_chains = n_history_chains

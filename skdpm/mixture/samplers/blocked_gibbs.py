@@ -4,7 +4,7 @@
 import numpy as np
 
 from skdpm._validation import check_integer
-from skdpm.mixture.blocks.kernel import BlockKernel, log_gamma_variates
+from skdpm.mixture.blocks.kernel import BlockKernel, draw_log_weights
 from skdpm.mixture.blocks.records import Sweep
 from skdpm.mixture.samplers.base import BlockSampler
 
@@ -31,6 +31,8 @@ class BlockedGibbs(BlockSampler):
     Ishwaran & Zarepour (2002), Exact and approximate sum representations for the Dirichlet
     process. Chang & Fisher (2013), section 3.1.
     """
+
+    takes_noise = True
 
     def __init__(self, block_size=65536):
         self.block_size = block_size
@@ -67,5 +69,7 @@ class BlockedGibbsKernel(BlockKernel):
         totals = state.totals()
         shapes = totals[:, 0] + state.prior.concentration / state.prior.n_components
         params = state.parametric.draw(totals, np.ones(len(totals)), rng.bit_generator)
-        sweep = Sweep(params, log_gamma_variates(shapes, rng))
+        # No other clusters: all components are here.
+        log_weights, of_noise = draw_log_weights(state, np.append(shapes, 0.0), rng)
+        sweep = Sweep(params, log_weights, log_noise_weight=of_noise)
         state.codes, state.collected = state.run_task(key, sweep)

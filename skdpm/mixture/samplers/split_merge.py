@@ -86,7 +86,6 @@ class PastSplitMerge(SplitMerge):
     """`SplitMerge.from_paper("bSM")`: anchors and launch states come from past states."""
 
     requires = "joint"
-    takes_noise = False
 
     def __init__(self, n_restricted_scans=5, n_history_chains=8, n_history=16, gibbs_sweeps=1):
         self.n_restricted_scans = n_restricted_scans

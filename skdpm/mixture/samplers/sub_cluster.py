@@ -48,6 +48,8 @@ class SubCluster(BlockSampler):
     their union. Launched splits may separate them, and the log joint then falls. Few launched
     moves are accepted if clusters have many rows, least of all merges.
 
+    With `noise`, at least one row is always in a cluster, as no cluster can lose all its rows.
+
     `acceptance_rate_` has the share of iterations in which no row was held back ("sweep") and the
     shares of the proposed "random_split", "random_merge", "launched_split" and "launched_merge"
     that were accepted.
@@ -61,6 +63,8 @@ class SubCluster(BlockSampler):
     Jain & Neal (2004), A split-merge Markov chain Monte Carlo procedure for the Dirichlet process
     mixture model.
     """
+
+    takes_noise = True
 
     def __init__(self, block_size=65536):
         self.block_size = block_size
@@ -113,6 +117,8 @@ class SubCluster(BlockSampler):
 
 class PaperSubCluster(SubCluster):
     """A variant of `SubCluster`; see `SubCluster.from_paper`."""
+
+    takes_noise = False
 
     def __init__(self, variant, block_size=65536):
         super().__init__(block_size)

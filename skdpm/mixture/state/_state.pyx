@@ -9,6 +9,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from skdpm.mixture.state.noise import clusters_for_noise
+
 from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bitgen_t, categorical_log_at, uniform
@@ -46,6 +48,10 @@ cdef class Noise:
             lgamma(self.a + n_noise) - lgamma(self.a) + lgamma(self.b + m) - lgamma(self.b)
             + lgamma(self.a + self.b) - lgamma(self.a + self.b + n_noise + m)
         )
+
+    def log_probability(self, Py_ssize_t n_noise, Py_ssize_t m):
+        """`log_law`, for Python."""
+        return self.log_law(n_noise, m)
 
     def of(self, items):
         """The law of some items, in their order."""
@@ -574,11 +580,9 @@ cdef class MixtureState:
 
     def give_to_noise(self):
         """Make whole clusters noise if this raises the log joint, for the start of a chain: single
-        items leave clusters of noise too slowly. The clusters are those that lose least per item,
-        and their number is the best one. (Noise in many small clusters is left by all of them, not
-        by one.) It does not keep the posterior."""
-        cdef Py_ssize_t i, j, k, n_noise
-        cdef double gain, total, best
+        items leave clusters of noise too slowly. (Noise in many small clusters is left by all of
+        them, not by one.) It does not keep the posterior."""
+        cdef Py_ssize_t i, k
         # Missing entries have a density in clusters alone, so the two are not comparable.
         if self.noise is None or self.model.n_incomplete > 0:
             return
@@ -591,17 +595,8 @@ cdef class MixtureState:
         sizes = self.cluster_sizes()
         for k in range(self.n_clusters):
             gains[k] -= self.model.log_marginal(self.slots[k])
-            gains[k] -= self.prior.log_cluster[self.sizes[self.slots[k]]]
-        order = np.argsort(-gains / sizes, kind="stable")
-        n_noise, total, chosen = self.n_noise, 0.0, 0
-        best = self.log_prior_noise(n_noise, self.n_clusters)
-        for j, k in enumerate(order):
-            n_noise += sizes[k]
-            total += gains[k]
-            gain = total + self.log_prior_noise(n_noise, self.n_clusters - j - 1)
-            if gain > best:
-                best, chosen = gain, j + 1
-        for i in np.flatnonzero(np.isin(labels, order[:chosen])):
+        given = clusters_for_noise(gains, sizes, self.n_noise, self.noise, self.prior)
+        for i in np.flatnonzero(np.isin(labels, given)):
             self.detach(i)
             self.attach(i, NOISE)
         self.model.settle()
@@ -775,9 +770,10 @@ cdef class StoredState:
             state.prior.focus(state.n_samples - state.n_noise)
 
 
-def labels_by_first_appearance(state):
+def labels_by_first_appearance(state, bint apart=False):
     """Labels of a state's rows, none of them detached, numbered by first appearance: (n_samples,),
-    of the smallest unsigned type. If there is noise, of a signed type, with -1 for noise."""
+    of the smallest unsigned type. If there is noise, of a signed type, with -1 for noise; with
+    `apart`, each row of noise is a cluster of one row instead."""
     cdef Py_ssize_t i
     cdef Py_ssize_t n_seen = 0
     labels = state.cluster_labels()
@@ -788,11 +784,16 @@ def labels_by_first_appearance(state):
     cdef Py_ssize_t[::1] numbered_view = numbered
     for i in range(label.shape[0]):
         if label[i] < 0:
+            if apart:
+                numbered_view[i] = n_seen
+                n_seen += 1
             continue
         if new_view[label[i]] < 0:
             new_view[label[i]] = n_seen
             n_seen += 1
         numbered_view[i] = new_view[label[i]]
+    if apart:
+        return smallest(numbered, n_seen, False)
     return smallest(numbered, state.n_clusters, getattr(state, "noise", None) is not None)
 
 

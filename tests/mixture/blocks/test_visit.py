@@ -1,5 +1,7 @@
 """Sweeps that pass over far clusters, against sweeps that evaluate all."""
 
+import copy
+
 import numpy as np
 import pytest
 from support.exactness import (
@@ -153,7 +155,7 @@ def test_what_is_no_number_is_refused(name, bad):
     """Of the cluster that all rows of a tile are in."""
     likelihood, X, codes, sweep = make_clusters("full", 600, 2, 10, spread=20.0)
     k = codes[0] // 2 if name[0] != "s" else codes[0]
-    parts = {part: getattr(sweep, part).copy() for part in sweep.__slots__}
+    parts = {part: copy.copy(getattr(sweep, part)) for part in sweep.__slots__}
     parts[name][(k, 0) if parts[name].ndim == 2 else k] = bad
     for tile_rows in (0, 1, 64):
         with pytest.raises(FloatingPointError, match="no number"):
@@ -244,7 +246,7 @@ def test_invariance(tile_rows, likelihood, prior, monkeypatch, seed_sequence, re
     monkeypatch.setattr(
         rows_module,
         "draw_and_collect",
-        lambda *arguments: draw_and_collect(*arguments, tile_rows),
+        lambda *arguments, **noise: draw_and_collect(*arguments, tile_rows, **noise),
     )
     kernel = SubClusterKernel(sub_splits=False, random_moves=RandomMoves(n_moves=0))
     chains = block_case(likelihood, prior, kernel, MemoryRows(case_rows(likelihood), 3))
