@@ -839,14 +839,17 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 "columns cannot be selected with a noise component; set noise=None or "
                 "Product(select=False)"
             )
+        if likelihood.constants_vary and sampler.requires == "instantiated":
+            raise ValueError(
+                f"{type(sampler).__name__} cannot have a noise component with NegativeBinomial, "
+                'whose dispersions follow the rows in clusters; use sampler="auto"'
+            )
         if "product" not in likelihood.capabilities or likelihood.background is None:
             raise ValueError(
                 f"{type(likelihood).__name__} has no law of rows that are noise; set noise=None. "
-                "Gaussian, Subspace, Poisson, NegativeBinomial, Bernoulli, Categorical and a "
-                "Product of these have one"
+                "Gaussian, Subspace, Poisson, NegativeBinomial, Bernoulli, Categorical, "
+                "Multinomial and a Product of these have one"
             )
-        if self.make_prior(1, 1.0).latent:
-            raise ValueError("dynamic=True cannot be combined with noise; set noise=None")
 
     def _noise_law(self, X, likelihood):
         """The law of noise of the rows of `fit`: `NoiseLaw`, or None."""

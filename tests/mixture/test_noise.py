@@ -9,6 +9,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 from reference.gaps import log_known
 from reference.likelihoods import LOG_MARGINALS
 from reference.noise import (
@@ -21,7 +22,7 @@ from reference.noise import (
 from reference.predictive import log_predictive
 from reference.simulate import PRIOR_CASES, enumeration_case
 from scipy.special import logsumexp
-from scipy.stats import gamma
+from scipy.stats import gamma, multinomial
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_blobs
 from sklearn.exceptions import ConvergenceWarning
@@ -45,7 +46,14 @@ from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 from skdpm import DPMixture, FiniteMixture
 from skdpm.mixture.answers.noise import alone, components_of
 from skdpm.mixture.chains.program import row_tiles
-from skdpm.mixture.likelihoods import Gaussian, Multinomial, Poisson, Product, Subspace
+from skdpm.mixture.likelihoods import (
+    Gaussian,
+    Multinomial,
+    NegativeBinomial,
+    Poisson,
+    Product,
+    Subspace,
+)
 from skdpm.mixture.samplers import (
     ARM,
     PGSM,
@@ -60,7 +68,9 @@ from skdpm.mixture.state._state import MixtureState, Noise
 from skdpm.mixture.state._tiles import RowTiles
 
 LIKELIHOODS = ("gaussian", "gaussian_diag", "bernoulli", "poisson")
-OTHERS = ("gaussian_tied", "gaussian_spherical", "categorical", "negative_binomial")
+OTHERS = (
+    *("gaussian_tied", "gaussian_spherical", "categorical", "negative_binomial", "multinomial"),
+)
 SAMPLERS = [
     pytest.param(name, sampler, id=repr(sampler))
     for name, sampler in [
@@ -536,6 +546,73 @@ def test_a_ring_in_noise():
     assert roc_auc_score(np.arange(620) >= 500, model.noise_probabilities_) > 0.85
 
 
+def test_fits_with_a_dynamic_number_of_components(seed_sequence):
+    """The number of components is drawn given the rows that are in clusters."""
+    case, beta = enumeration_case("gaussian"), (1.0, 1.0)
+    settings = {"concentration": 1.6, "n_components_prior": "geometric"}
+    log_noise = log_box(case.X, case.X)
+    states = noise_labels(5)
+    log_joint = [
+        log_noise_prior(labels, beta, "dynamic", settings)
+        + log_noise_likelihood(case.X, labels, log_noise, "gaussian", case.params)
+        for labels in states
+    ]
+    law = NoisePosterior(states, np.array(log_joint))
+
+    def run(seed, factor):
+        model = FiniteMixture(
+            None,
+            dynamic=True,
+            likelihood=make_likelihood("gaussian"),
+            noise=beta,
+            sampler="gibbs",
+            n_chains=2_000 * factor,
+            n_warmup=35,
+            n_draws=1,
+            point_estimate="last",
+            random_state=int(seed.generate_state(1)[0]),
+            **settings,
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(case.X)
+        at = law.index(model.label_samples_[:, 0])
+        found = model.log_joint_samples_[:, 0]
+        np.testing.assert_allclose(found, law.log_joint[at], atol=1e-8)
+        return Cells(law.count(model.label_samples_[:, 0]), law.probabilities, law.partitions)
+
+    assert_p(run, seed_sequence=seed_sequence)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("sampler", ["auto", "sub_cluster", "smc"])
+def test_texts_of_all_words_are_noise(sampler):
+    """Three clusters of texts, each with words of its own, and texts of all words."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=240)
+    shares = np.kron(np.eye(3), np.ones(10)) + 1e-3
+    shares = np.vstack([shares, np.ones(30)])
+    labels[:40] = -1
+    X = np.array(
+        [rng.multinomial(rng.integers(1, 40), shares[k] / shares[k].sum()) for k in labels]
+    )
+    rows = sp.csr_array(X)
+    columns = X.sum(axis=0) + 1.0 / 30
+    law = multinomial(X.sum(axis=1), columns / columns.sum())
+    background = Multinomial().resolve(rows).background(rows)
+    np.testing.assert_allclose(background.log_density(rows), law.logpmf(X), rtol=1e-10, atol=1e-10)
+    model = DPMixture(
+        likelihood=Multinomial(), sampler=sampler, noise=True, n_chains=2, random_state=0
+    )
+    model.set_params(n_warmup=60, n_draws=40).fit(rows)
+    long = X.sum(axis=1) > 8
+    assert roc_auc_score((labels < 0)[long], model.noise_probabilities_[long]) > 0.95
+    assert adjusted_rand_score(labels[long], model.labels_[long]) > 0.9
+    assert (model.predict(rows) == model.labels_)[long].mean() > 0.95
+    np.testing.assert_allclose(model.score_samples(rows), model.score_samples(X), rtol=1e-12)
+    assert not hasattr(model, "sample")
+
+
 SHORT = {"n_warmup": 30, "n_draws": 30, "n_chains": 2, "random_state": 0}
 
 
@@ -666,7 +743,11 @@ REFUSED = [
     ({"noise": (1.0, -1.0)}, r"noise\[1\] must be"),
     ({"sampler": SubCluster.from_paper("SUBC+SUPC")}, "cannot have a noise component"),
     ({"store_labels": False, "point_estimate": "map"}, "store_labels=True"),
-    ({"likelihood": Multinomial()}, "no law of rows that are noise"),
+    ({"likelihood": NegativeBinomial(), "sampler": "sub_cluster"}, "SubCluster"),
+    (
+        {"likelihood": Product([("a", NegativeBinomial(), [0, 1])]), "sampler": "sub_cluster"},
+        "SubCluster",
+    ),
     (
         {"likelihood": Product([("a", "gaussian", [0]), ("b", "gaussian", [1])], select=True)},
         "cannot be selected",
@@ -685,8 +766,6 @@ def test_rows_and_models_that_cannot_have_noise():
     X = np.arange(20.0).reshape(10, 2)
     with pytest.raises(ValueError, match="known_labels"):
         DPMixture(noise=True).fit(X, known_labels=[0] + 9 * [-1])
-    with pytest.raises(ValueError, match="dynamic"):
-        FiniteMixture(n_components=None, dynamic=True, noise=True).fit(X)
 
 
 def test_many_rows_have_a_sampler_with_noise():

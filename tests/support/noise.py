@@ -16,6 +16,7 @@ LEVELS = {
     "categorical": -3.0,
     "negative_binomial": -9.0,
     "poisson": -6.0,
+    "multinomial": -4.0,
 }
 
 
@@ -25,9 +26,9 @@ def log_noise_of(likelihood):
     return LEVELS[likelihood] + np.linspace(-0.8, 0.8, n_samples)
 
 
-def noise_of(likelihood):
+def noise_of(likelihood, shift=0.0):
     """The law of noise of the five rows, for kernels."""
-    return Noise(*BETA, log_noise_of(likelihood))
+    return Noise(*BETA, log_noise_of(likelihood) + shift)
 
 
 def noise_law(likelihood, prior, beta=BETA, shift=0.0, **changes):

@@ -319,7 +319,7 @@ class Predictor:
         the clusters of the partition: (n_rows,)."""
         padded = np.full(len(self.partition.log_weights), -np.inf)
         padded[: len(log_weights)] = log_weights
-        tops, totals = np.full(len(X), -np.inf), np.zeros(len(X))
+        tops, totals = np.full(X.shape[0], -np.inf), np.zeros(X.shape[0])
         rows.add_log_densities(padded, tops, totals)
         with np.errstate(divide="ignore"):
             log_clusters = tops + np.log(totals)

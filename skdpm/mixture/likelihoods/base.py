@@ -80,6 +80,7 @@ class Likelihood(BaseEstimator):
     draws_gaps = False
     weighs_rows = False
     discrete = False
+    constants_vary = False  # whether `log_constants` depend on hyperparameters
     select = False
     fewest_columns = 1
 

@@ -190,6 +190,9 @@ class Multinomial(Likelihood):
         counts = stats[:, 2:] + self._pseudo_counts()
         return {"probabilities": counts / counts.sum(axis=1, keepdims=True)}
 
+    def background(self, X):
+        return OverallWords(X)
+
     def column_means(self, stats, n_draws=None, rng=None):
         """Probabilities of the columns."""
         counts = stats[:, 2:] + self._pseudo_counts()
@@ -210,6 +213,27 @@ class Multinomial(Likelihood):
         yield cls(), X
         yield cls(concentration=3.0, base=[1.0, 2.0, 0.5, 0.5]), X
         yield cls(concentration=0.3), sp.csr_array(X[::-1] * rng.integers(1, 4, size=(12, 1)))
+
+
+class OverallWords:
+    """Law of a row of counts that is noise, given its total: its words are drawn from the shares
+    of the columns in all rows, as if these had one more word, divided evenly.
+
+    It is a `background.Background` that draws no rows, as `Multinomial` draws none.
+    """
+
+    def __init__(self, X):
+        columns = _counts(X).sum(axis=0)
+        shares = columns + 1.0 / len(columns)
+        self.log_shares = np.log(shares / shares.sum())
+
+    def log_density(self, X):
+        X = _as_csr(X)
+        row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+        return X @ self.log_shares + _log_coefficients(X, row)
+
+    def column(self, d):
+        return None
 
 
 def _counts(X):

@@ -79,6 +79,8 @@ class NegativeBinomial(CountColumns):
 
     hyperparameters = ("shape", "rate", "dispersion")
 
+    constants_vary = True
+
     def __init__(self, shape=None, rate=None, dispersion=None, hyperpriors=None):
         self.shape = shape
         self.rate = rate

@@ -228,6 +228,10 @@ class Product(_BaseComposition, Likelihood):
         return any(likelihood.draws_gaps for likelihood in self._likelihoods())
 
     @property
+    def constants_vary(self):
+        return any(likelihood.constants_vary for likelihood in self._likelihoods())
+
+    @property
     def weighs_rows(self):
         return any(likelihood.weighs_rows for likelihood in self._likelihoods())
 

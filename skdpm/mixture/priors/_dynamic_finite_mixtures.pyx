@@ -72,6 +72,8 @@ cdef class DynamicFiniteMixturesPrior(FiniteDirichletPrior):
 
     def _terms(self, sizes):
         """Values of K and log p(K, partition) of each: two arrays of shape (m,)."""
+        if len(sizes) == 0:     # no row
+            return np.arange(1, len(self.law) + 1), np.array(self.law)
         sizes = np.sort(np.asarray(sizes, dtype=np.intp))
         key = self.concentration, sizes.tobytes()
         if key != self._key:

@@ -114,8 +114,7 @@ cdef class MixtureState:
     completion : ndarray of shape (n_gaps,), optional
         Values of missing entries (`ClusterModel.complete`); not with `saved`, which has them.
     noise : Noise, optional
-        Law of items that are noise. Default: all items are in clusters. The prior must have no
-        `latent` attributes.
+        Law of items that are noise. Default: all items are in clusters.
     """
 
     def __init__(
@@ -133,10 +132,8 @@ cdef class MixtureState:
         self.n_samples = model.n_samples if n_samples is None else n_samples
         if not 0 <= self.n_samples <= model.n_samples:
             raise ValueError(f"{n_samples} items of {model.n_samples}")
-        if noise is not None and (
-            noise.log_density.shape[0] != self.n_samples or prior.latent
-        ):
-            raise ValueError("the noise does not fit the items or the prior")
+        if noise is not None and noise.log_density.shape[0] != self.n_samples:
+            raise ValueError("the noise does not fit the items")
         self.noise = noise
         if tiles is not None:
             if tiles.n_rows != self.n_samples - model.n_incomplete:
