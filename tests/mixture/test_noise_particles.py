@@ -27,7 +27,7 @@ from skdpm.mixture.particles._nodes import concentration_nodes
 from skdpm.mixture.samplers.smc import SMC, AnnealedSMC
 from skdpm.mixture.state._state import MixtureState, Noise
 
-LIKELIHOODS = ("gaussian", "bernoulli", "poisson", "categorical")
+LIKELIHOODS = ("gaussian", "bernoulli", "negative_binomial", "categorical")
 ANNEALING = {
     "dp": (9.0, 0.3),
     "pitman_yor": (-0.3, 0.4),
