@@ -66,6 +66,7 @@ from skdpm.mixture.samplers import (
 from skdpm.mixture.samplers._arm import BLOCKS
 from skdpm.mixture.state._state import MixtureState, Noise
 from skdpm.mixture.state._tiles import RowTiles
+from skdpm.mixture.state.noise import clusters_for_noise
 
 LIKELIHOODS = ("gaussian", "gaussian_diag", "bernoulli", "poisson")
 OTHERS = (
@@ -787,3 +788,16 @@ def test_labels_of_noise():
     np.testing.assert_array_equal(found, [0, 0, -1, -1, 1, 1])
     found = components_of(labels, np.array([0, 1, 1, 1, 1, 0]))
     np.testing.assert_array_equal(found, [1, 0, 0, -1, 2, 3])
+
+
+def test_most_rows_never_become_noise_at_once():
+    """Clusters that overlap much: a state of one cluster each is less likely than no cluster."""
+    gains, sizes = np.array([5.0, 400.0, 300.0, 900.0]), np.array([2, 40, 30, 90])
+    prior = make_prior("dp", 200, concentration=1.0)
+    noise = Noise(1.0, 1.0, np.zeros(200))
+    given = clusters_for_noise(gains, sizes, 0, noise, prior)
+    assert 0 < sizes[given].sum() <= sizes.sum() // 2
+    assert len(clusters_for_noise(gains, sizes, 162, noise, prior)) == 0
+    assert len(clusters_for_noise(-gains - 1e3, sizes, 0, noise, prior)) == 0
+    one = clusters_for_noise(np.array([10.0, -1e4]), np.array([3, 90]), 0, noise, prior)
+    assert one.tolist() == [0]

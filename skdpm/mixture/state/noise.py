@@ -7,7 +7,10 @@ from scipy.special import gammaln
 
 def clusters_for_noise(gains, sizes, n_noise, noise, prior, least=0):
     """Find whole clusters that should be noise: those that lose least per row, as many as raise
-    the log joint most.
+    the log joint most, up to half of the rows.
+
+    A state whose clusters overlap has many others like it, which the log joint of one does not
+    count. So it may be less likely than a state without clusters, although the clusters are real.
 
     Parameters
     ----------
@@ -36,7 +39,10 @@ def clusters_for_noise(gains, sizes, n_noise, noise, prior, least=0):
     order = np.argsort(-(gains - factors) / sizes, kind="stable")
     best, chosen = log_prior(order), 0
     total = 0.0
+    most = (int(sizes.sum()) + n_noise) // 2 - n_noise
     for j in range(len(order) - least):
+        if sizes[order[: j + 1]].sum() > most:
+            break
         total += gains[order[j]]
         value = total + log_prior(order[j + 1 :])
         if value > best:
