@@ -6,7 +6,7 @@
  *
  * Contents:
  * - exponentials and logarithms: exp_negative, tile_exp; log_positive, tile_log
- * - sums: tile_log_sigmoids; tile_sum_exp; tile_combine, tile_averages, tile_multiply
+ * - sums: tile_log_sigmoids; tile_sum_exp; tile_combine, tile_averages, tile_multiply, tile_dot
  * - rows and columns: tile_gather; tile_rotate; tile_enclose, the box around items
  * - statistics: tile_scatter, tile_moments, tile_keyed_moments
  * - Gaussian densities: tile_gaussian, tile_gaussian_columns, tile_gaussian_diag, and tile_tails of
@@ -401,6 +401,24 @@ SKDPM_UNUSED static void tile_multiply(
 {
     for (ptrdiff_t i = 0; i < n; i++)
         w[i] *= scale * (by * a[i] - b[i]);
+}
+
+/* Sum of a b: sixteen running sums, in a fixed order. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static double tile_dot(
+    const double *restrict a, const double *restrict b, ptrdiff_t n)
+{
+    double sums[16] = {0.0}, total = 0.0;
+    ptrdiff_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (ptrdiff_t j = 0; j < 16; j++)
+            sums[j] += a[i + j] * b[i + j];
+    for (; i < n; i++)
+        total += a[i] * b[i];
+    for (ptrdiff_t j = 0; j < 8; j++)
+        sums[j] += sums[j + 8];
+    return (((sums[0] + sums[4]) + (sums[1] + sums[5]))
+        + ((sums[2] + sums[6]) + (sums[3] + sums[7]))) + total;
 }
 
 /* Rows and columns. */

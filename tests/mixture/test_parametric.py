@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 from reference import likelihoods as reference
 from scipy import stats
-from scipy.special import ndtr
+from scipy.special import ive, ndtr
 from support.kernels import bind
 from support.laws import numbers_of, reference_of
 from support.probes import Probe
@@ -68,6 +68,9 @@ every = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES]
 def law(likelihood, theta):
     """What a vector of parameters says: a function of a row, its log density."""
     name = type(likelihood).__name__
+    if name == "VonMisesFisher":
+        kappa, constant = von_mises_fisher(theta)
+        return lambda x: constant + theta[1:] @ x / np.linalg.norm(x) - kappa
     if name == "Product":
         own = [(law(part, mine), where) for part, where, mine in parts_of(likelihood, theta)]
         return lambda x: sum(log_density(x[where]) for log_density, where in own)
@@ -122,6 +125,20 @@ def gaussian_moments(likelihood, theta):
     W = np.zeros((D, D))
     W[np.tril_indices(D)] = theta[1 + D :]
     return likelihood.mean + np.linalg.solve(W, theta[1 : 1 + D]), np.linalg.inv(W.T @ W)
+
+
+def von_mises_fisher(theta):
+    """The concentration, and the logarithm of the largest density."""
+    kappa = np.linalg.norm(theta[1:])
+    return kappa, reference.log_von_mises_fisher_constant(kappa, len(theta) - 1)
+
+
+def angle_cdf(kappa, n_features, angle):
+    """Distribution function of the angle to the mean of a von Mises-Fisher law."""
+    grid = np.linspace(0.0, min(np.pi, 12.0 * np.sqrt(n_features / max(kappa, 1e-9))), 20_001)
+    density = np.sin(grid) ** (n_features - 2) * np.exp(kappa * (np.cos(grid) - 1.0))
+    mass = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
+    return np.interp(angle, grid, mass / mass[-1])
 
 
 def rates(likelihood, theta):
@@ -314,6 +331,32 @@ def pivots(case, items, power, params):
     name = type(likelihood).__name__
     D = X.shape[1]
     out = {}
+    if name == "VonMisesFisher":
+        # Of the concentration, made continuous; of the angle between the mean direction and the
+        # sum of rows; and of the part of the mean direction that is across.
+        X = X / np.linalg.norm(X, axis=1, keepdims=True)
+        r = power * X.sum(axis=0)
+        grid = reference.von_mises_fisher_grid(likelihood.concentration, likelihood.spread)
+        length, n = np.linalg.norm(r), power * len(X)
+        log_p = n * reference.log_von_mises_fisher_constant(grid, D) - n * grid
+        log_p -= reference.log_von_mises_fisher_constant(grid * length, D) - grid * length
+        below = np.cumsum(np.exp(log_p - log_p.max()))
+        kappa = np.linalg.norm(params[:, 1:], axis=1)
+        g = np.abs(np.log(kappa[:, None] / grid)).argmin(axis=1)
+        first = np.concatenate([[0.0], below])[g]
+        u = np.random.default_rng(0).random(len(g))
+        out["concentration"] = (first + u * (below[g] - first)) / below[-1], stats.uniform.cdf
+        axis = r / length if length > 0.0 else np.eye(D)[0]
+        along = params[:, 1:] @ axis / kappa
+        across = params[:, 1:] / kappa[:, None] - along[:, None] * axis
+        angles = np.arctan2(np.linalg.norm(across, axis=1), along)
+        u = [angle_cdf(k * length, D, angle) for k, angle in zip(kappa, angles, strict=True)]
+        out["angle"] = np.array(u), stats.uniform.cdf
+        if D > 2:
+            side = np.linalg.svd(axis[None])[2][-1]
+            w = across @ side / np.linalg.norm(across, axis=1)
+            out["across"] = (1.0 + w) / 2.0, stats.beta(D / 2 - 1, D / 2 - 1).cdf
+        return out
     if name == "Gaussian":
         known = ~np.isnan(X)
         n = power * known.sum(axis=0)
@@ -514,6 +557,11 @@ def divergence(likelihood, a, b):
     if isinstance(likelihood, Subspace):
         likelihood = likelihood._inner
     name = type(likelihood).__name__
+    if name == "VonMisesFisher":
+        (kappa, constant), (other, other_constant) = map(von_mises_fisher, (a, b))
+        nu = len(a) / 2 - 1.5
+        mean = a[1:] / kappa * ive(nu + 1, kappa) / ive(nu, kappa)
+        return constant - kappa - (other_constant - other) + (a - b)[1:] @ mean
     if name == "Poisson":
         x = np.arange(5000)
         pairs = zip(rates(likelihood, a), rates(likelihood, b), strict=True)

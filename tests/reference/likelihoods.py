@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.special import betaln, gammaln, logsumexp, multigammaln, xlogy
+from scipy.special import betaln, gammaln, ive, logsumexp, multigammaln, xlogy
 from scipy.stats import betabinom, binom, gamma, multivariate_normal, multivariate_t, norm
 
 from reference.enumerate import enumerate_partitions, partition_index, partition_sizes
@@ -191,6 +191,49 @@ def log_marginal_grid(X, *, log_likelihood, grid, log_weights, sample=None):
     return logsumexp(log_prior + sum(table), axis=-1).sum() if len(X) else 0.0
 
 
+def von_mises_fisher_grid(concentration, spread, n_points=64):
+    """Concentrations even in the logarithm, of equal probability; above 1e9 they count as 1e9."""
+    return np.minimum(concentration * np.exp(spread * np.linspace(-1, 1, n_points)), 1e9)
+
+
+def log_von_mises_fisher_constant(kappa, n_features):
+    """log C(kappa) + kappa of the density C(kappa) exp(kappa mean'x) on the sphere, for few
+    columns. Without kappa, large terms would not cancel in sums."""
+    nu = n_features / 2 - 1
+    kappa = np.asarray(kappa, dtype=float)
+    # Near 0, I_nu(t) = (t / 2)^nu / Gamma(nu + 1) (1 + t^2 / (4 nu + 4) + ...).
+    at_zero = gammaln(n_features / 2) - np.log(2) - n_features / 2 * np.log(np.pi)
+    small = at_zero - kappa**2 / (2 * n_features) + kappa
+    t = np.clip(kappa, 1e-3, 1e5)
+    log_bessel = np.log(ive(nu, t))
+    # Hankel's expansion (Abramowitz & Stegun 9.7.1).
+    t = np.maximum(kappa, 1e5)
+    terms = series = np.ones_like(t)
+    for j in range(1, 6):
+        terms = -terms * (4 * nu**2 - (2 * j - 1) ** 2) / (j * 8 * t)
+        series = series + terms
+    far = np.log(series) - np.log(2 * np.pi * t) / 2
+    t = np.maximum(kappa, 1e-3)
+    value = nu * np.log(t) - n_features / 2 * np.log(2 * np.pi)
+    value -= np.where(kappa > 1e5, far, log_bessel)
+    return np.where(kappa > 1e-3, value, small)
+
+
+def log_marginal_von_mises_fisher(X, *, concentration, spread):
+    """Directions of rows, the mean direction uniform on the sphere, the concentration on a grid.
+    With n rows of sum r: the mean over the grid of C(k)^n C(0) / C(k |r|)."""
+    X = np.asarray(X, dtype=float)
+    X = X / np.sqrt((X**2).sum(axis=1, keepdims=True))
+    n, n_features = X.shape
+    kappa = von_mises_fisher_grid(concentration, spread)
+    log_c = partial(log_von_mises_fisher_constant, n_features=n_features)
+    length = np.sqrt((X.sum(axis=0) ** 2).sum())
+    # n - |r|, from the squared distances of all pairs of rows.
+    gap = ((X[:, None] - X) ** 2).sum() / 2 / (n + length) if n else 0.0
+    terms = n * log_c(kappa) + log_c(0.0) - log_c(kappa * length) - kappa * gap
+    return logsumexp(terms) - np.log(len(kappa))
+
+
 def pyclone_states(normal, minor, major, genotype_prior):
     """Genotypes that a mutation may have: pairs (copies with it, copies in cells without it)."""
     total = minor + major
@@ -364,6 +407,7 @@ LOG_MARGINALS = {
     "poisson": log_marginal_poisson,
     "grid": log_marginal_grid,
     "pyclone": log_marginal_pyclone,
+    "von_mises_fisher": log_marginal_von_mises_fisher,
 }
 
 # Likelihoods of a whole partition by name.

@@ -13,6 +13,7 @@ from reference.likelihoods import (
     as_matrix,
     pyclone_shares,
     pyclone_states,
+    von_mises_fisher_grid,
 )
 
 NAN = np.nan
@@ -235,6 +236,29 @@ def _degree_corrected(rng, labels, a, b, gamma, directed):
     return A
 
 
+def _von_mises_fisher(rng, labels, n_features, *, concentration, spread):
+    """The angle to the mean from a table of its distribution function, then any direction at right
+    angles to the mean."""
+    size, n = labels.shape
+    kappa = rng.choice(von_mises_fisher_grid(concentration, spread), (size, n))
+    mean = rng.standard_normal((size, n, n_features))
+    mean /= np.sqrt((mean**2).sum(axis=2, keepdims=True))
+    kappa, mean = _rows(kappa, labels), _rows(mean, labels)
+    angle, u = np.empty((2, size, n))
+    u[:] = rng.random((size, n))
+    for k in np.unique(kappa):
+        # The angle is of the size (D / k)^(1/2).
+        widest = min(np.pi, 12 * np.sqrt(n_features / k))
+        grid = np.linspace(0, widest, 20_001)
+        density = np.sin(grid) ** (n_features - 2) * np.exp(k * (np.cos(grid) - 1))
+        mass = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
+        angle[kappa == k] = np.interp(u[kappa == k] * mass[-1], mass, grid)
+    across = rng.standard_normal(mean.shape)
+    across -= (across * mean).sum(axis=2, keepdims=True) * mean
+    across /= np.sqrt((across**2).sum(axis=2, keepdims=True))
+    return np.cos(angle)[..., None] * mean + np.sin(angle)[..., None] * across
+
+
 _SIMULATORS = {
     "gaussian": _gaussian,
     "gaussian_diag": partial(_gaussian, covariance_type="diag"),
@@ -249,6 +273,7 @@ _SIMULATORS = {
     "pyclone": _pyclone,
     "relational": _relational,
     "relational_directed": partial(_relational, directed=True),
+    "von_mises_fisher": _von_mises_fisher,
 }
 
 
@@ -379,6 +404,11 @@ _CASES = {
     "negative_binomial": (
         [[30, 90], [NAN, 80], [35, 3], [2, NAN], [1, 4]],
         {"shape": 1.5, "rate": 0.1, "dispersion": 0.4},
+    ),
+    # Rows of any length.
+    "von_mises_fisher": (
+        [[3, 1, 0.4], [1.2, 1, 0.1], [-0.5, 2, 1], [0.1, 2.4, 0.3], [1.4, 0.8, -0.6]],
+        {"concentration": 6.0, "spread": 1.5},
     ),
 }
 

@@ -27,6 +27,7 @@ from skdpm.mixture.likelihoods import (
     Poisson,
     PyClone,
     Relational,
+    VonMisesFisher,
 )
 
 CLASSES = {
@@ -41,6 +42,7 @@ CLASSES = {
     "pyclone": PyClone,
     "relational": Relational,
     "relational_directed": Relational,
+    "von_mises_fisher": VonMisesFisher,
 }
 NAMES = LIKELIHOOD_NAMES
 # Rows of these cases have missing entries. Others may have some (test_gaps.py).
@@ -55,7 +57,7 @@ WITH_NAN = (
     "relational",
     "relational_directed",
 )
-SPARSE = ("multinomial", "relational", "relational_directed")
+SPARSE = ("multinomial", "relational", "relational_directed", "von_mises_fisher")
 PRIORS = tuple(PRIOR_CASES)
 
 # So that a fit takes milliseconds.

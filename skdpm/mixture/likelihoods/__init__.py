@@ -14,6 +14,7 @@ from skdpm.mixture.likelihoods.registry import (
     PyClone,
     Relational,
     Subspace,
+    VonMisesFisher,
 )
 
 # All likelihoods by name.
@@ -31,4 +32,5 @@ __all__ = [
     "PyClone",
     "Relational",
     "Subspace",
+    "VonMisesFisher",
 ]

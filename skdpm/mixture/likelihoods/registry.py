@@ -11,6 +11,7 @@ from skdpm.mixture.likelihoods.poisson import Poisson
 from skdpm.mixture.likelihoods.pyclone import PyClone
 from skdpm.mixture.likelihoods.relational import Relational
 from skdpm.mixture.likelihoods.subspace import Subspace
+from skdpm.mixture.likelihoods.von_mises_fisher import VonMisesFisher
 
 # One line per likelihood. Its name is the snake case of its class.
 SINGLE = {
@@ -24,4 +25,5 @@ SINGLE = {
     "pyclone": PyClone,
     "relational": Relational,
     "subspace": Subspace,
+    "von_mises_fisher": VonMisesFisher,
 }

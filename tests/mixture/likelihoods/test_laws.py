@@ -39,6 +39,7 @@ from skdpm.mixture.likelihoods import (
     Product,
     PyClone,
     Subspace,
+    VonMisesFisher,
 )
 
 # Densities.
@@ -613,7 +614,7 @@ def test_duplicates(case):
 
 @every_product
 def test_one_row_and_one_column(case):
-    n_columns = 6 if isinstance(case.likelihood, PyClone) else 1
+    n_columns = {PyClone: 6, VonMisesFisher: 2}.get(type(case.likelihood), 1)
     if isinstance(case.likelihood, Product):
         n_columns = case.X.shape[1]
     for X in (case.X[:1], case.X[:, :n_columns], case.X[:1, :n_columns]):
