@@ -267,6 +267,7 @@ HYPERPARAMETERS = {
         "dispersion": [*NOT_POSITIVE, [1.0], [1.0, 0.0, 1.0], ["a"] * 3],
     },
     "poisson": {"shape": NOT_POSITIVE, "rate": NOT_POSITIVE},  # None: learned
+    "von_mises_fisher": {"concentration": NOT_POSITIVE, "spread": NOT_POSITIVE},
     "grid": {
         "log_likelihood": [1.0, "normal", np.zeros((4, 6))],
         "grid": ["a", [], 0.5, [[]], [[0.0], [1.0, 2.0]], [0.0, NAN], [0.0] * 3, [INF] * 6],
@@ -362,6 +363,7 @@ GOOD = {
     "pyclone": np.array([[7 + i, 3 + i % 3, 2, 1, 1, 1.0] for i in range(4)]),
     "relational": np.ones((4, 4)),
     "relational_directed": np.triu(np.ones((4, 4))),
+    "von_mises_fisher": X,
 }
 BAD_VALUES = {
     "gaussian": [],
@@ -375,6 +377,7 @@ BAD_VALUES = {
     "pyclone": [-1.0, 0.5, 1e300, 1e9, NAN],
     "relational": [2.0, -1.0, 0.5, 1e300],
     "relational_directed": [2.0, -1.0, 0.5, 1e300],
+    "von_mises_fisher": [],
 }
 
 
@@ -429,7 +432,7 @@ def test_values_outside_the_domain_in_new_rows(name, method, fitted):
             getattr(fitted[name], method)(data)
 
 
-@pytest.mark.parametrize("name", ["multinomial"])
+@pytest.mark.parametrize("name", ["multinomial", "von_mises_fisher"])
 def test_nan_where_it_is_not_allowed(name):
     with pytest.raises(ValueError, match="NaN in column 1"):
         make_estimator(fit_case(name).likelihood).fit(_with(GOOD[name], (3, 1, NAN)))

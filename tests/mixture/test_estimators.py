@@ -11,7 +11,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from reference.enumerate import canonical_labels
-from reference.likelihoods import as_matrix, log_likelihood, log_pyclone
+from reference.likelihoods import (
+    as_matrix,
+    log_likelihood,
+    log_pyclone,
+    log_von_mises_fisher_constant,
+    von_mises_fisher_grid,
+)
 from reference.predictive import log_weights
 from reference.priors import log_eppf, log_gamma_density
 from scipy.special import gammaln
@@ -149,6 +155,20 @@ def _posterior_means(name, X, labels, p):
                 for B in blocks
             ]
         }
+    if name == "von_mises_fisher":
+        grid = von_mises_fisher_grid(**p)
+        directions, concentrations = [], []
+        for B in blocks:
+            B = B / np.linalg.norm(B, axis=1, keepdims=True)
+            r = B.sum(axis=0)
+            length = np.linalg.norm(r)
+            # -log C + k is the logarithm of the largest value of the integral over directions.
+            log_p = len(B) * (log_von_mises_fisher_constant(grid, B.shape[1]) - grid)
+            log_p -= log_von_mises_fisher_constant(grid * length, B.shape[1]) - grid * length
+            weights = np.exp(log_p - log_p.max())
+            directions.append(r / length)
+            concentrations.append(weights @ grid / weights.sum())
+        return {"mean_directions": directions, "concentrations": concentrations}
     if name == "grid":
         grid, log_w = np.array(p["grid"]), np.array(p["log_weights"])
         sums = [p["log_likelihood"](B, grid).sum(axis=0) + log_w for B in blocks]
