@@ -115,7 +115,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     noise = None  # for subclasses without this parameter
     _ways_with_text = '; use likelihood="mixed" for tables with columns of text'
     _ways_with_sparse = (
-        ", or choose a likelihood that takes sparse matrices: Multinomial or Relational"
+        ", or choose a likelihood that takes sparse matrices: Multinomial, Relational or "
+        "VonMisesFisher"
     )
 
     def make_prior(self, n_samples, concentration):

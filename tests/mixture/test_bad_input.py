@@ -516,7 +516,7 @@ def test_shapes_and_types(cls, data, message):
 def test_sparse_where_it_makes_no_sense():
     with pytest.raises(TypeError, match=r"[Ss]parse"):
         DPMixture().fit(sp.csr_array(np.eye(3)))
-    with pytest.raises(TypeError, match="sparse matrices: Multinomial or Relational"):
+    with pytest.raises(TypeError, match="sparse matrices: Multinomial, Relational or Von"):
         DPMixture(likelihood="bernoulli").fit(sp.csr_array(np.eye(3)))
 
 
