@@ -849,7 +849,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             raise ValueError(
                 f"{type(likelihood).__name__} has no law of rows that are noise; set noise=None. "
                 "Gaussian, Subspace, Poisson, NegativeBinomial, Bernoulli, Categorical, "
-                "Multinomial and a Product of these have one"
+                "Multinomial, VonMisesFisher and a Product of these have one"
             )
 
     def _noise_law(self, X, likelihood):
