@@ -22,6 +22,7 @@ from skdpm.mixture.likelihoods import (
     Product,
     PyClone,
     Subspace,
+    VonMisesFisher,
     base,
 )
 from skdpm.mixture.likelihoods.base import set_hyperparameters
@@ -84,6 +85,11 @@ GIVEN = {
     "grid": (Grid(log_normal_on_grid, np.linspace(-2.0, 6.0, 13)), holes(numbers)),
     "pyclone": (PyClone("beta_binomial", n_grid=21), mutations),
     "subspace": (Subspace(4, mean=0.3, mean_precision=0.2, df=6.5, scale=1.3), numbers),
+    "von_mises_fisher": (VonMisesFisher(concentration=9.0, spread=1.5), numbers),
+    "von_mises_fisher sparse": (
+        VonMisesFisher(concentration=9.0, spread=1.5),
+        sp.csr_array(counts + (np.arange(D) == 0)),
+    ),
     "product": (
         Product(
             [
