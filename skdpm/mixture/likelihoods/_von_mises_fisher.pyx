@@ -24,16 +24,18 @@ negligible. A large cluster needs two or three of the G points.
 
 F is computed by the uniform expansion of I_nu (Abramowitz & Stegun 9.7.7, in logarithms) for large
 nu. For small nu, 0F1(; b; z) = 0F1(; b + 1; z) + z / (b (b + 1)) 0F1(; b + 2; z) leads down from
-an order that is large enough. All its terms are positive.
+an order that is large enough. All its terms are positive. This takes time, so kernels interpolate
+F: each octave of 1 + t has 256 polynomials of degree 5.
 
 Hyperparameters: c, s. Row: n, r (D) | |r|^2, log sum_g exp(L_g), the g of the largest L_g.
 """
 cimport cython
 from libc.math cimport NAN, exp, fabs, log, log1p, sqrt
+from libc.stdint cimport uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy
 
-from functools import cache
+from functools import cache, lru_cache
 from fractions import Fraction
 
 import numpy as np
@@ -62,6 +64,10 @@ cdef enum:
     # the step of log kappa: then a cluster between two points would be split.
     _N_POINTS = 64
     MOST_TERMS = 8
+    # Interpolation of F for 1 + t below 2^N_OCTAVES.
+    N_OCTAVES = 30
+    LOG_PIECES = 8      # log2 of the number of pieces of an octave
+    N_COEFFICIENTS = 6
 
 N_POINTS = _N_POINTS
 
@@ -118,6 +124,7 @@ cdef struct Bessel:
     Py_ssize_t n_terms
     const double* coefficients
     double constants[2]         # of the series at the orders nu + n_steps and one more
+    const double* pieces        # (pieces of all octaves, N_COEFFICIENTS): polynomials of F
 
 
 cdef struct Points:
@@ -158,8 +165,26 @@ cdef inline double expanded(
     )
 
 
-cdef double log_0f1(const Bessel* bessel, double t) noexcept nogil:
+cdef inline double log_0f1(const Bessel* bessel, double t) noexcept nogil:
     """F(t), t >= 0."""
+    cdef double x = 1.0 + t
+    cdef double s
+    cdef uint64_t bits
+    cdef const double* c
+    if not x < <double>(1 << N_OCTAVES):
+        return log_0f1_at(bessel, t)
+    # The exponent and the first digits of x tell the piece, the other digits the place in it.
+    memcpy(&bits, &x, sizeof(bits))
+    c = bessel.pieces + N_COEFFICIENTS * (
+        (bits >> (52 - LOG_PIECES)) - (<uint64_t>1023 << LOG_PIECES)
+    )
+    bits &= (<uint64_t>1 << (52 - LOG_PIECES)) - 1
+    s = <double>bits * (2.0 / (<uint64_t>1 << (52 - LOG_PIECES))) - 1.0
+    return c[0] + s * (c[1] + s * (c[2] + s * (c[3] + s * (c[4] + s * c[5]))))
+
+
+cdef double log_0f1_at(const Bessel* bessel, double t) noexcept nogil:
+    """F(t), t >= 0, without interpolation."""
     cdef double total = expanded(bessel, 0, t)
     cdef double b, ratio, z
     cdef double product = 1.0
@@ -179,7 +204,9 @@ cdef double log_0f1(const Bessel* bessel, double t) noexcept nogil:
     return total - log(product)
 
 
-cdef void prepare(Bessel* bessel, double nu, const double* coefficients) noexcept nogil:
+cdef void prepare(
+    Bessel* bessel, double nu, const double* coefficients, const double* pieces
+) noexcept nogil:
     cdef double top
     bessel.nu = nu
     bessel.n_steps = 0
@@ -188,8 +215,40 @@ cdef void prepare(Bessel* bessel, double nu, const double* coefficients) noexcep
     top = nu + bessel.n_steps
     bessel.n_terms = MOST_TERMS if top < 40.0 else 6 if top < 150.0 else 4
     bessel.coefficients = coefficients
+    bessel.pieces = pieces
     bessel.constants[0] = series(bessel, top, top)
     bessel.constants[1] = series(bessel, top + 1.0, top + 1.0)
+
+
+@lru_cache(maxsize=16)
+def interpolation(double nu):
+    """Polynomials of F in s = -1, ..., 1 over the pieces, through its values at Chebyshev nodes.
+
+    Returns
+    -------
+    pieces : ndarray of shape (N_OCTAVES * 2**LOG_PIECES, N_COEFFICIENTS)
+    """
+    n_pieces = 1 << LOG_PIECES
+    nodes = np.cos(np.pi * (np.arange(N_COEFFICIENTS) + 0.5) / N_COEFFICIENTS)
+    centres = 1.0 + (np.arange(n_pieces) + 0.5) / n_pieces
+    x = np.multiply.outer(
+        2.0 ** np.arange(N_OCTAVES), np.add.outer(centres, 0.5 * nodes / n_pieces)
+    )
+    values = _values(x.reshape(-1, N_COEFFICIENTS) - 1.0, nu, False)
+    # Differences have fewer digits to lose.
+    first = values[:, :1].copy()
+    solve = np.linalg.inv(np.vander(nodes, increasing=True))
+    pieces = (values - first) @ solve.T
+    pieces[:, 0] += first[:, 0]
+    pieces.flags.writeable = False
+    return pieces
+
+
+cdef inline double point(Py_ssize_t g, double concentration, double spread) noexcept nogil:
+    """kappa_g."""
+    return min(
+        concentration * exp(spread * (2.0 * g / (_N_POINTS - 1) - 1.0)), MOST_CONCENTRATED
+    )
 
 
 cdef void fill_points(
@@ -197,9 +256,7 @@ cdef void fill_points(
 ) noexcept nogil:
     cdef Py_ssize_t g
     for g in range(_N_POINTS):
-        points.kappa[g] = min(
-            concentration * exp(spread * (2.0 * g / (_N_POINTS - 1) - 1.0)), MOST_CONCENTRATED
-        )
+        points.kappa[g] = point(g, concentration, spread)
         points.norm[g] = log_0f1(bessel, points.kappa[g])
 
 
@@ -308,6 +365,7 @@ cdef class VonMisesFisherModel(ClusterModel):
         cdef const int[::1] indices
         cdef const double[::1] entries
         cdef const double[::1] coefficients = tables["expansion"]
+        cdef const double[:, ::1] pieces = interpolation(0.5 * data["n_features"] - 1.0)
         self.n_samples = len(data["log_constants"])
         self.n_features = data["n_features"]
         self.n_max = tables["n_max"]
@@ -319,10 +377,10 @@ cdef class VonMisesFisherModel(ClusterModel):
             self.indptr = &indptr[0]
             self.indices = &indices[0] if indices.shape[0] else NULL
             self.entries = &entries[0] if entries.shape[0] else NULL
-        self._owners = (data, coefficients)
+        self._owners = (data, coefficients, pieces)
         self.drifts = True
         self.keep_log_constants(data["log_constants"])
-        prepare(&self.bessel, 0.5 * self.n_features - 1.0, &coefficients[0])
+        prepare(&self.bessel, 0.5 * self.n_features - 1.0, &coefficients[0], &pieces[0, 0])
         self.declare_hyperparameters(("concentration", "spread"), (concentration, spread))
         self.allocate(1 + self.n_features, 4 + self.n_features)
         self.retabulate()
@@ -455,6 +513,7 @@ cdef class ParametricVonMisesFisher(ParametricModel):
         cdef const int[::1] indices
         cdef const double[::1] entries
         cdef const double[::1] coefficients = expansion()
+        cdef const double[:, ::1] pieces = interpolation(0.5 * data["n_features"] - 1.0)
         self.n_samples = n_samples
         self.n_features = data["n_features"]
         self.n_stats = self.n_params = 1 + self.n_features
@@ -468,8 +527,8 @@ cdef class ParametricVonMisesFisher(ParametricModel):
             self.entries = &entries[0] if entries.shape[0] else NULL
             self.table = <double*>resized(NULL, self.n_features * SKDPM_LANES, sizeof(double))
         self.mean = <double*>resized(NULL, self.n_features, sizeof(double))
-        self._owners = (data, coefficients)
-        prepare(&self.bessel, 0.5 * self.n_features - 1.0, &coefficients[0])
+        self._owners = (data, coefficients, pieces)
+        prepare(&self.bessel, 0.5 * self.n_features - 1.0, &coefficients[0], &pieces[0, 0])
         fill_points(&self.points, &self.bessel, concentration, spread)
 
     def __dealloc__(self):
@@ -546,27 +605,34 @@ cdef class ParametricVonMisesFisher(ParametricModel):
 
 def grid(double concentration, double spread):
     """The concentrations of the grid: ndarray of shape (N_POINTS,)."""
-    cdef Points points
-    cdef Bessel bessel
     cdef Py_ssize_t g
-    cdef const double[::1] coefficients = expansion()
-    prepare(&bessel, 0.0, &coefficients[0])
-    fill_points(&points, &bessel, concentration, spread)
-    return np.array([points.kappa[g] for g in range(_N_POINTS)])
+    return np.array([point(g, concentration, spread) for g in range(_N_POINTS)])
 
 
 def log_hypergeometric(t, double nu):
     """F of the module's docstring, log 0F1(; nu + 1; t^2 / 4), for nonnegative numbers t: ndarray
     of their shape."""
+    return _values(t, nu, True)
+
+
+def _values(t, double nu, bint interpolated):
+    """F of numbers t: ndarray of their shape."""
     cdef Py_ssize_t i
     cdef Bessel bessel
     cdef const double[::1] coefficients = expansion()
+    cdef const double[:, ::1] pieces
     cdef const double[::1] flat = np.ascontiguousarray(t, dtype=np.float64).ravel()
     out = np.empty(flat.shape[0])
     cdef double[::1] view = out
-    prepare(&bessel, nu, &coefficients[0])
-    for i in range(flat.shape[0]):
-        view[i] = log_0f1(&bessel, flat[i])
+    if interpolated:
+        pieces = interpolation(nu)
+        prepare(&bessel, nu, &coefficients[0], &pieces[0, 0])
+        for i in range(flat.shape[0]):
+            view[i] = log_0f1(&bessel, flat[i])
+    else:
+        prepare(&bessel, nu, &coefficients[0], NULL)
+        for i in range(flat.shape[0]):
+            view[i] = log_0f1_at(&bessel, flat[i])
     return out.reshape(np.shape(t))
 
 
