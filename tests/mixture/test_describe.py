@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 from scipy import stats
 from support.pvalues import assert_p
 
@@ -26,6 +27,7 @@ from skdpm.mixture.likelihoods import (
     PyClone,
     Relational,
     Subspace,
+    VonMisesFisher,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -524,14 +526,72 @@ def test_subspace_describes_all_columns():
 
 
 def test_sparse_words_are_described_by_shares():
-    import scipy.sparse as sp
-
     X = words()
     dense = fitted(Multinomial(), X).describe()
     sparse = fitted(Multinomial(), sp.csr_array(X)).describe()
     pd.testing.assert_frame_equal(dense, sparse)
     for k in range(3):
         assert sparse.loc[k]["lift"].idxmax() == (k, "")
+
+
+def directions():
+    rng = np.random.default_rng(11)
+    X = rng.poisson(np.array([[9, 1, 0.2, 2], [0.2, 9, 1, 2], [1, 0.2, 9, 2]])[TRUE]) + 0.0
+    return X * rng.choice([0.1, 1.0, 20.0], (60, 1))
+
+
+DIRECTIONS = VonMisesFisher(concentration=20.0, spread=1.0)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_directions_have_no_lengths(form):
+    """All columns of the table are those of rows of unit length, dense or CSR."""
+    X = directions()
+    table = fitted(DIRECTIONS, form(X)).describe()
+    pd.testing.assert_frame_equal(table, fitted(DIRECTIONS, form(1000.0 * X)).describe())
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    within = sum(n * unit[TRUE == k].var(axis=0) for k, n in enumerate(SIZES)) / (60 - 3)
+    for (_, d, _), line in table.iterrows():
+        spread = (line["mean"] - line["rest"]) / line["difference"]
+        np.testing.assert_allclose(spread, np.sqrt(within[d]))
+
+
+def test_sparse_directions_are_described_as_dense_ones():
+    X = directions()
+    dense = fitted(DIRECTIONS, X).describe()
+    pd.testing.assert_frame_equal(dense, fitted(DIRECTIONS, sp.csr_array(X)).describe())
+
+
+@pytest.mark.parametrize("likelihood", [Gaussian(), Poisson(), Bernoulli()])
+def test_draws_without_clusters_say_nothing(likelihood):
+    """All rows are noise in some of the draws."""
+    X = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
+    if isinstance(likelihood, Gaussian):
+        X = X + 100.0
+    model = DPMixture(
+        likelihood=likelihood, noise=(1.0, 1.0), n_warmup=20, n_draws=200, random_state=0
+    )
+    model.fit(X)
+    empty = (model.draws_["labels"] < 0).all(axis=-1)
+    assert 0.05 < empty.mean() < 0.95
+    model.labels_ = np.zeros(4, dtype=int)
+    table = model.describe()
+    low, high = table["low"].to_numpy(float), table["high"].to_numpy(float)
+    assert np.isfinite(low).all() and np.isfinite(high).all()
+    if isinstance(likelihood, Gaussian):
+        assert table["mean"].min() > 90.0  # a mean of 0 for such draws would be far below
+
+
+def test_parts_of_directions_are_described_as_alone():
+    X = directions()
+    heights = TRUE + np.random.default_rng(0).standard_normal(60)
+    parts = [("height", Gaussian(), [0]), ("words", DIRECTIONS, [4, 2, 3, 1])]
+    table = fitted(Product(parts), np.c_[heights, X]).describe()
+    alone = fitted(DIRECTIONS, X).describe()
+    for (k, d, _), line in alone.iterrows():
+        of_part = table.loc[(k, d + 1, "")]
+        names = ["mean", "rest", "difference"]
+        np.testing.assert_allclose(of_part[names].astype(float), line[names].astype(float))
 
 
 def test_one_cluster_has_no_rest():

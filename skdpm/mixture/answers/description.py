@@ -14,8 +14,10 @@ do not separate C from the others, m_C - m_R is close to 0.
 """
 
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
+import scipy.sparse as sp
 
 # Number of draws of the parameters, and the smallest if there are many clusters and columns.
 MOST_DRAWS, FEWEST_DRAWS = 2000, 200
@@ -105,20 +107,20 @@ def describe(likelihood, training, draws, labels, level, rng):
     -------
     description : Description
     """
-    scored = draws.scored.draws
     if not (labels >= 0).any():
         raise ValueError("there is no cluster to describe; all rows are noise")
-    partitions = [draws["labels"][draw["chain"], draw["draw"]] for draw in scored]
+    scored, partitions, weights = _with_clusters(draws)
     sizes = np.bincount(labels[labels >= 0])
     statistics = training.statistics_of_each(likelihood, draws, scored)
     kept = None
-    for s, (draw, partition, stats) in enumerate(zip(scored, partitions, statistics, strict=True)):
+    drawn = zip(scored, partitions, statistics, weights, strict=True)
+    for s, (draw, partition, stats, weight) in enumerate(drawn):
         counts = _counts(labels, partition, len(sizes), len(stats))
         law = likelihood.at(draw["values"])
         expected = law.column_means(stats)
         if kept is None:
-            kept = _Kept(counts, expected.values, [other["weight"] for other in scored])
-        kept.expect(counts, expected.values, draw["weight"])
+            kept = _Kept(counts, expected.values, weights)
+        kept.expect(counts, expected.values, weight)
         for n in kept.blocks(s, len(stats)):
             kept.add(counts, law.column_means(stats, n, rng).values, rng)
     mean, rest = kept.mean, kept.rest
@@ -132,13 +134,28 @@ def describe(likelihood, training, draws, labels, level, rng):
         expected.codes,
         expected.kinds,
         sizes,
-        _spreads(expected, training.X, labels, sizes, mean),
+        _spreads(expected, likelihood.scaled(training.X), labels, sizes, mean),
         mean,
         rest,
         mean_interval,
         difference_interval,
         kept.certainty(),
     )
+
+
+def _with_clusters(draws):
+    """Scored draws, their labels and their weights. Draws in which all rows are noise say nothing
+    of clusters and are left out."""
+    scored = draws.scored.draws
+    labels = [draws["labels"][draw["chain"], draw["draw"]] for draw in scored]
+    weights = [draw["weight"] for draw in scored]
+    some = [(partition >= 0).any() for partition in labels]
+    if not all(some):
+        if not any(some):
+            raise ValueError("there is no cluster to describe; all rows are noise in each draw")
+        scored, labels, weights = (list(compress(of, some)) for of in (scored, labels, weights))
+        weights = list(np.divide(weights, np.sum(weights)))
+    return scored, labels, weights
 
 
 class _Kept:
@@ -225,19 +242,40 @@ def _spreads(entries, X, labels, sizes, mean):
     clusters. NaN for a column that does not vary."""
     share = sizes / sizes.sum()
     spreads = np.sqrt(share @ np.clip(mean * (1.0 - mean), 0.0, None))
-    for e in np.flatnonzero(entries.kinds != "share"):
-        x = X[:, entries.columns[e]]
-        known = ~np.isnan(x) & (labels >= 0)
-        x, owner = x[known], labels[known]
-        spreads[e] = np.nan
-        if len(x) and np.ptp(x) > 0.0:
-            rounding = ROUNDING * np.abs(x).max()
-            x = x - x.mean()
-            n = np.bincount(owner, minlength=len(sizes))
-            means = np.bincount(owner, x, len(sizes)) / np.maximum(n, 1)
-            freedom = len(x) - np.count_nonzero(n)
-            gaps = x - means[owner]
-            gaps[np.abs(gaps) < rounding] = 0.0
-            squares = np.sum(gaps**2)
-            spreads[e] = np.sqrt(squares / freedom) if freedom else x.std()
+    numbers = np.flatnonzero(entries.kinds != "share")
+    if sp.issparse(X) and len(numbers):
+        X = sp.csc_array(X)
+    for e in numbers:
+        spreads[e] = _spread(*_column(X, entries.columns[e], labels, sizes), len(sizes))
     return spreads
+
+
+def _column(X, column, labels, sizes):
+    """Known values of a column in clusters, their clusters, and numbers of rows that have them."""
+    if not sp.issparse(X):
+        x = X[:, column]
+        known = ~np.isnan(x) & (labels >= 0)
+        return x[known], labels[known], np.ones(np.count_nonzero(known))
+    entries = slice(*X.indptr[column : column + 2])
+    x, owner = X.data[entries], labels[X.indices[entries]]
+    x, owner = x[owner >= 0], owner[owner >= 0]
+    # All zeros of a cluster are one value.
+    zeros = sizes - np.bincount(owner, minlength=len(sizes))
+    present = np.flatnonzero(zeros)
+    x = np.concatenate([x, np.zeros(len(present))])
+    weights = np.concatenate([np.ones(len(owner)), zeros[present]])
+    return x, np.concatenate([owner, present]), weights
+
+
+def _spread(x, owner, weights, n_clusters):
+    """Standard deviation of values within their clusters, with numbers of rows as weights."""
+    if not len(x) or np.ptp(x) == 0.0:
+        return np.nan
+    rounding = ROUNDING * np.abs(x).max()
+    x = x - np.average(x, weights=weights)
+    n = np.bincount(owner, weights, n_clusters)
+    means = np.bincount(owner, weights * x, n_clusters) / np.maximum(n, 1.0)
+    freedom = n.sum() - np.count_nonzero(n)
+    gaps = x - means[owner] if freedom else x
+    gaps[np.abs(gaps) < rounding] = 0.0
+    return np.sqrt(weights @ gaps**2 / (freedom or n.sum()))

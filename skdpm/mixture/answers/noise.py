@@ -37,6 +37,8 @@ def check_noise(noise):
         return None
     if noise is True:
         return DEFAULT
+    if isinstance(noise, np.ndarray):
+        noise = noise.tolist()
     if not isinstance(noise, (tuple, list)) or len(noise) != 2:
         raise ValueError(
             f"noise must be None, True or a pair (a, b), the parameters of a Beta law; got "

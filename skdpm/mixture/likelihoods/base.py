@@ -508,6 +508,11 @@ class Likelihood(BaseEstimator):
     # the clusters: posterior means, or n_draws draws from the posterior of the parameters.
     column_means = None
 
+    def scaled(self, X):
+        """Rows on the scale of `column_means`: X itself, or a copy of the same kind (ndarray or
+        CSR array)."""
+        return X
+
     # A likelihood whose clusters are normal or Student in every column overrides this with a
     # method `column_posterior(self, stats, column)`. It returns the posterior of the mean and
     # variance of each cluster in a column: arrays `mean`, `mean_precision`, `df` and `scale`, and

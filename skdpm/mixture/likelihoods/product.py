@@ -682,6 +682,16 @@ class Product(_BaseComposition, Likelihood):
             [positions for _, _, positions, _ in split],
         )
 
+    def scaled(self, X):
+        out = X
+        for _, likelihood, positions in self._bound():
+            part = X[:, positions]
+            scaled = likelihood.scaled(part)
+            if scaled is not part:
+                out = np.array(X, dtype=np.float64) if out is X else out
+                out[:, positions] = scaled
+        return out
+
     def _draw(self, stats, rng):
         return self._fill(stats, lambda likelihood, part: likelihood.draw(part, rng))
 

@@ -204,6 +204,12 @@ class VonMisesFisher(Likelihood):
             np.arange(n_columns), np.full(n_columns, -1), np.full(n_columns, "number"), means
         )
 
+    def scaled(self, X):
+        data = _unit(X)[0]
+        if not sp.issparse(X):
+            return data["X"]
+        return sp.csr_array((data["entries"], data["indices"], data["indptr"]), shape=X.shape)
+
     def coordinates(self, X):
         return None if sp.issparse(X) else unit_rows(readable(X))[0]
 
