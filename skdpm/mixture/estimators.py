@@ -57,15 +57,16 @@ class DPMixture(BaseMixture):
     discount : float, default=0.0
         Pitman-Yor discount, in [0, 1).
     noise : None, True or tuple (a, b), default=None
-        Whether some rows may be noise, which is in no cluster: a row is noise with a probability
-        that has the law Beta(a, b). True: (1, 49). The law of noise does not depend on clusters:
-        uniform on a box around the rows, 1.05 times the range of each column; the negative
-        binomial law with mean and variance of a column of counts; the shares of a column of
-        categories; the shares of all words for `Multinomial`. So new rows outside the box are
-        never noise. `impute`, `predict_columns` and ``sample(given=...)`` are about rows that are
-        no noise. `partial_fit` keeps the law of its first call, or of `fit`: start it with rows
-        that span the data. Not with known labels, selected columns, dask arrays in `fit`, `Grid`,
-        `PyClone`, networks or ``store_labels=False``.
+        Prior of noise, rows that are in no cluster: a row is noise with a probability that has the
+        law Beta(a, b). True: (1, 49). None: no row is noise. The law of noise does not depend on
+        clusters: uniform on a box around the rows, 1.05 times the range of each column; the
+        negative binomial law with mean and variance of a column of counts; the shares of a column
+        of categories; the shares of all words for `Multinomial`; uniform on the sphere for
+        `VonMisesFisher`. So new rows outside the box are never noise. `impute`, `predict_columns`
+        and ``sample(given=...)`` are about rows that are no noise. `partial_fit` keeps the law of
+        its first call, or of `fit`: start it with rows that span the data. Not with known labels,
+        selected columns, tails, dask arrays in `fit`, `Grid`, `PyClone`, networks or
+        ``store_labels=False``.
     n_warmup : int or "auto", default="auto"
         Number of initial iterations that are dropped. Samplers adapt only during these. "auto": 50
         to 250, until the chains have settled; 100 for `SubCluster` and `BlockedGibbs`.

@@ -30,6 +30,8 @@ from skdpm.mixture.likelihoods.means import ColumnMeans
 CONCENTRATION_PRIOR = Gamma(1.0, 1.0)
 SPREAD_PRIOR = Gamma(2.0, 1.0)
 FIRST_SPREAD = 2.5
+# Beyond these, angles have no digits.
+LARGEST = {"concentration": 1e9, "spread": 20.0}
 
 
 class Directions(np.ndarray):
@@ -119,7 +121,9 @@ class VonMisesFisher(Likelihood):
                 values[name] = first
                 hyperpriors[name] = prior
             else:
-                values[name] = check_real(values[name], f"VonMisesFisher.{name}", low=0.0)
+                values[name] = check_real(
+                    values[name], f"VonMisesFisher.{name}", low=0.0, high=LARGEST[name]
+                )
         resolved = self._copy(**values)
         resolved._hyperpriors = self._learn_under(hyperpriors)
         resolved._n_features = n_features
