@@ -345,8 +345,8 @@ cdef class VonMisesFisherModel(ClusterModel):
     tables : dict
         n_max : int
             Largest number of items of a cluster.
-        expansion : ndarray
-            See `expansion`.
+        polynomials : ndarray
+            See `interpolation`.
     concentration, spread : float
         c and s.
     """
@@ -364,8 +364,8 @@ cdef class VonMisesFisherModel(ClusterModel):
         cdef const Py_ssize_t[::1] indptr
         cdef const int[::1] indices
         cdef const double[::1] entries
-        cdef const double[::1] coefficients = tables["expansion"]
-        cdef const double[:, ::1] pieces = interpolation(0.5 * data["n_features"] - 1.0)
+        cdef const double[::1] coefficients = expansion()
+        cdef const double[:, ::1] pieces = tables["polynomials"]
         self.n_samples = len(data["log_constants"])
         self.n_features = data["n_features"]
         self.n_max = tables["n_max"]

@@ -11,8 +11,8 @@ from skdpm.mixture.likelihoods._von_mises_fisher import (
     ParametricVonMisesFisher,
     VonMisesFisherModel,
     draw_directions,
-    expansion,
     grid,
+    interpolation,
     log_hypergeometric,
     unit_entries,
     unit_rows,
@@ -135,7 +135,8 @@ class VonMisesFisher(Likelihood):
         return read_only({**data, "log_constants": self.log_constants(X)})
 
     def tables(self, data, n_max):
-        return read_only({"n_max": bounds(n_max)[0], "expansion": expansion()})
+        polynomials = interpolation(0.5 * data["n_features"] - 1.0)
+        return read_only({"n_max": bounds(n_max)[0], "polynomials": polynomials})
 
     def bind(self, data, tables):
         return VonMisesFisherModel(data, tables, self.concentration, self.spread)

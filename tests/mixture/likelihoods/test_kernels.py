@@ -94,7 +94,7 @@ def test_kernels_share_the_memory_of_tables(likelihood, X):
     np.testing.assert_array_equal(densities(one), expected)
     for name in (
         *("log_norm", "log_gain", "log_gamma", "log_counts", "gamma_column", "gamma_a"),
-        *("totals", "pseudo_counts", "log_weights", "white", "expansion"),
+        *("totals", "pseudo_counts", "log_weights", "white", "polynomials"),
     ):
         if name in mine:
             mine[name] += np.arange(mine[name].shape[-1])
