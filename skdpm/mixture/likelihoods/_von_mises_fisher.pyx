@@ -260,6 +260,13 @@ cdef void fill_points(
         points.norm[g] = log_0f1(bessel, points.kappa[g])
 
 
+cdef inline double log_term(
+    const Points* points, const Bessel* bessel, Py_ssize_t g, double length, double n
+) noexcept nogil:
+    """L_g of n items whose sum has this length."""
+    return log_0f1(bessel, points.kappa[g] * length) - n * points.norm[g]
+
+
 cdef double log_sum(
     const Points* points, const Bessel* bessel, double square, double n, double* mode
 ) noexcept nogil:
@@ -273,9 +280,9 @@ cdef double log_sum(
         mode[0] = _N_POINTS // 2
         return log(<double>_N_POINTS)       # all L_g are 0
     first = last = <Py_ssize_t>mode[0]
-    top = terms[first] = log_0f1(bessel, points.kappa[first] * length) - n * points.norm[first]
+    top = terms[first] = log_term(points, bessel, first, length, n)
     for g in range(first + 1, _N_POINTS):
-        terms[g] = log_0f1(bessel, points.kappa[g] * length) - n * points.norm[g]
+        terms[g] = log_term(points, bessel, g, length, n)
         last = g
         if terms[g] > top:
             top = terms[g]
@@ -283,7 +290,7 @@ cdef double log_sum(
         elif terms[g] < top - NEGLIGIBLE:
             break
     for g in range(first - 1, -1, -1):
-        terms[g] = log_0f1(bessel, points.kappa[g] * length) - n * points.norm[g]
+        terms[g] = log_term(points, bessel, g, length, n)
         first = g
         if terms[g] > top:
             top = terms[g]
