@@ -89,7 +89,7 @@ KERNELS = {
         {"n_unions": 1, "n_passes": 1},
         n_iterations=20,
     ),
-    "blocked_gibbs": KernelCase(BlockedGibbsKernel, {}, n_iterations=15),
+    "blocked_gibbs": KernelCase(BlockedGibbsKernel, {}, n_iterations=60),
 }
 
 # A few cells for every day: (kernel, prior, most rows in a block).
