@@ -41,7 +41,7 @@ from skdpm.mixture.likelihoods import Gaussian, Subspace
 N_HELD_OUT = 5000
 N_STARTS = 10  # of k-means
 N_COMPONENTS = (1, 2, 5, 10, 15, 20, 30, 40, 60, 80, 100)  # among which BIC chooses
-LONGEST = 1200  # seconds on the wall for a cell of "methods"
+LONGEST = 900  # seconds on the wall for a cell of "methods"
 SMOOTHING = 0.1  # added to the counts of a word in a cluster
 
 LIKELIHOODS = {

@@ -30,11 +30,23 @@ MOVES = {
     "split and merge": [(1, 2), (2, 1)],
     "two anew": [(2, 2)],
     "two and three": [(2, 3), (3, 2)],
+    "codes of two": [2],
+    "codes of three": [3],
 }
+# Recodings of few rows matter if the rows are far apart.
+SCALES = {"codes of two": 2.0, "codes of three": 2.0}
 
 
-def rows(missing):
-    X = X3.copy()
+def move(kernel, state, sizes, bit_generator):
+    """Propose a relaunch from one number of features to another, or make a recoding."""
+    if isinstance(sizes, int):
+        kernel.recode(state, sizes, bit_generator)
+    else:
+        kernel.propose(state, *sizes, bit_generator)
+
+
+def rows(missing, scale=1.0):
+    X = scale * X3
     if missing:
         X[1, 0] = np.nan
     return X
@@ -64,12 +76,13 @@ def finite_run(
     missing=False,
     intercept=None,
     n_starts=3_000,
+    scale=1.0,
     wrong=None,
 ):
     """A run for `assert_p`: Z starts from its law given X under the finite prior, the components
     from theirs given Z, and both keep them through some moves and nothing else. `wrong` plants
     another concentration in the chain."""
-    X = rows(missing)
+    X = rows(missing, scale)
 
     def log_weight(Z):
         return log_beta_bernoulli(Z, concentration) + log_linear_gaussian_marginal(
@@ -92,7 +105,7 @@ def finite_run(
             state = FeatureState(model, prior, Z)
             state.update_params(bit_generator)
             for _ in range(N_MOVES):
-                kernel.propose(state, *moves[rng.integers(len(moves))], bit_generator)
+                move(kernel, state, moves[rng.integers(len(moves))], bit_generator)
             ends[s] = state.allocations()
             bins[s] = bin_of_components(X, ends[s], model.save()["components"], intercept)
         assert (ends != starts).any()
@@ -119,10 +132,10 @@ def matrix_of(columns):
     return Z.reshape(3, len(columns)).astype(np.uint8)
 
 
-def buffet_run(moves, *, missing=False, intercept=None, n_starts=3_000, wrong=None):
+def buffet_run(moves, *, missing=False, intercept=None, n_starts=3_000, scale=1.0, wrong=None):
     """The same under the Indian buffet process, of classes of Z. There are more than six features
     with a probability below 1e-5."""
-    X, most, concentration = rows(missing), 6, 0.5
+    X, most, concentration = rows(missing, scale), 6, 0.5
     classes, probabilities = buffet_law(X, most, concentration, intercept)
     index = {c: j for j, c in enumerate(classes)}
     joint = np.outer(probabilities, np.full(N_BINS, 1 / N_BINS))
@@ -142,7 +155,7 @@ def buffet_run(moves, *, missing=False, intercept=None, n_starts=3_000, wrong=No
             state = FeatureState(model, prior, Z)
             state.update_params(bit_generator)
             for _ in range(N_MOVES):
-                kernel.propose(state, *moves[rng.integers(len(moves))], bit_generator)
+                move(kernel, state, moves[rng.integers(len(moves))], bit_generator)
             Z = state.allocations()
             assert Z.any(axis=0).all()
             if Z.shape[1] > most:
@@ -172,11 +185,12 @@ def test_finite_prior(seed_sequence, record_property):
             intercept=intercept,
             # Of three features that are used, two can be chosen.
             concentration=6.0 if n_latent == 3 else CONCENTRATION,
+            scale=SCALES.get(name, 1.0),
             n_starts=6_000 if name == "split and merge" else 3_000,
         )
         for j, (name, moves) in enumerate(MOVES.items())
         for n_latent in (2, 3)
-        if max(map(max, moves)) <= n_latent
+        if np.max(moves) <= n_latent
         for missing, intercept in (((False, True)[j % 2], (None, INTERCEPT)[n_latent % 2]),)
     }
     check(runs, seed_sequence, record_property)
@@ -214,7 +228,7 @@ def test_choice_goes_together_in_warm_up(seed_sequence):
 def test_indian_buffet(seed_sequence, record_property):
     runs = {
         f"{name} missing={missing} intercept={intercept is not None}": buffet_run(
-            moves, missing=missing, intercept=intercept
+            moves, missing=missing, intercept=intercept, scale=SCALES.get(name, 1.0)
         )
         for j, (name, moves) in enumerate(MOVES.items())
         for missing, intercept in ((j % 2 == 0, (None, INTERCEPT)[j % 2]),)
@@ -229,6 +243,7 @@ def test_indian_buffet(seed_sequence, record_property):
         partial(finite_run, MOVES["split and merge"], 3, concentration=6.0, wrong=12.0),
         partial(buffet_run, MOVES["birth and death"], wrong=1.5),
         partial(buffet_run, MOVES["split and merge"], wrong=1.5),
+        partial(finite_run, MOVES["codes of two"], 3, concentration=6.0, wrong=24.0),
     ],
 )
 def test_power(make_run, seed_sequence):
@@ -304,6 +319,35 @@ def test_exact_moves_merge_two_halves():
     assert counts[2, 1][1] > 0
 
 
+def test_recodings_find_the_groups():
+    """Three small groups of rows, each with two of three features, are better told apart by one
+    feature each."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.eye(4, 3, dtype=np.uint8), [10, 12, 14, 64], axis=0)
+    V = 2 * rng.normal(size=(3, 8))
+    X = groups @ V + rng.normal(size=(100, 8)) / np.sqrt(NOISE)
+    model, prior = make_model(X), make_prior(100, None)
+    load(model, np.zeros((3, 8)))
+    poor = (groups @ (1 - np.eye(3))).astype(np.uint8)
+    state, bit_generator = FeatureState(model, prior, poor), np.random.PCG64(0)
+    state.update_params(bit_generator)
+    kernel = RelaunchProbe(1)
+    for _ in range(40):
+        kernel.recode(state, 3, bit_generator)
+    found = state.allocations()
+    assert sorted(map(tuple, found.T)) == sorted(map(tuple, groups.T))
+
+
+@pytest.mark.parametrize("n", [-1, 1, 4])
+def test_no_such_recoding(n):
+    X, Z = part_rows(5)
+    model = make_model(X)
+    load(model, np.zeros((3, 8)))
+    state = FeatureState(model, make_prior(5, 3), Z)
+    with pytest.raises(ValueError, match=f"no recoding of {n} features"):
+        RelaunchProbe(1).recode(state, n, np.random.PCG64(0))
+
+
 @pytest.mark.parametrize("sizes", [(-1, 0), (4, 5), (5, 5)])
 def test_no_such_move(sizes):
     X, Z = part_rows(5)
@@ -318,7 +362,7 @@ def test_all_columns_of_the_finite_prior_stay():
     """However many moves: features without rows have parameters, too."""
     X, Z = part_rows(20)
     model, prior = make_model(X), make_prior(20, 5)
-    load(model, np.zeros((5, 8)))
+    load(model, np.arange(40.0).reshape(5, 8))
     state = FeatureState(model, prior, np.pad(Z, ((0, 0), (0, 2))))
     bit_generator, kernel = np.random.PCG64(0), RelaunchProbe(20)
     for adapting in (True, False):

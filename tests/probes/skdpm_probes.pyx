@@ -15,7 +15,7 @@ from skdpm.features.likelihoods._base cimport (
     InterceptFeatureModel,
 )
 from skdpm.features.priors._base cimport FeaturePrior
-from skdpm.features.samplers._relaunch cimport MOST_LAUNCHED, RelaunchKernel
+from skdpm.features.samplers._relaunch cimport MOST_LAUNCHED, MOST_RECODED, RelaunchKernel
 from skdpm.features.state._state cimport FeatureState
 from skdpm.mixture.likelihoods._base cimport ClusterModel, log_constant
 from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal, Members
@@ -620,6 +620,14 @@ cdef class RelaunchProbe:
             raise ValueError(f"no move from {n_old} features to {n_new}")
         self.kernel.prepare(state)
         self.kernel.move(state, n_old, n_new, adapting, rng)
+
+    def recode(self, FeatureState state, Py_ssize_t n, bit_generator):
+        """Draw new codes of the groups of n features, 1 < n <= MOST_RECODED."""
+        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        if not 1 < n <= MOST_RECODED:
+            raise ValueError(f"no recoding of {n} features")
+        self.kernel.prepare(state)
+        self.kernel.recode(state, n, rng)
 
     def draw_choice(self, FeatureState state, Py_ssize_t n, bit_generator, bint adapting=False):
         """Draw n of the used features as a move does: an ndarray of intp, in order."""

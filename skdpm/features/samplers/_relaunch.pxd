@@ -8,6 +8,7 @@ from skdpm.features.likelihoods._base cimport CollapsedFeatureModel, FeatureMode
 
 cdef enum:
     MOST_LAUNCHED = 4       # features of a launch
+    MOST_RECODED = 3        # features of a recoding
 
 
 cdef class RelaunchKernel:
@@ -18,6 +19,7 @@ cdef class RelaunchKernel:
     cdef Allocations Z                      # (n_samples, MOST_LAUNCHED): matrix of `part`
     cdef unsigned char[:, ::1] present      # (n_samples, MOST_LAUNCHED): columns to replace
     cdef unsigned char[:, ::1] columns      # (n_samples, MOST_LAUNCHED): proposed columns
+    cdef unsigned char[::1] groups          # (n_samples,): codes of rows before a recoding
     cdef Py_ssize_t n_reserved              # capacity of the arrays below
     cdef Py_ssize_t[::1] features           # (n_reserved,): features with rows, shuffled
     cdef Py_ssize_t[::1] col_sums           # (n_reserved,): scratch
@@ -32,6 +34,14 @@ cdef class RelaunchKernel:
     ) except -1 nogil
     cdef int move(
         self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, bint adapting, bitgen_t* rng
+    ) except -1 nogil
+    cdef int recode(self, FeatureState state, Py_ssize_t n, bitgen_t* rng) except -1 nogil
+    cdef double log_recoded(
+        self, FeatureState state, Py_ssize_t n, const Py_ssize_t* new
+    ) noexcept nogil
+    cdef Py_ssize_t list_used(self, FeatureState state) except -1 nogil
+    cdef int restrict(
+        self, FeatureState state, Py_ssize_t n, Py_ssize_t n_used, bint adapting, bitgen_t* rng
     ) except -1 nogil
     cdef int fill(
         self, Py_ssize_t n, const unsigned char* columns, bitgen_t* rng

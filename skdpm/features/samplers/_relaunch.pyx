@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Metropolis moves that replace s random features by s' others, |s - s'| <= 1: birth and death
-(0, 1), merge and split (1, 2), and the same for more features that only together explain what the
-new ones do. The parameters of other features stay fixed. Those of the replaced and new features
-are integrated out; new ones are drawn when a proposal is accepted.
+"""Moves that replace some features by others. The parameters of the other features stay fixed.
+Those of the replaced and new features are integrated out; new ones are drawn when a move is
+accepted.
 
-New columns come from a *launch*, which uses one row of each column to be replaced. This row a_j,
-drawn from the m_j rows that have feature j, is the anchor of new feature j and has it throughout
-the launch. The anchor of an additional feature, j > s, is drawn from all N rows. Gibbs sweeps over
-the new features alone follow, of parameters, then of rows. Given the last parameters and column
-sums, rows are independent and the new columns are drawn from
+Relaunches are Metropolis moves that replace s random features by s' others, |s - s'| <= 1: birth
+and death (0, 1), merge and split (1, 2), and the same for more features that only together explain
+what the new ones do. New columns come from a *launch*, which uses one row of each column to be
+replaced. This row a_j, drawn from the m_j rows that have feature j, is the anchor of new feature j
+and has it throughout the launch. The anchor of an additional feature, j > s, is drawn from all N
+rows. Gibbs sweeps over the new features alone follow, of parameters, then of rows. Given the last
+parameters and column sums, rows are independent and the new columns are drawn from
 
     q(Z' | launch) = prod_i q(z'_i | launch).
 
@@ -21,8 +22,17 @@ so that the acceptance ratio is
 where p(Z, X) is the law of unordered features, with those of the move integrated out. In warm-up
 the ratio is p(Z', X) / p(Z, X) alone. That is no valid step, but it replaces poor columns by good
 ones even if no reverse launch finds the poor ones.
+
+Recodings keep the number of features. Rows with the same values of s features are a group, and
+these values are the code of the group. If few of the 2^s codes are in use, many matrices tell the
+same groups apart, with other parameters. For example, three groups can have the codes 100, 010 and
+001, or 110, 011 and 101; updates of single rows cannot lead from one to the other. A recoding
+chooses s features and some codes except 0, whatever rows have them, and draws a permutation of
+these codes with probability proportional to p(Z', X). Permutations form a group, and each Z' has
+equally many of them, so this is a Gibbs step on an orbit. A permutation that leaves a feature
+without rows has probability 0.
 """
-from libc.math cimport exp, lgamma, log, log1p
+from libc.math cimport INFINITY, NAN, exp, lgamma, log, log1p
 from libc.string cimport memset
 
 import numpy as np
@@ -37,6 +47,9 @@ cdef enum:
     MOST_AFTER = 2
     N_SWEEPS = 2            # of a launch
     MOST_ROWS = 100         # visited by a sweep of a launch
+    MOST_CODES = 4          # of a recoding
+    MOST_ORDERS = 24        # of these codes
+    N_RECODINGS = 4         # per relaunch
 
 # Warm-up prefers fewer features: rows add features anyway, and too many keep others from being
 # found.
@@ -77,13 +90,29 @@ cdef inline Py_ssize_t draw_or_find(
     return wanted
 
 
+cdef inline void permute(
+    const Py_ssize_t* codes, Py_ssize_t n_codes, Py_ssize_t l,
+    Py_ssize_t* new     # OUT: those of codes[1], ..., codes[n_codes]
+) noexcept nogil:
+    """Apply permutation l of n_codes! to the codes after the first; 0 is the identity."""
+    cdef Py_ssize_t j, other
+    cdef Py_ssize_t[MOST_CODES] order
+    for j in range(n_codes):
+        order[j] = codes[1 + j]
+    for j in range(n_codes):
+        other = j + l % (n_codes - j)
+        l //= n_codes - j
+        order[j], order[other] = order[other], order[j]
+        new[codes[1 + j]] = order[j]
+
+
 cdef class RelaunchKernel:
     """Kernel of the moves.
 
     Parameters
     ----------
     n_moves : int
-        Number of proposals per step.
+        Number of relaunches per step; there are `N_RECODINGS` recodings for each.
     """
 
     def __init__(self, Py_ssize_t n_moves):
@@ -101,6 +130,7 @@ cdef class RelaunchKernel:
             self.part.bind_allocations(self.Z)
             self.present = np.empty((state.n_samples, MOST_LAUNCHED), dtype=np.uint8)
             self.columns = np.empty((state.n_samples, MOST_LAUNCHED), dtype=np.uint8)
+            self.groups = np.empty(state.n_samples, dtype=np.uint8)
         if n >= self.n_reserved:
             self.features = np.empty(n + 1, dtype=np.intp)
             self.col_sums = np.empty(n + 1, dtype=np.intp)
@@ -111,7 +141,7 @@ cdef class RelaunchKernel:
     cdef int step(self, FeatureState state, bint adapting, bitgen_t* rng) except -1 nogil:
         """Make the proposals of one iteration. A move and its reverse are proposed equally often.
         """
-        cdef Py_ssize_t _move, fewer
+        cdef Py_ssize_t _move, _recoding, fewer
         cdef double u
         if state.n_samples < 2:
             return 0    # the prior of a row given the others needs others
@@ -124,6 +154,8 @@ cdef class RelaunchKernel:
                 self.move(state, fewer + 1, fewer, adapting, rng)
             else:
                 self.move(state, fewer + 1, fewer + 1, adapting, rng)
+            for _recoding in range(N_RECODINGS):
+                self.recode(state, 2 + integer(rng, MOST_RECODED - 1), rng)
         return 0
 
     cdef int resize(self, Py_ssize_t n, bitgen_t* rng) except -1 nogil:
@@ -262,35 +294,122 @@ cdef class RelaunchKernel:
             self.features[j], self.features[l] = self.features[l], self.features[j]
         return 0
 
+    cdef Py_ssize_t list_used(self, FeatureState state) except -1 nogil:
+        """List the features that some row has in `features`. Returns their number."""
+        cdef Py_ssize_t k
+        cdef Py_ssize_t n_used = 0
+        if state.Z.stride >= self.n_reserved:
+            with gil:
+                self.prepare(state)
+        for k in range(state.Z.n_latent):
+            self.features[n_used] = k
+            n_used += state.Z.col_sums[k] > 0
+        return n_used
+
+    cdef int restrict(
+        self, FeatureState state, Py_ssize_t n, Py_ssize_t n_used, bint adapting, bitgen_t* rng
+    ) except -1 nogil:
+        """Choose n of the used features. `part` and `present` become theirs."""
+        cdef Py_ssize_t i, j
+        cdef const unsigned char* z
+        self.choose(state, n, n_used, adapting, rng)
+        self.part.restrict_from(state.model, &self.features[0], n)
+        for i in range(state.n_samples):
+            z = state.Z.row(i)
+            for j in range(n):
+                self.present[i, j] = z[self.features[j]]
+        self.fill(n, &self.present[0, 0], rng)
+        return 0
+
+    cdef double log_recoded(
+        self, FeatureState state, Py_ssize_t n, const Py_ssize_t* new
+    ) noexcept nogil:
+        """Give the groups of n features new codes. Returns log p(Z', X) up to a constant."""
+        cdef Py_ssize_t i, j
+        for i in range(state.n_samples):
+            for j in range(n):
+                self.Z.set(i, j, (new[self.groups[i]] >> j) & 1)
+        for j in range(state.Z.n_latent):
+            self.col_sums[j] = state.Z.col_sums[j]
+        for j in range(n):
+            if self.Z.col_sums[j] == 0:
+                return -INFINITY
+            self.col_sums[self.features[j]] = self.Z.col_sums[j]
+        return self.part.log_marginal() + state.prior.log_probability_at(
+            state.prior.concentration, &self.col_sums[0], state.Z.n_latent
+        )
+
+    cdef int recode(self, FeatureState state, Py_ssize_t n, bitgen_t* rng) except -1 nogil:
+        """Draw new codes of the groups of n features."""
+        cdef Py_ssize_t i, j, r, l, key
+        cdef Py_ssize_t n_used = self.list_used(state)
+        cdef Py_ssize_t n_values = (<Py_ssize_t>1) << n
+        cdef Py_ssize_t n_codes = min(<Py_ssize_t>MOST_CODES, n_values - 1)
+        cdef Py_ssize_t n_orders = 1
+        cdef Py_ssize_t n_moved = 0     # rows whose code is chosen
+        cdef Py_ssize_t[1 << MOST_RECODED] codes, rows, new
+        cdef Py_ssize_t[MOST_ORDERS] keys
+        cdef double[MOST_ORDERS] log_w
+        cdef double log_q = 0.0
+        if n_used < n:
+            return 0
+        self.restrict(state, n, n_used, False, rng)
+        for r in range(n_values):
+            codes[r] = new[r] = r
+            rows[r] = 0
+        for i in range(state.n_samples):
+            r = 0
+            for j in range(n):
+                r |= (<Py_ssize_t>self.present[i, j]) << j
+            self.groups[i] = r
+            rows[r] += 1
+        # The chosen codes are codes[1], ..., codes[n_codes].
+        for j in range(n_codes):
+            n_orders *= j + 1
+            r = 1 + j + integer(rng, n_values - 1 - j)
+            codes[1 + j], codes[r] = codes[r], codes[1 + j]
+            n_moved += rows[codes[1 + j]]
+        if n_moved == 0:
+            return 0
+        for l in range(n_orders):
+            permute(codes, n_codes, l, new)
+            # Equal codes of all groups: equal matrices.
+            key = 0
+            for r in range(1, n_values):
+                key = key * n_values + (new[r] if rows[r] > 0 else 0)
+            keys[l] = key
+            log_w[l] = NAN
+            for r in range(l):
+                if keys[r] == key:
+                    log_w[l] = log_w[r]
+            if log_w[l] != log_w[l]:
+                log_w[l] = self.log_recoded(state, n, new)
+        l = draw_or_find(log_w, n_orders, 0, -1, &log_q, rng)
+        if l < 0:
+            with gil:
+                raise FloatingPointError("a move of whole columns of Z has no probability")
+        if keys[l] != keys[0]:
+            permute(codes, n_codes, l, new)
+            self.log_recoded(state, n, new)
+            self.replace(state, n, n, n_used, rng)
+        return 0
+
     cdef int move(
         self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, bint adapting, bitgen_t* rng
     ) except -1 nogil:
         """Propose to replace n_old features by n_new."""
-        cdef Py_ssize_t i, j, k, row
-        cdef Py_ssize_t n_used = 0
+        cdef Py_ssize_t i, j, k, row, n_used
         cdef Py_ssize_t n_latent = state.Z.n_latent
         cdef Py_ssize_t n = state.n_samples
         cdef Py_ssize_t[MOST_LAUNCHED] anchors
         cdef double log_ratio, log_q, log_u
-        cdef const unsigned char* z
-        if state.Z.stride >= self.n_reserved:
-            with gil:
-                self.prepare(state)
-        for k in range(n_latent):
-            self.features[n_used] = k
-            n_used += state.Z.col_sums[k] > 0
+        n_used = self.list_used(state)
         if n_used < n_old or (
             not state.prior.grows and n_used - n_old + n_new > n_latent
         ):
             return 0
         self.proposed[n_old][n_new] += 1
-        self.choose(state, n_old, n_used, adapting, rng)
-        self.part.restrict_from(state.model, &self.features[0], n_old)
-        for i in range(n):
-            z = state.Z.row(i)
-            for j in range(n_old):
-                self.present[i, j] = z[self.features[j]]
-        self.fill(n_old, &self.present[0, 0], rng)
+        self.restrict(state, n_old, n_used, adapting, rng)
         log_ratio = -self.part.log_marginal() - self.log_order(state, state.Z.col_sums, n_latent)
         for j in range(n_old):
             row = integer(rng, state.Z.col_sums[self.features[j]])
