@@ -126,6 +126,18 @@ def test_extreme_new_rows_are_refused():
     assert np.isfinite(model.score_samples(X)).all()
 
 
+def test_columns_in_other_units_are_warned_about():
+    X = np.random.default_rng(0).normal(size=(30, 4))
+    LinearGaussian().resolve(X)  # no warning
+    LinearGaussian().resolve(X * [1, 1, 1, 0])
+    for units in ([1, 1000, 1, 1], [1000, 1000, 1, 1000], [1, 1e-3, 1, 1e-3]):
+        with pytest.warns(UserWarning, match=r"LinearGaussian has one.*Scale the columns"):
+            LinearGaussian().resolve(X * units)
+    rows = X[:, :1] * [1, 1000]
+    with pytest.warns(UserWarning, match="columns of X differ from 0.917 to 917"):
+        FeatureAllocation(n_chains=1, n_warmup=1, n_draws=1).fit(rows)
+
+
 @pytest.mark.parametrize("value", [1e-200, 1e200])
 def test_extreme_precisions_are_refused(value):
     for name in ("noise_precision", "component_precision"):

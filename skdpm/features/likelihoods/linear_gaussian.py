@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from skdpm._validation import check_bool, check_columns, check_real
+from skdpm._validation import check_bool, check_columns, check_real, warn
 from skdpm.features.likelihoods._linear_gaussian import (
     LARGEST_PRECISION,
     LOWEST_PRECISION,
@@ -20,6 +20,7 @@ LOWEST_SPREAD = 1e-60
 # Standard deviation of the intercept's prior in units of s. With a narrow prior, complements of
 # features, which are often nearer to the columns' means, would take their place.
 INTERCEPT_DEVIATION = 10.0
+MOST_UNEQUAL = 100.0  # standard deviations of columns
 
 
 class LinearGaussian(FeatureLikelihood):
@@ -47,9 +48,12 @@ class LinearGaussian(FeatureLikelihood):
     -----
     NaN in X is a missing entry. With the default priors, the features do not depend on the units
     of X, nor, with an intercept, on constants added to its columns. One variance serves all
-    columns: if their units differ, scale them (`sklearn.preprocessing.StandardScaler`). Entries
-    farther than 1e60 from their mean (from zero without an intercept) are refused, and so are
-    columns with all entries nearer than 1e-60: products of their squares and precisions would
+    columns: if their units differ, scale them (`sklearn.preprocessing.StandardScaler`). A
+    UserWarning says so if the standard deviation of a quarter of the columns is less than a
+    hundredth of the largest.
+
+    Entries farther than 1e60 from their mean (from zero without an intercept) are refused, and so
+    are columns with all entries nearer than 1e-60: products of their squares and precisions would
     over- or underflow.
 
     The parameters are sampled, except those of a row's singletons, the features that no other row
@@ -111,6 +115,7 @@ class LinearGaussian(FeatureLikelihood):
         seen = n_observed > 0
         variances = np.nansum(centred[:, seen] ** 2, axis=0) / n_observed[seen]
         scale = float(variances.mean()) if (variances > 0.0).any() else 1.0
+        _warn_of_units(np.sqrt(variances[variances > 0.0]))
         for name in ("noise_precision", "component_precision"):
             if getattr(self, f"{name}_prior") is None:
                 resolved.set_params(**{f"{name}_prior": (1.0, scale)})
@@ -176,6 +181,20 @@ class LinearGaussian(FeatureLikelihood):
         yield cls(noise_precision=3.0, component_precision=0.5), X
         yield cls(noise_precision=0.7, component_precision=2.0, intercept=False), missing
         yield cls(), 10.0 + missing
+
+
+def _warn_of_units(deviations):
+    """Warn if the noise of columns of large numbers would hide other columns."""
+    if deviations.size == 0:
+        return
+    small, largest = np.quantile(deviations, 0.25, method="lower"), deviations.max()
+    if largest > MOST_UNEQUAL * small:
+        warn(
+            f"standard deviations of columns of X differ from {small:.3g} to {largest:.3g}. "
+            "LinearGaussian has one precision of noise for all columns, so columns of small "
+            "numbers hardly count. Scale the columns, as with sklearn's StandardScaler",
+            UserWarning,
+        )
 
 
 def _check_precision(value, name):
