@@ -111,7 +111,7 @@ def spherical_k_means(X, n_clusters):
     X = normalize(X)
     best, labels = -np.inf, None
     for seed in range(N_STARTS):
-        centres = kmeans_plusplus(X, n_clusters, random_state=seed)[0]
+        centres = dense(kmeans_plusplus(X, n_clusters, random_state=seed)[0])
         last = None
         for _ in range(100):
             cosines = np.asarray(X @ centres.T)
@@ -121,7 +121,7 @@ def spherical_k_means(X, n_clusters):
             last = nearest
             members = sparse.csr_array((np.ones(len(nearest)), (nearest, range(len(nearest)))))
             members.resize(n_clusters, X.shape[0])
-            centres = normalize(members @ X)
+            centres = normalize(dense(members @ X))
         if cosines.max(1).sum() > best:
             best, labels = cosines.max(1).sum(), nearest
     return labels

@@ -627,7 +627,7 @@ cdef class RelaunchProbe:
         if not 1 < n <= MOST_RECODED:
             raise ValueError(f"no recoding of {n} features")
         self.kernel.prepare(state)
-        self.kernel.recode(state, n, rng)
+        self.kernel.recode(state, n, False, rng)
 
     def draw_choice(self, FeatureState state, Py_ssize_t n, bit_generator, bint adapting=False):
         """Draw n of the used features as a move does: an ndarray of intp, in order."""

@@ -35,7 +35,9 @@ cdef class RelaunchKernel:
     cdef int move(
         self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, bint adapting, bitgen_t* rng
     ) except -1 nogil
-    cdef int recode(self, FeatureState state, Py_ssize_t n, bitgen_t* rng) except -1 nogil
+    cdef int recode(
+        self, FeatureState state, Py_ssize_t n, bint adapting, bitgen_t* rng
+    ) except -1 nogil
     cdef double log_recoded(
         self, FeatureState state, Py_ssize_t n, const Py_ssize_t* new
     ) noexcept nogil

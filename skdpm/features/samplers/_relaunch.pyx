@@ -49,7 +49,7 @@ cdef enum:
     MOST_ROWS = 100         # visited by a sweep of a launch
     MOST_CODES = 4          # of a recoding
     MOST_ORDERS = 24        # of these codes
-    N_RECODINGS = 4         # per relaunch
+    N_RECODINGS = 12        # per relaunch
 
 # Warm-up prefers fewer features: rows add features anyway, and too many keep others from being
 # found.
@@ -155,7 +155,7 @@ cdef class RelaunchKernel:
             else:
                 self.move(state, fewer + 1, fewer + 1, adapting, rng)
             for _recoding in range(N_RECODINGS):
-                self.recode(state, 2 + integer(rng, MOST_RECODED - 1), rng)
+                self.recode(state, 2 + integer(rng, MOST_RECODED - 1), adapting, rng)
         return 0
 
     cdef int resize(self, Py_ssize_t n, bitgen_t* rng) except -1 nogil:
@@ -339,7 +339,9 @@ cdef class RelaunchKernel:
             state.prior.concentration, &self.col_sums[0], state.Z.n_latent
         )
 
-    cdef int recode(self, FeatureState state, Py_ssize_t n, bitgen_t* rng) except -1 nogil:
+    cdef int recode(
+        self, FeatureState state, Py_ssize_t n, bint adapting, bitgen_t* rng
+    ) except -1 nogil:
         """Draw new codes of the groups of n features."""
         cdef Py_ssize_t i, j, r, l, key
         cdef Py_ssize_t n_used = self.list_used(state)
@@ -353,7 +355,7 @@ cdef class RelaunchKernel:
         cdef double log_q = 0.0
         if n_used < n:
             return 0
-        self.restrict(state, n, n_used, False, rng)
+        self.restrict(state, n, n_used, adapting, rng)
         for r in range(n_values):
             codes[r] = new[r] = r
             rows[r] = 0
