@@ -21,12 +21,13 @@ from sklearn.preprocessing import StandardScaler
 from skdpm import DPMixture, FeatureAllocation, FiniteMixture
 from skdpm.datasets import make_cambridge_bars
 from skdpm.mixture.likelihoods import Gaussian, Product, Subspace
-from skdpm.partitions import MergeTree, coclustering_matrix
+from skdpm.partitions import MergeTree, coclustering_matrix, expected_loss
 from skdpm.plotting import (
     AdjacencyDisplay,
     ClustersDisplay,
     CoclusteringDisplay,
     DensityDisplay,
+    ExpectedLossDisplay,
     FeaturesDisplay,
     MergeTreeDisplay,
     NumberOfClustersDisplay,
@@ -43,11 +44,11 @@ NAMES = ["width", "height", "depth"]
 SHORT = {"n_warmup": 20, "n_draws": 30, "random_state": 0}
 
 
-def fitted(model, X):
+def fitted(model, X, **params):
     """Short chains: whether they have mixed does not matter here."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return model.fit(X)
+        return model.fit(X, **params)
 
 
 @pytest.fixture(autouse=True)
@@ -521,7 +522,7 @@ def test_merges_are_brackets_at_their_heights():
     words = [label.get_text() for label in left.get_yticklabels()]
     rows = {0: "9 rows", 1: "7 rows", 2: "5 rows", 3: "1 row"}
     assert words == [f"{k} ({rows[k]})" for k in display.leaves_]
-    np.testing.assert_array_equal(display.losses_.get_xydata(), np.c_[[4, 3, 2, 1], losses])
+    np.testing.assert_array_equal(display.losses_.get_xydata(), np.c_[[1, 2, 3, 4], losses[::-1]])
     assert left.get_xlabel() == "expected variation of information"
 
 
@@ -529,10 +530,76 @@ def test_merge_trees_of_fits(model, crowd):
     tree = model.merge_tree()
     display = draw(MergeTreeDisplay.from_estimator(model))
     assert sorted(display.leaves_) == list(range(model.n_clusters_))
-    np.testing.assert_array_equal(display.losses_.get_ydata(), tree.expected_losses)
+    np.testing.assert_array_equal(display.losses_.get_ydata(), tree.expected_losses[::-1])
     words = [text.get_text().strip() for text in display.probabilities_]
     assert words == [f"{p:.2f}" for p in tree.probabilities if p >= 0.005]
     assert len(MergeTreeDisplay.from_estimator(crowd[0]).leaves_) == 60
+
+
+@pytest.fixture(scope="module")
+def overlapping():
+    """Clusters that draws join and separate, and a far row, with and without a law of noise."""
+    rng = np.random.default_rng(2)
+    centres = [[0, 0], [4, 0], [0, 4], [8, 4], [8, 8]]
+    centres = np.repeat(centres, [20, 16, 12, 12, 12], axis=0)
+    X = np.r_[centres + rng.normal(size=centres.shape), [[-15.0, 20.0]]]
+    return X, {
+        noise: fitted(DPMixture(noise=noise, n_chains=2, **SHORT), X) for noise in (None, True)
+    }
+
+
+@pytest.mark.parametrize(
+    ("loss", "noise"), [("modal", None), ("vi", None), (("binder", 0.8), None), ("vi", True)]
+)
+def test_losses_are_those_of_the_labels_that_estimate_labels_finds(overlapping, loss, noise):
+    X, models = overlapping
+    model = copy.deepcopy(models[noise])
+    display = draw(ExpectedLossDisplay.from_estimator(model, loss=loss, X=X))
+    np.testing.assert_array_equal(model.labels_, models[noise].labels_)  # stay as they are
+    assert len(display.losses) >= 3
+    heights = [bar.get_height() for bar in display.costs_]
+    np.testing.assert_allclose(heights, display.losses[:-1] - display.losses[1:])
+    centres = [bar.get_x() + bar.get_width() / 2.0 for bar in display.costs_]
+    np.testing.assert_allclose(centres, np.arange(1, len(display.losses)) + 0.5)
+    base = "vi" if loss == "modal" else loss
+    for k, found in display.losses_.get_xydata():
+        model.estimate_labels(max_clusters=int(k), loss=loss)
+        assert model.n_clusters_ <= k
+        inside = (model.label_samples_ >= 0).mean(axis=(0, 1)) >= 0.5
+        draws = model.cluster_samples_[:, :, inside].astype(int)
+        draws = np.where(draws < 0, 1000 + np.arange(inside.sum()), draws)
+        labels = model.labels_[inside]
+        assert found == pytest.approx(expected_loss(draws, labels, base), rel=1e-9)
+    assert labels.max() + 1 == k
+    assert inside.all() == (noise is None)
+    assert display.loss == base
+    fewer = ExpectedLossDisplay.from_estimator(model, loss=loss, max_clusters=2)
+    np.testing.assert_array_equal(fewer.losses, display.losses[:2])
+
+
+def test_losses_mark_the_number_of_the_labels(overlapping):
+    X, models = overlapping
+    model = pickle.loads(pickle.dumps(models[None]))
+    with pytest.raises(ValueError, match="pass them as X"):
+        ExpectedLossDisplay.from_estimator(model)
+    display = draw(ExpectedLossDisplay.from_estimator(model, X=X))
+    K = model.n_clusters_
+    assert display.estimate_.get_xydata().tolist() == [[K, display.losses[K - 1]]]
+    model.estimate_labels(max_clusters=2)
+    display = draw(ExpectedLossDisplay.from_estimator(model))
+    assert display.estimate_.get_xydata().tolist() == [[2, display.losses[1]]]
+    beyond = draw(ExpectedLossDisplay.from_estimator(model, max_clusters=1))
+    assert len(beyond.estimate_.get_xydata()) == 0 and len(beyond.costs_) == 0
+    assert beyond.estimate_.get_label() == "point estimate: 2"
+    _, axes = plt.subplots(2)
+    assert list(ExpectedLossDisplay.from_estimator(model, ax=axes).axes_) == list(axes)
+    with pytest.raises(ValueError, match="max_clusters"):
+        ExpectedLossDisplay.from_estimator(model, max_clusters=0)
+    known = fitted(
+        DPMixture(n_chains=1, n_warmup=0, n_draws=1), X[:20], known_labels=[0, 1] + 18 * [-1]
+    )
+    with pytest.raises(ValueError, match="fit without known_labels, or choose max_clusters"):
+        ExpectedLossDisplay.from_estimator(known)
 
 
 def lines_of(display):
@@ -736,7 +803,7 @@ def test_one_row_one_chain_one_draw():
 
 def test_without_label_draws(table):
     model = fitted(DPMixture(store_labels=False, point_estimate="map", n_chains=1, **SHORT), table)
-    for display in (CoclusteringDisplay, MergeTreeDisplay):
+    for display in (CoclusteringDisplay, ExpectedLossDisplay, MergeTreeDisplay):
         with pytest.raises(ValueError, match=f"{display.__name__} needs.*store_labels=True"):
             display.from_estimator(model)
     draw(NumberOfClustersDisplay.from_estimator(model))

@@ -64,6 +64,9 @@ RECIPE = "https://skdpm.readthedocs.io/en/latest/recipes/stuck_chains.html"
 # Point estimates that are one of the draws. Others minimise an expected loss over all draws.
 SINGLE_DRAWS = ("map", "last")
 
+# Numbers of clusters for which a display searches, in about a second each.
+MOST_SEARCHES = 30
+
 # Parameters without a meaning in `partial_fit`.
 UNUSED_IN_STREAMS = {"init", "n_warmup", "store_labels", "thin"}
 
@@ -583,6 +586,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         See Also
         --------
         skdpm.partitions.point_estimate : The search, without "modal".
+        skdpm.plotting.ExpectedLossDisplay : The loss for each `max_clusters`.
 
         Examples
         --------
@@ -595,12 +599,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """
         check_is_fitted(self)
         self._check_label_draws("estimate_labels", 'point_estimate="map"')
-        if loss is None:
-            loss = "vi" if self.point_estimate in SINGLE_DRAWS else self.point_estimate
-        elif isinstance(loss, tuple):
-            partitions.check_loss(loss)
-        else:
-            check_choice(loss, "loss", ("modal", "vi", "binder"))
+        loss = self._loss_of_estimate(loss)
         training = self._training
         most = training.make_prior(1.0).most_clusters
         wanted = most
@@ -611,6 +610,16 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         estimate = self._least_expected_loss(loss, wanted, training.entropy, statistics)
         self._take_partition(estimate, training.make_prior)
         return self
+
+    def _loss_of_estimate(self, loss):
+        """Check the parameter `loss` of `estimate_labels`: "modal", or a loss of `partitions`."""
+        if loss is None:
+            return "vi" if self.point_estimate in SINGLE_DRAWS else self.point_estimate
+        if isinstance(loss, tuple):
+            partitions.check_loss(loss)
+        else:
+            check_choice(loss, "loss", ("modal", "vi", "binder"))
+        return loss
 
     def merge_tree(self, loss=None):
         """Merge the clusters of `labels_`, two at a time, until one is left.
@@ -1186,67 +1195,121 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         statistics : callable
             Function of labels that returns the statistics of their clusters.
         """
-        draws = self.draws_["labels"]
-        key = np.random.SeedSequence(entropy, spawn_key=(POINT_ESTIMATE_STREAM,))
-        random_state = np.random.RandomState(np.random.MT19937(key))
-        modal = isinstance(loss, str) and loss == "modal"
-        known = self._training.known
-        noise = self._training.noise
-        reads_hills = modal and self.likelihood_.has_points
-        if not reads_hills and known is None and noise is None:
-            labels = partitions.point_estimate(
-                draws,
-                loss="vi" if modal else loss,
-                max_clusters=min(max_clusters, int(self.draws_["n_components"].max())),
-                random_state=random_state,
-            )
-            return PointEstimate(labels, statistics(labels))
-        if reads_hills:
-            likelihood, X = self.likelihood_, self._training.X
-            completed = {
-                (draw["chain"], draw["draw"]): functools.partial(
-                    likelihood.independent, X, draw["completion"]
-                )
-                for draw in self.draws_.scored.draws
-                if "completion" in draw and likelihood.draws_gaps
-            }
-            if completed:  # of the first chains, whose draws are scored
-                draws = draws[: 1 + max(c for c, _ in completed)]
-            chosen, clusters = read_draws(
-                likelihood.independent(X), draws, self.n_jobs, completed or None, known
-            )
-        elif known is None:
-            chosen, clusters = np.arange(draws.shape[1]), draws
-        else:
-            chosen, clusters = np.arange(draws.shape[1]), known.join(draws)
+        known, noise = self._training.known, self._training.noise
+        clusters, draws, between = self._read_clusters(loss)
+        random_state = _state_of_estimate(entropy)
         if noise is not None:
-            labels = self._estimate_with_noise(
-                draws, clusters, "vi" if modal else loss, max_clusters, random_state
-            )
-        elif known is None:
-            labels = self._estimate(clusters, "vi", max_clusters, random_state)
-        else:
-            loss = "vi" if modal else loss
-            labels = known.estimate(clusters, loss, max_clusters, random_state)
+            labels = self._estimate_with_noise(clusters, between, max_clusters, random_state)
+        elif known is not None:
+            labels = known.estimate(clusters, between, max_clusters, random_state)
             self._give_classes(known, labels)
-        return self._of_components(labels, clusters, draws[:, chosen], statistics)
+        elif self._merges(loss):
+            labels = self._estimate(clusters, between, max_clusters, random_state)
+        else:
+            labels = _search(clusters, between, max_clusters, random_state)
+            return PointEstimate(labels, statistics(labels))
+        return self._of_components(labels, clusters, draws, statistics)
+
+    def _read_clusters(self, loss):
+        """Read the clusters of the draws, as `loss` needs them.
+
+        Returns
+        -------
+        clusters : ndarray of shape (n_chains, n_read_draws, n_samples)
+        draws : ndarray of the same shape
+            Components of the draws that were read.
+        loss : str or tuple
+            Loss between partitions: "vi" for "modal".
+        """
+        draws, known = self.draws_["labels"], self._training.known
+        between = "vi" if loss == "modal" else loss
+        if loss != "modal" or not self.likelihood_.has_points:
+            return draws if known is None else known.join(draws), draws, between
+        likelihood, X = self.likelihood_, self._training.X
+        completed = {
+            (draw["chain"], draw["draw"]): functools.partial(
+                likelihood.independent, X, draw["completion"]
+            )
+            for draw in self.draws_.scored.draws
+            if "completion" in draw and likelihood.draws_gaps
+        }
+        if completed:  # of the first chains, whose draws are scored
+            draws = draws[: 1 + max(c for c, _ in completed)]
+        chosen, clusters = read_draws(
+            likelihood.independent(X), draws, self.n_jobs, completed or None, known
+        )
+        return clusters, draws[:, chosen], between
+
+    def _merges(self, loss):
+        """Whether estimates with fewer clusters are merges of the estimate without a limit."""
+        return self._training.noise is not None or (
+            loss == "modal" and self.likelihood_.has_points
+        )
 
     def _estimate(self, clusters, loss, max_clusters, random_state):
-        """Labels with the least expected loss over draws of the clusters."""
-        labels = partitions.point_estimate(
-            clusters, loss=loss, max_clusters=int(clusters.max()) + 1, random_state=random_state
-        )
+        """Labels with the least expected loss over draws of the clusters. More than `max_clusters`
+        clusters are merged."""
+        labels = _search(clusters, loss, None, random_state)
         if labels.max() >= max_clusters:
             labels = partitions.merge_tree(clusters, labels, loss).cut(max_clusters)
         return labels
 
-    def _estimate_with_noise(self, draws, clusters, loss, max_clusters, random_state):
+    def _losses_of_numbers(self, loss, max_clusters, X):
+        """Expected losses of what `estimate_labels` finds with 1, 2, ... clusters.
+
+        Parameters
+        ----------
+        loss : str or tuple, or None
+            As in `estimate_labels`.
+        max_clusters : int or None
+            Largest number. It is at most that of the estimate without a limit. None: this, or
+            MOST_SEARCHES if it is smaller and each number needs a search.
+        X : array-like or None
+            As in `estimate_labels`.
+
+        Returns
+        -------
+        losses : ndarray of shape (n_numbers,)
+            Losses between the rows that are in clusters.
+        loss : str or tuple
+            Loss between partitions.
+        """
+        loss = self._loss_of_estimate(loss)
+        if self._training.known is not None:
+            raise ValueError(
+                "clusters of known classes never merge, so the expected loss shows no number of "
+                "clusters: fit without known_labels, or choose max_clusters of estimate_labels"
+            )
+        entropy = self._training.entropy
+        self._recall(X)
+        clusters, _, between = self._read_clusters(loss)
+        if self._training.noise is not None:
+            inside = self._shares_of_noise(clusters)[1]
+            if not len(inside):
+                raise ValueError("the expected loss needs a cluster; all rows are noise")
+            clusters = alone(clusters[:, :, inside])
+        labels = _search(clusters, between, None, _state_of_estimate(entropy))
+        if self._merges(loss):
+            losses = partitions.merge_tree(clusters, labels, between).expected_losses[::-1]
+            return losses[:max_clusters], between
+        most = min(int(labels.max()) + 1, max_clusters or MOST_SEARCHES)
+        found = (
+            _search(clusters, between, k, _state_of_estimate(entropy)) for k in range(1, most + 1)
+        )
+        losses = [partitions.expected_loss(clusters, labels, between) for labels in found]
+        return np.array(losses), between
+
+    def _shares_of_noise(self, clusters):
+        """Share of draws in which each row is noise, in the chains of `clusters`, and the rows
+        that can be in a cluster: other rows are in none with a probability above 1/2."""
+        of_noise = share_of_noise(self.draws_["labels"][: len(clusters)])
+        return of_noise, np.flatnonzero(of_noise <= 0.5)
+
+    def _estimate_with_noise(self, clusters, loss, max_clusters, random_state):
         """Labels with the least expected loss, -1 for rows that are noise with a higher
         probability than they share the cluster with its other rows (or are alone in it)."""
-        labels = np.full(draws.shape[2], -1, dtype=np.int64)
-        of_noise = share_of_noise(draws)
-        # The other rows are in no cluster with a probability above 1/2.
-        inside = np.flatnonzero(of_noise <= 0.5)
+        labels = np.full(clusters.shape[2], -1, dtype=np.int64)
+        of_noise, inside = self._shares_of_noise(clusters)
         if not len(inside):
             return labels
         clusters = alone(clusters[:, :, inside])
@@ -1376,6 +1439,24 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             dtype=dtype,
             n_columns=n_columns,
         )
+
+
+def _search(clusters, loss, max_clusters, random_state):
+    """Search for labels with the least expected loss, and no more clusters than the draw with the
+    most."""
+    most = int(clusters.max()) + 1
+    return partitions.point_estimate(
+        clusters,
+        loss=loss,
+        max_clusters=most if max_clusters is None else min(max_clusters, most),
+        random_state=random_state,
+    )
+
+
+def _state_of_estimate(entropy):
+    """Random state of the search for the point estimate of a run."""
+    key = np.random.SeedSequence(entropy, spawn_key=(POINT_ESTIMATE_STREAM,))
+    return np.random.RandomState(np.random.MT19937(key))
 
 
 def _set_noise(program, noise_law, X):

@@ -12,7 +12,7 @@ from skdpm.plotting._clusters import ClustersDisplay
 from skdpm.plotting._density import DensityDisplay
 from skdpm.plotting._draws import NumberOfClustersDisplay, TraceDisplay
 from skdpm.plotting._features import FeaturesDisplay
-from skdpm.plotting._merges import MergeTreeDisplay
+from skdpm.plotting._merges import ExpectedLossDisplay, MergeTreeDisplay
 from skdpm.plotting._partitions import AdjacencyDisplay, CoclusteringDisplay
 from skdpm.plotting._profiles import ProfilesDisplay
 from skdpm.plotting._relevance import RelevanceDisplay
@@ -23,6 +23,7 @@ __all__ = [
     "ClustersDisplay",
     "CoclusteringDisplay",
     "DensityDisplay",
+    "ExpectedLossDisplay",
     "FeaturesDisplay",
     "MergeTreeDisplay",
     "NumberOfClustersDisplay",

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pictures of how clusters merge."""
+"""Pictures of how clusters merge, and of what it costs to have fewer."""
 
 import numpy as np
 from scipy.cluster.hierarchy import dendrogram
 
+from skdpm._validation import check_integer
 from skdpm.plotting._style import (
     ACCENT,
     DARK,
     MAIN,
+    PALE,
     cluster_colors,
     kept_partitions,
     legend_above,
@@ -52,6 +54,7 @@ class MergeTreeDisplay:
     See Also
     --------
     skdpm.partitions.merge_tree : The tree; its method `cut` gives partitions.
+    ExpectedLossDisplay : Losses of what `estimate_labels` finds.
 
     Examples
     --------
@@ -111,7 +114,6 @@ class MergeTreeDisplay:
             self, ax, (1, 2), figsize=(8.4, min(2.6 + 0.2 * K, 12.0)), width_ratios=[1.5, 1.0]
         )
         from matplotlib.collections import LineCollection
-        from matplotlib.ticker import MaxNLocator
 
         colors = cluster_colors(K)
         brackets, heights = [], np.zeros(0)
@@ -155,27 +157,155 @@ class MergeTreeDisplay:
         margin = 0.05 * (top - start) or 0.5
         left.set_xlim(start - margin, top + margin)
         left.set(xlabel=f"expected {_words(tree.loss)}", ylabel="cluster")
-        counts = np.arange(K, 0, -1)
-        (self.losses_,) = right.plot(
-            counts, tree.expected_losses, color=MAIN, marker="o", ms=4 if K <= 25 else 2, lw=1.4
-        )
-        right.plot(
-            counts[:1],
-            tree.expected_losses[:1],
-            color=ACCENT,
-            marker="v",
-            ms=8,
-            ls="none",
-            label=f"point estimate: {K}",
-        )
-        legend_above(right, *right.get_legend_handles_labels())
-        right.set_xlim(0.5, K + 0.5)
-        right.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
+        self.losses_, _ = _draw_losses(right, tree.expected_losses[::-1], K)
         right.set(xlabel="number of clusters", ylabel="expected loss")
         tidy(left)
         left.spines["left"].set_visible(False)
-        tidy(right)
         return self
+
+
+class ExpectedLossDisplay:
+    """Posterior expected loss for each number of clusters, and the cost of each cluster fewer.
+
+    A point of the curve is the loss of the best labels that `estimate_labels` finds with this
+    ``max_clusters``. A bar shows how much the loss grows from one number to the next smaller one.
+    Small clusters, and clusters that draws often join, cost little. Choose a number to the left of
+    which bars are tall, and pass it to `estimate_labels`.
+
+    Parameters
+    ----------
+    losses : ndarray of shape (n_numbers,)
+        Expected losses of 1, 2, ... clusters.
+    estimate : int
+        Number of clusters of `labels_`.
+    loss : {"vi", "binder"} or tuple (name, split_cost), default="vi"
+        Loss between partitions.
+
+    Attributes
+    ----------
+    axes_ : ndarray of 2 matplotlib Axes
+        Axes of the losses and of the costs.
+    figure_ : matplotlib Figure
+    losses_ : matplotlib Line2D
+    costs_ : matplotlib BarContainer
+        Bars between the numbers, from 1 and 2 on.
+    estimate_ : matplotlib Line2D
+        Triangle at the number of clusters of `labels_`, if it is on the axis.
+
+    See Also
+    --------
+    skdpm.DPMixture.estimate_labels : Labels with at most a given number of clusters.
+    MergeTreeDisplay : The clusters that merge.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skdpm import DPMixture
+    >>> from skdpm.plotting import ExpectedLossDisplay
+    >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
+    >>> model = DPMixture(n_draws=50, n_chains=1, random_state=0).fit(X)
+    >>> display = ExpectedLossDisplay.from_estimator(model)
+    >>> display.losses.round(2)
+    array([0.69, 0.  ])
+    """
+
+    def __init__(self, losses, estimate, *, loss="vi"):
+        self.losses = losses
+        self.estimate = estimate
+        self.loss = loss
+
+    @classmethod
+    def from_estimator(cls, estimator, *, max_clusters=None, loss=None, X=None, ax=None):
+        """Draw the losses of a fitted mixture.
+
+        Parameters
+        ----------
+        estimator : DPMixture or FiniteMixture
+            Mixture fitted with `store_labels=True`, or a pipeline or search that ends in one.
+        max_clusters : int, default=None
+            Largest number of clusters shown. It is at most the number that the loss finds without
+            a limit. None: this number, or 30 if it is smaller and numbers need searches.
+        loss : {"modal", "vi", "binder"} or tuple (name, split_cost), default=None
+            Loss, as in `estimate_labels`. With "modal", and with `noise`, a single path of merges
+            has all numbers. Otherwise each needs a search, of up to a second or more.
+        X : array-like or CSR matrix of shape (n_samples, n_features), default=None
+            Rows of `fit`. Needed only after pickling.
+        ax : matplotlib Axes or array-like of 2 Axes, default=None
+            Two axes, or one axis of a grid to be divided. None: a new figure.
+
+        Returns
+        -------
+        display : ExpectedLossDisplay
+
+        Raises
+        ------
+        ValueError
+            If the fit did not keep draws of the partition, had known labels, or has only noise.
+        """
+        if max_clusters is not None:
+            max_clusters = check_integer(max_clusters, "max_clusters", low=1)
+        estimator, X, _ = mixture_of(estimator, cls.__name__, X)
+        kept_partitions(estimator, cls.__name__)  # raises if they are missing
+        losses, loss = estimator._losses_of_numbers(loss, max_clusters, X)
+        return cls(losses, estimator.n_clusters_, loss=loss).plot(ax)
+
+    def plot(self, ax=None):
+        """Draw the losses and the costs.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or array-like of 2 Axes, default=None
+            Two axes, or one axis of a grid to be divided. None: a new figure.
+
+        Returns
+        -------
+        display : ExpectedLossDisplay
+        """
+        upper, lower = several_axes(self, ax, (2, 1), figsize=(5.6, 5.6))
+        n_numbers = len(self.losses)
+        self.losses_, self.estimate_ = _draw_losses(upper, self.losses, self.estimate)
+        self.costs_ = lower.bar(
+            np.arange(1, n_numbers) + 0.5, -np.diff(self.losses), width=0.8, color=PALE
+        )
+        _number_axis(lower, n_numbers)
+        upper.set(ylabel=f"expected {_words(self.loss)}")
+        upper.tick_params(labelbottom=False)
+        lower.set(xlabel="number of clusters", ylabel="cost of one cluster fewer")
+        return self
+
+
+def _draw_losses(ax, losses, estimate):
+    """Draw expected losses of 1, 2, ... clusters: the curve, and a triangle at the estimate."""
+    n_numbers = len(losses)
+    (curve,) = ax.plot(
+        np.arange(1, n_numbers + 1),
+        losses,
+        color=MAIN,
+        marker="o",
+        ms=4 if n_numbers <= 25 else 2,
+        lw=1.4,
+    )
+    inside = 1 <= estimate <= n_numbers
+    (triangle,) = ax.plot(
+        [estimate] if inside else [],
+        [losses[estimate - 1]] if inside else [],
+        color=ACCENT,
+        marker="v",
+        ms=8,
+        ls="none",
+        label=f"point estimate: {estimate}",
+    )
+    legend_above(ax, *ax.get_legend_handles_labels())
+    _number_axis(ax, n_numbers)
+    return curve, triangle
+
+
+def _number_axis(ax, n_numbers):
+    from matplotlib.ticker import MaxNLocator
+
+    ax.set_xlim(0.5, n_numbers + 0.5)
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
+    tidy(ax)
 
 
 def _rows(size):
