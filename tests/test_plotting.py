@@ -355,6 +355,51 @@ def test_discriminants_set_clusters_apart_more_than_columns(model, table):
     np.testing.assert_allclose(display.covariances[k], np.cov(points.T), rtol=0.5, atol=0.4)
 
 
+@pytest.mark.parametrize("kind", ["dense", "csr", "frame"])
+def test_directions_are_shown_at_unit_length_on_principal_axes(kind):
+    rng = np.random.default_rng(0)
+    X = np.repeat([[4.0, 0.0, 0.0, 1.0], [0.0, 0.0, 3.0, 1.0]], [20, 15], axis=0)
+    X = np.abs(X + 0.3 * rng.normal(size=X.shape)) * rng.exponential(size=(35, 1))
+    make = {"dense": np.asarray, "csr": sp.csr_array, "frame": pd.DataFrame}[kind]
+    model = DPMixture(likelihood="von_mises_fisher", init=np.repeat([0, 1], [20, 15]))
+    model = fitted(model.set_params(n_chains=1, **SHORT), make(X))
+    display = draw(ClustersDisplay.from_estimator(model, make(X)))
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    centred = unit - unit.mean(axis=0)
+    axes = np.linalg.svd(centred)[2][:2]
+    turned = display.points.T @ centred @ axes.T  # the sign of an axis is free
+    signs = np.sign(np.diag(turned))
+    np.testing.assert_allclose(display.points, centred @ axes.T * signs, atol=1e-7)
+    assert display.column_names == ("principal axis 1", "principal axis 2")
+    columns = ClustersDisplay.from_estimator(model, make(X), columns=(0, 2))
+    np.testing.assert_allclose(columns.points, unit[:, [0, 2]])
+    best = ClustersDisplay.from_estimator(model, make(X), "discriminant").points
+    assert np.ptp(best, axis=0).max() < 50.0  # no row is longer than others
+    assert len(display.numbers_) == model.n_clusters_ and display.ellipses_ == []
+    with pytest.raises(ValueError, match=r"three rows.*columns=\(0, 1\)"):
+        ClustersDisplay.from_estimator(model, make(X)[:2])
+
+
+def test_principal_axes_of_points_with_ellipses_and_gaps(table):
+    X = table.to_numpy()
+    model = fitted(DPMixture(likelihood=Gaussian(), n_chains=1, **SHORT), X)
+    display = draw(ClustersDisplay.from_estimator(model, X, "principal"))
+    centred = X - X.mean(axis=0)
+    variances = np.linalg.eigvalsh(centred.T @ centred)[::-1][:2]
+    np.testing.assert_allclose((display.points**2).sum(axis=0), variances)
+    k = 0
+    points = display.points[display.labels == k]
+    np.testing.assert_allclose(display.means[k], points.mean(axis=0), atol=0.3)
+    gaps = X.copy()
+    gaps[::9, 2] = np.nan
+    ClustersDisplay.from_estimator(model.fit(gaps), gaps, "principal")
+    with pytest.raises(ValueError, match='two numbers or names, "discriminant" or "principal"'):
+        ClustersDisplay.from_estimator(model, X, "main")
+    with pytest.raises(ValueError, match="three columns of numbers"):
+        small = fitted(DPMixture(n_chains=1, **SHORT), X[:, :2])
+        ClustersDisplay.from_estimator(small, X[:, :2], "principal")
+
+
 def test_density_of_one_column_is_score_samples(table):
     x = table[["width"]]
     model = fitted(DPMixture(likelihood="gaussian", n_chains=2, **SHORT), x)

@@ -4,10 +4,11 @@
 import math
 
 import numpy as np
+import scipy.sparse as sp
 
-from skdpm._tables import n_rows_of, numeric_column, take_rows
+from skdpm._tables import n_rows_of, numeric_column, numeric_columns, take_rows
 from skdpm._validation import check_integer
-from skdpm.plotting._projections import discriminants, most_apart
+from skdpm.plotting._projections import discriminants, most_apart, principals
 from skdpm.plotting._style import (
     DARK,
     check_in_memory,
@@ -41,7 +42,8 @@ class ClustersDisplay:
     Pale rows are uncertain members of their cluster; a cluster is as pale as its rows are on
     average. Ellipses show the posterior mean of a component's mean, and one and two posterior mean
     standard deviations: 39 % and 86 % of a normal law in two columns. A cluster of several
-    components (``point_estimate="modal"``) has an ellipse of one deviation for each.
+    components (``point_estimate="modal"``) has an ellipse of one deviation for each. Rows of a fit
+    with `VonMisesFisher` are shown at unit length, without ellipses.
 
     Parameters
     ----------
@@ -116,11 +118,13 @@ class ClustersDisplay:
         X : array-like, DataFrame or CSR matrix of shape (n_samples, n_features)
             Rows of `fit`. If the number of rows differs, X holds new rows, shown with predicted
             labels and probabilities.
-        columns : pair of int or str, "discriminant" or None, default=None
-            Numbers or names of two columns. None: the two that separate the clusters best (Wilks'
-            lambda of the labels). "discriminant": the two linear combinations of numeric columns
-            that separate them best (Fisher's), relative to the mean of the rows. This view may
-            flatter the clusters, because it uses their labels.
+        columns : pair of int or str, "discriminant", "principal" or None, default=None
+            Numbers or names of two columns. "discriminant": the two linear combinations of numeric
+            columns that separate clusters best (Fisher's), relative to the mean of the rows. This
+            view may flatter the clusters, because it uses their labels. "principal": the two
+            principal axes of numeric columns, which do not use labels. None: the two columns that
+            separate the clusters best (Wilks' lambda of the labels), or "principal" for
+            `VonMisesFisher` with more than two columns.
         max_rows : int, default=20_000
             Largest number of rows shown; of more rows, evenly spaced ones are shown.
         ax : matplotlib Axes, default=None
@@ -156,18 +160,27 @@ class ClustersDisplay:
         params, weights, owners = estimator._predictor.components()
         if estimator.n_clusters_ == 0:
             raise ValueError("ClustersDisplay needs a cluster; all rows of the fit are noise")
-        if isinstance(columns, str) and columns == "discriminant":
-            points, origin, directions = discriminants(
-                taken, labels, likelihood.columns_with_means(params, n_columns)
+        with_means = likelihood.columns_with_means(params, n_columns)
+        if likelihood.reads_directions:
+            taken = likelihood.scaled(
+                sp.csr_array(taken) if sp.issparse(taken) else numeric_columns(taken)
             )
+            if columns is None and n_columns > 2:
+                columns = "principal"
+        if isinstance(columns, str) and columns == "discriminant":
+            points, origin, directions = discriminants(taken, labels, with_means)
             column_names = ("discriminant 1", "discriminant 2")
+        elif isinstance(columns, str) and columns == "principal":
+            points, origin, directions = principals(taken, with_means)
+            column_names = ("principal axis 1", "principal axis 2")
         else:
             if columns is None:
-                columns = most_apart(
-                    taken, labels, likelihood.columns_with_means(params, n_columns)
-                )
+                columns = most_apart(taken, labels, with_means)
             if isinstance(columns, str) or len(columns) != 2:
-                raise ValueError(f"columns must be two numbers or names, got {columns!r}")
+                raise ValueError(
+                    'columns must be two numbers or names, "discriminant" or "principal", got '
+                    f"{columns!r}"
+                )
             columns = column_positions(columns, names, n_columns)
             points = np.column_stack([_checked_column(taken, d, names) for d in columns])
             origin, directions = np.zeros(n_columns), np.zeros((n_columns, 2))

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Columns and directions in which clusters are far apart."""
+"""Columns and directions in which clusters are far apart, or rows vary."""
 
 import numpy as np
 import scipy.linalg
+import scipy.sparse as sp
+from sklearn.decomposition import PCA
 
 from skdpm._tables import numeric_columns, take_rows
 from skdpm.plotting._style import evenly
@@ -55,6 +57,31 @@ def discriminants(X, labels, columns):
     X = np.where(np.isnan(X).all(axis=0), 0.0, X)
     origin = np.nanmean(X, axis=0)
     return (X - origin) @ directions, origin, directions
+
+
+def principals(X, columns):
+    """Rows along the two principal axes of numeric columns, their origin, and the directions,
+    (n_features, 2). X may be a CSR array."""
+    sparse = sp.issparse(X)
+    if not sparse:
+        X = numeric_columns(X)
+        X = np.where(np.isnan(X).all(axis=0), 0.0, X)
+    some = X[evenly(X.shape[0], ROWS_OF_CHOICE)][:, columns]
+    if min(some.shape) < 3:
+        raise ValueError(
+            "principal axes need three rows and three columns of numbers; choose two columns, as in "
+            "columns=(0, 1)"
+        )
+    origin = np.zeros(X.shape[1])
+    if sparse:
+        origin[columns] = np.asarray(some.mean(axis=0)).ravel()
+    else:
+        origin[columns] = np.nanmean(some, axis=0)
+        some = np.where(np.isnan(some), origin[columns], some)
+    axes = PCA(2, svd_solver="arpack", random_state=0).fit(some).components_
+    directions = np.zeros((X.shape[1], 2))
+    directions[columns] = axes.T
+    return X @ directions - origin @ directions, origin, directions
 
 
 def _standardised(X, labels):

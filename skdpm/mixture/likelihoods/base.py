@@ -61,6 +61,8 @@ class Likelihood(BaseEstimator):
         Whether chains draw a weight of every row with its cluster (`Gaussian.tails`).
     discrete : bool
         Whether densities of rows are probabilities, and so at most 1.
+    reads_directions : bool
+        Whether a row counts by its direction alone (`VonMisesFisher`), at unit length (`scaled`).
     select : bool
         Whether columns may be outside the clustering, with one law for all rows (`Product`).
     fewest_columns : int
@@ -80,6 +82,7 @@ class Likelihood(BaseEstimator):
     draws_gaps = False
     weighs_rows = False
     discrete = False
+    reads_directions = False
     constants_vary = False  # whether `log_constants` depend on hyperparameters
     select = False
     fewest_columns = 1

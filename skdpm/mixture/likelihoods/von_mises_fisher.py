@@ -84,6 +84,7 @@ class VonMisesFisher(Likelihood):
     capabilities = frozenset({"joint", "product", "instantiated"})
     hyperparameters = ("concentration", "spread")
     accept_sparse = True
+    reads_directions = True
     nan_hint = "a direction needs all columns: impute the entries, or drop the rows"
 
     def __init__(self, concentration=None, spread=None, hyperpriors=None):
