@@ -7,6 +7,7 @@ import inspect
 import math
 import numbers
 import sys
+import types
 import warnings
 
 import numpy as np
@@ -14,6 +15,9 @@ import scipy.sparse as sp
 
 # Doubles count exactly up to here.
 LARGEST_COUNT = 2.0**53
+
+# Advice about columns that are no counts.
+NO_COUNTS = "use Gaussian for columns of other numbers"
 
 
 def warn(message, category):
@@ -53,6 +57,38 @@ class ColumnError(ValueError):
         """The same error with the name of the column."""
         name = f"column {names[self.column]!r} of X"
         return ColumnError(self.before, self.column, self.after, name)
+
+
+def offered_if(objection):
+    """Decorate a method that some objects of its class do not have.
+
+    It is `available_if` of scikit-learn, except that the error says why the method is missing.
+
+    Parameters
+    ----------
+    objection : callable
+        Function of the object that returns why it has no such method and what to do, or None if it
+        has one.
+
+    Returns
+    -------
+    decorate : callable
+    """
+
+    class Offered:
+        def __init__(self, method):
+            functools.update_wrapper(self, method)
+
+        def __get__(self, instance, owner=None):
+            method = self.__wrapped__
+            if instance is None:
+                return method
+            why = objection(instance)
+            if why is not None:
+                raise AttributeError(f"{type(instance).__name__} has no {method.__name__}: {why}")
+            return types.MethodType(method, instance)
+
+    return Offered
 
 
 def explains(**hints):
@@ -225,7 +261,8 @@ def check_finite(X, *, allow_nan, hint=""):
         bad = is_bad(entries)
         if bad.any():
             columns = X.indices[bad] if sp.issparse(X) else np.flatnonzero(bad.any(axis=0))
-            more = f"; {hint}" if hint and what == "NaN" else ""
+            remedy = hint if what == "NaN" else "replace it by a number, or drop the row"
+            more = f"; {remedy}" if remedy else ""
             raise ColumnError(f"Input contains {what} in ", columns.min(), more)
 
 
@@ -242,7 +279,7 @@ def has_nan(X):
     return entries.dtype.kind == "f" and bool(np.isnan(entries).any())
 
 
-def check_columns(X, bad, what):
+def check_columns(X, bad, what, hint=""):
     """Raise a ColumnError for the first column with a bad entry, which the message shows.
 
     Parameters
@@ -251,14 +288,20 @@ def check_columns(X, bad, what):
     bad : ndarray of shape (n_samples, n_features), bool
     what : str
         Beginning of the message: who needs what.
+    hint : str
+        End of the message: what to do.
     """
     if bad.any():
         column = int(np.flatnonzero(bad.any(axis=0))[0])
         value = X[np.flatnonzero(bad[:, column])[0], column]
-        raise ColumnError(f"{what}; ", column, f" holds {value:g}")
+        raise _bad_entry(what, column, value, hint)
 
 
-def check_counts(X, name, *, allow_nan=False):
+def _bad_entry(what, column, value, hint):
+    return ColumnError(f"{what}; ", column, f" holds {value:g}{'; ' if hint else ''}{hint}")
+
+
+def check_counts(X, name, *, allow_nan=False, hint=""):
     """Raise a ColumnError unless X holds nonnegative integer counts that doubles hold exactly.
 
     Parameters
@@ -267,6 +310,8 @@ def check_counts(X, name, *, allow_nan=False):
     name : str
         Class that needs counts, for the message.
     allow_nan : bool, default=False
+    hint : str
+        Advice about entries that are no counts.
     """
     values = X.data if sp.issparse(X) else X
     with np.errstate(invalid="ignore"):
@@ -274,15 +319,15 @@ def check_counts(X, name, *, allow_nan=False):
         large = values > LARGEST_COUNT
     if allow_nan:
         bad &= ~np.isnan(values)
-    for entries, what in (
-        (bad, f"nonnegative integer counts{' (NaN = missing)' if allow_nan else ''}"),
-        (large, f"counts of at most 2**53 = {LARGEST_COUNT:.0f}"),
+    for entries, what, remedy in (
+        (bad, f"nonnegative integer counts{' (NaN = missing)' if allow_nan else ''}", hint),
+        (large, f"counts of at most 2**53 = {LARGEST_COUNT:.0f}", "scale the column down"),
     ):
         if entries.any() and sp.issparse(X):
             at = np.flatnonzero(entries)
             at = at[np.argmin(X.col[at])]
-            raise ColumnError(f"{name} needs {what}; ", X.col[at], f" holds {X.data[at]:g}")
-        check_columns(X, entries, f"{name} needs {what}")
+            raise _bad_entry(f"{name} needs {what}", X.col[at], X.data[at], remedy)
+        check_columns(X, entries, f"{name} needs {what}", remedy)
 
 
 def check_count_sums(sums, name, what):

@@ -129,6 +129,13 @@ def test_coclustering_borders_and_strips_are_where_clusters_are(model):
     assert display.colorbar_ is None
 
 
+def test_coclustering_names_noise():
+    labels = np.array([-1, -1, 0, 0, 1])
+    display = draw(CoclusteringDisplay(np.eye(5), labels, np.ones(5), np.arange(5)).plot())
+    for ticks in (display.ax_.get_xticklabels(), display.ax_.get_yticklabels()):
+        assert [tick.get_text() for tick in ticks] == ["noise", "0", "1"]
+
+
 def test_coclustering_of_many_rows_is_of_a_sample_that_keeps_shares(model):
     display = draw(CoclusteringDisplay.from_estimator(model, max_rows=20))
     assert display.im_.get_array().shape == (20, 20)
@@ -244,11 +251,14 @@ def test_ticks_of_traces_are_whole_numbers_where_these_are(model):
     assert np.any(of_concentrations.get_yticks() != np.round(of_concentrations.get_yticks()))
 
 
-def test_traces_refuse_what_is_no_number(model):
+def test_traces_refuse_what_is_no_number(model, table):
     with pytest.raises(ValueError, match=r"scalar draws \(.*log_joint.*got 'labels'"):
         TraceDisplay.from_estimator(model, "labels")
     with pytest.raises(ValueError, match="at least one name"):
         TraceDisplay.from_estimator(model, [])
+    for X in (table, table.to_numpy(), sp.csr_array(table.to_numpy())):
+        with pytest.raises(TypeError, match=f"got {type(X).__name__}; TraceDisplay takes no X"):
+            TraceDisplay.from_estimator(model, X)
 
 
 def test_several_axes_may_be_given_or_share_the_place_of_one(model):

@@ -9,7 +9,6 @@ from sklearn import get_config
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._set_output import ADAPTERS_MANAGER
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from skdpm._callbacks import with_callbacks
@@ -21,6 +20,7 @@ from skdpm._validation import (
     check_real,
     explains,
     given_shape,
+    offered_if,
     warn,
 )
 from skdpm.draws import column_of, common_snapshots
@@ -41,10 +41,15 @@ _IF_NOT_AUTO = ', start chains from a guess (init="auto")'
 MOST_NEW = 256
 
 
-def _can_reconstruct(estimator):
+def _without_expected_rows(estimator):
     likelihood = estimator._lenient_likelihood()
     reconstruct = FeatureLikelihood.reconstruct
-    return likelihood is None or type(likelihood).reconstruct is not reconstruct
+    if likelihood is None or type(likelihood).reconstruct is not reconstruct:
+        return None
+    return (
+        f"the likelihood {type(likelihood).__name__} has no expected rows; use one that has, such "
+        "as the default"
+    )
 
 
 class FeatureAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ChainEstimator):
@@ -299,7 +304,7 @@ default="auto"
         """
         return self._law_of_estimate(X)[2].astype(np.int64)
 
-    @available_if(_can_reconstruct)
+    @offered_if(_without_expected_rows)
     def inverse_transform(self, Z):
         """Expected rows with the given features.
 
@@ -324,7 +329,7 @@ default="auto"
             )
         return self._as_table(self.likelihood_.reconstruct(Z, self._estimate["params"]), given)
 
-    @available_if(_can_reconstruct)
+    @offered_if(_without_expected_rows)
     def impute(self, X):
         """Replace each missing entry by its posterior mean given the observed entries of its row.
 
@@ -366,7 +371,7 @@ default="auto"
             names = np.array([f"x{j}" for j in range(self.n_features_in_)], dtype=object)
         return ADAPTERS_MANAGER.adapters[container].create_container(values, given, names)
 
-    @available_if(_can_reconstruct)
+    @offered_if(_without_expected_rows)
     def fitted_values(self):
         """Posterior means of the expected entries of the X of `fit`, observed or missing.
 

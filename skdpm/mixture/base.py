@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import ClusterMixin, DensityMixin
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from skdpm import _convergence, partitions
@@ -26,6 +25,7 @@ from skdpm._validation import (
     check_real,
     explains,
     is_dask,
+    offered_if,
     refuse_what_has_no_rows,
     warn,
 )
@@ -50,7 +50,7 @@ from skdpm.mixture.likelihoods.base import Likelihood
 from skdpm.mixture.likelihoods.classified import Classified
 from skdpm.mixture.overdispersion import overdispersed_columns
 from skdpm.mixture.particles.streams import STREAM_LENGTH
-from skdpm.mixture.questions import Questions, current_likelihood
+from skdpm.mixture.questions import Questions, current_likelihood, without_laws
 from skdpm.mixture.samplers import SAMPLERS, automatic_sampler
 from skdpm.mixture.samplers.base import Sampler
 
@@ -201,15 +201,18 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             self._known = before
             raise
 
-    def _sees_rows_once(self):
+    def _without_streams(self):
         sampler = self.sampler
         if isinstance(sampler, str):
             sampler = SAMPLERS.get(sampler, Sampler)
-        if not getattr(sampler, "online", False):
-            raise AttributeError('partial_fit needs sampler="smc"')
-        return True
+        if getattr(sampler, "online", False):
+            return None
+        return (
+            f'sampler={self.sampler!r} needs all rows at once; set sampler="smc", or pass all '
+            "rows to fit"
+        )
 
-    @available_if(_sees_rows_once)
+    @offered_if(_without_streams)
     @explains(
         known_labels="streams take none; use fit with another sampler than SMC",
         **UNSUPPORTED_IN_FIT,
@@ -399,16 +402,26 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     def _check_given(self, X):
         likelihood = self.likelihood_
         if (likelihood.laws is None and not likelihood.allow_nan) or likelihood.pairwise:
-            raise ValueError(_without_laws(likelihood))
+            raise ValueError(f"given cannot be used: {without_laws(self)}")
         if sp.issparse(X):
             raise TypeError("given needs dense rows: pass X.toarray()")
 
     score = ChainEstimator.score  # not `DensityMixin.score`, which does nothing
 
-    def _can_sample(self):
-        return getattr(current_likelihood(self), "draw", None) is not None
+    def _without_draws(self):
+        likelihood = current_likelihood(self)
+        if getattr(likelihood, "draw", None) is not None:
+            return None
+        name = type(likelihood).__name__
+        if name == "Grid":
+            return "Grid needs the function `sample` to draw rows; set Grid(sample=...)"
+        return (
+            f"the likelihood {name} has no law of whole rows to draw from; use Gaussian, "
+            "Subspace, VonMisesFisher, Bernoulli, Categorical, Poisson, NegativeBinomial or a "
+            "Product of these"
+        )
 
-    @available_if(_can_sample)
+    @offered_if(_without_draws)
     def sample(self, n_samples=1, given=None):
         """Draw rows from the posterior predictive distribution, the one `score_samples` evaluates.
 
@@ -445,7 +458,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if given is None:
             X = self._predictor.draw(n_samples, rng)
         elif self.likelihood_.laws is None:
-            raise ValueError(_without_laws(self.likelihood_))
+            raise ValueError(f"given cannot be used: {without_laws(self)}")
         else:
             X = self._sample_given(n_samples, given, rng)
         cumulated = np.cumsum(self._predictor.predict_proba(X), axis=1)
@@ -1471,10 +1484,6 @@ def _background(program):
 
 def _with_classes(likelihood, known):
     return likelihood if known is None else Classified(likelihood, known.codes)
-
-
-def _without_laws(likelihood):
-    return f"given needs a likelihood with a law of some columns; {likelihood!r} has none"
 
 
 def _rate(counts):

@@ -6,12 +6,11 @@ import copy
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import Bunch
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from skdpm._rows import validate_rows
 from skdpm._tables import columns_of_rows, filled_table
-from skdpm._validation import check_integer, check_real, fingerprint, is_dask
+from skdpm._validation import check_integer, check_real, fingerprint, is_dask, offered_if
 from skdpm.chains import seed_entropy, stream
 from skdpm.mixture.answers.conditional import OwnLaws, fill
 from skdpm.mixture.answers.description import describe
@@ -27,22 +26,23 @@ def current_likelihood(estimator):
     return getattr(estimator, "likelihood_", None) or estimator._lenient_likelihood()
 
 
-def _has_laws(estimator):
+def without_laws(estimator):
+    """Why the likelihood answers no questions about single columns, and what to do; or None."""
     likelihood = current_likelihood(estimator)
     if likelihood is None or getattr(likelihood, "laws", None) is not None:
-        return True
-    raise AttributeError(
-        f"the likelihood {type(likelihood).__name__} has no law of some columns given others; "
-        "Gaussian, Subspace, Bernoulli, Categorical, Poisson, NegativeBinomial and a Product of "
-        "these have one"
+        return None
+    return (
+        f"the likelihood {type(likelihood).__name__} has no law of some columns given others; use "
+        "Gaussian, Subspace, Bernoulli, Categorical, Poisson, NegativeBinomial or a Product of "
+        "these"
     )
 
 
-def _has_column_means(estimator):
+def _without_column_means(estimator):
     likelihood = current_likelihood(estimator)
     if likelihood is None or likelihood.column_means is not None:
-        return True
-    raise AttributeError(
+        return None
+    return (
         f"the likelihood {type(likelihood).__name__} has no columns with means or categories to "
         "describe; see cluster_params_ for the parameters of its clusters"
     )
@@ -51,7 +51,7 @@ def _has_column_means(estimator):
 class Questions:
     """Methods of `BaseMixture` about unknown entries, which NaN marks, and about clusters."""
 
-    @available_if(_has_column_means)
+    @offered_if(_without_column_means)
     def describe(self, X=None, *, level=0.9):
         """Describe the clusters of `labels_`, and how each differs from the other rows.
 
@@ -176,7 +176,7 @@ class Questions:
             categories[of_column] = self._categories(d, np.count_nonzero(of_column))
         return categories
 
-    @available_if(_has_laws)
+    @offered_if(without_laws)
     def impute(self, X, n_draws=None):
         """Fill missing entries, given the other entries of each row.
 
@@ -232,7 +232,7 @@ class Questions:
         ]
         return tables[0] if n_draws is None else tables
 
-    @available_if(_has_laws)
+    @offered_if(without_laws)
     def predict_columns(self, X, columns, quantiles=None):
         """Predict columns given the other known entries of each row.
 

@@ -298,6 +298,8 @@ class TraceDisplay:
 
         Raises
         ------
+        TypeError
+            If `quantities` is no name or list.
         ValueError
             If a name is not that of a scalar quantity.
         """
@@ -310,8 +312,13 @@ class TraceDisplay:
                 quantities.append("concentration")
         elif isinstance(quantities, str):
             quantities = [quantities]
+        elif not isinstance(quantities, (list, tuple)):
+            raise TypeError(
+                "quantities must be a name or a list of names of scalar draws "
+                f"({', '.join(numbers)}), got {type(quantities).__name__}; TraceDisplay takes no X"
+            )
         for name in quantities:
-            if name not in numbers:
+            if not isinstance(name, str) or name not in numbers:
                 raise ValueError(
                     f"quantities must be names of scalar draws ({', '.join(numbers)}), got "
                     f"{name!r}"

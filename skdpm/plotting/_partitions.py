@@ -286,7 +286,8 @@ def _draw_blocks(display, ax):
         if centre - last >= SMALLEST_GAP * n:
             named.append(k)
             last = centre
-    ax.set_xticks(centres[named], [str(name) for name in names[named]])
-    ax.set_yticks(centres[named], [str(name) for name in names[named]])
+    words = ["noise" if name < 0 else str(name) for name in names[named]]
+    ax.set_xticks(centres[named], words)
+    ax.set_yticks(centres[named], words)
     ax.tick_params(length=0, pad=9)
     ax.spines[:].set_color(DARK)

@@ -69,8 +69,8 @@ def principals(X, columns):
     some = X[evenly(X.shape[0], ROWS_OF_CHOICE)][:, columns]
     if min(some.shape) < 3:
         raise ValueError(
-            "principal axes need three rows and three columns of numbers; choose two columns, as in "
-            "columns=(0, 1)"
+            "principal axes need three rows and three columns of numbers; choose two columns, as "
+            "in columns=(0, 1)"
         )
     origin = np.zeros(X.shape[1])
     if sparse:

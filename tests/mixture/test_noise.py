@@ -739,6 +739,16 @@ def test_columns_of_any_kind():
     assert len(model.describe()) == 2 * model.n_clusters_
 
 
+@pytest.mark.parametrize("noise", [np.True_, np.array(True), np.False_, np.array([1.0, 49.0])])
+def test_flags_and_pairs_of_numpy_are_those_of_python(noise):
+    X = np.r_[np.zeros(5), np.ones(5), 9.0][:, None] + 0.01 * np.arange(11)[:, None]
+    fits = [
+        DPMixture(noise=given, **{**SHORT, "n_draws": 3}).fit(X) for given in (noise, noise.any())
+    ]
+    np.testing.assert_array_equal(fits[0].label_samples_, fits[1].label_samples_)
+    assert hasattr(fits[0], "noise_probabilities_") == bool(noise.any())
+
+
 REFUSED = [
     ({"noise": 3}, "noise must be"),
     ({"noise": (1.0, -1.0)}, r"noise\[1\] must be"),

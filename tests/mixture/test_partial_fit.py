@@ -774,9 +774,9 @@ def test_only_where_particles_go_on():
     for sampler in ("auto", "gibbs", Gibbs(), "no such name", None):
         estimator = DPMixture(sampler=sampler)
         assert not hasattr(estimator, "partial_fit")
-        with pytest.raises(AttributeError, match="partial_fit") as error:
+        message = 'DPMixture has no partial_fit: .* needs all rows at once; set sampler="smc"'
+        with pytest.raises(AttributeError, match=message):
             estimator.partial_fit([[0.0]])
-        assert str(error.value.__cause__) == 'partial_fit needs sampler="smc"'
     for cls in (DPMixture, FiniteMixture):
         assert hasattr(cls(sampler="smc"), "partial_fit")
         assert hasattr(cls(sampler=SMC(5)), "partial_fit")

@@ -3,6 +3,7 @@
 References integrate joint densities numerically, see `reference.conditional`.
 """
 
+import inspect
 import pickle
 from functools import partial
 from types import SimpleNamespace
@@ -33,7 +34,10 @@ from skdpm.mixture.likelihoods import (
     Multinomial,
     Poisson,
     Product,
+    PyClone,
+    Relational,
     Subspace,
+    VonMisesFisher,
     laws,
 )
 from skdpm.mixture.priors import DirichletProcessPrior
@@ -684,13 +688,6 @@ def test_defaults_of_the_imputer():
 
 def test_errors():
     X = rows_of("counts")
-    for likelihood in (Multinomial(), Grid):
-        if likelihood is Grid:
-            continue
-        model = DPMixture(likelihood=likelihood, **SHORT).fit(X)
-        assert not hasattr(model, "impute") and not hasattr(model, "predict_columns")
-        with pytest.raises(ValueError, match="given needs a likelihood"):
-            model.score_samples(X, given=0)
     model = FiniteMixture(3, **SHORT, likelihood=Poisson()).fit(X)
     for columns, message in ((7, "no column 7"), ("a", "no column names"), ([1, 1], "twice")):
         for call in (model.score_samples, model.predict_columns):
@@ -706,6 +703,38 @@ def test_errors():
         model.impute(X, 0)
     assert model.impute(X).tolist() == X.tolist()
     assert model.score_samples([[np.nan] * 3])[0] == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("cls", [Grid, Multinomial, PyClone, Relational, VonMisesFisher])
+def test_likelihoods_without_laws_of_columns_say_so(cls):
+    """An error says what is missing, and which likelihoods have it."""
+    likelihood, X = next(iter(cls._examples()))
+    why = f"the likelihood {cls.__name__} has no law of some columns given others; use Gaussian, "
+    model = DPMixture(likelihood=likelihood)
+    for fitted in (False, True):
+        if fitted:
+            model.set_params(n_chains=1, n_warmup=0, n_draws=1).fit(X)
+        for name in ("impute", "predict_columns"):
+            assert not hasattr(model, name)
+            with pytest.raises(AttributeError, match=f"DPMixture has no {name}: {why}"):
+                getattr(model, name)(X, 0)
+    if cls is not PyClone:  # whose samples are given with both counts
+        with pytest.raises(ValueError, match=f"given cannot be used: {why}"):
+            model.score_samples(X, given=0)
+    if cls is VonMisesFisher:
+        with pytest.raises(ValueError, match=f"given cannot be used: {why}"):
+            model.sample(2, given={0: 1.0})
+    else:
+        what = (
+            r"set Grid\(sample=\.\.\.\)"
+            if cls is Grid
+            else "no law of whole rows to draw from; use"
+        )
+        with pytest.raises(AttributeError, match=f"DPMixture has no sample: .*{what}"):
+            model.sample(2, given={0: 1.0})
+    for name in ("impute", "predict_columns", "sample"):
+        assert inspect.signature(getattr(DPMixture, name)).parameters["self"]
+        assert hasattr(DPMixture(), name)
 
 
 def test_pickled_estimators_answer_alike():

@@ -33,12 +33,12 @@ class NoiseLaw:
 
 def check_noise(noise):
     """The parameters (a, b) of a Beta law, from the parameter `noise`; None if there is none."""
+    if isinstance(noise, (np.bool_, np.ndarray)):
+        noise = noise.tolist()
     if noise is None or noise is False:
         return None
     if noise is True:
         return DEFAULT
-    if isinstance(noise, np.ndarray):
-        noise = noise.tolist()
     if not isinstance(noise, (tuple, list)) or len(noise) != 2:
         raise ValueError(
             f"noise must be None, True or a pair (a, b), the parameters of a Beta law; got "

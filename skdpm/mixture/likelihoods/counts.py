@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from skdpm._validation import check_count_sums, check_counts, check_real
+from skdpm._validation import NO_COUNTS, check_count_sums, check_counts, check_real
 from skdpm.hyperpriors import Gamma
 from skdpm.mixture.likelihoods.background import overall_counts
 from skdpm.mixture.likelihoods.base import MOST_BOXED, Likelihood
@@ -29,7 +29,7 @@ class CountColumns(Likelihood):
 
     def summarise(self, X):
         """Sums of the columns, and the number of entries."""
-        check_counts(X, type(self).__name__, allow_nan=True)
+        check_counts(X, type(self).__name__, allow_nan=True, hint=NO_COUNTS)
         missing = np.count_nonzero(np.isnan(X))
         return {
             "totals": np.nansum(X, axis=0, dtype=np.float64),

@@ -67,6 +67,7 @@ class Multinomial(Likelihood):
     capabilities = frozenset({"joint", "product", "instantiated"})
     hyperparameters = ("concentration",)
     accept_sparse = True
+    nan_hint = "fill in 0 for words that a document does not have, or drop the rows"
     discrete = True
     positive_only = True
 
@@ -239,7 +240,11 @@ class OverallWords:
 def _counts(X):
     """Copy X to a CSR array without duplicates and zeros, and check its entries."""
     X = _as_csr(X)
-    check_counts(X.tocoo(copy=False), "Multinomial")
+    check_counts(
+        X.tocoo(copy=False),
+        "Multinomial",
+        hint="count words, or use VonMisesFisher for weights such as tf-idf",
+    )
     X.eliminate_zeros()
     check_count_sums(X.sum(axis=1), "Multinomial", "row")
     return X

@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from skdpm._validation import check_counts, check_positive
+from skdpm._validation import NO_COUNTS, check_counts, check_positive
 from skdpm.hyperpriors import HalfCauchy
 from skdpm.mixture.likelihoods._negative_binomial import (
     NegativeBinomialModel,
@@ -126,7 +126,7 @@ class NegativeBinomial(CountColumns):
         return list(enumerate(self.dispersion.tolist()))
 
     def encode(self, X):
-        check_counts(X, "NegativeBinomial", allow_nan=True)
+        check_counts(X, "NegativeBinomial", allow_nan=True, hint=NO_COUNTS)
         X = np.ascontiguousarray(X, dtype=np.float64)
         return read_only(
             {

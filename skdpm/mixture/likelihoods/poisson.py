@@ -5,7 +5,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from skdpm._core._numerics import log_gamma_table
-from skdpm._validation import check_counts
+from skdpm._validation import NO_COUNTS, check_counts
 from skdpm.mixture.likelihoods._counts import LARGE_COUNT
 from skdpm.mixture.likelihoods._poisson import ParametricPoisson, PoissonModel, rate_tables
 from skdpm.mixture.likelihoods.base import bounds, j_divergences, project_moments, read_only
@@ -61,7 +61,7 @@ class Poisson(CountColumns):
         return cls(hyperpriors=self.hyperpriors).resolve(X)
 
     def encode(self, X):
-        check_counts(X, "Poisson", allow_nan=True)
+        check_counts(X, "Poisson", allow_nan=True, hint=NO_COUNTS)
         X = np.ascontiguousarray(X, dtype=np.float64)
         large = X >= LARGE_COUNT
         log_large = np.zeros(len(X))

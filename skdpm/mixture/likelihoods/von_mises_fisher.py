@@ -109,7 +109,7 @@ class VonMisesFisher(Likelihood):
         if n_features < 2:
             raise ValueError(
                 "VonMisesFisher needs at least two columns, because a single column has only the "
-                "directions + and -"
+                "directions + and -; add columns, or use Gaussian"
             )
         _refuse_zeros(summary["rows"][1])
         values, hyperpriors = {}, {}

@@ -139,9 +139,15 @@ def bad_rows():
             Poisson(),
             COUNTS,
             bad,
-            (f"Poisson needs nonnegative integer counts {{}}; column 1 of X holds {shown}"),
+            (
+                f"Poisson needs nonnegative integer counts {{}}; column 1 of X holds {shown}; use "
+                "Gaussian for columns of other numbers"
+            ),
         )
-        message = f"Multinomial needs nonnegative integer counts; column 1 of X holds {shown}"
+        message = (
+            f"Multinomial needs nonnegative integer counts; column 1 of X holds {shown}; count "
+            "words, or use VonMisesFisher for weights such as tf-idf"
+        )
         yield Multinomial(), COUNTS, bad, message
         yield Multinomial(), COUNTS, sp.csr_array(bad), message
         yield Multinomial(), sp.csr_array(COUNTS), sp.csr_matrix(bad), message
@@ -151,7 +157,10 @@ def bad_rows():
     yield Multinomial(), COUNTS, sp.csr_array(bad), message
     for cls in (Poisson, Multinomial):
         bad = with_entry(COUNTS, 2.0**53 + 2, 1)
-        message = "counts of at most 2**53 = 9007199254740992; column 1 of X holds 9.0072e+15"
+        message = (
+            "counts of at most 2**53 = 9007199254740992; column 1 of X holds 9.0072e+15; scale "
+            "the column down"
+        )
         yield cls(), COUNTS, bad, f"{cls.__name__} needs {message}"
     bad = with_entry(with_entry(COUNTS, 2.0**53 - 4, 1), 2.0**53 - 4, 2)
     yield Multinomial(), COUNTS, bad, "counts in row 1 of X add up to more than 2**53"
