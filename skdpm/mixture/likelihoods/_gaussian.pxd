@@ -2,6 +2,8 @@
 """What kernels with covariance matrices share: counts, means and scatter matrices of clusters, n,
 x_bar (D), C (packed by columns), scale matrices, and squares of far rows."""
 from libc.math cimport INFINITY
+from libc.math cimport M_PI as PI
+from libc.math cimport lgamma, log
 from libc.string cimport memset
 
 
@@ -75,6 +77,21 @@ cdef inline void unpack_scale(
             else:
                 packed[t] = scale[d * n_features + e]
             t += 1
+
+
+cdef inline double log_evidence(
+    double n, double r, double rho, double nu, double log_det_prior, double log_det,
+    Py_ssize_t n_features
+) noexcept nogil:
+    """log p(n items), Murphy (2007), eq. 266; of items with weights, up to the powers of these."""
+    cdef Py_ssize_t d
+    cdef double total = 0.5 * (
+        nu * log_det_prior - (nu + n) * log_det
+        + n_features * (log(r) - log(rho) - n * log(PI))
+    )
+    for d in range(n_features):
+        total += lgamma(0.5 * (nu + n - d)) - lgamma(0.5 * (nu - d))
+    return total
 
 
 cdef inline double far_square(

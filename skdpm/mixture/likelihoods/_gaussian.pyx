@@ -54,10 +54,10 @@ from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_norma
 from skdpm.mixture.likelihoods._base cimport STRIP, ClusterModel, row
 from skdpm.mixture.likelihoods._gaps cimport Gaps
 from skdpm.mixture.likelihoods._gaussian cimport (
-    combine_moments, far_square, moments_of, solve_squared, unpack_scale
+    combine_moments, far_square, log_evidence, moments_of, solve_squared, unpack_scale
 )
 from skdpm.mixture.likelihoods._gaussian_hyper cimport (
-    GaussianLaws, fill_log_norm, labels_show, log_norm_at, own_size
+    GaussianLaws, labels_show, log_norm_at, own_log_norm, own_size
 )
 from skdpm.mixture.likelihoods._parametric cimport LD, MOST_DIMENSIONS, TILE, ParametricModel
 
@@ -313,14 +313,10 @@ cdef class GaussianModel(ClusterModel):
 
     cdef int retabulate(self) except -1:
         cdef Py_ssize_t size = own_size(self.n_max, self.n_shared, self.n_samples)
-        cdef double r = self.hyper[self.n_features]
-        cdef double nu = self.hyper[self.n_features + 1]
-        if not (r > 0.0 and nu > self.n_features - 1):
-            raise ValueError("Gaussian.mean_precision or Gaussian.df is out of range")
-        self.own = <double*>resized(self.own, size, sizeof(double))
-        with nogil:
-            fill_log_norm(self.own, size, r, nu, self.n_features)
-        self.log_norm = self.own
+        self.log_norm = self.own = own_log_norm(
+            self.own, size, self.hyper[self.n_features], self.hyper[self.n_features + 1],
+            self.n_features
+        )
         self.n_tabled = size
         if self.gaps is not None:
             self.norms[:] = -1.0
@@ -458,25 +454,12 @@ cdef class GaussianModel(ClusterModel):
         else:
             self.factorize(row(self, slot))
 
-    cdef double log_evidence(
-        self, double n, double r, double nu, double log_det_prior, double log_det
-    ) noexcept nogil:
-        """Murphy (2007), eq. 266."""
-        cdef Py_ssize_t d
-        cdef double total = 0.5 * (
-            nu * log_det_prior - (nu + n) * log_det
-            + self.n_features * (log(r) - log(r + n) - n * LOG_PI)
-        )
-        for d in range(self.n_features):
-            total += lgamma(0.5 * (nu + n - d)) - lgamma(0.5 * (nu - d))
-        return total
-
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
         cdef const double* stats = row(self, slot)
         self.settle()
-        return self.log_evidence(
-            stats[0], self.mean_precision, self.df, self.log_det_prior,
-            stats[self.n_stats + LOG_DET]
+        return log_evidence(
+            stats[0], self.mean_precision, self.mean_precision + stats[0], self.df,
+            self.log_det_prior, stats[self.n_stats + LOG_DET], self.n_features
         )
 
     cdef double log_marginal_at(
@@ -505,7 +488,9 @@ cdef class GaussianModel(ClusterModel):
             and cholesky_update(factor, n_features, gap, r * n / (r + n), &log_det)
         ):
             return NAN
-        return self.log_evidence(n, r, hyper[n_features + 1], log_det_prior, log_det)
+        return log_evidence(
+            n, r, r + n, hyper[n_features + 1], log_det_prior, log_det, n_features
+        )
 
     def resample_hyperparameters(self, slots, priors, bit_generator):
         """Draw hyperparameters given the partition and the data: see _gaussian_hyper.

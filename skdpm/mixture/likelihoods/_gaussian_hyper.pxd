@@ -5,6 +5,7 @@ from libc.math cimport M_PI as PI
 from libc.math cimport log, log1p
 
 from skdpm._core._math cimport log_rising
+from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bitgen_t
 from skdpm._core._slice cimport SliceSampled
 from skdpm._hyperpriors cimport LogDensity
@@ -65,6 +66,18 @@ cdef inline void fill_log_norm(
         for n in range(first, stop):
             values[n] = both[n & 1] - 0.5 * free * log_step(r + n, 1.0)
             both[n & 1] += log_step(nu + n + 1.0 - free, free)
+
+
+cdef inline double* own_log_norm(
+    double* own, Py_ssize_t size, double r, double nu, Py_ssize_t n_features
+) except NULL:
+    """A table of `log_norm_at` of D columns, in the memory of `own`."""
+    if not (r > 0.0 and nu > n_features - 1):
+        raise ValueError("Gaussian.mean_precision or Gaussian.df is out of range")
+    own = <double*>resized(own, size, sizeof(double))
+    with nogil:
+        fill_log_norm(own, size, r, nu, n_features)
+    return own
 
 
 cdef inline double log_evidence_norm(double n, double r, double nu) noexcept nogil:

@@ -31,16 +31,14 @@ weight log p(w) h^(D/2) (G) and h (G); m (D), the factor of S_n (packed).
 """
 cimport cython
 from libc.math cimport INFINITY, NAN
-from libc.math cimport M_PI as PI
-from libc.math cimport exp, lgamma, log
+from libc.math cimport exp, log
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from skdpm._core._memory cimport resized
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
-from skdpm.mixture.likelihoods._gaussian cimport far_square, unpack_scale
+from skdpm.mixture.likelihoods._gaussian cimport far_square, log_evidence, unpack_scale
 from skdpm.mixture.likelihoods._gaussian_hyper cimport (
-    fill_log_norm, labels_show, log_norm_at, log_step, own_size
+    labels_show, log_norm_at, log_step, own_log_norm, own_size
 )
 from skdpm.mixture.likelihoods._tails cimport (
     BOUND, COUNTS, MANY, MOST_WEIGHTS, PEAK, ScatterModel, WeighedModel, weigh
@@ -48,7 +46,6 @@ from skdpm.mixture.likelihoods._tails cimport (
 
 from skdpm.mixture.likelihoods._gaussian import FullLaws
 
-cdef double LOG_PI = log(PI)
 cdef double LOG_1E100 = log(1e100)
 
 cdef enum:
@@ -175,14 +172,10 @@ cdef class GaussianTailsModel(ScatterModel):
 
     cdef int retabulate(self) except -1:
         cdef Py_ssize_t size = own_size(self.n_max, self.n_shared, self.n_samples)
-        cdef double r = self.hyper[self.n_features]
-        cdef double nu = self.hyper[self.n_features + 1]
-        if not (r > 0.0 and nu > self.n_features - 1):
-            raise ValueError("Gaussian.mean_precision or Gaussian.df is out of range")
-        self.own = <double*>resized(self.own, size, sizeof(double))
-        with nogil:
-            fill_log_norm(self.own, size, r, nu, self.n_features)
-        self.log_norm = self.own
+        self.log_norm = self.own = own_log_norm(
+            self.own, size, self.hyper[self.n_features], self.hyper[self.n_features + 1],
+            self.n_features
+        )
         self.n_tabled = size
         return self.take_hyperparameters()
 
@@ -397,29 +390,14 @@ cdef class GaussianTailsModel(ScatterModel):
 
     # Marginal likelihoods.
 
-    cdef double log_evidence(
-        self, const double* stats, double r, double rho, double nu, double log_det_prior,
-        double log_det
-    ) noexcept nogil:
-        """log p(items | weights), up to the powers of the weights."""
-        cdef Py_ssize_t d
-        cdef double n = stats[0]
-        cdef double total = 0.5 * (
-            nu * log_det_prior - (nu + n) * log_det
-            + self.n_features * (log(r) - log(rho) - n * LOG_PI)
-        )
-        for d in range(self.n_features):
-            total += lgamma(0.5 * (nu + n - d)) - lgamma(0.5 * (nu - d))
-        return total
-
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
         cdef const double* stats = row(self, slot)
         self.settle()
         return self.log_law(
             stats + COUNTS, stats + COUNTS, self.n_features, &self.weights.factors[0]
-        ) + self.log_evidence(
-            stats, self.mean_precision, stats[self.n_stats + PRECISION], self.df,
-            self.log_det_prior, stats[self.n_stats + LOG_DET]
+        ) + log_evidence(
+            stats[0], self.mean_precision, stats[self.n_stats + PRECISION], self.df,
+            self.log_det_prior, stats[self.n_stats + LOG_DET], self.n_features
         )
 
     cdef double log_marginal_at(
@@ -452,8 +430,8 @@ cdef class GaussianTailsModel(ScatterModel):
             rho += (
                 stats[COUNTS + g] * self.weights.relative[g] * factors[self.weights.sets[g]]
             )
-        return self.log_evidence(
-            stats, r, rho, hyper[n_features + 1], log_det_prior, log_det
+        return log_evidence(
+            stats[0], r, rho, hyper[n_features + 1], log_det_prior, log_det, n_features
         ) + self.log_law(stats + COUNTS, stats + COUNTS, n_features, factors)
 
     def gaussian_laws(self, priors, values, stats, factors, bit_generator):

@@ -118,6 +118,19 @@ cdef void invert(
         precision += n_features - d
 
 
+cdef inline bint factorize_and_invert(
+    const double* sigma, Py_ssize_t n_features,     # IN (D, D)
+    double* factor, double* precision,              # OUT (packed)
+    double* log_det,
+    double* work                                    # scratch (2 D,)
+) noexcept nogil:
+    """`factorize` and `invert`."""
+    if not factorize(sigma, n_features, factor, log_det):
+        return False
+    invert(factor, n_features, precision, work)
+    return True
+
+
 def whitened(const double[:, ::1] X, sigma):
     """Rows times the inverse of the Cholesky factor of a covariance: ndarray like X."""
     cdef Py_ssize_t i
@@ -212,11 +225,11 @@ cdef class GaussianTiedModel(ClusterModel):
         self.mean_precision = self.hyper[n_features]
         if not self.mean_precision > 0.0:
             raise ValueError("Gaussian.mean_precision must be positive")
-        if not factorize(
-            self.hyper + n_features + 2, n_features, &self.factor[0], &self.log_det
+        if not factorize_and_invert(
+            self.hyper + n_features + 2, n_features, &self.factor[0], &self.precision[0],
+            &self.log_det, &self.work[0]
         ):
             raise ValueError("Gaussian.scale must be positive definite")
-        invert(&self.factor[0], n_features, &self.precision[0], &self.work[0])
         self.compute(self.empty)
         return 0
 
@@ -350,9 +363,10 @@ cdef class GaussianTiedModel(ClusterModel):
         cdef double* factor = &self.work[3 * n_features]
         cdef double* precision = factor + self.n_packed
         cdef double log_det
-        if not factorize(hyper + n_features + 2, n_features, factor, &log_det):
+        if not factorize_and_invert(
+            hyper + n_features + 2, n_features, factor, precision, &log_det, &self.work[0]
+        ):
             return NAN
-        invert(factor, n_features, precision, &self.work[0])
         return self.log_evidence(row(self, slot), hyper, factor, precision, log_det)
 
     def resample_hyperparameters(self, slots, priors, bit_generator):
@@ -719,11 +733,11 @@ cdef class GaussianTiedTailsModel(ScatterModel):
     cdef int take_hyperparameters(self) except -1:
         """Set the attributes that follow from `hyper`, and the empty row."""
         self.take_prior()
-        if not factorize(
-            self.hyper + self.n_features + 2, self.n_features, &self.factor[0], &self.log_det
+        if not factorize_and_invert(
+            self.hyper + self.n_features + 2, self.n_features, &self.factor[0],
+            &self.precision[0], &self.log_det, &self.work[0]
         ):
             raise ValueError("Gaussian.scale must be positive definite")
-        invert(&self.factor[0], self.n_features, &self.precision[0], &self.work[0])
         self.compute(self.empty)
         return 0
 
@@ -871,9 +885,10 @@ cdef class GaussianTiedTailsModel(ScatterModel):
         cdef double factors[MOST_WEIGHTS]
         cdef double log_det
         self.take_factors(hyper, factors)
-        if not factorize(hyper + n_features + 2, n_features, factor, &log_det):
+        if not factorize_and_invert(
+            hyper + n_features + 2, n_features, factor, precision, &log_det, &self.work[0]
+        ):
             return NAN
-        invert(factor, n_features, precision, &self.work[0])
         return self.log_evidence(row(self, slot), hyper, factors, factor, precision, log_det)
 
     def gaussian_laws(self, priors, values, stats, factors, bit_generator):

@@ -74,7 +74,8 @@ N_POINTS = _N_POINTS
 # Smallest order of the expansion, and the error of F there: below 1e-15 of F, and 1e-14.
 cdef double LEAST_ORDER = 25.0
 # Larger concentrations count as this one, because doubles hold no angles that small.
-cdef double MOST_CONCENTRATED = 1e9
+MOST_CONCENTRATED = 1e9
+cdef double LARGEST = MOST_CONCENTRATED
 # Terms this far below the largest, in logarithms, add nothing to a sum.
 cdef double NEGLIGIBLE = 45.0
 
@@ -247,7 +248,7 @@ def interpolation(double nu):
 cdef inline double point(Py_ssize_t g, double concentration, double spread) noexcept nogil:
     """kappa_g."""
     return min(
-        concentration * exp(spread * (2.0 * g / (_N_POINTS - 1) - 1.0)), MOST_CONCENTRATED
+        concentration * exp(spread * (2.0 * g / (_N_POINTS - 1) - 1.0)), LARGEST
     )
 
 

@@ -8,6 +8,7 @@ from scipy.special import gammaln
 from skdpm._validation import check_real
 from skdpm.hyperpriors import Gamma, Shifted
 from skdpm.mixture.likelihoods._von_mises_fisher import (
+    MOST_CONCENTRATED,
     ParametricVonMisesFisher,
     VonMisesFisherModel,
     draw_directions,
@@ -31,7 +32,7 @@ CONCENTRATION_PRIOR = Gamma(1.0, 1.0)
 SPREAD_PRIOR = Gamma(2.0, 1.0)
 FIRST_SPREAD = 2.5
 # Beyond these, angles have no digits.
-LARGEST = {"concentration": 1e9, "spread": 20.0}
+LARGEST = {"concentration": MOST_CONCENTRATED, "spread": 20.0}
 
 
 class Directions(np.ndarray):
