@@ -65,7 +65,7 @@ RECIPE = "https://skdpm.readthedocs.io/en/latest/recipes/stuck_chains.html"
 SINGLE_DRAWS = ("map", "last")
 
 # Numbers of clusters for which a display searches, in about a second each.
-MOST_SEARCHES = 30
+MOST_SEARCHES = 20
 
 # Parameters without a meaning in `partial_fit`.
 UNUSED_IN_STREAMS = {"init", "n_warmup", "store_labels", "thin"}

@@ -224,10 +224,10 @@ class ExpectedLossDisplay:
             Mixture fitted with `store_labels=True`, or a pipeline or search that ends in one.
         max_clusters : int, default=None
             Largest number of clusters shown. It is at most the number that the loss finds without
-            a limit. None: this number, or 30 if it is smaller and numbers need searches.
+            a limit. None: this number, or 20 if it is smaller and numbers need searches.
         loss : {"modal", "vi", "binder"} or tuple (name, split_cost), default=None
             Loss, as in `estimate_labels`. With "modal", and with `noise`, a single path of merges
-            has all numbers. Otherwise each needs a search, of up to a second or more.
+            has all numbers. Otherwise each needs a search, of a second or more with many rows.
         X : array-like or CSR matrix of shape (n_samples, n_features), default=None
             Rows of `fit`. Needed only after pickling.
         ax : matplotlib Axes or array-like of 2 Axes, default=None
