@@ -363,9 +363,9 @@ class Product(_BaseComposition, Likelihood):
             yield
         except ColumnError as error:
             column = dict((own, at) for own, _, at in self._bound())[name][error.column]
-            raise ColumnError(
-                error.before, column, error.after + part, called(column, self._columns)
-            ) from None
+            what, mark, advice = error.after.partition("; ")
+            after = f"{what}{part}{mark}{advice}"
+            raise ColumnError(error.before, column, after, called(column, self._columns)) from None
         except ValueError as error:
             raise ValueError(f"{error}{part}") from None
 
