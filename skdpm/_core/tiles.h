@@ -11,7 +11,8 @@
  * - statistics: tile_scatter, tile_moments, tile_keyed_moments
  * - Gaussian densities: tile_gaussian, tile_gaussian_columns, tile_gaussian_diag, and tile_tails of
  *   Student's t; tile_weigh, tile_mixtures and others of rows with weights
- * - densities of counts and categories: tile_categories, tile_counts, tile_poisson
+ * - densities of counts and categories: tile_categories, tile_counts, tile_poisson;
+ *   factors_of_counts, tile_factors; tile_log_rising
  * draws.h draws clusters from such densities. */
 #ifndef SKDPM_TILES_H
 #define SKDPM_TILES_H
@@ -854,6 +855,122 @@ SKDPM_UNUSED static void tile_counts(
     entries_of_items(
         params, n_params, which, n_which, n_levels, items, n, indptr, 0, indices, counts, table,
         out, ld);
+}
+
+#define SKDPM_COLUMNS 32 /* clusters of a mirror that are evaluated together */
+/* Of n products p: add the exponents to e, and leave numbers from 1 to 2. */
+SKDPM_INLINE void split_exponents(double *restrict p, double *restrict e, ptrdiff_t n)
+{
+    for (ptrdiff_t i = 0; i < n; i++) {
+        uint64_t bits, biased;
+        double exponent;
+        memcpy(&bits, &p[i], sizeof bits);
+        biased = (bits >> 52) | 0x4330000000000000u; /* the bits of 2^52 + exponent + 1023 */
+        bits = (bits & 0x000fffffffffffffu) | 0x3ff0000000000000u;
+        memcpy(&p[i], &bits, sizeof bits);
+        memcpy(&exponent, &biased, sizeof exponent);
+        e[i] += exponent - (0x1p52 + 1023.0);
+    }
+}
+
+/* out[k] = log of the product over m < n of a + offsets[m] + c_k, for adjacent clusters. Here c_k is
+ * the count of cluster k in column d = columns[m] of X: counts[d] of a single cluster, or
+ * mirror[d * stride + k]; and a is pseudo[d], or pseudo[0] if uniform. Factors are between 1e-18 and
+ * 1e18, so that the product of 16 of them and a number from 1 to 2 is normal. */
+SKDPM_INLINE void products_of_factors(
+    const double *restrict counts, const float *restrict mirror, ptrdiff_t stride,
+    ptrdiff_t n_clusters, const int *restrict columns, const unsigned char *restrict offsets,
+    ptrdiff_t n, const double *restrict pseudo, int uniform, double *restrict out)
+{
+    double p[SKDPM_COLUMNS], e[SKDPM_COLUMNS];
+    ptrdiff_t m = 0;
+    for (ptrdiff_t k = 0; k < n_clusters; k++) {
+        p[k] = 1.0;
+        e[k] = 0.0;
+    }
+    /* Eight at a time, so that few multiplications wait for each other. */
+    for (; m + 8 <= n; m += 8) {
+        double a[8];
+        for (ptrdiff_t j = 0; j < 8; j++)
+            a[j] = pseudo[uniform ? 0 : columns[m + j]] + (double)offsets[m + j];
+        if (mirror) {
+            const float *restrict f[8];
+            for (ptrdiff_t j = 0; j < 8; j++)
+                f[j] = mirror + columns[m + j] * stride;
+            for (ptrdiff_t k = 0; k < n_clusters; k++)
+                p[k] *= (((a[0] + (double)f[0][k]) * (a[1] + (double)f[1][k]))
+                            * ((a[2] + (double)f[2][k]) * (a[3] + (double)f[3][k])))
+                    * (((a[4] + (double)f[4][k]) * (a[5] + (double)f[5][k]))
+                        * ((a[6] + (double)f[6][k]) * (a[7] + (double)f[7][k])));
+        } else {
+            const int *restrict d = columns + m;
+            p[0] *= (((a[0] + counts[d[0]]) * (a[1] + counts[d[1]]))
+                        * ((a[2] + counts[d[2]]) * (a[3] + counts[d[3]])))
+                * (((a[4] + counts[d[4]]) * (a[5] + counts[d[5]]))
+                    * ((a[6] + counts[d[6]]) * (a[7] + counts[d[7]])));
+        }
+        if (m % 16)
+            split_exponents(p, e, n_clusters);
+    }
+    for (; m < n; m++) {
+        const double a = pseudo[uniform ? 0 : columns[m]] + (double)offsets[m];
+        if (mirror)
+            for (ptrdiff_t k = 0; k < n_clusters; k++)
+                p[k] *= a + (double)mirror[columns[m] * stride + k];
+        else
+            p[0] *= a + counts[columns[m]];
+    }
+    split_exponents(p, e, n_clusters);
+    for (ptrdiff_t k = 0; k < n_clusters; k++)
+        out[k] = e[k] * 0x1.62e42fefa39efp-1 + log_positive(p[k]);
+}
+
+/* For a single cluster. */
+SKDPM_UNUSED static double factors_of_counts(
+    const double *restrict counts, const int *restrict columns,
+    const unsigned char *restrict offsets, ptrdiff_t n, const double *restrict pseudo, int uniform)
+{
+    double out;
+    if (uniform)
+        products_of_factors(counts, NULL, 0, 1, columns, offsets, n, pseudo, 1, &out);
+    else
+        products_of_factors(counts, NULL, 0, 1, columns, offsets, n, pseudo, 0, &out);
+    return out;
+}
+
+/* For n_clusters clusters of a mirror; out and rows of the mirror have room for a multiple of
+ * SKDPM_COLUMNS. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_factors(
+    const float *restrict mirror, ptrdiff_t stride, ptrdiff_t n_clusters,
+    const int *restrict columns, const unsigned char *restrict offsets, ptrdiff_t n,
+    const double *restrict pseudo, int uniform, double *restrict out)
+{
+    for (ptrdiff_t k = 0; k < n_clusters; k += SKDPM_COLUMNS)
+        products_of_factors(
+            NULL, mirror + k, stride, SKDPM_COLUMNS, columns, offsets, n, pseudo, uniform, out + k);
+}
+
+/* log Gamma(z) - [(z - 1/2) log z - z + log(2 pi) / 2], z >= 20. */
+SKDPM_INLINE double stirling_rest(double z)
+{
+    const double u = 1.0 / (z * z);
+    return (1.0 / 12 - u * (1.0 / 360 - u * (1.0 / 1260 - u / 1680))) / z;
+}
+
+/* out[k] = log Gamma(z[k] + v) - log Gamma(z[k]) of n numbers, a multiple of 8, z >= 20 and v >= 0.
+ * Terms that both have cancel before they are computed. Numbers below 20: of no use. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_log_rising(
+    const double *restrict z, double v, ptrdiff_t n, double *restrict out)
+{
+    for (ptrdiff_t first = 0; first < n; first += 8)
+        for (ptrdiff_t i = first; i < first + 8; i++) {
+            const double y = v / z[i], u = 1.0 + y, sum = z[i] + v;
+            const double log1p_y = log_positive(u) + (y - (u - 1.0)) / u;
+            out[i] = (z[i] - 0.5) * log1p_y + v * (log_positive(sum) - 1.0)
+                + (stirling_rest(sum) - stirling_rest(z[i]));
+        }
 }
 
 /* out[i] = sum over d of x_id log_rate_d - rate_d, with x (n_features, ld); the sum of the rates

@@ -11,16 +11,23 @@ row x of total t has
 
 The factors t! / prod_d x_d! are the item's `log_constants` and left out below.
 
-Only stored entries are visited. A count of 1, the most frequent, needs a cached log(a_d + c_d).
-Larger counts use a table if all a_d are equal; otherwise the logarithm of the product of
-a_d + c_d, a_d + c_d + 1, ..., one logarithm for many entries. A merge of two clusters changes only
-the terms of columns in which both have counts.
+Only stored entries are visited. A count x of at most N_FACTORS is x factors a_d + c_d, a_d + c_d + 1,
+..., of a product whose exponent is split off from time to time, so that a row takes one logarithm.
+Larger counts use a table if all a_d are equal. A merge of two clusters changes only the terms of
+columns in which both have counts.
+
+A sweep weighs every row under all clusters. For this there is a second copy of the counts, the
+mirror: (n_features, n_columns), float32, so the counts of all clusters in a column of X are
+adjacent. A cluster is in the mirror if its row says so . It is copied there when rows
+have been weighed under many clusters for about the time of the copy, and items that join or leave
+then change both copies. `settle` ends the mirror, so rows are never copied while they are in it.
+Products by the mirror and by rows have the same bits.
 
 The hyperparameter is c in a_d = c w_d, with fixed weights w_d of mean 1. Given the partition its
 density is a product of c w + j over weights w and j, and most counts are small. So the number of
 clusters and columns of a weight with more than j counts is tallied once per slice step.
 
-Row: n, N, c_d (D) | log(a_d + c_d) (D).
+Row: n, N, c_d (D) | 1 if the cluster is in the mirror, else 0.
 """
 cimport cython
 from libc.math cimport log
@@ -30,8 +37,7 @@ from libc.string cimport memset
 import numpy as np
 
 from skdpm._core._math cimport (
-    CountTable, count_table, fill_log_gamma, log_count, log_gamma_ratio, log_rising,
-    log_rising_count
+    CountTable, count_table, fill_log_gamma, log_gamma_ratio, log_rising, log_rising_count
 )
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bitgen_t
@@ -48,13 +54,32 @@ cdef extern from "tiles.h" nogil:
         Py_ssize_t n_levels, const Py_ssize_t* items, Py_ssize_t n, const Py_ssize_t* indptr,
         const int* indices, const double* counts, double* table, double* out, Py_ssize_t ld
     )
+    const int SKDPM_COLUMNS
+    double factors_of_counts(
+        const double* counts, const int* columns, const unsigned char* offsets, Py_ssize_t n,
+        const double* pseudo, int uniform
+    )
+    void tile_factors(
+        const float* mirror, Py_ssize_t stride, Py_ssize_t n_clusters, const int* columns,
+        const unsigned char* offsets, Py_ssize_t n, const double* pseudo, int uniform, double* out
+    )
+    void tile_log_rising(const double* z, double v, Py_ssize_t n, double* out)
 
 
 cdef enum:
     N_HEAD = 2      # statistics before the counts of columns
-    N_FACTORS = 8   # largest count for which the product is computed
+    N_FACTORS = 8   # largest count that is written as factors
     N_TALLIED = 16  # counts up to here are tallied
-    OWN_TABLE = 1024    # largest number of entries of tables filled for a value of c
+    OWN_TABLE = 1024    # largest number of entries of a table filled for a value of c
+    BLOCK = 64      # clusters whose totals are evaluated together
+    FEW = 8         # fewer clusters are evaluated by their rows
+    SPARE = 12      # columns of the mirror for further clusters
+    MOST_MIRRORED = 2048    # columns of the mirror
+    LARGEST = 1 << 24       # counts below are exact in float32
+
+cdef double LEAST = 1e-18   # least a_d for which products cannot underflow
+
+LARGEST_FACTOR = N_FACTORS
 
 
 @cython.final
@@ -66,8 +91,14 @@ cdef class MultinomialModel(ClusterModel):
     data : dict
         indptr : ndarray of shape (n_samples + 1,), intp
             Positions of entries: item i has indptr[i], ..., indptr[i + 1] - 1.
-        repeated : ndarray of shape (n_samples,), intp
-            Position of the first entry above 1 of each item; the entries before it are 1.
+        large : ndarray of shape (n_samples,), intp
+            Position of the first entry above `LARGEST_FACTOR` of each item; entries before it are
+            smaller.
+        factors : ndarray of shape (n_samples + 1,), intp
+            Positions of factors: item i has factors[i], ..., factors[i + 1] - 1.
+        factor_columns : ndarray of shape (n_factors,), int32
+        offsets : ndarray of shape (n_factors,), uint8
+            0, ..., x - 1 of an entry x.
         indices : ndarray of shape (n_entries,), int32
             Columns.
         counts : ndarray of shape (n_entries,)
@@ -83,15 +114,17 @@ cdef class MultinomialModel(ClusterModel):
             Distinct weights.
         pseudo_counts : ndarray of shape (n_features,)
             a_d.
-        log_counts, gamma_column, gamma_total : ndarray
-            log(a + m), log Gamma(a + m) and log Gamma(A + m), m = 0, 1, ...; empty if the a_d
-            differ.
+        gamma_column : ndarray
+            log Gamma(a + m), m = 0, 1, ...; empty if the a_d differ.
     concentration : float
         c.
     """
     cdef Py_ssize_t n_features      # D
     cdef const Py_ssize_t* indptr
-    cdef const Py_ssize_t* repeated
+    cdef const Py_ssize_t* large_from
+    cdef const Py_ssize_t* factors
+    cdef const int* factor_columns
+    cdef const unsigned char* offsets
     cdef const int* indices
     cdef const double* counts
     cdef const double* totals
@@ -100,11 +133,22 @@ cdef class MultinomialModel(ClusterModel):
     cdef Py_ssize_t n_weights
     cdef double total_weight
     cdef const double* pseudo_counts
-    # If the hyperparameter has changed: a_d, then a table of each kind.
-    cdef double* own                # (n_features + 2 n_tabled,)
+    # If the hyperparameter has changed: a_d, then the table.
+    cdef double* own                # (n_features + n_tabled,)
     cdef Py_ssize_t n_tabled        # 0 if the a_d differ
     cdef int* present               # (n_features,): scratch
-    cdef CountTable log_counts, gamma_column, gamma_total
+    cdef CountTable gamma_column
+    cdef double total_pseudo        # A
+    cdef bint has_products          # no a_d is below LEAST
+    # The mirror, empty if n_columns is 0.
+    cdef float* mirror              # (n_features, mirror_stride)
+    cdef readonly Py_ssize_t n_columns
+    cdef Py_ssize_t mirror_stride, mirror_room
+    cdef Py_ssize_t* column_of      # (mirror_room,) of each slot; -1: none yet
+    cdef Py_ssize_t* slot_of        # (mirror_room,) of each column
+    cdef double* products           # (mirror_room,): scratch
+    cdef double rent                # factors evaluated under many clusters without the mirror
+    cdef bint fits                  # no count has been too large for float32
     # Number of counts above j, j < N_TALLIED, of clusters in columns of each weight.
     cdef double* tally              # (n_weights, N_TALLIED)
     cdef Py_ssize_t n_large         # number of counts above N_TALLIED
@@ -115,25 +159,29 @@ cdef class MultinomialModel(ClusterModel):
     def __init__(self, data, tables, double concentration):
         cdef Py_ssize_t d
         cdef const Py_ssize_t[::1] indptr = data["indptr"]
-        cdef const Py_ssize_t[::1] repeated = data["repeated"]
+        cdef const Py_ssize_t[::1] large = data["large"]
+        cdef const Py_ssize_t[::1] factors = data["factors"]
+        cdef const int[::1] factor_columns = data["factor_columns"]
+        cdef const unsigned char[::1] offsets = data["offsets"]
         cdef const int[::1] indices = data["indices"]
         cdef const double[::1] counts = data["counts"]
         cdef const double[::1] totals = data["totals"]
-        cdef const double[::1] log_counts = tables["log_counts"]
         cdef const int[::1] classes = tables["classes"]
         cdef const double[::1] weights = tables["weights"]
         cdef const double[::1] pseudo_counts = tables["pseudo_counts"]
         cdef const double[::1] gamma_column = tables["gamma_column"]
-        cdef const double[::1] gamma_total = tables["gamma_total"]
         self._owners = (
-            indptr, repeated, indices, counts, totals, classes, weights, pseudo_counts, log_counts,
-            gamma_column, gamma_total
+            indptr, large, factors, factor_columns, offsets, indices, counts, totals, classes,
+            weights, pseudo_counts, gamma_column
         )
         self.n_samples = totals.shape[0]
         self.n_features = data["n_features"]
         self.n_max = tables["n_max"]
         self.indptr = &indptr[0]
-        self.repeated = &repeated[0]
+        self.large_from = &large[0]
+        self.factors = &factors[0]
+        self.factor_columns = &factor_columns[0] if factor_columns.shape[0] else NULL
+        self.offsets = &offsets[0] if offsets.shape[0] else NULL
         self.indices = &indices[0] if indices.shape[0] else NULL
         self.counts = &counts[0] if counts.shape[0] else NULL
         self.totals = &totals[0]
@@ -144,14 +192,13 @@ cdef class MultinomialModel(ClusterModel):
         self.pseudo_counts = &pseudo_counts[0]
         for d in range(self.n_features):
             self.total_weight += weights[classes[d]]
-        self.log_counts = count_table(log_counts, concentration)
         self.gamma_column = count_table(gamma_column, concentration)
-        self.gamma_total = count_table(gamma_total, concentration * self.total_weight)
-        self.n_tabled = min(self.log_counts.size, <Py_ssize_t>OWN_TABLE)
+        self.n_tabled = min(self.gamma_column.size, <Py_ssize_t>OWN_TABLE)
         self.present = <int*>resized(NULL, self.n_features, sizeof(int))
         self.declare_hyperparameters(("concentration",), (concentration,))
-        self.allocate(N_HEAD + self.n_features, N_HEAD + 2 * self.n_features)
-        self.compute_empty()
+        self.allocate(N_HEAD + self.n_features, N_HEAD + self.n_features + 1)
+        self.fits = True
+        self.weigh_columns()
 
     def __dealloc__(self):
         free(self.own)
@@ -159,66 +206,142 @@ cdef class MultinomialModel(ClusterModel):
         free(self.tally)
         free(self.large)
         free(self.large_class)
+        free(self.mirror)
+        free(self.column_of)
+        free(self.slot_of)
+        free(self.products)
 
-    cdef void compute_empty(self) noexcept:
-        cdef Py_ssize_t d
-        for d in range(self.n_features):
-            self.empty[self.n_stats + d] = self.log_pseudo(d, 0.0)
+    cdef void weigh_columns(self) noexcept:
+        cdef Py_ssize_t u
+        self.total_pseudo = self.hyper[0] * self.total_weight
+        self.has_products = True
+        for u in range(self.n_weights):
+            self.has_products &= self.hyper[0] * self.weights[u] >= LEAST
 
     cdef int retabulate(self) except -1:
-        cdef Py_ssize_t d, m
+        cdef Py_ssize_t d
         cdef Py_ssize_t size = self.n_tabled
-        cdef double* logs
-        self.own = <double*>resized(self.own, self.n_features + 2 * size, sizeof(double))
+        cdef double* table
+        self.own = <double*>resized(self.own, self.n_features + size, sizeof(double))
         for d in range(self.n_features):
             self.own[d] = self.hyper[0] * self.weights[self.classes[d]]
         self.pseudo_counts = self.own
-        logs = self.own + self.n_features
-        for m in range(size):
-            logs[m] = log(self.own[0] + m)
-        fill_log_gamma(logs + size, size, self.own[0])
-        self.log_counts = CountTable(logs, size, self.own[0])
-        self.gamma_column = CountTable(logs + size, size, self.own[0])
-        self.gamma_total.size = 0
-        self.gamma_total.shift = self.hyper[0] * self.total_weight
-        self.compute_empty()
+        table = self.own + self.n_features
+        fill_log_gamma(table, size, self.own[0])
+        self.gamma_column = CountTable(table, size, self.own[0])
+        self.weigh_columns()
         return 0
 
-    cdef inline double log_pseudo(self, Py_ssize_t d, double count) noexcept nogil:
-        """log(a_d + count)."""
-        if self.log_counts.size > 0:
-            return log_count(&self.log_counts, count)
-        return log(self.pseudo_counts[d] + count)
-
-    cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
+    cdef void change(self, double* stats, Py_ssize_t slot, Py_ssize_t i, double by) noexcept nogil:
         """Add item i (by = 1) or remove it (by = -1)."""
         cdef Py_ssize_t m
-        cdef double* count
-        cdef bint tabled = self.log_counts.size > 0
+        cdef double* counts = stats + N_HEAD
+        cdef float* column
         stats[0] += by
         stats[1] += by * self.totals[i]
         for m in range(self.indptr[i], self.indptr[i + 1]):
-            count = stats + N_HEAD + self.indices[m]
-            count[0] += by * self.counts[m]
-            count[self.n_features] = (
-                log_count(&self.log_counts, count[0]) if tabled
-                else log(self.pseudo_counts[self.indices[m]] + count[0])
-            )
+            counts[self.indices[m]] += by * self.counts[m]
+        if stats[self.n_stats] == 0.0:
+            return
+        column = self.mirror + self.column_of[slot]
+        for m in range(self.indptr[i], self.indptr[i + 1]):
+            column[self.indices[m] * self.mirror_stride] = <float>counts[self.indices[m]]
+            self.fits &= counts[self.indices[m]] < LARGEST
+        if not self.fits:
+            self.settle()
 
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        self.change(row(self, slot), i, 1.0)
+        self.change(row(self, slot), slot, i, 1.0)
 
     cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        self.change(row(self, slot), i, -1.0)
+        self.change(row(self, slot), slot, i, -1.0)
 
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
+        row(self, slot)[self.n_stats] = 0.0
+
+    # The mirror.
+
+    cdef int reserve(self, Py_ssize_t n_slots) except -1:
+        ClusterModel.reserve(self, n_slots)
+        return self.make_room()
+
+    cdef void place(self, double* stats, Py_ssize_t stride, Py_ssize_t n_slots) noexcept:
+        ClusterModel.place(self, stats, stride, n_slots)
+        self.settle()
+        try:
+            self.make_room()
+        except MemoryError:
+            self.fits = False
+
+    cdef int make_room(self) except -1:
+        """Room for a column per slot, and one for the row of all items. Memory that the mirror
+        does not use is not touched."""
+        cdef Py_ssize_t room = (self.n_slots // SKDPM_COLUMNS + 1) * SKDPM_COLUMNS
+        if room <= self.mirror_room or room > <Py_ssize_t>MOST_MIRRORED:
+            return 0
+        self.settle()
+        self.mirror_room = 0
+        free(self.mirror)
+        self.mirror = NULL
+        self.mirror = <float*>resized(NULL, self.n_features * room, sizeof(float))
+        self.column_of = <Py_ssize_t*>resized(self.column_of, room, sizeof(Py_ssize_t))
+        self.slot_of = <Py_ssize_t*>resized(self.slot_of, room, sizeof(Py_ssize_t))
+        self.products = <double*>resized(self.products, room, sizeof(double))
+        self.mirror_room = room
+        return 0
+
+    cdef void settle(self) noexcept nogil:
+        """End the mirror: no row says that it is in it."""
+        cdef Py_ssize_t c
+        for c in range(self.n_columns):
+            row(self, self.slot_of[c])[self.n_stats] = 0.0
+        self.n_columns = 0
+        self.rent = 0.0
+
+    cdef bint mirrors(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t n_factors     # IN (n_slots,)
+    ) noexcept nogil:
+        """Whether to evaluate an item by the mirror, which then has all of these clusters except
+        empty ones."""
+        cdef Py_ssize_t k, slot
+        cdef const double* stats
+        if n_slots < FEW or not self.fits or self.n_slots >= self.mirror_room:
+            return False
+        if self.n_columns == 0:
+            self.rent += n_factors
+            if self.rent < self.n_features:
+                return False
+            self.mirror_stride = (n_slots + SPARE + SKDPM_COLUMNS - 1) // SKDPM_COLUMNS
+            self.mirror_stride = min(self.mirror_stride * SKDPM_COLUMNS, self.mirror_room)
+            for slot in range(self.mirror_room):
+                self.column_of[slot] = -1
+        elif 4 * n_slots < self.n_columns:
+            return False
+        for k in range(n_slots):
+            stats = row(self, slots[k])
+            if stats[self.n_stats] == 0.0 and stats[0] > 0.0 and not self.reflect(slots[k]):
+                self.settle()
+                return False
+        return True
+
+    cdef bint reflect(self, Py_ssize_t slot) noexcept nogil:
+        """Copy a cluster to the mirror. Returns False if it has no room."""
         cdef Py_ssize_t d
-        cdef double* counts = row(self, slot) + N_HEAD
+        cdef double* stats = row(self, slot)
+        cdef const double* counts = stats + N_HEAD
+        cdef float* column
+        if self.column_of[slot] < 0:
+            if self.n_columns == self.mirror_stride:
+                return False
+            self.column_of[slot] = self.n_columns
+            self.slot_of[self.n_columns] = slot
+            self.n_columns += 1
+        column = self.mirror + self.column_of[slot]
         for d in range(self.n_features):
-            counts[self.n_features + d] = (
-                self.log_pseudo(d, counts[d]) if counts[d] > 0.0
-                else self.empty[self.n_stats + d]
-            )
+            column[d * self.mirror_stride] = <float>counts[d]
+            self.fits &= counts[d] < LARGEST
+        stats[self.n_stats] = 1.0
+        return self.fits
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
         cdef Py_ssize_t d
@@ -230,7 +353,7 @@ cdef class MultinomialModel(ClusterModel):
         for d in range(self.n_features):
             if counts[d] > 0.0:
                 total += log_gamma_ratio(&self.gamma_column, 0.0, counts[d])
-        return total - log_gamma_ratio(&self.gamma_total, 0.0, stats[1])
+        return total - log_rising_count(self.total_pseudo, stats[1])
 
     cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
         cdef Py_ssize_t d
@@ -268,8 +391,8 @@ cdef class MultinomialModel(ClusterModel):
                     total += self.log_joint_gain(d, a, b)
             a = min(of_src[1], other[1])
             b = max(of_src[1], other[1])
-            total -= log_gamma_ratio(&self.gamma_total, b, a)
-            out[k] = total + log_gamma_ratio(&self.gamma_total, 0.0, a)
+            total -= log_rising_count(self.total_pseudo + b, a)
+            out[k] = total + log_rising_count(self.total_pseudo, a)
 
     cdef inline double log_joint_gain(self, Py_ssize_t d, double a, double b) noexcept nogil:
         """log of Gamma(a_d + a + b) Gamma(a_d) / (Gamma(a_d + a) Gamma(a_d + b))."""
@@ -317,56 +440,61 @@ cdef class MultinomialModel(ClusterModel):
         """log p(x_i | items of each slot) less `log_constants`, O(n_slots * entries of row i)."""
         cdef Py_ssize_t k, m
         cdef Py_ssize_t first = self.indptr[i]
-        cdef Py_ssize_t repeated = self.repeated[i]
+        cdef Py_ssize_t large = self.large_from[i]
         cdef Py_ssize_t stop = self.indptr[i + 1]
-        cdef Py_ssize_t paired = repeated - (repeated - first) % 2
-        cdef bint tabled = self.gamma_column.size > 0
-        cdef const int* indices = self.indices
+        cdef Py_ssize_t n = self.factors[i + 1] - self.factors[i]
+        cdef const int* columns = self.factor_columns + self.factors[i]
+        cdef const unsigned char* offsets = self.offsets + self.factors[i]
+        cdef bint uniform = self.n_weights == 1
+        cdef bint mirrors = self.has_products and self.mirrors(slots, n_slots, n)
         cdef const double* stats
-        cdef const double* values
-        cdef double a, b
+        if mirrors:
+            tile_factors(
+                self.mirror, self.mirror_stride, self.n_columns, columns, offsets, n,
+                self.pseudo_counts, uniform, self.products
+            )
         for k in range(n_slots):
             stats = row(self, slots[k])
-            values = stats + self.n_stats
-            # Two sums, so that additions do not wait for each other.
-            a = 0.0
-            b = -log_gamma_ratio(&self.gamma_total, stats[1], self.totals[i])
-            for m in range(first, paired, 2):
-                a += values[indices[m]]
-                b += values[indices[m + 1]]
-            for m in range(paired, repeated):
-                a += values[indices[m]]
-            for m in range(repeated, stop if tabled else repeated):
-                b += log_gamma_ratio(
-                    &self.gamma_column, stats[N_HEAD + indices[m]], self.counts[m]
+            if not self.has_products:
+                out[k] = 0.0
+            elif mirrors and stats[self.n_stats] != 0.0:
+                out[k] = self.products[self.column_of[slots[k]]]
+            else:
+                out[k] = factors_of_counts(
+                    stats + N_HEAD, columns, offsets, n, self.pseudo_counts, uniform
                 )
-            out[k] = a + b
-        if not tabled:
-            # A separate loop, which leaves registers to the one above.
+        if not self.has_products:
+            large = first
+        if large < stop:
             for k in range(n_slots):
-                out[k] += self.log_repeated(row(self, slots[k]) + N_HEAD, repeated, stop)
+                for m in range(large, stop):
+                    out[k] += self.log_large(row(self, slots[k]) + N_HEAD, m)
+        for m in range((n_slots + BLOCK - 1) // BLOCK):
+            k = m * BLOCK
+            self.subtract_totals(slots + k, min(n_slots - k, <Py_ssize_t>BLOCK), i, out + k)
 
-    cdef double log_repeated(
-        self, const double* counts, Py_ssize_t first, Py_ssize_t stop
+    cdef inline double log_large(self, const double* counts, Py_ssize_t m) noexcept nogil:
+        """log Gamma(a_d + c_d + x) - log Gamma(a_d + c_d) for an entry."""
+        cdef Py_ssize_t d = self.indices[m]
+        if self.gamma_column.size > 0:
+            return log_gamma_ratio(&self.gamma_column, counts[d], self.counts[m])
+        return log_rising_count(self.pseudo_counts[d] + counts[d], self.counts[m])
+
+    cdef void subtract_totals(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
+        double* out                                                         # INOUT (n_slots,)
     ) noexcept nogil:
-        """Sum of log Gamma(a_d + c_d + x) - log Gamma(a_d + c_d) over some entries."""
-        cdef Py_ssize_t d, j, m
-        cdef double z
-        cdef double product = 1.0
-        cdef double total = 0.0
-        for m in range(first, stop):
-            d = self.indices[m]
-            z = self.pseudo_counts[d] + counts[d]
-            if self.counts[m] > N_FACTORS or not 1e-12 < z < 1e12:
-                total += log_rising_count(z, self.counts[m])
-                continue
-            for j in range(<Py_ssize_t>self.counts[m]):
-                product *= z + j
-            # A further entry may change the product by a hundred powers of ten.
-            if not 1e-150 < product < 1e150:
-                total += log(product)
-                product = 1.0
-        return total + log(product)
+        """Subtract log Gamma(A + N + t) - log Gamma(A + N) of at most BLOCK clusters."""
+        cdef double z[BLOCK]
+        cdef double rising[BLOCK]
+        cdef Py_ssize_t k
+        cdef Py_ssize_t n_padded = (n_slots + 7) // 8 * 8
+        for k in range(n_padded):
+            z[k] = self.total_pseudo + row(self, slots[min(k, n_slots - 1)])[1]
+        tile_log_rising(z, self.totals[i], n_padded, rising)
+        for k in range(n_slots):
+            # Stirling's series is for larger numbers.
+            out[k] -= rising[k] if z[k] >= 20.0 else log_rising_count(z[k], self.totals[i])
 
     def resample_hyperparameters(self, slots, priors, bit_generator):
         self.tally_counts(slots)

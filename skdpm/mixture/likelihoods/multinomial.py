@@ -5,7 +5,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaln
 
-from skdpm._core._numerics import log_gamma_table, log_table
+from skdpm._core._numerics import log_gamma_table
 from skdpm._validation import (
     check_choice,
     check_count_sums,
@@ -15,6 +15,7 @@ from skdpm._validation import (
 )
 from skdpm.hyperpriors import Gamma
 from skdpm.mixture.likelihoods._multinomial import (
+    LARGEST_FACTOR,
     MultinomialModel,
     ParametricMultinomial,
     nonzero_entries,
@@ -101,7 +102,6 @@ class Multinomial(Likelihood):
         check_count_sums(columns, "Multinomial", "column")
         check_count_sums(np.cumsum(columns), "Multinomial", "the columns up to")
         resolved._largest_column = np.max(columns, initial=0.0)
-        resolved._total = columns.sum()
         return resolved
 
     def _checked_base(self, columns):
@@ -126,15 +126,23 @@ class Multinomial(Likelihood):
 
     def encode(self, X):
         X = _counts(X)
-        # Counts of 1 come first in each row, because the kernel is faster for them.
+        # The kernel writes small counts as factors. Larger ones are last in each row.
         row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
-        order = np.lexsort((X.indices, X.data > 1, row))
-        n_ones = np.bincount(row[X.data == 1], minlength=X.shape[0])
+        is_large = X.data > LARGEST_FACTOR
+        order = np.lexsort((X.indices, is_large, row))
+        n_large = np.bincount(row[is_large], minlength=X.shape[0])
+        times = np.where(is_large, 0, X.data).astype(np.intp)
+        ends = np.cumsum(times)
+        n_factors = np.bincount(row, times, minlength=X.shape[0]).astype(np.intp)
+        offsets = np.arange(times.sum()) - np.repeat(ends - times, times)
         indptr = X.indptr.astype(np.intp)
         return read_only(
             {
                 "indptr": indptr,
-                "repeated": indptr[:-1] + n_ones,
+                "large": indptr[1:] - n_large,
+                "factors": np.concatenate([[0], np.cumsum(n_factors)]),
+                "factor_columns": np.repeat(X.indices, times).astype(np.int32),
+                "offsets": offsets.astype(np.uint8),
                 "indices": X.indices[order].astype(np.int32),
                 "counts": np.ascontiguousarray(X.data[order]),
                 "totals": X.sum(axis=1),
@@ -144,22 +152,16 @@ class Multinomial(Likelihood):
         )
 
     def tables(self, data, n_max):
-        # Twice the largest sums, to have room for new rows.
-        largest_column, largest_total = 2.0 * self._largest_column, 2.0 * self._total
         weights, classes = np.unique(self._weights, return_inverse=True)
-        if len(weights) > 1:
-            largest_column = largest_total = -1.0
+        # Twice the largest sum, to have room for new rows.
+        largest_column = 2.0 * self._largest_column if len(weights) == 1 else -1.0
         return read_only(
             {
                 "n_max": bounds(n_max)[0],
                 "weights": weights,
                 "classes": classes.astype(np.int32),
                 "pseudo_counts": self._pseudo_counts(),
-                "log_counts": log_table(self.concentration, largest_column),
                 "gamma_column": log_gamma_table(self.concentration, largest_column),
-                "gamma_total": log_gamma_table(
-                    self.concentration * data["n_features"], largest_total
-                ),
             }
         )
 
