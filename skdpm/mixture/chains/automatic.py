@@ -8,6 +8,10 @@ second those learned from a single cluster (under which noise stays a single clu
 turns the better of the two. The result with the highest log joint density, hyperpriors included,
 is kept.
 
+Pieces that are not cut by k-means depend on the hyperparameters too: under the initial values rows
+of different clusters are in one piece. They are cut again under the learned values while the log
+joint density rises.
+
 Each chain cuts different pieces, and a different number of them, so that chains start dispersed.
 """
 
@@ -32,7 +36,7 @@ MOST_SAMPLED = 20_000
 # Number of pieces: between these multiples of the square root of the number of rows.
 FEWEST, MOST = 2.0, 4.0
 MOST_PIECES = 400
-# Number of dimensions, and width of a cluster's statistics, above which there are fewer pieces.
+# Number of dimensions, and of numbers that a merge visits, above which there are fewer pieces.
 SMOOTH, WIDE = 3, 60
 MOST_COUPLED = 40  # largest number of pieces if clusters are not independent
 # Passes over the rows to improve pieces that were not cut by k-means.
@@ -44,6 +48,8 @@ N_DRAWS = 2
 # in every turn. Later turns then merge only SPARE_PARTS times as many parts as clusters were
 # found, or the pieces divided by SPARE_PARTS, whichever is more.
 SPARE_PARTS = 3
+# Times that such pieces are cut again.
+MOST_CUTS = 4
 # Times that rows then move to a more likely cluster and clusters are merged again.
 N_REFINEMENTS = 1
 
@@ -139,16 +145,29 @@ def find_clusters(program, likelihood, model, points, bit_generator):
     prior = program.make_prior(program.first_concentration)
     state = cut(likelihood, model, prior, points, rng)
     labels, merged = merge_state(program, state, bit_generator)
-    for _ in range(N_REFINEMENTS):
+    for _ in range(MOST_CUTS if points is None and likelihood.learned else 0):
         state = None  # a model belongs to one state at a time
-        model.clear(0)
-        if merged.values:
-            model.set_hyperparameters(likelihood.at(merged.values).flat_hyperparameters())
-        prior.set_concentration(merged.concentration)
+        _take_values(likelihood, model, prior, merged)
+        state = cut(likelihood, model, prior, points, rng)
+        new_labels, new = merge_state(program, state, bit_generator)
+        if not new.log_joint > merged.log_joint:
+            break
+        labels, merged = new_labels, new
+    for _ in range(N_REFINEMENTS):
+        state = None
+        _take_values(likelihood, model, prior, merged)
         state = MixtureState(model, prior, labels)
         assign_in_turn(state, rng.permutation(model.n_samples), by_size=True)
         labels, merged = merge_state(program, state, bit_generator)
     return labels, merged
+
+
+def _take_values(likelihood, model, prior, merged):
+    """Remove the clusters of a model, and give it and the prior what was learned."""
+    model.clear(0)
+    if merged.values:
+        model.set_hyperparameters(likelihood.at(merged.values).flat_hyperparameters())
+    prior.set_concentration(merged.concentration)
 
 
 def number_of_pieces(n, u, share=1.0):
@@ -186,7 +205,7 @@ def cut(likelihood, model, prior, points, rng):
     if points is not None:
         share = (SMOOTH / max(points.shape[1], SMOOTH)) ** 0.4
     else:
-        share = (WIDE / max(model.width, WIDE)) ** 0.25
+        share = (WIDE / max(model.merge_width, WIDE)) ** 0.25
     n_pieces = number_of_pieces(n, rng.random(), share)
     if not model.factorizes:
         n_pieces = min(n_pieces, MOST_COUPLED, prior.most_clusters)
@@ -223,12 +242,15 @@ class Merged:
     values : dict
         Learned hyperparameters of the likelihood.
     concentration : float
+    log_joint : float
+        With the log densities of hyperpriors.
     """
 
     clusters: np.ndarray
     stats: np.ndarray
     values: dict
     concentration: float
+    log_joint: float
 
 
 def merge_state(program, state, bit_generator):
@@ -264,7 +286,7 @@ def merge_pieces(program, model, prior, stats, bit_generator):
     likelihood = program.likelihood
     # What is merged: first the pieces, in later turns unions of pieces.
     parts, part_stats = np.arange(len(stats)), stats
-    best, best_value, n_before = None, -np.inf, 0
+    best, n_before = None, 0
     # The first turn uses the given values, the second those learned from a single cluster.
     for turn in range(N_TURNS if likelihood.learned else 1):
         if turn == 1:
@@ -284,9 +306,8 @@ def merge_pieces(program, model, prior, stats, bit_generator):
         value = model.log_marginals(cluster_stats).sum() + prior.log_probability(sizes)
         value += model.log_density_apart()
         value += _log_hyperprior(program, values, prior.concentration)
-        if best is None or value > best_value:
-            best = Merged(clusters, cluster_stats, values, prior.concentration)
-            best_value = value
+        if best is None or value > best.log_joint:
+            best = Merged(clusters, cluster_stats, values, prior.concentration, value)
         if turn > 1 and len(part_stats) == len(stats) and len(slots) <= 1.5 * n_before:
             n_parts = max(SPARE_PARTS * len(slots), len(stats) // SPARE_PARTS)
             parts = merger.clusters_at(n_parts)[1]

@@ -135,6 +135,11 @@ cdef class ClusterModel:
         """The term of each item, ndarray of shape (n_samples,); None: they are all zero."""
         return None if self._constants_owner is None else np.asarray(self._constants_owner)
 
+    @property
+    def merge_width(self):
+        """Number of numbers that the merge of two small clusters visits: int."""
+        return self.width
+
     def sum_log_constants(self, Py_ssize_t n_items):
         """Sum of the terms of the first items, rounded once per pair: float."""
         return 0.0 if self.constants == NULL else float(self.log_constants[:n_items].sum())

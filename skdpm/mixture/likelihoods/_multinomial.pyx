@@ -11,9 +11,9 @@ row x of total t has
 
 The factors t! / prod_d x_d! are the item's `log_constants` and left out below.
 
-Only stored entries are visited. A count x of at most N_FACTORS is x factors a_d + c_d, a_d + c_d + 1,
-..., of a product whose exponent is split off from time to time, so that a row takes one logarithm.
-Larger counts use a table if all a_d are equal. A merge of two clusters changes only the terms of
+Only stored entries are visited. A count x of at most N_FACTORS is x factors a_d + c_d,
+a_d + c_d + 1, ..., of a product whose exponent is split off from time to time, so that a row takes
+one logarithm. Larger counts use a table if all a_d are equal. A merge of two clusters changes only the terms of
 columns in which both have counts.
 
 A sweep weighs every row under all clusters. For this there is a second copy of the counts, the
@@ -36,9 +36,7 @@ from libc.string cimport memset
 
 import numpy as np
 
-from skdpm._core._math cimport (
-    CountTable, count_table, fill_log_gamma, log_gamma_ratio, log_rising, log_rising_count
-)
+from skdpm._core._math cimport fill_log_gamma, log_rising, log_rising_count
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
@@ -70,7 +68,7 @@ cdef enum:
     N_HEAD = 2      # statistics before the counts of columns
     N_FACTORS = 8   # largest count that is written as factors
     N_TALLIED = 16  # counts up to here are tallied
-    OWN_TABLE = 1024    # largest number of entries of a table filled for a value of c
+    TABLED = 1024   # counts below are tabled if all a_d are equal
     BLOCK = 64      # clusters whose totals are evaluated together
     FEW = 8         # fewer clusters are evaluated by their rows
     SPARE = 12      # columns of the mirror for further clusters
@@ -114,8 +112,6 @@ cdef class MultinomialModel(ClusterModel):
             Distinct weights.
         pseudo_counts : ndarray of shape (n_features,)
             a_d.
-        gamma_column : ndarray
-            log Gamma(a + m), m = 0, 1, ...; empty if the a_d differ.
     concentration : float
         c.
     """
@@ -133,11 +129,10 @@ cdef class MultinomialModel(ClusterModel):
     cdef Py_ssize_t n_weights
     cdef double total_weight
     cdef const double* pseudo_counts
-    # If the hyperparameter has changed: a_d, then the table.
-    cdef double* own                # (n_features + n_tabled,)
+    cdef double* own                # (n_features,): a_d if the hyperparameter has changed
+    cdef double* rising             # (n_tabled,): log Gamma(a + m) - log Gamma(a)
     cdef Py_ssize_t n_tabled        # 0 if the a_d differ
-    cdef int* present               # (n_features,): scratch
-    cdef CountTable gamma_column
+    cdef int* present               # (n_features + 1,): scratch
     cdef double total_pseudo        # A
     cdef bint has_products          # no a_d is below LEAST
     # The mirror, empty if n_columns is 0.
@@ -169,10 +164,9 @@ cdef class MultinomialModel(ClusterModel):
         cdef const int[::1] classes = tables["classes"]
         cdef const double[::1] weights = tables["weights"]
         cdef const double[::1] pseudo_counts = tables["pseudo_counts"]
-        cdef const double[::1] gamma_column = tables["gamma_column"]
         self._owners = (
             indptr, large, factors, factor_columns, offsets, indices, counts, totals, classes,
-            weights, pseudo_counts, gamma_column
+            weights, pseudo_counts
         )
         self.n_samples = totals.shape[0]
         self.n_features = data["n_features"]
@@ -192,9 +186,9 @@ cdef class MultinomialModel(ClusterModel):
         self.pseudo_counts = &pseudo_counts[0]
         for d in range(self.n_features):
             self.total_weight += weights[classes[d]]
-        self.gamma_column = count_table(gamma_column, concentration)
-        self.n_tabled = min(self.gamma_column.size, <Py_ssize_t>OWN_TABLE)
-        self.present = <int*>resized(NULL, self.n_features, sizeof(int))
+        self.n_tabled = TABLED if self.n_weights == 1 else 0
+        self.rising = <double*>resized(NULL, self.n_tabled, sizeof(double))
+        self.present = <int*>resized(NULL, self.n_features + 1, sizeof(int))
         self.declare_hyperparameters(("concentration",), (concentration,))
         self.allocate(N_HEAD + self.n_features, N_HEAD + self.n_features + 1)
         self.fits = True
@@ -202,6 +196,7 @@ cdef class MultinomialModel(ClusterModel):
 
     def __dealloc__(self):
         free(self.own)
+        free(self.rising)
         free(self.present)
         free(self.tally)
         free(self.large)
@@ -211,24 +206,28 @@ cdef class MultinomialModel(ClusterModel):
         free(self.slot_of)
         free(self.products)
 
+    @property
+    def merge_width(self):
+        """Columns with counts in a cluster of ten items, if all are different."""
+        return min(self.width, 10 * self.indptr[self.n_samples] // max(self.n_samples, 1))
+
     cdef void weigh_columns(self) noexcept:
-        cdef Py_ssize_t u
+        """Compute all that depends on the hyperparameter except a_d."""
+        cdef Py_ssize_t m, u
         self.total_pseudo = self.hyper[0] * self.total_weight
         self.has_products = True
         for u in range(self.n_weights):
             self.has_products &= self.hyper[0] * self.weights[u] >= LEAST
+        fill_log_gamma(self.rising, self.n_tabled, self.hyper[0])
+        for m in range(self.n_tabled - 1, -1, -1):
+            self.rising[m] -= self.rising[0]
 
     cdef int retabulate(self) except -1:
         cdef Py_ssize_t d
-        cdef Py_ssize_t size = self.n_tabled
-        cdef double* table
-        self.own = <double*>resized(self.own, self.n_features + size, sizeof(double))
+        self.own = <double*>resized(self.own, self.n_features, sizeof(double))
         for d in range(self.n_features):
             self.own[d] = self.hyper[0] * self.weights[self.classes[d]]
         self.pseudo_counts = self.own
-        table = self.own + self.n_features
-        fill_log_gamma(table, size, self.own[0])
-        self.gamma_column = CountTable(table, size, self.own[0])
         self.weigh_columns()
         return 0
 
@@ -348,11 +347,14 @@ cdef class MultinomialModel(ClusterModel):
         cdef const double* stats = row(self, slot)
         cdef const double* counts = stats + N_HEAD
         cdef double total = 0.0
-        if self.gamma_column.size == 0:
+        if self.n_tabled == 0:
             return self.log_marginal_at(slot, self.hyper)
+        # Without branches for counts of 0, whose terms are 0.
         for d in range(self.n_features):
-            if counts[d] > 0.0:
-                total += log_gamma_ratio(&self.gamma_column, 0.0, counts[d])
+            if counts[d] < TABLED:
+                total += self.rising[<Py_ssize_t>counts[d]]
+            else:
+                total += log_rising_count(self.pseudo_counts[d], counts[d])
         return total - log_rising_count(self.total_pseudo, stats[1])
 
     cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
@@ -377,9 +379,9 @@ cdef class MultinomialModel(ClusterModel):
         cdef const double* other
         cdef double a, b, total
         for d in range(self.n_features):
-            if of_src[N_HEAD + d] > 0.0:
-                self.present[n_present] = <int>d
-                n_present += 1
+            # Without a branch, which is hard to predict; the place may be written again.
+            self.present[n_present] = <int>d
+            n_present += of_src[N_HEAD + d] > 0.0
         for k in range(n_slots):
             other = row(self, slots[k])
             total = 0.0
@@ -387,8 +389,7 @@ cdef class MultinomialModel(ClusterModel):
                 d = self.present[m]
                 a = of_src[N_HEAD + d]
                 b = other[N_HEAD + d]
-                if b > 0.0:
-                    total += self.log_joint_gain(d, a, b)
+                total += self.log_joint_gain(d, a, b)
             a = min(of_src[1], other[1])
             b = max(of_src[1], other[1])
             total -= log_rising_count(self.total_pseudo + b, a)
@@ -396,12 +397,11 @@ cdef class MultinomialModel(ClusterModel):
 
     cdef inline double log_joint_gain(self, Py_ssize_t d, double a, double b) noexcept nogil:
         """log of Gamma(a_d + a + b) Gamma(a_d) / (Gamma(a_d + a) Gamma(a_d + b))."""
-        cdef const double* table = self.gamma_column.values
-        if a + b < self.gamma_column.size:
-            return (
-                (table[<Py_ssize_t>(a + b)] - table[<Py_ssize_t>a])
-                - (table[<Py_ssize_t>b] - table[0])
-            )
+        cdef const double* rising = self.rising
+        if a + b < self.n_tabled:
+            return rising[<Py_ssize_t>(a + b)] - rising[<Py_ssize_t>a] - rising[<Py_ssize_t>b]
+        if b == 0.0:
+            return 0.0
         return (
             log_rising_count(self.pseudo_counts[d] + max(a, b), min(a, b))
             - log_rising_count(self.pseudo_counts[d], min(a, b))
@@ -476,9 +476,10 @@ cdef class MultinomialModel(ClusterModel):
     cdef inline double log_large(self, const double* counts, Py_ssize_t m) noexcept nogil:
         """log Gamma(a_d + c_d + x) - log Gamma(a_d + c_d) for an entry."""
         cdef Py_ssize_t d = self.indices[m]
-        if self.gamma_column.size > 0:
-            return log_gamma_ratio(&self.gamma_column, counts[d], self.counts[m])
-        return log_rising_count(self.pseudo_counts[d] + counts[d], self.counts[m])
+        cdef double c = counts[d]
+        if c + self.counts[m] < self.n_tabled:
+            return self.rising[<Py_ssize_t>(c + self.counts[m])] - self.rising[<Py_ssize_t>c]
+        return log_rising_count(self.pseudo_counts[d] + c, self.counts[m])
 
     cdef void subtract_totals(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)

@@ -5,7 +5,6 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaln
 
-from skdpm._core._numerics import log_gamma_table
 from skdpm._validation import (
     check_choice,
     check_count_sums,
@@ -101,7 +100,6 @@ class Multinomial(Likelihood):
         # Sums over a cluster and a column, and over a cluster.
         check_count_sums(columns, "Multinomial", "column")
         check_count_sums(np.cumsum(columns), "Multinomial", "the columns up to")
-        resolved._largest_column = np.max(columns, initial=0.0)
         return resolved
 
     def _checked_base(self, columns):
@@ -153,15 +151,12 @@ class Multinomial(Likelihood):
 
     def tables(self, data, n_max):
         weights, classes = np.unique(self._weights, return_inverse=True)
-        # Twice the largest sum, to have room for new rows.
-        largest_column = 2.0 * self._largest_column if len(weights) == 1 else -1.0
         return read_only(
             {
                 "n_max": bounds(n_max)[0],
                 "weights": weights,
                 "classes": classes.astype(np.int32),
                 "pseudo_counts": self._pseudo_counts(),
-                "gamma_column": log_gamma_table(self.concentration, largest_column),
             }
         )
 
