@@ -54,8 +54,8 @@ class Multinomial(Likelihood):
     are not zero. All densities include the coefficient of the row, (sum_d x_d)! / prod_d x_d!. A
     row of zeros has probability 1.
 
-    A cluster takes 12 bytes per column: its counts twice, by cluster and by column. Sweeps over rows
-    read the second copy.
+    A cluster takes 12 bytes per column: its counts twice, by cluster and by column. Sweeps over
+    rows read the second copy.
 
     A learned concentration has the prior Gamma(1, 1), and chains start at 1. It measures how
     similar clusters are: if it is small, they differ much, and more of them are found than at 1.
