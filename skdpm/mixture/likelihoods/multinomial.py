@@ -57,7 +57,7 @@ class Multinomial(Likelihood):
     A cluster takes 12 bytes per column: its counts twice, by cluster and by column. Sweeps over
     rows read the second copy.
 
-    A learned concentration has the prior Gamma(1, 1), and chains start at 1. It measures how
+    A learned concentration has the prior Gamma(1, 1), and chains start at 0.05. It measures how
     similar clusters are: if it is small, they differ much, and more of them are found than at 1.
 
     With "frequencies" a new cluster expects the words of the corpus rather than all words equally.
@@ -92,7 +92,8 @@ class Multinomial(Likelihood):
         columns = summary["columns"]
         hyperpriors = {}
         if self.concentration is None:
-            concentration = 1.0
+            # Larger values hide the differences between rows of few words when a start is cut.
+            concentration = 0.05
             hyperpriors["concentration"] = CONCENTRATION_PRIOR
         else:
             concentration = check_real(self.concentration, "Multinomial.concentration", low=0.0)
