@@ -13,12 +13,12 @@ The factors t! / prod_d x_d! are the item's `log_constants` and left out below.
 
 Only stored entries are visited. A count x of at most N_FACTORS is x factors a_d + c_d,
 a_d + c_d + 1, ..., of a product whose exponent is split off from time to time, so that a row takes
-one logarithm. Larger counts use a table if all a_d are equal. A merge of two clusters changes only the terms of
-columns in which both have counts.
+one logarithm. Larger counts use a table if all a_d are equal. A merge of two clusters changes only
+the terms of columns in which both have counts.
 
 A sweep weighs every row under all clusters. For this there is a second copy of the counts, the
 mirror: (n_features, n_columns), float32, so the counts of all clusters in a column of X are
-adjacent. A cluster is in the mirror if its row says so . It is copied there when rows
+adjacent. A cluster is in the mirror if its row says so. It is copied there when rows
 have been weighed under many clusters for about the time of the copy, and items that join or leave
 then change both copies. `settle` ends the mirror, so rows are never copied while they are in it.
 Products by the mirror and by rows have the same bits.
