@@ -58,7 +58,7 @@ class Multinomial(Likelihood):
     rows read the second copy.
 
     A learned concentration has the prior Gamma(1, 1), and chains start at 0.05. It measures how
-    similar clusters are: if it is small, they differ much, and more of them are found than at 1.
+    similar clusters are: if it is small, they differ much, and more of them are found.
 
     With "frequencies" a new cluster expects the words of the corpus rather than all words equally.
     The density of texts is much higher: on KOS by 27 nats per document than under the uniform
