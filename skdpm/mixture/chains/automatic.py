@@ -8,9 +8,9 @@ second those learned from a single cluster (under which noise stays a single clu
 turns the better of the two. The result with the highest log joint density, hyperpriors included,
 is kept.
 
-Pieces that are not cut by k-means depend on the hyperparameters too: under the initial values rows
-of different clusters are in one piece. They are cut again under the learned values while the log
-joint density rises.
+Pieces that are not cut by k-means depend on the hyperparameters, too. Under the initial values,
+rows of different clusters may be in one piece. If a likelihood `cuts_again`, pieces are cut again
+under the learned values while the log joint density rises.
 
 Each chain cuts different pieces, and a different number of them, so that chains start dispersed.
 """
@@ -145,7 +145,7 @@ def find_clusters(program, likelihood, model, points, bit_generator):
     prior = program.make_prior(program.first_concentration)
     state = cut(likelihood, model, prior, points, rng)
     labels, merged = merge_state(program, state, bit_generator)
-    for _ in range(MOST_CUTS if points is None and likelihood.learned else 0):
+    for _ in range(MOST_CUTS if likelihood.cuts_again and likelihood.learned else 0):
         state = None  # a model belongs to one state at a time
         _take_values(likelihood, model, prior, merged)
         state = cut(likelihood, model, prior, points, rng)

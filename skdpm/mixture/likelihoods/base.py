@@ -63,6 +63,9 @@ class Likelihood(BaseEstimator):
         Whether densities of rows are probabilities, and so at most 1.
     reads_directions : bool
         Whether a row counts by its direction alone (`VonMisesFisher`), at unit length (`scaled`).
+    cuts_again : bool
+        Whether the pieces of an automatic start depend so much on the hyperparameters that they
+        are cut again under the learned ones.
     select : bool
         Whether columns may be outside the clustering, with one law for all rows (`Product`).
     fewest_columns : int
@@ -83,6 +86,7 @@ class Likelihood(BaseEstimator):
     weighs_rows = False
     discrete = False
     reads_directions = False
+    cuts_again = False
     constants_vary = False  # whether `log_constants` depend on hyperparameters
     select = False
     fewest_columns = 1

@@ -73,6 +73,7 @@ class Multinomial(Likelihood):
     nan_hint = "fill in 0 for words that a document does not have, or drop the rows"
     discrete = True
     positive_only = True
+    cuts_again = True
 
     def __init__(self, concentration=None, base="uniform", hyperpriors=None):
         self.concentration = concentration
