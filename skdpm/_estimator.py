@@ -74,6 +74,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
     max_time = target_ess = None  # defaults for subclasses without these parameters
     _finds_lengths = False  # whether `n_warmup` and `n_draws` may be "auto"
     _components = "clusters"  # users' word for them
+    _other_names = ()  # pairs of a word and the likelihood that it means, for errors
     _ways_with_text = _ways_with_sparse = ""  # advice in errors about text and sparse matrices
 
     def _registry(self, name):
@@ -600,6 +601,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             hint = f", which is a class; pass an object: {name}={value}()"
         elif isinstance(value, str):
             close = difflib.get_close_matches(value, registry, n=1)
+            close = [name for word, name in self._other_names if word == value] or close
             value, hint = repr(value), f"; did you mean {close[0]!r}?" if close else ""
         else:
             value = repr(value)

@@ -60,7 +60,10 @@ def validate_rows(estimator, X, likelihood, reset, **allowed):
                 raise
             if isinstance(error, TypeError) and not hasattr(X, "iloc"):
                 raise  # the error of NumPy is clear for an array
-            raise ValueError(_what_is_no_number(X, error, estimator._ways_with_text)) from error
+            ways = estimator._ways_with_text
+            if likelihood.reads_words:
+                ways = "; for texts, use sklearn's CountVectorizer or TfidfVectorizer first"
+            raise ValueError(_what_is_no_number(X, error, ways)) from error
     try:
         likelihood.check_entries(rows, **allowed)
     except ColumnError as error:

@@ -366,6 +366,11 @@ def test_text_is_found(blobs):
         DPMixture(likelihood="gaussian").fit(table.to_numpy().tolist())
     with pytest.raises(ValueError, match=r"in column 'city' of X$"):
         FeatureAllocation().fit(table)
+    for name in ("multinomial", "von_mises_fisher"):
+        with pytest.raises(ValueError, match="use sklearn's CountVectorizer or TfidfVectorizer"):
+            DPMixture(likelihood=name).fit(["a b c", "c d"])
+    with pytest.raises(ValueError, match="did you mean 'von_mises_fisher'"):
+        DPMixture(likelihood="cosine").fit(blobs)
 
 
 # Notebooks.

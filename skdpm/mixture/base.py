@@ -117,6 +117,14 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     _known = None  # known labels of the rows of `fit`
     noise = None  # for subclasses without this parameter
     _ways_with_text = '; use likelihood="mixed" for tables with columns of text'
+    _other_names = (
+        ("cosine", "von_mises_fisher"),
+        ("directions", "von_mises_fisher"),
+        ("normal", "gaussian"),
+        ("tfidf", "von_mises_fisher"),
+        ("vmf", "von_mises_fisher"),
+        ("words", "multinomial"),
+    )
     _ways_with_sparse = (
         ", or choose a likelihood that takes sparse matrices: Multinomial, Relational or "
         "VonMisesFisher"
@@ -581,7 +589,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             class get the most probable one.
         loss : {"modal", "vi", "binder"} or tuple (name, split_cost), default=None
             Loss, as in `point_estimate`. None: `point_estimate`, or "vi" if that is a single
-            draw. "modal": more than `max_clusters` clusters are merged by `merge_tree`.
+            draw. "modal": more than `max_clusters` clusters are merged by `merge_tree`, if the
+            likelihood has hills of a density.
         X : array-like or CSR matrix of shape (n_samples, n_features), default=None
             Rows of `fit`. Needed only after pickling.
 
@@ -639,9 +648,9 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
         Each merge is the one with the least posterior expected loss, so the tree shows nested
         partitions into fewer clusters. `estimate_labels` searches for the best partition instead,
-        which need not be nested, except with "modal". The loss depends only on the draws of the
-        clusters, `cluster_samples_`: among clusters that no draw joins, small clusters merge
-        first, not close ones.
+        which need not be nested, except with "modal" of clusters that are hills. The loss depends
+        only on the draws of the clusters, `cluster_samples_`: among clusters that no draw joins,
+        small clusters merge first, not close ones.
 
         Parameters
         ----------
@@ -1283,7 +1292,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         Returns
         -------
         losses : ndarray of shape (n_numbers,)
-            Losses between the rows that are in clusters.
+            Losses between the rows that can be in clusters. With noise, `estimate_labels` then
+            calls more rows noise, and the number of its clusters may be smaller.
         loss : str or tuple
             Loss between partitions.
         """

@@ -168,7 +168,9 @@ class ExpectedLossDisplay:
     """Posterior expected loss for each number of clusters, and the cost of each cluster fewer.
 
     A point of the curve is the loss of the best labels that `estimate_labels` finds with this
-    ``max_clusters``. A bar shows how much the loss grows from one number to the next smaller one.
+    ``max_clusters``. With `noise` it is the loss between rows that can be in clusters, before some
+    of them are called noise, so that `estimate_labels` may find fewer. A bar shows how much the
+    loss grows from one number to the next smaller one.
     Small clusters, and clusters that draws often join, cost little. Choose a number to the left of
     which bars are tall, and pass it to `estimate_labels`.
 
@@ -226,8 +228,9 @@ class ExpectedLossDisplay:
             Largest number of clusters shown. It is at most the number that the loss finds without
             a limit. None: this number, or 20 if it is smaller and numbers need searches.
         loss : {"modal", "vi", "binder"} or tuple (name, split_cost), default=None
-            Loss, as in `estimate_labels`. With "modal", and with `noise`, a single path of merges
-            has all numbers. Otherwise each needs a search, of a second or more with many rows.
+            Loss, as in `estimate_labels`. With noise, and with "modal" if the likelihood has hills
+            of a density, a single path of merges has all numbers. Otherwise each needs a search,
+            which can take seconds with many rows.
         X : array-like or CSR matrix of shape (n_samples, n_features), default=None
             Rows of `fit`. Needed only after pickling.
         ax : matplotlib Axes or array-like of 2 Axes, default=None

@@ -676,7 +676,9 @@ def test_auto_keeps_full_covariances():
     assert model.likelihood_.covariance_type == "full"
     wide = with_gaps(np.random.default_rng(0).standard_normal((60, 35)), 0.1, 0)
     settings = {**SETTINGS, "n_warmup": 2, "n_draws": 2}
-    assert DPMixture(**settings).fit(wide).likelihood_.covariance_type == "full"
+    with pytest.warns(UserWarning, match=r"Gaussian\(\) instead of Subspace.*fill the gaps"):
+        model = DPMixture(**settings).fit(wide)
+    assert model.likelihood_.covariance_type == "full"
 
 
 def test_columns_without_entries_and_dependent_columns():

@@ -36,7 +36,7 @@ from libc.string cimport memset
 
 import numpy as np
 
-from skdpm._core._math cimport fill_log_gamma, log_rising, log_rising_count
+from skdpm._core._math cimport log_rising, log_rising_count
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
@@ -75,7 +75,9 @@ cdef enum:
     MOST_MIRRORED = 2048    # columns of the mirror
     LARGEST = 1 << 24       # counts below are exact in float32
 
-cdef double LEAST = 1e-18   # least a_d for which products cannot underflow
+# Least and largest a_d for which products cannot under- or overflow.
+cdef double LEAST = 1e-18
+cdef double MOST = 1e18
 
 LARGEST_FACTOR = N_FACTORS
 
@@ -134,11 +136,13 @@ cdef class MultinomialModel(ClusterModel):
     cdef Py_ssize_t n_tabled        # 0 if the a_d differ
     cdef int* present               # (n_features + 1,): scratch
     cdef double total_pseudo        # A
-    cdef bint has_products          # no a_d is below LEAST
+    cdef bint has_products          # all a_d are from LEAST to MOST
     # The mirror, empty if n_columns is 0.
     cdef float* mirror              # (n_features, mirror_stride)
     cdef readonly Py_ssize_t n_columns
     cdef Py_ssize_t mirror_stride, mirror_room
+    # Those that are evaluated; the first is a multiple of SKDPM_COLUMNS.
+    cdef Py_ssize_t first_column, end_column
     cdef Py_ssize_t* column_of      # (mirror_room,) of each slot; -1: none yet
     cdef Py_ssize_t* slot_of        # (mirror_room,) of each column
     cdef double* products           # (mirror_room,): scratch
@@ -217,10 +221,10 @@ cdef class MultinomialModel(ClusterModel):
         self.total_pseudo = self.hyper[0] * self.total_weight
         self.has_products = True
         for u in range(self.n_weights):
-            self.has_products &= self.hyper[0] * self.weights[u] >= LEAST
-        fill_log_gamma(self.rising, self.n_tabled, self.hyper[0])
-        for m in range(self.n_tabled - 1, -1, -1):
-            self.rising[m] -= self.rising[0]
+            self.has_products &= LEAST <= self.hyper[0] * self.weights[u] <= MOST
+        # Differences of log Gamma would lose all digits if a is large.
+        for m in range(self.n_tabled):
+            self.rising[m] = self.rising[m - 1] + log(self.hyper[0] + (m - 1)) if m > 0 else 0.0
 
     cdef int retabulate(self) except -1:
         cdef Py_ssize_t d
@@ -301,8 +305,10 @@ cdef class MultinomialModel(ClusterModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t n_factors     # IN (n_slots,)
     ) noexcept nogil:
         """Whether to evaluate an item by the mirror, which then has all of these clusters except
-        empty ones."""
+        empty ones, from `first_column` to `end_column`."""
         cdef Py_ssize_t k, slot
+        cdef Py_ssize_t first = self.mirror_room
+        cdef Py_ssize_t end = 0
         cdef const double* stats
         if n_slots < FEW or not self.fits or self.n_slots >= self.mirror_room:
             return False
@@ -310,18 +316,25 @@ cdef class MultinomialModel(ClusterModel):
             self.rent += n_factors
             if self.rent < self.n_features:
                 return False
-            self.mirror_stride = (n_slots + SPARE + SKDPM_COLUMNS - 1) // SKDPM_COLUMNS
-            self.mirror_stride = min(self.mirror_stride * SKDPM_COLUMNS, self.mirror_room)
+            # Room for all clusters: those of a call may be a part of them.
+            self.mirror_stride = max(n_slots, self.n_slots) + SPARE + SKDPM_COLUMNS - 1
+            self.mirror_stride = self.mirror_stride // SKDPM_COLUMNS * SKDPM_COLUMNS
+            self.mirror_stride = min(self.mirror_stride, self.mirror_room)
             for slot in range(self.mirror_room):
                 self.column_of[slot] = -1
-        elif 4 * n_slots < self.n_columns:
-            return False
         for k in range(n_slots):
             stats = row(self, slots[k])
-            if stats[self.n_stats] == 0.0 and stats[0] > 0.0 and not self.reflect(slots[k]):
-                self.settle()
-                return False
-        return True
+            if stats[self.n_stats] == 0.0:
+                if stats[0] == 0.0:
+                    continue
+                if not self.reflect(slots[k]):
+                    self.settle()
+                    return False
+            first = min(first, self.column_of[slots[k]])
+            end = max(end, self.column_of[slots[k]] + 1)
+        self.first_column = first // SKDPM_COLUMNS * SKDPM_COLUMNS
+        self.end_column = end
+        return 0 < end - self.first_column <= 4 * n_slots + SKDPM_COLUMNS
 
     cdef bint reflect(self, Py_ssize_t slot) noexcept nogil:
         """Copy a cluster to the mirror. Returns False if it has no room."""
@@ -450,8 +463,9 @@ cdef class MultinomialModel(ClusterModel):
         cdef const double* stats
         if mirrors:
             tile_factors(
-                self.mirror, self.mirror_stride, self.n_columns, columns, offsets, n,
-                self.pseudo_counts, uniform, self.products
+                self.mirror + self.first_column, self.mirror_stride,
+                self.end_column - self.first_column, columns, offsets, n, self.pseudo_counts,
+                uniform, self.products + self.first_column
             )
         for k in range(n_slots):
             stats = row(self, slots[k])

@@ -4,7 +4,7 @@
 import numpy as np
 
 from skdpm._tables import as_table, called, identifies, kind_of, listed
-from skdpm._validation import given_shape, has_nan, is_dask
+from skdpm._validation import given_shape, has_nan, is_dask, warn
 from skdpm.mixture.likelihoods.bernoulli import Bernoulli
 from skdpm.mixture.likelihoods.categorical import Categorical
 from skdpm.mixture.likelihoods.gaussian import Gaussian
@@ -34,6 +34,12 @@ class Automatic(Gaussian):
     def for_columns(self, X):
         likelihood = _of_columns((*given_shape(X), 1, 1)[1])
         if not likelihood.allow_nan and not is_dask(X) and has_nan(X):
+            warn(
+                "X has missing entries, so the likelihood is Gaussian() instead of Subspace(), "
+                "which is slower in many columns. Leave out these rows, or fill the gaps first "
+                "(MixtureImputer); likelihood=Gaussian() silences this",
+                UserWarning,
+            )
             return Gaussian()
         return likelihood
 

@@ -63,6 +63,8 @@ class Likelihood(BaseEstimator):
         Whether densities of rows are probabilities, and so at most 1.
     reads_directions : bool
         Whether a row counts by its direction alone (`VonMisesFisher`), at unit length (`scaled`).
+    reads_words : bool
+        Whether columns may be words of documents, for errors about texts.
     cuts_again : bool
         Whether the pieces of an automatic start depend so much on the hyperparameters that they
         are cut again under the learned ones.
@@ -86,6 +88,7 @@ class Likelihood(BaseEstimator):
     weighs_rows = False
     discrete = False
     reads_directions = False
+    reads_words = False
     cuts_again = False
     constants_vary = False  # whether `log_constants` depend on hyperparameters
     select = False

@@ -74,6 +74,7 @@ class Multinomial(Likelihood):
     discrete = True
     positive_only = True
     cuts_again = True
+    reads_words = True
 
     def __init__(self, concentration=None, base="uniform", hyperpriors=None):
         self.concentration = concentration

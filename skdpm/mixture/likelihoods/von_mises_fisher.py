@@ -86,6 +86,7 @@ class VonMisesFisher(Likelihood):
     hyperparameters = ("concentration", "spread")
     accept_sparse = True
     reads_directions = True
+    reads_words = True
     nan_hint = "a direction needs all columns: impute the entries, or drop the rows"
 
     def __init__(self, concentration=None, spread=None, hyperpriors=None):

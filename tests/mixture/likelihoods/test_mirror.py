@@ -3,6 +3,7 @@ gives the bits of one cluster at a time, which reads the rows of the clusters.""
 
 import numpy as np
 import pytest
+from scipy.special import gammaln
 from support.laws import Case
 from support.probes import Probe
 
@@ -90,6 +91,9 @@ class Clusters:
             many = self.probe.log_predictive_many(slots, i)
             single = [self.probe.log_predictive(int(slot), i) for slot in slots]
             np.testing.assert_array_equal(many, single)
+            # In parts, as within a Product.
+            parts = [self.probe.log_predictive_many(slots[j : j + 9], i) for j in (0, 9)]
+            np.testing.assert_array_equal(np.concatenate(parts), many[:18])
         self.n_mirrored += self.probe.model.n_columns > 0
 
 
@@ -121,6 +125,22 @@ def test_the_mirror_has_the_counts_of_the_rows(likelihood, seed):
         getattr(clusters, rng.choice(OFTEN if t % 8 else SELDOM))()
         clusters.check()
     assert clusters.n_mirrored > 100
+
+
+@pytest.mark.parametrize("concentration", [1e-30, 1e18, 1e19, 1e25, 1e100])
+def test_pseudo_counts_of_any_size(concentration):
+    """Large ones: columns have equal probabilities. Small ones: an empty cluster is certain of a
+    row with a single word."""
+    X = np.zeros((3, N_COLUMNS))
+    X[0, :40] = 1.0
+    X[1, 3] = 1.0
+    probe = Case(Multinomial(concentration=concentration), X).probe()
+    slot = Probe(probe.model, 1).acquire()
+    expected = [gammaln(41.0) - 40 * np.log(N_COLUMNS), -np.log(N_COLUMNS)]
+    values = [Probe(probe.model, 1).log_predictive(slot, i) for i in (0, 1)]
+    np.testing.assert_allclose(values[1:], expected[1:], rtol=1e-10)
+    if concentration > 1.0:
+        np.testing.assert_allclose(values, expected, rtol=1e-10)
 
 
 def test_counts_too_large_for_the_mirror(seed):
