@@ -247,4 +247,21 @@ static inline void draw_normal(
     }
 }
 
+/* b -> A^-1 b. O(n^2). */
+static inline void solve_normal(const double *packed, ptrdiff_t n, double *restrict b)
+{
+    const double *a = packed;
+    for (ptrdiff_t j = 0; j < n; j++) {
+        for (ptrdiff_t i = 1; i < n - j; i++)
+            b[j + i] -= b[j] * a[i];
+        b[j] *= a[0];
+        a += n - j;
+    }
+    for (ptrdiff_t j = n - 1; j >= 0; j--) {
+        a -= n - j;
+        for (ptrdiff_t i = 1; i < n - j; i++)
+            b[j] -= a[i] * b[j + i];
+    }
+}
+
 #endif

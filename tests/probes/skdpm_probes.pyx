@@ -9,6 +9,7 @@ import numpy as np
 
 from skdpm._core cimport _resampling
 from skdpm._core._rng cimport bit_generator_pointer, bitgen_t
+from skdpm.features.likelihoods._allocations cimport Allocations
 from skdpm.features.likelihoods._base cimport (
     CollapsedFeatureModel,
     FeatureModel,
@@ -649,6 +650,38 @@ cdef class RelaunchProbe:
             for j in range(MOST_LAUNCHED + 1)
             if self.kernel.proposed[i][j] > 0
         }
+
+
+def weigh_part(
+    FeatureState state, const Py_ssize_t[::1] features, const unsigned char[:, ::1] columns,
+    bit_generator=None
+):
+    """`log_weight` of a part that has `columns` in place of these features of a state, and their
+    present parameters; with a generator, `propose_params`, which the state then gets."""
+    cdef FeatureModel part = state.model.restricted()
+    cdef Allocations Z = Allocations(np.zeros((state.n_samples, 0)))
+    some_generator = np.random.PCG64(0)
+    cdef bitgen_t* rng = bit_generator_pointer(bit_generator or some_generator)
+    cdef Py_ssize_t i, j
+    cdef double log_weight
+    Z.reserve(features.shape[0])
+    part.reserve(features.shape[0])
+    part.bind_allocations(Z)
+    part.restrict_from(state.model, &features[0], features.shape[0])
+    for j in range(features.shape[0]):
+        part.add_feature(rng)
+        Z.append()
+        for i in range(state.n_samples):
+            Z.set(i, j, columns[i, j])
+    if bit_generator is None:
+        return part.log_weight()
+    log_weight = part.propose_params(rng)
+    part.settle_params(rng)
+    part.give_back(state.model, &features[0])
+    for j in range(features.shape[0]):
+        for i in range(state.n_samples):
+            state.Z.set(i, features[j], columns[i, j])
+    return log_weight
 
 
 def conditional(FeaturePrior prior):

@@ -87,3 +87,4 @@ StateProbe = _probes.StateProbe
 audit = _probes.audit
 conditional = _probes.conditional
 draw_pair = _probes.draw_pair
+weigh_part = _probes.weigh_part

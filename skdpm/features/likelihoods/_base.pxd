@@ -23,6 +23,7 @@ cdef class FeatureModel:
     cdef readonly Py_ssize_t n_candidates
     cdef readonly Py_ssize_t width
     cdef readonly int max_bits              # most features for which all values are summed
+    cdef readonly bint has_parts            # whether `restricted` makes a model of some features
     cdef readonly Allocations Z
     cdef double* candidates                 # (n_candidates, width)
 
@@ -57,6 +58,18 @@ cdef class FeatureModel:
         double* out     # OUT (2**n,)
     ) noexcept nogil
 
+    # A likelihood that sets `has_parts` overrides the first three. A *part* is a second model of
+    # the same rows that has some of the features, given the parameters of the others.
+    cdef FeatureModel restricted(self)
+    cdef int restrict_from(
+        self, FeatureModel whole, const Py_ssize_t* features, Py_ssize_t n
+    ) except -1 nogil
+    cdef int give_back(self, FeatureModel whole, const Py_ssize_t* features) except -1 nogil
+    cdef void gather(self, Py_ssize_t i, Py_ssize_t k, bitgen_t* rng) noexcept nogil
+    cdef double log_weight(self) except? -1.0 nogil
+    cdef double propose_params(self, bitgen_t* rng) except? -1.0 nogil
+    cdef int settle_params(self, bitgen_t* rng) except -1 nogil
+
 
 cdef class CachedFlipModel(FeatureModel):
     """A model that keeps the result of the last evaluated flip, in case it is made.
@@ -73,8 +86,7 @@ cdef class CachedFlipModel(FeatureModel):
 
 
 cdef class CollapsedFeatureModel(FeatureModel):
-    """A model that can integrate out the parameters of all features (`log_marginal`), or of some
-    given the others (`restricted`)."""
+    """A model that can integrate out the parameters of all features (`log_marginal`)."""
     # The row under update and its singletons, the features that no other row has.
     cdef Py_ssize_t draw_n_singletons(
         self, Py_ssize_t n, double rate, bint adapting, bitgen_t* rng
@@ -85,12 +97,6 @@ cdef class CollapsedFeatureModel(FeatureModel):
     # New rows.
     cdef int set_n_new(self, Py_ssize_t n_new) except -1 nogil
     cdef double log_bound(self, Py_ssize_t n_new, double gain) noexcept nogil
-    # A second model of the same rows, less the contributions of features that it lacks.
-    cdef CollapsedFeatureModel restricted(self)
-    cdef int restrict_from(
-        self, FeatureModel whole, const Py_ssize_t* features, Py_ssize_t n
-    ) except -1 nogil
-    cdef int give_back(self, FeatureModel whole, const Py_ssize_t* features) except -1 nogil
 
 
 cdef class InterceptFeatureModel(CollapsedFeatureModel):

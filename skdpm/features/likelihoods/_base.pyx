@@ -149,6 +149,42 @@ cdef class FeatureModel:
         if n > 0:
             self.flip(0, features[n - 1], False)  # the code ends with the last feature alone
 
+    cdef FeatureModel restricted(self):
+        """Make a part without features, for `restrict_from`. Its `update_params` draws all its
+        parameters from q(parameters | Z), which does not depend on their present values: for a
+        `CollapsedFeatureModel` their law given X."""
+        self.refuse("restricted")
+
+    cdef int restrict_from(
+        self, FeatureModel whole, const Py_ssize_t* features, Py_ssize_t n
+    ) except -1 nogil:
+        """Become the part of n features of `whole`, with their parameters, given its
+        hyperparameters and the parameters of its other features."""
+        return self.refuse("restrict_from")
+
+    cdef int give_back(self, FeatureModel whole, const Py_ssize_t* features) except -1 nogil:
+        """Copy the parameters into `whole`: feature j here is features[j] there."""
+        return self.refuse("give_back")
+
+    cdef void gather(self, Py_ssize_t i, Py_ssize_t k, bitgen_t* rng) noexcept nogil:
+        """Begin a launch of feature k of a part, which row i alone has: give it to other rows that
+        may share it. The choice depends on neither Z nor parameters. By default to none."""
+
+    cdef double log_weight(self) except? -1.0 nogil:
+        """log p(X, parameters | Z) - log q(parameters | Z) of a part, at the parameters
+        that `restrict_from` copied. By default q is the law given X, and this is log p(X | Z)."""
+        return self.log_marginal()
+
+    cdef double propose_params(self, bitgen_t* rng) except? -1.0 nogil:
+        """Draw parameters of a part from q and keep them; returns their `log_weight`. By default
+        nothing has to be drawn."""
+        return self.log_marginal()
+
+    cdef int settle_params(self, bitgen_t* rng) except -1 nogil:
+        """Set the parameters of a part to those that `propose_params` kept, by default to new ones
+        from q. Z is what it was then."""
+        return self.update_params(False, rng)
+
     # The Python boundary.
 
     def save(self):
@@ -233,6 +269,9 @@ cdef class CachedFlipModel(FeatureModel):
 
 cdef class CollapsedFeatureModel(FeatureModel):
 
+    def __cinit__(self, *args, **kwargs):
+        self.has_parts = True
+
     cdef Py_ssize_t draw_n_singletons(
         self, Py_ssize_t n, double rate, bint adapting, bitgen_t* rng
     ) except? -1 nogil:
@@ -257,23 +296,6 @@ cdef class CollapsedFeatureModel(FeatureModel):
         """Upper bound of log p(x_i | z, m new features) over all z and m >= n_new. `gain` is an
         upper bound of log p(x_i | z) - log p(x_i | candidate 0)."""
         return NAN
-
-    cdef CollapsedFeatureModel restricted(self):
-        """Make a second model of the same rows, without features, for `restrict_from`. It has the
-        hyperparameters of this model, and its `update_params` draws the parameters from their law
-        given Z."""
-        self.refuse("restricted")
-
-    cdef int restrict_from(
-        self, FeatureModel whole, const Py_ssize_t* features, Py_ssize_t n
-    ) except -1 nogil:
-        """Become the model of n features of `whole`, given its hyperparameters and the parameters
-        of its other features."""
-        return self.refuse("restrict_from")
-
-    cdef int give_back(self, FeatureModel whole, const Py_ssize_t* features) except -1 nogil:
-        """Copy the parameters into `whole`: feature j here is features[j] there."""
-        return self.refuse("give_back")
 
 
 cdef class InterceptFeatureModel(CollapsedFeatureModel):

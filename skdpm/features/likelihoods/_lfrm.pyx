@@ -13,32 +13,39 @@ a flip costs one pass over them. Weights are drawn by Polya-Gamma blocks and by 
 mix slowly when links are rare (Johndrow et al. 2019), slice steps when features overlap.
 """
 from libc.math cimport M_PI as PI
-from libc.math cimport exp, isfinite, log, sqrt
+from libc.math cimport exp, fabs, isfinite, log, log1p, sqrt
 from libc.stdlib cimport free
 
 import numpy as np
 
+from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._memory cimport resized
 from skdpm._core._polya_gamma cimport N_SHARES, polya_gamma, tabulate_shares
 from skdpm._core._rng cimport (
-    bit_generator_pointer, bitgen_t, integer, log_gamma_variate, random_standard_normal,
+    bit_generator_pointer, bitgen_t, integer, log_gamma_variate, random_standard_normal, uniform,
 )
 from skdpm._core._slice cimport SliceSampled
-from skdpm.features.likelihoods._base cimport N_CACHED, CachedFlipModel
+from skdpm.features.likelihoods._base cimport N_CACHED, CachedFlipModel, FeatureModel
 
 cdef extern from "cholesky.h" nogil:
     bint cholesky(double* packed, Py_ssize_t n, double* log_det)
     void draw_normal(const double* packed, Py_ssize_t n, double* b, const double* noise)
+    void solve_normal(const double* packed, Py_ssize_t n, double* b)
 
 cdef extern from "tiles.h" nogil:
     double tile_log_sigmoids(const double* y, const double* effects, double by, Py_ssize_t n)
 
 cdef enum:
     MOST_WEIGHTS = 512  # up to which the joint mode is computed
+    MOST_REFITTED = 64  # weights of the other features that a move draws too
+    MOST_STEPS = 50     # of Newton's method for the weights of a move; five are usual
 
 
 cdef double LOWEST = 1e-12
 cdef double LARGEST = 1e12
+# Gains of a step at which Newton's method ends: for proposals, and in launches.
+cdef double CLOSE = 1e-8
+cdef double NEAR = 1e-2
 cdef double[N_SHARES] SHARES    # of `polya_gamma`
 tabulate_shares(SHARES)
 
@@ -74,7 +81,28 @@ cdef class WeightSlice(SliceSampled):
         self.n += 1
 
 
-cdef class LFRMModel(CachedFlipModel):
+cdef class LinkFlipModel(CachedFlipModel):
+    """Flips of a row's features, whose running terms are sign * log odds of its counted pairs."""
+    cdef Py_ssize_t row_links           # counted pairs of the row under update
+    cdef double[:, ::1] effects         # (capacity, most_links): what a feature adds to each y
+
+    cdef double log_terms(self, const double* terms) noexcept nogil:
+        return tile_log_sigmoids(terms, terms, 0.0, self.row_links)
+
+    cdef double log_flipped(self, const double* terms, Py_ssize_t k, bint on) noexcept nogil:
+        return tile_log_sigmoids(
+            terms, &self.effects[k, 0], 1.0 if on else -1.0, self.row_links
+        )
+
+    cdef void flip_terms(self, double* terms, Py_ssize_t k, bint on) noexcept nogil:
+        cdef Py_ssize_t t
+        cdef const double* effects = &self.effects[k, 0]
+        cdef double sign = 1.0 if on else -1.0
+        for t in range(self.row_links):
+            terms[t] += sign * effects[t]
+
+
+cdef class LFRMModel(LinkFlipModel):
     """Kernel of `LFRM`.
 
     Parameters
@@ -93,9 +121,7 @@ cdef class LFRMModel(CachedFlipModel):
     cdef bint is_new, directed, draws_b, draws_tau
     cdef double b, tau, tau_b, shape, rate, first_b
     cdef Py_ssize_t n_partners, capacity, most_links
-    cdef Py_ssize_t row_links           # counted pairs of the row under update
     cdef double[:, ::1] W               # (capacity, capacity)
-    cdef double[:, ::1] effects         # (capacity, most_links): what a feature adds to each y
     cdef WeightSlice slice
     # For the weights given Z.
     cdef Py_ssize_t[:, ::1] active      # (n_samples, capacity): features that a row has
@@ -122,6 +148,7 @@ cdef class LFRMModel(CachedFlipModel):
         self.most_links = counted.max(initial=0)
         self.width = N_CACHED + self.most_links
         self.max_bits = 12              # flipping a feature of a new row costs O(n_partners)
+        self.has_parts = not is_new
         n_links = np.count_nonzero(array == 1)
         self.first_b = log((n_links + 0.5) / (np.count_nonzero(array) - n_links + 0.5))
         self.draws_b, self.draws_tau = bias is None, weight_precision is None
@@ -198,21 +225,6 @@ cdef class LFRMModel(CachedFlipModel):
                 for k in range(self.n_latent):
                     effects[k * stride] += sign * W[k * by_own + l * by_other]
         self.row_links += 1
-
-    cdef double log_terms(self, const double* terms) noexcept nogil:
-        return tile_log_sigmoids(terms, terms, 0.0, self.row_links)
-
-    cdef double log_flipped(self, const double* terms, Py_ssize_t k, bint on) noexcept nogil:
-        return tile_log_sigmoids(
-            terms, &self.effects[k, 0], 1.0 if on else -1.0, self.row_links
-        )
-
-    cdef void flip_terms(self, double* terms, Py_ssize_t k, bint on) noexcept nogil:
-        cdef Py_ssize_t t
-        cdef const double* effects = &self.effects[k, 0]
-        cdef double sign = 1.0 if on else -1.0
-        for t in range(self.row_links):
-            terms[t] += sign * effects[t]
 
     # Features.
 
@@ -522,6 +534,9 @@ cdef class LFRMModel(CachedFlipModel):
                 self.load(saved)
         return 0
 
+    cdef FeatureModel restricted(self):
+        return LFRMPart(self)
+
     def start_hyperparameters(self):
         """The bias from the frequency of links."""
         if self.draws_b:
@@ -542,6 +557,500 @@ cdef class LFRMModel(CachedFlipModel):
         np.asarray(self.W)[:n, :n] = saved["weights"]
         self.tau = saved["weight_precision"]
         self.b = saved["bias"]
+
+
+cdef class LFRMPart(LinkFlipModel):
+    """Some features of an `LFRMModel`, given which rows have the others. The weights of the others
+    among themselves are parameters too if they are at most MOST_REFITTED; if not, they are given.
+
+    The parameters theta are b, if it is drawn; the weights of the others among themselves; then
+    for each feature its weights with the others and with features up to itself. Their law given Z
+    and X is log concave. q is its Gaussian approximation at the mode. Newton's method finds the
+    mode from a fixed start, so that q depends on Z and on the given weights only.
+
+    Rows with the same features are of one *type*. Pairs of two types have the same log odds, and
+    are counted.
+    """
+    cdef LFRMModel whole
+    cdef const signed char[:, ::1] signs
+    cdef bint directed, draws_b, refits
+    cdef double b, tau, tau_b
+    cdef Py_ssize_t room                # capacity for other features
+    cdef Py_ssize_t n_others
+    cdef Py_ssize_t[::1] others         # (room,): features in `whole`
+    # Types of rows by their other features.
+    cdef Py_ssize_t n_kinds
+    cdef Py_ssize_t[::1] kind           # (n_samples,)
+    cdef Py_ssize_t[:, ::1] active      # (n_kinds, room): which of `others` it has
+    cdef Py_ssize_t[::1] n_active       # (n_kinds,)
+    cdef double[:, ::1] given           # (n_kinds, n_kinds): log odds by given weights
+    cdef double[:, ::1] base            # (n_kinds, n_kinds): log odds by the others, without b
+    cdef double[:, ::1] out_of          # (n_kinds, n_reserved): sum of W[a, l] over its others l
+    cdef double[:, ::1] into            # (n_kinds, n_reserved): sum of W[l, a]
+    # Types of rows by all features.
+    cdef Py_ssize_t n_types
+    cdef Py_ssize_t[::1] type_of        # (n_samples,)
+    cdef Py_ssize_t[::1] example        # (n_types,): a row
+    cdef Py_ssize_t[::1] found          # (n_samples << n_reserved,): type by kind and code
+    cdef double[:, :, ::1] counts       # (n_types, n_types, 2): pairs without and with a link
+    cdef Py_ssize_t n_reserved
+    # Parameters, those that `propose_params` kept, the mode, and scratch of Newton's method.
+    cdef Py_ssize_t n_room
+    cdef double[::1] theta, kept, mode, attempt, gradient, towards
+    cdef double[:, ::1] gram            # minus the Hessian at the mode, below the diagonal
+    cdef double[::1] factor             # packed by columns
+    cdef double log_det
+    cdef Py_ssize_t[::1] terms          # of a pair: parameters in its log odds
+
+    def __init__(self, LFRMModel whole):
+        n = whole.n_samples
+        self.whole = whole
+        self.signs = whole.signs
+        self.directed, self.draws_b = whole.directed, whole.draws_b
+        self.tau_b = whole.tau_b
+        self.n_samples, self.width = n, whole.width
+        self.kind = np.zeros(n, dtype=np.intp)
+        self.n_active = np.zeros(n, dtype=np.intp)
+        self.type_of = np.zeros(n, dtype=np.intp)
+        self.example = np.zeros(n, dtype=np.intp)
+        self.given = np.zeros((n, n))
+        self.base = np.zeros((n, n))
+        self.counts = np.zeros((n, n, 2))
+        self.reserve_candidates(1)
+
+    cdef int reserve(self, Py_ssize_t n_latent) except -1:
+        cdef Py_ssize_t room = self.whole.capacity
+        cdef Py_ssize_t n = max(n_latent, self.n_reserved)
+        if room <= self.room and n <= self.n_reserved:
+            return 0
+        self.room, self.n_reserved = room, n
+        self.others = np.empty(room, dtype=np.intp)
+        self.active = np.empty((self.n_samples, room), dtype=np.intp)
+        self.out_of = np.zeros((self.n_samples, n))
+        self.into = np.zeros((self.n_samples, n))
+        self.found = np.empty(self.n_samples << n, dtype=np.intp)
+        self.effects = np.empty((n, max(self.whole.most_links, 1)))
+        self.terms = np.empty((n + room) * (n + room) + 1, dtype=np.intp)
+        # At most this many parameters, whether the weights of the others are given or not.
+        self.n_room = 1 + 2 * n * room + n * n + MOST_REFITTED
+        self.theta, self.kept, self.mode, self.attempt, self.gradient, self.towards = np.zeros(
+            (6, self.n_room)
+        )
+        self.gram = np.empty((self.n_room, self.n_room))
+        self.factor = np.empty(self.n_room * (self.n_room + 1) // 2)
+        return 0
+
+    # Where parameters are in theta.
+
+    cdef inline Py_ssize_t first_of(self, Py_ssize_t a) noexcept nogil:
+        """The first parameter of feature a; the number of parameters, if there are a features."""
+        cdef Py_ssize_t n = self.n_others
+        cdef Py_ssize_t first = self.draws_b
+        if self.directed:
+            return first + (n * n if self.refits else 0) + 2 * a * n + a * a
+        return first + (n * (n + 1) // 2 if self.refits else 0) + a * n + a * (a + 1) // 2
+
+    cdef inline Py_ssize_t of_others(self, Py_ssize_t l, Py_ssize_t m) noexcept nogil:
+        """W[l, m] for l and m in `others`."""
+        if self.directed:
+            return self.draws_b + l * self.n_others + m
+        return self.draws_b + max(l, m) * (max(l, m) + 1) // 2 + min(l, m)
+
+    cdef inline Py_ssize_t with_other(
+        self, Py_ssize_t a, Py_ssize_t l, bint incoming
+    ) noexcept nogil:
+        """W[a, l], or W[l, a], for l in `others`."""
+        return self.first_of(a) + (incoming and self.directed) * self.n_others + l
+
+    cdef inline Py_ssize_t within(self, Py_ssize_t a, Py_ssize_t c) noexcept nogil:
+        """W[a, c]."""
+        if not self.directed:
+            return self.first_of(max(a, c)) + self.n_others + min(a, c)
+        if c <= a:
+            return self.first_of(a) + 2 * self.n_others + c
+        return self.first_of(c) + 2 * self.n_others + c + 1 + a
+
+    cdef int restrict_from(
+        self, FeatureModel whole, const Py_ssize_t* features, Py_ssize_t n
+    ) except -1 nogil:
+        cdef Py_ssize_t i, j, k, l, m, a, c, s, t
+        cdef Py_ssize_t width = (<LFRMModel>whole).capacity
+        cdef const double* W
+        cdef const unsigned char* z
+        cdef const unsigned char* other
+        cdef double total
+        if width > self.room:
+            with gil:
+                self.reserve(self.n_reserved)
+        W = &(<LFRMModel>whole).W[0, 0]
+        self.tau = (<LFRMModel>whole).tau
+        self.n_others = 0
+        for k in range(whole.n_latent):
+            self.others[self.n_others] = k
+            self.n_others += 1
+            for j in range(n):
+                if features[j] == k:
+                    self.n_others -= 1
+        self.refits = self.n_others * self.n_others <= (
+            MOST_REFITTED if self.directed else 2 * MOST_REFITTED - self.n_others
+        )
+        # Kinds.
+        self.n_kinds = 0
+        for i in range(self.n_samples):
+            z = whole.Z.row(i)
+            for t in range(self.n_kinds):
+                other = whole.Z.row(self.example[t])
+                l = 0
+                while l < self.n_others and z[self.others[l]] == other[self.others[l]]:
+                    l += 1      # ends: l grows
+                if l == self.n_others:
+                    self.kind[i] = t
+                    break
+            else:
+                t = self.n_kinds
+                self.n_kinds += 1
+                self.kind[i] = t
+                self.example[t] = i
+                self.n_active[t] = 0
+                for l in range(self.n_others):
+                    if z[self.others[l]]:
+                        self.active[t, self.n_active[t]] = l
+                        self.n_active[t] += 1
+        for s in range(self.n_kinds):
+            for t in range(self.n_kinds):
+                total = 0.0
+                if not self.refits:
+                    for a in range(self.n_active[s]):
+                        k = self.others[self.active[s, a]] * width
+                        for c in range(self.n_active[t]):
+                            total += W[k + self.others[self.active[t, c]]]
+                self.given[s, t] = self.base[s, t] = total
+        # Present parameters.
+        self.b = (<LFRMModel>whole).b
+        if self.draws_b:
+            self.kept[0] = self.b
+        if self.refits:
+            for l in range(self.n_others):
+                for m in range(self.n_others):
+                    self.kept[self.of_others(l, m)] = W[self.others[l] * width + self.others[m]]
+        for a in range(n):
+            for l in range(self.n_others):
+                self.kept[self.with_other(a, l, False)] = W[features[a] * width + self.others[l]]
+                if self.directed:
+                    k = self.others[l] * width
+                    self.kept[self.with_other(a, l, True)] = W[k + features[a]]
+            for c in range(n):
+                self.kept[self.within(a, c)] = W[features[a] * width + features[c]]
+        return 0
+
+    cdef int give_back(self, FeatureModel whole, const Py_ssize_t* features) except -1 nogil:
+        cdef Py_ssize_t a, c, j, k, l, m
+        cdef double* W = &(<LFRMModel>whole).W[0, 0]
+        cdef Py_ssize_t width = (<LFRMModel>whole).capacity
+        cdef bint is_own
+        (<LFRMModel>whole).b = self.b
+        if self.refits:
+            for l in range(self.n_others):
+                for m in range(self.n_others):
+                    W[self.others[l] * width + self.others[m]] = self.theta[self.of_others(l, m)]
+        for a in range(self.n_latent):
+            k = features[a]
+            for l in range(self.n_others):
+                is_own = False      # a feature without rows may have become one of these
+                for j in range(self.n_latent):
+                    is_own |= features[j] == self.others[l]
+                if not is_own:
+                    W[k * width + self.others[l]] = self.theta[self.with_other(a, l, False)]
+                    W[self.others[l] * width + k] = self.theta[self.with_other(a, l, True)]
+            for c in range(self.n_latent):
+                W[k * width + features[c]] = self.theta[self.within(a, c)]
+        return 0
+
+    cdef int add_feature(self, bitgen_t* rng) except -1 nogil:
+        cdef Py_ssize_t p
+        self.n_latent += 1
+        for p in range(self.first_of(self.n_latent - 1), self.first_of(self.n_latent)):
+            self.theta[p] = random_standard_normal(rng) / sqrt(self.tau)
+        return 0
+
+    cdef int remove_feature(self, Py_ssize_t k) except -1 nogil:
+        """Remove the last feature."""
+        SKDPM_CHECK(k == self.n_latent - 1, "a part removes its last feature")
+        self.n_latent -= 1
+        return 0
+
+    # Parameters.
+
+    cdef void tabulate(self) noexcept nogil:
+        """Compute what theta adds to the log odds of rows."""
+        cdef Py_ssize_t a, c, l, s, t
+        cdef double total
+        if self.draws_b:
+            self.b = self.theta[0]
+        for s in range(self.n_kinds):
+            for a in range(self.n_latent):
+                self.out_of[s, a] = self.into[s, a] = 0.0
+                for c in range(self.n_active[s]):
+                    l = self.active[s, c]
+                    self.out_of[s, a] += self.theta[self.with_other(a, l, False)]
+                    self.into[s, a] += self.theta[self.with_other(a, l, True)]
+            for t in range(self.n_kinds if self.refits else 0):
+                total = 0.0
+                for a in range(self.n_active[s]):
+                    for c in range(self.n_active[t]):
+                        total += self.theta[self.of_others(self.active[s, a], self.active[t, c])]
+                self.base[s, t] = total
+
+    cdef void count_pairs(self) noexcept nogil:
+        """List the types, and count pairs of each two."""
+        cdef Py_ssize_t i, j, a, code, s, t
+        cdef const unsigned char* z
+        for i in range(self.n_kinds << self.n_latent):
+            self.found[i] = -1
+        self.n_types = 0
+        for i in range(self.n_samples):
+            z = self.Z.row(i)
+            code = self.kind[i]
+            for a in range(self.n_latent):
+                code = 2 * code + z[a]
+            if self.found[code] < 0:
+                self.found[code] = self.n_types
+                self.example[self.n_types] = i
+                self.n_types += 1
+            self.type_of[i] = self.found[code]
+        for s in range(self.n_types):
+            for t in range(self.n_types):
+                self.counts[s, t, 0] = self.counts[s, t, 1] = 0.0
+        for i in range(self.n_samples):
+            s = self.type_of[i]
+            for j in range(0 if self.directed else i + 1, self.n_samples):
+                if self.signs[i, j] != 0:
+                    t = self.type_of[j]
+                    if s <= t or self.directed:
+                        self.counts[s, t, self.signs[i, j] > 0] += 1.0
+                    else:
+                        self.counts[t, s, self.signs[i, j] > 0] += 1.0
+
+    cdef Py_ssize_t list_terms(self, Py_ssize_t i, Py_ssize_t j) noexcept nogil:
+        """List the parameters in the log odds of a link from row i to row j, some of them twice.
+        """
+        cdef Py_ssize_t a, c
+        cdef Py_ssize_t n = 0
+        cdef Py_ssize_t s = self.kind[i]
+        cdef Py_ssize_t t = self.kind[j]
+        cdef const unsigned char* z = self.Z.row(i)
+        cdef const unsigned char* partner = self.Z.row(j)
+        if self.draws_b:
+            self.terms[0] = 0
+            n = 1
+        if self.refits:
+            for a in range(self.n_active[s]):
+                for c in range(self.n_active[t]):
+                    self.terms[n] = self.of_others(self.active[s, a], self.active[t, c])
+                    n += 1
+        for a in range(self.n_latent):
+            if z[a]:
+                for c in range(self.n_active[t]):
+                    self.terms[n] = self.with_other(a, self.active[t, c], False)
+                    n += 1
+                for c in range(self.n_latent):
+                    if partner[c]:
+                        self.terms[n] = self.within(a, c)
+                        n += 1
+            if partner[a]:
+                for c in range(self.n_active[s]):
+                    self.terms[n] = self.with_other(a, self.active[s, c], True)
+                    n += 1
+        return n
+
+    cdef double log_joint(self, const double[::1] theta) noexcept nogil:
+        """log p(X, theta | Z), and its derivatives in `gradient` and `gram`; after `count_pairs`.
+        """
+        cdef Py_ssize_t m, p, q, s, t, x, y
+        cdef Py_ssize_t n = self.first_of(self.n_latent)
+        cdef double total = 0.0
+        cdef double logit, size, mean, slope, precision, n_links, n_pairs
+        for p in range(n):
+            precision = self.tau_b if self.draws_b and p == 0 else self.tau
+            total += 0.5 * (log(precision / (2.0 * PI)) - precision * theta[p] * theta[p])
+            self.gradient[p] = -precision * theta[p]
+            for q in range(p):
+                self.gram[p, q] = 0.0
+            self.gram[p, p] = precision
+        for s in range(self.n_types):
+            for t in range(0 if self.directed else s, self.n_types):
+                n_links = self.counts[s, t, 1]
+                n_pairs = self.counts[s, t, 0] + n_links
+                if n_pairs == 0.0:
+                    continue
+                logit = self.given[self.kind[self.example[s]], self.kind[self.example[t]]]
+                if not self.draws_b:
+                    logit += self.b
+                m = self.list_terms(self.example[s], self.example[t])
+                for x in range(m):
+                    logit += theta[self.terms[x]]
+                size = exp(-fabs(logit))
+                total -= (
+                    max(-logit, 0.0) * n_links + max(logit, 0.0) * (n_pairs - n_links)
+                    + n_pairs * log1p(size)
+                )
+                mean = (1.0 if logit > 0.0 else size) / (1.0 + size)
+                slope = n_pairs * size / ((1.0 + size) * (1.0 + size))
+                mean = n_links - n_pairs * mean
+                for x in range(m):
+                    p = self.terms[x]
+                    self.gradient[p] += mean
+                    for y in range(m):
+                        q = self.terms[y]
+                        if q <= p:
+                            self.gram[p, q] += slope
+        return total
+
+    cdef bint factorize(self) noexcept nogil:
+        cdef Py_ssize_t p, q
+        cdef Py_ssize_t c = 0
+        cdef Py_ssize_t n = self.first_of(self.n_latent)
+        for q in range(n):
+            for p in range(q, n):
+                self.factor[c] = self.gram[p, q]
+                c += 1
+        return cholesky(&self.factor[0], n, &self.log_det)
+
+    cdef int find_mode(self, double close) except -1 nogil:
+        """Set `mode`, up to a gain of `close`, and factorize the precision there."""
+        cdef Py_ssize_t p, _step
+        cdef Py_ssize_t n = self.first_of(self.n_latent)
+        cdef double value, other, gain, length
+        self.count_pairs()
+        for p in range(n):
+            self.mode[p] = 0.0
+        if self.draws_b:
+            self.mode[0] = self.whole.first_b
+        value = self.log_joint(self.mode)
+        for _step in range(MOST_STEPS):
+            if not self.factorize():
+                with gil:
+                    raise FloatingPointError("LFRM: the weights of a move have no law")
+            for p in range(n):
+                self.towards[p] = self.gradient[p]
+            solve_normal(&self.factor[0], n, &self.towards[0])
+            gain = 0.0
+            for p in range(n):
+                gain += self.towards[p] * self.gradient[p]
+            if gain < close:
+                break
+            length = 1.0
+            while True:     # ends: `length` is halved
+                for p in range(n):
+                    self.attempt[p] = self.mode[p] + length * self.towards[p]
+                other = self.log_joint(self.attempt)
+                if other >= value or length < 1e-6:
+                    break
+                length *= 0.5
+            value = other
+            for p in range(n):
+                self.mode[p] = self.attempt[p]
+        return 0
+
+    cdef int draw(self, double[::1] theta, bitgen_t* rng) except -1 nogil:
+        """Draw theta from q, whose mode was found."""
+        cdef Py_ssize_t p
+        cdef Py_ssize_t n = self.first_of(self.n_latent)
+        for p in range(n):
+            theta[p] = 0.0
+            self.attempt[p] = random_standard_normal(rng)
+        if n > 0:
+            draw_normal(&self.factor[0], n, &theta[0], &self.attempt[0])
+        for p in range(n):
+            theta[p] += self.mode[p]
+        return 0
+
+    cdef double log_ratio(self, const double[::1] theta) noexcept nogil:
+        """log p(X, theta | Z) - log q(theta); afterwards the mode has to be found again."""
+        cdef Py_ssize_t p, q
+        cdef Py_ssize_t n = self.first_of(self.n_latent)
+        cdef double square = 0.0
+        cdef double gap
+        for p in range(n):
+            gap = theta[p] - self.mode[p]
+            square += self.gram[p, p] * gap * gap
+            for q in range(p):
+                square += 2.0 * self.gram[p, q] * gap * (theta[q] - self.mode[q])
+        return self.log_joint(theta) - 0.5 * (self.log_det - n * log(2.0 * PI) - square)
+
+    cdef int update_params(self, bint adapting, bitgen_t* rng) except -1 nogil:
+        self.find_mode(NEAR)
+        self.draw(self.theta, rng)
+        self.tabulate()
+        return 0
+
+    cdef void gather(self, Py_ssize_t i, Py_ssize_t k, bitgen_t* rng) noexcept nogil:
+        """In half of all launches, to the nodes that are linked to i."""
+        cdef Py_ssize_t j
+        if uniform(rng) < 0.5:
+            return
+        for j in range(self.n_samples):
+            if self.signs[i, j] > 0 or self.signs[j, i] > 0:
+                self.Z.set(j, k, True)
+
+    cdef double log_weight(self) except? -1.0 nogil:
+        self.find_mode(CLOSE)
+        return self.log_ratio(self.kept)
+
+    cdef double propose_params(self, bitgen_t* rng) except? -1.0 nogil:
+        self.find_mode(CLOSE)
+        self.draw(self.kept, rng)
+        return self.log_ratio(self.kept)
+
+    cdef int settle_params(self, bitgen_t* rng) except -1 nogil:
+        cdef Py_ssize_t p
+        for p in range(self.first_of(self.n_latent)):
+            self.theta[p] = self.kept[p]
+        if self.draws_b:
+            self.b = self.theta[0]
+        return 0
+
+    # The row under update.
+
+    cdef void begin_row(self, Py_ssize_t i, const unsigned char* z) noexcept nogil:
+        cdef Py_ssize_t j, a, t
+        cdef double* y = self.candidates + N_CACHED
+        self.row_links = 0
+        for j in range(self.n_samples):
+            if self.signs[i, j] != 0:
+                self.begin_link(i, j, self.signs[i, j], False)
+        if self.directed:
+            for j in range(self.n_samples):
+                if self.signs[j, i] != 0:
+                    self.begin_link(i, j, self.signs[j, i], True)
+        for a in range(self.n_latent):
+            if z[a]:
+                for t in range(self.row_links):
+                    y[t] += self.effects[a, t]
+        self.begin_terms()
+
+    cdef void begin_link(
+        self, Py_ssize_t i, Py_ssize_t j, double sign, bint incoming
+    ) noexcept nogil:
+        cdef Py_ssize_t a, c
+        cdef Py_ssize_t own = self.kind[i]
+        cdef Py_ssize_t other = self.kind[j]
+        cdef double* effects = &self.effects[0, self.row_links]
+        cdef Py_ssize_t stride = self.effects.shape[1]
+        cdef const unsigned char* partner = self.Z.row(j)
+        cdef double logit = self.b + (self.base[other, own] if incoming else self.base[own, other])
+        for a in range(self.n_latent):
+            if partner[a]:
+                logit += self.out_of[own, a] if incoming else self.into[own, a]
+            effects[a * stride] = self.into[other, a] if incoming else self.out_of[other, a]
+            for c in range(self.n_latent):
+                if partner[c]:
+                    effects[a * stride] += self.theta[
+                        self.within(c, a) if incoming else self.within(a, c)
+                    ]
+            effects[a * stride] *= sign
+        self.candidates[N_CACHED + self.row_links] = sign * logit
+        self.row_links += 1
 
 
 def mode_of_weights(W, Z, signs, bias, precision, bint directed):

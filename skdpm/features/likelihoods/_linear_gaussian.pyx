@@ -24,7 +24,6 @@ from skdpm._core._rng cimport (
     bitgen_t, log_gamma_variate, random_poisson, random_standard_normal, uniform,
 )
 from skdpm.features.likelihoods._base cimport (
-    CollapsedFeatureModel,
     FeatureModel,
     InterceptFeatureModel,
 )
@@ -433,7 +432,7 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
 
     # Some features, with the others fixed: the same model of residuals.
 
-    cdef CollapsedFeatureModel restricted(self):
+    cdef FeatureModel restricted(self):
         cdef LinearGaussianModel part
         cdef double[:, ::1] residuals = np.zeros((self.n_samples, self.d))
         part = LinearGaussianModel(

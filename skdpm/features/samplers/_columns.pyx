@@ -73,7 +73,7 @@ cdef class ColumnKernel:
                     self.split_off(state, rng)
                 else:
                     self.absorb(state, rng)
-        if state.collapsed is not None:
+        if state.model.has_parts:
             self.relaunch.step(state, adapting, rng)
         return 0
 
@@ -143,7 +143,7 @@ cdef class ColumnKernel:
     def run(self, FeatureState state, bit_generator, bint adapting=False):
         """Do the moves of one iteration, drawing from a numpy bit generator."""
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-        if self.n_moves > 0 and state.collapsed is not None:
+        if self.n_moves > 0 and state.model.has_parts:
             self.relaunch.prepare(state)
         with bit_generator.lock, nogil:
             self.step(state, adapting, rng)

@@ -3,7 +3,7 @@
 from skdpm._core._rng cimport bitgen_t
 from skdpm.features.likelihoods._allocations cimport Allocations
 from skdpm.features.state._state cimport FeatureState
-from skdpm.features.likelihoods._base cimport CollapsedFeatureModel, FeatureModel
+from skdpm.features.likelihoods._base cimport FeatureModel
 
 
 cdef enum:
@@ -15,7 +15,7 @@ cdef class RelaunchKernel:
     """A Markov kernel that replaces some columns of Z, and their parameters, by others."""
     cdef readonly Py_ssize_t n_moves
     cdef FeatureModel whole                 # the model that `part` was made from
-    cdef CollapsedFeatureModel part         # a restricted model: the features of the move
+    cdef FeatureModel part                  # of `whole`: the features of the move
     cdef Allocations Z                      # (n_samples, MOST_LAUNCHED): matrix of `part`
     cdef unsigned char[:, ::1] present      # (n_samples, MOST_LAUNCHED): columns to replace
     cdef unsigned char[:, ::1] columns      # (n_samples, MOST_LAUNCHED): proposed columns
@@ -39,8 +39,8 @@ cdef class RelaunchKernel:
         self, FeatureState state, Py_ssize_t n, bint adapting, bitgen_t* rng
     ) except -1 nogil
     cdef double log_recoded(
-        self, FeatureState state, Py_ssize_t n, const Py_ssize_t* new
-    ) noexcept nogil
+        self, FeatureState state, Py_ssize_t n, const Py_ssize_t* new, bitgen_t* rng
+    ) except? -1.0 nogil
     cdef Py_ssize_t list_used(self, FeatureState state) except -1 nogil
     cdef int restrict(
         self, FeatureState state, Py_ssize_t n, Py_ssize_t n_used, bint adapting, bitgen_t* rng

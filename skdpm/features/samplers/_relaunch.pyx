@@ -31,6 +31,13 @@ chooses s features and some codes except 0, whatever rows have them, and draws a
 these codes with probability proportional to p(Z', X). Permutations form a group, and each Z' has
 equally many of them, so this is a Gibbs step on an orbit. A permutation that leaves a feature
 without rows has probability 0.
+
+A likelihood may be unable to integrate parameters out. Then q(parameters | Z) takes the place of
+their law given X: they are drawn from it, and p(X, parameters | Z) / q(parameters | Z) takes the
+place of p(X | Z), on both sides (`FeatureModel.log_weight`). In launches rows are then visited
+given the earlier ones, and q(Z' | launch) is the product of their conditional laws. A recoding
+proposes one permutation, of all four codes of two features: the part has the bias, so rows without
+features may get some. The permutation and its inverse are equally probable.
 """
 from libc.math cimport INFINITY, NAN, exp, lgamma, log, log1p
 from libc.string cimport memset
@@ -92,18 +99,18 @@ cdef inline Py_ssize_t draw_or_find(
 
 cdef inline void permute(
     const Py_ssize_t* codes, Py_ssize_t n_codes, Py_ssize_t l,
-    Py_ssize_t* new     # OUT: those of codes[1], ..., codes[n_codes]
+    Py_ssize_t* new     # OUT: new[c] of each code c
 ) noexcept nogil:
-    """Apply permutation l of n_codes! to the codes after the first; 0 is the identity."""
+    """Apply permutation l of n_codes! to the codes; 0 is the identity."""
     cdef Py_ssize_t j, other
     cdef Py_ssize_t[MOST_CODES] order
     for j in range(n_codes):
-        order[j] = codes[1 + j]
+        order[j] = codes[j]
     for j in range(n_codes):
         other = j + l % (n_codes - j)
         l //= n_codes - j
         order[j], order[other] = order[other], order[j]
-        new[codes[1 + j]] = order[j]
+        new[codes[j]] = order[j]
 
 
 cdef class RelaunchKernel:
@@ -123,7 +130,7 @@ cdef class RelaunchKernel:
         cdef Py_ssize_t n = state.Z.stride
         if self.whole is not state.model:
             self.whole = state.model
-            self.part = state.collapsed.restricted()
+            self.part = state.model.restricted()
             self.Z = Allocations(np.zeros((state.n_samples, 0)))
             self.Z.reserve(MOST_LAUNCHED)
             self.part.reserve(MOST_LAUNCHED)
@@ -154,8 +161,11 @@ cdef class RelaunchKernel:
                 self.move(state, fewer + 1, fewer, adapting, rng)
             else:
                 self.move(state, fewer + 1, fewer + 1, adapting, rng)
-            for _recoding in range(N_RECODINGS):
-                self.recode(state, 2 + integer(rng, MOST_RECODED - 1), adapting, rng)
+            if state.collapsed is None:
+                self.recode(state, 2, adapting, rng)
+            else:
+                for _recoding in range(N_RECODINGS):
+                    self.recode(state, 2 + integer(rng, MOST_RECODED - 1), adapting, rng)
         return 0
 
     cdef int resize(self, Py_ssize_t n, bitgen_t* rng) except -1 nogil:
@@ -204,6 +214,7 @@ cdef class RelaunchKernel:
         for j in range(n):
             all_features[j] = j
             self.Z.set(anchors[j], j, True)
+            self.part.gather(anchors[j], j, rng)
         for sweep in range(N_SWEEPS + 1):
             last = sweep == N_SWEEPS
             self.part.update_params(False, rng)
@@ -322,8 +333,8 @@ cdef class RelaunchKernel:
         return 0
 
     cdef double log_recoded(
-        self, FeatureState state, Py_ssize_t n, const Py_ssize_t* new
-    ) noexcept nogil:
+        self, FeatureState state, Py_ssize_t n, const Py_ssize_t* new, bitgen_t* rng
+    ) except? -1.0 nogil:
         """Give the groups of n features new codes. Returns log p(Z', X) up to a constant."""
         cdef Py_ssize_t i, j
         for i in range(state.n_samples):
@@ -335,7 +346,7 @@ cdef class RelaunchKernel:
             if self.Z.col_sums[j] == 0:
                 return -INFINITY
             self.col_sums[self.features[j]] = self.Z.col_sums[j]
-        return self.part.log_marginal() + state.prior.log_probability_at(
+        return self.part.propose_params(rng) + state.prior.log_probability_at(
             state.prior.concentration, &self.col_sums[0], state.Z.n_latent
         )
 
@@ -346,10 +357,13 @@ cdef class RelaunchKernel:
         cdef Py_ssize_t i, j, r, l, key
         cdef Py_ssize_t n_used = self.list_used(state)
         cdef Py_ssize_t n_values = (<Py_ssize_t>1) << n
-        cdef Py_ssize_t n_codes = min(<Py_ssize_t>MOST_CODES, n_values - 1)
+        # Without the bias or intercept in the part, rows without features keep their code.
+        cdef Py_ssize_t n_kept = 0 if state.collapsed is None else 1
+        cdef Py_ssize_t n_codes = min(<Py_ssize_t>MOST_CODES, n_values - n_kept)
         cdef Py_ssize_t n_orders = 1
         cdef Py_ssize_t n_moved = 0     # rows whose code is chosen
-        cdef Py_ssize_t[1 << MOST_RECODED] codes, rows, new
+        cdef Py_ssize_t[1 << MOST_RECODED] values, rows, new
+        cdef Py_ssize_t* codes = values + n_kept    # those chosen come first
         cdef Py_ssize_t[MOST_ORDERS] keys
         cdef double[MOST_ORDERS] log_w
         cdef double log_q = 0.0
@@ -357,7 +371,7 @@ cdef class RelaunchKernel:
             return 0
         self.restrict(state, n, n_used, adapting, rng)
         for r in range(n_values):
-            codes[r] = new[r] = r
+            values[r] = new[r] = r
             rows[r] = 0
         for i in range(state.n_samples):
             r = 0
@@ -365,19 +379,30 @@ cdef class RelaunchKernel:
                 r |= (<Py_ssize_t>self.present[i, j]) << j
             self.groups[i] = r
             rows[r] += 1
-        # The chosen codes are codes[1], ..., codes[n_codes].
         for j in range(n_codes):
             n_orders *= j + 1
-            r = 1 + j + integer(rng, n_values - 1 - j)
-            codes[1 + j], codes[r] = codes[r], codes[1 + j]
-            n_moved += rows[codes[1 + j]]
+            r = j + integer(rng, n_values - n_kept - j)
+            codes[j], codes[r] = codes[r], codes[j]
+            n_moved += rows[codes[j]]
         if n_moved == 0:
+            return 0
+        if state.collapsed is None:
+            permute(codes, n_codes, integer(rng, n_orders), new)
+            log_q = -self.part.log_weight() - state.prior.log_probability_at(
+                state.prior.concentration, state.Z.col_sums, state.Z.n_latent
+            )
+            log_q += self.log_recoded(state, n, new, rng)
+            if log_q != log_q:
+                with gil:
+                    raise FloatingPointError("a move of whole columns of Z has no probability")
+            if log1p(-uniform(rng)) < log_q:
+                self.replace(state, n, n, n_used, rng)
             return 0
         for l in range(n_orders):
             permute(codes, n_codes, l, new)
             # Equal codes of all groups: equal matrices.
             key = 0
-            for r in range(1, n_values):
+            for r in range(n_values):
                 key = key * n_values + (new[r] if rows[r] > 0 else 0)
             keys[l] = key
             log_w[l] = NAN
@@ -385,14 +410,14 @@ cdef class RelaunchKernel:
                 if keys[r] == key:
                     log_w[l] = log_w[r]
             if log_w[l] != log_w[l]:
-                log_w[l] = self.log_recoded(state, n, new)
+                log_w[l] = self.log_recoded(state, n, new, rng)
         l = draw_or_find(log_w, n_orders, 0, -1, &log_q, rng)
         if l < 0:
             with gil:
                 raise FloatingPointError("a move of whole columns of Z has no probability")
         if keys[l] != keys[0]:
             permute(codes, n_codes, l, new)
-            self.log_recoded(state, n, new)
+            self.log_recoded(state, n, new, rng)
             self.replace(state, n, n, n_used, rng)
         return 0
 
@@ -412,7 +437,7 @@ cdef class RelaunchKernel:
             return 0
         self.proposed[n_old][n_new] += 1
         self.restrict(state, n_old, n_used, adapting, rng)
-        log_ratio = -self.part.log_marginal() - self.log_order(state, state.Z.col_sums, n_latent)
+        log_ratio = -self.part.log_weight() - self.log_order(state, state.Z.col_sums, n_latent)
         for j in range(n_old):
             row = integer(rng, state.Z.col_sums[self.features[j]])
             i = 0
@@ -452,7 +477,7 @@ cdef class RelaunchKernel:
                 self.features[n_old] = k
                 self.col_sums[k] = self.Z.col_sums[n_old]
             log_ratio += self.log_order(state, &self.col_sums[0], n_latent)
-        log_ratio += self.part.log_marginal()
+        log_ratio += self.part.propose_params(rng)
         log_u = log1p(-uniform(rng))
         # The reverse launch can only lower the ratio.
         if not adapting and n_old > 0 and log_u < log_ratio:
@@ -479,12 +504,12 @@ cdef class RelaunchKernel:
         if state.prior.grows and n_new > n_old:
             state.add_feature(0, rng)
             self.features[n_old] = state.Z.n_latent - 1
+        self.part.settle_params(rng)
         if not state.prior.grows and n_new < n_old:
             # A feature of no row has parameters too.
             self.part.add_feature(rng)
             self.Z.append()
             n_written = n_old
-        self.part.update_params(False, rng)
         self.part.give_back(state.model, &self.features[0])
         for i in range(state.n_samples):
             for j in range(n_written):
