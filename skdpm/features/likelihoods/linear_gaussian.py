@@ -20,7 +20,8 @@ LOWEST_SPREAD = 1e-60
 # Standard deviation of the intercept's prior in units of s. With a narrow prior, complements of
 # features, which are often nearer to the columns' means, would take their place.
 INTERCEPT_DEVIATION = 10.0
-MOST_UNEQUAL = 100.0  # standard deviations of columns
+# Standard deviations of columns are compared if there are this many rows.
+MOST_UNEQUAL, FEWEST_COMPARED = 100.0, 10
 
 
 class LinearGaussian(FeatureLikelihood):
@@ -115,7 +116,8 @@ class LinearGaussian(FeatureLikelihood):
         seen = n_observed > 0
         variances = np.nansum(centred[:, seen] ** 2, axis=0) / n_observed[seen]
         scale = float(variances.mean()) if (variances > 0.0).any() else 1.0
-        _warn_of_units(np.sqrt(variances[variances > 0.0]))
+        if len(X) >= FEWEST_COMPARED:
+            _warn_of_units(np.sqrt(variances[variances > 0.0]))
         for name in ("noise_precision", "component_precision"):
             if getattr(self, f"{name}_prior") is None:
                 resolved.set_params(**{f"{name}_prior": (1.0, scale)})
