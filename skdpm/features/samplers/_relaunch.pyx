@@ -58,6 +58,8 @@ cdef enum:
     MOST_ORDERS = 24        # of these codes
     N_RECODINGS = 12        # per relaunch
 
+NO_LAW = "parameters of features have no law given Z; rescale X or fix their precision"
+
 # Warm-up prefers fewer features: rows add features anyway, and too many keep others from being
 # found.
 cdef double[2] SHARE_OF_GROWTH = [0.4, 0.15]
@@ -394,7 +396,7 @@ cdef class RelaunchKernel:
             log_q += self.log_recoded(state, n, new, rng)
             if log_q != log_q:
                 with gil:
-                    raise FloatingPointError("a move of whole columns of Z has no probability")
+                    raise FloatingPointError(NO_LAW)
             if log1p(-uniform(rng)) < log_q:
                 self.replace(state, n, n, n_used, rng)
             return 0
@@ -414,7 +416,7 @@ cdef class RelaunchKernel:
         l = draw_or_find(log_w, n_orders, 0, -1, &log_q, rng)
         if l < 0:
             with gil:
-                raise FloatingPointError("a move of whole columns of Z has no probability")
+                raise FloatingPointError(NO_LAW)
         if keys[l] != keys[0]:
             permute(codes, n_codes, l, new)
             self.log_recoded(state, n, new, rng)
