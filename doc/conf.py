@@ -65,6 +65,7 @@ def warnings_are_errors(gallery_conf, fname, when):
     if when == "before":
         gallery_conf["filters"] = warnings.filters[:]
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "this fit will take")  # on a busy machine
     else:
         warnings.filters[:] = gallery_conf.pop("filters")
 

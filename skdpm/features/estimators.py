@@ -70,8 +70,8 @@ class FeatureAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Chain
         mutations).
     sampler : str or FeatureSampler, default="auto"
         Sampler of the posterior: an object of `skdpm.features.samplers`, or the name of its class
-        in snake case, for its defaults. "auto": `ElementGibbs(column_moves=3)` for `LFRM`,
-        otherwise `DiscreteParticleFilter`.
+        in snake case, for its defaults. "auto": `ElementGibbs` for `LFRM`, otherwise
+        `DiscreteParticleFilter`.
     concentration : float or None, default=None
         Expected number of features of a row a priori (approximately, in the finite model). None:
         learned under `concentration_prior`, starting from 1.
@@ -438,8 +438,7 @@ default="auto"
 
     def _resolved_sampler(self, likelihood, X):
         if isinstance(self.sampler, str) and self.sampler == "auto":
-            make = SAMPLERS[likelihood.preferred_sampler]
-            return make(column_moves=likelihood.preferred_moves)
+            return SAMPLERS[likelihood.preferred_sampler]()
         return self._resolved("sampler")
 
     def _validate_fit(self, X, likelihood, sampler, reset):

@@ -26,8 +26,6 @@ class FeatureLikelihood(BaseEstimator):
         by `FeatureModel.see`, and `reconstruct` as `params["allocations"]`.
     preferred_sampler : str
         Name of the sampler for `sampler="auto"`.
-    preferred_moves : int
-        Number of its `column_moves`.
     feature_params : tuple of str
         Names of the features' parameters in `FeatureModel.save`, arrays with one row per feature
         (unless `select` is overridden). Every draw of them is kept.
@@ -47,7 +45,6 @@ class FeatureLikelihood(BaseEstimator):
     reads_words = False
     needs_allocations = False
     preferred_sampler = "discrete_particle_filter"
-    preferred_moves = 1
     feature_params = ()
     common_params = ()
     hyperparameters = ()

@@ -69,7 +69,6 @@ class LFRM(FeatureLikelihood):
     pairwise = True
     needs_allocations = True
     preferred_sampler = "element_gibbs"  # as good as the others, in a third of the time
-    preferred_moves = 3  # with one, chains keep twice the features
     feature_params = ("weights",)
     hyperparameters = ("weight_precision", "bias")
 
