@@ -112,13 +112,3 @@ cdef inline double log_rising_count(double z, double m) noexcept nogil:
     if z < 20.0:
         return log_gamma_function(z + m) - lgamma(z)
     return log_rising(z, m)
-
-
-cdef inline double log_gamma_ratio(const CountTable* table, double m, double v) noexcept nogil:
-    """log Gamma(shift + m + v) - log Gamma(shift + m). If the table has entries, the difference of
-    its values, or of those of the longest table. Otherwise, and beyond that, `log_rising`."""
-    if m + v < table.size:
-        return table.values[<Py_ssize_t>(m + v)] - table.values[<Py_ssize_t>m]
-    if table.size > 0 and m + v < MAX_TABLE:
-        return log_gamma_function(table.shift + (m + v)) - log_gamma(table, m)
-    return log_rising(table.shift + m, v)

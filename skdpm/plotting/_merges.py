@@ -170,9 +170,9 @@ class ExpectedLossDisplay:
     A point of the curve is the loss of the best labels that `estimate_labels` finds with this
     ``max_clusters``. With `noise` it is the loss between rows that can be in clusters, before some
     of them are called noise, so that `estimate_labels` may find fewer. A bar shows how much the
-    loss grows from one number to the next smaller one.
-    Small clusters, and clusters that draws often join, cost little. Choose a number to the left of
-    which bars are tall, and pass it to `estimate_labels`.
+    loss grows from one number to the next smaller one. Small clusters, and clusters that draws
+    often join, cost little. Choose a number to the left of which bars are tall, and pass it to
+    `estimate_labels`.
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from scipy.stats import chi2, multivariate_normal, norm
 from support.exactness import record_worst
-from support.features import make_prior
+from support.features import RELAUNCHES, make_move, make_prior
 from support.probes import RelaunchProbe, weigh_part
 from support.pvalues import assert_p_matrix, chi_squared_p
 
@@ -22,15 +22,7 @@ from skdpm.features.state._state import FeatureState
 
 N, N_BINS, N_MOVES = 4, 3, 4
 CONCENTRATION, PRECISION, BIAS_PRECISION = 0.8, 0.4, 1.5
-# A move and the way back, with equal chances, leave the law of Z as it is; one alone does not.
-MOVES = {
-    "birth and death": [(0, 1), (1, 0)],
-    "anew": [(1, 1)],
-    "split and merge": [(1, 2), (2, 1)],
-    "two anew": [(2, 2)],
-    "two and three": [(2, 3), (3, 2)],
-    "recoding": ["recode"],
-}
+MOVES = {**RELAUNCHES, "recoding": [2]}
 
 
 def reference_weight(X, Z, W, bias, features, directed, refits):
@@ -180,11 +172,7 @@ def joint_run(moves, *, directed=False, n_latent=None, n_starts=1_000, bias=None
             model.load({"weights": W, "bias": b, "weight_precision": wrong["weight_precision"]})
             state = FeatureState(model, of_chain, Z)
             for _ in range(N_MOVES):
-                move = moves[rng.integers(len(moves))]
-                if move == "recode":
-                    kernel.recode(state, 2, bit_generator)
-                else:
-                    kernel.propose(state, *move, bit_generator)
+                make_move(kernel, state, moves[rng.integers(len(moves))], bit_generator)
             Z_end, saved = state.allocations(), model.save()
             W = saved["weights"]
             n_changed += Z_end.shape != Z.shape or (Z_end != Z).any()

@@ -14,7 +14,16 @@ from reference.features import (
 from scipy.special import logsumexp
 from scipy.stats import norm
 from support.exactness import record_worst
-from support.features import COMPONENT, CONCENTRATION, NOISE, load, make_model, make_prior
+from support.features import (
+    COMPONENT,
+    CONCENTRATION,
+    NOISE,
+    RELAUNCHES,
+    load,
+    make_model,
+    make_move,
+    make_prior,
+)
 from support.probes import RelaunchProbe
 from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 
@@ -23,26 +32,9 @@ from skdpm.features.state._state import FeatureState
 INTERCEPT = np.array([0.3, -0.2]), 0.9
 X3 = np.array([[1.0, -0.6], [1.2, 0.5], [0.3, 1.0]])
 N_BINS, N_MOVES = 3, 8
-# A move and the way back, with equal chances, leave the law of Z as it is; one alone does not.
-MOVES = {
-    "birth and death": [(0, 1), (1, 0)],
-    "anew": [(1, 1)],
-    "split and merge": [(1, 2), (2, 1)],
-    "two anew": [(2, 2)],
-    "two and three": [(2, 3), (3, 2)],
-    "codes of two": [2],
-    "codes of three": [3],
-}
+MOVES = {**RELAUNCHES, "codes of two": [2], "codes of three": [3]}
 # Recodings of few rows matter if the rows are far apart.
 SCALES = {"codes of two": 2.0, "codes of three": 2.0}
-
-
-def move(kernel, state, sizes, bit_generator):
-    """Propose a relaunch from one number of features to another, or make a recoding."""
-    if isinstance(sizes, int):
-        kernel.recode(state, sizes, bit_generator)
-    else:
-        kernel.propose(state, *sizes, bit_generator)
 
 
 def rows(missing, scale=1.0):
@@ -105,7 +97,7 @@ def finite_run(
             state = FeatureState(model, prior, Z)
             state.update_params(bit_generator)
             for _ in range(N_MOVES):
-                move(kernel, state, moves[rng.integers(len(moves))], bit_generator)
+                make_move(kernel, state, moves[rng.integers(len(moves))], bit_generator)
             ends[s] = state.allocations()
             bins[s] = bin_of_components(X, ends[s], model.save()["components"], intercept)
         assert (ends != starts).any()
@@ -155,7 +147,7 @@ def buffet_run(moves, *, missing=False, intercept=None, n_starts=3_000, scale=1.
             state = FeatureState(model, prior, Z)
             state.update_params(bit_generator)
             for _ in range(N_MOVES):
-                move(kernel, state, moves[rng.integers(len(moves))], bit_generator)
+                make_move(kernel, state, moves[rng.integers(len(moves))], bit_generator)
             Z = state.allocations()
             assert Z.any(axis=0).all()
             if Z.shape[1] > most:
@@ -338,24 +330,18 @@ def test_recodings_find_the_groups():
     assert sorted(map(tuple, found.T)) == sorted(map(tuple, groups.T))
 
 
-@pytest.mark.parametrize("n", [-1, 1, 4])
-def test_no_such_recoding(n):
-    X, Z = part_rows(5)
-    model = make_model(X)
-    load(model, np.zeros((3, 8)))
-    state = FeatureState(model, make_prior(5, 3), Z)
-    with pytest.raises(ValueError, match=f"no recoding of {n} features"):
-        RelaunchProbe(1).recode(state, n, np.random.PCG64(0))
-
-
-@pytest.mark.parametrize("sizes", [(-1, 0), (4, 5), (5, 5)])
+@pytest.mark.parametrize("sizes", [-1, 1, 4, (-1, 0), (4, 5), (5, 5)])
 def test_no_such_move(sizes):
     X, Z = part_rows(5)
     model = make_model(X)
     load(model, np.zeros((3, 8)))
     state = FeatureState(model, make_prior(5, 3), Z)
-    with pytest.raises(ValueError, match=f"no move from {sizes[0]} features to {sizes[1]}"):
-        RelaunchProbe(1).propose(state, *sizes, np.random.PCG64(0))
+    if isinstance(sizes, int):
+        message = f"no recoding of {sizes} features"
+    else:
+        message = f"no move from {sizes[0]} features to {sizes[1]}"
+    with pytest.raises(ValueError, match=message):
+        make_move(RelaunchProbe(1), state, sizes, np.random.PCG64(0))
 
 
 def test_all_columns_of_the_finite_prior_stay():

@@ -633,13 +633,8 @@ cdef class RelaunchProbe:
     def draw_choice(self, FeatureState state, Py_ssize_t n, bit_generator, bint adapting=False):
         """Draw n of the used features as a move does: an ndarray of intp, in order."""
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-        cdef Py_ssize_t k
-        cdef Py_ssize_t n_used = 0
         self.kernel.prepare(state)
-        for k in range(state.Z.n_latent):
-            self.kernel.features[n_used] = k
-            n_used += state.Z.col_sums[k] > 0
-        self.kernel.choose(state, n, n_used, adapting, rng)
+        self.kernel.choose(state, n, self.kernel.list_used(state), adapting, rng)
         return np.array(self.kernel.features[:n])
 
     def acceptance(self):

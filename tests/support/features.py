@@ -197,6 +197,24 @@ def make_prior(n_samples, n_latent, concentration=CONCENTRATION):
     return BetaBernoulliPrior(n_samples, concentration, n_latent)
 
 
+# A move and the way back, with equal chances, leave the law of Z as it is; one alone does not.
+RELAUNCHES = {
+    "birth and death": [(0, 1), (1, 0)],
+    "anew": [(1, 1)],
+    "split and merge": [(1, 2), (2, 1)],
+    "two anew": [(2, 2)],
+    "two and three": [(2, 3), (3, 2)],
+}
+
+
+def make_move(kernel, state, sizes, bit_generator):
+    """Propose a relaunch from one number of features to another, or make a recoding."""
+    if isinstance(sizes, int):
+        kernel.recode(state, sizes, bit_generator)
+    else:
+        kernel.propose(state, *sizes, bit_generator)
+
+
 def given_params_run(
     kernel,
     n_latent,

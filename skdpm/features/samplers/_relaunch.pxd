@@ -38,6 +38,7 @@ cdef class RelaunchKernel:
     cdef int recode(
         self, FeatureState state, Py_ssize_t n, bint adapting, bitgen_t* rng
     ) except -1 nogil
+    cdef void give_codes(self, Py_ssize_t n, const Py_ssize_t* new) noexcept nogil
     cdef double log_recoded(
         self, FeatureState state, Py_ssize_t n, const Py_ssize_t* new, bitgen_t* rng
     ) except? -1.0 nogil

@@ -334,14 +334,19 @@ cdef class RelaunchKernel:
         self.fill(n, &self.present[0, 0], rng)
         return 0
 
+    cdef void give_codes(self, Py_ssize_t n, const Py_ssize_t* new) noexcept nogil:
+        """Give the groups of n features new codes."""
+        cdef Py_ssize_t i, j
+        for i in range(self.Z.n_samples):
+            for j in range(n):
+                self.Z.set(i, j, (new[self.groups[i]] >> j) & 1)
+
     cdef double log_recoded(
         self, FeatureState state, Py_ssize_t n, const Py_ssize_t* new, bitgen_t* rng
     ) except? -1.0 nogil:
-        """Give the groups of n features new codes. Returns log p(Z', X) up to a constant."""
-        cdef Py_ssize_t i, j
-        for i in range(state.n_samples):
-            for j in range(n):
-                self.Z.set(i, j, (new[self.groups[i]] >> j) & 1)
+        """log p(Z', X), up to a constant, with new codes of the groups of n features."""
+        cdef Py_ssize_t j
+        self.give_codes(n, new)
         for j in range(state.Z.n_latent):
             self.col_sums[j] = state.Z.col_sums[j]
         for j in range(n):
@@ -419,7 +424,7 @@ cdef class RelaunchKernel:
                 raise FloatingPointError(NO_LAW)
         if keys[l] != keys[0]:
             permute(codes, n_codes, l, new)
-            self.log_recoded(state, n, new, rng)
+            self.give_codes(n, new)
             self.replace(state, n, n, n_used, rng)
         return 0
 
