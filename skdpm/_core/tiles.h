@@ -6,7 +6,8 @@
  *
  * Contents:
  * - exponentials and logarithms: exp_negative, tile_exp; log_positive, tile_log
- * - sums: tile_log_sigmoids; tile_sum_exp; tile_combine, tile_averages, tile_multiply, tile_dot
+ * - sums: tile_log_sigmoids; tile_sum_exp; tile_combine, tile_averages, tile_multiply, tile_dot,
+ *   tile_dots
  * - rows and columns: tile_gather; tile_rotate; tile_enclose, the box around items
  * - statistics: tile_scatter, tile_moments, tile_keyed_moments
  * - Gaussian densities: tile_gaussian, tile_gaussian_columns, tile_gaussian_diag, and tile_tails of
@@ -420,6 +421,50 @@ SKDPM_UNUSED static double tile_dot(
         sums[j] += sums[j + 8];
     return (((sums[0] + sums[4]) + (sums[1] + sums[5]))
         + ((sums[2] + sums[6]) + (sums[3] + sums[7]))) + total;
+}
+
+enum { DOT_ITEMS = 32, DOT_COLUMNS = 64 };
+
+/* out[k * ld + i] = theta_k[0] + sum over d of theta_k[1 + d] x[items[i] * n_features + d], with
+ * theta_k = params + which[k] * n_params. A block of items and columns is used for all k while it is
+ * in the first cache. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_dots(
+    const double *restrict x, ptrdiff_t n_features, const ptrdiff_t *restrict items, ptrdiff_t n,
+    const double *restrict params, ptrdiff_t n_params, const ptrdiff_t *restrict which,
+    ptrdiff_t n_which, double *restrict out, ptrdiff_t ld)
+{
+    double block[DOT_COLUMNS][DOT_ITEMS];
+    for (ptrdiff_t first = 0; first < n; first += DOT_ITEMS) {
+        const ptrdiff_t n_items = n - first < DOT_ITEMS ? n - first : DOT_ITEMS;
+        for (ptrdiff_t start = 0; start < n_features; start += DOT_COLUMNS) {
+            const ptrdiff_t rest = n_features - start;
+            const ptrdiff_t n_columns = rest < DOT_COLUMNS ? rest : DOT_COLUMNS;
+            for (ptrdiff_t i = 0; i < n_items; i++) {
+                const double *restrict row = x + items[first + i] * n_features + start;
+                for (ptrdiff_t d = 0; d < n_columns; d++)
+                    block[d][i] = row[d];
+            }
+            for (ptrdiff_t k = 0; k < n_which; k++) {
+                const double *restrict theta = params + which[k] * n_params;
+                const double *restrict t = theta + 1 + start;
+                double *restrict sums = out + k * ld + first;
+                ptrdiff_t d = 0;
+                if (start == 0)
+                    for (ptrdiff_t i = 0; i < n_items; i++)
+                        sums[i] = theta[0];
+                for (; d + 8 <= n_columns; d += 8)
+                    for (ptrdiff_t i = 0; i < n_items; i++)
+                        sums[i] += ((t[d] * block[d][i] + t[d + 1] * block[d + 1][i])
+                                       + (t[d + 2] * block[d + 2][i] + t[d + 3] * block[d + 3][i]))
+                            + ((t[d + 4] * block[d + 4][i] + t[d + 5] * block[d + 5][i])
+                                + (t[d + 6] * block[d + 6][i] + t[d + 7] * block[d + 7][i]));
+                for (; d < n_columns; d++)
+                    for (ptrdiff_t i = 0; i < n_items; i++)
+                        sums[i] += t[d] * block[d][i];
+            }
+        }
+    }
 }
 
 /* Rows and columns. */
@@ -857,7 +902,7 @@ SKDPM_UNUSED static void tile_counts(
         out, ld);
 }
 
-#define SKDPM_COLUMNS 32 /* clusters of a mirror that are evaluated together */
+#define SKDPM_COLUMNS 16 /* clusters of a mirror that are evaluated together */
 /* Of n products p: add the exponents to e, and leave numbers from 1 to 2. */
 SKDPM_INLINE void split_exponents(double *restrict p, double *restrict e, ptrdiff_t n)
 {
@@ -873,22 +918,24 @@ SKDPM_INLINE void split_exponents(double *restrict p, double *restrict e, ptrdif
     }
 }
 
-/* out[k] = log of the product over m < n of a + offsets[m] + c_k, for adjacent clusters. Here c_k is
+/* p[k] = log of the product over m < n of a + offsets[m] + c_k, for adjacent clusters. Here c_k is
  * the count of cluster k in column d = columns[m] of X: counts[d] of a single cluster, or
  * mirror[d * stride + k]; and a is pseudo[d], or pseudo[0] if uniform. Factors are between 1e-18 and
- * 1e18, so that the product of 16 of them and a number from 1 to 2 is normal. */
+ * 1e18, so that the product of 16 of them and a number from 1 to 2 is normal. n_clusters is 1 or a
+ * multiple of SKDPM_COLUMNS; e is scratch of the same size. */
 SKDPM_INLINE void products_of_factors(
     const double *restrict counts, const float *restrict mirror, ptrdiff_t stride,
     ptrdiff_t n_clusters, const int *restrict columns, const unsigned char *restrict offsets,
-    ptrdiff_t n, const double *restrict pseudo, int uniform, double *restrict out)
+    ptrdiff_t n, const double *restrict pseudo, int uniform, double *restrict p,
+    double *restrict e)
 {
-    double p[SKDPM_COLUMNS], e[SKDPM_COLUMNS];
     ptrdiff_t m = 0;
     for (ptrdiff_t k = 0; k < n_clusters; k++) {
         p[k] = 1.0;
         e[k] = 0.0;
     }
-    /* Eight at a time, so that few multiplications wait for each other. */
+    /* Eight at a time, so that few multiplications wait for each other. All clusters take them
+     * before the next eight: a column's counts are then read from memory once, one after another. */
     for (; m + 8 <= n; m += 8) {
         double a[8];
         for (ptrdiff_t j = 0; j < 8; j++)
@@ -897,20 +944,24 @@ SKDPM_INLINE void products_of_factors(
             const float *restrict f[8];
             for (ptrdiff_t j = 0; j < 8; j++)
                 f[j] = mirror + columns[m + j] * stride;
-            for (ptrdiff_t k = 0; k < n_clusters; k++)
-                p[k] *= (((a[0] + (double)f[0][k]) * (a[1] + (double)f[1][k]))
-                            * ((a[2] + (double)f[2][k]) * (a[3] + (double)f[3][k])))
-                    * (((a[4] + (double)f[4][k]) * (a[5] + (double)f[5][k]))
-                        * ((a[6] + (double)f[6][k]) * (a[7] + (double)f[7][k])));
+            for (ptrdiff_t first = 0; first < n_clusters; first += SKDPM_COLUMNS) {
+                for (ptrdiff_t k = first; k < first + SKDPM_COLUMNS; k++)
+                    p[k] *= (((a[0] + (double)f[0][k]) * (a[1] + (double)f[1][k]))
+                                * ((a[2] + (double)f[2][k]) * (a[3] + (double)f[3][k])))
+                        * (((a[4] + (double)f[4][k]) * (a[5] + (double)f[5][k]))
+                            * ((a[6] + (double)f[6][k]) * (a[7] + (double)f[7][k])));
+                if (m % 16)
+                    split_exponents(p + first, e + first, SKDPM_COLUMNS);
+            }
         } else {
             const int *restrict d = columns + m;
             p[0] *= (((a[0] + counts[d[0]]) * (a[1] + counts[d[1]]))
                         * ((a[2] + counts[d[2]]) * (a[3] + counts[d[3]])))
                 * (((a[4] + counts[d[4]]) * (a[5] + counts[d[5]]))
                     * ((a[6] + counts[d[6]]) * (a[7] + counts[d[7]])));
+            if (m % 16)
+                split_exponents(p, e, 1);
         }
-        if (m % 16)
-            split_exponents(p, e, n_clusters);
     }
     for (; m < n; m++) {
         const double a = pseudo[uniform ? 0 : columns[m]] + (double)offsets[m];
@@ -922,7 +973,7 @@ SKDPM_INLINE void products_of_factors(
     }
     split_exponents(p, e, n_clusters);
     for (ptrdiff_t k = 0; k < n_clusters; k++)
-        out[k] = e[k] * 0x1.62e42fefa39efp-1 + log_positive(p[k]);
+        p[k] = e[k] * 0x1.62e42fefa39efp-1 + log_positive(p[k]);
 }
 
 /* For a single cluster. */
@@ -930,25 +981,23 @@ SKDPM_UNUSED static double factors_of_counts(
     const double *restrict counts, const int *restrict columns,
     const unsigned char *restrict offsets, ptrdiff_t n, const double *restrict pseudo, int uniform)
 {
-    double out;
+    double p, e;
     if (uniform)
-        products_of_factors(counts, NULL, 0, 1, columns, offsets, n, pseudo, 1, &out);
+        products_of_factors(counts, NULL, 0, 1, columns, offsets, n, pseudo, 1, &p, &e);
     else
-        products_of_factors(counts, NULL, 0, 1, columns, offsets, n, pseudo, 0, &out);
-    return out;
+        products_of_factors(counts, NULL, 0, 1, columns, offsets, n, pseudo, 0, &p, &e);
+    return p;
 }
 
-/* For n_clusters clusters of a mirror; out and rows of the mirror have room for a multiple of
- * SKDPM_COLUMNS. */
+/* For n_clusters clusters of a mirror, a multiple of SKDPM_COLUMNS. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static void tile_factors(
     const float *restrict mirror, ptrdiff_t stride, ptrdiff_t n_clusters,
     const int *restrict columns, const unsigned char *restrict offsets, ptrdiff_t n,
-    const double *restrict pseudo, int uniform, double *restrict out)
+    const double *restrict pseudo, int uniform, double *restrict out, double *restrict scratch)
 {
-    for (ptrdiff_t k = 0; k < n_clusters; k += SKDPM_COLUMNS)
-        products_of_factors(
-            NULL, mirror + k, stride, SKDPM_COLUMNS, columns, offsets, n, pseudo, uniform, out + k);
+    products_of_factors(
+        NULL, mirror, stride, n_clusters, columns, offsets, n, pseudo, uniform, out, scratch);
 }
 
 /* log Gamma(z) - [(z - 1/2) log z - z + log(2 pi) / 2], z >= 20. */

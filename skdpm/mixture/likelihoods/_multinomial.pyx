@@ -59,7 +59,8 @@ cdef extern from "tiles.h" nogil:
     )
     void tile_factors(
         const float* mirror, Py_ssize_t stride, Py_ssize_t n_clusters, const int* columns,
-        const unsigned char* offsets, Py_ssize_t n, const double* pseudo, int uniform, double* out
+        const unsigned char* offsets, Py_ssize_t n, const double* pseudo, int uniform, double* out,
+        double* scratch
     )
     void tile_log_rising(const double* z, double v, Py_ssize_t n, double* out)
 
@@ -141,11 +142,11 @@ cdef class MultinomialModel(ClusterModel):
     cdef float* mirror              # (n_features, mirror_stride)
     cdef readonly Py_ssize_t n_columns
     cdef Py_ssize_t mirror_stride, mirror_room
-    # Those that are evaluated; the first is a multiple of SKDPM_COLUMNS.
+    # Those that are evaluated, a multiple of SKDPM_COLUMNS.
     cdef Py_ssize_t first_column, end_column
     cdef Py_ssize_t* column_of      # (mirror_room,) of each slot; -1: none yet
     cdef Py_ssize_t* slot_of        # (mirror_room,) of each column
-    cdef double* products           # (mirror_room,): scratch
+    cdef double* products           # (2 * mirror_room,): scratch
     cdef double rent                # factors evaluated under many clusters without the mirror
     cdef bint fits                  # no count has been too large for float32
     # Number of counts above j, j < N_TALLIED, of clusters in columns of each weight.
@@ -289,7 +290,7 @@ cdef class MultinomialModel(ClusterModel):
         self.mirror = <float*>resized(NULL, self.n_features * room, sizeof(float))
         self.column_of = <Py_ssize_t*>resized(self.column_of, room, sizeof(Py_ssize_t))
         self.slot_of = <Py_ssize_t*>resized(self.slot_of, room, sizeof(Py_ssize_t))
-        self.products = <double*>resized(self.products, room, sizeof(double))
+        self.products = <double*>resized(self.products, 2 * room, sizeof(double))
         self.mirror_room = room
         return 0
 
@@ -333,8 +334,8 @@ cdef class MultinomialModel(ClusterModel):
             first = min(first, self.column_of[slots[k]])
             end = max(end, self.column_of[slots[k]] + 1)
         self.first_column = first // SKDPM_COLUMNS * SKDPM_COLUMNS
-        self.end_column = end
-        return 0 < end - self.first_column <= 4 * n_slots + SKDPM_COLUMNS
+        self.end_column = (end + SKDPM_COLUMNS - 1) // SKDPM_COLUMNS * SKDPM_COLUMNS
+        return 0 < end - first <= 4 * n_slots
 
     cdef bint reflect(self, Py_ssize_t slot) noexcept nogil:
         """Copy a cluster to the mirror. Returns False if it has no room."""
@@ -465,14 +466,14 @@ cdef class MultinomialModel(ClusterModel):
             tile_factors(
                 self.mirror + self.first_column, self.mirror_stride,
                 self.end_column - self.first_column, columns, offsets, n, self.pseudo_counts,
-                uniform, self.products + self.first_column
+                uniform, self.products, self.products + self.mirror_room
             )
         for k in range(n_slots):
             stats = row(self, slots[k])
             if not self.has_products:
                 out[k] = 0.0
             elif mirrors and stats[self.n_stats] != 0.0:
-                out[k] = self.products[self.column_of[slots[k]]]
+                out[k] = self.products[self.column_of[slots[k]] - self.first_column]
             else:
                 out[k] = factors_of_counts(
                     stats + N_HEAD, columns, offsets, n, self.pseudo_counts, uniform

@@ -52,6 +52,11 @@ from skdpm.mixture.likelihoods._parametric cimport TILE, ParametricModel, number
 cdef extern from "tiles.h" nogil:
     const int SKDPM_LANES
     double tile_dot(const double* a, const double* b, Py_ssize_t n)
+    void tile_dots(
+        const double* x, Py_ssize_t n_features, const Py_ssize_t* items, Py_ssize_t n,
+        const double* params, Py_ssize_t n_params, const Py_ssize_t* which, Py_ssize_t n_which,
+        double* out, Py_ssize_t ld
+    )
     void tile_counts(
         const double* params, Py_ssize_t n_params, const Py_ssize_t* which, Py_ssize_t n_which,
         Py_ssize_t n_levels, const Py_ssize_t* items, Py_ssize_t n, const Py_ssize_t* indptr,
@@ -574,15 +579,12 @@ cdef class ParametricVonMisesFisher(ParametricModel):
         const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
         double* out                                                     # OUT (n_which, TILE)
     ) noexcept nogil:
-        cdef const double* theta
-        cdef const double* x
         cdef Py_ssize_t i, k
         if self.indptr == NULL:
-            for i in range(n_items):
-                x = self.X + items[i] * self.n_features
-                for k in range(n_which):
-                    theta = params + which[k] * self.n_params
-                    out[k * TILE + i] = theta[0] + tile_dot(theta + 1, x, self.n_features)
+            tile_dots(
+                self.X, self.n_features, items, n_items, params, self.n_params, which, n_which,
+                out, TILE
+            )
             return
         tile_counts(
             params + 1, self.n_params, which, n_which, self.n_features, items, n_items,
