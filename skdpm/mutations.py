@@ -46,6 +46,9 @@ MOST_READS = 10**8
 # Largest number of draws that `mutation_table` averages.
 MOST_DRAWS = 500
 
+# Probabilities below the ends of intervals.
+ENDS = 0.025, 0.975
+
 # Number of entries of a table of log likelihoods computed at a time.
 CHUNK = 2**20
 
@@ -143,6 +146,11 @@ def check_design(X):
     check(~((t > 0.0) & (t <= 1.0)) & ~missing, 5, "tumour_content above 0 and at most 1")
 
 
+def largest_depth(X):
+    """Largest number of reads of a mutation in a sample, at least 1, of checked rows."""
+    return max(1.0, np.nan_to_num(_cells(X)[..., :2].sum(axis=-1)).max(initial=1.0))
+
+
 def encode(X, *, error_rate, genotype_prior):
     """Check rows of mutations and convert them to the form of the kernels.
 
@@ -221,6 +229,14 @@ def log_likelihoods(data, prevalences, precision=None):
             out[cells] = logsumexp(terms, axis=1)
     out += data["constants"].ravel()[:, None]
     return out.reshape(*data["constants"].shape, -1)
+
+
+def interval(weights, grid):
+    """Ends of central 95 % intervals of laws on a grid: two arrays without the last axis of
+    `weights`, (..., n_points)."""
+    below = np.cumsum(weights, axis=-1)
+    below /= below[..., -1:]
+    return [grid[(below < end).sum(axis=-1)] for end in ENDS]
 
 
 def _shares(found, prevalences):
@@ -350,11 +366,12 @@ def mutation_table(model, X, *, min_prevalence=0.02):
           clones in `allocations_` are a cluster; clusters are numbered by decreasing size
         - `cellular_prevalence`, `cellular_prevalence_std`: posterior mean and standard deviation
           of the cluster's prevalence; in a feature allocation, of the mean over its mutations
+        - `cellular_prevalence_low`, `cellular_prevalence_high`: ends of its central 95 % interval
         - `cluster_assignment_prob`: mean over the other mutations of the cluster of the share of
           draws in which the mutation is together with them; for a cluster of one mutation, share
           of draws in which it is alone
-        - `mutation_prevalence`, `mutation_prevalence_std`: posterior mean and standard deviation
-          of the mutation's prevalence over all draws
+        - `mutation_prevalence`, `mutation_prevalence_std`, `mutation_prevalence_low`,
+          `mutation_prevalence_high`: the same of the mutation's prevalence, over all draws
         - `clones`, for feature allocations: the columns of `allocations_` that the mutation has,
           such as "0+2".
 
@@ -416,26 +433,37 @@ def _of_mixture(model, X):
     if "cellular_prevalence" not in model.cluster_params_:
         raise ValueError(f"mutation_table needs a PyClone likelihood, not {likelihood!r}")
     draws = model.label_samples_.reshape(-1, len(labels))
-    draws = draws[_spaced(len(draws))].astype(np.intp)
-    table = likelihood.table(X)
-    total, squares = np.zeros((2, *table.shape[:2]))
-    for z in draws:
+    chosen = _spaced(len(draws))
+    draws = draws[chosen].astype(np.intp)
+    precisions = np.full(len(draws), None)
+    if likelihood.learned:
+        precisions = model.hyperparameter_samples_["precision"].ravel()[chosen]
+    tables = {}  # by the precision that counts
+    posterior = 0.0
+    for z, precision in zip(draws, precisions, strict=True):
+        at = likelihood if precision is None else likelihood.at({"precision": precision})
+        if at.counted_precision not in tables:
+            tables[at.counted_precision] = at.table(X)
+        table = tables[at.counted_precision]
         order = np.argsort(z, kind="stable")
         starts = np.flatnonzero(np.diff(z[order], prepend=-1))
         sums = np.add.reduceat(table[order], starts, axis=0)
         weights = np.exp(sums - sums.max(axis=2, keepdims=True))
         weights /= weights.sum(axis=2, keepdims=True)
-        place = np.searchsorted(z[order][starts], z)
-        total += (weights @ likelihood.grid)[place]
-        squares += (weights @ likelihood.grid**2)[place]
-    mean, std = _moments(total, squares, len(draws))
+        posterior = posterior + weights[np.searchsorted(z[order][starts], z)]
+    grid, posterior = likelihood.grid, posterior / len(draws)
+    mean = posterior @ grid
+    std = np.sqrt(np.maximum(posterior @ grid**2 - mean**2, 0.0))
+    low, high = interval(posterior, grid)
+    names = [name for name in model.cluster_params_ if name.startswith("cellular_prevalence")]
     return {
         "cluster_id": labels,
-        "cellular_prevalence": model.cluster_params_["cellular_prevalence"][labels],
-        "cellular_prevalence_std": model.cluster_params_["cellular_prevalence_std"][labels],
+        **{name: model.cluster_params_[name][labels] for name in names},
         "cluster_assignment_prob": label_probabilities(draws, labels),
         "mutation_prevalence": mean,
         "mutation_prevalence_std": std,
+        "mutation_prevalence_low": low,
+        "mutation_prevalence_high": high,
     }
 
 
@@ -451,28 +479,19 @@ def _of_features(model, min_prevalence):
     pairs = [pairs[s] for s in _spaced(len(pairs))]
     sizes = np.bincount(labels)
     n_tumours = model.prevalences_.shape[1]
-    total, squares = np.zeros((2, len(labels), n_tumours))
-    cluster_total, cluster_squares = np.zeros((2, len(sizes), n_tumours))
+    prevalences = np.empty((len(pairs), len(labels), n_tumours))
+    means = np.zeros((len(pairs), len(sizes), n_tumours))
     draws = []
-    for Z, F in pairs:
-        phi = Z @ F
-        total += phi
-        squares += phi**2
-        means = np.zeros((len(sizes), n_tumours))
-        np.add.at(means, labels, phi)
-        means /= sizes[:, None]
-        cluster_total += means
-        cluster_squares += means**2
+    for phi, mean, (Z, F) in zip(prevalences, means, pairs, strict=True):
+        phi[:] = Z @ F
+        np.add.at(mean, labels, phi)
         draws.append(_rows_alike(Z[:, (F > min_prevalence).any(axis=1)]))
-    mean, std = _moments(total, squares, len(pairs))
-    cluster_mean, cluster_std = _moments(cluster_total, cluster_squares, len(pairs))
+    means /= sizes[:, None]
     return {
         "cluster_id": labels,
-        "cellular_prevalence": cluster_mean[labels],
-        "cellular_prevalence_std": cluster_std[labels],
+        **{name: value[labels] for name, value in _summary("cellular_prevalence", means).items()},
         "cluster_assignment_prob": label_probabilities(draws, labels),
-        "mutation_prevalence": mean,
-        "mutation_prevalence_std": std,
+        **_summary("mutation_prevalence", prevalences),
         "clones": [
             "+".join(str(k) for k in kept if has[k]) for has in model.allocations_.astype(bool)
         ],
@@ -484,9 +503,15 @@ def _spaced(n):
     return np.linspace(0, n - 1, min(n, MOST_DRAWS)).astype(np.intp)
 
 
-def _moments(total, squares, n):
-    mean = total / n
-    return mean, np.sqrt(np.maximum(squares / n - mean**2, 0.0))
+def _summary(name, draws):
+    """Columns about draws, (n_draws, ...): mean, standard deviation and ends of the interval."""
+    low, high = np.quantile(draws, ENDS, axis=0)
+    return {
+        name: draws.mean(axis=0),
+        f"{name}_std": draws.std(axis=0),
+        f"{name}_low": low,
+        f"{name}_high": high,
+    }
 
 
 def _rows_alike(Z):

@@ -78,7 +78,7 @@ def test_densities_by_scipy(genotype_prior, precision):
 def test_states_are_summed_for_each_mutation():
     """Two mutations of two states: four pairs, not two; and probabilities, not logarithms."""
     X = np.array([[10.0, 3, 2, 0, 1, 0.8], [12.0, 9, 2, 0, 1, 0.8]])
-    resolved = PyClone(n_grid=5).resolve(X)
+    resolved = PyClone("binomial", n_grid=5).resolve(X)
     phi, xi = resolved.grid, []
     for copies in pyclone_states(2, 0, 1, "major_copy_number"):
         xi.append(pyclone_shares((2, 0, 1, 0.8), copies, phi, 0.001))
@@ -241,7 +241,9 @@ def fitted():
     X = pd.DataFrame(X, index=[f"m{i}" for i in range(21)], columns=columns)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = DPMixture(likelihood=PyClone(n_grid=51), n_chains=2, n_draws=60, random_state=0)
+        model = DPMixture(
+            likelihood=PyClone("binomial", n_grid=51), n_chains=2, n_draws=60, random_state=0
+        )
         return model.fit(X), X
 
 
@@ -254,9 +256,13 @@ def test_table_of_a_mixture(fitted):
         "cluster_id",
         "cellular_prevalence",
         "cellular_prevalence_std",
+        "cellular_prevalence_low",
+        "cellular_prevalence_high",
         "cluster_assignment_prob",
         "mutation_prevalence",
         "mutation_prevalence_std",
+        "mutation_prevalence_low",
+        "mutation_prevalence_high",
     ]
     assert table["mutation_id"].tolist() == np.repeat(X.index, 2).tolist()
     assert table["sample_id"].tolist() == ["T:1", "T2"] * 21
@@ -285,16 +291,55 @@ def test_table_of_a_mixture(fitted):
         ]
         found = table["cluster_assignment_prob"][2 * i : 2 * i + 2]
         np.testing.assert_allclose(found, np.mean(together))
-        moments = []
+        laws = []
         for z in draws:
             weights = np.exp(log_p[z == z[i]].sum(axis=0))
-            weights /= weights.sum(axis=1, keepdims=True)
-            moments.append([weights @ phi, weights @ phi**2])
-        mean, square = np.mean(moments, axis=0)
+            laws.append(weights / weights.sum(axis=1, keepdims=True))
+        law = np.mean(laws, axis=0)
+        mean, square = law @ phi, law @ phi**2
+        for name, end in (("low", 0.025), ("high", 0.975)):
+            expected = phi[(np.cumsum(law, axis=1) >= end).argmax(axis=1)]
+            found = table[f"mutation_prevalence_{name}"][2 * i : 2 * i + 2]
+            np.testing.assert_array_equal(found, expected)
         np.testing.assert_allclose(table["mutation_prevalence"][2 * i : 2 * i + 2], mean)
         std = table["mutation_prevalence_std"][2 * i : 2 * i + 2]
         np.testing.assert_allclose(std, np.sqrt(square - mean**2), atol=1e-7)
     assert (table["cluster_assignment_prob"] < 1.0).any()
+
+
+def test_each_draw_counts_with_its_own_precision(fitted):
+    _, X = fitted
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = DPMixture(
+            likelihood=PyClone("beta_binomial", n_grid=21),
+            n_chains=2,
+            n_warmup=5,
+            n_draws=8,
+            random_state=0,
+        ).fit(X)
+    layers = model.likelihood_.layers
+    precisions = model.hyperparameter_samples_["precision"].ravel()
+    counted = layers[np.abs(np.log(precisions[:, None] / layers)).argmin(axis=1)]
+    assert len(set(counted)) > 1
+    table = mutation_table(model, X)
+    phi = np.linspace(0, 1, 21)
+    cells = X.to_numpy().reshape(21, 2, 6)
+    means = []
+    for z, s in zip(model.label_samples_.reshape(-1, 21), counted, strict=True):
+        params = {"density": "beta_binomial", "precision": s, "error_rate": 1e-3}
+        log_p = sum(
+            np.array(
+                [
+                    log_pyclone(cell, phi, genotype_prior="major_copy_number", **params)
+                    for cell in row
+                ]
+            )
+            for row in cells[z == z[5]]
+        )
+        weights = np.exp(log_p)
+        means.append(weights @ phi / weights.sum(axis=1))
+    np.testing.assert_allclose(table["mutation_prevalence"][10:12], np.mean(means, axis=0))
 
 
 def test_table_of_unnamed_rows(fitted):

@@ -22,18 +22,20 @@ typedef struct {
     ptrdiff_t n_blocks;         /* D */
     ptrdiff_t n_points;         /* M */
     ptrdiff_t n_chunks;         /* C */
+    ptrdiff_t n_layers;         /* L: values of a hyperparameter, each with log likelihoods */
+    ptrdiff_t layer;            /* the one whose log likelihoods count */
     const double *log_weights;  /* (D, M) */
     double *log_totals;         /* (D,): log of the sum of w */
 } skdpm_grid;
 
-/* Statistics before those of points. The cached terms of a row end with one group for each block:
+/* Statistics before those of points: sums (L, D, M) and counts (D, M). The cached terms of a row end with one group for each block:
  * the first chunk with a weight, the chunk after the last one, the largest log w + S of each chunk
  * (C,), weights (C * SKDPM_CHUNK,). */
 #define SKDPM_GRID_HEAD 2
 
 SKDPM_INLINE ptrdiff_t skdpm_grid_n_stats(const skdpm_grid *grid)
 {
-    return SKDPM_GRID_HEAD + 2 * grid->n_blocks * grid->n_points;
+    return SKDPM_GRID_HEAD + (grid->n_layers + 1) * grid->n_blocks * grid->n_points;
 }
 
 SKDPM_INLINE ptrdiff_t skdpm_grid_block_width(const skdpm_grid *grid)
@@ -78,14 +80,15 @@ SKDPM_INLINE void skdpm_grid_logs(
 {
     const ptrdiff_t first = d * grid->n_points + m;
     const double *w = grid->log_weights + first;
-    const double *sums = stats + SKDPM_GRID_HEAD + first;
+    const ptrdiff_t n_entries = grid->n_blocks * grid->n_points;
+    const double *sums = stats + SKDPM_GRID_HEAD + grid->layer * n_entries + first;
     for (ptrdiff_t j = 0; j < n; j++)
         out[j] = w[j] + sums[j];
     if (item)
         for (ptrdiff_t j = 0; j < n; j++)
             out[j] += item[first + j];
     if (stats[1] > 0.0) {
-        const double *counts = sums + grid->n_blocks * grid->n_points;
+        const double *counts = stats + SKDPM_GRID_HEAD + grid->n_layers * n_entries + first;
         for (ptrdiff_t j = 0; j < n; j++)
             out[j] += SKDPM_IMPOSSIBLE * counts[j];
     }
@@ -146,6 +149,27 @@ SKDPM_UNUSED static void skdpm_grid_compute(const skdpm_grid *grid, double *stat
             p[m] *= 1.0 / total;
         log_norms[d] = top + log(total) - grid->log_totals[d];
     }
+}
+
+/* Sum over blocks of log Z, from the statistics of a row. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static double skdpm_grid_log_norm(const skdpm_grid *grid, const double *stats)
+{
+    double log_norm = 0.0;
+    for (ptrdiff_t d = 0; d < grid->n_blocks; d++) {
+        double x[SKDPM_CHUNK], lane[SKDPM_CHUNK] = {0.0}, top = -INFINITY;
+        for (ptrdiff_t c = 0; c < grid->n_chunks; c++) {
+            skdpm_grid_chunk(grid, stats, d, c, NULL, x);
+            top = skdpm_larger(skdpm_chunk_max(x), top);
+        }
+        for (ptrdiff_t c = 0; c < grid->n_chunks; c++) {
+            skdpm_grid_chunk(grid, stats, d, c, NULL, x);
+            for (int j = 0; j < SKDPM_CHUNK; j++)
+                lane[j] += exp_negative(x[j] - top);
+        }
+        log_norm += top + log(skdpm_chunk_sum(lane)) - grid->log_totals[d];
+    }
+    return log_norm;
 }
 
 /* sums += by * x. */

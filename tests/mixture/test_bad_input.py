@@ -285,7 +285,7 @@ HYPERPARAMETERS = {
     },
     "pyclone": {
         "density": [None, 1, "normal"],
-        "precision": [*NOT_POSITIVE, None, 1e8],
+        "precision": [*NOT_POSITIVE, 1e8],  # None: learned
         "error_rate": [*NOT_POSITIVE, None, 0.5],
         "genotype_prior": [None, 1, "major"],
         "n_grid": [None, 1, 10.0, "many"],
@@ -307,7 +307,7 @@ for _name in ("gaussian", "gaussian_diag"):
         "inflation": [0.0, 3.0, "a"],
     }
 for _name, _values in HYPERPARAMETERS.items():
-    if _name not in ("grid", "pyclone"):
+    if _name != "grid":
         _values["hyperpriors"] = [1, "no such", [("a", (1, 1))], {"no such": (1, 1)}]
 HYPERPARAMETERS["relational_directed"] = HYPERPARAMETERS["relational"]
 

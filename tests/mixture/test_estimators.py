@@ -193,9 +193,12 @@ def _posterior_means(name, X, labels, p):
         weights = np.exp(sums)
         weights /= weights.sum(axis=2, keepdims=True)
         means = weights @ phi
+        below = np.cumsum(weights, axis=2)
         return {
             "cellular_prevalence": means,
             "cellular_prevalence_std": np.sqrt(weights @ phi**2 - means**2),
+            "cellular_prevalence_low": phi[(below >= 0.025).argmax(axis=2)],
+            "cellular_prevalence_high": phi[(below >= 0.975).argmax(axis=2)],
         }
     if name == "gaussian":
         means, covariances = [], []

@@ -93,6 +93,10 @@ def numbers_of(likelihood):
     params = likelihood.get_params(deep=False)
     for name in ("hyperpriors", "tails", "tail_df", "contamination", "inflation"):
         params.pop(name, None)
+    if hasattr(likelihood, "layers"):
+        # A learned precision counts as the nearest layer.
+        nearest = np.abs(np.log(likelihood.layers / params["precision"])).argmin()
+        params["precision"] = float(likelihood.layers[nearest])
     return params
 
 

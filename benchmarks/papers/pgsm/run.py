@@ -113,7 +113,7 @@ def problem(name, folder):
         return traces.Problem(X, y, Bernoulli(a=1.0, b=1.0))
     if name == "mutations":
         # As fine a grid as that of the paper's code: a thousand mutations determine a prevalence.
-        return traces.Problem(X, y, PyClone(n_grid=1000))
+        return traces.Problem(X, y, PyClone("binomial", n_grid=1000))
     if name.startswith("dim"):
         return traces.Problem(X, y, high_dimensional_prior(X))
     # The paper's hyperparameters, for columns of unit variance.

@@ -21,11 +21,16 @@ that size would leave no digits to the others, so they are counted instead.
 
 The sum over d of max_m l_idm is the item's `log_constants`.
 
-Row: n, number of impossible entries, S_dm of the others relative to the maxima (D, M), numbers of
-impossible entries (D, M)
+A hyperparameter may be learned. Its law has L layers: log likelihoods for each of L values, and a
+value counts as the nearest of them in the logarithm. Rows have the sums of all layers. Maxima are
+over layers too, so that they do not depend on the value.
+
+Row: n, number of impossible entries, S_dm of the others relative to the maxima (L, D, M), numbers
+of impossible entries (D, M; 0 if L > 1)
 | log Z_d (D), and for each block the numbers of `grid.h`: chunks of points with a weight, the
 largest log w + S of each chunk, p_dm, with zeros after the last point.
 """
+from libc.math cimport fabs, log
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
@@ -37,6 +42,8 @@ cdef extern from "grid.h" nogil:
         Py_ssize_t n_blocks
         Py_ssize_t n_points
         Py_ssize_t n_chunks
+        Py_ssize_t n_layers
+        Py_ssize_t layer
         const double* log_weights
         double* log_totals
     const double _IMPOSSIBLE "SKDPM_IMPOSSIBLE"
@@ -45,6 +52,7 @@ cdef extern from "grid.h" nogil:
     Py_ssize_t grid_n_stats "skdpm_grid_n_stats"(const Layout* grid) noexcept
     Py_ssize_t grid_block_width "skdpm_grid_block_width"(const Layout* grid) noexcept
     void grid_compute "skdpm_grid_compute"(const Layout* grid, double* stats) noexcept
+    double grid_log_norm "skdpm_grid_log_norm"(const Layout* grid, const double* stats) noexcept
     void grid_shift "skdpm_grid_shift"(
         double* sums, const double* x, Py_ssize_t n, double by
     ) noexcept
@@ -83,12 +91,12 @@ cdef class GridModel(ClusterModel):
     Parameters
     ----------
     data : dict
-        log_likelihoods : ndarray of shape (n_samples, n_blocks, n_points)
+        log_likelihoods : ndarray of shape (n_samples, n_layers * n_blocks, n_points)
             Log likelihoods relative to the largest of each item and block; IMPOSSIBLE if the point
-            is impossible for the item.
-        highest, lowest : ndarray of shape (n_samples, n_blocks, n_chunks)
+            is impossible for the item, which only a single layer allows.
+        highest, lowest : ndarray of shape (n_samples, n_layers * n_blocks, n_chunks)
             Largest and smallest log likelihood of each chunk of CHUNK points.
-        likelihoods : ndarray of shape (n_samples, n_blocks, n_chunks * CHUNK)
+        likelihoods : ndarray of shape (n_samples, n_layers * n_blocks, n_chunks * CHUNK)
             exp of the log likelihoods; 0 below TINY, 1 after the last point.
         log_constants : ndarray of shape (n_samples,)
             Sums over blocks of the subtracted maxima.
@@ -99,9 +107,17 @@ cdef class GridModel(ClusterModel):
             Largest number of items of a cluster.
         log_weights : ndarray of shape (n_blocks, n_points)
             log w, up to a constant for each block.
+        layers : ndarray of shape (n_layers,)
+            Values of the hyperparameter, increasing. Only if there is one.
+    name : str, optional
+        Name of the hyperparameter.
+    value : float, optional
+        Its value.
     """
     cdef Layout layout
     cdef Py_ssize_t n_entries       # D M
+    cdef Py_ssize_t n_all           # L D M
+    cdef const double* layers       # (L,)
     cdef const double* log_likelihoods
     cdef const double* highest
     cdef const double* lowest
@@ -111,9 +127,10 @@ cdef class GridModel(ClusterModel):
     cdef Py_ssize_t left_item
     cdef bint removed               # whether it was removed from the row, or that is deferred
     cdef double* kept               # the row before the removal
-    cdef object _owners
+    cdef object _owners, _layers_owner
 
-    def __init__(self, data, tables):
+    def __init__(self, data, tables, name=None, value=None):
+        cdef const double[::1] layers
         cdef const double[:, ::1] log_weights = tables["log_weights"]
         cdef const double[:, :, ::1] log_likelihoods = data["log_likelihoods"]
         cdef const double[:, :, ::1] highest = data["highest"]
@@ -122,10 +139,19 @@ cdef class GridModel(ClusterModel):
         cdef const double[::1] impossible = data["impossible"]
         self._owners = log_likelihoods, highest, lowest, likelihoods, impossible, log_weights
         self.n_samples = log_likelihoods.shape[0]
-        self.layout.n_blocks = log_likelihoods.shape[1]
+        self.layout.n_blocks = log_weights.shape[0]
+        self.layout.n_layers = 1
         self.layout.n_points = log_likelihoods.shape[2]
         self.layout.n_chunks = highest.shape[2]
         self.n_entries = self.layout.n_blocks * self.layout.n_points
+        if name is not None:
+            layers = tables["layers"]
+            self._layers_owner = layers
+            self.layers = &layers[0]
+            self.layout.n_layers = layers.shape[0]
+            self.declare_hyperparameters((name,), (value,))
+            self.layout.layer = self.nearest(self.hyper)
+        self.n_all = self.layout.n_layers * self.n_entries
         self.n_max = tables["n_max"]
         self.log_likelihoods = &log_likelihoods[0, 0, 0]
         self.highest = &highest[0, 0, 0]
@@ -156,14 +182,40 @@ cdef class GridModel(ClusterModel):
         free(self.layout.log_totals)
         free(self.kept)
 
+    cdef Py_ssize_t first_block(self, Py_ssize_t i) noexcept nogil:
+        """Number of the first block of item i in the current layer."""
+        return (i * self.layout.n_layers + self.layout.layer) * self.layout.n_blocks
+
+    cdef Py_ssize_t nearest(self, const double* hyper) noexcept nogil:
+        """The layer of a value of the hyperparameter."""
+        cdef Py_ssize_t l, best = 0
+        for l in range(1, self.layout.n_layers):
+            if (fabs(log(hyper[0] / self.layers[l]))
+                    < fabs(log(hyper[0] / self.layers[best]))):
+                best = l
+        return best
+
+    cdef double log_marginal_at(
+        self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)
+    ) noexcept nogil:
+        cdef Layout other = self.layout
+        if self.n_hyper > 0:
+            other.layer = self.nearest(hyper)
+        return grid_log_norm(&other, row(self, slot))
+
+    cdef int retabulate(self) except -1:
+        self.layout.layer = self.nearest(self.hyper)
+        grid_compute(&self.layout, self.empty)
+        return 0
+
     cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
         """Add item i to the statistics and cached terms (by = 1), or remove it (by = -1)."""
-        cdef const double* x = self.log_likelihoods + i * self.n_entries
+        cdef const double* x = self.log_likelihoods + i * self.n_all
         cdef double* sums = stats + N_HEAD
         stats[0] += by
         stats[1] += by * self.impossible[i]
         if self.impossible[i] == 0.0:
-            grid_shift(sums, x, self.n_entries, by)
+            grid_shift(sums, x, self.n_all, by)
         else:
             grid_shift_possible(sums, sums + self.n_entries, x, self.n_entries, by)
         grid_compute(&self.layout, stats)
@@ -199,7 +251,8 @@ cdef class GridModel(ClusterModel):
         self.left_slot = slot
         self.left_item = i
         self.removed = stats[0] == 1.0 or not grid_may_stay(
-            &self.layout, stats, self.lowest + i * self.layout.n_blocks * self.layout.n_chunks
+            &self.layout, stats,
+            self.lowest + self.first_block(i) * self.layout.n_chunks
         )
         if not self.removed:
             return
@@ -241,10 +294,12 @@ cdef class GridModel(ClusterModel):
     ) noexcept nogil:
         """log p(x_i | items of each slot) less its `log_constants`, O(n_slots * D * M)."""
         cdef Py_ssize_t k
-        cdef Py_ssize_t n_chunks = self.layout.n_blocks * self.layout.n_chunks
-        cdef const double* item = self.log_likelihoods + i * self.n_entries
-        cdef const double* highest = self.highest + i * n_chunks
-        cdef const double* likelihoods = self.likelihoods + i * n_chunks * CHUNK_POINTS
+        cdef Py_ssize_t first = self.first_block(i)
+        cdef const double* item = self.log_likelihoods + first * self.layout.n_points
+        cdef const double* highest = self.highest + first * self.layout.n_chunks
+        cdef const double* likelihoods = (
+            self.likelihoods + first * self.layout.n_chunks * CHUNK_POINTS
+        )
         if self.left_slot != NONE and self.left_item != i:
             self.settle()
         if n_slots == 1:

@@ -122,7 +122,9 @@ class Grid(Likelihood):
         self._check_rows_alone(X, log_likelihoods)
         data = self._encoded(log_likelihoods)
         if log_likelihoods.shape[2] >= CONTINUUM:
-            effective = _effective_points(data["likelihoods"][:, :, : log_likelihoods.shape[2]])
+            # Of the last layer, the most precise one.
+            last = data["likelihoods"][:, -len(self.log_weights) :, : log_likelihoods.shape[2]]
+            effective = _effective_points(last)
             if effective < FEWEST_EFFECTIVE:
                 warnings.warn(
                     f"the grid of {type(self).__name__} is coarse for these data: for half of the "
@@ -135,6 +137,9 @@ class Grid(Likelihood):
 
     def encode_new(self, X):
         return self._encoded(self._log_likelihoods(X))
+
+    def log_constants(self, X):
+        return self.encode_new(X)["log_constants"]
 
     def tables(self, data, n_max):
         return read_only({"n_max": bounds(n_max)[0], "log_weights": self.log_weights})
@@ -176,11 +181,15 @@ class Grid(Likelihood):
             X[k] = x
         return X
 
+    @property
+    def _layers(self):
+        """Number of layers of the table (see `_grid`), and the one that counts."""
+        return 1, 0
+
     def _posterior(self, stats):
         """Probabilities of the points of each cluster, (n_clusters, n_blocks, n_points)."""
-        sums, impossible = np.split(stats[:, 2:], 2, axis=1)
-        log_p = sums + IMPOSSIBLE * impossible
-        log_p = log_p.reshape(len(stats), *self.log_weights.shape) + self.log_weights
+        sums = stats[:, 2:].reshape(len(stats), -1, *self.log_weights.shape)
+        log_p = sums[:, self._layers[1]] + IMPOSSIBLE * sums[:, -1] + self.log_weights
         p = np.exp(log_p - log_p.max(axis=-1, keepdims=True))
         return p / p.sum(axis=-1, keepdims=True)
 
@@ -239,27 +248,32 @@ class Grid(Likelihood):
             )
 
     def _encoded(self, table):
-        if table.shape[1] != len(self.log_weights):
+        n_layers = self._layers[0]
+        if table.shape[1] != n_layers * len(self.log_weights):
             raise ValueError(
                 f"Grid.log_likelihood returned {table.shape[1]} blocks for these rows, but "
                 f"{len(self.log_weights)} for those of `fit`"
             )
-        tops = table.max(axis=2, keepdims=True, initial=-np.inf, where=self.log_weights > -np.inf)
+        layered = table.reshape(len(table), n_layers, *self.log_weights.shape)
+        tops = layered.max(axis=(1, 3), initial=-np.inf, where=self.log_weights > -np.inf)
         if (tops == -np.inf).any():
-            i, d, _ = np.argwhere(tops == -np.inf)[0]
+            i, d = np.argwhere(tops == -np.inf)[0]
             raise ValueError(
                 f"Grid: row {i} of X (block {d}) has log likelihood -inf at all points of "
                 "positive weight; check the row, or use a wider grid"
             )
-        tops = table.max(axis=2, keepdims=True)
+        tops = layered.max(axis=(1, 3))
         if (abs(tops) > LARGEST).any():
-            i, d, _ = np.argwhere(abs(tops) > LARGEST)[0]
+            i, d = np.argwhere(abs(tops) > LARGEST)[0]
             raise ValueError(
                 f"Grid: the largest log likelihood of row {i} of X (block {d}) is "
-                f"{tops[i, d, 0]:g}, too far from 0 for accurate differences; subtract a constant "
+                f"{tops[i, d]:g}, too far from 0 for accurate differences; subtract a constant "
                 "from the row, which does not change its cluster"
             )
-        table = table - tops
+        table = (layered - tops[:, None, :, None]).reshape(table.shape)
+        if n_layers > 1:
+            # Statistics do not count impossible entries of each layer.
+            table = np.maximum(table, 0.5 * IMPOSSIBLE)
         impossible = table <= IMPOSSIBLE
         table[impossible] = IMPOSSIBLE
         first = np.arange(0, table.shape[2], CHUNK)
@@ -273,7 +287,7 @@ class Grid(Likelihood):
                 "highest": np.maximum.reduceat(table, first, axis=2),
                 "lowest": np.minimum.reduceat(table, first, axis=2),
                 "likelihoods": likelihoods,
-                "log_constants": tops.sum(axis=(1, 2)),
+                "log_constants": tops.sum(axis=1),
                 "impossible": impossible.sum(axis=(1, 2), dtype=np.float64),
             }
         )

@@ -83,7 +83,7 @@ GIVEN = {
     "multinomial": (Multinomial(concentration=0.8), counts),
     "multinomial large": (Multinomial(concentration=0.8), sp.csr_array(large)),
     "grid": (Grid(log_normal_on_grid, np.linspace(-2.0, 6.0, 13)), holes(numbers)),
-    "pyclone": (PyClone("beta_binomial", n_grid=21), mutations),
+    "pyclone": (PyClone("beta_binomial", 200.0, n_grid=21), mutations),
     "subspace": (Subspace(4, mean=0.3, mean_precision=0.2, df=6.5, scale=1.3), numbers),
     "von_mises_fisher": (VonMisesFisher(concentration=9.0, spread=1.5), numbers),
     "von_mises_fisher sparse": (
