@@ -7,7 +7,8 @@ Sequencing counts the reads of a sample that show a mutation. Given copy numbers
 cancer cells in the sample, `PyClone` infers the cellular prevalence of each mutation, its share of
 the cancer cells, and the mutations that belong together. The truth is known here: 300 mutations of
 five clusters in three samples of a tumour, with changes of copy number. One line in twenty is
-missing from the table, as if the mutation was not covered.
+missing from the table, as if the mutation was not covered. In the figure, colours are the clusters
+found; the mean of a mutation lies between two clusters if it may belong to either.
 
 The second model sees the same kind of data as clones that make up the cells of a sample, each with
 a set of mutations. The prevalence of a mutation is the sum over the clones that have it.
@@ -52,8 +53,10 @@ print(
     f"{model.n_clusters_} clusters; V-measure {v_measure_score(labels[rows], model.labels_):.3f}"
 )
 print(f"mean error of a prevalence: {error.mean():.3f}")
-inside = np.mean(error <= 2 * table["mutation_prevalence_std"] + 0.005)
-print(f"within two standard deviations, or the grid's resolution, of the truth: {inside:.0%}")
+low, high = table["mutation_prevalence_low"], table["mutation_prevalence_high"]
+# The grid has steps of 0.01.
+inside = np.mean((low - 0.005 <= truth) & (truth <= high + 0.005))
+print(f"true prevalences inside the 95 % intervals: {inside:.0%}")
 
 # Clones. Their number must be given; the guide explains the effect of too many.
 reads, Z, shares = make_subclones(200, 4, 4, depth=400, random_state=1)
@@ -61,21 +64,22 @@ clones = FeatureAllocation(likelihood="subclones", n_components=4, random_state=
 of_clones = mutation_table(clones, reads)
 print(f"agreement with the true clones (B-cubed): {b_cubed_score(Z, clones.allocations_):.3f}")
 
+# Mutations of a cluster have one true prevalence, so points are moved a little to the side.
+aside = np.random.default_rng(0).uniform(-0.015, 0.015, len(table))
 fig, axes = plt.subplots(1, 4, figsize=(13, 3.6), layout="constrained")
 for ax, sample in zip(axes, SAMPLES, strict=False):
-    found = table[table["sample_id"] == sample]
-    expected = truth[(table["sample_id"] == sample).to_numpy()]
-    ax.errorbar(
+    here = (table["sample_id"] == sample).to_numpy()
+    found, expected = table[here], (truth + aside)[here]
+    ends = [found["mutation_prevalence_low"], found["mutation_prevalence_high"]]
+    ax.vlines(expected, *ends, color="0.7", linewidth=0.8, zorder=0)
+    ax.scatter(
         expected,
         found["mutation_prevalence"],
-        2 * found["mutation_prevalence_std"],
-        fmt="none",
-        ecolor="0.7",
-        elinewidth=0.5,
-        zorder=0,
-    )
-    ax.scatter(
-        expected, found["mutation_prevalence"], c=found["cluster_id"] % 10, cmap="tab10", s=12
+        c=found["cluster_id"] % 10,
+        cmap="tab10",
+        vmin=0,
+        vmax=9,
+        s=12,
     )
     ax.set_title(sample)
 phi = (Z @ shares).ravel()
@@ -84,7 +88,7 @@ axes[3].set_title("sums of clones, four samples")
 for ax in axes:
     ax.plot([0, 1], [0, 1], color="0.5", linewidth=0.8, zorder=-1)
     ax.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xlabel="true prevalence")
-axes[0].set_ylabel("prevalence, posterior mean ± 2 sd")
+axes[0].set_ylabel("prevalence, mean and 95 % interval")
 
 fig.savefig("plot_mutations.png", dpi=110)
 print("figure: plot_mutations.png")
