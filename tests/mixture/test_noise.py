@@ -81,7 +81,7 @@ SAMPLERS = [
         ("split_merge", SplitMerge(n_restricted_scans=1, gibbs_sweeps=0)),
         ("pgsm", PGSM(n_particles=3, anchors="uniform", gibbs_sweeps=0)),
         ("pgsm", PGSM(n_particles=4, n_anchors=3, anchors="uniform", gibbs_sweeps=0)),
-        ("arm", ARM(n_history_chains=0, gibbs_sweeps=0)),
+        ("arm", ARM(n_history_chains=0, gibbs_sweeps=0, n_split_merges=0)),
     ]
 ]
 
@@ -157,7 +157,10 @@ def test_invariance_with_informed_anchors(anchors, sampler, seed_sequence, recor
 
 PAST = [[0, 0, 1, 1, -1], [0, 1, 1, 0, 0], [-1, 0, 0, 0, -1], [0, 1, 2, 2, 0]]
 LEARNERS = [
-    *(ARM(blocks=blocks, n_history_chains=1, gibbs_sweeps=0) for blocks in BLOCKS),
+    *(
+        ARM(blocks=blocks, n_history_chains=1, gibbs_sweeps=0, n_split_merges=0)
+        for blocks in BLOCKS
+    ),
     SplitMerge.from_paper("bSM", n_restricted_scans=1, n_history_chains=1, gibbs_sweeps=0),
 ]
 

@@ -5,14 +5,16 @@
     python benchmarks/papers/arm/run.py table2 --out FOLDER
     python benchmarks/papers/arm/run.py networks --out FOLDER --data FOLDER
     python benchmarks/papers/arm/run.py networks --out FOLDER --network FILE --scale 0.8
+    python benchmarks/papers/arm/run.py networks --out FOLDER --network air332
     python benchmarks/papers/arm/run.py defaults --out FOLDER --data FOLDER
 
 FOLDER of the data holds networks as npz files, the adjacency matrix under "A": nips234,
 protein230, football and karate, or those named by --names. FILE is such a file, or text with two
-node names a line. Results of chains are kept in FOLDER/cells, a file each: a run that was stopped
-goes on where it was, and one with more chains or data sets adds to it; after a change of the
-samplers, take another folder. Tables (txt) and pictures (png) are made anew every time. --quick is
-for trying out, with other cells.
+node names a line, or the name of a simulated network: air332, or connectome with a number of
+nodes, as connectome1000. Results of chains are kept in FOLDER/cells, a file each: a run that was
+stopped goes on where it was, and one with more chains or data sets adds to it; after a change of
+the samplers, take another folder. Tables (txt) and pictures (png) are made anew every time.
+--quick is for trying out, with other cells.
 
 Two forms. "frozen", that of `ARM()`: a public chain has companions in warm-up and then a fixed
 history. "growing", that of the paper (`ARM.from_paper`): all chains of a restart share their
@@ -32,6 +34,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from chains import Cells, Chain, Problem, autocorrelation_time, gelman_rubin, uncertain
+from scipy.optimize import brentq
 from scipy.special import betaln, gammaln
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
@@ -45,11 +48,21 @@ sys.path.append(str(Path(__file__).parents[1] / "pgsm"))
 from traces import write
 
 # The paper's; Alternate, Gibbs sweeps and splits and merges of neighbouring clusters by SAMS; and
-# ARM in turn with these.
-METHODS = ("Gibbs", "SM", "Alternate", "bSM", "sARM", "ARM pair", "ARM all", "ARM + SAMS")
-BLOCKS = {"sARM": "none", "ARM pair": "pair", "ARM all": "all"}
-COLOURS = dict(zip(METHODS, ("0.3", "C2", "0.3", "C4", "C1", "C0", "C3", "C3"), strict=True))
-OURS = ("Alternate", "ARM + SAMS")
+# ARM in turn with these. ARM + SM is `ARM()`.
+METHODS = (
+    "Gibbs",
+    "SM",
+    "Alternate",
+    "bSM",
+    "sARM",
+    "ARM pair",
+    "ARM all",
+    "ARM + SM",
+    "ARM + SAMS",
+)
+BLOCKS = {"sARM": "none", "ARM pair": "pair", "ARM all": "all", "ARM + SM": "all"}
+COLOURS = dict(zip(METHODS, ("0.3", "C2", "0.3", "C4", "C1", "C0", "C3", "C5", "C3"), strict=True))
+OURS = ("Alternate", "ARM + SM", "ARM + SAMS")
 FORMS = ("frozen", "growing")
 
 
@@ -62,7 +75,7 @@ def make_sampler(method, form, n_history_chains, gibbs_sweeps=1):
     if method == "Alternate":
         return Alternate()
     if method == "ARM + SAMS":
-        arm = ARM(n_history_chains=n_history_chains, gibbs_sweeps=gibbs_sweeps)
+        arm = ARM(n_history_chains=n_history_chains, gibbs_sweeps=gibbs_sweeps, n_split_merges=0)
         return Alternate([arm, SAMS(anchors="neighbours", gibbs_sweeps=0)], move_share=0.3)
     if method == "bSM":
         return SplitMerge.from_paper(
@@ -72,6 +85,7 @@ def make_sampler(method, form, n_history_chains, gibbs_sweeps=1):
         "blocks": BLOCKS[method],
         "n_history_chains": n_history_chains,
         "gibbs_sweeps": gibbs_sweeps,
+        "n_split_merges": ARM().n_split_merges if method == "ARM + SM" else 0,
     }
     return ARM(**settings) if form == "frozen" else ARM.from_paper("ARM", **settings)
 
@@ -171,7 +185,7 @@ def enumeration(args):
     for case, (form, interlaced) in cases.items():
         lines.append(case)
         for method in args.methods:
-            if method in (("Gibbs",) if interlaced else ("Alternate", "ARM + SAMS")):
+            if method in (("Gibbs",) if interlaced else OURS):
                 continue
             if form == "growing" and not grows(method, form):
                 continue
@@ -368,8 +382,38 @@ def scatter_picture(found):
 # Tables 3 to 5, figures 5 and 6a: networks.
 
 
+def draw_links(weights, blocks, affinity, n_links, rng):
+    """A network in which nodes are linked with probability 1 - exp(-c w_i w_j affinity).
+
+    The number c is such that `n_links` links are expected.
+    """
+    rates = np.triu(np.outer(weights, weights) * affinity[np.ix_(blocks, blocks)], 1)
+    c = brentq(lambda c: -np.expm1(-c * rates).sum() - n_links, 0.0, 1e6 / rates.max())
+    A = (rng.random(rates.shape) < -np.expm1(-c * rates)).astype(float)
+    return A + A.T
+
+
+def simulate_air():
+    """As large as USAir97: 332 airports, about 2126 links, hubs; eight regions."""
+    rng = np.random.default_rng(332)
+    weights = np.arange(1.0, 333.0) ** -0.8
+    affinity = np.ones((8, 8)) + 3.0 * np.eye(8)
+    return draw_links(weights, rng.integers(8, size=332), affinity, 2126, rng)
+
+
+def simulate_connectome(n):
+    """Like a connectome of n regions: twenty blocks at random places of two hemispheres, links
+    that become rare with distance, unequal degrees, and a density of 3.6 %."""
+    rng = np.random.default_rng(n)
+    places = rng.random((20, 3)) + np.repeat([[0.0, 0, 0], [1.0, 0, 0]], 10, axis=0)
+    distance = np.linalg.norm(places[:, None] - places, axis=2)
+    weights = rng.lognormal(sigma=0.5, size=n)
+    blocks = np.arange(n) % 20
+    return draw_links(weights, blocks, np.exp(-4.0 * distance), 0.018 * n * (n - 1), rng)
+
+
 def read_network(path, scale):
-    """Adjacency of an npz file, or of a text file with two node names a line.
+    """Adjacency of an npz file, of a text file with two node names a line, or simulated.
 
     Prepared as in the paper: links either way count, once, none of a node with itself; of the
     nodes the round(scale * n) of largest degree are kept, of equal degree those of larger index.
@@ -378,6 +422,10 @@ def read_network(path, scale):
     if path.suffix == ".npz":
         with np.load(path) as arrays:
             A = arrays["A"]
+    elif path.name == "air332":
+        A = simulate_air()
+    elif path.name.startswith("connectome"):
+        A = simulate_connectome(int(path.name.removeprefix("connectome")))
     else:
         lines = [line.split()[:2] for line in path.read_text().splitlines()]
         ends = [line for line in lines if len(line) == 2 and line[0][0] not in "#%*"]
@@ -508,12 +556,8 @@ def networks(args):
         sizes = {"warmup": 40, "iterations": 60, "chains": 3, "restarts": 2, "first": 10, "S": 3}
     if args.iterations:
         sizes["iterations"] = args.iterations
-    paths = (
-        [Path(args.data) / f"{name}.npz" for name in args.names.split(",")] if args.data else []
-    )
-    paths += [Path(path) for path in args.network]
-    if not paths:
-        raise SystemExit("networks needs --data FOLDER, or --network FILE")
+    if args.chains:
+        sizes["chains"] = args.chains
     S = sizes["S"]
     lines, traces, by_S = [], {}, {}
     for path in network_paths(args):
@@ -773,6 +817,7 @@ def main():
     parser.add_argument("--scale", type=float, default=1.0, help="share of the nodes that is kept")
     parser.add_argument("--forms", default="frozen,growing")
     parser.add_argument("--iterations", type=int, help="of ARM on networks, default 1000")
+    parser.add_argument("--chains", type=int, help="public chains on networks, default 8")
     parser.add_argument("--history-chains", default="", help="figure 6a: 1,2,4,8,16")
     args = parser.parse_args()
     args.methods = args.methods.split(",")

@@ -509,29 +509,44 @@ cdef class ARMKernel(PartitionKernel):
     blocks : {"all", "pair", "none"}
     history : History
     gibbs_sweeps : int
+    split_merge : PartitionKernel
+        Moves that need no history: splits that all past states lack are found by these alone.
+    n_split_merges : int
+        Number of its steps after each reconfiguration.
     """
     cdef readonly History history
     cdef Reconfiguration construction
     cdef Py_ssize_t gibbs_sweeps
+    cdef PartitionKernel split_merge
+    cdef Py_ssize_t n_split_merges
     cdef StoredState current, proposed
     cdef long long n_proposed[2]    # splits and merges of the first replica
     cdef long long n_accepted[2]
 
-    def __init__(self, str blocks, History history, Py_ssize_t gibbs_sweeps):
+    def __init__(
+        self, str blocks, History history, Py_ssize_t gibbs_sweeps, PartitionKernel split_merge,
+        Py_ssize_t n_split_merges
+    ):
         self.history = self.learner = history
         self.construction = Reconfiguration(blocks)
         self.gibbs_sweeps = gibbs_sweeps
+        self.split_merge = split_merge
+        self.n_split_merges = n_split_merges
         self.current = StoredState()
         self.proposed = StoredState()
 
     cdef int prepare(self, MixtureState state) except -1:
         state.reserve(2 * state.n_clusters + 16)
         self.construction.reserve(state)
+        self.split_merge.prepare(state)
         return self.history.check(state.n_samples)
 
     cdef int step(self, MixtureState state, bitgen_t* rng) except -1 nogil:
+        cdef long long before = self.split_merge.work
         if state.n_samples > 1:
             self.move(state, rng)
+        self.split_merge.repeat(state, rng, self.n_split_merges)
+        self.work += self.split_merge.work - before
         return sweep(self, state, rng, self.gibbs_sweeps)
 
     cdef void draw(self, MixtureState state, bitgen_t* rng) noexcept nogil:

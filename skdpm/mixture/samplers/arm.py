@@ -5,6 +5,7 @@ from skdpm._validation import check_choice, check_integer
 from skdpm.mixture.samplers._arm import BLOCKS, ARMKernel
 from skdpm.mixture.samplers._history import History
 from skdpm.mixture.samplers.base import Sampler
+from skdpm.mixture.samplers.split_merge import SplitMerge
 
 # The samplers of the paper.
 VARIANTS = {
@@ -40,6 +41,10 @@ class ARM(Sampler):
         warm-up, evenly spaced.
     gibbs_sweeps : int, default=1
         Number of `Gibbs` sweeps after each move. With 0 some partitions may never be reached.
+    n_split_merges : int, default=1
+        Number of `SplitMerge` moves of two random rows after each move. They find splits that no
+        past state has. With 0, as in the paper, all states may keep two clusters together that
+        should be apart.
 
     Notes
     -----
@@ -61,11 +66,14 @@ class ARM(Sampler):
 
     takes_noise = True
 
-    def __init__(self, blocks="all", n_history_chains=8, n_history=16, gibbs_sweeps=1):
+    def __init__(
+        self, blocks="all", n_history_chains=8, n_history=16, gibbs_sweeps=1, n_split_merges=1
+    ):
         self.blocks = blocks
         self.n_history_chains = n_history_chains
         self.n_history = n_history
         self.gibbs_sweeps = gibbs_sweeps
+        self.n_split_merges = n_split_merges
 
     @staticmethod
     def from_paper(variant, **params):
@@ -91,10 +99,10 @@ class ARM(Sampler):
         --------
         >>> from skdpm.mixture.samplers import ARM
         >>> ARM.from_paper("sARM")
-        GrowingARM(blocks='none')
+        GrowingARM(blocks='none', n_split_merges=0)
         """
         check_choice(variant, "variant of ARM.from_paper", VARIANTS)
-        return GrowingARM(**{**VARIANTS[variant], **params})
+        return GrowingARM(**{"n_split_merges": 0, **VARIANTS[variant], **params})
 
     @property
     def n_companions(self):
@@ -113,6 +121,8 @@ class ARM(Sampler):
             check_choice(self.blocks, "ARM.blocks", BLOCKS),
             history,
             check_integer(self.gibbs_sweeps, "ARM.gibbs_sweeps", low=0),
+            SplitMerge(gibbs_sweeps=0).kernel(),
+            check_integer(self.n_split_merges, "ARM.n_split_merges", low=0),
         )
 
 

@@ -66,8 +66,8 @@ BSM = SplitMerge.from_paper("bSM", n_restricted_scans=1, gibbs_sweeps=0)
 def arm(blocks):
     """The pure kernel's sampler of a variant."""
     if blocks == "srm":
-        return ARM(n_history_chains=0, gibbs_sweeps=0)
-    return ARM(blocks=blocks, gibbs_sweeps=0)
+        return ARM(n_history_chains=0, gibbs_sweeps=0, n_split_merges=0)
+    return ARM(blocks=blocks, gibbs_sweeps=0, n_split_merges=0)
 
 
 # The probability of proposals.
@@ -304,7 +304,7 @@ def test_more_clusters_than_there_is_room_for(name, blocks):
         labels, found = probe.propose(start, *phi, target=end)
         assert tuple(labels.tolist()) == end
         assert found == pytest.approx(log_t, rel=0, abs=1e-9)
-    sampler = ARM(blocks=blocks, gibbs_sweeps=0)
+    sampler = arm(blocks)
     _, state = few_rows(name, "pitman_yor", n, concentration=1e4)
     kernel = kernel_with(sampler, past(start, apart))
     for _ in range(20):
@@ -445,6 +445,48 @@ def test_law_of_a_move(variant, seed_sequence, record_property, replicates):
         )
     }
     record_worst(record_property, assert_p_matrix(runs, seed_sequence=seed_sequence), len(runs))
+
+
+@pytest.mark.parametrize("n_split_merges", [1, 2])
+def test_law_of_a_move_and_split_merges(
+    n_split_merges, seed_sequence, record_property, replicates
+):
+    """Their number is fixed: it must not depend on what happened to the move before."""
+    runs = {}
+    for name, prior in (("bernoulli", "dp"), ("relational", "pitman_yor")):
+        law, _ = arm_law(name, prior, "all", histories=TWO_CHAINS)
+        sampler = arm("all").set_params(n_split_merges=n_split_merges)
+        law.kernel = kernel_with(sampler, law.kernel.get_adaptation())
+        posterior, _ = few_rows(name, prior)
+        n_scans = SplitMerge().n_restricted_scans
+        one = sum(
+            p * split_merge_transition(posterior, phi, n_scans) for phi, p in law_of_phi(4).items()
+        )
+        law.transition = law.transition @ np.linalg.matrix_power(one, n_split_merges)
+        runs[f"{name} {prior}"] = law.run(replicates(3_000))
+    record_worst(record_property, assert_p_matrix(runs, seed_sequence=seed_sequence), len(runs))
+
+
+def test_a_wrong_consensus_is_left():
+    """All past states have two cliques together. No pair on which they disagree separates them."""
+    cliques = np.arange(36) // 12
+    X = (cliques[:, None] == cliques).astype(float)
+    np.fill_diagonal(X, 0.0)
+    together = np.where(cliques == 2, 1, 0)
+    other = together.copy()
+    other[-1] = 2
+    state = make_state(
+        make_likelihood("relational", a=1.0, b=1.0), X, make_prior("dp", 36, concentration=1.0)
+    )
+    ends = {}
+    for n_split_merges in (0, 2):
+        kernel = kernel_with(ARM(n_split_merges=n_split_merges), past(together, other))
+        state.assign(together)
+        bit_generator = np.random.PCG64(0)
+        for _ in range(200):
+            kernel.run(state, bit_generator)
+        ends[n_split_merges] = state.n_clusters
+    assert ends == {0: 2, 2: 3}
 
 
 def test_finite_mixtures_with_all_components_in_use(seed_sequence):
@@ -630,6 +672,7 @@ PURE = [
     pytest.param(arm("pair"), id="pair", marks=pytest.mark.slow),
     pytest.param(arm("none"), id="none", marks=pytest.mark.slow),
     pytest.param(arm("srm"), id="srm", marks=pytest.mark.slow),
+    pytest.param(ARM(gibbs_sweeps=0), id="with split-merges"),
     pytest.param(BSM, id="bsm"),
 ]
 
@@ -761,7 +804,7 @@ def test_what_is_no_density_is_refused(states, blocks, row, gibbs_sweeps):
     state = MixtureState(model, prior, np.zeros(6, np.intp))
     for labels in ([0] * 6, [0, 1, 0, 1, 0, 1]):
         state.assign(np.array(labels))
-        kernel = ARM(blocks=blocks, gibbs_sweeps=gibbs_sweeps).kernel()
+        kernel = arm(blocks).set_params(gibbs_sweeps=gibbs_sweeps).kernel()
         if states:
             kernel.set_adaptation(past(*states))
         bit_generator = np.random.PCG64(1)
@@ -788,6 +831,8 @@ def test_settings_are_checked():
         ARM(n_history=0).kernel()
     with pytest.raises(ValueError, match=r"ARM.gibbs_sweeps"):
         ARM(gibbs_sweeps=-1).kernel()
+    with pytest.raises(ValueError, match=r"ARM.n_split_merges must be at least 0, got -1"):
+        ARM(n_split_merges=-1).kernel()
     for cls in (ARM, SplitMerge):
         with pytest.raises(
             ValueError, match=rf"variant of {cls.__name__}.from_paper must be one of"
