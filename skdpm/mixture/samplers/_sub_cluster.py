@@ -93,13 +93,17 @@ class SubClusterKernel(BlockKernel):
             self.counts["sub_cluster_split"] += split_into_sub_clusters(
                 state, self.memory, self._ready(), rng
             )
-            merge_close_clusters(state, self.memory, CLEAR_GAIN * adapting, rng)
+            self._merge(state, CLEAR_GAIN * adapting, rng)
         elif key[-1] % (EXACT_EVERY if adapting else self.launch_every) == 0:
             self.launched_moves.make(state, rng, key)
 
     def _ready(self):
         """Return the clusters whose sub-clusters may be split off: (n_slots,), bool."""
         return self.memory.ready
+
+    def _merge(self, state, margin, rng):
+        """Merge close clusters, in warm-up."""
+        merge_close_clusters(state, self.memory, margin, rng)
 
     def _pass(self, state, rng, key, moves):
         """Draw labels and collect statistics, also those of the random splits among `moves`, which
