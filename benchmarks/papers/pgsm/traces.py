@@ -33,6 +33,8 @@ LABELS = {
     "v_measure": "V-measure",
     "n_clusters": "clusters",
     "log_joint": "log joint (nats)",
+    "cpu_seconds": "processor time (s)",
+    "iteration": "iterations",
 }
 
 
@@ -237,16 +239,17 @@ def first_reach(arrays, level):
     return " ".join(texts)
 
 
-def draw(axes, traces, quantity, styles):
-    """One panel: a thin line per seed and their median, against processor time on a log scale."""
+def draw(axes, traces, quantity, styles, against="cpu_seconds"):
+    """One panel: a thin line per seed and their median, against another quantity, on a log
+    scale."""
     best, worst = -np.inf, np.inf
     for sampler, arrays in traces.items():
-        seconds, values = arrays["cpu_seconds"], arrays[quantity]
+        x, values = arrays[against], arrays[quantity]
         style = styles[sampler]
-        for s, v in zip(seconds, values, strict=True):
-            axes.plot(s, v, linewidth=0.5, alpha=0.35, **style)
+        for one, v in zip(x, values, strict=True):
+            axes.plot(one, v, linewidth=0.5, alpha=0.35, **style)
         axes.plot(
-            np.median(seconds, axis=0),
+            np.median(x, axis=0),
             np.median(values, axis=0),
             linewidth=1.6,
             label=sampler,
@@ -265,7 +268,7 @@ def draw(axes, traces, quantity, styles):
     axes.margins(x=0.01)
 
 
-def figure(panels, quantities, styles, *, row_of=None, width=8.5, legend_columns=4):
+def figure(panels, quantities, styles, *, against="cpu_seconds", width=8.5, legend_columns=4):
     """Panels below each other, a column per quantity, one legend above for all samplers.
 
     Parameters
@@ -275,6 +278,8 @@ def figure(panels, quantities, styles, *, row_of=None, width=8.5, legend_columns
     styles : dict of str to dict
         Of `plot`, by sampler; or, by panel, such a dict, where the panels have samplers of their
         own: each row then has its own legend.
+    against : str
+        Quantity of the horizontal axes.
     """
     own_legends = next(iter(panels)) in styles
     n_rows = len(panels)
@@ -284,14 +289,14 @@ def figure(panels, quantities, styles, *, row_of=None, width=8.5, legend_columns
     )
     for line, (panel, traces) in zip(grid, panels.items(), strict=True):
         for axes, quantity in zip(line, quantities, strict=True):
-            draw(axes, traces, quantity, styles[panel] if own_legends else styles)
+            draw(axes, traces, quantity, styles[panel] if own_legends else styles, against)
             axes.set_ylabel(LABELS[quantity], fontsize=8)
             axes.set_title(panel, fontsize=9)
             axes.tick_params(labelsize=7)
         if own_legends:
             line[-1].legend(fontsize=7, loc="lower right")
     for axes in grid[-1]:
-        axes.set_xlabel("processor time (s)", fontsize=8)
+        axes.set_xlabel(LABELS[against], fontsize=8)
     top = 1.0
     if not own_legends:
         handles, names = grid[0, 0].get_legend_handles_labels()

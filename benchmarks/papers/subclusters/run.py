@@ -5,16 +5,18 @@
     python benchmarks/papers/subclusters/run.py all --data FOLDER --out FOLDER
     python benchmarks/papers/subclusters/run.py targets --data FOLDER
 
-FOLDER of the data holds mnist70k.npz (images as rows of an array X, digits y) and kos.npz (bags
-of words, a scipy.sparse file). Each figure writes its traces (npz), a table (txt) and a picture
-(png); `--redraw` makes the last two again from the traces.
+FOLDER of the data holds mnist70k.npz (images as rows of an array X, digits y), kos.npz (bags of
+words, a scipy.sparse file) and news20_w100.npz (words in texts X, groups y). Each figure writes
+its traces (npz), a table (txt) and pictures (png) over seconds and over iterations; `--redraw`
+makes these again from the traces.
 
 Chains start from one cluster, or from labels drawn uniformly among 50, the same for all samplers;
-the concentration is fixed. Time is the processor time of the chain if all chains of a panel have
-one thread, otherwise wall time, which depends on the load of the machine.
+the concentration and the hyperparameters are fixed. All chains of the figures have one thread, and
+time is its processor time.
 """
 
 import argparse
+import contextlib
 import subprocess
 import sys
 import tempfile
@@ -31,34 +33,70 @@ from threadpoolctl import threadpool_limits
 
 from skdpm import DPMixture, FiniteMixture
 from skdpm.datasets import make_gaussian_mixture, make_high_dimensional_gaussians
+from skdpm.mixture.blocks.program import WARMUP
 from skdpm.mixture.likelihoods import Gaussian, Multinomial
 from skdpm.mixture.samplers import SAMS, BlockedGibbs, Gibbs, SubCluster
+from skdpm.mixture.samplers._sub_cluster import PaperSubClusterKernel
 
 sys.path.append(str(Path(__file__).parents[1] / "pgsm"))
 import traces
 
 traces.LABELS["log_joint"] = "log joint (nats per row)"
+traces.LABELS["v_measure"] = "NMI (V-measure)"
+
+
+class PublishedKernel(PaperSubClusterKernel):
+    """Splits into sub-clusters in all iterations. The package's ways to find clusters, merges of
+    close clusters and clusters of a sample of rows, are off."""
+
+    looks_around = False
+
+    def step(self, state, rng, key, adapting=0.0):
+        super().step(state, rng, key, adapting=1.0)
+
+    def _merge(self, state, margin, rng):
+        pass
+
+
+class Published(SubCluster):
+    """The sampler as published, except that clusters keep their rows instead of vanishing."""
+
+    def __init__(self, super_clusters=False, wait=True, block_size=65536):
+        super().__init__(block_size)
+        self.super_clusters = super_clusters
+        self.wait = wait
+
+    @property
+    def needs_labels(self):
+        return self.super_clusters
+
+    def kernel(self):
+        return PublishedKernel(super_clusters=self.super_clusters, wait=self.wait)
+
 
 SAMPLERS = {
     "GIBBS": Gibbs(),
+    "GIBBS+SUPC": Gibbs.from_paper("GIBBS+SUPC"),
     "GIBBS+SAMS": SAMS(),
-    "SUBC": SubCluster(),
-    "SUBC+SUPC": SubCluster.from_paper("SUBC+SUPC"),
-    "SUBC+SUPC APPROX": SubCluster.from_paper("SUBC+SUPC APPROX"),
+    "SUBC": Published(),
+    "SUBC+SUPC": Published(super_clusters=True),
+    "SUBC+SUPC APPROX": Published(super_clusters=True, wait=False),
     "FSD": BlockedGibbs(),
+    "SubCluster()": SubCluster(),
 }
-PARALLEL = ("SUBC", "SUBC+SUPC", "SUBC+SUPC APPROX", "FSD")
 N_COMPONENTS = 100  # of FSD
+WORDS = Multinomial(concentration=1.0)
 STYLES = {
     "GIBBS": {"color": "0.3"},
+    "GIBBS+SUPC": {"color": "0.3", "linestyle": "--"},
     "GIBBS+SAMS": {"color": "C1"},
     "SUBC": {"color": "C0"},
     "SUBC+SUPC": {"color": "C3"},
-    "SUBC+SUPC APPROX": {"color": "C2", "linestyle": "--"},
+    "SUBC+SUPC APPROX": {"color": "C3", "linestyle": "--"},
     "FSD": {"color": "C4"},
+    "SubCluster()": {"color": "C2"},
 }
-N_MARKS = 80
-MOST_ITERATIONS = 100_000
+N_MARKS = 40
 
 
 # Chains and their clocks.
@@ -71,7 +109,7 @@ def estimator(sampler, n_threads, **params):
         "n_chains": 1,
         "n_jobs": n_threads,
         "n_warmup": 0,
-        "n_draws": MOST_ITERATIONS,
+        "n_draws": 1,
         "store_labels": False,
         "point_estimate": "last",
         **params,
@@ -81,8 +119,8 @@ def estimator(sampler, n_threads, **params):
     return DPMixture(**settings)
 
 
-class Chain:
-    """The chain that `fit` would run, with a clock.
+class Chain(contextlib.ExitStack):
+    """The chain that `fit` would run, with a clock that stands still between iterations.
 
     Parameters
     ----------
@@ -94,95 +132,93 @@ class Chain:
     """
 
     def __init__(self, model, X, seed, *, wall=False):
-        self.program = model._program(X, model._resolved("likelihood"), model._resolved("sampler"))
-        self.state = self.program.chain(seed, 0)
+        super().__init__()
+        program = model._program(X, model._resolved("likelihood"), model._resolved("sampler"))
+        self.live = self.enter_context(program.resume(program.chain(seed, 0)))
         self.clock = time.perf_counter if wall else time.thread_time
-        self.times = np.zeros(0)  # at the ends of iterations
+        self.seconds = []  # of each iteration
+        self.elapsed = 0.0
+        self.log_joint = np.nan
 
-    def run(self, seconds=np.inf, n_iterations=MOST_ITERATIONS):
-        """Iterations until one ends after `seconds` of this call, `n_iterations` at most."""
-        times = []
-
-        def go_on(**figures):
-            times.append(self.clock() - began)
-            return times[-1] < seconds
-
-        began = self.clock()
-        self.program.advance(self.state, self.state["iteration"] + n_iterations, go_on)
-        elapsed = self.times[-1] if self.times.size else 0.0
-        self.times = np.append(self.times, elapsed + np.array(times))
+    def run(self, until=np.inf, n_iterations=np.inf):
+        """Iterations until one ends after the time `until`, `n_iterations` at most."""
+        stop = len(self.seconds) + n_iterations
+        while self.elapsed < until and len(self.seconds) < stop:
+            began = self.clock()
+            self.live.step(len(self.seconds))
+            self.log_joint = self.live.compute_log_joint()
+            self.seconds.append(self.clock() - began)
+            self.elapsed += self.seconds[-1]
 
     @property
-    def draws(self):
-        return self.state["draws"]
+    def n_clusters(self):
+        return self.live.state.n_clusters
 
     def labels(self):
-        """Labels of the last draw."""
-        _, kept = self.state["candidates"]["last"]
-        return self.program.kept_partition(kept)[0]
+        return self.live.state.cluster_labels()
 
     def passes(self):
         """Share of the passes over the rows that held no row back; NaN where none can."""
-        proposed, accepted = self.state["acceptance"].get("sweep", (0, 0))
+        proposed, accepted = self.live.acceptance().get("sweep", (0, 0))
         return accepted / proposed if proposed else np.nan
 
 
 def median_iteration(model, X, seconds, *, wall=False):
-    """Median seconds of an iteration, after a first one, and the clusters at the end."""
-    chain = Chain(model, X, 0, wall=wall)
-    chain.run(n_iterations=2)
-    chain.run(seconds)
-    return np.median(np.diff(chain.times)[1:]), int(chain.draws["n_components"][-1])
+    """Median seconds of an iteration, after a first two, and the clusters at the end."""
+    with Chain(model, X, 0, wall=wall) as chain:
+        chain.run(n_iterations=2)
+        chain.run(chain.elapsed + seconds)
+        return np.median(chain.seconds[2:]), chain.n_clusters
 
 
-def watch(X, y, names, n_threads, seconds, n_seeds, *, n_start, concentration, likelihood):
+def watch(X, y, seconds, n_seeds, *, n_start, concentration, likelihood):
     """Traces {sampler: arrays} of chains from `n_start` clusters.
 
-    `log_joint` and `n_clusters`, of shape (n_seeds, N_MARKS), are those of the last iteration that
-    ended before each of the times `cpu_seconds`; NaN before the first.
+    What is drawn has the shape (n_seeds, N_MARKS). It is observed at the ends of the first
+    iterations that end after given times.
     """
-    n_samples = X.shape[0]
-    wall = n_threads > 1
     found = {}
-    for name in names:
+    for name, sampler in SAMPLERS.items():
         seeds = []
         for seed in range(n_seeds):
-            init = np.random.default_rng(seed).integers(n_start, size=n_samples)
+            init = np.random.default_rng(seed).integers(n_start, size=X.shape[0])
             model = estimator(
-                SAMPLERS[name],
-                n_threads if name in PARALLEL else 1,
+                sampler,
+                1,
+                n_warmup=WARMUP if type(sampler) is SubCluster else 0,
                 init=init,
                 concentration=concentration,
                 likelihood=likelihood,
             )
-            chain = Chain(model, X, seed, wall=wall)
-            chain.run(seconds)
-            seeds.append(resampled(chain, seconds, n_samples, y))
+            with Chain(model, X, seed) as chain:
+                seeds.append(observed(chain, seconds, X.shape[0], y))
+            last = {key: values[-1] for key, values in seeds[-1].items() if np.ndim(values)}
             print(
-                f"  {name} {seed}: {len(chain.times)} iterations, log joint per row "
-                f"{seeds[-1]['log_joint'][-1]:.4f}, {seeds[-1]['n_clusters'][-1]:.0f} clusters",
+                f"  {name} {seed}: {last['iteration']:.0f} iterations, log joint per row "
+                f"{last['log_joint']:.4f}, {last['n_clusters']:.0f} clusters",
                 flush=True,
             )
         found[name] = {key: np.array([one[key] for one in seeds]) for key in seeds[0]}
     return found
 
 
-def resampled(chain, seconds, n_samples, y):
-    marks = traces.marks(seconds, n_marks=N_MARKS, first=seconds / 500)
-    # The last iteration counts though it ended after the time was over.
-    ends = np.minimum(chain.times, seconds)
-    last = np.searchsorted(ends, marks, side="right")
-    log_joint = np.append(np.nan, chain.draws["log_joint"] / n_samples)
-    n_clusters = np.append(np.nan, chain.draws["n_components"])
-    return {
-        "cpu_seconds": marks,
-        "log_joint": log_joint[last],
-        "n_clusters": n_clusters[last],
-        "v_measure": np.nan if y is None else v_measure_score(y, chain.labels()),
-        "iterations": len(chain.times),
-        "total_seconds": chain.times[-1],
-        "passes": chain.passes(),
+def observed(chain, seconds, n_samples, y):
+    quantities = {
+        "cpu_seconds": lambda: chain.elapsed,
+        "iteration": lambda: len(chain.seconds),
+        "log_joint": lambda: chain.log_joint / n_samples,
+        "n_clusters": lambda: chain.n_clusters,
     }
+    if y is not None:
+        quantities["v_measure"] = lambda: v_measure_score(y, chain.labels())
+    rows = []
+    for mark in traces.marks(seconds, n_marks=N_MARKS, first=seconds / 500):
+        if chain.elapsed < mark:
+            chain.run(mark)
+            row = [look() for look in quantities.values()]
+        rows.append(row)
+    columns = np.array(rows, dtype=np.float64).T
+    return {**dict(zip(quantities, columns, strict=True)), "passes": chain.passes()}
 
 
 # Figures 4 and 5.
@@ -201,101 +237,95 @@ def mnist_components(folder):
     return PCA(50, random_state=0).fit_transform(X.astype(np.float32) / 255), y
 
 
+def fixed_gaussian(X):
+    """A Gaussian whose prior is the package's first guess from the rows."""
+    guess = Gaussian().resolve(X)
+    return Gaussian(**{name: getattr(guess, name) for name in guess.hyperparameters})
+
+
 def synthetic(args):
-    """Figure 4: 100,000 x 2 in ten clusters, starts, concentrations and threads varied."""
+    """Figure 4: 100,000 x 2 in ten clusters, starts and concentrations varied."""
     X, y = ten_gaussians()
-    panels = {}
-    for n_threads, concentrations in ((1, (1.0, 100.0)), (args.threads, (1.0,))):
-        names = SAMPLERS if n_threads == 1 else PARALLEL
-        for concentration in concentrations:
-            for n_start in (1, 50):
-                panel = f"K₀ = {n_start}, $\\alpha$ = {concentration:g}, threads: {n_threads}"
-                print(panel, flush=True)
-                panels[panel] = watch(
-                    X,
-                    y,
-                    names,
-                    n_threads,
-                    args.seconds,
-                    args.seeds,
-                    n_start=n_start,
-                    concentration=concentration,
-                    likelihood=Gaussian(),
-                )
-    return panels
+    return starts("", X, y, fixed_gaussian(X), args.seconds, args.seeds, (1.0, 100.0))
 
 
 def mnist(args):
     """Figure 5a: MNIST, 70,000 x 50 principal components, from 1 and from 50 clusters."""
     X, y = mnist_components(args.data)
-    return two_starts("MNIST", X, y, Gaussian(), args.seconds_mnist, 1, args.threads)
+    return starts("MNIST, ", X, y, fixed_gaussian(X), args.seconds_mnist, 1)
 
 
 def kos(args):
     """As figure 5b to e: KOS, 3430 bags of 6906 words, from 1 and from 50 clusters."""
     X = scipy.sparse.csr_array(scipy.sparse.load_npz(Path(args.data) / "kos.npz"))
-    return two_starts(
-        "KOS", X, None, Multinomial(concentration=1.0), args.seconds, args.seeds, args.threads
+    return starts("KOS, ", X, None, WORDS, args.seconds, args.seeds)
+
+
+def news20(args):
+    """As figure 5b to e: 20 newsgroups, 16,242 sets of 100 words, from 1 and from 50 clusters."""
+    with np.load(Path(args.data) / "news20_w100.npz") as arrays:
+        X, y = scipy.sparse.csr_array(arrays["X"].astype(np.float64)), arrays["y"]
+    return starts(
+        "20 newsgroups, ", X, y, Multinomial(concentration=1.0), args.seconds, args.seeds
     )
 
 
-def two_starts(data, X, y, likelihood, seconds, n_seeds, n_threads):
+def starts(data, X, y, likelihood, seconds, n_seeds, concentrations=(1.0,)):
     panels = {}
-    for n_start in (1, 50):
-        panel = f"{data}, K₀ = {n_start}"
-        print(panel, flush=True)
-        panels[panel] = watch(
-            X,
-            y,
-            [name for name in SAMPLERS if name != "SUBC+SUPC APPROX"],
-            n_threads,
-            seconds,
-            n_seeds,
-            n_start=n_start,
-            concentration=1.0,
-            likelihood=likelihood,
-        )
+    for concentration in concentrations:
+        for n_start in (1, 50):
+            panel = f"{data}K₀ = {n_start}"
+            if len(concentrations) > 1:
+                panel += f", $\\alpha$ = {concentration:g}"
+            print(panel, flush=True)
+            panels[panel] = watch(
+                X,
+                y,
+                seconds,
+                n_seeds,
+                n_start=n_start,
+                concentration=concentration,
+                likelihood=likelihood,
+            )
     return panels
 
 
-def comparison_picture(panels, n_columns, units):
-    """Panels filled column by column, with the unit of time of each, and one legend above."""
-    n_rows = len(panels) // n_columns
-    plt = traces.plt
-    fig, grid = plt.subplots(n_rows, n_columns, figsize=(9.5, 0.7 + 2.5 * n_rows), squeeze=False)
-    for axes, (panel, found) in zip(grid.T.flat, panels.items(), strict=True):
-        traces.draw(axes, found, "log_joint", STYLES)
-        axes.set_title(panel, fontsize=8)
-        axes.tick_params(labelsize=7)
-    for axes in grid[:, 0]:
-        axes.set_ylabel(traces.LABELS["log_joint"], fontsize=8)
-    for axes, unit in zip(grid[-1], units, strict=True):
-        axes.set_xlabel(unit, fontsize=8)
-    handles, names = grid[0, 0].get_legend_handles_labels()
-    fig.legend(handles, names, loc="upper center", ncols=6, fontsize=8, frameon=False)
-    fig.tight_layout(rect=(0, 0, 1, 1 - 0.3 / fig.get_figheight()))
-    return fig
+def comparison_pictures(panels):
+    """Pictures over seconds and over iterations, by the end of their names."""
+    observed = next(iter(next(iter(panels.values())).values()))
+    quantities = [name for name in ("log_joint", "v_measure", "n_clusters") if name in observed]
+    return {
+        end: traces.figure(panels, quantities, STYLES, against=against, width=9.5)
+        for end, against in (("", "cpu_seconds"), ("_iterations", "iteration"))
+    }
+
+
+def log_joint_at(arrays, seconds):
+    """Mean over seeds of the last log joint before a time; NaN before the first."""
+    last = [np.searchsorted(at, seconds, side="right") for at in arrays["cpu_seconds"]]
+    values = np.column_stack([np.full(len(last), np.nan), arrays["log_joint"]])
+    return values[np.arange(len(last)), last].mean()
 
 
 def comparison_table(panels):
-    """Means over seeds, at the end; seconds of each seed until it is near the best chain."""
+    """Means over seeds: log joint at two times and the end, the others at the end."""
+    times = (0.1, 0.3)
+    header = "".join(f"{f'at {share:g}':>11}" for share in times) + f"{'at the end':>11}"
     lines = [
-        f"{'':46}{'log joint':>11}{'clusters':>10}{'V':>7}{'iterations':>12}{'s/iter.':>9}"
-        "  passes   s to within 0.01 of the best"
+        f"{'log joint per row, at shares of the time':46}{header}{'clusters':>10}{'NMI':>7}"
+        f"{'iterations':>12}{'ms/iter.':>9}  passes"
     ]
     for panel, found in panels.items():
-        best = max(np.nanmax(arrays["log_joint"]) for arrays in found.values())
+        length = min(arrays["cpu_seconds"][:, -1].min() for arrays in found.values())
         for name, arrays in found.items():
-            reached = []
-            for seconds, values in zip(arrays["cpu_seconds"], arrays["log_joint"], strict=True):
-                near = np.flatnonzero(values >= best - 0.01)
-                reached.append(f"{seconds[near[0]]:.2f}" if near.size else "-")
-            cost = arrays["total_seconds"].sum() / arrays["iterations"].sum()
+            log_joint = "".join(f"{log_joint_at(arrays, share * length):11.4f}" for share in times)
+            v_measure = arrays.get("v_measure", np.full((1, 1), np.nan))[:, -1].mean()
+            n_iterations = arrays["iteration"][:, -1]
+            cost = 1e3 * arrays["cpu_seconds"][:, -1].sum() / n_iterations.sum()
             lines.append(
-                f"{panel + ': ' + name:46}{arrays['log_joint'][:, -1].mean():11.4f}"
-                f"{arrays['n_clusters'][:, -1].mean():10.1f}{arrays['v_measure'].mean():7.3f}"
-                f"{arrays['iterations'].mean():12.1f}{cost:9.4f}{arrays['passes'].mean():8.2f}   "
-                f"{' '.join(reached)}"
+                f"{panel + ': ' + name:46}{log_joint}{arrays['log_joint'][:, -1].mean():11.4f}"
+                f"{arrays['n_clusters'][:, -1].mean():10.1f}{v_measure:7.3f}"
+                f"{n_iterations.mean():12.1f}{cost:9.2f}{arrays['passes'].mean():8.2f}"
             )
     return "\n".join(lines)
 
@@ -387,10 +417,10 @@ def targets(args):
     times = {}
     for n_threads in (1, args.threads):
         model = estimator(SubCluster(), n_threads, init=y)
-        chain = Chain(model, X, 0, wall=True)
-        chain.run(n_iterations=30)
-        costs = np.diff(chain.times)
-        times[n_threads] = costs.min(), np.median(costs)
+        with Chain(model, X, 0, wall=True) as chain:
+            chain.run(n_iterations=30)
+        costs = chain.seconds[1:]
+        times[n_threads] = min(costs), np.median(costs)
     (least, median), target = times[1], "0.12 s"
     report("1,000,000 x 2, 6 clusters, 1 thread", f"{median:.3f} s (least {least:.3f})", target)
     least, median = times[args.threads]
@@ -401,8 +431,8 @@ def targets(args):
         "1.7 times",
     )
     X, y = make_gaussian_mixture(100_000, n_clusters=10, spread=0.02, random_state=0)
-    for name in ("SUBC", "SUBC APPROX"):
-        sampler = SubCluster.from_paper(name)
+    for name, wait in (("SUBC", True), ("SUBC APPROX", False)):
+        sampler = Published(wait=wait)
         found = [first_reach(sampler, X, y, seed) for seed in range(3)]
         report(
             f"100,000 x 2, one cluster to V >= 0.95, {name}",
@@ -413,13 +443,13 @@ def targets(args):
     init = MiniBatchKMeans(30, random_state=0, n_init=1).fit_predict(X)
     for n_threads in (1, args.threads):
         model = estimator(SubCluster(), n_threads, init=init)
-        chain = Chain(model, X, 0, wall=True)
-        chain.run(n_iterations=12)
-        costs = np.diff(chain.times)
-        clusters = chain.draws["n_components"]
+        with Chain(model, X, 0, wall=True) as chain:
+            chain.run(n_iterations=12)
+            n_clusters = chain.n_clusters
+        costs = chain.seconds[1:]
         report(
-            f"MNIST-PCA50, {clusters[0]} to {clusters[-1]} clusters, {n_threads} thread(s)",
-            f"{np.median(costs):.3f} s (least {costs.min():.3f})",
+            f"MNIST-PCA50, 30 to {n_clusters} clusters, {n_threads} thread(s)",
+            f"{np.median(costs):.3f} s (least {min(costs):.3f})",
             "0.6 s" if n_threads > 1 else "",
         )
     size, above = peak_memory()
@@ -436,12 +466,12 @@ def report(*cells):
 
 def first_reach(sampler, X, y, seed, level=0.95, limit=30.0):
     """Processor time and iterations of a chain from one cluster to a V-measure of `level`."""
-    chain = Chain(estimator(sampler, 1), X, seed)
-    while not chain.times.size or chain.times[-1] < limit:
-        chain.run(n_iterations=1)
-        if v_measure_score(y, chain.labels()) >= level:
-            return chain.times[-1], len(chain.times)
-    return np.nan, len(chain.times)
+    with Chain(estimator(sampler, 1, init="single"), X, seed) as chain:
+        while chain.elapsed < limit:
+            chain.run(n_iterations=1)
+            if v_measure_score(y, chain.labels()) >= level:
+                return chain.elapsed, len(chain.seconds)
+        return np.nan, len(chain.seconds)
 
 
 def peak_memory():
@@ -476,25 +506,28 @@ def peak_resident():
     return int(status.partition("VmHWM:")[2].split()[0]) / 2**10
 
 
-FIGURES = {"synthetic": synthetic, "mnist": mnist, "kos": kos, "growth": growth}
+FIGURES = {
+    "synthetic": synthetic,
+    "mnist": mnist,
+    "kos": kos,
+    "news20": news20,
+    "growth": growth,
+}
 
 
 def make(name, args):
-    """The traces, the table and the picture of a figure."""
+    """The traces, the table and the pictures of a figure."""
     stem = Path(args.out) / f"subclusters_{name}"
     if not args.redraw:
         traces.save(stem.with_suffix(".npz"), FIGURES[name](args))
     panels = traces.load(stem.with_suffix(".npz"))
     if name == "growth":
-        table, picture = growth_table(panels), growth_picture(panels)
+        table, pictures = growth_table(panels), {"": growth_picture(panels)}
     else:
-        table = comparison_table(panels)
-        units = ["time (s)"] * 2
-        if name == "synthetic":
-            units = ["processor time (s)"] * 2 + ["time (s)"]
-        picture = comparison_picture(panels, len(units), units)
+        table, pictures = comparison_table(panels), comparison_pictures(panels)
     stem.with_suffix(".txt").write_text(table + "\n")
-    traces.write(picture, stem.with_suffix(".png"))
+    for end, picture in pictures.items():
+        traces.write(picture, stem.with_name(f"{stem.name}{end}.png"))
     print(f"{name}: {FIGURES[name].__doc__}\n{table}", flush=True)
 
 
@@ -506,7 +539,7 @@ def main():
     parser.add_argument("--seeds", type=int, default=2, help="1 for MNIST")
     parser.add_argument("--seconds", type=float, default=8.0, help="per chain")
     parser.add_argument("--seconds-mnist", type=float, default=45.0, help="per chain")
-    parser.add_argument("--threads", type=int, default=2, help="of the parallel samplers")
+    parser.add_argument("--threads", type=int, default=2, help="in the targets")
     parser.add_argument("--redraw", action="store_true", help="from the traces that are there")
     args = parser.parse_args()
     threadpool_limits(1)
