@@ -338,6 +338,21 @@ def test_fits_find_directions(sampler, sparse):
         assert np.linalg.norm(gap) < 0.1
 
 
+@pytest.mark.parametrize("n_features", [2, 64, 150])
+def test_densities_of_many_columns_are_those_of_the_formula(n_features):
+    """Kernels take columns and rows in blocks, of which the last may be smaller."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(70, n_features))
+    params = 10.0 * rng.normal(size=(3, 1 + n_features))
+    rows = X / np.linalg.norm(X, axis=1, keepdims=True)
+    np.testing.assert_allclose(
+        VonMisesFisher(concentration=50.0, spread=1.0).parametric(X).log_densities(params),
+        params[:, :1] + params[:, 1:] @ rows.T,
+        rtol=1e-11,
+        atol=1e-11,
+    )
+
+
 def test_rows_in_all_directions_are_noise():
     rng = np.random.default_rng(0)
     X, labels, *_ = directions(rng, 300, 3, 20, 200.0, 400.0)
