@@ -78,14 +78,21 @@ def stored(name, n_axes=None):
     return load
 
 
-def directions(folder):
-    """Rows of length one around 12 directions, some tight and some loose."""
-    rng = np.random.default_rng(0)
-    parts = [
-        stats.vonmises_fisher(normalize(rng.standard_normal((1, 100)))[0], kappa).rvs(size, rng)
-        for kappa, size in zip(np.geomspace(60, 1000, 12), rng.integers(50, 250, 12), strict=True)
-    ]
-    return np.concatenate(parts), np.repeat(np.arange(12), [len(part) for part in parts])
+def directions(n_columns, n_directions, n_samples):
+    """Rows of length one around random directions, some tight and some loose."""
+
+    def load(folder):
+        rng = np.random.default_rng(0)
+        sizes = rng.multinomial(n_samples, np.full(n_directions, 1.0 / n_directions))
+        parts = [
+            stats.vonmises_fisher(normalize(rng.standard_normal((1, n_columns)))[0], kappa).rvs(
+                size, rng
+            )
+            for kappa, size in zip(np.geomspace(60, 1000, n_directions), sizes, strict=True)
+        ]
+        return np.concatenate(parts), np.repeat(np.arange(n_directions), sizes)
+
+    return load
 
 
 def words100(folder):
@@ -101,7 +108,8 @@ SETS = {
     "dim064": stored("dim064"),
     "embeddings20": lambda folder: make_embeddings(6000, n_clusters=20, random_state=1),
     "embeddings79": lambda folder: make_embeddings(100_000, random_state=0),
-    "directions": directions,
+    "directions": directions(100, 12, 1800),
+    "directions79": directions(128, 79, 100_000),
     "words100": words100,
 }
 

@@ -82,6 +82,7 @@ SAMPLERS = [
         ("pgsm", PGSM(n_particles=3, anchors="uniform", gibbs_sweeps=0)),
         ("pgsm", PGSM(n_particles=4, n_anchors=3, anchors="uniform", gibbs_sweeps=0)),
         ("arm", ARM(n_history_chains=0, gibbs_sweeps=0, n_split_merges=0)),
+        ("arm", ARM(n_history_chains=0, gibbs_sweeps=0, n_split_merges=1)),
     ]
 ]
 

@@ -265,9 +265,7 @@ def news20(args):
     """As figure 5b to e: 20 newsgroups, 16,242 sets of 100 words, from 1 and from 50 clusters."""
     with np.load(Path(args.data) / "news20_w100.npz") as arrays:
         X, y = scipy.sparse.csr_array(arrays["X"].astype(np.float64)), arrays["y"]
-    return starts(
-        "20 newsgroups, ", X, y, Multinomial(concentration=1.0), args.seconds, args.seeds
-    )
+    return starts("20 newsgroups, ", X, y, WORDS, args.seconds, args.seeds)
 
 
 def starts(data, X, y, likelihood, seconds, n_seeds, concentrations=(1.0,)):

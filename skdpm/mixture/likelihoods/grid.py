@@ -123,14 +123,13 @@ class Grid(Likelihood):
         data = self._encoded(log_likelihoods)
         if log_likelihoods.shape[2] >= CONTINUUM:
             # Of the last layer, the most precise one.
-            last = data["likelihoods"][:, -len(self.log_weights) :, : log_likelihoods.shape[2]]
-            effective = _effective_points(last)
+            last = log_likelihoods[:, -len(self.log_weights) :]
+            effective = _effective_points(np.exp(last - last.max(axis=2, keepdims=True)))
             if effective < FEWEST_EFFECTIVE:
                 warnings.warn(
                     f"the grid of {type(self).__name__} is coarse for these data: for half of the "
                     f"rows at most {effective:.1f} of its {log_likelihoods.shape[2]} points "
-                    "matter, so clusters will be split between neighbouring points; "
-                    f"{self._finer()}",
+                    f"matter, so {self._if_coarse}; {self._finer()}",
                     stacklevel=2,
                 )
         return data
@@ -193,8 +192,10 @@ class Grid(Likelihood):
         p = np.exp(log_p - log_p.max(axis=-1, keepdims=True))
         return p / p.sum(axis=-1, keepdims=True)
 
+    # What a coarse grid does, and advice against it.
+    _if_coarse = "clusters will be split between neighbouring points"
+
     def _finer(self):
-        """Advice about a coarse grid."""
         return "use more points in Grid.grid"
 
     def _evaluate(self, X):

@@ -38,7 +38,7 @@ class PyClone(Grid):
     precision : float or None, default=None
         Precision of the beta-binomial, in units of reads: the variance is that of a binomial law
         times (depth + precision) / (1 + precision). None: learned in every iteration. A large
-        learned value means that reads are binomial.
+        learned value means that reads are nearly binomial.
     error_rate : float, default=1e-3
         Share of reads that are variant, or reference, by mistake.
     genotype_prior : {"major_copy_number", "parental", "total"}, default="major_copy_number"
@@ -49,14 +49,15 @@ class PyClone(Grid):
         Number of points of the grid from 0 to 1.
     hyperpriors : dict of str to Hyperprior, or None, default=None
         Prior of a learned precision, ``{"precision": prior}``, in place of that in the notes: a
-        family of `skdpm.hyperpriors` or a pair (shape, rate) of a Gamma.
+        family of `skdpm.hyperpriors` or a pair (shape, rate) of a Gamma. It has no effect if the
+        precision is fixed.
 
     Notes
     -----
     A learned precision has the prior Gamma(1, 0.0001) of Roth et al. (2014), with mean 10,000. It
-    counts as the nearest of 12.5, 25, 50, ... up to ten times the largest depth or more. Chains
-    start at 200, the default of PyClone-VI. Memory of the learned law: 18 bytes for each row,
-    sample, point and one of these values.
+    counts as the nearest, in the logarithm, of 12.5, 25, 50, ... up to ten times the largest depth
+    or more. Chains start at 200, the default of PyClone-VI. Memory of the learned law: 18 bytes
+    for each row, sample, point and each of these values.
 
     References
     ----------
@@ -105,7 +106,8 @@ class PyClone(Grid):
             params["precision"] = FIRST_PRECISION
             hyperpriors = {"precision": PRECISION_PRIOR}
         resolved = self._copy(**params)
-        resolved._hyperpriors = self._learn_under(hyperpriors)
+        # An entry for a fixed precision is checked too, and has no effect.
+        resolved._hyperpriors = type(self)(hyperpriors=self.hyperpriors)._learn_under(hyperpriors)
         if hyperpriors:
             highest = max(NEARLY * mutations.largest_depth(X), FIRST_PRECISION)
             n_layers = 1 + int(np.ceil(np.log(highest / LOWEST) / np.log(STEP)))
@@ -164,6 +166,15 @@ class PyClone(Grid):
             "cellular_prevalence_low": low,
             "cellular_prevalence_high": high,
         }
+
+    @property
+    def _if_coarse(self):
+        if not self.hyperparameters:
+            return super()._if_coarse
+        return (
+            "clusters may be split between neighbouring points if the learned precision is far "
+            "above the depth"
+        )
 
     def _finer(self):
         return "use a larger PyClone.n_grid"

@@ -43,8 +43,8 @@ class ARM(Sampler):
         Number of `Gibbs` sweeps after each move. With 0 some partitions may never be reached.
     n_split_merges : int, default=1
         Number of `SplitMerge` moves of two random rows after each move. They find splits that no
-        past state has. With 0, as in the paper, all states may keep two clusters together that
-        should be apart.
+        past state has. With 0, as in the paper, a chain may keep two clusters united if all its
+        past states do.
 
     Notes
     -----
@@ -55,8 +55,9 @@ class ARM(Sampler):
     per row, state and chain (two where a state has more than 256 clusters).
 
     A move costs one to three sweeps whatever the number of clusters, and more for data with many
-    columns that are not networks. It pays where clusters depend on one another, in networks of up
-    to some thousands of nodes, and where a posterior has modes that chains seldom leave.
+    columns that are not networks. A split-merge move adds 0.1 to 0.9 sweeps. `ARM` pays where
+    clusters depend on one another, in networks of up to some thousands of nodes, and where a
+    posterior has modes that chains seldom leave.
 
     References
     ----------

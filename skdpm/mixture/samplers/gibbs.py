@@ -35,6 +35,7 @@ class Gibbs(Sampler):
             "GIBBS+SUPC" (Lovell, Adams & Mansinghka 2012): every iteration assigns each cluster to
             one of `n_super_clusters=16` super-clusters at random, whatever its rows. Rows then
             move within their super-cluster only. Exact. Here one thread visits all super-clusters.
+            Not with a noise component.
         **params
             Parameters of the sampler: `n_super_clusters` and `n_sweeps`.
 

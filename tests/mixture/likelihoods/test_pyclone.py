@@ -65,6 +65,32 @@ def test_only_an_open_precision_of_spread_reads_is_learned():
     assert resolved.precision == 200.0
 
 
+@pytest.mark.parametrize("likelihood", [PyClone("binomial"), PyClone(precision=50.0)])
+def test_a_prior_of_a_fixed_precision_has_no_effect(likelihood):
+    resolved = likelihood.set_params(hyperpriors={"precision": PRIOR}).resolve(ROWS)
+    assert resolved.learned_priors == {}
+    with pytest.raises(ValueError, match="entry for 'depth'"):
+        likelihood.set_params(hyperpriors={"depth": PRIOR}).resolve(ROWS)
+
+
+def test_a_coarse_grid_is_told_beside_a_row_that_fits_no_prevalence():
+    """The row has nearly only variant reads in a sample with few cancer cells."""
+    depth = 200_000
+    X = np.tile([0.0, 0.0, 2.0, 1.0, 1.0, 0.9], (41, 1))
+    X[:, 1] = np.random.default_rng(0).binomial(depth, 0.2, size=41)
+    X[:, 0] = depth - X[:, 1]
+    X[40] = 20, 980, 2, 1, 1, 0.3
+    for likelihood, text in [
+        (PyClone("binomial"), "clusters will be split"),
+        (PyClone(), "if the learned precision is far above the depth"),
+    ]:
+        resolved = likelihood.resolve(X)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            resolved.encode(X)
+        assert [text in str(warning.message) for warning in caught] == [True]
+
+
 @functools.cache
 def enumerated():
     """p(partition, layer | ROWS), (52, n_layers), and the distribution function of the prior at
