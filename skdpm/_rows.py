@@ -60,9 +60,9 @@ def validate_rows(estimator, X, likelihood, reset, **allowed):
                 raise
             if isinstance(error, TypeError) and not hasattr(X, "iloc"):
                 raise  # the error of NumPy is clear for an array
-            ways = estimator._ways_with_text
-            if likelihood.reads_words:
-                ways = "; for texts, use sklearn's CountVectorizer or TfidfVectorizer first"
+            ways = likelihood.text_hint
+            if ways is None:
+                ways = estimator._ways_with_text
             raise ValueError(_what_is_no_number(X, error, ways)) from error
     try:
         likelihood.check_entries(rows, **allowed)

@@ -16,6 +16,8 @@ likelihood `PyClone` the mutations of a cluster have the same phi; in the featur
 `Subclones`, phi is the sum of the prevalences of the clones that have the mutation.
 """
 
+import re
+
 import numpy as np
 from scipy.special import betaln, gammaln, logsumexp
 
@@ -29,6 +31,8 @@ FIELDS = ("ref_counts", "alt_counts", "normal_cn", "minor_cn", "major_cn", "tumo
 
 # Other names of columns of the long table.
 SPELLINGS = {"var_counts": "alt_counts", "tumor_content": "tumour_content"}
+# Names of columns that may mean the tumour content.
+SIMILAR = re.compile("tumou?r.?(content|purity|fraction)|purity|cellularity", re.IGNORECASE)
 
 DENSITIES = ("binomial", "beta_binomial")
 GENOTYPE_PRIORS = ("major_copy_number", "parental", "total")
@@ -281,7 +285,8 @@ def mutation_design(df, *, deleted="error"):
     Raises
     ------
     ValueError
-        If a column is missing, or if a mutation has two lines or no copies in a sample.
+        If a column is missing, if a mutation has two lines or no copies in a sample, or if
+        there is no `tumour_content` but a column whose name may mean it.
 
     Examples
     --------
@@ -309,6 +314,12 @@ def mutation_design(df, *, deleted="error"):
         if name not in df and other in df:
             df = df.rename(columns={other: name})
     if "tumour_content" not in df:
+        similar = [name for name in df if SIMILAR.search(str(name))]
+        if similar:
+            raise ValueError(
+                f"the table of mutations has no column tumour_content, but {similar[0]}: rename "
+                "it if it is the share of cancer cells in the sample, or else drop it"
+            )
         df = df.assign(tumour_content=1.0)
     names = ("mutation_id", "sample_id", *FIELDS)
     absent = [name for name in names if name not in df]

@@ -369,6 +369,9 @@ def test_text_is_found(blobs):
     for name in ("multinomial", "von_mises_fisher"):
         with pytest.raises(ValueError, match="use sklearn's CountVectorizer or TfidfVectorizer"):
             DPMixture(likelihood=name).fit(["a b c", "c d"])
+    for name, hint in [("pyclone", "mutation_design makes X"), ("relational", "matrix of links")]:
+        with pytest.raises(ValueError, match=hint):
+            DPMixture(likelihood=name).fit(table)
     with pytest.raises(ValueError, match="did you mean 'von_mises_fisher'"):
         DPMixture(likelihood="cosine").fit(blobs)
 

@@ -42,7 +42,7 @@ class FeatureLikelihood(BaseEstimator):
     pairwise = False
     positive_only = False
     reads_tables = False
-    reads_words = False
+    text_hint = None
     needs_allocations = False
     preferred_sampler = "discrete_particle_filter"
     feature_params = ()

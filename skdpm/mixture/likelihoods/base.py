@@ -22,6 +22,8 @@ TABLED = 2**14
 # cluster.
 MOST_BOXED = 12
 
+WORDS_HINT = "; for texts, use sklearn's CountVectorizer or TfidfVectorizer first"
+
 
 class Likelihood(BaseEstimator):
     """Base class of likelihoods.
@@ -63,8 +65,8 @@ class Likelihood(BaseEstimator):
         Whether densities of rows are probabilities, and so at most 1.
     reads_directions : bool
         Whether a row counts by its direction alone (`VonMisesFisher`), at unit length (`scaled`).
-    reads_words : bool
-        Whether columns may be words of documents, for errors about texts.
+    text_hint : str or None
+        Advice in errors about text, in place of that of the estimator.
     cuts_again : bool
         Whether the pieces of an automatic start depend so much on the hyperparameters that they
         are cut again under the learned ones.
@@ -88,7 +90,7 @@ class Likelihood(BaseEstimator):
     weighs_rows = False
     discrete = False
     reads_directions = False
-    reads_words = False
+    text_hint = None
     cuts_again = False
     constants_vary = False  # whether `log_constants` depend on hyperparameters
     select = False

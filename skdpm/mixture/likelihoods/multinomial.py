@@ -20,6 +20,7 @@ from skdpm.mixture.likelihoods._multinomial import (
     nonzero_entries,
 )
 from skdpm.mixture.likelihoods.base import (
+    WORDS_HINT,
     Likelihood,
     bounds,
     j_divergences,
@@ -74,7 +75,7 @@ class Multinomial(Likelihood):
     discrete = True
     positive_only = True
     cuts_again = True
-    reads_words = True
+    text_hint = WORDS_HINT
 
     def __init__(self, concentration=None, base="uniform", hyperpriors=None):
         self.concentration = concentration

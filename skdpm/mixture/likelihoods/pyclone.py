@@ -67,6 +67,7 @@ class PyClone(Grid):
     """
 
     allow_nan = True
+    text_hint = "; skdpm.mutations.mutation_design makes X from a table of mutations"
     log_likelihood = sample = None
 
     def __init__(

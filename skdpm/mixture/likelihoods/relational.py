@@ -99,6 +99,7 @@ class Relational(Likelihood):
     nan_hint = "use degree_correction=False if pairs were not observed"
     accept_sparse = True
     pairwise = True
+    text_hint = "; X is the square matrix of links between nodes"
 
     def __init__(
         self,

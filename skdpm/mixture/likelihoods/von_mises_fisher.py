@@ -19,6 +19,7 @@ from skdpm.mixture.likelihoods._von_mises_fisher import (
     unit_rows,
 )
 from skdpm.mixture.likelihoods.base import (
+    WORDS_HINT,
     Likelihood,
     bounds,
     j_divergences,
@@ -86,7 +87,7 @@ class VonMisesFisher(Likelihood):
     hyperparameters = ("concentration", "spread")
     accept_sparse = True
     reads_directions = True
-    reads_words = True
+    text_hint = WORDS_HINT
     nan_hint = "a direction needs all columns: impute the entries, or drop the rows"
 
     def __init__(self, concentration=None, spread=None, hyperpriors=None):
