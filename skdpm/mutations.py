@@ -32,7 +32,7 @@ FIELDS = ("ref_counts", "alt_counts", "normal_cn", "minor_cn", "major_cn", "tumo
 # Other names of columns of the long table.
 SPELLINGS = {"var_counts": "alt_counts", "tumor_content": "tumour_content"}
 # Names of columns that may mean the tumour content.
-SIMILAR = re.compile("tumou?r.?(content|purity|fraction)|purity|cellularity", re.IGNORECASE)
+SIMILAR = re.compile("tumou?r.?(content|fraction)|purity|cellularity", re.IGNORECASE)
 
 DENSITIES = ("binomial", "beta_binomial")
 GENOTYPE_PRIORS = ("major_copy_number", "parental", "total")
@@ -236,8 +236,8 @@ def log_likelihoods(data, prevalences, precision=None):
 
 
 def interval(weights, grid):
-    """Ends of central 95 % intervals of laws on a grid: two arrays without the last axis of
-    `weights`, (..., n_points)."""
+    """Ends of central 95 % intervals of laws on a grid with `weights`, (..., n_points): two arrays
+    of shape (...)."""
     below = np.cumsum(weights, axis=-1)
     below /= below[..., -1:]
     return [grid[(below < end).sum(axis=-1)] for end in ENDS]

@@ -197,7 +197,7 @@ def test_deleted_copies():
         (lines(sample_id=["T1", None, "T2", "T2"]), "a line without sample_id"),
         (lines(mutation_id=[NAN, "a", "b", "c"]), "a line without mutation_id"),
         (lines()[:0], "has no lines"),
-        (lines().drop(columns="tumour_content", errors="ignore").assign(Purity=0.8), "but Purity"),
+        (lines().drop(columns="tumour_content").assign(Purity=0.8), "but Purity"),
     ],
 )
 def test_tables_that_cannot_be(df, message):

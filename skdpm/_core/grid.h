@@ -28,9 +28,9 @@ typedef struct {
     double *log_totals;         /* (D,): log of the sum of w */
 } skdpm_grid;
 
-/* Statistics before those of points: sums (L, D, M) and counts (D, M). The cached terms of a row end with one group for each block:
- * the first chunk with a weight, the chunk after the last one, the largest log w + S of each chunk
- * (C,), weights (C * SKDPM_CHUNK,). */
+/* Statistics before those of points: sums (L, D, M) and counts (D, M). The cached terms of a row end
+ * with one group for each block: the first chunk with a weight, the chunk after the last one, the
+ * largest log w + S of each chunk (C,), weights (C * SKDPM_CHUNK,). */
 #define SKDPM_GRID_HEAD 2
 
 SKDPM_INLINE ptrdiff_t skdpm_grid_n_stats(const skdpm_grid *grid)
