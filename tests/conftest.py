@@ -1,11 +1,12 @@
-"""Seeds, hypothesis profiles, slow tests.
+"""Seeds, sizes, slow tests.
 
-Without --run-slow, hypothesis and the tests that use `replicates` run a quarter of their full
-size. With it they run in full and count as slow, so that `--run-slow -m slow` includes them.
+Hypothesis and the tests of p-values run in a part of their full size: a quarter, or all of it with
+--run-slow. What then is larger than a quarter counts as slow, so that `--run-slow -m slow`
+includes it.
 
 SKDPM_SEEDS: "0-99", "7" or "1,5,8-10" runs every test that uses `seed` once per seed.
-SKDPM_HYPOTHESIS_PROFILE: "everyday" (default), "full" (default with --run-slow), both the same
-examples every time, or "nightly".
+SKDPM_PART: another part than these.
+SKDPM_HYPOTHESIS_PROFILE: "part" (default), the same examples every time, or "nightly".
 """
 
 import os
@@ -15,19 +16,12 @@ from zlib import crc32
 import hypothesis
 import numpy as np
 import pytest
+from support import pvalues
 from threadpoolctl import threadpool_limits
 
 FULL_EXAMPLES = 100
 EVERYDAY_PART = 0.25
 
-for name, part in (("everyday", EVERYDAY_PART), ("full", 1.0)):
-    hypothesis.settings.register_profile(
-        name,
-        max_examples=round(part * FULL_EXAMPLES),
-        derandomize=True,
-        deadline=None,
-        database=None,
-    )
 hypothesis.settings.register_profile("nightly", deadline=None, max_examples=1000, print_blob=True)
 
 
@@ -48,16 +42,29 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes more than a few seconds; needs --run-slow")
-    profile = "full" if config.getoption("--run-slow") else "everyday"
     # Before the tests are imported, whose settings are parts of the profile's.
-    hypothesis.settings.load_profile(os.environ.get("SKDPM_HYPOTHESIS_PROFILE", profile))
+    part = _part(config)
+    pvalues.first_factor = part
+    hypothesis.settings.register_profile(
+        "part",
+        max_examples=round(part * FULL_EXAMPLES),
+        derandomize=True,
+        deadline=None,
+        database=None,
+    )
+    hypothesis.settings.load_profile(os.environ.get("SKDPM_HYPOTHESIS_PROFILE", "part"))
+
+
+def _part(config):
+    usual = 1.0 if config.getoption("--run-slow") else EVERYDAY_PART
+    return float(os.environ.get("SKDPM_PART", usual))
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(config, items):
     if config.getoption("--run-slow"):
-        for item in items:
-            if "hypothesis" in item.keywords or "replicates" in item.fixturenames:
+        for item in items if _part(config) > EVERYDAY_PART else ():
+            if "hypothesis" in item.keywords or "seed_sequence" in item.fixturenames:
                 item.add_marker("slow")
         return
     skip = pytest.mark.skip(reason="slow: needs --run-slow")
@@ -71,13 +78,6 @@ def one_blas_thread():
     """The references factorise small matrices: more threads only wait for each other."""
     with threadpool_limits(limits=1, user_api="blas"):
         yield
-
-
-@pytest.fixture
-def replicates(request):
-    """Function of the full number of replicates that returns the number to run."""
-    part = 1.0 if request.config.getoption("--run-slow") else EVERYDAY_PART
-    return lambda n: round(part * n)
 
 
 @pytest.fixture(params=_parse_seeds(os.environ.get("SKDPM_SEEDS", "0")), ids="seed{}".format)

@@ -113,7 +113,7 @@ def test_bernoulli_mixture_columns(seed_sequence):
 
     def frequencies(seed, factor):
         X, labels = make_bernoulli_mixture(
-            n * factor,
+            round(n * factor),
             n_features,
             uninformative=0.25,
             random_state=np.random.default_rng(seed),
@@ -122,12 +122,12 @@ def test_bernoulli_mixture_columns(seed_sequence):
 
     def informative(seed, factor):
         # Beta-binomial with a uniform prior: the counts of ones are uniform too.
-        m = n * factor // n_clusters
+        m = round(n * factor) // n_clusters
         u = (frequencies(seed, factor)[:, :15].ravel() + 0.5) / (m + 1)
         return kstest(u, "uniform").pvalue
 
     def uninformative(seed, factor):
-        m = n * factor // n_clusters
+        m = round(n * factor) // n_clusters
         z = (frequencies(seed, factor)[:, 15:].ravel() - m / 2) / np.sqrt(m / 4)
         return chi2.sf((z**2).sum(), z.size)
 
@@ -150,12 +150,12 @@ def test_jain_neal_probabilities(n_features, seed_sequence):
 
     def run(seed, factor):
         X, labels = make_jain_neal(
-            5000 * factor, n_features, random_state=np.random.default_rng(seed)
+            round(5000 * factor), n_features, random_state=np.random.default_rng(seed)
         )
         assert set(np.unique(X)) == {0.0, 1.0}
         ones = np.array([X[labels == k].sum(axis=0) for k in range(5)])
         # Counts of successes where a success has probability 0.95 everywhere.
-        m = 1000 * factor
+        m = round(1000 * factor)
         hits = np.where(expected > 0.5, ones, m - ones).astype(int).ravel()
         edges = binom.ppf([0.25, 0.5, 0.75], m, 0.95).astype(int)
         cells = np.bincount(np.searchsorted(edges, hits), minlength=4)
@@ -181,7 +181,7 @@ def test_gaussian_mixture_is_gaussian(seed_sequence):
 
     def run(seed, factor):
         X, labels = make_gaussian_mixture(
-            100_000 * factor, n_clusters=2, random_state=np.random.default_rng(seed)
+            round(100_000 * factor), n_clusters=2, random_state=np.random.default_rng(seed)
         )
         x = X[labels == 0] - X[labels == 0].mean(axis=0)
         d = np.einsum("ni,ij,nj->n", x, np.linalg.inv(np.cov(x.T)), x)
@@ -221,7 +221,7 @@ def test_linear_gaussian_features_laws(seed_sequence):
         rng = np.random.default_rng(seed)
         return [
             make_linear_gaussian_features(n, n_components, n_features, random_state=rng, **given)
-            for _ in range(20 * factor)
+            for _ in range(round(20 * max(factor, 1)))
         ]
 
     def noise(seed, factor):
@@ -251,7 +251,10 @@ def test_lfrm_laws(directed, seed_sequence):
 
     def draw(seed, factor):
         rng = np.random.default_rng(seed)
-        return [make_lfrm(n, n_components, random_state=rng, **given) for _ in range(60 * factor)]
+        return [
+            make_lfrm(n, n_components, random_state=rng, **given)
+            for _ in range(round(60 * factor))
+        ]
 
     def weights(seed, factor):
         drawn = np.concatenate(
@@ -377,7 +380,7 @@ def test_reads_of_mutations(make, precision, seed_sequence):
         p = []
         for copy_numbers, share in (((1, 1), 1 / 2), ((0, 1), 1.0)):
             X, Z, F = make(
-                1000 * factor,
+                round(1000 * factor),
                 n_tumour_samples=3,
                 depth=80.0,
                 copy_numbers=[copy_numbers],

@@ -166,7 +166,7 @@ def concentration_run(prior, drawn_under, law_of, data="bernoulli"):
 
     def run(seed, factor):
         rng = np.random.default_rng(seed)
-        labels, concentration = law.draw(8_000 * factor, rng)
+        labels, concentration = law.draw(round(8_000 * factor), rng)
         for s in range(len(labels)):
             kernel.set_concentration(concentration[s])
             state.assign(labels[s])
@@ -213,7 +213,7 @@ def test_the_concentration_of_features(family, seed_sequence):
 
     def run(seed, factor):
         rng = np.random.default_rng(seed)
-        draws = np.exp(np.interp(rng.random(4_000 * factor), cdf / cdf[-1], t))
+        draws = np.exp(np.interp(rng.random(round(4_000 * factor)), cdf / cdf[-1], t))
         for s, start in enumerate(draws):
             kernel.set_concentration(start)
             kernel.resample(sums, family, rng.bit_generator)
@@ -246,7 +246,7 @@ def pseudo_count_run(drawn_under, law_of):
 
     def run(seed, factor):
         rng = np.random.default_rng(seed)
-        labels, values = law.draw(4_000 * factor, rng)
+        labels, values = law.draw(round(4_000 * factor), rng)
         for s in range(len(values)):
             hyper = model.hyperparameters()
             hyper[h] = values[s]

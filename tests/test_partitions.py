@@ -92,7 +92,7 @@ def test_point_estimate_is_the_exhaustive_minimum_of_priced_losses():
 
 @pytest.mark.slow
 def test_point_estimate_is_the_exhaustive_minimum_in_many_cases():
-    check_minima(1, 1000, LOSSES + PRICED)
+    check_minima(1, 200, LOSSES + PRICED)
 
 
 @pytest.mark.parametrize("name", LOSSES)

@@ -319,7 +319,7 @@ def gnedin_run(gnedin, likelihood, sampler, concentration, *, planted=1.0, resam
 
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
-        starts = rng.choice(p.size, size=6_000 * factor, p=p.ravel())
+        starts = rng.choice(p.size, size=round(6_000 * factor), p=p.ravel())
         counts = np.zeros(law.shape, dtype=np.int64)
         for start in starts:
             labels, value = np.divmod(start, len(values))
@@ -399,7 +399,7 @@ def counts_run(likelihood, kernel, n_starts=1_500):
         rng = np.random.Generator(bit_generator)
         prior = IndianBuffetPrior(n, concentration)
         counts = np.zeros(joint.shape, dtype=np.int64)
-        for _ in range(n_starts * factor):
+        for _ in range(round(n_starts * factor)):
             Z = prior.draw(rng)
             W = rng.gamma(likelihood.shape, size=(Z.shape[1], d)) / likelihood.rate
             for _ in range(3):

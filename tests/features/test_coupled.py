@@ -134,6 +134,7 @@ def test_given_weights(WeightedLinks, seed_sequence, record_property):
     record_worst(record_property, worst, len(runs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "error",
     [
@@ -168,7 +169,7 @@ def with_weights_run(WeightedLinks, kernel, n_starts=4_000, weight_precision=WEI
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
         rng = np.random.Generator(bit_generator)
-        starts = law.draw(n_starts * factor, rng)
+        starts = law.draw(round(n_starts * factor), rng)
         ends = np.empty_like(starts)
         for s, Z in enumerate(starts):
             design = np.array([np.outer(Z[i], Z[j]).ravel() for i, j in links], dtype=float)
@@ -195,6 +196,7 @@ def test_with_weights(WeightedLinks, seed_sequence):
     )
 
 
+@pytest.mark.slow
 def test_power_with_weights(WeightedLinks, seed_sequence):
     run = with_weights_run(WeightedLinks, RowGibbs().kernel(), weight_precision=4.0)
     cells = run(seed_sequence, 1)
@@ -217,7 +219,7 @@ def buffet_run(WeightedLinks, kernel, n_starts=2_500, wrong=None):
         rng = np.random.Generator(bit_generator)
         prior = make_prior(n, None, 0.8)
         counts = np.zeros(joint.shape, dtype=np.int64)
-        for _ in range(n_starts * factor):
+        for _ in range(round(n_starts * factor)):
             Z = prior.draw(rng)
             weights = rng.normal(size=(Z.shape[1], Z.shape[1])) / np.sqrt(WEIGHT)
             for _ in range(3):

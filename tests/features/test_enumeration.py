@@ -127,11 +127,11 @@ def test_given_params_with_every_likelihood(seed_sequence, record_property):
     check(runs, seed_sequence, record_property)
 
 
-def test_a_row_of_many_features(seed_sequence, record_property, replicates):
+def test_a_row_of_many_features(seed_sequence, record_property):
     """The first generations have equal weights: conditional resampling shows from the third on."""
     runs = {
         f"{name} {sampler!r} missing={missing}": given_params_run(
-            sampler.kernel(), 5, case=case, missing=missing, n_starts=replicates(12_000)
+            sampler.kernel(), 5, case=case, missing=missing, n_starts=12_000
         )
         for name, case in registered_cases().items()
         for j, sampler in settings(name)
@@ -195,7 +195,7 @@ def test_an_enumerating_filter_is_row_gibbs(seed_sequence):
             for j, kernel in enumerate((RowGibbs().kernel(), DiscreteParticleFilter(8).kernel())):
                 bit_generator = np.random.PCG64(seed.spawn(2)[j])
                 ends = np.zeros(8, dtype=np.int64)
-                for _ in range(4_000 * factor):
+                for _ in range(round(4_000 * factor)):
                     load(model, np.eye(3)[:, :2])
                     Z = np.vstack([first[:1], others])
                     state = FeatureState(model, prior, Z)
@@ -264,7 +264,7 @@ def buffet_run(
         rng = np.random.Generator(bit_generator)
         counts = np.zeros(joint.shape, dtype=np.int64)
         hyper_counts = np.zeros((3, 3, 3), dtype=np.int64)
-        for _ in range(n_starts * factor):
+        for _ in range(round(n_starts * factor)):
             alpha = rng.gamma(2.0) / 3.0 if hyper else concentration
             tau_x = rng.gamma(3.0) / 1.5 if hyper else NOISE
             tau_v = rng.gamma(2.0) / 2.0 if hyper else COMPONENT
@@ -353,11 +353,11 @@ def test_indian_buffet_in_full(seed_sequence, record_property):
     check(buffet_runs(BUFFET_IN_FULL, 2_500), seed_sequence, record_property)
 
 
-def test_hyperparameters(seed_sequence, record_property, replicates):
+def test_hyperparameters(seed_sequence, record_property):
     """The precisions and the concentration keep their Gamma laws."""
     runs = {
         f"{sampler!r} missing={missing}": buffet_run(
-            sampler.kernel(), hyper=True, missing=missing, n_starts=replicates(2_500)
+            sampler.kernel(), hyper=True, missing=missing, n_starts=2_500
         )
         for sampler, missing in ((RowGibbs(), True), (ElementGibbs(), False))
     }
@@ -386,7 +386,7 @@ def singletons_run(
         model = make_model(np.where(seen, x, np.nan)[None])
         prior = make_prior(1, None, used["concentration"])
         counts = np.zeros((most + 1, n_bins), dtype=np.int64)
-        for n in rng.choice(most + 1, size=n_starts * factor, p=law):
+        for n in rng.choice(most + 1, size=round(n_starts * factor), p=law):
             # A draw from the prior, moved to agree with x where it is observed.
             V = rng.normal(size=(n, 2)) / np.sqrt(COMPONENT)
             gap = x - V.sum(axis=0) - rng.normal(size=2) / np.sqrt(NOISE)
@@ -417,9 +417,9 @@ SINGLETONS = [
 ]
 
 
-def test_singletons(seed_sequence, record_property, replicates):
+def test_singletons(seed_sequence, record_property):
     runs = {
-        str(how): singletons_run(ElementGibbs().kernel(), n_starts=replicates(10_000), **how)
+        str(how): singletons_run(ElementGibbs().kernel(), n_starts=10_000, **how)
         for how in SINGLETONS
     }
     check(runs, seed_sequence, record_property)
@@ -434,7 +434,7 @@ def concentration_run(n_latent, rate=1.5, n_starts=10_000):
         bit_generator = np.random.PCG64(seed)
         rng = np.random.Generator(bit_generator)
         before, after = np.zeros((8, 2), dtype=np.int64), np.zeros((8, 2), dtype=np.int64)
-        for _ in range(n_starts * factor):
+        for _ in range(round(n_starts * factor)):
             alpha = rng.gamma(2.0) / 1.5
             prior = make_prior(4, n_latent, alpha)
             sums = prior.draw(rng).sum(axis=0).astype(np.intp)
@@ -455,8 +455,8 @@ def concentration_run(n_latent, rate=1.5, n_starts=10_000):
 
 
 @pytest.mark.parametrize("n_latent", [None, 3])
-def test_concentration(n_latent, seed_sequence, replicates):
-    run = concentration_run(n_latent, n_starts=replicates(10_000))
+def test_concentration(n_latent, seed_sequence):
+    run = concentration_run(n_latent, n_starts=10_000)
     assert_p(run, seed_sequence=seed_sequence)
 
 
@@ -491,12 +491,14 @@ def assert_seen(run, seed_sequence):
     assert chi_squared_p(cells.counts, cells.probabilities) < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [{"concentration": 1.8}, {"noise_precision": 4.0}])
 def test_power_given_params(wrong, seed_sequence):
     run = given_params_run(RowGibbs().kernel(), 2, n_starts=6_000, wrong=wrong)
     assert_seen(run, seed_sequence)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "n_latent, missing, wrong",
     [

@@ -170,7 +170,7 @@ def enumeration_run(kernel, *, missing=False, n_starts=5_000, wrong=None):
 
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
-        starts = law.draw(n_starts * factor, np.random.Generator(bit_generator))
+        starts = law.draw(round(n_starts * factor), np.random.Generator(bit_generator))
         ends = np.empty_like(starts)
         for s, Z in enumerate(starts):
             load(model, np.zeros((2, 2)), **wrong)
@@ -263,7 +263,7 @@ def joint_run(
         rng = np.random.Generator(bit_generator)
         counts = np.zeros(joint.shape, dtype=np.int64)
         hyper_counts = np.zeros((4, 4, 2), dtype=np.int64)
-        for _ in range(n_starts * factor):
+        for _ in range(round(n_starts * factor)):
             tau_x = rng.gamma(3.0) / 1.5 if hyper else NOISE
             tau_v = rng.gamma(2.0) / 2.0 if hyper else COMPONENT
             Z = make_prior(n, None, concentration).draw(rng)

@@ -50,7 +50,7 @@ def polya_gamma_run(z, wrong=None, n=20_000):
     """Planted: draws for another z."""
 
     def run(seed, factor):
-        at = np.full(n * factor, float(z if wrong is None else wrong))
+        at = np.full(round(n * factor), float(z if wrong is None else wrong))
         return kstest(draw_polya_gamma(at, np.random.PCG64(seed)), polya_gamma_cdf(z)).pvalue
 
     return run
@@ -62,6 +62,7 @@ def test_polya_gamma(seed_sequence):
     assert_p_matrix(runs, seed_sequence=seed_sequence)
 
 
+@pytest.mark.slow
 def test_power_polya_gamma(seed_sequence):
     assert polya_gamma_run(1.0, wrong=1.6)(seed_sequence, 1) < 1e-6
 
@@ -72,7 +73,7 @@ def test_means_of_polya_gamma(seed_sequence):
     mean = np.tanh(z / 2) / (2 * z)
 
     def run(seed, factor):
-        n = 4_000 * factor
+        n = round(4_000 * factor)
         x = draw_polya_gamma(np.repeat(z, n), np.random.PCG64(seed)).reshape(len(z), n)
         gaps = (x.mean(axis=1) - mean) / (x.std(axis=1) / np.sqrt(n))
         return min(1.0, 2 * len(z) * norm.sf(np.abs(gaps).max()))
@@ -90,7 +91,7 @@ def test_moments_of_polya_gamma(seed_sequence):
         variance = (2 * np.tanh(z / 2) - small) / (4 * z**3)
 
         def run(seed, factor):
-            n = 20_000 * factor
+            n = round(20_000 * factor)
             x = draw_polya_gamma(np.full(n, z), np.random.PCG64(seed))
             squares = (x - mean) ** 2
             p_values = (
@@ -201,6 +202,7 @@ def test_given_weights(seed_sequence, record_property):
     record_worst(record_property, assert_p_matrix(runs, seed_sequence=seed_sequence), len(runs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "error",
     [
@@ -239,7 +241,7 @@ def joint_run(directed, *, n_latent=2, updates=True, sweeps=True, n_starts=1_500
         rng = np.random.Generator(bit_generator)
         kernel = ElementGibbs().kernel()
         prior = make_prior(n, n_latent, concentration)
-        u = np.empty((n_starts * factor, 4))
+        u = np.empty((round(n_starts * factor), 4))
         found = []
         for s in range(len(u)):
             Z = prior.draw(rng)
@@ -336,7 +338,7 @@ def test_weights_have_their_posterior(directed, seed_sequence):
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
         rng = np.random.Generator(bit_generator)
-        total, rest = np.empty((2, 3_000 * factor))
+        total, rest = np.empty((2, round(3_000 * factor)))
         for s in range(len(total)):
             w = rng.normal(size=len(often)) / np.sqrt(tau)
             w += often * (np.interp(rng.random(), cdf, grid) - often @ w) / square
@@ -371,7 +373,9 @@ def test_bias_has_its_posterior(directed, seed_sequence):
 
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
-        drawn = np.interp(np.random.Generator(bit_generator).random(40_000 * factor), cdf, grid)
+        drawn = np.interp(
+            np.random.Generator(bit_generator).random(round(40_000 * factor)), cdf, grid
+        )
         for s, bias in enumerate(drawn):
             model.load({**saved, "bias": bias})
             state.update_params(bit_generator)

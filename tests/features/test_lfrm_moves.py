@@ -157,7 +157,7 @@ def joint_run(moves, *, directed=False, n_latent=None, n_starts=1_000, bias=None
         rng = np.random.Generator(bit_generator)
         kernel = RelaunchProbe(1)
         cells = np.zeros((len(probabilities), N_BINS), dtype=int)
-        u = np.empty((n_starts * factor, 2))
+        u = np.empty((round(n_starts * factor), 2))
         n_changed = 0
         for s in range(len(u)):
             Z = prior.draw(rng)

@@ -133,7 +133,7 @@ def draw_run(name, concentration=CONCENTRATION, n_draws=20_000):
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
         counts = np.zeros(len(probabilities), dtype=np.int64)
-        for _ in range(n_draws * factor):
+        for _ in range(round(n_draws * factor)):
             counts[index.get(left_ordered(prior.draw(rng)), len(classes))] += 1
         return Cells(counts, probabilities)
 

@@ -90,7 +90,7 @@ def finite_run(
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
         rng = np.random.Generator(bit_generator)
-        starts = law.draw(n_starts * factor, rng)
+        starts = law.draw(round(n_starts * factor), rng)
         ends, bins = np.empty_like(starts), np.empty(len(starts), dtype=int)
         for s, Z in enumerate(starts):
             load(model, np.zeros((n_latent, 2)))
@@ -141,7 +141,7 @@ def buffet_run(moves, *, missing=False, intercept=None, n_starts=3_000, scale=1.
         rng = np.random.Generator(bit_generator)
         counts = np.zeros(joint.shape, dtype=np.int64)
         n_changed = 0
-        for j in rng.choice(len(classes), size=n_starts * factor, p=probabilities):
+        for j in rng.choice(len(classes), size=round(n_starts * factor), p=probabilities):
             Z = matrix_of(classes[j])
             load(model, np.zeros((Z.shape[1], 2)))
             state = FeatureState(model, prior, Z)
@@ -199,7 +199,7 @@ def choice_run(adapting):
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
         counts = np.zeros(9, dtype=np.int64)
-        for _ in range(3_000 * factor):
+        for _ in range(round(3_000 * factor)):
             counts[[3, 1] @ kernel.draw_choice(state, 2, bit_generator, adapting)] += 1
         return Cells(counts, (1 - np.eye(3).ravel()) / 6)
 
@@ -228,6 +228,7 @@ def test_indian_buffet(seed_sequence, record_property):
     check(runs, seed_sequence, record_property)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make_run",
     [

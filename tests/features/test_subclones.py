@@ -117,7 +117,7 @@ def test_clones_share_the_cells_of_a_sample(seed_sequence):
         model = make_model(subclones_rows(2, False), prevalence_concentration=0.7)
         bit_generator = np.random.PCG64(seed)
         first = []
-        for _ in range(1_000 * factor):
+        for _ in range(round(1_000 * factor)):
             model.start(4, bit_generator)
             probe = FeatureProbe(model)
             probe.remove_feature(1)
@@ -206,7 +206,7 @@ def with_prevalences_run(kernel, n_latent, n_samples, a, n_starts, density="bino
         bit_generator = np.random.PCG64(seed)
         rng = np.random.Generator(bit_generator)
         counts = np.zeros(joint.shape, dtype=np.int64)
-        for Z in law.draw(n_starts * factor, rng):
+        for Z in law.draw(round(n_starts * factor), rng):
             at = [np.searchsorted(p, rng.random() * p[-1]) for p in below[matrix_index(Z)]]
             model.load({"prevalences": points[at].T, "precision": 9.0})
             state = FeatureState(model, prior, Z)
@@ -259,7 +259,7 @@ def prevalences_run(n_latent, a, wrong=None):
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
         rng = np.random.Generator(bit_generator)
-        n_starts = 10_000 * factor
+        n_starts = round(10_000 * factor)
         starts = [points[rng.choice(len(points), size=n_starts, p=law)] for law in laws]
         ends = np.empty((n_starts, n_latent, 2))
         model.load({"prevalences": points[:2].T})
@@ -328,7 +328,7 @@ def precision_run(wrong=None):
         bit_generator = np.random.PCG64(seed)
         rng = np.random.Generator(bit_generator)
         ends = []
-        for x in np.interp(rng.random(4_000 * factor), below, log_s):
+        for x in np.interp(rng.random(round(4_000 * factor)), below, log_s):
             model.load({"prevalences": np.ones((1, 1)), "precision": np.exp(x)})
             state = FeatureState(model, make_prior(3, 1), Z)
             for _ in range(2):
@@ -350,6 +350,7 @@ def test_power_precision(seed_sequence):
     assert precision_run(wrong=(4.5, 0.3))(seed_sequence.spawn(1)[0], 1) < 1e-6
 
 
+@pytest.mark.slow
 def test_power_given_prevalences(seed_sequence):
     """What `test_given_params` does with an error planted in the chain."""
     wrong = {"prevalences": np.array([[0.45, 0.5], [0.55, 0.5]])}

@@ -344,7 +344,7 @@ def test_intervals_are_calibrated(seed_sequence):
 
     def run(seed_sequence, factor):
         rng = np.random.default_rng(seed_sequence)
-        n, covered = 400 * factor, np.zeros(3)
+        n, covered = round(400 * factor), np.zeros(3)
         likelihood = Gaussian(
             mean=0.0, mean_precision=1e-6, df=6.0, scale=4.0, covariance_type="diag"
         )

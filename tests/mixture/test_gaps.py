@@ -94,7 +94,7 @@ def invariance_run(name, prior, sampler, n_starts=2_000, n_bins=3):
 
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
-        starts = np.column_stack(posterior.draw(n_starts * factor, rng))
+        starts = np.column_stack(posterior.draw(round(n_starts * factor), rng))
         ends = run_chains(
             starts,
             1 + np.arange(len(starts)) % 3,
@@ -121,7 +121,7 @@ def gap_draws_run(name, rows=ONE_GAP, n_draws=20_000, n_bins=40):
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
         counts = np.zeros(n_bins)
-        for _ in range(n_draws * factor):
+        for _ in range(round(n_draws * factor)):
             kernel.run(state, bit_generator)
             value = state.model.completion()[0] + origin
             counts[np.digitize(value, edges)] += 1
@@ -142,7 +142,7 @@ def convergence_run(name, rows, sampler, law, n_chains, n_iterations):
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
         ends = run_chains(
-            np.zeros((n_chains * factor, len(rows)), np.intp),
+            np.zeros((round(n_chains * factor), len(rows)), np.intp),
             n_iterations,
             begin=begin,
             step=lambda: kernel.run(state, rng.bit_generator),
@@ -276,7 +276,7 @@ def far_draws_run(n_draws=10_000, n_bins=12):
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
         counts = np.zeros((2, n_bins))
-        for _ in range(n_draws * factor):
+        for _ in range(round(n_draws * factor)):
             kernel.run(state, bit_generator)
             x, y = map(Fraction, state.model.completion())
             found = float(x - loc[0]) / first, float(y - loc[1] - slope * (x - loc[0])) / second
@@ -424,7 +424,7 @@ def particle_run(name, prior, scheme, n_particles, active_block, n_bins=2, n_run
 
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
-        Y = np.empty((n_runs * factor, posterior.cells(n_bins)[1].size))
+        Y = np.empty((round(n_runs * factor), posterior.cells(n_bins)[1].size))
         for y in Y:
             system.begin([model])
             system.run(bit_generator, 0, len(X))
@@ -458,7 +458,8 @@ def moved_run(name, sampler, n_fits=5, n_bins=2):
 
     def run(seed, factor):
         Y = []
-        for state in seed.generate_state(n_fits * factor):
+        # A part of these does not visit all cells, without which `mean_p` has no variances.
+        for state in seed.generate_state(round(n_fits * max(factor, 1))):
             model = fitted(
                 LIKELIHOODS[name][0],
                 "dp",

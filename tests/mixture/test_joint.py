@@ -124,7 +124,7 @@ def joint_run(
 
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
-        size = n_chains * factor
+        size = round(n_chains * factor)
         concentration = rng.gamma(shape, 1 / rate, size=size)
         labels = simulate_partitions(prior, n, size, rng, concentration=concentration, **params)
 
@@ -224,8 +224,8 @@ def network_run(name, planted=None, *, n=14, n_chains=3_000, n_alternations=5):
             labels = simulate_partitions("dp", n, size, rng, concentration=concentration)
             return concentration, labels, simulate_data(name, labels, rng, **case.params)
 
-        fresh = functions(*draw(40_000 * factor), rng)
-        concentration, labels, X = draw(n_chains * factor)
+        fresh = functions(*draw(round(40_000 * factor)), rng)
+        concentration, labels, X = draw(round(n_chains * factor))
         for _ in range(n_alternations):
             for s in range(len(labels)):
                 partition_prior.set_concentration(concentration[s])
@@ -320,7 +320,7 @@ def test_simulation_based_calibration(seed_sequence, record_property):
 
     def make_run(likelihood, prior):
         def run(seed, factor):
-            ranks = sbc_ranks(likelihood, prior, seed, n_replicates=500 * factor)
+            ranks = sbc_ranks(likelihood, prior, seed, n_replicates=round(500 * factor))
             p = [
                 chi_squared_p(np.bincount(ranks[:, q], minlength=20), np.full(20, 1 / 20))
                 for q in range(len(names))

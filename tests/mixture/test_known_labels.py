@@ -163,6 +163,7 @@ def test_convergence(name, sampler, seed_sequence, record_property):
     record_worst(record_property, worst, len(runs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", ["no classes", "other class", "weight of a new cluster"])
 def test_planted_errors_are_seen(error, seed_sequence):
     """A chain that forgets the classes, or one of them, or weighs new clusters wrongly."""
@@ -197,7 +198,7 @@ def test_fits_sample_the_posterior(likelihood, prior, codes, init, gap, seed_seq
         model.set_params(
             sampler=Alternate([Gibbs(), SAMS(gibbs_sweeps=0)]),
             init=init if prior != "finite" else np.zeros(5),
-            n_chains=2_000 * factor,
+            n_chains=round(2_000 * factor),
             n_warmup=15,
             n_draws=1,
             point_estimate="vi",
@@ -279,7 +280,7 @@ def test_probabilities_of_classes_are_enumerated_sums(seed_sequence, monkeypatch
 
     def run(seed, factor):
         model = make_estimator(make_likelihood("gaussian"), "dp", point_estimate="vi", n_draws=1)
-        model.set_params(n_chains=1_500 * factor, n_warmup=15)
+        model.set_params(n_chains=round(1_500 * factor), n_warmup=15)
         model.set_params(random_state=int(seed.generate_state(1)[0]))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)

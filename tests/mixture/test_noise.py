@@ -239,7 +239,7 @@ def test_invariance_with_a_gap(sampler, in_tiles, seed_sequence, record_property
         def run(seed, factor, state=state, law=law):
             # The entry has another law in starts: it is forgotten in two sweeps.
             rng = np.random.Generator(np.random.PCG64(seed))
-            starts = law.draw(6_000 * factor, rng)
+            starts = law.draw(round(6_000 * factor), rng)
             ends = run_kernel(state, sampler.kernel(), starts, 25, rng)
             return Cells(law.count(ends), law.probabilities, law.partitions)
 
@@ -333,6 +333,7 @@ def test_convergence(name, sampler, seed_sequence, record_property):
     record_worst(record_property, worst, len(runs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", ["no a", "density", "weight of a new cluster"])
 def test_planted_errors_are_seen(error, seed_sequence):
     """Chains under a law with another beta, another density or another concentration."""
@@ -385,7 +386,7 @@ def test_fits_sample_the_posterior(prior, sampler, seed_sequence):
         model.set_params(
             sampler=sampler,
             concentration_prior=(shape, rate),
-            n_chains=2_000 * factor,
+            n_chains=round(2_000 * factor),
             # Whole clusters become noise in the first 20 iterations, which keep no law.
             n_warmup=35,
             n_draws=1,
@@ -571,7 +572,7 @@ def test_fits_with_a_dynamic_number_of_components(seed_sequence):
             likelihood=make_likelihood("gaussian"),
             noise=beta,
             sampler="gibbs",
-            n_chains=2_000 * factor,
+            n_chains=round(2_000 * factor),
             n_warmup=35,
             n_draws=1,
             point_estimate="last",

@@ -471,7 +471,7 @@ def test_draws_follow_the_posterior(powers, seed_sequence):
             for pivot in pivots(case, items, power, case.draw(items, 2)):
 
                 def run(seed, factor, case=case, power=power, pivot=pivot):
-                    params = case.draw(items, 500 * factor, power=power, seed=seed)
+                    params = case.draw(items, round(500 * factor), power=power, seed=seed)
                     values, cdf = pivots(case, items, power, params)[pivot]
                     return stats.kstest(values, cdf).pvalue
 
@@ -493,7 +493,7 @@ def test_mean_density_is_the_predictive(case, seed_sequence):
         (constant,) = case.likelihood.log_constants(case.X[i : i + 1])
 
         def run(seed, factor, i=i, shift=constant - log_predictive):
-            params = case.draw(items, 4000 * factor, seed=seed)
+            params = case.draw(items, round(4000 * factor), seed=seed)
             ratios = np.exp(case.model().log_densities(params, [i])[:, 0] + shift)
             if np.ptp(ratios) < 1e-9:  # a row of zeros, or without entries
                 return float(np.isclose(ratios[0], 1.0))

@@ -274,7 +274,7 @@ def test_sampled_rows_follow_the_score_in_one_dimension(likelihood, n_rows, seed
     probabilities = np.append(inner, 1 - inner.sum())
 
     def run(seed, factor):
-        X, labels = _draw(estimator, 20_000 * factor, seed)
+        X, labels = _draw(estimator, round(20_000 * factor), seed)
         assert labels.min() >= 0 and labels.max() < estimator.n_clusters_
         cell = np.searchsorted(edges, X[:, 0])
         counts = np.bincount(cell, minlength=len(edges) + 1)
@@ -306,7 +306,7 @@ def test_sampled_rows_follow_the_score_in_two_dimensions(seed_sequence):
     probabilities[20] = 1 - probabilities.sum()
 
     def run(seed, factor):
-        rows, _ = _draw(estimator, 2000 * factor, seed)
+        rows, _ = _draw(estimator, round(2000 * factor), seed)
         return Cells(np.bincount(cell(rows), minlength=21), probabilities)
 
     assert_p(run, seed_sequence=seed_sequence)
@@ -332,7 +332,7 @@ def test_sampled_rows_and_labels_follow_their_joint_law(name, seed_sequence):
     joint = density[:, None] * estimator.predict_proba(support)
 
     def run(seed, factor):
-        rows, labels = _draw(estimator, 20_000 * factor, seed)
+        rows, labels = _draw(estimator, round(20_000 * factor), seed)
         at = np.ravel_multi_index(rows.astype(int).T, levels)
         return Cells(np.bincount(at * K + labels, minlength=joint.size), joint / joint.sum())
 
@@ -347,7 +347,7 @@ def test_sampled_counts_follow_the_score(seed_sequence):
     density[-1] += 1 - density.sum()
 
     def run(seed, factor):
-        rows, _ = _draw(estimator, 20_000 * factor, seed)
+        rows, _ = _draw(estimator, round(20_000 * factor), seed)
         counts = np.bincount(np.minimum(rows[:, 0], 399).astype(int), minlength=400)
         return Cells(counts, np.abs(density))
 

@@ -110,7 +110,7 @@ def rows_run(name, cls=None, n_starts=2_000, n_steps=3):
 
     def run(seed, factor):
         rng = np.random.default_rng(seed)
-        labels, values = law.draw(n_starts * factor, rng)
+        labels, values = law.draw(round(n_starts * factor), rng)
         for s in range(len(values)):
             hyper = model.hyperparameters()
             hyper[h] = values[s]
@@ -138,7 +138,7 @@ def blocks_run(name, cls=None, n_starts=1_000, n_steps=2):
 
     def run(seed, factor):
         rng = np.random.default_rng(seed)
-        labels, values = law.draw(n_starts * factor, rng)
+        labels, values = law.draw(round(n_starts * factor), rng)
         for s in range(len(values)):
             start = {learned: np.full(shape, values[s])}
             labels[s], end = chains.step(labels[s], start, rng, n_steps)
@@ -268,7 +268,7 @@ def joint_run(name, kind, cls=None, n_starts=600, n=7):
 
     def run(seed, factor):
         rng = np.random.default_rng(seed)
-        size = n_starts * factor
+        size = round(n_starts * factor)
         labels = simulate_partitions(prior, n, size, rng, concentration=1.2, **params)
         before, after, drawn = [], [], []
         for s in range(size):
@@ -357,7 +357,7 @@ def test_unobserved_columns_leave_the_hyperprior(seed_sequence):
         chains = LearningChains(ROW_CHAINS, Bernoulli(), X)
         rng = np.random.default_rng(seed)
         ends = []
-        for _ in range(300 * factor):
+        for _ in range(round(300 * factor)):
             start = {"a": rng.gamma(1.0, size=1), "b": rng.gamma(1.0, size=1)}
             _, values = chains.step(np.zeros(6, dtype=np.intp), start, rng, 2)
             ends.append([values["a"][0], values["b"][0]])

@@ -314,7 +314,7 @@ def test_sampled_rows_follow_the_law(name, seed_sequence):
     def run(seed, factor):
         rng = np.random.default_rng(seed)
         model.random_state = int(rng.integers(2**31))
-        rows, labels = model.sample(1500 * factor, given={1: row[1]})
+        rows, labels = model.sample(round(1500 * factor), given={1: row[1]})
         assert (rows[:, 1] == row[1]).all() and set(labels) <= set(range(model.n_clusters_))
         seen = np.full_like(rows, np.nan)
         seen[:, 1] = row[1]
@@ -347,7 +347,9 @@ def test_sampled_categories_follow_the_law(name, seed_sequence):
 
     def run(seed, factor):
         question.model.random_state = int(np.random.default_rng(seed).integers(2**31))
-        rows, _ = question.model.sample(2000 * factor, given=[np.nan, question.row[1], np.nan])
+        rows, _ = question.model.sample(
+            round(2000 * factor), given=[np.nan, question.row[1], np.nan]
+        )
         n = [len(question.nodes(d)[0]) for d in (0, 2)]
         grid = np.stack(np.meshgrid(*map(np.arange, n), indexing="ij"), axis=-1).reshape(-1, 2)
         log_p = question.log_density(reference.filled(question.row, [0, 2], grid))
@@ -402,7 +404,9 @@ def test_drawn_parameters_give_the_laws(case, seed_sequence):
 
     def run(seed, factor):
         rng = np.random.default_rng(seed)
-        drawn = likelihood.laws(np.repeat(stats, 2000 * factor, axis=0), rng).log_density(rows)
+        drawn = likelihood.laws(np.repeat(stats, round(2000 * factor), axis=0), rng).log_density(
+            rows
+        )
         with np.errstate(over="ignore"):
             ratios = np.exp(drawn - alone[:, None])
             of_pair = np.exp(drawn[0] + drawn[1] - pair)
@@ -452,7 +456,7 @@ def check_drawn(model, rows, i, column, values, p, seed_sequence):
 
     def run(seed, factor):
         model.random_state = int(np.random.default_rng(seed).integers(2**31))
-        drawn = np.array([table[i, column] for table in model.impute(rows, 600 * factor)])
+        drawn = np.array([table[i, column] for table in model.impute(rows, round(600 * factor))])
         if len(values) < 10:
             return np.bincount(drawn.astype(int), minlength=len(values)), p
         cuts = np.unique(np.searchsorted(cumulated, np.arange(1, 8) / 8))

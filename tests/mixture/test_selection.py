@@ -142,7 +142,7 @@ def selection_run(name, sampler, *, n_starts=2_000, law=None, codes=None):
             labels = canonical_labels(state.cluster_labels()[None])
             return int(choice) * len(PARTITIONS) + partition_index(labels)[0]
 
-        starts = rng.choice(exact.size, size=n_starts * factor, p=exact.ravel())
+        starts = rng.choice(exact.size, size=round(n_starts * factor), p=exact.ravel())
         ends = run_chains(
             starts, 1 + np.arange(len(starts)) % 3, begin=begin, step=step, read=read
         )
@@ -211,6 +211,7 @@ def fixed_theta(choice):
     return 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_the_test_sees_another_prior(name, seed_sequence):
     """Columns that are selected independently, with theta = 1/2."""
@@ -270,7 +271,7 @@ def learned_run(n_chains, error=None):
             sampler="gibbs",
             init="single",
             concentration=PRIOR["concentration"],
-            n_chains=n_chains * factor,
+            n_chains=round(n_chains * factor),
             n_warmup=60,
             n_draws=1,
             point_estimate="last",
@@ -312,7 +313,7 @@ def outside_run(inside):
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
         ends = run_chains(
-            [start] * (1_000 * factor),
+            [start] * (round(1_000 * factor)),
             15 if inside else 60,
             begin=state.model.set_hyperparameters,
             step=lambda: state.model.resample_hyperparameters(
@@ -463,7 +464,7 @@ def test_samples_follow_the_scores(seed_sequence):
 
     def run(seed, factor):
         model.set_params(random_state=int(seed.generate_state(1)[0]))
-        rows = model.sample(8_000 * factor)[0]
+        rows = model.sample(round(8_000 * factor))[0]
         inside = rows[:, 2] < 12
         seen = np.zeros(25, dtype=int)
         np.add.at(seen, np.where(inside, rows[:, 0] * 12 + rows[:, 2], 24).astype(int), 1)

@@ -382,8 +382,9 @@ def test_state_machine(name):
 @pytest.mark.parametrize("name", WITH_COMPLETE)
 def test_state_machine_in_depth(name):
     machine = type("StateMachine", (StateMachine,), {"name": name})
+    n = max(6, 6 * settings.default.max_examples // 10)
     run_state_machine_as_test(
-        machine, settings=settings(max_examples=60, stateful_step_count=60, deadline=None)
+        machine, settings=settings(max_examples=n, stateful_step_count=60, deadline=None)
     )
 
 

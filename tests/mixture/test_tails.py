@@ -143,7 +143,7 @@ def invariance_run(name, prior, sampler, law=None, n_starts=2_000):
 
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
-        starts = np.column_stack(posterior.draw(n_starts * factor, rng))
+        starts = np.column_stack(posterior.draw(round(n_starts * factor), rng))
         ends = run_chains(
             starts,
             1 + np.arange(len(starts)) % 3,
@@ -180,7 +180,7 @@ def test_chains_reach_the_posterior(tails, seed_sequence):
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
         ends = run_chains(
-            np.zeros((2_000 * factor, 4)),
+            np.zeros((round(2_000 * factor), 4)),
             20,
             begin=lambda start: put(state, start, None),
             step=lambda: kernel.run(state, rng.bit_generator),
@@ -205,6 +205,7 @@ def wrong_marginal(error, X, w, **hyper):
     return log_marginal_weighted(X, 1.0 / w, **hyper)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tails", LAWS)
 @pytest.mark.parametrize(
     "error",
@@ -220,6 +221,7 @@ def test_planted_errors(tails, error, seed_sequence):
     assert chi_squared_p(cells.counts, cells.probabilities) < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, error",
     [
@@ -237,6 +239,7 @@ def test_planted_errors_with_other_covariances(name, error, seed_sequence):
     assert chi_squared_p(cells.counts, cells.probabilities) < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tails", LAWS)
 def test_weights_drawn_from_their_prior_are_seen(tails, seed_sequence):
     """Weights drawn without a look at the row, beside exact iterations."""
@@ -279,7 +282,7 @@ def particle_run(name, scheme, n_particles, active_block, shift=0.0, n_runs=1_00
 
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
-        Y = np.empty((n_runs * factor, law.size))
+        Y = np.empty((round(n_runs * factor), law.size))
         for y in Y:
             system.begin([model])
             system.run(bit_generator, 0, len(rows))
@@ -307,6 +310,7 @@ def test_particles_draw_weights(seed_sequence):
     assert_p_matrix(runs, seed_sequence=seed_sequence)
 
 
+@pytest.mark.slow
 def test_another_evidence_is_seen(seed_sequence):
     assert particle_run(*DESIGNS[0], shift=0.05)(seed_sequence, 4) < 1e-6
 
@@ -328,7 +332,8 @@ def test_moved_particles_draw_weights(name, sampler, seed_sequence):
 
     def run(seed, factor):
         Y = []
-        for state in seed.generate_state(8 * factor):
+        # A part of these does not visit all cells, without which `mean_p` has no variances.
+        for state in seed.generate_state(round(8 * max(factor, 1))):
             model = fitted(
                 likelihood,
                 "dp",
@@ -643,7 +648,7 @@ def test_draws_of_rows_follow_their_density(name, seed_sequence):
 
         def run(seed, factor):
             rng = np.random.default_rng(seed)
-            n = 4_000 * factor
+            n = round(4_000 * factor)
             if np.isnan(known).all():
                 drawn = likelihood.draw(np.repeat(state.dump(), n, axis=0), rng)
             else:
@@ -704,7 +709,7 @@ def single_run(tails, name, planted=1.0, n_starts=1_000, kind="full"):
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
         ends = []
-        for value in np.interp(rng.random(n_starts * factor), cdf, edges):
+        for value in np.interp(rng.random(round(n_starts * factor)), cdf, edges):
             at = likelihood.at({name: np.full(shape, value) if shape else value})
             state.model.set_hyperparameters(at.flat_hyperparameters())
             for _ in range(4):
@@ -771,7 +776,7 @@ def freedom_run(wrong=1.0, n_starts=3_000):
 
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
-        starts = rng.choice(law.size, n_starts * factor, p=law.ravel())
+        starts = rng.choice(law.size, round(n_starts * factor), p=law.ravel())
         which = np.column_stack(np.unravel_index(starts, law.shape))
 
         def begin(start):
@@ -807,6 +812,7 @@ def test_degrees_of_freedom_follow_their_posterior(seed_sequence):
     assert_p(freedom_run(), seed_sequence=seed_sequence)
 
 
+@pytest.mark.slow
 def test_another_prior_of_degrees_of_freedom_is_seen(seed_sequence):
     cells = freedom_run(2.5)(seed_sequence, 2)
     assert chi_squared_p(cells.counts, cells.probabilities) < 1e-6
@@ -866,9 +872,9 @@ def model_run(tails, planted=None, n=8, n_chains=2_000, n_alternations=4):
 
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
-        fresh = np.array([functions(*draw_all(rng)) for _ in range(4 * n_chains * factor)])
+        fresh = np.array([functions(*draw_all(rng)) for _ in range(round(4 * n_chains * factor))])
         ends = []
-        for _ in range(n_chains * factor):
+        for _ in range(round(n_chains * factor)):
             values, labels, chosen, X = draw_all(rng)
             for _ in range(n_alternations):
                 at = likelihood.at(values)

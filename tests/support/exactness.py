@@ -24,7 +24,7 @@ from skdpm.mixture.samplers.base import BlockSampler
 from skdpm.mixture.state._state import MixtureState
 from support.chains import run_chains
 from support.kernels import bind
-from support.pvalues import Cells
+from support.pvalues import Cells, part_of
 
 # Laws relative to the axes of all rows of a fit, which a reference cannot simulate from: they have
 # an enumeration of their own (likelihoods/test_subspace.py).
@@ -236,7 +236,7 @@ def invariance_run(state, kernel, posterior, *, n_starts=20_000, n_iterations=1)
 
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
-        starts = posterior.draw(n_starts * factor, rng)
+        starts = posterior.draw(part_of(n_starts, factor), rng)
         times = np.ones(len(starts), dtype=int)
         times[len(starts) * 2 // 3 :] = 2
         times[len(starts) * 5 // 6 :] = 3
@@ -257,7 +257,7 @@ def convergence_run(
 
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
-        starts = np.tile(start, (n_chains * factor, 1))
+        starts = np.tile(start, (part_of(n_chains, factor), 1))
         ends = run_kernel(state, kernel, starts, n_iterations, rng)
         return Cells(posterior.count(ends), posterior.probabilities, posterior.partitions)
 
@@ -310,7 +310,7 @@ def estimator_run(estimator, likelihood, prior, params, *, resampled, n_chains, 
             concentration_prior=(2.0, 0.8),
             sampler="gibbs",
             init="single",
-            n_chains=n_chains * factor,
+            n_chains=part_of(n_chains, factor),
             n_warmup=n_warmup,
             n_draws=1,
             point_estimate="last",

@@ -16,7 +16,7 @@ from skdpm.features.likelihoods import LFRM, LIKELIHOODS, LinearGaussian, Subclo
 from skdpm.features.likelihoods._linear_gaussian import LinearGaussianModel
 from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
 from skdpm.features.state._state import FeatureState
-from support.pvalues import Cells
+from support.pvalues import Cells, part_of
 
 NOISE, COMPONENT = 3.0, 0.8
 CONCENTRATION = 1.3
@@ -241,7 +241,7 @@ def given_params_run(
 
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
-        starts = law.draw(n_starts * factor, np.random.Generator(bit_generator))
+        starts = law.draw(part_of(n_starts, factor), np.random.Generator(bit_generator))
         ends = np.empty_like(starts)
         for s, Z in enumerate(starts):
             model.load({**params, **wrong})
@@ -273,7 +273,7 @@ def components_run(kernel, n_latent, *, missing=False, n_starts=6_000, n_iterati
 
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
-        starts = law.draw(n_starts * factor, np.random.Generator(bit_generator))
+        starts = law.draw(part_of(n_starts, factor), np.random.Generator(bit_generator))
         ends = np.empty_like(starts)
         for s, Z in enumerate(starts):
             model.load(

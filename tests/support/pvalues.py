@@ -15,8 +15,12 @@ from scipy.stats import binom, chi2, kstest
 PASS_AT = 1e-3
 FAIL_BELOW = 1e-4
 FACTOR = 4  # draws of the second stage, in multiples of the first
+first_factor = (
+    1  # draws of the first stage, in multiples of a run's own number; conftest.py sets it
+)
 MIN_EXPECTED = 5  # smaller cells are pooled (Cochran's rule)
 IMPOSSIBLE = 1e-9
+FEWEST_DRAWS = 150  # which a part of them is not to go below: else too few cells are left
 
 
 class Cells(NamedTuple):
@@ -104,6 +108,11 @@ def worst_cells(cells, n_worst=5):
     return "\n".join(lines)
 
 
+def part_of(n_draws, factor):
+    """`factor` times a number of draws; if that is small, no fewer than FEWEST_DRAWS or all."""
+    return max(round(factor * n_draws), min(n_draws, FEWEST_DRAWS))
+
+
 def _run(run, seed, factor):
     """The p-value of a run (NaN where it is none) and the text that explains it."""
     outcome = run(seed, factor)
@@ -124,7 +133,7 @@ def assert_p(run, *, seed_sequence):
     Parameters
     ----------
     run : callable
-        run(seed_sequence, factor) makes `factor` times its usual number of draws from that seed
+        run(seed_sequence, factor) makes `factor` times its own number of draws from that seed
         and returns a p-value, or `Cells` (or a plain tuple like it) to be tested by chi-squared.
     seed_sequence : numpy.random.SeedSequence
         Children are spawned from it, so that several calls may share one.
@@ -135,7 +144,7 @@ def assert_p(run, *, seed_sequence):
         Of the first stage: uniform if the law holds.
     """
     stages = []
-    for factor, limit in ((1, PASS_AT), (FACTOR, FAIL_BELOW)):
+    for factor, limit in ((first_factor, PASS_AT), (FACTOR * first_factor, FAIL_BELOW)):
         p, text = _run(run, seed_sequence.spawn(1)[0], factor)
         stages.append((p, text))
         if not p > 0:  # 0 or NaN
@@ -217,7 +226,7 @@ def assert_p_matrix(runs, *, seed_sequence):
         Of the first stage.
     """
     seeds = dict(zip(runs, seed_sequence.spawn(len(runs)), strict=True))
-    first = {name: _run(run, seeds[name], 1) for name, run in runs.items()}
+    first = {name: _run(run, seeds[name], first_factor) for name, run in runs.items()}
     p_values = {name: p for name, (p, _) in first.items()}
     worst = worst_p(p_values)
     failures = []
@@ -225,7 +234,7 @@ def assert_p_matrix(runs, *, seed_sequence):
         if correct_for_number(p, len(runs)) >= PASS_AT:
             continue
         if p > 0:
-            p, again = _run(runs[name], seeds[name].spawn(1)[0], FACTOR)
+            p, again = _run(runs[name], seeds[name].spawn(1)[0], FACTOR * first_factor)
             if correct_for_number(p, len(runs)) >= FAIL_BELOW:
                 continue
             text += "\n" + again

@@ -307,7 +307,7 @@ def shares_run(alpha, split_share, law):
 
     def run(seed, factor):
         rng = np.random.default_rng(seed)
-        moves = [RandomMove.draw(rng, alpha, 1, split_share) for _ in range(2_000 * factor)]
+        moves = [RandomMove.draw(rng, alpha, 1, split_share) for _ in range(round(2_000 * factor))]
         shares = [move.share for move in moves if move.is_split]
         return stats.kstest(shares, law.cdf).pvalue
 
@@ -329,7 +329,7 @@ def kinds_run(moves, split_share):
 
     def run(seed, factor):
         rng = np.random.default_rng(seed)
-        drawn = [move for _ in range(400 * factor) for move in moves.draw(state.state, rng)]
+        drawn = [move for _ in range(round(400 * factor)) for move in moves.draw(state.state, rng)]
         n_splits = sum(move.is_split for move in drawn)
         assert [move.stream_number for move in drawn[: moves.n_moves]] == [1, 2, 3]
         return Cells([n_splits, len(drawn) - n_splits], [split_share, 1.0 - split_share])
@@ -426,7 +426,7 @@ def sub_splits_run(probability, error=0.0):
     def run(seed, factor):
         rng = np.random.default_rng(seed)
         n_proposed = n_accepted = 0
-        for _ in range(800 * factor):
+        for _ in range(round(800 * factor)):
             chain.assign(np.zeros(5, dtype=np.int64))
             chain.state.codes, chain.state.collected = codes, collected
             memory = SubClusterMemory.start(1)
@@ -438,7 +438,7 @@ def sub_splits_run(probability, error=0.0):
             n_accepted += accepted
             labels = chain.cluster_labels()
             assert labels.tolist() in ([0] * 5, [0, 1, 1, 0, 1])
-        assert n_proposed == 800 * factor
+        assert n_proposed == round(800 * factor)
         counts = [n_accepted, n_proposed - n_accepted]
         return Cells(counts, [probability, 1.0 - probability])
 
@@ -510,7 +510,7 @@ def streams_run(one, other):
     a sweep, decide independently. Of either, which rows of a cluster of all rows it picks."""
 
     def run(seed, factor):
-        X = np.zeros((1000 * factor, 1))
+        X = np.zeros((round(1000 * factor), 1))
         likelihood = Gaussian(mean=0.0, scale=1.0).resolve(X)
         model = likelihood.parametric(X)
         stats_of_all = model.accumulated(np.zeros(model.n_stats))[None]

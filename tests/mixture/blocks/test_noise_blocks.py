@@ -113,6 +113,7 @@ def test_convergence(seed_sequence):
     assert_p_matrix(runs, seed_sequence=seed_sequence)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"beta": (1.2, 3.0)}, {"shift": SHIFT + 0.25}])
 def test_planted_errors_are_seen(changes, seed_sequence):
     chains = chains_of("blocked_gibbs", "gaussian", "finite", 5)

@@ -149,7 +149,9 @@ def joint_run(kind, covariance_type, size, planted=None, n=7):
 
     def run(seed, factor):
         rng = np.random.default_rng(seed)
-        labels = simulate_partitions(prior, n, size * factor, rng, concentration=1.2, **params)
+        labels = simulate_partitions(
+            prior, n, round(size * factor), rng, concentration=1.2, **params
+        )
         before, after, uniform = [], [], []
         for z in labels:
             values = draw_values(likelihood, rng)

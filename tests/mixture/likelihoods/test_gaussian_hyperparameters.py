@@ -147,7 +147,7 @@ def invariance_run(kind, likelihood, X, name, far=False):
 
     def run(seed, factor):
         rng = np.random.default_rng(seed)
-        size = (400 if far else 1200 if kind == "rows" else 600) * factor
+        size = round((400 if far else 1200 if kind == "rows" else 600) * factor)
         chosen = rng.choice(joint.size, size=size, p=joint.ravel() / joint.sum())
         labels = partitions[chosen // len(grid)]
         starts = grid[chosen % len(grid)] + (rng.random((size, n_dims)) - 0.5) / n_points
@@ -253,7 +253,7 @@ def joint_run(kind, covariance_type, n=8, hidden=0.0):
 
     def run(seed, factor):
         rng = np.random.default_rng(seed)
-        size = (4000 if hidden else 1000 if kind == "rows" else 600) * factor
+        size = round((4000 if hidden else 1000 if kind == "rows" else 600) * factor)
         labels = simulate_partitions(prior, n, size, rng, concentration=CONCENTRATION, **params)
         u = {name: rng.random((size, n_dimensions(name))) for name in NAMES}
         before, after, drawn = [], [], []

@@ -362,7 +362,7 @@ def convergence_p(posterior, seed, n_chains, priors=PRIORS, n_steps=25):
 def runs(function, n, quantities, **options):
     """One run for each p-value that `function` gives."""
     return {
-        name: lambda seed, factor, name=name: function(seed, n * factor, **options)[name]
+        name: lambda seed, factor, name=name: function(seed, round(n * factor), **options)[name]
         for name in quantities
     }
 

@@ -403,12 +403,13 @@ def joint_p(seed, n_starts, draw=by_slices, noise=False, n=5):
 @pytest.mark.parametrize("noise", [False, True])
 def test_sweeps_and_draws_keep_the_joint_law(noise, seed_sequence):
     runs = {
-        name: lambda seed, factor, name=name: joint_p(seed, 400 * factor, noise=noise)[name]
+        name: lambda seed, factor, name=name: joint_p(seed, round(400 * factor), noise=noise)[name]
         for name in ("dispersion", "clusters", "both", *(["noise"] if noise else []))
     }
     assert_p_matrix(runs, seed_sequence=seed_sequence)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise, rows_of", [(False, lambda z: z < -1), (True, lambda z: z >= -1)])
 def test_a_planted_error_is_seen(noise, rows_of, seed_sequence):
     """No terms of rows in the law of a dispersion; those of rows that are noise too."""

@@ -128,7 +128,7 @@ def joint_run(hyperprior=PRIOR, factor_of_layers=1.0, n_starts=3_000, n_steps=3)
     def run(seed, factor):
         rng = np.random.default_rng(seed)
         index, layer = np.divmod(
-            rng.choice(law.size, n_starts * factor, p=law.ravel()), len(LAYERS)
+            rng.choice(law.size, round(n_starts * factor), p=law.ravel()), len(LAYERS)
         )
         u = rng.uniform(below[layer], below[layer + 1])
         values = stats.gamma.ppf(u, PRIOR.shape, scale=1.0 / PRIOR.rate)

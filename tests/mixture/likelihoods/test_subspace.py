@@ -200,7 +200,7 @@ def test_draws_follow_the_density(seed_sequence):
 
     def run(seed, factor, d):
         rng = np.random.default_rng(seed)
-        X = likelihood.draw(np.zeros((2000 * factor, n_stats)), rng)
+        X = likelihood.draw(np.zeros((round(2000 * factor), n_stats)), rng)
         return stats.kstest((X - likelihood.center_) @ axes[d], laws[d].cdf).pvalue
 
     runs = {f"axis {d}": partial(run, d=d) for d in range(6)}

@@ -193,7 +193,7 @@ def test_draws_of_rows_follow_their_law(seed_sequence):
         rng = np.random.default_rng(seed)
         mean = np.linspace(-1.0, 2.0, n_features)
         mean /= np.linalg.norm(mean)
-        n = 1000 * factor
+        n = round(1000 * factor)
         X = draw_directions(np.tile(mean, (n, 1)), np.full(n, kappa), rng.bit_generator)
         np.testing.assert_allclose(np.linalg.norm(X, axis=1), 1.0)
         along = X @ mean
@@ -235,7 +235,7 @@ def hyper_run(names, priors):
 
     def run(seed, factor):
         rng = np.random.default_rng(seed)
-        ends = np.empty((400 * factor, 2))
+        ends = np.empty((round(400 * factor), 2))
         for m in range(len(ends)):
             theta = {name: rng.gamma(law.shape) / law.rate for name, law in laws.items()}
             X = simulate_data("von_mises_fisher", labels, rng, n_features=3, **theta)

@@ -74,7 +74,7 @@ def numbers_run(prior, sizes, concentration=0.8, law="geometric"):
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
         counts = np.zeros(200, dtype=int)
-        for _ in range(4_000 * factor):
+        for _ in range(round(4_000 * factor)):
             prior.resample_latent(sizes, bit_generator)
             counts[min(prior.total_components, 200) - 1] += 1
         terms = log_terms_mfm(sizes, concentration, law, dynamic=True)

@@ -453,7 +453,7 @@ def concentration_law(likelihood, prior, params, concentration_prior, n_bins=8):
         for slow in [name == "mfm" and hyperprior == (0.1, 5.0)]
     ],
 )
-def test_resampled_concentration(prior, params, concentration_prior, seed_sequence, replicates):
+def test_resampled_concentration(prior, params, concentration_prior, seed_sequence):
     """(partition, concentration) from the joint posterior; one update of the concentration given
     the partition leaves the joint law as it is."""
     shape, rate = concentration_prior
@@ -462,7 +462,7 @@ def test_resampled_concentration(prior, params, concentration_prior, seed_sequen
 
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
-        labels, concentration = law.draw(replicates(10_000) * factor, rng)
+        labels, concentration = law.draw(round(10_000 * factor), rng)
         sizes = partition_sizes(labels)
         for s, (row, n_clusters) in enumerate(zip(sizes, (sizes > 0).sum(axis=1), strict=True)):
             kernel.set_concentration(concentration[s])
@@ -491,7 +491,7 @@ def test_resampled_concentration_is_in_the_tables(prior, params):
 
 @each_resampled
 @pytest.mark.parametrize("likelihood", ["bernoulli", "relational"])
-def test_sweep_and_resampled_concentration(prior, params, likelihood, seed_sequence, replicates):
+def test_sweep_and_resampled_concentration(prior, params, likelihood, seed_sequence):
     """One iteration of a chain: a sweep at the current concentration, then its update."""
     shape, rate = 2.0, 0.8
     law = concentration_law(likelihood, prior, params, (shape, rate), n_bins=5)
@@ -503,7 +503,7 @@ def test_sweep_and_resampled_concentration(prior, params, likelihood, seed_seque
 
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
-        labels, concentration = law.draw(replicates(10_000) * factor, rng)
+        labels, concentration = law.draw(round(10_000 * factor), rng)
         for s in range(len(labels)):
             partition_prior.set_concentration(concentration[s])
             state.assign(labels[s])
@@ -518,7 +518,7 @@ def test_sweep_and_resampled_concentration(prior, params, likelihood, seed_seque
 @each_resampled
 @pytest.mark.parametrize("concentration_prior", [(0.1, 5.0), (2.0, 0.8)], ids=str)
 def test_one_row_says_nothing_about_the_concentration(
-    prior, params, concentration_prior, seed_sequence, replicates
+    prior, params, concentration_prior, seed_sequence
 ):
     """n = 1: an update, from the prior, leaves the prior; from a far start it reaches it."""
     shape, rate = concentration_prior
@@ -527,7 +527,7 @@ def test_one_row_says_nothing_about_the_concentration(
 
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
-        draws = rng.gamma(shape, 1 / rate, size=replicates(10_000) * factor)
+        draws = rng.gamma(shape, 1 / rate, size=round(10_000 * factor))
         for s, start in enumerate(draws):
             kernel.set_concentration(start)
             kernel.resample([1], Gamma(shape, rate), rng.bit_generator)
@@ -536,7 +536,7 @@ def test_one_row_says_nothing_about_the_concentration(
 
     def run_from_afar(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
-        draws = np.empty(replicates(1_000) * factor)
+        draws = np.empty(round(1_000 * factor))
         for s in range(len(draws)):
             kernel.set_concentration(50.0)
             for _ in range(60):
@@ -558,7 +558,7 @@ SIZES = {"eight": [500, 300, 150, 40, 5, 3, 1, 1], "two": [999, 1], "ones": [1] 
 
 
 @combinations(prior=RESAMPLED_OF_MANY, sizes=SIZES)
-def test_resampled_concentration_of_many_rows(prior, sizes, seed_sequence, replicates):
+def test_resampled_concentration_of_many_rows(prior, sizes, seed_sequence):
     """Against quadrature of p(sizes | concentration) Gamma(concentration), in 20 bins."""
     params, sizes = RESAMPLED_OF_MANY[prior], SIZES[sizes]
     shape, rate = 1.5, 0.2
@@ -572,7 +572,7 @@ def test_resampled_concentration_of_many_rows(prior, sizes, seed_sequence, repli
 
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
-        draws = np.exp(np.interp(rng.random(replicates(4_000) * factor), cdf, t))
+        draws = np.exp(np.interp(rng.random(round(4_000 * factor)), cdf, t))
         for s, start in enumerate(draws):
             kernel.set_concentration(start)
             kernel.resample(sizes, Gamma(shape, rate), rng.bit_generator)
@@ -600,7 +600,7 @@ def test_slice_step_goes_far(prior, params, start, seed_sequence):
 
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
-        draws = np.empty(1_000 * factor)
+        draws = np.empty(round(1_000 * factor))
         for s in range(len(draws)):
             kernel.set_concentration(np.exp(start))
             for _ in range(25):

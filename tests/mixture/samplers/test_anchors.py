@@ -61,7 +61,7 @@ def pairs_run(name, seed, n_labels, n_anchors=2, n_draws=20_000, **changes):
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
         counts = np.zeros(len(pairs), dtype=np.int64)
-        for _ in range(n_draws * factor):
+        for _ in range(round(n_draws * factor)):
             probe.gather(n_anchors, bit_generator)
             counts[index[probe.drawn()]] += 1
         return Cells(counts, law, pairs)

@@ -389,7 +389,7 @@ class TransitionLaw:
 
         def run(seed, factor):
             rng = np.random.Generator(np.random.PCG64(seed))
-            starts = np.repeat(self.starts, n_each * factor, axis=0)
+            starts = np.repeat(self.starts, round(n_each * factor), axis=0)
             ends = run_chains(
                 starts,
                 1,
@@ -430,13 +430,13 @@ TWO_CHAINS = [[(0, 0, 0, 0), (0, 0, 1, 1)], [(0, 1, 1, 2), (0, 1, 0, 1)]]
     "variant",
     ["all", "srm", *(pytest.param(v, marks=pytest.mark.slow) for v in ("pair", "none"))],
 )
-def test_law_of_a_move(variant, seed_sequence, record_property, replicates):
+def test_law_of_a_move(variant, seed_sequence, record_property):
     """Where moves lead from each partition, and how often they stay: the choice of past states and
     rows, the random order, the proposal and what is accepted all have their part in this."""
     runs = {
         f"{name} {prior} {own}": arm_law(name, prior, variant, histories=TWO_CHAINS, own=own)[
             0
-        ].run(replicates(1_000))
+        ].run(1_000)
         for name, prior, own in (
             ("bernoulli", "dp", 0),
             ("relational", "pitman_yor", 1),
@@ -448,9 +448,7 @@ def test_law_of_a_move(variant, seed_sequence, record_property, replicates):
 
 
 @pytest.mark.parametrize("n_split_merges", [1, 2])
-def test_law_of_a_move_and_split_merges(
-    n_split_merges, seed_sequence, record_property, replicates
-):
+def test_law_of_a_move_and_split_merges(n_split_merges, seed_sequence, record_property):
     """Their number is fixed: it must not depend on what happened to the move before."""
     runs = {}
     for name, prior in (("bernoulli", "dp"), ("relational", "pitman_yor")):
@@ -463,7 +461,7 @@ def test_law_of_a_move_and_split_merges(
             p * split_merge_transition(posterior, phi, n_scans) for phi, p in law_of_phi(4).items()
         )
         law.transition = law.transition @ np.linalg.matrix_power(one, n_split_merges)
-        runs[f"{name} {prior}"] = law.run(replicates(3_000))
+        runs[f"{name} {prior}"] = law.run(3_000)
     record_worst(record_property, assert_p_matrix(runs, seed_sequence=seed_sequence), len(runs))
 
 
@@ -536,7 +534,7 @@ def test_acceptance(variant, n_moves, seed_sequence):
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
         before = law.kernel.acceptance()
-        starts = partitions[rng.choice(52, n_moves * factor, p=pi)]
+        starts = partitions[rng.choice(52, round(n_moves * factor), p=pi)]
         run_chains(
             starts,
             1,
@@ -575,7 +573,7 @@ def test_law_of_rows_and_past_states(own, seed_sequence):
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
         counts = np.zeros(len(law), dtype=np.int64)
-        for _ in range(20_000 * factor):
+        for _ in range(round(20_000 * factor)):
             i, j, za, zb = draw_pair(history, own, bit_generator)
             counts[index[i, j, tuple(za.tolist()), tuple(zb.tolist())]] += 1
         return Cells(counts, list(law.values()))
@@ -624,7 +622,7 @@ def fixture_run(fixture, sampler):
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
         ends = run_chains(
-            posterior.draw(n_starts * factor, rng),
+            posterior.draw(round(n_starts * factor), rng),
             10,
             begin=state.assign,
             step=lambda: kernel.run(state, rng.bit_generator),
@@ -678,14 +676,14 @@ PURE = [
 
 
 @pytest.mark.parametrize("sampler", PURE)
-def test_invariance(sampler, seed_sequence, record_property, replicates):
+def test_invariance(sampler, seed_sequence, record_property):
     """`test_enumeration.py` with any two partitions as past states."""
     runs = {
         f"{likelihood} {prior}": invariance_run(
             case_state(likelihood, prior),
             kernel_with_all_past(sampler),
             case_posterior(likelihood, prior),
-            n_starts=replicates(3_000),
+            n_starts=3_000,
         )
         for likelihood, prior in cells(sampler)
     }
@@ -770,7 +768,7 @@ def test_one_row_and_two(n, sampler, seed_sequence):
 
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
-        together = rng.random(4_000 * factor) < pi[0]
+        together = rng.random(round(4_000 * factor)) < pi[0]
         ends = run_chains(
             np.where(together[:, None], [[0, 0]], [[0, 1]]),
             3,

@@ -331,7 +331,7 @@ def test_draws_follow_the_posterior(sampler, seed_sequence):
             sampler=sampler,
             concentration=prior["concentration"],
             init="single",
-            n_chains=700 * factor,
+            n_chains=round(700 * factor),
             n_warmup=8,
             n_draws=12,
             point_estimate="last",

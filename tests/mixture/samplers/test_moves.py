@@ -188,7 +188,7 @@ def anchors_run(n_anchors, tilt=1.0, n_samples=6, n_draws=20_000):
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
         counts = np.zeros(len(tuples), dtype=np.int64)
-        for _ in range(n_draws * factor):
+        for _ in range(round(n_draws * factor)):
             items, _ = probe.gather(n_anchors, bit_generator)
             counts[index[tuple(items[:n_anchors].tolist())]] += 1
         return Cells(counts, law / law.sum(), tuples)

@@ -174,7 +174,9 @@ def pair_run(sampler, name, prior, planted=None, n_starts=20_000, n_iterations=2
         begin([[0, 0, 1, 1], [0, 1, 0, 2]])  # so that what they learn in warm-up differs
         for iteration in range(10):
             step(iteration < 9)
-        starts = np.stack([posterior.draw(n_starts * factor, rng) for _ in range(2)], axis=1)
+        starts = np.stack(
+            [posterior.draw(round(n_starts * factor), rng) for _ in range(2)], axis=1
+        )
         ends = run_chains(
             starts,
             n_iterations,
@@ -273,7 +275,7 @@ def test_each_replica_follows_the_posterior(seed_sequence):
             likelihood=make_likelihood("bernoulli"),
             sampler=ThreeStates(),
             concentration=prior["concentration"],
-            n_chains=500 * factor,
+            n_chains=round(500 * factor),
             n_warmup=15,
             n_draws=1,
             point_estimate="last",

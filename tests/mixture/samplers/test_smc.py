@@ -330,7 +330,7 @@ def unbiased_run(likelihood, prior, *, n_particles, scheme, integrated=False):
 
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
-        n_runs, n_resampled = 4_000 * factor, 0
+        n_runs, n_resampled = round(4_000 * factor), 0
         Y = np.zeros((n_runs, len(posterior.partitions)))
         for y in Y:
             system.begin([model])
@@ -368,7 +368,10 @@ def test_resampling_is_unbiased(scheme, seed_sequence):
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
         counts = np.array(
-            [ResamplingProbe.resample(scheme, w, bit_generator) for _ in range(5_000 * factor)]
+            [
+                ResamplingProbe.resample(scheme, w, bit_generator)
+                for _ in range(round(5_000 * factor))
+            ]
         )
         assert (counts.sum(axis=1) == len(w)).all()
         assert (counts[:, 2] == 0).all()
@@ -453,7 +456,7 @@ def test_evidence_estimate_has_its_error(seed_sequence):
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
         estimates = []
-        for _ in range(1_000 * factor):
+        for _ in range(round(1_000 * factor)):
             system.begin([model])
             system.run(bit_generator, 0, len(X))
             estimates.append(np.exp(system.log_evidence - log_z))

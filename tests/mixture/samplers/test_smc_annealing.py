@@ -367,7 +367,7 @@ def unbiased_run(likelihood, prior, how, scheme, active_block):
 
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
-        n_runs, n_resampled = 1_000 * factor, 0
+        n_runs, n_resampled = round(1_000 * factor), 0
         Y = np.zeros((n_runs, len(probabilities)))
         for y in Y:
             system.begin([model])

@@ -106,7 +106,7 @@ def kinds_run(prior, scheme, order="alternating", *, integrated=False, other=Non
 
     def run(seed, factor):
         bit_generator, n_resampled = np.random.PCG64(seed), 0
-        Y = np.empty((n_runs * factor, 2))
+        Y = np.empty((round(n_runs * factor), 2))
         for y in Y:
             system.begin([model])
             system.run(bit_generator, 0, 48)
@@ -182,7 +182,7 @@ def test_learned_gaussian_hyperparameters_are_integrated_out(rejuvenation, seed_
             "dp",
             X,
             SMC(8, rejuvenation=rejuvenation, growth=1.01, resample_threshold=1.0),
-            n_chains=500 * factor,
+            n_chains=round(500 * factor),
             point_estimate="last",
             random_state=int(seed.generate_state(1)[0]),
         )
