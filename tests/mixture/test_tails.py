@@ -981,8 +981,9 @@ def test_answers(name):
     known = np.where([True, False, False], rows, np.nan)
     parts = model.score_samples(known) + model.score_samples(rows, given=0)
     assert both == pytest.approx(parts, abs=1e-9)
+    known = known[::4]
     filled = model.impute(known)
-    assert np.isfinite(filled).all() and np.array_equal(filled[:, 0], rows[:, 0])
+    assert np.isfinite(filled).all() and np.array_equal(filled[:, 0], rows[::4, 0])
     column = model.predict_columns(known, 2, quantiles=[0.1, 0.9])[2]
     assert (np.diff(column.quantiles, axis=1) > 0.0).all()
     assert np.isfinite(column.mean).all()

@@ -23,6 +23,11 @@ def as_matrix(scale, n_features):
     return scale if scale.ndim == 2 else np.diag(np.broadcast_to(scale, n_features))
 
 
+@cache
+def _log_gamma_ratio(df, n, n_features):
+    return multigammaln((df + n) / 2, n_features) - multigammaln(df / 2, n_features)
+
+
 def _log_matrix_t(X, mean, mean_precision, df, scale):
     """Log density of X whose rows share mean and covariance, both integrated out.
 
@@ -36,8 +41,7 @@ def _log_matrix_t(X, mean, mean_precision, df, scale):
     L = np.linalg.cholesky(np.eye(n) + 1 / mean_precision)
     W = solve_triangular(L, X - mean, lower=True)
     return (
-        multigammaln((df + n) / 2, n_features)
-        - multigammaln(df / 2, n_features)
+        _log_gamma_ratio(df, n, n_features)
         - n * n_features / 2 * np.log(np.pi)
         - n_features * np.log(np.diag(L)).sum()
         + df / 2 * np.linalg.slogdet(scale)[1]
@@ -569,7 +573,7 @@ def log_posterior_concentration(
         log_prior = concentration_prior.logpdf
         low = np.log(concentration_prior.ppf(1e-25))
         high = np.log(concentration_prior.isf(1e-25))
-    grid = np.linspace(low, high, int((high - low) / 0.01) + 2)
+    grid = np.linspace(low, high, int((high - low) / 0.04) + 2)
     masses = panel_masses(grid)
     likelihood_ratio = np.exp(log_lik - log_scale)
     marginal = np.cumsum(likelihood_ratio @ masses[kind])

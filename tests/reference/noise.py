@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import betaln, logsumexp
 
 from reference.enumerate import enumerate_partitions, partition_index
-from reference.likelihoods import log_likelihood
+from reference.likelihoods import LOG_MARGINALS, log_likelihood
 from reference.priors import log_eppf
 
 
@@ -89,10 +89,30 @@ def log_noise_posterior(X, likelihood, prior, *, likelihood_params, prior_params
     beta : tuple (a, b)
         Law of the probability of noise.
     """
+    X = np.asarray(X)
+    if likelihood in LOG_MARGINALS:
+        likelihood = _once_per_rows(LOG_MARGINALS[likelihood])
     states = noise_labels(len(X))
-    log_joint = [
-        log_noise_prior(labels, beta, prior, prior_params)
-        + log_noise_likelihood(X, labels, log_noise, likelihood, likelihood_params)
-        for labels in states
-    ]
+    log_priors = {}  # by sizes, that of the noise first
+    log_joint = []
+    for labels in states:
+        n_noise, *sizes = np.bincount(labels + 1)
+        sizes = n_noise, *sorted(sizes)
+        if sizes not in log_priors:
+            log_priors[sizes] = log_noise_prior(labels, beta, prior, prior_params)
+        log_likelihood = log_noise_likelihood(X, labels, log_noise, likelihood, likelihood_params)
+        log_joint.append(log_priors[sizes] + log_likelihood)
     return NoisePosterior(states, np.array(log_joint))
+
+
+def _once_per_rows(log_marginal):
+    """A log marginal that computes one value for the same rows."""
+    known = {}
+
+    def of(rows, **params):
+        key = rows.shape, rows.tobytes()
+        if key not in known:
+            known[key] = log_marginal(rows, **params)
+        return known[key]
+
+    return of
