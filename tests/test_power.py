@@ -37,11 +37,6 @@ GIBBS = SAMPLER_CASES["gibbs"][0]
 FACTORS = {"gaussian": 1.4, "gaussian_tied": 1.75}
 
 
-# The same of errors of priors of ten percent. Negative binomial rows say less of their number of
-# clusters than others.
-FAINT = {("negative_binomial", "pitman_yor_negative"): 1.25}
-
-
 # Starts with which errors of ten percent are looked for: few, then those of the tests in depth.
 N_STARTS = 20_000, IN_DEPTH
 
@@ -144,7 +139,7 @@ def test_errors_of_ten_percent(name, prior, seed_sequence):
     as `test_invariance_in_depth` runs them; of the mixture of finite mixtures larger errors."""
     errors = [(changes, {}) for changes in likelihood_errors(name, 1.1) if prior == "dp"]
     # An unknown number of components leaves few clusters, whose number says less.
-    prior_factor = 2.0 if prior == "mfm" else FAINT.get((name, prior), 1.1)
+    prior_factor = 2.0 if prior == "mfm" else 1.1
     errors += [({}, changes) for changes in prior_errors(prior, prior_factor)]
     for error in errors:
         # Most errors show in fewer starts.

@@ -19,7 +19,7 @@ from sklearn.metrics import v_measure_score
 from support.chains import run_chains
 from support.exactness import SAMPLER_CASES, make_prior
 from support.kernels import bind
-from support.pvalues import Cells, assert_p_matrix, mean_p
+from support.pvalues import Cells, assert_p_matrix, mean_p, whole_of
 from support.smc import all_labels, fitted
 
 from skdpm import DPMixture, FiniteMixture
@@ -424,7 +424,7 @@ def particle_run(name, prior, scheme, n_particles, active_block, n_bins=2, n_run
 
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
-        Y = np.empty((round(n_runs * factor), posterior.cells(n_bins)[1].size))
+        Y = np.empty((whole_of(n_runs, factor), posterior.cells(n_bins)[1].size))
         for y in Y:
             system.begin([model])
             system.run(bit_generator, 0, len(X))
@@ -458,8 +458,7 @@ def moved_run(name, sampler, n_fits=5, n_bins=2):
 
     def run(seed, factor):
         Y = []
-        # A part of these does not visit all cells, without which `mean_p` has no variances.
-        for state in seed.generate_state(round(n_fits * max(factor, 1))):
+        for state in seed.generate_state(whole_of(n_fits, factor)):
             model = fitted(
                 LIKELIHOODS[name][0],
                 "dp",

@@ -17,7 +17,7 @@ from sklearn.metrics import adjusted_rand_score, roc_auc_score
 from support.exactness import make_likelihood, make_prior
 from support.noise import BETA, log_noise_of, noise_law, noise_of
 from support.probes import audit
-from support.pvalues import assert_p, assert_p_matrix, mean_p
+from support.pvalues import assert_p, assert_p_matrix, mean_p, whole_of
 from support.smc import CONCENTRATION_PRIOR, INTEGRATED, bind_rows, fitted
 
 from skdpm import DPMixture
@@ -123,7 +123,7 @@ def particle_run(likelihood, prior, scheme, n_particles, law=None, n_runs=2_000,
 
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
-        Y = np.zeros((round(n_runs * factor), len(law.partitions)))
+        Y = np.zeros((whole_of(n_runs, factor), len(law.partitions)))
         for y in Y:
             system.begin([model])
             system.run(bit_generator, 0, 5)
@@ -287,8 +287,7 @@ def test_fits_have_the_evidence_and_the_posterior(sampler, seed_sequence):
             sampler,
             concentration=PRIOR_CASES["dp"][1]["concentration"],
             noise=beta,
-            # A part of these does not visit all cells, without which `mean_p` has no variances.
-            n_chains=round(300 * max(factor, 1)),
+            n_chains=whole_of(300, factor),
             point_estimate="last",
             random_state=int(seed.generate_state(1)[0]),
         )

@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from support.laws import every_product
-from support.pvalues import assert_p, mean_p, worst_p
+from support.pvalues import assert_p, mean_p, whole_of, worst_p
 
 from skdpm import DPMixture, FiniteMixture, MixtureImputer
 from skdpm.mixture.answers import conditional
@@ -404,7 +404,7 @@ def test_drawn_parameters_give_the_laws(case, seed_sequence):
 
     def run(seed, factor):
         rng = np.random.default_rng(seed)
-        drawn = likelihood.laws(np.repeat(stats, round(2000 * factor), axis=0), rng).log_density(
+        drawn = likelihood.laws(np.repeat(stats, whole_of(2000, factor), axis=0), rng).log_density(
             rows
         )
         with np.errstate(over="ignore"):

@@ -25,6 +25,7 @@ from support.pvalues import (
     chi_squared_p,
     correct_for_number,
     mean_p,
+    whole_of,
 )
 from support.smc import all_labels, fitted
 
@@ -282,7 +283,7 @@ def particle_run(name, scheme, n_particles, active_block, shift=0.0, n_runs=1_00
 
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
-        Y = np.empty((round(n_runs * factor), law.size))
+        Y = np.empty((whole_of(n_runs, factor), law.size))
         for y in Y:
             system.begin([model])
             system.run(bit_generator, 0, len(rows))
@@ -332,8 +333,7 @@ def test_moved_particles_draw_weights(name, sampler, seed_sequence):
 
     def run(seed, factor):
         Y = []
-        # A part of these does not visit all cells, without which `mean_p` has no variances.
-        for state in seed.generate_state(round(8 * max(factor, 1))):
+        for state in seed.generate_state(whole_of(8, factor)):
             model = fitted(
                 likelihood,
                 "dp",

@@ -113,6 +113,12 @@ def part_of(n_draws, factor):
     return max(round(factor * n_draws), min(n_draws, FEWEST_DRAWS))
 
 
+def whole_of(n_rows, factor):
+    """`factor` times a number of rows for `mean_p`, never fewer: from a part of them, covariances
+    of skewed columns are too uncertain."""
+    return n_rows * max(1, round(factor))
+
+
 def _run(run, seed, factor):
     """The p-value of a run (NaN where it is none) and the text that explains it."""
     outcome = run(seed, factor)
@@ -162,6 +168,7 @@ def mean_p(Y, mean):
     Parameters
     ----------
     Y : ndarray of shape (n, m)
+        As many rows as `whole_of` gives.
     mean : ndarray of shape (m,)
         Entries below 0.01 are summed up: few rows may differ there.
 

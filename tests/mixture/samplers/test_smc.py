@@ -21,7 +21,7 @@ from support.exactness import (
 )
 from support.laws import numbers_of
 from support.probes import ResamplingProbe, audit
-from support.pvalues import assert_p, assert_p_matrix, mean_p
+from support.pvalues import assert_p, assert_p_matrix, mean_p, whole_of
 from support.smc import CONCENTRATION_PRIOR, INTEGRATED, all_labels, bind_rows
 
 from skdpm.hyperpriors import Gamma, HalfCauchy, LogNormal
@@ -330,7 +330,7 @@ def unbiased_run(likelihood, prior, *, n_particles, scheme, integrated=False):
 
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
-        n_runs, n_resampled = round(4_000 * factor), 0
+        n_runs, n_resampled = whole_of(4_000, factor), 0
         Y = np.zeros((n_runs, len(posterior.partitions)))
         for y in Y:
             system.begin([model])

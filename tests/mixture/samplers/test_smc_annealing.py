@@ -16,7 +16,7 @@ from sklearn.base import clone
 from support.cases import fit_case, make_estimator
 from support.exactness import case_rows, make_likelihood, make_prior
 from support.probes import audit
-from support.pvalues import assert_p_matrix, mean_p
+from support.pvalues import assert_p_matrix, mean_p, whole_of
 from support.smc import CONCENTRATION_PRIOR, INTEGRATED, all_labels, bind_rows, log_evidence_at
 
 from skdpm.hyperpriors import Gamma
@@ -367,7 +367,7 @@ def unbiased_run(likelihood, prior, how, scheme, active_block):
 
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
-        n_runs, n_resampled = round(1_000 * factor), 0
+        n_runs, n_resampled = whole_of(1_000, factor), 0
         Y = np.zeros((n_runs, len(probabilities)))
         for y in Y:
             system.begin([model])

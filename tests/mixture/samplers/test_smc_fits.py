@@ -15,7 +15,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from support.cases import fit_case, make_estimator
 from support.exactness import case_posterior, make_likelihood
-from support.pvalues import Cells, assert_p, assert_p_matrix, mean_p
+from support.pvalues import Cells, assert_p, assert_p_matrix, mean_p, whole_of
 from support.smc import CONCENTRATION_PRIOR, fitted
 from support.states import log_joint_of
 
@@ -56,8 +56,7 @@ def fit_run(name, prior, sampler, *, resampled=False, n_chains=600):
             sampler,
             resampled=resampled,
             concentration_prior=CONCENTRATION_PRIOR,
-            # A part of these does not visit all cells, without which `mean_p` has no variances.
-            n_chains=round(n_chains * max(factor, 1)),
+            n_chains=whole_of(n_chains, factor),
             point_estimate="last",
             random_state=int(seed.generate_state(1)[0]),
         )
