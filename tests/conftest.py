@@ -43,8 +43,8 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes more than a few seconds; needs --run-slow")
     # Before the tests are imported, whose settings are parts of the profile's.
-    part = _part(config)
-    pvalues.first_factor = part
+    usual = 1.0 if config.getoption("--run-slow") else EVERYDAY_PART
+    part = pvalues.first_factor = float(os.environ.get("SKDPM_PART", usual))
     hypothesis.settings.register_profile(
         "part",
         max_examples=round(part * FULL_EXAMPLES),
@@ -55,15 +55,10 @@ def pytest_configure(config):
     hypothesis.settings.load_profile(os.environ.get("SKDPM_HYPOTHESIS_PROFILE", "part"))
 
 
-def _part(config):
-    usual = 1.0 if config.getoption("--run-slow") else EVERYDAY_PART
-    return float(os.environ.get("SKDPM_PART", usual))
-
-
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(config, items):
     if config.getoption("--run-slow"):
-        for item in items if _part(config) > EVERYDAY_PART else ():
+        for item in items if pvalues.first_factor > EVERYDAY_PART else ():
             if "hypothesis" in item.keywords or "seed_sequence" in item.fixturenames:
                 item.add_marker("slow")
         return

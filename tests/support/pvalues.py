@@ -15,9 +15,8 @@ from scipy.stats import binom, chi2, kstest
 PASS_AT = 1e-3
 FAIL_BELOW = 1e-4
 FACTOR = 4  # draws of the second stage, in multiples of the first
-first_factor = (
-    1  # draws of the first stage, in multiples of a run's own number; conftest.py sets it
-)
+# Draws of the first stage, in multiples of a run's own number: conftest.py sets it.
+first_factor = 1
 MIN_EXPECTED = 5  # smaller cells are pooled (Cochran's rule)
 IMPOSSIBLE = 1e-9
 FEWEST_DRAWS = 150  # which a part of them is not to go below: else too few cells are left
