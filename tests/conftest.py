@@ -41,7 +41,6 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "slow: takes more than a few seconds; needs --run-slow")
     # Before the tests are imported, whose settings are parts of the profile's.
     usual = 1.0 if config.getoption("--run-slow") else EVERYDAY_PART
     part = pvalues.first_factor = float(os.environ.get("SKDPM_PART", usual))

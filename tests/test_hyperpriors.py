@@ -11,6 +11,7 @@ from reference.priors import log_eppf
 from reference.simulate import enumeration_case
 from scipy import stats
 from sklearn.base import clone
+from support.designs import combinations
 from support.exactness import make_likelihood, make_prior, make_state
 from support.pvalues import Cells, assert_p, chi_squared_p
 
@@ -20,7 +21,7 @@ from skdpm.features.priors import IndianBuffetPrior
 from skdpm.hyperpriors import Gamma, HalfCauchy, LogNormal, check_hyperprior
 from skdpm.mixture.likelihoods import Bernoulli, Gaussian, Poisson, Subspace
 from skdpm.mixture.priors import DirichletProcessPrior
-from skdpm.mixture.samplers import Gibbs
+from skdpm.mixture.samplers import SMC, Gibbs
 from skdpm.mixture.state._state import MixtureState
 
 # Families, and their laws by scipy.
@@ -128,7 +129,7 @@ def test_given_families_replace_defaults():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("sampler", ["gibbs", "smc"])
+@pytest.mark.parametrize("sampler", ["gibbs", SMC(10)], ids=str)
 def test_fits_and_continuations(sampler):
     likelihood = Gaussian(hyperpriors={"scale": LogNormal(-1.0, 1.0), "df": HalfCauchy(5.0)})
     model = DPMixture(
@@ -178,8 +179,7 @@ def concentration_run(prior, drawn_under, law_of, data="bernoulli"):
     return run
 
 
-@pytest.mark.parametrize("prior", PRIORS)
-@pytest.mark.parametrize("family", OTHERS, ids=repr)
+@combinations(prior=PRIORS, family=OTHERS)
 def test_the_concentration_keeps_the_joint_posterior(family, prior, seed_sequence):
     assert_p(concentration_run(prior, family, FAMILIES[family]), seed_sequence=seed_sequence)
 
@@ -194,6 +194,7 @@ def test_the_concentration_keeps_the_joint_posterior(family, prior, seed_sequenc
     ],
     ids=repr,
 )
+@pytest.mark.slow
 def test_planted_priors_of_the_concentration_are_seen(planted, family, seed_sequence):
     run = concentration_run("dp", planted, FAMILIES[family])
     assert chi_squared_p(*run(seed_sequence, 2)[:2]) < 1e-6

@@ -20,13 +20,18 @@ def _python(code, **kwargs):
     )
 
 
-def test_import_adds_no_heavy_module(tmp_path):
-    """Beyond those that scikit-learn itself imports."""
+def test_imports(tmp_path):
+    """`import skdpm` is enough, and loads neither what it may never need nor a heavy module beyond
+    those that scikit-learn itself imports."""
     done = _python(
         "import sys, sklearn.base, sklearn.utils.metaestimators\n"
         "before = set(sys.modules)\n"
-        "import skdpm, skdpm.plotting\n"
-        "print(*sorted(set(sys.modules) - before))\n",
+        "import skdpm\n"
+        "assert 'skdpm.plotting' not in sys.modules\n"
+        "skdpm.plotting.ClustersDisplay\n"
+        "print(*sorted(set(sys.modules) - before))\n"
+        "skdpm.model_selection.log_evidence\n"
+        "assert 'skdpm.datasets' not in sys.modules and 'datasets' in dir(skdpm)\n",
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
@@ -61,15 +66,7 @@ def test_public_names():
     assert skdpm.DPMixture.__module__ == "skdpm.mixture.estimators"
 
 
-def test_submodules_are_loaded_on_first_use(tmp_path):
-    """`import skdpm` is enough, and does not load what it may never need."""
-    done = _python(
-        "import sys, skdpm; assert 'skdpm.plotting' not in sys.modules; "
-        "skdpm.plotting.ClustersDisplay; skdpm.model_selection.log_evidence; "
-        "assert 'skdpm.datasets' not in sys.modules and 'datasets' in dir(skdpm)",
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
+def test_unknown_names():
     with pytest.raises(AttributeError, match="'skdpm' has no attribute 'plots'"):
         skdpm.plots  # noqa: B018
 

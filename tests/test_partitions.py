@@ -10,6 +10,7 @@ from reference.enumerate import enumerate_partitions
 from reference.partitions import expected_losses, together
 from scipy.cluster.hierarchy import is_valid_linkage
 from sklearn.metrics import mutual_info_score, rand_score
+from support.designs import combinations, everyday
 
 from skdpm import partitions
 from skdpm.partitions import (
@@ -86,6 +87,7 @@ def test_point_estimate_is_the_exhaustive_minimum():
     check_minima(0, 75)
 
 
+@pytest.mark.slow
 def test_point_estimate_is_the_exhaustive_minimum_of_priced_losses():
     check_minima(2, 20, PRICED)
 
@@ -120,6 +122,7 @@ def test_dearer_splits_fuse_clusters_that_overlap(name):
     np.testing.assert_array_equal(found, [apart, fused])
 
 
+@pytest.mark.slow
 def test_minima_never_separate_rows_that_agree_in_all_draws():
     """The claim that lets the search move such rows as one, for every minimum."""
     rng = np.random.default_rng(0)
@@ -306,7 +309,7 @@ def test_thinned_search_recovers_planted_clusters(monkeypatch, loss):
     assert found.min() == 0 and found.max() < 3
 
 
-@pytest.mark.parametrize("loss", LOSSES + PRICED)
+@pytest.mark.parametrize("loss", everyday(LOSSES + PRICED, *LOSSES, ("vi", 1.5)))
 def test_no_single_move_improves_the_estimate(loss):
     rng = np.random.default_rng(0)
     draws = mixture_draws(rng, 50, 40, 4, 0.5)
@@ -338,8 +341,7 @@ def naive_ball(draws, center, level, loss):
     return distances, radius, bounds
 
 
-@pytest.mark.parametrize("loss", [*LOSSES, ("vi", 1.5)])
-@pytest.mark.parametrize("level", [0.3, 0.55, 0.95])
+@combinations(loss=[*LOSSES, ("vi", 1.5)], level=[0.3, 0.55, 0.95])
 def test_credible_ball_is_the_definition(loss, level):
     rng = np.random.default_rng(0)
     for case in range(20):

@@ -17,6 +17,7 @@ from sklearn.datasets import make_moons
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from support.designs import everyday
 
 from skdpm import DPMixture, FeatureAllocation, FiniteMixture
 from skdpm.datasets import make_cambridge_bars
@@ -604,7 +605,12 @@ def overlapping():
 
 
 @pytest.mark.parametrize(
-    ("loss", "noise"), [("modal", None), ("vi", None), (("binder", 0.8), None), ("vi", True)]
+    ("loss", "noise"),
+    everyday(
+        [("modal", None), ("vi", None), (("binder", 0.8), None), ("vi", True)],
+        *(("modal", None), ("vi", True)),
+        n_values=2,
+    ),
 )
 def test_losses_are_those_of_the_labels_that_estimate_labels_finds(overlapping, loss, noise):
     X, models = overlapping
@@ -835,6 +841,7 @@ def test_columns_are_checked(model, table):
         ClustersDisplay.from_estimator(model, table, [0, 3])
 
 
+@pytest.mark.slow
 def test_sixty_clusters_twenty_chains(crowd):
     model, X = crowd
     assert model.n_clusters_ == 60

@@ -1,6 +1,7 @@
 """Limits of time and of effective sample size, callbacks, messages, saving and notebooks."""
 
 import inspect
+import itertools
 import threading
 import types
 
@@ -12,6 +13,7 @@ from sklearn.metrics import v_measure_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.validation import has_fit_parameter
 from support.cases import FAST
+from support.designs import everyday
 from support.fits import assert_same_fit
 
 from skdpm import DPMixture, FeatureAllocation, FiniteMixture, _estimator, _halts, chains
@@ -20,6 +22,7 @@ from skdpm.chains import ChainProgram
 from skdpm.diagnostics import bulk_ess
 from skdpm.features.chains.program import FeatureChain
 from skdpm.mixture.chains.program import RowChain
+from skdpm.mixture.samplers import SMC
 from skdpm.partitions import credible_ball
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -76,9 +79,14 @@ def _assert_whole(estimator, X):
 # Time.
 
 
-@pytest.mark.parametrize("n_jobs", [1, 2])
-@pytest.mark.parametrize("thin", [1, 3])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    "model, thin, n_jobs",
+    everyday(
+        itertools.product(MODELS, [1, 3], [1, 2]),
+        *(("mixture", 3, 2), ("features", 1, 1)),
+        n_values=3,
+    ),
+)
 def test_time_stops_all_chains_at_one_draw(model, thin, n_jobs, blobs, clock):
     clock.pace = 2.0**-7
     limits = {"max_time": 100 * clock.pace, "n_draws": 1000}
@@ -147,7 +155,7 @@ def _least_ess(estimator, n_draws):
     return min(bulk_ess(estimator.draws_[name][:, :n_draws]) for name in names)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", everyday(MODELS, "features"))
 def test_the_first_look_that_sees_enough_is_the_last(model, blobs):
     params = {**FAST, "n_draws": 400, "n_chains": 3}
     long = MODELS[model](**params).fit(blobs)
@@ -220,18 +228,25 @@ def recorder():
     return Recorder
 
 
-@pytest.mark.parametrize("n_jobs", [1, 2])
-@pytest.mark.parametrize("model", [*MODELS, "particles"])
+@pytest.mark.parametrize(
+    "model, n_jobs",
+    everyday(
+        itertools.product([*MODELS, "particles"], [1, 2]),
+        *(("mixture", 2), ("features", 1), ("particles", 1)),
+        n_values=2,
+    ),
+)
 def test_callbacks_see_chains_and_change_nothing(model, n_jobs, blobs, recorder):
-    cls, params = MODELS.get(model, DPMixture), {"n_jobs": n_jobs, **FAST}
+    cls = MODELS.get(model, DPMixture)
+    params = {**FAST, "n_jobs": n_jobs, "n_warmup": 3, "n_draws": 4}
     if model == "particles":
-        params["sampler"] = "smc"
+        params["sampler"] = SMC(10)
     callback = recorder()
     estimator = cls(**params).set_callbacks(callback).fit(blobs)
     plain = cls(**params).fit(blobs)
     np.testing.assert_array_equal(estimator.log_joint_samples_, plain.log_joint_samples_)
     assert callback.threads == {threading.main_thread()}
-    n_parts = 1 if model == "particles" else 22
+    n_parts = 1 if model == "particles" else 7
     assert callback.tasks[0] == "setup" and callback.tasks[-1] == "teardown"
     for part in range(n_parts):
         assert callback.tasks.count(("iterations", part)) == 2
@@ -241,12 +256,13 @@ def test_callbacks_see_chains_and_change_nothing(model, n_jobs, blobs, recorder)
 def test_callbacks_get_a_fit_as_if_it_ended_there(blobs, recorder):
     y = np.arange(30)
     callback = recorder(fitted=True)
-    DPMixture(**FAST, thin=2).set_callbacks(callback).fit(blobs, y)
+    params = {**FAST, "n_draws": 6}
+    DPMixture(**params, thin=2).set_callbacks(callback).fit(blobs, y)
     *fits, last = callback.fits
     for n_draws, (seen, given) in enumerate(fits, start=1):
         assert given is y
         assert_same_fit(seen, DPMixture(**{**FAST, "n_draws": n_draws}, thin=2).fit(blobs), blobs)
-    assert n_draws == last[0].draws_.n_draws == 12
+    assert n_draws == last[0].draws_.n_draws == 6
 
 
 @pytest.mark.parametrize(("end_after", "n_draws"), [(2, 4), (15, 6)])
@@ -262,7 +278,8 @@ def test_callbacks_of_a_grid_search(blobs, recorder):
         max_propagation_depth = None
 
     callback = Propagated()
-    grid = GridSearchCV(DPMixture(**FAST), {"discount": [0.0, 0.1]}, cv=2)
+    model = DPMixture(**{**FAST, "n_warmup": 2, "n_draws": 3})
+    grid = GridSearchCV(model, {"discount": [0.0, 0.1]}, cv=2)
     grid.set_callbacks(callback).fit(blobs)
     assert callback.tasks.count("setup") == callback.tasks.count("teardown") == 1
     assert callback.tasks.count(("chain", 1)) == 2 * 2 + 1
@@ -306,7 +323,7 @@ def _keys(value):
 @pytest.mark.parametrize("sampler", ["gibbs", "sub_cluster", "smc", "stream"])
 def test_dicts_can_be_json(sampler, blobs):
     """skops takes keys of dicts as JSON does."""
-    estimator = DPMixture(**FAST, sampler="smc" if sampler == "stream" else sampler)
+    estimator = DPMixture(**FAST, sampler=SMC(10) if sampler in ("smc", "stream") else sampler)
     (estimator.partial_fit if sampler == "stream" else estimator.fit)(blobs)
     assert {type(key) for key in _keys(vars(estimator))} <= {str, int}
 

@@ -17,7 +17,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted
 from support.cases import FAST, NAMES, SPARSE, WITH_NAN, fit_case, make_estimator
-from support.designs import combinations
+from support.designs import combinations, everyday
 
 from skdpm import DPMixture, FeatureAllocation, FiniteMixture
 from skdpm.mixture.likelihoods import Bernoulli, Gaussian, Multinomial, PyClone
@@ -31,17 +31,21 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 SHORT = {"n_warmup": 15, "n_draws": 5, "n_chains": 2}
 
 
+@parametrize_with_checks([DPMixture(**SHORT), FiniteMixture(**SHORT)])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
 @parametrize_with_checks(
     [
-        DPMixture(**SHORT),
-        FiniteMixture(**SHORT),
         DPMixture(likelihood=Gaussian(covariance_type="diag"), **SHORT),
         DPMixture(noise=True, **SHORT),
         DPMixture(sampler=SMC(5), n_draws=4, n_chains=2),
         FiniteMixture(sampler=SMC(5, rejuvenation=None), n_draws=4, n_chains=2),
     ]
 )
-def test_scikit_learn_checks(estimator, check):
+def test_scikit_learn_checks_of_other_settings(estimator, check):
     check(estimator)
 
 
@@ -51,7 +55,7 @@ def test_scikit_learn_checks_of_the_defaults(estimator, check):
     check(estimator)
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=everyday(NAMES, "gaussian", "bernoulli", "pyclone", "relational"))
 def case(request):
     return fit_case(request.param)
 
@@ -243,8 +247,10 @@ def test_read_only_memory_map(case, tmp_path):
     )
 
 
-@pytest.mark.parametrize("form", [sp.csr_array, sp.csr_matrix, sp.csc_array, sp.coo_array])
-@pytest.mark.parametrize("name", [name for name in NAMES if name in SPARSE])
+@combinations(
+    form=[sp.csr_array, sp.csr_matrix, sp.csc_array, sp.coo_array],
+    name=[name for name in NAMES if name in SPARSE],
+)
 def test_sparse_equals_dense(name, form):
     case = fit_case(name)
     expected = make_estimator(case.likelihood).fit(case.X)

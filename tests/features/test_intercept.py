@@ -11,6 +11,7 @@ from reference.features import (
     matrix_posterior,
 )
 from scipy.stats import gamma, norm, poisson
+from support.designs import combinations
 from support.exactness import record_worst
 from support.features import COMPONENT, CONCENTRATION, NOISE, load, make_model, make_prior
 from support.probes import FeatureProbe
@@ -219,6 +220,7 @@ def assert_seen(run, seed_sequence):
         {"component_precision": 2.0},
     ],
 )
+@pytest.mark.slow
 def test_power_enumeration(wrong, seed_sequence):
     assert_seen(enumeration_run(RowGibbs().kernel(), wrong=wrong), seed_sequence)
 
@@ -321,12 +323,11 @@ def test_joint(seed_sequence, record_property):
     [
         ({"updates": False}, {"concentration": 4.5}),
         ({"updates": False}, {"intercept_precision": 0.8}),
-        pytest.param({"missing": True}, {"mean": INTERCEPT[0] + 2.0}, marks=pytest.mark.slow),
-        pytest.param(
-            {"hyper": True}, {"component_precision_prior": (3.0, 2.0)}, marks=pytest.mark.slow
-        ),
+        ({"missing": True}, {"mean": INTERCEPT[0] + 2.0}),
+        ({"hyper": True}, {"component_precision_prior": (3.0, 2.0)}),
     ],
 )
+@pytest.mark.slow
 def test_power_joint(how, wrong, seed_sequence):
     assert_seen(joint_run(ElementGibbs().kernel(), wrong=wrong, **how), seed_sequence)
 
@@ -365,8 +366,7 @@ def test_column_moves_are_a_parameter_of_every_sampler(name):
 # What users see.
 
 
-@pytest.mark.parametrize("n_components", [None, 4])
-@pytest.mark.parametrize("intercept", [True, False])
+@combinations(n_components=[None, 4], intercept=[True, False])
 def test_units_do_not_matter(intercept, n_components):
     """Nor does what is added to columns, where there is an intercept."""
     X, _ = make_data()

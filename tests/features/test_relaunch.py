@@ -13,6 +13,7 @@ from reference.features import (
 )
 from scipy.special import logsumexp
 from scipy.stats import norm
+from support.designs import everyday
 from support.exactness import record_worst
 from support.features import (
     COMPONENT,
@@ -168,7 +169,9 @@ def check(runs, seed_sequence, record_property):
     record_worst(record_property, worst, len(runs))
 
 
-def test_finite_prior(seed_sequence, record_property):
+@pytest.mark.parametrize("name", everyday(MOVES, "split and merge", "codes of two"))
+def test_finite_prior(name, seed_sequence, record_property):
+    j, moves = list(MOVES).index(name), MOVES[name]
     runs = {
         f"{name} {n_latent} missing={missing} intercept={intercept is not None}": finite_run(
             moves,
@@ -180,7 +183,6 @@ def test_finite_prior(seed_sequence, record_property):
             scale=SCALES.get(name, 1.0),
             n_starts=6_000 if name == "split and merge" else 3_000,
         )
-        for j, (name, moves) in enumerate(MOVES.items())
         for n_latent in (2, 3)
         if np.max(moves) <= n_latent
         for missing, intercept in (((False, True)[j % 2], (None, INTERCEPT)[n_latent % 2]),)
@@ -217,15 +219,12 @@ def test_choice_goes_together_in_warm_up(seed_sequence):
     assert together > 0.45 * cells.counts.sum()
 
 
-def test_indian_buffet(seed_sequence, record_property):
-    runs = {
-        f"{name} missing={missing} intercept={intercept is not None}": buffet_run(
-            moves, missing=missing, intercept=intercept, scale=SCALES.get(name, 1.0)
-        )
-        for j, (name, moves) in enumerate(MOVES.items())
-        for missing, intercept in ((j % 2 == 0, (None, INTERCEPT)[j % 2]),)
-    }
-    check(runs, seed_sequence, record_property)
+@pytest.mark.parametrize("name", everyday(MOVES, "split and merge", "codes of three"))
+def test_indian_buffet(name, seed_sequence):
+    j, moves = list(MOVES).index(name), MOVES[name]
+    missing, intercept = j % 2 == 0, (None, INTERCEPT)[j % 2]
+    run = buffet_run(moves, missing=missing, intercept=intercept, scale=SCALES.get(name, 1.0))
+    assert_p(run, seed_sequence=seed_sequence)
 
 
 @pytest.mark.slow

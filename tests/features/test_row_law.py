@@ -5,6 +5,7 @@ import pytest
 from reference.features import log_linear_gaussian
 from scipy.special import logsumexp
 from scipy.stats import poisson
+from support.designs import everyday
 from support.features import COMPONENT, NOISE, load, make_model
 
 from skdpm.features.answers._predictive import RowLaw
@@ -66,7 +67,7 @@ def reference_bound(x, V, log_odds, b, beam):
     return logsumexp(log_weights), n_searches
 
 
-@pytest.mark.parametrize("beam", [1, 5, 32])
+@pytest.mark.parametrize("beam", everyday([1, 5, 32], 5))
 def test_the_beam_by_its_definition(beam):
     X, V, log_odds, b = problem(7, d=2)
     V, b = 2 * V, 2 * b  # little noise: values of two flips are often better

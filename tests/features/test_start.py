@@ -4,6 +4,7 @@ import types
 
 import numpy as np
 import pytest
+from support.designs import everyday
 
 from skdpm import FeatureAllocation
 from skdpm.features.chains.start import first_state
@@ -157,7 +158,7 @@ def test_without_a_guess_the_start_is_from_the_prior():
     np.testing.assert_array_equal(guessed.log_joint_samples_, drawn.log_joint_samples_)
 
 
-@pytest.mark.parametrize("offset", [0.0, 30.0])
+@pytest.mark.parametrize("offset", everyday([0.0, 30.0], 30.0))
 def test_parts_are_found_again(offset):
     X, Z = parts(offset=offset, seed=1)
     model = FeatureAllocation(n_warmup=40, n_draws=40, n_chains=1, random_state=0).fit(X)

@@ -298,6 +298,7 @@ def test_power_prevalences(n_latent, a, wrong, seed_sequence):
     [{"prevalence_concentration": 2.0}, {"error_rate": 0.1}, {"genotype_prior": "total"}],
     ids=lambda wrong: next(iter(wrong)),
 )
+@pytest.mark.slow
 def test_power_with_prevalences(wrong, seed_sequence):
     run = with_prevalences_run(RowGibbs().kernel(), 2, 3, 1.0, 3_000, wrong=wrong)
     cells = run(seed_sequence.spawn(1)[0], 1)
@@ -342,10 +343,12 @@ def precision_run(wrong=None):
 BETA = {"density": "beta_binomial"}
 
 
+@pytest.mark.slow
 def test_precision(seed_sequence):
     assert_p(precision_run(), seed_sequence=seed_sequence)
 
 
+@pytest.mark.slow
 def test_power_precision(seed_sequence):
     assert precision_run(wrong=(4.5, 0.3))(seed_sequence.spawn(1)[0], 1) < 1e-6
 

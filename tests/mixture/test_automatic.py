@@ -462,9 +462,8 @@ def test_rows_beyond_the_sample_join_the_clusters(groups, small_sample):
         np.testing.assert_array_equal(canonical_labels(replica.state.cluster_labels()), labels)
 
 
-@pytest.mark.parametrize("sampled", [100, 20_000])
-@pytest.mark.parametrize(
-    "sampler", [SubCluster(block_size=64), BlockedGibbs(block_size=64)], ids=repr
+@combinations(
+    sampled=[100, 20_000], sampler=[SubCluster(block_size=64), BlockedGibbs(block_size=64)]
 )
 def test_blocks_start_at_the_clusters(sampler, sampled, groups, monkeypatch, tmp_path):
     monkeypatch.setattr(_automatic, "MOST_SAMPLED", sampled)

@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.validation import check_is_fitted
 from support.cases import FAST, NAMES, PRIORS, SPARSE, fit_case, make_estimator, reference_scores
-from support.designs import combinations
+from support.designs import combinations, everyday
 from support.fits import assert_same_fit
 
 from skdpm import DPMixture, FiniteMixture, chains
@@ -47,6 +47,7 @@ def test_warm_start_equals_one_run(name, prior):
     assert_same_fit(parts, whole, case.X_new)
 
 
+@pytest.mark.slow
 def test_500_then_1000(blobs):
     """Past the iterations at which statistics are computed anew and scored draws thin out."""
     params = {"n_warmup": 30, "random_state": 0, "warm_start": True, "concentration": 1.0}
@@ -240,17 +241,20 @@ def test_warm_start_with_sparse_data(name):
 
 @pytest.mark.parametrize(
     "sampler",
-    [
-        *SAMPLERS,
-        *(
-            PGSM(n_anchors=3, resampling=resampling, resample_threshold=1.0)
-            for resampling in RESAMPLING
-        ),
-        PGSM(anchors="threshold_informed", gibbs_sweeps=0),
-        SAMS(anchors="cluster_informed", gibbs_sweeps=0),
-        SplitMerge(n_restricted_scans=2, gibbs_sweeps=0),
-        Alternate([SAMS(gibbs_sweeps=0), PGSM(gibbs_sweeps=0), Gibbs()]),
-    ],
+    everyday(
+        [
+            *SAMPLERS,
+            *(
+                PGSM(n_anchors=3, resampling=resampling, resample_threshold=1.0)
+                for resampling in RESAMPLING
+            ),
+            PGSM(anchors="threshold_informed", gibbs_sweeps=0),
+            SAMS(anchors="cluster_informed", gibbs_sweeps=0),
+            SplitMerge(n_restricted_scans=2, gibbs_sweeps=0),
+            Alternate([SAMS(gibbs_sweeps=0), PGSM(gibbs_sweeps=0), Gibbs()]),
+        ],
+        *(name for name in SAMPLERS if name != "smc"),
+    ),
     ids=repr,
 )
 def test_turns_do_not_show(blobs, sampler, monkeypatch):
@@ -288,9 +292,10 @@ def in_threads(*functions):
     return found
 
 
-def test_fits_in_several_threads_do_not_disturb_each_other():
+@pytest.mark.parametrize("names", everyday([NAMES[::3], NAMES], NAMES[::3]), ids=len)
+def test_fits_in_several_threads_do_not_disturb_each_other(names):
     """Every likelihood twice, which share what its module holds, with threads of their own."""
-    cases = [fit_case(name, n_samples=60) for name in NAMES for _ in range(2)]
+    cases = [fit_case(name, n_samples=60) for name in names for _ in range(2)]
 
     def fit(seed, n_jobs):
         params = {**FAST, "random_state": seed, "n_jobs": n_jobs}
@@ -301,6 +306,7 @@ def test_fits_in_several_threads_do_not_disturb_each_other():
         assert_same_fit(one, fit(s, n_jobs=1), case.X_new)
 
 
+@pytest.mark.slow
 def test_long_sweeps_in_several_threads_do_not_disturb_each_other():
     """Kernels of several fits run at once here: scratch that they shared would show."""
     X = np.random.default_rng(0).normal(size=(300, 6)) + 3 * np.eye(6)[np.arange(300) % 6]
@@ -505,8 +511,8 @@ def test_interrupted_estimators_can_be_pickled(blobs, ctrl_c):
     assert_same_fit(estimator.fit(blobs), whole, blobs)
 
 
-@pytest.mark.parametrize("n_jobs", [1, 2])
-@pytest.mark.parametrize("at", [1, 2, 7])
+@pytest.mark.parametrize("n_jobs", everyday([1, 2], 2))
+@pytest.mark.parametrize("at", everyday([1, 2, 7], 2))
 def test_interruption_in_warm_up(blobs, n_jobs, at, ctrl_c):
     params = {**FAST, "n_warmup": 30, "sampler": Disturbed()}
     whole = DPMixture(**params).fit(blobs)

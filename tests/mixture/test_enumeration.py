@@ -11,6 +11,7 @@ from reference.enumerate import enumerate_partitions
 from reference.likelihoods import log_posterior
 from reference.simulate import PRIOR_CASES, enumeration_case
 from support.cases import make_estimator
+from support.designs import cover, everyday
 from support.exactness import (
     IN_DEPTH,
     MANY_ITERATIONS,
@@ -56,7 +57,8 @@ def test_matrix_is_complete():
 
 @pytest.mark.parametrize("name, sampler", SAMPLER_OBJECTS)
 def test_invariance(name, sampler, seed_sequence, record_property):
-    """Starts drawn from the posterior still follow it after one, two and three iterations."""
+    """Starts drawn from the posterior still follow it after one, two and three iterations. With
+    each likelihood and each prior; `test_invariance_in_depth` runs over all pairs of them."""
     runs = {
         f"{likelihood} {prior}": invariance_run(
             case_state(likelihood, prior),
@@ -64,7 +66,7 @@ def test_invariance(name, sampler, seed_sequence, record_property):
             case_posterior(likelihood, prior),
             n_starts=2_000,
         )
-        for likelihood, prior in cells(sampler)
+        for likelihood, prior in cover(cells(sampler))
     }
     worst = assert_p_matrix(runs, seed_sequence=seed_sequence)
     record_worst(record_property, worst, len(runs))
@@ -73,12 +75,12 @@ def test_invariance(name, sampler, seed_sequence, record_property):
 STARTS = ("single", "singletons")
 
 
-def convergence_runs(name, sampler, starts, n_steps=30_000):
+def convergence_runs(name, sampler, cells, starts, n_steps=30_000):
     """Runs of chains from one cluster, or from as many clusters as the prior allows; `starts` of
     the number of a cell has names in STARTS. `n_steps` of all chains of a cell together."""
     runs = {}
     n_iterations = N_ITERATIONS.get(name, MANY_ITERATIONS)
-    for number, (likelihood, prior) in enumerate(cells(sampler)):
+    for number, (likelihood, prior) in enumerate(cells):
         posterior = case_posterior(likelihood, prior)
         for start in starts(number):
             if start == "single":
@@ -105,7 +107,10 @@ OF_OTHERS = ("alternate", "arm")
 )
 def test_convergence(name, sampler, seed_sequence, record_property):
     """Chains from either start, in turn, reach the posterior."""
-    runs = convergence_runs(name, sampler, lambda number: STARTS[number % 2 :][:1], 12_000)
+    covering = cover(cells(sampler))
+    runs = convergence_runs(
+        name, sampler, covering, lambda number: STARTS[number % 2 :][:1], 12_000
+    )
     worst = assert_p_matrix(runs, seed_sequence=seed_sequence)
     record_worst(record_property, worst, len(runs))
 
@@ -113,12 +118,14 @@ def test_convergence(name, sampler, seed_sequence, record_property):
 @pytest.mark.slow
 @pytest.mark.parametrize("name, sampler", SAMPLER_OBJECTS)
 def test_convergence_from_every_start(name, sampler, seed_sequence, record_property):
-    runs = convergence_runs(name, sampler, lambda number: STARTS)
+    runs = convergence_runs(name, sampler, cells(sampler), lambda number: STARTS)
     worst = assert_p_matrix(runs, seed_sequence=seed_sequence)
     record_worst(record_property, worst, len(runs))
 
 
-@pytest.mark.parametrize("name, sampler", SAMPLER_OBJECTS)
+@pytest.mark.parametrize(
+    "name, sampler", everyday(SAMPLER_OBJECTS, "Gibbs()", "SAMS(gibbs_sweeps=0)", n_values=2)
+)
 def test_rare_clusters(name, sampler, seed_sequence, record_property):
     """A second cluster of probability 0.04 and 0.001 (no data speak for it): what is next to
     impossible must not become impossible, as by dropping small weights."""

@@ -24,7 +24,7 @@ from scipy.special import gammaln
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from support.cases import FAST, NAMES, PRIORS, fit_case, make_estimator, prior_name, prior_params
-from support.designs import combinations
+from support.designs import combinations, everyday
 from support.fits import DRAWS, assert_same_fit
 
 from skdpm import DPMixture, FiniteMixture, _convergence, diagnostics, partitions
@@ -627,19 +627,19 @@ def test_bits_do_not_depend_on_the_number_of_chains(blobs):
         np.testing.assert_array_equal(getattr(two, name), getattr(three, name)[:2])
 
 
-@pytest.mark.parametrize(
-    "seed",
-    [
-        lambda: 3,
-        lambda: np.int32(3),
-        lambda: 2**40,
-        lambda: np.random.RandomState(3),
-        lambda: np.random.default_rng(3),
-        lambda: np.random.Generator(np.random.MT19937(3)),
-    ],
-    ids=["int", "int32", "large int", "RandomState", "Generator", "MT19937"],
-)
+SEEDS = {
+    "int": lambda: 3,
+    "int32": lambda: np.int32(3),
+    "large int": lambda: 2**40,
+    "RandomState": lambda: np.random.RandomState(3),
+    "Generator": lambda: np.random.default_rng(3),
+    "MT19937": lambda: np.random.Generator(np.random.MT19937(3)),
+}
+
+
+@pytest.mark.parametrize("seed", everyday(SEEDS, "int", "RandomState", "Generator"))
 def test_random_state(blobs, seed):
+    seed = SEEDS[seed]
     params = {**FAST, "random_state": seed()}
     one = DPMixture(**params)
     copy = clone(one)

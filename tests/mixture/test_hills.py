@@ -12,6 +12,7 @@ from reference.hills import hills, unimodal
 from scipy.stats import norm
 from sklearn.datasets import make_moons
 from sklearn.metrics import adjusted_rand_score
+from support.designs import everyday
 
 from skdpm import DPMixture, FiniteMixture
 from skdpm.mixture.answers import hills as _hills
@@ -101,16 +102,19 @@ def test_hills_are_the_definition(four_rows):
         "height",
     ],
 )
+@pytest.mark.slow
 def test_planted_errors_are_seen(error, four_rows):
     assert_seen(least_rows=4, error=error)
 
 
 @pytest.mark.parametrize("least_rows", [1, 8])
+@pytest.mark.slow
 def test_the_smallest_hill_matters(least_rows, four_rows):
     assert_seen(least_rows=least_rows)
 
 
 @pytest.mark.parametrize("name", ["LEAST_PROMINENCE", "LEAST_EVIDENCE"])
+@pytest.mark.slow
 def test_stricter_separation_gives_no_more_clusters(name, monkeypatch, four_rows):
     falls = 0
     for points, labels in random_cases(80):
@@ -250,7 +254,7 @@ def test_draws_of_clusters_take_little_memory(monkeypatch):
     assert read_draws(X, draws)[1].dtype == np.uint16
 
 
-@pytest.mark.parametrize("n_columns", [1, 2, 5])
+@pytest.mark.parametrize("n_columns", everyday([1, 2, 5], 2))
 def test_hundreds_of_components(n_columns):
     rng = np.random.default_rng(n_columns)
     centres = rng.uniform(size=(120, n_columns))

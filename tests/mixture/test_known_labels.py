@@ -23,6 +23,7 @@ from sklearn.model_selection import GridSearchCV, KFold, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from support.cases import NAMES, fit_case, make_estimator
+from support.designs import combinations, everyday, in_shares
 from support.exactness import (
     MANY_ITERATIONS,
     N_ITERATIONS,
@@ -125,8 +126,9 @@ def cells():
     ]
 
 
+@in_shares
 @pytest.mark.parametrize("name, sampler", SAMPLERS)
-def test_invariance(name, sampler, seed_sequence, record_property):
+def test_invariance(name, sampler, share, seed_sequence, record_property):
     """Starts drawn from the restricted posterior still follow it after some iterations."""
     runs = {
         f"{likelihood} {prior} {codes}": invariance_run(
@@ -135,18 +137,21 @@ def test_invariance(name, sampler, seed_sequence, record_property):
             case_law(likelihood, prior, CODES[codes]),
             n_starts=4_000,
         )
-        for likelihood, prior, codes in cells()
+        for likelihood, prior, codes in share(cells())
     }
     worst = assert_p_matrix(runs, seed_sequence=seed_sequence)
     record_worst(record_property, worst, len(runs))
 
 
-@pytest.mark.parametrize("name, sampler", SAMPLERS)
-def test_convergence(name, sampler, seed_sequence, record_property):
+@in_shares
+@pytest.mark.parametrize(
+    "name, sampler", everyday(SAMPLERS, "Gibbs()", "SAMS(gibbs_sweeps=0)", n_values=2)
+)
+def test_convergence(name, sampler, share, seed_sequence, record_property):
     """Chains from the partition with the fewest components reach the posterior."""
     n_iterations = N_ITERATIONS.get(name, MANY_ITERATIONS)
     runs = {}
-    for likelihood, prior, codes in cells():
+    for likelihood, prior, codes in share(cells()):
         if (prior, codes) == ("finite", "three") and name in ("sams", "split_merge"):
             # Three components of three classes: no pair of them can merge, and none can split.
             continue
@@ -324,8 +329,7 @@ FUZZ_SAMPLERS = [
 ]
 
 
-@pytest.mark.parametrize("sampler", FUZZ_SAMPLERS, ids=repr)
-@pytest.mark.parametrize("name", [n for n in NAMES if not n.startswith("relational")])
+@combinations(sampler=FUZZ_SAMPLERS, name=[n for n in NAMES if not n.startswith("relational")])
 def test_no_draw_unites_two_classes(name, sampler):
     """Whatever the classes, priors and starts, which are random here: from the very start."""
     case = fit_case(name)
@@ -446,7 +450,9 @@ def test_rows_in_the_hill_of_a_class_count_for_it():
         assert not united(labels, known)
 
 
-@pytest.mark.parametrize("point_estimate", ["modal", "vi", "binder", ("vi", 1.5), "map", "last"])
+@pytest.mark.parametrize(
+    "point_estimate", everyday(["modal", "vi", "binder", ("vi", 1.5), "map", "last"], "vi", "map")
+)
 def test_point_estimates(point_estimate):
     X, y = IRIS
     known = some_known(y, 3)
@@ -601,6 +607,7 @@ def test_refusals():
     model.drop_chains([0], X)
 
 
+@pytest.mark.slow
 def test_auto_takes_labels_with_many_rows():
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(m, 1.0, size=(6_000, 10)) for m in (0, 4)])

@@ -14,7 +14,7 @@ from reference.simulate import PRIOR_CASES, enumeration_case
 from scipy.special import logsumexp
 from sklearn.metrics import roc_auc_score
 from support.cases import NAMES, PRIORS, fit_case, make_estimator, prior_name, prior_params
-from support.designs import combinations
+from support.designs import combinations, cover, everyday
 from support.exactness import complete_names, make_likelihood, make_prior, make_state
 
 from skdpm import DPMixture
@@ -81,11 +81,11 @@ def test_hyperparameters_of_each_draw():
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "prior"),
-    [(name, prior) for name in NAMES for prior in PRIORS]
-    + [(name, "dp") for name in complete_names()],
-)
+CELLS = [(name, prior) for name in NAMES for prior in PRIORS]
+CELLS += [(name, "dp") for name in complete_names()]
+
+
+@pytest.mark.parametrize(("name", "prior"), everyday(CELLS, *cover(CELLS), n_values=2))
 def test_mean_over_all_partitions_is_exact(name, prior):
     plain = name.removesuffix("_complete")
     X, params, _ = enumeration_case(plain)

@@ -10,7 +10,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from support.cases import FAST
-from support.designs import combinations
+from support.designs import everyday
 from support.fits import assert_same_fit
 
 from skdpm import (
@@ -45,7 +45,11 @@ def _repeated(model, X):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("sampler", ["auto", "gibbs", ARM(n_history_chains=3), PGSM()], ids=str)
+@pytest.mark.parametrize(
+    "sampler",
+    everyday(["auto", "gibbs", ARM(n_history_chains=3), PGSM()], "auto"),
+    ids=str,
+)
 def test_found_lengths_can_be_repeated(sampler, blobs):
     model = DPMixture(**AUTO, sampler=sampler).fit(blobs)
     assert model.n_warmup_ in WARMUP_LOOKS and model.draws_.n_draws in DRAW_LOOKS
@@ -54,7 +58,7 @@ def test_found_lengths_can_be_repeated(sampler, blobs):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("n_jobs", [2, 3])
+@pytest.mark.parametrize("n_jobs", everyday([2, 3], 2))
 def test_threads_do_not_change_lengths(n_jobs, blobs):
     one = DPMixture(**AUTO, thin=2).fit(blobs)
     other = DPMixture(**AUTO, thin=2, n_jobs=n_jobs).fit(blobs)
@@ -72,6 +76,7 @@ def test_each_length_may_be_given(blobs):
     assert model.n_warmup_ in WARMUP_LOOKS and model.draws_.n_draws in DRAW_LOOKS
 
 
+@pytest.mark.slow
 def test_blocks_have_one_warm_up(blobs):
     model = DPMixture(**AUTO, sampler=SubCluster()).fit(blobs)
     assert model.n_warmup_ == 100
@@ -92,6 +97,7 @@ def test_other_words_are_refused(name, blobs):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.slow
 def test_a_target_may_need_more_draws(blobs):
     model = DPMixture(**AUTO, target_ess=900.0).fit(blobs)
     assert model.draws_.n_draws > DRAW_LOOKS[-1]
@@ -110,7 +116,10 @@ def test_a_warm_start_keeps_the_warm_up(blobs):
 
 
 @pytest.mark.filterwarnings("ignore")
-@combinations(at=[20, 49, 60, 120], turn=[0.0, 1e9])
+@pytest.mark.parametrize(
+    "at, turn",
+    everyday(itertools.product([20, 49, 60, 120], [0.0, 1e9]), (120, 1e9), n_values=2),
+)
 def test_an_interrupted_fit_finds_the_same_lengths(at, turn, blobs, monkeypatch):
     """Whether chains are about equally far then, or one is ahead."""
     monkeypatch.setattr(chains, "TURN", turn)

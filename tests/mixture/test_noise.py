@@ -28,6 +28,7 @@ from sklearn.datasets import load_iris, make_blobs
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score, roc_auc_score
 from support.cases import fit_case, make_estimator, prior_name, prior_params
+from support.designs import combinations, everyday, in_shares
 from support.exactness import (
     MANY_ITERATIONS,
     N_ITERATIONS,
@@ -120,8 +121,9 @@ def test_log_joint(likelihood, prior):
         np.testing.assert_array_equal(state.cluster_labels() < 0, labels < 0)
 
 
+@in_shares
 @pytest.mark.parametrize("name, sampler", SAMPLERS)
-def test_invariance(name, sampler, seed_sequence, record_property):
+def test_invariance(name, sampler, share, seed_sequence, record_property):
     """Starts drawn from the posterior still follow it after some iterations."""
     runs = {
         f"{likelihood} {prior}": invariance_run(
@@ -130,14 +132,16 @@ def test_invariance(name, sampler, seed_sequence, record_property):
             noise_law(likelihood, prior),
             n_starts=4_000,
         )
-        for likelihood, prior in cells()
+        for likelihood, prior in share(cells())
     }
     worst = assert_p_matrix(runs, seed_sequence=seed_sequence)
     record_worst(record_property, worst, len(runs))
 
 
-@pytest.mark.parametrize("sampler", [PGSM(n_particles=3, gibbs_sweeps=0), SAMS(gibbs_sweeps=0)])
-@pytest.mark.parametrize("anchors", ["cluster_informed", "threshold_informed"])
+@combinations(
+    sampler=[PGSM(n_particles=3, gibbs_sweeps=0), SAMS(gibbs_sweeps=0)],
+    anchors=["cluster_informed", "threshold_informed"],
+)
 def test_invariance_with_informed_anchors(anchors, sampler, seed_sequence, record_property):
     """Anchors follow a clustering of the warm-up, in which a row was noise."""
     runs = {}
@@ -166,7 +170,7 @@ LEARNERS = [
 ]
 
 
-@pytest.mark.parametrize("sampler", LEARNERS, ids=repr)
+@pytest.mark.parametrize("sampler", everyday(LEARNERS, LEARNERS[0], LEARNERS[-1]), ids=repr)
 def test_invariance_with_a_history(sampler, seed_sequence, record_property):
     """Moves from past states, in some of which rows were noise."""
     runs, kernels = {}, []
@@ -201,8 +205,7 @@ def test_invariance_under_other_likelihoods(seed_sequence, record_property):
     record_worst(record_property, worst, len(runs))
 
 
-@pytest.mark.parametrize("sampler", [Gibbs(), SAMS(gibbs_sweeps=0)], ids=repr)
-@pytest.mark.parametrize("in_tiles", [False, True])
+@combinations(sampler=[Gibbs(), SAMS(gibbs_sweeps=0)], in_tiles=[False, True])
 def test_invariance_with_a_gap(sampler, in_tiles, seed_sequence, record_property):
     """The missing entry is drawn with the cluster of its row; noise knows the other entry."""
     case, runs = enumeration_case("gaussian"), {}
@@ -248,7 +251,7 @@ def test_invariance_with_a_gap(sampler, in_tiles, seed_sequence, record_property
     record_worst(record_property, worst, len(runs))
 
 
-@pytest.mark.parametrize("tile_size", [1, 2, 5])
+@pytest.mark.parametrize("tile_size", everyday([1, 2, 5], 2))
 def test_invariance_in_tiles(tile_size, seed_sequence, record_property):
     runs = {
         prior: invariance_run(
@@ -314,8 +317,9 @@ def test_draws_in_tiles_are_those_of_all_weights(likelihood, prior):
         assert 20 < states[0].n_noise < 200
 
 
+@in_shares
 @pytest.mark.parametrize("name, sampler", [SAMPLERS[0], SAMPLERS[2]])
-def test_convergence(name, sampler, seed_sequence, record_property):
+def test_convergence(name, sampler, share, seed_sequence, record_property):
     """Chains from a single cluster reach the posterior."""
     n_iterations = N_ITERATIONS.get(name, MANY_ITERATIONS // 4)
     runs = {
@@ -327,7 +331,7 @@ def test_convergence(name, sampler, seed_sequence, record_property):
             n_chains=2_000,
             n_iterations=n_iterations,
         )
-        for likelihood, prior in cells()
+        for likelihood, prior in share(cells())
     }
     worst = assert_p_matrix(runs, seed_sequence=seed_sequence)
     record_worst(record_property, worst, len(runs))
@@ -360,8 +364,10 @@ def log_box(X, rows):
     return np.where(inside.all(axis=1), log_density, -np.inf)
 
 
-@pytest.mark.parametrize("prior", ["dp", pytest.param("mfm", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("sampler", [Gibbs(), Alternate([Gibbs(), SAMS(gibbs_sweeps=0)])])
+@pytest.mark.parametrize("prior", everyday(["dp", "mfm"], "dp"))
+@pytest.mark.parametrize(
+    "sampler", everyday([Gibbs(), Alternate([Gibbs(), SAMS(gibbs_sweeps=0)])], "Gibbs()"), ids=repr
+)
 def test_fits_sample_the_posterior(prior, sampler, seed_sequence):
     """With a learned concentration, which is drawn given the rows that are in clusters."""
     case = enumeration_case("gaussian")
@@ -427,8 +433,7 @@ def scores_of(model, case, name, X_new, log_noise):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("name", ["gaussian", "gaussian_diag"])
-@pytest.mark.parametrize("prior", ["pitman_yor", "finite", "mfm"])
+@combinations(name=["gaussian", "gaussian_diag"], prior=["pitman_yor", "finite", "mfm"])
 def test_scores(name, prior):
     """The density of new rows; those outside the box are no noise, and still have a density."""
     case = fit_case(name)
@@ -476,7 +481,7 @@ def test_densities_integrate_to_one():
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("prior", ["dp", "mfm"])
+@pytest.mark.parametrize("prior", everyday(["dp", "mfm"], "dp"))
 def test_leave_one_out(prior):
     """The density of a row given the others, as a difference of enumerated joint densities."""
     name, beta = "gaussian", (3.0, 5.0)
@@ -518,7 +523,7 @@ def noisy_blobs(n_features, n_samples=400, seed=0, share=0.2):
     return X, labels
 
 
-@pytest.mark.parametrize("n_features", [2, 5, 10])
+@pytest.mark.parametrize("n_features", everyday([2, 5, 10], 2))
 def test_noise_is_found(n_features):
     X, labels = noisy_blobs(n_features)
     model = DPMixture(noise=True, random_state=0).fit(X)
@@ -533,6 +538,7 @@ def test_noise_is_found(n_features):
         assert model.score(held_out) > without.score(held_out)
 
 
+@pytest.mark.slow
 def test_no_noise_is_claimed():
     for X in [load_iris().data, make_blobs(300, centers=3, random_state=1)[0]]:
         model = DPMixture(noise=True, random_state=0).fit(X)
@@ -542,6 +548,7 @@ def test_no_noise_is_claimed():
         assert adjusted_rand_score(labels, model.labels_) > 0.95
 
 
+@pytest.mark.slow
 def test_a_ring_in_noise():
     rng = np.random.default_rng(0)
     angle = rng.uniform(0.0, 2.0 * np.pi, 500)
@@ -552,6 +559,7 @@ def test_a_ring_in_noise():
     assert roc_auc_score(np.arange(620) >= 500, model.noise_probabilities_) > 0.85
 
 
+@pytest.mark.slow
 def test_fits_with_a_dynamic_number_of_components(seed_sequence):
     """The number of components is drawn given the rows that are in clusters."""
     case, beta = enumeration_case("gaussian"), (1.0, 1.0)
@@ -591,7 +599,7 @@ def test_fits_with_a_dynamic_number_of_components(seed_sequence):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("sampler", ["auto", "sub_cluster", "smc"])
+@pytest.mark.parametrize("sampler", everyday(["auto", "sub_cluster", "smc"], "auto"))
 def test_texts_of_all_words_are_noise(sampler):
     """Three clusters of texts, each with words of its own, and texts of all words."""
     rng = np.random.default_rng(0)
@@ -681,7 +689,9 @@ def test_what_is_read_off_draws(fitted):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("point_estimate", ["modal", "vi", "binder", "map", "last"])
+@pytest.mark.parametrize(
+    "point_estimate", everyday(["modal", "vi", "binder", "map", "last"], "modal", "last")
+)
 def test_point_estimates(fitted, point_estimate):
     X, _ = fitted
     model = DPMixture(noise=True, **SHORT).set_params(point_estimate=point_estimate).fit(X)

@@ -12,7 +12,7 @@ from reference import likelihoods as reference
 from scipy import stats
 from scipy.special import ive, ndtr
 from support.kernels import bind
-from support.laws import numbers_of, reference_of
+from support.laws import example, numbers_of, reference_of
 from support.probes import Probe
 from support.pvalues import assert_p, assert_p_matrix
 
@@ -56,13 +56,14 @@ class Case:
         return self.model().draw(rows, np.full(n_draws, power), bit_generator)
 
 
-CASES = [
-    Case(f"{name}{number}", likelihood, X)
+EXAMPLES = [
+    example(name, number, Case(f"{name}{number}", likelihood, X))
     for name, cls in LIKELIHOODS.items()
     for number, (likelihood, X) in enumerate(cls._examples())
     if "instantiated" in likelihood.capabilities
 ]
-every = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+CASES = [param.values[0] for param in EXAMPLES]
+every = pytest.mark.parametrize("case", EXAMPLES)
 
 
 def law(likelihood, theta):
@@ -462,20 +463,20 @@ def pivots(case, items, power, params):
     return out
 
 
+@every
 @pytest.mark.parametrize("powers", [(0.5,), pytest.param((0.0, 1.0), marks=pytest.mark.slow)])
-def test_draws_follow_the_posterior(powers, seed_sequence):
+def test_draws_follow_the_posterior(case, powers, seed_sequence):
     items = [1, 2, 3, 5, 8, 9]
     runs = {}
-    for case in CASES:
-        for power in powers:
-            for pivot in pivots(case, items, power, case.draw(items, 2)):
+    for power in powers:
+        for pivot in pivots(case, items, power, case.draw(items, 2)):
 
-                def run(seed, factor, case=case, power=power, pivot=pivot):
-                    params = case.draw(items, round(500 * factor), power=power, seed=seed)
-                    values, cdf = pivots(case, items, power, params)[pivot]
-                    return stats.kstest(values, cdf).pvalue
+            def run(seed, factor, power=power, pivot=pivot):
+                params = case.draw(items, round(500 * factor), power=power, seed=seed)
+                values, cdf = pivots(case, items, power, params)[pivot]
+                return stats.kstest(values, cdf).pvalue
 
-                runs[f"{case.name}, power {power}, {pivot}"] = run
+            runs[f"power {power}, {pivot}"] = run
     assert_p_matrix(runs, seed_sequence=seed_sequence)
 
 

@@ -22,7 +22,7 @@ from support.cases import (
     prior_params,
     reference_scores,
 )
-from support.designs import combinations
+from support.designs import combinations, everyday
 from support.pvalues import Cells, assert_p
 
 from skdpm import DPMixture
@@ -76,7 +76,11 @@ def test_predict_proba(name, prior):
 
 @pytest.mark.parametrize(
     ("n_chains", "n_draws", "stride"),
-    [(1, 100, 1), (1, 101, 2), (1, 200, 2), (1, 201, 4), (3, 33, 1), (3, 34, 2), (4, 60, 4)],
+    everyday(
+        [(1, 100, 1), (1, 101, 2), (1, 200, 2), (1, 201, 4), (3, 33, 1), (3, 34, 2), (4, 60, 4)],
+        (3, 34, 2),
+        n_values=3,
+    ),
 )
 @pytest.mark.parametrize("store_labels", [True, False])
 def test_scored_draws_are_evenly_spaced(n_chains, n_draws, stride, store_labels):
@@ -152,11 +156,10 @@ def test_blocks_of_rows_do_not_show(fitted, method, monkeypatch):
 
 @pytest.mark.parametrize(
     "random_state",
-    [
+    everyday(
+        [None, np.random.RandomState(0), np.random.default_rng(0)],
         None,
-        np.random.RandomState(0),
-        pytest.param(np.random.default_rng(0), marks=pytest.mark.slow),
-    ],
+    ),
 )
 def test_nothing_is_drawn(fitted, random_state):
     estimator, X_new = fitted

@@ -20,6 +20,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from support.designs import cover, everyday
 from support.laws import every_product
 from support.pvalues import assert_p, mean_p, whole_of, worst_p
 
@@ -208,9 +209,10 @@ def check_prediction(question):
     return values, p
 
 
+QUESTIONS = [(name, column) for name in CASES for column in (0, 2)]
+QUESTIONS += [("product", 3), ("product", 4)]
 every_question = pytest.mark.parametrize(
-    ("name", "column"),
-    [(name, column) for name in CASES for column in (0, 2)] + [("product", 3), ("product", 4)],
+    ("name", "column"), everyday(QUESTIONS, *cover(QUESTIONS), n_values=2)
 )
 
 
@@ -261,6 +263,7 @@ def each_draw_alone(self, X):
 
 
 @pytest.mark.parametrize("error", ["each draw alone", "marginal", "df", "factor"])
+@pytest.mark.slow
 def test_planted_errors_are_found(error, monkeypatch):
     question = Question("full", 0)
     if error == "each draw alone":
@@ -434,7 +437,10 @@ def own_laws(X, draws, parts, i, column, nodes):
     return values, np.exp(log_p - logsumexp(log_p, axis=1, keepdims=True))
 
 
-@pytest.mark.parametrize("name", ["diag", "spherical", "bernoulli", "categorical", "poisson"])
+@pytest.mark.parametrize(
+    "name",
+    everyday(["diag", "spherical", "bernoulli", "categorical", "poisson"], "diag", "poisson"),
+)
 def test_rows_of_the_fit_are_imputed_in_their_clusters(name):
     model, X, parts, draws = own_case(name)
     completed = model.impute(X)
@@ -476,7 +482,9 @@ def test_drawn_tables_follow_the_law(name, seed_sequence):
     check_drawn(model, X, 3, 0, values, p.mean(axis=0), seed_sequence)
 
 
-@pytest.mark.parametrize("name", ["full", "diag", "categorical", "poisson"])
+@pytest.mark.parametrize(
+    "name", everyday(["full", "diag", "categorical", "poisson"], "full", "categorical")
+)
 def test_drawn_new_rows_follow_the_law(name, seed_sequence):
     """The second of two new rows, each of which has many clusters."""
     question = Question(name, 0)

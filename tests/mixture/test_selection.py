@@ -18,6 +18,7 @@ from scipy.stats import gamma
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 from support.chains import run_chains
+from support.designs import everyday
 from support.exactness import SAMPLER_CASES, make_prior, make_state
 from support.kernels import bind
 from support.probes import Probe
@@ -287,6 +288,7 @@ def learned_run(n_chains, error=None):
     return run
 
 
+@pytest.mark.slow
 def test_learned_hyperparameters_and_selection(seed_sequence):
     """Fits draw partition, selection and hyperparameters from their joint posterior."""
     assert_p_matrix({"learned": learned_run(2_000)}, seed_sequence=seed_sequence)
@@ -656,7 +658,9 @@ def twenty(kind, seed):
     return X, z, Categorical()
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "poisson", "bernoulli", "categorical"])
+@pytest.mark.parametrize(
+    "kind", everyday(["gaussian", "poisson", "bernoulli", "categorical"], "bernoulli")
+)
 def test_three_columns_of_twenty(kind):
     X, z, likelihood = twenty(kind, 1)
     model = DPMixture(likelihood=selecting([("x", likelihood, slice(None))]), random_state=0)
@@ -665,6 +669,7 @@ def test_three_columns_of_twenty(kind):
     assert adjusted_rand_score(z, model.labels_) > 0.85
 
 
+@pytest.mark.slow
 def test_a_column_outside_is_the_same_in_all_clusters():
     X, _, likelihood = twenty("gaussian", 0)
     model = DPMixture(

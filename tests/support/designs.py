@@ -6,6 +6,59 @@ import math
 import pytest
 
 
+def everyday(entries, *chosen, n_values=1):
+    """Entries for `pytest.mark.parametrize`, of which all but the chosen are slow.
+
+    Parameters
+    ----------
+    entries : iterable
+    *chosen
+        Entries; or the repr of the first value of one, or its id.
+    n_values : int, default=1
+        Number of parameters. If there are several, an entry is a tuple.
+    """
+    left, params = list(chosen), []
+    for entry in entries:
+        if not hasattr(entry, "marks"):
+            entry = pytest.param(*((entry,) if n_values == 1 else entry))
+        values = entry.values[0] if n_values == 1 else tuple(entry.values)
+        names = (values, repr(entry.values[0]), entry.id)
+        hits = [one for one in chosen if any(_same(one, name) for name in names)]
+        left = [one for one in left if not any(one is hit for hit in hits)]
+        marks = [*entry.marks, *([] if hits else [pytest.mark.slow])]
+        params.append(pytest.param(*entry.values, marks=marks, id=entry.id))
+    if left:
+        raise ValueError(f"no entry is {left[0]!r}")
+    return params
+
+
+def _same(one, other):
+    return one is other or (type(one) is type(other) and bool(one == other))
+
+
+def cover(cells):
+    """Few of some tuples, in which each entry of a tuple occurs at its place."""
+    cells, chosen = list(cells), []
+    missing = {pair for cell in cells for pair in enumerate(cell)}
+    while missing:
+        chosen.append(max(cells, key=lambda cell: len(missing.intersection(enumerate(cell)))))
+        missing.difference_update(enumerate(chosen[-1]))
+    return chosen
+
+
+def rest(cells):
+    """The others."""
+    cells = list(cells)
+    covering = cover(cells)
+    return [cell for cell in cells if cell not in covering]
+
+
+# For a test of many cells at once, which runs over `share(cells)`: few every day.
+in_shares = pytest.mark.parametrize(
+    "share", [cover, pytest.param(rest, marks=pytest.mark.slow)], ids=["cover", "rest"]
+)
+
+
 def combinations(**axes):
     """A mark like `pytest.mark.parametrize` for every combination of the entries of some lists.
 

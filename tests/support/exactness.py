@@ -24,7 +24,7 @@ from skdpm.mixture.samplers.base import BlockSampler
 from skdpm.mixture.state._state import MixtureState
 from support.chains import run_chains
 from support.kernels import bind
-from support.pvalues import Cells, part_of
+from support.pvalues import FEWEST_DRAWS, Cells, part_of
 
 # Laws relative to the axes of all rows of a fit, which a reference cannot simulate from: they have
 # an enumeration of their own (likelihoods/test_subspace.py).
@@ -227,7 +227,9 @@ def run_kernel(state, kernel, starts, n_iterations, rng):
     )
 
 
-def invariance_run(state, kernel, posterior, *, n_starts=20_000, n_iterations=1):
+def invariance_run(
+    state, kernel, posterior, *, n_starts=20_000, n_iterations=1, fewest=FEWEST_DRAWS
+):
     """A run for `assert_p`: i.i.d. starts from the posterior stay i.i.d. from the posterior.
 
     The draws are independent, so that p-values are exact whatever the sampler's mixing. The last
@@ -236,7 +238,7 @@ def invariance_run(state, kernel, posterior, *, n_starts=20_000, n_iterations=1)
 
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
-        starts = posterior.draw(part_of(n_starts, factor), rng)
+        starts = posterior.draw(part_of(n_starts, factor, fewest), rng)
         times = np.ones(len(starts), dtype=int)
         times[len(starts) * 2 // 3 :] = 2
         times[len(starts) * 5 // 6 :] = 3

@@ -30,6 +30,18 @@ class Case:
         return Probe(bind(self.likelihood, self.data, self.n), n_slots)
 
 
+# Besides the first examples of likelihoods: those of other covariances, and with degrees.
+OTHER_EVERYDAY = ("gaussian3", "gaussian6", "gaussian8", "relational4")
+
+
+def example(name, number, *values):
+    """An entry for `pytest.mark.parametrize`: slow unless it is the first of a likelihood, or of
+    one of its structures."""
+    name = f"{name}{number}"
+    is_slow = number > 0 and name not in OTHER_EVERYDAY
+    return pytest.param(*values, id=name, marks=[pytest.mark.slow] * is_slow)
+
+
 def cases(coupled):
     return list(_iterate_cases(coupled))
 
@@ -38,7 +50,7 @@ def _iterate_cases(coupled):
     for name, cls in LIKELIHOODS.items():
         for number, (likelihood, X) in enumerate(cls._examples()):
             if ("product" not in likelihood.capabilities) == coupled:
-                yield pytest.param(Case(likelihood, X), id=f"{name}{number}")
+                yield example(name, number, Case(likelihood, X))
 
 
 every_product = pytest.mark.parametrize("case", cases(coupled=False))

@@ -107,9 +107,9 @@ def worst_cells(cells, n_worst=5):
     return "\n".join(lines)
 
 
-def part_of(n_draws, factor):
-    """`factor` times a number of draws; if that is small, no fewer than FEWEST_DRAWS or all."""
-    return max(round(factor * n_draws), min(n_draws, FEWEST_DRAWS))
+def part_of(n_draws, factor, fewest=FEWEST_DRAWS):
+    """`factor` times a number of draws; if that is small, no fewer than `fewest` or all."""
+    return max(round(factor * n_draws), min(n_draws, fewest))
 
 
 def whole_of(n_rows, factor):

@@ -2,6 +2,7 @@
 
 import warnings
 
+import numpy as np
 from reference.enumerate import canonical_labels
 from reference.simulate import PRIOR_CASES
 from scipy.special import logsumexp
@@ -20,9 +21,35 @@ def bind_rows(likelihood, X):
     return bind(likelihood, likelihood.encode(X), len(X))
 
 
+def labels_of(system):
+    """Labels of all particles: (n_current, n_rows)."""
+    return np.array([system.labels_of(p) for p in range(system.n_current)])
+
+
 def all_labels(system):
-    """Labels of all particles, by first appearance: (n_current, n_rows)."""
-    return canonical_labels([system.labels_of(p) for p in range(system.n_current)])
+    """The same, by first appearance."""
+    return canonical_labels(labels_of(system))
+
+
+def sums_by_run(cells, log_weights, n_cells):
+    """Sums of weights by cell in each of several runs.
+
+    Parameters
+    ----------
+    cells : ndarray of int
+        Of the particles of all runs, one after another.
+    log_weights : list of ndarray
+        Of the particles of each run.
+    n_cells : int
+
+    Returns
+    -------
+    sums : ndarray of shape (n_runs, n_cells)
+    """
+    runs = np.repeat(np.arange(len(log_weights)), list(map(len, log_weights)))
+    sums = np.zeros((len(log_weights), n_cells))
+    np.add.at(sums, (runs, cells), np.exp(np.concatenate(log_weights)))
+    return sums
 
 
 def log_evidence_at(system, concentrations):

@@ -13,6 +13,7 @@ from reference.likelihoods import log_posterior
 from reference.simulate import PRIOR_CASES
 from scipy import integrate, stats
 from scipy.special import betaln
+from support.designs import everyday
 from support.exactness import (
     BlockRuns,
     block_case,
@@ -94,13 +95,10 @@ KERNELS = {
 
 # A few cells for every day: (kernel, prior, most rows in a block).
 EVERY_DAY = [
-    ("sweep", "dp", 2),
+    ("sweep", "pitman_yor_negative", 2),
     ("super_clusters", "pitman_yor_negative", 5),
-    ("moves", "pitman_yor", 3),
-    ("even_moves", "dp", 1),
-    ("sweep_and_moves", "pitman_yor_negative", 3),
+    ("sweep_and_moves", "pitman_yor", 3),
     ("launched", "dp", 3),
-    ("everything", "finite", 3),
     ("blocked_gibbs", "finite", 2),
 ]
 # Starts and iterations of each cell. `test_planted_errors` shows what so many see.
@@ -155,9 +153,10 @@ def priors_of(case):
 
 def test_matrix_is_complete():
     """Every sampler of the registry that visits rows in blocks has cases, on every day as well,
-    and each case a sampler; the other samplers are in test_enumeration.py."""
+    and each case a sampler; the other samplers are in test_enumeration.py. All cases are in
+    `test_invariance_in_depth`."""
     assert {case.kernel for case in KERNELS.values()} == set(block_samplers())
-    assert {kernel for kernel, *_ in EVERY_DAY} == set(KERNELS)
+    assert {KERNELS[kernel].kernel for kernel, *_ in EVERY_DAY} == set(block_samplers())
     assert {prior for _, prior, _ in EVERY_DAY} <= set(PRIOR_CASES)
 
 
@@ -597,7 +596,9 @@ def long_run(kernel, seed_sequence, n_iterations=300, error=None, adapting=False
         yield chain.state, kernel.memory
 
 
-@pytest.mark.parametrize("kernel", ["moves", "sweep_and_moves", "launched", "everything"])
+@pytest.mark.parametrize(
+    "kernel", everyday(["moves", "sweep_and_moves", "launched", "everything"], "launched")
+)
 def test_statistics_are_those_of_the_labels(kernel, seed_sequence):
     numbers = set()
     for state, memory in long_run(kernel, seed_sequence):
@@ -606,6 +607,7 @@ def test_statistics_are_those_of_the_labels(kernel, seed_sequence):
     assert len(numbers) > 1
 
 
+@pytest.mark.slow
 def test_statistics_are_those_of_the_labels_in_warm_up(seed_sequence):
     """Many splits and merges at once, from twelve starts."""
     numbers = set()
@@ -1101,6 +1103,7 @@ def test_convergence_sees_wrong_weights(seed_sequence):
     assert correct_for_number(p_value(run, seed_sequence, 6), 2) < FAIL_BELOW
 
 
+@pytest.mark.slow
 def test_super_clusters_may_depend_on_weights(seed_sequence):
     assert_p(
         invariance("sweep", "gaussian", "dp", 5, GroupsOfWeights), seed_sequence=seed_sequence

@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from support.designs import everyday
 from support.fits import assert_same_fit
 
 from skdpm import DPMixture, FiniteMixture
@@ -56,10 +57,14 @@ def no_warning_of_short_chains():
         yield
 
 
-@pytest.mark.parametrize("point_estimate", ["last", "map"])
+@pytest.mark.parametrize("point_estimate", everyday(["last", "map"], "map"))
 @pytest.mark.parametrize(
     "cls, sampler",
-    [(DPMixture, SubCluster), (FiniteMixture, SubCluster), (FiniteMixture, BlockedGibbs)],
+    everyday(
+        [(DPMixture, SubCluster), (FiniteMixture, SubCluster), (FiniteMixture, BlockedGibbs)],
+        *((DPMixture, SubCluster), (FiniteMixture, BlockedGibbs)),
+        n_values=2,
+    ),
 )
 def test_the_bits_of_a_fit_in_memory(X, cls, sampler, point_estimate):
     settings = {**SETTINGS, "point_estimate": point_estimate}
@@ -71,7 +76,7 @@ def test_the_bits_of_a_fit_in_memory(X, cls, sampler, point_estimate):
     assert_same_fit(here, there)
 
 
-@pytest.mark.parametrize("most_sampled", [100, 20_000])
+@pytest.mark.parametrize("most_sampled", everyday([100, 20_000], 100))
 def test_chunks_are_cut_into_blocks(X, most_sampled, monkeypatch):
     """And chains start from the same sample of rows."""
     monkeypatch.setattr(program, "MOST_SAMPLED", most_sampled)
@@ -101,6 +106,7 @@ def test_chunks_of_unknown_and_of_no_size(X):
     assert len(fitted.predict(with_empty).compute()) == len(X)
 
 
+@pytest.mark.slow
 def test_recipes_know_held_rows_and_accepted_moves(X, monkeypatch):
     """Labels have the sizes of the clusters, whatever has happened since the last pass."""
     monkeypatch.setattr(_sub_cluster, "LAUNCH_EVERY", 1)

@@ -2,12 +2,14 @@
 learned. The laws that every kernel obeys are tested for all examples of `Gaussian`."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
 from reference.simulate import COVARIANCE_NAMES, PRIOR_CASES, simulate_partitions
 from scipy import stats
 from support.chains import LearningChains
+from support.designs import cover
 from support.exactness import (
     SAMPLER_CASES,
     block_case,
@@ -50,8 +52,7 @@ def test_samplers_sample_the_posterior(seed_sequence):
     designs += [("sub_cluster", "dp"), ("blocked_gibbs", "finite")]
     runs = {
         f"{name} {sampler} {prior}": enumeration_run(name, sampler, prior, 1_000)
-        for name in COVARIANCE_NAMES
-        for sampler, prior in designs
+        for name, (sampler, prior) in cover(itertools.product(COVARIANCE_NAMES, designs))
     }
     assert_p_matrix(runs, seed_sequence=seed_sequence)
 

@@ -20,7 +20,7 @@ from scipy import stats
 from scipy.special import logsumexp
 from sklearn.base import clone
 from support.chains import LearningChains
-from support.designs import combinations
+from support.designs import combinations, everyday
 from support.kernels import bind
 from support.pvalues import Cells, assert_p, assert_p_matrix, correct_for_number
 
@@ -338,7 +338,7 @@ def two_groups(n=100):
 
 
 @quiet
-@pytest.mark.parametrize("covariance_type", TYPES)
+@pytest.mark.parametrize("covariance_type", everyday(TYPES, "full"))
 def test_log_joints_and_scores_are_those_of_their_own_values(covariance_type):
     X = two_groups()
     model = DPMixture(likelihood=Gaussian(covariance_type=covariance_type), **FAST).fit(X)
@@ -471,7 +471,7 @@ def test_chains_learn_once_in_a_period(sampler):
     np.testing.assert_array_equal(np.flatnonzero(np.diff(r)), [8, 18])
 
 
-@pytest.mark.parametrize("free", [1, 2, 7, 100])
+@pytest.mark.parametrize("free", everyday([1, 2, 7, 100], 1, 2))
 def test_tables_of_other_values_are_the_constants(free):
     """By the densities of empty and of large clusters, whose factor is known."""
     X = np.random.default_rng(0).normal(size=(3000, free))

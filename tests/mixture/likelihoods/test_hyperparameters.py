@@ -15,7 +15,7 @@ from reference.hyperparameters import poisson_posterior
 from scipy import stats
 from sklearn.base import clone
 from support.kernels import bind
-from support.laws import numbers_of, reference_of
+from support.laws import example, numbers_of, reference_of
 from support.probes import Probe
 from support.pvalues import assert_p_matrix, worst_p
 
@@ -28,7 +28,7 @@ def examples():
     for name, cls in LIKELIHOODS.items():
         for number, (likelihood, X) in enumerate(cls._examples()):
             if likelihood.hyperparameters:
-                yield pytest.param(likelihood, X, id=f"{name}{number}")
+                yield example(name, number, likelihood, X)
 
 
 def product_examples():

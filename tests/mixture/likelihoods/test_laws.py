@@ -538,6 +538,7 @@ def test_draws_follow_the_predictive(case, seed_sequence):
 
 
 @pytest.mark.parametrize("case", _generating())
+@pytest.mark.slow
 def test_draws_of_another_predictive_are_seen(case, seed_sequence):
     assert draws_p(case, seed_sequence, 40_000, wrong=True) < 1e-6
 

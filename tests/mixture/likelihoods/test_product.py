@@ -29,7 +29,7 @@ from skdpm.mixture.likelihoods import (
     Product,
     Relational,
 )
-from skdpm.mixture.samplers import PGSM, SAMS, Gibbs, SplitMerge
+from skdpm.mixture.samplers import PGSM, SAMS, SMC, Gibbs, SplitMerge
 from skdpm.mixture.samplers._sub_cluster import SubClusterKernel
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -319,7 +319,7 @@ def test_what_is_learned_is_named_by_part():
     assert set(np.unique(rows[:, 2])) <= {0.0, 1.0, 2.0}
 
 
-@pytest.mark.parametrize("sampler", ["gibbs", "pgsm", "sub_cluster", "smc", "auto"])
+@pytest.mark.parametrize("sampler", ["gibbs", "pgsm", "sub_cluster", SMC(10), "auto"])
 def test_every_sampler_of_all_parts(sampler):
     X, _ = three_kinds(30)
     X[0, 0] = X[1, 2] = X[2, 4] = NAN

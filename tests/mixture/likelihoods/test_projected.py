@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 from sklearn.base import clone
 from sklearn.datasets import load_iris
+from support.designs import combinations, everyday
 
 from skdpm import DPMixture
 from skdpm.mixture.likelihoods import Categorical, Gaussian, Product
@@ -49,8 +50,7 @@ def same(model, other, rows, wide):
     np.testing.assert_array_equal(model.sample(9)[1], other.sample(9)[1])
 
 
-@pytest.mark.parametrize("sampler", ["auto", "sub_cluster"])
-@pytest.mark.parametrize("covariance_type", TYPES)
+@combinations(sampler=["auto", "sub_cluster"], covariance_type=TYPES)
 def test_constants_change_no_bit(covariance_type, sampler):
     model = fitted(X, covariance_type, sampler)
     wide = with_constants(X)
@@ -160,7 +160,7 @@ def test_errors_name_columns_of_the_table():
 # Likelihoods of a fit as parameters.
 
 
-@pytest.mark.parametrize("covariance_type", TYPES)
+@pytest.mark.parametrize("covariance_type", everyday(TYPES, "full"))
 def test_fitted_likelihoods_can_be_cloned_and_fitted(covariance_type):
     wide = with_constants(X)
     found = fitted(wide, covariance_type).likelihood_
@@ -311,7 +311,14 @@ def test_parts_report_departures_by_their_columns():
 
 @pytest.mark.parametrize(
     ("offset", "n_rows"),
-    [(0.0, 300), (1e6, 300), (1e9, 300), (1e10, 300), (1e11, 300), (-1e12, 300), (1e10, 300_000)],
+    everyday(
+        [
+            *((offset, 300) for offset in (0.0, 1e6, 1e9, 1e10, 1e11, -1e12)),
+            (1e10, 300_000),
+        ],
+        *((0.0, 300), (1e10, 300), (-1e12, 300)),
+        n_values=2,
+    ),
 )
 def test_combinations_are_found_at_any_offset(offset, n_rows):
     """Up to the rounding of the entries, and that of means of many rows."""

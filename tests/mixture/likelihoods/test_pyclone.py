@@ -15,6 +15,7 @@ from reference.priors import log_eppf
 from scipy import stats
 from scipy.special import logsumexp
 from sklearn.metrics import v_measure_score
+from support.designs import everyday
 from support.pvalues import Cells, assert_p, chi_squared_p
 
 from skdpm import DPMixture
@@ -159,12 +160,13 @@ def test_partition_and_precision_keep_their_joint_posterior(seed_sequence):
     [{"hyperprior": Gamma(1.5, 0.04)}, {"factor_of_layers": 2.0}],
     ids=["wrong rate", "layers of other precisions"],
 )
+@pytest.mark.slow
 def test_planted_errors_are_seen(planted, seed_sequence):
     cells = joint_run(**planted, n_starts=6_000)(seed_sequence, 1)
     assert chi_squared_p(*cells[:2]) < 1e-6
 
 
-@pytest.mark.parametrize("precision", [None, 100.0])
+@pytest.mark.parametrize("precision", everyday([None, 100.0], 100.0))
 def test_spread_reads_do_not_make_clusters(precision):
     """Four clusters of deep reads: a binomial law divides them if the reads are spread."""
     X, labels, _ = make_pyclone(

@@ -12,6 +12,7 @@ from reference.simulate import simulate_data
 from scipy import integrate, stats
 from scipy.special import gammaln, ive
 from sklearn.metrics import adjusted_rand_score
+from support.designs import everyday
 from support.kernels import bind
 from support.probes import Probe
 from support.pvalues import assert_p_matrix
@@ -312,8 +313,14 @@ def directions(rng, n_rows, n_clusters=12, n_features=100, low=60.0, high=600.0)
 FAST = {"n_chains": 2, "n_warmup": 60, "n_draws": 40, "random_state": 0}
 
 
-@pytest.mark.parametrize("sampler", ["auto", "sub_cluster", "smc"])
-@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(
+    "sampler, sparse",
+    everyday(
+        [(name, sparse) for name in ("auto", "sub_cluster", "smc") for sparse in (False, True)],
+        *(("auto", False), ("sub_cluster", True)),
+        n_values=2,
+    ),
+)
 def test_fits_find_directions(sampler, sparse):
     rng = np.random.default_rng(1)
     X, labels, means, kappa = directions(rng, 400, 5, 40, 60.0, 400.0)

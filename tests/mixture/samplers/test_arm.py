@@ -37,6 +37,7 @@ from support.arm import (
     past,
 )
 from support.chains import run_chains
+from support.designs import combinations, everyday, in_shares
 from support.exactness import (
     case_posterior,
     case_state,
@@ -112,8 +113,8 @@ def check_log_t(problem, phi, blocks):
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9, err_msg=f"{z} {phi}")
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("n", [2, 3, 4])
+@pytest.mark.parametrize("variant", everyday(VARIANTS, "all", "srm"))
+@pytest.mark.parametrize("n", everyday([2, 3, 4], 4))
 def test_log_t_of_all_proposals(n, variant, seed_sequence):
     rng = np.random.default_rng(seed_sequence)
     for name in NAMES:
@@ -157,8 +158,8 @@ def check_draws(problem, rng, variant, n_draws):
         )
 
 
-@pytest.mark.parametrize("n", [6, *(pytest.param(n, marks=pytest.mark.slow) for n in (5, 7))])
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("n", everyday([5, 6, 7], 6))
+@pytest.mark.parametrize("variant", everyday(VARIANTS, "all"))
 def test_log_t_of_random_proposals(n, variant, seed_sequence):
     """Two blocks of two rows in two clusters need six rows."""
     rng = np.random.default_rng(seed_sequence)
@@ -184,7 +185,7 @@ def check_sums(problem, phi, blocks, zs):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("n", [2, 3, 4, 5])
+@pytest.mark.parametrize("n", everyday([2, 3, 4, 5], 4))
 def test_proposals_sum_to_one(n, variant, seed_sequence):
     """From every partition."""
     rng = np.random.default_rng(seed_sequence)
@@ -220,6 +221,7 @@ def check_sums_of_coarse(name, prior, n, variant, rng, n_phi):
 
 
 @pytest.mark.parametrize("variant", ["all", "pair"])
+@pytest.mark.slow
 def test_proposals_of_six_rows_sum_to_one(variant, seed_sequence):
     check_sums_of_coarse("bernoulli", "dp", 6, variant, np.random.default_rng(seed_sequence), 20)
 
@@ -284,8 +286,9 @@ def test_there_is_always_a_way_back(variant, seed_sequence):
                 assert problem.log_t(end, phi, z, blocks) > -np.inf
 
 
-@pytest.mark.parametrize("blocks", VARIANTS[:3])
-@pytest.mark.parametrize("name", ["gaussian", "relational", "relational_directed", "bernoulli"])
+@combinations(
+    blocks=VARIANTS[:3], name=["gaussian", "relational", "relational_directed", "bernoulli"]
+)
 def test_more_clusters_than_there_is_room_for(name, blocks):
     """The arena grows in the middle of a move, of the way back, and of one that is forgotten."""
     n = 24
@@ -428,7 +431,7 @@ TWO_CHAINS = [[(0, 0, 0, 0), (0, 0, 1, 1)], [(0, 1, 1, 2), (0, 1, 0, 1)]]
 
 @pytest.mark.parametrize(
     "variant",
-    ["all", "srm", *(pytest.param(v, marks=pytest.mark.slow) for v in ("pair", "none"))],
+    everyday(["all", "srm", "pair", "none"], "all"),
 )
 def test_law_of_a_move(variant, seed_sequence, record_property):
     """Where moves lead from each partition, and how often they stay: the choice of past states and
@@ -448,6 +451,7 @@ def test_law_of_a_move(variant, seed_sequence, record_property):
 
 
 @pytest.mark.parametrize("n_split_merges", [1, 2])
+@pytest.mark.slow
 def test_law_of_a_move_and_split_merges(n_split_merges, seed_sequence, record_property):
     """Their number is fixed: it must not depend on what happened to the move before."""
     runs = {}
@@ -498,10 +502,7 @@ def test_finite_mixtures_with_all_components_in_use(seed_sequence):
         assert accepted > 20
 
 
-@pytest.mark.parametrize("blocks", ["all", "pair", "none"])
-@pytest.mark.parametrize(
-    "states", [(), ("0121",), ("0011", "0011")], ids=["none", "one", "two alike"]
-)
+@combinations(blocks=["all", "pair", "none"], states=[(), ("0121",), ("0011", "0011")])
 def test_without_two_different_past_states(states, blocks, seed_sequence):
     """Rows are then uniform, and no blocks move."""
     law, _ = arm_law("bernoulli", "dp", "srm")
@@ -512,12 +513,9 @@ def test_without_two_different_past_states(states, blocks, seed_sequence):
     assert_p(law.run(1_000), seed_sequence=seed_sequence)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "variant, n_moves",
-    [
-        ("all", 60_000),
-        *(pytest.param(v, 1_000_000, marks=pytest.mark.slow) for v in VARIANTS),
-    ],
+    "variant, n_moves", [("all", 60_000), *((variant, 1_000_000) for variant in VARIANTS)]
 )
 def test_acceptance(variant, n_moves, seed_sequence):
     """Of moves from the posterior of five rows: a multinomial law of splits and merges, accepted
@@ -675,8 +673,9 @@ PURE = [
 ]
 
 
+@in_shares
 @pytest.mark.parametrize("sampler", PURE)
-def test_invariance(sampler, seed_sequence, record_property):
+def test_invariance(sampler, share, seed_sequence, record_property):
     """`test_enumeration.py` with any two partitions as past states."""
     runs = {
         f"{likelihood} {prior}": invariance_run(
@@ -685,13 +684,14 @@ def test_invariance(sampler, seed_sequence, record_property):
             case_posterior(likelihood, prior),
             n_starts=3_000,
         )
-        for likelihood, prior in cells(sampler)
+        for likelihood, prior in share(cells(sampler))
     }
     record_worst(record_property, assert_p_matrix(runs, seed_sequence=seed_sequence), len(runs))
 
 
+@in_shares
 @pytest.mark.parametrize("sampler", PURE)
-def test_convergence(sampler, seed_sequence, record_property):
+def test_convergence(sampler, share, seed_sequence, record_property):
     runs = {
         f"{likelihood} {prior}": convergence_run(
             case_state(likelihood, prior),
@@ -701,12 +701,12 @@ def test_convergence(sampler, seed_sequence, record_property):
             n_chains=250,
             n_iterations=40,
         )
-        for likelihood, prior in cells(sampler)
+        for likelihood, prior in share(cells(sampler))
     }
     record_worst(record_property, assert_p_matrix(runs, seed_sequence=seed_sequence), len(runs))
 
 
-@pytest.mark.parametrize("blocks", ["all", "pair", "none"])
+@pytest.mark.parametrize("blocks", everyday(["all", "pair", "none"], "all"))
 def test_convergence_with_sweeps(blocks, seed_sequence, record_property):
     """With a sweep after each move any history will do, two states that differ little included."""
     runs = {

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from reference.enumerate import canonical_labels
 from reference.simulate import PRIOR_CASES
+from support.designs import combinations, everyday
 from support.exactness import complete_names, likelihood_names, record_worst
 from support.probes import MoveProbe, StateProbe
 from support.pvalues import Cells, assert_p_matrix, chi_squared_p
@@ -38,8 +39,7 @@ def labels_of_trial(before, items, sides):
     return canonical_labels(labels)
 
 
-@pytest.mark.parametrize("n_sides", [1, 2, 5])
-@pytest.mark.parametrize("name", WITH_COMPLETE)
+@combinations(n_sides=[1, 2, 5], name=WITH_COMPLETE)
 def test_restore_leaves_no_trace(name, n_sides):
     """Whatever items have joined and left, and whether the sides were united. To the bit where
     clusters are independent; where they are not, rows are made anew, from the same items."""
@@ -76,7 +76,9 @@ def test_restore_leaves_no_trace(name, n_sides):
             assert state.compute_log_joint() == pytest.approx(log_joint, rel=1e-12)
 
 
-@pytest.mark.parametrize("name", WITH_COMPLETE)
+@pytest.mark.parametrize(
+    "name", everyday(WITH_COMPLETE, "gaussian", "multinomial", "pyclone", "relational")
+)
 def test_the_state_goes_on_after_a_restore(name):
     """The slots of the sides are empty again: predictive densities and the next trial, in the same
     slots, are those of the reference."""
@@ -108,8 +110,7 @@ def test_the_state_goes_on_after_a_restore(name):
             state_probe.attach(i, cluster)
 
 
-@pytest.mark.parametrize("prior", PRIOR_CASES)
-@pytest.mark.parametrize("name", WITH_COMPLETE)
+@combinations(prior=PRIOR_CASES, name=WITH_COMPLETE)
 def test_densities_of_proposals(name, prior):
     """Proposed over current density, of sides and of their union, is a ratio of the reference's
     joint densities; what is accepted is what was proposed."""
@@ -150,8 +151,7 @@ def test_densities_of_proposals(name, prior):
         np.testing.assert_array_equal(np.sort(slots), np.arange(state.model.n_slots))
 
 
-@pytest.mark.parametrize("n_items", [1, 2, 5])
-@pytest.mark.parametrize("name", WITH_COMPLETE)
+@combinations(n_items=[1, 2, 5], name=WITH_COMPLETE)
 def test_predictive_of_a_block(name, n_items):
     """A difference of the reference's log likelihoods, for every cluster and a new one; other
     items may be in no cluster meanwhile, and the state stays as it was."""

@@ -211,12 +211,14 @@ def test_replicas_stay_independent(seed_sequence, record_property):
 
 
 @pytest.mark.parametrize("sampler, name, prior", PURE, **ids)
+@pytest.mark.slow
 def test_the_concentration_of_another_replica_is_seen(sampler, name, prior, seed_sequence):
     cells = pair_run(sampler, name, prior, planted="concentration")(seed_sequence, 1)
     assert chi_squared_p(cells.counts, cells.probabilities) < 1e-6
 
 
 @pytest.mark.parametrize("sampler, name, prior", PURE[2:], **ids)
+@pytest.mark.slow
 def test_a_stream_for_both_is_seen(sampler, name, prior, seed_sequence):
     """Not with informed anchors, which differ, and so the meaning of the numbers."""
     cells = pair_run(sampler, name, prior, planted="stream")(seed_sequence, 1)

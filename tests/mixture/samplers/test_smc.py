@@ -11,7 +11,7 @@ from scipy import stats
 from scipy.special import logsumexp
 from scipy.stats import chi2, norm
 from support.cases import fit_case
-from support.designs import combinations
+from support.designs import combinations, everyday
 from support.exactness import (
     case_posterior,
     case_rows,
@@ -22,7 +22,14 @@ from support.exactness import (
 from support.laws import numbers_of
 from support.probes import ResamplingProbe, audit
 from support.pvalues import assert_p, assert_p_matrix, mean_p, whole_of
-from support.smc import CONCENTRATION_PRIOR, INTEGRATED, all_labels, bind_rows
+from support.smc import (
+    CONCENTRATION_PRIOR,
+    INTEGRATED,
+    all_labels,
+    bind_rows,
+    labels_of,
+    sums_by_run,
+)
 
 from skdpm.hyperpriors import Gamma, HalfCauchy, LogNormal
 from skdpm.mixture.particles._nodes import concentration_nodes
@@ -126,13 +133,14 @@ def test_nodes_are_a_quadrature(prior):
         assert abs(system.log_evidence - law.log_evidence) < 1e-9
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("integrated", [False, True])
-@pytest.mark.parametrize(
-    "likelihood, prior", [("gaussian", "dp"), ("bernoulli", "finite"), ("poisson", "pitman_yor")]
+@combinations(
+    scheme=SCHEMES,
+    integrated=[False, True],
+    case=[("gaussian", "dp"), ("bernoulli", "finite"), ("poisson", "pitman_yor")],
 )
-def test_filter_is_the_reference(likelihood, prior, integrated, scheme):
+def test_filter_is_the_reference(case, integrated, scheme):
     """The same uniform numbers give the same particles and weights."""
+    likelihood, prior = case
     case = fit_case(likelihood, n_samples=14)
     n_resampled = 0
     for n_particles, threshold in ((6, 0.5), (3, 1.0)):
@@ -177,7 +185,10 @@ def test_one_component(name):
         assert abs(system.log_evidence - expected) < 1e-10 * abs(expected)
 
 
-@pytest.mark.parametrize("prior, integrated", [("dp", False), ("dp", True), ("finite", True)])
+@pytest.mark.parametrize(
+    "prior, integrated",
+    everyday([("dp", False), ("dp", True), ("finite", True)], ("dp", False), n_values=2),
+)
 def test_without_data_the_evidence_is_one(prior, integrated):
     """Weights of choices sum to 1 for any number of clusters; also where tables and the nodes
     have to be made for more."""
@@ -331,13 +342,15 @@ def unbiased_run(likelihood, prior, *, n_particles, scheme, integrated=False):
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
         n_runs, n_resampled = whole_of(4_000, factor), 0
-        Y = np.zeros((n_runs, len(posterior.partitions)))
-        for y in Y:
+        labels, log_weights = [], []
+        for _ in range(n_runs):
             system.begin([model])
             system.run(bit_generator, 0, len(X))
             n_resampled += system.n_resampled
-            weights = np.exp(system.log_weights() - posterior.log_evidence)
-            np.add.at(y, partition_index(all_labels(system)), weights)
+            labels.append(labels_of(system))
+            log_weights.append(system.log_weights() - posterior.log_evidence)
+        cells = partition_index(np.concatenate(labels))
+        Y = sums_by_run(cells, log_weights, len(posterior.partitions))
         assert n_resampled > n_runs / 2
         return mean_p(Y, posterior.probabilities)
 
@@ -388,6 +401,7 @@ def test_resampling_is_unbiased(scheme, seed_sequence):
     assert_p(run, seed_sequence=seed_sequence)
 
 
+@pytest.mark.slow
 def test_reference_resampling():
     """Averages over all uniform numbers: exact up to their grid."""
     w = np.array([0.1, 3.0, 0.0, 1.1, 0.4, 0.4, 0.7])

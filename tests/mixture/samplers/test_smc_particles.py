@@ -9,6 +9,7 @@ from reference.priors import log_eppf
 from reference.simulate import PRIOR_CASES
 from scipy.special import logsumexp
 from support.cases import CLASSES, fit_case, make_estimator
+from support.designs import everyday
 from support.exactness import case_posterior, case_rows, make_likelihood, make_prior
 from support.probes import audit
 
@@ -60,22 +61,24 @@ def check_particles(name, prior, case, live):
         assert abs(state.compute_log_joint() - expected) < 1e-8 * (1.0 + abs(expected))
 
 
+CASES = [
+    ("gaussian", "dp", True, SMC(6)),
+    ("gaussian", "pitman_yor", False, SMC(6, rejuvenation="gibbs", resample_threshold=0.9)),
+    ("gaussian_diag", "mfm", True, SMC(5, resampling="multinomial", resample_threshold=1.0)),
+    ("bernoulli", "finite", True, SMC(6, growth=1.05, resample_threshold=0.9)),
+    ("poisson", "dp", True, SMC(5, rejuvenation="split_merge", resampling="optimal")),
+    ("categorical", "dp", False, SMC(7, resampling="optimal", resample_threshold=1.0)),
+    (
+        "gaussian",
+        "finite",
+        True,
+        AnnealedSMC(5, rejuvenation="sams", active_block=7, resample_threshold=0.9),
+    ),
+]
+
+
 @pytest.mark.parametrize(
-    "name, prior, learned, sampler",
-    [
-        ("gaussian", "dp", True, SMC(6)),
-        ("gaussian", "pitman_yor", False, SMC(6, rejuvenation="gibbs", resample_threshold=0.9)),
-        ("gaussian_diag", "mfm", True, SMC(5, resampling="multinomial", resample_threshold=1.0)),
-        ("bernoulli", "finite", True, SMC(6, growth=1.05, resample_threshold=0.9)),
-        ("poisson", "dp", True, SMC(5, rejuvenation="split_merge", resampling="optimal")),
-        ("categorical", "dp", False, SMC(7, resampling="optimal", resample_threshold=1.0)),
-        (
-            "gaussian",
-            "finite",
-            True,
-            AnnealedSMC(5, rejuvenation="sams", active_block=7, resample_threshold=0.9),
-        ),
-    ],
+    "name, prior, learned, sampler", everyday(CASES, CASES[4], CASES[6], n_values=4)
 )
 def test_particles_are_those_of_their_labels(name, prior, learned, sampler):
     case, live = live_chain(name, prior, sampler, learned=learned, resampled=True)

@@ -17,6 +17,7 @@ from reference.enumerate import canonical_labels, enumerate_partitions
 from reference.likelihoods import log_posterior
 from reference.priors import log_eppf
 from reference.simulate import PRIOR_CASES, enumeration_case
+from support.designs import combinations, everyday
 from support.exactness import (
     invariance_run,
     likelihood_names,
@@ -157,7 +158,7 @@ def test_pgsm_anneals_a_strong_prior(seed_sequence, record_property):
     check(runs, seed_sequence, record_property)
 
 
-@pytest.mark.parametrize("n", [2, 3, 4, 5])
+@pytest.mark.parametrize("n", everyday([2, 3, 4, 5], 3))
 def test_closures_of_exactly_the_anchors(n, seed_sequence, record_property):
     """No generation follows the anchors': the last one carries the whole target."""
     runs = {
@@ -181,7 +182,9 @@ def test_closures_of_exactly_the_anchors(n, seed_sequence, record_property):
     check(runs, seed_sequence, record_property)
 
 
-@pytest.mark.parametrize("scheme", ["multinomial", "stratified", "systematic"])
+@pytest.mark.parametrize(
+    "scheme", everyday(["multinomial", "stratified", "systematic"], "stratified")
+)
 def test_conditional_resampling(scheme, seed_sequence, record_property):
     """Where it shows most how the retained path is treated: which of the strata is its own, that
     equal particles are one in this, whether it counts in the effective sample size."""
@@ -259,7 +262,7 @@ def test_room_for_more_nodes_in_the_middle_of_a_move(resampling):
         assert ends[0] == ends[1]
 
 
-@pytest.mark.parametrize("resampling", SCHEMES)
+@pytest.mark.parametrize("resampling", everyday(SCHEMES, "stratified"))
 def test_moves_with_all_components_in_use(resampling):
     """What one move can do then is a matter of the anchors, one of which every block holds: two
     exchange rows of two clusters, three rows of three clusters, and four are needed for a cluster
@@ -363,8 +366,7 @@ def test_order_of_allocation(seed_sequence, record_property):
     check(runs, seed_sequence, record_property)
 
 
-@pytest.mark.parametrize("prior", PRIOR_CASES)
-@pytest.mark.parametrize("name", likelihood_names())
+@combinations(prior=PRIOR_CASES, name=likelihood_names())
 def test_probability_of_an_allocation(name, prior):
     """Of all allocations in an order the probabilities add up to one, and SAMS's are products of
     the reference's conditionals: q itself, of which invariance shows gross errors only."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from reference.enumerate import canonical_labels
 from sklearn.base import clone
+from support.designs import combinations, in_shares
 from support.exactness import (
     case_posterior,
     case_rows,
@@ -31,8 +32,9 @@ SAMPLERS = [Gibbs.from_paper("GIBBS+SUPC", n_super_clusters=n) for n in (2, 5)]
 with_samplers = pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
 
 
+@in_shares
 @with_samplers
-def test_invariance(sampler, seed_sequence, record_property):
+def test_invariance(sampler, share, seed_sequence, record_property):
     runs = {
         f"{likelihood} {prior}": invariance_run(
             case_state(likelihood, prior),
@@ -40,7 +42,7 @@ def test_invariance(sampler, seed_sequence, record_property):
             case_posterior(likelihood, prior),
             n_starts=4_000,
         )
-        for likelihood, prior in cells(sampler)
+        for likelihood, prior in share(cells(sampler))
     }
     worst = assert_p_matrix(runs, seed_sequence=seed_sequence)
     record_worst(record_property, worst, len(runs))
@@ -61,8 +63,7 @@ def test_invariance_with_many_starts(seed_sequence, record_property):
     record_worst(record_property, worst, len(runs))
 
 
-@with_samplers
-@pytest.mark.parametrize("prior", ["dp", "pitman_yor", "finite"])
+@combinations(sampler=SAMPLERS, prior=["dp", "pitman_yor", "finite"])
 def test_convergence(sampler, prior, seed_sequence, record_property):
     """Chains from one cluster reach the posterior."""
     runs = {
