@@ -92,9 +92,10 @@ def test_figures_are_those_of_arviz(mixture):
             "ess_tail": arviz_stats.ess(draws, method="tail", prob=(0.05, 0.95)),
             "mcse_mean": arviz_stats.mcse(draws, method="mean"),
         }
-        assert figures.keys() == expected.keys()
-        for figure, value in figures.items():
-            assert value == pytest.approx(float(expected[figure]), rel=1e-10), (name, figure)
+        own = {"below_highest"} if name == "log_joint" else set()
+        assert figures.keys() == expected.keys() | own
+        for figure, value in expected.items():
+            assert figures[figure] == pytest.approx(float(value), rel=1e-10), (name, figure)
             compared += 1
     assert compared == 20
     summary = arviz_stats.summary(tree, var_names=["~labels"], round_to="none")

@@ -10,8 +10,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skdpm import DPMixture, _convergence
-from skdpm._convergence import describe, describe_partitions, disagreements
+from skdpm._convergence import below_highest, describe, describe_partitions, disagreements
 from skdpm.diagnostics import coclustering_diagnostics, split_rhat
+from skdpm.mixture.chains import program as chain_program
+from skdpm.mixture.chains.automatic import FirstState
+from skdpm.mixture.likelihoods import Relational
 
 
 def words(draws):
@@ -80,6 +83,70 @@ def test_what_counts_as_a_disagreement():
     assert disagreements(figures, 4, 3, 4) == ["d"]
     assert disagreements(figures, 1, 99, 4) == ["d"]
     assert disagreements(figures, 1, 100, 4) == ["a", "c", "d"]
+
+
+def test_how_far_chains_stay_below_the_highest():
+    draws = chains(0, -20, -3, 0, spread=2.0)
+    found = below_highest(draws)
+    assert 8 < found[1] < 11 and found[2] < 2.5 and found[3] < 0.5
+    # The larger standard deviation counts, of the low chain or of the highest one.
+    found = below_highest(draws[:2])[1]
+    for wide in (0, 1):
+        spread = draws[:2] - draws[:2].mean(axis=1, keepdims=True)
+        wider = draws[:2] + 3 * spread * (np.arange(2) == wide)[:, None]
+        assert below_highest(wider)[1] == pytest.approx(found / 4, rel=0.1)
+    # A chain that arrives, or leaves, does not stay below.
+    for half in (slice(None, 100), slice(100, None)):
+        moving = chains(0, 0, 0)
+        moving[1, half] -= 40
+        assert below_highest(moving).max() < 0.5
+    # Without a spread within chains, nats count.
+    constant = np.repeat([[-3.0], [0.0], [-8.0]], 50, axis=1)
+    assert below_highest(constant).tolist() == [3, 0, 8]
+    assert below_highest(chains(0, 0)[:1]).tolist() == [0]
+    assert below_highest(constant[:, :3]).tolist() == [0, 0, 0]
+    constant[1, 7] = np.nan
+    assert below_highest(constant).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("low", [(), (2,), (0, 3), (0, 1, 3)], ids=str)
+def test_a_chain_in_a_lower_mode_is_seen(low, monkeypatch):
+    """Dense groups of a network. Some chains start, and stay, with two groups in one cluster: 37
+    nats lower, though all labels agree nearly as well as in one chain."""
+    groups = np.arange(96) // 8
+    rng = np.random.default_rng(0)
+    A = np.triu(rng.random((96, 96)) < np.where(groups[:, None] == groups, 0.95, 0.03), 1)
+    starts = iter([np.minimum(groups, 10) if c in low else groups for c in range(4)])
+    monkeypatch.setattr(
+        chain_program,
+        "first_state",
+        lambda *_: (
+            lambda program, _: FirstState(
+                next(starts), program.first_values(), program.first_concentration
+            )
+        ),
+    )
+    model = DPMixture(
+        likelihood=Relational(a=1.0, b=1.0),
+        concentration=1.0,
+        sampler="gibbs",
+        n_warmup=20,
+        n_draws=50,
+        n_jobs=1,
+        random_state=0,
+    )
+    model, found = caught(lambda: model.fit((A | A.T).astype(float)))
+    levels = model.log_joint_samples_.mean(axis=1)
+    assert np.flatnonzero(levels < levels.max() - 20).tolist() == list(low)
+    assert model.converged_ is not bool(low) and len(found) == bool(low)
+    if not low:
+        return
+    message = str(found[0].message)
+    assert "they are in different modes" in message and "37 nats below the highest" in message
+    assert (f"drop_chains({list(low)}, X)" in message) == (len(low) == 1)
+    if len(low) == 1:
+        assert "labels_ can be used" in message
+        assert model.drop_chains(low, (A | A.T).astype(float)).converged_
 
 
 @pytest.fixture

@@ -194,18 +194,21 @@ default="auto"
         "concentration", learned hyperparameters and "log_density", the mean log density of up to
         500 rows of `fit` under the draws that score new rows. There "difference_chains" is the
         largest difference between the means of two chains, in nats per column, minus 5 / n_samples
-        (chance), at least 0. "coclustering", the partitions, has "r_hat", "ess_bulk"
-        (`skdpm.diagnostics`), "ari_between" and "ari_within": the mean adjusted Rand index of two
-        draws of `cluster_samples_` from different chains and from the same chain. It needs labels.
+        (chance), at least 0. "log_joint" also has "below_highest": how far the lowest chain stays
+        below the highest, in standard deviations within chains of at least a nat. "coclustering",
+        the partitions, has "r_hat", "ess_bulk" (`skdpm.diagnostics`), "ari_between" and
+        "ari_within": the mean adjusted Rand index of two draws of `cluster_samples_` from
+        different chains and from the same chain. It needs labels.
         With "smc" and several chains, only "r_hat", and "log_evidence" has "std", the standard
         deviation of `log_evidence_chains_`.
     converged_ : bool
-        Whether `fit` saw no sign that `labels_` or densities cannot be used. They can if R-hat of
-        "coclustering" and "log_density" is at most 1.05, or else if "ari_between" is at most 0.05
-        smaller than "ari_within" and "difference_chains" at most 0.05. With
-        ``store_labels=False``, "n_components" counts in place of "coclustering"; with "smc", every
-        R-hat and a standard deviation of the log evidence above 1. A single chain is judged by its
-        halves, if it has 100 draws or more.
+        Whether `fit` saw no sign that `labels_` or densities cannot be used, or that a chain is in
+        another mode. They can be used if R-hat of "coclustering" and "log_density" is at most
+        1.05, or else if "ari_between" is at most 0.05 smaller than "ari_within" and
+        "difference_chains" at most 0.05. A chain is in another mode if R-hat of "log_joint" is
+        above 1.05 and "below_highest" above 5. With ``store_labels=False``, "n_components" counts
+        in place of "coclustering"; with "smc", every R-hat and a standard deviation of the log
+        evidence above 1. A single chain is judged by its halves, if it has 100 draws or more.
     log_evidence_ : float
         log p(X), natural logarithm, all constants included; partitions, parameters and learned
         quantities are integrated out. The logarithm of the mean of unbiased estimates, one per

@@ -346,6 +346,14 @@ def test_what_makes_labels_unusable(figures, bad, expected):
     assert _convergence.unusable(figures, bad) == expected
 
 
+def test_a_chain_in_another_mode_makes_draws_unusable():
+    figures = {"n_components": {}, "log_joint": {"below_highest": 5.1}}
+    assert _convergence.unusable(figures, ["log_joint"]) == ["log_joint"]
+    assert _convergence.unusable(figures, []) == []
+    figures["log_joint"]["below_highest"] = 4.9
+    assert _convergence.unusable(figures, ["log_joint"]) == []
+
+
 def test_what_makes_densities_unusable():
     figures = {"log_density": {"difference_chains": 0.2}, "n_components": {}}
     assert _convergence.unusable(figures, ["log_density"]) == ["log_density"]
