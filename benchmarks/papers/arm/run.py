@@ -10,10 +10,10 @@
 
 FOLDER of the data holds networks as npz files, the adjacency matrix under "A": nips234,
 protein230, football and karate, or those named by --names. FILE is such a file, or text with two
-node names a line, or the name of a simulated network: air332, or connectome with a number of
-nodes, as connectome1000. Results of chains are kept in FOLDER/cells, a file each: a run that was
-stopped goes on where it was, and one with more chains or data sets adds to it; after a change of
-the samplers, take another folder. Tables (txt) and pictures (png) are made anew every time.
+node names a line, or the name of a simulated network: air or connectome with a number of nodes,
+as air332 or connectome1000. Results of chains are kept in FOLDER/cells, a file each: a run that
+was stopped goes on where it was, and one with more chains or data sets adds to it; after a change
+of the samplers, take another folder. Tables (txt) and pictures (png) are made anew every time.
 --quick is for trying out, with other cells.
 
 Two forms. "frozen", that of `ARM()`: a public chain has companions in warm-up and then a fixed
@@ -393,12 +393,13 @@ def draw_links(weights, blocks, affinity, n_links, rng):
     return A + A.T
 
 
-def simulate_air():
-    """As large as USAir97: 332 airports, about 2126 links, hubs; eight regions."""
-    rng = np.random.default_rng(332)
-    weights = np.arange(1.0, 333.0) ** -0.8
+def simulate_air(n):
+    """Like USAir97, which has 332 airports and 2126 links: as many links per airport, hubs, and
+    eight regions."""
+    rng = np.random.default_rng(n)
+    weights = np.arange(1.0, n + 1.0) ** -0.8
     affinity = np.ones((8, 8)) + 3.0 * np.eye(8)
-    return draw_links(weights, rng.integers(8, size=332), affinity, 2126, rng)
+    return draw_links(weights, rng.integers(8, size=n), affinity, round(2126 * n / 332), rng)
 
 
 def simulate_connectome(n):
@@ -422,8 +423,8 @@ def read_network(path, scale):
     if path.suffix == ".npz":
         with np.load(path) as arrays:
             A = arrays["A"]
-    elif path.name == "air332":
-        A = simulate_air()
+    elif path.name.startswith("air"):
+        A = simulate_air(int(path.name.removeprefix("air")))
     elif path.name.startswith("connectome"):
         A = simulate_connectome(int(path.name.removeprefix("connectome")))
     else:
