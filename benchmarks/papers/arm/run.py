@@ -61,7 +61,7 @@ METHODS = (
     "ARM + SAMS",
 )
 BLOCKS = {"sARM": "none", "ARM pair": "pair", "ARM all": "all", "ARM + SM": "all"}
-COLOURS = dict(zip(METHODS, ("0.3", "C2", "0.3", "C4", "C1", "C0", "C3", "C5", "C3"), strict=True))
+COLOURS = dict(zip(METHODS, ("0.3", "C2", "0.3", "C4", "C1", "C0", "C3", "C6", "C3"), strict=True))
 OURS = ("Alternate", "ARM + SM", "ARM + SAMS")
 FORMS = ("frozen", "growing")
 
@@ -654,7 +654,7 @@ def traces_picture(traces, form):
             for k, (cost, row) in enumerate(rows):
                 step = max(1, len(row) // 1000)
                 ax.plot(cost[::step], row[::step], linewidth=0.5, color=f"C{k}")
-                lowest = min(lowest, np.median(row[len(row) // 3 :]))
+                lowest = min(lowest, np.quantile(row[len(row) // 3 :], 0.01))
                 highest = max(highest, row.max())
             start = int(found[0]["n_warmup"])
             if start:
@@ -663,7 +663,7 @@ def traces_picture(traces, form):
             ax.set_title(f"{name}: {method}" if ax is line[0] else method, fontsize=8)
             ax.tick_params(labelsize=6)
         margin = 0.15 * (highest - lowest)
-        line[0].set_ylim(lowest - 2 * margin, highest + margin)
+        line[0].set_ylim(lowest - margin, highest + margin)
         line[0].set_ylabel("log joint (nats)", fontsize=7)
     for ax in axes[-1]:
         ax.set_xlabel("Gibbs sweeps' worth", fontsize=7)
@@ -705,8 +705,9 @@ def rhat_picture(traces, n_groups):
         line[0].set_ylabel("R-hat", fontsize=8)
     for ax in axes[-1]:
         ax.set_xlabel("Gibbs sweeps' worth", fontsize=8)
-    axes[0, 0].legend(fontsize=6)
-    fig.tight_layout()
+    handles = axes[0, 0].get_legend_handles_labels()
+    fig.legend(*handles, fontsize=6, ncols=len(METHODS), loc="upper center")
+    fig.tight_layout(rect=(0, 0, 1, 0.97))
     return fig
 
 
