@@ -222,11 +222,14 @@ def test_power_given_weights(error, seed_sequence):
 PRIOR = {"bias_precision": 1.5, "weight_precision_prior": (4.0, 3.0)}
 
 
-def joint_run(directed, *, n_latent=2, updates=True, sweeps=True, n_starts=1_500, wrong=None):
+def joint_run(
+    directed, *, n_latent=2, updates=True, blocks=0.5, sweeps=True, n_starts=1_500, wrong=None
+):
     """A run for `assert_p`: (Z, W, bias, precision, X) from the prior, then three times an update
     of the parameters, a sweep over the rows, and X given all. Whatever of it is then compared has
     the prior's law: the precision, the bias, and the weights' distance from zero; and, with the
-    buffet (`n_latent` None), the class of Z. Planted (`wrong`): other priors in the chain."""
+    buffet (`n_latent` None), the class of Z. `blocks`: share of updates by blocks, where others
+    draw all weights together. Planted (`wrong`): other priors in the chain."""
     n, n_bins, concentration = 4 if n_latent else 3, 3, CONCENTRATION if n_latent else 0.8
     hole = (0, 2)
     chain = {**PRIOR, **(wrong or {})}
@@ -261,6 +264,7 @@ def joint_run(directed, *, n_latent=2, updates=True, sweeps=True, n_starts=1_500
                     free=True,
                     **chain,
                 )
+                model.share_of_blocks = blocks
                 state = FeatureState(model, prior, Z)
                 if updates:
                     state.update_params(bit_generator)
@@ -298,13 +302,19 @@ def joint_run(directed, *, n_latent=2, updates=True, sweeps=True, n_starts=1_500
 
 
 JOINT = {
-    f"directed={directed} n_latent={n_latent} updates={updates}": {
+    f"directed={directed} n_latent={n_latent} updates={updates} blocks={blocks}": {
         "directed": directed,
         "n_latent": n_latent,
         "updates": updates,
+        "blocks": blocks,
     }
     for directed in (False, True)
-    for n_latent, updates in ((2, True), (None, True), (None, False))
+    for n_latent, updates, blocks in (
+        (2, True, 1.0),
+        (2, True, 0.0),
+        (None, True, 0.5),
+        (None, False, 0.5),
+    )
 }
 
 
@@ -315,15 +325,17 @@ def test_joint_distribution(seed_sequence, record_property):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("blocks", [0.0, 1.0])
 @pytest.mark.parametrize(
     "wrong", [{"bias_precision": 0.7}, {"weight_precision_prior": (4.0, 5.0)}]
 )
-def test_power_joint_distribution(wrong, seed_sequence):
-    assert joint_run(False, wrong=wrong)(seed_sequence, 1) < 1e-6
+def test_power_joint_distribution(wrong, blocks, seed_sequence):
+    assert joint_run(False, blocks=blocks, wrong=wrong)(seed_sequence, 1) < 1e-6
 
 
+@pytest.mark.parametrize("blocks", [0.0, 1.0])
 @pytest.mark.parametrize("directed", [False, True])
-def test_weights_have_their_posterior(directed, seed_sequence):
+def test_weights_have_their_posterior(directed, blocks, seed_sequence):
     """Given Z, of two features that all rows have, and the bias: only the sum of the weights is
     part of the likelihood. Its posterior is had by quadrature, and the rest is as a priori."""
     X = np.array([[0.0, 1.0, 1.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
@@ -344,6 +356,7 @@ def test_weights_have_their_posterior(directed, seed_sequence):
             w += often * (np.interp(rng.random(), cdf, grid) - often @ w) / square
             W = w.reshape(2, 2) if directed else w[[[0, 1], [1, 2]]]
             model = make_model(X, W, directed=directed, weight_precision=tau)
+            model.share_of_blocks = blocks
             FeatureState(model, prior, np.ones((3, 2))).update_params(bit_generator)
             w = model.save()["weights"].ravel()[[0, 1, 2, 3] if directed else [0, 1, 3]]
             total[s] = often @ w
@@ -357,10 +370,11 @@ def test_weights_have_their_posterior(directed, seed_sequence):
     assert_p(run, seed_sequence=seed_sequence)
 
 
+@pytest.mark.parametrize("blocks", [0.0, 1.0])
 @pytest.mark.parametrize("directed", [False, True])
-def test_bias_has_its_posterior(directed, seed_sequence):
-    """Without features, by quadrature. Two steps draw it, the second of which nearly makes up for
-    an error of the first: many starts."""
+def test_bias_has_its_posterior(directed, blocks, seed_sequence):
+    """Without features, by quadrature. With blocks, two steps draw it, the second of which nearly
+    makes up for an error of the first: many starts."""
     X = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
     grid = np.linspace(-15, 15, 20_001)
     terms = (2 if directed else 1) * (np.log(expit(grid)) + 2 * np.log(expit(-grid)))
@@ -368,6 +382,7 @@ def test_bias_has_its_posterior(directed, seed_sequence):
     cdf = np.cumsum(density) / density.sum()
     prior = make_prior(3, None)
     model = make_model(X, np.zeros((0, 0)), directed=directed, free=True, bias_precision=1.5)
+    model.share_of_blocks = blocks
     saved = model.save()
     state = FeatureState(model, prior, np.zeros((3, 0)))
 
@@ -477,6 +492,27 @@ def fit(X, likelihood=None, **params):
         **params,
     }
     return FeatureAllocation(likelihood=likelihood or LFRM(), random_state=0, **params).fit(X)
+
+
+def test_few_weights_allow_more_sweeps():
+    """Decided in warm-up alone, and continued chains know it."""
+    rng = np.random.default_rng(0)
+    X, prior = symmetric((rng.random((30, 30)) < 0.3).astype(float)), make_prior(30, 12)
+    bit_generator = np.random.PCG64(0)
+    updates = ((4, True, 3), (12, False, 3), (12, True, 1), (4, False, 1))
+    for n_latent, adapting, n_sweeps in updates:
+        if adapting:
+            adaptation = {"n_sweeps": 1 if n_sweeps > 1 else 3}
+        model = make_model(X, np.zeros((n_latent, n_latent)), directed=False)
+        model.set_adaptation(adaptation)
+        Z = rng.random((30, n_latent)) < 0.4
+        FeatureState(model, prior, Z).update_params(bit_generator, adapting)
+        assert model.n_sweeps == n_sweeps
+        adaptation = model.get_adaptation()
+    parts = fit(X, n_components=None, n_draws=5, warm_start=True)
+    parts.set_params(n_draws=20).fit(X)
+    whole = fit(X, n_components=None)
+    np.testing.assert_array_equal(parts.draws_["log_joint"], whole.draws_["log_joint"])
 
 
 def test_held_out_links_are_found():

@@ -22,7 +22,7 @@ from skdpm.features.state._state import FeatureState
 
 N, N_BINS, N_MOVES = 4, 3, 4
 CONCENTRATION, PRECISION, BIAS_PRECISION = 0.8, 0.4, 1.5
-MOVES = {**RELAUNCHES, "recoding": [2]}
+MOVES = {**RELAUNCHES, "complement": [1], "recoding": [2]}
 
 
 def reference_weight(X, Z, W, bias, features, directed, refits):
@@ -227,6 +227,7 @@ def test_joint_distribution_in_other_settings(seed_sequence, record_property):
         ("birth and death", {"concentration": 2.5}),
         ("split and merge", {"concentration": 2.5}),
         ("birth and death", {"weight_precision": 1.6}),
+        ("complement", {"weight_precision": 1.6}),
         ("recoding", {"weight_precision": 1.6}),
     ],
 )

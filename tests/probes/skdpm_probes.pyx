@@ -623,9 +623,10 @@ cdef class RelaunchProbe:
         self.kernel.move(state, n_old, n_new, adapting, rng)
 
     def recode(self, FeatureState state, Py_ssize_t n, bit_generator):
-        """Draw new codes of the groups of n features, 1 < n <= MOST_RECODED."""
+        """Draw new codes of the groups of n features, 0 < n <= MOST_RECODED. If the likelihood
+        can integrate the parameters out, one feature has no other code."""
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-        if not 1 < n <= MOST_RECODED:
+        if not 0 < n <= MOST_RECODED:
             raise ValueError(f"no recoding of {n} features")
         self.kernel.prepare(state)
         self.kernel.recode(state, n, False, rng)

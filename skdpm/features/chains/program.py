@@ -89,10 +89,11 @@ class FeatureChain(LiveChain):
     def step(self, iteration):
         program, state = self.program, self.state
         adapting = iteration < program.n_warmup
-        self.kernel.run(state, self.bit_generator, adapting)
-        self.column_kernel.run(state, self.bit_generator, adapting)
-        state.update_params(self.bit_generator, adapting)
-        program.resample_concentration(state.prior, state.column_sums(), self.bit_generator)
+        for _sweep in range(self.model.n_sweeps):
+            self.kernel.run(state, self.bit_generator, adapting)
+            self.column_kernel.run(state, self.bit_generator, adapting)
+            state.update_params(self.bit_generator, adapting)
+            program.resample_concentration(state.prior, state.column_sums(), self.bit_generator)
 
     def compute_log_joint(self):
         return self.state.compute_log_joint()

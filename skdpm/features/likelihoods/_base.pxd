@@ -23,6 +23,7 @@ cdef class FeatureModel:
     cdef readonly Py_ssize_t n_candidates
     cdef readonly Py_ssize_t width
     cdef readonly int max_bits              # most features for which all values are summed
+    cdef readonly int n_sweeps              # of rows, columns and parameters, per iteration
     cdef readonly bint has_parts            # whether `restricted` makes a model of some features
     cdef readonly Allocations Z
     cdef double* candidates                 # (n_candidates, width)

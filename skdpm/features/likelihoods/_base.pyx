@@ -19,6 +19,7 @@ cdef class FeatureModel:
 
     def __cinit__(self, *args, **kwargs):
         self.max_bits = 15
+        self.n_sweeps = 1
         self.Z = Allocations(np.zeros((0, 0)))
 
     def __dealloc__(self):
@@ -196,7 +197,8 @@ cdef class FeatureModel:
         raise NotImplementedError(f"{type(self).__name__} must implement `load`")
 
     def get_adaptation(self):
-        """Quantities tuned by `update_params` in warm-up, as a dict of plain objects."""
+        """Quantities tuned by `update_params` in warm-up, such as `n_sweeps`, as a dict of plain
+        objects."""
         return {}
 
     def set_adaptation(self, adaptation):

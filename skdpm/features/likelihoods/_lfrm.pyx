@@ -9,8 +9,14 @@ N(0, 1 / tau_b), tau fixed or Gamma.
 
 A pair's sign is +1 for a link, -1 for none, 0 if it is not counted. The running terms of a
 candidate are y = sign * (b + z_i' W z_j) of the row's counted pairs, outgoing ones first, so that
-a flip costs one pass over them. Weights are drawn by Polya-Gamma blocks and by slice steps: blocks
-mix slowly when links are rare (Johndrow et al. 2019), slice steps when features overlap.
+a flip costs one pass over them.
+
+Given Z, the weights and b are proposed together from the Gaussian approximation of their law at
+its mode, if there are few. Pairs of rows with the same features are counted, which makes this
+cheap. Where features decide links, the tails of the approximation are too light, and a chain could
+stay in a tail for long. Some updates are therefore made by Polya-Gamma blocks and by slice steps,
+and all of them if there are many weights. Blocks mix slowly when links are rare (Johndrow et al.
+2019), slice steps when features overlap.
 """
 from libc.math cimport M_PI as PI
 from libc.math cimport exp, fabs, isfinite, log, log1p, sqrt
@@ -25,6 +31,7 @@ from skdpm._core._rng cimport (
     bit_generator_pointer, bitgen_t, integer, log_gamma_variate, random_standard_normal, uniform,
 )
 from skdpm._core._slice cimport SliceSampled
+from skdpm.features.likelihoods._allocations cimport Allocations
 from skdpm.features.likelihoods._base cimport N_CACHED, CachedFlipModel, FeatureModel
 
 cdef extern from "cholesky.h" nogil:
@@ -37,7 +44,8 @@ cdef extern from "tiles.h" nogil:
 
 cdef enum:
     MOST_WEIGHTS = 512  # up to which the joint mode is computed
-    MOST_REFITTED = 64  # weights of the other features that a move draws too
+    MOST_REFITTED = 64  # weights that are proposed together, besides those of a move's features
+    N_SWEEPS = 3        # per iteration, if there are few weights, whose update is cheap
     MOST_STEPS = 50     # of Newton's method for the weights of a move; five are usual
 
 
@@ -48,6 +56,11 @@ cdef double CLOSE = 1e-8
 cdef double NEAR = 1e-2
 cdef double[N_SHARES] SHARES    # of `polya_gamma`
 tabulate_shares(SHARES)
+
+
+cdef inline bint are_few(Py_ssize_t n, bint directed) noexcept nogil:
+    """Whether the weights of n features among themselves may be proposed together."""
+    return (n * n if directed else n * (n + 1) // 2) <= MOST_REFITTED
 
 
 cdef class WeightSlice(SliceSampled):
@@ -119,6 +132,8 @@ cdef class LFRMModel(LinkFlipModel):
     """
     cdef const signed char[:, ::1] signs
     cdef bint is_new, directed, draws_b, draws_tau
+    cdef public double share_of_blocks  # of the updates of few weights
+    cdef FeatureModel part              # without features; made when it is needed
     cdef double b, tau, tau_b, shape, rate, first_b
     cdef Py_ssize_t n_partners, capacity, most_links
     cdef double[:, ::1] W               # (capacity, capacity)
@@ -149,6 +164,7 @@ cdef class LFRMModel(LinkFlipModel):
         self.width = N_CACHED + self.most_links
         self.max_bits = 12              # flipping a feature of a new row costs O(n_partners)
         self.has_parts = not is_new
+        self.share_of_blocks = 0.2
         n_links = np.count_nonzero(array == 1)
         self.first_b = log((n_links + 0.5) / (np.count_nonzero(array) - n_links + 0.5))
         self.draws_b, self.draws_tau = bias is None, weight_precision is None
@@ -283,12 +299,54 @@ cdef class LFRMModel(LinkFlipModel):
         return total
 
     cdef int update_params(self, bint adapting, bitgen_t* rng) except -1 nogil:
-        """Draw rows of W (and columns, if links are directed) and b by Polya-Gamma blocks, then
-        every weight and b by a slice step, then tau."""
-        cdef Py_ssize_t j, k, l, other
-        cdef Py_ssize_t* order = &self.indices[0, 0]
+        """Draw the weights and b, in one step or by blocks and slices, then tau."""
+        cdef Py_ssize_t k, l
         cdef double square = 0.0
         cdef double n_free = 0.0
+        cdef bint few = are_few(self.n_latent, self.directed)
+        if adapting:
+            self.n_sweeps = N_SWEEPS if few else 1
+        if few and uniform(rng) >= self.share_of_blocks:
+            self.draw_together(rng)
+        else:
+            self.draw_by_blocks(rng)
+        if self.draws_tau:
+            for k in range(self.n_latent):
+                for l in range(0 if self.directed else k, self.n_latent):
+                    square += self.W[k, l] * self.W[k, l]
+                    n_free += 1.0
+            self.tau = exp(
+                log_gamma_variate(rng, self.shape + 0.5 * n_free)
+                - log(self.rate + 0.5 * square)
+            )
+            # The same limits as for a fixed precision.
+            self.tau = max(LOWEST, min(self.tau, LARGEST))
+        return 0
+
+    cdef int draw_together(self, bitgen_t* rng) except -1 nogil:
+        """Propose all weights and b from their Gaussian approximation, a Metropolis step."""
+        cdef double log_ratio
+        if self.part is None:
+            with gil:
+                self.part = self.restricted()
+                self.part.reserve(0)
+                self.part.bind_allocations(Allocations(np.zeros((self.n_samples, 0))))
+        self.part.restrict_from(self, NULL, 0)
+        log_ratio = -self.part.log_weight()
+        log_ratio += self.part.propose_params(rng)
+        if log_ratio != log_ratio:
+            with gil:
+                raise FloatingPointError("LFRM: the weights have no law given Z")
+        if log1p(-uniform(rng)) < log_ratio:
+            self.part.settle_params(rng)
+            self.part.give_back(self, NULL)
+        return 0
+
+    cdef int draw_by_blocks(self, bitgen_t* rng) except -1 nogil:
+        """Draw rows of W (and columns, if links are directed) and b by Polya-Gamma blocks, then
+        every weight and b by a slice step."""
+        cdef Py_ssize_t j, k, l, other
+        cdef Py_ssize_t* order = &self.indices[0, 0]
         self.tabulate()
         for k in range(self.n_latent):
             order[k] = k
@@ -306,17 +364,6 @@ cdef class LFRMModel(LinkFlipModel):
                 self.slice_weight(k, l, rng)
         if self.draws_b:
             self.slice_bias(rng)
-        if self.draws_tau:
-            for k in range(self.n_latent):
-                for l in range(0 if self.directed else k, self.n_latent):
-                    square += self.W[k, l] * self.W[k, l]
-                    n_free += 1.0
-            self.tau = exp(
-                log_gamma_variate(rng, self.shape + 0.5 * n_free)
-                - log(self.rate + 0.5 * square)
-            )
-            # The same limits as for a fixed precision.
-            self.tau = max(LOWEST, min(self.tau, LARGEST))
         return 0
 
     cdef int draw_block(self, Py_ssize_t k, bint incoming, bitgen_t* rng) except -1 nogil:
@@ -544,6 +591,12 @@ cdef class LFRMModel(LinkFlipModel):
         if self.draws_tau:
             self.tau = 1.0
 
+    def get_adaptation(self):
+        return {"n_sweeps": self.n_sweeps}
+
+    def set_adaptation(self, adaptation):
+        self.n_sweeps = adaptation["n_sweeps"]
+
     def save(self):
         cdef Py_ssize_t n = self.n_latent
         W = np.asarray(self.W)[:n, :n].copy()
@@ -571,11 +624,11 @@ cdef class LFRMPart(LinkFlipModel):
     Rows with the same features are of one *type*. Pairs of two types have the same log odds, and
     are counted.
     """
-    cdef LFRMModel whole
     cdef const signed char[:, ::1] signs
     cdef bint directed, draws_b, refits
-    cdef double b, tau, tau_b
+    cdef double b, tau, tau_b, first_b
     cdef Py_ssize_t room                # capacity for other features
+    cdef Py_ssize_t n_whole             # features of the whole model that need room
     cdef Py_ssize_t n_others
     cdef Py_ssize_t[::1] others         # (room,): features in `whole`
     # Types of rows by their other features.
@@ -604,22 +657,21 @@ cdef class LFRMPart(LinkFlipModel):
 
     def __init__(self, LFRMModel whole):
         n = whole.n_samples
-        self.whole = whole
         self.signs = whole.signs
         self.directed, self.draws_b = whole.directed, whole.draws_b
-        self.tau_b = whole.tau_b
+        self.tau_b, self.first_b = whole.tau_b, whole.first_b
+        self.n_whole = whole.capacity
         self.n_samples, self.width = n, whole.width
         self.kind = np.zeros(n, dtype=np.intp)
         self.n_active = np.zeros(n, dtype=np.intp)
         self.type_of = np.zeros(n, dtype=np.intp)
         self.example = np.zeros(n, dtype=np.intp)
-        self.given = np.zeros((n, n))
-        self.base = np.zeros((n, n))
-        self.counts = np.zeros((n, n, 2))
+        self.given = self.base = np.zeros((0, 0))
+        self.counts = np.zeros((0, 0, 2))
         self.reserve_candidates(1)
 
     cdef int reserve(self, Py_ssize_t n_latent) except -1:
-        cdef Py_ssize_t room = self.whole.capacity
+        cdef Py_ssize_t room = self.n_whole
         cdef Py_ssize_t n = max(n_latent, self.n_reserved)
         if room <= self.room and n <= self.n_reserved:
             return 0
@@ -629,7 +681,7 @@ cdef class LFRMPart(LinkFlipModel):
         self.out_of = np.zeros((self.n_samples, n))
         self.into = np.zeros((self.n_samples, n))
         self.found = np.empty(self.n_samples << n, dtype=np.intp)
-        self.effects = np.empty((n, max(self.whole.most_links, 1)))
+        self.effects = np.empty((n, max(self.width - N_CACHED, 1)))
         self.terms = np.empty((n + room) * (n + room) + 1, dtype=np.intp)
         # At most this many parameters, whether the weights of the others are given or not.
         self.n_room = 1 + 2 * n * room + n * n + MOST_REFITTED
@@ -638,6 +690,17 @@ cdef class LFRMPart(LinkFlipModel):
         )
         self.gram = np.empty((self.n_room, self.n_room))
         self.factor = np.empty(self.n_room * (self.n_room + 1) // 2)
+        return 0
+
+    cdef int make_room(self) except -1 with gil:
+        """Allocate tables of the kinds and types, which are often much fewer than rows."""
+        cdef Py_ssize_t n
+        if self.n_kinds > self.given.shape[0]:
+            n = min(2 * self.n_kinds, self.n_samples)
+            self.given, self.base = np.zeros((2, n, n))
+        if self.n_types > self.counts.shape[0]:
+            n = min(2 * self.n_types, self.n_samples)
+            self.counts = np.zeros((n, n, 2))
         return 0
 
     # Where parameters are in theta.
@@ -680,6 +743,7 @@ cdef class LFRMPart(LinkFlipModel):
         cdef const unsigned char* other
         cdef double total
         if width > self.room:
+            self.n_whole = width
             with gil:
                 self.reserve(self.n_reserved)
         W = &(<LFRMModel>whole).W[0, 0]
@@ -691,9 +755,7 @@ cdef class LFRMPart(LinkFlipModel):
             for j in range(n):
                 if features[j] == k:
                     self.n_others -= 1
-        self.refits = self.n_others * self.n_others <= (
-            MOST_REFITTED if self.directed else 2 * MOST_REFITTED - self.n_others
-        )
+        self.refits = are_few(self.n_others, self.directed)
         # Kinds.
         self.n_kinds = 0
         for i in range(self.n_samples):
@@ -716,6 +778,8 @@ cdef class LFRMPart(LinkFlipModel):
                     if z[self.others[l]]:
                         self.active[t, self.n_active[t]] = l
                         self.n_active[t] += 1
+        if self.n_kinds > self.given.shape[0]:
+            self.make_room()
         for s in range(self.n_kinds):
             for t in range(self.n_kinds):
                 total = 0.0
@@ -801,7 +865,7 @@ cdef class LFRMPart(LinkFlipModel):
                         total += self.theta[self.of_others(self.active[s, a], self.active[t, c])]
                 self.base[s, t] = total
 
-    cdef void count_pairs(self) noexcept nogil:
+    cdef int count_pairs(self) except -1 nogil:
         """List the types, and count pairs of each two."""
         cdef Py_ssize_t i, j, a, code, s, t
         cdef const unsigned char* z
@@ -818,6 +882,8 @@ cdef class LFRMPart(LinkFlipModel):
                 self.example[self.n_types] = i
                 self.n_types += 1
             self.type_of[i] = self.found[code]
+        if self.n_types > self.counts.shape[0]:
+            self.make_room()
         for s in range(self.n_types):
             for t in range(self.n_types):
                 self.counts[s, t, 0] = self.counts[s, t, 1] = 0.0
@@ -830,6 +896,7 @@ cdef class LFRMPart(LinkFlipModel):
                         self.counts[s, t, self.signs[i, j] > 0] += 1.0
                     else:
                         self.counts[t, s, self.signs[i, j] > 0] += 1.0
+        return 0
 
     cdef Py_ssize_t list_terms(self, Py_ssize_t i, Py_ssize_t j) noexcept nogil:
         """List the parameters in the log odds of a link from row i to row j, some of them twice.
@@ -925,7 +992,7 @@ cdef class LFRMPart(LinkFlipModel):
         for p in range(n):
             self.mode[p] = 0.0
         if self.draws_b:
-            self.mode[0] = self.whole.first_b
+            self.mode[0] = self.first_b
         value = self.log_joint(self.mode)
         for _step in range(MOST_STEPS):
             if not self.factorize():

@@ -55,7 +55,9 @@ class LFRM(FeatureLikelihood):
     of the features.
 
     A network takes a byte per pair of nodes. Chains start from small blocks of nodes that link
-    to the same nodes, and merge them. Each chain ends with slightly different features, so
+    to the same nodes, and merge them. An iteration has three sweeps if the chain has at most ten
+    features (eight if `directed`) at the end of the warm-up, whose weights are drawn in one step.
+    Each chain ends with slightly different features, so
     `fitted_values` of several chains predicts better than that of a single chain.
 
     References

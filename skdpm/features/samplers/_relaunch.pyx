@@ -36,8 +36,8 @@ A likelihood may be unable to integrate parameters out. Then q(parameters | Z) t
 their law given X: they are drawn from it, and p(X, parameters | Z) / q(parameters | Z) takes the
 place of p(X | Z), on both sides (`FeatureModel.log_weight`). In launches rows are then visited
 given the earlier ones, and q(Z' | launch) is the product of their conditional laws. A recoding
-proposes one permutation, of all four codes of two features: the part has the bias, so rows without
-features may get some. The permutation and its inverse are equally probable.
+proposes one permutation, of all codes of one feature, its complement, or of two: the part has the
+bias, so rows without features may get some. The permutation and its inverse are equally probable.
 """
 from libc.math cimport INFINITY, NAN, exp, lgamma, log, log1p
 from libc.string cimport memset
@@ -57,6 +57,7 @@ cdef enum:
     MOST_CODES = 4          # of a recoding
     MOST_ORDERS = 24        # of these codes
     N_RECODINGS = 12        # per relaunch
+    N_PROPOSED = 2          # the same, if parameters cannot be integrated out
 
 NO_LAW = "parameters of features have no law given Z; rescale X or fix their precision"
 
@@ -121,7 +122,8 @@ cdef class RelaunchKernel:
     Parameters
     ----------
     n_moves : int
-        Number of relaunches per step; there are `N_RECODINGS` recodings for each.
+        Number of relaunches per step; there are `N_RECODINGS` recodings for each, or
+        `N_PROPOSED`.
     """
 
     def __init__(self, Py_ssize_t n_moves):
@@ -164,7 +166,8 @@ cdef class RelaunchKernel:
             else:
                 self.move(state, fewer + 1, fewer + 1, adapting, rng)
             if state.collapsed is None:
-                self.recode(state, 2, adapting, rng)
+                for _recoding in range(N_PROPOSED):
+                    self.recode(state, 1 + integer(rng, 2), adapting, rng)
             else:
                 for _recoding in range(N_RECODINGS):
                     self.recode(state, 2 + integer(rng, MOST_RECODED - 1), adapting, rng)
