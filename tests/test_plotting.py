@@ -759,6 +759,7 @@ def test_relevance_bars_are_the_probabilities():
         RelevanceDisplay.from_estimator(fitted(DPMixture(n_chains=1, **SHORT), X.iloc[:, :2]))
 
 
+@pytest.mark.slow
 def test_profiles_of_many_clusters_are_those_of_the_largest(crowd, model, table):
     many, X = crowd
     display = draw(ProfilesDisplay.from_estimator(many))

@@ -219,8 +219,7 @@ def test_items_join_the_piece_under_which_they_are_most_likely(name):
         assert values[chosen[i]] > max(values) - 1e-9
 
 
-@pytest.mark.parametrize("prior", ["dp", "pitman_yor", "finite"])
-@pytest.mark.parametrize("name", NAMES)
+@combinations(prior=["dp", "pitman_yor", "finite"], name=NAMES)
 def test_items_change_to_where_the_log_joint_is_largest(name, prior, seed):
     case = case_of(name)
     rng = np.random.default_rng(seed)

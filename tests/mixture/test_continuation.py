@@ -407,7 +407,9 @@ def _interrupted(estimator, X, match):
     assert any(warning.filename == __file__ for warning in record)
 
 
-@combinations(name=["gaussian", "relational", "bernoulli"], thin=[1, 2], n_jobs=[1, 2, 3])
+@pytest.mark.parametrize("name", everyday(["gaussian", "relational", "bernoulli"], "relational"))
+@pytest.mark.parametrize("thin", everyday([1, 2], 2))
+@pytest.mark.parametrize("n_jobs", [1, 2, 3])
 def test_interruption(name, n_jobs, thin, ctrl_c):
     case = fit_case(name)
     params = {

@@ -189,9 +189,6 @@ def test_estimators_sample_the_posterior(seed_sequence, record_property):
     designs = [
         ("relational", "dp", True),
         ("gaussian", "pitman_yor", True),
-        ("bernoulli", "finite", True),
-        ("categorical", "dp", False),
-        ("relational_directed", "pitman_yor_negative", False),
         ("bernoulli", "finite", False),
     ]
     runs = {

@@ -184,7 +184,7 @@ def test_planted_errors_are_seen(error, seed_sequence):
 
 
 FIT_CASES = [
-    ("gaussian", "dp", "two", "auto", True),
+    pytest.param("gaussian", "dp", "two", "auto", True, marks=pytest.mark.slow),
     pytest.param("gaussian", "dp", "two", "auto", False, marks=pytest.mark.slow),
     ("bernoulli", "finite", "three", "single", False),
     pytest.param("gaussian_diag", "mfm", "three", "singletons", False, marks=pytest.mark.slow),
@@ -429,6 +429,7 @@ def test_closed_set_of_classes():
     np.testing.assert_allclose(found.sum(axis=1), 1.0)
 
 
+@pytest.mark.slow
 def test_rows_in_the_hill_of_a_class_count_for_it():
     """Two hills of one class are one cluster; a component between two classes joins one, and never
     unites them."""

@@ -447,6 +447,7 @@ def test_scores(name, prior):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.slow
 def test_densities_integrate_to_one():
     rng = np.random.default_rng(0)
     X = np.r_[rng.normal(0, 1, 30), rng.normal(9, 1, 30), rng.uniform(-20, 30, 20)][:, None]

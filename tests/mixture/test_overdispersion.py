@@ -61,6 +61,7 @@ def test_columns_of_a_table_are_named():
         DPMixture(likelihood=Product(parts), **SHORT).fit(table)
 
 
+@pytest.mark.slow
 def test_few_rows_known_labels_and_missing_entries():
     X = counts(np.random.default_rng(0), 600, 0.5)
     quiet = DPMixture(likelihood=Poisson(), **SHORT)

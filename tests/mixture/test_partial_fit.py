@@ -15,6 +15,7 @@ from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from support.cases import fit_case, make_estimator
+from support.designs import combinations, everyday
 from support.exactness import case_posterior, case_rows, make_likelihood
 from support.laws import numbers_of
 
@@ -130,7 +131,9 @@ CELLS = [
 ]
 
 
-@pytest.mark.parametrize("likelihood, prior, resampled", CELLS)
+@pytest.mark.parametrize(
+    "likelihood, prior, resampled", everyday(CELLS, CELLS[0], CELLS[3], CELLS[5], n_values=3)
+)
 def test_batches_give_the_bits_of_one(likelihood, prior, resampled):
     case = fit_case(likelihood, n_samples=41)
     # Entries are missing in the middle alone: some batches are complete, clusters may not be.
@@ -158,7 +161,9 @@ def test_batches_under_any_resampling(scheme):
     assert whole._run.chains[1]["system"]["n_resampled"] > 3
 
 
-@pytest.mark.parametrize("likelihood, prior, resampled", CELLS)
+@pytest.mark.parametrize(
+    "likelihood, prior, resampled", everyday(CELLS, CELLS[0], CELLS[3], CELLS[5], n_values=3)
+)
 def test_a_stream_is_a_fit_of_the_same_rows(likelihood, prior, resampled):
     """With a filter alone in the order given; the labels too."""
     case = fit_case(likelihood, n_samples=41)
@@ -175,8 +180,7 @@ def test_a_stream_is_a_fit_of_the_same_rows(likelihood, prior, resampled):
     np.testing.assert_array_equal(seen.predict(case.X_new), fit.predict(case.X_new))
 
 
-@pytest.mark.parametrize("likelihood", PRODUCT)
-@pytest.mark.parametrize("prior", PRIOR_CASES)
+@combinations(likelihood=PRODUCT, prior=PRIOR_CASES)
 def test_following_all_choices_is_enumeration(likelihood, prior):
     """Particles for all partitions, and the evidence in batches: each raises it by the log
     predictive density of its rows."""

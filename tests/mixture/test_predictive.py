@@ -119,7 +119,9 @@ def test_more_chains_than_scored_draws():
 # Row by row, without random numbers.
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(
+    scope="module", params=everyday(NAMES, "gaussian", "multinomial", "poisson", "relational")
+)
 def fitted(request):
     case = fit_case(request.param, n_new=23)
     estimator = make_estimator(case.likelihood, resampled=True, n_draws=30, n_warmup=0)

@@ -75,7 +75,7 @@ def log_eppf_finite(sizes, concentration_total, n_components):
 
 # Laws of the number of components: log p, and how many more components than clusters to look at
 # (beyond, nothing is left that double precision would show).
-LAWS = {"poisson": (poisson(1, loc=1).logpmf, 20), "geometric": (geom(0.1).logpmf, 800)}
+LAWS = {"poisson": (poisson(1, loc=1).logpmf, 20), "geometric": (geom(0.1).logpmf, 500)}
 
 
 def log_terms_mfm(sizes, concentration, n_components_prior, dynamic=False):

@@ -292,7 +292,7 @@ def test_log_joint_of_every_draw(sampler, resampled, X):
 
 
 @with_samplers
-@pytest.mark.parametrize("init", ["kmeans", "labels"])
+@pytest.mark.parametrize("init", everyday(["kmeans", "labels"], "labels"))
 def test_init(sampler, init, X):
     if init == "labels":
         init = np.where(X[:, 0] > 2, "right", "left")

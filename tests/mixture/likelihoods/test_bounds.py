@@ -5,6 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
+from support.designs import combinations
 from support.kernels import bind
 from support.probes import Probe
 
@@ -49,9 +50,9 @@ UNITS = [(1.0, 0.0, 1.0), (1.0, 0.0, 1e-12), (1.0, 0.0, 1e12), (1e-12, 0.0, 1.0)
 UNITS += [(1e12, 0.0, 1.0), (1.0, 1e8, 1.0), (1e-3, 1e8, 1e-6)]
 
 
-@pytest.mark.parametrize("unit", UNITS)
-@pytest.mark.parametrize("n_features", [1, 2, 3, 6])
-@pytest.mark.parametrize("covariance_type", ["full", "diag", "tied", "spherical"])
+@combinations(
+    unit=UNITS, n_features=[1, 2, 3, 6], covariance_type=["full", "diag", "tied", "spherical"]
+)
 def test_gaussian(covariance_type, n_features, unit, seed_sequence):
     spread, offset, share = unit
     rng = np.random.default_rng(seed_sequence)

@@ -242,7 +242,9 @@ def test_families_have_the_hyperparameters_that_their_particles_drew(likelihood)
         assert system.n_resampled > 20
 
 
-@pytest.mark.parametrize("scheme", ["systematic", "stratified", "multinomial", "optimal"])
+@pytest.mark.parametrize(
+    "scheme", everyday(["systematic", "stratified", "multinomial", "optimal"], "optimal")
+)
 @pytest.mark.parametrize("n_families", [1, 9])
 def test_slots_and_labels_after_every_row(scheme, n_families):
     """Rows of a dozen clusters, resampled before every draw: arenas grow while all particles
