@@ -328,6 +328,7 @@ def outside_run(inside):
     return run
 
 
+@pytest.mark.slow
 def test_hyperparameters_of_a_column_outside(seed_sequence):
     """They follow the law of all rows as one cluster."""
     assert_p_matrix(

@@ -96,10 +96,9 @@ KERNELS = {
 
 # A few cells for every day: (kernel, prior, most rows in a block).
 EVERY_DAY = [
-    ("sweep", "pitman_yor_negative", 2),
+    ("sweep", "dp", 2),
     ("super_clusters", "pitman_yor_negative", 5),
     ("sweep_and_moves", "pitman_yor", 3),
-    ("launched", "dp", 3),
     ("blocked_gibbs", "finite", 2),
 ]
 # Starts and iterations of each cell. `test_planted_errors` shows what so many see.
