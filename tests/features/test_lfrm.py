@@ -337,12 +337,13 @@ def test_power_joint_distribution(wrong, blocks, seed_sequence):
 @pytest.mark.parametrize("directed", [False, True])
 def test_weights_have_their_posterior(directed, blocks, seed_sequence):
     """Given Z, of two features that all rows have, and the bias: only the sum of the weights is
-    part of the likelihood. Its posterior is had by quadrature, and the rest is as a priori."""
-    X = np.array([[0.0, 1.0, 1.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
-    tau, often = 0.7, np.array([1.0, 1.0, 1.0, 1.0] if directed else [1.0, 2.0, 1.0])
+    part of the likelihood. Its posterior is had by quadrature, and the rest is as a priori. All
+    links are present, so that it is skew: a Gaussian at the mode would not do."""
+    X = np.ones((3, 3))
+    tau, often = 0.05, np.array([1.0, 1.0, 1.0, 1.0] if directed else [1.0, 2.0, 1.0])
     square = often @ often
-    grid = np.linspace(-20, 20, 20_001)
-    terms = (2 if directed else 1) * (2 * np.log(expit(grid + 0.4)) + np.log(expit(-grid - 0.4)))
+    grid = np.linspace(-20, 60, 20_001)
+    terms = (6 if directed else 3) * np.log(expit(grid + 0.4))
     density = np.exp(terms - 0.5 * tau * grid**2 / square)
     cdf = np.cumsum(density) / density.sum()
     prior = make_prior(3, 2)
@@ -375,13 +376,13 @@ def test_weights_have_their_posterior(directed, blocks, seed_sequence):
 def test_bias_has_its_posterior(directed, blocks, seed_sequence):
     """Without features, by quadrature. With blocks, two steps draw it, the second of which nearly
     makes up for an error of the first: many starts."""
-    X = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
-    grid = np.linspace(-15, 15, 20_001)
-    terms = (2 if directed else 1) * (np.log(expit(grid)) + 2 * np.log(expit(-grid)))
-    density = np.exp(terms - 0.75 * grid**2)
+    X = np.ones((3, 3))
+    grid = np.linspace(-15, 30, 20_001)
+    terms = (6 if directed else 3) * np.log(expit(grid))
+    density = np.exp(terms - 0.025 * grid**2)
     cdf = np.cumsum(density) / density.sum()
     prior = make_prior(3, None)
-    model = make_model(X, np.zeros((0, 0)), directed=directed, free=True, bias_precision=1.5)
+    model = make_model(X, np.zeros((0, 0)), directed=directed, free=True, bias_precision=0.05)
     model.share_of_blocks = blocks
     saved = model.save()
     state = FeatureState(model, prior, np.zeros((3, 0)))
@@ -494,6 +495,17 @@ def fit(X, likelihood=None, **params):
     return FeatureAllocation(likelihood=likelihood or LFRM(), random_state=0, **params).fit(X)
 
 
+class CountedRuns:
+    """A kernel that counts its runs."""
+
+    def __init__(self, kernel):
+        self.kernel, self.n_runs = kernel, 0
+
+    def run(self, *given):
+        self.n_runs += 1
+        self.kernel.run(*given)
+
+
 def test_few_weights_allow_more_sweeps():
     """Decided in warm-up alone, and continued chains know it."""
     rng = np.random.default_rng(0)
@@ -509,6 +521,14 @@ def test_few_weights_allow_more_sweeps():
         FeatureState(model, prior, Z).update_params(bit_generator, adapting)
         assert model.n_sweeps == n_sweeps
         adaptation = model.get_adaptation()
+    program = FeatureAllocation(likelihood="lfrm", n_warmup=9)._program(X, LFRM(), ElementGibbs())
+    live = program.resume(program.chain(0, 0))
+    live.kernel = CountedRuns(live.kernel)
+    for iteration in range(10):
+        n_sweeps, n_before = live.model.n_sweeps, live.kernel.n_runs
+        live.step(iteration)
+        assert live.kernel.n_runs - n_before == n_sweeps
+    assert live.kernel.n_runs > 10
     parts = fit(X, n_components=None, n_draws=5, warm_start=True)
     parts.set_params(n_draws=20).fit(X)
     whole = fit(X, n_components=None)

@@ -613,14 +613,14 @@ cdef class RelaunchProbe:
 
     def propose(
         self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, bit_generator,
-        bint adapting=False
+        bint adapting=False, bint unites=False
     ):
-        """Propose to replace n_old features by n_new, |n_new - n_old| <= 1."""
+        """Propose to replace n_old features by n_new, |n_new - n_old| <= 1; see `unites` there."""
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
         if not 0 <= min(n_old, n_new) <= max(n_old, n_new) <= MOST_LAUNCHED:
             raise ValueError(f"no move from {n_old} features to {n_new}")
         self.kernel.prepare(state)
-        self.kernel.move(state, n_old, n_new, adapting, rng)
+        self.kernel.move(state, n_old, n_new, adapting, unites, rng)
 
     def recode(self, FeatureState state, Py_ssize_t n, bit_generator):
         """Draw new codes of the groups of n features, 0 < n <= MOST_RECODED. If the likelihood

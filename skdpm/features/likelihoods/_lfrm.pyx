@@ -45,7 +45,8 @@ cdef extern from "tiles.h" nogil:
 cdef enum:
     MOST_WEIGHTS = 512  # up to which the joint mode is computed
     MOST_REFITTED = 64  # weights that are proposed together, besides those of a move's features
-    N_SWEEPS = 3        # per iteration, if there are few weights, whose update is cheap
+    MOST_TYPES = 64     # of rows with the same features, up to which that is done
+    N_SWEEPS = 3        # per iteration, in this case
     MOST_STEPS = 50     # of Newton's method for the weights of a move; five are usual
 
 
@@ -115,6 +116,9 @@ cdef class LinkFlipModel(CachedFlipModel):
             terms[t] += sign * effects[t]
 
 
+cdef class LFRMPart(LinkFlipModel)
+
+
 cdef class LFRMModel(LinkFlipModel):
     """Kernel of `LFRM`.
 
@@ -133,7 +137,7 @@ cdef class LFRMModel(LinkFlipModel):
     cdef const signed char[:, ::1] signs
     cdef bint is_new, directed, draws_b, draws_tau
     cdef public double share_of_blocks  # of the updates of few weights
-    cdef FeatureModel part              # without features; made when it is needed
+    cdef LFRMPart part                  # without features; made when it is needed
     cdef double b, tau, tau_b, shape, rate, first_b
     cdef Py_ssize_t n_partners, capacity, most_links
     cdef double[:, ::1] W               # (capacity, capacity)
@@ -303,10 +307,10 @@ cdef class LFRMModel(LinkFlipModel):
         cdef Py_ssize_t k, l
         cdef double square = 0.0
         cdef double n_free = 0.0
-        cdef bint few = are_few(self.n_latent, self.directed)
+        cdef bint is_cheap = self.prepare_part()
         if adapting:
-            self.n_sweeps = N_SWEEPS if few else 1
-        if few and uniform(rng) >= self.share_of_blocks:
+            self.n_sweeps = N_SWEEPS if is_cheap else 1
+        if is_cheap and uniform(rng) >= self.share_of_blocks:
             self.draw_together(rng)
         else:
             self.draw_by_blocks(rng)
@@ -323,20 +327,25 @@ cdef class LFRMModel(LinkFlipModel):
             self.tau = max(LOWEST, min(self.tau, LARGEST))
         return 0
 
-    cdef int draw_together(self, bitgen_t* rng) except -1 nogil:
-        """Propose all weights and b from their Gaussian approximation, a Metropolis step."""
-        cdef double log_ratio
+    cdef bint prepare_part(self) except -1 nogil:
+        """Make `part` that of all weights and b. Returns whether it proposes them cheaply, which
+        depends on Z alone."""
+        if not are_few(self.n_latent, self.directed):
+            return False
         if self.part is None:
             with gil:
                 self.part = self.restricted()
                 self.part.reserve(0)
                 self.part.bind_allocations(Allocations(np.zeros((self.n_samples, 0))))
         self.part.restrict_from(self, NULL, 0)
-        log_ratio = -self.part.log_weight()
-        log_ratio += self.part.propose_params(rng)
+        return self.part.n_kinds <= MOST_TYPES
+
+    cdef int draw_together(self, bitgen_t* rng) except -1 nogil:
+        """Propose all weights and b from their Gaussian approximation, a Metropolis step."""
+        cdef double log_ratio = self.part.redraw(rng)
         if log_ratio != log_ratio:
             with gil:
-                raise FloatingPointError("LFRM: the weights have no law given Z")
+                raise FloatingPointError("LFRM: weights have no law given Z")
         if log1p(-uniform(rng)) < log_ratio:
             self.part.settle_params(rng)
             self.part.give_back(self, NULL)
@@ -650,7 +659,7 @@ cdef class LFRMPart(LinkFlipModel):
     # Parameters, those that `propose_params` kept, the mode, and scratch of Newton's method.
     cdef Py_ssize_t n_room
     cdef double[::1] theta, kept, mode, attempt, gradient, towards
-    cdef double[:, ::1] gram            # minus the Hessian at the mode, below the diagonal
+    cdef double[:, ::1] gram            # minus the Hessian, below the diagonal
     cdef double[::1] factor             # packed by columns
     cdef double log_det
     cdef Py_ssize_t[::1] terms          # of a pair: parameters in its log odds
@@ -997,7 +1006,7 @@ cdef class LFRMPart(LinkFlipModel):
         for _step in range(MOST_STEPS):
             if not self.factorize():
                 with gil:
-                    raise FloatingPointError("LFRM: the weights of a move have no law")
+                    raise FloatingPointError("LFRM: weights have no law given Z")
             for p in range(n):
                 self.towards[p] = self.gradient[p]
             solve_normal(&self.factor[0], n, &self.towards[0])
@@ -1033,17 +1042,30 @@ cdef class LFRMPart(LinkFlipModel):
         return 0
 
     cdef double log_ratio(self, const double[::1] theta) noexcept nogil:
-        """log p(X, theta | Z) - log q(theta); afterwards the mode has to be found again."""
+        """log p(X, theta | Z) - log q(theta); the mode was found."""
         cdef Py_ssize_t p, q
+        cdef Py_ssize_t c = 0
         cdef Py_ssize_t n = self.first_of(self.n_latent)
         cdef double square = 0.0
-        cdef double gap
-        for p in range(n):
-            gap = theta[p] - self.mode[p]
-            square += self.gram[p, p] * gap * gap
-            for q in range(p):
-                square += 2.0 * self.gram[p, q] * gap * (theta[q] - self.mode[q])
+        cdef double scale, total
+        for q in range(n):
+            scale = self.factor[c]      # the precision is L D L', with 1 / D in place of diag(L)
+            total = theta[q] - self.mode[q]
+            c += 1
+            for p in range(q + 1, n):
+                total += self.factor[c] * (theta[p] - self.mode[p])
+                c += 1
+            square += total * total / scale
         return self.log_joint(theta) - 0.5 * (self.log_det - n * log(2.0 * PI) - square)
+
+    cdef double redraw(self, bitgen_t* rng) except? -1.0 nogil:
+        """Draw parameters from q and keep them. Returns the log acceptance ratio of a Metropolis
+        step from those kept before."""
+        cdef double log_ratio
+        self.find_mode(CLOSE)
+        log_ratio = -self.log_ratio(self.kept)
+        self.draw(self.kept, rng)
+        return log_ratio + self.log_ratio(self.kept)
 
     cdef int update_params(self, bint adapting, bitgen_t* rng) except -1 nogil:
         self.find_mode(NEAR)

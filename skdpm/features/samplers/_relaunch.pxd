@@ -33,7 +33,8 @@ cdef class RelaunchKernel:
         self, FeatureState state, Py_ssize_t n, Py_ssize_t n_used, bint adapting, bitgen_t* rng
     ) except -1 nogil
     cdef int move(
-        self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, bint adapting, bitgen_t* rng
+        self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, bint adapting, bint unites,
+        bitgen_t* rng
     ) except -1 nogil
     cdef int recode(
         self, FeatureState state, Py_ssize_t n, bint adapting, bitgen_t* rng

@@ -38,6 +38,8 @@ place of p(X | Z), on both sides (`FeatureModel.log_weight`). In launches rows a
 given the earlier ones, and q(Z' | launch) is the product of their conditional laws. A recoding
 proposes one permutation, of all codes of one feature, its complement, or of two: the part has the
 bias, so rows without features may get some. The permutation and its inverse are equally probable.
+In warm-up such a model also proposes the union of two features in place of both, because launches
+from one row seldom find the parts of a feature that has been split.
 """
 from libc.math cimport INFINITY, NAN, exp, lgamma, log, log1p
 from libc.string cimport memset
@@ -57,7 +59,7 @@ cdef enum:
     MOST_CODES = 4          # of a recoding
     MOST_ORDERS = 24        # of these codes
     N_RECODINGS = 12        # per relaunch
-    N_PROPOSED = 2          # the same, if parameters cannot be integrated out
+    N_PROPOSED = 4          # the same, if parameters cannot be integrated out but sweeps are cheap
 
 NO_LAW = "parameters of features have no law given Z; rescale X or fix their precision"
 
@@ -160,13 +162,16 @@ cdef class RelaunchKernel:
             fewer = integer(rng, MOST_IN_WARM_UP if adapting else MOST_AFTER)
             u = uniform(rng) - SHARE_OF_GROWTH[adapting]
             if u < 0.0:
-                self.move(state, fewer, fewer + 1, adapting, rng)
+                self.move(state, fewer, fewer + 1, adapting, False, rng)
             elif u < SHARE_OF_LOSS[adapting]:
-                self.move(state, fewer + 1, fewer, adapting, rng)
+                self.move(state, fewer + 1, fewer, adapting, False, rng)
             else:
-                self.move(state, fewer + 1, fewer + 1, adapting, rng)
+                self.move(state, fewer + 1, fewer + 1, adapting, False, rng)
             if state.collapsed is None:
-                for _recoding in range(N_PROPOSED):
+                # Several sweeps per iteration: the model draws parameters cheaply.
+                for _recoding in range(N_PROPOSED if state.model.n_sweeps > 1 else 1):
+                    if adapting:
+                        self.move(state, 2, 1, True, True, rng)
                     self.recode(state, 1 + integer(rng, 2), adapting, rng)
             else:
                 for _recoding in range(N_RECODINGS):
@@ -432,9 +437,10 @@ cdef class RelaunchKernel:
         return 0
 
     cdef int move(
-        self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, bint adapting, bitgen_t* rng
+        self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, bint adapting, bint unites,
+        bitgen_t* rng
     ) except -1 nogil:
-        """Propose to replace n_old features by n_new."""
+        """Propose to replace n_old features by n_new, or, in warm-up, two by their union."""
         cdef Py_ssize_t i, j, k, row, n_used
         cdef Py_ssize_t n_latent = state.Z.n_latent
         cdef Py_ssize_t n = state.n_samples
@@ -458,7 +464,12 @@ cdef class RelaunchKernel:
             anchors[j] = i
         for j in range(n_old, n_new):
             anchors[j] = integer(rng, n)
-        log_q = self.launch(state, n_new, anchors, NULL, rng)
+        if unites:
+            for i in range(n):
+                self.columns[i, 0] = self.present[i, 0] or self.present[i, 1]
+            self.fill(1, &self.columns[0, 0], rng)
+        else:
+            log_q = self.launch(state, n_new, anchors, NULL, rng)
         if not adapting:
             log_ratio -= log_q
             for j in range(n_old):
