@@ -31,7 +31,7 @@ N_PARAMETERS = 10
 # Numbers of draws of each chain, of all draws, and of rows that are compared for that.
 N_COMPARED_DRAWS, MOST_COMPARED, N_COMPARED_ROWS = 10, 100, 2000
 
-# A chain is in another mode if its log joint stays more than this number of standard deviations
+# A chain is apart if its log joint stays more than this number of standard deviations
 # (`below_highest`) below that of the highest chain. Chains to a network with two groups in one
 # cluster stay 6 to 41 below, those of default fits to many data sets up to 2.3.
 FARTHEST_BELOW = 5.0
@@ -213,7 +213,7 @@ def unusable(figures, bad):
     """Names of the quantities on which chains disagree so that answers are unusable.
 
     They are the partitions, or the number of components if there are no partitions, the density,
-    and the log joint if a chain is in another mode; of particles all quantities.
+    and the log joint if chains stay at different levels; of particles all quantities.
 
     Parameters
     ----------
@@ -272,13 +272,14 @@ def verdict(figures, bad):
         elif name == "n_components" and name in bad:
             words.append("they found different numbers of components")
     if "log_joint" in bad:
-        words.append("they are in different modes")
+        words.append("they stay at different levels of log_joint")
     words.sort(key=lambda word: word.endswith("can be used"))
     return "; ".join(words)
 
 
-def lower_modes(log_joint):
-    """Words about the chains that are in lower modes, and how to leave a minority out.
+def low_chains(log_joint):
+    """Words about the chains that stay below the highest one. The level is not the mass of a mode,
+    so that they may be right.
 
     Parameters
     ----------
@@ -286,12 +287,9 @@ def lower_modes(log_joint):
     """
     low = np.flatnonzero(below_highest(log_joint) > FARTHEST_BELOW)
     levels = log_joint.mean(axis=1)
-    stay, them = ("stays", "it") if len(low) == 1 else ("stay", "them")
+    stay = "stays" if len(low) == 1 else "stay"
     who = _named(low, len(levels)).capitalize()
-    words = f"{who} {stay} {levels.max() - levels[low].mean():.0f} nats below the highest"
-    if 2 * len(low) < len(levels):
-        words += f": drop_chains({low.tolist()}, X) leaves {them} out"
-    return f"{words}."
+    return f"{who} {stay} {levels.max() - levels[low].mean():.0f} nats below the highest."
 
 
 def draws_to_ask(figures, names, n_draws):

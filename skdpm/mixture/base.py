@@ -189,11 +189,12 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         Warns
         -----
         ConvergenceWarning
-            If the chains disagree so that `labels_` or densities cannot be used, or are in
-            different modes (`converged_`). The message begins with this verdict. Then it names the
-            quantities with R-hat above 1.05 and a chain that differs from the others. A search
-            warns once per fit; use a filter of `warnings` and check `converged_` instead. Also if
-            `max_time` was so short that the warm-up ended early, or `target_ess` was not reached.
+            If the chains disagree so that `labels_` or densities cannot be used, or stay at
+            different levels of the log joint (`converged_`). The message begins with this verdict.
+            Then it names the quantities with R-hat above 1.05 and a chain that differs from the
+            others. A search warns once per fit; use a filter of `warnings` and check `converged_`
+            instead. Also if `max_time` was so short that the warm-up ended early, or `target_ess`
+            was not reached.
         UserWarning
             After a few seconds, if the fit will take a minute or more, with `verbose=0` and
             without `max_time`.
@@ -1151,7 +1152,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         words = [f"{program.complaint}: {_convergence.verdict(figures, unusable)}."]
         words.append(f"Chains disagree about {self._describe(bad)}.")
         if "log_joint" in unusable:
-            words.append(_convergence.lower_modes(draws["log_joint"]))
+            words.append(_convergence.low_chains(draws["log_joint"]))
         n_draws = _convergence.draws_to_ask(figures, unusable, draws.n_draws)
         words.append(
             f"Try n_warmup={2 * max(self.n_warmup_, 250)}, n_draws={n_draws}, or see {RECIPE}"

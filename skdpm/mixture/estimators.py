@@ -202,13 +202,13 @@ default="auto"
         With "smc" and several chains, only "r_hat", and "log_evidence" has "std", the standard
         deviation of `log_evidence_chains_`.
     converged_ : bool
-        Whether `fit` saw no sign that `labels_` or densities cannot be used, or that a chain is in
-        another mode. They can be used if R-hat of "coclustering" and "log_density" is at most
-        1.05, or else if "ari_between" is at most 0.05 smaller than "ari_within" and
-        "difference_chains" at most 0.05. A chain is in another mode if R-hat of "log_joint" is
-        above 1.05 and "below_highest" above 5. With ``store_labels=False``, "n_components" counts
-        in place of "coclustering"; with "smc", every R-hat and a standard deviation of the log
-        evidence above 1. A single chain is judged by its halves, if it has 100 draws or more.
+        Whether `fit` saw no sign that `labels_` or densities cannot be used, or that chains stay
+        at different levels. They can be used if R-hat of "coclustering" and "log_density" is at
+        most 1.05, or else if "ari_between" is at most 0.05 smaller than "ari_within" and
+        "difference_chains" at most 0.05. Levels differ if R-hat of "log_joint" is above 1.05 and
+        "below_highest" above 5. With ``store_labels=False``, "n_components" counts in place of
+        "coclustering"; with "smc", every R-hat and a standard deviation of the log evidence above
+        1. A single chain is judged by its halves, if it has 100 draws or more.
     log_evidence_ : float
         log p(X), natural logarithm, all constants included; partitions, parameters and learned
         quantities are integrated out. The logarithm of the mean of unbiased estimates, one per
