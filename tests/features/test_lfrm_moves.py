@@ -285,3 +285,16 @@ def test_moves_merge_two_halves():
         agreement.append((found == Z[:, :1]).mean(axis=0).max())
     assert np.median(n_large[50:]) == 2
     assert np.median(agreement[50:]) > 0.9
+
+
+def test_warm_up_unites_the_parts_of_a_feature():
+    """Three parts of the first feature, and nothing else: no row is swept."""
+    X, Z, _ = network(60, 4)
+    part = np.arange(60) % 3
+    thirds = np.column_stack([*(Z[:, 0] & (part == p) for p in range(3)), Z[:, 1:]])
+    state, bit_generator = settled(X, thirds)
+    kernel = RelaunchProbe(1)
+    for _ in range(30):
+        kernel.propose(state, 2, 1, bit_generator, adapting=True, unites=True)
+    found = state.allocations()
+    assert sorted(map(tuple, found.T)) == sorted(map(tuple, Z.T.astype(int)))
