@@ -31,7 +31,13 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 SHORT = {"n_warmup": 15, "n_draws": 5, "n_chains": 2}
 
 
-@parametrize_with_checks([DPMixture(**SHORT), FiniteMixture(**SHORT)])
+@parametrize_with_checks(
+    [
+        DPMixture(**SHORT),
+        FiniteMixture(**SHORT),
+        DPMixture(noise=True, sampler=SMC(3, rejuvenation=None), n_draws=4, n_chains=2),
+    ]
+)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 

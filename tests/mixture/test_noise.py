@@ -560,11 +560,14 @@ def test_a_ring_in_noise():
     assert roc_auc_score(np.arange(620) >= 500, model.noise_probabilities_) > 0.85
 
 
-@pytest.mark.slow
-def test_fits_with_a_dynamic_number_of_components(seed_sequence):
+@pytest.mark.parametrize(
+    "law_of_number, n_chains",
+    everyday([("poisson", 1_000), ("geometric", 2_000)], "'poisson'", n_values=2),
+)
+def test_fits_with_a_dynamic_number_of_components(law_of_number, n_chains, seed_sequence):
     """The number of components is drawn given the rows that are in clusters."""
     case, beta = enumeration_case("gaussian"), (1.0, 1.0)
-    settings = {"concentration": 1.6, "n_components_prior": "geometric"}
+    settings = {"concentration": 1.6, "n_components_prior": law_of_number}
     log_noise = log_box(case.X, case.X)
     states = noise_labels(5)
     log_joint = [
@@ -581,7 +584,7 @@ def test_fits_with_a_dynamic_number_of_components(seed_sequence):
             likelihood=make_likelihood("gaussian"),
             noise=beta,
             sampler="gibbs",
-            n_chains=round(2_000 * factor),
+            n_chains=round(n_chains * factor),
             n_warmup=35,
             n_draws=1,
             point_estimate="last",

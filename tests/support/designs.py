@@ -22,7 +22,9 @@ def everyday(entries, *chosen, n_values=1):
         if not hasattr(entry, "marks"):
             entry = pytest.param(*((entry,) if n_values == 1 else entry))
         values = entry.values[0] if n_values == 1 else tuple(entry.values)
-        names = (values, repr(entry.values[0]), entry.id)
+        names = [values, repr(entry.values[0])]
+        if entry.id is not None:
+            names.append(entry.id)
         hits = [one for one in chosen if any(_same(one, name) for name in names)]
         left = [one for one in left if not any(one is hit for hit in hits)]
         marks = [*entry.marks, *([] if hits else [pytest.mark.slow])]

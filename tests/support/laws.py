@@ -30,8 +30,24 @@ class Case:
         return Probe(bind(self.likelihood, self.data, self.n), n_slots)
 
 
+def _number_of(name, params):
+    """The number of a likelihood's first example with these parameters."""
+    for number, (likelihood, _) in enumerate(LIKELIHOODS[name]._examples()):
+        if params.items() <= likelihood.get_params(deep=False).items():
+            return number
+    raise ValueError(f"no example of {name} has {params}")
+
+
 # Besides the first examples of likelihoods: those of other covariances, and with degrees.
-OTHER_EVERYDAY = ("gaussian3", "gaussian6", "gaussian8", "relational4")
+OTHER_EVERYDAY = [
+    f"{name}{_number_of(name, params)}"
+    for name, params in [
+        ("gaussian", {"covariance_type": "diag"}),
+        ("gaussian", {"covariance_type": "spherical"}),
+        ("gaussian", {"covariance_type": "tied"}),
+        ("relational", {"directed": False, "degree_correction": True}),
+    ]
+]
 
 
 def example(name, number, *values):

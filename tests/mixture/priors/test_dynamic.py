@@ -133,9 +133,9 @@ def test_wrong_numbers_are_seen(error, seed_sequence):
     assert chi_squared_p(*cells[:2]) < 1e-6
 
 
-def dynamic_run(likelihood, *, resampled, n_chains=1_500):
+def dynamic_run(likelihood, *, resampled, n_chains=1_500, law="geometric"):
     """`estimator_run` under this prior."""
-    settings = {"n_components_prior": "geometric"}
+    settings = {"n_components_prior": law}
     estimator = FiniteMixture(
         None, dynamic=True, likelihood=make_likelihood(likelihood), **settings
     )
@@ -150,9 +150,9 @@ def dynamic_run(likelihood, *, resampled, n_chains=1_500):
     )
 
 
-@pytest.mark.slow
-def test_estimators_sample_the_posterior(seed_sequence):
-    run = dynamic_run("bernoulli", resampled=True)
+@pytest.mark.parametrize("law", everyday(["poisson", "geometric"], "poisson"))
+def test_estimators_sample_the_posterior(law, seed_sequence):
+    run = dynamic_run("bernoulli", resampled=True, law=law)
     assert_p(run, seed_sequence=seed_sequence)
 
 
@@ -239,7 +239,6 @@ def test_log_joint_is_summed_over_the_number_of_components(enumerated):
         assert value == pytest.approx(expected, abs=1e-9)
 
 
-@pytest.mark.slow
 def test_leave_one_out_is_given_the_number_of_components(enumerated):
     """p(row | others, partition, number of components) by the sum over the places of the row."""
     model, log_likelihood = enumerated
