@@ -263,12 +263,20 @@ default="auto"
         """
         self._fit(X, y)
         if self.n_components_ == 0:
+            if self.likelihood_.pairwise:
+                advice = (
+                    "fitted_values averages all draws, of which some may have features "
+                    "(n_components_samples_)"
+                )
+            else:
+                start = _IF_NOT_AUTO if self._starts_without_guess() else ""
+                advice = (
+                    "If you expect features, scale the columns of X (StandardScaler), use more "
+                    f"rows{start}, or let the likelihood expect less noise (LinearGaussian: a "
+                    "larger noise_precision)"
+                )
             warn(
-                "no feature was found: allocations_ has no columns. If you expect features, scale "
-                "the columns of X (StandardScaler), use more rows"
-                f"{_IF_NOT_AUTO if self._starts_without_guess() else ''}, or let the likelihood "
-                "expect less noise (LinearGaussian: a larger noise_precision)",
-                ConvergenceWarning,
+                f"no feature was found: allocations_ has no columns. {advice}", ConvergenceWarning
             )
         return self
 

@@ -664,3 +664,5 @@ def test_the_likelihood_by_name_and_no_features():
     assert (model.n_components_samples_ == 0).any()
     assert np.isfinite(model.log_joint_samples_).all()
     assert np.isfinite(model.score_samples(X)).all()
+    with pytest.warns(UserWarning, match="no feature was found: .* fitted_values averages"):
+        fit(X, n_components=None, concentration=1e-6, init="empty", n_warmup=1, n_draws=2)
