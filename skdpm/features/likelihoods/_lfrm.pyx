@@ -44,7 +44,7 @@ cdef extern from "tiles.h" nogil:
 
 cdef enum:
     MOST_WEIGHTS = 512  # up to which the joint mode is computed
-    MOST_REFITTED = 64  # weights that are proposed together, besides those of a move's features
+    MOST_REFITTED = 64  # weights proposed together; those of a move's features are not counted
     MOST_TYPES = 64     # of rows with the same features, up to which that is done
     N_SWEEPS = 5        # per iteration, in this case
     MOST_STEPS = 50     # of Newton's method for the weights of a move; five are usual
