@@ -6,6 +6,7 @@
     python benchmarks/papers/arm/run.py networks --out FOLDER --data FOLDER
     python benchmarks/papers/arm/run.py networks --out FOLDER --network FILE --scale 0.8
     python benchmarks/papers/arm/run.py networks --out FOLDER --network air332
+    python benchmarks/papers/arm/run.py seeds --out FOLDER --data FOLDER --names nips234
     python benchmarks/papers/arm/run.py defaults --out FOLDER --data FOLDER
 
 FOLDER of the data holds networks as npz files, the adjacency matrix under "A": nips234,
@@ -443,7 +444,7 @@ def read_network(path, scale):
     return A[np.ix_(kept, kept)]
 
 
-def watch_network(A, sampler, index, *, n_warmup, init, n_iterations=None, budget=None):
+def watch_network(A, sampler, index, *, n_warmup, init, n_iterations=None, budget=None, seed=0):
     """Traces of one public chain, of so many iterations after warm-up, or for a budget of sweeps.
 
     Returns
@@ -453,7 +454,7 @@ def watch_network(A, sampler, index, *, n_warmup, init, n_iterations=None, budge
         sweeps per state until the end of each iteration; `moves` proposed and accepted, (2,).
     """
     chain = Chain(
-        Problem(A, Relational(a=1.0, b=1.0)), sampler, 0, index, n_warmup=n_warmup, init=init
+        Problem(A, Relational(a=1.0, b=1.0)), sampler, seed, index, n_warmup=n_warmup, init=init
     )
     log_joint, n_clusters, seconds = [], [], []
     while True:
@@ -482,11 +483,12 @@ def scattered(n, index):
     return np.random.default_rng(index).integers(20, size=n)
 
 
-def run_network(name, A, form, method, n_history_chains, sizes, cells, budget=None):
+def run_network(name, A, form, method, n_history_chains, sizes, cells, budget=None, seed=None):
     """Public chains of a method on a network, a list of the dicts of `watch_network`.
 
     Frozen: independent chains from one cluster. Growing: restarts from random clusters, each of
     which is one public chain of `n_history_chains` states, or as many chains of other samplers.
+    The seed is 0 unless one is given.
     """
     sampler = make_sampler(method, form, n_history_chains)
     if form == "frozen":
@@ -501,6 +503,7 @@ def run_network(name, A, form, method, n_history_chains, sizes, cells, budget=No
     found = []
     for index in range(n_public):
         key = f"{name}_{form}_{method}_S{n_history_chains}_w{n_warmup}_T{sizes['iterations']}"
+        key += "" if seed is None else f"_seed{seed}"  # then without a budget
         init = "single" if form == "frozen" else scattered(len(A), index)
         found.append(
             cells.get(
@@ -511,6 +514,7 @@ def run_network(name, A, form, method, n_history_chains, sizes, cells, budget=No
                 index,
                 n_warmup=n_warmup,
                 init=init,
+                seed=seed or 0,
                 **limit,
             )
         )
@@ -550,8 +554,8 @@ def network_paths(args):
     return paths
 
 
-def networks(args):
-    """Tables 3 to 5, figures 5 and 6a: R-hat and acceptance on networks."""
+def sizes_of_networks(args):
+    """Numbers of chains and iterations."""
     sizes = {"warmup": 250, "iterations": 1000, "chains": 8, "restarts": 4, "first": 50, "S": 8}
     if args.quick:
         sizes = {"warmup": 40, "iterations": 60, "chains": 3, "restarts": 2, "first": 10, "S": 3}
@@ -559,6 +563,12 @@ def networks(args):
         sizes["iterations"] = args.iterations
     if args.chains:
         sizes["chains"] = args.chains
+    return sizes
+
+
+def networks(args):
+    """Tables 3 to 5, figures 5 and 6a: R-hat and acceptance on networks."""
+    sizes = sizes_of_networks(args)
     S = sizes["S"]
     lines, traces, by_S = [], {}, {}
     for path in network_paths(args):
@@ -594,6 +604,26 @@ def networks(args):
     if by_S:
         pictures["history_chains"] = history_chains_picture(by_S, traces)
     return "\n".join(lines), pictures
+
+
+def seeds(args):
+    """Frozen form, as many iterations for all: R-hat and levels of public chains by seed."""
+    sizes = sizes_of_networks(args)
+    methods = [method for method in args.methods if has_history(method)]
+    lines = [f"{'':30}{'R-hat':>8}{'log joint':>11}{'means of chains, from the lowest':>36}"]
+    for path in network_paths(args):
+        A = read_network(path, args.scale)
+        for method, seed in itertools.product(methods, range(args.seeds)):
+            found = run_network(
+                path.stem, A, "frozen", method, sizes["S"], sizes, args.cells, seed=seed
+            )
+            means = np.sort([second_half(cell).mean() for cell in found])
+            lines.append(
+                f"{f'{path.stem}, {method}, seed {seed}':30}{rhats(found, 'frozen', 1)[0]:8.2f}"
+                f"{means.mean():11.1f}   {' '.join(f'{mean:.1f}' for mean in means)}"
+            )
+            print(lines[-1], flush=True)
+    return "\n".join(lines), {}
 
 
 def network_head(name, A, form, sizes, budget):
@@ -802,6 +832,7 @@ RESULTS = {
     "enumeration": enumeration,
     "table2": table2,
     "networks": networks,
+    "seeds": seeds,
     "defaults": defaults,
 }
 
@@ -820,6 +851,7 @@ def main():
     parser.add_argument("--forms", default="frozen,growing")
     parser.add_argument("--iterations", type=int, help="of ARM on networks, default 1000")
     parser.add_argument("--chains", type=int, help="public chains on networks, default 8")
+    parser.add_argument("--seeds", type=int, default=10, help="of `seeds`")
     parser.add_argument("--history-chains", default="", help="figure 6a: 1,2,4,8,16")
     args = parser.parse_args()
     args.methods = args.methods.split(",")
