@@ -23,6 +23,7 @@ from skdpm.mixture.imputer import MixtureImputer
 __version__ = "0.1.0"
 
 _SUBMODULES = {
+    "allocations",
     "datasets",
     "diagnostics",
     "features",

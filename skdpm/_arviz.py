@@ -11,7 +11,7 @@ from skdpm.diagnostics import without_last_bits
 from skdpm.draws import column_of
 
 # Names in ArviZ of draws that are not parameters.
-STATISTICS = {"log_joint": "lp", "log_marginal": "log_marginal"}
+STATISTICS = {"log_joint": "lp"}
 
 
 def datatree(estimator, X=None, log_likelihood=None):

@@ -12,6 +12,7 @@ import warnings
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.utils.validation import check_array
 
 # Doubles count exactly up to here.
 LARGEST_COUNT = 2.0**53
@@ -242,6 +243,16 @@ def check_choice(value, name, known):
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{name} must be one of {', '.join(sorted(known))}; got {value!r}")
     return value
+
+
+def check_binary(Z, name):
+    """Check a matrix of 0 and 1, which may have no columns: ndarray of bool."""
+    if isinstance(Z, np.ndarray) and Z.dtype == bool and Z.ndim == 2 and len(Z):
+        return Z
+    Z = check_array(Z, dtype=None, ensure_min_features=0, input_name=name)
+    if not np.isin(Z, (0, 1)).all():
+        raise ValueError(f"{name} must be binary, 0 or 1")
+    return Z.astype(bool)
 
 
 def check_finite(X, *, allow_nan, hint=""):

@@ -2,7 +2,8 @@
 """Measures of how close estimated feature allocations are to the true ones."""
 
 import numpy as np
-from sklearn.utils.validation import check_array
+
+from skdpm._validation import check_binary
 
 __all__ = ["b_cubed_score", "relative_log_density"]
 
@@ -64,8 +65,8 @@ def b_cubed_score(Z_true, Z_pred):
     >>> b_cubed_score(Z, [[1], [1], [1]])   # precision 7/9, recall 17/18
     0.8530...
     """
-    Z_true = _check_binary(Z_true, "Z_true")
-    Z_pred = _check_binary(Z_pred, "Z_pred")
+    Z_true = check_binary(Z_true, "Z_true")
+    Z_pred = check_binary(Z_pred, "Z_pred")
     if len(Z_true) != len(Z_pred):
         raise ValueError(f"Z_true has {len(Z_true)} rows, but Z_pred has {len(Z_pred)}")
     # Rows that are alike in both share all their terms.
@@ -139,10 +140,3 @@ def relative_log_density(log_density, log_density_true):
         raise ValueError("log_density_true must be finite and not 0")
     relative = (log_density - log_density_true) / np.abs(log_density_true)
     return float(relative) if np.ndim(relative) == 0 else relative
-
-
-def _check_binary(Z, name):
-    Z = check_array(Z, dtype=None, ensure_min_features=0, input_name=name)
-    if not np.isin(Z, (0, 1)).all():
-        raise ValueError(f"{name} must be binary, 0 or 1")
-    return Z.astype(bool)

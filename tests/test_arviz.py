@@ -194,7 +194,7 @@ def test_features(table):
     np.testing.assert_array_equal(tree.posterior["n_components"], model.n_components_samples_)
     assert tree.posterior["intercept"].dims == ("chain", "draw", "column")
     np.testing.assert_array_equal(tree.posterior["intercept"], model.intercept_samples_)
-    assert set(tree.sample_stats.data_vars) == {"lp", "log_marginal"}
+    assert set(tree.sample_stats.data_vars) == {"lp"}
     with pytest.raises(ValueError, match="FeatureAllocation has no pointwise log likelihood"):
         model.to_datatree(table, log_likelihood=True)
 

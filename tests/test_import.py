@@ -85,6 +85,7 @@ def test_parts_of_models_are_at_hand(family):
 @pytest.mark.parametrize(
     "name",
     [
+        "allocations",
         "datasets",
         "diagnostics",
         "draws",

@@ -23,6 +23,7 @@ from skdpm._validation import (
     offered_if,
     warn,
 )
+from skdpm.allocations import nearest_draws, point_estimate
 from skdpm.draws import column_of, common_snapshots
 from skdpm.features.answers._predictive import RowLaw
 from skdpm.features.likelihoods import LIKELIHOODS
@@ -115,14 +116,18 @@ default="auto"
     Attributes
     ----------
     allocations_ : ndarray of shape (n_samples, `n_components_`), bool
-        Point estimate of Z: the draw with the largest log p(Z given the concentration) + log p(X
-        given Z and the hyperparameters), components and intercept integrated out. With an
-        intercept, features are then replaced by their complements if that raises it; if both are
-        about equally probable (odds below 3 to 2), the one whose component has a positive sum is
-        taken. Features are numbered by decreasing use.
+        Point estimate of Z: the matrix that differs from the draws in the fewest entries on
+        average, after its columns are matched with those of each draw
+        (`skdpm.allocations.point_estimate`). It leaves out a feature that fewer than half of the
+        draws have. With an intercept, a column may be matched with a complement; features are then
+        replaced by their complements if that raises log p(Z) + log p(X given Z), components and
+        intercept integrated out. If both are about equally probable (odds below 3 to 2), the one
+        whose component has a positive sum is taken. Features are numbered by decreasing use.
     components_ : ndarray of shape (`n_components_`, n_features)
         Posterior means of the components given `allocations_` (linear Gaussian likelihood; others
-        have parameters with other names, such as the `weights_` of `LFRM`).
+        have parameters with other names, such as the `weights_` of `LFRM`). Hyperparameters, and
+        the `prevalences_` of `Subclones`, are means over the draws nearest to `allocations_`: a
+        tenth, from those with at least as many features.
     intercept_ : ndarray of shape (n_features,)
         Posterior mean of the intercept; zeros if there is none (linear Gaussian likelihood).
     n_components_ : int
@@ -267,6 +272,11 @@ default="auto"
                 advice = (
                     "fitted_values averages all draws, of which some may have features "
                     "(n_components_samples_)"
+                )
+            elif np.median(self.n_components_samples_) > 0:
+                advice = (
+                    "Draws have features (n_components_samples_), but do not agree on them: X may "
+                    "say too little about features, or chains were too short (n_warmup, n_draws)"
                 )
             else:
                 start = _IF_NOT_AUTO if self._starts_without_guess() else ""
@@ -540,12 +550,28 @@ default="auto"
 
     def _summarise(self, run):
         program, draws = run.program, self.draws_
+        model = self._set_estimate(program)
+        snapshots = [chain["snapshots"] for chain in run.chains if chain["snapshots"]["draws"]]
+        draws.scored = [
+            _law_of_new_row(
+                program.make_prior(float(draw["concentration"])), draw["col_sums"], draw["params"]
+            )
+            for _, draw, _ in common_snapshots(snapshots, draws.n_draws)
+        ]
+        self.exact_ = isinstance(model, CollapsedFeatureModel) and all(
+            len(draw["log_odds"]) <= model.max_bits for draw in draws.scored
+        )
+
+    def _set_estimate(self, program):
+        """Set `allocations_` and the parameters given it; return the kernel that has them."""
         likelihood = program.likelihood
-        c, s = np.unravel_index(np.argmax(draws["log_marginal"]), draws["log_marginal"].shape)
-        Z = draws["allocations"][c][s]
         model = likelihood.bind(program.data)
-        model.load(self._params_of(likelihood, c, s))
-        prior = program.make_prior(float(draws["concentration"][c, s]))
+        complements = getattr(model, "has_intercept", False)
+        samples = [Z for chain in self.draws_["allocations"] for Z in chain]
+        Z = point_estimate(samples, complements=complements)
+        params, concentration = self._params_near(Z, samples, complements)
+        model.load(params)
+        prior = program.make_prior(concentration)
         state = FeatureState(model, prior, Z)
         state.choose_complements()
         Z = state.allocations().astype(bool)
@@ -562,16 +588,23 @@ default="auto"
         if likelihood.needs_allocations:
             saved["allocations"] = self.allocations_
         self._estimate = _law_of_new_row(prior, self.allocations_.sum(axis=0), saved)
-        snapshots = [chain["snapshots"] for chain in run.chains if chain["snapshots"]["draws"]]
-        draws.scored = [
-            _law_of_new_row(
-                program.make_prior(float(draw["concentration"])), draw["col_sums"], draw["params"]
-            )
-            for _, draw, _ in common_snapshots(snapshots, draws.n_draws)
-        ]
-        self.exact_ = isinstance(model, CollapsedFeatureModel) and all(
-            len(draw["log_odds"]) <= model.max_bits for draw in draws.scored
-        )
+        return model
+
+    def _params_near(self, Z, samples, complements):
+        """Mean parameters of the tenth of the draws nearest to Z, and their mean concentration.
+
+        Columns may be matched with complements, so the features' parameters of a model with an
+        intercept are only placeholders for `mean_params`.
+        """
+        likelihood, draws = self.likelihood_, self.draws_
+        found = []
+        for s, columns in nearest_draws(samples, Z, max(1, len(samples) // 10), complements):
+            at = divmod(s, draws.n_draws)
+            params = self._params_of(likelihood, *at)
+            params.update(likelihood.select(params, columns))
+            found.append((params, draws["concentration"][at]))
+        means = {name: np.mean([params[name] for params, _ in found], axis=0) for name in params}
+        return means, float(np.mean([concentration for _, concentration in found]))
 
     # New rows.
 

@@ -25,7 +25,6 @@ LARGEST_GAP = 0.5
 # Labels of quantities.
 WORDS = {
     "log_joint": "log joint (nats)",
-    "log_marginal": "log marginal (nats)",
     "concentration": "concentration",
 }
 

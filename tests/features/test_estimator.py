@@ -9,7 +9,6 @@ import scipy.sparse
 from reference.features import (
     log_beta_bernoulli,
     log_linear_gaussian,
-    log_linear_gaussian_marginal,
 )
 from scipy.special import logsumexp
 from scipy.stats import norm, poisson
@@ -145,10 +144,6 @@ def test_log_joint_is_that_of_the_draw():
             + norm.logpdf(V, 0, 1 / np.sqrt(tau_v)).sum()
         )
         assert model.log_joint_samples_[0, s] == pytest.approx(expected, rel=1e-10)
-        marginal = log_beta_bernoulli(
-            Z.astype(int), model.concentration_samples_[0, s]
-        ) + log_linear_gaussian_marginal(X, Z, tau_x, tau_v)
-        assert model.draws_["log_marginal"][0, s] == pytest.approx(marginal, rel=1e-10)
 
 
 def reference_law(x, model, c, s):

@@ -18,6 +18,7 @@ from support.probes import FeatureProbe
 from support.pvalues import Cells, assert_p_matrix, chi_squared_p
 
 from skdpm import FeatureAllocation
+from skdpm.allocations import allocation_distances, point_estimate
 from skdpm.features.likelihoods import LinearGaussian
 from skdpm.features.likelihoods._linear_gaussian import LinearGaussianModel
 from skdpm.features.samplers import (
@@ -56,13 +57,14 @@ def with_holes(X):
 
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("n_latent", [0, 1, 3])
-def test_log_marginal_is_that_of_a_gaussian_vector(n_latent, missing):
+@pytest.mark.parametrize("intercept", [None, INTERCEPT])
+def test_log_marginal_is_that_of_a_gaussian_vector(intercept, n_latent, missing):
     X = with_holes(X3) if missing else X3
     Z = np.array([[1, 0, 1], [1, 1, 0], [1, 0, 0]], dtype=np.uint8)[:, :n_latent]
-    model, prior = make_model(X, intercept=INTERCEPT), make_prior(3, None)
+    model, prior = make_model(X, intercept=intercept), make_prior(3, None)
     load(model, np.zeros((n_latent, 2)))
     state = FeatureState(model, prior, Z)
-    expected = log_linear_gaussian_marginal(X, Z, NOISE, COMPONENT, INTERCEPT)
+    expected = log_linear_gaussian_marginal(X, Z, NOISE, COMPONENT, intercept)
     expected += log_indian_buffet(Z, CONCENTRATION)
     assert state.compute_log_marginal() == pytest.approx(expected, rel=1e-12)
 
@@ -441,6 +443,23 @@ def test_the_estimate_has_the_complements_of_larger_log_marginal():
         assert clear[1]
         np.testing.assert_array_equal(state.allocations()[:, clear], Z[:, clear])
         assert state.compute_log_marginal() > before
+
+
+def test_draws_that_differ_by_complements_have_one_estimate():
+    """Half of the rows have each feature, so draws often exchange one for its complement."""
+    rng = np.random.default_rng(1)
+    Z = rng.random((60, 3)) < 0.5
+    X = Z @ (3.0 * np.eye(3, 4)) + 0.9 * rng.normal(size=(60, 4))
+    model = FeatureAllocation(n_warmup=50, n_draws=50, n_chains=2, random_state=0).fit(X)
+    draws = model.allocation_samples_
+
+    def mean_distance(Z):
+        return allocation_distances(draws, Z, complements=True).mean()
+
+    found = mean_distance(model.allocations_)
+    assert found <= min(mean_distance(Z) for chain in draws for Z in chain)
+    assert found < 0.6 * mean_distance(point_estimate(draws))
+    assert allocation_distances([Z], model.allocations_, complements=True)[0] < 30
 
 
 @pytest.mark.parametrize("n_with, adds", [(30, True), (33, True), (12, False)])

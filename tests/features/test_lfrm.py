@@ -18,6 +18,8 @@ from support.probes import FeatureProbe
 from support.pvalues import assert_p, assert_p_matrix, chi_squared_p
 
 from skdpm import FeatureAllocation
+from skdpm.allocations import allocation_distances
+from skdpm.datasets import make_lfrm
 from skdpm.features.likelihoods import LFRM
 from skdpm.features.likelihoods._lfrm import draw_polya_gamma
 from skdpm.features.samplers import (
@@ -554,6 +556,18 @@ def test_held_out_links_are_found():
     # Reordered features keep their weights.
     estimate = model.inverse_transform(model.allocations_)
     assert np.abs(estimate - truth)[held].mean() < 0.15
+
+
+def test_the_estimate_weighs_all_draws():
+    """Some draws have no features. The largest p(Z) p(X given Z and the weights) is that of such a
+    draw, because weights are not integrated out, although most draws have features."""
+    X, _, _ = make_lfrm(60, 4, random_state=0)
+    model = fit(X, n_components=None, n_warmup=50, n_draws=50)
+    assert np.median(model.n_components_samples_) >= 2
+    assert model.n_components_ > 0
+    draws = [Z for chain in model.allocation_samples_ for Z in chain]
+    found = allocation_distances(draws, model.allocations_).mean()
+    assert all(found <= allocation_distances(draws, Z).mean() for Z in (*draws, X[:, :0]))
 
 
 def test_features_are_selected_on_both_sides():

@@ -463,6 +463,27 @@ def test_scores_with_clones_that_no_mutation_has():
     np.testing.assert_allclose(model.score_samples(new), expected, rtol=1e-10, atol=1e-12)
 
 
+def test_prevalences_are_means_over_the_draws_near_the_estimate():
+    X, _, _ = make_subclones(30, 3, 2, depth=20, random_state=3)
+    model = fit(X, 3, Subclones("beta_binomial"), n_draws=20)
+    found = model.allocations_
+    near = []
+    for c, s in np.ndindex(2, 20):
+        Z, F = model.allocation_samples_[c][s], model.prevalence_samples_[c][s]
+        orders = map(list, itertools.permutations(range(Z.shape[1]), found.shape[1]))
+        kept = min(orders, key=lambda order: (Z[:, order] != found).sum(), default=None)
+        if kept is not None:
+            far = (Z[:, kept] != found).sum() + np.delete(Z, kept, axis=1).sum()
+            near.append((far, c, s, F[kept]))
+    near = sorted(near, key=lambda draw: draw[:3])[:4]
+    assert near[0][0] < near[3][0]
+    expected = np.mean([F for *_, F in near], axis=0)
+    np.testing.assert_allclose(model.prevalences_, expected, rtol=1e-12)
+    precisions = model.hyperparameter_samples_["precision"]
+    expected = np.mean([precisions[c, s] for _, c, s, _ in near])
+    assert model._estimate["params"]["precision"] == pytest.approx(expected, rel=1e-12)
+
+
 def test_a_learned_precision_has_draws():
     X, _, _ = make_subclones(80, 2, 3, precision=40.0, random_state=0)
     model = fit(X, 2, Subclones("beta_binomial"), n_draws=100)

@@ -48,7 +48,6 @@ class FeatureProgram(ChainProgram):
         likelihood = self.likelihood
         return [
             Column("log_joint"),
-            Column("log_marginal"),
             Column("concentration"),
             Column("n_components", dtype=np.int64),
             *(Column(column_of(name)) for name in likelihood.hyperparameters),
@@ -120,7 +119,6 @@ class FeatureChain(LiveChain):
             )
         return {
             "log_joint": log_joint,
-            "log_marginal": state.compute_log_marginal(),
             "concentration": state.prior.concentration,
             "n_components": len(used),
             "allocations": Z,
