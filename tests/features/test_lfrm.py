@@ -513,10 +513,10 @@ def test_few_weights_allow_more_sweeps():
     rng = np.random.default_rng(0)
     X, prior = symmetric((rng.random((30, 30)) < 0.3).astype(float)), make_prior(30, 12)
     bit_generator = np.random.PCG64(0)
-    updates = ((4, True, 5), (12, False, 5), (12, True, 1), (4, False, 1))
+    updates = ((4, True, 10), (12, False, 10), (12, True, 1), (4, False, 1))
     for n_latent, adapting, n_sweeps in updates:
         if adapting:
-            adaptation = {"n_sweeps": 1 if n_sweeps > 1 else 5}
+            adaptation = {"n_sweeps": 1 if n_sweeps > 1 else 10}
         model = make_model(X, np.zeros((n_latent, n_latent)), directed=False)
         model.set_adaptation(adaptation)
         Z = rng.random((30, n_latent)) < 0.4

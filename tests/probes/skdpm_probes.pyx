@@ -16,7 +16,9 @@ from skdpm.features.likelihoods._base cimport (
     InterceptFeatureModel,
 )
 from skdpm.features.priors._base cimport FeaturePrior
-from skdpm.features.samplers._relaunch cimport MOST_LAUNCHED, MOST_RECODED, RelaunchKernel
+from skdpm.features.samplers._relaunch cimport (
+    LAUNCH, MAP, MOST_LAUNCHED, MOST_RECODED, RelaunchKernel, UNION,
+)
 from skdpm.features.state._state cimport FeatureState
 from skdpm.mixture.likelihoods._base cimport ClusterModel, log_constant
 from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal, Members
@@ -613,14 +615,16 @@ cdef class RelaunchProbe:
 
     def propose(
         self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, bit_generator,
-        bint adapting=False, bint unites=False
+        proposal="launch", bint adapting=False
     ):
-        """Propose to replace n_old features by n_new, |n_new - n_old| <= 1; see `unites` there."""
+        """Propose to replace n_old features by n_new, |n_new - n_old| <= 1, by a "launch" or
+        "union", in warm-up also by a "map"; see `Proposal` there."""
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        proposals = {"launch": LAUNCH, "map": MAP, "union": UNION}
         if not 0 <= min(n_old, n_new) <= max(n_old, n_new) <= MOST_LAUNCHED:
             raise ValueError(f"no move from {n_old} features to {n_new}")
         self.kernel.prepare(state)
-        self.kernel.move(state, n_old, n_new, adapting, unites, rng)
+        self.kernel.move(state, n_old, n_new, proposals[proposal], adapting, rng)
 
     def recode(self, FeatureState state, Py_ssize_t n, bit_generator):
         """Draw new codes of the groups of n features, 0 < n <= MOST_RECODED. If the likelihood

@@ -207,12 +207,14 @@ RELAUNCHES = {
 }
 
 
-def make_move(kernel, state, sizes, bit_generator):
-    """Propose a relaunch from one number of features to another, or make a recoding."""
-    if isinstance(sizes, int):
-        kernel.recode(state, sizes, bit_generator)
+def make_move(kernel, state, move, bit_generator):
+    """Make a recoding of some features, or propose (from, to) numbers of them, by a launch or as
+    the third entry says."""
+    if isinstance(move, int):
+        kernel.recode(state, move, bit_generator)
     else:
-        kernel.propose(state, *sizes, bit_generator)
+        n_old, n_new, *proposal = move
+        kernel.propose(state, n_old, n_new, bit_generator, *proposal)
 
 
 def given_params_run(

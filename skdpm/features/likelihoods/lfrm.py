@@ -56,7 +56,7 @@ class LFRM(FeatureLikelihood):
 
     A network takes a byte per pair of nodes. Chains start from small blocks of nodes that link
     to the same nodes, and merge them. If a chain has at most ten features (eight if `directed`)
-    at the end of the warm-up, an iteration has five sweeps, most of which draw all weights in one
+    at the end of the warm-up, an iteration has ten sweeps, most of which draw all weights in one
     step. With `n_components`, features of no node count, too. Each chain ends with slightly
     different features, so `fitted_values` of several chains predicts better than that of a single
     chain.

@@ -10,6 +10,11 @@ cdef enum:
     MOST_LAUNCHED = 4       # features of a launch
     MOST_RECODED = 3        # features of a recoding
 
+cdef enum Proposal:         # where new columns of a move come from
+    LAUNCH                  # from one row of each
+    MAP                     # a function of the codes of old ones, then a sweep; in warm-up only
+    UNION                   # two columns and their union, either way
+
 
 cdef class RelaunchKernel:
     """A Markov kernel that replaces some columns of Z, and their parameters, by others."""
@@ -32,9 +37,11 @@ cdef class RelaunchKernel:
     cdef int choose(
         self, FeatureState state, Py_ssize_t n, Py_ssize_t n_used, bint adapting, bitgen_t* rng
     ) except -1 nogil
+    cdef Py_ssize_t draw_row(self, FeatureState state, Py_ssize_t j, bitgen_t* rng) noexcept nogil
+    cdef int map_codes(self, Py_ssize_t n_old, Py_ssize_t n_new, bitgen_t* rng) except -1 nogil
     cdef int move(
-        self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, bint adapting, bint unites,
-        bitgen_t* rng
+        self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, Proposal proposal,
+        bint adapting, bitgen_t* rng
     ) except -1 nogil
     cdef int recode(
         self, FeatureState state, Py_ssize_t n, bint adapting, bitgen_t* rng
@@ -52,6 +59,11 @@ cdef class RelaunchKernel:
     ) except -1 nogil
     cdef double launch(
         self, FeatureState state, Py_ssize_t n, const Py_ssize_t* anchors,
+        const unsigned char* united, const unsigned char* target, bitgen_t* rng
+    ) except? -1.0 nogil
+    cdef double sweep(
+        self, FeatureState state, Py_ssize_t n, const Py_ssize_t* anchors,
+        const unsigned char* united, Py_ssize_t first, Py_ssize_t n_known, Py_ssize_t n_rows,
         const unsigned char* target, bitgen_t* rng
     ) except? -1.0 nogil
     cdef double log_order(

@@ -38,8 +38,13 @@ place of p(X | Z), on both sides (`FeatureModel.log_weight`). In launches rows a
 given the earlier ones, and q(Z' | launch) is the product of their conditional laws. A recoding
 proposes one permutation, of all codes of one feature, its complement, or of two: the part has the
 bias, so rows without features may get some. The permutation and its inverse are equally probable.
-In warm-up such a model also proposes the union of two features in place of both, because launches
-from one row seldom find the parts of a feature that has been split.
+
+Launches from one row seldom find the parts of a feature that has been split. Such a model also
+proposes two features in place of one with the same rows, and their union in place of two. A launch
+of two parts gives each row of the feature one of them at random; later these rows, and no others,
+have one or both. Both anchors are rows of the feature. The union is not drawn. The ratio for two
+parts is p(Z', X) m^2 / (p(Z, X) q(Z' | launch) m'_1 m'_2). In warm-up one or two features are
+proposed in place of two: a random function of a row's two values, then a sweep over the rows.
 """
 from libc.math cimport INFINITY, NAN, exp, lgamma, log, log1p
 from libc.string cimport memset
@@ -59,14 +64,22 @@ cdef enum:
     MOST_CODES = 4          # of a recoding
     MOST_ORDERS = 24        # of these codes
     N_RECODINGS = 12        # per relaunch
-    N_PROPOSED = 4          # the same, if parameters cannot be integrated out but sweeps are cheap
+    N_PROPOSED = 2          # the same, if parameters cannot be integrated out but sweeps are cheap
 
 NO_LAW = "parameters of features have no law given Z; rescale X or fix their precision"
 
+# Phases of a chain: after the warm-up parameters are integrated out, or sampled.
+cdef enum:
+    INTEGRATED
+    WARM_UP
+    SAMPLED
+
 # Warm-up prefers fewer features: rows add features anyway, and too many keep others from being
-# found.
-cdef double[2] SHARE_OF_GROWTH = [0.4, 0.15]
-cdef double[2] SHARE_OF_LOSS = [0.4, 0.65]
+# found. Launches whose parameters are sampled are accepted in 1 of 100 cases if they change the
+# number of features, and in 1 of 10 if not; half of the steps make none.
+cdef double[3] SHARE_OF_GROWTH = [0.4, 0.15, 0.05]
+cdef double[3] SHARE_OF_LOSS = [0.4, 0.65, 0.05]
+cdef double[3] SHARE_OF_OTHERS = [1.0, 1.0, 0.4]
 
 cdef unsigned char[MOST_LAUNCHED] NONE
 memset(NONE, 0, MOST_LAUNCHED)
@@ -156,22 +169,28 @@ cdef class RelaunchKernel:
         """
         cdef Py_ssize_t _move, _recoding, fewer
         cdef double u
+        cdef bint samples = state.collapsed is None
+        cdef Py_ssize_t phase = WARM_UP if adapting else SAMPLED if samples else INTEGRATED
         if state.n_samples < 2:
             return 0    # the prior of a row given the others needs others
         for _move in range(self.n_moves):
             fewer = integer(rng, MOST_IN_WARM_UP if adapting else MOST_AFTER)
-            u = uniform(rng) - SHARE_OF_GROWTH[adapting]
+            u = uniform(rng) - SHARE_OF_GROWTH[phase]
             if u < 0.0:
-                self.move(state, fewer, fewer + 1, adapting, False, rng)
-            elif u < SHARE_OF_LOSS[adapting]:
-                self.move(state, fewer + 1, fewer, adapting, False, rng)
-            else:
-                self.move(state, fewer + 1, fewer + 1, adapting, False, rng)
-            if state.collapsed is None:
+                self.move(state, fewer, fewer + 1, LAUNCH, adapting, rng)
+            elif u < SHARE_OF_LOSS[phase]:
+                self.move(state, fewer + 1, fewer, LAUNCH, adapting, rng)
+            elif u < SHARE_OF_LOSS[phase] + SHARE_OF_OTHERS[phase]:
+                self.move(state, fewer + 1, fewer + 1, LAUNCH, adapting, rng)
+            if samples:
                 # Several sweeps per iteration: the model draws parameters cheaply.
                 for _recoding in range(N_PROPOSED if state.model.n_sweeps > 1 else 1):
                     if adapting:
-                        self.move(state, 2, 1, True, True, rng)
+                        self.move(state, 2, 1 + integer(rng, 2), MAP, True, rng)
+                    elif uniform(rng) < 0.5:
+                        self.move(state, 1, 2, UNION, False, rng)
+                    else:
+                        self.move(state, 2, 1, UNION, False, rng)
                     self.recode(state, 1 + integer(rng, 2), adapting, rng)
             else:
                 for _recoding in range(N_RECODINGS):
@@ -203,57 +222,72 @@ cdef class RelaunchKernel:
 
     cdef double launch(
         self, FeatureState state, Py_ssize_t n, const Py_ssize_t* anchors,
-        const unsigned char* target, bitgen_t* rng
+        const unsigned char* united, const unsigned char* target, bitgen_t* rng
     ) except? -1.0 nogil:
-        """Launch n features, then draw their columns, or take those of `target` if it is not NULL.
-        Returns the columns' log probability given the launch."""
-        cdef Py_ssize_t i, j, m, r, t, sweep, wanted
+        """Launch n features, whose union is `united` if that is not NULL, then draw their columns,
+        or take those of `target` if it is not NULL. Returns the columns' log probability given the
+        launch."""
+        cdef Py_ssize_t i, j, _sweep
         cdef Py_ssize_t n_rows = min(<Py_ssize_t>MOST_ROWS, state.n_samples)
-        cdef Py_ssize_t step = state.n_samples // n_rows
         cdef Py_ssize_t first = integer(rng, state.n_samples)
-        cdef bint last
-        cdef double log_q = 0.0
-        cdef double ignored
-        cdef Py_ssize_t[MOST_LAUNCHED] all_features
-        cdef double[MOST_LAUNCHED] log_odds
-        cdef double[1 << MOST_LAUNCHED] log_w
-        cdef Py_ssize_t forced
         self.resize(n, rng)
         if n == 0:
             return 0.0
         for j in range(n):
-            all_features[j] = j
             self.Z.set(anchors[j], j, True)
-            self.part.gather(anchors[j], j, rng)
-        for sweep in range(N_SWEEPS + 1):
-            last = sweep == N_SWEEPS
-            self.part.update_params(False, rng)
+            if united == NULL:
+                self.part.gather(anchors[j], j, rng)
+        if united != NULL:
+            n_rows = state.n_samples
+            for i in range(n_rows):
+                if united[i * MOST_LAUNCHED]:
+                    self.Z.set(i, integer(rng, n), True)
+        for _sweep in range(N_SWEEPS):
+            self.sweep(state, n, anchors, united, first, n_rows, n_rows, NULL, rng)
+        return self.sweep(state, n, anchors, united, first, n_rows, state.n_samples, target, rng)
+
+    cdef double sweep(
+        self, FeatureState state, Py_ssize_t n, const Py_ssize_t* anchors,
+        const unsigned char* united, Py_ssize_t first, Py_ssize_t n_known, Py_ssize_t n_rows,
+        const unsigned char* target, bitgen_t* rng
+    ) except? -1.0 nogil:
+        """Draw the parameters of `part`, then the n features of n_rows rows, evenly from row
+        `first`, or take those of `target` if it is not NULL. Rows in `anchors` keep their feature;
+        those in `united`, if it is not NULL, and no others have one of the features. So far
+        n_known rows have features. Returns the log probability of the features."""
+        cdef Py_ssize_t i, j, m, r, t, wanted, forced
+        cdef Py_ssize_t step = state.n_samples // n_rows
+        cdef double log_q = 0.0
+        cdef Py_ssize_t[MOST_LAUNCHED] all_features
+        cdef double[MOST_LAUNCHED] log_odds
+        cdef double[1 << MOST_LAUNCHED] log_w
+        self.part.update_params(False, rng)
+        for j in range(n):
+            all_features[j] = j
+            m = self.Z.col_sums[j] * state.n_samples // n_known
+            log_odds[j] = state.prior.log_odds[min(m, state.n_samples - 1)]
+        for t in range(n_rows):
+            i = (first + t * step) % state.n_samples
+            if united != NULL and not united[i * MOST_LAUNCHED]:
+                continue
+            forced = wanted = 0
             for j in range(n):
-                m = self.Z.col_sums[j] * state.n_samples // n_rows
-                log_odds[j] = state.prior.log_odds[min(m, state.n_samples - 1)]
-            if last:
-                n_rows, step = state.n_samples, 1
-            for t in range(n_rows):
-                i = (first + t * step) % state.n_samples
-                forced = 0
-                for j in range(n):
-                    if anchors[j] == i:
-                        forced |= (<Py_ssize_t>1) << j
-                wanted = -1
-                if last and target != NULL:
-                    wanted = 0
-                    for j in range(n):
-                        wanted |= (<Py_ssize_t>target[i * MOST_LAUNCHED + j]) << j
-                self.part.begin_row(i, NONE)
-                self.part.log_rows(all_features, log_odds, n, log_w)
-                r = draw_or_find(
-                    log_w, (<Py_ssize_t>1) << n, forced, wanted, &log_q if last else &ignored, rng
-                )
-                if r < 0:
-                    with gil:
-                        raise FloatingPointError(f"row {i}: no value has a positive weight")
-                for j in range(n):
-                    self.Z.set(i, j, (r >> j) & 1)
+                if anchors[j] == i:
+                    forced |= (<Py_ssize_t>1) << j
+                if target != NULL:
+                    wanted |= (<Py_ssize_t>target[i * MOST_LAUNCHED + j]) << j
+            self.part.begin_row(i, NONE)
+            self.part.log_rows(all_features, log_odds, n, log_w)
+            if united != NULL:
+                log_w[0] = -INFINITY
+            r = draw_or_find(
+                log_w, (<Py_ssize_t>1) << n, forced, -1 if target == NULL else wanted, &log_q, rng
+            )
+            if r < 0:
+                with gil:
+                    raise FloatingPointError(f"row {i}: no value has a positive weight")
+            for j in range(n):
+                self.Z.set(i, j, (r >> j) & 1)
         return log_q
 
     cdef double log_order(
@@ -436,11 +470,36 @@ cdef class RelaunchKernel:
             self.replace(state, n, n, n_used, rng)
         return 0
 
+    cdef Py_ssize_t draw_row(self, FeatureState state, Py_ssize_t j, bitgen_t* rng) noexcept nogil:
+        """Draw a row that has feature j of those to replace."""
+        cdef Py_ssize_t i = 0
+        cdef Py_ssize_t skipped = integer(rng, state.Z.col_sums[self.features[j]])
+        while skipped > 0 or not self.present[i, j]:
+            # Ends: more than `skipped` rows have the feature.
+            skipped -= self.present[i, j]
+            i += 1
+        return i
+
+    cdef int map_codes(self, Py_ssize_t n_old, Py_ssize_t n_new, bitgen_t* rng) except -1 nogil:
+        """Give `part` n_new columns: a random function of the values of n_old features."""
+        cdef Py_ssize_t i, j, r
+        cdef Py_ssize_t[1 << MOST_LAUNCHED] new
+        for r in range((<Py_ssize_t>1) << n_old):
+            new[r] = integer(rng, (<Py_ssize_t>1) << n_new)
+        for i in range(self.Z.n_samples):
+            r = 0
+            for j in range(n_old):
+                r |= (<Py_ssize_t>self.present[i, j]) << j
+            for j in range(n_new):
+                self.columns[i, j] = (new[r] >> j) & 1
+        self.fill(n_new, &self.columns[0, 0], rng)
+        return 0
+
     cdef int move(
-        self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, bint adapting, bint unites,
-        bitgen_t* rng
+        self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, Proposal proposal,
+        bint adapting, bitgen_t* rng
     ) except -1 nogil:
-        """Propose to replace n_old features by n_new, or, in warm-up, two by their union."""
+        """Propose to replace n_old features by n_new."""
         cdef Py_ssize_t i, j, k, row, n_used
         cdef Py_ssize_t n_latent = state.Z.n_latent
         cdef Py_ssize_t n = state.n_samples
@@ -455,27 +514,39 @@ cdef class RelaunchKernel:
         self.restrict(state, n_old, n_used, adapting, rng)
         log_ratio = -self.part.log_weight() - self.log_order(state, state.Z.col_sums, n_latent)
         for j in range(n_old):
-            row = integer(rng, state.Z.col_sums[self.features[j]])
-            i = 0
-            while row > 0 or not self.present[i, j]:
-                # Ends: more than `row` rows have the feature.
-                row -= self.present[i, j]
-                i += 1
-            anchors[j] = i
+            anchors[j] = self.draw_row(state, j, rng)
         for j in range(n_old, n_new):
-            anchors[j] = integer(rng, n)
-        if unites:
+            anchors[j] = self.draw_row(state, 0, rng) if proposal == UNION else integer(rng, n)
+        if proposal == UNION and n_new == 1:
             for i in range(n):
                 self.columns[i, 0] = self.present[i, 0] or self.present[i, 1]
             self.fill(1, &self.columns[0, 0], rng)
+            log_q = 0.0
+        elif proposal == MAP:
+            self.map_codes(n_old, n_new, rng)
+            for j in range(n_new):
+                anchors[j] = -1
+                if self.Z.col_sums[j] == 0:
+                    return 0
+            self.sweep(state, n_new, anchors, NULL, 0, n, n, NULL, rng)
+            for j in range(n_new):
+                if self.Z.col_sums[j] == 0:
+                    return 0
         else:
-            log_q = self.launch(state, n_new, anchors, NULL, rng)
+            log_q = self.launch(
+                state, n_new, anchors, &self.present[0, 0] if proposal == UNION else NULL, NULL,
+                rng
+            )
         if not adapting:
             log_ratio -= log_q
             for j in range(n_old):
                 log_ratio += log(state.Z.col_sums[self.features[j]] / <double>n)
             for j in range(n_new):
                 log_ratio -= log(self.Z.col_sums[j] / <double>n)
+            if proposal == UNION and n_new == 1:
+                log_ratio -= log(self.Z.col_sums[0] / <double>n)
+            elif proposal == UNION:
+                log_ratio += log(state.Z.col_sums[self.features[0]] / <double>n)
         for k in range(n_latent):
             self.col_sums[k] = state.Z.col_sums[k]
         for j in range(n_old):
@@ -501,11 +572,14 @@ cdef class RelaunchKernel:
         log_ratio += self.part.propose_params(rng)
         log_u = log1p(-uniform(rng))
         # The reverse launch can only lower the ratio.
-        if not adapting and n_old > 0 and log_u < log_ratio:
+        if not adapting and n_old > (proposal == UNION) and log_u < log_ratio:
             for i in range(n):
                 for j in range(n_new):
                     self.columns[i, j] = self.Z.row(i)[j]
-            log_ratio += self.launch(state, n_old, anchors, &self.present[0, 0], rng)
+            log_ratio += self.launch(
+                state, n_old, anchors, &self.columns[0, 0] if proposal == UNION else NULL,
+                &self.present[0, 0], rng
+            )
             self.fill(n_new, &self.columns[0, 0], rng)
         if log_ratio != log_ratio:
             with gil:
