@@ -224,6 +224,15 @@ def test_joint_distribution_of_unions(seed_sequence):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("bias", [None, 0.3])
+def test_joint_distribution_of_unions_in_other_settings(bias, seed_sequence):
+    run = joint_run(
+        MOVES["union"], directed=True, n_latent=3, bias=bias, n_starts=8_000, n_moves=30
+    )
+    assert_p(run, seed_sequence=seed_sequence)
+
+
+@pytest.mark.slow
 def test_joint_distribution_in_other_settings(seed_sequence, record_property):
     runs = runs_of_all(
         lambda j: [(j % 3 != 0, (None, 3)[j % 2], None), (j % 2 == 0, (3, None)[j % 2], 0.3)],

@@ -208,8 +208,8 @@ RELAUNCHES = {
 
 
 def make_move(kernel, state, move, bit_generator):
-    """Make a recoding of some features, or propose (from, to) numbers of them, by a launch or as
-    the third entry says."""
+    """Make a recoding of `move` features, or propose a move (n_old, n_new) or (n_old, n_new,
+    proposal)."""
     if isinstance(move, int):
         kernel.recode(state, move, bit_generator)
     else:

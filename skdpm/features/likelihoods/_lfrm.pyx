@@ -46,7 +46,7 @@ cdef enum:
     MOST_WEIGHTS = 512  # up to which the joint mode is computed
     MOST_REFITTED = 64  # weights proposed together; those of a move's features are not counted
     MOST_TYPES = 64     # of rows with the same features, up to which that is done
-    N_SWEEPS = 10        # per iteration, in this case
+    N_SWEEPS = 10       # per iteration, in this case
     MOST_STEPS = 50     # of Newton's method for the weights of a move; five are usual
 
 
@@ -168,7 +168,7 @@ cdef class LFRMModel(LinkFlipModel):
         self.width = N_CACHED + self.most_links
         self.max_bits = 12              # flipping a feature of a new row costs O(n_partners)
         self.has_parts = not is_new
-        self.share_of_blocks = .1
+        self.share_of_blocks = 0.1
         n_links = np.count_nonzero(array == 1)
         self.first_b = log((n_links + 0.5) / (np.count_nonzero(array) - n_links + 0.5))
         self.draws_b, self.draws_tau = bias is None, weight_precision is None

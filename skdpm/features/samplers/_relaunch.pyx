@@ -253,8 +253,8 @@ cdef class RelaunchKernel:
     ) except? -1.0 nogil:
         """Draw the parameters of `part`, then the n features of n_rows rows, evenly from row
         `first`, or take those of `target` if it is not NULL. Rows in `anchors` keep their feature;
-        those in `united`, if it is not NULL, and no others have one of the features. So far
-        n_known rows have features. Returns the log probability of the features."""
+        those in `united`, if it is not NULL, and no others have one of the features. Column sums
+        are taken as those of n_known rows. Returns the log probability of the features."""
         cdef Py_ssize_t i, j, m, r, t, wanted, forced
         cdef Py_ssize_t step = state.n_samples // n_rows
         cdef double log_q = 0.0
