@@ -1077,18 +1077,17 @@ cdef class LFRMPart(LinkFlipModel):
         """To no others, to the nodes that are linked to i, or to a random share of all nodes: a
         feature that explains little may be in any of them."""
         cdef Py_ssize_t j
-        cdef double share = -1.0
+        cdef double share
         cdef Py_ssize_t way = integer(rng, 3)
-        if way == 0:
-            return
         if way == 1:
             share = uniform(rng)
-        for j in range(self.n_samples):
-            if (
-                uniform(rng) < share if way == 1
-                else self.signs[i, j] > 0 or self.signs[j, i] > 0
-            ):
-                self.Z.set(j, k, True)
+            for j in range(self.n_samples):
+                if uniform(rng) < share:
+                    self.Z.set(j, k, True)
+        elif way == 2:
+            for j in range(self.n_samples):
+                if self.signs[i, j] > 0 or self.signs[j, i] > 0:
+                    self.Z.set(j, k, True)
 
     cdef double log_weight(self) except? -1.0 nogil:
         self.find_mode(CLOSE)

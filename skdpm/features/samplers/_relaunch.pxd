@@ -46,6 +46,7 @@ cdef class RelaunchKernel:
     cdef int recode(
         self, FeatureState state, Py_ssize_t n, bint adapting, bitgen_t* rng
     ) except -1 nogil
+    cdef void list_groups(self, Py_ssize_t n) noexcept nogil
     cdef void give_codes(self, Py_ssize_t n, const Py_ssize_t* new) noexcept nogil
     cdef double log_recoded(
         self, FeatureState state, Py_ssize_t n, const Py_ssize_t* new, bitgen_t* rng

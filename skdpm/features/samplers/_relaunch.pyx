@@ -376,6 +376,14 @@ cdef class RelaunchKernel:
         self.fill(n, &self.present[0, 0], rng)
         return 0
 
+    cdef void list_groups(self, Py_ssize_t n) noexcept nogil:
+        """List the codes of rows by the n features to replace in `groups`."""
+        cdef Py_ssize_t i, j
+        for i in range(self.Z.n_samples):
+            self.groups[i] = 0
+            for j in range(n):
+                self.groups[i] |= self.present[i, j] << j
+
     cdef void give_codes(self, Py_ssize_t n, const Py_ssize_t* new) noexcept nogil:
         """Give the groups of n features new codes."""
         cdef Py_ssize_t i, j
@@ -422,12 +430,9 @@ cdef class RelaunchKernel:
         for r in range(n_values):
             values[r] = new[r] = r
             rows[r] = 0
+        self.list_groups(n)
         for i in range(state.n_samples):
-            r = 0
-            for j in range(n):
-                r |= (<Py_ssize_t>self.present[i, j]) << j
-            self.groups[i] = r
-            rows[r] += 1
+            rows[self.groups[i]] += 1
         for j in range(n_codes):
             n_orders *= j + 1
             r = j + integer(rng, n_values - n_kept - j)
@@ -481,18 +486,14 @@ cdef class RelaunchKernel:
         return i
 
     cdef int map_codes(self, Py_ssize_t n_old, Py_ssize_t n_new, bitgen_t* rng) except -1 nogil:
-        """Give `part` n_new columns: a random function of the values of n_old features."""
-        cdef Py_ssize_t i, j, r
+        """Give `part` n_new columns: a random function of the codes of n_old features."""
+        cdef Py_ssize_t r
         cdef Py_ssize_t[1 << MOST_LAUNCHED] new
         for r in range((<Py_ssize_t>1) << n_old):
             new[r] = integer(rng, (<Py_ssize_t>1) << n_new)
-        for i in range(self.Z.n_samples):
-            r = 0
-            for j in range(n_old):
-                r |= (<Py_ssize_t>self.present[i, j]) << j
-            for j in range(n_new):
-                self.columns[i, j] = (new[r] >> j) & 1
-        self.fill(n_new, &self.columns[0, 0], rng)
+        self.list_groups(n_old)
+        self.resize(n_new, rng)
+        self.give_codes(n_new, new)
         return 0
 
     cdef int move(
@@ -505,6 +506,8 @@ cdef class RelaunchKernel:
         cdef Py_ssize_t n = state.n_samples
         cdef Py_ssize_t[MOST_LAUNCHED] anchors
         cdef double log_ratio, log_q, log_u
+        cdef bint divides = proposal == UNION and n_old == 1
+        cdef bint unites = proposal == UNION and n_old == 2
         n_used = self.list_used(state)
         if n_used < n_old or (
             not state.prior.grows and n_used - n_old + n_new > n_latent
@@ -516,8 +519,8 @@ cdef class RelaunchKernel:
         for j in range(n_old):
             anchors[j] = self.draw_row(state, j, rng)
         for j in range(n_old, n_new):
-            anchors[j] = self.draw_row(state, 0, rng) if proposal == UNION else integer(rng, n)
-        if proposal == UNION and n_new == 1:
+            anchors[j] = self.draw_row(state, 0, rng) if divides else integer(rng, n)
+        if unites:
             for i in range(n):
                 self.columns[i, 0] = self.present[i, 0] or self.present[i, 1]
             self.fill(1, &self.columns[0, 0], rng)
@@ -534,8 +537,7 @@ cdef class RelaunchKernel:
                     return 0
         else:
             log_q = self.launch(
-                state, n_new, anchors, &self.present[0, 0] if proposal == UNION else NULL, NULL,
-                rng
+                state, n_new, anchors, &self.present[0, 0] if divides else NULL, NULL, rng
             )
         if not adapting:
             log_ratio -= log_q
@@ -543,9 +545,10 @@ cdef class RelaunchKernel:
                 log_ratio += log(state.Z.col_sums[self.features[j]] / <double>n)
             for j in range(n_new):
                 log_ratio -= log(self.Z.col_sums[j] / <double>n)
-            if proposal == UNION and n_new == 1:
+            # Both anchors come from one feature.
+            if unites:
                 log_ratio -= log(self.Z.col_sums[0] / <double>n)
-            elif proposal == UNION:
+            elif divides:
                 log_ratio += log(state.Z.col_sums[self.features[0]] / <double>n)
         for k in range(n_latent):
             self.col_sums[k] = state.Z.col_sums[k]
@@ -572,12 +575,12 @@ cdef class RelaunchKernel:
         log_ratio += self.part.propose_params(rng)
         log_u = log1p(-uniform(rng))
         # The reverse launch can only lower the ratio.
-        if not adapting and n_old > (proposal == UNION) and log_u < log_ratio:
+        if not adapting and n_old > 0 and not divides and log_u < log_ratio:
             for i in range(n):
                 for j in range(n_new):
                     self.columns[i, j] = self.Z.row(i)[j]
             log_ratio += self.launch(
-                state, n_old, anchors, &self.columns[0, 0] if proposal == UNION else NULL,
+                state, n_old, anchors, &self.columns[0, 0] if unites else NULL,
                 &self.present[0, 0], rng
             )
             self.fill(n_new, &self.columns[0, 0], rng)
