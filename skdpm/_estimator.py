@@ -241,7 +241,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         likelihood = self._lenient_likelihood()
         if likelihood is not None:
             tags.input_tags.allow_nan = likelihood.allow_nan
-            tags.input_tags.sparse = likelihood.accept_sparse
+            tags.input_tags.sparse = bool(likelihood.accept_sparse)
             tags.input_tags.pairwise = likelihood.pairwise
             tags.input_tags.positive_only = likelihood.positive_only
             tags.input_tags.categorical = tags.input_tags.string = likelihood.reads_tables

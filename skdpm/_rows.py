@@ -43,7 +43,8 @@ def validate_rows(estimator, X, likelihood, reset, **allowed):
         if sp.issparse(X) and not likelihood.accept_sparse:
             raise TypeError(
                 f"X is sparse, but the likelihood {type(likelihood).__name__} needs dense rows: "
-                f"pass X.toarray(){estimator._ways_with_sparse}"
+                "pass X.toarray(), in a pipeline by FunctionTransformer(lambda X: X.toarray())"
+                f"{estimator._ways_with_sparse}"
             )
         try:
             rows = validate_data(
@@ -55,6 +56,7 @@ def validate_rows(estimator, X, likelihood, reset, **allowed):
                 accept_sparse="csr" if likelihood.accept_sparse else False,
                 ensure_all_finite=False,
             )
+            rows = dense_if_needed(rows, likelihood)
         except (TypeError, ValueError) as error:
             if not any(words in str(error) for words in NO_NUMBERS):
                 raise
@@ -72,6 +74,11 @@ def validate_rows(estimator, X, likelihood, reset, **allowed):
             raise
         raise error.named(names) from None
     return rows
+
+
+def dense_if_needed(X, likelihood):
+    """CSR rows as an array, if the likelihood accepts them but does not compute with them."""
+    return X.toarray() if sp.issparse(X) and likelihood.accept_sparse == "as dense" else X
 
 
 def numbers_of_table(estimator, X, likelihood, reset):

@@ -783,22 +783,6 @@ def test_profiles_of_many_clusters_are_those_of_the_largest(crowd, model, table)
         ProfilesDisplay.from_estimator(one)
 
 
-def test_infinite_differences_are_at_the_edge():
-    table = fitted(
-        DPMixture(
-            likelihood=Gaussian(mean=0.0, mean_precision=1e-4, df=9.0, scale=1.0),
-            init=np.repeat([0, 1, 2], 4),
-            n_chains=1,
-            **SHORT,
-        ),
-        np.repeat([[0.0, 1.0], [50.0, 2.0], [100.0, 1.0]], 4, axis=0)
-        + np.c_[np.zeros(12), np.tile([0.0, 0.1], 6)],
-    ).describe()
-    assert np.isinf(table["difference"]).any()
-    display = draw(ProfilesDisplay(table).plot())
-    assert np.isfinite(lines_of(display)).all()
-
-
 def test_networks_are_ordered_by_cluster_and_links():
     rng = np.random.default_rng(0)
     group = rng.permutation(np.repeat([0, 1], 10))

@@ -126,8 +126,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         ("words", "multinomial"),
     )
     _ways_with_sparse = (
-        ", or choose a likelihood that takes sparse matrices: Multinomial, Relational or "
-        "VonMisesFisher"
+        ", or choose a likelihood that takes sparse matrices: Bernoulli, Multinomial, "
+        "Relational or VonMisesFisher"
     )
 
     def make_prior(self, n_samples, concentration):

@@ -345,7 +345,7 @@ class FiniteMixture(BaseMixture):
     dynamic : bool, default=False
         Whether `concentration` is a total also with `n_components=None`. Not with "smc".
     concentration_prior, noise, n_warmup, n_draws, thin, n_chains, n_jobs
-        As in `DPMixture`; no noise with `dynamic=True`.
+        As in `DPMixture`.
     init : {"auto", "single", "singletons", "kmeans"} or array-like of shape (n_samples,), \
 default="auto"
         As in `DPMixture`. Labels may have at most `n_components` clusters.

@@ -106,7 +106,10 @@ class Questions:
         as far as draws differ: a component with rows of the cluster and others counts for both.
 
         Standard deviations of numbers and counts are those of the rows of `fit` about the means of
-        their clusters, pooled over all clusters. That of a share is sqrt(sum_c f_c p_c (1 - p_c)),
+        their clusters, pooled over all clusters. They are at least h / sqrt(12), the standard
+        deviation of rounding errors, where h is the median distance of neighbouring values of the
+        column. So a column that is constant in every cluster has finite differences. That of a
+        share is sqrt(sum_c f_c p_c (1 - p_c)),
         where f_c is the part of the rows that are in cluster c and p_c its share.
 
         Examples

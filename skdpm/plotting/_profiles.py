@@ -155,10 +155,7 @@ class ProfilesDisplay:
     def _draw_cluster(self, ax, table, color):
         y = np.arange(len(table))[::-1]
         found = table[["difference", "difference_low", "difference_high"]].to_numpy()
-        # A column that is constant in every cluster is infinitely many deviations away.
-        finite = np.abs(found[np.isfinite(found)])
-        edge = 1.1 * finite.max() if len(finite) else 1.0
-        difference, low, high = np.clip(found, -edge, edge).T
+        difference, low, high = found.T
         ax.axvline(0.0, color=LIGHT, linewidth=1.0, zorder=0)
         self.intervals_.append(ax.hlines(y, low, high, color=color, linewidth=1.6))
         for at, value, *interval in zip(y, difference, low, high, strict=True):

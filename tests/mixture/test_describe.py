@@ -604,20 +604,23 @@ def test_one_cluster_has_no_rest():
     assert list(table.index.get_level_values("column")) == [0, 1]
 
 
-def test_clusters_of_one_row_and_a_column_constant_within_clusters():
-    X = np.array([[0.0, 1.0], [50.0, 1.0], [100.0, 1.0]])
+def test_a_column_constant_within_clusters_has_the_scale_of_its_steps():
     likelihood = Gaussian(mean=0.0, mean_precision=1e-4, df=9.0, scale=1.0)
-    table = fitted(likelihood, X, np.arange(3)).describe()
-    assert table["difference"].notna().all()
-    X = np.repeat([[0.0, 1.0], [50.0, 2.0], [100.0, 1.0]], 4, axis=0)
-    X[:, 1] += np.tile([0.0, 0.1], 6)
-    table = fitted(likelihood, X, np.repeat(np.arange(3), 4)).describe()
-    assert np.isinf(table.xs(0, level="column")["difference"].drop(1)).all()
-    # Means of equal values differ from these by rounding.
-    X = np.column_stack([np.repeat([0.1, 50.7, 101.1], 7), np.tile([0.0, 0.1, 0.2], 7)])
-    table = fitted(likelihood, X, np.repeat(np.arange(3), 7)).describe()
-    assert np.isinf(table.xs(0, level="column")["difference"]).all()
-    assert list(table.loc[0].index.get_level_values("column")) == [0, 1]
+    table = fitted(likelihood, np.array([[0.0, 1.0], [50.0, 1.0], [100.0, 1.0]]), np.arange(3))
+    assert table.describe()["difference"].notna().all()
+    # Means of equal values differ from these by rounding; distances are 50, 1 and 40.
+    values = np.array([0.1, 50.1, 51.1, 91.1])
+    labels = np.repeat(np.arange(4), 6)
+    X = np.column_stack([values[labels], np.tile([0.0, 0.1, 0.2], 8) + 0.3 * (labels == 1)])
+    table = fitted(likelihood, X, labels).describe()
+    for k in range(4):
+        line = table.loc[(k, 0, "")]
+        gap = line["mean"] - line["rest"]
+        np.testing.assert_allclose(line["difference"], gap / (40.0 / np.sqrt(12.0)))
+        assert line["difference_low"] < line["difference"] < line["difference_high"]
+    # Column 0 does not come first in clusters that are close to the mean of the others there.
+    first = [table.loc[k].index.get_level_values("column")[0] for k in range(4)]
+    assert first == [0, 1, 1, 0]
 
 
 def test_weights_of_draws_count():

@@ -57,7 +57,7 @@ WITH_NAN = (
     "relational",
     "relational_directed",
 )
-SPARSE = ("multinomial", "relational", "relational_directed", "von_mises_fisher")
+SPARSE = ("bernoulli", "multinomial", "relational", "relational_directed", "von_mises_fisher")
 PRIORS = tuple(PRIOR_CASES)
 
 # So that a fit takes milliseconds.

@@ -25,7 +25,7 @@ MOST_DRAWS, FEWEST_DRAWS = 2000, 200
 MOST_KEPT = 2**24
 # Largest number of means of components that are drawn at once (32 MiB).
 BLOCK_MEANS = 2**22
-# Largest deviation of equal values from their mean, as a share of the largest value.
+# Largest difference of equal values, as a share of the largest value.
 ROUNDING = 1e-13
 
 
@@ -65,12 +65,9 @@ class Description:
         return self.standardised(self.mean - self.rest)
 
     def standardised(self, values):
-        """Values over the spreads; 0 for a column that does not vary at all. A column that does
-        not vary within clusters has infinite values."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = values / self.spreads
+        """Values over the spreads; 0 for a column that does not vary at all."""
         none = np.isnan(self.spreads) & ~np.isnan(values)
-        return np.where(none | (values == 0.0), 0.0, ratio)
+        return np.where(none, 0.0, values / self.spreads)
 
     @property
     def lift(self):
@@ -81,7 +78,7 @@ class Description:
     def order(self, cluster):
         """Positions of the entries: columns by their largest standardised difference, and the
         categories of a column by theirs."""
-        size = -np.abs(np.nan_to_num(self.difference[cluster], posinf=np.inf, neginf=-np.inf))
+        size = -np.abs(np.nan_to_num(self.difference[cluster]))
         largest = np.zeros(self.columns.max() + 1)
         np.minimum.at(largest, self.columns, size)
         return np.lexsort((size, self.columns, largest[self.columns]))
@@ -268,14 +265,20 @@ def _column(X, column, labels, sizes):
 
 
 def _spread(x, owner, weights, n_clusters):
-    """Standard deviation of values within their clusters, with numbers of rows as weights."""
-    if not len(x) or np.ptp(x) == 0.0:
+    """Standard deviation of values within their clusters, with numbers of rows as weights.
+
+    It is at least that of the rounding error of a column recorded in steps, with the median
+    distance of its different values as the step. So a column that is constant in every cluster has
+    a scale, too.
+    """
+    steps = np.diff(np.unique(x))
+    steps = steps[steps > ROUNDING * np.abs(x).max(initial=0.0)]
+    if not len(steps):
         return np.nan
-    rounding = ROUNDING * np.abs(x).max()
     x = x - np.average(x, weights=weights)
     n = np.bincount(owner, weights, n_clusters)
     means = np.bincount(owner, weights * x, n_clusters) / np.maximum(n, 1.0)
     freedom = n.sum() - np.count_nonzero(n)
     gaps = x - means[owner] if freedom else x
-    gaps[np.abs(gaps) < rounding] = 0.0
-    return np.sqrt(weights @ gaps**2 / (freedom or n.sum()))
+    within = np.sqrt(weights @ gaps**2 / (freedom or n.sum()))
+    return max(within, np.median(steps) / np.sqrt(12.0))

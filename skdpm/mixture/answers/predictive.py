@@ -12,6 +12,7 @@ import joblib
 import numpy as np
 from sklearn.utils.validation import check_array
 
+from skdpm._rows import dense_if_needed
 from skdpm.mixture.answers.conditional import ConditionalLaws
 from skdpm.mixture.likelihoods.base import set_hyperparameters
 from skdpm.mixture.state._scoring import mixture_rows
@@ -256,6 +257,7 @@ class Predictor:
             accept_sparse="csr" if self.likelihood.accept_sparse else False,
             ensure_all_finite=False,
         )
+        X = dense_if_needed(X, self.likelihood)
         self.likelihood.check_entries(X, gaps)
         return X
 

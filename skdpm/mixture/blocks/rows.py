@@ -374,7 +374,7 @@ def add_up_sides(model, parts):
 def _summarise(X, block, likelihood):
     if isinstance(X, np.ndarray):
         X = np.ascontiguousarray(X)  # sums round differently over rows in another order
-    elif not likelihood.accept_sparse:
+    elif likelihood.accept_sparse is not True:
         raise ValueError(f"{type(likelihood).__name__} needs dense rows, got {type(X).__name__}")
     likelihood.check_entries(X)
     return likelihood.summarise(X)

@@ -46,7 +46,8 @@ class Likelihood(BaseEstimator):
         Whether rows are points of a space, in which clusters have means, covariances and hills.
         Without it, `point_estimate="modal"` is `"vi"`.
     allow_nan, accept_sparse, pairwise, positive_only : bool
-        Input tags of scikit-learn.
+        Input tags of scikit-learn. `accept_sparse` "as dense": CSR rows are made dense before
+        use.
     projective : bool
         Whether the law of some rows is that of more rows with the others integrated out, so that
         a row of `fit` has a density given the others.

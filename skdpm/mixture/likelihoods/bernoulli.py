@@ -23,7 +23,8 @@ class Bernoulli(Levels):
 
     Notes
     -----
-    X holds 0 and 1; NaN marks a missing entry.
+    X holds 0 and 1; NaN marks a missing entry. Sparse rows are made dense, which takes 8 bytes
+    per entry.
 
     Learned pseudo-counts have the prior Gamma(1, 1), independently for each column. If both are
     learned, the mean a / (a + b) of a column is uniform a priori and independent of the strength
@@ -34,6 +35,7 @@ class Bernoulli(Levels):
     """
 
     hyperparameters = ("a", "b")
+    accept_sparse = "as dense"
 
     def __init__(self, a=None, b=None, hyperpriors=None):
         self.a = a

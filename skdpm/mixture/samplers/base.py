@@ -4,7 +4,7 @@
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_n_features, validate_data
 
-from skdpm._rows import numbers_of_table, validate_rows
+from skdpm._rows import dense_if_needed, numbers_of_table, validate_rows
 from skdpm._validation import has_nan, is_dask
 from skdpm.mixture.blocks.program import BlockProgram, gaps_objection
 from skdpm.mixture.chains.program import RowProgram
@@ -160,7 +160,7 @@ class BlockSampler(Sampler):
         numbers = numbers_of_table(estimator, X, likelihood, reset)
         if numbers is not None:
             return numbers
-        return validate_data(
+        rows = validate_data(
             estimator,
             X,
             reset=reset,
@@ -168,6 +168,7 @@ class BlockSampler(Sampler):
             accept_sparse="csr" if likelihood.accept_sparse else False,
             ensure_all_finite=False,
         )
+        return dense_if_needed(rows, likelihood)
 
     def program(self, X, likelihood, **settings):
         return BlockProgram.prepare(X, likelihood, block_size=self.block_size, **settings)
