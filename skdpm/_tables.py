@@ -318,6 +318,32 @@ def _filled_column(column, gaps, values):
     return out
 
 
+def with_columns(X, columns):
+    """A copy of an array or data frame with other columns: a dict from positions to values."""
+    out = X.copy()
+    for d, values in columns.items():
+        if hasattr(out, "iloc"):
+            out.isetitem(d, values)
+        else:
+            out[:, d] = values
+    return out
+
+
+def with_zeros(X, d):
+    """Column d of an array or data frame, with 0 in place of missing entries."""
+    if hasattr(X, "iloc"):
+        column = X.iloc[:, d]
+        if kind_of(column) not in ("float", "integer", "bool"):
+            column = column.astype(object)
+        return _filled_column(column, missing(_objects(column)), np.zeros(len(column)))
+    return np.where(missing(X[:, d]), 0, X[:, d])
+
+
+def take_columns(X, columns):
+    """Columns of an array or data frame, by position."""
+    return X.iloc[:, columns] if hasattr(X, "iloc") else X[:, columns]
+
+
 def columns_of_rows(given, n_features, names, positions_of):
     """One row given by its known entries, as an array of objects or a table of shape
     (1, n_features).

@@ -31,7 +31,7 @@ def warn(message, category):
 
 def _is_ours(module):
     """Whether a module belongs to this package, or wraps methods of its estimators."""
-    return (module + ".").startswith(("skdpm.", "sklearn.callback."))
+    return (module + ".").startswith(("skdpm.", "sklearn.callback.", "sklearn.utils._set_output."))
 
 
 class ColumnError(ValueError):

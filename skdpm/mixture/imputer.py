@@ -12,7 +12,15 @@ from sklearn.utils.metadata_routing import (
 )
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skdpm._tables import as_table, kind_of
+from skdpm._tables import (
+    as_table,
+    kind_of,
+    listed,
+    take_columns,
+    with_columns,
+    with_zeros,
+)
+from skdpm._validation import check_bool, is_dask, warn
 from skdpm.mixture.estimators import DPMixture
 
 
@@ -30,6 +38,9 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         Mixture to fit, which is cloned. Its likelihood must allow missing entries if the X of
         `fit` has some. None: a `DPMixture` with `likelihood="mixed"` for a table with columns that
         do not hold numbers, otherwise with `likelihood="auto"`.
+    keep_empty_features : bool, default=False
+        Whether to keep columns without any entry in `fit`, as in `SimpleImputer`. False:
+        `transform` drops them, with a warning. True: their missing entries become 0.
 
     Attributes
     ----------
@@ -44,6 +55,7 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     -----
     `transform` treats the X of `fit` as rows of the fit: each is in its clusters of the draws.
     Other rows, also some of these, are new. Their clusters follow from their known entries.
+    Entries in columns without any entry in `fit` have no effect on others.
 
     A data frame gives a data frame with the same index and types of columns, except for integers,
     whose means are floats. Use an `estimator` with a `random_state` for repeatable results.
@@ -60,8 +72,9 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     array([[9., 9.]])
     """
 
-    def __init__(self, estimator=None):
+    def __init__(self, estimator=None, *, keep_empty_features=False):
         self.estimator = estimator
+        self.keep_empty_features = keep_empty_features
 
     def fit(self, X, y=None, **fit_params):
         """Fit the mixture to the rows of X.
@@ -86,9 +99,12 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 "estimator must be a DPMixture or FiniteMixture whose likelihood can impute, got "
                 f"{estimator!r}"
             )
+        check_bool(self.keep_empty_features, "keep_empty_features")
         if _routing_enabled():
             fit_params = process_routing(self, "fit", **fit_params).estimator.fit
         self.estimator_ = estimator.fit(X, **fit_params)
+        rows = X if is_dask(X) else self.estimator_._rows_with_gaps(X)
+        self._empty = np.flatnonzero(np.isnan(rows).all(axis=0))
         for name in ("n_features_in_", "feature_names_in_"):
             vars(self).pop(name, None)
             if hasattr(self.estimator_, name):
@@ -104,15 +120,56 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
         Returns
         -------
-        X : ndarray or DataFrame of shape (n_samples, n_features)
+        X : ndarray or DataFrame of shape (n_samples, n_features_out)
             A completed copy.
+
+        Warns
+        -----
+        UserWarning
+            If columns had no entry in `fit`, and `keep_empty_features` is False.
         """
         check_is_fitted(self)
-        if as_table(X) is None:
+        table, empty = as_table(X), self._empty
+        if table is None:
             X = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False)
         else:
+            X = table.X
             validate_data(self, X, reset=False, skip_check_array=True)
-        return self.estimator_.impute(X)
+        if not len(empty):
+            return self.estimator_.impute(X)
+        gaps = with_columns(X, dict.fromkeys(empty))
+        completed = self.estimator_._completed(gaps, None, ignored=empty)
+        if self.keep_empty_features:
+            return with_columns(completed, {d: with_zeros(X, d) for d in empty})
+        named = listed(empty, getattr(self, "feature_names_in_", None))
+        warn(
+            f"{named} of X had no observed value in fit, so transform drops "
+            f"{'it' if len(empty) == 1 else 'them'}. To keep such columns, filled with 0, set "
+            "keep_empty_features=True",
+            UserWarning,
+        )
+        return take_columns(completed, self._kept)
+
+    @property
+    def _kept(self):
+        """Positions of the columns that `transform` returns."""
+        dropped = () if self.keep_empty_features else self._empty
+        return np.delete(np.arange(self.n_features_in_), dropped)
+
+    def get_feature_names_out(self, input_features=None):
+        """Names of the columns that `transform` returns.
+
+        Parameters
+        ----------
+        input_features : array-like of str, default=None
+            Names of the columns of X, which must be those of `fit`. None: those of `fit`, or "x0",
+            "x1", ...
+
+        Returns
+        -------
+        names : ndarray of str objects
+        """
+        return super().get_feature_names_out(input_features)[self._kept]
 
     def get_metadata_routing(self):
         """Parameters that `fit` passes on: a `MetadataRouter` of scikit-learn."""

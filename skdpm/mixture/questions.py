@@ -9,8 +9,15 @@ from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted
 
 from skdpm._rows import validate_rows
-from skdpm._tables import columns_of_rows, filled_table
-from skdpm._validation import check_integer, check_real, fingerprint, is_dask, offered_if
+from skdpm._tables import columns_of_rows, filled_table, listed
+from skdpm._validation import (
+    check_integer,
+    check_real,
+    fingerprint,
+    is_dask,
+    offered_if,
+    warn,
+)
 from skdpm.chains import seed_entropy, stream
 from skdpm.mixture.answers.conditional import OwnLaws, fill
 from skdpm.mixture.answers.description import describe
@@ -200,8 +207,14 @@ class Questions:
         Returns
         -------
         X : ndarray or DataFrame of shape (n_samples, n_features), or a list of these
-            Completed copies of X: a list if `n_draws` is given. Columns that had no entry in
-            `fit`, and those that the likelihood does not model, stay missing.
+            Completed copies of X: a list if `n_draws` is given. Entries that the likelihood does
+            not model stay missing, such as those of a `Gaussian` column without any entry in
+            `fit`.
+
+        Warns
+        -----
+        UserWarning
+            If entries stay missing; the message names their columns.
 
         Notes
         -----
@@ -220,6 +233,10 @@ class Questions:
         array([[9., 9.],
                [9., 9.]])
         """
+        return self._completed(X, n_draws)
+
+    def _completed(self, X, n_draws, ignored=()):
+        """`impute`, without a warning of the columns `ignored`."""
         check_is_fitted(self)
         rows = self._rows_with_gaps(X)
         incomplete = np.flatnonzero(np.isnan(rows).any(axis=1))
@@ -230,6 +247,15 @@ class Questions:
             n_draws = check_integer(n_draws, "n_draws", low=1)
             rng = self._generator(IMPUTE_STREAM)
             completed = self._drawn(rows, incomplete, own, n_draws, rng)
+        left = np.setdiff1d(np.flatnonzero(np.isnan(completed[0]).any(axis=0)), ignored)
+        if len(left):
+            named = listed(left, getattr(self, "feature_names_in_", None))
+            warn(
+                f"missing entries of {named} of X are not filled, as there was no observed value "
+                f"in fit, or no part of the likelihood has the column. Drop {named} before steps "
+                "that need complete rows",
+                UserWarning,
+            )
         tables = [
             filled_table(X, rows, filled, self.likelihood_.decode(filled)) for filled in completed
         ]

@@ -5,6 +5,7 @@ References integrate joint densities numerically, see `reference.conditional`.
 
 import inspect
 import pickle
+import warnings
 from functools import partial
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ from reference.likelihoods import log_marginal_subspace
 from scipy.special import logsumexp
 from scipy.stats import invwishart, kstest
 from sklearn.compose import make_column_transformer
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
@@ -693,6 +695,58 @@ def test_defaults_of_the_imputer():
     assert isinstance(MixtureImputer().fit(holes).estimator_.likelihood_, Product)
     with pytest.raises(ValueError, match="estimator must be"):
         MixtureImputer(LogisticRegression()).fit(X)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("likelihood", ["gaussian", "poisson", "categorical"])
+def test_columns_without_values_are_as_in_simple_imputer(likelihood, keep):
+    rng = np.random.default_rng(0)
+    X = np.insert(rng.poisson(2.0, (30, 2)).astype(float), [0, 2], np.nan, axis=1)
+    new = X[:4].copy()
+    new[2, 1] = np.nan
+    gap = 2, 1 if keep else 0
+    new[0, 0] = new[1, 3] = 9.0  # has no effect on other entries, although no category is 9
+    for as_given in (np.array, lambda X: pd.DataFrame(X, columns=list("abcd"))):
+        mixture = DPMixture(likelihood=likelihood, **SHORT)
+        ours = MixtureImputer(mixture, keep_empty_features=keep).fit(as_given(X))
+        simple = SimpleImputer(keep_empty_features=keep).fit(as_given(X))
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            found = ours.transform(as_given(new))
+        assert [("drops them" in str(w.message)) for w in said] == ([] if keep else [True])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            expected = np.array(simple.transform(as_given(new)))
+        assert list(ours.get_feature_names_out()) == list(simple.get_feature_names_out())
+        assert list(getattr(found, "columns", "")) in ([], list(simple.get_feature_names_out()))
+        expected[gap] = np.array(found)[gap]
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_columns_without_values_in_tables():
+    _, holes = table()
+    X = holes.assign(none=None, codes=pd.Categorical([None] * len(holes), ["u"]), void=np.nan)
+    new = X.iloc[:3].assign(none=["x", None, "y"], void=[1.0, 2.0, np.nan])
+    mixture = DPMixture(likelihood="mixed", **SHORT)
+    with pytest.warns(UserWarning, match="'none', column 'codes' and column 'void' of X had no"):
+        completed = MixtureImputer(mixture).fit(X).transform(new)
+    pd.testing.assert_frame_equal(completed, MixtureImputer(mixture).fit_transform(holes)[:3])
+    kept = MixtureImputer(mixture, keep_empty_features=True).fit(X).transform(new)
+    pd.testing.assert_frame_equal(kept[completed.columns], completed)
+    assert kept[["none", "codes", "void"]].to_numpy().T.tolist() == [
+        ["x", 0, "y"],
+        [0, 0, 0],
+        [1, 2, 0],
+    ]
+
+
+def test_entries_that_stay_missing_are_named():
+    X = rows_of("numbers")
+    X[:, 1] = np.nan
+    model = DPMixture(**SHORT).fit(X)
+    with pytest.warns(UserWarning, match="^missing entries of column 1 of X are not"):
+        completed = model.impute(X)
+    assert np.isnan(completed[:, 1]).all()
 
 
 # Errors.
