@@ -810,7 +810,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             makes_draws=last,
             **settings,
         )
-        _set_noise(program, run.noise_law, X)
+        _set_noise(program, run.noise_law, X, new=len(run.chains) > 0)
         self._limits(program)
         chains = [dict(chain) for chain in run.chains] or [
             program.chain(run.entropy, c) for c in range(program.n_chains)
@@ -1487,10 +1487,10 @@ def _state_of_estimate(entropy):
     return np.random.RandomState(np.random.MT19937(key))
 
 
-def _set_noise(program, noise_law, X):
+def _set_noise(program, noise_law, X, new=False):
     """Give a program the law of its rows that are noise, or None."""
     program.noise_law = noise_law
-    program.noise = None if noise_law is None else noise_law.of(X)
+    program.noise = None if noise_law is None else noise_law.of(X, new)
 
 
 def _background(program):

@@ -62,8 +62,9 @@ class DPMixture(BaseMixture):
         clusters: uniform on a box around the rows, 1.05 times the range of each column; the
         negative binomial law with mean and variance of a column of counts; the shares of a column
         of categories; the shares of all words for `Multinomial`; uniform on the sphere for
-        `VonMisesFisher`. So new rows outside the box are never noise. `impute`, `predict_columns`
-        and ``sample(given=...)`` are about rows that are no noise. `partial_fit` keeps the law of
+        `VonMisesFisher`. A new row outside the range of the rows of `fit` is noise if it is far
+        from all clusters: see the notes. `impute`, `predict_columns` and ``sample(given=...)`` are
+        about rows that are no noise. `partial_fit` keeps the law of
         its first call, or of `fit`: start it with rows that span the data. Not with known labels,
         selected columns, tails, dask arrays in `fit`, `Grid`, `PyClone`, networks or
         ``store_labels=False``.
@@ -238,6 +239,17 @@ default="auto"
         Number of columns of X.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of the columns, if X has names that are all strings.
+
+    Notes
+    -----
+    With `noise`, a new row may be outside the box of the rows of `fit`. In each column noise then
+    has the density of the edge times (1 - f) / m^21 + f / (m (1 + log m)^2), where m is the
+    distance from the middle in halves of the interval, and f = 2 / (n + 1) for n values in `fit`:
+    the probability with which a value is outside the range of n others. The sum decreases more
+    slowly than the density of any cluster, so far rows are noise. To remain a density, it is
+    divided by its integral, about 1.05 in each column, for all new rows. A count follows the other
+    law with probability f / 2: P(x or more) = 1 / (1 + log(1 + x / (1 + largest in `fit`))).
+    `sample` draws noise in the box.
 
     References
     ----------

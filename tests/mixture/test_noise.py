@@ -14,10 +14,13 @@ from reference.gaps import log_known
 from reference.likelihoods import LOG_MARGINALS
 from reference.noise import (
     NoisePosterior,
+    log_box,
     log_noise_likelihood,
     log_noise_posterior,
     log_noise_prior,
+    log_open_box,
     noise_labels,
+    share_between,
 )
 from reference.predictive import log_predictive
 from reference.simulate import PRIOR_CASES, enumeration_case
@@ -70,6 +73,7 @@ from skdpm.mixture.state._tiles import RowTiles
 from skdpm.mixture.state.noise import clusters_for_noise
 
 LIKELIHOODS = ("gaussian", "gaussian_diag", "bernoulli", "poisson")
+COUNTS = ("poisson", "negative_binomial")
 OTHERS = (
     *("gaussian_tied", "gaussian_spherical", "categorical", "negative_binomial", "multinomial"),
 )
@@ -355,15 +359,6 @@ def test_planted_errors_are_seen(error, seed_sequence):
 # Fits. The law of noise is computed here from its definition.
 
 
-def log_box(X, rows):
-    """Log density of rows under the box of X; missing entries count for nothing."""
-    low, high = np.nanmin(X, axis=0), np.nanmax(X, axis=0)
-    middle, half = (low + high) / 2.0, 1.05 * (high - low) / 2.0
-    inside = np.isnan(rows) | (np.abs(rows - middle) <= half)
-    log_density = np.where(np.isnan(rows), 0.0, -np.log(2.0 * half)).sum(axis=1)
-    return np.where(inside.all(axis=1), log_density, -np.inf)
-
-
 @pytest.mark.parametrize("prior", everyday(["dp", "mfm"], "dp"))
 @pytest.mark.parametrize(
     "sampler", everyday([Gibbs(), Alternate([Gibbs(), SAMS(gibbs_sweeps=0)])], "Gibbs()"), ids=repr
@@ -435,12 +430,12 @@ def scores_of(model, case, name, X_new, log_noise):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @combinations(name=["gaussian", "gaussian_diag"], prior=["pitman_yor", "finite", "mfm"])
 def test_scores(name, prior):
-    """The density of new rows; those outside the box are no noise, and still have a density."""
+    """The density of new rows, also of rows outside the box and far from it."""
     case = fit_case(name)
     model = make_estimator(case.likelihood, prior, resampled=True, noise=(3.0, 5.0)).fit(case.X)
     assert 0 < model.noise_probabilities_.mean() < 1
-    X_new = np.vstack([case.X_new, np.full(case.X.shape[1], 50.0)])
-    expected = scores_of(model, case, name, X_new, log_box(case.X, X_new))
+    X_new = np.vstack([case.X_new, np.outer([50.0, 1e3], np.ones(case.X.shape[1]))])
+    expected = scores_of(model, case, name, X_new, log_open_box(case.X, X_new))
     np.testing.assert_allclose(model.score_samples(X_new), expected, rtol=1e-9)
     shares = (model.label_samples_ < 0).mean(axis=(0, 1))
     np.testing.assert_allclose(model.noise_probabilities_, shares)
@@ -460,11 +455,15 @@ def test_densities_integrate_to_one():
     for low, high in itertools.pairwise(edges):
         grid = np.linspace(low, high, 60_001)[1:-1]
         total += np.exp(model.score_samples(grid[:, None])).sum() * (grid[1] - grid[0])
-    assert total == pytest.approx(1.0, abs=2e-3)
+    weight = model.draws_.scored.noise_weight
+    expected = 1.0 - weight + weight * share_between(X[:, 0], -3_000.0, 3_000.0)
+    assert total == pytest.approx(expected, abs=3e-4)
 
     X = np.round(np.abs(X))
     model = DPMixture(likelihood="poisson", **short).fit(X)
-    assert np.exp(model.score_samples(np.arange(4_000.0)[:, None])).sum() == pytest.approx(1.0)
+    total = np.exp(model.score_samples(np.arange(4_000.0)[:, None])).sum()
+    beyond = 1.0 / (len(X) + 1) / (1.0 + np.log1p(4_000.0 / (X.max() + 1.0)))
+    assert total == pytest.approx(1.0 - model.draws_.scored.noise_weight * beyond)
 
     X = (rng.random((40, 4)) < 0.5).astype(float)
     model = DPMixture(likelihood="bernoulli", **short).fit(X)
@@ -478,7 +477,9 @@ def test_densities_integrate_to_one():
     grid = np.linspace(-60, 60, 801)
     points = np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 2)
     total = np.exp(model.score_samples(points)).sum() * (grid[1] - grid[0]) ** 2
-    assert total == pytest.approx(1.0, abs=5e-3)
+    weight = model.draws_.scored.noise_weight
+    inside = np.prod([share_between(x, -60.0, 60.0) for x in X.T])
+    assert total == pytest.approx(1.0 - weight + weight * inside, abs=2e-3)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -648,12 +649,51 @@ def test_predictions(fitted):
     assert shares.shape == (200, 5)
     of_noise = 1.0 - shares.sum(axis=1)
     assert (of_noise > -1e-12).all()
-    far, middle = model.predict_proba([[1e4, 1e4], [6.0, 6.0]]).sum(axis=1)
-    assert far == pytest.approx(1.0) and middle < 0.1
+    assert model.predict_proba([[6.0, 6.0]]).sum() < 0.1
     shares = model.predict_proba(X)
     shares = np.column_stack([1.0 - shares.sum(axis=1), shares])
     np.testing.assert_array_equal(model.predict(X), shares.argmax(axis=1) - 1)
     assert model.weights_.sum() == pytest.approx(1.0 - shares[:, 0].mean(), abs=0.05)
+
+
+def test_far_rows_are_noise(fitted):
+    """The farther out, the more so; other rows hardly change."""
+    X, model = fitted
+    reach = np.array([0.99, 1.0, 1.01, 1.1, 1.5, 2.0, 5.0, 1e2, 1e9, 1e100, 1e300])
+    middle, half = (X.min(axis=0) + X.max(axis=0)) / 2.0, 1.05 * np.ptp(X, axis=0) / 2.0
+    for direction in ([1.0, 0.0], [0.0, -1.0], [1.0, 0.9]):
+        rows = middle + half * direction * reach[:, None]
+        of_clusters = model.predict_proba(rows).sum(axis=1)
+        assert (np.diff(of_clusters) <= 1e-12).all() and of_clusters[-1] < 1e-9
+        assert (model.predict(rows[3:]) == -1).all()
+        assert np.isfinite(model.score_samples(rows)).all()
+    law = model._predictor.background
+    np.testing.assert_allclose(law.log_density(X, new=True), log_open_box(X, X), rtol=1e-12)
+    np.testing.assert_allclose(law.log_density(X), log_box(X, X), rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("likelihood", ["diag", "tied", "subspace", *COUNTS, "mixed"])
+def test_far_rows_are_noise_under(likelihood):
+    """Also beside gaps, and if one column alone is far."""
+    X, _ = noisy_blobs(2, 120)
+    X = pd.DataFrame(np.round(np.abs(X)) if likelihood in COUNTS else X, columns=["a", "b"])
+    if likelihood == "mixed":
+        X["b"] = pd.Categorical(X["b"] > 6.0)
+    elif likelihood == "subspace":
+        likelihood = Subspace(n_axes=1)
+    else:
+        X.iloc[0, 0] = np.nan
+        if likelihood not in COUNTS:
+            likelihood = Gaussian(covariance_type=likelihood)
+    model = DPMixture(likelihood=likelihood, noise=True, **SHORT).fit(X)
+    for columns in (["a"], ["a", "b"][: 1 + (likelihood != "mixed")]):
+        rows = X.iloc[1:4].copy()
+        for far in (1e4, 1e9, 1e15):
+            rows[columns] = far
+            assert (model.predict(rows) == -1).all()
+            assert (model.predict_proba(rows).sum(axis=1) < 0.01).all()
+            assert np.isfinite(model.score_samples(rows)).all()
 
 
 def test_samples(fitted):
@@ -663,7 +703,8 @@ def test_samples(fitted):
     assert (labels < 0).mean() == pytest.approx(model.noise_probabilities_.mean(), abs=0.04)
     middle, half = (X.min(axis=0) + X.max(axis=0)) / 2.0, 1.05 * np.ptp(X, axis=0) / 2.0
     scattered = rows[labels < 0]
-    assert (np.abs(scattered - middle) <= half).all()
+    # Noise is drawn in the box. Rows of clusters outside look like noise.
+    assert (np.abs(scattered - middle) <= half).mean() > 0.98
     assert (np.ptp(scattered, axis=0) > 1.8 * half).all()
 
 

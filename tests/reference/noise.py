@@ -105,6 +105,38 @@ def log_noise_posterior(X, likelihood, prior, *, likelihood_params, prior_params
     return NoisePosterior(states, np.array(log_joint))
 
 
+def log_box(X, rows):
+    """Log density of rows under the uniform law on the box of X; gaps count for nothing."""
+    distances, half, _ = _distances(X, rows)
+    log_density = np.where(np.isnan(distances), 0.0, -np.log(2.0 * half)).sum(axis=1)
+    return np.where((distances > 1.0).any(axis=1), -np.inf, log_density)
+
+
+def log_open_box(X, rows):
+    """The same for new rows, which may be outside the box."""
+    m, half, far = _distances(X, rows)
+    m = np.maximum(m, 1.0)
+    shape = (1.0 - far) * m**-21.0 + far / m / (1.0 + np.log(m)) ** 2
+    density = shape / (2.0 * half * (1.0 + (1.0 - far) / 20.0 + far))
+    return np.where(np.isnan(m), 0.0, np.log(density)).sum(axis=1)
+
+
+def share_between(X, low, high):
+    """Probability that new noise is between two numbers, both outside the interval of a column."""
+    m, _, (far,) = _distances(X[:, None], np.array([[low], [high]]))
+    beyond = (1.0 - far) * m**-20.0 / 20.0 + far / (1.0 + np.log(m))
+    return 1.0 - beyond.mean() / (1.0 + (1.0 - far) / 20.0 + far)
+
+
+def _distances(X, rows):
+    """Distances from the middle of the box in halves of its sides, these halves, and the share of
+    far rows in each column."""
+    low, high = np.nanmin(X, axis=0), np.nanmax(X, axis=0)
+    middle, half = (low + high) / 2.0, 1.05 * (high - low) / 2.0
+    n_known = (~np.isnan(X)).sum(axis=0)
+    return np.abs(rows - middle) / half, half, np.minimum(2.0 / (n_known + 1), 0.5)
+
+
 def _once_per_rows(log_marginal):
     """A log marginal that computes one value for the same rows."""
     known = {}

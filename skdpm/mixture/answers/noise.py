@@ -22,9 +22,9 @@ class NoiseLaw:
     b: float
     background: object
 
-    def of(self, X):
-        """The law of the rows X, for states."""
-        return Noise(self.a, self.b, self.background.log_density(X))
+    def of(self, X, new=False):
+        """The law of the rows X of `fit`, or of `new` rows of a stream, for states."""
+        return Noise(self.a, self.b, self.background.log_density(X, new))
 
     def weight(self, n_noise, n_samples):
         """Probability that a new row is noise, if n_noise of n_samples rows are."""

@@ -325,8 +325,8 @@ class Predictor:
         rows.add_log_densities(padded, tops, totals)
         with np.errstate(divide="ignore"):
             log_clusters = tops + np.log(totals)
-            log_noise = np.log(self.partition.noise_weight) + self.background.log_density(X)
-        # A row outside the box is no noise, however far from all clusters it is.
+            log_noise = np.log(self.partition.noise_weight)
+            log_noise = log_noise + self.background.log_density(X, new=True)
         return _ratio(log_clusters, np.logaddexp(log_clusters, log_noise))
 
     def _allotted(self, X, n_jobs, new_cluster):
@@ -410,16 +410,17 @@ class Predictor:
         return scores
 
     def _with_noise(self, X, log_densities, weight=None):
-        """Add the density of rows that are noise, with this weight, by default its mean over the
-        scored draws."""
+        """Add the density of rows that are noise: of new rows, with its mean weight over the
+        scored draws, or of rows of `fit` with this weight."""
         if self.background is None:
             return log_densities
+        log_noise = self.background.log_density(X, new=weight is None)
         weight = self.scored.noise_weight if weight is None else weight
-        return np.logaddexp(log_densities, np.log(weight) + self.background.log_density(X))
+        return np.logaddexp(log_densities, np.log(weight) + log_noise)
 
     def mean_log_densities(self, X):
-        """Mean over checked rows of the log density under each scored draw: (n_scored,). Clusters
-        must be independent."""
+        """Mean over some rows of `fit` of the log density under each scored draw: (n_scored,).
+        Clusters must be independent."""
         scored = self.scored
         rows = self._rows(X, sum(len(draw["clusters"]) for draw in scored.draws))
         means = np.empty(len(scored))

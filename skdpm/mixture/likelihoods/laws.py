@@ -40,6 +40,10 @@ FAR, LARGEST = 1e150, 1e308
 # Largest number of nodes of an integral over a parameter.
 MOST_NODES = 4096
 
+# Power with which the density of new values falls at the edges of an interval. Their probability
+# to be just outside is about 1 over it.
+EDGE = 20.0
+
 # Largest rate of a Poisson variate.
 LARGEST_RATE = 1e15
 
@@ -153,6 +157,28 @@ class Uniform(ColumnLaw):
         return self.quantile(rng.random(self.low.shape))
 
 
+class OpenUniform(Uniform):
+    """Law of new values of a column whose values so far are uniform between two numbers.
+
+    At a distance m from the middle, in halves of the interval, the density is that of the edges
+    times (1 - far) / m^(p + 1) + far / (m (1 + log m)^2) for m > 1, with p = `EDGE`. The second
+    term has the share `far` of the weight of the interval, and falls more slowly than any power
+    1 / m^(1 + e). So a far value is in no cluster with heavy tails. Values are drawn inside.
+    """
+
+    def __init__(self, low, high, far):
+        super().__init__(low, high)
+        self.far = far
+
+    def log_density(self, x):
+        half = 0.5 * (self.high - self.low)
+        middle = 0.5 * self.low + 0.5 * self.high
+        m = np.log(np.maximum(np.abs(x[:, None] / half - middle / half), 1.0))
+        near, far = np.log1p(-self.far) - EDGE * m, np.log(self.far) - 2.0 * np.log1p(m)
+        total = 1.0 + (1.0 - self.far) / EDGE + self.far
+        return np.logaddexp(near, far) - m - np.log(2.0 * half) - np.log(total)
+
+
 class Counts(ColumnLaw):
     """Negative binomial: Poisson with a rate from a Gamma of this shape and rate."""
 
@@ -179,6 +205,21 @@ class Counts(ColumnLaw):
 
     def draw(self, rng):
         return rng.poisson(rng.gamma(self.shape, 1.0 / self.rate)).astype(np.float64)
+
+
+class OpenCounts(Counts):
+    """Law of new values of a column of counts: with the probability `far` it has the survival
+    function P(x or more) = 1 / (1 + log(1 + x / unit)). Values are drawn from the other law."""
+
+    def __init__(self, shape, rate, far, unit):
+        super().__init__(shape, rate)
+        self.far, self.unit = far, unit
+
+    def log_density(self, x):
+        now, after = (1.0 + np.log1p((x[:, None] + more) / self.unit) for more in (0.0, 1.0))
+        step = np.log1p(1.0 / (self.unit + x[:, None]))
+        far = np.log(self.far * step) - np.log(now * after)
+        return np.logaddexp(np.log1p(-self.far) + super().log_density(x), far)
 
 
 class BetaNegativeBinomial(ColumnLaw):

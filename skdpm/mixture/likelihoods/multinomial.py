@@ -232,7 +232,7 @@ class OverallWords:
         shares = columns + 1.0 / len(columns)
         self.log_shares = np.log(shares / shares.sum())
 
-    def log_density(self, X):
+    def log_density(self, X, new=False):
         X = _as_csr(X)
         row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
         return X @ self.log_shares + _log_coefficients(X, row)
