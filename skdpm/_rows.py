@@ -76,6 +76,48 @@ def validate_rows(estimator, X, likelihood, reset, **allowed):
     return rows
 
 
+def with_exposure(rows, likelihood, exposure=None):
+    """Checked rows, with their exposures as a further column if the likelihood takes them.
+
+    Parameters
+    ----------
+    rows : array of shape (n_samples, n_features)
+    likelihood : Likelihood
+    exposure : array-like of shape (n_samples,) or None
+        None: 1 for every row.
+
+    Returns
+    -------
+    rows : array of shape (n_samples, n_features), or one column more
+
+    Raises
+    ------
+    ValueError
+    """
+    if not likelihood.exposed:
+        if exposure is None:
+            return rows
+        raise ValueError("the fit had no exposure, so new rows have none; pass exposure to fit")
+    if exposure is None:
+        return np.column_stack([rows, np.ones(rows.shape[0])])
+    try:
+        checked = np.asarray(exposure, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"exposure must hold numbers, got {exposure!r}") from None
+    if checked.shape != (rows.shape[0],):
+        raise ValueError(
+            f"exposure must have one number for each of the {rows.shape[0]} rows of X, got an "
+            f"array of shape {checked.shape}"
+        )
+    bad = np.flatnonzero(~((checked > 0.0) & np.isfinite(checked)))
+    if len(bad):
+        raise ValueError(
+            f"exposure must be positive and finite, but is {checked[bad[0]]:g} for row {bad[0]}; "
+            "drop rows without an exposure, of which nothing can be known"
+        )
+    return np.column_stack([rows, checked])
+
+
 def dense_if_needed(X, likelihood):
     """CSR rows as an array, if the likelihood accepts them but does not compute with them."""
     return X.toarray() if sp.issparse(X) and likelihood.accept_sparse == "as dense" else X

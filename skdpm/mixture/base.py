@@ -14,7 +14,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from skdpm import _convergence, partitions
 from skdpm._callbacks import with_callbacks
 from skdpm._estimator import UNSUPPORTED_IN_FIT, ChainEstimator
-from skdpm._rows import validate_rows
+from skdpm._rows import validate_rows, with_exposure
 from skdpm._run import Run
 from skdpm._tables import decoded_table, listed
 from skdpm._validation import (
@@ -115,6 +115,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     _finds_lengths = True
     _known = None  # known labels of the rows of `fit`
+    _exposure = None  # exposures of the rows of `fit`
     noise = None  # for subclasses without this parameter
     _ways_with_text = '; use likelihood="mixed" for tables with columns of text'
     _other_names = (
@@ -155,7 +156,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     @explains(**UNSUPPORTED_IN_FIT)
     @with_callbacks
-    def fit(self, X, y=None, *, known_labels=None):
+    def fit(self, X, y=None, *, known_labels=None, exposure=None):
         """Sample the posterior over partitions of the rows of X.
 
         Parameters
@@ -174,6 +175,11 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             in components of any class or in new ones. Sets `classes_`. Not with `SubCluster`,
             `BlockedGibbs`, "smc", networks or ``store_labels=False``. None, or -1 for all rows:
             no class is known.
+        exposure : array-like of shape (n_samples,), default=None
+            Exposure of each row, above 0, by which the means of its counts are multiplied: hours,
+            areas, or totals of rows divided by their mean. `Poisson` and `NegativeBinomial` take
+            it, also as parts of a `Product`. Rates in `cluster_params_` are those of exposure 1.
+            Not with `noise`, `SubCluster` and `BlockedGibbs`. None: 1 for every row.
 
         Returns
         -------
@@ -199,15 +205,17 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             After a few seconds, if the fit will take a minute or more, with `verbose=0` and
             without `max_time`.
         """
-        before = self._known
+        before = self._known, self._exposure
         refuse_what_has_no_rows(X)
         if known_labels is not None:
             known_labels = KnownLabels.checked(known_labels, _num_samples(X))
-        self._known = known_labels
+        if exposure is not None:
+            _refuse_lazy_exposure(X)
+        self._known, self._exposure = known_labels, exposure
         try:
             return self._fit(X, y)
         except Exception:
-            self._known = before
+            self._known, self._exposure = before
             raise
 
     def _without_streams(self):
@@ -226,7 +234,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         known_labels="streams take none; use fit with another sampler than SMC",
         **UNSUPPORTED_IN_FIT,
     )
-    def partial_fit(self, X, y=None):
+    def partial_fit(self, X, y=None, *, exposure=None):
         """Learn more rows. Each row is seen once and then forgotten. Needs `sampler="smc"`.
 
         The particles of `fit`, or of the previous call, take the rows in the given order. Memory
@@ -257,6 +265,9 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             `labels_` are those of the last chunk.
         y : None
             Ignored.
+        exposure : array-like of shape (n_rows,), default=None
+            Exposure of each row, as in `fit`. Not for a dask array. The first batch must have it
+            if a later one does. None: 1 for every row.
 
         Returns
         -------
@@ -293,9 +304,9 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         >>> print(f"{stream.log_evidence_ - before:.2f} nats")
         -9.19 nats
         """
-        return self._partial_fit(X)
+        return self._partial_fit(X, exposure)
 
-    def predict(self, X):
+    def predict(self, X, *, exposure=None):
         """Most probable cluster of each row, among those of `labels_`. After a fit with known
         labels, the most probable of `classes_`. After a fit with `noise`, -1 for a row that is
         more probably noise than in any cluster.
@@ -306,6 +317,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         Parameters
         ----------
         X : array-like, CSR matrix or dask array of shape (n_samples, n_features)
+        exposure : array-like of shape (n_samples,), default=None
+            Exposure of each row, if `fit` had it. Not for a dask array. None: 1 for every row.
 
         Returns
         -------
@@ -313,9 +326,9 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             Labels. For a dask array, a lazy dask array with its chunks; this holds for all
             methods of new rows.
         """
-        return self._over_rows(Predictor.predict, X, np.int64)
+        return self._over_rows(Predictor.predict, X, np.int64, exposure=exposure)
 
-    def predict_proba(self, X, new_cluster=False):
+    def predict_proba(self, X, new_cluster=False, *, exposure=None):
         """Posterior probability of each cluster of `labels_` given each row.
 
         The prior weight of a cluster is its size minus the discount, or plus concentration /
@@ -333,6 +346,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         X : array-like or CSR matrix of shape (n_samples, n_features)
         new_cluster : bool, default=False
             Whether to add a last column, the probability of a new cluster.
+        exposure : array-like of shape (n_samples,), default=None
+            Exposure of each row, if `fit` had it. Not for a dask array. None: 1 for every row.
 
         Returns
         -------
@@ -355,9 +370,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             X,
             np.float64,
             self.n_clusters_ + new_cluster,
+            exposure=exposure,
         )
 
-    def score_samples(self, X, given=None):
+    def score_samples(self, X, given=None, *, exposure=None):
         """log posterior predictive density of each row.
 
         The density is averaged over up to 100 evenly spaced draws. That of a draw is the mixture
@@ -371,6 +387,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         given : int, str or list of these, default=None
             Columns, as positions or names, that are given: the density is that of the other
             columns given the entries in these. None: no column.
+        exposure : array-like of shape (n_samples,), default=None
+            Exposure of each row, if `fit` had it. Not for a dask array. None: 1 for every row.
 
         Returns
         -------
@@ -404,9 +422,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if given is not None:
             self._check_given(X)
             given = self._positions_of(given, X, "given")
-        return self._over_rows(
-            functools.partial(Predictor.score_samples, given=given), X, np.float64, gaps=True
-        )
+        score = functools.partial(Predictor.score_samples, given=given)
+        return self._over_rows(score, X, np.float64, gaps=True, exposure=exposure)
 
     def _check_given(self, X):
         likelihood = self.likelihood_
@@ -415,7 +432,23 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if sp.issparse(X):
             raise TypeError("given needs dense rows: pass X.toarray()")
 
-    score = ChainEstimator.score  # not `DensityMixin.score`, which does nothing
+    def score(self, X, y=None, *, exposure=None):
+        """Mean of `score_samples`: the held-out log predictive density per row.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+        y : None
+            Ignored.
+        exposure : array-like of shape (n_samples,), default=None
+            Exposure of each row, if `fit` had it. Not for a dask array. None: 1 for every row.
+
+        Returns
+        -------
+        score : float
+            Natural logarithm.
+        """
+        return float(np.mean(self.score_samples(X, exposure=exposure)))
 
     def _without_draws(self):
         likelihood = current_likelihood(self)
@@ -433,6 +466,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     @offered_if(_without_draws)
     def sample(self, n_samples=1, given=None):
         """Draw rows from the posterior predictive distribution, the one `score_samples` evaluates.
+        Exposures of counts are 1.
 
         Parameters
         ----------
@@ -470,7 +504,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             raise ValueError(f"given cannot be used: {without_laws(self)}")
         else:
             X = self._sample_given(n_samples, given, rng)
-        cumulated = np.cumsum(self._predictor.predict_proba(X), axis=1)
+        rows = with_exposure(X, self.likelihood_)
+        cumulated = np.cumsum(self._predictor.predict_proba(rows), axis=1)
         u = rng.random((n_samples, 1))
         if self._predictor.background is None:
             u *= cumulated[:, -1:]
@@ -717,7 +752,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     def _recall(self, X):
         """Get the rows of `fit`, from X or as kept."""
         if X is not None:
-            X = self.sampler_.validate(self, X, self.likelihood_, False)
+            X = self._validate_fit(X, self.likelihood_, self.sampler_, reset=False)
         return self._training.recall(X)
 
     def _log_leave_one_out(self):
@@ -729,14 +764,16 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     # Streams.
 
-    def _partial_fit(self, X):
+    def _partial_fit(self, X, exposure):
         started = time.monotonic()
         refuse_what_has_no_rows(X)
         previous = self._run if self._takes_more_rows() else None
         before = 0.0 if previous is None else getattr(self, "fit_time_", 0.0)
         # A copy does the work; its attributes replace those of this object at the end.
         after = self._copied(vars(self))
-        after._known = None
+        after._known, after._exposure = None, exposure
+        if exposure is not None:
+            _refuse_lazy_exposure(X)
         carried, first = previous, 0
         for rows, last in row_chunks(X):
             run = after._batch(rows, carried, first, last)
@@ -767,7 +804,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """
         remedy = "start again with fit, or with a clone of the estimator"
         if run is None:
-            likelihood = self._resolved("likelihood").for_batch(X)
+            likelihood = self._exposed(self._resolved("likelihood").for_batch(X))
         else:
             likelihood = run.likelihood
         sampler = self._resolved_sampler(likelihood, X)
@@ -776,6 +813,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if run is not None:
             self._refuse_changed(run, signature, "partial_fit", remedy, UNUSED_IN_STREAMS)
             X = validate_rows(self, X, likelihood, reset=False)
+            X = with_exposure(X, likelihood, self._exposure)
             if X.shape[1] != run.n_features:
                 # A later fit that failed had other columns.
                 raise ValueError(
@@ -793,6 +831,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 )
             self._forget()
             X = validate_rows(self, X, likelihood, reset=True)
+            X = with_exposure(X, likelihood, self._exposure)
             likelihood = likelihood.resolve(X).without_learning()
             run = Run(
                 entropy=seed_entropy(self.random_state),
@@ -825,7 +864,21 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         return {**SAMPLERS, "auto": None}, Sampler
 
     def _bound_likelihood(self, X):
-        return self._resolved("likelihood").for_columns(X)
+        return self._exposed(self._resolved("likelihood").for_columns(X))
+
+    def _exposed(self, likelihood):
+        """The likelihood for rows with exposures, if there are any."""
+        if self._exposure is None:
+            return likelihood
+        exposed = likelihood.with_exposure()
+        if exposed is None:
+            raise ValueError(
+                f"{likelihood!r} takes no exposure; Poisson, NegativeBinomial and a Product with "
+                "one of these and select=False do"
+            )
+        if check_noise(self.noise) is not None:
+            raise ValueError("exposure cannot be combined with noise; set noise=None")
+        return exposed
 
     def _resolved_sampler(self, likelihood, X):
         if isinstance(self.sampler, str) and self.sampler == "auto":
@@ -895,6 +948,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     def _validate_fit(self, X, likelihood, sampler, reset):
         X = sampler.validate(self, X, likelihood, reset)
+        X = with_exposure(X, likelihood, self._exposure)
         if reset and likelihood.says_nothing(X.shape[1]):
             warn(
                 "a single column of categories contains no information about clusters, because a "
@@ -1444,10 +1498,12 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if self.likelihood_.draws_gaps and not self._draws_gaps():
             check_finite(rows, allow_nan=False, hint="score_samples and impute take rows with NaN")
 
-    def _over_rows(self, function, X, dtype, n_columns=None, gaps=False):
+    def _over_rows(self, function, X, dtype, n_columns=None, gaps=False, exposure=None):
         """Call a method of `Predictor` on X, or lazily on the chunks of a dask array. With `gaps`,
         entries may be missing."""
         check_is_fitted(self)
+        if exposure is not None:
+            _refuse_lazy_exposure(X)
         # The scheduler of a dask array has its own threads.
         n_jobs = 1 if is_dask(X) else self.n_jobs
 
@@ -1456,7 +1512,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             if not gaps:
                 self._refuse_gaps(rows)
             self._warn_of_departures(rows, self.likelihood_)
-            return rows
+            return with_exposure(rows, self.likelihood_, exposure)
 
         return over_rows(
             functools.partial(function, self._predictor, n_jobs=n_jobs),
@@ -1479,6 +1535,13 @@ def _search(clusters, loss, max_clusters, random_state):
         max_clusters=most if max_clusters is None else min(max_clusters, most),
         random_state=random_state,
     )
+
+
+def _refuse_lazy_exposure(X):
+    if is_dask(X):
+        raise ValueError(
+            "exposure needs rows in memory, and X is a dask array; compute one chunk at a time"
+        )
 
 
 def _state_of_estimate(entropy):

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted
 
-from skdpm._rows import validate_rows
+from skdpm._rows import validate_rows, with_exposure
 from skdpm._tables import columns_of_rows, filled_table, listed
 from skdpm._validation import (
     check_integer,
@@ -187,7 +187,7 @@ class Questions:
         return categories
 
     @offered_if(without_laws)
-    def impute(self, X, n_draws=None):
+    def impute(self, X, n_draws=None, *, exposure=None):
         """Fill missing entries, given the other entries of each row.
 
         The law of the missing entries is averaged over the scored draws and their clusters, with
@@ -203,6 +203,8 @@ class Questions:
         n_draws : int, default=None
             Number of completed tables to draw. None: numbers are filled with their posterior
             means, and binary columns and categories with the most probable value.
+        exposure : array-like of shape (n_samples,), default=None
+            Exposure of each row, if `fit` had it. None: 1 for every row.
 
         Returns
         -------
@@ -233,12 +235,12 @@ class Questions:
         array([[9., 9.],
                [9., 9.]])
         """
-        return self._completed(X, n_draws)
+        return self._completed(X, n_draws, exposure=exposure)
 
-    def _completed(self, X, n_draws, ignored=()):
+    def _completed(self, X, n_draws, ignored=(), exposure=None):
         """`impute`, without a warning of the columns `ignored`."""
         check_is_fitted(self)
-        rows = self._rows_with_gaps(X)
+        rows = self._rows_with_gaps(X, exposure)
         incomplete = np.flatnonzero(np.isnan(rows).any(axis=1))
         own = self._own_laws(rows)
         if n_draws is None:
@@ -247,6 +249,7 @@ class Questions:
             n_draws = check_integer(n_draws, "n_draws", low=1)
             rng = self._generator(IMPUTE_STREAM)
             completed = self._drawn(rows, incomplete, own, n_draws, rng)
+        rows, *completed = (table[:, : self.n_features_in_] for table in (rows, *completed))
         left = np.setdiff1d(np.flatnonzero(np.isnan(completed[0]).any(axis=0)), ignored)
         if len(left):
             named = listed(left, getattr(self, "feature_names_in_", None))
@@ -262,7 +265,7 @@ class Questions:
         return tables[0] if n_draws is None else tables
 
     @offered_if(without_laws)
-    def predict_columns(self, X, columns, quantiles=None):
+    def predict_columns(self, X, columns, quantiles=None, *, exposure=None):
         """Predict columns given the other known entries of each row.
 
         The law is that of `impute` for new rows; entries of X in `columns` have no effect.
@@ -275,6 +278,8 @@ class Questions:
             Columns to predict, as positions or names.
         quantiles : float or list of float, default=None
             Probabilities of quantiles, between 0 and 1, for columns of numbers.
+        exposure : array-like of shape (n_samples,), default=None
+            Exposure of each row, if `fit` had it. None: 1 for every row.
 
         Returns
         -------
@@ -299,7 +304,7 @@ class Questions:
         check_is_fitted(self)
         positions = self._positions_of(columns, X, "columns")
         probabilities = None if quantiles is None else _checked_quantiles(quantiles)
-        rows = self._rows_with_gaps(X)
+        rows = self._rows_with_gaps(X, exposure)
         rows[:, positions] = np.nan
         self._predictor.checked(rows)
         parts = [
@@ -345,7 +350,8 @@ class Questions:
         row = self._one_row(given)
         pairs = next(self._pairs_of_new(self._predictor.checked(row)))
         clusters = rng.choice(pairs.clusters, n_samples, p=pairs.weights)
-        return fill(pairs.laws, np.repeat(row, n_samples, axis=0), clusters, rng)
+        filled = fill(pairs.laws, np.repeat(row, n_samples, axis=0), clusters, rng)
+        return filled[:, : self.n_features_in_]
 
     def _one_row(self, given):
         """The row `given` as numbers, (1, n_features), NaN for unknown entries."""
@@ -364,11 +370,12 @@ class Questions:
             raise ValueError(f"{who} contains a column twice")
         return positions
 
-    def _rows_with_gaps(self, X):
+    def _rows_with_gaps(self, X, exposure=None):
         """Check rows of which any entries may be missing: a new ndarray."""
         if is_dask(X) or sp.issparse(X):
             raise TypeError("X must be an array or a data frame in memory, and dense")
-        return validate_rows(self, X, self.likelihood_, reset=False, gaps=True).copy()
+        rows = validate_rows(self, X, self.likelihood_, reset=False, gaps=True)
+        return with_exposure(rows, self.likelihood_, exposure).copy()
 
     def _own_laws(self, rows):
         """`OwnLaws` if these are the rows of the fit, and they may have gaps; else None."""

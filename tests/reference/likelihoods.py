@@ -145,36 +145,40 @@ def log_marginal_multinomial(X, *, concentration, base=1.0):
     )
 
 
-def log_marginal_poisson(X, *, shape, rate):
-    """Columns of counts with mean ~ Gamma(shape, rate) each, 1/x! included; NaN is missing."""
+def log_marginal_poisson(X, *, shape, rate, exposure=1.0):
+    """Columns of counts with rate ~ Gamma(shape, rate) each, 1/x! included; NaN is missing. The
+    means of a row are its rates times its exposure."""
     X = np.asarray(X, dtype=float)
     present = ~np.isnan(X)
     counts = np.where(present, X, 0)
-    total, m = counts.sum(axis=0), present.sum(axis=0)
+    exposures = np.broadcast_to(exposure, len(X))[:, None] * present
+    total, m = counts.sum(axis=0), exposures.sum(axis=0)
     log_columns = (
         xlogy(shape, rate)
         - gammaln(shape)
         + gammaln(shape + total)
         - (shape + total) * np.log(rate + m)
     )
-    return log_columns.sum() - gammaln(counts + 1).sum()
+    return log_columns.sum() - gammaln(counts + 1).sum() + xlogy(counts, exposures).sum()
 
 
-def log_marginal_negative_binomial(X, *, shape, rate, dispersion):
+def log_marginal_negative_binomial(X, *, shape, rate, dispersion, exposure=1.0):
     """Columns of counts of variance mu + dispersion mu^2. With r = 1 / dispersion, the mean is
     mu = r (1 - p) / p with p ~ Beta(1 + k r, k m), m = shape / rate, k = rate + shape dispersion.
-    NaN is missing."""
+    NaN is missing. A row with an exposure is the sum of that many rows with exposure 1."""
     X = np.asarray(X, dtype=float)
     present = ~np.isnan(X)
     counts = np.where(present, X, 0)
-    total, m = counts.sum(axis=0), present.sum(axis=0)
+    exposures = np.broadcast_to(exposure, len(X))[:, None] * present
+    total, m = counts.sum(axis=0), exposures.sum(axis=0)
     r = 1 / np.broadcast_to(np.asarray(dispersion, dtype=float), X.shape[1:])
     k = rate + shape / r
     a, b = 1 + k * r, k * shape / rate
     log_columns = (
         gammaln(a + m * r) + gammaln(b + total) - gammaln(a + m * r + b + total) - betaln(a, b)
     )
-    log_choices = gammaln(counts + r) - gammaln(r) - gammaln(counts + 1)
+    sizes = np.where(present, exposures * r, 1.0)
+    log_choices = gammaln(counts + sizes) - gammaln(sizes) - gammaln(counts + 1)
     return log_columns.sum() + log_choices[present].sum()
 
 

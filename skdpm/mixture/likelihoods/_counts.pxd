@@ -15,6 +15,7 @@ cdef class CountModel(ClusterModel):
     cdef Py_ssize_t n_features      # D
     cdef const double* X
     cdef const double* log_large
+    cdef const double* exposure     # NULL: 1 for every item
     cdef bint missing
     cdef object _data_owners
 

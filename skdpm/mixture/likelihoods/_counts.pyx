@@ -3,7 +3,7 @@
 
 Row: n, sum of log x! over the large entries (in two parts: whole numbers and the rest), s_d (D),
 n_d (D) | terms that a likelihood caches. s_d and n_d are the sum and the number of the entries of
-a column. A likelihood without separate terms of large entries has none: their sum is 0.
+a column; if items have exposures, n_d is the sum of the exposures of the entries. A likelihood without separate terms of large entries has none: their sum is 0.
 
 Parameters of a cluster: log densities of a row are linear in its counts,
 
@@ -11,6 +11,7 @@ Parameters of a cluster: log densities of a row are linear in its counts,
 """
 from libc.math cimport floor
 from libc.stdlib cimport free
+from libc.string cimport memset
 
 from skdpm._core._math cimport log_gamma_function
 from skdpm._core._memory cimport resized
@@ -43,7 +44,9 @@ cdef class CountModel(ClusterModel):
             log_large : ndarray of shape (n_samples,)
                 Sum of log x! over the entries of an item that are large.
             drifts : bool
-                Whether some are.
+                Whether some are, or items have exposures.
+            exposure : ndarray of shape (n_samples,), optional
+                Exposures of the items.
         tables : dict
             n_max : int
                 Largest number of items of a cluster.
@@ -53,6 +56,13 @@ cdef class CountModel(ClusterModel):
         cdef const double[:, ::1] X = data["X"]
         cdef const double[::1] log_large = data["log_large"]
         self._data_owners = (X, log_large)
+        cdef const double[::1] exposure
+        if "exposure" in data:
+            exposure = data["exposure"]
+            if exposure.shape[0] != X.shape[0]:
+                raise ValueError(f"{exposure.shape[0]} exposures for {X.shape[0]} items")
+            self._data_owners = (X, log_large, exposure)
+            self.exposure = &exposure[0]
         self.n_samples = X.shape[0]
         self.n_features = X.shape[1]
         self.n_max = tables["n_max"]
@@ -70,6 +80,7 @@ cdef class CountModel(ClusterModel):
         cdef double* sums = stats + N_HEAD
         cdef double* counts = sums + n_features
         cdef double whole
+        cdef double exposure = by if self.exposure == NULL else by * self.exposure[i]
         stats[0] += by
         if stats[0] == 0.0:
             stats[1] = stats[2] = 0.0
@@ -78,15 +89,19 @@ cdef class CountModel(ClusterModel):
             whole = floor(self.log_large[i])
             stats[1] += by * whole
             stats[2] += by * (self.log_large[i] - whole)
+        if self.exposure != NULL and stats[0] == 0.0:
+            # Without what rounding has left of the exposures.
+            memset(sums, 0, 2 * n_features * sizeof(double))
+            return
         if not self.missing:
             for d in range(n_features):
                 sums[d] += by * x[d]
-                counts[d] = stats[0]
+                counts[d] = stats[0] if self.exposure == NULL else counts[d] + exposure
             return
         for d in range(n_features):
             if x[d] == x[d]:
                 sums[d] += by * x[d]
-                counts[d] += by
+                counts[d] += exposure
 
     cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
         """`move`, and update the cached terms."""

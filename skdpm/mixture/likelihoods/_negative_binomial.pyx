@@ -22,6 +22,10 @@ where B(.,.) is the beta function. log h(x) is the item's `log_constants`, which
 with phi. A draw of phi needs their sum over the items in clusters: it is computed from the numbers
 of the different values ("levels") of the column.
 
+If items have exposures e, x ~ NB(e r, p): its mean is e mu and its variance e mu (1 + phi mu),
+those of the sum of e independent counts with exposure 1. In all formulas n is then the sum of the
+exposures, and r of an item is e r. Equal exposures are equal sizes e r, whatever e is.
+
 Small counts x cost x products and a logarithm: Gamma(y + x) is Gamma(y) y (y + 1) ... (y + x - 1).
 Most rows stay in their cluster, so densities seldom change. Tables of the slots keep those of the
 levels in two cases: for the cluster as it is, and for a row that has just left it. A table knows
@@ -66,14 +70,16 @@ cdef inline double log_h(double x, double r) noexcept nogil:
 
 
 def level_terms(
-    const double[::1] levels, const Py_ssize_t[::1] starts, const double[::1] dispersion
+    const double[::1] levels, const double[::1] exposures, const Py_ssize_t[::1] starts,
+    const double[::1] dispersion
 ):
     """log h of the levels of all columns: ndarray. NaN has the term 0.
 
     Parameters
     ----------
-    levels : ndarray of shape (n_levels,)
-        Different values of the first column, then of the second, ...
+    levels, exposures : ndarray of shape (n_levels,)
+        Different values, with the exposures of their items, of the first column, then of the
+        second, ...
     starts : ndarray of shape (n_features + 1,), intp
         First level of each column.
     dispersion : ndarray of shape (n_features,)
@@ -83,7 +89,7 @@ def level_terms(
     cdef Py_ssize_t d, v
     for d in range(dispersion.shape[0]):
         for v in range(starts[d], starts[d + 1]):
-            view[v] = log_h(levels[v], 1.0 / dispersion[d])
+            view[v] = log_h(levels[v], exposures[v] / dispersion[d])
     return out
 
 
@@ -117,7 +123,7 @@ cdef class NegativeBinomialModel(CountModel):
     data : dict
         X, log_large, drifts
             See `CountModel.take_counts`.
-        levels, starts
+        levels, level_exposures, starts
             See `level_terms`.
         codes : ndarray of shape (n_samples, n_features), int32
             Position of each entry in `levels`.
@@ -126,7 +132,7 @@ cdef class NegativeBinomialModel(CountModel):
             See `CountModel.take_counts`.
         n_fitted : int
             Number of rows of the fit.
-        fitted_levels, fitted_starts
+        fitted_levels, fitted_exposures, fitted_starts
             Levels of its columns.
         fitted_tally : ndarray
             Number of entries of each of these.
@@ -136,9 +142,11 @@ cdef class NegativeBinomialModel(CountModel):
     """
     cdef double shape, rate
     cdef const double* levels
+    cdef const double* level_exposures
     cdef const Py_ssize_t* starts
     cdef const int* codes
     cdef const double* fitted_levels
+    cdef const double* fitted_exposures
     cdef const Py_ssize_t* fitted_starts
     cdef const double* fitted_tally
     cdef Py_ssize_t n_fitted
@@ -159,24 +167,32 @@ cdef class NegativeBinomialModel(CountModel):
     cdef double* tally
     cdef const double* tally_of
     cdef const double* tally_levels
+    cdef const double* tally_exposures
     cdef const Py_ssize_t* tally_starts
     cdef object _owners
 
     def __init__(self, data, tables, double shape, double rate, dispersion):
         cdef const double[::1] levels = data["levels"]
+        cdef const double[::1] level_exposures = data["level_exposures"]
         cdef const Py_ssize_t[::1] starts = data["starts"]
         cdef const int[:, ::1] codes = data["codes"]
         cdef const double[::1] fitted_levels = tables["fitted_levels"]
+        cdef const double[::1] fitted_exposures = tables["fitted_exposures"]
         cdef const Py_ssize_t[::1] fitted_starts = tables["fitted_starts"]
         cdef const double[::1] fitted_tally = tables["fitted_tally"]
         cdef double[::1] constants
         cdef Py_ssize_t d, v
         self.take_counts(data, tables)
-        self._owners = (levels, starts, codes, fitted_levels, fitted_starts, fitted_tally)
+        self._owners = (
+            levels, level_exposures, starts, codes,
+            fitted_levels, fitted_exposures, fitted_starts, fitted_tally,
+        )
         self.levels = &levels[0] if levels.shape[0] else NULL
+        self.level_exposures = &level_exposures[0] if levels.shape[0] else NULL
         self.starts = &starts[0]
         self.codes = &codes[0, 0] if codes.shape[0] else NULL
         self.fitted_levels = &fitted_levels[0] if fitted_levels.shape[0] else NULL
+        self.fitted_exposures = &fitted_exposures[0] if fitted_levels.shape[0] else NULL
         self.fitted_starts = &fitted_starts[0]
         self.fitted_tally = &fitted_tally[0] if fitted_tally.shape[0] else NULL
         self.n_fitted = tables["n_fitted"]
@@ -192,6 +208,8 @@ cdef class NegativeBinomialModel(CountModel):
         for d in range(self.n_features):
             v = starts[d + 1] - starts[d]
             v = v if v <= min(MOST_LEVELS, self.n_samples // N_OF_LEVEL) else 0
+            if self.exposure != NULL:
+                v = 0
             self.table_starts[d + 1] = self.table_starts[d] + v
         self.n_tabled = self.table_starts[self.n_features]
         self.table_width = 2 * (self.n_features + self.n_tabled)
@@ -262,7 +280,7 @@ cdef class NegativeBinomialModel(CountModel):
                 self.r[d] = 1.0 / phi
                 set_prior(self.shape, self.rate, phi, self.prior + 3 * d)
                 for v in range(self.starts[d], self.starts[d + 1]):
-                    self.terms[v] = log_h(self.levels[v], self.r[d])
+                    self.terms[v] = log_h(self.levels[v], self.level_exposures[v] * self.r[d])
             if self.n_samples > 0:
                 add_terms(
                     self.terms, self.codes, self.n_samples, self.n_features, self.own_constants
@@ -377,7 +395,9 @@ cdef class NegativeBinomialModel(CountModel):
             total += self.log_column_at(slots[k], d, hyper)
         for v in range(self.tally_starts[d], self.tally_starts[d + 1]):
             if self.tally_of[v] > 0.0:
-                total += self.tally_of[v] * log_h(self.tally_levels[v], 1.0 / hyper[h])
+                total += self.tally_of[v] * log_h(
+                    self.tally_levels[v], self.tally_exposures[v] / hyper[h]
+                )
         return total
 
     def resample_hyperparameters(self, slots, priors, bit_generator):
@@ -401,6 +421,7 @@ cdef class NegativeBinomialModel(CountModel):
             if n != self.n_fitted:
                 raise ValueError(f"clusters of {n:.0f} items, not of {self.n_fitted}")
             self.tally_levels = self.fitted_levels
+            self.tally_exposures = self.fitted_exposures
             self.tally_starts = self.fitted_starts
             self.tally_of = self.fitted_tally
         else:
@@ -411,6 +432,7 @@ cdef class NegativeBinomialModel(CountModel):
                 for d in range(self.n_features):
                     self.tally[self.codes[i * self.n_features + d]] += 1.0
             self.tally_levels = self.levels
+            self.tally_exposures = self.level_exposures
             self.tally_starts = self.starts
             self.tally_of = self.tally
         # Their sums show whether these are the items.
@@ -467,6 +489,16 @@ cdef class NegativeBinomialModel(CountModel):
             above *= y + j
             below *= z + j
         return terms[5] + log(above / below)
+
+    cdef double log_predictive_exposed(
+        self, double x, double exposure, const double* stats, Py_ssize_t d, bint left
+    ) noexcept nogil:
+        """The same for an item with an exposure."""
+        cdef const double* terms = self.terms_of(stats, d, left)
+        cdef double alpha = self.prior[3 * d] + (
+            stats[N_HEAD + self.n_features + d] + exposure
+        ) * self.r[d]
+        return log_beta(alpha, self.prior[3 * d + 1] + stats[N_HEAD + d] + x) + terms[4]
 
     cdef double* table_of(
         self, Py_ssize_t slot, const double* stats, Py_ssize_t i, bint left
@@ -543,7 +575,12 @@ cdef class NegativeBinomialModel(CountModel):
                     if at[0] == at[0]:
                         total += at[0]
                         continue
-                value = self.log_predictive_column(x[d], stats, d, left)
+                if self.exposure == NULL:
+                    value = self.log_predictive_column(x[d], stats, d, left)
+                else:
+                    value = self.log_predictive_exposed(
+                        x[d], self.exposure[i], stats, d, left
+                    )
                 total += value
                 if at != NULL:
                     at[0] = value

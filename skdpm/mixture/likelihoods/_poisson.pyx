@@ -14,6 +14,12 @@ or more: their densities are accurate as a whole, but the log density plus log x
 Only Gamma(a + s + x) depends on item, cluster and column together: one table lookup each. If s or
 x is large, the density is computed without Gamma functions, which have too few digits then.
 
+If items have exposures e, x ~ Poisson(e rate): rho is b plus the sum of the exposures, and
+
+    p(x | cluster) = Gamma(a + s + x) / (Gamma(a + s) x!) (rho / (rho + e))^(a + s) (e / (rho + e))^x.
+
+The factors e^x are constants as well. Nothing is cached then.
+
 Row: that of `_counts` | log of the factors without x (all columns), log(rho + 1), a flag; then the
 first two for each column (D, D). The flag is 1 if all n_d are n and no s is large, so that the
 first two are valid; -1 if some n_d differs but no s is large; otherwise 0. The terms of columns
@@ -113,7 +119,8 @@ cdef class PoissonModel(CountModel):
         totals : ndarray of shape (n_samples,)
             Sums of the entries of the items, NaN if one is missing.
         log_constants : ndarray of shape (n_samples,)
-            Sum of log 1 / x! over the entries of an item that are not large.
+            Sum of log 1 / x! over the entries of an item that are not large, and of x log e over
+            all.
     tables : dict
         n_max, missing
             See `CountModel.take_counts`.
@@ -218,7 +225,7 @@ cdef class PoissonModel(CountModel):
         memset(stats + self.n_stats + N_TERMS, 0, 2 * self.n_features * sizeof(double))
 
     cdef void compute_all(self, double* stats) noexcept nogil:
-        """Cached terms of all columns together, O(D)."""
+        """Cached terms of all columns together, O(D). 0 if items have exposures."""
         cdef Py_ssize_t d
         cdef const double* sums = stats + N_HEAD
         cdef const double* counts = sums + self.n_features
@@ -227,7 +234,9 @@ cdef class PoissonModel(CountModel):
         cdef double gammas = 0.0
         cdef bint complete = True
         cdef bint small = True
-        terms[0] = terms[1] = 0.0
+        terms[0] = terms[1] = terms[2] = 0.0
+        if self.exposure != NULL:
+            return
         if self.missing:
             for d in range(self.n_features):
                 complete &= counts[d] == stats[0]
@@ -252,7 +261,7 @@ cdef class PoissonModel(CountModel):
         cdef Py_ssize_t d
         self.compute_all(stats)
         self.forget_columns(stats)
-        if self.missing and stats[self.n_stats + 2] <= 0.0:
+        if self.missing and stats[self.n_stats + 2] <= 0.0 and self.exposure == NULL:
             for d in range(self.n_features):
                 self.compute_column(stats, d)
 
@@ -263,7 +272,7 @@ cdef class PoissonModel(CountModel):
         cdef bint was_complete = stats[self.n_stats + 2] > 0.0
         self.move(stats, i, by)
         self.compute_all(stats)
-        if not self.missing:
+        if not self.missing or self.exposure != NULL:
             return
         if stats[self.n_stats + 2] <= 0.0:
             for d in range(self.n_features):
@@ -309,7 +318,7 @@ cdef class PoissonModel(CountModel):
         return total - stats[1] - stats[2]
 
     cdef double log_predictive_entry(self, double x, double total, double n) noexcept nogil:
-        """log p(x | column), without log x! unless x is large."""
+        """log p(x | column) of an item with exposure 1, without log x! unless x is large."""
         if x < LARGE and total < LARGE:
             return (
                 log_gamma(&self.gamma, total + x) + self.fixed_of(total, n)
@@ -319,6 +328,35 @@ cdef class PoissonModel(CountModel):
             log_negative_binomial(x, self.shape + total, self.rate + n)
             + (log_gamma_function(x + 1.0) if x < LARGE else 0.0)
         )
+
+    cdef double log_predictive_exposed(self, const double* stats, Py_ssize_t i) noexcept nogil:
+        """The density of `log_predictive_many` of an item with an exposure."""
+        cdef Py_ssize_t d
+        cdef const double* x = self.X + i * self.n_features
+        cdef const double* sums = stats + N_HEAD
+        cdef const double* counts = sums + self.n_features
+        cdef double e = self.exposure[i]
+        cdef double total = 0.0
+        cdef double n = -1.0
+        cdef double log_next = 0.0
+        cdef double log_step = 0.0
+        for d in range(self.n_features):
+            if not x[d] == x[d]:
+                continue
+            if x[d] >= LARGE or sums[d] >= LARGE:
+                total += log_negative_binomial(
+                    x[d], self.shape + sums[d], (self.rate + counts[d]) / e
+                ) - x[d] * log(e) + (log_gamma_function(x[d] + 1.0) if x[d] < LARGE else 0.0)
+                continue
+            if counts[d] != n:
+                n = counts[d]
+                log_next = log(self.rate + n + e)
+                log_step = log1p(e / (self.rate + n))
+            total += (
+                log_gamma(&self.gamma, sums[d] + x[d]) - log_gamma(&self.gamma, sums[d])
+                - (self.shape + sums[d]) * log_step - x[d] * log_next
+            )
+        return total
 
     cdef double log_predictive_entries(self, const double* stats, Py_ssize_t i) noexcept nogil:
         """The density of `log_predictive_many`, entry by entry."""
@@ -362,6 +400,9 @@ cdef class PoissonModel(CountModel):
         cdef double a, b
         for k in range(n_slots):
             stats = row(self, slots[k])
+            if self.exposure != NULL:
+                out[k] = self.log_predictive_exposed(stats, i)
+                continue
             if not complete or stats[self.n_stats + 2] <= 0.0:
                 out[k] = self.log_predictive_entries(stats, i)
                 continue

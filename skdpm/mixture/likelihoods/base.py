@@ -96,6 +96,7 @@ class Likelihood(BaseEstimator):
     constants_vary = False  # whether `log_constants` depend on hyperparameters
     select = False
     fewest_columns = 1
+    exposed = False  # whether the last column of X holds exposures: see `with_exposure`
 
     # Rows with known classes: see `Classified`.
 
@@ -138,6 +139,11 @@ class Likelihood(BaseEstimator):
         """Like `for_columns`, for the first batch of `partial_fit` without a fit. Columns that are
         constant or dependent in it may vary in later batches."""
         return self.for_columns(X).keeping_columns()
+
+    def with_exposure(self):
+        """A copy for rows with exposures, by which the means of their counts are multiplied. Its
+        methods take X with the exposures as a further, last column. None: there is none."""
+        return None
 
     def of_column(self, column, n_features):
         """A copy for one of the columns, if they are independent given the cluster; otherwise

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What likelihoods of independent columns of counts share."""
 
+import copy
+
 import numpy as np
 
 from skdpm._validation import NO_COUNTS, check_count_sums, check_counts, check_real
 from skdpm.hyperpriors import Gamma
 from skdpm.mixture.likelihoods.background import overall_counts
 from skdpm.mixture.likelihoods.base import MOST_BOXED, Likelihood
+from skdpm.mixture.likelihoods.laws import ExposedLaws, IndependentLaws
 from skdpm.mixture.likelihoods.means import ColumnMeans, means_of_columns
 
 SHAPE_PRIOR = Gamma(2.0, 1.0)
@@ -16,25 +19,53 @@ class CountColumns(Likelihood):
     """Base class of likelihoods of independent columns of counts whose means in clusters have a
     prior with the parameters `shape` and `rate` and the mean shape / rate.
 
-    Statistics of a cluster end with the sum and the number of entries of each column.
+    Statistics of a cluster end with the sum and the number of entries of each column. If rows have
+    exposures (`exposed`), the last column of X holds them, and their sum is in place of the number
+    of entries.
     """
 
-    capabilities = frozenset({"joint", "product", "instantiated"})
     allow_nan = True
     discrete = True
     positive_only = True
+
+    @property
+    def capabilities(self):
+        # Samplers of rows in blocks know no exposures.
+        found = {"joint", "product"}
+        return frozenset(found if self.exposed else found | {"instantiated"})
+
+    def with_exposure(self):
+        other = copy.copy(self)
+        other.exposed = True
+        return other
+
+    def _copy(self, **resolved):
+        other = super()._copy(**resolved)
+        return other.with_exposure() if self.exposed else other
+
+    def _parts_of(self, X):
+        """The counts as contiguous doubles, and the exposures or None."""
+        counts = X[:, :-1] if self.exposed else X
+        exposure = np.array(X[:, -1], dtype=np.float64) if self.exposed else None
+        return np.ascontiguousarray(counts, dtype=np.float64), exposure
+
+    def _checked_parts_of(self, X):
+        X, exposure = self._parts_of(X)
+        check_counts(X, type(self).__name__, allow_nan=True, hint=NO_COUNTS)
+        return X, exposure
 
     def of_column(self, column, n_features):
         return self._single_column(column, n_features)
 
     def summarise(self, X):
-        """Sums of the columns, and the number of entries."""
-        check_counts(X, type(self).__name__, allow_nan=True, hint=NO_COUNTS)
-        missing = np.count_nonzero(np.isnan(X))
+        """Sums of the columns, and the number of entries or the sum of their exposures."""
+        X, exposure = self._checked_parts_of(X)
+        known = ~np.isnan(X)
+        of_rows = np.count_nonzero(known, axis=1)
         return {
             "totals": np.nansum(X, axis=0, dtype=np.float64),
-            "entries": np.size(X) - missing,
-            "missing": missing > 0,
+            "entries": of_rows.sum() if exposure is None else of_rows @ exposure,
+            "missing": not known.all(),
         }
 
     def merge_summaries(self, first, second):
@@ -50,7 +81,7 @@ class CountColumns(Likelihood):
         owner = type(self).__name__
         check_count_sums(summary["totals"], owner, "column")
         # A sum of 0 counts as 1.
-        mean = float(max(summary["totals"].sum(), 1.0) / max(summary["entries"], 1))
+        mean = float(max(summary["totals"].sum(), 1.0) / (summary["entries"] or 1))
         hyperpriors = {}
         if self.shape is None:
             shape, typical = 1.0, SHAPE_PRIOR.shape / SHAPE_PRIOR.rate
@@ -66,10 +97,18 @@ class CountColumns(Likelihood):
 
     def box_points(self, data):
         X = data["X"]
-        return None if data["missing"] or X.shape[1] > MOST_BOXED else X
+        return None if data["missing"] or self.exposed or X.shape[1] > MOST_BOXED else X
 
     def background(self, X):
         return overall_counts(X)
+
+    def scaled(self, X):
+        return X[:, :-1] / X[:, -1:] if self.exposed else X
+
+    def _laws_of(self, columns):
+        """The laws of rows from those of their columns."""
+        columns = list(columns)
+        return ExposedLaws(columns, self._at) if self.exposed else IndependentLaws(columns)
 
     def column_means(self, stats, n_draws=None, rng=None):
         return ColumnMeans.of_columns("count", means_of_columns(self, stats, n_draws, rng))

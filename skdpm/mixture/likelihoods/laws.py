@@ -492,6 +492,39 @@ class IndependentLaws(Laws):
         return IndependentLaws(columns)
 
 
+class ExposedLaws(IndependentLaws):
+    """Columns of rows with exposures, which are in the last column of rows.
+
+    Parameters
+    ----------
+    columns : list of ColumnLaw
+        Law of each other column for the exposure 1.
+    at : callable
+        Function of a law and exposures that returns the law for these. The exposures are one for
+        each cluster, or a column of them, one for each row.
+    """
+
+    def __init__(self, columns, at):
+        super().__init__(columns)
+        self.at = at
+
+    def log_density(self, X, log_weights=None):
+        laws = [self.at(law, X[:, -1:]) for law in self.columns]
+        return IndependentLaws(laws).log_density(X[:, :-1])
+
+    def given(self, X, clusters, columns):
+        return [self.at(law, X[:, -1]) for law in super().given(X, clusters, columns)]
+
+    def fill(self, X, clusters, rng):
+        laws = self.given(X, clusters, range(len(self.columns)))
+        filled = IndependentLaws(laws).fill(X[:, :-1], np.arange(len(X)), rng)
+        return np.column_stack([filled, X[:, -1]])
+
+    @classmethod
+    def joined(cls, laws):
+        return cls(IndependentLaws.joined(laws).columns, laws[0].at)
+
+
 class StudentLaws(Laws):
     """Base class of laws made from multivariate t vectors, dataclasses whose attributes `loc`,
     `scale` and `df` have the clusters as first axis and whose other attributes all clusters

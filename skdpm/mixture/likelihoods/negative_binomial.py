@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from skdpm._validation import NO_COUNTS, check_counts, check_positive
+from skdpm._validation import check_positive
 from skdpm.hyperpriors import HalfCauchy
 from skdpm.mixture.likelihoods._negative_binomial import (
     NegativeBinomialModel,
@@ -17,7 +17,6 @@ from skdpm.mixture.likelihoods.laws import (
     LARGEST_RATE,
     BetaNegativeBinomial,
     Counts,
-    IndependentLaws,
 )
 
 DISPERSION_PRIOR = HalfCauchy(1.0)
@@ -60,6 +59,12 @@ class NegativeBinomial(CountColumns):
     learned dispersion has the prior HalfCauchy(1), with median 1, and the first value 0.1. A
     column without overdispersion gets a dispersion near 0.
 
+    With ``exposure`` in `fit`, a count with exposure e has the size e r and the same p. Its mean
+    is e mu and its variance e mu (1 + dispersion mu): the law of the sum of e independent counts
+    with exposure 1, such as those of e hours. If instead all rows vary by the same share of their
+    mean, as samples of different sequencing depth do, the dispersions are a compromise between
+    shallow and deep rows.
+
     References
     ----------
     Diaconis & Ylvisaker (1979), Conjugate priors for exponential families.
@@ -88,18 +93,21 @@ class NegativeBinomial(CountColumns):
         self.hyperpriors = hyperpriors
 
     def summarise(self, X):
-        """The different values of each column, and how often they occur."""
+        """The levels of each column, their exposures, and how often they occur."""
         summary = super().summarise(X)
-        columns = (column[~np.isnan(column)] for column in X.T)
-        levels = [np.array(np.unique(c, return_counts=True), dtype=np.float64) for c in columns]
+        X, exposure = self._parts_of(X)
+        levels = []
+        for column in X.T:
+            known = ~np.isnan(column)
+            of_known = None if exposure is None else exposure[known]
+            levels.append(_tally(column[known], of_known, np.ones(np.count_nonzero(known)))[0])
         return {**summary, "n_rows": len(X), "levels": levels}
 
     def merge_summaries(self, first, second):
-        levels = []
-        for one, other in zip(first["levels"], second["levels"], strict=True):
-            values, tallies = np.concatenate([one, other], axis=1)
-            values, positions = np.unique(values, return_inverse=True)
-            levels.append(np.array([values, np.bincount(positions, tallies, len(values))]))
+        levels = [
+            _tally(*np.concatenate([one, other], axis=1))[0]
+            for one, other in zip(first["levels"], second["levels"], strict=True)
+        ]
         return {
             **super().merge_summaries(first, second),
             "n_rows": first["n_rows"] + second["n_rows"],
@@ -126,27 +134,28 @@ class NegativeBinomial(CountColumns):
         return list(enumerate(self.dispersion.tolist()))
 
     def encode(self, X):
-        check_counts(X, "NegativeBinomial", allow_nan=True, hint=NO_COUNTS)
-        X = np.ascontiguousarray(X, dtype=np.float64)
+        X, exposure = self._checked_parts_of(X)
         return read_only(
             {
                 "X": X,
                 "log_large": np.zeros(len(X)),
-                "drifts": False,
+                "drifts": self.exposed,
                 "missing": bool(np.isnan(X).any()),
-                **_levels(X),
+                **({"exposure": exposure} if self.exposed else {}),
+                **_levels(X, exposure),
             }
         )
 
     def tables(self, data, n_max):
         missing = n_max is None or data["missing"] or self._fitted_missing
-        values, tallies = zip(*self._fitted_levels, strict=True)
+        values, exposures, tallies = zip(*self._fitted_levels, strict=True)
         return read_only(
             {
                 "n_max": bounds(n_max)[0],
                 "missing": missing,
                 "n_fitted": self._n_fitted,
                 "fitted_levels": np.concatenate(values),
+                "fitted_exposures": np.concatenate(exposures),
                 "fitted_starts": _starts(values),
                 "fitted_tally": np.concatenate(tallies),
             }
@@ -163,16 +172,17 @@ class NegativeBinomial(CountColumns):
         )
 
     def log_constants(self, X):
-        coded = _levels(np.asarray(X, dtype=np.float64))
+        coded = _levels(*self._parts_of(X))
         dispersion = np.ascontiguousarray(self.dispersion)
-        return sums_of_terms(
-            level_terms(coded["levels"], coded["starts"], dispersion), coded["codes"]
-        )
+        terms = level_terms(coded["levels"], coded["level_exposures"], coded["starts"], dispersion)
+        return sums_of_terms(terms, coded["codes"])
 
     def sum_varying_constants(self):
-        values, tallies = zip(*self._fitted_levels, strict=True)
+        values, exposures, tallies = zip(*self._fitted_levels, strict=True)
         dispersion = np.ascontiguousarray(self.dispersion)
-        terms = level_terms(np.concatenate(values), _starts(values), dispersion)
+        terms = level_terms(
+            np.concatenate(values), np.concatenate(exposures), _starts(values), dispersion
+        )
         return float(terms @ np.concatenate(tallies))
 
     def divergences(self, params):
@@ -205,10 +215,16 @@ class NegativeBinomial(CountColumns):
         sizes = np.broadcast_to(1.0 / self.dispersion, (len(stats), len(self.dispersion)))
         if rng is not None:
             columns = zip(sizes.T, 1.0 / self._ratios(stats, rng).T, strict=True)
-            return IndependentLaws([Counts(*column) for column in columns])
+            return self._laws_of(Counts(*column) for column in columns)
         alpha, beta = self._posterior(stats)
         columns = zip(sizes.T, alpha.T, beta.T, strict=True)
-        return IndependentLaws([BetaNegativeBinomial(*column) for column in columns])
+        return self._laws_of(BetaNegativeBinomial(*column) for column in columns)
+
+    @staticmethod
+    def _at(law, exposure):
+        if isinstance(law, Counts):
+            return Counts(law.shape * exposure, law.rate)
+        return BetaNegativeBinomial(law.size * exposure, law.alpha, law.beta)
 
     def _ratios(self, stats, rng):
         """Draw (1 - p) / p of each cluster and column."""
@@ -228,15 +244,32 @@ class NegativeBinomial(CountColumns):
         yield cls(shape=2.0, rate=1e-4, dispersion=0.5), X * [1.0, 1.0, 1e3]
 
 
-def _levels(X):
-    """The different values of each column, one column after the other, where those of each begin,
-    and the position of each entry of X among them: dict."""
-    found = [np.unique(column, return_inverse=True) for column in X.T]
-    starts = _starts([values for values, _ in found])
+def _tally(values, exposures, tallies):
+    """The different values of a column with different exposures (None: all 1), these exposures,
+    and the sums of their tallies, (3, n_levels); and the position of each entry."""
+    pairs = values if exposures is None else values + 1j * exposures
+    levels, positions = np.unique(pairs, return_inverse=True)
+    of_levels = np.ones(len(levels)) if exposures is None else levels.imag
+    return np.array(
+        [levels.real, of_levels, np.bincount(positions, tallies, len(levels))]
+    ), positions
+
+
+def _levels(X, exposure):
+    """The levels of each column, one column after the other, their exposures, where those of each
+    column begin, and the position of each entry of X among them: dict."""
+    found = [_tally(column, exposure, None) for column in X.T]
+    values, exposures, _ = zip(*(levels for levels, _ in found), strict=True)
+    starts = _starts(values)
     codes = np.empty(X.shape, dtype=np.int32)
     for d, (_, positions) in enumerate(found):
         codes[:, d] = starts[d] + positions
-    return {"levels": np.concatenate([v for v, _ in found]), "starts": starts, "codes": codes}
+    return {
+        "levels": np.concatenate(values),
+        "level_exposures": np.concatenate(exposures),
+        "starts": starts,
+        "codes": codes,
+    }
 
 
 def _starts(arrays):

@@ -5,12 +5,11 @@ import numpy as np
 from scipy.special import gammaln
 
 from skdpm._core._numerics import log_gamma_table
-from skdpm._validation import NO_COUNTS, check_counts
 from skdpm.mixture.likelihoods._counts import LARGE_COUNT
 from skdpm.mixture.likelihoods._poisson import ParametricPoisson, PoissonModel, rate_tables
 from skdpm.mixture.likelihoods.base import bounds, j_divergences, project_moments, read_only
 from skdpm.mixture.likelihoods.counts import CountColumns
-from skdpm.mixture.likelihoods.laws import Counts, IndependentLaws, Rates
+from skdpm.mixture.likelihoods.laws import Counts, Rates
 from skdpm.mixture.likelihoods.negative_binomial import NegativeBinomial
 
 # Largest argument in the kernel's table of log Gamma (8 MiB).
@@ -39,6 +38,9 @@ class Poisson(CountColumns):
     clusters are, whatever their size. A learned rate has the prior Gamma(2, 2 m / a), where m is
     the mean of all counts in `fit` and a is the shape, or 2 if that is learned. The prior mean of
     the Poisson rates is then about m. Chains start with shape 1 and rate shape / m.
+
+    With ``exposure`` in `fit`, the count of a row with exposure e is Poisson with the mean e times
+    the rate of its cluster, and m is the sum of all counts over the sum of their exposures.
     """
 
     hyperparameters = ("shape", "rate")
@@ -58,11 +60,12 @@ class Poisson(CountColumns):
 
     def relearned_counts(self, X, overdispersed):
         cls = NegativeBinomial if overdispersed else Poisson
-        return cls(hyperpriors=self.hyperpriors).resolve(X)
+        relearned = cls(hyperpriors=self.hyperpriors)
+        return (relearned.with_exposure() if self.exposed else relearned).resolve(X)
 
     def encode(self, X):
-        check_counts(X, "Poisson", allow_nan=True, hint=NO_COUNTS)
-        X = np.ascontiguousarray(X, dtype=np.float64)
+        constants = self.log_constants(X)
+        X, exposure = self._checked_parts_of(X)
         large = X >= LARGE_COUNT
         log_large = np.zeros(len(X))
         if large.any():
@@ -71,10 +74,11 @@ class Poisson(CountColumns):
             {
                 "X": X,
                 "totals": X.sum(axis=1),
-                "log_constants": self.log_constants(X),
+                "log_constants": constants,
                 "log_large": log_large,
-                "drifts": bool(large.any()),
+                "drifts": self.exposed or bool(large.any()),
                 "missing": bool(np.isnan(X).any()),
+                **({"exposure": exposure} if self.exposed else {}),
             }
         )
 
@@ -102,9 +106,12 @@ class Poisson(CountColumns):
         return ParametricPoisson(X, self.shape, self.rate, self._fitted_missing, large)
 
     def log_constants(self, X):
-        X = np.asarray(X, dtype=np.float64)
-        # The kernel adds the terms of large entries.
-        return -np.where(X < LARGE_COUNT, gammaln(X + 1.0), 0.0).sum(axis=1)
+        X, exposure = self._parts_of(X)
+        # The kernel adds the factorials of large entries.
+        constants = -np.where(X < LARGE_COUNT, gammaln(X + 1.0), 0.0).sum(axis=1)
+        if exposure is not None:
+            constants += np.nansum(X, axis=1) * np.log(exposure)
+        return constants
 
     def divergences(self, params):
         log_rates, rates = np.split(params[:, 1:], 2, axis=1)
@@ -128,9 +135,14 @@ class Poisson(CountColumns):
         sums, counts = self._sums(stats)
         shapes, rates = self.shape + sums, self.rate + counts
         if rng is not None:
-            return IndependentLaws([Rates(column) for column in rng.gamma(shapes, 1.0 / rates).T])
-        columns = zip(shapes.T, rates.T, strict=True)
-        return IndependentLaws([Counts(*column) for column in columns])
+            return self._laws_of(Rates(column) for column in rng.gamma(shapes, 1.0 / rates).T)
+        return self._laws_of(Counts(*column) for column in zip(shapes.T, rates.T, strict=True))
+
+    @staticmethod
+    def _at(law, exposure):
+        if isinstance(law, Rates):
+            return Rates(law.rate * exposure)
+        return Counts(law.shape, law.rate / exposure)
 
     @classmethod
     def _examples(cls):

@@ -344,10 +344,27 @@ class Product(_BaseComposition, Likelihood):
             for (name, likelihood, _), positions in zip(self.parts, self._positions, strict=True)
         ]
 
+    @property
+    def exposed(self):
+        return any(likelihood.exposed for likelihood in self._likelihoods())
+
+    def with_exposure(self):
+        """The exposures go to the parts that take them."""
+        exposed = {
+            name: likelihood.with_exposure() for name, likelihood, _ in self._with_objects()
+        }
+        if self.select or not any(exposed.values()):
+            return None
+        return self._with(lambda name, likelihood: exposed[name] or likelihood)
+
+    def _columns_of(self, likelihood, positions):
+        """Positions of the columns of a part, and of the exposures if it takes them."""
+        return np.append(positions, self._n_features) if likelihood.exposed else positions
+
     def _split(self, X):
         """Names and likelihoods of the parts, with their columns of the rows X."""
         return [
-            (name, likelihood, X[:, _as_slice(positions)])
+            (name, likelihood, X[:, _as_slice(self._columns_of(likelihood, positions))])
             for name, likelihood, positions in self._bound()
         ]
 
@@ -371,9 +388,9 @@ class Product(_BaseComposition, Likelihood):
 
     def check_entries(self, X, gaps=False):
         bound = self._on(X)
-        for name, likelihood, part in bound._split(X):
+        for name, likelihood, positions in bound._bound():
             with bound._errors_of(name):
-                likelihood.check_entries(part, gaps)
+                likelihood.check_entries(X[:, _as_slice(positions)], gaps)
 
     def needs_laws(self, X):
         parts = [likelihood.needs_laws(part) for _, likelihood, part in self._split(X)]
@@ -651,7 +668,7 @@ class Product(_BaseComposition, Likelihood):
         split = self._split_stats(stats)
         return JointLaws(
             self._n_features,
-            [positions for _, _, positions, _ in split],
+            [self._columns_of(likelihood, at) for _, likelihood, at, _ in split],
             [likelihood.laws(part, rng) for _, likelihood, _, part in split],
         )
 
@@ -684,8 +701,7 @@ class Product(_BaseComposition, Likelihood):
 
     def scaled(self, X):
         out = X
-        for _, likelihood, positions in self._bound():
-            part = X[:, positions]
+        for (_, likelihood, part), positions in zip(self._split(X), self._positions, strict=True):
             scaled = likelihood.scaled(part)
             if scaled is not part:
                 out = np.array(X, dtype=np.float64) if out is X else out
