@@ -19,13 +19,13 @@ from skdpm import _convergence
 from skdpm._callbacks import CallbackSupport, FitReports
 from skdpm._display import html_table, summary_of_fit
 from skdpm._halts import Forecast, Halts
+from skdpm._rows import given_rows, names_columns
 from skdpm._run import Run
 from skdpm._validation import (
     check_bool,
     check_integer,
     check_real,
     fingerprint,
-    refuse_what_has_no_rows,
     warn,
 )
 from skdpm.chains import DRAW_LOOKS, MOST_DRAWS, WARMUP_LOOKS, run_chains, seed_entropy
@@ -228,7 +228,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         kept = [c for c in range(n_chains) if c not in dropped]
         if not kept:
             raise ValueError(f"drop_chains must keep a chain, got all {n_chains}")
-        run = self._prepare(X, run, "drop_chains", "fit again", reset=False)
+        run = self._prepare(given_rows(X), run, "drop_chains", "fit again", reset=False)
         run = replace(run, chains=[run.chains[c] for c in kept])
         self.draws_ = self.draws_.only(kept)
         self._publish(self.draws_, run.program)
@@ -269,8 +269,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
 
     def _fit(self, X, y=None):
         started = time.monotonic()
-        refuse_what_has_no_rows(X)
-        run, is_complete = self._begun(X)
+        run, is_complete = self._begun(given_rows(X))
         program = run.program
         limits = self._limits(program)
         if is_complete:
@@ -368,6 +367,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
                 chain["draws"] = self.draws_.chain(place, chain["draws"])
         return replace(run, chains=chains), False
 
+    @names_columns
     def _prepare(self, X, previous=None, who="", remedy="", reset=True):
         """Check parameters and rows, and make the run.
 
@@ -477,6 +477,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         vars(other).update({name: vars(self)[name] for name in names if name in vars(self)})
         return other
 
+    @names_columns
     def _rows_of_fit(self, X, likelihood):
         """Check X under a likelihood; raise ValueError if it is not that of `fit`."""
         X = self._validate_fit(X, likelihood, self.sampler_, reset=False)

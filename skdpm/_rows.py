@@ -1,20 +1,104 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks of the rows given to estimators, under a likelihood."""
+"""The rows given to estimators: what they may be, and their checks under a likelihood."""
+
+import functools
+import os
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_array, validate_data
 
-from skdpm._tables import as_table, kind_of
-from skdpm._validation import ColumnError
+from skdpm._tables import Table, as_table, is_frame
+from skdpm._validation import ColumnError, is_dask
 
-# Parts of the messages of NumPy and pandas for tables that cannot become doubles.
-NO_NUMBERS = (
-    "argument must be a string or a real number",
-    "Cannot cast",
-    "could not be promoted",
-    "could not convert string",
-)
+
+def given_rows(X):
+    """What a user passes as X, without masks: a `Table`, an array of numbers, a sparse matrix or a
+    dask array or data frame; anything else unchanged, of which scikit-learn raises the error.
+
+    Raises
+    ------
+    TypeError
+        If X is something else for which the way to an array is known.
+    """
+    refuse_what_has_no_rows(X)
+    if isinstance(X, (list, tuple)) and any(isinstance(row, np.ma.MaskedArray) for row in X):
+        X = np.ma.stack(X)
+    if is_dask(X):
+        if isinstance(X._meta, np.ma.MaskedArray):
+            X = X.map_blocks(_without_mask, dtype=np.float64, meta=np.empty((0, 0)))
+        return X
+    if isinstance(X, np.ma.MaskedArray):
+        X = _without_mask(X)
+    elif hasattr(X, "__array__") and not (isinstance(X, (np.ndarray, Table)) or _has_columns(X)):
+        X = np.asarray(X)  # so that its dates, say, are seen
+    table = as_table(X)
+    return X if table is None else table
+
+
+def _has_columns(X):
+    return sp.issparse(X) or is_frame(X) or hasattr(X, "iloc")
+
+
+def _without_mask(X):
+    """An array with NaN, or None for objects, in place of masked entries."""
+    if X.dtype.kind in "biuf":
+        return np.where(np.ma.getmaskarray(X), np.nan, X.data)
+    if X.dtype.kind == "c" or not np.ma.is_masked(X):
+        return X.data
+    out = X.data.astype(object)
+    out[np.ma.getmaskarray(X)] = None
+    return out
+
+
+def refuse_what_has_no_rows(X):
+    """Raise TypeError if X is no table, but stands for one or has one."""
+    what, way = f"a {type(X).__name__}", None
+    if isinstance(X, (str, bytes, os.PathLike)) or hasattr(X, "read"):
+        what += f", {X!r:.60}"
+        way = "read the file first, such as X = pandas.read_csv(path)"
+    elif type(X).__module__.startswith("networkx."):
+        what = f"a networkx {type(X).__name__}"
+        way = "pass its adjacency matrix, nx.to_numpy_array(G, weight=None), and use a likelihood "
+        way += "of networks"
+    elif hasattr(X, "__next__"):
+        way = 'pass all rows at once, np.array(list(X)), or with sampler="smc" pass batches of '
+        way += "rows to partial_fit"
+    elif isinstance(X, dict) and not sp.issparse(X):
+        way = "pass a data frame, pandas.DataFrame(X)"
+    elif hasattr(X, "collect") and hasattr(X, "collect_schema"):
+        way = "pass the rows, X.collect()"
+    elif getattr(getattr(X, "dtype", None), "names", None) is not None:
+        what = "a structured array"
+        way = "pass a data frame, pandas.DataFrame(X)"
+        if isinstance(X, np.ma.MaskedArray):
+            way = "pass a data frame with a column for each field, such as X[name].filled(np.nan)"
+    if way is not None:
+        raise TypeError(f"X is {what}, not an array or a data frame: {way}")
+
+
+def names_columns(method):
+    """Decorate a method of an estimator: its errors about columns of X have the names of these,
+    and of rows if X is a data frame of pandas."""
+
+    @functools.wraps(method)
+    def named(self, *args, **kwargs):
+        try:
+            return method(self, *args, **kwargs)
+        except ColumnError as error:
+            frames = (getattr(X, "X", X) for X in args)
+            index = next((frame.index for frame in frames if hasattr(frame, "iloc")), None)
+            raise error.named(getattr(self, "feature_names_in_", None), index) from None
+
+    return named
+
+
+def named_call(names, function, *args, **kwargs):
+    """Call a function, with the names of columns in its errors about columns. None: no names."""
+    try:
+        return function(*args, **kwargs)
+    except ColumnError as error:
+        raise error.named(names) from None
 
 
 def validate_rows(estimator, X, likelihood, reset, **allowed):
@@ -38,42 +122,46 @@ def validate_rows(estimator, X, likelihood, reset, **allowed):
     ------
     TypeError, ValueError
     """
-    rows = numbers_of_table(estimator, X, likelihood, reset)
-    if rows is None:
-        if sp.issparse(X) and not likelihood.accept_sparse:
-            raise TypeError(
-                f"X is sparse, but the likelihood {type(likelihood).__name__} needs dense rows: "
-                "pass X.toarray(), in a pipeline by FunctionTransformer(lambda X: X.toarray())"
-                f"{estimator._ways_with_sparse}"
-            )
-        try:
-            rows = validate_data(
-                estimator,
-                X,
-                reset=reset,
-                dtype=np.float64,
-                order="C",
-                accept_sparse="csr" if likelihood.accept_sparse else False,
-                ensure_all_finite=False,
-            )
-            rows = dense_if_needed(rows, likelihood)
-        except (TypeError, ValueError) as error:
-            if not any(words in str(error) for words in NO_NUMBERS):
-                raise
-            if isinstance(error, TypeError) and not hasattr(X, "iloc"):
-                raise  # the error of NumPy is clear for an array
-            ways = likelihood.text_hint
-            if ways is None:
-                ways = estimator._ways_with_text
-            raise ValueError(_what_is_no_number(X, error, ways)) from error
-    try:
-        likelihood.check_entries(rows, **allowed)
-    except ColumnError as error:
-        names = getattr(estimator, "feature_names_in_", None)
-        if names is None:
-            raise
-        raise error.named(names) from None
+    rows = converted(estimator, X, likelihood, reset, dtype=np.float64, order="C")
+    likelihood.check_entries(rows, **allowed)
     return rows
+
+
+def converted(estimator, X, likelihood, reset, **form):
+    """X as an array or a CSR matrix. `form` is the dtype and order of arrays of numbers; tables
+    become doubles."""
+    X = given_rows(X)
+    if isinstance(X, Table):
+        validate_data(estimator, X.X, reset=reset, skip_check_array=True)
+        return numbers_of(X, likelihood, estimator)
+    if sp.issparse(X) and not likelihood.accept_sparse:
+        raise TypeError(
+            f"X is sparse, but the likelihood {type(likelihood).__name__} needs dense rows: "
+            "pass X.toarray(), in a pipeline by FunctionTransformer(lambda X: X.toarray())"
+            f"{estimator._ways_with_sparse}"
+        )
+    rows = validate_data(
+        estimator,
+        X,
+        reset=reset,
+        accept_sparse="csr" if likelihood.accept_sparse else False,
+        ensure_all_finite=False,
+        **form,
+    )
+    return dense_if_needed(rows, likelihood)
+
+
+def numbers_of(table, likelihood, estimator=None):
+    """The columns of a `Table` as doubles, by `Likelihood.read` if it reads other values."""
+    if likelihood.reads_tables:
+        rows = likelihood.read(table)
+    else:
+        advice = likelihood.text_hint
+        if advice is None:
+            advice = getattr(estimator, "_ways_with_text", "")
+        rows = table.numbers(advice)
+    form = {"dtype": np.float64, "order": "C", "ensure_all_finite": False}
+    return check_array(rows, estimator=estimator, input_name="X", **form)
 
 
 def with_exposure(rows, likelihood, exposure=None):
@@ -121,41 +209,3 @@ def with_exposure(rows, likelihood, exposure=None):
 def dense_if_needed(X, likelihood):
     """CSR rows as an array, if the likelihood accepts them but does not compute with them."""
     return X.toarray() if sp.issparse(X) and likelihood.accept_sparse == "as dense" else X
-
-
-def numbers_of_table(estimator, X, likelihood, reset):
-    """Check the columns of a table and convert it to numbers by `Likelihood.read`.
-
-    Returns None if X is not a table, or the likelihood does not read tables.
-    """
-    table = as_table(X) if likelihood.reads_tables else None
-    if table is None:
-        return None
-    validate_data(estimator, table.X, reset=reset, skip_check_array=True)
-    return check_array(
-        likelihood.read(table),
-        dtype=np.float64,
-        order="C",
-        ensure_all_finite=False,
-        estimator=estimator,
-        input_name="X",
-    )
-
-
-def _what_is_no_number(X, error, ways_with_text):
-    """Message about the first column of X that does not hold numbers, which led to `error`."""
-    table = X if hasattr(X, "iloc") else np.asarray(X, dtype=object)
-    names = getattr(table, "columns", range(np.shape(table)[-1]))
-    for j, name in enumerate(names):
-        column = table.iloc[:, j] if hasattr(table, "iloc") else table[..., j]
-        kind = kind_of(column)
-        if kind == "category":
-            try:
-                np.asarray(column, dtype=np.float64)  # categories such as 1 and 2 are accepted
-            except (TypeError, ValueError) as found:
-                return f"{found}, in column {name!r} of X{ways_with_text}"
-        elif kind not in ("float", "integer", "bool"):
-            return (
-                f"column {name!r} of X holds {kind}, not numbers: drop it or convert it to numbers"
-            )
-    return str(error)

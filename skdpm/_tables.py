@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tables whose columns are of different types: data frames, and arrays of objects or strings.
 
-A likelihood with `reads_tables` converts them to numbers, column by column. No library of data
-frames is imported here; the methods of the given data frame are used.
+`Table` reads the columns of any data frame that narwhals knows (pandas, polars, pyarrow, ...), and
+of arrays of objects. What other code sees of a column, `Column`, does not depend on its container.
 """
 
 import contextlib
+import copy
+import datetime
+import decimal
+import functools
 import numbers
-import sys
+from dataclasses import dataclass
 
+import narwhals.stable.v2 as nw
 import numpy as np
 import scipy.sparse as sp
 
@@ -16,64 +21,200 @@ import scipy.sparse as sp
 MOST_NAMED = 4
 # Share of different entries above which a column identifies rows.
 NEARLY_ALL = 0.9
+# Kinds of columns whose values are doubles.
+NUMBERS = ("float", "integer", "bool")
+# Kinds of objects, in the order of search.
+KINDS_OF_OBJECTS = (
+    ("category", str),
+    ("bool", (bool, np.bool_)),
+    ("integer", numbers.Integral),
+    ("float", (numbers.Real, decimal.Decimal)),
+    ("dates", (datetime.date, np.datetime64)),
+    ("time spans", (datetime.timedelta, np.timedelta64)),
+)
+# Code that makes hours of dates, and of time spans.
+CODE_FOR_TIME = {
+    "dates": "t = pd.to_datetime({0}); t = (t - t.min()) / pd.Timedelta('1h')",
+    "time spans": "t = pd.to_timedelta({0}) / pd.Timedelta('1h')",
+}
 
 
 def as_table(X):
     """X as a `Table`; None if it is an array of numbers, or something else."""
-    if hasattr(X, "iloc") and getattr(X, "ndim", 2) == 2:
+    if isinstance(X, Table):
+        return X
+    if is_frame(X):
         return Table(X)
-    if isinstance(X, (list, tuple)) and X and isinstance(X[0], (list, tuple)):
-        if not any(isinstance(value, str) for row in X for value in row):
-            return None
-        rows = np.empty((len(X), len(X[0])), dtype=object)
-        try:
-            for i, row in enumerate(X):
-                rows[i] = row
-        except ValueError:
-            return None  # rows of different lengths: scikit-learn raises the error
-        X = rows
-    if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "OUST":
-        return Table(X.astype(object) if X.dtype.kind != "O" else X)
+    if isinstance(X, (list, tuple)) and len(X):
+        with contextlib.suppress(ValueError):  # rows of different lengths: scikit-learn objects
+            found = np.asarray(X)
+            X = found if found.dtype.kind in "biufc" else np.array(X, dtype=object)
+    if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "OUSTMm":
+        return Table(X)
     return None
 
 
-class Table:
-    """Columns of a data frame, or of an array of objects.
+def is_frame(X):
+    """Whether X is a data frame in memory."""
+    if hasattr(X, "iloc"):
+        return getattr(X, "ndim", 2) == 2
+    return nw.dependencies.is_into_dataframe(X)
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """A column of a table.
 
     Attributes
     ----------
-    X : DataFrame or ndarray of objects
-    names : list of str, or None
-        Names of the columns, if all are strings.
-    numbers : ndarray of int, or None
-        Numbers of the columns in messages. None: from 0.
+    kind : str
+        "float", "integer" or "bool", "category" (strings too), "dates", "time spans", or the name
+        of the type of its entries. Objects have the kind of their entries that are not missing,
+        and "float" if all are missing.
+    values : ndarray
+        Doubles, NaN if missing, for a column of numbers; otherwise objects, None if missing.
+    categories : list or None
+        Categories of the type of the column, in their order.
     """
 
-    def __init__(self, X, numbers=None):
+    kind: str
+    values: np.ndarray
+    categories: list | None = None
+
+    @functools.cached_property
+    def gaps(self):
+        """Whether entries are missing: ndarray of bool."""
+        if self.kind in NUMBERS:
+            return np.isnan(self.values)
+        return np.array([value is None for value in self.values], dtype=bool)
+
+    @functools.cached_property
+    def distinct(self):
+        """The different entries that are not missing, by first appearance: list."""
+        return list(dict.fromkeys(self.values[~self.gaps].tolist()))
+
+
+class Table:
+    """Columns of a data frame, or of an array of objects, each read once.
+
+    Parameters
+    ----------
+    X : DataFrame or ndarray
+
+    Attributes
+    ----------
+    X : DataFrame or ndarray
+    names : list of str, or None
+        Names of the columns of X, if all are strings.
+    positions : ndarray of int
+        Columns of X that are columns of this table.
+    """
+
+    def __init__(self, X):
         self.X = X
-        self.numbers = numbers
-        names = list(getattr(X, "columns", [None]))
+        self._frame = X
+        if not isinstance(X, np.ndarray) and not hasattr(X, "iloc"):
+            self._frame = nw.from_native(X, eager_only=True)
+        names = list(getattr(self._frame, "columns", [None]))
         self.names = names if all(isinstance(name, str) for name in names) else None
+        self.positions = np.arange(X.shape[1])
+        self._columns = {}
 
     @property
     def shape(self):
         """Numbers of rows and columns."""
-        return self.X.shape
+        return self.X.shape[0], len(self.positions)
 
     def column(self, j):
-        """Return column j: a Series, or an ndarray of objects."""
-        return self.X.iloc[:, j] if hasattr(self.X, "iloc") else self.X[:, j]
+        """Return column j as a `Column`."""
+        d = self.positions[j]
+        if d not in self._columns:
+            self._columns[d] = self._read(d)
+        return self._columns[d]
+
+    def _read(self, d):
+        column = self.native(d)
+        if isinstance(column, np.ndarray):
+            return _of_array(column)
+        return _of_series(nw.from_native(column, series_only=True))
+
+    def native(self, d):
+        """Column d of X, in its container."""
+        X = self._frame
+        if isinstance(X, np.ndarray):
+            return X[:, d]
+        # By position, because names of pandas may be repeated.
+        return X.iloc[:, d] if hasattr(X, "iloc") else X[:, int(d)].to_native()
+
+    def columns(self):
+        """List of the columns."""
+        return [self.column(j) for j in range(len(self.positions))]
+
+    def isna(self):
+        """Whether each column has missing entries, for which there are numbers: list of bool."""
+        return [c.kind in (*NUMBERS, "category") and c.gaps.any() for c in self.columns()]
 
     def take(self, positions):
         """Return the table of some columns, which keep their names and numbers in messages."""
-        X = self.X.iloc[:, positions] if hasattr(self.X, "iloc") else self.X[:, positions]
-        return Table(X, positions)
+        other = copy.copy(self)
+        other.positions = self.positions[positions]
+        return other
 
     def called(self, j):
         """Name of column j in messages."""
-        if self.names is None and self.numbers is not None:
-            j = self.numbers[j]
-        return called(j, self.names)
+        return called(self.positions[j], self.names)
+
+    def number(self, j, advice=""):
+        """Column j as doubles, with NaN for missing entries.
+
+        Parameters
+        ----------
+        j : int
+        advice : str
+            Words about strings and categories.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If its entries are no numbers, and do not stand for numbers, such as "1".
+        """
+        column, where = self.column(j), self.called(j)
+        if column.kind in NUMBERS:
+            return column.values
+        if column.kind in ("dates", "time spans"):
+            raise ValueError(
+                f"{where} holds {column.kind}, not numbers: drop it, or put hours in its place, "
+                f"{self.code_for_time(j)}"
+            )
+        out = np.full(len(column.values), np.nan)
+        try:
+            np.asarray(column.categories or (), dtype=np.float64)
+            out[~column.gaps] = column.values[~column.gaps].astype(np.float64)
+        except (TypeError, ValueError, OverflowError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            way = advice if column.kind == "category" else ": drop it or convert it to numbers"
+            raise kind(f"{error}, in {where}{way}") from None
+        return out
+
+    def code_for_time(self, j):
+        """Code that makes numbers of column j of dates or time spans."""
+        d = self.positions[j]
+        if isinstance(self.X, np.ndarray):
+            column = f"pd.Series(X[:, {d}])"
+        else:
+            column = f"X[{list(self._frame.columns)[d]!r}]"
+            if str(getattr(self.native(d), "dtype", "")).startswith("period"):
+                column += ".dt.to_timestamp()"
+            elif not hasattr(self._frame, "iloc"):
+                column += ".to_pandas()"
+        return CODE_FOR_TIME[self.column(j).kind].format(column)
+
+    def numbers(self, advice=""):
+        """The columns as doubles: ndarray of shape (n_rows, n_columns). See `number`."""
+        out = np.empty(self.shape)
+        for j in range(self.shape[1]):
+            out[:, j] = self.number(j, advice)
+        return out
 
 
 def called(j, names=None):
@@ -89,79 +230,89 @@ def listed(columns, names=None):
     return " and ".join([*filter(None, [", ".join(words[:-1])]), words[-1]])
 
 
-def kind_of(column):
-    """Kind of a column: "float", "integer", "bool", "category" or another word.
-
-    Strings are also "category". The kind of a column of objects is that of its entries that are
-    not missing, and "float" if all are missing.
-    """
-    if hasattr(column, "cat"):
-        return "category"
-    kind = getattr(column.dtype, "kind", "O")
-    if kind in "OUST":
-        values = _objects(column)
-        return _kind_of_objects(values[~missing(values)])
-    return {"f": "float", "i": "integer", "u": "integer", "b": "bool"}.get(kind, str(column.dtype))
-
-
-def _kind_of_objects(values):
-    for kind, types in (
-        ("category", str),
-        ("bool", (bool, np.bool_)),
-        ("integer", numbers.Integral),
-        ("float", numbers.Real),
+def _of_series(series):
+    """`Column` of a Series of narwhals."""
+    dtype, native = series.dtype, series.to_native()
+    for kind, holds in (
+        ("bool", dtype == nw.Boolean),
+        ("integer", dtype.is_integer()),
+        ("float", dtype.is_float() or dtype.is_decimal()),
     ):
-        if len(values) and all(isinstance(value, types) for value in values):
-            return kind
-    return type(values[0]).__name__ if len(values) else "float"
+        if holds:
+            values = series.cast(nw.Float64).to_numpy()
+            return Column(kind, np.asarray(values, dtype=np.float64))
+    values = _known(series.to_list())
+    if dtype.is_temporal():
+        words = {nw.Duration: "time spans", nw.Time: "times of day"}
+        return Column(words.get(dtype.base_type(), "dates"), values)
+    if isinstance(dtype, (nw.Categorical, nw.Enum)):
+        return Column("category", values, _categories_of_type(series, values))
+    if dtype == nw.String and not isinstance(getattr(native, "dtype", None), np.dtype):
+        return Column("category", values)
+    return _of_objects(values)
 
 
-def missing(values):
-    """Whether entries of an array of objects are missing: None, NaN or pandas.NA."""
-    pandas = sys.modules.get("pandas")
-    if pandas is not None:
-        return np.asarray(pandas.isna(values), dtype=bool)
-    return np.array([value is None or value != value for value in values], dtype=bool)
+def _categories_of_type(series, values):
+    """The categories that the type of a Series knows, in its order. A polars Categorical has none
+    of its own: its values in order."""
+    native = series.to_native()
+    if hasattr(getattr(native, "cat", None), "categories"):  # pandas
+        return native.cat.categories.tolist()
+    if isinstance(series.dtype, nw.Enum):
+        return list(series.dtype.categories)
+    if series.implementation.is_pyarrow():
+        return series.cat.get_categories().to_list()
+    return sorted({value for value in values if value is not None})
 
 
-def to_numbers(column, where):
-    """A column of numbers as doubles, with NaN for missing entries.
+def _of_array(values):
+    """`Column` of an array of objects, strings or times."""
+    column = _of_objects(_known(values))
+    times = {"M": "dates", "m": "time spans"}
+    if values.dtype.kind in times:
+        return Column(times[values.dtype.kind], column.values)
+    return column
 
-    Parameters
-    ----------
-    column : Series or ndarray of objects
-    where : str
-        Name of the column in messages.
 
-    Raises
-    ------
-    ValueError
-        If it holds anything else.
-    """
-    kind = kind_of(column)
-    if kind not in ("float", "integer", "bool"):
-        what = "strings or categories" if kind == "category" else kind
-        raise ValueError(
-            f"{where} holds {what}, not numbers; use Categorical for columns of categories, alone "
-            "or as a part of Product"
-        )
-    if column.dtype.kind in "OUST":
-        values = _objects(column)
-        gaps = missing(values)
-        out = np.full(len(values), np.nan)
-        out[~gaps] = values[~gaps].astype(np.float64)
-        return out
-    if hasattr(column, "to_numpy"):
-        return column.to_numpy(dtype=np.float64, na_value=np.nan)
-    return np.asarray(column, dtype=np.float64)
+def _of_objects(values):
+    """`Column` of objects, None if missing."""
+    known = [value for value in values if value is not None]
+    types = {type(value) for value in known}
+    kind = "float" if not known else " and ".join(sorted(t.__name__ for t in types))
+    for name, classes in KINDS_OF_OBJECTS:
+        if known and all(issubclass(t, classes) for t in types):
+            kind = name
+            break
+    kind = "dates" if kind == "Period" else kind
+    if kind in NUMBERS:
+        with contextlib.suppress(OverflowError):  # `Table.number` says so
+            return Column(kind, np.array([np.nan if v is None else v for v in values], float))
+        kind = "int"
+    return Column(kind, values)
+
+
+def _known(values):
+    """An array of objects, None for all marks of missing entries."""
+    out = np.empty(len(values), dtype=object)
+    out[:] = [None if _is_missing(value) else value for value in values]
+    return out
+
+
+def _is_missing(value):
+    """Whether a value is None, NaN, NaT, `pandas.NA` or masked."""
+    if type(value) is str:
+        return False
+    if value is None or value is np.ma.masked or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, (numbers.Number, np.generic)) and bool(value != value)
 
 
 def categories_of(column, where):
-    """The categories of a column: those of its type, in their order, or the sorted values.
+    """The categories of a `Column`: those of its type, in their order, or the sorted values.
 
     Parameters
     ----------
-    column : Series or ndarray of objects
+    column : Column
     where : str
         Name of the column in messages.
 
@@ -169,13 +320,11 @@ def categories_of(column, where):
     -------
     categories : ndarray of objects
     """
-    if hasattr(column, "cat"):
-        return np.array([*column.cat.categories, None], dtype=object)[:-1]
-    _, values = _factors(column)
+    values = column.categories
     try:
-        values = sorted(values)
+        values = sorted(column.distinct) if values is None else values
     except TypeError:
-        kinds = sorted({type(value).__name__ for value in values})
+        kinds = sorted({type(value).__name__ for value in column.values[~column.gaps]})
         raise ValueError(
             f"{where} holds values that have no order: {', '.join(kinds)}; convert them to strings"
         ) from None
@@ -187,7 +336,7 @@ def to_codes(column, categories, where, handle_unknown):
 
     Parameters
     ----------
-    column : Series or ndarray of objects
+    column : Column
     categories : ndarray of objects
         Known categories.
     where : str
@@ -201,15 +350,13 @@ def to_codes(column, categories, where, handle_unknown):
         If a value is unknown; the message names it.
     """
     position = {category: float(c) for c, category in enumerate(categories)}
-    codes, values = _factors(column)
-    unknown = [value for value in values if value not in position]
+    unknown = [value for value in column.distinct if value not in position]
     if unknown and handle_unknown == "error":
         raise ValueError(
             f"Categorical: {where} holds {unknown[0]!r}, a value that was not in `fit`; with "
             'handle_unknown="missing" it counts as a missing entry'
         )
-    found = np.array([*(position.get(value, np.nan) for value in values), np.nan])
-    return found[codes]
+    return np.array([position.get(value, np.nan) for value in column.values.tolist()])
 
 
 def decoded_table(X, decoded, names):
@@ -261,26 +408,17 @@ def filled_table(X, rows, filled, decoded):
     -------
     table : DataFrame or ndarray
     """
-    table = as_table(X)
-    if table is None or (decoded is None and not hasattr(X, "iloc")):
+    if as_table(X) is None or (decoded is None and not is_frame(X)):
         return filled
     gaps = np.isnan(rows) & ~np.isnan(filled)
     decoded = [None] * rows.shape[1] if decoded is None else decoded
-    if not hasattr(table.X, "iloc"):
-        out = table.X.copy()
-        for d in np.flatnonzero(gaps.any(axis=0)):
-            out[gaps[:, d], d] = _values_of(filled[:, d], decoded[d])[gaps[:, d]]
-        return out
-    # By position, because names may be repeated.
-    columns = [
-        _filled_column(table.column(d), gaps[:, d], _values_of(filled[:, d], decoded[d]))
-        for d in range(rows.shape[1])
-    ]
-    import pandas as pd
-
-    out = pd.concat(columns, axis=1)
-    out.columns = table.X.columns
-    return out
+    return with_columns(
+        X,
+        {
+            d: filled_column(X, d, gaps[:, d], _values_of(filled[:, d], decoded[d]))
+            for d in np.flatnonzero(gaps.any(axis=0))
+        },
+    )
 
 
 def _values_of(filled, decoded):
@@ -297,12 +435,18 @@ def _holds(dtype, values):
     return ((values == np.floor(values)) & (values >= limits.min) & (values <= limits.max)).all()
 
 
-def _filled_column(column, gaps, values):
-    """A Series with values in some places; of the same type, unless integers of this type cannot
-    hold the values."""
-    if not gaps.any():
-        return column
-    kind, values = kind_of(column), values[gaps]
+def filled_column(X, d, gaps, values):
+    """Column d of a table with values in some places; of the same type, unless that cannot hold
+    the values."""
+    table = as_table(X)
+    kind, values = table.column(d).kind, values[gaps]
+    column = table.native(d)
+    if isinstance(column, np.ndarray):
+        return _replaced(column, gaps, values)
+    if not hasattr(column, "iloc"):
+        return _filled_series(nw.from_native(column, series_only=True), kind, gaps, values)
+    if hasattr(column, "sparse"):
+        column = column.sparse.to_dense()
     dtype = getattr(column.dtype, "numpy_dtype", column.dtype)
     if kind == "bool":
         values = values.astype(bool)
@@ -318,8 +462,39 @@ def _filled_column(column, gaps, values):
     return out
 
 
+def _filled_series(series, kind, gaps, values):
+    """The same for a Series of narwhals, of a library whose entries have one type."""
+    dtype = series.dtype
+    if kind == "category":
+        dtype, values = nw.String, values.astype(str)
+    elif kind == "bool":
+        values = values.astype(bool)
+    elif not dtype.is_float():
+        whole = dtype.is_integer() and _holds(np.dtype(str(dtype).lower()), values)
+        dtype, values = (dtype, values.astype(np.int64)) if whole else (nw.Float64, values)
+        series = series.cast(dtype)
+    entries = _replaced(_known(series.to_list()), gaps, values).tolist()
+    out = nw.new_series(series.name, entries, dtype, backend=series.implementation)
+    known = getattr(series.dtype, "categories", out.unique())
+    return out.cast(series.dtype) if set(out.unique()) <= {*known, None} else out
+
+
+def _replaced(values, where, new):
+    out = values.copy()
+    out[where] = new.tolist()
+    return out
+
+
 def with_columns(X, columns):
-    """A copy of an array or data frame with other columns: a dict from positions to values."""
+    """A copy of an array or data frame with other columns: a dict from positions to values, or
+    None."""
+    if not isinstance(X, np.ndarray) and not hasattr(X, "iloc"):
+        frame = nw.from_native(X, eager_only=True)
+        names, empty = frame.columns, nw.lit(None)
+        new = [
+            (empty if values is None else values).alias(names[d]) for d, values in columns.items()
+        ]
+        return frame.with_columns(new).to_native()
     out = X.copy()
     for d, values in columns.items():
         if hasattr(out, "iloc"):
@@ -331,17 +506,22 @@ def with_columns(X, columns):
 
 def with_zeros(X, d):
     """Column d of an array or data frame, with 0 in place of missing entries."""
-    if hasattr(X, "iloc"):
-        column = X.iloc[:, d]
-        if kind_of(column) not in ("float", "integer", "bool"):
-            column = column.astype(object)
-        return _filled_column(column, missing(_objects(column)), np.zeros(len(column)))
-    return np.where(missing(X[:, d]), 0, X[:, d])
+    table = as_table(X)
+    if table is None:
+        return np.where(np.isnan(X[:, d]), 0, X[:, d])
+    column = table.column(d)
+    if hasattr(X, "iloc") and column.kind not in NUMBERS:
+        X = with_columns(X, {d: X.iloc[:, d].astype(object)})
+    return filled_column(X, d, column.gaps, np.zeros(len(column.values)))
 
 
 def take_columns(X, columns):
     """Columns of an array or data frame, by position."""
-    return X.iloc[:, columns] if hasattr(X, "iloc") else X[:, columns]
+    if hasattr(X, "iloc"):
+        return X.iloc[:, columns]
+    if isinstance(X, np.ndarray):
+        return X[:, columns]
+    return nw.from_native(X, eager_only=True)[:, columns.tolist()].to_native()
 
 
 def columns_of_rows(given, n_features, names, positions_of):
@@ -367,41 +547,18 @@ def columns_of_rows(given, n_features, names, positions_of):
     for column, value in given.items():
         row[0, positions_of(column, given, "given")[0]] = value
     if names is None:
-        return row if any(isinstance(value, str) for value in row[0]) else _objects_as_numbers(row)
+        table = as_table(row)
+        are_numbers = all(column.kind in NUMBERS for column in table.columns())
+        return table.numbers() if are_numbers else row
     import pandas as pd
 
     return pd.DataFrame(row, columns=names)
 
 
-def _objects_as_numbers(row):
-    out = np.full(row.shape, np.nan)
-    known = ~missing(row[0])
-    out[0, known] = row[0, known].astype(np.float64)
-    return out
-
-
-def _factors(column):
-    """Codes of the entries of a column, -1 if missing, and the values of the codes."""
-    if hasattr(column, "factorize"):
-        codes, values = column.factorize()
-        return codes, list(values)
-    numbered = {}
-    codes = np.full(len(column), -1)
-    for i in np.flatnonzero(~missing(column)):
-        codes[i] = numbered.setdefault(column[i], len(numbered))
-    return codes, list(numbered)
-
-
 def identifies(column):
     """Whether a column has ten or more different entries, and nearly all are different."""
-    codes, values = _factors(column)
-    return 10 <= len(values) and len(values) > NEARLY_ALL * np.count_nonzero(codes >= 0)
-
-
-def _objects(column):
-    if hasattr(column, "to_numpy"):
-        return column.to_numpy(dtype=object)
-    return np.asarray(column, dtype=object)
+    n_distinct = len(column.distinct)
+    return 10 <= n_distinct and n_distinct > NEARLY_ALL * np.count_nonzero(~column.gaps)
 
 
 # Columns of any kind of table, for displays.
@@ -416,6 +573,8 @@ def take_rows(X, rows):
     """Rows of an array, a table or a list, by position."""
     if hasattr(X, "iloc"):
         return X.iloc[rows]
+    if is_frame(X):
+        return nw.from_native(X, eager_only=True)[rows].to_native()
     return (X if hasattr(X, "shape") else np.asarray(X))[rows]
 
 
@@ -427,23 +586,18 @@ def numeric_column(X, j):
     TypeError, ValueError
         If it does not hold numbers.
     """
-    if hasattr(X, "iloc"):
-        column = X.iloc[:, j].to_numpy(dtype=np.float64, na_value=np.nan)
-    elif sp.issparse(X):
-        column = X[:, [j]].toarray()[:, 0]
-    else:
-        column = np.asarray(X)[:, j]
+    table = as_table(X)
+    if table is not None:
+        return table.number(j)
+    column = X[:, [j]].toarray()[:, 0] if sp.issparse(X) else np.asarray(X)[:, j]
     return np.asarray(column, dtype=np.float64)
 
 
 def numeric_columns(X):
     """X as doubles, with NaN in columns that do not hold numbers."""
-    if not hasattr(X, "iloc"):
+    table = as_table(X)
+    if table is None:
         return X.toarray() if sp.issparse(X) else np.asarray(X, dtype=np.float64)
-    columns = np.full(X.shape, np.nan)
-    for j in range(X.shape[1]):
-        # Codes of categories are numbers without a meaning.
-        if X.dtypes.iloc[j].name != "category":
-            with contextlib.suppress(TypeError, ValueError):
-                columns[:, j] = numeric_column(X, j)
-    return columns
+    none = np.full(table.shape[0], np.nan)
+    columns = [column.values if column.kind in NUMBERS else none for column in table.columns()]
+    return np.column_stack(columns)

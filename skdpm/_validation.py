@@ -44,20 +44,28 @@ class ColumnError(ValueError):
     column : int
     name : str, optional
         Name of the column; by default its number, as "column 3 of X".
+    row : int, optional
+        Number of a row of X that is meant. It is shown if it has a name.
     """
 
-    def __init__(self, before, column, after="", name=None):
-        super().__init__(before, column, after, name)
-        self.before, self.column, self.after = before, int(column), after
+    def __init__(self, before, column, after="", name=None, row=None):
+        super().__init__(before, column, after, name, row)
+        self.before, self.column, self.after, self.row = before, int(column), after, row
         self.name = f"column {column} of X" if name is None else name
 
     def __str__(self):
         return f"{self.before}{self.name}{self.after}"
 
-    def named(self, names):
-        """The same error with the name of the column."""
-        name = f"column {names[self.column]!r} of X"
-        return ColumnError(self.before, self.column, self.after, name)
+    def named(self, names, index=None):
+        """The same error with the name of the column, and of the row in the index of X. None: no
+        names."""
+        name = self.name
+        if names is not None and self.column < len(names):
+            name = f"column {names[self.column]!r} of X"
+        what, mark, advice = self.after.partition("; ")
+        if self.row is not None and index is not None:
+            what += f" in row {index[self.row]!r}"
+        return ColumnError(self.before, self.column, f"{what}{mark}{advice}", name)
 
 
 def offered_if(objection):
@@ -130,23 +138,9 @@ def explains(**hints):
     return decorate
 
 
-def refuse_what_has_no_rows(X):
-    """Raise TypeError if X is a networkx graph or an iterator."""
-    if type(X).__module__.startswith("networkx."):
-        raise TypeError(
-            f"X is a networkx {type(X).__name__}: pass its adjacency matrix, "
-            "nx.to_numpy_array(G, weight=None), and use a likelihood of networks"
-        )
-    if hasattr(X, "__next__"):
-        raise TypeError(
-            f"X is a {type(X).__name__}, not an array: pass all rows at once, np.array(list(X)), "
-            'or with sampler="smc" pass batches of rows to partial_fit'
-        )
-
-
 def is_dask(X):
-    """Whether X is a dask array. Dask need not be installed."""
-    return type(X).__module__.startswith("dask.array")
+    """Whether X is a dask array or a dask data frame. Dask need not be installed."""
+    return type(X).__module__.startswith(("dask.array", "dask.dataframe"))
 
 
 def given_shape(X):
@@ -279,7 +273,7 @@ def check_finite(X, *, allow_nan, hint=""):
 
 def has_nan(X):
     """Whether X, in memory and not checked yet, has NaN or another mark of a missing entry."""
-    if hasattr(X, "isna"):
+    if hasattr(X, "isna"):  # a table
         return bool(np.any(X.isna()))
     entries = X.tocsr().data if sp.issparse(X) else X
     if not hasattr(entries, "dtype"):
@@ -304,12 +298,13 @@ def check_columns(X, bad, what, hint=""):
     """
     if bad.any():
         column = int(np.flatnonzero(bad.any(axis=0))[0])
-        value = X[np.flatnonzero(bad[:, column])[0], column]
-        raise _bad_entry(what, column, value, hint)
+        row = int(np.flatnonzero(bad[:, column])[0])
+        raise _bad_entry(what, column, X[row, column], hint, row)
 
 
-def _bad_entry(what, column, value, hint):
-    return ColumnError(f"{what}; ", column, f" holds {value:g}{'; ' if hint else ''}{hint}")
+def _bad_entry(what, column, value, hint, row=None):
+    after = f" holds {value:g}{'; ' if hint else ''}{hint}"
+    return ColumnError(f"{what}; ", column, after, row=row)
 
 
 def check_counts(X, name, *, allow_nan=False, hint=""):

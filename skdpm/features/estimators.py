@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 
 from skdpm._callbacks import with_callbacks
 from skdpm._estimator import OTHER_NAMES, UNSUPPORTED_IN_FIT, ChainEstimator
-from skdpm._rows import validate_rows
+from skdpm._rows import names_columns, validate_rows
 from skdpm._validation import (
     check_choice,
     check_integer,
@@ -608,6 +608,7 @@ default="auto"
 
     # New rows.
 
+    @names_columns
     def _model_of_new(self, X):
         """Check X; return it, the kernel over its rows, and which rows have observed entries."""
         check_is_fitted(self)

@@ -14,7 +14,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from skdpm import _convergence, partitions
 from skdpm._callbacks import with_callbacks
 from skdpm._estimator import UNSUPPORTED_IN_FIT, ChainEstimator
-from skdpm._rows import validate_rows, with_exposure
+from skdpm._rows import given_rows, named_call, names_columns, validate_rows, with_exposure
 from skdpm._run import Run
 from skdpm._tables import decoded_table, listed
 from skdpm._validation import (
@@ -26,7 +26,6 @@ from skdpm._validation import (
     explains,
     is_dask,
     offered_if,
-    refuse_what_has_no_rows,
     warn,
 )
 from skdpm.chains import seed_entropy
@@ -206,9 +205,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             without `max_time`.
         """
         before = self._known, self._exposure
-        refuse_what_has_no_rows(X)
         if known_labels is not None:
-            known_labels = KnownLabels.checked(known_labels, _num_samples(X))
+            known_labels = KnownLabels.checked(known_labels, _num_samples(given_rows(X)))
         if exposure is not None:
             _refuse_lazy_exposure(X)
         self._known, self._exposure = known_labels, exposure
@@ -749,6 +747,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 f"under {self.likelihood_!r} the law of the other rows depends on the row"
             )
 
+    @names_columns
     def _recall(self, X):
         """Get the rows of `fit`, from X or as kept."""
         if X is not None:
@@ -766,7 +765,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     def _partial_fit(self, X, exposure):
         started = time.monotonic()
-        refuse_what_has_no_rows(X)
+        X = given_rows(X)
         previous = self._run if self._takes_more_rows() else None
         before = 0.0 if previous is None else getattr(self, "fit_time_", 0.0)
         # A copy does the work; its attributes replace those of this object at the end.
@@ -789,6 +788,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         self.__dict__ = vars(after)
         return self
 
+    @names_columns
     def _batch(self, X, run, first, last):
         """Check parameters and rows, and make the run of the particles over a batch.
 
@@ -1514,11 +1514,12 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             self._warn_of_departures(rows, self.likelihood_)
             return with_exposure(rows, self.likelihood_, exposure)
 
+        names = getattr(self, "feature_names_in_", None)
         return over_rows(
-            functools.partial(function, self._predictor, n_jobs=n_jobs),
+            functools.partial(named_call, names, function, self._predictor, n_jobs=n_jobs),
             X,
-            check=check,
-            check_chunk=functools.partial(self._predictor.check, gaps=gaps),
+            check=functools.partial(named_call, names, check),
+            check_chunk=functools.partial(named_call, names, self._predictor.check, gaps=gaps),
             n_features=self.n_features_in_,
             dtype=dtype,
             n_columns=n_columns,

@@ -12,9 +12,9 @@ from sklearn.utils.metadata_routing import (
 )
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from skdpm._rows import given_rows
 from skdpm._tables import (
-    as_table,
-    kind_of,
+    Table,
     listed,
     take_columns,
     with_columns,
@@ -93,6 +93,7 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         -------
         self : object
         """
+        X = given_rows(X)
         estimator = _default_for(X) if self.estimator is None else clone(self.estimator)
         if not hasattr(estimator, "impute"):
             raise ValueError(
@@ -129,12 +130,12 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             If columns had no entry in `fit`, and `keep_empty_features` is False.
         """
         check_is_fitted(self)
-        table, empty = as_table(X), self._empty
-        if table is None:
-            X = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False)
-        else:
-            X = table.X
+        X, empty = given_rows(X), self._empty
+        if isinstance(X, Table):
+            X = X.X
             validate_data(self, X, reset=False, skip_check_array=True)
+        else:
+            X = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False)
         if not len(empty):
             return self.estimator_.impute(X)
         gaps = with_columns(X, dict.fromkeys(empty))
@@ -187,9 +188,6 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
 def _default_for(X):
     """The mixture of `estimator=None`."""
-    table = as_table(X)
-    if table is not None:
-        kinds = {kind_of(table.column(d)) for d in range(table.shape[1])}
-        if kinds & {"category", "bool"}:
-            return DPMixture(likelihood="mixed")
+    if isinstance(X, Table) and {c.kind for c in X.columns()} & {"category", "bool"}:
+        return DPMixture(likelihood="mixed")
     return DPMixture()

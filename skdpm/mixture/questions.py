@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted
 
-from skdpm._rows import validate_rows, with_exposure
+from skdpm._rows import names_columns, validate_rows, with_exposure
 from skdpm._tables import columns_of_rows, filled_table, listed
 from skdpm._validation import (
     check_integer,
@@ -237,6 +237,7 @@ class Questions:
         """
         return self._completed(X, n_draws, exposure=exposure)
 
+    @names_columns
     def _completed(self, X, n_draws, ignored=(), exposure=None):
         """`impute`, without a warning of the columns `ignored`."""
         check_is_fitted(self)
@@ -265,6 +266,7 @@ class Questions:
         return tables[0] if n_draws is None else tables
 
     @offered_if(without_laws)
+    @names_columns
     def predict_columns(self, X, columns, quantiles=None, *, exposure=None):
         """Predict columns given the other known entries of each row.
 
@@ -345,6 +347,7 @@ class Questions:
             return codes[:, column].astype(np.int64)
         return np.asarray(decoded[column][1])
 
+    @names_columns
     def _sample_given(self, n_samples, given, rng):
         """Draw rows given the known entries of one row: ndarray of numbers."""
         row = self._one_row(given)

@@ -16,6 +16,7 @@ from itertools import pairwise
 import numpy as np
 import scipy.sparse as sp
 
+from skdpm._validation import ColumnError
 from skdpm.chains import stream
 from skdpm.mixture.blocks._launch import launch_sides
 from skdpm.mixture.blocks._visit import draw_and_collect
@@ -376,8 +377,12 @@ def _summarise(X, block, likelihood):
         X = np.ascontiguousarray(X)  # sums round differently over rows in another order
     elif likelihood.accept_sparse is not True:
         raise ValueError(f"{type(likelihood).__name__} needs dense rows, got {type(X).__name__}")
-    likelihood.check_entries(X)
-    return likelihood.summarise(X)
+    try:
+        likelihood.check_entries(X)
+        return likelihood.summarise(X)
+    except ColumnError as error:
+        error.row = None  # its number is that in the block
+        raise
 
 
 def _some_rows(X, block, counts, key):

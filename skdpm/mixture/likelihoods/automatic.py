@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from skdpm._tables import as_table, called, identifies, kind_of, listed
+from skdpm._tables import as_table, called, identifies, listed
 from skdpm._validation import given_shape, has_nan, is_dask, warn
 from skdpm.mixture.likelihoods.bernoulli import Bernoulli
 from skdpm.mixture.likelihoods.categorical import Categorical
@@ -116,7 +116,7 @@ def _kinds_of_columns(X):
         kind = {"f": "float", "b": "bool", "i": "integer", "u": "integer"}.get(X.dtype.kind)
         kinds = [kind or str(X.dtype)] * n_features
     else:
-        kinds = [kind_of(table.column(j)) for j in range(table.shape[1])]
+        kinds = [column.kind for column in table.columns()]
 
     def those(columns):
         return ", ".join(called(d, names).removesuffix(" of X") for d in columns)

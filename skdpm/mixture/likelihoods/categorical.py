@@ -6,7 +6,7 @@ import copy
 import numpy as np
 
 from skdpm._core._numerics import log_gamma_table, log_table
-from skdpm._tables import Table, as_table, categories_of, kind_of, to_codes, to_numbers
+from skdpm._tables import NUMBERS, as_table, categories_of, to_codes
 from skdpm._validation import ColumnError, check_choice, check_integer, check_positive
 from skdpm.hyperpriors import Gamma
 from skdpm.mixture.likelihoods._categorical import (
@@ -220,7 +220,7 @@ class Categorical(Levels):
         self.hyperpriors = hyperpriors
 
     def for_columns(self, X):
-        table = X if isinstance(X, Table) else as_table(X)
+        table = as_table(X)
         if table is None:
             return self
         check_choice(self.handle_unknown, "Categorical.handle_unknown", ("error", "missing"))
@@ -228,25 +228,22 @@ class Categorical(Levels):
         other.categories_ = []
         for j in range(table.shape[1]):
             column, name = table.column(j), table.called(j)
-            kind = kind_of(column)
-            if kind in ("float", "integer", "bool"):
-                other.categories_.append(None)
-            elif kind == "category" or column.dtype.kind in "OUST":
-                other.categories_.append(categories_of(column, name))
-            else:
+            if column.kind in ("dates", "time spans"):
                 raise ValueError(
-                    f"Categorical: {name} holds {kind}, neither codes nor categories; convert it "
-                    "to strings"
+                    f"Categorical: {name} holds {column.kind}, neither codes nor categories; "
+                    "convert it to strings"
                 )
+            is_coded = column.kind in NUMBERS
+            other.categories_.append(None if is_coded else categories_of(column, name))
         return other
 
     def read(self, table):
         X = np.empty(table.shape)
         for j, categories in enumerate(self._known(table.shape[1])):
-            column, name = table.column(j), table.called(j)
             if categories is None:
-                X[:, j] = to_numbers(column, name)
+                X[:, j] = table.number(j)
             else:
+                column, name = table.column(j), table.called(j)
                 X[:, j] = to_codes(column, categories, name, self.handle_unknown)
         return X
 

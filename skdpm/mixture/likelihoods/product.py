@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.metaestimators import _BaseComposition
 
-from skdpm._tables import as_table, called, to_numbers
+from skdpm._tables import as_table, called
 from skdpm._validation import ColumnError, check_bool, given_shape
 from skdpm.mixture.likelihoods._product import ParametricProduct, ProductModel
 from skdpm.mixture.likelihoods.background import JointBackground
@@ -21,6 +21,9 @@ from skdpm.mixture.likelihoods.means import ColumnMeans
 from skdpm.mixture.likelihoods.poisson import Poisson
 from skdpm.mixture.likelihoods.registry import SINGLE
 from skdpm.mixture.likelihoods.selection import Selection
+
+# Advice in errors about strings.
+CATEGORIES = "; use Categorical for columns of categories, alone or as a part of Product"
 
 
 class Product(_BaseComposition, Likelihood):
@@ -253,10 +256,10 @@ class Product(_BaseComposition, Likelihood):
         shape = given_shape(X)
         if len(shape) < 2:
             return self  # scikit-learn raises the error
-        names = None if table is None else table.names
+        names, given = (None, X) if table is None else (table.names, table.X)
         parts, positions = [], []
         for name, likelihood, columns in self._checked_parts():
-            chosen = positions_of(columns, shape[1], names, X, f"Product: part {name!r}")
+            chosen = positions_of(columns, shape[1], names, given, f"Product: part {name!r}")
             if len(chosen) == 0:
                 continue
             if likelihood.reads_tables and table is not None:
@@ -312,8 +315,7 @@ class Product(_BaseComposition, Likelihood):
             if likelihood.reads_tables:
                 X[:, positions] = likelihood.read(columns)
             else:
-                for j, d in enumerate(positions):
-                    X[:, d] = to_numbers(columns.column(j), columns.called(j))
+                X[:, positions] = columns.numbers(CATEGORIES)
         return X
 
     def decode(self, X):
@@ -382,7 +384,8 @@ class Product(_BaseComposition, Likelihood):
             column = dict((own, at) for own, _, at in self._bound())[name][error.column]
             what, mark, advice = error.after.partition("; ")
             after = f"{what}{part}{mark}{advice}"
-            raise ColumnError(error.before, column, after, called(column, self._columns)) from None
+            name = called(column, self._columns)
+            raise ColumnError(error.before, column, after, name, error.row) from None
         except ValueError as error:
             raise ValueError(f"{error}{part}") from None
 

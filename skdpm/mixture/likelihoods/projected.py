@@ -160,7 +160,7 @@ class Projection:
             yield
         except ColumnError as error:
             column = self.columns[error.column]
-            raise ColumnError(error.before, column, error.after) from None
+            raise ColumnError(error.before, column, error.after, row=error.row) from None
 
 
 def projection_of(summary):

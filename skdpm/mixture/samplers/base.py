@@ -2,9 +2,9 @@
 """Base classes of samplers: scikit-learn objects that make kernels and programs."""
 
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import _check_n_features, validate_data
+from sklearn.utils.validation import _check_n_features
 
-from skdpm._rows import dense_if_needed, numbers_of_table, validate_rows
+from skdpm._rows import converted, validate_rows
 from skdpm._validation import has_nan, is_dask
 from skdpm.mixture.blocks.program import BlockProgram, gaps_objection
 from skdpm.mixture.chains.program import RowProgram
@@ -157,18 +157,7 @@ class BlockSampler(Sampler):
             X = check_dask(X, self, init=estimator.init, point_estimate=estimator.point_estimate)
             _check_n_features(estimator, X, reset=reset)
             return X
-        numbers = numbers_of_table(estimator, X, likelihood, reset)
-        if numbers is not None:
-            return numbers
-        rows = validate_data(
-            estimator,
-            X,
-            reset=reset,
-            dtype="numeric",
-            accept_sparse="csr" if likelihood.accept_sparse else False,
-            ensure_all_finite=False,
-        )
-        return dense_if_needed(rows, likelihood)
+        return converted(estimator, X, likelihood, reset, dtype="numeric")
 
     def program(self, X, likelihood, **settings):
         return BlockProgram.prepare(X, likelihood, block_size=self.block_size, **settings)
