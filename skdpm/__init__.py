@@ -19,6 +19,7 @@ except ImportError as error:
 from skdpm.features.estimators import FeatureAllocation
 from skdpm.mixture.estimators import DPMixture, FiniteMixture
 from skdpm.mixture.imputer import MixtureImputer
+from skdpm.mixture.likelihoods.automatic import suggest_likelihood
 
 __version__ = "0.1.0"
 
@@ -35,7 +36,14 @@ _SUBMODULES = {
     "plotting",
 }
 
-__all__ = ["DPMixture", "FeatureAllocation", "FiniteMixture", "MixtureImputer", "get_include"]
+__all__ = [
+    "DPMixture",
+    "FeatureAllocation",
+    "FiniteMixture",
+    "MixtureImputer",
+    "get_include",
+    "suggest_likelihood",
+]
 
 
 def __getattr__(name):

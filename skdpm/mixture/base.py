@@ -47,6 +47,7 @@ from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.likelihoods.automatic import Automatic, Mixed
 from skdpm.mixture.likelihoods.base import Likelihood
 from skdpm.mixture.likelihoods.classified import Classified
+from skdpm.mixture.likelihoods.columns import words_about
 from skdpm.mixture.overdispersion import overdispersed_columns
 from skdpm.mixture.particles.streams import STREAM_LENGTH
 from skdpm.mixture.questions import Questions, current_likelihood, without_laws
@@ -1008,17 +1009,9 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     def _warn_of_columns(self, X, likelihood):
         """Warn of columns whose use by the resolved likelihood of `fit` may surprise."""
-        columns = likelihood.two_valued()
-        if columns:
-            named = listed(columns, getattr(self, "feature_names_in_", None))
-            have = "has" if len(columns) == 1 else "have"
-            warn(
-                f"{named} of X {have} only two different values. Gaussian clusters separate the "
-                "two values, so labels may show little of the other columns. Use "
-                'likelihood="mixed" with these columns of type bool or category in a data frame, '
-                "or a Product with Bernoulli() or Categorical() for them, or drop them",
-                UserWarning,
-            )
+        doubtful = likelihood.doubtful(X)
+        if doubtful:
+            warn(words_about(doubtful, getattr(self, "feature_names_in_", None)), UserWarning)
         if not is_dask(X):
             self._warn_of_departures(X, likelihood)
 

@@ -45,9 +45,10 @@ class DPMixture(BaseMixture):
         of a class with default parameters, such as "gibbs" (all names are in `SAMPLERS` there).
         "auto": `Alternate`, which alternates Gibbs sweeps with splits and merges of neighbouring
         clusters. With many rows it is `SubCluster` if the prior has weights: under a Gaussian with
-        full covariances from 10,000 rows on if X has at least 100,000 entries, and under
-        `Subspace` from 20,000 rows on. `sampler_` shows the choice. "smc": particles in place of
-        Markov chains, for the evidence (`log_evidence_`) and streams (`partial_fit`).
+        full covariances and a `Product` of several parts from 10,000 rows on if X has at least
+        100,000 entries, and under `Subspace` from 20,000 rows on. `sampler_` shows the choice.
+        "smc": particles in place of Markov chains, for the evidence (`log_evidence_`) and streams
+        (`partial_fit`).
     concentration : float or None, default=None
         Concentration of the process; larger values favour more clusters. None: it is resampled
         in every iteration under its prior. A fixed one may be as low as minus the discount.

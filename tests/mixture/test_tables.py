@@ -3,6 +3,7 @@
 import io
 import pathlib
 import pickle
+import re
 import warnings
 from datetime import time, timedelta
 
@@ -13,12 +14,13 @@ import pyarrow as pa
 import pytest
 from sklearn.base import clone
 from sklearn.compose import make_column_selector
+from sklearn.datasets import load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
 
-from skdpm import DPMixture, FeatureAllocation, MixtureImputer
+from skdpm import DPMixture, FeatureAllocation, MixtureImputer, suggest_likelihood
 from skdpm._tables import as_table
 from skdpm.mixture.likelihoods import (
     Bernoulli,
@@ -30,6 +32,7 @@ from skdpm.mixture.likelihoods import (
     Subspace,
     VonMisesFisher,
 )
+from skdpm.mixture.likelihoods.columns import skewed_columns
 from skdpm.mutations import mutation_design
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -327,15 +330,132 @@ def test_mixed_chooses_by_type():
     assert warm.set_params(n_draws=8).fit(TABLE).label_samples_.shape == (2, 8, N)
 
 
+def refusal(X):
+    """Lines of the refusal of "mixed" about columns, by their names; and the proposed code."""
+    with pytest.raises(ValueError, match='likelihood="mixed" does not guess') as caught:
+        DPMixture(likelihood="mixed", **FAST).fit(X)
+    found, _, code = str(caught.value).partition("\nPass a Product")
+    lines = {}
+    for line in found.split("\n- ")[1:]:
+        columns, _, words = line.partition(": ")
+        lines |= {name.split(" ")[1].strip("'"): words for name in columns.split(", ")}
+    return lines, code.partition(":\n")[2]
+
+
+def customers(n=300):
+    rng = np.random.default_rng(0)
+    days = pd.to_timedelta(rng.integers(0, 900, n), unit="D")
+    return pd.DataFrame(
+        {
+            "id": [f"C{i:05}" for i in range(n)],
+            "row": np.arange(n),
+            "signup": pd.Timestamp("2020-01-01") + days,
+            "member": days,
+            "note": [" ".join(rng.choice(list("abcdefgh"), 6)) for _ in range(n)],
+            "sent": [f"2024-{i // 28 + 1:02}-{i % 28 + 1:02}" for i in range(n)],
+            "typed": [f"{value:.4f}" for value in rng.normal(size=n)],
+            "visits": rng.poisson(4.0, n),
+            "stays": np.where(rng.random(n) < 0.1, np.nan, rng.poisson(4.0, n)),
+            "stars": pd.array(rng.integers(1, 6, n), dtype="Int64"),
+            "age": np.where(rng.random(n) < 0.1, np.nan, rng.integers(18, 90, n)),
+            "income": rng.lognormal(10.0, 1.0, n),
+            "gifts": np.where(rng.random(n) < 0.2, 0.0, rng.lognormal(3.0, 1.0, n)),
+            "size": rng.normal(170.0, 10.0, n),
+            "vat": 0.2,
+            "shop": "Rome",
+            "news": np.where(rng.random(n) < 0.1, np.nan, rng.random(n) < 0.4),
+            "owner": rng.random(n) < 0.4,
+            "town": rng.choice(["Rome", "Oslo", "Bonn"], n),
+        }
+    )
+
+
+def test_mixed_says_all_at_once():
+    lines, code = refusal(customers())
+    for columns, words in {
+        "id": "identifiers",
+        "row": "consecutive whole numbers",
+        "signup": "dates; ",
+        "member": "time spans",
+        "note": "text; ",
+        "sent": "dates as strings",
+        "typed": "numbers as strings",
+        "visits stays": "whole numbers.*NegativeBinomial is proposed",
+        "stars": "whole numbers.*Categorical is proposed",
+        "age": "whole numbers.*Gaussian is proposed",
+        "income": r"skewed; take logarithms: X\[\['income'\]\] = np.log\(X\[\['income'\]\]\)",
+        "gifts": "skewed.*log1p",
+        "vat shop": "one value",
+        "news": "two values.*Bernoulli is proposed",
+    }.items():
+        for column in columns.split():
+            assert re.search(words, lines.pop(column)), column
+    assert not lines  # "size", "owner" and "town" are fitted as they are
+    with pytest.warns(UserWarning, match="look at these columns of X.*"):
+        suggested = suggest_likelihood(customers())
+    scope = {}
+    exec(code, scope)
+    assert repr(scope["likelihood"]) == repr(suggested)
+    assert [(name, columns) for name, _, columns in suggested.parts] == [
+        ("numeric", ["age", "income", "gifts", "size"]),
+        ("boolean", ["news", "owner"]),
+        ("categorical", ["stars", "town"]),
+        ("counts", ["visits", "stays"]),
+    ]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*strongly skewed", category=UserWarning)
+        assert DPMixture(likelihood=suggested, **FAST).fit(customers()).n_features_in_ == 19
+
+
+@pytest.mark.parametrize(
+    ("values", "part"),
+    [
+        (np.arange(80) % 2, "boolean"),
+        (np.arange(80) % 2 + 3, "categorical"),
+        (np.arange(80) % 7 + 1, "categorical"),
+        (np.arange(80) % 7, "counts"),
+        (np.arange(80) % 7 * 5000, "numeric"),
+        (np.arange(80) % 7 - 3, "numeric"),
+        (np.arange(80) % 50 + 20, "numeric"),
+        (np.arange(80) * 997, "numeric"),
+    ],
+)
+def test_whole_numbers(values, part):
+    """Their type and gaps make no difference."""
+    table = pd.DataFrame({"town": ["Rome", "Oslo"] * 40, "x": values})
+    gaps = table.astype({"x": float})
+    gaps.loc[11, "x"] = np.nan
+    for X in (table, gaps, gaps.convert_dtypes(), table.astype(object)):
+        with pytest.warns(UserWarning, match="column 'x'"):
+            suggested = suggest_likelihood(X)
+        assert {name: columns for name, _, columns in suggested.parts}[part][-1] == "x"
+        if len(np.unique(values)) == 2:
+            continue
+        if X["x"].dtype == np.float64:
+            with pytest.warns(UserWarning, match="as measurements:\n- column 'x': whole numbers"):
+                DPMixture(likelihood="mixed", **FAST).fit(X)
+        else:
+            assert "whole numbers" in refusal(X)[0]["x"]
+
+
 def test_mixed_does_not_guess():
-    X = TABLE.assign(visits=1, code=pd.array([2] * N, dtype="Int64"))
-    with pytest.raises(ValueError, match=r"column 'visits', column 'code'.*Poisson\(\) for count"):
-        DPMixture(likelihood="mixed").fit(X)
-    with pytest.raises(ValueError, match=r"what integers mean.*column 0, column 1"):
-        DPMixture(likelihood="mixed").fit(np.eye(2, dtype=int))
-    X = TABLE.assign(when=pd.Timestamp("2020-01-01"))
-    with pytest.raises(ValueError, match="no likelihood for column 'when' of X, of type date"):
-        DPMixture(likelihood="mixed").fit(X)
+    lines, code = refusal(np.tile([[3, 0], [4, 7], [9, 1]], (4, 1)))
+    assert list(lines) == ["0", "1"]
+    assert "('categorical', Categorical(), [0])" in code
+    with pytest.raises(ValueError, match="column 'when': dates"):
+        DPMixture(likelihood="mixed").fit(
+            TABLE.assign(when=pd.date_range("2020-01-01", periods=N))
+        )
+    with pytest.raises(ValueError, match=r"no column of X suits.*\n- column 'id': .*identifiers"):
+        suggest_likelihood(customers()[["id", "vat"]])
+    few = pd.DataFrame({"x": np.arange(9.0)})  # may be whole by chance
+    assert suggest_likelihood(few).parts[0][0] == "numeric"
+
+
+def test_the_code_of_many_columns_is_complete():
+    X = np.random.default_rng(0).normal(size=(20, 120))
+    suggested = suggest_likelihood(X)
+    assert eval(repr(suggested)).parts[0][2] == list(range(120))
 
 
 def test_parts_are_learned_as_often_as_alone():
@@ -353,10 +473,8 @@ def test_mixed_refuses_identifiers():
     """Also if a few entries are equal or missing."""
     names = [f"guest {i}" for i in range(N)]
     names[7] = names[20]
-    with pytest.raises(ValueError, match=r"column 'name' and column 'id' of X are different"):
-        DPMixture(likelihood="mixed", **FAST).fit(
-            TABLE.assign(name=holes(names, None), id=pd.Categorical(range(N)))
-        )
+    lines, _ = refusal(TABLE.assign(name=holes(names, None), id=pd.Categorical(range(N))))
+    assert list(lines) == ["name", "id"] and "nearly all entries different" in lines["id"]
     for d in range(8):
         names[d] = names[20]
     assert len(set(names)) < 0.9 * N
@@ -374,8 +492,7 @@ def test_categories_of_a_batch_may_all_be_different():
     for batch in (table[:55], table[55:]):
         stream.partial_fit(batch)
     assert stream.n_samples_seen_ == N
-    with pytest.raises(ValueError, match="nearly all entries of column 'name' of X"):
-        DPMixture(likelihood="mixed", **FAST).fit(table[:55])
+    assert list(refusal(table[:55])[0]) == ["name"]
 
 
 @pytest.mark.parametrize("sampler", ["auto", "sub_cluster"])
@@ -418,15 +535,15 @@ def test_other_columns_are_not_reported():
     assert first["at_ends"].tolist() == [False, True, True]
     merged = likelihood.merge_summaries(first, second)
     assert merged["at_ends"].tolist() == [False, False, True]
-    assert likelihood.resolve_summary(merged).two_valued() == []
+    assert likelihood.resolve_summary(merged).doubtful(X) == {}
     third = likelihood.summarise(np.full((30, 3), 2.0))
     assert not likelihood.merge_summaries(first, third)["at_ends"][1]
     two = likelihood.merge_summaries(
         likelihood.summarise(X[:30] * 0.0), likelihood.summarise(X[:30] * 0.0 + 1.0)
     )
-    assert likelihood.resolve_summary(two).two_valued() == [0, 1, 2]
-    assert Gaussian(scale=1.0).resolve(X[:30]).two_valued() == []
-    assert Gaussian().resolve(X[:9]).two_valued() == []
+    assert likelihood.resolve_summary(two).doubtful(X) == dict.fromkeys(range(3), "two values")
+    assert Gaussian(scale=1.0).resolve(X[:30]).doubtful(X) == {}
+    assert Gaussian().resolve(X[:9]).doubtful(X) == {}
 
 
 # Messages.
@@ -481,6 +598,52 @@ def test_a_single_column_of_categories_says_nothing(likelihood):
 def test_nan_is_refused_with_a_way_out():
     with pytest.raises(ValueError, match=r"NaN in column 1 of X; use Gaussian\(\)"):
         DPMixture(likelihood=Subspace()).fit([[0.0, np.nan], [1.0, 2.0]])
+
+
+def amounts(n=400):
+    """Clusters of log-normal amounts, with gaps."""
+    rng = np.random.default_rng(0)
+    X = rng.lognormal(np.array([[1.0, 4.0], [3.0, 7.0]])[np.arange(n) % 2], 0.8)
+    return np.where(rng.random(X.shape) < 0.1, np.nan, X)
+
+
+@pytest.mark.parametrize(
+    "likelihood",
+    ["auto", Gaussian(covariance_type="diag"), "mixed", Product([("a", "gaussian", [1, 0])])],
+    ids=["auto", "diag", "mixed", "product"],
+)
+def test_skewed_columns_are_reported(likelihood):
+    X = pd.DataFrame(amounts(), columns=["cost", "income"])
+    model = DPMixture(likelihood=likelihood, **FAST)
+    code = re.escape("X[['cost', 'income']] = np.log(X[['cost', 'income']])")
+    with pytest.warns(UserWarning, match=f"column 'cost' and column 'income' of X are.*{code}"):
+        model.fit(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(np.log(X))
+
+
+def test_skewness_has_no_unit_and_zeros_stay():
+    X = amounts()[:, [0]]
+    X = np.hstack([X, 1e200 * X, 1e-200 * X, np.round(X, 1) + 0.1, np.where(X < 2.0, 0.0, X), -X])
+    expected = {**dict.fromkeys(range(4), "np.log"), 4: "np.log1p"}
+    assert skewed_columns(X) == expected
+    assert skewed_columns(X[:40]) == {} == skewed_columns(X[:0])
+
+
+@pytest.mark.parametrize("data", [load_iris, load_wine])
+def test_ordinary_columns_are_not_skewed(data):
+    assert skewed_columns(data().data) == {}
+
+
+def test_clusters_at_all_distances_are_not_skewed():
+    """Their logarithms are no closer to few Gaussian clusters."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        centres = np.exp(rng.normal(3.0, 1.0, 4))
+        x = rng.normal(centres[rng.choice(4, 500, p=rng.dirichlet([1.0] * 4))], 1.0)
+        assert skewed_columns(np.abs(x)[:, None]) == {}
 
 
 # Containers.

@@ -161,10 +161,10 @@ class Likelihood(BaseEstimator):
         """A copy whose `resolve` leaves out no column."""
         return self
 
-    def two_valued(self):
-        """Positions of columns that have only two different values, but clusters of points: list
-        of int."""
-        return []
+    def doubtful(self, X):
+        """Columns whose values hardly suit clusters of points: a dict from their positions to
+        "two values", or to the logarithm that would suit (`columns.skewed_columns`)."""
+        return {}
 
     def log_density_left_out(self, X):
         """log density of the columns that clusters are not made of, given the others, in any

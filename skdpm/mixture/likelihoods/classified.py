@@ -79,8 +79,8 @@ class Classified(Likelihood):
     def learned_priors(self):
         return self.likelihood.learned_priors
 
-    def two_valued(self):
-        return self.likelihood.two_valued()
+    def doubtful(self, X):
+        return self.likelihood.doubtful(X)
 
     def departures(self, X):
         return self.likelihood.departures(X)

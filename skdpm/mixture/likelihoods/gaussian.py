@@ -15,6 +15,7 @@ from skdpm.mixture.likelihoods.base import (
     bounds,
     read_only,
 )
+from skdpm.mixture.likelihoods.columns import skewed_columns
 from skdpm.mixture.likelihoods.coordinates import completed, standardised
 from skdpm.mixture.likelihoods.covariances import COVARIANCES, KNOWN, TAILED, Normal, as_vector
 from skdpm.mixture.likelihoods.means import normal_means
@@ -389,8 +390,11 @@ default=None
             resolved._two_valued = np.flatnonzero(two & (summary["n"] >= FEWEST_TWO_VALUED))
         return resolved
 
-    def two_valued(self):
-        return list(getattr(self, "_two_valued", ()))
+    def doubtful(self, X):
+        if not hasattr(self, "_two_valued"):
+            return {}
+        skewed = skewed_columns(X) if isinstance(X, np.ndarray) else {}
+        return skewed | dict.fromkeys(self._two_valued, "two values")
 
     def _resolve_independent(self, summary, summary_of):
         """Resolve, without columns that others determine if `scale` and `df` are learned."""

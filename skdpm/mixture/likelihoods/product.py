@@ -15,7 +15,7 @@ from skdpm.mixture.likelihoods.background import JointBackground
 from skdpm.mixture.likelihoods.base import MOST_BOXED, Likelihood, bounds, read_only
 from skdpm.mixture.likelihoods.bernoulli import Bernoulli
 from skdpm.mixture.likelihoods.categorical import Categorical
-from skdpm.mixture.likelihoods.gaussian import Gaussian
+from skdpm.mixture.likelihoods.gaussian import BLOCK_ENTRIES, BLOCK_ROWS, Gaussian
 from skdpm.mixture.likelihoods.laws import JointLaws
 from skdpm.mixture.likelihoods.means import ColumnMeans
 from skdpm.mixture.likelihoods.poisson import Poisson
@@ -114,6 +114,14 @@ class Product(_BaseComposition, Likelihood):
     def __init__(self, parts=(), select=False):
         self.parts = parts
         self.select = select
+
+    def __repr__(self, N_CHAR_MAX=700):
+        """Python code of the whole object. That of scikit-learn shortens long lists of columns."""
+        if not isinstance(self.parts, (list, tuple)):
+            return super().__repr__(N_CHAR_MAX)
+        parts = "".join(f"\n    {part!r}," for part in self.parts)
+        select = f", select={self.select!r}" if self.select else ""
+        return f"{type(self).__name__}([{parts}\n]{select})"
 
     # Nested parameters.
 
@@ -249,6 +257,11 @@ class Product(_BaseComposition, Likelihood):
     def discrete(self):
         return all(likelihood.discrete for likelihood in self._likelihoods())
 
+    def suits_blocks(self, n_samples, n_features):
+        """Whether X is large and has several parts, of which none draws weights of rows."""
+        large = n_samples >= BLOCK_ROWS and n_samples * n_features >= BLOCK_ENTRIES
+        return large and len(self._likelihoods()) > 1 and not self.weighs_rows
+
     # Columns.
 
     def for_columns(self, X):
@@ -277,12 +290,12 @@ class Product(_BaseComposition, Likelihood):
             return self  # X has no columns: scikit-learn raises the error
         return self._with(lambda _, likelihood: likelihood.keeping_columns())
 
-    def two_valued(self):
-        return sorted(
-            positions[d]
+    def doubtful(self, X):
+        return {
+            positions[d]: what
             for _, likelihood, positions in self._bound()
-            for d in likelihood.two_valued()
-        )
+            for d, what in likelihood.doubtful(X[:, positions]).items()
+        }
 
     def log_density_left_out(self, X):
         return sum(likelihood.log_density_left_out(part) for _, likelihood, part in self._split(X))

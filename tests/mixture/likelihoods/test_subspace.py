@@ -29,7 +29,7 @@ from skdpm.datasets import make_embeddings
 from skdpm.mixture.blocks.moves.random import RandomMoves
 from skdpm.mixture.blocks.program import open_rows
 from skdpm.mixture.blocks.rows import MemoryRows
-from skdpm.mixture.likelihoods import Gaussian, Product, Subspace, subspace
+from skdpm.mixture.likelihoods import Gaussian, Poisson, Product, Subspace, subspace
 from skdpm.mixture.likelihoods.automatic import MANY_COLUMNS
 from skdpm.mixture.samplers import PGSM, SAMS, Alternate, Gibbs, SubCluster
 from skdpm.mixture.samplers._sub_cluster import SubClusterKernel
@@ -357,6 +357,24 @@ def test_automatic_sampler_of_other_covariances(covariance_type, n_columns):
 )
 def test_automatic_sampler_of_other_likelihoods(name):
     assert chosen((50_000, 2), DPMixture(likelihood=name)) is Alternate
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_automatic_sampler_of_tables(covariance_type):
+    def product(**params):
+        numeric = Gaussian(covariance_type=covariance_type, **params)
+        return Product([("numeric", numeric, slice(0, 5)), ("counts", Poisson(), slice(5, 10))])
+
+    model = DPMixture(likelihood=product())
+    assert chosen((10_000, 10), model) is SubCluster
+    assert chosen((9_999, 10), model) is chosen((10_000, 9), model) is Alternate
+    X = np.zeros((10_000, 10))
+    X[7, 2] = np.nan  # drawn by chains under full covariances
+    sampler = model._resolved_sampler(model._bound_likelihood(X), X)
+    assert type(sampler) is (SubCluster if covariance_type == "diag" else Alternate)
+    for other in (product(tails="t"), product().set_params(select=True)):
+        assert chosen((10_000, 10), DPMixture(likelihood=other)) is Alternate
+    assert chosen((10_000, 10), FiniteMixture(None, likelihood=product())) is Alternate
 
 
 def test_embeddings_are_found():
