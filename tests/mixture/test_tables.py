@@ -833,7 +833,7 @@ LIBRARIES = {
     "objects": lambda X: X.astype(object).where(X.notna(), None),
 }
 LIKELIHOODS = {
-    "mixed": ("mixed", list(OF_LIBRARIES)),
+    "mixed": ("mixed", list(TABLE)),
     "product": (
         Product(
             [
@@ -884,6 +884,17 @@ def test_libraries_give_the_same_bits(name, library, of_pandas):
     found = told_by(likelihood, LIBRARIES[library](OF_LIBRARIES[columns]))
     for one, other in zip(found, of_pandas[name], strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_libraries_have_the_same_suggestion(library):
+    columns = ["id", "signup", "note", "visits", "stays", "stars", "size", "news", "owner", "town"]
+    expected = pytest.warns(UserWarning, suggest_likelihood, customers()[columns])
+    X = LIBRARIES[library](customers()[columns])
+    with pytest.warns(UserWarning, match="column 'signup': dates; make numbers of them by"):
+        assert repr(suggest_likelihood(X)) == repr(expected)
+    with pytest.raises(ValueError, match=re.escape(repr(expected))):
+        DPMixture(likelihood="mixed").fit(X)
 
 
 def test_order_of_categories_of_each_library():

@@ -226,7 +226,7 @@ def check_up(X, batch=False):
         else:
             words = f"type {column.kind}, which has no likelihood"
             if column.kind in ("dates", "time spans"):
-                words = f"{column.kind}, of which {table.code_for_time(d)} makes numbers"
+                words = f"{column.kind}; make numbers of them by {table.code_for_time(d)}"
             findings.append(Finding("float", None, words, refused=True))
     return findings
 
