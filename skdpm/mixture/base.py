@@ -42,7 +42,7 @@ from skdpm.mixture.answers.noise import (
     share_of_noise,
 )
 from skdpm.mixture.answers.predictive import Predictor, ScoredDraws, StoredMixture
-from skdpm.mixture.answers.training import TrainingRows, outlier_scores
+from skdpm.mixture.answers.training import TrainingRows, informative_rows, outlier_scores
 from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.likelihoods.automatic import Automatic, Mixed
 from skdpm.mixture.likelihoods.base import Likelihood
@@ -331,7 +331,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """Posterior probability of each cluster of `labels_` given each row.
 
         The prior weight of a cluster is its size minus the discount, or plus concentration /
-        n_components, with the posterior mean of the concentration.
+        n_components, with the posterior mean of the concentration. Rows of `fit` of which nothing
+        is known do not count.
 
         After a fit with `noise`, the rest of each row is the probability that it is noise.
 
@@ -551,7 +552,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     @functools.cached_property
     def outlier_scores_(self):
-        """-log predictive density of each row given all others: ndarray of shape (n_samples,)."""
+        """-log predictive density of each row given all others, in expectation over its missing
+        entries: ndarray of shape (n_samples,)."""
         self._check_label_draws("outlier_scores_", "-score_samples(X)")
         self._check_projective("outlier_scores_", AttributeError)
         try:
@@ -715,11 +717,11 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if loss is None:
             loss = self.point_estimate
             loss = "vi" if loss in (*SINGLE_DRAWS, "modal") else loss
-        labels = self._clusters
-        if self._training.noise is None:
+        labels, training = self._clusters, self._training
+        if training.noise is None and training.informative is None:
             return partitions.merge_tree(self.cluster_samples_, labels, loss)
-        inside = labels >= 0
-        if not inside.any():
+        inside = np.flatnonzero(training.spread(training.take(labels)) >= 0)
+        if not len(inside):
             raise ValueError("merge_tree needs a cluster; all rows are noise")
         draws = alone(self.cluster_samples_[:, :, inside])
         return replace(partitions.merge_tree(draws, labels[inside], loss), labels=labels)
@@ -760,7 +762,13 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     def _outlier_scores(self, log_densities):
         weights = np.array([draw["weight"] for draw in self.draws_.scored.draws])
-        return outlier_scores(log_densities, weights)
+        scores, X = outlier_scores(log_densities, weights), self._training.X
+        if self.likelihood_.laws is not None and not sp.issparse(X):
+            # The density of fewer entries is larger.
+            incomplete = np.flatnonzero(np.isnan(X).any(axis=1))
+            if len(incomplete):
+                scores[incomplete] += self._scores_of_gaps(X[incomplete])
+        return scores
 
     # Streams.
 
@@ -1120,6 +1128,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 program.completion,
                 program.known,
                 program.noise_law,
+                informative_rows(likelihood, program.known, program.given),
             )
         self._predictor = Predictor(
             likelihood, self.n_features_in_, None, draws.scored, _background(program)
@@ -1221,13 +1230,17 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             if estimate.clusters is not None:
                 self.cluster_samples_ = estimate.clusters
                 self.n_clusters_samples_ = estimate.clusters.max(axis=2) + np.int64(1)
-            of = partitions.label_probabilities if known is None else known.probabilities
+            take = self._training.take
+            of = partitions.label_probabilities
+            if known is not None:
+                of = self._known_of_informative().probabilities
+            found = take(self.cluster_samples_), take(labels)
             if noise is None:
-                self.probabilities_ = of(self.cluster_samples_, labels)
+                found = of(*found)
             else:
                 self.noise_probabilities_ = share_of_noise(self.draws_["labels"])
-                found = of(alone(self.cluster_samples_), alone(labels))
-                self.probabilities_ = np.where(labels < 0, self.noise_probabilities_, found)
+                found = of(*map(alone, found))
+                found = np.where(take(labels) < 0, take(self.noise_probabilities_), found)
         self.cluster_params_ = self.likelihood_.cluster_params(estimate.stats)
         vars(self).pop("part_columns_", None)
         parts = getattr(self.likelihood_, "columns_of_parts", dict)()
@@ -1247,13 +1260,18 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             stats, log_weights, fitted, {}, 1.0, estimate.owners, noise_weight=noise_weight
         )
         self.weights_ = partition.by_owner(np.exp(log_weights[None, :-1]))[0]
+        if self._training is not None:
+            # Of rows of which nothing is known, the probability of the cluster is its weight.
+            self.probabilities_ = np.append(self.weights_, 0.0)[labels]
+            self.probabilities_[self._training.take(np.arange(len(labels)))] = found
         self._predictor.partition = partition
         vars(self).pop("classes_", None)
         if known is not None:
             self.classes_ = self._predictor.names = known.names(self.n_clusters_)
             self.labels_ = self.classes_[labels]
+            counted = self._training.spread(self._training.take(labels))
             scored = self.draws_.scored
-            self._predictor.allotment = known.allotment(scored, self.draws_["labels"], labels)
+            self._predictor.allotment = known.allotment(scored, self.draws_["labels"], counted)
 
     def _least_expected_loss(self, loss, max_clusters, entropy, statistics):
         """Make the `PointEstimate` with the least posterior expected loss.
@@ -1269,49 +1287,70 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         statistics : callable
             Function of labels that returns the statistics of their clusters.
         """
-        known, noise = self._training.known, self._training.noise
+        known, noise = self._known_of_informative(), self._training.noise
         clusters, draws, between = self._read_clusters(loss)
         random_state = _state_of_estimate(entropy)
         if noise is not None:
             labels = self._estimate_with_noise(clusters, between, max_clusters, random_state)
         elif known is not None:
             labels = known.estimate(clusters, between, max_clusters, random_state)
-            self._give_classes(known, labels)
+            self._give_classes(labels)
         elif self._merges(loss):
             labels = self._estimate(clusters, between, max_clusters, random_state)
         else:
             labels = _search(clusters, between, max_clusters, random_state)
-            return PointEstimate(labels, statistics(labels))
-        return self._of_components(labels, clusters, draws, statistics)
+            estimate = PointEstimate(labels, statistics(self._training.spread(labels)))
+            return self._placed(estimate, draws)
+        estimate = self._of_components(labels, clusters, draws, statistics)
+        return self._placed(estimate, draws)
+
+    def _known_of_informative(self):
+        """Known labels of the informative rows, or None."""
+        known, rows = self._training.known, self._training.informative
+        return known if known is None or rows is None else known.take(rows)
+
+    def _placed(self, estimate, draws):
+        """A `PointEstimate` of all rows, from that of the informative ones. `draws` has the
+        components of the draws that were read."""
+        training = self._training
+        if training.informative is None:
+            return estimate
+        clusters = training.take(draws) if estimate.clusters is None else estimate.clusters
+        labels, clusters = training.place(estimate.labels, clusters, draws)
+        return replace(estimate, labels=labels, clusters=clusters)
 
     def _read_clusters(self, loss):
         """Read the clusters of the draws, as `loss` needs them.
 
         Returns
         -------
-        clusters : ndarray of shape (n_chains, n_read_draws, n_samples)
-        draws : ndarray of the same shape
+        clusters : ndarray of shape (n_chains, n_read_draws, n_informative)
+        draws : ndarray of shape (n_chains, n_read_draws, n_samples)
             Components of the draws that were read.
         loss : str or tuple
             Loss between partitions: "vi" for "modal".
         """
-        draws, known = self.draws_["labels"], self._training.known
+        draws, known, take = (
+            self.draws_["labels"],
+            self._known_of_informative(),
+            self._training.take,
+        )
         between = "vi" if loss == "modal" else loss
         if loss != "modal" or not self.likelihood_.has_points:
-            return draws if known is None else known.join(draws), draws, between
+            return take(draws) if known is None else known.join(take(draws)), draws, between
         likelihood, X = self.likelihood_, self._training.X
+
+        def points(completion=None):
+            return take(likelihood.independent(X, completion).T).T
+
         completed = {
-            (draw["chain"], draw["draw"]): functools.partial(
-                likelihood.independent, X, draw["completion"]
-            )
+            (draw["chain"], draw["draw"]): functools.partial(points, draw["completion"])
             for draw in self.draws_.scored.draws
             if "completion" in draw and likelihood.draws_gaps
         }
         if completed:  # of the first chains, whose draws are scored
             draws = draws[: 1 + max(c for c, _ in completed)]
-        chosen, clusters = read_draws(
-            likelihood.independent(X), draws, self.n_jobs, completed or None, known
-        )
+        chosen, clusters = read_draws(points(), take(draws), self.n_jobs, completed or None, known)
         return clusters, draws[:, chosen], between
 
     def _merges(self, loss):
@@ -1377,7 +1416,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     def _shares_of_noise(self, clusters):
         """Share of draws in which each row is noise, in the chains of `clusters`, and the rows
         that can be in a cluster: other rows are in none with a probability above 1/2."""
-        of_noise = share_of_noise(self.draws_["labels"][: len(clusters)])
+        of_noise = share_of_noise(self._training.take(self.draws_["labels"][: len(clusters)]))
         return of_noise, np.flatnonzero(of_noise <= 0.5)
 
     def _estimate_with_noise(self, clusters, loss, max_clusters, random_state):
@@ -1396,23 +1435,27 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         labels[inside] = np.where(of_noise > of_cluster, -1, found)
         return partitions._relabel_inside(labels)
 
-    def _give_classes(self, known, labels):
+    def _give_classes(self, labels):
         """Give rows of no cluster, -1 in labels, their most probable class given that they have
         one."""
-        rows = self._training.X[labels < 0]
-        if not rows.shape[0]:
+        training = self._training
+        without = training.take(np.arange(training.key[0][0]))[labels < 0]
+        if not len(without):
             return
+        rows = training.X[without]
         rows = rows if sp.issparse(rows) else np.ascontiguousarray(rows, dtype=np.float64)
-        nothing = np.full(len(labels), -1)
-        allotment = known.allotment(self.draws_.scored, self.draws_["labels"], nothing)
+        draws = self.draws_["labels"]
+        nothing = np.full(draws.shape[2], -1)
+        allotment = training.known.allotment(self.draws_.scored, draws, nothing)
         self._predictor.allotment = allotment
         labels[labels < 0] = self._predictor.predict_proba(rows, self.n_jobs).argmax(axis=1)
 
     def _of_components(self, labels, clusters, draws, statistics):
         """The `PointEstimate` of labels of clusters, from draws of the clusters and of their
         components."""
+        draws, spread = self._training.take(draws), self._training.spread
         # New rows are compared with the components of the draw whose clusters are the closest.
-        if self._training is not None and self._training.noise is not None:
+        if self._training.noise is not None:
             closest = partitions.partition_distances(alone(clusters), alone(labels)).argmin()
             components = components_of(labels, draws.reshape(-1, len(labels))[closest])
         else:
@@ -1422,8 +1465,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         first = np.unique(components, return_index=True)[1]
         owners = labels[first[components[first] >= 0]]
         order = np.argsort(owners, kind="stable")  # by cluster, then by decreasing size
-        parts = statistics(components)[order]
-        return PointEstimate(labels, statistics(labels), clusters, parts, owners[order])
+        parts = statistics(spread(components))[order]
+        return PointEstimate(labels, statistics(spread(labels)), clusters, parts, owners[order])
 
     def _point_estimate(self, run):
         """Make the `PointEstimate` of a run."""
@@ -1435,8 +1478,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             )
         if program.store_labels:
             chain, draw = self._chosen_draw(program, chains)
-            if program.known is not None:
-                clusters = program.known.join(draws["labels"])
+            take, spread = self._training.take, self._training.spread
+            known = self._known_of_informative()
+            if known is not None:
+                clusters = known.join(take(draws["labels"]))
                 labels = clusters[chain, draw].astype(np.int64)
                 own = slice(draw, draw + 1)
                 estimate = self._of_components(
@@ -1445,9 +1490,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                     draws["labels"][chain : chain + 1, own],
                     program.statistics,
                 )
-                return replace(estimate, clusters=clusters)
-            labels = partitions._relabel_inside(draws["labels"][chain, draw])
-            return PointEstimate(labels, program.statistics(labels))
+                return self._placed(replace(estimate, clusters=clusters), draws["labels"])
+            labels = partitions._relabel_inside(take(draws["labels"][chain, draw]))
+            estimate = PointEstimate(labels, program.statistics(spread(labels)))
+            return self._placed(estimate, draws["labels"])
         candidates = [Candidates(chain["candidates"]) for chain in chains]
         if self.point_estimate == "last":
             if program.keeps_rows:
@@ -1459,7 +1505,16 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 (candidate.best(draws.n_draws) for candidate in candidates),
                 key=lambda best: best[0],
             )
-        return PointEstimate(*program.kept_partition(kept))
+        labels, stats = program.kept_partition(kept)
+        informative = None
+        if program.keeps_rows and not is_dask(program.given):
+            informative = informative_rows(self.likelihood_, None, program.given)
+        if informative is not None:
+            inside = np.full(len(labels), -1)
+            inside[informative] = partitions.relabel_by_size(labels[informative])
+            # Others join the largest cluster.
+            labels, stats = np.maximum(inside, 0), program.statistics(inside)
+        return PointEstimate(labels, stats)
 
     def _chosen_draw(self, program, chains):
         """Chain and number of the draw that is the point estimate "map" or "last"."""

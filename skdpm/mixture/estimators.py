@@ -131,7 +131,9 @@ default="auto"
     labels_ : ndarray of shape (n_samples,), int64
         Point estimate, numbered from 0 by decreasing cluster size. After `partial_fit`: clusters
         of the rows of the last call, numbered by their sizes among all rows seen. With `noise`,
-        -1 for a row that is more probably noise than in its cluster.
+        -1 for a row that is more probably noise than in its cluster. Clusters are read off the
+        rows of which something is known; rows without any known entry, and empty documents, join
+        the largest cluster.
     noise_probabilities_ : ndarray of shape (n_samples,)
         Probability that a row is noise, the share of draws in which it is. Only with `noise`.
         After `partial_fit`: of the rows of the last call, by the weights of the particles.
@@ -145,13 +147,17 @@ default="auto"
         Probability that a row shares a cluster with another row of its cluster in `labels_`,
         averaged over these rows; for a cluster of one row, the probability that it is alone. With
         known labels, the probability of its class for a row that has one. The probability of
-        noise for a row with the label -1. Not after `partial_fit`, nor with
-        ``store_labels=False``.
+        noise for a row with the label -1. For a row of which nothing is known, the weight of its
+        cluster. Not after `partial_fit`, nor with ``store_labels=False``.
     outlier_scores_ : ndarray of shape (n_samples,)
         -log p(row given all other rows), natural logarithm. A larger score means a more surprising
-        row. Unlike `score_samples`, the score of a row is not affected by the row itself.
-        Available whenever `probabilities_` is. Computed on first use from the rows of `fit`, which
-        are not pickled: see `pointwise_log_likelihood`.
+        row. Unlike `score_samples`, the score of a row is not affected by the row itself. For a
+        row with missing entries it is the expected score of the completed row: that of its known
+        entries plus the mean of -log p(missing entries given these) over 30 completions, drawn as
+        by `impute`. So it can be compared with other scores; not with `PyClone`, `Grid` and
+        networks, which have no law of missing entries. The same `random_state` gives the same
+        bits. Available whenever `probabilities_` is. Computed on first use from the rows of `fit`,
+        which are not pickled: see `pointwise_log_likelihood`.
     label_samples_ : ndarray of shape (n_chains, n_draws, n_samples), unsigned int
         Kept partitions, clusters numbered by first appearance. With `noise`, signed int, -1 for
         rows that are noise.

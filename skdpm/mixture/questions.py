@@ -26,6 +26,10 @@ from skdpm.mixture.likelihoods.product import positions_of
 # Streams of random numbers, beyond those of `base`.
 IMPUTE_STREAM = 2**32 - 3
 DESCRIBE_STREAM = 2**32 - 4
+OUTLIER_STREAM = 2**32 - 5
+
+# Number of completions of a row with missing entries, for its outlier score.
+N_COMPLETIONS = 30
 
 
 def current_likelihood(estimator):
@@ -437,6 +441,22 @@ class Questions:
             tables.append(rows.copy())
             tables[-1][incomplete] = part
         return tables
+
+    def _scores_of_gaps(self, X):
+        """Expected -log density of the missing entries of some rows of `fit` given their known
+        entries, over the posterior predictive law of these entries: (n_rows,)."""
+        X = np.ascontiguousarray(X, dtype=np.float64)
+        scores = np.zeros(len(X))
+        explained = np.isfinite(self._predictor.conditional.log_density(X))
+        rng = np.random.Generator(stream(self._training.entropy, OUTLIER_STREAM))
+        rows = X[explained]
+        pairs = list(self._pairs_of_new(rows))
+        for _ in range(N_COMPLETIONS):
+            completed = np.concatenate([p.draw(rng) for p in pairs])
+            scores[explained] -= self._predictor.score_samples(completed, self.n_jobs)
+        known = self._predictor.score_samples(rows, self.n_jobs)
+        scores[explained] = scores[explained] / N_COMPLETIONS + known
+        return scores
 
     def _generator(self, key):
         return np.random.Generator(stream(seed_entropy(self.random_state), key))

@@ -18,9 +18,10 @@ from support.designs import combinations, cover, everyday
 from support.exactness import complete_names, make_likelihood, make_prior, make_state
 
 from skdpm import DPMixture
+from skdpm.mixture import questions
 from skdpm.mixture.answers._leave_one_out import log_leave_one_out
 from skdpm.mixture.answers.training import outlier_scores
-from skdpm.mixture.likelihoods import Gaussian, Poisson, Relational
+from skdpm.mixture.likelihoods import Bernoulli, Gaussian, Poisson, Relational
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -61,7 +62,11 @@ def test_densities(name, prior):
     expected = expected_densities(estimator, case.X, name, case.params)
     np.testing.assert_allclose(log_densities, expected, rtol=1e-9, atol=1e-9)
     scores = np.log(np.exp(-expected).mean(axis=(0, 1)))
-    np.testing.assert_allclose(estimator.outlier_scores_, scores, rtol=1e-9, atol=1e-9)
+    complete = np.full(len(scores), True)
+    if estimator.likelihood_.laws is not None:
+        complete = ~np.isnan(case.X).any(axis=1)
+    found = estimator.outlier_scores_[complete]
+    np.testing.assert_allclose(found, scores[complete], rtol=1e-9, atol=1e-9)
 
 
 def test_hyperparameters_of_each_draw():
@@ -133,6 +138,51 @@ def test_mean_over_hyperparameters_is_exact():
     weights = np.exp(log_weights - logsumexp(log_weights))
     expected = logsumexp(evidence, axis=0) - logsumexp(log_weights)
     np.testing.assert_allclose(outlier_scores(np.array(terms), weights), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["diag", "full", "binary"])
+def test_scores_of_rows_with_gaps(kind, monkeypatch):
+    """They contain the entropy of the missing entry given the others, by numerical integration."""
+    rng = np.random.default_rng(0)
+    X = np.repeat([[0.0, 0.0], [6.0, 3.0]], 15, axis=0) + rng.normal(size=(30, 2))
+    likelihood, grid = Gaussian(covariance_type="full"), np.linspace(-60.0, 60.0, 4_001)
+    if kind == "binary":
+        X, likelihood, grid = (X > 3.0).astype(float), Bernoulli(), np.array([0.0, 1.0])
+    elif kind == "diag":
+        likelihood = Gaussian(covariance_type="diag")
+    X[3, 1] = X[20, 0] = np.nan
+    monkeypatch.setattr(questions, "N_COMPLETIONS", 400)
+    short = {"n_warmup": 20, "n_draws": 10, "n_chains": 1, "random_state": 0}
+    model = DPMixture(likelihood=likelihood, **short).fit(X)
+    plain = logsumexp(-model.pointwise_log_likelihood(X)[0], axis=0) - np.log(10)
+    complete = ~np.isnan(X).any(axis=1)
+    np.testing.assert_allclose(model.outlier_scores_[complete], plain[complete], rtol=1e-12)
+    for row, column in ((3, 1), (20, 0)):
+        rows = np.repeat(X[[row]], len(grid), axis=0)
+        rows[:, column] = grid
+        log_p = model.score_samples(rows) - model.score_samples(X[[row]])
+        step = grid[1] - grid[0]
+        expected = -(np.exp(log_p) * log_p).sum() * step
+        assert np.exp(log_p).sum() * step == pytest.approx(1.0, abs=0.01)
+        found = model.outlier_scores_[row] - plain[row]
+        assert found == pytest.approx(expected, abs=0.12)
+
+
+def test_outliers_with_gaps_are_found():
+    """A density of fewer entries is larger, which hides them."""
+    rng = np.random.default_rng(0)
+    X = np.repeat([[0.0], [9.0]], 100, axis=0) + rng.normal(size=(200, 4))
+    is_outlier = np.arange(200) % 20 == 0
+    X[is_outlier] = rng.uniform(-4.0, 13.0, size=(10, 4))
+    X[rng.random(X.shape) < rng.uniform(0.0, 0.6, size=(200, 1))] = np.nan
+    model = DPMixture(n_warmup=30, n_draws=20, n_chains=1, random_state=0).fit(X)
+    plain = logsumexp(-model.pointwise_log_likelihood(X)[0], axis=0)
+    assert roc_auc_score(is_outlier, plain) < 0.85
+    assert roc_auc_score(is_outlier, model.outlier_scores_) > 0.9
+    again = pickle.loads(pickle.dumps(model.set_params(n_jobs=2)))
+    del again.outlier_scores_
+    again.pointwise_log_likelihood(X)
+    np.testing.assert_array_equal(again.outlier_scores_, model.outlier_scores_)
 
 
 def test_state_is_as_before():

@@ -76,6 +76,10 @@ class KnownLabels:
             )
         return cls(classes, codes)
 
+    def take(self, rows):
+        """The known labels of some rows, which have all classes."""
+        return KnownLabels(self.classes, self.codes[rows])
+
     @property
     def key(self):
         """Hash, equal for equal labels."""

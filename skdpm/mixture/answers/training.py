@@ -34,9 +34,14 @@ class TrainingRows:
         Known labels of the rows.
     noise : NoiseLaw or None
         Law of rows that are noise.
+    informative : ndarray of int or None
+        Rows of which something is known. Clusters are read off these; others join the largest one
+        (`place`). None: all rows.
     """
 
-    def __init__(self, X, key, model, entropy, completion=None, known=None, noise=None):
+    def __init__(
+        self, X, key, model, entropy, completion=None, known=None, noise=None, informative=None
+    ):
         self.X = X
         self.key = key
         self.model = model
@@ -44,6 +49,52 @@ class TrainingRows:
         self.completion = completion
         self.known = known
         self.noise = noise
+        self.informative = informative
+
+    def take(self, labels):
+        """Labels of the informative rows, from those of all: (..., n_informative)."""
+        return labels if self.informative is None else labels[..., self.informative]
+
+    def spread(self, labels):
+        """Labels of all rows, -1 for those that are not informative: (n_samples,)."""
+        if self.informative is None:
+            return labels
+        found = np.full(self.key[0][0], -1, dtype=np.int64)
+        found[self.informative] = labels
+        return found
+
+    def place(self, labels, clusters, components):
+        """Clusters of all rows. A row of which nothing is known is in the largest cluster; in a
+        draw it is with the informative rows of its component, if there are any.
+
+        Parameters
+        ----------
+        labels : ndarray of shape (n_informative,)
+        clusters : ndarray of shape (n_chains, n_draws, n_informative)
+            Clusters of draws.
+        components : ndarray of shape (n_chains, n_draws, n_samples)
+            Their components.
+
+        Returns
+        -------
+        labels, clusters : ndarray
+            The same of all rows.
+        """
+        found = np.empty(components.shape, dtype=clusters.dtype)
+        for at in np.ndindex(found.shape[:2]):
+            of_draw, inside = components[at].astype(np.intp), clusters[at] >= 0
+            # Numbers of components without informative rows are left out.
+            used, of_rows = np.unique(clusters[at][inside], return_inverse=True)
+            largest = int(np.bincount(of_rows).argmax()) if len(used) else -1
+            owners = np.full(of_draw.max() + 2, largest)
+            owners[self.take(of_draw)[inside]] = of_rows
+            owners[-1] = -1  # of noise
+            found[at] = owners[of_draw]
+        sizes = np.bincount(labels[labels >= 0])
+        everywhere = self.spread(labels)
+        others = np.setdiff1d(np.arange(len(everywhere)), self.informative)
+        everywhere[others] = sizes.argmax() if len(sizes) else -1
+        return everywhere, found
 
     def __getstate__(self):
         return {**vars(self), "X": None}
@@ -142,6 +193,15 @@ class TrainingRows:
                 joblib.delayed(of_draw)(draw) for draw in draws.scored.draws
             )
         )
+
+
+def informative_rows(likelihood, known, X):
+    """Positions of the rows of `fit` of which something is known; None if there are no others, or
+    if there are only others."""
+    is_known = ~likelihood.uninformative(X)
+    if known is not None:
+        is_known |= known.codes >= 0
+    return None if is_known.all() or not is_known.any() else np.flatnonzero(is_known)
 
 
 def _partitions(draws, scored):

@@ -242,6 +242,13 @@ class Likelihood(BaseEstimator):
             return np.zeros(X.shape[0], dtype=bool)
         return np.isnan(self.independent(X)).any(axis=1)
 
+    def uninformative(self, X):
+        """Whether each row says nothing about its cluster, as if all its entries were missing:
+        ndarray of bool."""
+        if sp.issparse(X):
+            return np.zeros(X.shape[0], dtype=bool)
+        return np.isnan(self.independent(X)).all(axis=1)
+
     @property
     def fitted_gaps(self):
         """Whether rows of `fit` had missing entries that chains must draw, after `resolve`."""

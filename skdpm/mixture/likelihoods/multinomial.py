@@ -195,6 +195,9 @@ class Multinomial(Likelihood):
         counts = stats[:, 2:] + self._pseudo_counts()
         return {"probabilities": counts / counts.sum(axis=1, keepdims=True)}
 
+    def uninformative(self, X):
+        return _as_csr(X).sum(axis=1) == 0.0
+
     def background(self, X):
         return OverallWords(X)
 

@@ -412,6 +412,11 @@ class Product(_BaseComposition, Likelihood):
         parts = [likelihood.needs_laws(part) for _, likelihood, part in self._split(X)]
         return np.any(parts, axis=0)
 
+    def uninformative(self, X):
+        return np.all(
+            [likelihood.uninformative(part) for _, likelihood, part in self._split(X)], 0
+        )
+
     def says_nothing(self, n_features):
         sizes = list(map(len, self._positions))
         return len(sizes) == 1 and self.parts[0][1].says_nothing(sizes[0])

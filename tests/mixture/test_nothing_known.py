@@ -1,0 +1,96 @@
+"""Rows of which nothing is known: they say nothing about clusters, and join the largest one."""
+
+import numpy as np
+import pytest
+from support.designs import combinations
+
+from skdpm import DPMixture, partitions
+from skdpm.mixture.base import _state_of_estimate
+from skdpm.mixture.likelihoods import Categorical, Gaussian, Multinomial, Poisson, Product
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+SHORT = {"n_warmup": 15, "n_draws": 10, "n_chains": 2, "random_state": 0}
+EMPTY = np.array([2, 30, 31, 32, 33, 50])
+
+
+def rows_of(name):
+    """A likelihood, and sixty rows in three clusters, six of them empty."""
+    rng = np.random.default_rng(0)
+    kind = np.repeat([0, 1, 2], [30, 18, 12])
+    numbers = 7.0 * kind[:, None] + rng.normal(size=(60, 2))
+    codes = np.where(rng.random((60, 4)) < 0.1, rng.integers(3, size=(60, 4)), kind[:, None])
+    likelihood, X = {
+        "full": (Gaussian(), numbers),
+        "diag": (Gaussian(covariance_type="diag"), numbers),
+        "poisson": (Poisson(), rng.poisson(1.0 + 9.0 * kind[:, None] * np.ones(3))),
+        "categorical": (Categorical(), codes),
+        "multinomial": (Multinomial(), 9 * np.eye(3)[kind] + rng.integers(2, size=(60, 3))),
+        "product": (
+            Product([("a", Gaussian(), [0, 1]), ("b", Categorical(), [2, 3, 4, 5])]),
+            np.hstack([numbers, codes]),
+        ),
+    }[name]
+    X = X.astype(float)
+    X[EMPTY] = 0.0 if name == "multinomial" else np.nan
+    return likelihood, X
+
+
+@combinations(
+    name=["full", "diag", "poisson", "categorical", "multinomial", "product"],
+    point_estimate=["modal", "vi", "binder", "map", "last"],
+    kind=["plain", "noise", "known"],
+)
+def test_clusters_are_those_of_the_other_rows(name, point_estimate, kind):
+    likelihood, X = rows_of(name)
+    model = DPMixture(likelihood=likelihood, point_estimate=point_estimate, **SHORT)
+    known = None
+    if kind == "known":
+        known = np.full(60, -1)
+        known[[0, 40, 2]] = 0, 1, 1
+    empty = EMPTY if known is None else EMPTY[1:]
+    model.set_params(noise=kind == "noise" or None).fit(X, known_labels=known)
+    others = np.delete(np.arange(60), empty)
+    labels, draws = model.labels_, model.label_samples_[:, :, others].astype(int)
+
+    sizes = np.bincount(labels[others][labels[others] >= 0])
+    assert (labels[empty] == sizes.argmax()).all() and model.n_clusters_ == len(sizes)
+    np.testing.assert_array_equal(model.predict(X[empty]), labels[empty])
+    assert model.probabilities_[empty] == pytest.approx(model.weights_.max())
+    assert model.weights_.max() < 0.9
+    np.testing.assert_allclose(model.weights_ / model.weights_.sum(), sizes / 54, atol=0.03)
+
+    clusters = model.cluster_samples_[:, :, others]
+    found = [[len(np.unique(draw[draw >= 0])) for draw in chain] for chain in clusters]
+    np.testing.assert_array_equal(model.n_clusters_samples_, found)
+    if point_estimate in ("vi", "binder") and kind == "plain":
+        state = _state_of_estimate(model._training.entropy)
+        expected = partitions.point_estimate(draws, point_estimate, random_state=state)
+        np.testing.assert_array_equal(labels[others], expected)
+        distances = partitions.partition_distances(draws, draws[0, 0])
+        found = partitions.partition_distances(clusters, draws[0, 0])
+        np.testing.assert_allclose(found, distances, atol=1e-12)
+        probabilities = partitions.label_probabilities(draws, expected)
+        np.testing.assert_array_equal(model.probabilities_[others], probabilities)
+    if known is None:
+        assert set(model.merge_tree().cut(1)) <= {-1, 0}
+        assert set(model.estimate_labels(max_clusters=2).labels_) <= {-1, 0, 1}
+        assert (model.labels_[empty] == 0).all()
+
+
+def test_parameters_do_not_depend_on_empty_rows():
+    """Neither those of clusters nor weights of predictions, given the partition of the others."""
+    likelihood, X = rows_of("full")
+    model = DPMixture(likelihood=likelihood, **SHORT).fit(X)
+    likelihood, labels = model.likelihood_, np.delete(model.labels_, EMPTY)
+    for k, mean in enumerate(model.cluster_params_["means"]):
+        rows = np.delete(X, EMPTY, axis=0)[labels == k]
+        weight = likelihood.mean_precision / (likelihood.mean_precision + len(rows))
+        expected = weight * likelihood.mean + (1.0 - weight) * rows.mean(axis=0)
+        np.testing.assert_allclose(mean, expected, rtol=1e-9)
+
+
+def test_all_rows_may_be_empty():
+    X = np.full((12, 2), np.nan)
+    model = DPMixture(likelihood=Gaussian(covariance_type="diag"), **SHORT).fit(X)
+    assert model.labels_.min() == 0 and np.isfinite(model.probabilities_).all()
