@@ -889,7 +889,8 @@ def test_libraries_give_the_same_bits(name, library, of_pandas):
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_libraries_have_the_same_suggestion(library):
     columns = ["id", "signup", "note", "visits", "stays", "stars", "size", "news", "owner", "town"]
-    expected = pytest.warns(UserWarning, suggest_likelihood, customers()[columns])
+    with pytest.warns(UserWarning):
+        expected = suggest_likelihood(customers()[columns])
     X = LIBRARIES[library](customers()[columns])
     with pytest.warns(UserWarning, match="column 'signup': dates; make numbers of them by"):
         assert repr(suggest_likelihood(X)) == repr(expected)
