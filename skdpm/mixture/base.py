@@ -48,7 +48,7 @@ from skdpm.mixture.likelihoods.automatic import Automatic, Mixed
 from skdpm.mixture.likelihoods.base import Likelihood
 from skdpm.mixture.likelihoods.classified import Classified
 from skdpm.mixture.likelihoods.columns import words_about
-from skdpm.mixture.overdispersion import overdispersed_columns
+from skdpm.mixture.overdispersion import overdispersed_columns, vary_in_total
 from skdpm.mixture.particles.streams import STREAM_LENGTH
 from skdpm.mixture.questions import Questions, current_likelihood, without_laws
 from skdpm.mixture.samplers import SAMPLERS, automatic_sampler
@@ -1043,6 +1043,17 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if not isinstance(program.given, np.ndarray):
             return
         labels = self.label_samples_[0, -1]
+        if vary_in_total(program, labels, np.random.PCG64(0)):
+            columns = program.likelihood.count_columns()
+            named = "X" if len(columns) == self.n_features_in_ else f"X[:, {columns}]"
+            warn(
+                "some rows have larger counts than others in all columns. So clusters may show "
+                "the totals of rows, not their kinds. If only the shares of columns matter, use "
+                f"NegativeBinomial() and pass fit exposure={named}.sum(axis=1) / "
+                f"{named}.sum(axis=1).mean()",
+                UserWarning,
+            )
+            return
         columns = overdispersed_columns(program, labels, np.random.PCG64(0))
         if columns:
             named = listed(columns, getattr(self, "feature_names_in_", None))

@@ -12,6 +12,12 @@ Most fits are cleared before by a quick test: the components of a draw are merge
 two likelihoods. The log joint density of merged components favours few large ones, because it
 ignores that rows belong to several components with some probability. So it may be too large for
 the second model only.
+
+Unequal totals are found in the same way: components of a draw are merged under negative binomial
+columns, once as they are and once with the totals of rows as exposures. As totals are those of the
+same rows, the log joint density is larger by half a nat per row, or nearly one in few columns,
+also if all rows of a cluster have the same mean. If clusters were parts of kinds by depth, it is
+larger by much more, as the kinds are whole.
 """
 
 from dataclasses import replace
@@ -19,6 +25,7 @@ from dataclasses import replace
 import numpy as np
 
 from skdpm.mixture.chains.automatic import merge_pieces
+from skdpm.mixture.likelihoods import NegativeBinomial
 from skdpm.mixture.samplers import SMC, Gibbs
 from skdpm.mixture.state._state import MixtureState
 
@@ -29,6 +36,9 @@ FEWEST_ROWS, MOST_ROWS = 50, 1000
 CLEAR_MERGED, CLEAR = 10.0, 6.0
 # First values of the dispersions; the evidence may have several maxima.
 FIRST_DISPERSIONS = 0.05, 0.2, 0.8
+# Difference of log joint densities per row above which rows are said to have unequal totals, and
+# the fewest columns in which that is checked.
+CLEAR_OF_TOTALS, FEWEST_COLUMNS = 1.1, 5
 # Gibbs sweeps that bring the hyperparameters of either model to typical values.
 N_SWEEPS = 15
 N_PARTICLES, N_RUNS = 100, 3
@@ -67,6 +77,35 @@ def overdispersed_columns(program, labels, bit_generator):
         return _compare(one, other, labels)
     except FloatingPointError:
         return []  # a warning is not worth an error
+
+
+def vary_in_total(program, labels, bit_generator):
+    """Whether clusters are parts of kinds of rows that differ in their totals, see
+    `overdispersed_columns`. Only complete rows count."""
+    columns = program.likelihood.count_columns()
+    if program.likelihood.exposed or len(columns) < FEWEST_COLUMNS:
+        return False
+    X = np.asarray(program.given[:, columns], dtype=np.float64)
+    totals = X.sum(axis=1)
+    kept = np.flatnonzero(totals > 0.0)  # NaN is not
+    if len(kept) < FEWEST_ROWS:
+        return False
+    kept = kept[:: -(-len(kept) // MOST_ROWS)]
+    labels = np.unique(labels[kept], return_inverse=True)[1].astype(np.intp)
+    X, totals = np.ascontiguousarray(X[kept]), totals[kept]
+    exposed = np.column_stack([X, totals / totals.mean()])
+    plain, with_totals = (
+        Comparison(program, likelihood.resolve(rows), rows, bit_generator)
+        for likelihood, rows in (
+            (NegativeBinomial(), X),
+            (NegativeBinomial().with_exposure(), exposed),
+        )
+    )
+    try:
+        gain = with_totals.log_joint_merged(labels) - plain.log_joint_merged(labels)
+    except FloatingPointError:
+        return False
+    return gain > CLEAR_OF_TOTALS * len(X) + CLEAR_MERGED
 
 
 def _compare(one, other, labels):

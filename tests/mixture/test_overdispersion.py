@@ -72,3 +72,42 @@ def test_few_rows_known_labels_and_missing_entries():
     X[::7, 0] = np.nan
     with pytest.warns(UserWarning, match="NegativeBinomial"):
         quiet.fit(X)
+
+
+def unequal(rng, n, n_features, low, high, shape=5.0):
+    """Two kinds of rows that differ in a third of the columns, of unequal depth."""
+    means = rng.gamma(2.0, 20.0, n_features) * np.where(
+        rng.random((2, n_features)) < 0.3, 4.0, 1.0
+    )
+    rates = means[np.arange(n) % 2] * rng.uniform(low, high, (n, 1))
+    return rng.poisson(rates * rng.gamma(shape, 1.0 / shape, rates.shape))
+
+
+@pytest.mark.parametrize("name", ["negative_binomial", "poisson"])
+def test_unequal_totals_are_named(name):
+    X = unequal(np.random.default_rng(0), 80, 15, 0.3, 3.0)
+    model = DPMixture(likelihood=name, **SHORT)
+    with pytest.warns(UserWarning, match=r"larger counts than others in all columns.*X\.sum"):
+        model.fit(X)
+    model.set_params(likelihood=NegativeBinomial())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        model.fit(X, exposure=X.sum(axis=1) / X.sum(axis=1).mean())
+
+
+def test_clusters_that_explain_totals_do_not_warn():
+    rng = np.random.default_rng(0)
+    levels = np.array([[3.0], [30.0], [120.0]])[np.arange(300) % 3]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        model = DPMixture(likelihood="negative_binomial", **SHORT)
+        model.fit(unequal(rng, 80, 15, 1.0, 1.0))
+        model.fit(rng.poisson(levels * rng.gamma(3.0, 1.0 / 3.0, (300, 5))))
+
+
+def test_counts_of_a_table_are_named_for_the_exposure():
+    X = unequal(np.random.default_rng(0), 80, 15, 0.3, 3.0)
+    table = np.column_stack([np.arange(80) % 2, X])
+    parts = [("kind", Categorical(), [0]), ("counts", NegativeBinomial(), slice(1, None))]
+    with pytest.warns(UserWarning, match=r"exposure=X\[:, \[1, 2, .*15\]\]\.sum\(axis=1\) /"):
+        DPMixture(likelihood=Product(parts), **SHORT).fit(table)

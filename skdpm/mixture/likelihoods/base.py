@@ -187,6 +187,10 @@ class Likelihood(BaseEstimator):
         has no Poisson columns."""
         return None
 
+    def count_columns(self):
+        """Positions of columns of counts that are independent given the cluster: list of int."""
+        return []
+
     def dispersions(self):
         """Negative binomial columns and their dispersions, after `resolve`: list of tuples (int,
         float)."""

@@ -39,9 +39,14 @@ class CountColumns(Likelihood):
         other.exposed = True
         return other
 
-    def _copy(self, **resolved):
-        other = super()._copy(**resolved)
-        return other.with_exposure() if self.exposed else other
+    def _resolved(self, summary, values, hyperpriors):
+        """A copy with these values, and with what kernels need to know of the rows of `fit`."""
+        other = self._copy(**values)
+        other.exposed = self.exposed
+        other._hyperpriors = self._learn_under(hyperpriors)
+        other._fitted_missing = summary["missing"]
+        other._n_features = len(summary["totals"])
+        return other
 
     def _parts_of(self, X):
         """The counts as contiguous doubles, and the exposures or None."""
@@ -74,6 +79,9 @@ class CountColumns(Likelihood):
             "entries": first["entries"] + second["entries"],
             "missing": first["missing"] or second["missing"],
         }
+
+    def count_columns(self):
+        return list(range(self._n_features))
 
     def _resolve_means(self, summary):
         """Values of shape and rate, and the default priors of those that are learned: (dict,

@@ -123,9 +123,7 @@ class NegativeBinomial(CountColumns):
         else:
             given = check_positive(self.dispersion, "NegativeBinomial.dispersion", n_features)
             values["dispersion"] = given + np.zeros(n_features)
-        resolved = self._copy(**values)
-        resolved._hyperpriors = self._learn_under(hyperpriors)
-        resolved._fitted_missing = summary["missing"]
+        resolved = self._resolved(summary, values, hyperpriors)
         resolved._n_fitted = summary["n_rows"]
         resolved._fitted_levels = summary["levels"]
         return resolved

@@ -51,10 +51,7 @@ class Poisson(CountColumns):
         self.hyperpriors = hyperpriors
 
     def resolve_summary(self, summary):
-        values, hyperpriors = self._resolve_means(summary)
-        resolved = self._copy(**values)
-        resolved._hyperpriors = self._learn_under(hyperpriors)
-        resolved._fitted_missing = summary["missing"]
+        resolved = self._resolved(summary, *self._resolve_means(summary))
         resolved._largest = np.max(summary["totals"], initial=0.0)
         return resolved
 

@@ -516,6 +516,13 @@ class Product(_BaseComposition, Likelihood):
             return None
         return self._with(lambda name, likelihood: found[name] or likelihood)
 
+    def count_columns(self):
+        return [
+            int(positions[d])
+            for _, likelihood, positions in self._bound()
+            for d in likelihood.count_columns()
+        ]
+
     def dispersions(self):
         return [
             (int(positions[d]), phi)
