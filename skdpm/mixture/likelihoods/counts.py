@@ -110,6 +110,9 @@ class CountColumns(Likelihood):
     def background(self, X):
         return overall_counts(X)
 
+    def independent(self, X, completion=None):
+        return X[:, :-1] if self.exposed else X
+
     def scaled(self, X):
         return X[:, :-1] / X[:, -1:] if self.exposed else X
 
