@@ -6,7 +6,14 @@ from support.designs import combinations
 
 from skdpm import DPMixture, partitions
 from skdpm.mixture.base import _state_of_estimate
-from skdpm.mixture.likelihoods import Categorical, Gaussian, Multinomial, Poisson, Product
+from skdpm.mixture.likelihoods import (
+    Categorical,
+    Gaussian,
+    Multinomial,
+    Poisson,
+    Product,
+    VonMisesFisher,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -26,18 +33,19 @@ def rows_of(name):
         "poisson": (Poisson(), rng.poisson(1.0 + 9.0 * kind[:, None] * np.ones(3))),
         "categorical": (Categorical(), codes),
         "multinomial": (Multinomial(), 9 * np.eye(3)[kind] + rng.integers(2, size=(60, 3))),
+        "directions": (VonMisesFisher(30.0, 1.0), np.eye(3)[kind] + 0.1 * rng.random((60, 3))),
         "product": (
             Product([("a", Gaussian(), [0, 1]), ("b", Categorical(), [2, 3, 4, 5])]),
             np.hstack([numbers, codes]),
         ),
     }[name]
     X = X.astype(float)
-    X[EMPTY] = 0.0 if name == "multinomial" else np.nan
+    X[EMPTY] = 0.0 if name in ("multinomial", "directions") else np.nan
     return likelihood, X
 
 
 @combinations(
-    name=["full", "diag", "poisson", "categorical", "multinomial", "product"],
+    name=["full", "diag", "poisson", "categorical", "multinomial", "directions", "product"],
     point_estimate=["modal", "vi", "binder", "map", "last"],
     kind=["plain", "noise", "known"],
 )
@@ -88,6 +96,14 @@ def test_parameters_do_not_depend_on_empty_rows():
         weight = likelihood.mean_precision / (likelihood.mean_precision + len(rows))
         expected = weight * likelihood.mean + (1.0 - weight) * rows.mean(axis=0)
         np.testing.assert_allclose(mean, expected, rtol=1e-9)
+
+
+def test_exposures_say_nothing():
+    likelihood, X = rows_of("poisson")
+    model = DPMixture(likelihood=likelihood, point_estimate="last", **SHORT)
+    model.fit(X, exposure=np.linspace(0.5, 2.0, 60))
+    assert (model.labels_[EMPTY] == 0).all()
+    assert model.probabilities_[EMPTY] == pytest.approx(model.weights_[0])
 
 
 def test_all_rows_may_be_empty():

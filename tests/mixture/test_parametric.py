@@ -71,7 +71,8 @@ def law(likelihood, theta):
     name = type(likelihood).__name__
     if name == "VonMisesFisher":
         kappa, constant = von_mises_fisher(theta)
-        return lambda x: constant + theta[1:] @ x / np.linalg.norm(x) - kappa
+        # A row of zeros has no direction.
+        return lambda x: constant + theta[1:] @ x / np.linalg.norm(x) - kappa if x.any() else 0.0
     if name == "Product":
         own = [(law(part, mine), where) for part, where, mine in parts_of(likelihood, theta)]
         return lambda x: sum(log_density(x[where]) for log_density, where in own)
@@ -335,6 +336,7 @@ def pivots(case, items, power, params):
     if name == "VonMisesFisher":
         # Of the concentration, made continuous; of the angle between the mean direction and the
         # sum of rows; and of the part of the mean direction that is across.
+        X = X[X.any(axis=1)]
         X = X / np.linalg.norm(X, axis=1, keepdims=True)
         r = power * X.sum(axis=0)
         grid = reference.von_mises_fisher_grid(likelihood.concentration, likelihood.spread)

@@ -229,8 +229,10 @@ def log_von_mises_fisher_constant(kappa, n_features):
 
 def log_marginal_von_mises_fisher(X, *, concentration, spread):
     """Directions of rows, the mean direction uniform on the sphere, the concentration on a grid.
-    With n rows of sum r: the mean over the grid of C(k)^n C(0) / C(k |r|)."""
+    With n rows of sum r: the mean over the grid of C(k)^n C(0) / C(k |r|). Rows of zeros have no
+    direction, and do not count."""
     X = np.asarray(X, dtype=float)
+    X = X[X.any(axis=1)]
     X = X / np.sqrt((X**2).sum(axis=1, keepdims=True))
     n, n_features = X.shape
     kappa = von_mises_fisher_grid(concentration, spread)

@@ -15,7 +15,8 @@ in a cluster,
     p(x | cluster) = p(cluster and x) / p(cluster),   |r + x|^2 = |r|^2 + 2 r'x + 1.
 
 The factors 1 / A are the items' `log_constants` and left out below. So a row and a cluster take
-one dot product, and the values L_g that matter.
+one dot product, and the values L_g that matter. A row of zeros has no known direction: its density
+is 1 in every cluster, and n counts the other rows.
 
 As a function of kappa, L rises up to one point and falls from there. Its derivative is
 |r| a(kappa |r|) - n a(kappa), a = F' = I_{nu+1} / I_nu, and a(kappa |r|) / a(kappa) decreases for
@@ -27,7 +28,8 @@ nu. For small nu, 0F1(; b; z) = 0F1(; b + 1; z) + z / (b (b + 1)) 0F1(; b + 2; z
 an order that is large enough. All its terms are positive. This takes time, so kernels interpolate
 F: each octave of 1 + t has 256 polynomials of degree 5.
 
-Hyperparameters: c, s. Row: n, r (D) | |r|^2, log sum_g exp(L_g), the g of the largest L_g.
+Hyperparameters: c, s. Row: number of rows, r (D), number of rows of zeros | |r|^2,
+log sum_g exp(L_g), the g of the largest L_g.
 """
 cimport cython
 from libc.math cimport NAN, exp, fabs, log, log1p, sqrt
@@ -273,6 +275,15 @@ cdef inline double log_term(
     return log_0f1(bessel, points.kappa[g] * length) - n * points.norm[g]
 
 
+cdef inline bint any_entry(const double* x, Py_ssize_t n) noexcept nogil:
+    """Whether any of the entries is not 0."""
+    cdef Py_ssize_t d
+    for d in range(n):
+        if x[d] != 0.0:
+            return True
+    return False
+
+
 cdef double log_sum(
     const Points* points, const Bessel* bessel, double square, double n, double* mode
 ) noexcept nogil:
@@ -395,7 +406,7 @@ cdef class VonMisesFisherModel(ClusterModel):
         self.keep_log_constants(data["log_constants"])
         prepare(&self.bessel, 0.5 * self.n_features - 1.0, &coefficients[0], &pieces[0, 0])
         self.declare_hyperparameters(("concentration", "spread"), (concentration, spread))
-        self.allocate(1 + self.n_features, 4 + self.n_features)
+        self.allocate(2 + self.n_features, 5 + self.n_features)
         self.retabulate()
 
     cdef int retabulate(self) except -1:
@@ -413,10 +424,21 @@ cdef class VonMisesFisherModel(ClusterModel):
             total += r[self.indices[m]] * self.entries[m]
         return total
 
+    cdef inline bint has_direction(self, Py_ssize_t i) noexcept nogil:
+        if self.indptr == NULL:
+            return any_entry(self.X + i * self.n_features, self.n_features)
+        return any_entry(self.entries + self.indptr[i], self.indptr[i + 1] - self.indptr[i])
+
+    cdef inline double directed(self, const double* stats) noexcept nogil:
+        """Number of rows with a direction."""
+        return stats[0] - stats[self.n_stats - 1]
+
     cdef void cache_sum(self, double* stats) noexcept nogil:
         """Compute the last two cached terms."""
         cdef double* cached = stats + self.n_stats
-        cached[1] = log_sum(&self.points, &self.bessel, cached[0], stats[0], &cached[2])
+        cached[1] = log_sum(
+            &self.points, &self.bessel, cached[0], self.directed(stats), &cached[2]
+        )
 
     cdef void cache_terms(self, double* stats) noexcept nogil:
         stats[self.n_stats] = tile_dot(stats + 1, stats + 1, self.n_features)
@@ -429,6 +451,9 @@ cdef class VonMisesFisherModel(ClusterModel):
         cdef double* r = stats + 1
         cdef const double* x
         stats[0] += by
+        if not self.has_direction(i):
+            stats[self.n_stats - 1] += by
+            return
         stats[self.n_stats] += 2.0 * by * self.dot(r, i) + 1.0
         if self.indptr == NULL:
             x = self.X + i * self.n_features
@@ -472,7 +497,9 @@ cdef class VonMisesFisherModel(ClusterModel):
             stats = row(self, slots[k])
             mode = stats[self.n_stats + 2]
             total += (
-                log_sum(&points, &self.bessel, stats[self.n_stats], stats[0], &mode)
+                log_sum(
+                    &points, &self.bessel, stats[self.n_stats], self.directed(stats), &mode
+                )
                 - log(<double>_N_POINTS)
             )
         return total
@@ -486,13 +513,18 @@ cdef class VonMisesFisherModel(ClusterModel):
         cdef const double* cached
         cdef double mode, square
         cdef Py_ssize_t k
+        if not self.has_direction(i):
+            for k in range(n_slots):
+                out[k] = 0.0
+            return
         for k in range(n_slots):
             stats = row(self, slots[k])
             cached = stats + self.n_stats
             mode = cached[2]
             square = cached[0] + 2.0 * self.dot(stats + 1, i) + 1.0
             out[k] = (
-                log_sum(&self.points, &self.bessel, square, stats[0] + 1.0, &mode) - cached[1]
+                log_sum(&self.points, &self.bessel, square, self.directed(stats) + 1.0, &mode)
+                - cached[1]
             )
 
 
@@ -529,7 +561,8 @@ cdef class ParametricVonMisesFisher(ParametricModel):
         cdef const double[:, ::1] pieces = interpolation(0.5 * data["n_features"] - 1.0)
         self.n_samples = n_samples
         self.n_features = data["n_features"]
-        self.n_stats = self.n_params = 1 + self.n_features
+        self.n_params = 1 + self.n_features
+        self.n_stats = 2 + self.n_features
         if data["X"] is not None:
             X = data["X"]
             self.X = &X[0, 0] if n_samples else NULL
@@ -558,7 +591,7 @@ cdef class ParametricVonMisesFisher(ParametricModel):
         for g in range(_N_POINTS):
             log_w[g] = (
                 log_0f1(&self.bessel, self.points.kappa[g] * power * length)
-                - power * stats[0] * self.points.norm[g]
+                - power * (stats[0] - stats[self.n_stats - 1]) * self.points.norm[g]
             )
         g = categorical_log(rng, log_w, _N_POINTS)
         if g < 0:
@@ -585,14 +618,23 @@ cdef class ParametricVonMisesFisher(ParametricModel):
                 self.X, self.n_features, items, n_items, params, self.n_params, which, n_which,
                 out, TILE
             )
-            return
-        tile_counts(
-            params + 1, self.n_params, which, n_which, self.n_features, items, n_items,
-            self.indptr, self.indices, self.entries, self.table, out, TILE
-        )
-        for k in range(n_which):
-            for i in range(n_items):
-                out[k * TILE + i] += params[which[k] * self.n_params]
+        else:
+            tile_counts(
+                params + 1, self.n_params, which, n_which, self.n_features, items, n_items,
+                self.indptr, self.indices, self.entries, self.table, out, TILE
+            )
+            for k in range(n_which):
+                for i in range(n_items):
+                    out[k * TILE + i] += params[which[k] * self.n_params]
+        for i in range(n_items):
+            if not self.has_direction(items[i]):
+                for k in range(n_which):
+                    out[k * TILE + i] = 0.0
+
+    cdef inline bint has_direction(self, Py_ssize_t i) noexcept nogil:
+        if self.indptr == NULL:
+            return any_entry(self.X + i * self.n_features, self.n_features)
+        return any_entry(self.entries + self.indptr[i], self.indptr[i + 1] - self.indptr[i])
 
     cdef void accumulate(
         self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
@@ -602,6 +644,8 @@ cdef class ParametricVonMisesFisher(ParametricModel):
         cdef double* r = stats + 1
         stats[0] += n_items
         for i in range(n_items):
+            if not self.has_direction(items[i]):
+                stats[self.n_stats - 1] += 1.0
             if self.indptr == NULL:
                 x = self.X + items[i] * self.n_features
                 for d in range(self.n_features):
@@ -675,11 +719,8 @@ def unit_rows(const number[:, :] X):
     -------
     rows : ndarray of shape (n_rows, n_features), float64
         A row of zeros stays.
-    first_zero : int
-        Position of the first row of zeros, or -1.
     """
     cdef Py_ssize_t d, i
-    cdef Py_ssize_t first_zero = -1
     cdef double scale, square
     rows = np.empty((X.shape[0], X.shape[1]))
     cdef double[:, ::1] out = rows
@@ -690,7 +731,6 @@ def unit_rows(const number[:, :] X):
                 out[i, d] = <double>X[i, d]
                 scale = max(scale, fabs(out[i, d]))
             if scale == 0.0:
-                first_zero = i if first_zero < 0 else first_zero
                 continue
             # First by the largest, because squares may overflow or underflow.
             for d in range(X.shape[1]):
@@ -699,14 +739,12 @@ def unit_rows(const number[:, :] X):
             square = sqrt(square)
             for d in range(X.shape[1]):
                 out[i, d] /= square
-    return rows, first_zero
+    return rows
 
 
 def unit_entries(const Py_ssize_t[::1] indptr, const double[::1] entries):
-    """`unit_rows` for the entries of sparse rows: ndarray of shape (n_entries,), and the first row
-    of zeros."""
+    """`unit_rows` for the entries of sparse rows: ndarray of shape (n_entries,)."""
     cdef Py_ssize_t i, m
-    cdef Py_ssize_t first_zero = -1
     cdef double scale, square
     scaled = np.array(entries)
     cdef double[::1] out = scaled
@@ -716,7 +754,6 @@ def unit_entries(const Py_ssize_t[::1] indptr, const double[::1] entries):
             for m in range(indptr[i], indptr[i + 1]):
                 scale = max(scale, fabs(out[m]))
             if scale == 0.0:
-                first_zero = i if first_zero < 0 else first_zero
                 continue
             for m in range(indptr[i], indptr[i + 1]):
                 out[m] /= scale
@@ -724,4 +761,4 @@ def unit_entries(const Py_ssize_t[::1] indptr, const double[::1] entries):
             square = sqrt(square)
             for m in range(indptr[i], indptr[i + 1]):
                 out[m] /= square
-    return scaled, first_zero
+    return scaled

@@ -63,9 +63,10 @@ class VonMisesFisher(Likelihood):
 
     Notes
     -----
-    X is dense or CSR, and has 2 columns or more. NaN is not allowed, and neither is a row of
-    zeros. The time is proportional to the number of entries that are not zero. Densities are those
-    of the direction on the unit sphere.
+    X is dense or CSR, and has 2 columns or more. NaN is not allowed. A row of zeros, such as an
+    empty document, is a row of which nothing is known, and its density is 1. The time is
+    proportional to the number of entries that are not zero. Densities are those of the direction
+    on the unit sphere.
 
     With `noise`, rows that are noise have the uniform law on the sphere. A component of small
     concentration has nearly the same law, so fix `concentration` and `spread`.
@@ -99,13 +100,11 @@ class VonMisesFisher(Likelihood):
         return n_samples >= 20_000
 
     def summarise(self, X):
-        """Number of rows, first row of zeros (-1: none), and number of columns."""
-        return {"rows": (X.shape[0], _unit(X)[1]), "n_features": X.shape[1]}
+        """Number of columns."""
+        return {"n_features": X.shape[1]}
 
     def merge_summaries(self, first, second):
-        (n, zero), (m, other) = first["rows"], second["rows"]
-        zero = zero if zero >= 0 else n + other if other >= 0 else -1
-        return {"rows": (n + m, zero), "n_features": first["n_features"]}
+        return first
 
     def resolve_summary(self, summary):
         n_features = summary["n_features"]
@@ -114,7 +113,6 @@ class VonMisesFisher(Likelihood):
                 "VonMisesFisher needs at least two columns, because a single column has only the "
                 "directions + and -; add columns, or use Gaussian"
             )
-        _refuse_zeros(summary["rows"][1])
         values, hyperpriors = {}, {}
         for name, first, prior in (
             ("concentration", float(n_features), Shifted(CONCENTRATION_PRIOR, 0.0, n_features)),
@@ -134,9 +132,7 @@ class VonMisesFisher(Likelihood):
         return resolved
 
     def encode(self, X):
-        data, first_zero = _unit(X)
-        _refuse_zeros(first_zero)
-        return read_only({**data, "log_constants": self.log_constants(X)})
+        return read_only({**_unit(X), "log_constants": self.log_constants(X)})
 
     def tables(self, data, n_max):
         polynomials = interpolation(0.5 * data["n_features"] - 1.0)
@@ -146,13 +142,16 @@ class VonMisesFisher(Likelihood):
         return VonMisesFisherModel(data, tables, self.concentration, self.spread)
 
     def condense(self, X):
-        return None if sp.issparse(X) else unit_rows(readable(X))[0].view(Directions)
+        return None if sp.issparse(X) else unit_rows(readable(X)).view(Directions)
 
     def parametric(self, X):
-        return ParametricVonMisesFisher(_unit(X)[0], X.shape[0], self.concentration, self.spread)
+        return ParametricVonMisesFisher(_unit(X), X.shape[0], self.concentration, self.spread)
 
     def log_constants(self, X):
-        return np.full(X.shape[0], -log_area(X.shape[1]))
+        return np.where(_has_direction(X), -log_area(X.shape[1]), 0.0)
+
+    def uninformative(self, X):
+        return ~_has_direction(X)
 
     def divergences(self, params):
         naturals = params[:, 1:]
@@ -169,13 +168,14 @@ class VonMisesFisher(Likelihood):
         probabilities of the points of the grid, (n_clusters, n_points)."""
         nu = 0.5 * self._n_features - 1.0
         points = self._grid()
-        lengths = np.linalg.norm(stats[:, 1:], axis=1)
+        sums, n_directed = stats[:, 1:-1], stats[:, 0] - stats[:, -1]
+        lengths = np.linalg.norm(sums, axis=1)
         log_p = log_hypergeometric(np.multiply.outer(lengths, points), nu)
-        log_p -= np.multiply.outer(stats[:, 0], log_hypergeometric(points, nu))
+        log_p -= np.multiply.outer(n_directed, log_hypergeometric(points, nu))
         p = np.exp(log_p - log_p.max(axis=1, keepdims=True))
         directions = np.zeros((len(stats), self._n_features))
         directions[:, 0] = lengths == 0.0  # any direction, whose weight is then 0
-        np.divide(stats[:, 1:], lengths[:, None], out=directions, where=lengths[:, None] > 0.0)
+        np.divide(sums, lengths[:, None], out=directions, where=lengths[:, None] > 0.0)
         return directions, lengths, p / p.sum(axis=1, keepdims=True)
 
     def cluster_params(self, stats):
@@ -214,13 +214,13 @@ class VonMisesFisher(Likelihood):
         )
 
     def scaled(self, X):
-        data = _unit(X)[0]
+        data = _unit(X)
         if not sp.issparse(X):
             return data["X"]
         return sp.csr_array((data["entries"], data["indices"], data["indptr"]), shape=X.shape)
 
     def coordinates(self, X):
-        return None if sp.issparse(X) else unit_rows(readable(X))[0]
+        return None if sp.issparse(X) else unit_rows(readable(X))
 
     def background(self, X):
         return Sphere(X.shape[1])
@@ -235,6 +235,8 @@ class VonMisesFisher(Likelihood):
         X = rng.poisson(0.6, size=(12, 6)).astype(np.float64)
         X[:, 0] += 1.0
         yield cls(spread=0.5), sp.csr_array(X)
+        X[[3, 7]] = 0.0
+        yield cls(concentration=4.0), X
 
 
 class Sphere:
@@ -251,7 +253,7 @@ class Sphere:
 
     def log_density(self, X, new=False):
         """log density of rows: (n_rows,)."""
-        return np.full(X.shape[0], -log_area(self.n_features))
+        return np.where(_has_direction(X), -log_area(self.n_features), 0.0)
 
     def column(self, d):
         """None: no column has a law that does not depend on the others."""
@@ -276,25 +278,23 @@ def _mean_cosine(kappa, n_features):
 
 
 def _unit(X):
-    """Rows scaled to unit length as data of the kernel, and the first row of zeros, or -1."""
+    """Rows scaled to unit length as data of the kernel."""
     data = {"X": None, "n_features": X.shape[1]}
     if not sp.issparse(X):
         if isinstance(X, Directions):
-            return {**data, "X": np.asarray(X)}, -1
-        data["X"], first_zero = unit_rows(readable(X))
-        return data, first_zero
+            return {**data, "X": np.asarray(X)}
+        return {**data, "X": unit_rows(readable(X))}
     if not X.has_canonical_format:
         X = sp.csr_array(X, copy=True)
         X.sum_duplicates()
     indptr = np.ascontiguousarray(X.indptr, dtype=np.intp)
-    entries, first_zero = unit_entries(indptr, np.ascontiguousarray(X.data, dtype=np.float64))
+    entries = unit_entries(indptr, np.ascontiguousarray(X.data, dtype=np.float64))
     indices = np.ascontiguousarray(X.indices, dtype=np.int32)
-    return {**data, "indptr": indptr, "indices": indices, "entries": entries}, first_zero
+    return {**data, "indptr": indptr, "indices": indices, "entries": entries}
 
 
-def _refuse_zeros(first_zero):
-    if first_zero >= 0:
-        raise ValueError(
-            f"VonMisesFisher: row {first_zero} of X has only zeros, which have no direction; "
-            "remove the row"
-        )
+def _has_direction(X):
+    """Whether each row has an entry other than 0: ndarray of bool."""
+    if sp.issparse(X):
+        return np.bincount(X.nonzero()[0], minlength=X.shape[0]) > 0
+    return np.asarray(X).any(axis=1)

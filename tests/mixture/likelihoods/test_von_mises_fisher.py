@@ -11,7 +11,9 @@ from reference.likelihoods import log_marginal_von_mises_fisher
 from reference.simulate import simulate_data
 from scipy import integrate, stats
 from scipy.special import gammaln, ive
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics import adjusted_rand_score
+from sklearn.pipeline import make_pipeline
 from support.designs import everyday
 from support.kernels import bind
 from support.probes import Probe
@@ -274,18 +276,40 @@ def test_wrong_hyperpriors_are_seen(seed_sequence):
 # What users see.
 
 
-@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
-def test_a_row_of_zeros_is_named(form):
-    X = np.ones((5, 3))
-    X[3] = 0.0
-    with pytest.raises(ValueError, match="row 3 of X has only zeros"):
-        VonMisesFisher().resolve(form(X))
-    likelihood = VonMisesFisher().resolve(form(X[:3]))
-    with pytest.raises(ValueError, match="row 3 of X has only zeros"):
-        likelihood.encode(form(X))
-    blocks = [VonMisesFisher().summarise(form(block)) for block in (X[:2], X[2:])]
-    with pytest.raises(ValueError, match="row 3 of X has only zeros"):
-        VonMisesFisher().resolve_summary(VonMisesFisher().merge_summaries(*blocks))
+def test_rows_of_zeros_change_no_density():
+    rng = np.random.default_rng(0)
+    X = rng.poisson(1.0, size=(12, 4)) + np.eye(4)[rng.integers(4, size=12)]
+    X[[2, 7, 8]] = 0.0
+    likelihood = VonMisesFisher(concentration=5.0, spread=1.0).resolve(X)
+    for rows in (X, sp.csr_array(X)):
+        probe = Probe(bind(likelihood, likelihood.encode(rows), 12), 2)
+        slots = [probe.acquire(), probe.acquire()]
+        for i in range(8):
+            probe.add(slots[i % 2], i)
+        expected = [
+            log_marginal_von_mises_fisher(X[k:8:2], concentration=5.0, spread=1.0)
+            for k in range(2)
+        ]
+        constants = likelihood.log_constants(rows)
+        for k in range(2):
+            found = probe.log_marginal(slots[k]) + constants[k:8:2].sum()
+            assert found == pytest.approx(expected[k])
+        assert probe.log_predictive_many(np.array(slots), 8).tolist() == [0.0, 0.0]
+        np.testing.assert_array_equal(constants == 0.0, ~X.any(axis=1))
+        np.testing.assert_array_equal(likelihood.background(X).log_density(rows), constants)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("sampler", ["auto", "sub_cluster", "smc"])
+def test_empty_documents_pass_in_pipelines(sampler):
+    texts = ["red green blue", "cat dog cow"] * 12 + ["green red", "dog cat", "", "", "the"]
+    short = {"n_warmup": 20, "n_draws": 10, "n_chains": 1, "random_state": 0}
+    mixture = DPMixture(likelihood="von_mises_fisher", sampler=sampler, **short)
+    model = make_pipeline(TfidfVectorizer(stop_words="english"), mixture)
+    labels = model.fit(texts).predict(["", "blue red green", "nothing", "cow cat dog"])
+    assert labels[0] == labels[2] == 0 and labels[1] != labels[3]
+    assert (mixture.labels_[-3:] == 0).all() and mixture.labels_[0] != mixture.labels_[1]
+    np.testing.assert_allclose(model.score_samples(["", "unseen"]), 0.0, atol=1e-12)
 
 
 def test_nan_and_a_single_column_are_refused():
