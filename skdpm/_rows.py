@@ -6,10 +6,13 @@ import os
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils.validation import check_array, validate_data
+from sklearn.utils.validation import _check_n_features, check_array, validate_data
 
 from skdpm._tables import Table, as_table, is_frame
-from skdpm._validation import ColumnError, is_dask
+from skdpm._validation import ColumnError, is_dask, is_dask_frame
+
+# The category by which dask marks that it does not know the categories of a column.
+UNKNOWN = "__UNKNOWN_CATEGORIES__"
 
 
 def given_rows(X):
@@ -133,7 +136,16 @@ def converted(estimator, X, likelihood, reset, **form):
     X = given_rows(X)
     if isinstance(X, Table):
         validate_data(estimator, X.X, reset=reset, skip_check_array=True)
-        return numbers_of(X, likelihood, estimator)
+        return check_array(
+            _numbers_of(X, likelihood, estimator._ways_with_text),
+            dtype=np.float64,
+            order="C",
+            ensure_all_finite=False,
+            estimator=estimator,
+            input_name="X",
+        )
+    if is_dask_frame(X):
+        raise TypeError("X is a dask data frame, but rows must be in memory: pass X.compute()")
     if sp.issparse(X) and not likelihood.accept_sparse:
         raise TypeError(
             f"X is sparse, but the likelihood {type(likelihood).__name__} needs dense rows: "
@@ -151,17 +163,36 @@ def converted(estimator, X, likelihood, reset, **form):
     return dense_if_needed(rows, likelihood)
 
 
-def numbers_of(table, likelihood, estimator=None):
+def _numbers_of(table, likelihood, ways_with_text):
     """The columns of a `Table` as doubles, by `Likelihood.read` if it reads other values."""
     if likelihood.reads_tables:
-        rows = likelihood.read(table)
-    else:
-        advice = likelihood.text_hint
-        if advice is None:
-            advice = getattr(estimator, "_ways_with_text", "")
-        rows = table.numbers(advice)
-    form = {"dtype": np.float64, "order": "C", "ensure_all_finite": False}
-    return check_array(rows, estimator=estimator, input_name="X", **form)
+        return likelihood.read(table)
+    advice = likelihood.text_hint
+    return table.numbers(ways_with_text if advice is None else advice)
+
+
+def lazy_rows(estimator, X, likelihood, reset):
+    """The rows of a dask data frame as a dask array of doubles, or a dask array, with the right
+    number and names of columns."""
+    if not is_dask_frame(X):
+        _check_n_features(estimator, X, reset=reset)
+        return X
+    table = as_table(X)
+    validate_data(estimator, table.X, reset=reset, skip_check_array=True)
+    for j, column in enumerate(table.columns()):
+        if column.kind == "category" and UNKNOWN in (column.categories or [UNKNOWN]):
+            raise ValueError(
+                f"{table.called(j)} holds strings, and their values are not known before all rows "
+                "are read: pass X.categorize(), or drop the column"
+            )
+    _numbers_of(table, likelihood, estimator._ways_with_text)
+    # Other likelihoods are left out, so that the array has the same name in all calls.
+    read = likelihood.read if likelihood.reads_tables else Table.numbers
+    return X.map_partitions(_of_partition, read, meta=np.empty((0, X.shape[1])))
+
+
+def _of_partition(frame, read):
+    return read(as_table(frame))
 
 
 def with_exposure(rows, likelihood, exposure=None):

@@ -17,6 +17,8 @@ import narwhals.stable.v2 as nw
 import numpy as np
 import scipy.sparse as sp
 
+from skdpm._validation import is_dask_frame
+
 # Largest number of columns that a message names.
 MOST_NAMED = 4
 # Share of different entries above which a column identifies rows.
@@ -43,6 +45,8 @@ def as_table(X):
     """X as a `Table`; None if it is an array of numbers, or something else."""
     if isinstance(X, Table):
         return X
+    if is_dask_frame(X):
+        return Table(X._meta)  # the columns without rows
     if is_frame(X):
         return Table(X)
     if isinstance(X, (list, tuple)) and len(X):

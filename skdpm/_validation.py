@@ -140,7 +140,12 @@ def explains(**hints):
 
 def is_dask(X):
     """Whether X is a dask array or a dask data frame. Dask need not be installed."""
-    return type(X).__module__.startswith(("dask.array", "dask.dataframe"))
+    return type(X).__module__.startswith("dask.array") or is_dask_frame(X)
+
+
+def is_dask_frame(X):
+    """Whether X is a dask data frame."""
+    return type(X).__module__.startswith("dask.dataframe")
 
 
 def given_shape(X):
@@ -148,6 +153,8 @@ def given_shape(X):
     copy."""
     shape = []
     while len(shape) < 2:
+        if is_dask_frame(X):
+            return (math.nan, len(X.columns))
         if hasattr(X, "shape"):
             return (*shape, *X.shape)[:2]
         if isinstance(X, str) or not hasattr(X, "__len__"):

@@ -39,7 +39,7 @@ def test_the_rest_is_a_fit_of_its_own(params, X):
     assert model.converged_ == two.converged_
     for move, rates in two.acceptance_rate_.items():
         np.testing.assert_array_equal(model.acceptance_rate_[move], rates)
-    if model.point_estimate == "modal":
+    if model.point_estimate in ("auto", "modal"):
         values = [fit.pointwise_log_likelihood(X) for fit in (model, two)]
         np.testing.assert_array_equal(*values)
 

@@ -14,7 +14,14 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from skdpm import _convergence, partitions
 from skdpm._callbacks import with_callbacks
 from skdpm._estimator import UNSUPPORTED_IN_FIT, ChainEstimator
-from skdpm._rows import given_rows, named_call, names_columns, validate_rows, with_exposure
+from skdpm._rows import (
+    given_rows,
+    lazy_rows,
+    named_call,
+    names_columns,
+    validate_rows,
+    with_exposure,
+)
 from skdpm._run import Run
 from skdpm._tables import decoded_table, listed
 from skdpm._validation import (
@@ -25,6 +32,7 @@ from skdpm._validation import (
     check_real,
     explains,
     is_dask,
+    is_dask_frame,
     offered_if,
     warn,
 )
@@ -672,8 +680,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     def _loss_of_estimate(self, loss):
         """Check the parameter `loss` of `estimate_labels`: "modal", or a loss of `partitions`."""
+        if loss is None and self.point_estimate not in SINGLE_DRAWS:
+            return "modal" if self.point_estimate == "auto" else self.point_estimate
         if loss is None:
-            return "vi" if self.point_estimate in SINGLE_DRAWS else self.point_estimate
+            return "vi"
         if isinstance(loss, tuple):
             partitions.check_loss(loss)
         else:
@@ -716,7 +726,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         self._check_label_draws("merge_tree", "n_components_samples_")
         if loss is None:
             loss = self.point_estimate
-            loss = "vi" if loss in (*SINGLE_DRAWS, "modal") else loss
+            loss = "vi" if loss in (*SINGLE_DRAWS, "auto", "modal") else loss
         labels, training = self._clusters, self._training
         if training.noise is None and training.informative is None:
             return partitions.merge_tree(self.cluster_samples_, labels, loss)
@@ -971,10 +981,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """Check all parameters and make the program of the sampler."""
         n_samples = X.shape[0]
         settings = self._settings(n_samples, sampler)
-        if not self.store_labels and self.point_estimate not in SINGLE_DRAWS:
+        if not self.store_labels and self.point_estimate not in (*SINGLE_DRAWS, "auto"):
             raise ValueError(
                 f"point_estimate={self.point_estimate!r} needs label draws; with "
-                'store_labels=False choose point_estimate="map" or "last"'
+                'store_labels=False choose point_estimate="auto", "map" or "last"'
             )
         most_clusters = settings["prior_of"](n_samples, 1.0).most_clusters
         self._check_known(likelihood, most_clusters)
@@ -1071,7 +1081,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if isinstance(self.point_estimate, tuple):
             partitions.check_loss(self.point_estimate, "point_estimate")
         else:
-            known = ("modal", "vi", "binder", *SINGLE_DRAWS)
+            known = ("auto", "modal", "vi", "binder", *SINGLE_DRAWS)
             check_choice(self.point_estimate, "point_estimate", known)
         chain_parameters = self._chain_parameters()
         check_bool(self.store_labels, "store_labels")
@@ -1482,10 +1492,13 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     def _point_estimate(self, run):
         """Make the `PointEstimate` of a run."""
         program, chains, draws = run.program, run.chains, self.draws_
-        if program.keeps_rows and self.point_estimate not in SINGLE_DRAWS:
+        wanted = self.point_estimate
+        if wanted == "auto":
+            wanted = "modal" if program.store_labels else "map"
+        if program.keeps_rows and wanted not in SINGLE_DRAWS:
             prior = program.make_prior(program.first_concentration)
             return self._least_expected_loss(
-                self.point_estimate, prior.most_clusters, run.entropy, program.statistics
+                wanted, prior.most_clusters, run.entropy, program.statistics
             )
         if program.store_labels:
             chain, draw = self._chosen_draw(program, chains)
@@ -1563,6 +1576,9 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         check_is_fitted(self)
         if exposure is not None:
             _refuse_lazy_exposure(X)
+        X = given_rows(X)
+        if is_dask_frame(X):
+            X = lazy_rows(self, X, self.likelihood_, reset=False)
         # The scheduler of a dask array has its own threads.
         n_jobs = 1 if is_dask(X) else self.n_jobs
 

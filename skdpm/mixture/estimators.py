@@ -95,17 +95,19 @@ default="auto"
         clusters that the prior expects, or the given labels.
     store_labels : bool, default=True
         Whether `label_samples_` is kept, which takes n_chains * n_draws * n_samples bytes, or
-        twice that from 256 components on. Without it, `point_estimate` must be "map" or "last".
-    point_estimate : {"modal", "vi", "binder", "map", "last"} or tuple, default="modal"
-        Summary of the draws by `labels_`. "vi" and "binder": the partition with the least
-        posterior expected variation of information or Binder loss. A tuple (name, split_cost),
-        such as ("vi", 1.5), sets the cost of separating rows (`skdpm.partitions`): 1 to 2 for
-        fewer clusters, 0 to 1 for more. "modal": clusters are hills of the density, which may
-        have any shape; the components of a draw form one cluster if the rows support no valley
-        between them. It differs from "vi" only for Gaussian, Subspace and a Product of these.
-        "map": the draw with the largest log joint (plus the log hyperpriors). "last": the last
-        draw of the first chain (after an interruption, of the first chain among those with the
-        fewest draws).
+        twice that from 256 components on. Without it, `point_estimate` must be "auto", "map" or
+        "last".
+    point_estimate : {"auto", "modal", "vi", "binder", "map", "last"} or tuple, default="auto"
+        Summary of the draws by `labels_`. "auto": "modal" if label draws are kept, otherwise
+        "map", as for a dask array, with ``store_labels=False`` and in streams. "vi" and "binder":
+        the partition with the least posterior expected variation of information or Binder loss. A
+        tuple (name, split_cost), such as ("vi", 1.5), sets the cost of separating rows
+        (`skdpm.partitions`): 1 to 2 for fewer clusters, 0 to 1 for more. "modal": clusters are
+        hills of the density, which may have any shape; the components of a draw form one cluster
+        if the rows support no valley between them. It differs from "vi" only for Gaussian,
+        Subspace and a Product of these. "map": the draw with the largest log joint (plus the log
+        hyperpriors). "last": the last draw of the first chain (after an interruption, of the first
+        chain among those with the fewest draws).
     max_time : float or None, default=None
         Limit of the time of `fit` in seconds, with start, warm-up and summaries. If it is short,
         the warm-up is shortened too, to its share of the iterations or half of the time, with a
@@ -295,7 +297,7 @@ default="auto"
         n_jobs=None,
         init="auto",
         store_labels=True,
-        point_estimate="modal",
+        point_estimate="auto",
         max_time=None,
         target_ess=None,
         warm_start=False,
@@ -421,7 +423,7 @@ feature_names_in_
         n_jobs=None,
         init="auto",
         store_labels=True,
-        point_estimate="modal",
+        point_estimate="auto",
         max_time=None,
         target_ess=None,
         warm_start=False,

@@ -52,10 +52,11 @@ def row_chunks(X):
     if not is_dask(X) or X.ndim != 2:
         yield X, True
         return
-    X = X.rechunk({1: -1})
-    rows = X.blocks[0].compute()
-    for b in range(1, X.numblocks[0]):
-        following = X.blocks[b].compute()
+    if hasattr(X, "rechunk"):
+        X = X.rechunk({1: -1})
+    rows = X.partitions[0].compute()
+    for b in range(1, X.npartitions):
+        following = X.partitions[b].compute()
         if following.shape[0] == 0:
             continue
         if rows.shape[0] > 0:

@@ -328,7 +328,7 @@ def check_dask(X, sampler, *, init, point_estimate):
     if isinstance(point_estimate, tuple) or point_estimate in ("modal", "vi", "binder"):
         raise ValueError(
             f"point_estimate={point_estimate!r} needs the kept partitions, and label "
-            'draws are not kept for a dask array; choose point_estimate="last" or "map"'
+            'draws are not kept for a dask array; choose point_estimate="auto", "last" or "map"'
         )
     if not (isinstance(init, str) and init in ("auto", "single")):
         raise ValueError(f'a dask array needs init="auto" or "single", got {init!r}')

@@ -2,9 +2,8 @@
 """Base classes of samplers: scikit-learn objects that make kernels and programs."""
 
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import _check_n_features
 
-from skdpm._rows import converted, validate_rows
+from skdpm._rows import converted, lazy_rows, validate_rows
 from skdpm._validation import has_nan, is_dask
 from skdpm.mixture.blocks.program import BlockProgram, gaps_objection
 from skdpm.mixture.chains.program import RowProgram
@@ -154,9 +153,10 @@ class BlockSampler(Sampler):
         if is_dask(X):
             from skdpm.mixture.blocks.dask_rows import check_dask
 
-            X = check_dask(X, self, init=estimator.init, point_estimate=estimator.point_estimate)
-            _check_n_features(estimator, X, reset=reset)
-            return X
+            X = lazy_rows(estimator, X, likelihood, reset)
+            return check_dask(
+                X, self, init=estimator.init, point_estimate=estimator.point_estimate
+            )
         return converted(estimator, X, likelihood, reset, dtype="numeric")
 
     def program(self, X, likelihood, **settings):

@@ -10,16 +10,18 @@ import warnings
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from support.designs import everyday
 from support.fits import assert_same_fit
 
-from skdpm import DPMixture, FiniteMixture
+from skdpm import DPMixture, FeatureAllocation, FiniteMixture
 from skdpm.mixture.samplers import PGSM, BlockedGibbs, SubCluster
 
 dask = pytest.importorskip("dask", reason="dask is not installed")
 da = pytest.importorskip("dask.array", reason="dask is not installed")
+dd = pytest.importorskip("dask.dataframe", reason="dask.dataframe is not installed")
 distributed = pytest.importorskip("distributed", reason="dask.distributed is not installed")
 
 # Needs dask.
@@ -498,7 +500,69 @@ def test_a_killed_worker_changes_no_bit(X, cluster, monkeypatch):
 def test_automatic_sampler(n_features):
     rows = da.from_array(np.random.default_rng(0).normal(size=(60, n_features)), chunks=(30, -1))
     settings = {"n_chains": 1, "n_warmup": 2, "n_draws": 2, "random_state": 0}
-    fitted = DPMixture(point_estimate="last", **settings).fit(rows)
+    fitted = DPMixture(**settings).fit(rows)
     assert type(fitted.sampler_) is SubCluster
-    with pytest.raises(ValueError, match='choose point_estimate="last"'):
-        DPMixture(**settings).fit(rows)
+    best = DPMixture(point_estimate="map", **settings).fit(rows)
+    np.testing.assert_array_equal(fitted.labels_.compute(), best.labels_.compute())
+    with pytest.raises(ValueError, match='choose point_estimate="auto", "last"'):
+        DPMixture(point_estimate="modal", **settings).fit(rows)
+
+
+# Data frames.
+
+
+def test_frames_are_their_arrays(X):
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    rows, table = da.from_array(X, chunks=(400, 2)), dd.from_pandas(frame, npartitions=3)
+    settings = {"n_chains": 2, "n_warmup": 8, "n_draws": 12, "random_state": 0}
+    here, there = DPMixture(**settings).fit(rows), DPMixture(**settings).fit(table)
+    assert_same_fit(here, there)
+    assert list(there.feature_names_in_) == ["a", "b"]
+    for name in ("predict", "predict_proba", "score_samples"):
+        lazy = getattr(there, name)(table)
+        assert isinstance(lazy, da.Array)
+        expected = getattr(there, name)(frame)
+        np.testing.assert_array_equal(lazy.compute(), expected)
+    assert there.score(table) == there.score(frame)
+    with pytest.raises(ValueError, match="feature names should match"):
+        there.predict(table.rename(columns={"a": "c"}))
+    bad = table.assign(b=table["b"].where(table["b"] < 5.0, np.inf))
+    with pytest.raises(ValueError, match="infinity in column 'b' of X"):
+        DPMixture(**settings).fit(bad)
+    with pytest.raises(ValueError, match="infinity in column 'b' of X"):
+        there.predict(bad).compute()
+    stream = {"sampler": "smc", "n_draws": 3, "n_chains": 1, "random_state": 0}
+    parts = DPMixture(**stream).partial_fit(table.partitions[:2])
+    whole = DPMixture(**stream).partial_fit(frame[:400]).partial_fit(frame[400:800])
+    np.testing.assert_array_equal(parts.score_samples(frame), whole.score_samples(frame))
+
+
+def test_frames_with_other_columns(X):
+    z = np.arange(len(X)) % 2
+    frame = pd.DataFrame({"a": X[:, 0] + 9 * z, "flag": z == 1, "town": np.array(["u", "v"])[z]})
+    table = dd.from_pandas(frame, npartitions=3)
+    settings = {"sampler": "sub_cluster", "n_chains": 1, "n_warmup": 4, "n_draws": 4}
+    settings |= {"random_state": 0, "likelihood": "mixed"}
+    with pytest.raises(ValueError, match=r"column 'town' of X holds strings.*X\.categorize\(\)"):
+        DPMixture(**settings).fit(table)
+    known = table.categorize()
+    fitted = DPMixture(**settings).fit(known)
+    np.testing.assert_array_equal(fitted.score_samples(known), fitted.score_samples(frame))
+    for data, message in [
+        (known, "'u', in column 'town' of X; use likelihood="),
+        (table[["a"]].assign(t=pd.Timestamp("2024-01-01")), "column 't' of X holds dates"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            DPMixture().fit(data)
+    for method in (FeatureAllocation().fit, DPMixture(sampler="gibbs").fit, fitted.impute):
+        with pytest.raises((TypeError, ValueError), match="in memory"):
+            method(table[["a"]])
+
+
+def test_masked_chunks_are_missing_entries(X):
+    fitted = DPMixture(**SETTINGS).fit(X)
+    rows = da.ma.masked_greater(da.from_array(X, chunks=(300, 2)), 9.0)
+    expected = fitted.score_samples(np.where(X > 9.0, np.nan, X))
+    np.testing.assert_array_equal(fitted.score_samples(rows).compute(), expected)
+    with pytest.raises(ValueError, match="NaN in X"):
+        DPMixture(**SETTINGS).fit(rows)
