@@ -12,6 +12,7 @@ from skdpm.mixture.likelihoods import (
     Multinomial,
     Poisson,
     Product,
+    Relational,
     VonMisesFisher,
 )
 
@@ -96,6 +97,27 @@ def test_parameters_do_not_depend_on_empty_rows():
         weight = likelihood.mean_precision / (likelihood.mean_precision + len(rows))
         expected = weight * likelihood.mean + (1.0 - weight) * rows.mean(axis=0)
         np.testing.assert_allclose(mean, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_nodes_without_known_links(directed):
+    """A node of which only incoming links are known is informative."""
+    rng = np.random.default_rng(0)
+    kind = np.repeat([0, 1], [14, 10])
+    X = (rng.random((24, 24)) < np.where(kind[:, None] == kind, 0.95, 0.05)).astype(float)
+    if not directed:
+        X = np.triu(X, 1) + np.triu(X, 1).T
+    X[[15, 20]] = X[:, [15, 20]] = np.nan
+    X[np.diag_indices(24)] = 0.0
+    if directed:
+        X[18] = np.nan
+    model = DPMixture(likelihood=Relational(directed=directed), **SHORT)
+    model.fit(X)
+    others = np.delete(np.arange(24), [15, 20])
+    np.testing.assert_array_equal(model.labels_[others], kind[others])
+    assert model.labels_[[15, 20]].tolist() == [0, 0] and model.weights_.max() < 0.7
+    assert model.probabilities_[[15, 20]] == pytest.approx(model.weights_[0])
+    assert np.isfinite(model.predict_proba(X)).all()
 
 
 def test_exposures_say_nothing():

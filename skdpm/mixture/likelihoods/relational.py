@@ -135,6 +135,13 @@ class Relational(Likelihood):
     def allow_nan(self):
         return self._law.allow_nan
 
+    def uninformative(self, X):
+        if sp.issparse(X):
+            return super().uninformative(X)
+        known = ~np.isnan(X)
+        np.fill_diagonal(known, False)
+        return ~(known.any(axis=0) | known.any(axis=1))
+
     def resolve(self, X):
         check_bool(self.directed, "Relational.directed")
         check_bool(self.degree_correction, "Relational.degree_correction")
