@@ -56,7 +56,11 @@ from skdpm.mixture.likelihoods.automatic import Automatic, Mixed
 from skdpm.mixture.likelihoods.base import Likelihood
 from skdpm.mixture.likelihoods.classified import Classified
 from skdpm.mixture.likelihoods.columns import words_about
-from skdpm.mixture.overdispersion import overdispersed_columns, vary_in_total
+from skdpm.mixture.overdispersion import (
+    has_overdispersed_links,
+    overdispersed_columns,
+    vary_in_total,
+)
 from skdpm.mixture.particles.streams import STREAM_LENGTH
 from skdpm.mixture.questions import Questions, current_likelihood, without_laws
 from skdpm.mixture.samplers import SAMPLERS, automatic_sampler
@@ -1050,9 +1054,16 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     def _warn_of_overdispersion(self, program):
         if program.known is not None or program.noise is not None or not program.store_labels:
             return
+        labels = self.label_samples_[0, -1]
+        if has_overdispersed_links(program, labels, np.random.PCG64(0)):
+            warn(
+                "the numbers of links in X vary more between clusters of nodes than Poisson "
+                "numbers, as weights do. So components are parts of clusters, and labels may cut "
+                "clusters. Pass the links alone, (X > 0), to Relational()",
+                UserWarning,
+            )
         if not isinstance(program.given, np.ndarray):
             return
-        labels = self.label_samples_[0, -1]
         if vary_in_total(program, labels, np.random.PCG64(0)):
             columns = program.likelihood.count_columns()
             named = "X" if len(columns) == self.n_features_in_ else f"X[:, {columns}]"

@@ -18,11 +18,17 @@ columns, once as they are and once with the totals of rows as exposures. As tota
 same rows, the log joint density is larger by half a nat per row, or nearly one in few columns,
 also if all rows of a cluster have the same mean. If clusters were parts of kinds by depth, it is
 larger by much more, as the kinds are whole.
+
+Networks have no second model. There the log joint density of the nodes in a few clusters is
+compared with that in the components of the fit. To the former the logarithm of the ratio of
+negative binomial to Poisson probabilities of the numbers of links is added, given their means.
 """
 
 from dataclasses import replace
 
 import numpy as np
+import scipy.sparse as sp
+from scipy.special import gammaln
 
 from skdpm.mixture.chains.automatic import merge_pieces
 from skdpm.mixture.likelihoods import NegativeBinomial
@@ -45,6 +51,8 @@ N_PARTICLES, N_RUNS = 100, 3
 # Smallest excess of the variance within a cluster, relative to the mean, of a column that is
 # named.
 NAMED = 0.2
+# Numbers of clusters of nodes that are tried.
+FEW_CLUSTERS = 1, 2, 3, 4, 6, 9
 
 
 def overdispersed_columns(program, labels, bit_generator):
@@ -108,6 +116,54 @@ def vary_in_total(program, labels, bit_generator):
     return gain > CLEAR_OF_TOTALS * len(X) + CLEAR_MERGED
 
 
+def has_overdispersed_links(program, labels, bit_generator):
+    """Whether numbers of links between nodes of two clusters vary more than Poisson numbers.
+
+    For the parameters see `overdispersed_columns`. Returns False for links without numbers.
+    """
+    given = program.likelihood
+    if not getattr(given, "degree_correction", False) or len(labels) < FEWEST_ROWS:
+        return False
+    from sklearn.cluster import KMeans  # not loaded by `import skdpm`
+
+    step = -(-len(labels) // MOST_ROWS)
+    X = program.given[::step][:, ::step]
+    X = X.toarray() if sp.issparse(X) else np.asarray(X)
+    labels = np.unique(labels[::step], return_inverse=True)[1].astype(np.intp)
+    fitted = Comparison(program, given, X, bit_generator)
+    found = fitted.log_joint(labels)
+    points = given.coordinates(X)
+    for n_clusters in FEW_CLUSTERS:
+        few = KMeans(n_clusters, n_init=1, random_state=0).fit_predict(points)
+        few = np.unique(few, return_inverse=True)[1].astype(np.intp)
+        gain = _gain_of_dispersion(X, few, given.directed)
+        clear = fitted.log_joint(few) + gain - found
+        if gain > CLEAR and clear > CLEAR:
+            return True
+    return False
+
+
+def _gain_of_dispersion(X, labels, directed):
+    """Log ratio of negative binomial to Poisson probabilities of numbers of links between
+    different nodes, at means that follow from clusters and numbers of links of nodes."""
+    links = X * (1.0 - np.eye(len(X)))
+    ones = np.eye(labels.max() + 1)[labels]
+    ends = links.sum(axis=1), links.sum(axis=0)
+    out, into = (side / np.maximum(ones.T @ side, 1.0)[labels] for side in ends)
+    means = (ones.T @ links @ ones)[labels][:, labels] * np.outer(out, into)
+    pairs = ~np.eye(len(X), dtype=bool) if directed else np.triu(np.ones(X.shape, bool), 1)
+    pairs &= means > 0.0
+    x, m = links[pairs], means[pairs]
+    if not len(x):
+        return 0.0
+    dispersion = np.sum((x - m) ** 2 - x) / np.sum(m**2)
+    if dispersion < NAMED:
+        return 0.0
+    r, p = 1.0 / dispersion, dispersion * m
+    log_ratios = gammaln(x + r) - gammaln(r) - r * np.log1p(p) + x * np.log(dispersion / (1.0 + p))
+    return np.sum(log_ratios + m) - 0.5 * np.log(len(x))
+
+
 def _compare(one, other, labels):
     if not other.log_joint_merged(labels) - one.log_joint_merged(labels) > CLEAR_MERGED:
         return []
@@ -144,6 +200,12 @@ class Comparison:
     def _model(self, X, n_max):
         data = self.likelihood.encode(X)
         return self.likelihood.bind(data, self.likelihood.tables(data, n_max))
+
+    def log_joint(self, labels):
+        """Log joint density of the clusters of labels; priors of hyperparameters are left out."""
+        model = self._model(self.X, len(self.X) + 1)
+        state = MixtureState(model, self.prior, labels)
+        return state.compute_log_joint()
 
     def log_joint_merged(self, labels):
         """Log joint density of the clusters into which some are merged; priors of hyperparameters

@@ -5,10 +5,20 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
+from scipy.sparse import csr_array
+from sklearn.exceptions import ConvergenceWarning
 from support.designs import everyday
 
 from skdpm import DPMixture
-from skdpm.mixture.likelihoods import Categorical, NegativeBinomial, Poisson, Product
+from skdpm.mixture import overdispersion
+from skdpm.mixture.likelihoods import (
+    Categorical,
+    NegativeBinomial,
+    Poisson,
+    Product,
+    Relational,
+)
 
 SHORT = {"n_chains": 1, "n_warmup": 40, "n_draws": 20, "random_state": 0}
 MEANS = np.array([[5.0, 20.0], [40.0, 60.0]])
@@ -111,3 +121,51 @@ def test_counts_of_a_table_are_named_for_the_exposure():
     parts = [("kind", Categorical(), [0]), ("counts", NegativeBinomial(), slice(1, None))]
     with pytest.warns(UserWarning, match=r"exposure=X\[:, \[1, 2, .*15\]\]\.sum\(axis=1\) /"):
         DPMixture(likelihood=Product(parts), **SHORT).fit(table)
+
+
+def network(dispersion, directed, n=60, n_groups=2):
+    """Two groups with hubs, and numbers of links with a dispersion for each pair."""
+    rng = np.random.default_rng(0)
+    group = np.arange(n) % n_groups
+    propensity = rng.gamma(3.0, 1.0 / 3.0, n)
+    means = np.where(group[:, None] == group, 3.0, 0.5) * np.outer(propensity, propensity)
+    if dispersion:
+        means *= rng.gamma(1.0 / dispersion, dispersion, means.shape)
+    X = rng.poisson(means).astype(float)
+    return X if directed else np.triu(X, 1) + np.triu(X, 1).T
+
+
+def fit_network(X, directed):
+    likelihood = Relational(degree_correction=True, directed=directed)
+    return DPMixture(likelihood=likelihood, **{**SHORT, "n_warmup": 20, "n_draws": 5}).fit(X)
+
+
+@pytest.mark.parametrize("directed", everyday([False, True], False))
+def test_weights_of_networks_are_reported(directed):
+    X = network(1.0, directed)
+    message = "numbers of links in X vary more .* than Poisson numbers"
+    with pytest.warns(UserWarning, match=message):
+        fit_network(X if directed else csr_array(X), directed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fit_network(network(0.0, directed), directed)
+        fit_network(network(0.0, directed, n_groups=5), directed)
+        fit_network((X > 0).astype(float), directed)
+
+
+def test_the_gain_of_a_network_is_that_of_its_laws():
+    X, labels = network(1.0, False), np.arange(60) % 2
+    i, j = np.triu_indices(60, 1)
+    ends = X.sum(axis=1)
+    sums = np.array([ends[labels == k].sum() for k in (0, 1)])
+    between = np.array([[X[labels == k][:, labels == l].sum() for l in (0, 1)] for k in (0, 1)])
+    k, l = labels[i], labels[j]
+    m = between[k, l] * ends[i] * ends[j] / (sums[k] * sums[l])
+    x = X[i, j]
+    phi = np.sum((x - m) ** 2 - x) / np.sum(m**2)
+    expected = stats.nbinom(1.0 / phi, 1.0 / (1.0 + phi * m)).logpmf(x)
+    expected -= stats.poisson(m).logpmf(x)
+    found = overdispersion._gain_of_dispersion(X, labels, False)
+    np.testing.assert_allclose(found, expected.sum() - 0.5 * np.log(len(x)))
+    assert overdispersion._gain_of_dispersion(network(0.0, False), labels, False) == 0.0

@@ -46,7 +46,8 @@ class Relational(Likelihood):
     node.
 
     With degree correction X holds numbers of links, 0, 1, 2, ... (0 and 1 are well described if
-    the means are small). They are Poisson(u v r), with the propensities u and v of the two nodes
+    the means are small; weights that vary more than Poisson numbers make many small components,
+    and `fit` warns). They are Poisson(u v r), with the propensities u and v of the two nodes
     and the rate r of their clusters. The propensities of a cluster have mean 1: they are its size
     times a symmetric Dirichlet with pseudo-count `degree_concentration`. Propensities and rates
     are integrated out. All pairs must be observed. The diagonal holds the number of links of a
