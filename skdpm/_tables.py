@@ -90,7 +90,7 @@ class Column:
         """Whether entries are missing: ndarray of bool."""
         if self.kind in NUMBERS:
             return np.isnan(self.values)
-        return np.array([value is None for value in self.values], dtype=bool)
+        return np.fromiter((value is None for value in self.values), bool, len(self.values))
 
     @functools.cached_property
     def distinct(self):
@@ -148,7 +148,18 @@ class Table:
         if isinstance(X, np.ndarray):
             return X[:, d]
         # By position, because names of pandas may be repeated.
-        return X.iloc[:, d] if hasattr(X, "iloc") else X[:, int(d)].to_native()
+        return X.iloc[:, d] if hasattr(X, "iloc") else X[X.columns[d]].to_native()
+
+    @functools.cached_property
+    def _plain(self):
+        """All columns of X, read at once, if their types are those of numbers; otherwise None."""
+        X = self._frame
+        if hasattr(X, "iloc"):
+            plain = all(isinstance(t, np.dtype) and t.kind in "biuf" for t in X.dtypes)
+            return X.to_numpy(dtype=np.float64) if plain else None
+        if isinstance(X, np.ndarray) or not all(t.is_float() for t in X.schema.values()):
+            return None
+        return X.select(nw.all().cast(nw.Float64)).to_numpy()
 
     def columns(self):
         """List of the columns."""
@@ -156,6 +167,8 @@ class Table:
 
     def isna(self):
         """Whether each column has missing entries, for which there are numbers: list of bool."""
+        if self._plain is not None:
+            return np.isnan(self._plain[:, self.positions]).any(axis=0)
         return [c.kind in (*NUMBERS, "category") and c.gaps.any() for c in self.columns()]
 
     def take(self, positions):
@@ -215,6 +228,8 @@ class Table:
 
     def numbers(self, advice=""):
         """The columns as doubles: ndarray of shape (n_rows, n_columns). See `number`."""
+        if self._plain is not None:
+            return self._plain[:, self.positions]
         out = np.empty(self.shape)
         for j in range(self.shape[1]):
             out[:, j] = self.number(j, advice)
@@ -290,25 +305,23 @@ def _of_objects(values):
     kind = "dates" if kind == "Period" else kind
     if kind in NUMBERS:
         with contextlib.suppress(OverflowError):  # `Table.number` says so
-            return Column(kind, np.array([np.nan if v is None else v for v in values], float))
+            return Column(kind, np.where(np.equal(values, None), np.nan, values).astype(float))
         kind = "int"
     return Column(kind, values)
 
 
 def _known(values):
-    """An array of objects, None for all marks of missing entries."""
+    """An array of objects, with None for None, NaN, NaT, `pandas.NA` and masked entries."""
     out = np.empty(len(values), dtype=object)
-    out[:] = [None if _is_missing(value) else value for value in values]
+    out[:] = values
+    types = set(map(type, out))
+    marks = {t for t in types if t.__name__ in ("NAType", "NaTType", "MaskedConstant")}
+    others = {t for t in types if issubclass(t, (numbers.Number, np.generic))} - marks
+    if marks:
+        out[np.fromiter((type(value) in marks for value in out), bool, len(out))] = None
+    if others:
+        out[np.fromiter((type(v) in others and v != v for v in out), bool, len(out))] = None
     return out
-
-
-def _is_missing(value):
-    """Whether a value is None, NaN, NaT, `pandas.NA` or masked."""
-    if type(value) is str:
-        return False
-    if value is None or value is np.ma.masked or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(value, (numbers.Number, np.generic)) and bool(value != value)
 
 
 def categories_of(column, where):
