@@ -59,6 +59,7 @@ from skdpm.mixture.likelihoods.columns import words_about
 from skdpm.mixture.overdispersion import (
     has_overdispersed_links,
     overdispersed_columns,
+    vary_in_shares,
     vary_in_total,
 )
 from skdpm.mixture.particles.streams import STREAM_LENGTH
@@ -75,6 +76,9 @@ RECIPE = "https://skdpm.readthedocs.io/en/latest/recipes/stuck_chains.html"
 
 # Point estimates that are one of the draws. Others minimise an expected loss over all draws.
 SINGLE_DRAWS = ("map", "last")
+
+# Fewest rows that are said to be alone in clusters.
+FEWEST_ALONE = 5
 
 # Numbers of clusters for which a display searches, in about a second each.
 MOST_SEARCHES = 20
@@ -1062,6 +1066,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 "clusters. Pass the links alone, (X > 0), to Relational()",
                 UserWarning,
             )
+        self._warn_of_single_rows(program, labels)
         if not isinstance(program.given, np.ndarray):
             return
         if vary_in_total(program, labels, np.random.PCG64(0)):
@@ -1083,6 +1088,26 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 f"{named} of X {vary} more within clusters than Poisson counts. So components are "
                 "parts of clusters, and labels may cut clusters. Use NegativeBinomial() instead "
                 "of Poisson()",
+                UserWarning,
+            )
+
+    def _warn_of_single_rows(self, program, labels):
+        """Warn if multinomial clusters are parts of kinds of rows, or most of them single rows."""
+        if not isinstance(program.likelihood, LIKELIHOODS["multinomial"]):
+            return
+        n_alone, what = np.count_nonzero(np.bincount(self.labels_) == 1), ""
+        if n_alone > max(len(labels) / 2, FEWEST_ALONE):
+            what = f"{n_alone} of {len(labels)} rows are clusters of their own"
+        elif isinstance(program.given, np.ndarray) and vary_in_shares(
+            program, labels, np.random.PCG64(0)
+        ):
+            what = "clusters are parts of kinds of rows"
+        if what:
+            warn(
+                f"{what}, because counts vary more within kinds than multinomial counts. Use "
+                "NegativeBinomial() and pass fit exposure=X.sum(axis=1) / X.sum(axis=1).mean(), "
+                "use VonMisesFisher() for texts, or fit Gaussian() to logarithms of shares, "
+                "np.log1p(1e4 * X / X.sum(axis=1, keepdims=True))",
                 UserWarning,
             )
 

