@@ -62,6 +62,26 @@ FREE_PARAMETERS = frozenset(
 )
 
 
+def all_or_nothing(method):
+    """Decorate `fit`: a call that fails leaves all attributes as they were. Ctrl-C keeps those of
+    a fit that has made some draws."""
+
+    @functools.wraps(method)
+    def kept(self, *args, **kwargs):
+        before = dict(vars(self))
+        try:
+            return method(self, *args, **kwargs)
+        except BaseException as error:
+            # A fit that has stored a new run has dealt with Ctrl-C itself.
+            begun = vars(self).get("_run") is not before.get("_run")
+            if isinstance(error, Exception) or not begun:
+                vars(self).clear()
+                vars(self).update(before)
+            raise
+
+    return kept
+
+
 class ChainEstimator(CallbackSupport, BaseEstimator):
     """Base class of estimators that sample a posterior by several chains.
 
@@ -175,6 +195,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             self._rows_of_fit(X, self.likelihood_)
         return datatree(self, X, pointwise)
 
+    @all_or_nothing
     def drop_chains(self, chains, X):
         """Remove chains from the fit.
 

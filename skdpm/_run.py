@@ -28,8 +28,6 @@ class Run:
         For particles that can take more rows: the resolved likelihood.
     noise_law : NoiseLaw or None
         For particles that can take more rows: the law of rows that are noise.
-    n_features : int or None
-        For particles that can take more rows: their number of columns.
     told : tuple of str
         Quantities that a warning of `partial_fit` has named already.
     """
@@ -41,7 +39,6 @@ class Run:
     program: ChainProgram | None = None
     likelihood: object = None
     noise_law: object = None
-    n_features: int | None = None
     told: tuple = ()
 
     @property

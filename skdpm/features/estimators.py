@@ -12,7 +12,7 @@ from sklearn.utils._set_output import ADAPTERS_MANAGER
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from skdpm._callbacks import with_callbacks
-from skdpm._estimator import OTHER_NAMES, UNSUPPORTED_IN_FIT, ChainEstimator
+from skdpm._estimator import OTHER_NAMES, UNSUPPORTED_IN_FIT, ChainEstimator, all_or_nothing
 from skdpm._rows import names_columns, validate_rows
 from skdpm._validation import (
     check_choice,
@@ -236,6 +236,7 @@ default="auto"
         self.verbose = verbose
 
     @explains(**UNSUPPORTED_IN_FIT)
+    @all_or_nothing
     @with_callbacks
     def fit(self, X, y=None):
         """Sample the posterior over the features of the rows of X.
@@ -255,7 +256,8 @@ default="auto"
         ------
         ValueError
             If a parameter or a column of X does not fit the model; nothing is sampled then. With
-            `RowGibbs`, also during sampling, if there are more features than it allows.
+            `RowGibbs`, also during sampling, if there are more features than it allows. After this
+            and any other error the estimator is as before.
         KeyboardInterrupt
             After Ctrl-C; the attributes describe the draws so far.
 

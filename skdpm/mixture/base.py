@@ -13,7 +13,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from skdpm import _convergence, partitions
 from skdpm._callbacks import with_callbacks
-from skdpm._estimator import UNSUPPORTED_IN_FIT, ChainEstimator
+from skdpm._estimator import UNSUPPORTED_IN_FIT, ChainEstimator, all_or_nothing
 from skdpm._rows import (
     given_rows,
     lazy_rows,
@@ -171,6 +171,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         raise NotImplementedError(f"{type(self).__name__} must implement `make_prior`")
 
     @explains(**UNSUPPORTED_IN_FIT)
+    @all_or_nothing
     @with_callbacks
     def fit(self, X, y=None, *, known_labels=None, exposure=None):
         """Sample the posterior over partitions of the rows of X.
@@ -204,7 +205,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         Raises
         ------
         ValueError
-            If a parameter or a column of X does not fit the model. Nothing is sampled then.
+            If a parameter or a column of X does not fit the model. Nothing is sampled then. After
+            this and any other error the estimator is as before.
         KeyboardInterrupt
             After Ctrl-C; the attributes describe the draws so far.
 
@@ -221,17 +223,12 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             After a few seconds, if the fit will take a minute or more, with `verbose=0` and
             without `max_time`.
         """
-        before = self._known, self._exposure
         if known_labels is not None:
             known_labels = KnownLabels.checked(known_labels, _num_samples(given_rows(X)))
         if exposure is not None:
             _refuse_lazy_exposure(X)
         self._known, self._exposure = known_labels, exposure
-        try:
-            return self._fit(X, y)
-        except Exception:
-            self._known, self._exposure = before
-            raise
+        return self._fit(X, y)
 
     def _without_streams(self):
         sampler = self.sampler
@@ -253,18 +250,19 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """Learn more rows. Each row is seen once and then forgotten. Needs `sampler="smc"`.
 
         The particles of `fit`, or of the previous call, take the rows in the given order. Memory
-        grows with the number of clusters, not with the number of rows. The same rows give the
-        same bits however they are divided into batches, also after pickling. A call raises
-        `log_evidence_` by the log predictive density of its rows before they were learned. A call
-        that fails or is interrupted changes nothing.
+        grows with the number of clusters, not with the number of rows. After the same `fit`, or
+        the same first batch, the same rows give the same bits however they are divided into
+        batches, also after pickling. A call raises `log_evidence_` by the log predictive density
+        of its rows before they were learned. A call that fails or is interrupted changes nothing.
 
         Particles do not move here, so the cluster of a row does not change later. If the first
         rows are available, `fit` them, which moves particles, and stream the others. Without a
         fit, or after a fit with another sampler, the first batch starts the particles and
         determines all defaults that depend on data; choose a typical batch, or set these
-        parameters (such as `Categorical(n_categories=...)`). Hyperparameters are not learned in a
-        stream: each particle keeps those from `fit`; without a fit, all particles have the
-        values that the likelihood derives from the first batch (see `likelihood_`).
+        parameters (such as `Categorical(n_categories=...)`). With `noise` it also determines the
+        law of noise, which has no parameters: later rows do not change it. Hyperparameters are not
+        learned in a stream: each particle keeps those from `fit`; without a fit, all particles
+        have the values that the likelihood derives from the first batch (see `likelihood_`).
 
         The attributes are those of `fit`, without `label_samples_` and `acceptance_rate_`. They
         describe all rows seen, except for `labels_`, which are the clusters of the rows of this
@@ -841,12 +839,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             self._refuse_changed(run, signature, "partial_fit", remedy, UNUSED_IN_STREAMS)
             X = validate_rows(self, X, likelihood, reset=False)
             X = with_exposure(X, likelihood, self._exposure)
-            if X.shape[1] != run.n_features:
-                # A later fit that failed had other columns.
-                raise ValueError(
-                    f"X has {X.shape[1]} features, but the particles have learned rows of "
-                    f"{run.n_features} features. Pass rows of that width, or {remedy}"
-                )
             likelihood.resolve(X)  # raises an error for rows that it cannot model
             self._warn_of_departures(X, likelihood)
         else:
@@ -865,7 +857,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 signature=signature,
                 likelihood=likelihood,
                 noise_law=self._noise_law(X, likelihood),
-                n_features=X.shape[1],
                 chains=[],
             )
         program = sampler.batch_program(

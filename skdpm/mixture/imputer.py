@@ -12,6 +12,7 @@ from sklearn.utils.metadata_routing import (
 )
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from skdpm._estimator import all_or_nothing
 from skdpm._rows import given_rows
 from skdpm._tables import (
     Table,
@@ -76,6 +77,7 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.estimator = estimator
         self.keep_empty_features = keep_empty_features
 
+    @all_or_nothing
     def fit(self, X, y=None, **fit_params):
         """Fit the mixture to the rows of X.
 

@@ -1,5 +1,6 @@
 """A noise component in sequential Monte Carlo: particles, fits with SMC, and streams."""
 
+import itertools
 import warnings
 
 import numpy as np
@@ -398,3 +399,21 @@ def test_streams_find_noise():
         plane = np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 2)
         mass = np.exp(model.score_samples(plane)).sum() * 0.25
         assert mass == pytest.approx(1.0, abs=0.03)
+
+
+@pytest.mark.parametrize("first", ["fit", "partial_fit"])
+def test_streams_keep_the_law_of_noise_of_their_first_rows(first):
+    """However later rows are divided; other first rows make another law."""
+    X = np.random.default_rng(0).normal(size=(24, 2)) * np.linspace(1.0, 3.0, 24)[:, None]
+
+    def stream(*edges):
+        settings = {"n_draws": 2, "n_chains": 1, "random_state": 0}
+        estimator = DPMixture(sampler=SMC(5), noise=True, **settings)
+        getattr(estimator, first)(X[: edges[0]])
+        for start, stop in itertools.pairwise((*edges, 24)):
+            estimator.partial_fit(X[start:stop])
+        return estimator
+
+    whole, parts, other = stream(12), stream(12, 13, 20), stream(6)
+    assert whole.log_evidence_ == parts.log_evidence_ != other.log_evidence_
+    np.testing.assert_array_equal(whole.log_joint_samples_, parts.log_joint_samples_)

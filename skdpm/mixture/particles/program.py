@@ -111,7 +111,6 @@ class ParticleProgram(MixtureProgram):
             data=None,
             likelihood=self.likelihood,
             noise_law=self.noise_law,
-            n_features=self.rows.shape[1],
             chains=[{name: chain[name] for name in CARRIED} for chain in run.chains],
         )
 
