@@ -44,8 +44,16 @@ from skdpm.mixture.blocks.rows import Rows, add_up, add_up_sides, even_blocks
 SECONDS_PER_PLACING = 10.0
 TIMES_PER_PLACING = 20.0
 
-# Maximum number of consecutive attempts at a visit in which no worker answers.
+# Maximum number of consecutive attempts at a visit in which no worker answers, and seconds before
+# the first of these, which double.
 MOST_FAILURES = 10
+PAUSE = 0.01
+
+# Seconds in which no worker is at work on tasks that are needed, after which a fit ends with an
+# error, and seconds between two looks. After half the time the chunks are computed anew: after the
+# loss of all workers the scheduler may have forgotten tasks.
+LONGEST_IDLE = 60.0
+LOOK = 2.0
 
 # Minimum relative gain of the slower of two workers for which a chunk moves to the other.
 LEAST_GAIN = 0.15
@@ -98,12 +106,15 @@ class DaskRows(Rows):
             zip(self.bounds, first_blocks.tolist(), starts[:-1].tolist(), strict=True)
         )
         self.client = _find_client()
-        self.chunks = list(X.to_delayed().ravel())
-        if self.client is not None:
-            self.chunks = self.client.compute(self.chunks)
+        self.chunks = self._begun()
         self._lock = threading.Lock()  # guards the next two, which chains share
         self._placing = None
         self._paces = {}  # minimum seconds per row of each worker since the last placing
+
+    def _begun(self):
+        """The chunks; on a cluster, futures of them."""
+        chunks = list(self.source.to_delayed().ravel())
+        return chunks if self.client is None else self.client.compute(chunks)
 
     def _map(self, function, *arguments):
         pieces = self._exchange(_call_plainly, (function, *arguments), list)
@@ -165,6 +176,8 @@ class DaskRows(Rows):
                 n_failures = 0 if done else n_failures + 1
                 self._refuse(answers, n_failures)
                 self._forget(placing)
+                if not done:
+                    time.sleep(PAUSE * 2.0**n_failures)  # a lost worker is soon known to be one
         return pieces
 
     def _refuse(self, answers, n_failures):
@@ -176,7 +189,11 @@ class DaskRows(Rows):
             elif isinstance(answer, Exception):
                 raise answer
         if n_failures > MOST_FAILURES:
-            raise error
+            raise RuntimeError(
+                f"no worker of the Dask cluster could visit its rows in {n_failures} attempts, at "
+                f"last because {error}. Look into the logs of the workers, which may lack memory; "
+                "then fit again"
+            ) from error
 
     def _observe(self, answers):
         with self._lock:
@@ -188,7 +205,12 @@ class DaskRows(Rows):
         """Return the places of the chunks for one exchange; other chains may change them."""
         with self._lock:
             if self._placing is None or not self._placing.is_good():
-                self._placing = self._place()
+                try:
+                    self._placing = self._place()
+                except Idle:
+                    self.chunks = []  # the futures, so that tasks of the same names are new
+                    self.chunks = self._begun()
+                    self._placing = self._place()
             return self._placing
 
     def _forget(self, placing):
@@ -226,7 +248,7 @@ class DaskRows(Rows):
             )
             for worker, chunks in chunks_of.items()
         ]
-        _wait(places)
+        _wait(self.client, places, LONGEST_IDLE / 2)
         now = time.monotonic()
         expiry = now + max(SECONDS_PER_PLACING, TIMES_PER_PLACING * (now - began))
         # A message to a worker that has gone waits for it. So call all workers that the scheduler
@@ -236,7 +258,7 @@ class DaskRows(Rows):
 
     def _find_chunks(self, workers):
         """Return the numbers of each worker's chunks; lost chunks are computed again."""
-        _wait(self.chunks)
+        _wait(self.client, self.chunks, LONGEST_IDLE / 2)
         for chunk in self.chunks:
             if chunk.status == "error":
                 chunk.result()
@@ -250,8 +272,16 @@ class DaskRows(Rows):
 
     def first_row(self):
         if self._first_row is None:
-            self._first_row = self.source[:1].compute()
+            self._first_row = self.fetch(self.source[:1])
         return self._first_row
+
+    def fetch(self, rows):
+        """Compute some rows, a dask array."""
+        if self.client is None:
+            return rows.compute()
+        future = self.client.compute(rows)
+        _wait(self.client, [future], LONGEST_IDLE)
+        return future.result()
 
     def codes(self, labels):
         """Return the recipe of a single cluster, the only labels that need no array."""
@@ -355,10 +385,61 @@ def _find_client():
         return None
 
 
-def _wait(futures):
-    from distributed import wait
+class Idle(RuntimeError):
+    """No worker is at work on tasks that are needed."""
 
-    wait(futures)
+
+def _wait(client, futures, longest_idle):
+    """Wait until futures are done.
+
+    Raises
+    ------
+    Idle
+        If no worker has been at work on them for so many seconds.
+    RuntimeError
+        If their data are lost and cannot be computed again.
+    """
+    from distributed import CancelledError, wait
+
+    begun = time.monotonic()
+    while True:
+        try:
+            wait(futures, timeout=LOOK)
+            return
+        except CancelledError as error:
+            raise RuntimeError(
+                "chunks of X are lost with the workers that had them, and Dask cannot make them "
+                "again, because they were scattered or their graph is gone. Make X of what "
+                "workers can read again, such as files or dask.delayed functions, and fit again"
+            ) from error
+        except TimeoutError:
+            pending = [future.key for future in futures if future.status == "pending"]
+            n_workers, at_work = client.run_on_scheduler(_progress, pending)
+            if at_work:
+                begun = time.monotonic()
+            elif time.monotonic() - begun > longest_idle:
+                there = f"has {n_workers} workers, which get no task"
+                raise Idle(
+                    f"X needs workers, and the Dask cluster {there if n_workers else 'has none'}, "
+                    f"for {LONGEST_IDLE:g} seconds now. Look into the logs of the workers, which "
+                    "may lack memory; start workers, and fit again"
+                ) from None
+
+
+def _progress(keys, dask_scheduler):
+    """Return the number of workers, and whether one is at work on a task or on what it needs, or
+    will be after other tasks."""
+    n_workers = len(dask_scheduler.workers)
+    found = [dask_scheduler.tasks[key] for key in keys if key in dask_scheduler.tasks]
+    seen = set(found)
+    while found:
+        task = found.pop()
+        if task.state in ("processing", "queued") and n_workers > 0:
+            return n_workers, True
+        more = {needed for needed in task.dependencies if needed.state != "memory"} - seen
+        seen |= more
+        found.extend(more)
+    return n_workers, False
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ class MixtureProgram(ChainProgram):
             return None
         rows = self.given[:: -(-self.given.shape[0] // N_DENSITY_ROWS)]
         if is_dask(rows):
-            rows = rows.compute()
+            rows = self.rows.fetch(rows)
         return rows if sp.issparse(rows) else np.ascontiguousarray(rows, dtype=np.float64)
 
     def model(self, values=None):

@@ -6,6 +6,7 @@ import pickle
 import signal
 import threading
 import time
+import types
 import warnings
 from itertools import pairwise
 
@@ -252,7 +253,8 @@ def fake(X, monkeypatch):
     """A fake client, its rows, and the sum of each block."""
     client = FakeClient()
     monkeypatch.setattr(dask_rows, "_find_client", lambda: client)
-    monkeypatch.setattr(dask_rows, "_wait", lambda futures: None)
+    monkeypatch.setattr(dask_rows, "_wait", lambda *arguments: None)
+    monkeypatch.setattr(dask_rows, "PAUSE", 0.0)
     client.rows = DaskRows(da.from_array(X, chunks=(300, 2)), 300)
     expected = [float(X[start : start + 300, 0].sum()) for start in range(0, 1200, 300)]
     return client, client.rows, expected
@@ -294,7 +296,7 @@ def test_what_lost_workers_did_is_done_by_others(fake):
         assert client.n_calls == expected_calls and client.n_visits == 4
     client.n_calls = 0
     client.script = [OSError(f"lost {turn}") for turn in range(1000)]
-    with pytest.raises(OSError, match="lost"):
+    with pytest.raises(RuntimeError, match="in 11 attempts, at last because lost"):
         rows._map(_sum)
     assert client.n_calls == dask_rows.MOST_FAILURES + 1
     client.script = [None, ValueError("not lost")]
@@ -309,6 +311,72 @@ def test_a_place_that_fails_is_looked_for_anew(fake):
     rows._placing.places[0].status = "error"
     assert rows._map(_sum) == expected
     assert client.n_looks == 2
+
+
+def test_chunks_are_computed_anew_once_if_the_scheduler_has_lost_track(fake, monkeypatch):
+    _, rows, expected = fake
+    waits = []
+
+    def stall(*arguments):
+        waits.append(None)
+        if len(waits) in stalls:
+            raise dask_rows.Idle("planted")
+
+    monkeypatch.setattr(dask_rows, "_wait", stall)
+    before, stalls = rows.chunks, [1]
+    assert rows._map(_sum) == expected
+    assert not {chunk.key for chunk in before} & {chunk.key for chunk in rows.chunks}
+    rows._forget(rows._placing)
+    waits.clear()
+    stalls = [1, 2]
+    with pytest.raises(dask_rows.Idle):
+        rows._map(_sum)
+
+
+@pytest.fixture
+def waiting(monkeypatch):
+    """Time that goes by while futures are waited for, which are never done."""
+    now = types.SimpleNamespace(seconds=0.0, pending=FakeChunk(None))
+    now.pending.status = "pending"
+
+    def wait(futures, timeout):
+        now.seconds += timeout
+        raise TimeoutError
+
+    monkeypatch.setattr(distributed, "wait", wait)
+    monkeypatch.setattr(dask_rows, "time", types.SimpleNamespace(monotonic=lambda: now.seconds))
+    return now
+
+
+@pytest.mark.parametrize(("n_workers", "words"), [(0, "has none"), (2, "has 2 workers, which")])
+def test_a_wait_ends_unless_a_worker_is_at_work(n_workers, words, waiting):
+    client = types.SimpleNamespace(
+        run_on_scheduler=lambda function, keys: (n_workers, waiting.seconds < 900.0)
+    )
+    with pytest.raises(dask_rows.Idle, match=words):
+        dask_rows._wait(client, [waiting.pending], 30.0)
+    assert 928.0 < waiting.seconds < 930.0 + 3 * dask_rows.LOOK
+
+
+def test_what_counts_as_work():
+    class Task(types.SimpleNamespace):
+        __hash__ = object.__hash__
+        __eq__ = object.__eq__
+
+    def task(state, *needed):
+        return Task(state=state, dependencies=set(needed))
+
+    at_work, done, queued = task("processing"), task("memory"), task("queued")
+    tasks = {
+        "begun": task("waiting", done, task("waiting", at_work)),
+        "queued": task("waiting", queued),
+        "stalled": task("waiting", done, task("no-worker")),
+    }
+    for key, expected in (("begun", True), ("queued", True), ("stalled", False), ("gone", False)):
+        for workers in ({}, {"one": None}):
+            scheduler = types.SimpleNamespace(tasks=tasks, workers=workers)
+            found = dask_rows._progress([key], dask_scheduler=scheduler)
+            assert found == (len(workers), expected and len(workers) > 0)
 
 
 def test_chunks_move_to_workers_that_have_time():
@@ -462,6 +530,30 @@ def test_chunks_that_go_to_disk_change_no_bit(X):
         assert_the_same_on_a_cluster(X)
         metrics = client.run(_disk_reads)
         assert sum(metrics.values()) > 12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scattered", [False, True])
+def test_a_fit_ends_without_workers_and_without_rows(scattered, X, threads_cluster, monkeypatch):
+    """All workers leave, or one with chunks that were scattered."""
+    monkeypatch.setattr(dask_rows, "LONGEST_IDLE", 4.0)
+    monkeypatch.setattr(dask_rows, "LOOK", 0.5)
+    rows, words = da.from_array(X, chunks=(300, 2)), "cluster has none, for 4 seconds"
+    if scattered:
+        parts = threads_cluster.scatter([X[start : start + 300] for start in range(0, 1200, 300)])
+        parts = [da.from_delayed(part, (300, 2), dtype=float) for part in parts]
+        rows, words = da.concatenate(parts), "chunks of X are lost"
+
+    def leave():
+        cluster = threads_cluster.cluster
+        if scattered:
+            cluster.sync(next(iter(cluster.workers.values())).close)
+        else:
+            cluster.scale(0)
+
+    at_visit(monkeypatch, 7, leave)
+    with pytest.raises(RuntimeError, match=words):
+        DPMixture(sampler=SubCluster(), **SETTINGS).fit(rows)
 
 
 def _disk_reads(dask_worker):
