@@ -18,6 +18,8 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memset
 
+from skdpm._core._memory cimport expect_shape
+
 ctypedef Py_ssize_t intp_t
 
 
@@ -40,6 +42,7 @@ def add_row_keys(
     cdef intp_t n_draws = labels.shape[0], n_samples = labels.shape[1], s, i
     cdef uint64_t seed
     cdef const int32_t* draw
+    expect_shape("keys", keys, (n_samples,))
     cdef uint64_t* key = &keys[0]
     cdef uint64_t* hashed = <uint64_t*> malloc(n_codes * sizeof(uint64_t))
     if hashed == NULL:
@@ -72,6 +75,8 @@ def joint_sums(
     cdef int32_t code
     cdef double total
     cdef const int32_t* draw
+    expect_shape("order", order, (labels.shape[1],))
+    expect_shape("out", out, (n_draws,))
     cdef int32_t* count = <int32_t*> calloc(n_codes, sizeof(int32_t))
     if count == NULL:
         raise MemoryError
@@ -106,6 +111,8 @@ def add_company(
     cdef intp_t n_draws = labels.shape[0], n_clusters = bounds.shape[0] - 1, s, j, p
     cdef intp_t n_samples = labels.shape[1]
     cdef const int32_t* draw
+    expect_shape("order", order, (n_samples,))
+    expect_shape("out", out, (n_samples,))
     cdef int32_t* size = <int32_t*> malloc(n_codes * sizeof(int32_t))
     cdef int32_t* count = <int32_t*> calloc(n_codes, sizeof(int32_t))
     if size == NULL or count == NULL:
@@ -149,6 +156,7 @@ def add_agreements(const code_t[:, ::1] codes, int32_t[:, ::1] out):
     cdef const code_t* b
     if n_draws > 255:
         raise ValueError("at most 255 columns")
+    expect_shape("out", out, (n_rows, n_rows))
     with nogil:
         for i in range(n_rows):
             a = &codes[i, 0]
@@ -165,6 +173,8 @@ def expand_agreements(
 ):
     """out[i, j] = agreements of the groups of rows i and j, per draw. Lower triangle of counts."""
     cdef intp_t n_rows = group.shape[0], start, i, j, g, h
+    expect_shape("counts", counts, (counts.shape[0], counts.shape[0]))
+    expect_shape("out", out, (n_rows, n_rows))
     with nogil:
         # Strips of columns, so that the lines read across the triangle stay in the cache.
         for start in range(0, n_rows, 64):

@@ -71,14 +71,14 @@ cdef inline void fill_log_gamma(double* values, Py_ssize_t size, double shift) n
 
 cdef inline double log_count(const CountTable* table, double m) noexcept nogil:
     """log(shift + m)."""
-    if m < table.size:
+    if 0.0 <= m < table.size:
         return table.values[<Py_ssize_t>m]
     return log(table.shift + m)
 
 
 cdef inline double log_gamma(const CountTable* table, double m) noexcept nogil:
     """log Gamma(shift + m)."""
-    if m < table.size:
+    if 0.0 <= m < table.size:
         return table.values[<Py_ssize_t>m]
     return log_gamma_function(table.shift + m)
 

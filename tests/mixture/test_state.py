@@ -1,5 +1,6 @@
 """The state of a chain: labels, clusters and their statistics always agree."""
 
+import contextlib
 import pickle
 
 import numpy as np
@@ -31,9 +32,10 @@ from support.exactness import (
     make_state,
 )
 from support.kernels import bind
-from support.probes import StateProbe
+from support.probes import Probe, StateProbe
 from support.states import case_of, log_joint_of, log_likelihood_of, new_model, new_state
 
+from skdpm.mixture.likelihoods import Gaussian, Product
 from skdpm.mixture.state._state import MixtureState
 
 LIKELIHOODS = likelihood_names()
@@ -511,3 +513,43 @@ def test_likelihood_objects_are_what_the_cases_say():
     """The two sources of cases (`fit_case`, `enumeration_case`) agree on the hyperparameters."""
     for name in LIKELIHOODS:
         assert repr(fit_case(name).likelihood) == repr(make_likelihood(name))
+
+
+def test_tables_of_a_prior_cover_all_items():
+    """A prior of fewer items has no weight of a cluster of all."""
+    likelihood, X = Gaussian().resolve(np.eye(5)), np.eye(5)
+    for n, fits in ((4, False), (5, True)):
+        with contextlib.nullcontext() if fits else pytest.raises(ValueError, match="prior of 4"):
+            MixtureState(
+                bind(likelihood, likelihood.encode(X), 5), make_prior("dp", n, concentration=1.0)
+            )
+
+
+def test_no_memory_is_an_error_that_leaves_a_kernel_as_it_was(monkeypatch):
+    """Also in parts, whose rows are inside those of the whole."""
+    X = np.random.default_rng(0).normal(size=(9, 4))
+    X[::4, 1] = np.nan
+    parts = [("gaps", Gaussian(), [0, 1]), ("rest", Gaussian(), [2, 3])]
+    likelihood = Product(parts).resolve(X)
+
+    def kernel():
+        probe = Probe(bind(likelihood, likelihood.encode(X), None), 3)
+        slots = np.array([probe.acquire() for _ in range(3)])
+        for i in (1, 2, 3):
+            probe.add(slots[0], i)
+        return probe, slots
+
+    def fail(*arguments, **settings):
+        raise MemoryError("no memory")
+
+    (probe, slots), (control, others) = kernel(), kernel()
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "full", fail)
+        with pytest.raises(MemoryError, match="no memory"):
+            probe.reserve(300)
+    for some, places in ((probe, slots), (control, others)):
+        some.reserve(40)
+        some.add(places[1], 5)
+    np.testing.assert_array_equal(
+        probe.log_predictive_many(slots, 6), control.log_predictive_many(others, 6)
+    )

@@ -627,6 +627,24 @@ def test_new_rows_and_laws(name):
     )
 
 
+@pytest.mark.parametrize("name", [name for name in CASES if "tied" not in name])
+def test_far_rows_fall_along_a_line(name):
+    """A density falls like a power, also from where the square of a row overflows."""
+    case = CASES[name]
+    likelihood = likelihood_of(name, rows_of(missing=case.missing))
+    state = state_of(likelihood, rows=rows_of(missing=case.missing))
+    put(state, np.arange(9) // 6, np.arange(9) % 2)
+    far = 10.0 ** np.arange(147, 155)
+    gap = np.full(8, np.nan) if case.missing else -2.0 * far
+    for new in (np.stack([far, 3.0 * far], axis=1), np.stack([far, gap], axis=1)):
+        data = likelihood.encode_new(new)
+        scorer = likelihood.bind(data, likelihood.tables(data, None))
+        scorer.load(state.dump())
+        slopes = np.diff(scorer.log_predictive_rows(np.arange(2), 0, 8), axis=1)
+        assert (slopes < -2.0).all()
+        np.testing.assert_allclose(slopes, slopes[:, [0] * 7], rtol=1e-9)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_densities_integrate_to_one(name):
     x = np.linspace(-np.pi / 2, np.pi / 2, 40_002)[1:-1]

@@ -61,7 +61,8 @@ class LearningChains:
         other = copy.copy(self)
         program = self.program
         data = program.likelihood.encode(X)
-        changed = {"data": data, "tables": program.likelihood.tables(data, len(X))}
+        tables = program.likelihood.tables(data, len(X))
+        changed = {"data": data, "tables": tables, "n_samples": len(X)}
         if isinstance(program, BlockProgram):
             changed["rows"] = open_rows(X, 2)
         other.program = dataclasses.replace(program, **changed)

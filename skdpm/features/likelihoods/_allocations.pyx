@@ -45,7 +45,7 @@ cdef class Allocations:
         wider = <unsigned char*>calloc(max(self.n_samples, 1) * stride, 1)
         if wider == NULL:
             raise MemoryError
-        for i in range(self.n_samples):
+        for i in range(self.n_samples if self.n_latent > 0 else 0):
             memcpy(wider + i * stride, self.row(i), self.n_latent)
         free(self.entries)
         self.entries = wider

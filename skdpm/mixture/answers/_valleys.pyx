@@ -13,6 +13,8 @@ equals f elsewhere. The evidence is the log of the likelihood ratio of f and g,
 """
 from libc.math cimport INFINITY, exp, log
 
+from skdpm._core._memory cimport expect_shape
+
 cdef enum:
     N_POINTS = 49           # at which the density of each component is evaluated
     N_NODES = 2 * N_POINTS
@@ -176,10 +178,16 @@ def valleys(
     """
     cdef Line line = Line()
     cdef Py_ssize_t b, m
+    cdef Py_ssize_t n_others = others.shape[0]
+    expect_shape("directions", directions, (n_others, rows.shape[1]))
+    expect_shape("places", places, (n_others, 2))
+    expect_shape("deviations", deviations, (n_others, 2))
+    expect_shape("depth", depth, (n_others,))
+    expect_shape("evidence", evidence, (n_others,))
     cdef double n_a = bounds[a + 1] - bounds[a]
     cdef double n_b
     with nogil:
-        for m in range(others.shape[0]):
+        for m in range(n_others):
             b = others[m]
             n_b = bounds[b + 1] - bounds[b]
             line.place(

@@ -10,6 +10,7 @@ from libc.math cimport exp, log1p
 
 import numpy as np
 
+from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bit_generator_pointer, bitgen_t, uniform
 from skdpm.mixture.likelihoods._parametric cimport TILE, ParametricModel
 
@@ -69,6 +70,9 @@ def launch_sides(ParametricModel model, const int[::1] codes, launch, list bit_g
     cdef double[:, ::1] stats = np.zeros((2 * n_unions, model.n_stats))
     cdef Py_ssize_t[::1] first_rows = np.full(2 * n_unions, -1, dtype=np.intp)
     cdef double[:, ::1] log_q = np.zeros((n_unions, 4))
+    expect_shape("codes", codes, (model.n_samples,))
+    expect_shape("params", params, (2 * n_unions, model.n_params))
+    expect_shape("log_weights", log_weights, (2 * n_unions,))
     # For each cluster, its union (n_unions: none), and which side of it the cluster is.
     union_of = np.full(max(n_codes // 2 + 1, 1), n_unions, dtype=np.intp)
     side_of = np.zeros(len(union_of), dtype=np.intp)
@@ -141,6 +145,9 @@ def draw_sides(ParametricModel model, int[::1] codes, split, bit_generator):
     cdef int cluster = split.cluster
     cdef Py_ssize_t m
     cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+    expect_shape("codes", codes, (model.n_samples,))
+    expect_shape("params", params, (2, model.n_params))
+    expect_shape("log_weights", log_weights, (2,))
     with bit_generator.lock, nogil:
         for i in range(codes.shape[0]):
             if codes[i] // 2 == cluster:

@@ -19,6 +19,7 @@ from libc.float cimport DBL_MAX
 import numpy as np
 
 from skdpm._core._math cimport log_rising
+from skdpm._core._memory cimport expect_shape
 from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.priors._base cimport PartitionPrior
@@ -184,6 +185,7 @@ def merged_stats(ClusterModel model, stats, clusters):
     """
     cdef Py_ssize_t a
     cdef const Py_ssize_t[::1] union_of = clusters
+    expect_shape("clusters", union_of, (len(stats),))
     slots = np.unique(clusters, return_index=True)[1]
     cdef const Py_ssize_t[::1] slot = slots
     load_clusters(model, stats)

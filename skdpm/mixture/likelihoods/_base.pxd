@@ -41,6 +41,7 @@ cdef class ClusterModel:
     cdef int declare_hyperparameters(self, names, values) except -1
     cdef int declare_incomplete(self, gap_items) except -1
     cdef void place(self, double* stats, Py_ssize_t stride, Py_ssize_t n_slots) noexcept
+    cdef int prepare(self, Py_ssize_t n_slots) except -1
     cdef int reserve(self, Py_ssize_t n_slots) except -1
     cdef Py_ssize_t acquire(self) noexcept nogil
     cdef void release(self, Py_ssize_t slot) noexcept nogil

@@ -63,6 +63,8 @@ cdef class ClusterModel:
         cdef Py_ssize_t h
         self.hyper_names = tuple(names)
         self.n_hyper = len(self.hyper_names)
+        if len(values) != self.n_hyper:
+            raise ValueError(f"{len(values)} values of {self.n_hyper} hyperparameters")
         self.hyper = <double*>resized(self.hyper, self.n_hyper, sizeof(double))
         for h in range(self.n_hyper):
             self.hyper[h] = values[h]
@@ -147,7 +149,7 @@ cdef class ClusterModel:
     cdef void place(self, double* stats, Py_ssize_t stride, Py_ssize_t n_slots) noexcept:
         """Put the rows inside those of another model, such as the rows of some columns inside
         those of all columns. The other model then acquires and releases slots, and calls this
-        again whenever its rows have moved."""
+        again whenever its rows have moved. It has called `prepare` for as many slots."""
         if not self.placed:
             free(self.stats)
         self.placed = True
@@ -156,20 +158,24 @@ cdef class ClusterModel:
         self.n_slots = n_slots
         self.n_free = 0
 
+    cdef int prepare(self, Py_ssize_t n_slots) except -1:
+        """Allocate what `n_slots` clusters need besides their rows. Nothing else changes."""
+        self.free_slots = <Py_ssize_t*>resized(
+            self.free_slots, max(n_slots, self.n_slots), sizeof(Py_ssize_t)
+        )
+        return 0
+
     cdef int reserve(self, Py_ssize_t n_slots) except -1:
         """Make room for `n_slots` clusters; slots in use keep their number and their row."""
         cdef Py_ssize_t slot
         cdef void* memory
         if n_slots <= self.n_slots:
             return 0
-        memory = realloc(self.stats, n_slots * self.stride * sizeof(double))
+        self.prepare(n_slots)
+        memory = realloc(self.stats, (n_slots + self.keeps_all) * self.stride * sizeof(double))
         if memory == NULL:
             raise MemoryError(f"no memory for the statistics of {n_slots} clusters")
         self.stats = <double*>memory
-        memory = realloc(self.free_slots, n_slots * sizeof(Py_ssize_t))
-        if memory == NULL:
-            raise MemoryError(f"no memory for {n_slots} clusters")
-        self.free_slots = <Py_ssize_t*>memory
         for slot in range(n_slots - 1, self.n_slots - 1, -1):
             self.free_slots[self.n_free] = slot
             self.n_free += 1

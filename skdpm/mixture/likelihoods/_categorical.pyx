@@ -25,7 +25,7 @@ import numpy as np
 from skdpm._core._math cimport (
     CountTable, count_table, log_count, log_gamma, log_gamma_function, log_rising_count
 )
-from skdpm._core._memory cimport resized
+from skdpm._core._memory cimport expect_shape, resized
 from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._parametric cimport (
@@ -89,6 +89,11 @@ cdef class CategoricalModel(ClusterModel):
         cdef const double[::1] totals = tables["totals"]
         cdef const double[::1] log_norm = tables["log_norm"]
         cdef Py_ssize_t n_kinds = pseudo_counts.shape[0]
+        expect_shape("first", first, (codes.shape[1] + 1,))
+        expect_shape("kinds", kinds, (first[codes.shape[1]],))
+        expect_shape("log_counts", log_counts, (n_kinds, log_counts.shape[1]))
+        expect_shape("log_gammas", log_gammas, (n_kinds, log_gammas.shape[1]))
+        expect_shape("totals", totals, (codes.shape[1],))
         self._owners = (codes, first, kinds, log_counts, log_gammas, totals, log_norm)
         self.n_samples = codes.shape[0]
         self.n_features = codes.shape[1]
@@ -368,6 +373,8 @@ cdef class ParametricCategorical(ParametricModel):
     def __init__(
         self, const int[:, ::1] codes, const int[::1] first, const double[::1] pseudo_counts
     ):
+        expect_shape("first", first, (codes.shape[1] + 1,))
+        expect_shape("pseudo_counts", pseudo_counts, (first[codes.shape[1]],))
         self._owners = (codes, first, pseudo_counts)
         self.n_samples = codes.shape[0]
         self.n_features = codes.shape[1]
@@ -436,6 +443,7 @@ def number_levels(const number[:, :] X, const int[::1] first):
         Numbers of the categories; the number of categories if missing.
     """
     cdef Py_ssize_t d, i
+    expect_shape("first", first, (X.shape[1] + 1,))
     cdef int missing = first[X.shape[1]]
     codes = np.empty((X.shape[0], X.shape[1]), dtype=np.int32)
     cdef int[:, ::1] view = codes

@@ -49,7 +49,7 @@ import numpy as np
 
 from skdpm._core._culling cimport ABOVE, BELOW, SLACK
 from skdpm._core._math cimport log_rising
-from skdpm._core._memory cimport resized
+from skdpm._core._memory cimport expect_shape, resized
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
 from skdpm.mixture.likelihoods._base cimport STRIP, ClusterModel, row
 from skdpm.mixture.likelihoods._gaps cimport Gaps
@@ -241,6 +241,8 @@ cdef class GaussianModel(ClusterModel):
         self.X = &X[0, 0]
         self.log_norm = &log_norm[0]
         self.n_tabled = self.n_shared = log_norm.shape[0]
+        expect_shape("scale", scale, (n_features,) * (1 if scale.ndim == 1 else 2))
+        expect_shape("origin", tables["origin"], (n_features,))
         self.origin = self.origin_view = tables["origin"]
         self.spread = tables["spread"]
         self.floor = tables["floor"]
@@ -272,18 +274,11 @@ cdef class GaussianModel(ClusterModel):
             self.norms = np.full((N_NORMS, 3), -1.0)
             self.spreads = np.empty((0, self.n_packed + 1 + n_features))
 
-    cdef int reserve(self, Py_ssize_t n_slots) except -1:
-        ClusterModel.reserve(self, n_slots)
-        self.reserve_spreads()
+    cdef int prepare(self, Py_ssize_t n_slots) except -1:
+        ClusterModel.prepare(self, n_slots)
+        if self.gaps is not None and self.spreads.shape[0] < n_slots:
+            self.spreads = np.full((n_slots, self.spreads.shape[1]), np.nan)
         return 0
-
-    cdef void place(self, double* stats, Py_ssize_t stride, Py_ssize_t n_slots) noexcept:
-        ClusterModel.place(self, stats, stride, n_slots)
-        self.reserve_spreads()
-
-    cdef void reserve_spreads(self) noexcept:
-        if self.gaps is not None and self.spreads.shape[0] < self.n_slots:
-            self.spreads = np.full((self.n_slots, self.spreads.shape[1]), np.nan)
 
     def __dealloc__(self):
         free(self.work)
@@ -1187,6 +1182,8 @@ cdef class ParametricGaussian(ParametricModel):
         cdef Py_ssize_t t = 0
         cdef Py_ssize_t n_features = X.shape[1]
         cdef double log_det
+        expect_shape("mean", mean, (n_features,))
+        expect_shape("scale", scale, (n_features, n_features))
         self._owners = (X, mean)
         self.mean = &mean[0]
         self.n_samples = X.shape[0]

@@ -30,7 +30,7 @@ import numpy as np
 
 from skdpm._core._culling cimport ABOVE, BELOW, SLACK
 from skdpm._core._math cimport log_rising
-from skdpm._core._memory cimport resized
+from skdpm._core._memory cimport expect_shape, resized
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._gaussian_hyper cimport (
@@ -168,6 +168,8 @@ cdef class GaussianDiagModel(ClusterModel):
         self.n_max = tables["n_max"]
         self.X = &X[0, 0]
         self.missing = tables["missing"]
+        expect_shape("scale", scale, (self.n_features,) * min(scale.ndim, 1))
+        expect_shape("origin", tables["origin"], (self.n_features,))
         self.origin = self.origin_view = tables["origin"]
         self.spread = tables["spread"]
         self.floor = tables["floor"]

@@ -46,6 +46,7 @@ from skdpm.mixture.likelihoods._gaussian_spherical import SphericalLaws
 
 cdef double LOG_PI = log(PI)
 cdef double LARGE = 1e150
+cdef double FAR = 300.0 * log(10.0)     # log of 1e150^2
 # Largest square of an item that leaves, relative to what remains.
 cdef double LARGEST_LOSS = 1e4
 
@@ -541,7 +542,7 @@ cdef class GaussianSphericalTailsModel(GaussianDiagTailsModel):
         if q < 1e300:
             return log_positive(1.0 + q * h)
         q = self.square(x, center, 1e-150 * center[self.n_features])
-        return log(q) + 300.0 * log(10.0) + log(h)
+        return log(q) + FAR + log(h)
 
     cdef void log_terms_entries(
         self, Py_ssize_t slot, const double* x, Py_ssize_t first, Py_ssize_t n_terms, double* out
@@ -554,7 +555,7 @@ cdef class GaussianSphericalTailsModel(GaussianDiagTailsModel):
         cdef const double* rho = n + n_features
         cdef double size = self.df
         cdef double n_known = 0.0
-        cdef double h, q, t, w, peak
+        cdef double q, w, peak
         for d in range(n_features):
             size += n[d]
             n_known += x[d] == x[d]
@@ -564,16 +565,29 @@ cdef class GaussianSphericalTailsModel(GaussianDiagTailsModel):
         for g in range(n_terms):
             w = self.weights.values[first + g]
             out[g] = self.weights.log_probabilities[first + g] + peak
-            q = 0.0
             for d in range(n_features):
                 if x[d] == x[d]:
-                    h = rho[d] * w / (rho[d] + w)
-                    t = (x[d] - center[d]) * spread[0]
-                    q += t * t * h
-                    out[g] += 0.5 * log(h)
-            out[g] -= 0.5 * (size + n_known) * (
-                log1p(q) if q < 1e300 else self.log_tail(q, w, x, center)
-            )
+                    out[g] += 0.5 * log(rho[d] * w / (rho[d] + w))
+            q = self.weighed_square(x, center, spread[0], w)
+            if q < 1e300:
+                q = log1p(q)
+            else:
+                q = log(self.weighed_square(x, center, 1e-150 * spread[0], w)) + FAR
+            out[g] -= 0.5 * (size + n_known) * q
+
+    cdef double weighed_square(
+        self, const double* x, const double* center, double unit, double w
+    ) noexcept nogil:
+        """The sum of t^2 h over the known entries at a weight w, times unit^2 S."""
+        cdef Py_ssize_t d
+        cdef const double* rho = center + 3 * self.n_features
+        cdef double total = 0.0
+        cdef double t
+        for d in range(self.n_features):
+            t = (x[d] - center[d]) * unit
+            if t == t:
+                total += t * t * (rho[d] * w / (rho[d] + w))
+        return total
 
     cdef double bound_square(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         cdef const double* x = self.X + i * self.n_features

@@ -38,7 +38,7 @@ from libc.string cimport memcpy, memset
 import numpy as np
 
 from skdpm._core._culling cimport ABOVE, BELOW, SLACK
-from skdpm._core._memory cimport resized
+from skdpm._core._memory cimport expect_shape, resized
 from skdpm._core._rng cimport bitgen_t, random_standard_normal
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._gaps cimport Gaps
@@ -138,6 +138,7 @@ def whitened(const double[:, ::1] X, sigma):
     cdef const double[:, ::1] sigma_view = np.ascontiguousarray(sigma)
     cdef double[::1] factor = np.empty(n_features * (n_features + 1) // 2)
     cdef double log_det
+    expect_shape("sigma", sigma, (n_features, n_features))
     out = np.empty((X.shape[0], n_features))
     cdef double[:, ::1] view = out
     if not factorize(&sigma_view[0, 0], n_features, &factor[0], &log_det):
@@ -197,6 +198,9 @@ cdef class GaussianTiedModel(ClusterModel):
         self.n_features = self.X.shape[1]
         self.n_packed = self.n_features * (self.n_features + 1) // 2
         self.n_max = tables["n_max"]
+        expect_shape("scale", scale, (self.n_features, self.n_features))
+        expect_shape("origin", tables["origin"], (self.n_features,))
+        expect_shape("white", self.white, (self.n_samples, self.n_features))
         self.origin = tables["origin"]
         self.spread = tables["spread"]
         self.floor = tables["floor"]
@@ -716,6 +720,8 @@ cdef class GaussianTiedTailsModel(ScatterModel):
         self.begin(data, tables, mean, mean_precision, df, scale, law, law_values)
         self.rows = data["X"]
         self.white = tables["white"]
+        expect_shape("scale", scale, (self.n_features, self.n_features))
+        expect_shape("white", self.white, (self.n_samples, self.n_features))
         self.n_packed = self.n_features * (self.n_features + 1) // 2
         self.n_set = 1 + self.n_features + self.n_packed
         self.center = TIED_WEIGHED + 2 * self.n_lanes

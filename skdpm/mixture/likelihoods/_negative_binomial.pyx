@@ -42,7 +42,7 @@ from libc.string cimport memcpy, memset
 import numpy as np
 
 from skdpm._core._math cimport log_beta, log_gamma_function
-from skdpm._core._memory cimport resized
+from skdpm._core._memory cimport expect_shape, resized
 from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._counts cimport N_HEAD, CountModel, ParametricCounts
@@ -84,6 +84,8 @@ def level_terms(
         First level of each column.
     dispersion : ndarray of shape (n_features,)
     """
+    expect_shape("exposures", exposures, (levels.shape[0],))
+    expect_shape("starts", starts, (dispersion.shape[0] + 1,))
     out = np.empty(levels.shape[0])
     cdef double[::1] view = out
     cdef Py_ssize_t d, v

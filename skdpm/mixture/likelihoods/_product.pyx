@@ -27,6 +27,7 @@ from libc.string cimport memcmp, memcpy, memset
 
 import numpy as np
 
+from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer, bitgen_t, uniform
 from skdpm.mixture.likelihoods._base cimport STRIP, ClusterModel, row
@@ -137,6 +138,7 @@ cdef class ProductModel(ClusterModel):
         self.take_selected()
         if self.keeps_all:
             self.stats = <double*>resized(NULL, self.width, sizeof(double))
+            self.prepare(0)
             self.place_parts()
         if self.selects:
             self.reset(0)
@@ -264,17 +266,19 @@ cdef class ProductModel(ClusterModel):
 
     # Slots: those of the parts are this kernel's.
 
-    cdef int place_parts(self) except -1:
+    cdef int prepare(self, Py_ssize_t n_slots) except -1:
         cdef Py_ssize_t p
-        cdef ClusterModel part
+        ClusterModel.prepare(self, n_slots)
         for p in range(self.n_parts):
-            part = <ClusterModel>self.parts[p]
-            part.place(self.stats + self.starts[p], self.stride, self.n_slots + self.selects)
-            # Room for slots that are lent.
-            part.free_slots = <Py_ssize_t*>resized(
-                part.free_slots, self.n_slots + self.selects, sizeof(Py_ssize_t)
-            )
+            (<ClusterModel>self.parts[p]).prepare(n_slots + self.selects)
         return 0
+
+    cdef void place_parts(self) noexcept:
+        cdef Py_ssize_t p
+        for p in range(self.n_parts):
+            (<ClusterModel>self.parts[p]).place(
+                self.stats + self.starts[p], self.stride, self.n_slots + self.selects
+            )
 
     cdef void place(self, double* stats, Py_ssize_t stride, Py_ssize_t n_slots) noexcept:
         if self.keeps_all and not self.placed:
@@ -288,9 +292,6 @@ cdef class ProductModel(ClusterModel):
         if n_slots > n_before:
             ClusterModel.reserve(self, n_slots)
             if self.keeps_all:
-                self.stats = <double*>resized(
-                    self.stats, (n_slots + 1) * self.stride, sizeof(double)
-                )
                 memcpy(row(self, n_slots), row(self, n_before), self.width * sizeof(double))
             # Parts have no list of free slots.
             for slot in range(n_before, n_slots):
@@ -320,7 +321,9 @@ cdef class ProductModel(ClusterModel):
 
     cdef void unpack(self, Py_ssize_t slot, const double* stats) noexcept nogil:
         cdef Py_ssize_t p
+        cdef double n = stats[0]
         for p in range(self.n_parts):
+            SKDPM_CHECK(stats[0] == n, "unpack: parts of different numbers of items")
             (<ClusterModel>self.parts[p]).unpack(slot, stats)
             stats += (<ClusterModel>self.parts[p]).n_stats
 

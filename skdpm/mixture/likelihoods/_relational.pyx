@@ -350,8 +350,9 @@ cdef class LinkModel(ClusterModel):
     cdef void forget(self) noexcept nogil:
         """Remove all items and links from all slots."""
         cdef Py_ssize_t k
-        memset(self.n_links, 0, self.n_slots * self.n_slots * sizeof(double))
-        memset(self.n_pairs, 0, self.n_slots * self.n_slots * sizeof(double))
+        if self.n_slots > 0:
+            memset(self.n_links, 0, self.n_slots * self.n_slots * sizeof(double))
+            memset(self.n_pairs, 0, self.n_slots * self.n_slots * sizeof(double))
         for k in range(self.n_slots):
             row(self, k)[0] = 0.0
         self.n_live = 0

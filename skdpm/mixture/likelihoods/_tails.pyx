@@ -15,7 +15,7 @@ from libc.string cimport memcmp, memcpy, memset
 
 import numpy as np
 
-from skdpm._core._memory cimport resized
+from skdpm._core._memory cimport expect_shape, resized
 from skdpm._core._rng cimport bitgen_t, uniform
 from skdpm.mixture.likelihoods._base cimport row
 from skdpm.mixture.likelihoods._gaussian cimport combine_moments
@@ -100,6 +100,8 @@ cdef class WeighedModel(ClusterModel):
         self.half = 0.5 * self.n_features
         self.n_max = tables["n_max"]
         self.X = &X[0, 0]
+        expect_shape("scale", scale, (self.n_features,) * scale.ndim)
+        expect_shape("origin", tables["origin"], (self.n_features,))
         self.origin = self.origin_view = tables["origin"]
         self.spread = tables["spread"]
         self.floor = tables["floor"]

@@ -42,7 +42,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from skdpm._core._memory cimport resized
+from skdpm._core._memory cimport expect_shape, resized
 from skdpm._core._rng cimport (
     bit_generator_pointer, bitgen_t, categorical_log, random_beta, random_standard_exponential,
     random_standard_normal
@@ -704,6 +704,7 @@ def draw_directions(
     """
     cdef Py_ssize_t k
     cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+    expect_shape("concentrations", concentrations, (means.shape[0],))
     out = np.empty((means.shape[0], means.shape[1]))
     cdef double[:, ::1] view = out
     with bit_generator.lock, nogil:

@@ -271,7 +271,7 @@ class BetaNegativeBinomial(ColumnLaw):
         return high
 
     def bracket(self, p):
-        low, high = np.full((2, len(self.size)), -1.0)
+        low = np.full(len(self.size), -1.0)
         high = np.ceil(np.maximum(self.mean(), 1.0))
         while True:
             short = self.cdf(high) < p

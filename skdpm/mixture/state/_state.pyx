@@ -132,6 +132,8 @@ cdef class MixtureState:
         self.n_samples = model.n_samples if n_samples is None else n_samples
         if not 0 <= self.n_samples <= model.n_samples:
             raise ValueError(f"{n_samples} items of {model.n_samples}")
+        if prior.n_samples < self.n_samples:
+            raise ValueError(f"a prior of {prior.n_samples} items for {self.n_samples}")
         if noise is not None and noise.log_density.shape[0] != self.n_samples:
             raise ValueError("the noise does not fit the items")
         self.noise = noise
