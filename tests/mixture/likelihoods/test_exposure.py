@@ -85,6 +85,20 @@ def test_densities_of_clusters(case, complete, unit):
             assert found == pytest.approx(log_marginal(Y[[i]]), rel=1e-10 * unit**0.5)
 
 
+def test_laws_have_the_densities_of_kernels(case):
+    cls, params, _ = case
+    Y = with_exposure(X)
+    likelihood = cls(**params).with_exposure().resolve(Y)
+    probe = Probe(bind(likelihood, likelihood.encode(Y), len(Y)), 2)
+    slot = probe.acquire()
+    probe.acquire()
+    for i in (0, 2, 3):
+        probe.add(slot, i)
+    laws = likelihood.laws(probe.model.dump([0, 1]))
+    expected = probe.model.log_predictive_rows([0, 1], 0, len(Y)).T
+    np.testing.assert_allclose(laws.log_density(Y), expected, rtol=1e-9)
+
+
 def test_dispersions_are_drawn_given_exposures():
     cls, _, reference = CASES["negative_binomial"]
     Y = with_exposure(X)
