@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memory of kernels. The kernel owns it and must `free` it in `__dealloc__`. Arrays from Python are
-read without checks of bounds: kernels check their shapes first."""
+"""Memory of kernels. The kernel owns it and must `free` it in `__dealloc__`. Arrays from Python
+are read without checks of bounds: kernels check their shapes first."""
 from libc.stdlib cimport realloc
 
 
