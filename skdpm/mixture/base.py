@@ -998,7 +998,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             **settings,
         )
         program.given, program.known = X, self._known
-        _set_noise(program, self._noise_law(X, program.likelihood), X)
+        _set_noise(program, self._noise_law(X, program.likelihood), program.likelihood.spread(X))
         if program.finds_warmup:
             program.n_warmup = program.warmup_looks[-1]
         if program.finds_draws and self.target_ess is None:
@@ -1386,7 +1386,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         between = "vi" if loss == "modal" else loss
         if loss != "modal" or not self.likelihood_.has_points:
             return take(draws) if known is None else known.join(take(draws)), draws, between
-        likelihood, X = self.likelihood_, self._training.X
+        likelihood = self.likelihood_
+        X = likelihood.spread(self._training.X)
 
         def points(completion=None):
             return take(likelihood.independent(X, completion).T).T

@@ -18,6 +18,7 @@ import numpy as np
 import scipy.linalg
 
 from skdpm.mixture.answers._valleys import valleys
+from skdpm.mixture.likelihoods.coordinates import drawn_in
 from skdpm.partitions import relabel_by_size
 
 # Evidence (nats) from which a valley separates two components or two hills, if at most two pairs
@@ -63,7 +64,7 @@ def points_of(X):
     columns = np.empty(X.shape[::-1])
     n_columns = 0
     for column in X.T:  # one at a time: X may fill most of the memory
-        column = column.astype(np.float64)
+        column = drawn_in(column.astype(np.float64)[:, None])[:, 0]
         scale = 0.0 if np.isnan(column).all() else np.nanstd(column)
         if scale > 0.0:
             columns[n_columns] = (column - np.nanmean(column)) / scale

@@ -7,11 +7,14 @@ negative binomial law with its mean and variance, a column of categories its sha
 
 A new row may be outside the range of the rows of `fit`: numbers have the law `OpenUniform`, counts
 `OpenCounts`, which are densities too. Their share `far` is the probability with which one more
-value of any law is outside the range of n values: 2 / (n + 1), and half of it on one side.
+value of any law is outside the range of n values: 2 / (n + 1), and half of it on one side. Far
+entries of `fit` (`coordinates.far_limits`) do not widen the interval of their column, whose rows
+have the law of new ones.
 """
 
 import numpy as np
 
+from skdpm.mixture.likelihoods.coordinates import far_limits
 from skdpm.mixture.likelihoods.laws import (
     Counts,
     IndependentLaws,
@@ -108,14 +111,18 @@ def box(X, projection=None):
     columns, open_columns = [], []
     for column in np.asarray(points, dtype=np.float64).T:
         known = column[~np.isnan(column)]
-        low, high = (known.min(), known.max()) if len(known) else (0.0, 0.0)
+        limits = far_limits(known)
+        near = known if limits is None else np.clip(known, *limits)
+        near = near[near == known]
+        low, high = (near.min(), near.max()) if len(near) else (0.0, 0.0)
         middle = low + 0.5 * (high - low)
         half = 0.5 * WIDTH * (high - low)
         if half == 0.0:
             half = 0.5 * WIDTH_OF_CONSTANT * (abs(middle) or 1.0)
         ends = np.array([middle - half]), np.array([middle + half])
-        columns.append(Uniform(*ends))
         open_columns.append(OpenUniform(*ends, 2.0 * _share_beyond(known)))
+        # Far rows of `fit` are outside the box.
+        columns.append(Uniform(*ends) if limits is None else open_columns[-1])
     return Background(columns, projection, open_columns)
 
 

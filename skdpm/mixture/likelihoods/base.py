@@ -201,6 +201,11 @@ class Likelihood(BaseEstimator):
         that chains draw have these values (`ClusterModel.completion`)."""
         return X
 
+    def spread(self, X):
+        """Rows of `fit` as chains see them: with the noise of `recorded.Recording`, if they have
+        columns that are recorded coarsely."""
+        return X
+
     def n_drawn(self, X):
         """Number of values that chains draw for rows, of a `completion` of them."""
         return 0

@@ -13,8 +13,54 @@ INDEPENDENT = 0.1
 N_TURNS = 20
 
 
+# An entry is far if it is beyond the range of all but a share at each end, by so many times this
+# range. One entry in a hundred can then move neither scales nor starts.
+FEWEST_FOR_BULK = 10
+FAR_SHARE, LARGEST_DISTANCE = 0.02, 3.0
+# So are more entries, up to half of all, whose distance to the median is this many medians of the
+# distances: scales that follow them would be coarser than all others.
+FARTHEST = 1e10
+
+
+def far_limits(column):
+    """Numbers below and above which entries of a column, (n_rows,), are far; None: none is."""
+    known = column[~np.isnan(column)]
+    if len(known) < FEWEST_FOR_BULK:
+        return None
+    with np.errstate(over="ignore"):
+        distances = np.abs(known - np.median(known))
+        near = known[distances <= FARTHEST * (np.median(distances) or np.inf)]
+        last = max(1, int(FAR_SHARE * len(near)))
+        low, high = np.partition(near, (last, len(near) - 1 - last))[[last, -1 - last]]
+        width = LARGEST_DISTANCE * (high - low)
+        low, high = low - width, high + width
+    if not width > 0.0 or (known.min() >= low and known.max() <= high):
+        return None
+    return low, high
+
+
+def bulk(X):
+    """Rows with NaN in place of far entries; X itself if there are none."""
+    out = X
+    for d, column in enumerate(X.T):
+        limits = far_limits(column)
+        if limits is not None:
+            out = out.copy() if out is X else out
+            out[(column < limits[0]) | (column > limits[1]), d] = np.nan
+    return out
+
+
+def drawn_in(X):
+    """Rows, (n_rows, n_columns), with far entries moved to the limits; X itself without them."""
+    limits = [far_limits(column) or (-np.inf, np.inf) for column in X.T]
+    if not np.isfinite(limits).any():
+        return X
+    low, high = np.transpose(limits)
+    return np.clip(X, low, high)
+
+
 def standardised(X):
-    """Rows in columns with mean 0 and variance 1.
+    """Rows in columns with mean 0 and variance 1, far entries moved to the limits.
 
     A column that varies only by rounding becomes 0; scaling would turn it into noise.
 
@@ -27,7 +73,7 @@ def standardised(X):
     -------
     points : ndarray of the same shape, float64
     """
-    X = np.asarray(X, dtype=np.float64)
+    X = drawn_in(np.asarray(X, dtype=np.float64))
     largest = np.abs(X).max(axis=0)
     # Scaled by the spread first, so that no square is too large or too small for a double.
     spread = np.ptp(X / 2.0, axis=0)

@@ -48,7 +48,7 @@ S_SHAPE, S_RATE = 0.5, 1.0
 # Share of the variance of a column that is expected inside a cluster at the start of chains.
 WITHIN = 0.5
 # Smallest learned scale / k, as a share of v.
-SMALLEST_SHARE = 1e-8
+SMALLEST_SHARE = 1e-16
 # Degrees of freedom that represent a known variance.
 KNOWN = 1e6
 
@@ -141,24 +141,20 @@ class Covariance:
         """Check the parameter `scale`: a diagonal of shape (n_features,)."""
         return as_positive_vector(value, n_features)
 
-    def learn_scale(self, variances, rounding, ties, spacing, crowd, n_rows, df):
+    def learn_scale(self, variances, varies, n_rows, df):
         """Initial value of a learned scale, its hyperprior, and its floor.
 
         Parameters
         ----------
-        variances, rounding, ties, spacing : ndarray of shape (n_features,)
-        crowd : float
-            See `_column_variances` and `_resolutions` of gaussian.py.
-        n_rows : ndarray of shape (n_features,)
-            Number of entries of each column.
+        variances, varies, n_rows : ndarray of shape (n_features,)
+            Variance of each column, whether it has two different values, and the number of its
+            entries.
         df : float
         """
         k = df - self.low(len(variances))
-        largest = WITHIN * variances / np.maximum(ties, 1.0)
-        smallest = np.clip(rounding, SMALLEST_SHARE * variances, largest)
-        spacing = np.minimum(spacing, variances)
-        floor = np.maximum(smallest * ties, spacing * crowd)
-        smallest = np.maximum(smallest, spacing)
+        smallest = SMALLEST_SHARE * variances
+        # In a constant column large clusters must not be narrower than small ones.
+        floor = np.where(varies, 0.0, WITHIN * variances)
         start = WITHIN * variances * max_or_one(k - 2.0) + k * smallest + floor
         return start, Shifted(Gamma(S_SHAPE, S_RATE), smallest, variances), floor
 
@@ -320,17 +316,9 @@ class Spherical(ByColumn):
             raise ValueError('Gaussian.scale must be a number with covariance_type="spherical"')
         return super().check_scale(value, 1)[0]
 
-    def learn_scale(self, variances, rounding, ties, spacing, crowd, n_rows, df):
-        # Rows are equal if they are equal in every column that has entries.
-        seen = n_rows > 0 if n_rows.any() else n_rows == 0
-        n_features, ties = np.count_nonzero(seen), ties[seen].min(keepdims=True)
-        rounding = np.minimum(rounding, variances)[seen].mean(keepdims=True)
-        spacing = np.minimum(spacing, variances)[seen].mean(keepdims=True)
-        start, law, floor = super().learn_scale(
-            variances[:1], rounding, ties, spacing, crowd, n_rows, df
-        )
-        start += (n_features - 1) * floor
-        return start[0], Shifted(law.family, law.low[0], law.unit[0]), n_features * floor[0]
+    def learn_scale(self, variances, varies, n_rows, df):
+        start, law, floor = super().learn_scale(variances[:1], varies.any(), n_rows, df)
+        return start[0], Shifted(law.family, law.low[0], law.unit[0]), floor[0]
 
     def variances(self, g):
         return np.full(len(g.mean), g.scale)
@@ -503,9 +491,9 @@ class Tied(Matrix):
     def check_scale(self, value, n_features):
         return as_matrix(super().check_scale(value, n_features))
 
-    def learn_scale(self, variances, rounding, ties, spacing, crowd, n_rows, df):
-        smallest = np.minimum(np.maximum(rounding, spacing), WITHIN * variances)
+    def learn_scale(self, variances, varies, n_rows, df):
         diagonal = WITHIN * variances * max_or_one(df - len(variances) - 1.0)
+        smallest = np.where(varies, 0.0, WITHIN * variances)
         law = InverseWishart(df, np.diag(diagonal + n_rows * smallest))
         return np.diag(WITHIN * variances + smallest), law, np.zeros(len(variances))
 

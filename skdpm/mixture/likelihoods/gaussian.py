@@ -4,7 +4,6 @@
 import copy
 
 import numpy as np
-from scipy.spatial import cKDTree
 
 from skdpm._validation import ColumnError, check_choice, check_real
 from skdpm.hyperpriors import Gamma, Shifted
@@ -16,10 +15,11 @@ from skdpm.mixture.likelihoods.base import (
     read_only,
 )
 from skdpm.mixture.likelihoods.columns import skewed_columns
-from skdpm.mixture.likelihoods.coordinates import completed, standardised
+from skdpm.mixture.likelihoods.coordinates import bulk, completed, standardised
 from skdpm.mixture.likelihoods.covariances import COVARIANCES, KNOWN, TAILED, Normal, as_vector
 from skdpm.mixture.likelihoods.means import normal_means
 from skdpm.mixture.likelihoods.projected import Projection, columns_of, projection_of
+from skdpm.mixture.likelihoods.recorded import Spread, recording_of, remote
 from skdpm.mixture.likelihoods.tails import TAILS
 
 # Hyperpriors without units. That of the scale is in covariances.py.
@@ -33,17 +33,11 @@ MEAN_PRECISION = 0.1
 # that move rows one at a time take about a minute and mix better (doc/guide/many_rows.md).
 BLOCK_ROWS, BLOCK_ENTRIES = 10_000, 100_000
 
-# Number of first rows from which the resolution of columns is read.
-HEAD = 4096
-
-# Largest log ratio of the pairs of rows in a cell of a grid to those between close cells.
-LARGEST_RISE = 1.0
+# Fewest first rows, and number of their entries, from which the recording of columns is read.
+HEAD_ROWS, HEAD_ENTRIES = 4096, 2**20
 
 # Smallest number of entries of a column of two values that is reported.
 FEWEST_TWO_VALUED = 10
-
-# Largest number of neighbours of a repeated row whose spacing is measured.
-MOST_NEIGHBOURS = 64
 
 # Largest variance of a column. With a larger one, draws of a learned scale could be infinite.
 LARGEST_VARIANCE = 1e290
@@ -88,7 +82,7 @@ default=None
         Priors of learned parameters in place of the Gamma priors in the notes: families of
         `skdpm.hyperpriors` or pairs (shape, rate). The prior of `"mean_precision"` is that of the
         number itself, that of `"df"` applies to k - 1, and that of `"scale"` to the entries of
-        (scale_d / k - f_d (1 + c_d / k)) / v_d. That of `"inflation"` applies to inflation - 1.
+        (scale_d / k - f_d) / v_d. That of `"inflation"` applies to inflation - 1.
         The priors of `mean`, of a tied `scale`, of `tail_df` and of `contamination` are fixed.
         Entries of fixed parameters have no effect.
     tails : {"contaminated", "t"} or None, default=None
@@ -108,42 +102,46 @@ default=None
     Notes
     -----
     A parameter that is None is learned: drawn in every iteration or, with many columns and few
-    rows, in every second to tenth. Let m_d and v_d be the mean and the variance of column d in
-    `fit`, and k = df - (n_features - 1) (full) or k = df (diagonal). The priors are::
+    rows, in every second to tenth. Let m_d and v_d be the mean and the variance of the bulk of
+    column d in `fit`, and k = df - (n_features - 1) (full) or k = df (diagonal). The priors are::
 
-        mean_d                     ~ Normal(m_d, v_d)
-        mean_precision             ~ Gamma(0.5, rate=5)
-        k - 1                      ~ Gamma(2, rate=0.2)
-        scale_d / k - f_d (1 + c_d / k)  ~ Gamma(0.5, rate=1 / v_d)
+        mean_d                ~ Normal(m_d, v_d)
+        mean_precision        ~ Gamma(0.5, rate=5)
+        k - 1                 ~ Gamma(2, rate=0.2)
+        scale_d / k - f_d     ~ Gamma(0.5, rate=1 / v_d)
 
-    so that the unit of a column does not matter. f_d is 1e-8 v_d, and larger for columns with tied
-    values: otherwise the best answer to a column of integers could be one cluster of no width for
-    each value. Let c_d be the number of ties of the most frequent value and g_d the median gap
-    between different values in the first 4096 rows. Then f_d is the variance of rounding,
-    g_d² / 12, and no cluster of ties is narrower. c_d f_d is at most v_d / 2, its value for a
-    constant column.
+    so that the unit of a column does not matter. f_d is 1e-16 v_d: clusters may be as narrow as
+    1e-8 standard deviations of a column.
 
-    *Repeated rows*, which are equal in every column, would also be clusters of no width. Their
-    clusters are as wide as neighbourhoods of different rows. Let c be the mean number of copies of
-    a row in the first 4096 rows, u the squared share of the pairs of equal rows that rounding does
-    not explain, and e the share of rows that equal another row, times u. Let s_d be half the mean
-    squared difference between a repeated row and its m nearest different rows, with
-    m = 2 + 2 (c - 1) u rounded up, at most 64. Distances are Euclidean in columns divided by
-    sqrt(v_d). Then f_d is at least h_d = e s_d max(1, exp(1 - 2 (1 + log m) / n_features)), at
-    most v_d, and c_d f_d at least m c h_d. The factor lets a cluster of copies gain nothing over a
-    cluster of its neighbourhood. Rounding explains as many equal pairs as the pairs of rows within
-    1.5 g_d and within 2.5 g_d in every column suggest, by extrapolation, and two standard
-    deviations more. Constant columns do not count.
+    The *bulk* of a column is without far entries. These are more than 3 ranges beyond the range of
+    the other entries, without the 2 % smallest and the 2 % largest, or more than 1e10 times as far
+    from the median as half of the entries. So one fill value moves
+    neither priors nor starts. It is part of the rows all the same. Chains see an entry that is
+    1e4 ranges of the bulk beyond it, or more, at a distance that grows with the logarithm of its
+    own, because sums with it would leave no digits to other entries. `fit` names such an entry.
+
+    *Recorded values*. A column of answers, whole numbers or rounded prices has few different
+    values, and clusters of no width would fit them best. Let g_d be the distance of neighbouring
+    values on the finest grid that the column needs, or for other columns with ties the distance of
+    a value to the next one. Chains see the entry x of a row of `fit` as x + u, with u in a cell of
+    width g_d around 0. The entries of c rows with the same value are evenly spaced in a share
+    c / (c + 5) of the cell, in an order that is drawn once from the rows themselves. Densities
+    are those of x + u, a density with respect to Lebesgue measure. So they are comparable between
+    fits, and no cluster is much narrower than the grid. New rows are taken as they are.
+
+    *Copies* are rows that are equal in every column, more often than a grid explains: rows of a
+    bootstrap sample, or of a class that was sampled up. Chains see every copy after the first as a
+    draw from the normal law of the different rows near it, a smoothed bootstrap. These are at most
+    the n_features + 6 nearest rows, no farther than 2.5 times the distance of the third. Points
+    that take many rows each are clusters of their own: a row then has on average more than 1.5
+    times as many copies as there are different rows with copies. `fit` warns if more than a
+    twentieth of the rows are copies.
 
     *Spherical* clusters have k = df and one scale. Its v, also in the prior of `mean`, is the mean
     of v_d over the columns that vary, so that only a common unit of the columns does not matter.
-    Ties count if a row has them in every column: c is the least c_d, f the mean of f_d, and c
-    times n_features stands in the place of c_d. h is the mean of h_d.
 
-    *Tied* clusters have scale ~ IW(df, S) with S = diag(v_d / 2 * (df - n_features - 1) + n_d
-    q_d), where n_d is the number of rows and q_d the largest of g_d² / 12 (in columns with ties)
-    and h_d (with repeated rows), at most v_d / 2 and otherwise 0. `scale` is drawn given the
-    partition, with the means integrated out: an inverse Wishart law.
+    *Tied* clusters have scale ~ IW(df, diag(v_d / 2 * (df - n_features - 1))). `scale` is drawn
+    given the partition, with the means integrated out: an inverse Wishart law.
 
     The parameters affect the number of clusters as follows. `scale` / k is about the variance of
     a column inside a cluster; the smaller, the more clusters. `df` is large if the covariances of
@@ -213,6 +211,8 @@ default=None
 
     In columns that are kept, the variance of a constant counts as the square of 1e-6 times its
     absolute value, or as 1 if that is 0, so that the priors exist for any data and for one row.
+    Half of it is added to `scale_d` (full, diagonal, spherical), and once per row to the diagonal
+    of the hyperprior's scale matrix (tied), so that a constant favours no number of clusters.
 
     References
     ----------
@@ -323,18 +323,21 @@ default=None
         return other
 
     def summarise(self, X):
-        """Counts, means and sums of squares of the columns, their ranges, whether all entries are
-        at the ends of these, and the first rows; the scatter matrix for covariances with
-        correlations."""
+        """Counts, means, sums of squares, ends (`low`, `high`) and first rows of the bulk of the
+        columns, and its scatter matrix for covariances with correlations; the ends of the columns
+        (`smallest`, `largest`), and whether all entries are at these."""
         structure = self._structure  # raises an error for unknown names
         X = np.asarray(X, dtype=np.float64)
+        missing = bool(np.isnan(X).any())
+        smallest, largest = _ends(X)
+        at_ends = ((X == smallest) | (X == largest) | np.isnan(X)).all(axis=0)
+        X = bulk(X)
         counts = np.count_nonzero(~np.isnan(X), axis=0)
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             means = np.nansum(X / np.maximum(counts, 1), axis=0)
             squares = np.nansum((X - means) ** 2, axis=0)
             scatter = {"scatter": _scatter(X - means)} if structure.correlates else {}
-        smallest = np.fmin.reduce(X, axis=0, initial=np.inf)
-        largest = np.fmax.reduce(X, axis=0, initial=-np.inf)
+        low, high = _ends(X)
         return {
             **scatter,
             "n_rows": len(X),
@@ -343,9 +346,11 @@ default=None
             "squares": squares,
             "smallest": smallest,
             "largest": largest,
-            "at_ends": ((X == smallest) | (X == largest) | np.isnan(X)).all(axis=0),
-            "missing": bool((counts < len(X)).any()),
-            "head": X[:HEAD].copy(),
+            "low": low,
+            "high": high,
+            "at_ends": at_ends,
+            "missing": missing,
+            "head": X[: n_head(X.shape[1])].copy(),
         }
 
     def merge_summaries(self, first, second):
@@ -371,9 +376,11 @@ default=None
                 "squares": first["squares"] + second["squares"] + gap**2 * first["n"] * share,
                 "smallest": smallest,
                 "largest": largest,
+                "low": np.minimum(first["low"], second["low"]),
+                "high": np.maximum(first["high"], second["high"]),
                 "at_ends": at_ends,
                 "missing": first["missing"] or second["missing"],
-                "head": np.concatenate([first["head"], second["head"]])[:HEAD],
+                "head": np.concatenate([first["head"], second["head"]])[: n_head(len(n))],
             }
 
     def resolve(self, X):
@@ -419,9 +426,9 @@ default=None
         n_features = len(summary["mean"])
         low = structure.low(n_features)
         hyperpriors = {}
-        floor = np.zeros(n_features)
+        floor, recording = np.zeros(n_features), None
         if self.mean is None or self.scale is None:
-            varies = summary["largest"] > summary["smallest"]
+            varies = summary["high"] > summary["low"]
             variances = structure.pooled(_column_variances(summary), varies)
         if self.mean is None:
             mean = summary["mean"]
@@ -441,8 +448,9 @@ default=None
         else:
             df = check_real(self.df, "Gaussian.df", low=low)
         if self.scale is None:
+            recording = recording_in(summary, np.where(varies, variances, 0.0))
             scale, hyperpriors["scale"], floor = structure.learn_scale(
-                variances, *_resolutions(summary, variances), summary["n"], df
+                variances, varies, summary["n"], df
             )
         else:
             scale = structure.check_scale(_as_numbers(self.scale), n_features)
@@ -454,6 +462,7 @@ default=None
         resolved._hyperpriors = self._learn_under(hyperpriors)
         resolved._origin = mean
         resolved._floor = floor
+        resolved._recording = recording
         # Units in which the kernels learn.
         if "mean" in hyperpriors or "scale" in hyperpriors:
             resolved._spread = np.sqrt(variances)
@@ -465,6 +474,7 @@ default=None
             _refuse_uncentred((extreme == np.inf) & (summary["n"] > 0))
             # Sum of squares about the prior mean, to which the scatters of clusters add up.
             squares = summary["squares"] + summary["n"] * (summary["mean"] - mean) ** 2
+            squares = np.where(summary["n"] > 0, np.maximum(squares, extreme**2), 0.0)
         _refuse_overflow(squares)
         _refuse_underflow(summary["largest"] - summary["smallest"])
         return resolved
@@ -482,8 +492,14 @@ default=None
                     )
         return ({}, {}) if law is None else law.start({n: getattr(self, n) for n in used})
 
+    def condense(self, X):
+        return None if self._recording is None else self.spread(X)
+
+    def spread(self, X):
+        return X if self._recording is None else self._recording.spread(X)
+
     def encode(self, X):
-        data = self.encode_new(X)
+        data = self.encode_new(self.spread(X))
         if "gap_columns" in data:
             centred = data["X"]
             data["gap_values"] = read_only(completed(centred)[np.isnan(centred)])
@@ -547,7 +563,9 @@ default=None
         return self._structure.bind(self, data, tables)
 
     def parametric(self, X):
-        return self._structure.parametric(self, _centred(X, self._origin))
+        return self._structure.parametric(
+            self, _centred(self.independent(self.spread(X)), self._origin)
+        )
 
     def log_hyperprior(self, values):
         """See `Likelihood`. The prior of `scale` is a density of a function of it: see the
@@ -678,6 +696,13 @@ inflation : object
         with self.projection.translated():
             return self._resolve_all(columns_of(summary, self.projection.columns))
 
+    def spread(self, X):
+        if self._recording is None or isinstance(X, Spread):
+            return X
+        rows = np.array(X, dtype=np.float64)
+        rows[:, self.projection.columns] = super().spread(self.projection.project(X))
+        return rows.view(Spread)
+
     def encode_new(self, X):
         with self.projection.translated():
             return super().encode_new(self.projection.project(X))
@@ -693,9 +718,6 @@ inflation : object
 
     def coordinates(self, X):
         return super().coordinates(self.projection.project(X))
-
-    def parametric(self, X):
-        return super().parametric(self.projection.project(X))
 
     def independent(self, X, completion=None):
         return super().independent(self.projection.project(X), completion)
@@ -756,111 +778,41 @@ def _scatter(gaps):
 
 def _column_variances(summary):
     """Variances of the columns, with a floor: see the notes of `Gaussian`."""
-    smallest, largest = summary["smallest"], summary["largest"]
+    low, high = summary["low"], summary["high"]
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         variances = summary["squares"] / np.maximum(summary["n"], 1)
-        extent = np.where(summary["n"] > 0, np.maximum(np.abs(smallest), np.abs(largest)), 0.0)
-        constant = ~(largest > smallest)
+        farthest = np.fmax(
+            summary["mean"] - summary["smallest"], summary["largest"] - summary["mean"]
+        )
+        far = np.where(
+            summary["largest"] > summary["smallest"], farthest**2 / max(summary["n_rows"], 1), 0.0
+        )
+        extent = np.where(summary["n"] > 0, np.maximum(np.abs(low), np.abs(high)), 0.0)
         # Variation of a column below 1e-12 of its values is mostly rounding.
-        floor = np.where(extent > 0, (np.where(constant, 1e-6, 1e-12) * extent) ** 2, 1.0)
+        floor = np.where(extent > 0, (np.where(high > low, 1e-12, 1e-6) * extent) ** 2, 1.0)
     variances = np.maximum(variances, np.maximum(floor, np.finfo(float).tiny))
     # A learned scale may be many times larger than the variance.
-    _refuse_overflow(np.where(variances < LARGEST_VARIANCE, variances, np.inf))
+    _refuse_overflow(np.where(np.maximum(variances, far) < LARGEST_VARIANCE, variances, np.inf))
     return variances
 
 
-def _resolutions(summary, variances):
-    """Resolution of the columns: see the notes of `Gaussian`.
-
-    Returns
-    -------
-    rounding : ndarray of shape (n_features,)
-        Variance of rounding, 0 in a column without ties and infinite in a constant one.
-    ties : ndarray of shape (n_features,)
-        Number of ties of the most frequent value.
-    spacing : ndarray of shape (n_features,)
-        Variance that a neighbourhood of repeated rows must have, 0 without repeated rows.
-    crowd : float
-        Number of rows in this neighbourhood.
-    """
-    rows = summary["head"]
-    gaps, ties = np.zeros((2, rows.shape[1]))
-    for d, column in enumerate(rows.T):
-        values, counts = np.unique(column[~np.isnan(column)], return_counts=True)
-        if len(values) == 0:
-            continue
-        ties[d] = (counts.max() - 1) * summary["n"][d] / counts.sum()
-        if len(values) == 1:
-            gaps[d] = np.inf
-        elif ties[d] > 0:
-            gaps[d] = np.median(np.diff(values))
-    with np.errstate(over="ignore", under="ignore"):
-        rounding = gaps**2 / 12.0
-    return rounding, ties, *_repeats(rows, gaps, variances)
+def n_head(n_columns):
+    return max(HEAD_ROWS, HEAD_ENTRIES // max(n_columns, 1))
 
 
-def _repeats(rows, gaps, variances):
-    """`spacing` and `crowd` of `_resolutions`."""
-    spacing = np.zeros(rows.shape[1])
-    varies = (gaps < np.inf) & ~np.isnan(rows).all(axis=0)
-    if not varies.any() or (gaps[varies] == 0.0).any():
-        return spacing, 0.0  # equal rows have ties in every column
-    different, counts = _different_rows(rows[:, varies])
-    if counts.max() == 1 or len(counts) == 1:
-        return spacing, 0.0
-    n_columns, n_copies = different.shape[1], counts.mean()
-    # Squared, because a density with edges is not smooth, and rounding then explains less.
-    unexplained = _unexplained(different, counts, gaps[varies]) ** 2
-    share = counts[counts > 1].sum() / counts.sum() * unexplained
-    n_nearest = int(np.ceil(2.0 + 2.0 * (n_copies - 1.0) * unexplained))
-    n_nearest = min(len(counts) - 1, MOST_NEIGHBOURS, n_nearest)
-    tree = cKDTree(different / np.sqrt(variances[varies]))
-    repeated = np.flatnonzero(counts > 1)
-    nearest = tree.query(tree.data[repeated], n_nearest + 1)[1][:, 1:]
-    squares = ((different[nearest] - different[repeated, None]) ** 2).mean(axis=1)
-    # A cluster of c copies gains c n_columns (1 + log(s / f)) / 2 over a cluster of the
-    # neighbourhood, of variance s, and its prior costs c (1 + log n_nearest).
-    wider = max(1.0, np.exp(1.0 - 2.0 * (1.0 + np.log(n_nearest)) / n_columns))
-    spacing[varies] = (
-        share * wider * 0.5 * np.average(squares, axis=0, weights=counts[repeated] - 1)
+def recording_in(summary, variances):
+    """`recording_of` the rows of a summary."""
+    low, high = summary["low"], summary["high"]
+    far = remote(summary["smallest"], summary["largest"], low, high)
+    return recording_of(summary["head"], variances, (low, high) if far.any() else None)
+
+
+def _ends(X):
+    """Smallest and largest entries of the columns; inf and -inf without entries."""
+    return (
+        np.fmin.reduce(X, axis=0, initial=np.inf),
+        np.fmax.reduce(X, axis=0, initial=-np.inf),
     )
-    return spacing, n_nearest * n_copies
-
-
-def _different_rows(rows):
-    """Different rows, centred, with 0 in place of missing entries; and how often each occurs."""
-    missing = np.isnan(rows)
-    # Equal bits are equal entries, also if they are missing.
-    rows = np.ascontiguousarray(np.where(missing, np.nan, rows + 0.0))
-    keys = rows.view(f"V{rows[0].nbytes}")[:, 0]
-    _, first, counts = np.unique(keys, return_index=True, return_counts=True)
-    return np.nan_to_num((rows - np.nanmean(rows, axis=0))[first]), counts
-
-
-def _unexplained(different, counts, gaps):
-    """Share of the pairs of equal rows that rounding does not explain.
-
-    Rows of a smooth density on a grid have about as many pairs in a cell as between two cells
-    close by. The number of pairs falls with the squared distance of the cells as in a normal
-    density, and is extrapolated to 0. Two standard deviations count as explained.
-    """
-    with np.errstate(over="ignore"):
-        tree = cKDTree(np.nan_to_num(different / gaps))
-    counts, n_columns = counts.astype(np.float64), different.shape[1]
-    same = counts @ counts
-    pairs = tree.count_neighbors(tree, [1.5, 2.5], p=np.inf, weights=(counts, counts)) - same
-    if not pairs[0] > 0.5:
-        return 1.0  # 0 up to rounding
-    n_all = n_columns * np.log([3.0, 5.0])  # logarithms: powers would overflow
-    log_cells = n_all + np.log1p(-np.exp(-n_all))  # without the cell itself
-    near, far = np.log(pairs) - log_cells
-    near_distance, far_distance = (
-        n_columns * np.array([2.0 / 3.0, 2.0]) * (1.0 + np.exp(-log_cells))
-    )
-    rise = (near - far) * near_distance / (far_distance - near_distance)
-    explained = np.exp(near + min(max(rise, 0.0), LARGEST_RISE))
-    explained += 2.0 * np.sqrt(2.0 * explained)  # ordered pairs: the variance is twice the mean
-    return max(0.0, 1.0 - explained / (same - counts.sum()))
 
 
 def _refuse_overflow(per_column):

@@ -19,6 +19,7 @@ from skdpm.mixture.likelihoods.gaussian import BLOCK_ENTRIES, BLOCK_ROWS, Gaussi
 from skdpm.mixture.likelihoods.laws import JointLaws
 from skdpm.mixture.likelihoods.means import ColumnMeans
 from skdpm.mixture.likelihoods.poisson import Poisson
+from skdpm.mixture.likelihoods.recorded import Spread
 from skdpm.mixture.likelihoods.registry import SINGLE
 from skdpm.mixture.likelihoods.selection import Selection
 
@@ -551,6 +552,22 @@ class Product(_BaseComposition, Likelihood):
         }
 
     # Rows.
+
+    def condense(self, X):
+        rows = self.spread(X)
+        return None if rows is X else rows
+
+    def spread(self, X):
+        rows = X
+        if not isinstance(X, Spread):
+            for (_, likelihood, part), columns in zip(
+                self._split(X), self._positions, strict=True
+            ):
+                found = likelihood.spread(part)
+                if found is not part:
+                    rows = np.array(X, dtype=np.float64) if rows is X else rows
+                    rows[:, columns] = found
+        return rows if rows is X else rows.view(Spread)
 
     def encode(self, X):
         return self._encode(X, lambda likelihood, part: likelihood.encode(part))

@@ -34,6 +34,8 @@ LARGEST = 1e150
 DEPARTURE = 10.0
 # Standard errors beyond which a weight is not noise.
 LARGE_ERRORS = 10.0
+# First rows in which a combination must hold closely.
+FIRST_ROWS = 4096
 # Rows whose residuals are in memory at once.
 BLOCK_ROWS = 2**16
 
@@ -208,7 +210,7 @@ def projection_of(summary):
 def _without_combinations(summary, columns, weights, origin):
     """Leave out columns that are combinations of earlier ones. Their weights and their entries of
     the origin are written."""
-    head, n_features = summary["head"][:, columns], len(columns)
+    head, n_features = summary["head"][:FIRST_ROWS, columns], len(columns)
     head = head[~np.isnan(head).any(axis=1)]
     scatter = summary["scatter"][np.ix_(columns, columns)]
     n_rows = summary["n_rows"]

@@ -9,8 +9,8 @@ from skdpm._validation import check_integer
 from skdpm.mixture.likelihoods._subspace import rotate
 from skdpm.mixture.likelihoods.background import box
 from skdpm.mixture.likelihoods.base import Likelihood, read_only
-from skdpm.mixture.likelihoods.coordinates import standardised
-from skdpm.mixture.likelihoods.gaussian import Gaussian
+from skdpm.mixture.likelihoods.coordinates import bulk, standardised
+from skdpm.mixture.likelihoods.gaussian import Gaussian, recording_in
 from skdpm.mixture.likelihoods.means import normal_means
 from skdpm.mixture.likelihoods.subspace_laws import SubspaceLaws
 
@@ -117,10 +117,11 @@ class Subspace(Likelihood):
 
     def summarise(self, X):
         """The summary of `Gaussian`, and the scatter matrix."""
-        X = np.ascontiguousarray(X, dtype=np.float64)
         summary = Gaussian(covariance_type="diag").summarise(X)
+        # Far entries do not turn the axes.
+        X = bulk(np.ascontiguousarray(X, dtype=np.float64))
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            gaps = X - summary["mean"]
+            gaps = np.nan_to_num(X - summary["mean"], copy=False)
             return {**summary, "scatter": gaps.T @ gaps}
 
     def merge_summaries(self, first, second):
@@ -140,11 +141,11 @@ class Subspace(Likelihood):
         n = summary["n"][0]
         variances, axes = np.linalg.eigh(summary["scatter"] / max(n, 1))
         variances, axes = variances[::-1], _oriented(axes[:, ::-1])
-        extent = max(np.abs(summary["smallest"]).max(), np.abs(summary["largest"]).max())
+        extents = np.maximum(np.abs(summary["low"]), np.abs(summary["high"]))
+        extent = extents.max()
         # The rounding error of entries and of eigenvalues.
         noise = max((ROUNDING * extent) ** 2, SMALLEST_EIGENVALUE * variances[0])
         variances = np.where(variances > noise, variances, 0.0)
-        extents = np.maximum(np.abs(summary["smallest"]), np.abs(summary["largest"]))
         deviations = np.sqrt(summary["squares"] / np.maximum(summary["n"], 1))
         _warn_of_units(deviations[deviations > ROUNDING * extents])
         if not hasattr(self, "axes_"):
@@ -154,13 +155,18 @@ class Subspace(Likelihood):
         lead, rest = np.ascontiguousarray(axes[:, :n_axes]), axes[:, n_axes:]
         # A constant coordinate is allowed, with the variance of a constant column.
         spread = np.where(variances > 0.0, np.sqrt(variances), extent)[:n_axes]
+        low = np.where(variances[:n_axes] > 0.0, -spread, spread)
+        varies = summary["high"] > summary["low"]
+        recording = recording_in(summary, np.where(varies, deviations**2, 0.0))
         coordinates = {
             "n_rows": summary["n_rows"],
             "n": summary["n"][:n_axes],
             "mean": np.zeros(n_axes),
             "squares": n * variances[:n_axes],
-            "smallest": np.where(variances[:n_axes] > 0.0, -spread, spread),
+            "smallest": low,
             "largest": spread,
+            "low": low,
+            "high": spread,
             "at_ends": np.zeros(n_axes, dtype=bool),
             "missing": False,
             "head": rotate(summary["head"], summary["mean"], lead),
@@ -173,6 +179,7 @@ class Subspace(Likelihood):
         mean_variance = variances.mean() or (CONSTANT * extent) ** 2 or 1.0
         rest_spread = np.sqrt((n * variances[n_axes:] + mean_variance) / (n + 1.0))
         resolved = self._copy(n_axes=n_axes)
+        inner._recording, resolved._recording = None, recording
         resolved.center_ = summary["mean"]
         resolved.axes_ = lead.T
         resolved._lead = lead
@@ -209,7 +216,14 @@ class Subspace(Likelihood):
 
     # Rows.
 
+    def spread(self, X):
+        return X if self._recording is None else self._recording.spread(X)
+
     def condense(self, X):
+        return self._condensed(self.spread(X))
+
+    def _condensed(self, X):
+        X = np.asarray(X, dtype=np.float64)
         points = rotate(X, self.center_, self._lead)
         with np.errstate(over="ignore"):
             squares = rotate(X, self.center_, self._whitening) ** 2
@@ -223,12 +237,15 @@ class Subspace(Likelihood):
         return rotate(X, self.center_, self._lead)
 
     def log_constants(self, X):
-        X = X if isinstance(X, Condensed) else self.condense(X)
+        X = X if isinstance(X, Condensed) else self._condensed(X)
         return np.asarray(X)[:, -1].copy()
 
     def encode(self, X):
-        X = X if isinstance(X, Condensed) else self.condense(X)
-        data = self._inner.encode(self._points(X))
+        return self.encode_new(X if isinstance(X, Condensed) else self.condense(X))
+
+    def encode_new(self, X):
+        X = X if isinstance(X, Condensed) else self._condensed(X)
+        data = self._inner.encode_new(self._points(X))
         return read_only({**data, "log_constants": self.log_constants(X)})
 
     def tables(self, data, n_max):

@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Rows as chains see them: recorded values, copies and remote entries.
+
+A density can be arbitrarily high at a value or a row that occurs several times. Chains see such
+rows moved a little, once for all, so that equal entries say what they can and no more.
+
+*Recorded values*. A column of answers, whole numbers or rounded prices has few different values.
+Each only says in which cell of width g the quantity lies. Chains see x + u with u uniform on the
+cell. No cluster can then gain by being narrower than a cell. This is uniform dequantisation
+(Machado & Santos Silva 2005; Theis, van den Oord & Bethge 2016). By Jensen's inequality the mean
+log density of x + u is a lower bound of the mean log probability of cells over their volume, so
+densities are those of x + u with respect to Lebesgue measure, whatever the grid.
+
+*Copies*. Rows that are equal in every column, more often than cells explain, come from sampling
+with replacement or from repeated records. Chains see the second and further copies of a row as
+draws from the normal law of the different rows near it: a smoothed bootstrap (Silverman & Young
+1987). A few points that take many rows each are no copies, but values of their own.
+
+*Remote entries*, such as fill values, would leave no digits to the other entries of a sum. Chains
+see them at distances that grow with the logarithm of their own.
+"""
+
+import numpy as np
+from scipy.spatial import cKDTree
+from scipy.special import ndtri
+
+# Residual, in steps, up to which a difference of two values is a multiple of the step.
+ROUND_OFF = 0.01
+# Most steps between the smallest and the largest value. A finer grid matters to no cluster.
+MOST_STEPS = 1e6
+# Most values that need not fill a grid: they may be set points, recorded more finely.
+FEW_VALUES = 3
+# Digits after the point that a recorded number may have.
+MOST_DIGITS = 12
+# Largest ratio of the width of a cell to that of the next one where there is no grid.
+WIDEST_RATIO = 3.0
+
+# Pairs of rows that differ in one column, in units of the equal pairs, from which on these are
+# chance.
+MOST_EXPLAINED = 0.5
+
+# Equal entries of a column from which on they fill most of the cell. A few gain too little to be a
+# cluster, and are hardly moved.
+MANY = 5.0
+# Different rows near a copy, in addition to the number of columns, and the number of nearest ones
+# whose distance times FARTHEST others do not exceed.
+N_NEAREST, N_CLOSE, FARTHEST = 6, 3, 2.5
+
+# Ranges of the bulk beyond which an entry is remote. In sums with it the squares of other entries
+# keep ten digits less.
+REMOTE = 1e4
+
+# Mean number of copies of a repeated row, by its rows, in units of the number of repeated rows,
+# from which on these are points.
+MOST_ALIKE = 1.5
+
+# Constants of the SplitMix64 generator (Steele, Lea & Flood 2014).
+GAMMA, MIX_1, MIX_2 = (
+    np.uint64(word) for word in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+)
+
+
+class Spread(np.ndarray):
+    """Result of `Recording.spread`."""
+
+
+class Recording:
+    """How rows of `fit` are recorded.
+
+    Parameters
+    ----------
+    cells : dict of int to (ndarray or None, ndarray)
+        For a column, its values and half the width of the cell of each. None in place of the
+        values: all entries have the same width.
+    scales : ndarray of shape (n_features,), or None
+        Standard deviations of the columns, for distances of rows. None: no row is a copy.
+    share : float
+        Share of the rows that are copies of earlier rows.
+    ends : (ndarray, ndarray) or None
+        Least and greatest entries of the bulk of the columns, if some entry is so far beyond that
+        it would leave too few digits to the others.
+    """
+
+    def __init__(self, cells, scales=None, share=0.0, ends=None):
+        self.cells = cells
+        self.scales = scales
+        self.share = share
+        self.ends = ends
+
+    def __repr__(self):
+        return f"Recording(columns={sorted(self.cells)}, share={self.share:.2f})"
+
+    def spread(self, X):
+        """Rows as chains see them.
+
+        The result is a function of the rows, whatever their order, except that equal rows may
+        exchange their noise.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_rows, n_features)
+
+        Returns
+        -------
+        rows : Spread of the same shape
+        """
+        if isinstance(X, Spread):
+            return X
+        rows = np.array(X, dtype=np.float64)
+        contents = _contents(rows)
+        ranks = _ranks(contents)
+        # The sum over all rows, so that equal rows of two blocks have different noise.
+        keys = _mixed(contents + contents.sum(dtype=np.uint64) + ranks * MIX_2)
+        for column, (values, halves) in self.cells.items():
+            entries = rows[:, column]
+            if values is not None:
+                at = np.minimum(np.searchsorted(values, entries), len(values) - 1)
+                halves = np.where(values[at] == entries, halves[at], 0.0)
+            rows[:, column] = entries + halves * _even(entries, _words_of(keys, column))
+        if self.scales is not None:
+            _move_copies(rows, contents, ranks, keys, self.scales)
+        if self.ends is not None:
+            rows = _drawn_near(rows, *self.ends)
+        return rows.view(Spread)
+
+
+def remote(smallest, largest, low, high):
+    """Columns with entries from `smallest` to `largest` that are too far from the bulk, `low` to
+    `high`: ndarray of bool, shape (n_columns,)."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return REMOTE * (high - low) < np.maximum(low - smallest, largest - high)
+
+
+def _drawn_near(rows, low, high):
+    """Rows whose remote entries are nearer, in their order: their distance to the bulk grows with
+    its logarithm."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        reach = REMOTE * (high - low)
+        beyond = np.maximum(low - rows, rows - high)
+        near = reach * (1.0 + np.log(beyond / reach) / 8.0)
+        moved = np.where(rows > high, high + near, low - near)
+        return np.where((reach > 0.0) & (beyond > reach), moved, rows)
+
+
+def recording_of(rows, variances, ends=None):
+    """Find how rows are recorded, from their equal entries.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+        NaN for missing entries.
+    variances : ndarray of shape (n_features,)
+        Variances of the columns; 0 in columns without different values.
+    ends : (ndarray, ndarray) or None
+        As in `Recording`.
+
+    Returns
+    -------
+    recording : Recording, or None
+        None: chains see rows as they are.
+    """
+    cells = {}
+    for d, column in enumerate(rows.T):
+        column = column[~np.isnan(column)]
+        values = np.unique(column)
+        if 1 < len(values) < len(column):
+            found = _cells(values)
+            if found is not None:
+                cells[d] = found
+    varies = np.flatnonzero(variances > 0.0)
+    share = _share_of_copies(rows[:, varies], [cells.get(d) for d in varies])
+    if not cells and share == 0.0 and ends is None:
+        return None
+    scales = np.sqrt(variances) if share > 0.0 else None
+    return Recording(cells, scales, abs(share), ends)
+
+
+def _share_of_copies(rows, cells):
+    """Share of the rows that are copies of earlier rows, negative if these are a few points; 0 if
+    the cells of columns explain that rows are equal."""
+    if rows.size == 0:
+        return 0.0
+    words = _words(rows)
+    keys = words.sum(axis=1, dtype=np.uint64)
+    counts = np.unique(keys, return_counts=True)[1]
+    copies = counts[counts > 1]
+    if len(copies) == 0 or len(counts) == 1:
+        return 0.0
+    if all(cell is not None and cell[0] is None for cell in cells):
+        # All columns are on grids. Equal rows are chance if rows that differ in one column are not
+        # much rarer.
+        same = _n_pairs(counts)
+        close = sum(
+            _n_pairs(np.unique(keys - column, return_counts=True)[1]) - same for column in words.T
+        )
+        if close > MOST_EXPLAINED * same:
+            return 0.0
+    share = (copies.sum() - len(copies)) / len(rows)
+    # The mean number of copies of a repeated row, by its rows.
+    few = MOST_ALIKE * len(copies) * copies.sum() < copies @ copies
+    return -share if few else share
+
+
+def _n_pairs(counts):
+    counts = counts.astype(np.float64)
+    return float(counts @ (counts - 1.0)) / 2.0
+
+
+def _move_copies(rows, contents, ranks, keys, scales):
+    """Replace the second and further copies of rows by draws from the laws of the rows near
+    them."""
+    copies, first = np.flatnonzero(ranks > 0), np.flatnonzero(ranks == 0)
+    varies = np.flatnonzero(scales > 0.0)
+    if len(copies) == 0 or len(first) < 2:
+        return
+    missing = np.isnan(rows)
+    centre = np.nanmean(rows[first], axis=0, where=~missing[first]) if missing.any() else 0.0
+    points = np.where(missing, centre, rows)[np.ix_(first, varies)]
+    first = first[np.argsort(contents[first])]
+    points = np.where(missing, centre, rows)[np.ix_(first, varies)]
+    at, own = np.unique(np.searchsorted(contents[first], contents[copies]), return_inverse=True)
+    tree = cKDTree(points / scales[varies])
+    n_nearest = min(len(first), len(varies) + N_NEAREST)
+    distances, nearest = tree.query(tree.data[at], n_nearest)
+    # The rows of another cluster are much farther.
+    near = distances <= FARTHEST * distances[:, [min(N_CLOSE, n_nearest - 1)]]
+    shares = near / near.sum(axis=1, keepdims=True)
+    centres = np.einsum("rk,rkd->rd", shares, points[nearest])
+    moved = centres[own]
+    for k in range(n_nearest):
+        weight = _normals(keys[copies], k) * np.sqrt(shares[own, k])
+        moved += weight[:, None] * (points[nearest[own, k]] - centres[own])
+    rows[np.ix_(copies, varies)] = np.where(missing[np.ix_(copies, varies)], np.nan, moved)
+
+
+def _cells(values):
+    """Cells of a column with these different values, as in `Recording`; None: points."""
+    with np.errstate(over="ignore"):
+        gaps = np.diff(values)
+    if not np.isfinite(gaps).all():
+        return None
+    step = _step(gaps)
+    if len(values) <= FEW_VALUES:
+        digits = _decimal_step(values)
+        step = digits if digits is not None else step
+    if step is not None:
+        return None, np.float64(0.5 * step)
+    if len(values) <= FEW_VALUES:
+        return None
+    # A function of a grid, such as logarithms of whole numbers. Cells have similar neighbours;
+    # that of a value far from all others is not as wide as the gap.
+    left, right = np.append(gaps[0], gaps), np.append(gaps, gaps[-1])
+    width = np.minimum(left, right)
+    width = np.minimum(
+        width,
+        WIDEST_RATIO
+        * np.minimum(np.append(width[1], width[:-1]), np.append(width[1:], width[-2])),
+    )
+    return values, 0.5 * width
+
+
+def _step(gaps):
+    """The largest number of which all gaps are multiples, by Euclid's algorithm; None if it is
+    less than 1 / MOST_STEPS of their sum."""
+    total, rest = gaps.sum(), np.unique(gaps)
+    while True:
+        step = rest[0]
+        if not step * MOST_STEPS > total:
+            return None
+        residuals = np.abs(rest - step * np.rint(rest / step))
+        residuals = residuals[residuals > ROUND_OFF * step]
+        if len(residuals) == 0:
+            break
+        rest = np.unique(np.append(residuals, step))
+    steps = np.rint(gaps / step)
+    if (np.abs(gaps - step * steps) > 2.0 * ROUND_OFF * step).any():
+        return None
+    return (gaps @ steps) / (steps @ steps)
+
+
+def _decimal_step(values):
+    """The smallest place that numbers have in decimal notation; None if there are many digits."""
+    for digits in range(MOST_DIGITS + 1):
+        if (np.round(values, digits) == values).all():
+            return 10.0**-digits
+    return None
+
+
+def _words(rows):
+    """Random words of the entries of rows, (n_rows, n_columns), that depend on the column."""
+    bits = np.where(np.isnan(rows), np.nan, rows + 0.0).view(np.uint64)
+    return _mixed(bits ^ (np.arange(1, rows.shape[1] + 1, dtype=np.uint64) * MIX_2))
+
+
+def _contents(rows):
+    """A random word for each row, equal for equal rows."""
+    return _mixed(_words(rows).sum(axis=1, dtype=np.uint64))
+
+
+def _ranks(contents):
+    """Numbers of earlier equal words."""
+    order = np.argsort(contents, kind="stable")
+    found = contents[order]
+    starts = np.flatnonzero(np.append(True, found[1:] != found[:-1]))
+    ranks = np.empty(len(contents), dtype=np.uint64)
+    sizes = np.diff(np.append(starts, len(contents)))
+    ranks[order] = np.arange(len(contents)) - np.repeat(starts, sizes)
+    return ranks
+
+
+def _even(entries, words):
+    """Positions in the cells, between -1 and 1: those of equal entries are evenly spaced, in the
+    order of their words."""
+    order = np.lexsort((words, entries))
+    found = entries[order]
+    starts = np.flatnonzero(np.append(True, found[1:] != found[:-1]))
+    sizes = np.diff(np.append(starts, len(found)))
+    positions = np.empty(len(found))
+    ranks = np.arange(len(found)) - np.repeat(starts, sizes)
+    sizes = np.repeat(sizes, sizes).astype(np.float64)
+    positions[order] = ((2.0 * ranks + 1.0) / sizes - 1.0) * (sizes / (sizes + MANY))
+    return positions
+
+
+def _words_of(keys, number):
+    """Random words of a stream of each key."""
+    return _mixed(keys + np.uint64((number + 1) * int(GAMMA) % 2**64))
+
+
+def _normals(keys, number):
+    """Standard normal numbers, of another stream of each key."""
+    # 53 bits, centred in their intervals: never 0 or 1.
+    words = _words_of(~keys, number) >> np.uint64(11)
+    return ndtri((words.astype(np.float64) + 0.5) * 2.0**-53)
+
+
+def _mixed(words):
+    """The output function of SplitMix64."""
+    words = (words ^ (words >> np.uint64(30))) * MIX_1
+    words = (words ^ (words >> np.uint64(27))) * MIX_2
+    return words ^ (words >> np.uint64(31))

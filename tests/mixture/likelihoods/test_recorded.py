@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Columns that are recorded coarsely, rows that are copies, and far entries."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+from skdpm import DPMixture
+from skdpm.mixture.likelihoods import Gaussian, Product, Subspace
+from skdpm.mixture.likelihoods.coordinates import bulk, standardised
+from skdpm.mixture.likelihoods.recorded import Recording, recording_of
+
+rng = np.random.default_rng(0)
+ANSWERS = rng.integers(1, 6, size=(300, 1)).astype(float)
+COUNTS = rng.poisson(3.0, size=(300, 1)).astype(float)
+FAST = {"n_chains": 1, "n_jobs": 1, "random_state": 0}
+
+
+def found(X):
+    return recording_of(X, X.var(axis=0))
+
+
+def half_width(X):
+    values, halves = found(X).cells[0]
+    assert values is None
+    return float(halves)
+
+
+# The cells of a column.
+
+
+@pytest.mark.parametrize("unit", [1.0, 0.1, 0.25, 1.0 / ANSWERS.std(), 1e-9, 1e9])
+@pytest.mark.parametrize("origin", [0.0, -0.01, 1 / 3])
+def test_the_step_of_a_grid(unit, origin):
+    assert half_width(unit * (ANSWERS + origin)) == pytest.approx(0.5 * unit, rel=1e-6)
+
+
+def test_the_step_is_the_largest_that_all_values_share():
+    prices = 5.0 * rng.integers(1, 20, size=(300, 1))
+    assert half_width(prices) == pytest.approx(2.5)
+    prices[0] += 1.0
+    assert half_width(prices) == pytest.approx(0.5)
+
+
+def test_few_values_are_recorded_as_their_digits_say():
+    """Set points do not say how far apart others might be."""
+    for points, half in (([0, 4, 10], 0.5), ([0.0, 255.0], 0.5), ([0.25, 1.5], 0.005)):
+        X = np.array(points)[rng.integers(len(points), size=(300, 1))]
+        assert half_width(X) == pytest.approx(half)
+    X = np.array([0.1, 4.345435345345, 10.234])[rng.integers(3, size=(300, 1))]
+    assert found(X * np.pi).cells == {}
+
+
+def test_functions_of_a_grid_have_cells_like_their_neighbours():
+    values, halves = found(np.log1p(COUNTS)).cells[0]
+    np.testing.assert_allclose(values[:4], np.log([1, 2, 3, 4]))
+    np.testing.assert_allclose(2.0 * halves[:3], np.log([2.0, 3 / 2, 4 / 3]))
+
+
+def test_different_values_have_no_cells():
+    assert found(rng.normal(size=(100, 3))) is None
+    # Too fine for any cluster.
+    assert found(np.r_[0.0, 0.0, 1e-9, 1.0, 2.5, np.pi][:, None]).cells[0][0] is not None
+
+
+# Noise within cells.
+
+
+@pytest.mark.parametrize("X", [ANSWERS, np.log1p(COUNTS), np.c_[ANSWERS, COUNTS]])
+def test_entries_are_spread_evenly_over_their_cells(X):
+    recording = found(X)
+    noise = np.asarray(recording.spread(X)) - X
+    for column, (values, halves) in recording.cells.items():
+        for value in np.unique(X[:, column]):
+            own = np.sort(noise[X[:, column] == value, column])
+            half = halves if values is None else halves[values == value][0]
+            c = len(own)
+            expected = half * c / (c + 5.0) * ((2.0 * np.arange(c) + 1.0) / c - 1.0)
+            np.testing.assert_allclose(own, expected, atol=1e-12)
+    if X.shape[1] == 2:
+        assert abs(np.corrcoef(noise.T)[0, 1]) < 0.15
+
+
+def test_noise_is_a_function_of_the_rows():
+    X = np.c_[ANSWERS, COUNTS]
+    X[::7, 1] = np.nan
+    recording = recording_of(X, np.nanvar(X, axis=0))
+    rows = np.asarray(recording.spread(X))
+    assert (np.isnan(rows) == np.isnan(X)).all()
+    assert recording.spread(X).tobytes() == rows.tobytes()
+    order = rng.permutation(len(X))
+    again = np.asarray(recording.spread(X[order]))
+    columns = [0, 1]
+    for d in columns:  # equal rows may exchange their noise
+        np.testing.assert_array_equal(np.sort(again[:, d]), np.sort(rows[:, d]))
+    # Rows that have noise take no more.
+    assert recording.spread(recording.spread(X)).tobytes() == rows.tobytes()
+    # Equal rows of another batch have other noise.
+    assert not np.array_equal(np.asarray(recording.spread(X[:50])), rows[:50], equal_nan=True)
+
+
+# Copies.
+
+
+def test_copies_are_draws_from_the_law_of_rows_near_them():
+    different = rng.normal(size=(9, 2)) @ np.array([[2.0, 0.0], [1.0, 0.3]])
+    far = different.mean(axis=0) + [100.0, -50.0]
+    X = np.vstack([different, far[None], np.tile(different[0], (20_000, 1))])
+    rows = np.asarray(Recording({}, np.ones(2), 0.5).spread(X))
+    np.testing.assert_array_equal(rows[:10], X[:10])
+    distances = np.linalg.norm(different - different[0], axis=1)
+    nearest = np.argsort(distances)[:8]
+    near = different[nearest[distances[nearest] <= 2.5 * distances[nearest[3]]]]
+    drawn = rows[10:]
+    np.testing.assert_allclose(drawn.mean(axis=0), near.mean(axis=0), atol=0.05)
+    np.testing.assert_allclose(np.cov(drawn.T), np.cov(near.T, ddof=0), atol=0.1)
+
+
+@pytest.mark.parametrize(
+    "X, share",
+    [
+        (np.tile(rng.normal(size=(50, 3)), (3, 1)), 2 / 3),
+        (np.tile(np.round(rng.normal(size=(60, 4)), 2), (4, 1)), 3 / 4),
+        (np.round(2.0 * rng.normal(size=(300, 2))), 0.0),
+        (np.clip(np.round(rng.normal(3, 1, size=(300, 4))), 1, 5), 0.0),
+        (rng.normal(size=(300, 2)), 0.0),
+    ],
+    ids=["thrice", "decimals", "whole numbers", "answers", "different"],
+)
+def test_copies_are_told_from_coincidences(X, share):
+    recording = found(X)
+    assert (0.0 if recording is None else recording.share) == pytest.approx(share)
+    assert (recording is not None and recording.scales is not None) == (share > 0.0)
+
+
+def test_a_few_points_are_no_copies():
+    points = rng.normal(size=(6, 2))
+    recording = found(points[rng.integers(6, size=300)])
+    assert recording.share == pytest.approx(294 / 300)
+    assert recording.scales is None
+
+
+# Fits.
+
+
+def three_kinds(n_columns, n_rows=400):
+    kind = np.arange(n_rows) % 3
+    X = np.repeat(np.array([1.0, 3.0, 5.0])[kind][:, None], n_columns, axis=1)
+    off = np.random.default_rng(1).random(X.shape) < 0.15
+    X[off] += np.where(X[off] == 5.0, -1.0, 1.0)
+    return X, kind
+
+
+@pytest.mark.parametrize(
+    "likelihood",
+    [
+        "auto",
+        Gaussian(covariance_type="diag"),
+        Gaussian(covariance_type="spherical"),
+        Gaussian(covariance_type="tied"),
+        Gaussian(tails="t"),
+        Subspace(n_axes=3),
+        Product([("a", Gaussian(), [0, 1]), ("b", Gaussian(covariance_type="diag"), [2, 3])]),
+    ],
+    ids=["full", "diag", "spherical", "tied", "t", "subspace", "product"],
+)
+def test_answers_show_kinds(likelihood):
+    X, kind = three_kinds(4)
+    model = DPMixture(likelihood=likelihood, **FAST).fit(X)
+    assert adjusted_rand_score(kind, model.labels_) > 0.9
+
+
+@pytest.mark.parametrize("sampler", ["sub_cluster", "smc"])
+def test_answers_show_kinds_to_other_samplers(sampler):
+    X, kind = three_kinds(4)
+    model = DPMixture(sampler=sampler, n_warmup=60, n_draws=40, **FAST).fit(X)
+    assert adjusted_rand_score(kind, model.labels_) > 0.9
+
+
+def test_points_are_clusters():
+    points = rng.uniform([45.0, 0.0], [50.0, 8.0], (12, 2))
+    y = rng.integers(len(points), size=400)
+    assert adjusted_rand_score(y, DPMixture(**FAST).fit(points[y]).labels_) > 0.9
+
+
+@pytest.mark.filterwarnings("ignore:.*are copies")
+@pytest.mark.parametrize("n_columns", [2, 6])
+def test_a_class_that_was_sampled_up_stays_a_cluster(n_columns):
+    draws = np.random.default_rng(2)
+    many = draws.normal(size=(300, n_columns))
+    few = draws.normal(8.0 / np.sqrt(n_columns), 1.0, size=(40, n_columns))
+    X = np.concatenate([many, few, few[draws.integers(40, size=260)]])
+    model = DPMixture(**FAST).fit(X)
+    assert adjusted_rand_score(np.repeat([0, 1], 300), model.labels_) > 0.9
+
+
+# Far entries.
+
+
+def test_the_bulk_of_columns():
+    X = rng.normal(size=(200, 3))
+    assert bulk(X) is X
+    Y = X.copy()
+    Y[7, 1], Y[50, 2] = 1e30, -60.0
+    missing = np.isnan(bulk(Y))
+    assert np.argwhere(missing).tolist() == [[7, 1], [50, 2]]
+    points = standardised(Y)
+    assert (points[:7].std(axis=0) > 0.6 * standardised(X)[:7].std(axis=0)).all()
+    # Most entries are equal: no scale says what is far.
+    zeros = np.zeros((200, 1))
+    zeros[:3] = 5.0
+    assert bulk(zeros) is zeros
+
+
+@pytest.mark.parametrize("far", [1e4, 1e9, -1e38])
+@pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
+@pytest.mark.filterwarnings("ignore:.*if it means missing")
+def test_a_far_entry_leaves_clusters_of_others(covariance_type, far):
+    y = np.repeat([0, 1], 60)
+    X = np.random.default_rng(3).normal(8.0 * y[:, None], 1.0, (120, 2))
+    likelihood = Gaussian(covariance_type=covariance_type)
+    alone = DPMixture(likelihood=likelihood, **FAST).fit(X)
+    model = DPMixture(likelihood=likelihood, **FAST).fit(np.vstack([X, [far, 0.5]]))
+    assert adjusted_rand_score(y, model.labels_[:120]) > 0.9
+    lost = alone.score(X) - model.score(X)
+    assert lost < 1.0
