@@ -1028,7 +1028,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """Warn of columns whose use by the resolved likelihood of `fit` may surprise."""
         doubtful = likelihood.doubtful(X)
         if doubtful:
-            warn(words_about(doubtful, getattr(self, "feature_names_in_", None)), UserWarning)
+            names = getattr(self, "feature_names_in_", None)
+            warn(words_about(doubtful, X.shape[0], names), UserWarning)
         if not is_dask(X):
             self._warn_of_departures(X, likelihood)
 

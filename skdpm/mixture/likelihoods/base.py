@@ -162,8 +162,9 @@ class Likelihood(BaseEstimator):
         return self
 
     def doubtful(self, X):
-        """Columns whose values hardly suit clusters of points: a dict from their positions to
-        "two values", or to the logarithm that would suit (`columns.skewed_columns`)."""
+        """What the rows of `fit` say against clusters of points: a dict from positions of columns
+        to "two values", to the logarithm that would suit (`columns.skewed_columns`) or to a
+        `columns.Far`, and from None to the share of the rows that are copies of others."""
         return {}
 
     def log_density_left_out(self, X):

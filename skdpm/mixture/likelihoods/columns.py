@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the values of a column of numbers say about its law."""
+"""What the values of columns of numbers say about their laws."""
 
 import warnings
+from typing import NamedTuple
 
 import numpy as np
 
 from skdpm._tables import listed
+from skdpm.mixture.likelihoods.coordinates import LARGEST_DISTANCE, far_limits
 
 # Smallest number of values that are judged, and the number of quantiles that stand for more.
 FEWEST_JUDGED, MOST_QUANTILES = 50, 500
@@ -17,6 +19,41 @@ SKEWED = 2.5
 # Number of components that a mixture of Gaussians must save on the logarithms of a column, by the
 # Bayesian information criterion, and the largest number that is tried.
 SAVED, MOST_COMPONENTS = 2.5, 5
+# Distance of an entry to the bulk of its column, in ranges of the bulk, from which it is named.
+NAMED = 1000.0
+# Share of rows that are copies of others, from which it is said.
+LEAST_COPIES = 0.05
+
+
+class Far(NamedTuple):
+    """The farthest of the entries of a column that are far from all others."""
+
+    row: int
+    value: float
+    n_far: int
+
+
+def far_columns(X):
+    """Columns with entries that are much farther out than all others: dict of int to `Far`.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        Numbers, NaN for missing entries.
+    """
+    found = {}
+    for d, column in enumerate(X.T):
+        limits = far_limits(column)
+        if limits is None:
+            continue
+        with np.errstate(invalid="ignore", over="ignore"):
+            width = (limits[1] - limits[0]) / (2.0 * LARGEST_DISTANCE + 1.0)
+            beyond = np.maximum(limits[0] - column, column - limits[1])
+            far = beyond > NAMED * width
+        if far.any():
+            row = int(np.nanargmax(beyond))
+            found[d] = Far(row, float(column[row]), int(np.count_nonzero(far)))
+    return found
 
 
 def skewed_columns(X):
@@ -82,12 +119,13 @@ def _information_criterion(x):
     return min(fit.bic(x) for fit in fits) + 2.0 * len(x) * np.log(spread)
 
 
-def words_about(doubtful, names):
-    """Warning about the columns that `Likelihood.doubtful` found.
+def words_about(doubtful, n_rows, names):
+    """Warning about what `Likelihood.doubtful` found.
 
     Parameters
     ----------
-    doubtful : dict of int to str
+    doubtful : dict
+    n_rows : int
     names : sequence of str, or None
         Names of the columns of X.
     """
@@ -110,6 +148,22 @@ def words_about(doubtful, names):
                 "Gaussian components are needed for one cluster, so labels may cut clusters. Take "
                 f"logarithms before fit: {code_of_logarithm(columns, names, function)}"
             )
+    for d, far in doubtful.items():
+        if isinstance(far, Far):
+            column = listed([d], names)
+            more = "" if far.n_far == 1 else f" ({far.n_far} entries of the column are far out)"
+            words.append(
+                f"row {far.row} of {column} of X holds {far.value:.6g}, more than a thousand "
+                f"times as far out as other entries{more}. Clusters of other rows hardly depend "
+                "on it. If it means missing, make it NaN"
+            )
+    if None in doubtful:
+        words.append(
+            f"{round(doubtful[None] * n_rows)} of {n_rows} rows of X are copies of other rows. "
+            "Each counts as an observation, so clusters and probabilities seem as certain as with "
+            "that many different rows. If copies say nothing new, fit to different rows: "
+            "np.unique(X, axis=0)"
+        )
     return ". Also, ".join(words)
 
 

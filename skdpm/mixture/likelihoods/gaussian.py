@@ -14,7 +14,7 @@ from skdpm.mixture.likelihoods.base import (
     bounds,
     read_only,
 )
-from skdpm.mixture.likelihoods.columns import skewed_columns
+from skdpm.mixture.likelihoods.columns import LEAST_COPIES, far_columns, skewed_columns
 from skdpm.mixture.likelihoods.coordinates import bulk, completed, standardised
 from skdpm.mixture.likelihoods.covariances import COVARIANCES, KNOWN, TAILED, Normal, as_vector
 from skdpm.mixture.likelihoods.means import normal_means
@@ -400,8 +400,12 @@ default=None
     def doubtful(self, X):
         if not hasattr(self, "_two_valued"):
             return {}
-        skewed = skewed_columns(X) if isinstance(X, np.ndarray) else {}
-        return skewed | dict.fromkeys(self._two_valued, "two values")
+        found = dict.fromkeys(self._two_valued, "two values")
+        if isinstance(X, np.ndarray):
+            found = skewed_columns(X) | found | far_columns(X)
+        if self._recording is not None and self._recording.share > LEAST_COPIES:
+            found[None] = self._recording.share
+        return found
 
     def _resolve_independent(self, summary, summary_of):
         """Resolve, without columns that others determine if `scale` and `df` are learned."""

@@ -296,6 +296,7 @@ class Product(_BaseComposition, Likelihood):
             positions[d]: what
             for _, likelihood, positions in self._bound()
             for d, what in likelihood.doubtful(X[:, positions]).items()
+            if d is not None  # rows may differ in other parts
         }
 
     def log_density_left_out(self, X):

@@ -9,6 +9,7 @@ from skdpm._validation import check_integer
 from skdpm.mixture.likelihoods._subspace import rotate
 from skdpm.mixture.likelihoods.background import box
 from skdpm.mixture.likelihoods.base import Likelihood, read_only
+from skdpm.mixture.likelihoods.columns import far_columns
 from skdpm.mixture.likelihoods.coordinates import bulk, standardised
 from skdpm.mixture.likelihoods.gaussian import Gaussian, recording_in
 from skdpm.mixture.likelihoods.means import normal_means
@@ -109,6 +110,9 @@ class Subspace(Likelihood):
         self.df = df
         self.scale = scale
         self.hyperpriors = hyperpriors
+
+    def doubtful(self, X):
+        return far_columns(X) if isinstance(X, np.ndarray) else {}
 
     def suits_blocks(self, n_samples, n_features):
         return n_samples >= BLOCK_ROWS
