@@ -168,16 +168,18 @@ def recording_of(rows, variances, ends=None):
             if found is not None:
                 cells[d] = found
     varies = np.flatnonzero(variances > 0.0)
-    share = _share_of_copies(rows[:, varies], [cells.get(d) for d in varies])
+    share = _share_of_copies(rows[:, varies])
     if not cells and share == 0.0 and ends is None:
         return None
     scales = np.sqrt(variances) if share > 0.0 else None
     return Recording(cells, scales, abs(share), ends)
 
 
-def _share_of_copies(rows, cells):
+def _share_of_copies(rows):
     """Share of the rows that are copies of earlier rows, negative if these are a few points; 0 if
-    the cells of columns explain that rows are equal."""
+    coarse columns explain that rows are equal."""
+    n_rows = len(rows)
+    rows = rows[~np.isnan(rows).all(axis=1)]
     if rows.size == 0:
         return 0.0
     words = _words(rows)
@@ -186,16 +188,14 @@ def _share_of_copies(rows, cells):
     copies = counts[counts > 1]
     if len(copies) == 0 or len(counts) == 1:
         return 0.0
-    if all(cell is not None and cell[0] is None for cell in cells):
-        # All columns are on grids. Equal rows are chance if rows that differ in one column are not
-        # much rarer.
-        same = _n_pairs(counts)
-        close = sum(
-            _n_pairs(np.unique(keys - column, return_counts=True)[1]) - same for column in words.T
-        )
-        if close > MOST_EXPLAINED * same:
-            return 0.0
-    share = (copies.sum() - len(copies)) / len(rows)
+    # Equal rows are chance if rows that differ in one column are not much rarer.
+    same = _n_pairs(counts)
+    close = sum(
+        _n_pairs(np.unique(keys - column, return_counts=True)[1]) - same for column in words.T
+    )
+    if close > MOST_EXPLAINED * same:
+        return 0.0
+    share = (copies.sum() - len(copies)) / n_rows
     # The mean number of copies of a repeated row, by its rows.
     few = MOST_ALIKE * len(copies) * copies.sum() < copies @ copies
     return -share if few else share
@@ -226,9 +226,11 @@ def _move_copies(rows, contents, ranks, keys, scales):
     near = distances <= FARTHEST * distances[:, [min(N_CLOSE, n_nearest - 1)]]
     shares = near / near.sum(axis=1, keepdims=True)
     centres = np.einsum("rk,rkd->rd", shares, points[nearest])
-    moved = centres[own]
+    n_copies = 1.0 + np.bincount(own)[own]
+    smooth = 1.0 - 1.0 / n_copies
+    moved = centres[own] + np.sqrt(1.0 - smooth)[:, None] * (points[nearest[own, 0]] - centres[own])
     for k in range(n_nearest):
-        weight = _normals(keys[copies], k) * np.sqrt(shares[own, k])
+        weight = _normals(keys[copies], k) * np.sqrt(smooth * shares[own, k])
         moved += weight[:, None] * (points[nearest[own, k]] - centres[own])
     rows[np.ix_(copies, varies)] = np.where(missing[np.ix_(copies, varies)], np.nan, moved)
 

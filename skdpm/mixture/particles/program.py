@@ -8,6 +8,7 @@ the move. For the move, an integrated concentration is drawn given the partition
 forgotten.
 """
 
+import functools
 import math
 from bisect import bisect_right
 from dataclasses import dataclass, replace
@@ -273,8 +274,12 @@ class FitProgram(ParticleProgram, RowProgram):
     def resume(self, chain):
         return FitChain(self, chain)
 
+    @functools.cached_property
+    def _rows_as_seen(self):
+        return self.likelihood.spread(self.rows)
+
     def encoded(self, items):
-        data = self.likelihood.encode(self.rows[items])
+        data = self.likelihood.encode(self._rows_as_seen[items])
         return data, self.likelihood.tables(data, None)
 
 
