@@ -152,14 +152,21 @@ def converted(estimator, X, likelihood, reset, **form):
             "pass X.toarray(), in a pipeline by FunctionTransformer(lambda X: X.toarray())"
             f"{estimator._ways_with_sparse}"
         )
-    rows = validate_data(
-        estimator,
-        X,
-        reset=reset,
-        accept_sparse="csr" if likelihood.accept_sparse else False,
-        ensure_all_finite=False,
-        **form,
-    )
+    try:
+        rows = validate_data(
+            estimator,
+            X,
+            reset=reset,
+            accept_sparse="csr" if likelihood.accept_sparse else False,
+            ensure_all_finite=False,
+            **form,
+        )
+    except ValueError as error:
+        if "could not convert string" not in str(error):
+            raise
+        advice = likelihood.text_hint
+        advice = estimator._ways_with_text if advice is None else advice
+        raise ValueError(f"{error}, in X{advice}") from error
     return dense_if_needed(rows, likelihood)
 
 

@@ -351,7 +351,7 @@ def test_parameters_of_others():
         FeatureAllocation(covariance_type="full")
     assert inspect.signature(DPMixture).parameters.keys() == DPMixture().get_params().keys()
     of_fit = list(inspect.signature(DPMixture.fit).parameters)
-    assert of_fit == ["self", "X", "y", "known_labels"]
+    assert of_fit == ["self", "X", "y", "known_labels", "exposure"]
 
 
 @pytest.mark.parametrize("cls", [DPMixture, FiniteMixture, FeatureAllocation])

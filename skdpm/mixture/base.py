@@ -998,7 +998,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             **settings,
         )
         program.given, program.known = X, self._known
-        _set_noise(program, self._noise_law(X, program.likelihood), program.likelihood.spread(X))
+        _set_noise(program, self._noise_law(X, program.likelihood), program.likelihood.as_seen(X))
         if program.finds_warmup:
             program.n_warmup = program.warmup_looks[-1]
         if program.finds_draws and self.target_ess is None:
@@ -1388,7 +1388,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if loss != "modal" or not self.likelihood_.has_points:
             return take(draws) if known is None else known.join(take(draws)), draws, between
         likelihood = self.likelihood_
-        X = likelihood.spread(self._training.X)
+        X = likelihood.as_seen(self._training.X)
 
         def points(completion=None):
             return take(likelihood.independent(X, completion).T).T

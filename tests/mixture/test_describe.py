@@ -569,7 +569,7 @@ def test_draws_without_clusters_say_nothing(likelihood):
     """All rows are noise in some of the draws."""
     X = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
     if isinstance(likelihood, Gaussian):
-        X = X + 100.0
+        X = np.array([[100.0, 101.0], [103.2, 100.4], [101.1, 104.7], [104.9, 103.3]])
     model = DPMixture(
         likelihood=likelihood, noise=(1.0, 1.0), n_warmup=20, n_draws=200, random_state=0
     )

@@ -173,7 +173,7 @@ class TrainingRows:
         if self.known is not None:
             likelihood = Classified(likelihood, self.known.codes)
         data, tables = self.encoded(likelihood)
-        noise = None if self.noise is None else self.noise.of(likelihood.spread(self.X))
+        noise = None if self.noise is None else self.noise.of(likelihood.as_seen(self.X))
 
         def of_draw(draw):
             at = draw["chain"], draw["draw"]

@@ -202,9 +202,9 @@ class Likelihood(BaseEstimator):
         that chains draw have these values (`ClusterModel.completion`)."""
         return X
 
-    def spread(self, X):
-        """Rows of `fit` as chains see them: with the noise of `recorded.Recording`, if they have
-        columns that are recorded coarsely."""
+    def as_seen(self, X, first=None):
+        """Rows as chains see them: moved by a `recorded.Recording`, if there is one. `first` is
+        the number of the first row in a stream; None: X are the rows of `fit`."""
         return X
 
     def n_drawn(self, X):

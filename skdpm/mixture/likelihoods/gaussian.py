@@ -497,13 +497,13 @@ default=None
         return ({}, {}) if law is None else law.start({n: getattr(self, n) for n in used})
 
     def condense(self, X):
-        return None if self._recording is None else self.spread(X)
+        return None if self._recording is None else self.as_seen(X)
 
-    def spread(self, X):
-        return X if self._recording is None else self._recording.spread(X)
+    def as_seen(self, X, first=None):
+        return X if self._recording is None else self._recording.spread(X, first)
 
     def encode(self, X):
-        data = self.encode_new(self.spread(X))
+        data = self.encode_new(self.as_seen(X))
         if "gap_columns" in data:
             centred = data["X"]
             data["gap_values"] = read_only(completed(centred)[np.isnan(centred)])
@@ -568,7 +568,7 @@ default=None
 
     def parametric(self, X):
         return self._structure.parametric(
-            self, _centred(self.independent(self.spread(X)), self._origin)
+            self, _centred(self.independent(self.as_seen(X)), self._origin)
         )
 
     def log_hyperprior(self, values):
@@ -700,11 +700,11 @@ inflation : object
         with self.projection.translated():
             return self._resolve_all(columns_of(summary, self.projection.columns))
 
-    def spread(self, X):
+    def as_seen(self, X, first=None):
         if self._recording is None or isinstance(X, Spread):
             return X
         rows = np.array(X, dtype=np.float64)
-        rows[:, self.projection.columns] = super().spread(self.projection.project(X))
+        rows[:, self.projection.columns] = super().as_seen(self.projection.project(X), first)
         return rows.view(Spread)
 
     def encode_new(self, X):

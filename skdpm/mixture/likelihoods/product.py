@@ -555,16 +555,16 @@ class Product(_BaseComposition, Likelihood):
     # Rows.
 
     def condense(self, X):
-        rows = self.spread(X)
+        rows = self.as_seen(X)
         return None if rows is X else rows
 
-    def spread(self, X):
+    def as_seen(self, X, first=None):
         rows = X
         if not isinstance(X, Spread):
             for (_, likelihood, part), columns in zip(
                 self._split(X), self._positions, strict=True
             ):
-                found = likelihood.spread(part)
+                found = likelihood.as_seen(part, first)
                 if found is not part:
                     rows = np.array(X, dtype=np.float64) if rows is X else rows
                     rows[:, columns] = found

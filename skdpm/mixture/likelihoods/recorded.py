@@ -90,15 +90,18 @@ class Recording:
     def __repr__(self):
         return f"Recording(columns={sorted(self.cells)}, share={self.share:.2f})"
 
-    def spread(self, X):
+    def spread(self, X, first=None):
         """Rows as chains see them.
 
         The result is a function of the rows, whatever their order, except that equal rows may
-        exchange their noise.
+        exchange their noise. In a stream it is a function of each row and its number, so that it
+        does not depend on the batches: entries are anywhere in their cells, and copies stay.
 
         Parameters
         ----------
         X : ndarray of shape (n_rows, n_features)
+        first : int or None
+            Number of the first row in a stream. None: X are all rows, or a block of them.
 
         Returns
         -------
@@ -108,16 +111,21 @@ class Recording:
             return X
         rows = np.array(X, dtype=np.float64)
         contents = _contents(rows)
-        ranks = _ranks(contents)
-        # The sum over all rows, so that equal rows of two blocks have different noise.
-        keys = _mixed(contents + contents.sum(dtype=np.uint64) + ranks * MIX_2)
+        if first is None:
+            ranks = _ranks(contents)
+            # The sum over all rows, so that equal rows of two blocks have different noise.
+            keys = _mixed(contents + contents.sum(dtype=np.uint64) + ranks * MIX_2)
+        else:
+            keys = _mixed(contents + np.arange(first, first + len(X), dtype=np.uint64) * MIX_2)
         for column, (values, halves) in self.cells.items():
             entries = rows[:, column]
             if values is not None:
                 at = np.minimum(np.searchsorted(values, entries), len(values) - 1)
                 halves = np.where(values[at] == entries, halves[at], 0.0)
-            rows[:, column] = entries + halves * _even(entries, _words_of(keys, column))
-        if self.scales is not None:
+            words = _words_of(keys, column)
+            place = _even(entries, words) if first is None else 2.0 * _uniforms(words) - 1.0
+            rows[:, column] = entries + halves * place
+        if self.scales is not None and first is None:
             _move_copies(rows, contents, ranks, keys, self.scales)
         if self.ends is not None:
             rows = _drawn_near(rows, *self.ends)
@@ -169,6 +177,8 @@ def recording_of(rows, variances, ends=None):
                 cells[d] = found
     varies = np.flatnonzero(variances > 0.0)
     share = _share_of_copies(rows[:, varies])
+    if share < 0.0 and all(d in cells and cells[d][0] is None for d in varies):
+        share = 0.0  # a few points of a grid
     if not cells and share == 0.0 and ends is None:
         return None
     scales = np.sqrt(variances) if share > 0.0 else None
@@ -228,7 +238,9 @@ def _move_copies(rows, contents, ranks, keys, scales):
     centres = np.einsum("rk,rkd->rd", shares, points[nearest])
     n_copies = 1.0 + np.bincount(own)[own]
     smooth = 1.0 - 1.0 / n_copies
-    moved = centres[own] + np.sqrt(1.0 - smooth)[:, None] * (points[nearest[own, 0]] - centres[own])
+    moved = centres[own] + np.sqrt(1.0 - smooth)[:, None] * (
+        points[nearest[own, 0]] - centres[own]
+    )
     for k in range(n_nearest):
         weight = _normals(keys[copies], k) * np.sqrt(smooth * shares[own, k])
         moved += weight[:, None] * (points[nearest[own, k]] - centres[own])
@@ -331,9 +343,12 @@ def _words_of(keys, number):
 
 def _normals(keys, number):
     """Standard normal numbers, of another stream of each key."""
-    # 53 bits, centred in their intervals: never 0 or 1.
-    words = _words_of(~keys, number) >> np.uint64(11)
-    return ndtri((words.astype(np.float64) + 0.5) * 2.0**-53)
+    return ndtri(_uniforms(_words_of(~keys, number)))
+
+
+def _uniforms(words):
+    """Numbers between 0 and 1, of 53 bits, centred in their intervals: never 0 or 1."""
+    return ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
 
 
 def _mixed(words):

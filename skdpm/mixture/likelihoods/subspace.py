@@ -220,11 +220,11 @@ class Subspace(Likelihood):
 
     # Rows.
 
-    def spread(self, X):
-        return X if self._recording is None else self._recording.spread(X)
+    def as_seen(self, X, first=None):
+        return X if self._recording is None else self._recording.spread(X, first)
 
     def condense(self, X):
-        return self._condensed(self.spread(X))
+        return self._condensed(self.as_seen(X))
 
     def _condensed(self, X):
         X = np.asarray(X, dtype=np.float64)

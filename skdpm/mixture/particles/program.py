@@ -276,7 +276,7 @@ class FitProgram(ParticleProgram, RowProgram):
 
     @functools.cached_property
     def _rows_as_seen(self):
-        return self.likelihood.spread(self.rows)
+        return self.likelihood.as_seen(self.rows)
 
     def encoded(self, items):
         data = self.likelihood.encode(self._rows_as_seen[items])

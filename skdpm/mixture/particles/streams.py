@@ -46,7 +46,7 @@ class StreamProgram(ParticleProgram):
     def prepare(cls, X, likelihood, *, n_before, **settings):
         """Make the program of a batch of validated rows, with a resolved likelihood and the other
         fields as settings."""
-        data = likelihood.encode(X)
+        data = likelihood.encode(likelihood.as_seen(X, n_before))
         program = cls(
             likelihood=likelihood,
             data=data,

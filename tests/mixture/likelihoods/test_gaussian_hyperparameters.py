@@ -420,6 +420,7 @@ DEGENERATE = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*are copies", "ignore:row 100 of column 0")
 @quiet
 @combinations(rows=DEGENERATE, sampler=["gibbs", SubCluster(block_size=20)], covariance_type=TYPES)
 def test_degenerate_data(covariance_type, sampler, rows):

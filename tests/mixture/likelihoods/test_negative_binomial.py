@@ -427,6 +427,7 @@ def test_fits_with_noise():
     model = DPMixture(likelihood=NegativeBinomial(), noise=True, **short).fit(X)
     assert 0.0 < model.noise_probabilities_.mean() < 0.5
     scores = model.score_samples(np.arange(60_000.0)[:, None])
-    assert np.exp(scores).sum() == pytest.approx(1.0, abs=1e-5)
+    # Noise beyond the largest count has a tail as heavy as 1 / log.
+    assert 0.9999 < np.exp(scores).sum() < 1.0
     again = DPMixture(likelihood=NegativeBinomial(), noise=True, n_jobs=2, **short).fit(X)
     np.testing.assert_array_equal(model.log_joint_samples_, again.log_joint_samples_)

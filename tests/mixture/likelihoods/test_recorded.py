@@ -48,7 +48,8 @@ def test_few_values_are_recorded_as_their_digits_say():
         X = np.array(points)[rng.integers(len(points), size=(300, 1))]
         assert half_width(X) == pytest.approx(half)
     X = np.array([0.1, 4.345435345345, 10.234])[rng.integers(3, size=(300, 1))]
-    assert found(X * np.pi).cells == {}
+    recording = found(X * np.pi)
+    assert recording is None or recording.cells == {}
 
 
 def test_functions_of_a_grid_have_cells_like_their_neighbours():
@@ -177,6 +178,7 @@ def test_answers_show_kinds_to_other_samplers(sampler):
     assert adjusted_rand_score(kind, model.labels_) > 0.9
 
 
+@pytest.mark.filterwarnings("ignore:.*are copies")
 def test_points_are_clusters():
     points = rng.uniform([45.0, 0.0], [50.0, 8.0], (12, 2))
     y = rng.integers(len(points), size=400)
