@@ -130,11 +130,12 @@ default=None
     fits, and no cluster is much narrower than the grid. New rows are taken as they are.
 
     *Copies* are rows that are equal in every column, more often than a grid explains: rows of a
-    bootstrap sample, or of a class that was sampled up. Chains see every copy after the first as a
-    draw from the normal law of the different rows near it, a smoothed bootstrap. These are at most
-    the n_features + 6 nearest rows, no farther than 2.5 times the distance of the third. Points
-    that take many rows each are clusters of their own: a row then has on average more than 1.5
-    times as many copies as there are different rows with copies. `fit` warns if more than a
+    bootstrap sample, or of a class that was sampled up. Let m and V be the mean and the
+    covariance of the different rows near a row x that occurs c times. Chains see its copies after
+    the first as draws of N(m + (x - m) / sqrt(c), (1 - 1 / c) V), a smoothed bootstrap. Near are
+    at most the n_features + 6 nearest rows, no farther than 2.5 times the distance of the third.
+    Points that take many rows each are clusters of their own: a row then has on average more than
+    1.5 times as many copies as there are different rows with copies. `fit` warns if more than a
     twentieth of the rows are copies.
 
     *Spherical* clusters have k = df and one scale. Its v, also in the prior of `mean`, is the mean

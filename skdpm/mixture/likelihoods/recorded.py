@@ -5,16 +5,18 @@ A density can be arbitrarily high at a value or a row that occurs several times.
 rows moved a little, once for all, so that equal entries say what they can and no more.
 
 *Recorded values*. A column of answers, whole numbers or rounded prices has few different values.
-Each only says in which cell of width g the quantity lies. Chains see x + u with u uniform on the
-cell. No cluster can then gain by being narrower than a cell. This is uniform dequantisation
+Each only says in which cell of width g the quantity lies. Chains see x + u with u about uniform on
+the cell. No cluster can then gain by being narrower than a cell. This is uniform dequantisation
 (Machado & Santos Silva 2005; Theis, van den Oord & Bethge 2016). By Jensen's inequality the mean
 log density of x + u is a lower bound of the mean log probability of cells over their volume, so
 densities are those of x + u with respect to Lebesgue measure, whatever the grid.
 
 *Copies*. Rows that are equal in every column, more often than cells explain, come from sampling
-with replacement or from repeated records. Chains see the second and further copies of a row as
-draws from the normal law of the different rows near it: a smoothed bootstrap (Silverman & Young
-1987). A few points that take many rows each are no copies, but values of their own.
+with replacement or from repeated records. Let m and V be the mean and the covariance of the
+different rows near a row x that occurs c times. Chains see its second and further copies as draws
+of N(m + (x - m) / sqrt(c), (1 - 1 / c) V), which have this mean and covariance over all x: a
+smoothed bootstrap (Silverman & Young 1987). A few points that take many rows each are no copies,
+but values of their own.
 
 *Remote entries*, such as fill values, would leave no digits to the other entries of a sum. Chains
 see them at distances that grow with the logarithm of their own.
@@ -223,11 +225,12 @@ def _move_copies(rows, contents, ranks, keys, scales):
     varies = np.flatnonzero(scales > 0.0)
     if len(copies) == 0 or len(first) < 2:
         return
-    missing = np.isnan(rows)
-    centre = np.nanmean(rows[first], axis=0, where=~missing[first]) if missing.any() else 0.0
-    points = np.where(missing, centre, rows)[np.ix_(first, varies)]
     first = first[np.argsort(contents[first])]
-    points = np.where(missing, centre, rows)[np.ix_(first, varies)]
+    points, missing = rows[np.ix_(first, varies)], np.isnan(rows[np.ix_(copies, varies)])
+    gaps = np.isnan(points)
+    if gaps.any():
+        centre = np.nansum(points, axis=0) / np.maximum((~gaps).sum(axis=0), 1)
+        points = np.where(gaps, centre, points)
     at, own = np.unique(np.searchsorted(contents[first], contents[copies]), return_inverse=True)
     tree = cKDTree(points / scales[varies])
     n_nearest = min(len(first), len(varies) + N_NEAREST)
@@ -244,7 +247,7 @@ def _move_copies(rows, contents, ranks, keys, scales):
     for k in range(n_nearest):
         weight = _normals(keys[copies], k) * np.sqrt(smooth * shares[own, k])
         moved += weight[:, None] * (points[nearest[own, k]] - centres[own])
-    rows[np.ix_(copies, varies)] = np.where(missing[np.ix_(copies, varies)], np.nan, moved)
+    rows[np.ix_(copies, varies)] = np.where(missing, np.nan, moved)
 
 
 def _cells(values):
