@@ -13,7 +13,12 @@ from skdpm.mixture.likelihoods.recorded import Recording, recording_of
 rng = np.random.default_rng(0)
 ANSWERS = rng.integers(1, 6, size=(300, 1)).astype(float)
 COUNTS = rng.poisson(3.0, size=(300, 1)).astype(float)
+PARTS = Product([("a", Gaussian(), [0, 1]), ("b", Gaussian(covariance_type="diag"), [2, 3])])
 FAST = {"n_chains": 1, "n_jobs": 1, "random_state": 0}
+
+
+def slow(value):
+    return pytest.param(value, marks=pytest.mark.slow)
 
 
 def found(X):
@@ -156,12 +161,12 @@ def three_kinds(n_columns, n_rows=400):
     "likelihood",
     [
         "auto",
-        Gaussian(covariance_type="diag"),
-        Gaussian(covariance_type="spherical"),
-        Gaussian(covariance_type="tied"),
-        Gaussian(tails="t"),
+        slow(Gaussian(covariance_type="diag")),
+        slow(Gaussian(covariance_type="spherical")),
+        slow(Gaussian(covariance_type="tied")),
+        slow(Gaussian(tails="t")),
         Subspace(n_axes=3),
-        Product([("a", Gaussian(), [0, 1]), ("b", Gaussian(covariance_type="diag"), [2, 3])]),
+        slow(PARTS),
     ],
     ids=["full", "diag", "spherical", "tied", "t", "subspace", "product"],
 )
@@ -171,7 +176,7 @@ def test_answers_show_kinds(likelihood):
     assert adjusted_rand_score(kind, model.labels_) > 0.9
 
 
-@pytest.mark.parametrize("sampler", ["sub_cluster", "smc"])
+@pytest.mark.parametrize("sampler", ["sub_cluster", slow("smc")])
 def test_answers_show_kinds_to_other_samplers(sampler):
     X, kind = three_kinds(4)
     model = DPMixture(sampler=sampler, n_warmup=60, n_draws=40, **FAST).fit(X)
@@ -186,7 +191,7 @@ def test_points_are_clusters():
 
 
 @pytest.mark.filterwarnings("ignore:.*are copies")
-@pytest.mark.parametrize("n_columns", [2, 6])
+@pytest.mark.parametrize("n_columns", [2, slow(6)])
 def test_a_class_that_was_sampled_up_stays_a_cluster(n_columns):
     draws = np.random.default_rng(2)
     many = draws.normal(size=(300, n_columns))
@@ -214,8 +219,8 @@ def test_the_bulk_of_columns():
     assert bulk(zeros) is zeros
 
 
-@pytest.mark.parametrize("far", [1e4, 1e9, -1e38])
-@pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
+@pytest.mark.parametrize("far", [slow(1e4), slow(1e9), -1e38])
+@pytest.mark.parametrize("covariance_type", ["full", slow("diag"), slow("spherical")])
 @pytest.mark.filterwarnings("ignore:.*if it means missing")
 def test_a_far_entry_leaves_clusters_of_others(covariance_type, far):
     y = np.repeat([0, 1], 60)
