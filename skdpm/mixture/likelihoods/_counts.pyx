@@ -3,7 +3,8 @@
 
 Row: n, sum of log x! over the large entries (in two parts: whole numbers and the rest), s_d (D),
 n_d (D) | terms that a likelihood caches. s_d and n_d are the sum and the number of the entries of
-a column; if items have exposures, n_d is the sum of the exposures of the entries. A likelihood without separate terms of large entries has none: their sum is 0.
+a column; if items have exposures, n_d is the sum of the exposures of the entries. A likelihood
+without separate terms of large entries has none: their sum is 0.
 
 Parameters of a cluster: log densities of a row are linear in its counts,
 

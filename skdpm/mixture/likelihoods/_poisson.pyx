@@ -16,7 +16,8 @@ x is large, the density is computed without Gamma functions, which have too few 
 
 If items have exposures e, x ~ Poisson(e rate): rho is b plus the sum of the exposures, and
 
-    p(x | cluster) = Gamma(a + s + x) / (Gamma(a + s) x!) (rho / (rho + e))^(a + s) (e / (rho + e))^x.
+    p(x | cluster) = Gamma(a + s + x) / (Gamma(a + s) x!)
+                     (rho / (rho + e))^(a + s) (e / (rho + e))^x.
 
 The factors e^x are constants as well. Nothing is cached then.
 
