@@ -998,7 +998,9 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             **settings,
         )
         program.given, program.known = X, self._known
-        _set_noise(program, self._noise_law(X, program.likelihood), program.likelihood.as_seen(X))
+        if check_noise(self.noise) is not None:
+            seen = program.likelihood.as_seen(X)
+            _set_noise(program, self._noise_law(seen, program.likelihood), seen)
         if program.finds_warmup:
             program.n_warmup = program.warmup_looks[-1]
         if program.finds_draws and self.target_ess is None:

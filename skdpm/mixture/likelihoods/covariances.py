@@ -49,6 +49,9 @@ S_SHAPE, S_RATE = 0.5, 1.0
 WITHIN = 0.5
 # Smallest learned scale / k, as a share of v.
 SMALLEST_SHARE = 1e-16
+# The same if chains draw missing entries: those of a few rows may otherwise follow each other to a
+# cluster that is too narrow for doubles.
+SMALLEST_WITH_GAPS = 1e-8
 # Degrees of freedom that represent a known variance.
 KNOWN = 1e6
 
@@ -141,7 +144,7 @@ class Covariance:
         """Check the parameter `scale`: a diagonal of shape (n_features,)."""
         return as_positive_vector(value, n_features)
 
-    def learn_scale(self, variances, varies, n_rows, df):
+    def learn_scale(self, variances, varies, n_rows, df, smallest=SMALLEST_SHARE):
         """Initial value of a learned scale, its hyperprior, and its floor.
 
         Parameters
@@ -150,9 +153,11 @@ class Covariance:
             Variance of each column, whether it has two different values, and the number of its
             entries.
         df : float
+        smallest : float
+            Smallest scale / k, in units of the variances.
         """
         k = df - self.low(len(variances))
-        smallest = SMALLEST_SHARE * variances
+        smallest = smallest * variances
         # In a constant column large clusters must not be narrower than small ones.
         floor = np.where(varies, 0.0, WITHIN * variances)
         start = WITHIN * variances * max_or_one(k - 2.0) + k * smallest + floor
@@ -316,8 +321,8 @@ class Spherical(ByColumn):
             raise ValueError('Gaussian.scale must be a number with covariance_type="spherical"')
         return super().check_scale(value, 1)[0]
 
-    def learn_scale(self, variances, varies, n_rows, df):
-        start, law, floor = super().learn_scale(variances[:1], varies.any(), n_rows, df)
+    def learn_scale(self, variances, varies, n_rows, df, smallest=SMALLEST_SHARE):
+        start, law, floor = super().learn_scale(variances[:1], varies.any(), n_rows, df, smallest)
         return start[0], Shifted(law.family, law.low[0], law.unit[0]), floor[0]
 
     def variances(self, g):
@@ -491,7 +496,7 @@ class Tied(Matrix):
     def check_scale(self, value, n_features):
         return as_matrix(super().check_scale(value, n_features))
 
-    def learn_scale(self, variances, varies, n_rows, df):
+    def learn_scale(self, variances, varies, n_rows, df, smallest=SMALLEST_SHARE):
         diagonal = WITHIN * variances * max_or_one(df - len(variances) - 1.0)
         smallest = np.where(varies, 0.0, WITHIN * variances)
         law = InverseWishart(df, np.diag(diagonal + n_rows * smallest))

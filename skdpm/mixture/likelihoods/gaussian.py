@@ -16,7 +16,15 @@ from skdpm.mixture.likelihoods.base import (
 )
 from skdpm.mixture.likelihoods.columns import LEAST_COPIES, far_columns, skewed_columns
 from skdpm.mixture.likelihoods.coordinates import bulk, completed, standardised
-from skdpm.mixture.likelihoods.covariances import COVARIANCES, KNOWN, TAILED, Normal, as_vector
+from skdpm.mixture.likelihoods.covariances import (
+    COVARIANCES,
+    KNOWN,
+    SMALLEST_SHARE,
+    SMALLEST_WITH_GAPS,
+    TAILED,
+    Normal,
+    as_vector,
+)
 from skdpm.mixture.likelihoods.means import normal_means
 from skdpm.mixture.likelihoods.projected import Projection, columns_of, projection_of
 from skdpm.mixture.likelihoods.recorded import Spread, recording_of, remote
@@ -111,7 +119,7 @@ default=None
         scale_d / k - f_d     ~ Gamma(0.5, rate=1 / v_d)
 
     so that the unit of a column does not matter. f_d is 1e-16 v_d: clusters may be as narrow as
-    1e-8 standard deviations of a column.
+    1e-8 standard deviations of a column. It is 1e-8 v_d if chains draw missing entries.
 
     The *bulk* of a column is without far entries. These are more than 3 ranges beyond the range of
     the other entries, without the 2 % smallest and the 2 % largest, or more than 1e10 times as far
@@ -455,7 +463,11 @@ default=None
         if self.scale is None:
             recording = recording_in(summary, np.where(varies, variances, 0.0))
             scale, hyperpriors["scale"], floor = structure.learn_scale(
-                variances, varies, summary["n"], df
+                variances,
+                varies,
+                summary["n"],
+                df,
+                SMALLEST_WITH_GAPS if summary["missing"] and self.draws_gaps else SMALLEST_SHARE,
             )
         else:
             scale = structure.check_scale(_as_numbers(self.scale), n_features)
