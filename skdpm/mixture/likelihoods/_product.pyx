@@ -27,7 +27,6 @@ from libc.string cimport memcmp, memcpy, memset
 
 import numpy as np
 
-from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer, bitgen_t, uniform
 from skdpm.mixture.likelihoods._base cimport STRIP, ClusterModel, row
@@ -321,9 +320,7 @@ cdef class ProductModel(ClusterModel):
 
     cdef void unpack(self, Py_ssize_t slot, const double* stats) noexcept nogil:
         cdef Py_ssize_t p
-        cdef double n = stats[0]
         for p in range(self.n_parts):
-            SKDPM_CHECK(stats[0] == n, "unpack: parts of different numbers of items")
             (<ClusterModel>self.parts[p]).unpack(slot, stats)
             stats += (<ClusterModel>self.parts[p]).n_stats
 
