@@ -21,7 +21,7 @@ from support.designs import combinations
 from support.pvalues import Cells, assert_p_matrix, chi_squared_p, correct_for_number
 
 from skdpm import DPMixture, FiniteMixture
-from skdpm.hyperpriors import Gamma
+from skdpm.hyperpriors import Gamma, HalfCauchy
 from skdpm.mixture.likelihoods import Bernoulli, Categorical, Multinomial, Relational
 from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.samplers import BlockedGibbs, Gibbs
@@ -184,8 +184,16 @@ def wrong(cls, change):
 
 PLANTED = {
     # The density of the logarithm without its Jacobian is that of a shape less by one.
-    "no Jacobian": lambda prior: Gamma(prior.shape - 0.9, prior.rate),
-    "wrong rate": lambda prior: Gamma(prior.shape, 3.0 * prior.rate),
+    "no Jacobian": lambda prior: (
+        Gamma(0.1, 1.0 / prior.scale)
+        if isinstance(prior, HalfCauchy)
+        else Gamma(prior.shape - 0.9, prior.rate)
+    ),
+    "wrong rate": lambda prior: (
+        HalfCauchy(prior.scale / 3.0)
+        if isinstance(prior, HalfCauchy)
+        else Gamma(prior.shape, 3.0 * prior.rate)
+    ),
 }
 
 
