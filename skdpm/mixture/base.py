@@ -260,9 +260,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         fit, or after a fit with another sampler, the first batch starts the particles and
         determines all defaults that depend on data; choose a typical batch, or set these
         parameters (such as `Categorical(n_categories=...)`). With `noise` it also determines the
-        law of noise, which has no parameters: later rows do not change it. Hyperparameters are not
-        learned in a stream: each particle keeps those from `fit`; without a fit, all particles
-        have the values that the likelihood derives from the first batch (see `likelihood_`).
+        law of noise, which has no parameters: later rows do not change it. Rows of which nothing
+        is known count in `weights_`, unlike in `fit`. Hyperparameters are not learned in a stream:
+        each particle keeps those from `fit`; without a fit, all particles have the values that the
+        likelihood derives from the first batch (see `likelihood_`).
 
         The attributes are those of `fit`, without `label_samples_` and `acceptance_rate_`. They
         describe all rows seen, except for `labels_`, which are the clusters of the rows of this
