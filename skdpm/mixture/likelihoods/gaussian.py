@@ -27,7 +27,7 @@ from skdpm.mixture.likelihoods.covariances import (
 )
 from skdpm.mixture.likelihoods.means import normal_means
 from skdpm.mixture.likelihoods.projected import Projection, columns_of, projection_of
-from skdpm.mixture.likelihoods.recorded import Spread, recording_of, remote
+from skdpm.mixture.likelihoods.recorded import Recording, Spread, recording_of, remote
 from skdpm.mixture.likelihoods.tails import TAILS
 
 # Hyperpriors without units. That of the scale is in covariances.py.
@@ -123,10 +123,10 @@ default=None
 
     The *bulk* of a column is without far entries. These are more than 3 ranges beyond the range of
     the other entries, without the 2 % smallest and the 2 % largest, or more than 1e10 times as far
-    from the median as half of the entries. So one fill value moves
-    neither priors nor starts. It is part of the rows all the same. Chains see an entry that is
-    1e4 ranges of the bulk beyond it, or more, at a distance that grows with the logarithm of its
-    own, because sums with it would leave no digits to other entries. `fit` names such an entry.
+    from the median as half of the entries. So one fill value moves neither priors nor starts. It
+    is part of the rows all the same. Chains see an entry that is 1e4 ranges of the bulk beyond it,
+    or more, at a distance that grows with the logarithm of its own, because sums with it would
+    leave no digits to other entries. `fit` names such an entry.
 
     *Recorded values*. A column of answers, whole numbers or rounded prices has few different
     values, and clusters of no width would fit them best. Let g_d be the distance of neighbouring
@@ -412,7 +412,7 @@ default=None
         found = dict.fromkeys(self._two_valued, "two values")
         if isinstance(X, np.ndarray):
             found = skewed_columns(X) | found | far_columns(X)
-        if self._recording is not None and self._recording.share > LEAST_COPIES:
+        if self._recording.share > LEAST_COPIES:
             found[None] = self._recording.share
         return found
 
@@ -439,7 +439,7 @@ default=None
         n_features = len(summary["mean"])
         low = structure.low(n_features)
         hyperpriors = {}
-        floor, recording = np.zeros(n_features), None
+        floor, recording = np.zeros(n_features), Recording({})
         if self.mean is None or self.scale is None:
             varies = summary["high"] > summary["low"]
             variances = structure.pooled(_column_variances(summary), varies)
@@ -509,11 +509,8 @@ default=None
                     )
         return ({}, {}) if law is None else law.start({n: getattr(self, n) for n in used})
 
-    def condense(self, X):
-        return None if self._recording is None else self.as_seen(X)
-
     def as_seen(self, X, first=None):
-        return X if self._recording is None else self._recording.spread(X, first)
+        return self._recording.spread(X, first)
 
     def encode(self, X):
         data = self.encode_new(self.as_seen(X))
@@ -714,7 +711,7 @@ inflation : object
             return self._resolve_all(columns_of(summary, self.projection.columns))
 
     def as_seen(self, X, first=None):
-        if self._recording is None or isinstance(X, Spread):
+        if isinstance(X, Spread) or not self._recording.moves:
             return X
         rows = np.array(X, dtype=np.float64)
         rows[:, self.projection.columns] = super().as_seen(self.projection.project(X), first)

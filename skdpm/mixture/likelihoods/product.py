@@ -554,10 +554,6 @@ class Product(_BaseComposition, Likelihood):
 
     # Rows.
 
-    def condense(self, X):
-        rows = self.as_seen(X)
-        return None if rows is X else rows
-
     def as_seen(self, X, first=None):
         rows = X
         if not isinstance(X, Spread):

@@ -89,6 +89,11 @@ class Recording:
         self.share = share
         self.ends = ends
 
+    @property
+    def moves(self):
+        """Whether chains see any row elsewhere."""
+        return bool(self.cells) or self.scales is not None or self.ends is not None
+
     def __repr__(self):
         return f"Recording(columns={sorted(self.cells)}, share={self.share:.2f})"
 
@@ -107,9 +112,9 @@ class Recording:
 
         Returns
         -------
-        rows : Spread of the same shape
+        rows : Spread of the same shape, or X itself if no row moves
         """
-        if isinstance(X, Spread):
+        if isinstance(X, Spread) or not self.moves:
             return X
         rows = np.array(X, dtype=np.float64)
         contents = _contents(rows)
@@ -166,8 +171,7 @@ def recording_of(rows, variances, ends=None):
 
     Returns
     -------
-    recording : Recording, or None
-        None: chains see rows as they are.
+    recording : Recording
     """
     cells = {}
     for d, column in enumerate(rows.T):
@@ -178,39 +182,36 @@ def recording_of(rows, variances, ends=None):
             if found is not None:
                 cells[d] = found
     varies = np.flatnonzero(variances > 0.0)
-    share = _share_of_copies(rows[:, varies])
-    if share < 0.0 and all(d in cells and cells[d][0] is None for d in varies):
-        share = 0.0  # a few points of a grid
-    if not cells and share == 0.0 and ends is None:
-        return None
-    scales = np.sqrt(variances) if share > 0.0 else None
-    return Recording(cells, scales, abs(share), ends)
+    share, few = _share_of_copies(rows[:, varies])
+    if few and all(d in cells and cells[d][0] is None for d in varies):
+        share = 0.0  # points of a grid
+    scales = None if few or share == 0.0 else np.sqrt(variances)
+    return Recording(cells, scales, share, ends)
 
 
 def _share_of_copies(rows):
-    """Share of the rows that are copies of earlier rows, negative if these are a few points; 0 if
-    coarse columns explain that rows are equal."""
+    """Share of the rows that are copies of earlier rows, 0 if coarse columns explain that rows are
+    equal; and whether the copies are those of a few points."""
     n_rows = len(rows)
     rows = rows[~np.isnan(rows).all(axis=1)]
     if rows.size == 0:
-        return 0.0
+        return 0.0, False
     words = _words(rows)
     keys = words.sum(axis=1, dtype=np.uint64)
     counts = np.unique(keys, return_counts=True)[1]
     copies = counts[counts > 1]
     if len(copies) == 0 or len(counts) == 1:
-        return 0.0
+        return 0.0, False
     # Equal rows are chance if rows that differ in one column are not much rarer.
     same = _n_pairs(counts)
     close = sum(
         _n_pairs(np.unique(keys - column, return_counts=True)[1]) - same for column in words.T
     )
     if close > MOST_EXPLAINED * same:
-        return 0.0
+        return 0.0, False
     share = (copies.sum() - len(copies)) / n_rows
     # The mean number of copies of a repeated row, by its rows.
-    few = MOST_ALIKE * len(copies) * copies.sum() < copies @ copies
-    return -share if few else share
+    return share, bool(MOST_ALIKE * len(copies) * copies.sum() < copies @ copies)
 
 
 def _n_pairs(counts):
@@ -317,24 +318,25 @@ def _contents(rows):
 def _ranks(contents):
     """Numbers of earlier equal words."""
     order = np.argsort(contents, kind="stable")
-    found = contents[order]
-    starts = np.flatnonzero(np.append(True, found[1:] != found[:-1]))
     ranks = np.empty(len(contents), dtype=np.uint64)
-    sizes = np.diff(np.append(starts, len(contents)))
-    ranks[order] = np.arange(len(contents)) - np.repeat(starts, sizes)
+    ranks[order] = _in_runs(contents[order])[0]
     return ranks
+
+
+def _in_runs(ordered):
+    """Place of each element of a sorted array in the run of elements equal to it, from 0, and the
+    length of the run."""
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    sizes = np.diff(np.append(starts, len(ordered)))
+    return np.arange(len(ordered)) - np.repeat(starts, sizes), np.repeat(sizes, sizes)
 
 
 def _even(entries, words):
     """Positions in the cells, between -1 and 1: those of equal entries are evenly spaced, in the
     order of their words."""
     order = np.lexsort((words, entries))
-    found = entries[order]
-    starts = np.flatnonzero(np.append(True, found[1:] != found[:-1]))
-    sizes = np.diff(np.append(starts, len(found)))
-    positions = np.empty(len(found))
-    ranks = np.arange(len(found)) - np.repeat(starts, sizes)
-    sizes = np.repeat(sizes, sizes).astype(np.float64)
+    ranks, sizes = _in_runs(entries[order])
+    positions = np.empty(len(entries))
     positions[order] = ((2.0 * ranks + 1.0) / sizes - 1.0) * (sizes / (sizes + MANY))
     return positions
 

@@ -13,6 +13,7 @@ from skdpm.mixture.likelihoods.columns import far_columns
 from skdpm.mixture.likelihoods.coordinates import bulk, standardised
 from skdpm.mixture.likelihoods.gaussian import Gaussian, recording_in
 from skdpm.mixture.likelihoods.means import normal_means
+from skdpm.mixture.likelihoods.recorded import Recording
 from skdpm.mixture.likelihoods.subspace_laws import SubspaceLaws
 
 # Shares of the largest entry: variation below the first is mostly rounding, and the second is the
@@ -183,7 +184,7 @@ class Subspace(Likelihood):
         mean_variance = variances.mean() or (CONSTANT * extent) ** 2 or 1.0
         rest_spread = np.sqrt((n * variances[n_axes:] + mean_variance) / (n + 1.0))
         resolved = self._copy(n_axes=n_axes)
-        inner._recording, resolved._recording = None, recording
+        inner._recording, resolved._recording = Recording({}), recording
         resolved.center_ = summary["mean"]
         resolved.axes_ = lead.T
         resolved._lead = lead
@@ -221,7 +222,7 @@ class Subspace(Likelihood):
     # Rows.
 
     def as_seen(self, X, first=None):
-        return X if self._recording is None else self._recording.spread(X, first)
+        return self._recording.spread(X, first)
 
     def condense(self, X):
         return self._condensed(self.as_seen(X))
