@@ -77,8 +77,8 @@ RECIPE = "https://skdpm.readthedocs.io/en/latest/recipes/stuck_chains.html"
 # Point estimates that are one of the draws. Others minimise an expected loss over all draws.
 SINGLE_DRAWS = ("map", "last")
 
-# Fewest rows that are said to be alone in clusters.
-FEWEST_ALONE = 5
+# Fewest rows that are said to be alone in clusters: of fewer each may be of a kind of its own.
+FEWEST_ALONE = 10
 
 # Numbers of clusters for which a display searches, in about a second each.
 MOST_SEARCHES = 20
@@ -1561,10 +1561,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 (candidate.best(draws.n_draws) for candidate in candidates),
                 key=lambda best: best[0],
             )
-        labels, stats = program.kept_partition(kept)
         informative = None
         if program.keeps_rows and not is_dask(program.given):
             informative = informative_rows(self.likelihood_, None, program.given)
+        labels, stats = program.kept_partition(kept)
         if informative is not None:
             inside = np.full(len(labels), -1)
             inside[informative] = partitions.relabel_by_size(labels[informative])

@@ -19,6 +19,7 @@ from support.pvalues import assert_p, assert_p_matrix
 from skdpm.hyperpriors import Hyperprior
 from skdpm.mixture.likelihoods import LIKELIHOODS, Gaussian, Product, Subspace
 from skdpm.mixture.likelihoods.base import Likelihood
+from skdpm.mixture.likelihoods.recorded import Recording
 
 N_TILES = 1200  # items for more than two tiles
 
@@ -520,6 +521,8 @@ def assert_same_likelihood(actual, desired):
                 assert_same_likelihood(part, other)
         elif name in ("_positions", "_columns"):
             np.testing.assert_equal(getattr(actual, name), value)
+        elif isinstance(value, Recording):
+            np.testing.assert_equal(vars(getattr(actual, name)), vars(value))
         elif isinstance(value, Likelihood):  # of coordinates
             assert_same_likelihood(getattr(actual, name), value)
         elif isinstance(value, (str, Hyperprior, type(None))):

@@ -257,7 +257,12 @@ class Likelihood(BaseEstimator):
         ndarray of bool."""
         if sp.issparse(X):
             return np.zeros(X.shape[0], dtype=bool)
-        return np.isnan(self.independent(X)).all(axis=1)
+        nothing = np.ones(len(X), dtype=bool)
+        for column in self.independent(X).T:
+            if not nothing.any():
+                break
+            nothing &= np.isnan(column)
+        return nothing
 
     @property
     def fitted_gaps(self):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skdpm._tables import listed
-from skdpm.mixture.likelihoods.coordinates import LARGEST_DISTANCE, far_limits
+from skdpm.mixture.likelihoods.recorded import REMOTE
 
 # Smallest number of values that are judged, and the number of quantiles that stand for more.
 FEWEST_JUDGED, MOST_QUANTILES = 50, 500
@@ -19,8 +19,6 @@ SKEWED = 2.5
 # Number of components that a mixture of Gaussians must save on the logarithms of a column, by the
 # Bayesian information criterion, and the largest number that is tried.
 SAVED, MOST_COMPONENTS = 2.5, 5
-# Distance of an entry to the bulk of its column, in ranges of the bulk, from which it is named.
-NAMED = 1000.0
 # Share of rows that are copies of others, from which it is said.
 LEAST_COPIES = 0.05
 
@@ -33,26 +31,24 @@ class Far(NamedTuple):
     n_far: int
 
 
-def far_columns(X):
-    """Columns with entries that are much farther out than all others: dict of int to `Far`.
+def far_columns(X, low, high):
+    """Columns with remote entries: dict of int to `Far`.
 
     Parameters
     ----------
     X : ndarray of shape (n_samples, n_features)
         Numbers, NaN for missing entries.
+    low, high : ndarray of shape (n_features,)
+        Ends of the bulk of the columns.
     """
     found = {}
-    for d, column in enumerate(X.T):
-        limits = far_limits(column)
-        if limits is None:
-            continue
+    for d, (column, reach) in enumerate(zip(X.T, REMOTE * (high - low), strict=True)):
         with np.errstate(invalid="ignore", over="ignore"):
-            width = (limits[1] - limits[0]) / (2.0 * LARGEST_DISTANCE + 1.0)
-            beyond = np.maximum(limits[0] - column, column - limits[1])
-            far = beyond > NAMED * width
-        if far.any():
+            beyond = np.maximum(low[d] - column, column - high[d])
+        n_far = np.count_nonzero(beyond > reach)
+        if n_far and reach > 0.0:
             row = int(np.nanargmax(beyond))
-            found[d] = Far(row, float(column[row]), int(np.count_nonzero(far)))
+            found[d] = Far(row, float(column[row]), n_far)
     return found
 
 

@@ -41,7 +41,8 @@ MEAN_PRECISION = 0.1
 # that move rows one at a time take about a minute and mix better (doc/guide/many_rows.md).
 BLOCK_ROWS, BLOCK_ENTRIES = 10_000, 100_000
 
-# Fewest first rows, and number of their entries, from which the recording of columns is read.
+# First rows from which the recording of columns is read, and number of entries of the first rows
+# that are read instead if all are in memory and in no blocks.
 HEAD_ROWS, HEAD_ENTRIES = 4096, 2**20
 
 # Smallest number of entries of a column of two values that is reported.
@@ -124,8 +125,8 @@ default=None
     The *bulk* of a column is without far entries. These are more than 3 ranges beyond the range of
     the other entries, without the 2 % smallest and the 2 % largest, or more than 1e10 times as far
     from the median as half of the entries. So one fill value moves neither priors nor starts. It
-    is part of the rows all the same. Chains see an entry that is 1e4 ranges of the bulk beyond it,
-    or more, at a distance that grows with the logarithm of its own, because sums with it would
+    is part of the rows all the same. Chains see an entry that is 1000 ranges of the bulk beyond
+    it, or more, at a distance that grows with the logarithm of its own, because sums with it would
     leave no digits to other entries. `fit` names such an entry.
 
     *Recorded values*. A column of answers, whole numbers or rounded prices has few different
@@ -331,7 +332,7 @@ default=None
         other._keeps_columns = True
         return other
 
-    def summarise(self, X):
+    def summarise(self, X, n_head=HEAD_ROWS):
         """Counts, means, sums of squares, ends (`low`, `high`) and first rows of the bulk of the
         columns, and its scatter matrix for covariances with correlations; the ends of the columns
         (`smallest`, `largest`), and whether all entries are at these."""
@@ -359,7 +360,7 @@ default=None
             "high": high,
             "at_ends": at_ends,
             "missing": missing,
-            "head": X[: n_head(X.shape[1])].copy(),
+            "head": X[:n_head].copy(),
         }
 
     def merge_summaries(self, first, second):
@@ -389,12 +390,15 @@ default=None
                 "high": np.maximum(first["high"], second["high"]),
                 "at_ends": at_ends,
                 "missing": first["missing"] or second["missing"],
-                "head": np.concatenate([first["head"], second["head"]])[: n_head(len(n))],
+                "head": np.concatenate([first["head"], second["head"]])[:HEAD_ROWS],
             }
 
     def resolve(self, X):
         # A summary of the columns alone: sums over one column are rounded in another order.
-        return self._reduced(self.summarise(X), lambda found: self.summarise(found.project(X)))
+        n_head = max(HEAD_ROWS, HEAD_ENTRIES // max(X.shape[1], 1))
+        return self._reduced(
+            self.summarise(X, n_head), lambda found: self.summarise(found.project(X), n_head)
+        )
 
     def resolve_summary(self, summary):
         return self._reduced(summary, lambda found: columns_of(summary, found.columns))
@@ -411,7 +415,10 @@ default=None
             return {}
         found = dict.fromkeys(self._two_valued, "two values")
         if isinstance(X, np.ndarray):
-            found = skewed_columns(X) | found | far_columns(X)
+            found = skewed_columns(X) | found
+            if self._recording.ends is not None:
+                far = far_columns(self.independent(X), *self._recording.ends)
+                found |= {int(self._kept_columns[d]): entry for d, entry in far.items()}
         if self._recording.share > LEAST_COPIES:
             found[None] = self._recording.share
         return found
@@ -631,6 +638,10 @@ default=None
     def _n_columns(self):
         return len(self.mean)
 
+    @property
+    def _kept_columns(self):
+        return np.arange(len(self.mean))
+
     @classmethod
     def _examples(cls):
         rng = np.random.default_rng(0)
@@ -759,6 +770,10 @@ inflation : object
     def _n_columns(self):
         return len(self.projection.origin)
 
+    @property
+    def _kept_columns(self):
+        return self.projection.columns
+
     def column_posterior(self, stats, column):
         found = self.projection
         weights = found.weights[column]
@@ -808,10 +823,6 @@ def _column_variances(summary):
     # A learned scale may be many times larger than the variance.
     _refuse_overflow(np.where(np.maximum(variances, far) < LARGEST_VARIANCE, variances, np.inf))
     return variances
-
-
-def n_head(n_columns):
-    return max(HEAD_ROWS, HEAD_ENTRIES // max(n_columns, 1))
 
 
 def recording_in(summary, variances):

@@ -44,13 +44,15 @@ MOST_EXPLAINED = 0.5
 # Equal entries of a column from which on they fill most of the cell. A few gain too little to be a
 # cluster, and are hardly moved.
 MANY = 5.0
+# Share of entries that equal others, below which a column is not coarse if no value has MANY.
+RARE = 0.05
 # Different rows near a copy, in addition to the number of columns, and the number of nearest ones
 # whose distance times FARTHEST others do not exceed.
 N_NEAREST, N_CLOSE, FARTHEST = 6, 3, 2.5
 
 # Ranges of the bulk beyond which an entry is remote. In sums with it the squares of other entries
-# keep ten digits less.
-REMOTE = 1e4
+# have six digits less.
+REMOTE = 1000.0
 
 # Mean number of copies of a repeated row, by its rows, in units of the number of repeated rows,
 # from which on these are points.
@@ -176,8 +178,10 @@ def recording_of(rows, variances, ends=None):
     cells = {}
     for d, column in enumerate(rows.T):
         column = column[~np.isnan(column)]
-        values = np.unique(column)
-        if 1 < len(values) < len(column):
+        values, counts = np.unique(column, return_counts=True)
+        # A few equal pairs among very many rows of single precision are no sign of a grid.
+        rare = len(values) > (1.0 - RARE) * len(column) and counts.max() <= MANY
+        if 1 < len(values) < len(column) and not rare:
             found = _cells(values)
             if found is not None:
                 cells[d] = found

@@ -113,7 +113,8 @@ class Subspace(Likelihood):
         self.hyperpriors = hyperpriors
 
     def doubtful(self, X):
-        return far_columns(X) if isinstance(X, np.ndarray) else {}
+        ends = self._recording.ends
+        return {} if ends is None or not isinstance(X, np.ndarray) else far_columns(X, *ends)
 
     def suits_blocks(self, n_samples, n_features):
         return n_samples >= BLOCK_ROWS

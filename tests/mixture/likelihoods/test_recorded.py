@@ -64,6 +64,9 @@ def test_functions_of_a_grid_have_cells_like_their_neighbours():
 
 def test_different_values_have_no_cells():
     assert not found(rng.normal(size=(100, 3))).moves
+    few = rng.normal(size=(200, 1))
+    few[0] = few[1]
+    assert not found(few).cells
     # Too fine for any cluster.
     assert found(np.r_[0.0, 0.0, 1e-9, 1.0, 2.5, np.pi][:, None]).cells[0][0] is not None
 
