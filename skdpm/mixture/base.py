@@ -857,18 +857,20 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 entropy=seed_entropy(self.random_state),
                 signature=signature,
                 likelihood=likelihood,
-                noise_law=self._noise_law(X, likelihood),
+                noise_law=self._noise_law(likelihood.as_seen(X, 0), likelihood),
                 chains=[],
             )
+        n_before = run.chains[0]["iteration"] if run.chains else 0
         program = sampler.batch_program(
             X,
             run.likelihood,
-            n_before=run.chains[0]["iteration"] if run.chains else 0,
+            n_before=n_before,
             first=first,
             makes_draws=last,
             **settings,
         )
-        _set_noise(program, run.noise_law, X, new=len(run.chains) > 0)
+        seen = run.likelihood.as_seen(X, n_before)
+        _set_noise(program, run.noise_law, seen, new=len(run.chains) > 0)
         self._limits(program)
         chains = [dict(chain) for chain in run.chains] or [
             program.chain(run.entropy, c) for c in range(program.n_chains)

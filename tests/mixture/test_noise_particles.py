@@ -254,6 +254,18 @@ def box_law(beta, prior="dp", box_rows=slice(None)):
     return NoisePosterior(states, np.array(log_joint))
 
 
+def test_the_box_of_a_stream_is_that_of_rows_as_chains_see_them():
+    X = np.repeat(np.arange(6.0), 10)[:, None]
+    model = DPMixture(sampler="smc", noise=True, n_chains=1, n_draws=2, random_state=0)
+    model.partial_fit(X)
+    seen = np.asarray(model.likelihood_.as_seen(X, 0))
+    assert np.ptp(seen) > 5.2
+    np.testing.assert_allclose(
+        model._run.noise_law.of(seen).log_density, log_box(seen, seen), atol=1e-12
+    )
+    assert np.isfinite(model._run.noise_law.of(seen).log_density).all()
+
+
 @pytest.mark.parametrize(
     "sampler",
     [

@@ -88,6 +88,7 @@ class DaskRows(Rows):
 
     def __init__(self, X, block_size):
         self.source = X
+        self._make = None  # makes the blocks that chains visit from those of X
         self._first_row = None
         self.n_samples = X.shape[0]
         starts = np.concatenate([[0], np.cumsum(X.chunks[0])])
@@ -102,18 +103,30 @@ class DaskRows(Rows):
             [start + bounds[:-1] for start, bounds in zip(starts[:-1], self.bounds, strict=True)]
         )
         first_blocks = 1 + np.cumsum(n_blocks) - n_blocks
-        self.jobs = list(
-            zip(self.bounds, first_blocks.tolist(), starts[:-1].tolist(), strict=True)
-        )
+        self.jobs = [
+            (*job, np.ndarray)
+            for job in zip(self.bounds, first_blocks.tolist(), starts[:-1].tolist(), strict=True)
+        ]
         self.client = _find_client()
         self.chunks = self._begun()
         self._lock = threading.Lock()  # guards the next two, which chains share
         self._placing = None
         self._paces = {}  # minimum seconds per row of each worker since the last placing
 
+    def _delayed(self):
+        """The chunks, as delayed objects."""
+        chunks = list(self.source.to_delayed().ravel())
+        if self._make is None:
+            return chunks
+        make = dask.delayed(self._make, traverse=False)
+        return [
+            dask.delayed(_made)(chunk, job[0], make)
+            for chunk, job in zip(chunks, self.jobs, strict=True)
+        ]
+
     def _begun(self):
         """The chunks; on a cluster, futures of them."""
-        chunks = list(self.source.to_delayed().ravel())
+        chunks = self._delayed()
         return chunks if self.client is None else self.client.compute(chunks)
 
     def _map(self, function, *arguments):
@@ -270,6 +283,18 @@ class DaskRows(Rows):
                 chunks_of[min(known)].append(c)
         return chunks_of
 
+    def condense(self, likelihood):
+        # Without a cluster all that is done to chunks is done again in every visit.
+        make = likelihood.as_seen if self.client is None else likelihood.condense
+        first_row = make(self.first_row())
+        if first_row is None or first_row is self.first_row():
+            return
+        self._make, self._first_row = make, first_row
+        self.jobs = [(*job[:-1], type(first_row)) for job in self.jobs]
+        self.chunks = self._begun()
+        if self._placing is not None:
+            self._forget(self._placing)
+
     def first_row(self):
         if self._first_row is None:
             self._first_row = self.fetch(self.source[:1])
@@ -330,7 +355,7 @@ class DaskRows(Rows):
                 shape=(job[0][-1],),
                 dtype=np.int64,
             )
-            for chunk, job in zip(self.source.to_delayed().ravel(), self.jobs, strict=True)
+            for chunk, job in zip(self._delayed(), self.jobs, strict=True)
         ]
         return dask.array.concatenate(chunks)
 
@@ -512,6 +537,11 @@ def moves(chunks_of, sizes, paces):
 
 def _itself(chunk):
     return chunk
+
+
+def _made(chunk, bounds, make):
+    parts = [make(chunk[slice(*pair)]) for pair in pairwise(bounds)]
+    return np.concatenate(parts) if parts else chunk
 
 
 def _visit_chunk(X, job, function, arguments, finish):

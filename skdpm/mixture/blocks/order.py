@@ -62,8 +62,8 @@ class KeptOrders:
         if first is None or not isinstance(X, np.ndarray):
             return row_order(likelihood, X)
         # Likelihoods that make different points of the same rows differ in the first point.
-        X = np.ascontiguousarray(X)
-        key = (first.tobytes(), X.dtype.str, X.shape, zlib.crc32(X), X.ctypes.data)
+        key = (first.tobytes(), X.dtype.str, X.shape, zlib.crc32(np.ascontiguousarray(X)))
+        key = (*key, X.ctypes.data)
         with self._lock:
             if key in self.orders:
                 self.orders.move_to_end(key)

@@ -125,7 +125,7 @@ class BlockProgram(MixtureProgram):
     def resume(self, chain):
         if self.noise is not None and self.rows.log_noise is None:
             log_density = np.asarray(self.noise.log_density)
-            self.rows.log_noise = log_density - self.likelihood.log_constants(self.given)
+            self.rows.log_noise = log_density - self.likelihood.log_constants(self.rows.X)
         return BlockChain(self, chain)
 
     def statistics(self, labels):

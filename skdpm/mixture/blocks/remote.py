@@ -35,10 +35,12 @@ class Lost(Exception):
 
 def blocks_of(chunks):
     """Yield (rows, number, first row) of each block of chunks: tuples of the rows of a chunk, the
-    bounds of its blocks within it, the number of the first of these, and that of the first row."""
-    for X, bounds, first_block, start in chunks:
+    bounds of its blocks within it, the number of the first of these, that of the first row, and
+    the subclass of ndarray that rows have (Dask loses it)."""
+    for X, bounds, first_block, start, kind in chunks:
+        rows = X.view(kind) if isinstance(X, np.ndarray) else X
         for j, (low, high) in enumerate(pairwise(bounds)):
-            yield X[low:high], first_block + j, start + low
+            yield rows[low:high], first_block + j, start + low
 
 
 def visit_by_recipe(X, block, start, store, likelihood, recipe, task, key, name):
@@ -200,7 +202,7 @@ class Place:
     Parameters
     ----------
     jobs : dict of int to tuple
-        Key, bounds of the blocks, first block and first row of each of its chunks.
+        Key of each of its chunks, and what `blocks_of` takes besides its rows.
     worker : str
         Address of the worker. If the place is made again elsewhere because the worker was lost,
         its task fails, which informs the client.

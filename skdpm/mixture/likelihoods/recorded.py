@@ -243,7 +243,7 @@ def _move_copies(rows, contents, ranks, keys, scales):
     # The rows of another cluster are much farther.
     near = distances <= FARTHEST * distances[:, [min(N_CLOSE, n_nearest - 1)]]
     shares = near / near.sum(axis=1, keepdims=True)
-    centres = np.einsum("rk,rkd->rd", shares, points[nearest])
+    centres = sum(shares[:, [k]] * points[nearest[:, k]] for k in range(n_nearest))
     n_copies = 1.0 + np.bincount(own)[own]
     smooth = 1.0 - 1.0 / n_copies
     moved = centres[own] + np.sqrt(1.0 - smooth)[:, None] * (

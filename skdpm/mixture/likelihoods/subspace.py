@@ -132,10 +132,10 @@ class Subspace(Likelihood):
 
     def merge_summaries(self, first, second):
         merged = Gaussian().merge_summaries(first, second)
-        weight = first["n"][0] * second["n"][0] / max(merged["n"][0], 1)
+        weights = first["n"] * second["n"] / np.maximum(merged["n"], 1)
         with np.errstate(over="ignore", invalid="ignore"):
-            gap = second["mean"] - first["mean"]
-            between = weight * np.outer(gap, gap)
+            gap = np.sqrt(weights) * (second["mean"] - first["mean"])
+            between = np.outer(gap, gap)
             merged["scatter"] = first["scatter"] + second["scatter"] + between
         return merged
 
@@ -144,8 +144,9 @@ class Subspace(Likelihood):
         n_axes = min(check_integer(self.n_axes, "Subspace.n_axes", low=1), n_features)
         # Raises errors about columns.
         Gaussian(covariance_type="diag").keeping_columns().resolve_summary(summary)
-        n = summary["n"][0]
-        variances, axes = np.linalg.eigh(summary["scatter"] / max(n, 1))
+        counts = np.sqrt(np.maximum(summary["n"], 1))
+        n = summary["n"].max()
+        variances, axes = np.linalg.eigh(summary["scatter"] / np.outer(counts, counts))
         variances, axes = variances[::-1], _oriented(axes[:, ::-1])
         extents = np.maximum(np.abs(summary["low"]), np.abs(summary["high"]))
         extent = extents.max()
@@ -166,7 +167,7 @@ class Subspace(Likelihood):
         recording = recording_in(summary, np.where(varies, deviations**2, 0.0))
         coordinates = {
             "n_rows": summary["n_rows"],
-            "n": summary["n"][:n_axes],
+            "n": np.full(n_axes, n),
             "mean": np.zeros(n_axes),
             "squares": n * variances[:n_axes],
             "smallest": low,

@@ -80,8 +80,10 @@ def test_the_bits_of_a_fit_in_memory(X, cls, sampler, point_estimate):
 
 
 @pytest.mark.parametrize("most_sampled", everyday([100, 20_000], 100))
-def test_chunks_are_cut_into_blocks(X, most_sampled, monkeypatch):
-    """And chains start from the same sample of rows."""
+@pytest.mark.parametrize("recorded", [False, True], ids=["any numbers", "whole numbers"])
+def test_chunks_are_cut_into_blocks(X, most_sampled, recorded, monkeypatch):
+    """And chains start from the same sample of rows, as chains see them."""
+    X = np.round(X) if recorded else X
     monkeypatch.setattr(program, "MOST_SAMPLED", most_sampled)
     settings = {**SETTINGS, "init": "auto"}
     here = DPMixture(sampler=SubCluster(block_size=200), store_labels=False, **settings).fit(X)
@@ -465,6 +467,7 @@ def assert_the_same_on_a_cluster(X, chunk=100):
 @pytest.mark.slow
 def test_threads_of_workers_share_blocks(X, threads_cluster):
     assert_the_same_on_a_cluster(X)
+    assert_the_same_on_a_cluster(np.round(X))
     # With the rows all that workers have of the fit goes, as soon as they hear of it.
     end = time.monotonic() + 10.0
     while any(threads_cluster.run(_known_keys).values()):
@@ -574,6 +577,7 @@ def test_a_killed_worker_changes_no_bit(X, cluster, monkeypatch):
     def kill():
         os.kill(next(iter(cluster.run(os.getpid).values())), signal.SIGKILL)
 
+    X = np.round(X)  # chunks are made of those of the array
     visits = at_visit(monkeypatch, 7, kill)
     settings = {**SETTINGS, "n_chains": 1}
     here = DPMixture(sampler=SubCluster(block_size=300), store_labels=False, **settings).fit(X)

@@ -160,7 +160,7 @@ class History:
     def visit(self, store, recipe, task, key):
         name = sweep_name(replace(task, splits=(), held_clusters=()), key)
         collected, held = [], {}
-        for X, block, start in blocks_of([(self.X, np.array([0, 250, 600]), 1, 0)]):
+        for X, block, start in blocks_of([(self.X, np.array([0, 250, 600]), 1, 0, np.ndarray)]):
             # As sent to a worker.
             sent = pickle.loads(pickle.dumps((recipe, task)))
             one, rows = visit_by_recipe(
@@ -263,7 +263,7 @@ def test_recipes_give_the_codes_of_visits(seed):
     task, key = Task(3, history.sweep()), (5, 0, 1)
     store = BlockStore(2**20)
     history.visit(store, None, task, key)
-    for X, block, _ in blocks_of([(history.X, np.array([0, 250, 600]), 1, 0)]):
+    for X, block, _ in blocks_of([(history.X, np.array([0, 250, 600]), 1, 0, np.ndarray)]):
         drawn = remote.visit_block(history.likelihood, X, None, task, key, block)[0]
         for where in (None, store, BlockStore(2**20)):
             codes = recipe_codes(X, block, history.likelihood, Recipe(task, key), where)

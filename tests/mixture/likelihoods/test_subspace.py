@@ -111,6 +111,19 @@ def test_axes_are_the_principal_ones():
     assert (likelihood.axes_[np.arange(3), largest] > 0.0).all()
 
 
+def test_far_entries_leave_the_axes():
+    """And the variances along them."""
+    X = np.random.default_rng(0).normal(size=(400, 6)) * [1.0, 4.0, 1.0, 1.0, 1.0, 1.0]
+    expected = Subspace(6).resolve(X)
+    X[::3, 0] = 1e20
+    likelihood = Subspace(6).resolve(X)
+    assert abs(likelihood.axes_[0] @ expected.axes_[0]) > 0.99
+    np.testing.assert_allclose(likelihood._inner._spread, expected._inner._spread, rtol=0.06)
+    halves = Subspace(6).merge_summaries(*map(Subspace(6).summarise, (X[:150], X[150:])))
+    merged = Subspace(6).resolve_summary(halves)
+    np.testing.assert_allclose(merged._inner._spread, likelihood._inner._spread, rtol=0.02)
+
+
 def test_all_axes_are_a_full_gaussian():
     """A rotation, of which neither prior nor density knows."""
     hyper = {"mean_precision": 0.4, "df": 8.5, "scale": 1.7}
