@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import _check_n_features, check_array, validate_data
 
-from skdpm._tables import Table, as_table, is_frame
+from skdpm._tables import NUMBERS, Table, as_table, is_frame
 from skdpm._validation import ColumnError, is_dask, is_dask_frame
 
 # The category by which dask marks that it does not know the categories of a column.
@@ -210,7 +210,6 @@ def with_exposure(rows, likelihood, exposure=None):
     rows : array of shape (n_samples, n_features)
     likelihood : Likelihood
     exposure : array-like of shape (n_samples,) or None
-        None: 1 for every row.
 
     Returns
     -------
@@ -219,17 +218,18 @@ def with_exposure(rows, likelihood, exposure=None):
     Raises
     ------
     ValueError
+        Also if there are exposures and the likelihood takes none, or the other way round.
     """
     if not likelihood.exposed:
         if exposure is None:
             return rows
         raise ValueError("the fit had no exposure, so new rows have none; pass exposure to fit")
     if exposure is None:
-        return np.column_stack([rows, np.ones(rows.shape[0])])
-    try:
-        checked = np.asarray(exposure, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"exposure must hold numbers, got {exposure!r}") from None
+        raise ValueError(
+            "the rows of fit had exposures, so these need them too: pass exposure=, a number for "
+            "each row of X, such as np.ones(len(X)) for exposures of 1"
+        )
+    checked = _numbers_of_rows(exposure)
     if checked.shape != (rows.shape[0],):
         raise ValueError(
             f"exposure must have one number for each of the {rows.shape[0]} rows of X, got an "
@@ -242,6 +242,27 @@ def with_exposure(rows, likelihood, exposure=None):
             "drop rows without an exposure, of which nothing can be known"
         )
     return np.column_stack([rows, checked])
+
+
+def unit_exposure(n_rows, likelihood):
+    """Exposures of 1 if the likelihood takes exposures; otherwise None."""
+    return np.ones(n_rows) if likelihood.exposed else None
+
+
+def _numbers_of_rows(exposure):
+    if isinstance(exposure, np.ma.MaskedArray):
+        exposure = _without_mask(exposure)
+    values = np.asarray(exposure)
+    if values.dtype.kind == "O" and values.ndim == 1:
+        column = Table(values[:, None]).column(0)
+        values = column.values if column.kind in NUMBERS else values
+    if values.dtype.kind not in "biuf":
+        what = repr(values.ravel()[:1].tolist())[1:-1]
+        raise ValueError(
+            f"exposure must hold numbers, but it holds {what:.60}; convert it, such as by "
+            "pd.to_numeric, and pass its values, not the name of a column"
+        )
+    return values.astype(np.float64)
 
 
 def dense_if_needed(X, likelihood):

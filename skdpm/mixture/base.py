@@ -19,6 +19,7 @@ from skdpm._rows import (
     lazy_rows,
     named_call,
     names_columns,
+    unit_exposure,
     validate_rows,
     with_exposure,
 )
@@ -332,7 +333,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         ----------
         X : array-like, CSR matrix or dask array of shape (n_samples, n_features)
         exposure : array-like of shape (n_samples,), default=None
-            Exposure of each row, if `fit` had it. Not for a dask array. None: 1 for every row.
+            Exposure of each row, needed if `fit` had it. Not for a dask array.
 
         Returns
         -------
@@ -362,7 +363,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         new_cluster : bool, default=False
             Whether to add a last column, the probability of a new cluster.
         exposure : array-like of shape (n_samples,), default=None
-            Exposure of each row, if `fit` had it. Not for a dask array. None: 1 for every row.
+            Exposure of each row, needed if `fit` had it. Not for a dask array.
 
         Returns
         -------
@@ -403,7 +404,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             Columns, as positions or names, that are given: the density is that of the other
             columns given the entries in these. None: no column.
         exposure : array-like of shape (n_samples,), default=None
-            Exposure of each row, if `fit` had it. Not for a dask array. None: 1 for every row.
+            Exposure of each row, needed if `fit` had it. Not for a dask array.
 
         Returns
         -------
@@ -456,7 +457,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         y : None
             Ignored.
         exposure : array-like of shape (n_samples,), default=None
-            Exposure of each row, if `fit` had it. Not for a dask array. None: 1 for every row.
+            Exposure of each row, needed if `fit` had it. Not for a dask array.
 
         Returns
         -------
@@ -519,7 +520,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             raise ValueError(f"given cannot be used: {without_laws(self)}")
         else:
             X = self._sample_given(n_samples, given, rng)
-        rows = with_exposure(X, self.likelihood_)
+        rows = with_exposure(X, self.likelihood_, unit_exposure(n_samples, self.likelihood_))
         cumulated = np.cumsum(self._predictor.predict_proba(rows), axis=1)
         u = rng.random((n_samples, 1))
         if self._predictor.background is None:
@@ -1608,7 +1609,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """Call a method of `Predictor` on X, or lazily on the chunks of a dask array. With `gaps`,
         entries may be missing."""
         check_is_fitted(self)
-        if exposure is not None:
+        if exposure is not None or self.likelihood_.exposed:
             _refuse_lazy_exposure(X)
         X = given_rows(X)
         if is_dask_frame(X):
@@ -1650,7 +1651,8 @@ def _search(clusters, loss, max_clusters, random_state):
 def _refuse_lazy_exposure(X):
     if is_dask(X):
         raise ValueError(
-            "exposure needs rows in memory, and X is a dask array; compute one chunk at a time"
+            "rows with exposures must be in memory, and X is a dask array: pass X.compute(), or "
+            'one part of it at a time to predict and, with sampler="smc", to partial_fit'
         )
 
 

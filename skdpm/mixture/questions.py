@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted
 
-from skdpm._rows import names_columns, validate_rows, with_exposure
+from skdpm._rows import names_columns, unit_exposure, validate_rows, with_exposure
 from skdpm._tables import columns_of_rows, filled_table, listed
 from skdpm._validation import (
     check_integer,
@@ -208,7 +208,7 @@ class Questions:
             Number of completed tables to draw. None: numbers are filled with their posterior
             means, and binary columns and categories with the most probable value.
         exposure : array-like of shape (n_samples,), default=None
-            Exposure of each row, if `fit` had it. None: 1 for every row.
+            Exposure of each row, needed if `fit` had it.
 
         Returns
         -------
@@ -285,7 +285,7 @@ class Questions:
         quantiles : float or list of float, default=None
             Probabilities of quantiles, between 0 and 1, for columns of numbers.
         exposure : array-like of shape (n_samples,), default=None
-            Exposure of each row, if `fit` had it. None: 1 for every row.
+            Exposure of each row, needed if `fit` had it.
 
         Returns
         -------
@@ -364,7 +364,7 @@ class Questions:
         """The row `given` as numbers, (1, n_features), NaN for unknown entries."""
         names = getattr(self, "feature_names_in_", None)
         table = columns_of_rows(given, self.n_features_in_, names, self._positions_of)
-        row = self._rows_with_gaps(table)
+        row = self._rows_with_gaps(table, unit_exposure(1, self.likelihood_))
         if len(row) != 1:
             raise ValueError(f"given must be one row, got {len(row)}")
         return row

@@ -12,7 +12,7 @@ import joblib
 import numpy as np
 from sklearn.utils.validation import check_array
 
-from skdpm._rows import dense_if_needed, with_exposure
+from skdpm._rows import dense_if_needed
 from skdpm.mixture.answers.conditional import ConditionalLaws
 from skdpm.mixture.likelihoods.base import set_hyperparameters
 from skdpm.mixture.state._scoring import mixture_rows
@@ -249,7 +249,7 @@ class Predictor:
         return mixtures
 
     def check(self, X, gaps=False):
-        """Check new rows as `validate_rows` does, without an estimator. Exposures are 1."""
+        """Check new rows as `validate_rows` does, without an estimator."""
         X = check_array(
             X,
             dtype=np.float64,
@@ -259,7 +259,7 @@ class Predictor:
         )
         X = dense_if_needed(X, self.likelihood)
         self.likelihood.check_entries(X, gaps)
-        return with_exposure(X, self.likelihood)
+        return X
 
     def predict(self, X, n_jobs=None):
         """Most probable cluster of each checked row, -1 if noise is more probable than any:

@@ -99,6 +99,11 @@ class Sampler(BaseEstimator):
             return self._incomplete(likelihood, X)
         if likelihood.select:
             return self._cannot_select()
+        if likelihood.exposed:
+            return (
+                f"{type(self).__name__} takes rows in blocks, which have no exposures; set "
+                'sampler="auto", or leave exposure out'
+            )
         return (
             f"{self!r} cannot sample a mixture with the likelihood "
             f"{type(likelihood).__name__}: it needs the capability {self.requires!r}, "

@@ -175,7 +175,6 @@ def test_answers_of_one_cluster(case, one_cluster):
     expected = predictive(new, exposure)
     np.testing.assert_allclose(model.score_samples(new, exposure=exposure), expected, rtol=1e-9)
     assert model.score(new, exposure=exposure) == pytest.approx(expected.mean())
-    np.testing.assert_allclose(model.score_samples(new), predictive(new, np.ones(3)), rtol=1e-9)
     given = np.column_stack([new[:, 0], np.full(3, np.nan)])
     np.testing.assert_allclose(
         model.score_samples(new, given=0, exposure=exposure),
@@ -211,9 +210,24 @@ def test_a_pickle_remembers_the_exposures(one_cluster):
     np.testing.assert_array_equal(again.pointwise_log_likelihood(X), expected)
     rows, labels = one_cluster.sample(3)
     assert rows.shape == (3, 2) and (labels == 0).all()
-    assert one_cluster.impute(X).shape == X.shape
-    assert [table.shape for table in one_cluster.impute(X, n_draws=2)] == [X.shape] * 2
+    filled = one_cluster.impute(X, n_draws=2, exposure=EXPOSURE)
+    assert [table.shape for table in filled] == [X.shape] * 2
     assert one_cluster.sample(3, given={0: 5.0})[0].shape == (3, 2)
+
+
+def test_later_rows_need_exposures_too(one_cluster):
+    """Also those of a stream, and dask arrays, which can have none."""
+    stream = DPMixture(likelihood="poisson", sampler=SMC(n_particles=5), n_chains=1)
+    stream.partial_fit(X, exposure=EXPOSURE)
+    ask = [one_cluster.predict, one_cluster.predict_proba, one_cluster.score_samples]
+    ask += [one_cluster.score, one_cluster.impute, stream.partial_fit]
+    for method in [*ask, lambda X: one_cluster.predict_columns(X, 0)]:
+        with pytest.raises(ValueError, match="pass exposure=, a number for each row"):
+            method(X)
+    chunks = pytest.importorskip("dask.array").from_array(X)
+    for method in (one_cluster.predict, one_cluster.score_samples):
+        with pytest.raises(ValueError, match="must be in memory"):
+            method(chunks)
 
 
 def test_exposures_of_one_change_nothing(case):
@@ -310,7 +324,10 @@ def test_metadata_routing(groups):
         ([1.0, 2.0], "one number for each of the 5 rows"),
         ([1.0, 2.0, 0.0, 1.0, 1.0], "is 0 for row 2"),
         ([1.0, 2.0, 1.0, np.nan, 1.0], "is nan for row 3"),
-        (["deep"] * 5, "must hold numbers"),
+        (["2.5"] * 5, "holds '2.5'; convert it, such as by pd.to_numeric"),
+        (np.array(["a", 1.0, 1.0, 1.0, 1.0], dtype=object), "must hold numbers, but it holds 'a'"),
+        (np.ma.array([1.0] * 5, mask=[0, 0, 0, 0, 1]), "is nan for row 4"),
+        (np.full(5, "2020-01-01", dtype="M8[D]"), "must hold numbers"),
     ],
 )
 def test_bad_exposures_are_refused(exposure, words):
@@ -324,7 +341,7 @@ def test_bad_exposures_are_refused(exposure, words):
         ({"likelihood": Gaussian()}, "takes no exposure; Poisson, NegativeBinomial"),
         ({"likelihood": "multinomial"}, "takes no exposure"),
         ({"likelihood": "poisson", "noise": True}, "set noise=None"),
-        ({"likelihood": "poisson", "sampler": SubCluster()}, "instantiated"),
+        ({"likelihood": "poisson", "sampler": SubCluster()}, "rows in blocks, which have no exp"),
     ],
 )
 def test_what_takes_no_exposures_says_so(settings, words):
