@@ -109,8 +109,9 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         """Check all parameters and make the `ChainProgram` of the fit."""
         raise NotImplementedError
 
-    def _warn_of_columns(self, X, likelihood):
-        """Warn of columns of a new run. `likelihood` is resolved."""
+    def _warn_of_columns(self, X, likelihood, given):
+        """Warn of columns of a new run. `likelihood` is resolved, and `given` is X as the user
+        passes it."""
 
     def _publish(self, draws, program):
         """Set the attributes that are draws."""
@@ -419,7 +420,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             self._refuse_changed(previous, signature, who, remedy)
         program = self._program(rows, likelihood, sampler)
         if previous is None:
-            self._warn_of_columns(rows, program.likelihood)
+            self._warn_of_columns(rows, program.likelihood, X)
         else:
             program.continue_from(previous.chains)
             return replace(previous, program=program)

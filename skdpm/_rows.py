@@ -8,8 +8,8 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import _check_n_features, check_array, validate_data
 
-from skdpm._tables import NUMBERS, Table, as_table, is_frame
-from skdpm._validation import ColumnError, is_dask, is_dask_frame
+from skdpm._tables import NUMBERS, Table, as_table, is_frame, numeric_column
+from skdpm._validation import FARTHEST, ColumnError, is_dask, is_dask_frame
 
 # The category by which dask marks that it does not know the categories of a column.
 UNKNOWN = "__UNKNOWN_CATEGORIES__"
@@ -91,6 +91,8 @@ def names_columns(method):
         except ColumnError as error:
             frames = (getattr(X, "X", X) for X in args)
             index = next((frame.index for frame in frames if hasattr(frame, "iloc")), None)
+            if error.row == FARTHEST and args and not is_dask(args[0]):
+                error = error.with_farthest(numeric_column(args[0], error.column), index)
             raise error.named(getattr(self, "feature_names_in_", None), index) from None
 
     return named

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from skdpm._validation import is_dask_frame
 
 # Largest number of columns that a message names.
-MOST_NAMED = 4
+MOST_NAMED = 3
 # Share of different entries above which a column identifies rows.
 NEARLY_ALL = 0.9
 # Kinds of columns whose values are doubles.
@@ -123,6 +123,11 @@ class Table:
         self.names = names if all(isinstance(name, str) for name in names) else None
         self.positions = np.arange(X.shape[1])
         self._columns = {}
+
+    @property
+    def library(self):
+        """Library of X: "numpy", "pandas", "polars", "pyarrow", ..."""
+        return type(self.X).__module__.partition(".")[0]
 
     @property
     def shape(self):
@@ -245,7 +250,13 @@ def listed(columns, names=None):
     """Names of columns in messages, at most `MOST_NAMED`."""
     words = [called(d, names).removesuffix(" of X") for d in columns]
     if len(words) > MOST_NAMED + 1:
-        words[MOST_NAMED:] = [f"{len(words) - MOST_NAMED} others"]
+        words[MOST_NAMED:] = [f"{len(words) - MOST_NAMED} more columns"]
+    return joined(words)
+
+
+def joined(words):
+    """Words as a list in a sentence."""
+    words = list(words)
     return " and ".join([*filter(None, [", ".join(words[:-1])]), words[-1]])
 
 

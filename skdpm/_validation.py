@@ -34,6 +34,10 @@ def _is_ours(module):
     return (module + ".").startswith(("skdpm.", "sklearn.callback.", "sklearn.utils._set_output."))
 
 
+# In place of a row.
+FARTHEST = -1
+
+
 class ColumnError(ValueError):
     """An error about a column of X.
 
@@ -45,7 +49,8 @@ class ColumnError(ValueError):
     name : str, optional
         Name of the column; by default its number, as "column 3 of X".
     row : int, optional
-        Number of a row of X that is meant. It is shown if it has a name.
+        Number of a row of X that is meant. It is shown if it has a name. `FARTHEST`: the row whose
+        value is the farthest from the others, which `names_columns` finds.
     """
 
     def __init__(self, before, column, after="", name=None, row=None):
@@ -56,6 +61,15 @@ class ColumnError(ValueError):
     def __str__(self):
         return f"{self.before}{self.name}{self.after}"
 
+    def with_farthest(self, values, index=None):
+        """The same error with the value of the column that is the farthest from the others."""
+        halves = values / 2.0  # whose differences do not overflow
+        row = int(np.nanargmax(np.abs(halves - np.nanmedian(halves))))
+        what, mark, advice = self.after.partition("; ")
+        place = row if index is None else repr(index[row])
+        after = f"{what}, such as {values[row]:.6g} in row {place}{mark}{advice}"
+        return ColumnError(self.before, self.column, after, self.name)
+
     def named(self, names, index=None):
         """The same error with the name of the column, and of the row in the index of X. None: no
         names."""
@@ -63,7 +77,7 @@ class ColumnError(ValueError):
         if names is not None and self.column < len(names):
             name = f"column {names[self.column]!r} of X"
         what, mark, advice = self.after.partition("; ")
-        if self.row is not None and index is not None:
+        if self.row not in (None, FARTHEST) and index is not None:
             what += f" in row {index[self.row]!r}"
         return ColumnError(self.before, self.column, f"{what}{mark}{advice}", name)
 

@@ -1030,12 +1030,12 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if not self.store_labels:
             raise ValueError("known_labels needs label draws; set store_labels=True")
 
-    def _warn_of_columns(self, X, likelihood):
+    def _warn_of_columns(self, X, likelihood, given):
         """Warn of columns whose use by the resolved likelihood of `fit` may surprise."""
         doubtful = likelihood.doubtful(X)
         if doubtful:
             names = getattr(self, "feature_names_in_", None)
-            warn(words_about(doubtful, X.shape[0], names), UserWarning)
+            warn(words_about(doubtful, given, X.shape[0], names), UserWarning)
         if not is_dask(X):
             self._warn_of_departures(X, likelihood)
 

@@ -507,7 +507,7 @@ def test_columns_of_two_values_are_reported(sampler):
         DPMixture(**params).fit(X.to_numpy())
     for d in range(5):
         X[f"flag {d}"] = (rng.random(60) < 0.4).astype(float)
-    named = "^column 'b', column 'flag 0', column 'flag 1', column 'flag 2' and 2 others of X have"
+    named = "^column 'b', column 'flag 0', column 'flag 1' and 3 more columns of X have"
     for likelihood in ("gaussian", "mixed"):
         with pytest.warns(UserWarning, match=named):
             DPMixture(likelihood=likelihood, **params).fit(X)

@@ -163,8 +163,9 @@ class Likelihood(BaseEstimator):
 
     def doubtful(self, X):
         """What the rows of `fit` say against clusters of points: a dict from positions of columns
-        to "two values", to the logarithm that would suit (`columns.skewed_columns`) or to a
-        `columns.Far`, and from None to the share of the rows that are copies of others."""
+        to "two values", to the logarithm that would suit (`columns.skewed_columns`), to a
+        `columns.Far` or to a `columns.Fill`, and from None to the share of the rows that are
+        copies of others."""
         return {}
 
     def log_density_left_out(self, X):

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skdpm._tables import listed
+from skdpm._tables import MOST_NAMED, joined, listed
+from skdpm.mixture.likelihoods.coordinates import FAR_SHARE
 from skdpm.mixture.likelihoods.recorded import REMOTE
 
 # Smallest number of values that are judged, and the number of quantiles that stand for more.
@@ -21,6 +22,19 @@ SKEWED = 2.5
 SAVED, MOST_COMPONENTS = 2.5, 5
 # Share of rows that are copies of others, from which it is said.
 LEAST_COPIES = 0.05
+# Numbers without a sign that may mark missing entries, as do 9, 99, 999, ..., 8, 88, ... and
+# 7, 77, ..., and the size from which any number may; the most of a column, the fewest other
+# entries, and the share of these from which zeros are none.
+MARKS = {0.0, 1.0, 999.25, 9999.25, 32767.0, 32768.0, 65535.0, 1e5, 1e6, 1e7, 1e8}
+LARGE_MARK, MOST_MARKS, FEWEST_UNMARKED, RARE_MARK = 1e9, 6, 10, 0.1
+# Ranges of the other values beyond which a mark is one: in several rows; in one row or of one
+# digit; and in several rows if only marks are negative.
+RANGES_TO_FILL, RANGES_IF_DOUBTFUL, RANGES_BELOW_ZERO = 3.0, 20.0, 0.01
+
+# Most sentences about marks.
+MOST_SENTENCES = 3
+# Ranges of the bulk beyond which an entry is named if clusters share a covariance.
+FAR_IF_SHARED = 20.0
 
 
 class Far(NamedTuple):
@@ -29,9 +43,17 @@ class Far(NamedTuple):
     row: int
     value: float
     n_far: int
+    n_ranges: float
 
 
-def far_columns(X, low, high):
+class Fill(NamedTuple):
+    """Values of a column that look like marks of missing entries, and the number of their rows."""
+
+    values: tuple
+    n_rows: int
+
+
+def far_columns(X, low, high, n_ranges=REMOTE):
     """Columns with remote entries: dict of int to `Far`.
 
     Parameters
@@ -40,16 +62,82 @@ def far_columns(X, low, high):
         Numbers, NaN for missing entries.
     low, high : ndarray of shape (n_features,)
         Ends of the bulk of the columns.
+    n_ranges : float
+        Ranges of the bulk beyond which an entry is named.
     """
     found = {}
-    for d, (column, reach) in enumerate(zip(X.T, REMOTE * (high - low), strict=True)):
+    for d, (column, reach) in enumerate(zip(X.T, n_ranges * (high - low), strict=True)):
         with np.errstate(invalid="ignore", over="ignore"):
             beyond = np.maximum(low[d] - column, column - high[d])
         n_far = np.count_nonzero(beyond > reach)
         if n_far and reach > 0.0:
             row = int(np.nanargmax(beyond))
-            found[d] = Far(row, float(column[row]), n_far)
+            found[d] = Far(row, float(column[row]), n_far, n_ranges)
     return found
+
+
+def filled_columns(X):
+    """Columns in which values look like marks of missing entries: dict of int to `Fill`.
+
+    These values are the smallest or largest of their column, in less than half of the rows, and
+    conventional marks (`_is_mark`), and they are far from the other values (`_needed`).
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        Numbers, NaN for missing entries.
+    """
+    return {d: fill for d, column in enumerate(X.T) if (fill := _fill(column)) is not None}
+
+
+def _fill(column):
+    known = others = column[~np.isnan(column)]
+    found = {}
+    # What may be marks is taken away from both ends, until the ends are other values.
+    while len(others) >= FEWEST_UNMARKED and len(found) < MOST_MARKS:
+        ends = [
+            (end, int(np.count_nonzero(others == end))) for end in (others.min(), others.max())
+        ]
+        marks = {float(end): n_rows for end, n_rows in ends if _is_mark(end, n_rows)}
+        if not marks:
+            break
+        found |= marks
+        others = others[~np.isin(others, list(marks))]
+    if not found or len(others) < FEWEST_UNMARKED:
+        return None
+    last = int(FAR_SHARE * len(others))
+    low, high = np.partition(others, (last, len(others) - 1 - last))[[last, -1 - last]]
+    if low == high:
+        low, high = others.min(), others.max()
+    if low == high:
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        fills = {
+            mark: n_rows
+            for mark, n_rows in found.items()
+            if max(low - mark, mark - high) / (high - low) > _needed(mark, n_rows, others)
+        }
+    n_rows = sum(fills.values())
+    return Fill(tuple(sorted(fills)), n_rows) if 0 < n_rows < len(known) / 2 else None
+
+
+def _is_mark(value, n_rows):
+    """Whether a number of some rows may mark a missing entry."""
+    size = abs(value)
+    digits = f"{size:.7g}"
+    repeated = digits[0] in "789" and digits.replace(".", "").strip(digits[0]) == ""
+    repeated = repeated and np.float32(digits) == np.float32(size)
+    return bool(repeated or size in MARKS or (size >= LARGE_MARK and n_rows > 1))
+
+
+def _needed(mark, n_rows, others):
+    """Ranges of the other values beyond which a number that may be a mark is one."""
+    if mark == 0.0 and n_rows > RARE_MARK * len(others):
+        return np.inf
+    n_whole = np.count_nonzero(others == np.rint(others))
+    if mark < 0.0 <= others.min() and (mark != -1.0 or 2 * n_whole < len(others)):
+        return RANGES_TO_FILL if n_rows == 1 else RANGES_BELOW_ZERO
+    return RANGES_IF_DOUBTFUL if n_rows == 1 or abs(mark) < 10.0 else RANGES_TO_FILL
 
 
 def skewed_columns(X):
@@ -115,17 +203,19 @@ def _information_criterion(x):
     return min(fit.bic(x) for fit in fits) + 2.0 * len(x) * np.log(spread)
 
 
-def words_about(doubtful, n_rows, names):
+def words_about(doubtful, X, n_rows, names):
     """Warning about what `Likelihood.doubtful` found.
 
     Parameters
     ----------
     doubtful : dict
+    X : Table or array
+        What the user passes.
     n_rows : int
     names : sequence of str, or None
         Names of the columns of X.
     """
-    words = []
+    words, code = [], CodeFor(X, names)
     columns = _columns_with(doubtful, "two values")
     if columns:
         have = "has" if len(columns) == 1 else "have"
@@ -144,23 +234,99 @@ def words_about(doubtful, n_rows, names):
                 "Gaussian components are needed for one cluster, so labels may cut clusters. Take "
                 f"logarithms before fit: {code_of_logarithm(columns, names, function)}"
             )
-    for d, far in doubtful.items():
-        if isinstance(far, Far):
-            column = listed([d], names)
-            more = "" if far.n_far == 1 else f" ({far.n_far} entries of the column are far out)"
-            words.append(
-                f"row {far.row} of {column} of X holds {far.value:.6g}, more than a thousand "
-                f"times as far out as other entries{more}. Clusters of other rows hardly depend "
-                "on it. If it means missing, make it NaN"
-            )
+    words += _about_fills(doubtful, n_rows, names, code)
+    far = {d: found for d, found in doubtful.items() if isinstance(found, Far)}
+    if far:
+        words.append(_about_far(far, names))
     if None in doubtful:
         words.append(
             f"{round(doubtful[None] * n_rows)} of {n_rows} rows of X are copies of other rows. "
             "Each counts as an observation, so clusters and probabilities seem as certain as with "
             "that many different rows. If copies say nothing new, fit to different rows: "
-            "np.unique(X, axis=0)"
+            f"{code.without_copies}"
         )
     return ". Also, ".join(words)
+
+
+def _about_fills(doubtful, n_rows, names, code):
+    groups = {}
+    for d, found in doubtful.items():
+        if isinstance(found, Fill):
+            groups.setdefault(found.values, []).append(d)
+    if len(groups) > MOST_SENTENCES:
+        groups = {tuple(sorted(set().union(*groups))): sorted(set().union(*groups.values()))}
+    for values, columns in groups.items():
+        have, up_to, its = "has", "", "its"
+        if len(columns) > 1:
+            have, up_to, its = "have", "up to ", "their"
+        most = max(doubtful[d].n_rows for d in columns)
+        it_means, it = ("it means", "it") if len(values) == 1 else ("they mean", "them")
+        yield (
+            f"{listed(columns, names)} of X {have} {joined(map(shown, values))} in {up_to}{most} "
+            f"of {n_rows} rows, far from {its} other values. Clusters may show which rows have "
+            f"{it}. If {it_means} missing, make {it} NaN: {code.with_gaps(columns, values)}"
+        )
+
+
+def _about_far(far, names):
+    first = next(iter(far))
+    row, value, _, n_ranges = far[first]
+    n_entries = sum(found.n_far for found in far.values())
+    words = f"row {row} of {listed([first], names)} of X holds {value:.6g}"
+    times = f"more than {n_ranges:g} times as far out as other entries"
+    if len(far) > 1:
+        words = f"{listed(far, names)} of X have {n_entries} entries {times}: {words}"
+    elif n_entries > 1:
+        words += f", {times} ({n_entries} entries of the column are far out)"
+    else:
+        words += f", {times}"
+    meaning = "Clusters of other rows hardly depend on it"
+    if n_ranges < REMOTE:
+        meaning = "All clusters share one covariance, which it may widen so that clusters merge"
+    return f"{words}. {meaning}. If it means missing, make it NaN"
+
+
+class CodeFor:
+    """Lines of Python that change X, for its container.
+
+    Parameters
+    ----------
+    X : Table or array
+    names : sequence of str, or None
+    """
+
+    def __init__(self, X, names):
+        self.library = getattr(X, "library", "numpy")
+        self.names = names
+
+    @property
+    def without_copies(self):
+        return {
+            "numpy": "np.unique(X, axis=0)",
+            "pandas": "X.drop_duplicates()",
+            "polars": "X.unique()",
+        }.get(self.library, "X.to_pandas().drop_duplicates()")
+
+    def with_gaps(self, columns, values):
+        """Line that makes values NaN: in these columns, or in X if there are many."""
+        values = ", ".join(map(shown, values))
+        values = f"[{values}]" if "," in values else values
+        few = len(columns) <= MOST_NAMED
+        chosen = [str(self.names[d]) for d in columns] if few and self.names is not None else None
+        if self.library == "numpy":
+            same = f"np.isin(X, {values})" if "," in values else f"X == {values}"
+            return f"X = np.where({same}, np.nan, X)"
+        if self.library == "polars":
+            chosen = "pl.selectors.numeric()" if chosen is None else f"pl.col({chosen})"
+            return f"X = X.with_columns({chosen}.replace({values}, None))"
+        start = "" if self.library == "pandas" else "X = X.to_pandas(); "
+        chosen = "X" if chosen is None else f"X[{chosen}]"
+        return f"{start}{chosen} = {chosen}.replace({values}, np.nan)"
+
+
+def shown(value):
+    """Code of a number."""
+    return f"{value:.0f}" if value == np.rint(value) and abs(value) < LARGE_MARK else repr(value)
 
 
 def _columns_with(doubtful, what):

@@ -9,6 +9,7 @@ from skdpm._validation import NO_COUNTS, check_count_sums, check_counts, check_r
 from skdpm.hyperpriors import Gamma
 from skdpm.mixture.likelihoods.background import overall_counts
 from skdpm.mixture.likelihoods.base import MOST_BOXED, Likelihood
+from skdpm.mixture.likelihoods.columns import filled_columns
 from skdpm.mixture.likelihoods.laws import ExposedLaws, IndependentLaws
 from skdpm.mixture.likelihoods.means import ColumnMeans, means_of_columns
 
@@ -82,6 +83,9 @@ class CountColumns(Likelihood):
 
     def count_columns(self):
         return list(range(self._n_features))
+
+    def doubtful(self, X):
+        return filled_columns(self.independent(X)) if isinstance(X, np.ndarray) else {}
 
     def _resolve_means(self, summary):
         """Values of shape and rate, and the default priors of those that are learned: (dict,

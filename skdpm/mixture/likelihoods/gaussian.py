@@ -5,7 +5,7 @@ import copy
 
 import numpy as np
 
-from skdpm._validation import ColumnError, check_choice, check_real
+from skdpm._validation import FARTHEST, ColumnError, check_choice, check_real
 from skdpm.hyperpriors import Gamma, Shifted
 from skdpm.mixture.likelihoods.background import box
 from skdpm.mixture.likelihoods.base import (
@@ -14,7 +14,13 @@ from skdpm.mixture.likelihoods.base import (
     bounds,
     read_only,
 )
-from skdpm.mixture.likelihoods.columns import LEAST_COPIES, far_columns, skewed_columns
+from skdpm.mixture.likelihoods.columns import (
+    FAR_IF_SHARED,
+    LEAST_COPIES,
+    far_columns,
+    filled_columns,
+    skewed_columns,
+)
 from skdpm.mixture.likelihoods.coordinates import bulk, completed, standardised
 from skdpm.mixture.likelihoods.covariances import (
     COVARIANCES,
@@ -27,12 +33,15 @@ from skdpm.mixture.likelihoods.covariances import (
 )
 from skdpm.mixture.likelihoods.means import normal_means
 from skdpm.mixture.likelihoods.projected import Projection, columns_of, projection_of
-from skdpm.mixture.likelihoods.recorded import Recording, Spread, recording_of, remote
+from skdpm.mixture.likelihoods.recorded import REMOTE, Recording, Spread, recording_of, remote
 from skdpm.mixture.likelihoods.tails import TAILS
 
 # Hyperpriors without units. That of the scale is in covariances.py.
 R_SHAPE, R_RATE = 0.5, 5.0  # mean_precision ~ Gamma
 DF_LOW, DF_SHAPE, DF_RATE = 1.0, 2.0, 0.2  # k = df - lower limit; k - DF_LOW ~ Gamma
+
+# End of errors about numbers that are too large for their squares.
+OVERFLOWS = "overflows; if such a value means missing, make it NaN, else rescale the column"
 
 # Initial mean_precision: the prior mean counts as a tenth of a row.
 MEAN_PRECISION = 0.1
@@ -415,13 +424,19 @@ default=None
             return {}
         found = dict.fromkeys(self._two_valued, "two values")
         if isinstance(X, np.ndarray):
-            found = skewed_columns(X) | found
-            if self._recording.ends is not None:
-                far = far_columns(self.independent(X), *self._recording.ends)
-                found |= {int(self._kept_columns[d]): entry for d, entry in far.items()}
+            found = skewed_columns(X) | found | self._far_columns(X) | filled_columns(X)
         if self._recording.share > LEAST_COPIES:
             found[None] = self._recording.share
         return found
+
+    def _far_columns(self, X):
+        X, ends, n_ranges = self.independent(X), self._recording.ends, REMOTE
+        if self.covariance_type == "tied":
+            ends, n_ranges = _ends(bulk(X)), FAR_IF_SHARED
+        if ends is None:
+            return {}
+        far = far_columns(X, *ends, n_ranges)
+        return {int(self._kept_columns[d]): entry for d, entry in far.items()}
 
     def _resolve_independent(self, summary, summary_of):
         """Resolve, without columns that others determine if `scale` and `df` are learned."""
@@ -846,7 +861,8 @@ def _refuse_overflow(per_column):
         raise ColumnError(
             "Gaussian: the values in ",
             column,
-            " are so large that their variance overflows; rescale the column",
+            f" are so large that their variance {OVERFLOWS}",
+            row=FARTHEST,
         )
 
 
@@ -878,7 +894,12 @@ def _centred(X, origin):
 def _refuse_uncentred(columns):
     if columns.any():
         column = int(np.flatnonzero(columns)[0])
-        raise ColumnError("Gaussian: ", column, " holds values too large to centre")
+        raise ColumnError(
+            "Gaussian: ",
+            column,
+            f" holds values too large to centre, as their distance {OVERFLOWS}",
+            row=FARTHEST,
+        )
 
 
 def _as_numbers(scale):

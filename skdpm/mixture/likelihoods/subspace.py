@@ -9,7 +9,7 @@ from skdpm._validation import check_integer
 from skdpm.mixture.likelihoods._subspace import rotate
 from skdpm.mixture.likelihoods.background import box
 from skdpm.mixture.likelihoods.base import Likelihood, read_only
-from skdpm.mixture.likelihoods.columns import far_columns
+from skdpm.mixture.likelihoods.columns import far_columns, filled_columns
 from skdpm.mixture.likelihoods.coordinates import bulk, standardised
 from skdpm.mixture.likelihoods.gaussian import Gaussian, recording_in
 from skdpm.mixture.likelihoods.means import normal_means
@@ -113,8 +113,10 @@ class Subspace(Likelihood):
         self.hyperpriors = hyperpriors
 
     def doubtful(self, X):
+        if not isinstance(X, np.ndarray):
+            return {}
         ends = self._recording.ends
-        return {} if ends is None or not isinstance(X, np.ndarray) else far_columns(X, *ends)
+        return ({} if ends is None else far_columns(X, *ends)) | filled_columns(X)
 
     def suits_blocks(self, n_samples, n_features):
         return n_samples >= BLOCK_ROWS

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What `fit` says of columns of numbers: marks of missing entries, far entries and copies."""
+
+import re
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from skdpm import DPMixture
+from skdpm.mixture.likelihoods import Gaussian, Poisson, Product, Subspace
+from skdpm.mixture.likelihoods.columns import Fill, filled_columns
+
+N = 240
+FAST = {"n_chains": 1, "n_warmup": 1, "n_draws": 1, "random_state": 0}
+
+
+def ordinary(rng):
+    """Columns of numbers without marks."""
+    some = rng.random(N) < 0.3
+    return {
+        "uniform": rng.uniform(0.0, 10.0, N),
+        "normal": rng.normal(10.0, 1.0, N),
+        "amounts": rng.lognormal(0.0, 1.0, N),
+        "answers": rng.integers(1, 6, N),
+        "ages": rng.integers(18, 90, N),
+        "counts": rng.poisson(4.0, N),
+        "seconds": 1.7e9 + rng.uniform(0.0, 3e7, N),
+        "zeros and amounts": np.where(some, 0.0, rng.lognormal(3.0, 1.0, N)),
+        "zeros far away": np.where(some, 0.0, rng.normal(1_000.0, 1.0, N)),
+        "flags": some,
+        "signs": rng.integers(-1, 2, N),
+        "prices": rng.choice([9, 19, 29, 49, 99, 199, 499, 999], N),
+        "percent": rng.integers(0, 100, N),
+        "heavy": rng.standard_cauchy(N).round(),
+        "large": rng.lognormal(20.0, 2.0, N),
+        "identifiers": rng.integers(10**9, 2 * 10**9, N),
+        "cluster": np.where(some, rng.normal(999.0, 0.01, N), rng.normal(size=N)),
+        "value": np.where(some, 500.0, rng.normal(size=N)),
+    }
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ordinary_columns_hold_no_marks(seed):
+    columns = ordinary(np.random.default_rng(seed))
+    X = np.column_stack([column.astype(float) for column in columns.values()])
+    names = list(columns)
+    assert [names[d] for d in filled_columns(X)] == []
+    assert filled_columns(X[:9]) == {} == filled_columns(np.full((30, 1), np.nan))
+
+
+@pytest.mark.parametrize(
+    ("name", "mark"),
+    [
+        *(("uniform", mark) for mark in (-1, -9, -99, 99, 999, -999, 9999, -999.9, 1e9, 1e20)),
+        *(("normal", mark) for mark in (-99, -999.25, 9999, -32768, 9.969209968386869e36)),
+        *(("amounts", mark) for mark in (-1, -9, -8888, 999, 1e6, -3.4028234663852886e38)),
+        *(("answers", mark) for mark in (-9, 88, 99, 999)),
+        *(("ages", mark) for mark in (-9, -99, 999, -999, 9999)),
+        *(("counts", mark) for mark in (-9, 99, 999, 2147483647)),
+        *(("seconds", mark) for mark in (0, -1, 1e20)),
+    ],
+)
+def test_marks_of_missing_entries_are_found(name, mark):
+    rng = np.random.default_rng(1)
+    for share in (0.05, 0.06 if mark == 0 else 0.4):
+        column = ordinary(rng)[name].astype(float)
+        column[rng.random(N) < 0.1] = np.nan
+        column[: int(share * N)] = mark
+        assert filled_columns(column[:, None]) == {0: Fill((mark,), int(share * N))}
+    # Most entries are no mark.
+    column[: int(0.8 * N)] = mark
+    assert filled_columns(column[:, None]) == {}
+
+
+def test_several_marks_of_a_column():
+    X = ordinary(np.random.default_rng(2))["answers"][:, None].astype(float)
+    X[:30, 0] = np.repeat([77.0, 88.0, -99.0], 10)
+    assert filled_columns(X) == {0: Fill((-99.0, 77.0, 88.0), 30)}
+
+
+def words_of(X, likelihood="auto", **params):
+    """The warning of `fit` about columns."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        DPMixture(likelihood=likelihood, **FAST).fit(X, **params)
+    (words,) = {
+        str(w.message) for w in caught if re.search("far from|as far out|cop", str(w.message))
+    }
+    return words
+
+
+def run_code(words, X):
+    """X after the line of code at the end of a warning."""
+    space = {"np": np, "pl": pl, "X": X}
+    exec(words.partition("NaN: ")[2].partition(". Also, ")[0], space)
+    return space["X"]
+
+
+@pytest.mark.parametrize("n_columns", [2, 6])
+def test_marks_are_named_with_code_for_the_container(n_columns):
+    rng = np.random.default_rng(0)
+    X = np.abs(rng.normal(5.0, 1.0, (N, n_columns)))
+    full = X.copy()
+    X[:12] = -999.0
+    names = [f"c{d}" for d in range(n_columns)]
+    expected = np.where(X == -999.0, np.nan, full)
+    for table in (X, pd.DataFrame(X, columns=names), pl.DataFrame(X, names)):
+        words = words_of(table)
+        assert "have -999 in up to 12 of 240 rows, far from their other values" in words
+        if n_columns == 6:
+            assert re.match("column .*, column .*, column .* and 3 more columns of X", words)
+        if table is not X:
+            assert "'c0'" in words
+        code = run_code(words, table)
+        np.testing.assert_array_equal(np.array(code, dtype=float), expected)
+    X[20:25] = 888.0
+    words = words_of(X)
+    assert "have -999 and 888 in up to 17 of 240 rows" in words
+    assert np.count_nonzero(np.isnan(run_code(words, X)[:, 0])) == 17
+
+
+def test_marks_under_other_likelihoods():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.poisson(4.0, (N, 2)), rng.normal(size=(N, 38))]).astype(float)
+    X[:12, 1] = 999.0
+    named = "column 1 of X has 999 in 12 of 240 rows"
+    assert named in words_of(X[:, :2], Poisson())
+    assert named in words_of(X[:, :2], Poisson(), exposure=np.ones(N))
+    assert named in words_of(X, Subspace())
+    parts = Product([("counts", Poisson(), [0, 1]), ("rest", Gaussian(), [2, 3])])
+    assert named in words_of(X[:, :4], parts)
+
+
+def test_far_entries_of_many_columns_are_one_sentence():
+    X = np.random.default_rng(0).normal(size=(60, 9))
+    X[7], X[8, 3] = 3e11, 5e11
+    words = words_of(X)
+    assert words.count("make it NaN") == 1
+    assert re.match("column 0, column 1, column 2 and 6 more columns of X have 10 entries", words)
+    assert "row 7 of column 0 of X holds 3e+11" in words
+    X[:, 1:] = np.random.default_rng(0).normal(size=(60, 8))
+    assert re.match(r"row 7 of column 0 of X holds 3e\+11, more than 1000 times", words_of(X))
+
+
+def test_far_entries_under_a_shared_covariance():
+    """They may join the clusters of others, which are named from nearer."""
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    X[7, 0] = 456.0
+    words = words_of(X, Gaussian(covariance_type="tied"))
+    assert "456, more than 20 times" in words and "widen so that clusters merge" in words
+    assert "hardly depend" not in words
+    X[7, 0] = 3e8
+    assert "Clusters of other rows hardly depend" in words_of(X)
+
+
+def test_copies_are_dropped_by_code_for_the_container():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2))[rng.integers(40, size=90)]
+    for table, code in (
+        (X, "np.unique(X, axis=0)"),
+        (pd.DataFrame(X), "X.drop_duplicates()"),
+        (pd.DataFrame(X, columns=["a", "b"]), "X.drop_duplicates()"),
+        (pl.DataFrame(X), "X.unique()"),
+    ):
+        words = words_of(table)
+        assert words.endswith(f": {code}")
+        assert len(eval(code, {"np": np, "X": table})) == len(np.unique(X, axis=0))
+
+
+@pytest.mark.parametrize("value", [1e160, -1e300, 1.7e308])
+def test_values_too_large_for_squares_are_named(value):
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 40)))
+    X.index = [f"sample {i}" for i in range(60)]
+    X.loc["sample 5", 1] = value
+    X["kind"] = ["a", "b"] * 30
+    X.columns = X.columns.map(str)
+    ways = f"'1' of X .*such as {re.escape(f'{value:g}')} in row 'sample 5'; if .*means missing"
+    for columns, likelihood in (
+        (["0", "1"], "auto"),
+        (list("0123"), "mixed"),
+        (X.columns, "mixed"),
+    ):
+        with pytest.raises(ValueError, match=ways):
+            DPMixture(likelihood=likelihood, **FAST).fit(X[columns])
+    with pytest.raises(ValueError, match=re.escape(f"{value:g} in row 5; if such a value means")):
+        DPMixture(likelihood=Subspace(), **FAST).fit(X.drop(columns="kind").to_numpy())
