@@ -11,7 +11,9 @@ import datetime
 import decimal
 import functools
 import numbers
+import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -62,7 +64,20 @@ def is_frame(X):
     """Whether X is a data frame in memory."""
     if hasattr(X, "iloc"):
         return getattr(X, "ndim", 2) == 2
-    return nw.dependencies.is_into_dataframe(X)
+    return nw.dependencies.is_into_dataframe(X) or _is_record_batch(X)
+
+
+def _is_record_batch(X):
+    return type(X).__module__.startswith("pyarrow") and type(X).__name__ == "RecordBatch"
+
+
+def _known_frame(X):
+    """A data frame that narwhals knows."""
+    if _is_record_batch(X):
+        import pyarrow
+
+        return pyarrow.Table.from_batches([X])
+    return X
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +113,17 @@ class Column:
         return list(dict.fromkeys(self.values[~self.gaps].tolist()))
 
 
+def refuse_repeated_names(X):
+    """Raise ValueError if two columns of a data frame have the same name."""
+    names = list(getattr(X, "column_names", getattr(X, "columns", ())))
+    if len(set(names)) < len(names):
+        name = next(name for name in names if names.count(name) > 1)
+        raise ValueError(
+            f"{names.count(name)} columns of X have the name {name!r}: give each column a name of "
+            "its own, or drop those that are copies"
+        )
+
+
 class Table:
     """Columns of a data frame, or of an array of objects, each read once.
 
@@ -115,19 +141,14 @@ class Table:
     """
 
     def __init__(self, X):
-        self.X = X
-        self._frame = X
+        self.X = self._frame = X = _known_frame(X)
+        refuse_repeated_names(X)
         if not isinstance(X, np.ndarray) and not hasattr(X, "iloc"):
             self._frame = nw.from_native(X, eager_only=True)
         names = list(getattr(self._frame, "columns", [None]))
         self.names = names if all(isinstance(name, str) for name in names) else None
         self.positions = np.arange(X.shape[1])
         self._columns = {}
-
-    @property
-    def library(self):
-        """Library of X: "numpy", "pandas", "polars", "pyarrow", ..."""
-        return type(self.X).__module__.partition(".")[0]
 
     @property
     def shape(self):
@@ -214,7 +235,14 @@ class Table:
             out[~column.gaps] = column.values[~column.gaps].astype(np.float64)
         except (TypeError, ValueError, OverflowError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
-            way = advice if column.kind == "category" else ": drop it or convert it to numbers"
+            form = text_form(column) if column.kind == "category" else None
+            if form is not None:
+                code = CodeFor(self, self.names).with_numbers([self.positions[j]], form)
+                way = f"; it holds {form.words}, so make numbers of it: {code}"
+            elif column.kind == "category":
+                way = advice
+            else:
+                way = ": drop it or convert it to numbers"
             raise kind(f"{error}, in {where}{way}") from None
         return out
 
@@ -258,6 +286,132 @@ def joined(words):
     """Words as a list in a sentence."""
     words = list(words)
     return " and ".join([*filter(None, [", ".join(words[:-1])]), words[-1]])
+
+
+class CodeFor:
+    """Lines of Python that change X, for its container.
+
+    Parameters
+    ----------
+    X : Table, DataFrame or array
+    names : sequence of str, or None
+        Names of the columns.
+    """
+
+    def __init__(self, X, names):
+        self.library = type(getattr(X, "X", X)).__module__.partition(".")[0]
+        self.names = names
+        # Frames of other libraries become those of pandas.
+        self.is_polars = self.library == "polars"
+        self.is_frame = names is not None or self.library == "pandas"
+        self.before = ""
+        if self.is_frame and self.library not in ("pandas", "polars", "numpy", "dask"):
+            self.before = "X = X.to_pandas(); "
+
+    def _chosen(self, columns):
+        if self.names is None:
+            return [int(d) for d in columns]
+        return [str(self.names[d]) for d in columns]
+
+    @property
+    def without_copies(self):
+        if self.is_polars:
+            return "X.unique()"
+        return f"{self.before}X.drop_duplicates()" if self.is_frame else "np.unique(X, axis=0)"
+
+    def with_gaps(self, columns, values):
+        """Line that makes values NaN: in these columns, or in X if there are many."""
+        values = ", ".join(map(shown, values))
+        values = f"[{values}]" if "," in values else values
+        chosen = None
+        if len(columns) <= MOST_NAMED and self.names is not None:
+            chosen = self._chosen(columns)
+        if not self.is_frame:
+            same = f"np.isin(X, {values})" if "," in values else f"X == {values}"
+            return f"X = np.where({same}, np.nan, X)"
+        if self.is_polars:
+            chosen = "pl.selectors.numeric()" if chosen is None else f"pl.col({chosen})"
+            return f"X = X.with_columns({chosen}.replace({values}, None))"
+        chosen = "X" if chosen is None else f"X[{chosen}]"
+        return f"{self.before}{chosen} = {chosen}.replace({values}, np.nan)"
+
+    def with_logarithms(self, columns, function="np.log({})"):
+        """Line that replaces columns of X by their logarithms."""
+        chosen = self._chosen(columns)
+        if self.is_polars:
+            # "100 - column" would have the name of 100.
+            return f"X = X.with_columns(({function.format(f'pl.col({chosen})')}).name.keep())"
+        chosen = f"X[:, {chosen}]" if self.names is None else f"X[{chosen}]"
+        return f"{self.before}{chosen} = {function.format(chosen)}"
+
+    def with_numbers(self, columns, form):
+        """Line that makes numbers of columns of strings of a `TextForm`."""
+        chosen, polars = self._chosen(columns), self.is_polars
+        steps = [
+            f".str.replace_all({old!r}, '', literal=True)"
+            if polars
+            else f".str.replace({old!r}, '')"
+            for old in form.dropped
+        ]
+        if form.comma:
+            steps.append(".str.replace(',', '.')")
+        if polars:
+            strict = ", strict=False" if form.marks else ""
+            return f"X = X.with_columns(pl.col({chosen}){''.join(steps)}.cast(pl.Float64{strict}))"
+        errors = ", errors='coerce'" if form.marks else ""
+        if self.names is None:
+            numbers = f"pd.to_numeric(pd.Series(X[:, d]){''.join(steps)}{errors})"
+            return f"for d in {chosen}: X[:, d] = {numbers}"
+        convert = "pd.to_numeric"
+        if steps or errors:
+            convert = f"lambda x: pd.to_numeric(x{''.join(steps)}{errors})"
+        return f"{self.before}X[{chosen}] = X[{chosen}].apply({convert})"
+
+
+def shown(value):
+    """Code of a number."""
+    return f"{value:.0f}" if value == np.rint(value) and abs(value) < 1e9 else repr(value)
+
+
+class TextForm(NamedTuple):
+    """A form of numbers in strings: characters to drop, whether a comma is the point, and whether
+    other strings mark missing entries."""
+
+    words: str
+    pattern: str
+    dropped: tuple = ()
+    comma: bool = False
+    marks: bool = False
+
+
+TEXT_FORMS = (
+    TextForm("numbers as strings", r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"),
+    TextForm("numbers with thousands separators", r"[+-]?\d{1,3}(,\d{3})*(\.\d+)?", (",",)),
+    TextForm("numbers with decimal commas", r"[+-]?\d+(,\d+)?", (), True),
+    TextForm("numbers with decimal commas", r"[+-]?\d{1,3}(\.\d{3})*(,\d+)?", (".",), True),
+    TextForm("amounts of dollars", r"[+-]?\$ ?[+-]?\d[\d,]*(\.\d+)?", ("$", ",", " ")),
+    TextForm("amounts of euros", r"[+-]?€ ?[+-]?\d[\d,]*(\.\d+)?", ("€", ",", " ")),
+    TextForm("amounts of pounds", r"[+-]?£ ?[+-]?\d[\d,]*(\.\d+)?", ("£", ",", " ")),
+    TextForm("percentages as strings", r"[+-]?\d+(\.\d+)? ?%", ("%", " ")),
+)
+# Strings that mark missing entries, in lower case.
+MARKS_IN_TEXT = {"", "?", "-", "--", ".", "*", "na", "n/a", "nan", "null", "none", "missing"}
+
+
+def text_form(column):
+    """The `TextForm` of a column of strings; None if it has none, or a type of categories."""
+    strings = column.distinct
+    if column.categories is not None or not all(isinstance(text, str) for text in strings):
+        return None
+    known = [text.strip() for text in strings]
+    known = [text for text in known if text.lower() not in MARKS_IN_TEXT]
+    for form in TEXT_FORMS if known else ():
+        if all(re.fullmatch(form.pattern, text) for text in known):
+            if len(known) == len(strings):
+                return form
+            words = f"{form.words} and marks of missing entries"
+            return form._replace(words=words, marks=True)
+    return None
 
 
 def _of_series(series):
@@ -602,7 +756,7 @@ def take_rows(X, rows):
     if hasattr(X, "iloc"):
         return X.iloc[rows]
     if is_frame(X):
-        return nw.from_native(X, eager_only=True)[rows].to_native()
+        return nw.from_native(_known_frame(X), eager_only=True)[rows].to_native()
     return (X if hasattr(X, "shape") else np.asarray(X))[rows]
 
 

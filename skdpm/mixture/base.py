@@ -1036,8 +1036,16 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if doubtful:
             names = getattr(self, "feature_names_in_", None)
             warn(words_about(doubtful, given, X.shape[0], names), UserWarning)
-        if not is_dask(X):
-            self._warn_of_departures(X, likelihood)
+        if is_dask(X):
+            return
+        if not sp.issparse(X) and np.isnan(X[:1]).any():
+            if np.isnan(X[:, : self.n_features_in_]).all():
+                warn(
+                    "all entries of X are missing. So all rows are one cluster, and answers are "
+                    "those of the priors. Look at how X was read",
+                    UserWarning,
+                )
+        self._warn_of_departures(X, likelihood)
 
     def _warn_of_departures(self, X, likelihood):
         columns = likelihood.departures(X)

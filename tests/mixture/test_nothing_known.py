@@ -130,5 +130,8 @@ def test_exposures_say_nothing():
 
 def test_all_rows_may_be_empty():
     X = np.full((12, 2), np.nan)
-    model = DPMixture(likelihood=Gaussian(covariance_type="diag"), **SHORT).fit(X)
+    with pytest.warns(UserWarning, match="all entries of X are missing"):
+        model = DPMixture(likelihood=Gaussian(covariance_type="diag"), **SHORT).fit(X)
+    with pytest.warns(UserWarning, match="all entries of X are missing"):
+        DPMixture(likelihood="poisson", **SHORT).fit(X, exposure=np.ones(12))
     assert model.labels_.min() == 0 and np.isfinite(model.probabilities_).all()

@@ -12,6 +12,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from scipy.stats import skew, spearmanr
 from sklearn.base import clone
 from sklearn.compose import make_column_selector
 from sklearn.datasets import load_iris, load_wine
@@ -627,7 +628,7 @@ def test_skewed_columns_are_reported(likelihood):
 def test_skewness_has_no_unit_and_zeros_stay():
     X = amounts()[:, [0]]
     X = np.hstack([X, 1e200 * X, 1e-200 * X, np.round(X, 1) + 0.1, np.where(X < 2.0, 0.0, X), -X])
-    expected = {**dict.fromkeys(range(4), "np.log"), 4: "np.log1p"}
+    expected = {**dict.fromkeys(range(4), "np.log({})"), 4: "np.log1p({})", 5: "-np.log(-{})"}
     assert skewed_columns(X) == expected
     assert skewed_columns(X[:40]) == {} == skewed_columns(X[:0])
 
@@ -643,7 +644,87 @@ def test_clusters_at_all_distances_are_not_skewed():
     for _ in range(20):
         centres = np.exp(rng.normal(3.0, 1.0, 4))
         x = rng.normal(centres[rng.choice(4, 500, p=rng.dirichlet([1.0] * 4))], 1.0)
-        assert skewed_columns(np.abs(x)[:, None]) == {}
+        x = np.abs(x)
+        assert skewed_columns(np.column_stack([x, -x, 1_000.0 - x])) == {}
+
+
+@pytest.mark.parametrize("library", [np.asarray, pd.DataFrame, pl.DataFrame])
+def test_columns_with_a_tail_of_small_values_are_reported(library):
+    """The code makes them as ordinary as logarithms make amounts."""
+    rng = np.random.default_rng(0)
+    tails = np.exp(rng.normal(1.0, 1.0, (300, 2)))
+    table = library({"score": 100.0 - tails[:, 0], "b": rng.normal(size=300)})
+    if library is np.asarray:
+        table = np.column_stack([100.0 - tails[:, 0], rng.normal(size=300)])
+    with pytest.warns(UserWarning, match="skewed to small values") as caught:
+        DPMixture(**FAST).fit(table)
+    (words,) = {str(w.message) for w in caught if "skewed" in str(w.message)}
+    scope = {"X": table, "np": np, "pl": pl}
+    exec(words.rpartition("before fit: ")[2], scope)
+    x = np.asarray(scope["X"])[:, 0]
+    assert abs(skew(x)) < 0.5 < 2.0 < abs(skew(tails[:, 0]))
+    assert spearmanr(x, -tails[:, 0]).statistic == pytest.approx(1.0)
+
+
+def test_numbers_in_strings_are_reported():
+    """ "mixed" refuses those that identify rows, and takes others as categories with a warning."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(1_000.0, 9_000.0, 60).round(2)
+    forms = {
+        "plain": [f"{v:.2f}" for v in x],
+        "gaps": [f"{v:.2f}" if v > 2_000.0 else "?" for v in x],
+        "thousands": [f"{v:,.2f}" for v in x],
+        "commas": [f"{v:.2f}".replace(".", ",") for v in x],
+        "continental": [f"{v:,.2f}".translate(str.maketrans(",.", ".,")) for v in x],
+        "dollars": [f"${v:,.2f}" for v in x],
+        "percent": [f"{v:.2f}%" for v in x],
+    }
+    few = {f"few {form}": np.repeat(text[:6], 10) for form, text in forms.items()}
+    size = rng.normal(size=60)
+    for library in (pd.DataFrame, pl.DataFrame, pa.table):
+        table = library({"size": size, **forms})
+        lines, _ = refusal(table)
+        for form in forms:
+            scope = {"X": table, "pd": pd, "pl": pl}
+            exec(lines[form].rpartition("numbers of them: ")[2], scope)
+            found = np.asarray(scope["X"][form], dtype=float)
+            assert (np.where(np.isnan(found), x, found) == x).all(), form
+            assert np.isnan(found).any() == (form == "gaps")
+        assert "thousands separators" in lines["thousands"]
+    table = pd.DataFrame({"size": size, **few})
+    with pytest.warns(UserWarning, match="as categories:\n- column 'few plain': numbers as str"):
+        DPMixture(likelihood="mixed", **FAST).fit(table)
+    with pytest.raises(ValueError, match=r"thousands sep.*\.str\.replace\(',', ''\)"):
+        DPMixture(**FAST).fit(pd.DataFrame({"size": size, "x": forms["thousands"]}))
+    ranges = pd.DataFrame({"size": size, "x": ["1-2", "3-4", "5+"] * 20, "code": ["A1", "7"] * 30})
+    for X in (ranges, table.astype("category").assign(size=size)):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=".*as categories")
+            DPMixture(likelihood="mixed", **FAST).fit(X)
+
+
+def test_repeated_names_are_refused():
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    names = ["a", "b", "a"]
+    for table in (pd.DataFrame(X, columns=names), pa.table(list(X.T), names=names)):
+        for function in (suggest_likelihood, DPMixture(**FAST).fit, MixtureImputer().fit):
+            with pytest.raises(ValueError, match="2 columns of X have the name 'a': give"):
+                function(table)
+
+
+def test_suggest_likelihood_refuses_what_is_no_table():
+    for X, words in (("x.csv", "pandas.read_csv"), ({"a": [1]}, "pandas.DataFrame"), (5, "2D")):
+        with pytest.raises((TypeError, ValueError), match=words):
+            suggest_likelihood(X)
+
+
+def test_record_batches_have_names():
+    batch = pa.RecordBatch.from_pandas(TABLE[["age"]].assign(b=RNG.normal(size=N)))
+    model = DPMixture(**FAST).fit(batch)
+    assert model.feature_names_in_.tolist() == ["age", "b"]
+    whole = pa.Table.from_batches([batch])
+    np.testing.assert_array_equal(model.score_samples(batch), model.score_samples(whole))
+    assert suggest_likelihood(batch).parts[0][2] == ["age", "b"]
 
 
 # Containers.

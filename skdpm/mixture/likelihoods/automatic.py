@@ -5,12 +5,14 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
+from sklearn.utils.validation import check_array
 
-from skdpm._tables import Column, as_table, called, identifies
+from skdpm._rows import given_rows
+from skdpm._tables import CodeFor, Column, Table, TextForm, as_table, called, identifies, text_form
 from skdpm._validation import given_shape, has_nan, is_dask, warn
 from skdpm.mixture.likelihoods.bernoulli import Bernoulli
 from skdpm.mixture.likelihoods.categorical import Categorical
-from skdpm.mixture.likelihoods.columns import code_of_logarithm, skewed_columns
+from skdpm.mixture.likelihoods.columns import how_skewed, skewed_columns
 from skdpm.mixture.likelihoods.gaussian import Gaussian
 from skdpm.mixture.likelihoods.negative_binomial import NegativeBinomial
 from skdpm.mixture.likelihoods.product import Product
@@ -87,13 +89,21 @@ class Mixed(Product):
         determine their likelihoods, and warns of floats without fractions."""
         findings = check_up(X)
         product = _of_findings(X, findings)
-        whole = [finding if finding.is_whole else Finding("float", None) for finding in findings]
-        if any(finding.words for finding in whole):
-            warn(
-                f'likelihood="mixed" takes these columns of X as measurements:{_report(X, whole)}'
-                "\nskdpm.suggest_likelihood(X) returns a Product with other likelihoods for them",
-                UserWarning,
-            )
+        for kind, words in (("float", "measurements"), ("category", "categories")):
+            doubtful = [
+                found if found.is_doubtful and found.type == kind else Finding(kind, None)
+                for found in findings
+            ]
+            if any(finding.words for finding in doubtful):
+                advice = ""
+                if kind == "float":
+                    advice = "\nskdpm.suggest_likelihood(X) returns a Product with other "
+                    advice += "likelihoods for them"
+                warn(
+                    f'likelihood="mixed" takes these columns of X as {words}:'
+                    f"{_report(X, doubtful)}{advice}",
+                    UserWarning,
+                )
         return product
 
     def for_batch(self, X):
@@ -116,17 +126,20 @@ class Finding:
         What is special, "" for nothing.
     refused : bool
         Whether "mixed" refuses the column.
+    form : TextForm or None
+        Form of the numbers, for a column of numbers in strings.
     """
 
     type: str
     kind: str | None
     words: str = ""
     refused: bool = False
+    form: TextForm | None = None
 
     @property
-    def is_whole(self):
-        """Whether the column may hold counts, codes or measurements."""
-        return self.words == WHOLE
+    def is_doubtful(self):
+        """Whether "mixed" warns of the column, which may hold something else."""
+        return self.words == WHOLE or self.form is not None
 
 
 def suggest_likelihood(X):
@@ -192,6 +205,9 @@ def suggest_likelihood(X):
         ('counts', NegativeBinomial(), ['nights']),
     ])
     """
+    X = given_rows(X)
+    if not (isinstance(X, Table) or is_dask(X)):
+        X = check_array(X, dtype=None, ensure_all_finite=False)
     findings = check_up(X)
     report, product = _report(X, findings), _proposal(X, findings)
     if product is None:
@@ -266,7 +282,12 @@ def _of_categories(column, batch):
     if len(values) < 2:
         return Finding("category", None, "one value" if len(values) else "no value")
     n_known = np.count_nonzero(~column.gaps)
-    if len(column.values) < FEWEST_IDENTIFIED or len(values) < 0.5 * n_known:
+    few = len(column.values) < FEWEST_IDENTIFIED or len(values) < 0.5 * n_known
+    form = text_form(column)
+    if form is not None:
+        refused = not few and identifies(column)
+        return Finding("category", None if refused else "category", form.words, refused, form)
+    if few:
         return Finding("category", "category")
     strings = [value for value in values if isinstance(value, str)]
     words = None
@@ -276,37 +297,32 @@ def _of_categories(column, batch):
         words = f"nearly all entries different, {NO_INFORMATION}"
         if strings and all(map(DATE.match, strings)):
             words = "dates as strings; convert them to dates and these to numbers"
-        elif strings and all(map(_is_number, strings)):
-            words = "numbers as strings; pd.to_numeric converts them, if they are amounts"
     if words is None:
         return Finding("category", "category")
     return Finding("category", None, words, refused=True)
 
 
-def _is_number(value):
-    try:
-        float(value)
-    except ValueError:
-        return False
-    return True
-
-
 def _report(X, findings):
     """A line for each remarkable group of columns, also of those that are skewed."""
     names = _names(X)
-    lines, skewed = {}, {}
+    code = CodeFor(X, names)
+    lines, skewed, texts = {}, {}, {}
     for d, (finding, column) in enumerate(zip(findings, _columns(X), strict=True)):
         words = finding.words
         if words and finding.kind is not None:
             words += f"; {PARTS[finding.kind][1].__name__} is proposed"
-        if words:
+        if finding.form is not None:
+            texts.setdefault((words, finding.form), []).append(d)
+        elif words:
             lines.setdefault(words, []).append(d)
         if finding.kind == "float":
             for function in skewed_columns(column.values[:, None]).values():
                 skewed.setdefault(function, []).append(d)
     for function, columns in skewed.items():
-        code = code_of_logarithm(columns, names, function)
-        lines[f"positive and strongly skewed; take logarithms: {code}"] = columns
+        line = code.with_logarithms(columns, function)
+        lines[f"{how_skewed(function)}; take logarithms: {line}"] = columns
+    for (words, form), columns in texts.items():
+        lines[f"{words}; to make numbers of them: {code.with_numbers(columns, form)}"] = columns
     return "".join(
         f"\n- {', '.join(called(d, names).removesuffix(' of X') for d in columns)}: {words}"
         for words, columns in lines.items()

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skdpm._tables import MOST_NAMED, joined, listed
+from skdpm._tables import CodeFor, joined, listed, shown
 from skdpm.mixture.likelihoods.coordinates import FAR_SHARE
 from skdpm.mixture.likelihoods.recorded import REMOTE
 
@@ -17,6 +17,8 @@ MOST_ROWS, MOST_COLUMNS = 20_000, 50
 # Ratio of the distances of the quantiles 0.95 and 0.05 from the median, above which a column is
 # strongly skewed.
 SKEWED = 2.5
+# Rows with the largest value, for one with the next, from which it is a limit.
+LEAST_AT_LIMIT = 5
 # Number of components that a mixture of Gaussians must save on the logarithms of a column, by the
 # Bayesian information criterion, and the largest number that is tried.
 SAVED, MOST_COMPONENTS = 2.5, 5
@@ -154,21 +156,47 @@ def skewed_columns(X):
 
     Returns
     -------
-    logarithms : dict of int to {"np.log", "np.log1p"}
-        Logarithm that suits, by the position of the column; "np.log1p" for a column with zeros.
+    logarithms : dict of int to str
+        Code of the logarithm that suits, with {} for the column, by the position of the column:
+        "np.log({})", "np.log1p({})" for a column with zeros, and that of the distance below a
+        number for a column with a long tail of small values.
     """
     found, n_judged = {}, 0
     X = X[:: -(-len(X) // MOST_ROWS) or 1]
     for d in range(X.shape[1]):
         x = X[:, d]
         x = x[~np.isnan(x)].astype(np.float64)
+        code = "np.log1p({})" if (x == 0.0).any() else "np.log({})"
         quantiles = None if (x < 0.0).any() else _skewed_quantiles(x[x > 0.0])
+        if quantiles is None and len(x) >= FEWEST_JUDGED:
+            top = _number_above(x)
+            quantiles = _skewed_quantiles(top - x)
+            code = f"-np.log({shown(top)} - {{}})" if top else "-np.log(-{})"
         if quantiles is None or n_judged == MOST_COLUMNS:
             continue
         n_judged += 1
         if _suits_logarithms(quantiles):
-            found[d] = "np.log" if (x > 0.0).all() else "np.log1p"
+            found[d] = code
     return found
+
+
+def _number_above(x):
+    """A number above all values, of few digits, for which the logarithms of distances to it are
+    about symmetric; NaN if there is none, as where many values are at a limit."""
+    largest = x.max()
+    if largest < 0.0:
+        return 0.0
+    n_largest, rest = np.count_nonzero(x == largest), x[x < largest]
+    if n_largest > LEAST_AT_LIMIT * np.count_nonzero(rest == rest.max(initial=-np.inf)):
+        return np.nan
+    low, middle, high = np.quantile(x, [0.05, 0.5, 0.95])
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        # Relative to the median: (low - c)(high - c) = (middle - c)^2.
+        top = middle + (low - middle) * (high - middle) / (low + high - 2.0 * middle)
+        distance = max(top - largest, 0.1 * (largest - high))
+        unit = 10.0 ** np.floor(np.log10(distance))
+        top = np.ceil((largest + distance) / unit) * unit
+    return float(f"{top:.12g}") if np.isfinite(top) else np.nan
 
 
 def _skewed_quantiles(x):
@@ -225,14 +253,15 @@ def words_about(doubtful, X, n_rows, names):
             'likelihood="mixed" with these columns of type bool or category in a data frame, or '
             "a Product with Bernoulli() or Categorical() for them, or drop them"
         )
-    for function in ("np.log", "np.log1p"):
+    functions = {found for found in doubtful.values() if isinstance(found, str) and "{}" in found}
+    for function in sorted(functions):
         columns = _columns_with(doubtful, function)
         if columns:
             are = "is" if len(columns) == 1 else "are"
             words.append(
-                f"{listed(columns, names)} of X {are} positive and strongly skewed. Several "
+                f"{listed(columns, names)} of X {are} {how_skewed(function)}. Several "
                 "Gaussian components are needed for one cluster, so labels may cut clusters. Take "
-                f"logarithms before fit: {code_of_logarithm(columns, names, function)}"
+                f"logarithms before fit: {code.with_logarithms(columns, function)}"
             )
     words += _about_fills(doubtful, n_rows, names, code)
     far = {d: found for d, found in doubtful.items() if isinstance(found, Far)}
@@ -286,56 +315,11 @@ def _about_far(far, names):
     return f"{words}. {meaning}. If it means missing, make it NaN"
 
 
-class CodeFor:
-    """Lines of Python that change X, for its container.
-
-    Parameters
-    ----------
-    X : Table or array
-    names : sequence of str, or None
-    """
-
-    def __init__(self, X, names):
-        self.library = getattr(X, "library", "numpy")
-        self.names = names
-
-    @property
-    def without_copies(self):
-        return {
-            "numpy": "np.unique(X, axis=0)",
-            "pandas": "X.drop_duplicates()",
-            "polars": "X.unique()",
-        }.get(self.library, "X.to_pandas().drop_duplicates()")
-
-    def with_gaps(self, columns, values):
-        """Line that makes values NaN: in these columns, or in X if there are many."""
-        values = ", ".join(map(shown, values))
-        values = f"[{values}]" if "," in values else values
-        few = len(columns) <= MOST_NAMED
-        chosen = [str(self.names[d]) for d in columns] if few and self.names is not None else None
-        if self.library == "numpy":
-            same = f"np.isin(X, {values})" if "," in values else f"X == {values}"
-            return f"X = np.where({same}, np.nan, X)"
-        if self.library == "polars":
-            chosen = "pl.selectors.numeric()" if chosen is None else f"pl.col({chosen})"
-            return f"X = X.with_columns({chosen}.replace({values}, None))"
-        start = "" if self.library == "pandas" else "X = X.to_pandas(); "
-        chosen = "X" if chosen is None else f"X[{chosen}]"
-        return f"{start}{chosen} = {chosen}.replace({values}, np.nan)"
-
-
-def shown(value):
-    """Code of a number."""
-    return f"{value:.0f}" if value == np.rint(value) and abs(value) < LARGE_MARK else repr(value)
+def how_skewed(function):
+    """Words about columns that a logarithm of `skewed_columns` suits."""
+    below = function.startswith("-")
+    return "strongly skewed to small values" if below else "positive and strongly skewed"
 
 
 def _columns_with(doubtful, what):
     return sorted(d for d, found in doubtful.items() if found == what)
-
-
-def code_of_logarithm(columns, names, function="np.log"):
-    """Line of Python that replaces columns of X by their logarithms."""
-    chosen = f"X[:, {[int(d) for d in columns]}]"
-    if names is not None:
-        chosen = f"X[{[str(names[d]) for d in columns]}]"
-    return f"{chosen} = {function}({chosen})"
