@@ -309,9 +309,11 @@ class CodeFor:
             self.before = "X = X.to_pandas(); "
 
     def _chosen(self, columns):
-        if self.names is None:
-            return [int(d) for d in columns]
-        return [str(self.names[d]) for d in columns]
+        """Code that begins a line, and code of a list of columns."""
+        chosen = [int(d) if self.names is None else str(self.names[d]) for d in columns]
+        if len(chosen) > MOST_NAMED + 1:
+            return f"{self.before}columns = {chosen}; ", "columns"
+        return self.before, str(chosen)
 
     @property
     def without_copies(self):
@@ -323,9 +325,9 @@ class CodeFor:
         """Line that makes values NaN: in these columns, or in X if there are many."""
         values = ", ".join(map(shown, values))
         values = f"[{values}]" if "," in values else values
-        chosen = None
+        before, chosen = self.before, None
         if len(columns) <= MOST_NAMED and self.names is not None:
-            chosen = self._chosen(columns)
+            before, chosen = self._chosen(columns)
         if not self.is_frame:
             same = f"np.isin(X, {values})" if "," in values else f"X == {values}"
             return f"X = np.where({same}, np.nan, X)"
@@ -333,20 +335,21 @@ class CodeFor:
             chosen = "pl.selectors.numeric()" if chosen is None else f"pl.col({chosen})"
             return f"X = X.with_columns({chosen}.replace({values}, None))"
         chosen = "X" if chosen is None else f"X[{chosen}]"
-        return f"{self.before}{chosen} = {chosen}.replace({values}, np.nan)"
+        return f"{before}{chosen} = {chosen}.replace({values}, np.nan)"
 
     def with_logarithms(self, columns, function="np.log({})"):
         """Line that replaces columns of X by their logarithms."""
-        chosen = self._chosen(columns)
+        before, chosen = self._chosen(columns)
         if self.is_polars:
             # "100 - column" would have the name of 100.
-            return f"X = X.with_columns(({function.format(f'pl.col({chosen})')}).name.keep())"
+            logarithms = function.format(f"pl.col({chosen})")
+            return f"{before}X = X.with_columns(({logarithms}).name.keep())"
         chosen = f"X[:, {chosen}]" if self.names is None else f"X[{chosen}]"
-        return f"{self.before}{chosen} = {function.format(chosen)}"
+        return f"{before}{chosen} = {function.format(chosen)}"
 
     def with_numbers(self, columns, form):
         """Line that makes numbers of columns of strings of a `TextForm`."""
-        chosen, polars = self._chosen(columns), self.is_polars
+        (before, chosen), polars = self._chosen(columns), self.is_polars
         steps = [
             f".str.replace_all({old!r}, '', literal=True)"
             if polars
@@ -357,15 +360,17 @@ class CodeFor:
             steps.append(".str.replace(',', '.')")
         if polars:
             strict = ", strict=False" if form.marks else ""
-            return f"X = X.with_columns(pl.col({chosen}){''.join(steps)}.cast(pl.Float64{strict}))"
+            numbers = f"pl.col({chosen}){''.join(steps)}.cast(pl.Float64{strict})"
+            return f"{before}X = X.with_columns({numbers})"
         errors = ", errors='coerce'" if form.marks else ""
         if self.names is None:
             numbers = f"pd.to_numeric(pd.Series(X[:, d]){''.join(steps)}{errors})"
+            chosen = [int(d) for d in columns]
             return f"for d in {chosen}: X[:, d] = {numbers}"
         convert = "pd.to_numeric"
         if steps or errors:
             convert = f"lambda x: pd.to_numeric(x{''.join(steps)}{errors})"
-        return f"{self.before}X[{chosen}] = X[{chosen}].apply({convert})"
+        return f"{before}X[{chosen}] = X[{chosen}].apply({convert})"
 
 
 def shown(value):

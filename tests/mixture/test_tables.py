@@ -339,7 +339,9 @@ def refusal(X):
     lines = {}
     for line in found.split("\n- ")[1:]:
         columns, _, words = line.partition(": ")
-        lines |= {name.split(" ")[1].strip("'"): words for name in columns.split(", ")}
+        lines |= {
+            name: words for name in re.findall(r"column '?([^',]*\w)'?(?:,| and|$)", columns)
+        }
     return lines, code.partition(":\n")[2]
 
 

@@ -8,7 +8,16 @@ import numpy as np
 from sklearn.utils.validation import check_array
 
 from skdpm._rows import given_rows
-from skdpm._tables import CodeFor, Column, Table, TextForm, as_table, called, identifies, text_form
+from skdpm._tables import (
+    CodeFor,
+    Column,
+    Table,
+    TextForm,
+    as_table,
+    identifies,
+    listed,
+    text_form,
+)
 from skdpm._validation import given_shape, has_nan, is_dask, warn
 from skdpm.mixture.likelihoods.bernoulli import Bernoulli
 from skdpm.mixture.likelihoods.categorical import Categorical
@@ -323,10 +332,7 @@ def _report(X, findings):
         lines[f"{how_skewed(function)}; take logarithms: {line}"] = columns
     for (words, form), columns in texts.items():
         lines[f"{words}; to make numbers of them: {code.with_numbers(columns, form)}"] = columns
-    return "".join(
-        f"\n- {', '.join(called(d, names).removesuffix(' of X') for d in columns)}: {words}"
-        for words, columns in lines.items()
-    )
+    return "".join(f"\n- {listed(columns, names)}: {words}" for words, columns in lines.items())
 
 
 def _proposal(X, findings):

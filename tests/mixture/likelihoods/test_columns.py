@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What `fit` says of columns of numbers: marks of missing entries, far entries and copies."""
 
+import copy
 import re
 import warnings
 
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from skdpm import DPMixture
+from skdpm._tables import CodeFor
 from skdpm.mixture.likelihoods import Gaussian, Poisson, Product, Subspace
 from skdpm.mixture.likelihoods.columns import Fill, filled_columns
 
@@ -187,3 +190,30 @@ def test_values_too_large_for_squares_are_named(value):
             DPMixture(likelihood=likelihood, **FAST).fit(X[columns])
     with pytest.raises(ValueError, match=re.escape(f"{value:g} in row 5; if such a value means")):
         DPMixture(likelihood=Subspace(), **FAST).fit(X.drop(columns="kind").to_numpy())
+
+
+@pytest.mark.parametrize("n_columns", [2, 6])
+@pytest.mark.parametrize("library", ["numpy", "pandas", "polars", "pyarrow"])
+def test_code_changes_its_columns(library, n_columns):
+    X = np.random.default_rng(0).lognormal(size=(8, 7))
+    X[2, 0] = X[3, 6] = -99.0
+    names = None if library == "numpy" else list("abcdefg")
+    table = {
+        "numpy": X,
+        "pandas": pd.DataFrame(X, columns=names),
+        "polars": pl.DataFrame(X, names),
+        "pyarrow": pa.table(list(X.T), names=list("abcdefg")),
+    }[library]
+    code, chosen = CodeFor(table, names), range(1, 1 + n_columns)
+
+    def run(line):
+        space = {"X": copy.deepcopy(table), "np": np, "pl": pl}
+        exec(line, space)
+        return np.asarray(space["X"], dtype=float)
+
+    expected = X.copy()
+    expected[:, 1 : 1 + n_columns] = np.log1p(200.0 - X[:, 1 : 1 + n_columns])
+    np.testing.assert_allclose(run(code.with_logarithms(chosen, "np.log1p(200 - {})")), expected)
+    gaps = np.isnan(run(code.with_gaps(chosen, (-99.0,))))
+    few = n_columns == 2 and names is not None
+    assert np.argwhere(gaps).tolist() == ([] if few else [[2, 0], [3, 6]])
