@@ -166,25 +166,28 @@ def agreement(cluster_samples):
         draws = np.array([draws[0, :half], draws[0, len(at) - half :]])
     owner = np.repeat(np.arange(len(draws)), draws.shape[1])
     flat = draws.reshape(-1, draws.shape[2])
+    pairs = [_n_pairs(labels) for labels in flat]
     sums, counts = np.zeros(2), np.zeros(2)
     for a, b in itertools.combinations(range(len(flat)), 2):
         same = int(owner[a] == owner[b])
-        sums[same] += _adjusted_rand(flat[a], flat[b])
+        sums[same] += _adjusted_rand(flat[a], flat[b], pairs[a], pairs[b])
         counts[same] += 1
     between, within = (s / n if n else 1.0 for s, n in zip(sums, counts, strict=True))
     return {"ari_within": float(within), "ari_between": float(between)}
 
 
-def _adjusted_rand(a, b):
-    """Adjusted Rand index of two label vectors of non-negative integers (Hubert & Arabie 1985)."""
-    together = np.bincount(a * (b.max() + 1) + b)
-    both, one, other, total = (
-        float((counts * (counts - 1)).sum())
-        for counts in (together, np.bincount(a), np.bincount(b), np.array([len(a)]))
-    )
+def _adjusted_rand(a, b, one, other):
+    """Adjusted Rand index (Hubert & Arabie 1985) of two label vectors with these `_n_pairs`."""
+    both, total = _n_pairs(a * (b.max() + 1) + b), float(len(a) * (len(a) - 1))
     expected = one * other / total if total else 0.0
     most = 0.5 * (one + other)
     return 1.0 if most == expected else (both - expected) / (most - expected)
+
+
+def _n_pairs(labels):
+    """Number of ordered pairs of rows with the same label, a non-negative integer."""
+    counts = np.bincount(labels)
+    return float((counts * (counts - 1)).sum())
 
 
 def are_well_known(n_components, labels=None):

@@ -61,10 +61,10 @@ def pytest_collection_modifyitems(config, items):
             if "hypothesis" in item.keywords or "seed_sequence" in item.fixturenames:
                 item.add_marker("slow")
         return
-    skip = pytest.mark.skip(reason="slow: needs --run-slow")
-    for item in items:
-        if "slow" in item.keywords:
-            item.add_marker(skip)
+    # Thousands of skipped tests would take longer to report than to leave out.
+    slow = [item for item in items if "slow" in item.keywords]
+    config.hook.pytest_deselected(items=slow)
+    items[:] = [item for item in items if "slow" not in item.keywords]
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -162,6 +162,7 @@ def test_log_likelihood(mixture, table, monkeypatch):
         mixture.to_datatree(table, log_likelihood="x")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter")
 def test_loo_is_cross_validation():
     """What ArviZ makes of the densities, and fits without each row."""

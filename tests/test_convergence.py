@@ -172,6 +172,7 @@ def caught(function):
     return result, found
 
 
+@pytest.mark.slow
 def test_a_search_warns_once_for_each_fit(unmixed):
     X, model = unmixed
     pipeline = make_pipeline(StandardScaler(), model)

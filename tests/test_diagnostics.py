@@ -97,6 +97,7 @@ def examples():
             yield x * (1 + np.arange(len(x))[:, None])
 
 
+@pytest.mark.slow
 def test_equal_to_formulas_written_independently():
     for draws in examples():
         halves = halves_by_slices(draws)

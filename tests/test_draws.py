@@ -296,6 +296,7 @@ def test_chains_share_their_clusters_with_what_scores_new_rows(blobs):
     assert shared >= len(model.draws_.scored.stats) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", everyday(range(8), 0))
 def test_scores_go_on_to_the_bit_with_several_chains(seed):
     """Chains that have the same cluster have its statistics in other last digits where they round;

@@ -44,6 +44,7 @@ def test_the_rest_is_a_fit_of_its_own(params, X):
         np.testing.assert_array_equal(*values)
 
 
+@pytest.mark.slow
 def test_chains_go_on_without_the_others(X):
     params = {"likelihood": "gaussian", "warm_start": True, **FAST}
     whole = DPMixture(n_chains=3, **params).set_params(n_draws=40).fit(X)

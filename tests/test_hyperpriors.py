@@ -267,6 +267,7 @@ def pseudo_count_run(drawn_under, law_of):
     return run
 
 
+@pytest.mark.slow
 def test_a_pseudo_count_keeps_its_joint_posterior(seed_sequence):
     family = LogNormal(-0.4, 0.8)
     assert_p(pseudo_count_run(family, FAMILIES[family]), seed_sequence=seed_sequence)

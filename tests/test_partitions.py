@@ -83,6 +83,7 @@ def check_minima(seed, n_cases, losses=LOSSES):
                 np.testing.assert_array_equal(found, relabel_by_size(found))
 
 
+@pytest.mark.slow
 def test_point_estimate_is_the_exhaustive_minimum():
     check_minima(0, 75)
 

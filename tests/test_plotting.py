@@ -195,6 +195,7 @@ def crescents():
     return fitted(DPMixture(n_chains=2, **SHORT), X), X
 
 
+@pytest.mark.slow
 def test_clusters_of_several_components(crescents):
     """Ellipses and curves are of components, in the colour and by the sum of their cluster."""
     model, X = crescents
@@ -424,7 +425,7 @@ def test_density_of_one_column_is_score_samples(table):
     assert sum(heights) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("likelihood", ["full", "diag", "subspace"])
+@pytest.mark.parametrize("likelihood", everyday(["full", "diag", "subspace"], "full"))
 def test_density_of_a_column_is_the_integral_over_the_other(likelihood, table):
     """Of few rows, so that degrees of freedom matter; random densities scatter around it."""
     rtol = 1e-3
@@ -472,6 +473,7 @@ def test_band_of_a_known_partition_is_that_of_weights_and_parameters():
         assert display.density[i] == pytest.approx(density.mean(), rel=0.01)
 
 
+@pytest.mark.slow
 def test_mixed_tables_are_shown_by_their_numbers(table):
     X = table.assign(kind=pd.Categorical(np.where(table["height"] > 0, "low", "high")))
     X = X[["kind", *NAMES]]
@@ -582,6 +584,7 @@ def test_merges_are_brackets_at_their_heights():
     assert left.get_xlabel() == "expected variation of information"
 
 
+@pytest.mark.slow
 def test_merge_trees_of_fits(model, crowd):
     tree = model.merge_tree()
     display = draw(MergeTreeDisplay.from_estimator(model))
@@ -604,6 +607,7 @@ def overlapping():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loss", "noise"),
     everyday(
@@ -638,6 +642,7 @@ def test_losses_are_those_of_the_labels_that_estimate_labels_finds(overlapping, 
     np.testing.assert_array_equal(fewer.losses, display.losses[:2])
 
 
+@pytest.mark.slow
 def test_losses_mark_the_number_of_the_labels(overlapping):
     X, models = overlapping
     model = pickle.loads(pickle.dumps(models[None]))
@@ -730,6 +735,7 @@ def test_profiles_of_a_mixed_table_name_categories():
     assert (sizes[-1] >= table.loc[0]["difference"].abs().sort_values().iloc[:-3]).all()
 
 
+@pytest.mark.slow
 def test_relevance_bars_are_the_probabilities():
     rng = np.random.default_rng(0)
     side = np.arange(60) % 2
@@ -838,6 +844,7 @@ def test_sixty_clusters_twenty_chains(crowd):
     assert len(np.unique(display.points_.get_facecolors()[:, :3], axis=0)) == 27
 
 
+@pytest.mark.slow
 def test_one_row_one_chain_one_draw():
     X = np.array([[1.0, 2.0]])
     model = fitted(DPMixture(n_chains=1, n_warmup=0, n_draws=1, random_state=0), X)
@@ -860,6 +867,7 @@ def test_without_label_draws(table):
     np.testing.assert_allclose(display.certainty, expected)
 
 
+@pytest.mark.slow
 def test_streams(table):
     model = DPMixture(likelihood="gaussian", sampler="smc", n_chains=2, random_state=0)
     model.partial_fit(table[:40]).partial_fit(table[40:])
@@ -897,6 +905,7 @@ def test_rows_on_workers_are_sampled_by_whoever_draws(table):
     np.testing.assert_array_equal(display.labels, model.predict(some))
 
 
+@pytest.mark.slow
 def test_missing_entries_and_sparse_rows(table):
     X = table.to_numpy().copy()
     X[::5, 0] = np.nan

@@ -114,6 +114,7 @@ def check_exactness(name, prior, n, n_phi, rng):
                 np.testing.assert_allclose(np.exp(by_rule), T[z], atol=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n, n_phi", everyday([(2, 2), (3, 8), (4, 4)], (3, 8), n_values=2))
 @pytest.mark.parametrize("name, prior", CASES)
 def test_exactness(name, prior, n, n_phi, seed_sequence):
@@ -209,6 +210,7 @@ def test_summary_keeps_the_posterior():
         assert 0 < accepted < summary.proposed[move]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_scans", everyday([0, 1, 2], 0))
 def test_split_merge_from_the_past(n_scans, seed_sequence):
     """Exact where the launch state does not look at z; with z, as printed, it is not (seen)."""

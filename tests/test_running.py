@@ -97,6 +97,7 @@ def test_time_stops_all_chains_at_one_draw(model, thin, n_jobs, blobs, clock):
     _assert_whole(estimator, blobs)
 
 
+@pytest.mark.slow
 def test_time_that_is_not_as_foreseen(blobs, clock, monkeypatch):
     """Where iterations become slower, a round ends late, but ends alike in all chains."""
     estimator = DPMixture(**{**FAST, "n_draws": 1000}, max_time=1.0)
@@ -155,6 +156,7 @@ def _least_ess(estimator, n_draws):
     return min(bulk_ess(estimator.draws_[name][:, :n_draws]) for name in names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", everyday(MODELS, "features"))
 def test_the_first_look_that_sees_enough_is_the_last(model, blobs):
     params = {**FAST, "n_draws": 400, "n_chains": 3}
@@ -253,6 +255,7 @@ def test_callbacks_see_chains_and_change_nothing(model, n_jobs, blobs, recorder)
     assert callback.tasks[-4:-1] == [("chain", 0), ("chain", 1), ("fit", 0)]
 
 
+@pytest.mark.slow
 def test_callbacks_get_a_fit_as_if_it_ended_there(blobs, recorder):
     y = np.arange(30)
     callback = recorder(fitted=True)
@@ -286,6 +289,7 @@ def test_callbacks_of_a_grid_search(blobs, recorder):
     assert not hasattr(grid.best_estimator_, "_skl_callbacks")
 
 
+@pytest.mark.slow
 def test_scores_while_a_fit_runs(blobs):
     callback = pytest.importorskip("sklearn.callback")
     y, params = np.arange(30) % 3, {**FAST, "point_estimate": "vi"}

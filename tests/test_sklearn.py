@@ -288,6 +288,7 @@ def blobs():
     return rng.normal(size=(60, 2)) + 6 * np.eye(3)[y, :2], y
 
 
+@pytest.mark.slow
 def test_grid_search_by_held_out_score(blobs):
     X, _ = blobs
     grid = GridSearchCV(
@@ -304,6 +305,7 @@ def test_grid_search_by_held_out_score(blobs):
     assert grid.score(X) == estimator.score(X) == estimator.score_samples(X).mean()
 
 
+@pytest.mark.slow
 def test_grid_search_by_v_measure(blobs):
     X, y = blobs
     grid = GridSearchCV(
@@ -317,6 +319,7 @@ def test_grid_search_by_v_measure(blobs):
     assert grid.best_score_ > 0.8
 
 
+@pytest.mark.slow
 def test_grid_over_likelihoods(blobs):
     X, _ = blobs
     grid = GridSearchCV(

@@ -107,6 +107,7 @@ def given_params_runs(settings, n_starts=6_000):
     }
 
 
+@pytest.mark.slow
 def test_given_params(seed_sequence, record_property):
     """Every sampler with every registered likelihood."""
     check(given_params_runs(EVERYDAY, 2_500), seed_sequence, record_property)
@@ -157,6 +158,7 @@ def test_given_params_in_full(seed_sequence, record_property):
     check(runs, seed_sequence, record_property)
 
 
+@pytest.mark.slow
 def test_with_components(seed_sequence, record_property):
     samplers = (
         ElementGibbs(),
@@ -346,6 +348,7 @@ def test_indian_buffet_in_full(seed_sequence, record_property):
     check(buffet_runs(BUFFET_IN_FULL, 2_500), seed_sequence, record_property)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sampler, missing",
     everyday([(RowGibbs(), True), (ElementGibbs(), False)], "RowGibbs()", n_values=2),
@@ -444,7 +447,7 @@ def concentration_run(n_latent, rate=1.5, n_starts=10_000):
     return run
 
 
-@pytest.mark.parametrize("n_latent", [None, 3])
+@pytest.mark.parametrize("n_latent", everyday([None, 3], 3))
 def test_concentration(n_latent, seed_sequence):
     run = concentration_run(n_latent, n_starts=10_000)
     assert_p(run, seed_sequence=seed_sequence)

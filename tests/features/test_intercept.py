@@ -11,7 +11,7 @@ from reference.features import (
     matrix_posterior,
 )
 from scipy.stats import gamma, norm, poisson
-from support.designs import combinations
+from support.designs import combinations, everyday
 from support.exactness import record_worst
 from support.features import COMPONENT, CONCENTRATION, NOISE, load, make_model, make_prior
 from support.probes import FeatureProbe
@@ -413,7 +413,7 @@ def test_default_priors_are_concrete_after_a_fit():
         assert LinearGaussian().resolve(X).noise_precision_prior == (1.0, 1.0)
 
 
-@pytest.mark.parametrize("offset", [0.0, 30.0])
+@pytest.mark.parametrize("offset", everyday([0.0, 30.0], 30.0))
 def test_parts_are_found_with_an_offset_or_without(offset):
     X, Z = make_data(offset=offset)
     model = FeatureAllocation(n_chains=2, n_warmup=150, n_draws=50, random_state=1).fit(X)

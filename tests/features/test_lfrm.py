@@ -58,6 +58,7 @@ def polya_gamma_run(z, wrong=None, n=20_000):
     return run
 
 
+@pytest.mark.slow
 def test_polya_gamma(seed_sequence):
     # The inverse Gaussian variate is drawn in another way from z = 3.125 on.
     runs = {f"z = {z}": polya_gamma_run(z) for z in (0.0, 1.0, 3.0, -3.3, 8.0, 16.0)}
@@ -508,6 +509,7 @@ class CountedRuns:
         self.kernel.run(*given)
 
 
+@pytest.mark.slow
 def test_few_weights_allow_more_sweeps():
     """Decided in warm-up alone, and continued chains know it."""
     rng = np.random.default_rng(0)
@@ -537,6 +539,7 @@ def test_few_weights_allow_more_sweeps():
     np.testing.assert_array_equal(parts.draws_["log_joint"], whole.draws_["log_joint"])
 
 
+@pytest.mark.slow
 def test_held_out_links_are_found():
     X, Z, W = network()
     held = np.triu(np.random.default_rng(1).random(X.shape) < 0.2, 1)
@@ -558,6 +561,7 @@ def test_held_out_links_are_found():
     assert np.abs(estimate - truth)[held].mean() < 0.15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed, fewest", [(0, 0), (1, 2)])
 def test_the_estimate_weighs_all_draws(seed, fewest):
     """Draws of the first network share little, and some have no features. Such a draw has the

@@ -213,11 +213,13 @@ def runs_of_all(settings, n_starts):
     }
 
 
+@pytest.mark.slow
 def test_joint_distribution(seed_sequence, record_property):
     runs = runs_of_all(lambda j: [(j % 3 == 0, (None, 3)[j % 2], (None, 0.3)[j % 4 // 2])], 1_000)
     record_worst(record_property, assert_p_matrix(runs, seed_sequence=seed_sequence), len(runs))
 
 
+@pytest.mark.slow
 def test_joint_distribution_of_unions(seed_sequence):
     """Errors of their ratio show slowly, so this takes more starts and moves."""
     assert_p(joint_run(MOVES["union"], n_starts=8_000, n_moves=30), seed_sequence=seed_sequence)

@@ -160,6 +160,7 @@ def test_without_a_guess_the_start_is_from_the_prior():
     np.testing.assert_array_equal(guessed.log_joint_samples_, drawn.log_joint_samples_)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offset", everyday([0.0, 30.0], 30.0))
 def test_parts_are_found_again(offset):
     X, Z = parts(offset=offset, seed=1)

@@ -220,6 +220,7 @@ def with_prevalences_run(kernel, n_latent, n_samples, a, n_starts, density="bino
     return run
 
 
+@pytest.mark.slow
 def test_with_prevalences(seed_sequence, record_property):
     """Under every sampler; Dirichlet with 1 in two entries and 2 in three."""
     runs = {
@@ -343,6 +344,7 @@ def precision_run(wrong=None):
 BETA = {"density": "beta_binomial"}
 
 
+@pytest.mark.slow
 def test_precision(seed_sequence):
     assert_p(precision_run(), seed_sequence=seed_sequence)
 
@@ -419,6 +421,7 @@ def fit(X, n_components, likelihood="subclones", **params):
         return FeatureAllocation(likelihood=likelihood, n_components=n_components, **params).fit(X)
 
 
+@pytest.mark.slow
 def test_finds_the_clones():
     X, Z, F = make_subclones(random_state=1)
     X.reshape(200, 4, 6)[::7, 2, :2] = np.nan
@@ -533,6 +536,7 @@ def test_rows_that_cannot_be():
             call(X)
 
 
+@pytest.mark.slow
 def test_table_of_clones():
     X, Z, _ = make_subclones(60, 3, 2, concentration=4.0, random_state=1)
     names = [f"{sample}:{field}" for sample in "AB" for field in FIELDS]

@@ -511,6 +511,7 @@ def test_samples_of_other_rows(kind, sampler, sampled, monkeypatch):
         )
 
 
+@pytest.mark.slow
 def test_dask_starts_in_a_single_cluster(groups, monkeypatch):
     da = pytest.importorskip("dask.array")
     # Until the second look at clusters of a sample of rows.

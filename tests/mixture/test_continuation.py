@@ -84,6 +84,7 @@ def test_warm_start_with(params, way, blobs):
     assert_same_fit(parts, whole, blobs)
 
 
+@pytest.mark.slow
 def test_scored_draws_of_a_warm_start(blobs):
     """101 draws keep every second one for scores, 201 every fourth."""
     params = {**FAST, "n_chains": 1, "warm_start": True}
@@ -204,6 +205,7 @@ def test_equal_draws_follow_another_point_estimate(blobs, store_labels):
     assert_same_fit(loose, last, blobs)
 
 
+@pytest.mark.slow
 def test_same_data_in_another_guise(blobs, tmp_path):
     X = blobs.astype(np.float32).astype(float)
     np.save(tmp_path / "X.npy", X)
@@ -292,6 +294,7 @@ def in_threads(*functions):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", everyday([NAMES[::3], NAMES], NAMES[::3]), ids=len)
 def test_fits_in_several_threads_do_not_disturb_each_other(names):
     """Every likelihood twice, which share what its module holds, with threads of their own."""
@@ -442,7 +445,7 @@ def test_interruption(name, n_jobs, thin, ctrl_c):
     assert_same_fit(estimator, whole, case.X_new)
 
 
-@pytest.mark.parametrize("store_labels", [True, False])
+@pytest.mark.parametrize("store_labels", everyday([True, False], True))
 def test_a_fit_goes_on_from_what_is_shown(blobs, store_labels, ctrl_c, monkeypatch):
     """One chain is ahead when Ctrl-C comes: what it has beyond the others is shown, draw by draw,
     when that many are asked for."""
@@ -513,6 +516,7 @@ def test_interrupted_estimators_can_be_pickled(blobs, ctrl_c):
     assert_same_fit(estimator.fit(blobs), whole, blobs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_jobs", everyday([1, 2], 2))
 @pytest.mark.parametrize("at", everyday([1, 2, 7], 2))
 def test_interruption_in_warm_up(blobs, n_jobs, at, ctrl_c):

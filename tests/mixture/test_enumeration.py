@@ -214,6 +214,7 @@ def test_estimators_sample_every_posterior(seed_sequence, record_property):
     record_worst(record_property, assert_p_matrix(runs, seed_sequence=seed_sequence), len(runs))
 
 
+@pytest.mark.slow
 def test_cases_cover_all_partitions():
     """No case is so concentrated that the matrix would test a handful of partitions only."""
     for likelihood in likelihood_names():

@@ -314,6 +314,7 @@ def _loss(draws, labels, loss):
     return total / len(draws)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["vi", "binder"])
 def test_point_estimate_has_the_least_expected_loss(blobs, loss):
     X = blobs * 0.3  # clusters that overlap: the draws differ
@@ -330,6 +331,7 @@ def test_point_estimate_has_the_least_expected_loss(blobs, loss):
     assert _loss(draws, other.labels_, loss) == pytest.approx(losses[29])
 
 
+@pytest.mark.slow
 @combinations(sampler=["alternate", "sub_cluster"], loss=["modal", "vi", "binder", ("vi", 1.6)])
 def test_estimate_labels_is_as_if_fit_had_done_so(blobs, loss, sampler):
     X = blobs * 0.4

@@ -76,6 +76,7 @@ def assert_seen(**planted):
     raise AssertionError(f"{planted} makes a difference in {n_seen} of 150 cases")
 
 
+@pytest.mark.slow
 def test_hills_are_the_definition(four_rows):
     merged = []
     for points, labels in random_cases(150):
@@ -254,6 +255,7 @@ def test_draws_of_clusters_take_little_memory(monkeypatch):
     assert read_draws(X, draws)[1].dtype == np.uint16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_columns", everyday([1, 2, 5], 2))
 def test_hundreds_of_components(n_columns):
     rng = np.random.default_rng(n_columns)
@@ -276,6 +278,7 @@ def test_balls_are_checked_in_parts(monkeypatch, four_rows):
         np.testing.assert_array_equal(read_hills(*case), clusters)
 
 
+@pytest.mark.slow
 def test_posterior_of_the_number_of_clusters(monkeypatch):
     """All partitions of six rows, each with its number of clusters."""
     monkeypatch.setattr(_hills, "LEAST_ROWS", 1)
@@ -365,6 +368,7 @@ def test_fewer_clusters_are_unions(moons):
     np.testing.assert_array_equal(tree.labels, model.labels_)
 
 
+@pytest.mark.slow
 def test_chains_and_threads_change_no_label():
     X, _ = make_moons(200, noise=0.06, random_state=2)
     one = DPMixture(**FAST, n_jobs=1).fit(X)
@@ -373,6 +377,7 @@ def test_chains_and_threads_change_no_label():
     np.testing.assert_array_equal(one.cluster_samples_, two.cluster_samples_)
 
 
+@pytest.mark.slow
 def test_modal_is_the_default_and_vi_where_rows_are_no_points():
     rng = np.random.default_rng(0)
     X = (rng.random((60, 6)) < np.where(np.arange(60)[:, None] < 30, 0.2, 0.8)).astype(float)

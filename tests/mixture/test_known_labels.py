@@ -192,6 +192,7 @@ FIT_CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood, prior, codes, init, gap", FIT_CASES)
 def test_fits_sample_the_posterior(likelihood, prior, codes, init, gap, seed_sequence):
     """With a gap, chains draw the entry with the cluster of its row."""
@@ -235,6 +236,7 @@ def class_terms(case, params, prior, prior_params, labels, codes, estimate, X_ne
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_probabilities_of_classes_follow_from_the_draws():
     """P(class | row) is the sum over draws and components of the class; components without a
@@ -276,6 +278,7 @@ def test_probabilities_of_classes_follow_from_the_draws():
         np.testing.assert_array_equal(model.predict(case.X_new), best)
 
 
+@pytest.mark.slow
 def test_probabilities_of_classes_are_enumerated_sums(seed_sequence, monkeypatch):
     """P(class | row) of many draws agrees with the sum over all partitions."""
     monkeypatch.setattr("skdpm.chains.N_SCORED_DRAWS", 10**6)
@@ -385,6 +388,7 @@ def some_known(y, n_per_class, seed=0, classes=None):
     return known
 
 
+@pytest.mark.slow
 def test_classes_and_new_clusters_of_iris():
     """A class without a known row is a new cluster, numbered after the last class."""
     X, y = IRIS
@@ -411,6 +415,7 @@ def test_classes_and_new_clusters_of_iris():
         model.estimate_labels(max_clusters=1)
 
 
+@pytest.mark.slow
 def test_closed_set_of_classes():
     """Without new clusters, rows of no class get the most probable one by the conditional law."""
     X, y = IRIS
@@ -469,6 +474,7 @@ def test_point_estimates(point_estimate):
     assert not united(model.labels_, known)
 
 
+@pytest.mark.slow
 def test_without_known_labels_nothing_changes():
     X, y = IRIS
     plain = DPMixture(random_state=0, n_draws=20, n_warmup=20, n_chains=2)
@@ -481,6 +487,7 @@ def test_without_known_labels_nothing_changes():
         assert not hasattr(other, "classes_")
 
 
+@pytest.mark.slow
 def test_same_bits_whatever_threads_pickles_and_halves():
     X, y = IRIS
     known = some_known(y, 5)
@@ -666,6 +673,7 @@ def test_starts_from_a_sample_of_rows(monkeypatch):
         assert not any(united(z, known) for z in model.label_samples_[:, 0])
 
 
+@pytest.mark.slow
 def test_metadata_routing():
     X, y = IRIS
     known = some_known(y, 10)

@@ -69,6 +69,7 @@ def test_densities(name, prior):
     np.testing.assert_allclose(found, scores[complete], rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_hyperparameters_of_each_draw():
     X = np.random.default_rng(0).poisson(np.repeat([[3.0], [20.0]], 2, axis=0), (4, 2)) * 1.0
     estimator = make_estimator(Poisson(), resampled=True, n_draws=52, n_chains=2).fit(X)
@@ -140,7 +141,8 @@ def test_mean_over_hyperparameters_is_exact():
     np.testing.assert_allclose(outlier_scores(np.array(terms), weights), expected, rtol=1e-10)
 
 
-@pytest.mark.parametrize("kind", ["diag", "full", "binary"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", everyday(["diag", "full", "binary"], "binary"))
 def test_scores_of_rows_with_gaps(kind, monkeypatch):
     """They contain the entropy of the missing entry given the others, by numerical integration."""
     rng = np.random.default_rng(0)
@@ -168,6 +170,7 @@ def test_scores_of_rows_with_gaps(kind, monkeypatch):
         assert found == pytest.approx(expected, abs=0.12)
 
 
+@pytest.mark.slow
 def test_outliers_with_gaps_are_found():
     """A density of fewer entries is larger, which hides them."""
     rng = np.random.default_rng(0)
@@ -263,6 +266,7 @@ def test_scores_are_computed_by_those_who_ask_for_them():
     assert not {"outlier_scores_", "probabilities_"} & {*dir(model), *vars(model)}
 
 
+@pytest.mark.slow
 def test_threads_and_samplers():
     case = fit_case("bernoulli", n_samples=6)
     for sampler in ("sub_cluster", "smc", "alternate"):

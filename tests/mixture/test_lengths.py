@@ -44,6 +44,7 @@ def _repeated(model, X):
 # Lengths.
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
     "sampler",
@@ -57,6 +58,7 @@ def test_found_lengths_can_be_repeated(sampler, blobs):
     assert_same_fit(model, _repeated(model, blobs), blobs)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("n_jobs", everyday([2, 3], 2))
 def test_threads_do_not_change_lengths(n_jobs, blobs):
@@ -66,6 +68,7 @@ def test_threads_do_not_change_lengths(n_jobs, blobs):
     assert_same_fit(one, other, blobs)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_each_length_may_be_given(blobs):
     model = DPMixture(**AUTO, n_warmup=7).fit(blobs)
@@ -83,6 +86,7 @@ def test_blocks_have_one_warm_up(blobs):
     assert_same_fit(model, _repeated(model, blobs), blobs)
 
 
+@pytest.mark.slow
 def test_particles_have_no_warm_up(blobs):
     model = DPMixture(sampler="smc", n_chains=2, random_state=0).fit(blobs)
     assert model.n_warmup_ == 0 and model.draws_.n_draws == DRAW_LOOKS[-1]
@@ -104,6 +108,7 @@ def test_a_target_may_need_more_draws(blobs):
     assert_same_fit(model, _repeated(model.set_params(target_ess=None), blobs), blobs)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_warm_start_keeps_the_warm_up(blobs):
     model = DPMixture(**AUTO, warm_start=True).fit(blobs)
@@ -115,6 +120,7 @@ def test_a_warm_start_keeps_the_warm_up(blobs):
     assert_same_fit(model, DPMixture(**AUTO, n_draws=300).fit(blobs), blobs)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "at, turn",
@@ -301,7 +307,7 @@ def test_many_chains_are_compared_by_few_draws(n_chains, monkeypatch):
     """At most 100 draws of evenly spaced chains, at least two of each."""
     compared = []
 
-    def recorded(a, b):
+    def recorded(a, b, *pairs):
         compared.extend((a.tobytes(), b.tobytes()))
         return 0.0
 
@@ -372,6 +378,7 @@ def test_density_of_rows_under_single_draws(blobs):
     assert model.score_samples(row) == pytest.approx([expected], rel=1e-12)
 
 
+@pytest.mark.slow
 def test_one_normal_law_does_not_warn():
     X = np.random.default_rng(3).normal(size=(300, 2))
     with warnings.catch_warnings():

@@ -174,6 +174,7 @@ LEARNERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", everyday(LEARNERS, LEARNERS[0], LEARNERS[-1]), ids=repr)
 def test_invariance_with_a_history(sampler, seed_sequence, record_property):
     """Moves from past states, in some of which rows were noise."""
@@ -359,6 +360,7 @@ def test_planted_errors_are_seen(error, seed_sequence):
 # Fits. The law of noise is computed here from its definition.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prior", everyday(["dp", "mfm"], "dp"))
 @pytest.mark.parametrize(
     "sampler", everyday([Gibbs(), Alternate([Gibbs(), SAMS(gibbs_sweeps=0)])], "Gibbs()"), ids=repr
@@ -525,6 +527,7 @@ def noisy_blobs(n_features, n_samples=400, seed=0, share=0.2):
     return X, labels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_features", everyday([2, 5, 10], 2))
 def test_noise_is_found(n_features):
     X, labels = noisy_blobs(n_features)
@@ -561,6 +564,7 @@ def test_a_ring_in_noise():
     assert roc_auc_score(np.arange(620) >= 500, model.noise_probabilities_) > 0.85
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "law_of_number, n_chains",
     everyday([("poisson", 1_000), ("geometric", 2_000)], "'poisson'", n_values=2),
@@ -673,7 +677,10 @@ def test_far_rows_are_noise(fitted):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("likelihood", ["diag", "tied", "subspace", *COUNTS, "mixed"])
+@pytest.mark.parametrize(
+    "likelihood",
+    everyday(["diag", "tied", "subspace", *COUNTS, "mixed"], "diag", "poisson", "mixed"),
+)
 def test_far_rows_are_noise_under(likelihood):
     """Also beside gaps, and if one column alone is far."""
     X, _ = noisy_blobs(2, 120)
@@ -770,6 +777,7 @@ def test_all_rows_may_be_noise():
             method()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_columns_of_any_kind():
     """Constant and dependent columns, counts, categories and missing entries."""

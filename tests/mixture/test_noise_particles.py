@@ -266,6 +266,7 @@ def test_the_box_of_a_stream_is_that_of_rows_as_chains_see_them():
     assert np.isfinite(model._run.noise_law.of(seen).log_density).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sampler",
     [
@@ -367,6 +368,7 @@ def noisy_blobs(n_samples, seed, share=0.2):
     return X, labels
 
 
+@pytest.mark.slow
 def test_fits_find_noise():
     X, labels = noisy_blobs(300, 0)
     model = DPMixture(sampler=SMC(20), noise=True, n_chains=2, n_draws=50, random_state=0)

@@ -30,6 +30,7 @@ def counts(rng, n, dispersion, means=MEANS):
     return rng.poisson(means[labels] * factors).astype(float)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", everyday([[0], [0, 1]], [0, 1]))
 @pytest.mark.parametrize("sampler", everyday(["auto", "sub_cluster"], "auto"))
 def test_fits_to_overdispersed_counts_warn(columns, sampler, seed):
@@ -43,7 +44,7 @@ def test_fits_to_overdispersed_counts_warn(columns, sampler, seed):
         model.set_params(likelihood=NegativeBinomial()).fit(X)
 
 
-@pytest.mark.parametrize("n_features", [1, 3, 40])
+@pytest.mark.parametrize("n_features", everyday([1, 3, 40], 3))
 def test_fits_to_poisson_counts_do_not(n_features, seed):
     rng = np.random.default_rng(seed)
     means = rng.gamma(2.0, 10.0, size=(4, n_features))
@@ -52,6 +53,7 @@ def test_fits_to_poisson_counts_do_not(n_features, seed):
         DPMixture(likelihood=Poisson(), **SHORT).fit(counts(rng, 600, 0.0, means))
 
 
+@pytest.mark.slow
 def test_columns_of_a_table_are_named():
     rng = np.random.default_rng(0)
     X = counts(rng, 800, 0.5)
@@ -93,7 +95,7 @@ def unequal(rng, n, n_features, low, high, shape=5.0):
     return rng.poisson(rates * rng.gamma(shape, 1.0 / shape, rates.shape))
 
 
-@pytest.mark.parametrize("name", ["negative_binomial", "poisson"])
+@pytest.mark.parametrize("name", everyday(["negative_binomial", "poisson"], "poisson"))
 def test_unequal_totals_are_named(name):
     X = unequal(np.random.default_rng(0), 80, 15, 0.3, 3.0)
     model = DPMixture(likelihood=name, **SHORT)
@@ -105,6 +107,7 @@ def test_unequal_totals_are_named(name):
         model.fit(X, exposure=X.sum(axis=1) / X.sum(axis=1).mean())
 
 
+@pytest.mark.slow
 def test_clusters_that_explain_totals_do_not_warn():
     rng = np.random.default_rng(0)
     levels = np.array([[3.0], [30.0], [120.0]])[np.arange(300) % 3]
@@ -140,6 +143,7 @@ def fit_network(X, directed):
     return DPMixture(likelihood=likelihood, **{**SHORT, "n_warmup": 20, "n_draws": 5}).fit(X)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("directed", everyday([False, True], False))
 def test_weights_of_networks_are_reported(directed):
     X = network(1.0, directed)
@@ -180,7 +184,7 @@ def test_counts_that_vary_more_than_multinomial_ones(shape, what):
         DPMixture(likelihood="multinomial", **SHORT).fit(X)
 
 
-@pytest.mark.parametrize("mean", [1.0, 10.0])
+@pytest.mark.parametrize("mean", everyday([1.0, 10.0], 10.0))
 def test_multinomial_noise_is_one_cluster(mean):
     rng = np.random.default_rng(0)
     model = DPMixture(likelihood="multinomial", random_state=0, n_chains=1)

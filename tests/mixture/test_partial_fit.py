@@ -300,7 +300,8 @@ def test_nothing_moves():
     assert other.log_evidence_ != plain.log_evidence_
 
 
-@pytest.mark.parametrize("prior", ["dp", "finite"])
+@pytest.mark.slow
+@pytest.mark.parametrize("prior", everyday(["dp", "finite"], "dp"))
 def test_annealing(prior):
     """Batches are weighed under the schedule, all outputs under the prior itself; the schedule
     goes on after a fit."""
@@ -414,6 +415,7 @@ def test_attributes(cls, blobs):
     np.testing.assert_array_equal(copy.sample(5)[0], last.sample(5)[0])
 
 
+@pytest.mark.slow
 def test_point_estimates():
     """The draw of the largest log joint of all; or the first one."""
     X = 3.0 * np.random.default_rng(0).normal(size=(60, 2))
@@ -436,6 +438,7 @@ def test_point_estimates():
     assert (1, True) in seen  # the best draw is another chain's
 
 
+@pytest.mark.slow
 def test_warnings_tell_what_is_new():
     """Each quantity that chains disagree about is told once, by `fit` or by a batch."""
     X = 3.0 * np.random.default_rng(0).normal(size=(90, 2))
@@ -504,6 +507,7 @@ def test_more_rows_than_tables_hold():
     assert abs(whole.log_joint_samples_[0, 0] / expected - 1.0) < 1e-10
 
 
+@pytest.mark.slow
 def test_many_clusters_to_the_bit():
     """More than there is room for at first: the nodes of the concentration are then others."""
     X = np.full((400, 1), np.nan)
@@ -627,7 +631,9 @@ def fail():
     raise FloatingPointError("row 3: no cluster has a positive weight")
 
 
-@pytest.mark.parametrize("started", ["not", "by partial_fit", "by fit", "by another sampler"])
+@pytest.mark.parametrize(
+    "started", everyday(["not", "by partial_fit", "by fit", "by another sampler"], "not", "by fit")
+)
 @pytest.mark.parametrize(
     "act, error",
     [(ctrl_c, KeyboardInterrupt), (fail, FloatingPointError)],

@@ -188,6 +188,7 @@ def test_score_is_the_mean(fitted):
     assert estimator.score(X_new) == estimator.score_samples(X_new).mean()
 
 
+@pytest.mark.slow
 def test_memory_of_scoring():
     rng = np.random.default_rng(0)
     estimator = DPMixture(
@@ -262,7 +263,7 @@ CONTINUOUS += [
 ]
 
 
-@pytest.mark.parametrize("n_rows", [2, 20])
+@pytest.mark.parametrize("n_rows", everyday([2, 20], 20))
 @pytest.mark.parametrize("likelihood", CONTINUOUS)
 def test_sampled_rows_follow_the_score_in_one_dimension(likelihood, n_rows, seed_sequence):
     rng = np.random.default_rng(0)
@@ -408,6 +409,7 @@ def _relational_score(A, labels, x, a, b, directed, weights):
     return logsumexp(np.array(terms) + np.log(weights))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("directed", [False, True])
 def test_new_nodes(directed):
     n, alpha = 10, 1.7

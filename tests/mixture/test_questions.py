@@ -653,7 +653,10 @@ def test_scikit_learn_checks_of_the_default(estimator, check):
     check(estimator)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "Float32", "Int8", "Int64", object])
+@pytest.mark.parametrize(
+    "dtype",
+    everyday(["float16", "float32", "Float32", "Int8", "Int64", object], "float32", "Int8"),
+)
 def test_imputation_keeps_types_of_numbers(dtype):
     """pandas refuses numbers with more digits than a column has, and integers beyond its range."""
     rng = np.random.default_rng(0)
@@ -686,6 +689,7 @@ def test_imputer_in_a_pipeline():
     assert pipeline.score(X, labels) > 0.9
 
 
+@pytest.mark.slow
 def test_defaults_of_the_imputer():
     X = rows_of("numbers")
     assert MixtureImputer().fit(X).estimator_.likelihood_.covariance_type == "full"

@@ -155,7 +155,7 @@ def selection_run(name, sampler, *, n_starts=2_000, law=None, codes=None):
 SAMPLERS = [sampler for samplers in SAMPLER_CASES.values() for sampler in samplers]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", everyday(CASES, "columns"))
 def test_samplers_against_the_enumerated_posterior(name, seed_sequence):
     law = law_of(CASES[name][2], np.array(CASES[name][1], dtype=float))
     # No choice and no partition is certain.
@@ -395,7 +395,7 @@ def reference_scores(model, X, X_new, units):
     return logsumexp(scores, axis=0) - np.log(len(scores))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", everyday(CASES, "columns"))
 def test_log_joints_and_scores(name):
     X, units = rows_of(name), CASES[name][2]
     model = fitted(name)
@@ -415,7 +415,7 @@ def test_log_joints_and_scores(name):
     np.testing.assert_array_equal(again.score_samples(rows), model.score_samples(rows))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", everyday(CASES, "columns"))
 def test_leave_one_out(name):
     X, units = rows_of(name), CASES[name][2]
     model = fitted(name)
@@ -433,6 +433,7 @@ def test_leave_one_out(name):
             assert row[i] == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_conditional_laws_agree_with_scores():
     """p(a, b) = p(b) p(a | b), with scores of kernels on one side and laws on the other."""
     X, units = rows_of("columns"), CASES["columns"][2]
@@ -659,6 +660,7 @@ def twenty(kind, seed):
     return X, z, Categorical()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", everyday(["gaussian", "poisson", "bernoulli", "categorical"], "bernoulli")
 )
@@ -694,6 +696,7 @@ def test_a_column_outside_is_the_same_in_all_clusters():
     np.testing.assert_array_equal(model.predict(other[2:]), model.predict(X[2:]))
 
 
+@pytest.mark.slow
 def test_tables_with_names():
     X, z, _ = twenty("categorical", 1)
     table = pd.DataFrame(X[:, :8].astype(int).astype(str), columns=list("abcdefgh"))

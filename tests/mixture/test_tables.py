@@ -20,6 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
+from support.designs import everyday
 
 from skdpm import DPMixture, FeatureAllocation, MixtureImputer, suggest_likelihood
 from skdpm._tables import as_table
@@ -209,6 +210,7 @@ def test_streams_of_mixed_columns():
 # Products.
 
 
+@pytest.mark.slow
 def test_a_product_of_a_data_frame():
     mixture = DPMixture(likelihood=PRODUCT, **{**FAST, "n_warmup": 40, "n_draws": 40}).fit(TABLE)
     assert adjusted_rand_score(Z, mixture.labels_) > 0.9
@@ -373,6 +375,7 @@ def customers(n=300):
     )
 
 
+@pytest.mark.slow
 def test_mixed_says_all_at_once():
     lines, code = refusal(customers())
     for columns, words in {
@@ -498,7 +501,7 @@ def test_categories_of_a_batch_may_all_be_different():
     assert list(refusal(table[:55])[0]) == ["name"]
 
 
-@pytest.mark.parametrize("sampler", ["auto", "sub_cluster"])
+@pytest.mark.parametrize("sampler", everyday(["auto", "sub_cluster"], "auto"))
 def test_columns_of_two_values_are_reported(sampler):
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.normal(size=(60, 3)), columns=["a", "b", "c"])
@@ -612,7 +615,10 @@ def amounts(n=400):
 
 @pytest.mark.parametrize(
     "likelihood",
-    ["auto", Gaussian(covariance_type="diag"), "mixed", Product([("a", "gaussian", [1, 0])])],
+    everyday(
+        ["auto", Gaussian(covariance_type="diag"), "mixed", Product([("a", "gaussian", [1, 0])])],
+        "mixed",
+    ),
     ids=["auto", "diag", "mixed", "product"],
 )
 def test_skewed_columns_are_reported(likelihood):
@@ -627,6 +633,7 @@ def test_skewed_columns_are_reported(likelihood):
         model.fit(np.log(X))
 
 
+@pytest.mark.slow
 def test_skewness_has_no_unit_and_zeros_stay():
     X = amounts()[:, [0]]
     X = np.hstack([X, 1e200 * X, 1e-200 * X, np.round(X, 1) + 0.1, np.where(X < 2.0, 0.0, X), -X])
@@ -640,6 +647,7 @@ def test_ordinary_columns_are_not_skewed(data):
     assert skewed_columns(data().data) == {}
 
 
+@pytest.mark.slow
 def test_clusters_at_all_distances_are_not_skewed():
     """Their logarithms are no closer to few Gaussian clusters."""
     rng = np.random.default_rng(0)
@@ -782,7 +790,7 @@ def expected():
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("name", WITH_GAPS)
+@pytest.mark.parametrize("name", everyday(WITH_GAPS, "masked integers", "Float64", "polars"))
 def test_missing_entries_are_nan_in_every_container(name, expected):
     X = WITH_GAPS[name]
     whole = name == "masked integers"

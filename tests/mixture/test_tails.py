@@ -174,7 +174,7 @@ def test_they_do_with_other_covariances(sampler, name, seed_sequence):
     assert_p(invariance_run(name, "dp", SAMPLERS[sampler]), seed_sequence=seed_sequence)
 
 
-@pytest.mark.parametrize("tails", LAWS)
+@pytest.mark.parametrize("tails", everyday(LAWS, "contaminated"))
 def test_chains_reach_the_posterior(tails, seed_sequence):
     """From one cluster and weights of 1."""
     state, kernel = state_of(likelihood_of(tails)), SAMPLER_CASES["gibbs"][0].kernel()
@@ -362,7 +362,7 @@ def test_moved_particles_draw_weights(name, sampler, seed_sequence):
 
 
 @pytest.mark.filterwarnings("ignore:the chains, which are independent particle systems")
-@pytest.mark.parametrize("name", ["t", "diag", "product"])
+@pytest.mark.parametrize("name", everyday(["t", "diag", "product"], "t"))
 def test_streams_take_rows(name):
     """Batches of any size give the same bits, and what follows scores new rows."""
     rows = rows_for(name)
@@ -480,7 +480,7 @@ def test_clusters_stay_exact_along_a_chain(name):
     assert n_changed > 100
 
 
-@pytest.mark.parametrize("n_features", [1, 2, 5])
+@pytest.mark.parametrize("n_features", everyday([1, 2, 5], 2))
 @pytest.mark.parametrize("name", [name for name in CASES if not CASES[name].missing])
 def test_bounds_of_other_clusters(name, n_features):
     """They are never below the weights of these, and not far above those of far clusters."""
@@ -755,6 +755,7 @@ def single_run(tails, name, planted=1.0, n_starts=1_000, kind="full"):
 NAMES = ("mean", "mean_precision", "df", "scale")
 
 
+@pytest.mark.slow
 @in_shares
 def test_hyperparameters_follow_their_posteriors(share, seed_sequence):
     runs = {
@@ -982,6 +983,7 @@ def rows_for(name, n=60):
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", everyday(OBJECTS, "contaminated"))
 def test_a_continued_fit_has_the_bits_of_one_fit(name):
     rows = rows_for(name)
@@ -998,6 +1000,7 @@ def test_a_continued_fit_has_the_bits_of_one_fit(name):
             assert draw["completion"].dtype == np.uint8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", everyday(OBJECTS, "t"))
 def test_answers(name):
     rows = rows_for(name)
@@ -1072,6 +1075,7 @@ def test_clusters_with_heavy_tails():
     assert 1.5 < fits["t"].hyperparameter_samples_["tail_df"].mean() < 6.0
 
 
+@pytest.mark.slow
 def test_rows_without_tails():
     rng = np.random.default_rng(0)
     rows = np.r_[rng.standard_normal((200, 2)), rng.standard_normal((200, 2)) + 8.0]
@@ -1083,6 +1087,7 @@ def test_rows_without_tails():
         assert abs(gap) < 0.05
 
 
+@pytest.mark.slow
 def test_known_labels_and_columns_without_information():
     rows = two_groups()
     known = np.full(60, -1)

@@ -42,22 +42,19 @@ def log_weights(labels, prior, prior_params):
 
 def log_densities(X, labels, X_new, likelihood, likelihood_params):
     """log p(new row | X, its label), shape (m, K + 1), the last column that of a new cluster."""
-    labels = np.asarray(labels)
-    now = log_likelihood(X, labels, likelihood, **likelihood_params)
+    X, labels = np.asarray(X), np.asarray(labels)
+
+    def density(x, k):
+        # Clusters that the row does not join cancel out, but in networks.
+        some = (labels == k) | (likelihood in LOG_LIKELIHOODS)
+        before = X[some], labels[some]
+        after = append_row(X[some], x, likelihood), np.append(labels[some], k)
+        return np.subtract(
+            *(log_likelihood(*rows, likelihood, **likelihood_params) for rows in (after, before))
+        )
+
     return np.array(
-        [
-            [
-                log_likelihood(
-                    append_row(X, x, likelihood),
-                    np.append(labels, k),
-                    likelihood,
-                    **likelihood_params,
-                )
-                - now
-                for k in range(labels.max() + 2)
-            ]
-            for x in np.asarray(X_new, dtype=float)
-        ]
+        [[density(x, k) for k in range(labels.max() + 2)] for x in np.asarray(X_new, dtype=float)]
     )
 
 

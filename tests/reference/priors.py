@@ -52,22 +52,26 @@ def log_eppf_pitman_yor(sizes, concentration, discount):
 def log_eppf_finite(sizes, concentration_total, n_components):
     """Finite symmetric Dirichlet, A = total, a = A/k0, labels of components forgotten.
 
-    k0!/(k0-j)! Γ(A)/Γ(n+A) Π_b Γ(|b|+a)/Γ(a) for j <= k0 blocks, else probability 0.
+    k0!/(k0-j)! Γ(A)/Γ(n+A) Π_b Γ(|b|+a)/Γ(a) for j <= k0 blocks, else probability 0. A and k0
+    may be arrays.
     """
     sizes = _positive_sizes(sizes)
-    total = np.asarray(concentration_total, dtype=float)
-    if n_components < 1 or not (total > 0).all():
+    total, n_components = np.broadcast_arrays(
+        np.asarray(concentration_total, dtype=float), n_components
+    )
+    if (n_components < 1).any() or not (total > 0).all():
         raise ValueError(
             f"needs n_components >= 1 and a positive concentration, "
             f"got {n_components} and {concentration_total}"
         )
     n, j = sizes.sum(), len(sizes)
-    if j > n_components:
-        return np.full(total.shape, -np.inf)[()]
-    a = total[..., None] / n_components
+    a = (total / n_components)[..., None]
     within = np.concatenate([np.arange(size) for size in sizes])
+    left = np.maximum(n_components[..., None] - np.arange(j), 0)
+    with np.errstate(divide="ignore"):  # fewer components than blocks
+        log_choices = np.log(left).sum(axis=-1)
     return (
-        np.log(np.arange(n_components - j + 1, n_components + 1)).sum()
+        log_choices
         - np.log(total[..., None] + np.arange(n)).sum(axis=-1)
         + np.log(a + within).sum(axis=-1)
     )
@@ -91,11 +95,11 @@ def log_terms_mfm(sizes, concentration, n_components_prior, dynamic=False):
         log_p = log_pmf(np.arange(1, j + n_more))
     else:
         log_p = np.asarray(n_components_prior)
-    return {
-        k0: log_eppf_finite(sizes, concentration * (1 if dynamic else k0), k0) + log_p[k0 - 1]
-        for k0 in range(j, len(log_p) + 1)
-        if log_p[k0 - 1] > -np.inf
-    }
+    numbers = np.arange(j, len(log_p) + 1)
+    numbers = numbers[log_p[numbers - 1] > -np.inf]
+    k0 = numbers.reshape(-1, *[1] * concentration.ndim)
+    terms = log_eppf_finite(sizes, concentration * (1 if dynamic else k0), k0) + log_p[k0 - 1]
+    return dict(zip(numbers.tolist(), terms, strict=True))
 
 
 def log_eppf_mfm(sizes, concentration, n_components_prior, dynamic=False):

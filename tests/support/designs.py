@@ -2,8 +2,11 @@
 
 import itertools
 import math
+from zlib import crc32
 
 import pytest
+
+MOST = 6
 
 
 def everyday(entries, *chosen, n_values=1):
@@ -62,34 +65,36 @@ in_shares = pytest.mark.parametrize(
 
 
 def combinations(**axes):
-    """A mark like `pytest.mark.parametrize` for every combination of the entries of some lists.
+    """A decorator like `pytest.mark.parametrize` for every combination of the entries of some
+    lists.
 
-    Every day runs a design in which each entry of the longest list occurs, and each combination of
-    entries of the others. All other combinations are slow.
+    Every day runs a design in which each entry of a list occurs; of a list with more than `MOST`
+    entries a third, another one in each test. All other combinations are slow.
     """
     lists = [list(entries) for entries in axes.values()]
-    everyday = _everyday([len(entries) for entries in lists])
-    cells = [
-        pytest.param(
-            *(entries[k] for entries, k in zip(lists, cell, strict=True)),
-            marks=[] if cell in everyday else [pytest.mark.slow],
-        )
-        for cell in itertools.product(*(range(len(entries)) for entries in lists))
-    ]
-    return pytest.mark.parametrize(tuple(axes), cells, ids=_name)
+
+    def decorate(test):
+        everyday = _everyday([len(entries) for entries in lists], crc32(test.__name__.encode()))
+        cells = [
+            pytest.param(
+                *(entries[k] for entries, k in zip(lists, cell, strict=True)),
+                marks=[] if cell in everyday else [pytest.mark.slow],
+            )
+            for cell in itertools.product(*(range(len(entries)) for entries in lists))
+        ]
+        return pytest.mark.parametrize(tuple(axes), cells, ids=_name)(test)
+
+    return decorate
 
 
-def _everyday(lengths):
+def _everyday(lengths, first):
     """Positions in lists of such lengths."""
-    longest = lengths.index(max(lengths))
-    others = [n for j, n in enumerate(lengths) if j != longest]
-    n_cells = max(lengths[longest], math.prod(others))
-    cells = set()
-    for cell, k in zip(
-        itertools.cycle(itertools.product(*map(range, others))), range(n_cells), strict=False
-    ):
-        cells.add((*cell[:longest], k % lengths[longest], *cell[longest:]))
-    return cells
+    n_cells = max(n if n <= MOST else math.ceil(n / 3) for n in lengths)
+    steps = [max(n // n_cells, 1) for n in lengths]
+    return {
+        tuple((first + k * step) % n for n, step in zip(lengths, steps, strict=True))
+        for k in range(n_cells)
+    }
 
 
 def _name(value):

@@ -10,6 +10,7 @@ Related: ridgelines and tests of pairs (Hennig 2010), clusters by prominence (Ch
 & Skraba 2013), fusing components of a posterior (Dombowsky & Dunson 2024).
 """
 
+import hashlib
 import itertools
 from dataclasses import dataclass
 
@@ -129,10 +130,17 @@ def read_draws(X, draws, n_jobs=None, completed=None, known=None):
         clusters = read_hills(rows, draws[c, s], known)
         return clusters.astype(np.min_scalar_type(clusters.max()))
 
+    wanted = [(c, s) for c in range(n_chains) for s in chosen]
+    # Equal partitions of complete rows have equal clusters.
+    keys = wanted
+    if completed is None:
+        keys = [hashlib.blake2b(draws[place].tobytes()).digest() for place in wanted]
+    first = dict(zip(reversed(keys), reversed(wanted), strict=True))
     clusters = joblib.Parallel(n_jobs=n_jobs, require="sharedmem")(
-        joblib.delayed(read)(c, s) for c in range(n_chains) for s in chosen
+        joblib.delayed(read)(*place) for place in first.values()
     )
-    return chosen, np.array(clusters).reshape(n_chains, n_read, -1)
+    of_key = dict(zip(first, clusters, strict=True))
+    return chosen, np.array([of_key[key] for key in keys]).reshape(n_chains, n_read, -1)
 
 
 def read_hills(points, labels, known=None):

@@ -79,6 +79,7 @@ def test_blocks():
     np.testing.assert_array_equal(even_blocks(1, 100), [0, 1])
 
 
+@pytest.mark.slow
 @with_samplers
 def test_blocks_larger_than_the_rows_are_one(sampler, X):
     whole = make(clone(sampler).set_params(block_size=300)).fit(X)
@@ -187,6 +188,7 @@ def test_labels_without_stored_draws(sampler, point_estimate, X):
 # Rows of all kinds.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", everyday(SAMPLERS, SAMPLERS[0]), ids=repr)
 def test_rows_in_another_guise(sampler, X, tmp_path):
     np.save(tmp_path / "X.npy", X.astype(np.float32))
@@ -202,6 +204,7 @@ def test_rows_in_another_guise(sampler, X, tmp_path):
         assert_same_fit(make(sampler).fit(guise), whole, X)
 
 
+@pytest.mark.slow
 @with_samplers
 def test_integers(sampler, X):
     rows = np.round(X - X.min())
@@ -320,6 +323,7 @@ def test_new_rows(sampler, X):
         assert estimator.acceptance_rate_ == {}
 
 
+@pytest.mark.slow
 def test_clusters_far_apart_are_found():
     rng = np.random.default_rng(0)
     truth = rng.integers(0, 5, 2000)
@@ -408,6 +412,7 @@ def test_chains_have_threads_of_their_own(X):
         assert rows.log_constant(Gaussian().resolve(X)) == 0.0
 
 
+@pytest.mark.slow
 def test_clusters_that_are_clear_are_found():
     """Sub-clusters whose labels no longer change have burned in, too."""
     rng = np.random.default_rng(0)

@@ -175,11 +175,12 @@ def invariance(kernel, likelihood, prior, block_size, error=None, **options):
     return invariance_run(runs, runs, case_posterior(likelihood, prior), **options)
 
 
-def test_invariance(seed_sequence, record_property):
+@pytest.mark.parametrize("first", everyday(range(3), 0))
+def test_invariance(first, seed_sequence, record_property):
     """Starts drawn from the posterior still follow it after 6, 12 and 18 iterations."""
     runs = {}
     likelihoods = block_likelihoods()
-    for k, (kernel, prior, block_size) in enumerate(EVERY_DAY):
+    for k, (kernel, prior, block_size) in list(enumerate(EVERY_DAY))[first::3]:
         likelihood = likelihoods[k % len(likelihoods)]
         runs[f"{kernel} {likelihood} {prior} {block_size}"] = invariance(
             kernel, likelihood, prior, block_size, n_starts=150
@@ -599,6 +600,7 @@ def long_run(kernel, seed_sequence, n_iterations=300, error=None, adapting=False
         yield chain.state, kernel.memory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kernel", everyday(["moves", "sweep_and_moves", "launched", "everything"], "launched")
 )
@@ -1131,6 +1133,7 @@ class CheckedSides(SubClusterKernel):
         return looked_at
 
 
+@pytest.mark.slow
 def test_sides_are_those_of_the_labels_kept(seed_sequence):
     for _ in long_run("sweep_and_moves", seed_sequence, error=CheckedSides):
         pass

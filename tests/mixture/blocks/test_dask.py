@@ -79,6 +79,7 @@ def test_the_bits_of_a_fit_in_memory(X, cls, sampler, point_estimate):
     assert_same_fit(here, there)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most_sampled", everyday([100, 20_000], 100))
 @pytest.mark.parametrize("recorded", [False, True], ids=["any numbers", "whole numbers"])
 def test_chunks_are_cut_into_blocks(X, most_sampled, recorded, monkeypatch):
@@ -92,6 +93,7 @@ def test_chunks_are_cut_into_blocks(X, most_sampled, recorded, monkeypatch):
     assert_same_fit(here, there.fit(da.from_array(X, chunks=(400, 1))))
 
 
+@pytest.mark.slow
 def test_chunks_of_unknown_and_of_no_size(X):
     rows = da.from_array(X, chunks=(300, 2))
     some = rows[rows[:, 0] > -np.inf]
@@ -131,6 +133,7 @@ def test_recipes_know_held_rows_and_accepted_moves(X, monkeypatch):
     assert moved > 0 and launched > 0 and held > 0
 
 
+@pytest.mark.slow
 def test_warm_start_goes_on_through_a_pickle(X):
     rows = da.from_array(X, chunks=(300, 2))
     whole = DPMixture(sampler=SubCluster(), **SETTINGS).fit(rows)
@@ -607,6 +610,7 @@ def test_automatic_sampler(n_features):
 # Data frames.
 
 
+@pytest.mark.slow
 def test_frames_are_their_arrays(X):
     frame = pd.DataFrame(X, columns=["a", "b"])
     rows, table = da.from_array(X, chunks=(400, 2)), dd.from_pandas(frame, npartitions=3)
@@ -633,6 +637,7 @@ def test_frames_are_their_arrays(X):
     np.testing.assert_array_equal(parts.score_samples(frame), whole.score_samples(frame))
 
 
+@pytest.mark.slow
 def test_frames_with_other_columns(X):
     z = np.arange(len(X)) % 2
     frame = pd.DataFrame({"a": X[:, 0] + 9 * z, "flag": z == 1, "town": np.array(["u", "v"])[z]})

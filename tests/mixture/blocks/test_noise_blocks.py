@@ -92,6 +92,7 @@ def test_invariance(kernel, likelihood, prior, block_size, seed_sequence):
     assert_p(run, seed_sequence=seed_sequence)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kernel, prior",
     everyday(
@@ -128,6 +129,7 @@ def test_planted_errors_are_seen(changes, seed_sequence):
     assert chi_squared_p(*run(seed_sequence, 1)[:2]) < 1e-4
 
 
+@pytest.mark.slow
 def test_log_joint():
     for kernel, likelihood, prior, block_size in DESIGNS:
         chains = chains_of(kernel, likelihood, prior, block_size)
@@ -209,6 +211,7 @@ def noisy_blobs(n_samples, n_features=2, seed=0, share=0.2):
     return X, labels
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
     "estimator",
@@ -239,6 +242,7 @@ def test_noise_is_found(estimator):
     assert (estimator.predict(X) == estimator.labels_).mean() > 0.97
 
 
+@pytest.mark.slow
 def test_continued_and_parallel_fits_have_the_same_bits():
     X, _ = noisy_blobs(600)
     settings = {"sampler": SubCluster(block_size=100), "noise": True, "random_state": 1}

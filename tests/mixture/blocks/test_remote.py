@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.designs import everyday
 
 from skdpm.mixture.blocks import remote
 from skdpm.mixture.blocks.records import Collected, Held, RandomSplit, Sweep, Task, TrialSplit
@@ -194,7 +195,7 @@ def assert_same_visits(one, other):
         np.testing.assert_array_equal(a.first_rows, b.first_rows)
 
 
-@pytest.mark.parametrize("n_bytes", [2**20, 900, 0])
+@pytest.mark.parametrize("n_bytes", everyday([2**20, 900, 0], 900))
 def test_a_store_of_codes_changes_no_bit(n_bytes, seed):
     """Whole, dropped at random, or too small for all."""
     expected = History(seed).visits(None)
@@ -205,6 +206,7 @@ def test_a_store_of_codes_changes_no_bit(n_bytes, seed):
         assert stores[0].missed == 0 and stores[1].missed > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", ["any sweep", "any chain", "changed codes"])
 def test_codes_of_another_recipe_are_seen(error, seed, monkeypatch):
     """Planted: a store that gives out the codes of another sweep, or of another chain, or wrong

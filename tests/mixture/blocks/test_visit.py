@@ -4,6 +4,7 @@ import copy
 
 import numpy as np
 import pytest
+from support.designs import everyday
 from support.exactness import (
     block_case,
     case_posterior,
@@ -114,7 +115,12 @@ def test_bounds_are_reached(covariance_type):
 
 
 @pytest.mark.parametrize("covariance_type", KINDS)
-@pytest.mark.parametrize("shape", [(3000, 2, 40), (2500, 3, 25), (1500, 1, 12), (2000, 6, 30)])
+@pytest.mark.parametrize(
+    "shape",
+    everyday(
+        [(3000, 2, 40), (2500, 3, 25), (1500, 1, 12), (2000, 6, 30)], (2500, 3, 25), (1500, 1, 12)
+    ),
+)
 def test_draws_are_those_of_a_sweep_over_all_clusters(covariance_type, shape):
     """To the last bit, in tiles of any size, with rows held back and random splits."""
     for seed, spread in [(0, 6.0), (1, 2.0), (2, 30.0)]:
@@ -238,7 +244,12 @@ def test_kept_orders_are_those_of_the_rows():
 
 
 @pytest.mark.parametrize(
-    "tile_rows, likelihood, prior", [(1, "gaussian", "dp"), (2, "gaussian_diag", "pitman_yor")]
+    "tile_rows, likelihood, prior",
+    everyday(
+        [(1, "gaussian", "dp"), (2, "gaussian_diag", "pitman_yor")],
+        (2, "gaussian_diag", "pitman_yor"),
+        n_values=3,
+    ),
 )
 def test_invariance(tile_rows, likelihood, prior, monkeypatch, seed_sequence, record_property):
     """Sweeps of chains on five rows, with bounds in every one: see `test_blocks`."""

@@ -46,6 +46,7 @@ def enumeration_run(name, sampler, prior, n_starts):
     return invariance_run(runs, runs, posterior, n_starts=n_starts // 10, n_iterations=3)
 
 
+@pytest.mark.slow
 def test_samplers_sample_the_posterior(seed_sequence):
     """Starts drawn from the enumerated posterior still follow it."""
     designs = [("gibbs", "pitman_yor"), ("split_merge", "dp"), ("pgsm", "finite")]
@@ -277,6 +278,7 @@ def test_outliers_leave_no_trace():
     assert probe.log_marginal(0) == pytest.approx(fresh.log_marginal(0), abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the chains have not mixed")
 def test_learned_covariances_are_those_of_the_rows():
     rng = np.random.default_rng(0)

@@ -66,6 +66,7 @@ def test_the_reference_is_the_model(directed):
             assert value == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_reference_sums_to_one():
     """Of two nodes, over all networks with so few links that others have no weight."""
     hyper = {**HYPER, "a": 3.0, "b": 12.0}
@@ -202,6 +203,7 @@ def test_rates_of_clusters(directed):
         assert rate == pytest.approx((0.7 + count) / (1.4 + exposure))
 
 
+@pytest.mark.slow
 def test_hubs_do_not_divide_groups():
     rng = np.random.default_rng(0)
     group = np.repeat([0, 1], 40)

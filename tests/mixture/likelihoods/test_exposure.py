@@ -17,6 +17,7 @@ from sklearn.metrics import v_measure_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
+from support.designs import everyday
 from support.exactness import convergence_run, invariance_run, make_prior, make_state
 from support.kernels import bind
 from support.probes import Probe
@@ -250,7 +251,7 @@ def groups():
     return rates * depth[:, None], kinds
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", everyday(CASES, "poisson"))
 def test_groups_of_unequal_depth(name, groups):
     means, kinds = groups
     rng = np.random.default_rng(1)

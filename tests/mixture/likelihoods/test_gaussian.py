@@ -323,6 +323,7 @@ def test_gaussian_diag_removals_never_leave_a_negative_scatter():
     assert np.isfinite(probe.log_predictive(slot, 0))
 
 
+@pytest.mark.slow
 @given(seed=seeds, n_features=st.integers(1, 70), log_scale=st.integers(-60, 60))
 @settings(max_examples=25)
 def test_gaussian_diag_many_columns(seed, n_features, log_scale):

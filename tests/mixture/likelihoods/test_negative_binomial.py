@@ -272,6 +272,7 @@ def test_dispersions_are_drawn_for_the_items_of_the_clusters():
         one.log_likelihoods_at([0, 1], values, 2)
 
 
+@pytest.mark.slow
 def test_particles_of_several_dispersions(seed_sequence):
     """Constants of rows depend on the particle: log joints are those of the reference, and the
     weights estimate the evidence without bias."""
@@ -401,6 +402,7 @@ def joint_p(seed, n_starts, draw=by_slices, noise=False, n=5):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", everyday([False, True], False))
 def test_sweeps_and_draws_keep_the_joint_law(noise, seed_sequence):
     runs = {
@@ -418,6 +420,7 @@ def test_a_planted_error_is_seen(noise, rows_of, seed_sequence):
     assert worst_p(p).corrected < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_fits_with_noise():
     rng = np.random.default_rng(0)

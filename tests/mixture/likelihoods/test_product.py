@@ -12,6 +12,7 @@ import pytest
 from reference.likelihoods import log_marginal_product, log_posterior
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
+from support.designs import everyday
 from support.exactness import BlockRuns, convergence_run, invariance_run, make_prior, make_state
 from support.kernels import bind
 from support.probes import Probe
@@ -131,6 +132,7 @@ def test_samplers_against_the_enumerated_posterior(seed_sequence):
     assert_p_matrix(runs, seed_sequence=seed_sequence)
 
 
+@pytest.mark.slow
 def test_blocks_against_the_enumerated_posterior(seed_sequence):
     prior = make_prior("dp", len(X_FEW), **PRIOR)
     kernel = SubClusterKernel(random_moves=RandomMoves(), sub_splits=False)
@@ -284,6 +286,7 @@ def test_parameters_may_be_about_parts_that_come_with_them():
         Product([("num", "normal", [0])]).hyperparameters  # noqa: B018
 
 
+@pytest.mark.slow
 def test_a_grid_over_parameters_of_parts():
     X, _ = three_kinds()
     mixture = DPMixture(likelihood=KINDS, concentration=1.0, **FAST)
@@ -319,7 +322,9 @@ def test_what_is_learned_is_named_by_part():
     assert set(np.unique(rows[:, 2])) <= {0.0, 1.0, 2.0}
 
 
-@pytest.mark.parametrize("sampler", ["gibbs", "pgsm", "sub_cluster", SMC(10), "auto"])
+@pytest.mark.parametrize(
+    "sampler", everyday(["gibbs", "pgsm", "sub_cluster", SMC(10), "auto"], "gibbs", "sub_cluster")
+)
 def test_every_sampler_of_all_parts(sampler):
     X, _ = three_kinds(30)
     X[0, 0] = X[1, 2] = X[2, 4] = NAN

@@ -151,6 +151,7 @@ def joint_run(hyperprior=PRIOR, factor_of_layers=1.0, n_starts=3_000, n_steps=3)
     return run
 
 
+@pytest.mark.slow
 def test_partition_and_precision_keep_their_joint_posterior(seed_sequence):
     assert_p(joint_run(), seed_sequence=seed_sequence)
 
@@ -166,6 +167,7 @@ def test_planted_errors_are_seen(planted, seed_sequence):
     assert chi_squared_p(*cells[:2]) < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", everyday([None, 100.0], 100.0))
 def test_spread_reads_do_not_make_clusters(precision):
     """Four clusters of deep reads: a binomial law divides them if the reads are spread."""

@@ -185,6 +185,7 @@ def test_answers_show_kinds_to_other_samplers(sampler):
     assert adjusted_rand_score(kind, model.labels_) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*are copies")
 def test_points_are_clusters():
     points = rng.uniform([45.0, 0.0], [50.0, 8.0], (12, 2))

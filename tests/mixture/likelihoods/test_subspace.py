@@ -12,6 +12,7 @@ from reference.likelihoods import log_marginal_subspace, log_posterior
 from scipy import stats
 from sklearn.decomposition import PCA
 from sklearn.metrics import normalized_mutual_info_score
+from support.designs import everyday
 from support.exactness import (
     BlockRuns,
     convergence_run,
@@ -286,7 +287,7 @@ def test_messages_are_of_axes():
 # What "auto" stands for.
 
 
-@pytest.mark.parametrize("cls", [DPMixture, FiniteMixture])
+@pytest.mark.parametrize("cls", everyday([DPMixture, FiniteMixture], DPMixture))
 def test_automatic_likelihood(cls):
     few = np.random.default_rng(0).standard_normal((12, MANY_COLUMNS - 1))
     many = np.hstack([few, few[:, :1] + 1.0])
@@ -312,6 +313,7 @@ def test_automatic_goes_on():
     np.testing.assert_array_equal(model.log_joint_samples_, whole.log_joint_samples_)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_automatic_likelihood_of_streams():
     """Of a batch there are no axes to be told; those of a fit stay."""

@@ -263,6 +263,7 @@ def hyper_run(names, priors):
     return run
 
 
+@pytest.mark.slow
 def test_steps_keep_the_law_of_hyperparameters(seed_sequence):
     runs = {name: hyper_run([name], {}) for name in ("concentration", "spread")}
     assert_p_matrix(runs, seed_sequence=seed_sequence)
@@ -300,7 +301,7 @@ def test_rows_of_zeros_change_no_density():
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("sampler", ["auto", "sub_cluster", "smc"])
+@pytest.mark.parametrize("sampler", everyday(["auto", "sub_cluster", "smc"], "sub_cluster"))
 def test_empty_documents_pass_in_pipelines(sampler):
     texts = ["red green blue", "cat dog cow"] * 12 + ["green red", "dog cat", "", "", "the"]
     short = {"n_warmup": 20, "n_draws": 10, "n_chains": 1, "random_state": 0}
@@ -337,6 +338,7 @@ def directions(rng, n_rows, n_clusters=12, n_features=100, low=60.0, high=600.0)
 FAST = {"n_chains": 2, "n_warmup": 60, "n_draws": 40, "random_state": 0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sampler, sparse",
     everyday(
@@ -384,6 +386,7 @@ def test_densities_of_many_columns_are_those_of_the_formula(n_features):
     )
 
 
+@pytest.mark.slow
 def test_rows_in_all_directions_are_noise():
     rng = np.random.default_rng(0)
     X, labels, *_ = directions(rng, 300, 3, 20, 200.0, 400.0)

@@ -150,6 +150,7 @@ def dynamic_run(likelihood, *, resampled, n_chains=1_500, law="geometric"):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", everyday(["poisson", "geometric"], "poisson"))
 def test_estimators_sample_the_posterior(law, seed_sequence):
     run = dynamic_run("bernoulli", resampled=True, law=law)
@@ -230,6 +231,7 @@ def enumerated():
     return model, log_likelihood
 
 
+@pytest.mark.slow
 def test_log_joint_is_summed_over_the_number_of_components(enumerated):
     model, log_likelihood = enumerated
     for labels, value in zip(model.label_samples_[0], model.log_joint_samples_[0], strict=True):
@@ -239,6 +241,7 @@ def test_log_joint_is_summed_over_the_number_of_components(enumerated):
         assert value == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_leave_one_out_is_given_the_number_of_components(enumerated):
     """p(row | others, partition, number of components) by the sum over the places of the row."""
     model, log_likelihood = enumerated

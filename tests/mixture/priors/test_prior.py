@@ -404,6 +404,7 @@ def test_samplers_that_draw_weights_say_so(sampler):
         model.fit(X)
 
 
+@pytest.mark.slow
 def test_unknown_number_of_components_in_an_estimator():
     rng = np.random.default_rng(0)
     truth = np.arange(90) % 3

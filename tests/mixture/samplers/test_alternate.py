@@ -49,6 +49,7 @@ def blobs(n=300, n_labels=6, spread=4.0):
     return make_state(Gaussian(), X, make_prior("dp", n, concentration=1.0), labels)
 
 
+@pytest.mark.slow
 def test_several_steps_on_end(seed_sequence, record_property):
     """Moves that share the lists of members, and numbers of steps with a random part."""
     sampler = Alternate(

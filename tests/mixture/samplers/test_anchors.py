@@ -84,6 +84,7 @@ def test_law_of_neighbours(seed_sequence, record_property):
     record_worst(record_property, worst, len(runs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes", [{"by_size": 0.0}, {"power": 1.0}, {"floor": 0.6}], ids=lambda change: str(change)
 )

@@ -14,6 +14,7 @@ from reference.simulate import PRIOR_CASES, enumeration_case
 from sklearn.base import clone
 from support.arm import past
 from support.cases import FAST, fit_case, make_estimator
+from support.designs import everyday
 from support.exactness import case_posterior, make_likelihood
 from support.fits import assert_same_fit
 from support.probes import draw_pair
@@ -90,7 +91,7 @@ def window(t, n_history):
 # The history.
 
 
-@pytest.mark.parametrize("n_history", [1, 2, 3, 16])
+@pytest.mark.parametrize("n_history", everyday([1, 2, 3, 16], 3))
 def test_window(n_history):
     """After each of 200 iterations, also of a history that was saved after each: states of the
     later half, evenly spaced, no more than there may be, a byte per row."""
@@ -308,6 +309,7 @@ def test_acceptance_rates(sampler):
     assert set(rates) == {"split", "merge"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sampler",
     [

@@ -410,6 +410,7 @@ def test_unbiased(seed_sequence):
     assert_p_matrix(runs, seed_sequence=seed_sequence)
 
 
+@pytest.mark.slow
 def test_outputs_of_an_annealed_fit():
     """All partitions are followed, far from the concentration of the model: each output is of the
     model, also where rows come in batches."""

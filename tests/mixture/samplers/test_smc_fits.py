@@ -124,6 +124,7 @@ def test_annealed_and_redrawn_fits(seed_sequence):
     assert_p_matrix(runs, seed_sequence=seed_sequence)
 
 
+@pytest.mark.slow
 def test_learned_hyperparameters_are_integrated_out(seed_sequence):
     """One component: the evidence against quadrature over both pseudo-counts."""
     X = np.array([[1.0], [1.0], [0.0], [1.0], [1.0], [1.0]])

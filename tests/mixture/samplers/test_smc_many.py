@@ -242,6 +242,7 @@ def test_families_have_the_hyperparameters_that_their_particles_drew(likelihood)
         assert system.n_resampled > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scheme", everyday(["systematic", "stratified", "multinomial", "optimal"], "optimal")
 )
@@ -315,6 +316,7 @@ def test_a_row_may_split_every_cluster():
             np.testing.assert_array_equal(system.sizes_of(p), sizes[: len(system.sizes_of(p))])
 
 
+@pytest.mark.slow
 def test_terms_near_underflow_keep_their_digits():
     """Two rows, of which each particle's weight is an exact sum of two terms. The second row is an
     outlier by some 700 nats to particles whose clusters are tighter than those of the

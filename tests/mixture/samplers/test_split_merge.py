@@ -309,6 +309,7 @@ def test_informed_anchors(anchors, seed_sequence, record_property):
     check(runs, seed_sequence, record_property)
 
 
+@pytest.mark.slow
 def test_split_merge_on_six_rows(seed_sequence, record_property):
     """Items are placed given the ones before them: five rows have three of those at most."""
     runs = {
@@ -332,6 +333,7 @@ def test_split_merge_on_six_rows(seed_sequence, record_property):
     check(runs, seed_sequence, record_property)
 
 
+@pytest.mark.slow
 def test_order_of_allocation(seed_sequence, record_property):
     """Rows on which the probability of an allocation depends strongly on its order: that of a
     merge's reverse must have the law of a split's order, whatever the clusters are."""

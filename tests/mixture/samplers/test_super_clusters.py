@@ -48,6 +48,7 @@ def test_invariance(sampler, share, seed_sequence, record_property):
     record_worst(record_property, worst, len(runs))
 
 
+@pytest.mark.slow
 def test_invariance_with_many_starts(seed_sequence, record_property):
     """Errors of the law of super-clusters are small: a row mostly meets its own cluster."""
     runs = {
