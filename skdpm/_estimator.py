@@ -109,9 +109,8 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         """Check all parameters and make the `ChainProgram` of the fit."""
         raise NotImplementedError
 
-    def _warn_of_columns(self, X, likelihood, given):
-        """Warn of columns of a new run. `likelihood` is resolved, and `given` is X as the user
-        passes it."""
+    def _warn_of_columns(self, X, program, given):
+        """Warn of columns of a new run. `given` is X as the user passes it."""
 
     def _publish(self, draws, program):
         """Set the attributes that are draws."""
@@ -420,7 +419,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             self._refuse_changed(previous, signature, who, remedy)
         program = self._program(rows, likelihood, sampler)
         if previous is None:
-            self._warn_of_columns(rows, program.likelihood, X)
+            self._warn_of_columns(rows, program, X)
         else:
             program.continue_from(previous.chains)
             return replace(previous, program=program)

@@ -315,12 +315,6 @@ class CodeFor:
             return f"{self.before}columns = {chosen}; ", "columns"
         return self.before, str(chosen)
 
-    @property
-    def without_copies(self):
-        if self.is_polars:
-            return "X.unique()"
-        return f"{self.before}X.drop_duplicates()" if self.is_frame else "np.unique(X, axis=0)"
-
     def with_gaps(self, columns, values):
         """Line that makes values NaN: in these columns, or in X if there are many."""
         values = ", ".join(map(shown, values))

@@ -203,7 +203,7 @@ def concentration_curve(estimator, X, concentrations):
     if concentration is None:
         concentration = 1.0
         hyperprior = check_hyperprior(fitted.concentration_prior, "concentration_prior")
-    prior = fitted.make_prior(len(fitted.labels_), concentration)
+    prior = fitted.make_prior(fitted._n_different, concentration)
     of_chains = [log_weights_at(chain, prior, at, hyperprior) for chain in fitted._run.chains]
     sums = np.array([logsumexp(log_w, axis=1) for log_w in of_chains]).T
     log_w = np.concatenate(of_chains, axis=1)

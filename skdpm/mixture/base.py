@@ -32,6 +32,7 @@ from skdpm._validation import (
     check_integer,
     check_real,
     explains,
+    fingerprint,
     is_dask,
     is_dask_frame,
     offered_if,
@@ -56,7 +57,7 @@ from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.likelihoods.automatic import Automatic, Mixed
 from skdpm.mixture.likelihoods.base import Likelihood
 from skdpm.mixture.likelihoods.classified import Classified
-from skdpm.mixture.likelihoods.columns import words_about
+from skdpm.mixture.likelihoods.columns import LEAST_COPIES, words_about
 from skdpm.mixture.overdispersion import (
     has_overdispersed_links,
     overdispersed_columns,
@@ -86,6 +87,9 @@ MOST_SEARCHES = 20
 
 # Parameters without a meaning in `partial_fit`.
 UNUSED_IN_STREAMS = {"init", "n_warmup", "store_labels", "thin"}
+
+# Attributes with an entry for each row of `fit`, of a partition.
+PER_ROW = ("labels_", "probabilities_", "noise_probabilities_", "cluster_samples_")
 
 # Attributes that only some programs set.
 FURTHER_ATTRIBUTES = (
@@ -624,6 +628,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         log_densities = self._log_leave_one_out()
         vars(self).setdefault("outlier_scores_", self._outlier_scores(log_densities))
         chains = {draw["chain"] for draw in self.draws_.scored.draws}
+        log_densities = of_all_rows(log_densities, self._training.copies)
         return log_densities.reshape(len(chains), -1, log_densities.shape[1])
 
     def estimate_labels(self, *, max_clusters=None, loss=None, X=None):
@@ -683,7 +688,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         self._recall(X)
         statistics = functools.partial(training.statistics, self.likelihood_)
         estimate = self._least_expected_loss(loss, wanted, training.entropy, statistics)
-        self._take_partition(estimate, training.make_prior)
+        self._take_partition(estimate, training.make_prior, training.copies)
         return self
 
     def _loss_of_estimate(self, loss):
@@ -735,14 +740,14 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if loss is None:
             loss = self.point_estimate
             loss = "vi" if loss in (*SINGLE_DRAWS, "auto", "modal") else loss
-        labels, training = self._clusters, self._training
-        if training.noise is None and training.informative is None:
-            return partitions.merge_tree(self.cluster_samples_, labels, loss)
+        training = self._training
+        draws, labels = map(training.different, (self.cluster_samples_, self._clusters))
         inside = np.flatnonzero(training.spread(training.take(labels)) >= 0)
         if not len(inside):
             raise ValueError("merge_tree needs a cluster; all rows are noise")
-        draws = alone(self.cluster_samples_[:, :, inside])
-        return replace(partitions.merge_tree(draws, labels[inside], loss), labels=labels)
+        draws = draws[:, :, inside] if training.noise is None else alone(draws[:, :, inside])
+        tree = partitions.merge_tree(draws, labels[inside], loss)
+        return replace(tree, labels=self._clusters)
 
     @property
     def _clusters(self):
@@ -786,7 +791,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             incomplete = np.flatnonzero(np.isnan(X).any(axis=1))
             if len(incomplete):
                 scores[incomplete] += self._scores_of_gaps(X[incomplete])
-        return scores
+        return of_all_rows(scores, self._training.copies)
 
     # Streams.
 
@@ -982,6 +987,14 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     def _program(self, X, likelihood, sampler):
         """Check all parameters and make the program of the sampler."""
+        known, init, copies = self._known, self.init, None
+        if isinstance(X, np.ndarray):
+            copies = likelihood.copies(X, None if known is None else known.codes)
+        if copies is not None:
+            if not isinstance(init, str) and np.shape(init) == X.shape[:1]:
+                init = np.asarray(init)[copies.first]
+            known = known if known is None else known.take(copies.first)
+            X = X[copies.first]
         n_samples = X.shape[0]
         settings = self._settings(n_samples, sampler)
         if not self.store_labels and self.point_estimate not in (*SINGLE_DRAWS, "auto"):
@@ -993,15 +1006,15 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         self._check_known(likelihood, most_clusters)
         program = sampler.program(
             X,
-            _with_classes(likelihood, self._known),
+            _with_classes(likelihood, known),
             n_samples=n_samples,
             most_clusters=most_clusters,
-            init=self.init,
+            init=init,
             store_labels=bool(self.store_labels),
             n_jobs=self.n_jobs,
             **settings,
         )
-        program.given, program.known = X, self._known
+        program.given, program.known, program.copies = X, known, copies
         if check_noise(self.noise) is not None:
             seen = program.likelihood.as_seen(X)
             _set_noise(program, self._noise_law(seen, program.likelihood), seen)
@@ -1030,9 +1043,12 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if not self.store_labels:
             raise ValueError("known_labels needs label draws; set store_labels=True")
 
-    def _warn_of_columns(self, X, likelihood, given):
-        """Warn of columns whose use by the resolved likelihood of `fit` may surprise."""
+    def _warn_of_columns(self, X, program, given):
+        """Warn of copies, and of columns whose use by the likelihood of `fit` may surprise."""
+        likelihood = program.likelihood
         doubtful = likelihood.doubtful(X)
+        if program.copies is not None and program.n_samples < (1.0 - LEAST_COPIES) * X.shape[0]:
+            doubtful = {**doubtful, None: program.copies}
         if doubtful:
             names = getattr(self, "feature_names_in_", None)
             warn(words_about(doubtful, given, X.shape[0], names), UserWarning)
@@ -1064,7 +1080,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     def _warn_of_overdispersion(self, program):
         if program.known is not None or program.noise is not None or not program.store_labels:
             return
-        labels = self.label_samples_[0, -1]
+        labels = self.draws_["labels"][0, -1]
         if has_overdispersed_links(program, labels, np.random.PCG64(0)):
             warn(
                 "the numbers of links in X vary more between clusters of nodes than Poisson "
@@ -1160,7 +1176,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             name: draws[column_of(name)] for name in program.likelihood.learned
         }
         if program.store_labels:
-            self.label_samples_ = draws["labels"]
+            self.label_samples_ = of_all_rows(draws["labels"], program.copies)
 
     def _summarise(self, run):
         """Set the point estimate and the predictive distribution."""
@@ -1179,18 +1195,20 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             None if draws.log_weights is None else draws.weights,
             program.likelihood.own_stats,
         )
+        self._n_different = program.n_samples
         self._training = None
         # Statistics of any labels need values of missing entries: those of one draw.
         program.completion = draws.scored.draws[-1].get("completion")
         if program.store_labels:
             self._training = TrainingRows(
                 program.given,
-                run.data,
+                run.data if program.copies is None else fingerprint(program.given),
                 self._copied(),
                 run.entropy,
                 program.completion,
                 program.known,
                 program.noise_law,
+                program.copies,
                 informative_rows(likelihood, program.known, program.given),
             )
         self._predictor = Predictor(
@@ -1199,7 +1217,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         vars(self).pop("outlier_scores_", None)
         for name in FURTHER_ATTRIBUTES:
             vars(self).pop(name, None)
-        self._take_partition(self._point_estimate(run), program.make_prior)
+        self._take_partition(self._point_estimate(run), program.make_prior, program.copies)
         if "acceptance" in chains[0]:
             self.acceptance_rate_ = {
                 move: np.array([_rate(chain["acceptance"][move]) for chain in chains])
@@ -1256,7 +1274,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 log_density, (program.n_samples, self.n_features_in_)
             )
         if self._training is not None and "coclustering" in figures:
-            figures["coclustering"].update(_convergence.agreement(self.cluster_samples_))
+            clusters = self._training.different(self.cluster_samples_)
+            figures["coclustering"].update(_convergence.agreement(clusters))
         return figures
 
     def _unusable(self, bad):
@@ -1278,8 +1297,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         )
         return " ".join(words)
 
-    def _take_partition(self, estimate, make_prior):
-        """Set the attributes that follow from a `PointEstimate`."""
+    def _take_partition(self, estimate, make_prior, copies):
+        """Set the attributes that follow from a `PointEstimate` of different rows."""
         self.labels_ = labels = estimate.labels
         known = None if self._training is None else self._training.known
         noise = None if self._training is None else self._training.noise
@@ -1335,6 +1354,9 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             counted = self._training.spread(self._training.take(labels))
             scored = self.draws_.scored
             self._predictor.allotment = known.allotment(scored, self.draws_["labels"], counted)
+        for name in PER_ROW:
+            if name in vars(self):
+                setattr(self, name, of_all_rows(vars(self)[name], copies))
 
     def _least_expected_loss(self, loss, max_clusters, entropy, statistics):
         """Make the `PointEstimate` with the least posterior expected loss.
@@ -1654,6 +1676,11 @@ def _search(clusters, loss, max_clusters, random_state):
         max_clusters=most if max_clusters is None else min(max_clusters, most),
         random_state=random_state,
     )
+
+
+def of_all_rows(values, copies):
+    """Values of all rows of `fit`, from those of the different ones, on the last axis."""
+    return values if copies is None else values[..., copies.of_row]
 
 
 def _refuse_lazy_exposure(X):

@@ -135,7 +135,8 @@ default="auto"
         of the rows of the last call, numbered by their sizes among all rows seen. With `noise`,
         -1 for a row that is more probably noise than in its cluster. Clusters are read off the
         rows of which something is known; rows without any known entry, and empty documents, join
-        the largest cluster.
+        the largest cluster. Copies of rows (see `Gaussian`) have their labels and do not count
+        in sizes.
     noise_probabilities_ : ndarray of shape (n_samples,)
         Probability that a row is noise, the share of draws in which it is. Only with `noise`.
         After `partial_fit`: of the rows of the last call, by the weights of the particles.

@@ -144,7 +144,11 @@ class Questions:
         training = self._training
         self._recall(X)
         rng = np.random.Generator(stream(training.entropy, DESCRIBE_STREAM))
-        found = describe(self.likelihood_, training, self.draws_, self._clusters, level, rng)
+        labels = training.different(self._clusters)
+        found = describe(self.likelihood_, training, self.draws_, labels, level, rng)
+        sizes = found.sizes
+        if training.copies is not None:
+            sizes = np.bincount(self._clusters[self._clusters >= 0])
         order = np.array([found.order(k) for k in range(len(found.sizes))])
         clusters = np.repeat(np.arange(len(order)), order.shape[1])
         entries = order.ravel()
@@ -173,8 +177,8 @@ class Questions:
         }
         return pd.DataFrame(
             {
-                "n_rows": found.sizes[clusters],
-                "share_of_rows": found.sizes[clusters] / found.sizes.sum(),
+                "n_rows": sizes[clusters],
+                "share_of_rows": sizes[clusters] / sizes.sum(),
                 "kind": found.kinds[entries],
                 **{name: values[clusters, entries] for name, values in of_entries.items()},
             },

@@ -34,13 +34,24 @@ class TrainingRows:
         Known labels of the rows.
     noise : NoiseLaw or None
         Law of rows that are noise.
+    copies : Copies or None
+        Rows of `fit` that X does not contain again.
     informative : ndarray of int or None
         Rows of which something is known. Clusters are read off these; others join the largest one
         (`place`). None: all rows.
     """
 
     def __init__(
-        self, X, key, model, entropy, completion=None, known=None, noise=None, informative=None
+        self,
+        X,
+        key,
+        model,
+        entropy,
+        completion=None,
+        known=None,
+        noise=None,
+        copies=None,
+        informative=None,
     ):
         self.X = X
         self.key = key
@@ -49,6 +60,7 @@ class TrainingRows:
         self.completion = completion
         self.known = known
         self.noise = noise
+        self.copies = copies
         self.informative = informative
 
     def take(self, labels):
@@ -113,7 +125,7 @@ class TrainingRows:
         """
         if X is None and self.X is None:
             raise ValueError("the rows of fit are not pickled with the estimator: pass them as X")
-        again = self.X if X is None else X
+        again = self.X if X is None else self._without_copies(X)
         if fingerprint(again) != self.key:
             raise ValueError(
                 "X must be the rows of fit"
@@ -122,6 +134,15 @@ class TrainingRows:
             )
         self.X = again
         return again
+
+    def _without_copies(self, X):
+        if self.copies is None or X.shape[0] != len(self.copies.of_row):
+            return X
+        return X[self.copies.first]
+
+    def different(self, values):
+        """Values of different rows, from those of all rows of `fit`, on the last axis."""
+        return values if self.copies is None else values[..., self.copies.first]
 
     def encoded(self, likelihood):
         """Encoded rows and tables for kernels of a likelihood."""

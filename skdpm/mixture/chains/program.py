@@ -60,7 +60,8 @@ class MixtureProgram(ChainProgram):
 
     shortens_warmup = True
     keeps_rows = True  # False: only the rows of the last batch are in memory
-    given = None  # the validated X of `fit`
+    given = None  # the validated X of `fit`, without copies
+    copies = None  # rows of `fit` that are left out: `Copies` or None
     known = None  # its known labels: `KnownLabels` or None
     noise = None  # the law of rows of `given` that are noise: `Noise` or None
     noise_law = None  # the law of any rows that are noise: `NoiseLaw` or None

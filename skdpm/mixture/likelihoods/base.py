@@ -208,6 +208,11 @@ class Likelihood(BaseEstimator):
         the number of the first row in a stream; None: X are the rows of `fit`."""
         return X
 
+    def copies(self, X, classes=None):
+        """The rows of `fit` that are copies and say nothing new: `recorded.Copies`, or None. Rows
+        of different `classes`, (n_rows,), are no copies."""
+        return None
+
     def n_drawn(self, X):
         """Number of values that chains draw for rows, of a `completion` of them."""
         return 0

@@ -8,7 +8,7 @@ import numpy as np
 
 from skdpm._tables import CodeFor, joined, listed, shown
 from skdpm.mixture.likelihoods.coordinates import FAR_SHARE
-from skdpm.mixture.likelihoods.recorded import REMOTE
+from skdpm.mixture.likelihoods.recorded import REMOTE, Copies
 
 # Smallest number of values that are judged, and the number of quantiles that stand for more.
 FEWEST_JUDGED, MOST_QUANTILES = 50, 500
@@ -267,12 +267,18 @@ def words_about(doubtful, X, n_rows, names):
     far = {d: found for d, found in doubtful.items() if isinstance(found, Far)}
     if far:
         words.append(_about_far(far, names))
-    if None in doubtful:
+    if isinstance(doubtful.get(None), Copies):
+        n_different = len(doubtful[None].first)
+        words.append(
+            f"{n_rows - n_different} of {n_rows} rows of X are copies of other rows. Copies say "
+            f"nothing new, so clusters, weights and densities are those of the {n_different} "
+            "different rows, whose labels their copies have"
+        )
+    elif None in doubtful:
         words.append(
             f"{round(doubtful[None] * n_rows)} of {n_rows} rows of X are copies of other rows. "
             "Each counts as an observation, so clusters and probabilities seem as certain as with "
-            "that many different rows. If copies say nothing new, fit to different rows: "
-            f"{code.without_copies}"
+            "that many different rows. If copies say nothing new, drop them"
         )
     return ". Also, ".join(words)
 

@@ -33,7 +33,14 @@ from skdpm.mixture.likelihoods.covariances import (
 )
 from skdpm.mixture.likelihoods.means import normal_means
 from skdpm.mixture.likelihoods.projected import Projection, columns_of, projection_of
-from skdpm.mixture.likelihoods.recorded import REMOTE, Recording, Spread, recording_of, remote
+from skdpm.mixture.likelihoods.recorded import (
+    REMOTE,
+    Recording,
+    Spread,
+    copies_in,
+    recording_of,
+    remote,
+)
 from skdpm.mixture.likelihoods.tails import TAILS
 
 # Hyperpriors without units. That of the scale is in covariances.py.
@@ -148,13 +155,16 @@ default=None
     fits, and no cluster is much narrower than the grid. New rows are taken as they are.
 
     *Copies* are rows that are equal in every column, more often than a grid explains: rows of a
-    bootstrap sample, or of a class that was sampled up. Let m and V be the mean and the
-    covariance of the different rows near a row x that occurs c times. Chains see its copies after
-    the first as draws of N(m + (x - m) / sqrt(c), (1 - 1 / c) V), a smoothed bootstrap. Near are
-    at most the n_features + 6 nearest rows, no farther than 2.5 times the distance of the third.
-    Points that take many rows each are clusters of their own: a row then has on average more than
-    1.5 times as many copies as there are different rows with copies. `fit` warns if more than a
-    twentieth of the rows are copies.
+    bootstrap sample, or of a class that was sampled up. With `scale` to be learned, each different
+    row counts once, in the likelihood and in the prior over partitions, and copies have the label
+    of their row. `fit` warns if more than a twentieth of the rows are copies. Points that take
+    many rows each are no copies: a row then has on average more than 1.5 times as many copies as
+    there are different rows with copies. Rows of a part of a `Product` may be copies while other
+    parts differ, and so may rows of chunks of Dask. They stay, moved: let m and V be the mean and
+    the covariance of the different rows near a row x that occurs c times. Chains see its copies
+    after the first as draws of N(m + (x - m) / sqrt(c), (1 - 1 / c) V), a smoothed bootstrap. Near
+    are at most the n_features + 6 nearest rows, no farther than 2.5 times the distance of the
+    third.
 
     *Spherical* clusters have k = df and one scale. Its v, also in the prior of `mean`, is the mean
     of v_d over the columns that vary, so that only a common unit of the columns does not matter.
@@ -533,6 +543,9 @@ default=None
 
     def as_seen(self, X, first=None):
         return self._recording.spread(X, first)
+
+    def copies(self, X, classes=None):
+        return copies_in(X, classes) if self.scale is None else None
 
     def encode(self, X):
         data = self.encode_new(self.as_seen(X))

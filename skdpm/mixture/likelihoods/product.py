@@ -19,7 +19,7 @@ from skdpm.mixture.likelihoods.gaussian import BLOCK_ENTRIES, BLOCK_ROWS, Gaussi
 from skdpm.mixture.likelihoods.laws import JointLaws
 from skdpm.mixture.likelihoods.means import ColumnMeans
 from skdpm.mixture.likelihoods.poisson import Poisson
-from skdpm.mixture.likelihoods.recorded import Spread
+from skdpm.mixture.likelihoods.recorded import Spread, copies_in
 from skdpm.mixture.likelihoods.registry import SINGLE
 from skdpm.mixture.likelihoods.selection import Selection
 
@@ -565,6 +565,12 @@ class Product(_BaseComposition, Likelihood):
                     rows = np.array(X, dtype=np.float64) if rows is X else rows
                     rows[:, columns] = found
         return rows if rows is X else rows.view(Spread)
+
+    def copies(self, X, classes=None):
+        parts = [(likelihood, part) for _, likelihood, part in self._split(X)]
+        if all(likelihood.copies(part, classes) is None for likelihood, part in parts):
+            return None
+        return copies_in(np.hstack([part for _, part in parts]), classes)
 
     def encode(self, X):
         return self._encode(X, lambda likelihood, part: likelihood.encode(part))

@@ -12,7 +12,9 @@ log density of x + u is a lower bound of the mean log probability of cells over 
 densities are those of x + u with respect to Lebesgue measure, whatever the grid.
 
 *Copies*. Rows that are equal in every column, more often than cells explain, come from sampling
-with replacement or from repeated records. Let m and V be the mean and the covariance of the
+with replacement or from repeated records. They say nothing new, and fits to rows in memory leave
+them out (`copies_in`). Where they cannot, as in chunks of Dask and in a part of a product whose
+other parts differ, let m and V be the mean and the covariance of the
 different rows near a row x that occurs c times. Chains see its second and further copies as draws
 of N(m + (x - m) / sqrt(c), (1 - 1 / c) V), which have this mean and covariance over all x: a
 smoothed bootstrap (Silverman & Young 1987). A few points that take many rows each are no copies,
@@ -21,6 +23,8 @@ but values of their own.
 *Remote entries*, such as fill values, would leave no digits to the other entries of a sum. Chains
 see them at distances that grow with the logarithm of their own.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -54,6 +58,9 @@ N_NEAREST, N_CLOSE, FARTHEST = 6, 3, 2.5
 # have six digits less.
 REMOTE = 1000.0
 
+# Rows among which copies are sought first, and whose words are made at a time.
+MANY_ROWS = 50_000
+
 # Mean number of copies of a repeated row, by its rows, in units of the number of repeated rows,
 # from which on these are points.
 MOST_ALIKE = 1.5
@@ -62,6 +69,55 @@ MOST_ALIKE = 1.5
 GAMMA, MIX_1, MIX_2 = (
     np.uint64(word) for word in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 )
+
+
+class Copies(NamedTuple):
+    """Rows that are copies of earlier ones.
+
+    first : ndarray of shape (n_different,)
+        Positions of the different rows, in increasing order.
+    of_row : ndarray of shape (n_rows,)
+        Position, among these, of the row that each row is equal to.
+    """
+
+    first: np.ndarray
+    of_row: np.ndarray
+
+
+def copies_in(X, classes=None):
+    """Find rows that are copies.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_rows, n_features)
+    classes : ndarray of int of shape (n_rows,), or None
+        Rows of different classes are different.
+
+    Returns
+    -------
+    copies : Copies or None
+        None: coarse columns explain equal rows, or these are a few points, or there are none.
+    """
+    if not _are_copies(X[:MANY_ROWS]) or (len(X) > MANY_ROWS and not _are_copies(X)):
+        return None
+    contents = np.empty(len(X), dtype=np.uint64)
+    for start in range(0, len(X), MANY_ROWS):
+        rows = np.array(X[start : start + MANY_ROWS], dtype=np.float64)
+        own = np.arange(start, start + len(rows), dtype=np.uint64)
+        nothing_known = np.isnan(rows).all(axis=1)
+        contents[start : start + MANY_ROWS] = np.where(nothing_known, own, _contents(rows))
+    if classes is not None:
+        contents = _mixed(contents + _mixed(classes.astype(np.uint64)))
+    _, first, of_row = np.unique(contents, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    places = np.empty(len(first), dtype=np.intp)
+    places[order] = np.arange(len(first))
+    return Copies(first[order], places[of_row])
+
+
+def _are_copies(X):
+    share, few = _share_of_copies(np.array(X, dtype=np.float64))
+    return share > 0.0 and not few
 
 
 class Spread(np.ndarray):
@@ -204,7 +260,7 @@ def _share_of_copies(rows):
     keys = words.sum(axis=1, dtype=np.uint64)
     counts = np.unique(keys, return_counts=True)[1]
     copies = counts[counts > 1]
-    if len(copies) == 0 or len(counts) == 1:
+    if len(copies) == 0 or len(counts) == 1 or all(_is_filled(column) for column in rows.T):
         return 0.0, False
     # Equal rows are chance if rows that differ in one column are not much rarer.
     same = _n_pairs(counts)
@@ -216,6 +272,15 @@ def _share_of_copies(rows):
     share = (copies.sum() - len(copies)) / n_rows
     # The mean number of copies of a repeated row, by its rows.
     return share, bool(MOST_ALIKE * len(copies) * copies.sum() < copies @ copies)
+
+
+def _is_filled(column):
+    """Whether most neighbouring values of a column are one step of a grid apart: then equal
+    entries are no more than chance."""
+    gaps = np.diff(np.unique(column[~np.isnan(column)]))
+    if len(gaps) == 0:
+        return True
+    return 2 * np.count_nonzero(gaps < (1.0 + ROUND_OFF) * gaps.min()) > len(gaps)
 
 
 def _n_pairs(counts):

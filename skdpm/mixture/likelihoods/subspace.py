@@ -13,7 +13,7 @@ from skdpm.mixture.likelihoods.columns import far_columns, filled_columns
 from skdpm.mixture.likelihoods.coordinates import bulk, standardised
 from skdpm.mixture.likelihoods.gaussian import Gaussian, recording_in
 from skdpm.mixture.likelihoods.means import normal_means
-from skdpm.mixture.likelihoods.recorded import Recording
+from skdpm.mixture.likelihoods.recorded import Recording, copies_in
 from skdpm.mixture.likelihoods.subspace_laws import SubspaceLaws
 
 # Shares of the largest entry: variation below the first is mostly rounding, and the second is the
@@ -227,6 +227,9 @@ class Subspace(Likelihood):
 
     def as_seen(self, X, first=None):
         return self._recording.spread(X, first)
+
+    def copies(self, X, classes=None):
+        return copies_in(X, classes) if self.scale is None else None
 
     def condense(self, X):
         return self._condensed(self.as_seen(X))

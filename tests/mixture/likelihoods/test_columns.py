@@ -159,20 +159,6 @@ def test_far_entries_under_a_shared_covariance():
     assert "Clusters of other rows hardly depend" in words_of(X)
 
 
-def test_copies_are_dropped_by_code_for_the_container():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(40, 2))[rng.integers(40, size=90)]
-    for table, code in (
-        (X, "np.unique(X, axis=0)"),
-        (pd.DataFrame(X), "X.drop_duplicates()"),
-        (pd.DataFrame(X, columns=["a", "b"]), "X.drop_duplicates()"),
-        (pl.DataFrame(X), "X.unique()"),
-    ):
-        words = words_of(table)
-        assert words.endswith(f": {code}")
-        assert len(eval(code, {"np": np, "X": table})) == len(np.unique(X, axis=0))
-
-
 @pytest.mark.parametrize("value", [1e160, -1e300, 1.7e308])
 def test_values_too_large_for_squares_are_named(value):
     X = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 40)))

@@ -421,7 +421,7 @@ DEGENERATE = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.*are copies", "ignore:row 100 of column 0")
+@pytest.mark.filterwarnings("ignore:.*are copies", "ignore:.*as far out as other entries")
 @quiet
 @combinations(rows=DEGENERATE, sampler=["gibbs", SubCluster(block_size=20)], covariance_type=TYPES)
 def test_degenerate_data(covariance_type, sampler, rows):

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Columns that are recorded coarsely, rows that are copies, and far entries."""
 
+import pickle
+
 import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from skdpm import DPMixture
-from skdpm.mixture.likelihoods import Gaussian, Product, Subspace
+from skdpm.mixture.likelihoods import Categorical, Gaussian, Product, Subspace
 from skdpm.mixture.likelihoods.coordinates import bulk, standardised
-from skdpm.mixture.likelihoods.recorded import Recording, recording_of
+from skdpm.mixture.likelihoods.recorded import Recording, copies_in, recording_of
 
 rng = np.random.default_rng(0)
 ANSWERS = rng.integers(1, 6, size=(300, 1)).astype(float)
@@ -17,8 +19,8 @@ PARTS = Product([("a", Gaussian(), [0, 1]), ("b", Gaussian(covariance_type="diag
 FAST = {"n_chains": 1, "n_jobs": 1, "random_state": 0}
 
 
-def slow(value):
-    return pytest.param(value, marks=pytest.mark.slow)
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 def found(X):
@@ -191,6 +193,90 @@ def test_points_are_clusters():
     points = rng.uniform([45.0, 0.0], [50.0, 8.0], (12, 2))
     y = rng.integers(len(points), size=400)
     assert adjusted_rand_score(y, DPMixture(**FAST).fit(points[y]).labels_) > 0.9
+
+
+TWO_GROUPS = np.random.default_rng(4).normal(size=(60, 3)) + 6.0 * (np.arange(60) % 2)[:, None]
+TYPES = np.c_[TWO_GROUPS, np.arange(60) % 3]
+OF_TYPES = Product([("a", Gaussian(), [0, 1, 2]), ("b", Categorical(), [3])])
+
+
+@pytest.mark.filterwarnings("ignore:.*are copies", "ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "settings, X",
+    [
+        ({}, TWO_GROUPS),
+        ({"noise": True}, TWO_GROUPS),
+        ({"sampler": "sub_cluster", "point_estimate": "vi"}, TWO_GROUPS),
+        ({"sampler": "sub_cluster", "store_labels": False}, TWO_GROUPS),
+        slow({"sampler": "smc"}, TWO_GROUPS),
+        ({"likelihood": Subspace(2)}, TWO_GROUPS),
+        ({"likelihood": OF_TYPES}, TYPES),
+        ({"init": np.arange(60) % 2}, TWO_GROUPS),
+    ],
+    ids=["full", "noise", "blocks", "no labels", "smc", "subspace", "product", "init"],
+)
+def test_copies_say_nothing_new(settings, X):
+    """The fit is that of the different rows, in the order in which they come first."""
+    order = np.random.default_rng(5).permutation(np.r_[np.arange(60), np.arange(40)])
+    first = np.sort(np.unique(order, return_index=True)[1])
+    of_row = np.searchsorted(first, [np.flatnonzero(order == i)[0] for i in order])
+    settings = {**FAST, "n_warmup": 20, "n_draws": 10} | settings
+    more = DPMixture(**settings)
+    if "init" in settings:
+        more.set_params(init=settings["init"][order])
+        settings["init"] = settings["init"][order][first]
+    more.fit(X[order])
+    model = DPMixture(**settings).fit(X[order][first])
+    for name, value in vars(model).items():
+        if name in ("labels_", "probabilities_", "noise_probabilities_", "label_samples_"):
+            np.testing.assert_array_equal(getattr(more, name), value[..., of_row])
+        elif name in ("log_joint_samples_", "weights_", "n_clusters_", "log_evidence_"):
+            np.testing.assert_array_equal(getattr(more, name), value)
+    np.testing.assert_array_equal(more.score_samples(X), model.score_samples(X))
+    if "store_labels" not in settings:
+        np.testing.assert_array_equal(more.outlier_scores_, model.outlier_scores_[of_row])
+        found = more.pointwise_log_likelihood(X[order])
+        expected = model.pointwise_log_likelihood(X[order][first])
+        np.testing.assert_array_equal(found, expected[..., of_row])
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_questions_after_a_fit_with_copies():
+    X = np.tile(TWO_GROUPS, (2, 1))
+    settings = {**FAST, "n_draws": 20, "warm_start": True}
+    with pytest.warns(UserWarning, match="60 of 120 rows .* the 60 different rows"):
+        model = DPMixture(**settings).fit(X)
+    other = DPMixture(**settings).fit(TWO_GROUPS)
+    tables = model.describe(), other.describe()
+    np.testing.assert_array_equal(tables[0]["n_rows"], 2 * tables[1]["n_rows"])
+    np.testing.assert_array_equal(tables[0]["mean"], tables[1]["mean"])
+    np.testing.assert_array_equal(model.merge_tree().cut(1), np.tile(other.merge_tree().cut(1), 2))
+    again = pickle.loads(pickle.dumps(model)).estimate_labels(max_clusters=1, X=X)
+    assert (again.labels_ == np.zeros(120)).all()
+    with pytest.raises(ValueError, match="X must be the rows of fit"):
+        pickle.loads(pickle.dumps(model)).estimate_labels(X=TWO_GROUPS + 1.0)
+    for one, rows in ((model, X), (other, TWO_GROUPS)):
+        one.set_params(n_draws=30).fit(rows)
+    np.testing.assert_array_equal(model.label_samples_, np.tile(other.label_samples_, 2))
+
+
+@pytest.mark.filterwarnings("ignore:.*are copies")
+def test_copies_of_two_classes_are_different_rows():
+    X, known = np.tile(TWO_GROUPS, (3, 1)), np.full(180, -1)
+    known[[0, 60]], known[[1, 61]] = 0, [0, 1]
+    model = DPMixture(n_warmup=20, n_draws=10, **FAST).fit(X, known_labels=known)
+    assert model.labels_[0] == model.labels_[60] == 0
+    assert (model.labels_[[1, 61]] == [0, 1]).all()
+    assert model._n_different == 63  # a row without a class is another one
+
+
+def test_equal_rows_of_filled_grids_and_empty_rows_are_no_copies():
+    counts = np.random.default_rng(6).poisson(9.0, size=300).astype(float)
+    assert copies_in(np.c_[counts, 2.0 * counts, counts**2]) is None
+    gaps = np.where(np.arange(60)[:, None] < 50, TWO_GROUPS, np.nan)
+    assert copies_in(gaps) is None
+    copies = copies_in(np.vstack([gaps, gaps]))
+    np.testing.assert_array_equal(copies.first, np.r_[:60, 110:120])
 
 
 @pytest.mark.filterwarnings("ignore:.*are copies")
