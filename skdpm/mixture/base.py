@@ -1054,7 +1054,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             warn(words_about(doubtful, given, X.shape[0], names), UserWarning)
         if is_dask(X):
             return
-        if not sp.issparse(X) and np.isnan(X[:1]).any():
+        if X.shape[0] > 1 and not sp.issparse(X) and np.isnan(X[:1]).any():
             if np.isnan(X[:, : self.n_features_in_]).all():
                 warn(
                     "all entries of X are missing. So all rows are one cluster, and answers are "

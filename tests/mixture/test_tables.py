@@ -656,6 +656,8 @@ def test_clusters_at_all_distances_are_not_skewed():
         x = rng.normal(centres[rng.choice(4, 500, p=rng.dirichlet([1.0] * 4))], 1.0)
         x = np.abs(x)
         assert skewed_columns(np.column_stack([x, -x, 1_000.0 - x])) == {}
+        marks = np.minimum(rng.normal(95.0, 8.0, 500), 100.0)  # many at their limit
+        assert skewed_columns(marks[:, None]) == {}
 
 
 @pytest.mark.parametrize("library", [np.asarray, pd.DataFrame, pl.DataFrame])

@@ -21,7 +21,12 @@ from skdpm._tables import (
 from skdpm._validation import given_shape, has_nan, is_dask, warn
 from skdpm.mixture.likelihoods.bernoulli import Bernoulli
 from skdpm.mixture.likelihoods.categorical import Categorical
-from skdpm.mixture.likelihoods.columns import how_skewed, skewed_columns
+from skdpm.mixture.likelihoods.columns import (
+    filled_columns,
+    groups_of_fills,
+    how_skewed,
+    skewed_columns,
+)
 from skdpm.mixture.likelihoods.gaussian import Gaussian
 from skdpm.mixture.likelihoods.negative_binomial import NegativeBinomial
 from skdpm.mixture.likelihoods.product import Product
@@ -110,7 +115,7 @@ class Mixed(Product):
                     advice += "likelihoods for them"
                 warn(
                     f'likelihood="mixed" takes these columns of X as {words}:'
-                    f"{_report(X, doubtful)}{advice}",
+                    f"{_report(X, doubtful, marks=False)}{advice}",
                     UserWarning,
                 )
         return product
@@ -256,8 +261,17 @@ def check_up(X, batch=False):
     return findings
 
 
+def _fill_of(column):
+    """`Fill` of a column of numbers, or None."""
+    if column.kind not in ("float", "integer") or np.isinf(column.values).any():
+        return None
+    return filled_columns(column.values[:, None]).get(0)
+
+
 def _of_numbers(column, batch):
-    known = column.values[~np.isnan(column.values)]
+    known, fill = column.values[~np.isnan(column.values)], _fill_of(column)
+    if fill is not None:
+        known = known[~np.isin(known, fill.values)]
     values = np.unique(known)
     if len(values) < 2 and not batch:
         return Finding("float", None, "one value" if len(values) else "no value")
@@ -311,11 +325,12 @@ def _of_categories(column, batch):
     return Finding("category", None, words, refused=True)
 
 
-def _report(X, findings):
-    """A line for each remarkable group of columns, also of those that are skewed."""
+def _report(X, findings, marks=True):
+    """A line for each remarkable group of columns, also of those that are skewed or, unless `fit`
+    says so, have marks of missing entries."""
     names = _names(X)
     code = CodeFor(X, names)
-    lines, skewed, texts = {}, {}, {}
+    lines, skewed, texts, filled = {}, {}, {}, {}
     for d, (finding, column) in enumerate(zip(findings, _columns(X), strict=True)):
         words = finding.words
         if words and finding.kind is not None:
@@ -324,12 +339,18 @@ def _report(X, findings):
             texts.setdefault((words, finding.form), []).append(d)
         elif words:
             lines.setdefault(words, []).append(d)
-        if finding.kind == "float":
+        fill = _fill_of(column) if marks and finding.kind is not None else None
+        if fill is not None:
+            filled[d] = fill
+        elif finding.kind == "float":
             for function in skewed_columns(column.values[:, None]).values():
                 skewed.setdefault(function, []).append(d)
     for function, columns in skewed.items():
         line = code.with_logarithms(columns, function)
         lines[f"{how_skewed(function)}; take logarithms: {line}"] = columns
+    for columns, values, words in groups_of_fills(filled, len(column.values) if filled else 0):
+        line = code.with_gaps(columns, values)
+        lines[f"{words}, far from other values; if missing is meant: {line}"] = columns
     for (words, form), columns in texts.items():
         lines[f"{words}; to make numbers of them: {code.with_numbers(columns, form)}"] = columns
     return "".join(f"\n- {listed(columns, names)}: {words}" for words, columns in lines.items())

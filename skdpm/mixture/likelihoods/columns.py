@@ -22,6 +22,8 @@ LEAST_AT_LIMIT = 5
 # Number of components that a mixture of Gaussians must save on the logarithms of a column, by the
 # Bayesian information criterion, and the largest number that is tried.
 SAVED, MOST_COMPONENTS = 2.5, 5
+# Most components of logarithms of distances below a number.
+FEW = 3
 # Share of rows that are copies of others, from which it is said.
 LEAST_COPIES = 0.05
 # Numbers without a sign that may mark missing entries, as do 9, 99, 999, ..., 8, 88, ... and
@@ -33,8 +35,8 @@ LARGE_MARK, MOST_MARKS, FEWEST_UNMARKED, RARE_MARK = 1e9, 6, 10, 0.1
 # digit; and in several rows if only marks are negative.
 RANGES_TO_FILL, RANGES_IF_DOUBTFUL, RANGES_BELOW_ZERO = 3.0, 20.0, 0.01
 
-# Most sentences about marks.
-MOST_SENTENCES = 3
+# Most groups of columns with other marks.
+MOST_GROUPS = 3
 # Ranges of the bulk beyond which an entry is named if clusters share a covariance.
 FAR_IF_SHARED = 20.0
 
@@ -49,10 +51,12 @@ class Far(NamedTuple):
 
 
 class Fill(NamedTuple):
-    """Values of a column that look like marks of missing entries, and the number of their rows."""
+    """Values of a column that look like marks of missing entries, the number of their rows, and
+    the first of these."""
 
     values: tuple
     n_rows: int
+    row: int
 
 
 def far_columns(X, low, high, n_ranges=REMOTE):
@@ -78,7 +82,7 @@ def far_columns(X, low, high, n_ranges=REMOTE):
     return found
 
 
-def filled_columns(X):
+def filled_columns(X, far=()):
     """Columns in which values look like marks of missing entries: dict of int to `Fill`.
 
     These values are the smallest or largest of their column, in less than half of the rows, and
@@ -88,8 +92,11 @@ def filled_columns(X):
     ----------
     X : ndarray of shape (n_samples, n_features)
         Numbers, NaN for missing entries.
+    far : container of int
+        Columns with far entries. A mark in a single row of these is only a far entry.
     """
-    return {d: fill for d, column in enumerate(X.T) if (fill := _fill(column)) is not None}
+    fills = {d: _fill(column) for d, column in enumerate(X.T)}
+    return {d: fill for d, fill in fills.items() if fill and (fill.n_rows > 1 or d not in far)}
 
 
 def _fill(column):
@@ -120,7 +127,9 @@ def _fill(column):
             if max(low - mark, mark - high) / (high - low) > _needed(mark, n_rows, others)
         }
     n_rows = sum(fills.values())
-    return Fill(tuple(sorted(fills)), n_rows) if 0 < n_rows < len(known) / 2 else None
+    if not 0 < n_rows < len(known) / 2:
+        return None
+    return Fill(tuple(sorted(fills)), n_rows, int(np.isin(column, list(fills)).argmax()))
 
 
 def _is_mark(value, n_rows):
@@ -136,8 +145,10 @@ def _needed(mark, n_rows, others):
     """Ranges of the other values beyond which a number that may be a mark is one."""
     if mark == 0.0 and n_rows > RARE_MARK * len(others):
         return np.inf
+    # -1 beside 0 and 1 may be a value.
     n_whole = np.count_nonzero(others == np.rint(others))
-    if mark < 0.0 <= others.min() and (mark != -1.0 or 2 * n_whole < len(others)):
+    is_value = mark == -1.0 and others.min() < 1.0 and 2 * n_whole > len(others)
+    if mark < 0.0 <= others.min() and not is_value:
         return RANGES_TO_FILL if n_rows == 1 else RANGES_BELOW_ZERO
     return RANGES_IF_DOUBTFUL if n_rows == 1 or abs(mark) < 10.0 else RANGES_TO_FILL
 
@@ -175,7 +186,8 @@ def skewed_columns(X):
         if quantiles is None or n_judged == MOST_COLUMNS:
             continue
         n_judged += 1
-        if _suits_logarithms(quantiles):
+        # Distances below a number, which follows from them, suit many clusters too.
+        if _suits_logarithms(quantiles, MOST_COMPONENTS if code.startswith("np") else FEW):
             found[d] = code
     return found
 
@@ -213,14 +225,16 @@ def _skewed_quantiles(x):
     return quantiles / middle if high - middle > SKEWED * (middle - low) else None
 
 
-def _suits_logarithms(x):
+def _suits_logarithms(x, most_components):
     logs = np.log(x)
-    gain = _information_criterion(x) - _information_criterion(logs) - 2.0 * logs.sum()
-    return gain > SAVED * 3.0 * np.log(len(x))  # a component has three parameters
+    of_logs, n_components = _information_criterion(logs)
+    gain = _information_criterion(x)[0] - of_logs - 2.0 * logs.sum()
+    # A component has three parameters.
+    return gain > SAVED * 3.0 * np.log(len(x)) and n_components <= most_components
 
 
 def _information_criterion(x):
-    """Smallest Bayesian information criterion of mixtures of a few Gaussians."""
+    """Smallest Bayesian information criterion of mixtures of a few Gaussians, and their number."""
     from sklearn.mixture import GaussianMixture  # not loaded by `import skdpm`
 
     spread = x.std()
@@ -228,7 +242,8 @@ def _information_criterion(x):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fits = [GaussianMixture(k + 1, random_state=0).fit(x) for k in range(MOST_COMPONENTS)]
-    return min(fit.bic(x) for fit in fits) + 2.0 * len(x) * np.log(spread)
+    criteria = [fit.bic(x) for fit in fits]
+    return min(criteria) + 2.0 * len(x) * np.log(spread), int(np.argmin(criteria)) + 1
 
 
 def words_about(doubtful, X, n_rows, names):
@@ -263,7 +278,20 @@ def words_about(doubtful, X, n_rows, names):
                 "Gaussian components are needed for one cluster, so labels may cut clusters. Take "
                 f"logarithms before fit: {code.with_logarithms(columns, function)}"
             )
-    words += _about_fills(doubtful, n_rows, names, code)
+    fills = groups_of_fills(doubtful, n_rows)
+    if fills:
+        facts = joined(
+            f"{listed(columns, names)} of X {'has' if len(columns) == 1 else 'have'} {what}"
+            for columns, _, what in fills
+        )
+        values = {value for _, marks, _ in fills for value in marks}
+        it_means, it = ("it means", "it") if len(values) == 1 else ("they mean", "them")
+        its = "its" if len(fills) == len(fills[0][0]) == 1 else "their"
+        lines = "; ".join(code.with_gaps(columns, marks) for columns, marks, _ in fills)
+        words.append(
+            f"{facts}, far from {its} other values. Clusters may show which rows have {it}. If "
+            f"{it_means} missing, make {it} NaN: {lines}"
+        )
     far = {d: found for d, found in doubtful.items() if isinstance(found, Far)}
     if far:
         words.append(_about_far(far, names))
@@ -283,24 +311,29 @@ def words_about(doubtful, X, n_rows, names):
     return ". Also, ".join(words)
 
 
-def _about_fills(doubtful, n_rows, names, code):
-    groups = {}
-    for d, found in doubtful.items():
-        if isinstance(found, Fill):
-            groups.setdefault(found.values, []).append(d)
-    if len(groups) > MOST_SENTENCES:
-        groups = {tuple(sorted(set().union(*groups))): sorted(set().union(*groups.values()))}
+def groups_of_fills(found, n_rows):
+    """Columns with the same marks, the marks, and words about both: list of tuples.
+
+    Parameters
+    ----------
+    found : dict
+        Values that are a `Fill` count, by their columns.
+    n_rows : int
+        Number of rows of the table.
+    """
+    groups, fills = {}, {d: fill for d, fill in found.items() if isinstance(fill, Fill)}
+    for d, fill in fills.items():
+        groups.setdefault(fill.values, []).append(d)
+    if len(groups) > MOST_GROUPS:
+        groups = {tuple(sorted(set().union(*groups))): sorted(fills)}
+    described = []
     for values, columns in groups.items():
-        have, up_to, its = "has", "", "its"
-        if len(columns) > 1:
-            have, up_to, its = "have", "up to ", "their"
-        most = max(doubtful[d].n_rows for d in columns)
-        it_means, it = ("it means", "it") if len(values) == 1 else ("they mean", "them")
-        yield (
-            f"{listed(columns, names)} of X {have} {joined(map(shown, values))} in {up_to}{most} "
-            f"of {n_rows} rows, far from {its} other values. Clusters may show which rows have "
-            f"{it}. If {it_means} missing, make {it} NaN: {code.with_gaps(columns, values)}"
-        )
+        most = max(fills[d].n_rows for d in columns)
+        rows = f"{'up to ' if len(columns) > 1 else ''}{most} of {n_rows} rows"
+        if len(columns) == most == 1:
+            rows = f"row {fills[columns[0]].row}"
+        described.append((columns, values, f"{joined(map(shown, values))} in {rows}"))
+    return described
 
 
 def _about_far(far, names):

@@ -434,7 +434,8 @@ default=None
             return {}
         found = dict.fromkeys(self._two_valued, "two values")
         if isinstance(X, np.ndarray):
-            found = skewed_columns(X) | found | self._far_columns(X) | filled_columns(X)
+            far = self._far_columns(X)
+            found = skewed_columns(X) | found | far | filled_columns(X, far)
         if self._recording.share > LEAST_COPIES:
             found[None] = self._recording.share
         return found

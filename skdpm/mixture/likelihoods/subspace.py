@@ -116,7 +116,8 @@ class Subspace(Likelihood):
         if not isinstance(X, np.ndarray):
             return {}
         ends = self._recording.ends
-        return ({} if ends is None else far_columns(X, *ends)) | filled_columns(X)
+        far = {} if ends is None else far_columns(X, *ends)
+        return far | filled_columns(X, far)
 
     def suits_blocks(self, n_samples, n_features):
         return n_samples >= BLOCK_ROWS

@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from skdpm import DPMixture
+from skdpm import DPMixture, suggest_likelihood
 from skdpm._tables import CodeFor
 from skdpm.mixture.likelihoods import Gaussian, Poisson, Product, Subspace
 from skdpm.mixture.likelihoods.columns import Fill, filled_columns
@@ -60,8 +60,8 @@ def test_ordinary_columns_hold_no_marks(seed):
         *(("uniform", mark) for mark in (-1, -9, -99, 99, 999, -999, 9999, -999.9, 1e9, 1e20)),
         *(("normal", mark) for mark in (-99, -999.25, 9999, -32768, 9.969209968386869e36)),
         *(("amounts", mark) for mark in (-1, -9, -8888, 999, 1e6, -3.4028234663852886e38)),
-        *(("answers", mark) for mark in (-9, 88, 99, 999)),
-        *(("ages", mark) for mark in (-9, -99, 999, -999, 9999)),
+        *(("answers", mark) for mark in (-1, -9, 88, 99, 999)),
+        *(("ages", mark) for mark in (-1, -9, -99, 999, -999, 9999)),
         *(("counts", mark) for mark in (-9, 99, 999, 2147483647)),
         *(("seconds", mark) for mark in (0, -1, 1e20)),
     ],
@@ -72,7 +72,7 @@ def test_marks_of_missing_entries_are_found(name, mark):
         column = ordinary(rng)[name].astype(float)
         column[rng.random(N) < 0.1] = np.nan
         column[: int(share * N)] = mark
-        assert filled_columns(column[:, None]) == {0: Fill((mark,), int(share * N))}
+        assert filled_columns(column[:, None]) == {0: Fill((mark,), int(share * N), 0)}
     # Most entries are no mark.
     column[: int(0.8 * N)] = mark
     assert filled_columns(column[:, None]) == {}
@@ -80,8 +80,13 @@ def test_marks_of_missing_entries_are_found(name, mark):
 
 def test_several_marks_of_a_column():
     X = ordinary(np.random.default_rng(2))["answers"][:, None].astype(float)
-    X[:30, 0] = np.repeat([77.0, 88.0, -99.0], 10)
-    assert filled_columns(X) == {0: Fill((-99.0, 77.0, 88.0), 30)}
+    X[5:35, 0] = np.repeat([77.0, 88.0, -99.0], 10)
+    assert filled_columns(X) == {0: Fill((-99.0, 77.0, 88.0), 30, 5)}
+    # One of a row is a far entry if it is far enough.
+    X[5:35, 0] = 3.0
+    X[7, 0] = 999.0
+    assert filled_columns(X) == {0: Fill((999.0,), 1, 7)}
+    assert filled_columns(X, {0}) == {}
 
 
 def words_of(X, likelihood="auto", **params):
@@ -119,10 +124,33 @@ def test_marks_are_named_with_code_for_the_container(n_columns):
             assert "'c0'" in words
         code = run_code(words, table)
         np.testing.assert_array_equal(np.array(code, dtype=float), expected)
-    X[20:25] = 888.0
+    X[20:25], X[7, 0] = 888.0, 777.0
     words = words_of(X)
-    assert "have -999 and 888 in up to 17 of 240 rows" in words
+    assert "column 0 of X has -999, 777 and 888 in 17 of 240 rows" in words
+    assert "have -999 and 888 in up to 17 of 240 rows" in words or n_columns == 2
     assert np.count_nonzero(np.isnan(run_code(words, X)[:, 0])) == 17
+    X[:25], X[9, 1] = full[:25], 999.0
+    assert words_of(X).startswith("column 1 of X has 999 in row 9, far from its other values")
+
+
+def test_the_check_up_sees_marks():
+    """They do not make measurements or counts of codes."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"size": rng.normal(size=N), "answer": rng.integers(1, 6, N)})
+    table.loc[:9, "answer"] = 99
+    with pytest.warns(UserWarning, match="look at") as caught:
+        suggested = suggest_likelihood(table)
+    assert suggested.parts[1][::2] == ("categorical", ["answer"])
+    line = (
+        r"column 'answer': 99 in 10 of 240 rows, far from .*\[\['answer'\]\].replace\(99, np.nan"
+    )
+    (words,) = {str(w.message) for w in caught}
+    assert re.search(line, words)
+    with pytest.raises(ValueError, match=line):
+        DPMixture(likelihood="mixed", **FAST).fit(table)
+    with pytest.warns(UserWarning) as caught:
+        DPMixture(likelihood="mixed", **FAST).fit(table.astype(float))
+    assert sum("replace(99" in str(w.message) for w in caught) == 1
 
 
 def test_marks_under_other_likelihoods():
