@@ -348,10 +348,7 @@ def _about_far(far, names):
         words += f", {times} ({n_entries} entries of the column are far out)"
     else:
         words += f", {times}"
-    meaning = "Clusters of other rows hardly depend on it"
-    if n_ranges < REMOTE:
-        meaning = "All clusters share one covariance, which it may widen so that clusters merge"
-    return f"{words}. {meaning}. If it means missing, make it NaN"
+    return f"{words}. Clusters of other rows hardly depend on it. If it means missing, make it NaN"
 
 
 def how_skewed(function):

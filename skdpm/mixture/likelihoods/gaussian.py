@@ -35,6 +35,7 @@ from skdpm.mixture.likelihoods.means import normal_means
 from skdpm.mixture.likelihoods.projected import Projection, columns_of, projection_of
 from skdpm.mixture.likelihoods.recorded import (
     REMOTE,
+    REMOTE_IF_SHARED,
     Recording,
     Spread,
     copies_in,
@@ -143,7 +144,9 @@ default=None
     from the median as half of the entries. So one fill value moves neither priors nor starts. It
     is part of the rows all the same. Chains see an entry that is 1000 ranges of the bulk beyond
     it, or more, at a distance that grows with the logarithm of its own, because sums with it would
-    leave no digits to other entries. `fit` names such an entry.
+    leave no digits to other entries. With tied covariances this begins at 3 ranges, or else one
+    wide covariance would be more probable than a cluster of the far row. `fit` names such an
+    entry, from 20 ranges on if covariances are tied.
 
     *Recorded values*. A column of answers, whole numbers or rounded prices has few different
     values, and clusters of no width would fit them best. Let g_d be the distance of neighbouring
@@ -441,12 +444,11 @@ default=None
         return found
 
     def _far_columns(self, X):
-        X, ends, n_ranges = self.independent(X), self._recording.ends, REMOTE
-        if self.covariance_type == "tied":
-            ends, n_ranges = _ends(bulk(X)), FAR_IF_SHARED
+        ends = self._recording.ends
         if ends is None:
             return {}
-        far = far_columns(X, *ends, n_ranges)
+        n_ranges = max(self._recording.n_ranges, FAR_IF_SHARED)
+        far = far_columns(self.independent(X), *ends, n_ranges)
         return {int(self._kept_columns[d]): entry for d, entry in far.items()}
 
     def _resolve_independent(self, summary, summary_of):
@@ -494,7 +496,8 @@ default=None
         else:
             df = check_real(self.df, "Gaussian.df", low=low)
         if self.scale is None:
-            recording = recording_in(summary, np.where(varies, variances, 0.0))
+            n_ranges = REMOTE_IF_SHARED if self.covariance_type == "tied" else REMOTE
+            recording = recording_in(summary, np.where(varies, variances, 0.0), n_ranges)
             scale, hyperpriors["scale"], floor = structure.learn_scale(
                 variances,
                 varies,
@@ -854,11 +857,11 @@ def _column_variances(summary):
     return variances
 
 
-def recording_in(summary, variances):
+def recording_in(summary, variances, n_ranges=REMOTE):
     """`recording_of` the rows of a summary."""
     low, high = summary["low"], summary["high"]
-    far = remote(summary["smallest"], summary["largest"], low, high)
-    return recording_of(summary["head"], variances, (low, high) if far.any() else None)
+    far = remote(summary["smallest"], summary["largest"], low, high, n_ranges)
+    return recording_of(summary["head"], variances, (low, high) if far.any() else None, n_ranges)
 
 
 def _ends(X):

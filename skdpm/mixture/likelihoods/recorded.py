@@ -55,8 +55,9 @@ RARE = 0.05
 N_NEAREST, N_CLOSE, FARTHEST = 6, 3, 2.5
 
 # Ranges of the bulk beyond which an entry is remote. In sums with it the squares of other entries
-# have six digits less.
-REMOTE = 1000.0
+# have six digits less. If clusters share a covariance: where a cluster of its own still costs less
+# than a covariance that is as wide.
+REMOTE, REMOTE_IF_SHARED = 1000.0, 3.0
 
 # Rows among which copies are sought first, and whose words are made at a time.
 MANY_ROWS = 50_000
@@ -137,15 +138,17 @@ class Recording:
     share : float
         Share of the rows that are copies of earlier rows.
     ends : (ndarray, ndarray) or None
-        Least and greatest entries of the bulk of the columns, if some entry is so far beyond that
-        it would leave too few digits to the others.
+        Least and greatest entries of the bulk of the columns, if some entry is remote.
+    n_ranges : float
+        Ranges of the bulk beyond which entries are remote.
     """
 
-    def __init__(self, cells, scales=None, share=0.0, ends=None):
+    def __init__(self, cells, scales=None, share=0.0, ends=None, n_ranges=REMOTE):
         self.cells = cells
         self.scales = scales
         self.share = share
         self.ends = ends
+        self.n_ranges = n_ranges
 
     @property
     def moves(self):
@@ -193,29 +196,29 @@ class Recording:
         if self.scales is not None and first is None:
             _move_copies(rows, contents, ranks, keys, self.scales)
         if self.ends is not None:
-            rows = _drawn_near(rows, *self.ends)
+            rows = _drawn_near(rows, *self.ends, self.n_ranges)
         return rows.view(Spread)
 
 
-def remote(smallest, largest, low, high):
+def remote(smallest, largest, low, high, n_ranges):
     """Columns with entries from `smallest` to `largest` that are too far from the bulk, `low` to
     `high`: ndarray of bool, shape (n_columns,)."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return REMOTE * (high - low) < np.maximum(low - smallest, largest - high)
+        return n_ranges * (high - low) < np.maximum(low - smallest, largest - high)
 
 
-def _drawn_near(rows, low, high):
+def _drawn_near(rows, low, high, n_ranges):
     """Rows whose remote entries are nearer, in their order: their distance to the bulk grows with
     its logarithm."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        reach = REMOTE * (high - low)
+        reach = n_ranges * (high - low)
         beyond = np.maximum(low - rows, rows - high)
-        near = reach * (1.0 + np.log(beyond / reach) / 8.0)
+        near = reach * (1.0 + np.log(beyond / reach) / 100.0)
         moved = np.where(rows > high, high + near, low - near)
         return np.where((reach > 0.0) & (beyond > reach), moved, rows)
 
 
-def recording_of(rows, variances, ends=None):
+def recording_of(rows, variances, ends=None, n_ranges=REMOTE):
     """Find how rows are recorded, from their equal entries.
 
     Parameters
@@ -224,7 +227,7 @@ def recording_of(rows, variances, ends=None):
         NaN for missing entries.
     variances : ndarray of shape (n_features,)
         Variances of the columns; 0 in columns without different values.
-    ends : (ndarray, ndarray) or None
+    ends, n_ranges
         As in `Recording`.
 
     Returns
@@ -246,7 +249,7 @@ def recording_of(rows, variances, ends=None):
     if few and all(d in cells and cells[d][0] is None for d in varies):
         share = 0.0  # points of a grid
     scales = None if few or share == 0.0 else np.sqrt(variances)
-    return Recording(cells, scales, share, ends)
+    return Recording(cells, scales, share, ends, n_ranges)
 
 
 def _share_of_copies(rows):

@@ -176,15 +176,10 @@ def test_far_entries_of_many_columns_are_one_sentence():
     assert re.match(r"row 7 of column 0 of X holds 3e\+11, more than 1000 times", words_of(X))
 
 
-def test_far_entries_under_a_shared_covariance():
-    """They may join the clusters of others, which are named from nearer."""
+def test_far_entries_under_a_shared_covariance_are_named_from_nearer():
     X = np.random.default_rng(0).normal(size=(60, 2))
     X[7, 0] = 456.0
-    words = words_of(X, Gaussian(covariance_type="tied"))
-    assert "456, more than 20 times" in words and "widen so that clusters merge" in words
-    assert "hardly depend" not in words
-    X[7, 0] = 3e8
-    assert "Clusters of other rows hardly depend" in words_of(X)
+    assert "456, more than 20 times" in words_of(X, Gaussian(covariance_type="tied"))
 
 
 @pytest.mark.parametrize("value", [1e160, -1e300, 1.7e308])

@@ -309,7 +309,7 @@ def test_the_bulk_of_columns():
 
 
 @pytest.mark.parametrize("far", [slow(1e4), slow(1e9), -1e38])
-@pytest.mark.parametrize("covariance_type", ["full", slow("diag"), slow("spherical")])
+@pytest.mark.parametrize("covariance_type", ["full", slow("diag"), slow("spherical"), "tied"])
 @pytest.mark.filterwarnings("ignore:.*if it means missing")
 def test_a_far_entry_leaves_clusters_of_others(covariance_type, far):
     y = np.repeat([0, 1], 60)
