@@ -59,6 +59,12 @@ N_NEAREST, N_CLOSE, FARTHEST = 6, 3, 2.5
 # than a covariance that is as wide.
 REMOTE, REMOTE_IF_SHARED = 1000.0, 3.0
 
+# Widths of the cells of heaps, in steps of the grid: fives, tens, dozens, minutes, hundreds. A
+# heap has more entries than TIMES_ABOVE other values of its cell, which is judged from LEAST_HEAP
+# entries on. A column has heaps in this share of its cells, and this number, or none.
+HEAPS = (2, 5, 6, 10, 12, 15, 20, 30, 50, 60, 100, 500, 1000)
+TIMES_ABOVE, LEAST_HEAP, SHARE_OF_HEAPS, FEWEST_HEAPS = 2.0, 4.0, 0.75, 6
+
 # Rows among which copies are sought first, and whose words are made at a time.
 MANY_ROWS = 50_000
 
@@ -241,7 +247,7 @@ def recording_of(rows, variances, ends=None, n_ranges=REMOTE):
         # A few equal pairs among very many rows of single precision are no sign of a grid.
         rare = len(values) > (1.0 - RARE) * len(column) and counts.max() <= MANY
         if 1 < len(values) < len(column) and not rare:
-            found = _cells(values)
+            found = _cells(values, counts)
             if found is not None:
                 cells[d] = found
     varies = np.flatnonzero(variances > 0.0)
@@ -323,7 +329,7 @@ def _move_copies(rows, contents, ranks, keys, scales):
     rows[np.ix_(copies, varies)] = np.where(missing, np.nan, moved)
 
 
-def _cells(values):
+def _cells(values, counts):
     """Cells of a column with these different values, as in `Recording`; None: points."""
     with np.errstate(over="ignore"):
         gaps = np.diff(values)
@@ -334,7 +340,8 @@ def _cells(values):
         digits = _decimal_step(values)
         step = digits if digits is not None else step
     if step is not None:
-        return None, np.float64(0.5 * step)
+        halves = 0.5 * step * _steps_of_heaps(np.rint((values - values[0]) / step), counts)
+        return (None, halves[0]) if (halves == halves[0]).all() else (values, halves)
     if len(values) <= FEW_VALUES:
         return None
     # A function of a grid, such as logarithms of whole numbers. Cells have similar neighbours;
@@ -347,6 +354,28 @@ def _cells(values):
         * np.minimum(np.append(width[1], width[:-1]), np.append(width[1:], width[-2])),
     )
     return values, 0.5 * width
+
+
+def _steps_of_heaps(places, counts):
+    """Widths of cells, in steps of the grid. In a column with heaps, such as ages of which many
+    are multiples of 5 or 10, some entries are recorded more coarsely than others."""
+    widths = np.ones(len(places))
+    for width in HEAPS:
+        n_cells = np.ptp(places) // width
+        if n_cells < FEWEST_HEAPS:
+            break
+        classes = (places % width).astype(np.intp)
+        heap = np.bincount(classes, counts, width).argmax()
+        # Cells about the heaps.
+        cells = ((places - heap + width // 2) // width).astype(np.intp)
+        cells -= cells.min()
+        on = np.bincount(cells, np.where(classes == heap, counts, 0))
+        off = (np.bincount(cells, counts) - on) / (width - 1.0)
+        seen = on + off >= LEAST_HEAP
+        above = seen & (on > TIMES_ABOVE * off)
+        if above.sum() >= max(FEWEST_HEAPS, SHARE_OF_HEAPS * seen.sum()):
+            widths[classes == heap] = width
+    return widths
 
 
 def _step(gaps):

@@ -45,8 +45,10 @@ def test_the_step_of_a_grid(unit, origin):
 def test_the_step_is_the_largest_that_all_values_share():
     prices = 5.0 * rng.integers(1, 20, size=(300, 1))
     assert half_width(prices) == pytest.approx(2.5)
+    # One entry is finer: the others are heaps.
     prices[0] += 1.0
-    assert half_width(prices) == pytest.approx(0.5)
+    values, halves = found(prices).cells[0]
+    np.testing.assert_allclose(halves, np.where(values == prices[0], 0.5, 2.5))
 
 
 def test_few_values_are_recorded_as_their_digits_say():
@@ -62,6 +64,33 @@ def test_functions_of_a_grid_have_cells_like_their_neighbours():
     values, halves = found(np.log1p(COUNTS)).cells[0]
     np.testing.assert_allclose(values[:4], np.log([1, 2, 3, 4]))
     np.testing.assert_allclose(2.0 * halves[:3], np.log([2.0, 3 / 2, 4 / 3]))
+
+
+def test_heaps_have_wider_cells():
+    """Of ages, two thirds are multiples of 5 and a quarter are multiples of 10."""
+    r = np.random.default_rng(7)
+    ages = np.round(r.normal(40.0, 14.0, size=3000))
+    fives, tens = r.random((2, 3000)) < [[0.6], [0.3]]
+    ages[fives] = 5.0 * np.round(ages[fives] / 5.0)
+    ages[tens] = 10.0 * np.round(ages[tens] / 10.0)
+    for unit in (1.0, 0.1):
+        values, halves = found(unit * ages[:, None]).cells[0]
+        whole = np.rint(values / unit)
+        expected = np.where(whole % 10 == 0, 5.0, np.where(whole % 5 == 0, 2.5, 0.5))
+        np.testing.assert_allclose(halves, unit * expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("n_rows", [60, 3000])
+def test_other_whole_numbers_have_no_heaps(n_rows):
+    r = np.random.default_rng(8)
+    for column in (
+        r.poisson(30.0, n_rows),
+        r.negative_binomial(1, 0.03, n_rows),
+        r.integers(0, 101, n_rows),
+        np.round(r.lognormal(3.0, 1.0, n_rows)),
+        np.round(r.normal(60.0 * (np.arange(n_rows) % 2), 3.0)),
+    ):
+        assert half_width(np.asarray(column, float)[:, None]) == pytest.approx(0.5)
 
 
 def test_different_values_have_no_cells():
@@ -178,6 +207,14 @@ def test_answers_show_kinds(likelihood):
     X, kind = three_kinds(4)
     model = DPMixture(likelihood=likelihood, **FAST).fit(X)
     assert adjusted_rand_score(kind, model.labels_) > 0.9
+
+
+def test_rounded_ages_show_groups():
+    r = np.random.default_rng(9)
+    y = r.integers(0, 2, 300)
+    X = np.round(r.normal(30.0 + 25.0 * y[:, None], 7.0, (300, 2)))
+    X = np.where(r.random(X.shape) < 0.7, 10.0 * np.round(X / 10.0), X)
+    assert adjusted_rand_score(y, DPMixture(**FAST).fit(X).labels_) > 0.85
 
 
 @pytest.mark.parametrize("sampler", ["sub_cluster", slow("smc")])
