@@ -656,8 +656,14 @@ def test_clusters_at_all_distances_are_not_skewed():
         x = rng.normal(centres[rng.choice(4, 500, p=rng.dirichlet([1.0] * 4))], 1.0)
         x = np.abs(x)
         assert skewed_columns(np.column_stack([x, -x, 1_000.0 - x])) == {}
-        marks = np.minimum(rng.normal(95.0, 8.0, 500), 100.0)  # many at their limit
-        assert skewed_columns(marks[:, None]) == {}
+
+
+@pytest.mark.parametrize("seed", [4, 5, 7])
+def test_clusters_below_a_number_and_limits_are_not_tails(seed):
+    rng = np.random.default_rng(seed)
+    centres = np.repeat([0.0, -4.0, -12.0, -40.0], [200, 120, 60, 40])
+    marks = np.minimum(np.random.default_rng(3).normal(95.0, 8.0, 300), 100.0)
+    assert skewed_columns(rng.normal(centres)[:, None]) == {} == skewed_columns(marks[:, None])
 
 
 @pytest.mark.parametrize("library", [np.asarray, pd.DataFrame, pl.DataFrame])

@@ -33,7 +33,7 @@ MARKS = {0.0, 1.0, 999.25, 9999.25, 32767.0, 32768.0, 65535.0, 1e5, 1e6, 1e7, 1e
 LARGE_MARK, MOST_MARKS, FEWEST_UNMARKED, RARE_MARK = 1e9, 6, 10, 0.1
 # Ranges of the other values beyond which a mark is one: in several rows; in one row or of one
 # digit; and in several rows if only marks are negative.
-RANGES_TO_FILL, RANGES_IF_DOUBTFUL, RANGES_BELOW_ZERO = 3.0, 20.0, 0.01
+RANGES_TO_FILL, RANGES_IF_DOUBTFUL, RANGES_BELOW_ZERO = 2.0, 20.0, 0.01
 
 # Most groups of columns with other marks.
 MOST_GROUPS = 3
@@ -114,18 +114,12 @@ def _fill(column):
         others = others[~np.isin(others, list(marks))]
     if not found or len(others) < FEWEST_UNMARKED:
         return None
-    last = int(FAR_SHARE * len(others))
-    low, high = np.partition(others, (last, len(others) - 1 - last))[[last, -1 - last]]
-    if low == high:
-        low, high = others.min(), others.max()
-    if low == high:
-        return None
-    with np.errstate(over="ignore", invalid="ignore"):
-        fills = {
-            mark: n_rows
-            for mark, n_rows in found.items()
-            if max(low - mark, mark - high) / (high - low) > _needed(mark, n_rows, others)
-        }
+    fills = {}
+    for mark, n_rows in sorted(found.items(), key=lambda item: abs(item[0])):
+        if _is_far(mark, n_rows, others):
+            fills[mark] = n_rows
+        else:
+            others = np.append(others, np.full(n_rows, mark))
     n_rows = sum(fills.values())
     if not 0 < n_rows < len(known) / 2:
         return None
@@ -139,6 +133,19 @@ def _is_mark(value, n_rows):
     repeated = digits[0] in "789" and digits.replace(".", "").strip(digits[0]) == ""
     repeated = repeated and np.float32(digits) == np.float32(size)
     return bool(repeated or size in MARKS or (size >= LARGE_MARK and n_rows > 1))
+
+
+def _is_far(mark, n_rows, others):
+    """Whether what may be a mark is so many ranges of the other values away as it needs."""
+    last = int(FAR_SHARE * len(others))
+    low, high = np.partition(others, (last, len(others) - 1 - last))[[last, -1 - last]]
+    if low == high:
+        low, high = others.min(), others.max()
+    if low == high:
+        return False
+    with np.errstate(over="ignore", invalid="ignore"):
+        n_ranges = max(low - mark, mark - high) / (high - low)
+    return n_ranges > _needed(mark, n_rows, others)
 
 
 def _needed(mark, n_rows, others):

@@ -35,6 +35,7 @@ def ordinary(rng):
         "zeros far away": np.where(some, 0.0, rng.normal(1_000.0, 1.0, N)),
         "flags": some,
         "signs": rng.integers(-1, 2, N),
+        "changes": np.where(rng.random(N) < 0.05, -1, rng.integers(0, 4, N)),
         "prices": rng.choice([9, 19, 29, 49, 99, 199, 499, 999], N),
         "percent": rng.integers(0, 100, N),
         "heavy": rng.standard_cauchy(N).round(),
