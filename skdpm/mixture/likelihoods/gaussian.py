@@ -152,7 +152,7 @@ default=None
     values, and clusters of no width would fit them best. Let g_d be the distance of neighbouring
     values on the finest grid that the column needs, or for other columns with ties the distance of
     a value to the next one. Heaps, such as multiples of 5 and 10 among ages, have cells of their
-    own distance. A heap has more than twice as many entries as other values of its cell. Chains
+    own distance. A heap has more than twice as many entries as any other value of its cell. Chains
     see the entry x of a row of `fit` as x + u, with u in a cell of width g_d around 0. The entries
     of c rows with the same value are evenly spaced in a share c / (c + 5) of the cell, in an order
     that is drawn once from the rows themselves. Densities are those of x + u, a density with

@@ -59,11 +59,11 @@ N_NEAREST, N_CLOSE, FARTHEST = 6, 3, 2.5
 # than a covariance that is as wide.
 REMOTE, REMOTE_IF_SHARED = 1000.0, 3.0
 
-# Widths of the cells of heaps, in steps of the grid: fives, tens, dozens, minutes, hundreds. A
-# heap has more entries than TIMES_ABOVE other values of its cell, which is judged from LEAST_HEAP
-# entries on. A column has heaps in this share of its cells, and this number, or none.
-HEAPS = (2, 5, 6, 10, 12, 15, 20, 30, 50, 60, 100, 500, 1000)
-TIMES_ABOVE, LEAST_HEAP, SHARE_OF_HEAPS, FEWEST_HEAPS = 2.0, 4.0, 0.75, 6
+# Widths of the cells of heaps, in steps of the grid: hundreds, minutes, tens, fives. A heap
+# has TIMES_ABOVE as many entries as any other value of its cell, which is judged from LEAST_HEAP
+# entries on. A column has heaps in this share of its cells, and at least this number, or none.
+HEAPS = (1000, 500, 100, 60, 50, 30, 20, 15, 12, 10, 6, 5, 2)
+TIMES_ABOVE, LEAST_HEAP, SHARE_OF_HEAPS, FEWEST_HEAPS = 2.0, 5.0, 0.75, 4
 
 # Rows among which copies are sought first, and whose words are made at a time.
 MANY_ROWS = 50_000
@@ -361,20 +361,22 @@ def _steps_of_heaps(places, counts):
     are multiples of 5 or 10, some entries are recorded more coarsely than others."""
     widths = np.ones(len(places))
     for width in HEAPS:
-        n_cells = np.ptp(places) // width
-        if n_cells < FEWEST_HEAPS:
-            break
+        if np.ptp(places) // width < FEWEST_HEAPS:
+            continue
         classes = (places % width).astype(np.intp)
-        heap = np.bincount(classes, counts, width).argmax()
-        # Cells about the heaps.
-        cells = ((places - heap + width // 2) // width).astype(np.intp)
+        left = np.where(widths == 1.0, counts, 0)
+        is_heap = classes == np.bincount(classes, left, width).argmax()
+        # Cells about the heaps, without those of wider heaps.
+        cells = ((places - classes[is_heap][0] + width // 2) // width).astype(np.intp)
         cells -= cells.min()
-        on = np.bincount(cells, np.where(classes == heap, counts, 0))
-        off = (np.bincount(cells, counts) - on) / (width - 1.0)
-        seen = on + off >= LEAST_HEAP
-        above = seen & (on > TIMES_ABOVE * off)
+        on = np.bincount(cells, np.where(is_heap, left, 0))
+        most = np.zeros(len(on))
+        np.maximum.at(most, cells, np.where(is_heap, 0, left))
+        wider = np.bincount(cells, is_heap & (widths > 1.0)) > 0
+        seen = (on + most >= LEAST_HEAP) & ~wider
+        above = seen & (on > TIMES_ABOVE * most)
         if above.sum() >= max(FEWEST_HEAPS, SHARE_OF_HEAPS * seen.sum()):
-            widths[classes == heap] = width
+            widths[is_heap & (widths == 1.0)] = width
     return widths
 
 

@@ -67,10 +67,10 @@ def test_functions_of_a_grid_have_cells_like_their_neighbours():
 
 
 def test_heaps_have_wider_cells():
-    """Of ages, two thirds are multiples of 5 and a quarter are multiples of 10."""
+    """Half of the ages are rounded to multiples of 10, and most others to multiples of 5."""
     r = np.random.default_rng(7)
     ages = np.round(r.normal(40.0, 14.0, size=3000))
-    fives, tens = r.random((2, 3000)) < [[0.6], [0.3]]
+    fives, tens = r.random((2, 3000)) < [[0.6], [0.5]]
     ages[fives] = 5.0 * np.round(ages[fives] / 5.0)
     ages[tens] = 10.0 * np.round(ages[tens] / 10.0)
     for unit in (1.0, 0.1):
