@@ -177,15 +177,16 @@ def suggest_likelihood(X):
 
     Raises
     ------
-    ValueError
-        If no column is left.
+    TypeError, ValueError
+        If X is no table, or if no column is left.
 
     Warns
     -----
     UserWarning
         About columns that are left out (identifiers, dates, time spans, text, constants), whole
         numbers, which may be counts, codes or measurements, columns of two values in the numeric
-        part, and skewed amounts, whose logarithms should be taken before.
+        part, and skewed amounts, whose logarithms should be taken before. Also about numbers in
+        strings, and values that look like marks of missing entries, with lines of code for both.
 
     See Also
     --------
