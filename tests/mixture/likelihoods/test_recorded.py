@@ -64,6 +64,9 @@ def test_functions_of_a_grid_have_cells_like_their_neighbours():
     values, halves = found(np.log1p(COUNTS)).cells[0]
     np.testing.assert_allclose(values[:4], np.log([1, 2, 3, 4]))
     np.testing.assert_allclose(2.0 * halves[:3], np.log([2.0, 3 / 2, 4 / 3]))
+    # The cell of a value far from all others is at most three times as wide as the next one.
+    halves = found(np.append(np.log1p(COUNTS), [[40.0]], axis=0)).cells[0][1]
+    assert halves[-1] == pytest.approx(3.0 * halves[-2])
 
 
 def test_heaps_have_wider_cells():
@@ -135,7 +138,8 @@ def test_noise_is_a_function_of_the_rows():
     # Rows that have noise take no more.
     assert recording.spread(recording.spread(X)).tobytes() == rows.tobytes()
     # Equal rows of another batch have other noise.
-    assert not np.array_equal(np.asarray(recording.spread(X[:50])), rows[:50], equal_nan=True)
+    more = np.asarray(recording.spread(np.vstack([X[:50], [77.0, 88.0]])))
+    assert not np.array_equal(np.asarray(recording.spread(X[:50])), more[:50], equal_nan=True)
 
 
 # Copies.
@@ -155,6 +159,20 @@ def test_copies_are_draws_from_the_law_of_rows_near_them():
     np.testing.assert_allclose(np.cov(drawn.T), np.cov(near.T, ddof=0), atol=0.1)
 
 
+def test_the_law_of_a_single_copy():
+    """N(m + (x - m) / sqrt(2), V / 2), of many places that are far from each other."""
+    different = rng.normal(size=(8, 2))
+    places = 1e4 * np.arange(4000)[:, None, None]
+    X = np.concatenate([(different + places).reshape(-1, 2), (different[:1] + places)[:, 0]])
+    drawn = np.asarray(Recording({}, np.ones(2), 0.1).spread(X))[-4000:] - places[:, 0]
+    distances = np.linalg.norm(different - different[0], axis=1)
+    near = different[distances <= 2.5 * np.sort(distances)[3]]
+    mean = near.mean(axis=0)
+    expected = mean + (different[0] - mean) / np.sqrt(2.0)
+    np.testing.assert_allclose(drawn.mean(axis=0), expected, atol=0.05)
+    np.testing.assert_allclose(np.cov(drawn.T), np.cov(near.T, ddof=0) / 2.0, atol=0.05)
+
+
 @pytest.mark.parametrize(
     "X, share",
     [
@@ -162,9 +180,10 @@ def test_copies_are_draws_from_the_law_of_rows_near_them():
         (np.tile(np.round(rng.normal(size=(60, 4)), 2), (4, 1)), 3 / 4),
         (np.round(2.0 * rng.normal(size=(300, 2))), 0.0),
         (np.clip(np.round(rng.normal(3, 1, size=(300, 4))), 1, 5), 0.0),
+        (np.array([0.0, 1.3, 4.7, 6.1, 9.9])[rng.integers(5, size=(300, 3))], 0.0),
         (rng.normal(size=(300, 2)), 0.0),
     ],
-    ids=["thrice", "decimals", "whole numbers", "answers", "different"],
+    ids=["thrice", "decimals", "whole numbers", "answers", "set points", "different"],
 )
 def test_copies_are_told_from_coincidences(X, share):
     recording = found(X)
@@ -308,8 +327,8 @@ def test_copies_of_two_classes_are_different_rows():
 
 
 def test_equal_rows_of_filled_grids_and_empty_rows_are_no_copies():
-    counts = np.random.default_rng(6).poisson(9.0, size=300).astype(float)
-    assert copies_in(np.c_[counts, 2.0 * counts, counts**2]) is None
+    counts = np.random.default_rng(6).poisson(200.0, size=300).astype(float)
+    assert copies_in(np.c_[counts, 2.0 * counts, 7.0 - counts]) is None
     gaps = np.where(np.arange(60)[:, None] < 50, TWO_GROUPS, np.nan)
     assert copies_in(gaps) is None
     copies = copies_in(np.vstack([gaps, gaps]))
@@ -328,6 +347,14 @@ def test_a_class_that_was_sampled_up_stays_a_cluster(n_columns):
 
 
 # Far entries.
+
+
+def test_remote_entries_keep_their_order():
+    X = np.array([-1e30, -1e6, -2e3, 0.0, 0.4, 1.0, 2e3, 1e6, 1e30, 1e300])[:, None]
+    ends = np.array([0.0]), np.array([1.0])
+    seen = np.asarray(Recording({}, ends=ends).spread(X))[:, 0]
+    assert (np.diff(seen) > 0.0).all() and np.abs(seen).max() < 1e4
+    np.testing.assert_array_equal(seen[3:6], X[3:6, 0])
 
 
 def test_the_bulk_of_columns():
