@@ -6,6 +6,7 @@ includes it.
 
 SKDPM_SEEDS: "0-99", "7" or "1,5,8-10" runs every test that uses `seed` once per seed.
 SKDPM_PART: another part than these.
+SKDPM_SHARE: "7/3", with --run-slow: one of three shares of the tests, 7 modulo 3.
 SKDPM_HYPOTHESIS_PROFILE: "part" (default), the same examples every time, or "nightly".
 """
 
@@ -60,6 +61,9 @@ def pytest_collection_modifyitems(config, items):
         for item in items if pvalues.first_factor > EVERYDAY_PART else ():
             if "hypothesis" in item.keywords or "seed_sequence" in item.fixturenames:
                 item.add_marker("slow")
+        number, n_shares = map(int, os.environ.get("SKDPM_SHARE", "0/1").split("/"))
+        chosen = [i for i in items if (crc32(i.nodeid.encode()) - number) % n_shares == 0]
+        items[:] = chosen
         return
     # Thousands of skipped tests would take longer to report than to leave out.
     slow = [item for item in items if "slow" in item.keywords]

@@ -112,6 +112,7 @@ def test_equal_to_formulas_written_independently():
         assert tail_ess(draws) == pytest.approx(min(tails), rel=1e-10)
 
 
+@pytest.mark.slow
 def test_equal_to_arviz():
     array_stats = pytest.importorskip("arviz_stats.base").array_stats
     for draws in examples():

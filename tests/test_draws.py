@@ -273,6 +273,7 @@ def parts(model, X):
     return likelihood, model._resolved_sampler(likelihood, X)
 
 
+@pytest.mark.slow
 def test_chains_are_pickled_for_a_warm_start_alone(blobs):
     """B12: they hold all that was kept, and were pickled with every fit."""
     slim = DPMixture(**FAST).fit(blobs)

@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from support.designs import everyday
 from support.fits import assert_same_fit
 
 from skdpm import DPMixture, FeatureAllocation
@@ -57,7 +58,7 @@ def test_chains_go_on_without_the_others(X):
     assert model.drop_chains([0], X).log_joint_samples_.shape == (1, 40)
 
 
-@pytest.mark.parametrize("likelihood", ["mixed", "categorical"])
+@pytest.mark.parametrize("likelihood", everyday(["mixed", "categorical"], "categorical"))
 def test_tables_of_categories(likelihood, X):
     """Likelihoods that learn what columns hold."""
     table = pd.DataFrame(

@@ -166,6 +166,7 @@ def test_bars_are_the_shares_of_all_chains_together(model, table):
     assert display.estimate_.get_xdata() == [model.n_clusters_]
 
 
+@pytest.mark.slow
 def test_interval_is_the_shortest_that_holds_the_level():
     def interval(level):
         counts, shares = np.arange(3, 8), np.array([0.3, 0.35, 0.2, 0.1, 0.05])
@@ -367,7 +368,7 @@ def test_discriminants_set_clusters_apart_more_than_columns(model, table):
     np.testing.assert_allclose(display.covariances[k], np.cov(points.T), rtol=0.5, atol=0.4)
 
 
-@pytest.mark.parametrize("kind", ["dense", "csr", "frame"])
+@pytest.mark.parametrize("kind", everyday(["dense", "csr", "frame"], "csr"))
 def test_directions_are_shown_at_unit_length_on_principal_axes(kind):
     rng = np.random.default_rng(0)
     X = np.repeat([[4.0, 0.0, 0.0, 1.0], [0.0, 0.0, 3.0, 1.0]], [20, 15], axis=0)
@@ -392,6 +393,7 @@ def test_directions_are_shown_at_unit_length_on_principal_axes(kind):
         ClustersDisplay.from_estimator(model, make(X)[:2])
 
 
+@pytest.mark.slow
 def test_principal_axes_of_points_with_ellipses_and_gaps(table):
     X = table.to_numpy()
     model = fitted(DPMixture(likelihood=Gaussian(), n_chains=1, **SHORT), X)
@@ -446,6 +448,7 @@ def test_density_of_a_column_is_the_integral_over_the_other(likelihood, table):
     assert (narrow.high - narrow.low < display.high - display.low).all()
 
 
+@pytest.mark.slow
 def test_band_of_a_known_partition_is_that_of_weights_and_parameters():
     """Two clusters for certain: quantiles of the density at points, by direct simulation."""
     rng = np.random.default_rng(0)
@@ -514,6 +517,7 @@ def bars():
     return fitted(model, X)
 
 
+@pytest.mark.slow
 def test_features_are_images_and_rows_ordered_by_them(bars):
     display = draw(FeaturesDisplay.from_estimator(bars, image_shape=(6, 6)))
     shown = np.asarray(display.components_im_.get_array().filled(np.nan))
@@ -554,6 +558,7 @@ def test_other_displays_of_features(bars):
         CoclusteringDisplay.from_estimator(bars)
 
 
+@pytest.mark.slow
 def test_without_features():
     X = np.zeros((5, 4))
     display = FeaturesDisplay(np.empty((0, 4)), np.empty((5, 0), bool), np.arange(5), np.empty(0))
@@ -712,6 +717,7 @@ def test_profiles_are_those_of_the_description(model, table):
     assert any(hollow(dot) for dot in display.dots_)
 
 
+@pytest.mark.slow
 def test_profiles_of_a_mixed_table_name_categories():
     rng = np.random.default_rng(0)
     side = np.repeat([0, 1], [30, 20])
@@ -922,6 +928,7 @@ def test_missing_entries_and_sparse_rows(table):
     assert display.ellipses_ == [] and len(display.numbers_) == model.n_clusters_
 
 
+@pytest.mark.slow
 def test_after_a_pickle(model, table):
     again = pickle.loads(pickle.dumps(model))
     first = CoclusteringDisplay.from_estimator(model)

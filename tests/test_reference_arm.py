@@ -151,6 +151,7 @@ def test_without_the_lock_paths_are_not_unique():
     assert most > 0
 
 
+@pytest.mark.slow
 def test_draws_follow_the_paths():
     posterior = new_posterior("relational", "pitman_yor", 5)
     rng = np.random.default_rng(0)

@@ -114,6 +114,7 @@ def test_time_that_is_not_as_foreseen(blobs, clock, monkeypatch):
     _assert_whole(estimator, blobs)
 
 
+@pytest.mark.slow
 def test_n_draws_may_come_first(blobs, clock):
     estimator = DPMixture(**FAST, max_time=1e6, target_ess=1e-3).fit(blobs)
     assert_same_fit(estimator, DPMixture(**FAST).fit(blobs), blobs)
@@ -276,6 +277,7 @@ def test_callbacks_may_end_a_fit(end_after, n_draws, blobs, recorder):
     _assert_whole(estimator, blobs)
 
 
+@pytest.mark.slow
 def test_callbacks_of_a_grid_search(blobs, recorder):
     class Propagated(recorder):
         max_propagation_depth = None

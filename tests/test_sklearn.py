@@ -34,8 +34,6 @@ SHORT = {"n_warmup": 15, "n_draws": 5, "n_chains": 2}
 @parametrize_with_checks(
     [
         DPMixture(**SHORT),
-        FiniteMixture(**SHORT),
-        DPMixture(noise=True, sampler=SMC(3, rejuvenation=None), n_draws=4, n_chains=2),
     ]
 )
 def test_scikit_learn_checks(estimator, check):
@@ -47,6 +45,8 @@ def test_scikit_learn_checks(estimator, check):
     [
         DPMixture(likelihood=Gaussian(covariance_type="diag"), **SHORT),
         DPMixture(noise=True, **SHORT),
+        DPMixture(noise=True, sampler=SMC(3, rejuvenation=None), n_draws=4, n_chains=2),
+        FiniteMixture(**SHORT),
         DPMixture(sampler=SMC(5), n_draws=4, n_chains=2),
         FiniteMixture(sampler=SMC(5, rejuvenation=None), n_draws=4, n_chains=2),
     ]

@@ -120,6 +120,7 @@ def test_given_params_with_every_likelihood(seed_sequence, record_property):
     check(runs, seed_sequence, record_property)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", everyday(LIKELIHOODS, "linear_gaussian"))
 def test_a_row_of_many_features(name, seed_sequence, record_property):
     """The first generations have equal weights: conditional resampling shows from the third on."""
@@ -339,6 +340,7 @@ def buffet_runs(settings, n_starts):
     }
 
 
+@pytest.mark.slow
 def test_indian_buffet(seed_sequence, record_property):
     check(buffet_runs(BUFFET, 500), seed_sequence, record_property)
 

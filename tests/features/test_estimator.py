@@ -461,6 +461,7 @@ def test_row_gibbs_refuses_many_features():
         model.fit(X)
 
 
+@pytest.mark.slow
 def test_pipelines_and_searches():
     X, complete, _ = make_data()
     search = GridSearchCV(

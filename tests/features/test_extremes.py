@@ -180,6 +180,7 @@ def problems(draw):
     return X, model
 
 
+@pytest.mark.slow
 @given(problems())
 def test_any_data_and_priors(problem):
     """What is fitted is finite; what is refused is refused by its name."""

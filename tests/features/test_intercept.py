@@ -368,6 +368,7 @@ def test_column_moves_are_a_parameter_of_every_sampler(name):
 # What users see.
 
 
+@pytest.mark.slow
 @combinations(n_components=[None, 4], intercept=[True, False])
 def test_units_do_not_matter(intercept, n_components):
     """Nor does what is added to columns, where there is an intercept."""
@@ -413,6 +414,7 @@ def test_default_priors_are_concrete_after_a_fit():
         assert LinearGaussian().resolve(X).noise_precision_prior == (1.0, 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offset", everyday([0.0, 30.0], 30.0))
 def test_parts_are_found_with_an_offset_or_without(offset):
     X, Z = make_data(offset=offset)
@@ -445,6 +447,7 @@ def test_the_estimate_has_the_complements_of_larger_log_marginal():
         assert state.compute_log_marginal() > before
 
 
+@pytest.mark.slow
 def test_draws_that_differ_by_complements_have_one_estimate():
     """Half of the rows have each feature, so draws often exchange one for its complement."""
     rng = np.random.default_rng(1)

@@ -7,6 +7,7 @@ from reference.features import classes_of_buffet, left_ordered, log_lfrm
 from scipy.special import expit
 from scipy.stats import chi2, gamma, kstest, norm
 from sklearn.metrics import homogeneity_score
+from support.designs import everyday
 from support.exactness import record_worst
 from support.features import (
     CONCENTRATION,
@@ -337,7 +338,7 @@ def test_power_joint_distribution(wrong, blocks, seed_sequence):
 
 
 @pytest.mark.parametrize("blocks", [0.0, 1.0])
-@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("directed", everyday([False, True], True))
 def test_weights_have_their_posterior(directed, blocks, seed_sequence):
     """Given Z, of two features that all rows have, and the bias: only the sum of the weights is
     part of the likelihood. Its posterior is had by quadrature, and the rest is as a priori. All

@@ -169,6 +169,7 @@ def check(runs, seed_sequence, record_property):
     record_worst(record_property, worst, len(runs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", everyday(MOVES, "split and merge", "codes of two"))
 def test_finite_prior(name, seed_sequence, record_property):
     j, moves = list(MOVES).index(name), MOVES[name]
@@ -219,7 +220,7 @@ def test_choice_goes_together_in_warm_up(seed_sequence):
     assert together > 0.45 * cells.counts.sum()
 
 
-@pytest.mark.parametrize("name", everyday(MOVES, "split and merge", "codes of three"))
+@pytest.mark.parametrize("name", everyday(MOVES, "split and merge"))
 def test_indian_buffet(name, seed_sequence):
     j, moves = list(MOVES).index(name), MOVES[name]
     missing, intercept = j % 2 == 0, (None, INTERCEPT)[j % 2]

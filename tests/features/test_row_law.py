@@ -67,6 +67,7 @@ def reference_bound(x, V, log_odds, b, beam):
     return logsumexp(log_weights), n_searches
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beam", everyday([1, 5, 32], 5))
 def test_the_beam_by_its_definition(beam):
     X, V, log_odds, b = problem(7, d=2)
@@ -86,6 +87,7 @@ def test_a_beam_of_all_values_is_exact(n_latent):
         np.testing.assert_allclose(sums, expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_beam_bounds_from_below_and_closes_in():
     for seed in range(2):
         X, V, log_odds, b = problem(16, seed, d=36)

@@ -487,6 +487,7 @@ def test_prevalences_are_means_over_the_draws_near_the_estimate():
     assert model._estimate["params"]["precision"] == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_a_learned_precision_has_draws():
     X, _, _ = make_subclones(80, 2, 3, precision=40.0, random_state=0)
     model = fit(X, 2, Subclones("beta_binomial"), n_draws=100)

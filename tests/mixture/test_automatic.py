@@ -11,7 +11,7 @@ from reference.likelihoods import log_marginal_gaussian
 from reference.simulate import PRIOR_CASES
 from scipy.special import gammaln
 from support.cases import FAST, make_estimator
-from support.designs import combinations
+from support.designs import combinations, everyday
 from support.exactness import VARIANTS, likelihood_names, make_prior, make_state
 from support.fits import assert_same_fit
 from support.states import case_of, log_joint_of, log_likelihood_of, new_state
@@ -436,7 +436,10 @@ def test_edges(edge, sampler, covariance_type):
     assert np.isfinite(estimator.log_joint_samples_).all()
 
 
-@pytest.mark.parametrize("shift, factor", [(0.0, 2.0**20), (1024.0, 1.0), (0.0, 2.0**-20)])
+@pytest.mark.parametrize(
+    "shift, factor",
+    everyday([(0.0, 2.0**20), (1024.0, 1.0), (0.0, 2.0**-20)], (0.0, 2.0**20), n_values=2),
+)
 def test_units_do_not_matter(shift, factor, groups):
     X = groups[0] * [1e6, 1e-6]
     X = np.round(X * 64) / 64

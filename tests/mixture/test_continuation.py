@@ -95,6 +95,7 @@ def test_scored_draws_of_a_warm_start(blobs):
         assert_same_fit(parts, whole, blobs)
 
 
+@pytest.mark.slow
 def test_warm_start_switched_on_later(blobs):
     parts = DPMixture(**FAST).fit(blobs)
     parts.set_params(warm_start=True, n_draws=20).fit(blobs)
@@ -412,7 +413,7 @@ def _interrupted(estimator, X, match):
 
 @pytest.mark.parametrize("name", everyday(["gaussian", "relational", "bernoulli"], "relational"))
 @pytest.mark.parametrize("thin", everyday([1, 2], 2))
-@pytest.mark.parametrize("n_jobs", [1, 2, 3])
+@pytest.mark.parametrize("n_jobs", everyday([1, 2, 3], 3))
 def test_interruption(name, n_jobs, thin, ctrl_c):
     case = fit_case(name)
     params = {
@@ -477,6 +478,7 @@ def test_a_fit_goes_on_from_what_is_shown(blobs, store_labels, ctrl_c, monkeypat
         assert estimator.n_iter_ == whole.n_iter_ == 10 + n_draws
 
 
+@pytest.mark.slow
 def test_interruption_as_scored_draws_thin_out(ctrl_c):
     """One chain has 34 draws and scores every second one, the others have 33 and score all: after
     the cut, every second one of each."""
@@ -489,7 +491,7 @@ def test_interruption_as_scored_draws_thin_out(ctrl_c):
     np.testing.assert_allclose(estimator.score_samples(case.X_new), expected, rtol=1e-10)
 
 
-@pytest.mark.parametrize("point_estimate", ["map", "last"])
+@pytest.mark.parametrize("point_estimate", everyday(["map", "last"], "map"))
 def test_interruption_without_stored_labels(blobs, point_estimate, ctrl_c):
     params = {
         **FAST,
@@ -565,6 +567,7 @@ def test_ctrl_c_stops_a_grid_search(blobs, ctrl_c):
     assert Disturbed.count < 150  # of 9 fits of 44
 
 
+@pytest.mark.slow
 def test_second_ctrl_c_leaves_the_last_fit(blobs, disturb):
     estimator = DPMixture(**FAST, sampler=Disturbed(), warm_start=True).fit(blobs)
     whole = DPMixture(**{**FAST, "n_draws": 20}, sampler=Disturbed()).fit(blobs)
@@ -582,7 +585,7 @@ def test_second_ctrl_c_leaves_the_last_fit(blobs, disturb):
     assert_same_fit(estimator.fit(blobs), whole, blobs)
 
 
-@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("n_jobs", everyday([1, 2], 2))
 @pytest.mark.parametrize("store_labels", [True, False])
 def test_an_error_in_one_chain(blobs, n_jobs, store_labels, disturb):
     params = {

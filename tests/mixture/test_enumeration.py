@@ -123,6 +123,7 @@ def test_convergence_from_every_start(name, sampler, seed_sequence, record_prope
     record_worst(record_property, worst, len(runs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, sampler", everyday(SAMPLER_OBJECTS, "Gibbs()", "SAMS(gibbs_sweeps=0)", n_values=2)
 )

@@ -176,7 +176,7 @@ OF_ROWS = {name: partial(gap_draws_run, name) for name in LIKELIHOODS} | {
 }
 
 
-@pytest.mark.parametrize("name", everyday(OF_ROWS, "tied", "few rows"))
+@pytest.mark.parametrize("name", everyday(OF_ROWS, "few rows"))
 def test_gaps_follow_their_law_given_the_cluster(name, seed_sequence):
     assert_p(OF_ROWS[name](), seed_sequence=seed_sequence)
 
@@ -203,6 +203,7 @@ SEVERAL_GAPS = list(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sampler, of, name",
     everyday(
@@ -477,6 +478,7 @@ DESIGNS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, prior, scheme, n_particles, active_block",
     everyday(DESIGNS, DESIGNS[0], DESIGNS[4], n_values=5),

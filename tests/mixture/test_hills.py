@@ -302,6 +302,7 @@ def moons():
     return X, y, DPMixture(**FAST).fit(X)
 
 
+@pytest.mark.slow
 def test_crescents(moons):
     _, y, model = moons
     assert adjusted_rand_score(y, model.labels_) > 0.99
@@ -355,6 +356,7 @@ def test_probabilities_and_weights_are_sums_over_components(moons):
         np.testing.assert_allclose(model.weights_[k], weights[owners == k].sum(), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_fewer_clusters_are_unions(moons):
     X, _, model = moons
     model = pickle.loads(pickle.dumps(model))

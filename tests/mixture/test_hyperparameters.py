@@ -16,6 +16,7 @@ from reference.predictive import log_densities, log_weights
 from reference.priors import log_eppf
 from scipy.special import logsumexp
 from scipy.stats import gamma
+from support.designs import everyday
 from support.fits import assert_same_fit
 from support.pvalues import Cells, assert_p_matrix, chi_squared_p
 
@@ -123,7 +124,7 @@ def test_planted_errors(name, error, seed_sequence):
 # Draws.
 
 
-@pytest.mark.parametrize("sampler", ["pgsm", "sams", SubCluster(block_size=25)])
+@pytest.mark.parametrize("sampler", everyday(["pgsm", "sams", SubCluster(block_size=25)], "pgsm"))
 def test_draws_and_posterior_means(sampler, counts):
     fixed = DPMixture(likelihood=Poisson(shape=2.0), sampler=sampler, **FAST).fit(counts)
     assert list(fixed.hyperparameter_samples_) == ["rate"]
@@ -224,7 +225,7 @@ def test_tables_of_a_value_are_short_and_large_counts_are_computed(counts):
 # Continuation.
 
 
-@pytest.mark.parametrize("sampler", ["pgsm", SubCluster(block_size=25)])
+@pytest.mark.parametrize("sampler", everyday(["pgsm", SubCluster(block_size=25)], "pgsm"))
 @pytest.mark.parametrize("copy", [lambda model: model, lambda m: pickle.loads(pickle.dumps(m))])
 def test_warm_starts_go_on_with_the_values(sampler, copy, counts):
     whole = DPMixture(likelihood="poisson", sampler=sampler, n_jobs=2, **FAST).fit(counts)
@@ -236,6 +237,7 @@ def test_warm_starts_go_on_with_the_values(sampler, copy, counts):
         np.testing.assert_array_equal(parts.hyperparameter_samples_[name], values)
 
 
+@pytest.mark.slow
 def test_the_same_on_dask(counts):
     da = pytest.importorskip("dask.array")
     params = {**FAST, "likelihood": "poisson", "sampler": SubCluster(block_size=25)}

@@ -362,6 +362,7 @@ def test_no_draw_unites_two_classes(name, sampler):
         np.testing.assert_allclose(found.sum(axis=1), 1.0)
 
 
+@pytest.mark.slow
 def test_separated():
     """Starts: cut by class, and at most as many clusters as the prior allows."""
     rng = np.random.default_rng(0)
@@ -457,7 +458,7 @@ def test_rows_in_the_hill_of_a_class_count_for_it():
 
 
 @pytest.mark.parametrize(
-    "point_estimate", everyday(["modal", "vi", "binder", ("vi", 1.5), "map", "last"], "vi", "map")
+    "point_estimate", everyday(["modal", "vi", "binder", ("vi", 1.5), "map", "last"], "vi")
 )
 def test_point_estimates(point_estimate):
     X, y = IRIS
@@ -717,6 +718,7 @@ def test_an_imputer_passes_known_labels_on():
         MixtureImputer(mixture).fit(X, sample_weight=np.ones(len(X)))
 
 
+@pytest.mark.slow
 def test_bernoulli_rows_that_say_nothing_follow_the_prior():
     """Rows without entries join the classes by their sizes."""
     X = np.full((40, 2), np.nan)

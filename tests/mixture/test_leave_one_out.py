@@ -291,6 +291,7 @@ def test_sparse_network_and_single_row():
     assert model.probabilities_.tolist() == [1.0]
 
 
+@pytest.mark.slow
 def test_outliers_that_are_clusters_of_their_own_come_first():
     rng = np.random.default_rng(0)
     centres = np.array([[0.0, 0.0], [8.0, 0.0], [0.0, 8.0]])

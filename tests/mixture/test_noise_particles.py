@@ -158,7 +158,7 @@ REDRAWN = [
 
 @pytest.mark.parametrize(
     "likelihood, prior, scheme, n_particles, settings",
-    everyday([*PLAIN, *REDRAWN], PLAIN[1], REDRAWN[0], n_values=5),
+    everyday([*PLAIN, *REDRAWN], PLAIN[1], n_values=5),
 )
 def test_weights_are_unbiased(likelihood, prior, scheme, n_particles, settings, seed_sequence):
     """Few particles, resampled after every row, and old rows that are drawn again."""

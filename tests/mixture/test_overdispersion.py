@@ -118,6 +118,7 @@ def test_clusters_that_explain_totals_do_not_warn():
         model.fit(rng.poisson(levels * rng.gamma(3.0, 1.0 / 3.0, (300, 5))))
 
 
+@pytest.mark.slow
 def test_counts_of_a_table_are_named_for_the_exposure():
     X = unequal(np.random.default_rng(0), 80, 15, 0.3, 3.0)
     table = np.column_stack([np.arange(80) % 2, X])
@@ -184,6 +185,7 @@ def test_counts_that_vary_more_than_multinomial_ones(shape, what):
         DPMixture(likelihood="multinomial", **SHORT).fit(X)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mean", everyday([1.0, 10.0], 10.0))
 def test_multinomial_noise_is_one_cluster(mean):
     rng = np.random.default_rng(0)

@@ -95,6 +95,7 @@ def test_scored_draws_are_evenly_spaced(n_chains, n_draws, stride, store_labels)
     np.testing.assert_allclose(other.score_samples(case.X_new), expected, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_more_chains_than_scored_draws():
     case = fit_case("bernoulli", n_samples=5)
     estimator = make_estimator(case.likelihood, n_chains=120, n_draws=3, resampled=True)

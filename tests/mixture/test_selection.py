@@ -186,6 +186,7 @@ def test_known_classes_leave_hyperparameters_their_priors():
     assert abs(fitted.likelihood_.x__mean[1] - 2.0) < 1e-3
 
 
+@pytest.mark.slow
 def test_with_known_classes(seed_sequence):
     """Rows 0 and 2 are known to be of different classes: their kernel is inside another one."""
     X = np.array(CASES["columns"][1], dtype=float)
@@ -415,6 +416,7 @@ def test_log_joints_and_scores(name):
     np.testing.assert_array_equal(again.score_samples(rows), model.score_samples(rows))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", everyday(CASES, "columns"))
 def test_leave_one_out(name):
     X, units = rows_of(name), CASES[name][2]
@@ -740,6 +742,7 @@ def test_samplers_that_cannot_select(estimator):
         estimator.fit(rows_of("columns"))
 
 
+@pytest.mark.slow
 def test_a_second_fit_with_fixed_hyperparameters():
     """`likelihood_` and its clones select again."""
     X = rows_of("columns")

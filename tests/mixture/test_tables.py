@@ -798,7 +798,7 @@ def expected():
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("name", everyday(WITH_GAPS, "masked integers", "Float64", "polars"))
+@pytest.mark.parametrize("name", everyday(WITH_GAPS, "Float64", "polars"))
 def test_missing_entries_are_nan_in_every_container(name, expected):
     X = WITH_GAPS[name]
     whole = name == "masked integers"
@@ -976,7 +976,7 @@ def of_pandas():
     }
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("library", everyday(LIBRARIES, "polars", "arrow types"))
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_libraries_give_the_same_bits(name, library, of_pandas):
     likelihood, columns = LIKELIHOODS[name]

@@ -97,9 +97,13 @@ def log_terms_mfm(sizes, concentration, n_components_prior, dynamic=False):
         log_p = np.asarray(n_components_prior)
     numbers = np.arange(j, len(log_p) + 1)
     numbers = numbers[log_p[numbers - 1] > -np.inf]
-    k0 = numbers.reshape(-1, *[1] * concentration.ndim)
-    terms = log_eppf_finite(sizes, concentration * (1 if dynamic else k0), k0) + log_p[k0 - 1]
-    return dict(zip(numbers.tolist(), terms, strict=True))
+    # All at once, but for grids of concentrations.
+    parts = numbers[:, None] if concentration.ndim else [numbers]
+    terms = [
+        log_eppf_finite(sizes, concentration * (1 if dynamic else k0), k0) + log_p[k0 - 1]
+        for k0 in parts
+    ]
+    return dict(zip(numbers.tolist(), terms if concentration.ndim else terms[0], strict=True))
 
 
 def log_eppf_mfm(sizes, concentration, n_components_prior, dynamic=False):

@@ -146,7 +146,7 @@ def test_warm_start_goes_on_through_a_pickle(X):
         parts.set_params(n_draws=20).fit(rows + 1.0)
 
 
-@pytest.mark.parametrize("sampler", ["pgsm", SubCluster()])
+@pytest.mark.parametrize("sampler", everyday(["pgsm", SubCluster()], "pgsm"))
 def test_predictions_stay_lazy_and_blockwise(X, sampler):
     fitted = DPMixture(sampler=sampler, **SETTINGS).fit(X[:300])
     rows = da.from_array(X.astype(np.float32), chunks=(500, 1))

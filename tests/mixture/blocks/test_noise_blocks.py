@@ -81,6 +81,7 @@ def numbers_run(chains, law, **options):
     return numbers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kernel, likelihood, prior, block_size", everyday(DESIGNS, DESIGNS[1], DESIGNS[6], n_values=4)
 )

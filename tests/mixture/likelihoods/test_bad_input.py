@@ -269,7 +269,7 @@ def test_gaussian_variance_that_overflows():
         [5e-324, 1e-300, 1e-160, 1e150, 1e160, 1e300, 1.7e308], 5e-324, 1e-160, 1e160, 1.7e308
     ),
 )
-@pytest.mark.parametrize("form", ["column", "entry", "constant"])
+@pytest.mark.parametrize("form", everyday(["column", "entry", "constant"], "column"))
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_extreme_columns(name, form, value):
     """Finite densities, or a ValueError that names the column; from blocks of rows as well."""

@@ -391,7 +391,7 @@ def test_a_matrix_may_be_fixed_where_others_are_learned():
 
 @quiet
 @pytest.mark.parametrize("covariance_type", everyday(TYPES, "full"))
-@pytest.mark.parametrize("sampler", ["gibbs", SubCluster(block_size=20)])
+@pytest.mark.parametrize("sampler", everyday(["gibbs", SubCluster(block_size=20)], "gibbs"))
 def test_units_do_not_matter(covariance_type, sampler):
     """Powers of two: not a digit of the data is lost."""
     X = two_groups()

@@ -393,6 +393,7 @@ def test_planted_errors_are_seen(error, posterior, seed_sequence):
     assert worst_p(p).corrected < 1e-6
 
 
+@pytest.mark.slow
 def test_a_wrong_marginal_likelihood_is_seen(posterior, seed_sequence):
     """Clusters left out of the product."""
     rng = np.random.default_rng(seed_sequence)

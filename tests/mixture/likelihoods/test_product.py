@@ -296,6 +296,7 @@ def test_a_grid_over_parameters_of_parts():
     assert search.best_estimator_.likelihood_.num__df in (3.0, 30.0)
 
 
+@pytest.mark.slow
 def test_what_is_learned_is_named_by_part():
     X, z = three_kinds()
     mixture = DPMixture(likelihood=KINDS, **{**FAST, "n_warmup": 30, "n_draws": 60}).fit(X)

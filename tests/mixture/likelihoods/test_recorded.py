@@ -236,6 +236,7 @@ def test_rounded_ages_show_groups():
     assert adjusted_rand_score(y, DPMixture(**FAST).fit(X).labels_) > 0.85
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["sub_cluster", slow("smc")])
 def test_answers_show_kinds_to_other_samplers(sampler):
     X, kind = three_kinds(4)
@@ -372,6 +373,7 @@ def test_the_bulk_of_columns():
     assert bulk(zeros) is zeros
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("far", [slow(1e4), slow(1e9), -1e38])
 @pytest.mark.parametrize("covariance_type", ["full", slow("diag"), slow("spherical"), "tied"])
 @pytest.mark.filterwarnings("ignore:.*if it means missing")

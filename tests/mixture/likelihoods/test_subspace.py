@@ -182,6 +182,7 @@ def test_rows_that_are_not_condensed_give_the_same_fit(monkeypatch):
     np.testing.assert_array_equal(one.log_joint_samples_, other.log_joint_samples_)
 
 
+@pytest.mark.slow
 def test_dask(monkeypatch):
     """Chunks are as blocks; nothing is condensed there."""
     da = pytest.importorskip("dask.array")
@@ -287,6 +288,7 @@ def test_messages_are_of_axes():
 # What "auto" stands for.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", everyday([DPMixture, FiniteMixture], DPMixture))
 def test_automatic_likelihood(cls):
     few = np.random.default_rng(0).standard_normal((12, MANY_COLUMNS - 1))

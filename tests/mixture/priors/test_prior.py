@@ -178,6 +178,7 @@ def test_large_concentrations_keep_their_digits(prior, concentration):
     assert state.compute_log_joint() == pytest.approx(expected, rel=1e-12, abs=1e-10)
 
 
+@pytest.mark.slow
 @each_prior
 def test_any_number_of_items(prior, params):
     """Without tables nothing depends on the number of items that the prior was made for."""
@@ -560,6 +561,7 @@ RESAMPLED_OF_MANY = {
 SIZES = {"eight": [500, 300, 150, 40, 5, 3, 1, 1], "two": [999, 1], "ones": [1] * 10}
 
 
+@pytest.mark.slow
 @combinations(prior=RESAMPLED_OF_MANY, sizes=SIZES)
 def test_resampled_concentration_of_many_rows(prior, sizes, seed_sequence):
     """Against quadrature of p(sizes | concentration) Gamma(concentration), in 20 bins."""

@@ -8,6 +8,7 @@ import pytest
 from reference.simulate import PRIOR_CASES
 from sklearn.base import clone
 from support.cases import fit_case
+from support.designs import everyday
 from support.exactness import (
     case_posterior,
     case_state,
@@ -73,7 +74,7 @@ def test_several_steps_on_end(seed_sequence, record_property):
     record_worst(record_property, assert_p_matrix(runs, seed_sequence=seed_sequence), len(runs))
 
 
-@pytest.mark.parametrize("move_share", [0.2, 0.5, 0.8])
+@pytest.mark.parametrize("move_share", everyday([0.2, 0.5, 0.8], 0.2))
 def test_the_work_is_shared(move_share):
     """After warm-up the parts behind the first have their share, in equal parts."""
     state = blobs()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from reference.enumerate import canonical_labels
 from scipy.special import logsumexp
+from support.designs import everyday
 from support.exactness import likelihood_names, record_worst
 from support.probes import MoveProbe
 from support.pvalues import Cells, assert_p_matrix, chi_squared_p
@@ -69,6 +70,7 @@ def pairs_run(name, seed, n_labels, n_anchors=2, n_draws=20_000, **changes):
     return run
 
 
+@pytest.mark.slow
 def test_law_of_neighbours(seed_sequence, record_property):
     runs = {
         f"{name} {n_labels} {n_anchors}": pairs_run(name, 3, n_labels, n_anchors)
@@ -93,7 +95,7 @@ def test_another_law_is_seen(changes, seed_sequence):
     assert chi_squared_p(cells.counts, cells.probabilities) < 1e-5
 
 
-@pytest.mark.parametrize("name", likelihood_names())
+@pytest.mark.parametrize("name", everyday(likelihood_names(), *likelihood_names()[::3]))
 def test_probability_of_the_anchors(name):
     """Given the current partition as they are drawn; and given a proposed one, with the anchors in
     two clusters or in one."""

@@ -270,6 +270,7 @@ def test_replicas_go_on_to_the_bit(sampler):
     assert_same_fit(parts, whole, case.X_new)
 
 
+@pytest.mark.slow
 def test_each_replica_follows_the_posterior(seed_sequence):
     """The last states of all replicas of many chains, each counted as a draw."""
     case, posterior = enumeration_case("bernoulli"), case_posterior("bernoulli", "dp")

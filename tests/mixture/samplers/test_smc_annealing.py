@@ -191,7 +191,7 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize("active_block", everyday([0, 1, 4], 0, 4))
+@pytest.mark.parametrize("active_block", everyday([0, 1, 4], 4))
 @pytest.mark.parametrize("prior, how", everyday(WAYS, *cover(WAYS), n_values=2))
 def test_filter_is_the_reference(prior, how, active_block):
     """The same uniform numbers give the same particles and weights, also where every part of the

@@ -135,6 +135,7 @@ RUNS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", everyday(RUNS, "dp integrated", "finite"))
 def test_unbiased_over_many_rows(name, seed_sequence):
     """Evidence and number of clusters of 48 rows, resampled many times: also in an order that

@@ -77,9 +77,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(
-    "name, prior, learned, sampler", everyday(CASES, CASES[4], CASES[6], n_values=4)
-)
+@pytest.mark.parametrize("name, prior, learned, sampler", everyday(CASES, CASES[4], n_values=4))
 def test_particles_are_those_of_their_labels(name, prior, learned, sampler):
     case, live = live_chain(name, prior, sampler, learned=learned, resampled=True)
     n_samples = live.program.n_samples

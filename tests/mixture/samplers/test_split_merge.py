@@ -135,6 +135,7 @@ def test_pgsm_settings_in_full(seed_sequence, record_property):
     check(pgsm_runs(True), seed_sequence, record_property)
 
 
+@pytest.mark.slow
 def test_pgsm_anneals_a_strong_prior(seed_sequence, record_property):
     """At a concentration of 0.05 the prior ratio that the annealing spreads out is large."""
     runs = {
@@ -262,6 +263,7 @@ def test_room_for_more_nodes_in_the_middle_of_a_move(resampling):
         assert ends[0] == ends[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resampling", everyday(SCHEMES, "stratified"))
 def test_moves_with_all_components_in_use(resampling):
     """What one move can do then is a matter of the anchors, one of which every block holds: two
@@ -294,7 +296,9 @@ def test_moves_with_all_components_in_use(resampling):
         assert ((0, 1, 2, 2, 2, 2) in found) == (n_anchors >= 4)
 
 
-@pytest.mark.parametrize("anchors", ["cluster_informed", "threshold_informed"])
+@pytest.mark.parametrize(
+    "anchors", everyday(["cluster_informed", "threshold_informed"], "threshold_informed")
+)
 def test_informed_anchors(anchors, seed_sequence, record_property):
     """A snapshot that warm-up left behind is a law of the anchors like any other."""
     runs = {}

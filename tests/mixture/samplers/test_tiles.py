@@ -194,6 +194,7 @@ FIVE_ROWS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sampler",
     [
