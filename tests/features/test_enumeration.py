@@ -414,6 +414,7 @@ SINGLETONS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", everyday(SINGLETONS, SINGLETONS[1], SINGLETONS[3]), ids=str)
 def test_singletons(how, seed_sequence):
     run = singletons_run(ElementGibbs().kernel(), n_starts=10_000, **how)
@@ -449,6 +450,7 @@ def concentration_run(n_latent, rate=1.5, n_starts=10_000):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_latent", everyday([None, 3], 3))
 def test_concentration(n_latent, seed_sequence):
     run = concentration_run(n_latent, n_starts=10_000)

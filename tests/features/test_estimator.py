@@ -55,7 +55,7 @@ def fitted():
 
 
 # With its defaults in test_sklearn.py.
-@parametrize_with_checks([FeatureAllocation(n_warmup=15, n_draws=5, n_chains=2)])
+@parametrize_with_checks([FeatureAllocation(n_warmup=5, n_draws=3, n_chains=1)])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -240,6 +240,7 @@ def test_many_features_give_a_bound_near_the_truth():
     assert np.isfinite(model.score_samples(X)).all()
 
 
+@pytest.mark.slow
 def test_warm_start_continues_to_the_bit():
     X, _, _ = make_data()
     for sampler in (DiscreteParticleFilter(5), ParticleGibbs.from_paper("two_stage"), RowGibbs()):

@@ -337,6 +337,7 @@ def test_power_joint_distribution(wrong, blocks, seed_sequence):
     assert joint_run(False, blocks=blocks, wrong=wrong)(seed_sequence, 1) < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blocks", [0.0, 1.0])
 @pytest.mark.parametrize("directed", everyday([False, True], True))
 def test_weights_have_their_posterior(directed, blocks, seed_sequence):
@@ -585,6 +586,7 @@ def test_features_are_selected_on_both_sides():
     np.testing.assert_array_equal(chosen["weights"], [[8.0, 6.0], [2.0, 0.0]])
 
 
+@pytest.mark.slow
 def test_sparse_and_dense_are_one():
     X, _, _ = network(12, directed=True)
     X[3, 4] = np.nan

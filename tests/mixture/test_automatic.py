@@ -11,7 +11,7 @@ from reference.likelihoods import log_marginal_gaussian
 from reference.simulate import PRIOR_CASES
 from scipy.special import gammaln
 from support.cases import FAST, make_estimator
-from support.designs import combinations, everyday
+from support.designs import combinations, everyday, thirds
 from support.exactness import VARIANTS, likelihood_names, make_prior, make_state
 from support.fits import assert_same_fit
 from support.states import case_of, log_joint_of, log_likelihood_of, new_state
@@ -130,6 +130,7 @@ def test_as_many_clusters_as_components_may_stay():
     np.testing.assert_array_equal(clusters, np.repeat([0, 1, 2], 3))
 
 
+@pytest.mark.slow
 @combinations(name=COUPLED, prior=PRIOR_CASES)
 def test_merging_takes_the_best_pair_of_coupled_clusters(name, prior, seed):
     """Two pairs may gain the same but for rounding: then either is merged."""
@@ -200,7 +201,7 @@ def test_kmeans_of_few_distinct_points():
     assert (kmeans(np.zeros((1, 0)), 1, np.random.PCG64(0)) == 0).all()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@thirds("name", NAMES)
 def test_items_join_the_piece_under_which_they_are_most_likely(name):
     case = case_of(name)
     labels = np.full(18, -1)

@@ -564,6 +564,7 @@ def test_sparse_directions_are_described_as_dense_ones():
     pd.testing.assert_frame_equal(dense, fitted(DIRECTIONS, sp.csr_array(X)).describe())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [Gaussian(), Poisson(), Bernoulli()])
 def test_draws_without_clusters_say_nothing(likelihood):
     """All rows are noise in some of the draws."""

@@ -24,7 +24,7 @@ from scipy.special import gammaln
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from support.cases import FAST, NAMES, PRIORS, fit_case, make_estimator, prior_name, prior_params
-from support.designs import combinations, everyday
+from support.designs import combinations, everyday, thirds
 from support.fits import DRAWS, assert_same_fit
 
 from skdpm import DPMixture, FiniteMixture, _convergence, diagnostics, partitions
@@ -236,7 +236,7 @@ def _posterior_means(name, X, labels, p):
     return {"link_probabilities": out}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@thirds("name", NAMES)
 def test_cluster_params(name):
     case = fit_case(name)
     init = np.arange(len(case.X)) % 3

@@ -19,7 +19,7 @@ from scipy.special import logsumexp
 from scipy.stats import t as student_t
 from sklearn.metrics import v_measure_score
 from support.chains import run_chains
-from support.designs import combinations, everyday
+from support.designs import combinations, everyday, thirds
 from support.exactness import SAMPLER_CASES, make_prior
 from support.kernels import bind
 from support.pvalues import Cells, assert_p, assert_p_matrix, mean_p, whole_of
@@ -163,7 +163,7 @@ PAIRS = [("full", "dp"), ("full", "mfm"), ("tied", "dp"), ("product", "dp")]
 
 
 @pytest.mark.parametrize("name, prior", everyday(PAIRS, PAIRS[0], PAIRS[3], n_values=2))
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@thirds("sampler", SAMPLERS)
 def test_partition_and_gap_follow_their_posterior(sampler, name, prior, seed_sequence):
     run = invariance_run(name, prior, SAMPLERS[sampler])
     assert_p(run, seed_sequence=seed_sequence)
@@ -647,6 +647,7 @@ def test_a_continued_fit_has_the_bits_of_one_fit(name):
     assert np.array_equal(whole.impute(X), threads.impute(X))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", everyday(OBJECTS, "full"))
 def test_answers_of_a_fit_with_gaps(name):
     X = two_groups()
@@ -680,6 +681,7 @@ def test_complete_rows_do_not_notice_that_gaps_exist():
     assert np.isfinite(model.predict_proba([[1e200, NAN, 0.0]])).all()
 
 
+@pytest.mark.slow
 @combinations(
     value=[1e20, 1e150, 1e170, 1e300],
     covariance_type=["full", "tied", "diag", "spherical", "subspace"],

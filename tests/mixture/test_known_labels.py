@@ -23,7 +23,7 @@ from sklearn.model_selection import GridSearchCV, KFold, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from support.cases import NAMES, fit_case, make_estimator
-from support.designs import combinations, everyday, in_shares
+from support.designs import combinations, everyday, in_shares, thirds
 from support.exactness import (
     MANY_ITERATIONS,
     N_ITERATIONS,
@@ -127,7 +127,7 @@ def cells():
 
 
 @in_shares
-@pytest.mark.parametrize("name, sampler", SAMPLERS)
+@thirds("name, sampler", SAMPLERS)
 def test_invariance(name, sampler, share, seed_sequence, record_property):
     """Starts drawn from the restricted posterior still follow it after some iterations."""
     runs = {

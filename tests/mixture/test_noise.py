@@ -31,7 +31,7 @@ from sklearn.datasets import load_iris, make_blobs
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score, roc_auc_score
 from support.cases import fit_case, make_estimator, prior_name, prior_params
-from support.designs import combinations, everyday, in_shares
+from support.designs import combinations, everyday, in_shares, thirds
 from support.exactness import (
     MANY_ITERATIONS,
     N_ITERATIONS,
@@ -126,7 +126,7 @@ def test_log_joint(likelihood, prior):
 
 
 @in_shares
-@pytest.mark.parametrize("name, sampler", SAMPLERS)
+@thirds("name, sampler", SAMPLERS)
 def test_invariance(name, sampler, share, seed_sequence, record_property):
     """Starts drawn from the posterior still follow it after some iterations."""
     runs = {
@@ -211,6 +211,7 @@ def test_invariance_under_other_likelihoods(seed_sequence, record_property):
     record_worst(record_property, worst, len(runs))
 
 
+@pytest.mark.slow
 @combinations(sampler=[Gibbs(), SAMS(gibbs_sweeps=0)], in_tiles=[False, True])
 def test_invariance_with_a_gap(sampler, in_tiles, seed_sequence, record_property):
     """The missing entry is drawn with the cluster of its row; noise knows the other entry."""
@@ -744,6 +745,7 @@ def test_what_is_read_off_draws(fitted):
     np.testing.assert_allclose(model.score_samples([[12.0, 0.0]], given=0), joint)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
     "point_estimate", everyday(["modal", "vi", "binder", "map", "last"], "modal", "last")

@@ -44,6 +44,7 @@ def test_fits_to_overdispersed_counts_warn(columns, sampler, seed):
         model.set_params(likelihood=NegativeBinomial()).fit(X)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_features", everyday([1, 3, 40], 3))
 def test_fits_to_poisson_counts_do_not(n_features, seed):
     rng = np.random.default_rng(seed)

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from reference import likelihoods as reference
 from scipy import stats
 from scipy.special import ive, ndtr
+from support.designs import thirds
 from support.kernels import bind
 from support.laws import example, numbers_of, reference_of
 from support.probes import Probe
@@ -64,7 +65,7 @@ EXAMPLES = [
     if "instantiated" in likelihood.capabilities
 ]
 CASES = [param.values[0] for param in EXAMPLES]
-every = pytest.mark.parametrize("case", EXAMPLES)
+every = thirds("case", EXAMPLES)
 
 
 def law(likelihood, theta):

@@ -22,7 +22,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from support.designs import cover, everyday
+from support.designs import everyday, thirds
 from support.laws import every_product
 from support.pvalues import assert_p, mean_p, whole_of, worst_p
 
@@ -213,9 +213,7 @@ def check_prediction(question):
 
 QUESTIONS = [(name, column) for name in CASES for column in (0, 2)]
 QUESTIONS += [("product", 3), ("product", 4)]
-every_question = pytest.mark.parametrize(
-    ("name", "column"), everyday(QUESTIONS, *cover(QUESTIONS), n_values=2)
-)
+every_question = thirds("name, column", QUESTIONS)
 
 
 @every_question

@@ -155,6 +155,7 @@ def selection_run(name, sampler, *, n_starts=2_000, law=None, codes=None):
 SAMPLERS = [sampler for samplers in SAMPLER_CASES.values() for sampler in samplers]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", everyday(CASES, "columns"))
 def test_samplers_against_the_enumerated_posterior(name, seed_sequence):
     law = law_of(CASES[name][2], np.array(CASES[name][1], dtype=float))

@@ -19,7 +19,7 @@ from reference.enumerate import canonical_labels, enumerate_partitions
 from reference.priors import log_eppf
 from reference.simulate import PRIOR_CASES
 from support.cases import fit_case
-from support.designs import combinations, everyday
+from support.designs import combinations, everyday, thirds
 from support.exactness import (
     SAMPLER_CASES,
     case_posterior,
@@ -58,7 +58,7 @@ def test_log_joint_of_every_partition(name, prior):
     assert np.isneginf(np.array(found)[~possible]).all()
 
 
-@pytest.mark.parametrize("name", WITH_COMPLETE)
+@thirds("name", WITH_COMPLETE)
 def test_log_joint_of_random_partitions(name):
     """18 rows, fresh states and reused ones."""
     case = case_of(name)
@@ -76,7 +76,7 @@ def test_log_joint_of_random_partitions(name):
         np.testing.assert_allclose(fresh.dump(), reused.dump(), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", WITH_COMPLETE)
+@thirds("name", WITH_COMPLETE)
 def test_clusters_join(name):
     """One after the other, down to one; slots of those that are closed are used again."""
     case = case_of(name)
@@ -102,7 +102,7 @@ def test_clusters_join(name):
         probe.attach(i, 0)
 
 
-@pytest.mark.parametrize("name", WITH_COMPLETE)
+@thirds("name", WITH_COMPLETE)
 def test_stored_states_are_brought_back(name):
     """With some items in no cluster, after any other partition and a larger arena: labels, slots
     and densities are what they were, those of a new cluster included."""
@@ -379,7 +379,7 @@ def test_state_machine(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WITH_COMPLETE)
+@thirds("name", WITH_COMPLETE)
 def test_state_machine_in_depth(name):
     machine = type("StateMachine", (StateMachine,), {"name": name})
     n = max(6, 6 * settings.default.max_examples // 10)
@@ -461,7 +461,7 @@ def log_eppf_and_likelihood(name, case, labels, concentration):
     return prior + log_likelihood_of(name, case, labels)
 
 
-@pytest.mark.parametrize("name", WITH_COMPLETE)
+@thirds("name", WITH_COMPLETE)
 def test_slots_are_reused(name):
     """Clusters come and go without end in a fixed arena, and an emptied slot keeps nothing of the
     clusters it held."""

@@ -154,6 +154,7 @@ def test_categories_at_predict_are_those_of_fit():
     np.testing.assert_array_equal(again.score_samples(other), expected)
 
 
+@pytest.mark.slow
 def test_unknown_categories():
     X = TABLE[["town", "size"]]
     new = X.iloc[:3].assign(town=["Paris", "Rome", None])

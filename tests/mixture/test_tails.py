@@ -17,7 +17,7 @@ from scipy.special import logsumexp
 from scipy.stats import invwishart, ks_2samp
 from sklearn.metrics import adjusted_rand_score
 from support.chains import run_chains
-from support.designs import combinations, everyday, in_shares
+from support.designs import combinations, everyday, in_shares, thirds
 from support.exactness import SAMPLER_CASES, make_prior
 from support.kernels import bind
 from support.pvalues import (
@@ -159,7 +159,7 @@ def invariance_run(name, prior, sampler, law=None, n_starts=2_000):
     return run
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@thirds("sampler", SAMPLERS)
 def test_partition_and_weights_follow_their_posterior(sampler, seed_sequence):
     runs = {
         f"{tails} {prior}": invariance_run(tails, prior, SAMPLERS[sampler])

@@ -6,7 +6,7 @@ from zlib import crc32
 
 import pytest
 
-MOST = 6
+MOST = 4
 
 
 def everyday(entries, *chosen, n_values=1):
@@ -62,6 +62,28 @@ def rest(cells):
 in_shares = pytest.mark.parametrize(
     "share", [cover, pytest.param(rest, marks=pytest.mark.slow)], ids=["cover", "rest"]
 )
+
+
+def thirds(names, entries, **options):
+    """A decorator like `pytest.mark.parametrize`. Every day tests a third of the entries, another
+    one in each test. All others are slow.
+    """
+
+    def decorate(test):
+        first = crc32(test.__name__.encode())
+        params = [
+            param._replace(marks=[*param.marks, *[pytest.mark.slow] * ((k - first) % 3 > 0)])
+            for k, param in enumerate(_param(entry, names) for entry in entries)
+        ]
+        return pytest.mark.parametrize(names, params, **options)(test)
+
+    return decorate
+
+
+def _param(entry, names):
+    if hasattr(entry, "marks"):
+        return entry
+    return pytest.param(*(entry if "," in names else (entry,)))
 
 
 def combinations(**axes):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from reference import likelihoods as reference
 
 from skdpm.mixture.likelihoods import LIKELIHOODS, Product, Subspace
+from support.designs import thirds
 from support.kernels import bind
 from support.probes import Probe
 
@@ -69,7 +70,7 @@ def _iterate_cases(coupled):
                 yield example(name, number, Case(likelihood, X))
 
 
-every_product = pytest.mark.parametrize("case", cases(coupled=False))
+every_product = thirds("case", cases(coupled=False))
 every_coupled = pytest.mark.parametrize("case", cases(coupled=True))
 
 

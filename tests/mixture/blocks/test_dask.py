@@ -60,6 +60,7 @@ def no_warning_of_short_chains():
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point_estimate", everyday(["last", "map"], "map"))
 @pytest.mark.parametrize(
     "cls, sampler",

@@ -243,6 +243,7 @@ def test_kept_orders_are_those_of_the_rows():
 # Exactly the posterior.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "tile_rows, likelihood, prior",
     everyday(

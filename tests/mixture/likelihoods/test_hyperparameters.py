@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from reference.hyperparameters import poisson_posterior
 from scipy import stats
 from sklearn.base import clone
+from support.designs import thirds
 from support.kernels import bind
 from support.laws import example, numbers_of, reference_of
 from support.probes import Probe
@@ -36,7 +37,7 @@ def product_examples():
 
 
 every = pytest.mark.parametrize(("likelihood", "X"), list(examples()))
-every_product = pytest.mark.parametrize(("likelihood", "X"), list(product_examples()))
+every_product = thirds("likelihood, X", list(product_examples()))
 # Of the first items, as in a state.
 CLUSTERS = ([0, 3, 4], [1], [2, 5, 6, 7])
 

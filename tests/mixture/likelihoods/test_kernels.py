@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.designs import thirds
 from support.kernels import bind
 from support.probes import Probe
 
@@ -24,7 +25,7 @@ def examples():
             yield pytest.param(likelihood.resolve(X), X, id=f"{name}{number}")
 
 
-every = pytest.mark.parametrize(("likelihood", "X"), list(examples()))
+every = thirds("likelihood, X", list(examples()))
 
 
 def arrays(shared):

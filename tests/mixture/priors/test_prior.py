@@ -14,7 +14,7 @@ from scipy import stats
 from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
-from support.designs import combinations, everyday
+from support.designs import combinations, everyday, thirds
 from support.exactness import SAMPLERS, make_likelihood, make_prior, make_state
 from support.pvalues import Cells, assert_p
 
@@ -48,8 +48,8 @@ RESAMPLED = {
     "finite": ("finite", {"n_components": 3}),
     "mfm": ("mfm", {"n_components_prior": "poisson"}),
 }
-each_prior = pytest.mark.parametrize("prior, params", PRIORS.values(), ids=PRIORS)
-each_resampled = pytest.mark.parametrize("prior, params", RESAMPLED.values(), ids=RESAMPLED)
+each_prior = thirds("prior, params", PRIORS.values(), ids=PRIORS)
+each_resampled = thirds("prior, params", RESAMPLED.values(), ids=RESAMPLED)
 
 
 @cache

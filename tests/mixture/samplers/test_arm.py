@@ -113,6 +113,7 @@ def check_log_t(problem, phi, blocks):
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9, err_msg=f"{z} {phi}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", everyday(VARIANTS, "all"))
 @pytest.mark.parametrize("n", everyday([2, 3, 4], 4))
 def test_log_t_of_all_proposals(n, variant, seed_sequence):
@@ -287,6 +288,7 @@ def test_there_is_always_a_way_back(variant, seed_sequence):
                 assert problem.log_t(end, phi, z, blocks) > -np.inf
 
 
+@pytest.mark.slow
 @combinations(
     blocks=VARIANTS[:3], name=["gaussian", "relational", "relational_directed", "bernoulli"]
 )
@@ -671,7 +673,7 @@ PURE = [
     pytest.param(arm("pair"), id="pair", marks=pytest.mark.slow),
     pytest.param(arm("none"), id="none", marks=pytest.mark.slow),
     pytest.param(arm("srm"), id="srm", marks=pytest.mark.slow),
-    pytest.param(ARM(gibbs_sweeps=0), id="with split-merges"),
+    pytest.param(ARM(gibbs_sweeps=0), id="with split-merges", marks=pytest.mark.slow),
     pytest.param(BSM, id="bsm"),
 ]
 

@@ -14,7 +14,7 @@ from reference.simulate import PRIOR_CASES, enumeration_case
 from sklearn.base import clone
 from support.arm import past
 from support.cases import FAST, fit_case, make_estimator
-from support.designs import everyday
+from support.designs import everyday, thirds
 from support.exactness import case_posterior, make_likelihood
 from support.fits import assert_same_fit
 from support.probes import draw_pair
@@ -37,7 +37,7 @@ SAMPLERS = [
     SplitMerge.from_paper("bSM", n_history_chains=3, n_history=4, n_restricted_scans=1),
     Alternate([Gibbs(), ARM(n_history_chains=3, n_history=4, gibbs_sweeps=0)]),
 ]
-samplers = pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
+samplers = thirds("sampler", SAMPLERS, ids=repr)
 ARMS = [sampler for sampler in SAMPLERS if isinstance(sampler, ARM)]
 
 

@@ -365,6 +365,7 @@ DESIGNS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood, prior, scheme", everyday(DESIGNS, DESIGNS[1], n_values=3))
 def test_unbiased(likelihood, prior, scheme, seed_sequence):
     """Three particles, resampled before every draw: on average the weight on each partition is
