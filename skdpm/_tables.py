@@ -23,6 +23,8 @@ from skdpm._validation import is_dask_frame
 
 # Largest number of columns that a message names.
 MOST_NAMED = 3
+# Code that begins lines for frames of libraries other than pandas and polars.
+TO_PANDAS = "X = X.to_pandas(); "
 # Share of different entries above which a column identifies rows.
 NEARLY_ALL = 0.9
 # Kinds of columns whose values are doubles.
@@ -306,7 +308,7 @@ class CodeFor:
         self.is_frame = names is not None or self.library == "pandas"
         self.before = ""
         if self.is_frame and self.library not in ("pandas", "polars", "numpy", "dask"):
-            self.before = "X = X.to_pandas(); "
+            self.before = TO_PANDAS
 
     def _chosen(self, columns):
         """Code that begins a line, and code of a list of columns."""
@@ -406,6 +408,8 @@ def text_form(column):
     known = [text for text in known if text.lower() not in MARKS_IN_TEXT]
     for form in TEXT_FORMS if known else ():
         if all(re.fullmatch(form.pattern, text) for text in known):
+            if " " not in form.dropped and any(text != text.strip(" ") for text in strings):
+                form = form._replace(dropped=(*form.dropped, " "))
             if len(known) == len(strings):
                 return form
             words = f"{form.words} and marks of missing entries"

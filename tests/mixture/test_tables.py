@@ -692,6 +692,7 @@ def test_numbers_in_strings_are_reported():
     forms = {
         "plain": [f"{v:.2f}" for v in x],
         "gaps": [f"{v:.2f}" if v > 2_000.0 else "?" for v in x],
+        "spaces": [f" {v:.2f}" if v > 2_000.0 else "-" for v in x],
         "thousands": [f"{v:,.2f}" for v in x],
         "commas": [f"{v:.2f}".replace(".", ",") for v in x],
         "continental": [f"{v:,.2f}".translate(str.maketrans(",.", ".,")) for v in x],
@@ -708,7 +709,7 @@ def test_numbers_in_strings_are_reported():
             exec(lines[form].rpartition("numbers of them: ")[2], scope)
             found = np.asarray(scope["X"][form], dtype=float)
             assert (np.where(np.isnan(found), x, found) == x).all(), form
-            assert np.isnan(found).any() == (form == "gaps")
+            assert np.isnan(found).any() == (form in ("gaps", "spaces"))
         assert "thousands separators" in lines["thousands"]
     table = pd.DataFrame({"size": size, **few})
     with pytest.warns(UserWarning, match="as categories:\n- column 'few plain': numbers as str"):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skdpm._tables import CodeFor, joined, listed, shown
+from skdpm._tables import TO_PANDAS, CodeFor, joined, listed, shown
 from skdpm.mixture.likelihoods.coordinates import FAR_SHARE
 from skdpm.mixture.likelihoods.recorded import REMOTE, Copies
 
@@ -315,7 +315,8 @@ def words_about(doubtful, X, n_rows, names):
             "Each counts as an observation, so clusters and probabilities seem as certain as with "
             "that many different rows. If copies say nothing new, drop them"
         )
-    return ". Also, ".join(words)
+    before, converted, after = ". Also, ".join(words).partition(TO_PANDAS)
+    return before + converted + after.replace(TO_PANDAS, "")  # lines follow one another
 
 
 def groups_of_fills(found, n_rows):

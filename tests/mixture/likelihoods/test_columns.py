@@ -14,7 +14,7 @@ import pytest
 from skdpm import DPMixture, suggest_likelihood
 from skdpm._tables import CodeFor
 from skdpm.mixture.likelihoods import Gaussian, Poisson, Product, Subspace
-from skdpm.mixture.likelihoods.columns import Fill, filled_columns
+from skdpm.mixture.likelihoods.columns import Fill, filled_columns, words_about
 
 N = 240
 FAST = {"n_chains": 1, "n_warmup": 1, "n_draws": 1, "random_state": 0}
@@ -227,3 +227,14 @@ def test_code_changes_its_columns(library, n_columns):
     gaps = np.isnan(run(code.with_gaps(chosen, (-99.0,))))
     few = n_columns == 2 and names is not None
     assert np.argwhere(gaps).tolist() == ([] if few else [[2, 0], [3, 6]])
+
+
+def test_lines_of_a_warning_follow_one_another():
+    marks = {"a": Fill((-9.0,), 2, 2), "b": Fill((99.0,), 2, 3), "c": "np.log({})"}
+    table = pa.table({"a": [1.0, 2.0, -9.0], "b": [1.0, 99.0, 3.0], "c": [1.0, 1.0, 1.0]})
+    words = words_about(dict(enumerate(marks.values())), table, 3, list(marks))
+    logs, gaps = words.split(". Also, ")
+    space = {"X": table, "np": np}
+    exec(logs.partition("before fit: ")[2], space)
+    exec(gaps.partition("make them NaN: ")[2], space)
+    np.testing.assert_array_equal(space["X"], [[1, 1, 0], [2, np.nan, 0], [np.nan, 3, 0]])
