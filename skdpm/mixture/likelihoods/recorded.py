@@ -111,8 +111,7 @@ def copies_in(X, classes=None):
     for start in range(0, len(X), MANY_ROWS):
         rows = np.array(X[start : start + MANY_ROWS], dtype=np.float64)
         own = np.arange(start, start + len(rows), dtype=np.uint64)
-        nothing_known = np.isnan(rows).all(axis=1)
-        contents[start : start + MANY_ROWS] = np.where(nothing_known, own, _contents(rows))
+        contents[start : start + MANY_ROWS] = np.where(_are_told(rows), _contents(rows), own)
     if classes is not None:
         contents = _mixed(contents + _mixed(classes.astype(np.uint64)))
     _, first, of_row = np.unique(contents, return_index=True, return_inverse=True)
@@ -262,7 +261,7 @@ def _share_of_copies(rows):
     """Share of the rows that are copies of earlier rows, 0 if coarse columns explain that rows are
     equal; and whether the copies are those of a few points."""
     n_rows = len(rows)
-    rows = rows[~np.isnan(rows).all(axis=1)]
+    rows = rows[_are_told(rows)]
     if rows.size == 0:
         return 0.0, False
     words = _words(rows)
@@ -281,6 +280,11 @@ def _share_of_copies(rows):
     share = (copies.sum() - len(copies)) / n_rows
     # The mean number of copies of a repeated row, by its rows.
     return share, bool(MOST_ALIKE * len(copies) * copies.sum() < copies @ copies)
+
+
+def _are_told(rows):
+    """Which rows have enough known entries to tell copies from coincidences."""
+    return np.count_nonzero(~np.isnan(rows), axis=1) >= min(2, rows.shape[1])
 
 
 def _is_filled(column):
