@@ -54,6 +54,8 @@ def datatree(estimator, X=None, log_likelihood=None):
         return arviz_base.dict_to_dataset(variables, coords=coords, dims=dims, **kwargs)
 
     posterior = {name: draws[name] for name in _parameters(estimator)}
+    if "labels" in posterior:  # of all rows, where those of `draws` leave copies out
+        posterior["labels"] = estimator.label_samples_
     groups = {
         "posterior": dataset(
             posterior,

@@ -106,6 +106,7 @@ class Draws(Mapping):
 
     A quantity whose shape differs between draws is a list of lists of arrays instead,
     ``draws[name][chain][draw]``. The arrays are those of the estimator's attributes, not copies.
+    But labels leave out rows that are copies (see `Gaussian`), which `label_samples_` repeats.
 
     Parameters
     ----------

@@ -162,6 +162,15 @@ def test_log_likelihood(mixture, table, monkeypatch):
         mixture.to_datatree(table, log_likelihood="x")
 
 
+@pytest.mark.filterwarnings("ignore:.*are copies")
+def test_groups_have_the_same_rows(table):
+    X = np.tile(table, (2, 1))
+    model = DPMixture(n_chains=1, n_warmup=5, n_draws=5, random_state=0).fit(X)
+    tree = model.to_datatree(X, log_likelihood=True)
+    for group in (tree.posterior, tree.log_likelihood, tree.observed_data):
+        assert group.sizes["row"] == 60
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter")
 def test_loo_is_cross_validation():

@@ -32,7 +32,6 @@ from skdpm._validation import (
     check_integer,
     check_real,
     explains,
-    fingerprint,
     is_dask,
     is_dask_frame,
     offered_if,
@@ -53,6 +52,7 @@ from skdpm.mixture.answers.noise import (
 )
 from skdpm.mixture.answers.predictive import Predictor, ScoredDraws, StoredMixture
 from skdpm.mixture.answers.training import TrainingRows, informative_rows, outlier_scores
+from skdpm.mixture.chains.init import labels_of_rows
 from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.likelihoods.automatic import Automatic, Mixed
 from skdpm.mixture.likelihoods.base import Likelihood
@@ -991,8 +991,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if isinstance(X, np.ndarray):
             copies = likelihood.copies(X, None if known is None else known.codes)
         if copies is not None:
-            if not isinstance(init, str) and np.shape(init) == X.shape[:1]:
-                init = np.asarray(init)[copies.first]
+            if not isinstance(init, str):
+                init = labels_of_rows(init, X.shape[0])[copies.first]
             known = known if known is None else known.take(copies.first)
             X = X[copies.first]
         n_samples = X.shape[0]
@@ -1202,7 +1202,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if program.store_labels:
             self._training = TrainingRows(
                 program.given,
-                run.data if program.copies is None else fingerprint(program.given),
+                run.data,
                 self._copied(),
                 run.entropy,
                 program.completion,
@@ -1525,7 +1525,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """Give rows of no cluster, -1 in labels, their most probable class given that they have
         one."""
         training = self._training
-        without = training.take(np.arange(training.key[0][0]))[labels < 0]
+        without = training.take(np.arange(training.n_samples))[labels < 0]
         if not len(without):
             return
         rows = training.X[without]

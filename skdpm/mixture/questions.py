@@ -397,7 +397,7 @@ class Questions:
             return None
         if training.X is None:
             training = copy.copy(training)
-            training.X = rows
+            training.recall(rows)
         return OwnLaws(self.likelihood_, training, self.draws_)
 
     def _pairs_of_new(self, rows):

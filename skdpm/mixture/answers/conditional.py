@@ -215,6 +215,7 @@ class OwnLaws:
 
     def pairs(self, rows):
         """Pair rows of the fit, given by their positions, with their clusters: `Pairs`."""
+        rows = self.training.places(rows)
         statistics = self.training.statistics_without(
             self.likelihood, self.draws, self.scored, rows
         )
@@ -235,6 +236,7 @@ class OwnLaws:
     def draw_tables(self, rows, n_tables, rng):
         """Draw completed rows of the fit: iterator of n_tables ndarrays. The rows of a table
         share a draw of the partition, and their clusters one draw of the parameters."""
+        rows = self.training.places(rows)
         again = n_tables > np.count_nonzero(self.weights)
         for s in rng.choice(len(self.scored), n_tables, again, self.weights):
             draw = self.scored[s]

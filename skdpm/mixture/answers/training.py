@@ -23,7 +23,7 @@ class TrainingRows:
     X : array of shape (n_samples, n_features)
         Validated rows.
     key : object
-        `fingerprint` of X, which contains its shape.
+        `fingerprint` of the rows of `fit`, which contains their shape.
     model : BaseMixture
         Unfitted estimator with the parameters of the fit.
     entropy : int
@@ -35,7 +35,7 @@ class TrainingRows:
     noise : NoiseLaw or None
         Law of rows that are noise.
     copies : Copies or None
-        Rows of `fit` that X does not contain again.
+        Rows of `fit` that X does not contain again; n_samples does not count them.
     informative : ndarray of int or None
         Rows of which something is known. Clusters are read off these; others join the largest one
         (`place`). None: all rows.
@@ -63,6 +63,11 @@ class TrainingRows:
         self.copies = copies
         self.informative = informative
 
+    @property
+    def n_samples(self):
+        """Number of different rows."""
+        return self.key[0][0] if self.copies is None else len(self.copies.first)
+
     def take(self, labels):
         """Labels of the informative rows, from those of all: (..., n_informative)."""
         return labels if self.informative is None else labels[..., self.informative]
@@ -71,7 +76,7 @@ class TrainingRows:
         """Labels of all rows, -1 for those that are not informative: (n_samples,)."""
         if self.informative is None:
             return labels
-        found = np.full(self.key[0][0], -1, dtype=np.int64)
+        found = np.full(self.n_samples, -1, dtype=np.int64)
         found[self.informative] = labels
         return found
 
@@ -113,7 +118,7 @@ class TrainingRows:
 
     def make_prior(self, concentration):
         """The prior over partitions of the rows with this concentration."""
-        return self.model.make_prior(self.key[0][0], concentration)
+        return self.model.make_prior(self.n_samples, concentration)
 
     def recall(self, X=None):
         """The rows of the fit: X, or the rows kept since.
@@ -125,20 +130,21 @@ class TrainingRows:
         """
         if X is None and self.X is None:
             raise ValueError("the rows of fit are not pickled with the estimator: pass them as X")
-        again = self.X if X is None else self._without_copies(X)
+        if X is None and self.copies is not None:
+            return self.X  # an array of our own, which did not change
+        again = self.X if X is None else X
         if fingerprint(again) != self.key:
             raise ValueError(
                 "X must be the rows of fit"
                 if X is not None
                 else "the array passed to fit has changed since: pass the rows of fit as X"
             )
-        self.X = again
-        return again
+        self.X = again if self.copies is None else again[self.copies.first]
+        return self.X
 
-    def _without_copies(self, X):
-        if self.copies is None or X.shape[0] != len(self.copies.of_row):
-            return X
-        return X[self.copies.first]
+    def places(self, rows):
+        """Positions in X of rows of `fit`, given by their positions there."""
+        return rows if self.copies is None else self.copies.of_row[rows]
 
     def different(self, values):
         """Values of different rows, from those of all rows of `fit`, on the last axis."""

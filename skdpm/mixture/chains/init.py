@@ -64,12 +64,7 @@ def initial_labels(init, X, likelihood, most):
             return functools.partial(_kmeans_labels, X, most)
         labels = None if init == "single" else np.arange(n_samples)
     else:
-        labels = np.asarray(init)
-        if labels.shape != (n_samples,):
-            raise ValueError(
-                f"init must be a name or {n_samples} labels, one per row of X; got shape "
-                f"{labels.shape}"
-            )
+        labels = labels_of_rows(init, n_samples)
         if labels.dtype.kind == "f" and not np.isfinite(labels).all():
             raise ValueError("init must hold finite labels")
         try:
@@ -81,6 +76,17 @@ def initial_labels(init, X, likelihood, most):
             f"init has {labels.max() + 1} clusters, more than the {most} that the prior allows"
         )
     return lambda bit_generator: labels
+
+
+def labels_of_rows(init, n_samples):
+    """The parameter `init`, which is no name, as an ndarray of shape (n_samples,)."""
+    labels = np.asarray(init)
+    if labels.shape != (n_samples,):
+        raise ValueError(
+            f"init must be a name or {n_samples} labels, one per row of X; got shape "
+            f"{labels.shape}"
+        )
+    return labels
 
 
 def dispersed_labels(replica, n_samples, most, bit_generator):

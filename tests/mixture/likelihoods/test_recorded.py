@@ -317,6 +317,26 @@ def test_questions_after_a_fit_with_copies():
     np.testing.assert_array_equal(model.label_samples_, np.tile(other.label_samples_, 2))
 
 
+@pytest.mark.filterwarnings("ignore:.*are copies", "ignore::sklearn.exceptions.ConvergenceWarning")
+def test_rows_of_a_fit_with_copies():
+    """They are known again as a whole, and gaps of copies are filled as those of their rows."""
+    rows = np.where(np.arange(180).reshape(60, 3) % 16 == 5, np.nan, TWO_GROUPS)
+    X = np.tile(rows, (2, 1))
+    settings = {**FAST, "n_warmup": 10, "n_draws": 10}
+    model = DPMixture(**settings).fit(X)
+    filled = DPMixture(**settings).fit(rows).impute(rows)
+    np.testing.assert_array_equal(model.impute(X), np.tile(filled, (2, 1)))
+    (drawn,) = pickle.loads(pickle.dumps(model)).impute(X, n_draws=1)
+    assert not np.isnan(drawn).any()
+    np.testing.assert_array_equal(drawn[~np.isnan(X)], X[~np.isnan(X)])
+    again = pickle.loads(pickle.dumps(model))
+    for wrong in (rows, np.vstack([rows, TWO_GROUPS])):
+        with pytest.raises(ValueError, match="X must be the rows of fit"):
+            again.describe(wrong)
+    with pytest.raises(ValueError, match="120 labels, one per row of X"):
+        DPMixture(**settings, init=np.zeros(60)).fit(X)
+
+
 @pytest.mark.filterwarnings("ignore:.*are copies")
 def test_copies_of_two_classes_are_different_rows():
     X, known = np.tile(TWO_GROUPS, (3, 1)), np.full(180, -1)
@@ -334,6 +354,15 @@ def test_equal_rows_of_filled_grids_and_empty_rows_are_no_copies():
     assert copies_in(gaps) is None
     copies = copies_in(np.vstack([gaps, gaps]))
     np.testing.assert_array_equal(copies.first, np.r_[:60, 110:120])
+
+
+def test_copies_are_found_where_only_one_entry_of_some_rows_is_known():
+    X = np.tile(TWO_GROUPS[:, :2], (2, 1))
+    X[np.arange(120) % 60 < 12, 1] = np.nan
+    np.testing.assert_array_equal(copies_in(X).first, np.r_[:60, 60:72])
+    X[:, 0] = np.round(X[:, 0])
+    X[60:, 1] += 1.0
+    assert copies_in(X) is None
 
 
 @pytest.mark.filterwarnings("ignore:.*are copies")
