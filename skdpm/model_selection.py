@@ -61,7 +61,8 @@ def log_evidence(estimators, X):
     Raises
     ------
     TypeError, ValueError
-        If a model, which the message names, is no mixture or cannot be fitted with `SMC`.
+        If a model, which the message names, is no mixture or cannot be fitted with `SMC`. If some
+        models leave copies of rows out and others do not (see `Gaussian`).
 
     Warns
     -----
@@ -105,12 +106,20 @@ def log_evidence(estimators, X):
         raise ValueError(f"estimators must be a dict of names and mixtures, got {estimators!r}")
     for name, estimator in estimators.items():
         _check_mixture(estimator, f"estimators[{name!r}]")
-    chains, uneven = [], []
+    chains, uneven, n_different = [], [], {}
     for name, estimator in estimators.items():
         try:
-            chains.append(_run(estimator, X).log_evidence_chains_)
+            fitted = _run(estimator, X)
         except ValueError as error:
             raise ValueError(f"estimators[{name!r}]: {error}") from error
+        chains.append(fitted.log_evidence_chains_)
+        n_different[name] = fitted._n_different
+        if len(set(n_different.values())) > 1:
+            raise ValueError(
+                "the models have no common evidence, because some leave copies of rows of X out "
+                f"(see Gaussian); rows that they count: {n_different}. Drop the copies, such as "
+                "by pd.DataFrame.drop_duplicates, or compare models that leave them out"
+            )
         std = _std(chains[-1])
         if std > LARGEST_STD:
             uneven.append(f"{name} (standard deviation {std:.2g})")

@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from support.cases import fit_case, make_estimator
 from support.exactness import make_likelihood
 
+from skdpm import DPMixture
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers.smc import SMC
 from skdpm.model_selection import concentration_curve, log_evidence
@@ -82,6 +83,19 @@ def test_mean_and_error_are_those_of_densities():
 def test_names_of_samplers_are_checked():
     with pytest.raises(ValueError, match=r"estimators\['k'\]: sampler must be"):
         log_evidence({"k": make_estimator("gaussian", sampler="smcc")}, [[0.0], [1.0]])
+
+
+@pytest.mark.filterwarnings("ignore:.*are copies")
+def test_models_that_count_other_rows_are_not_compared():
+    X = np.tile(np.random.default_rng(0).normal(size=(20, 1)), (2, 2))
+    X[:, 1] += np.arange(40) % 20
+    models = {
+        name: DPMixture(likelihood=Gaussian(**fixed), n_chains=1, random_state=0)
+        for name, fixed in (("learned", {}), ("fixed", {"scale": np.eye(2), "df": 4.0}))
+    }
+    with pytest.raises(ValueError, match="'learned': 20, 'fixed': 40"):
+        log_evidence(models, X)
+    assert len(log_evidence(models, X[:20])["log_evidence"]) == 2
 
 
 def test_warns_of_models_whose_chains_differ():
