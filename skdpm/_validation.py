@@ -38,6 +38,11 @@ def _is_ours(module):
 FARTHEST = -1
 
 
+def named_row(index, row):
+    """Code of the name of a row in the index of a data frame."""
+    return repr(index[[row]].tolist()[0])
+
+
 class ColumnError(ValueError):
     """An error about a column of X.
 
@@ -66,7 +71,7 @@ class ColumnError(ValueError):
         halves = values / 2.0  # whose differences do not overflow
         row = int(np.nanargmax(np.abs(halves - np.nanmedian(halves))))
         what, mark, advice = self.after.partition("; ")
-        place = row if index is None else repr(index[row])
+        place = row if index is None else named_row(index, row)
         after = f"{what}, such as {values[row]:.6g} in row {place}{mark}{advice}"
         return ColumnError(self.before, self.column, after, self.name)
 
@@ -78,7 +83,7 @@ class ColumnError(ValueError):
             name = f"column {names[self.column]!r} of X"
         what, mark, advice = self.after.partition("; ")
         if self.row not in (None, FARTHEST) and index is not None:
-            what += f" in row {index[self.row]!r}"
+            what += f" in row {named_row(index, self.row)}"
         return ColumnError(self.before, self.column, f"{what}{mark}{advice}", name)
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skdpm._tables import TO_PANDAS, CodeFor, joined, listed, shown
+from skdpm._validation import named_row
 from skdpm.mixture.likelihoods.coordinates import FAR_SHARE
 from skdpm.mixture.likelihoods.recorded import REMOTE, Copies
 
@@ -266,6 +267,14 @@ def words_about(doubtful, X, n_rows, names):
         Names of the columns of X.
     """
     words, code = [], CodeFor(X, names)
+    frame = getattr(X, "X", X)
+    if hasattr(frame, "iloc"):
+        doubtful = {
+            d: found._replace(row=named_row(frame.index, found.row))
+            if isinstance(found, (Far, Fill))
+            else found
+            for d, found in doubtful.items()
+        }
     columns = _columns_with(doubtful, "two values")
     if columns:
         have = "has" if len(columns) == 1 else "have"

@@ -202,6 +202,16 @@ def test_values_too_large_for_squares_are_named(value):
         DPMixture(likelihood=Subspace(), **FAST).fit(X.drop(columns="kind").to_numpy())
 
 
+def test_rows_have_the_names_of_the_index():
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    for value, words in ((1e9, "row 377 of column 'b' of X"), (1e200, r"1e\+200 in row 377;")):
+        x[7, 1] = value
+        table = pd.DataFrame(x, columns=["a", "b"], index=np.arange(370, 430))
+        with pytest.raises((ValueError, UserWarning), match=words), warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            DPMixture(**FAST).fit(table)
+
+
 @pytest.mark.parametrize("n_columns", [2, 6])
 @pytest.mark.parametrize("library", ["numpy", "pandas", "polars", "pyarrow"])
 def test_code_changes_its_columns(library, n_columns):
