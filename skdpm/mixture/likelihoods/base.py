@@ -165,7 +165,7 @@ class Likelihood(BaseEstimator):
         """What the rows of `fit` say against clusters of points: a dict from positions of columns
         to "two values", to the logarithm that would suit (`columns.skewed_columns`), to a
         `columns.Far` or to a `columns.Fill`, and from None to the share of the rows that are
-        copies of others."""
+        copies of others and the columns in which they are (None: all)."""
         return {}
 
     def log_density_left_out(self, X):

@@ -319,10 +319,15 @@ def words_about(doubtful, X, n_rows, names):
             "different rows, whose labels their copies have"
         )
     elif None in doubtful:
+        share, copied = doubtful[None]
+        where, way = "", "drop them"
+        if copied:
+            where = f" in {listed(copied, names)}"
+            way = "put one row, with means of the other columns, in the place of equal ones"
         words.append(
-            f"{round(doubtful[None] * n_rows)} of {n_rows} rows of X are copies of other rows. "
+            f"{round(share * n_rows)} of {n_rows} rows of X are copies of other rows{where}. "
             "Each counts as an observation, so clusters and probabilities seem as certain as with "
-            "that many different rows. If copies say nothing new, drop them"
+            f"that many different rows. If copies say nothing new, {way}"
         )
     before, converted, after = ". Also, ".join(words).partition(TO_PANDAS)
     return before + converted + after.replace(TO_PANDAS, "")  # lines follow one another

@@ -441,8 +441,9 @@ default=None
         if isinstance(X, np.ndarray):
             far = self._far_columns(X)
             found = skewed_columns(X) | found | far | filled_columns(X, far)
-        if self._recording.share > LEAST_COPIES:
-            found[None] = self._recording.share
+        share, copied = self._recording.share, self._recording.copied
+        if share > LEAST_COPIES:
+            found[None] = share, copied and [int(self._kept_columns[d]) for d in copied]
         return found
 
     def _far_columns(self, X):

@@ -13,12 +13,12 @@ densities are those of x + u with respect to Lebesgue measure, whatever the grid
 
 *Copies*. Rows that are equal in every column, more often than cells explain, come from sampling
 with replacement or from repeated records. They say nothing new, and fits to rows in memory leave
-them out (`copies_in`). Where they cannot, as in chunks of Dask and in a part of a product whose
-other parts differ, let m and V be the mean and the covariance of the
-different rows near a row x that occurs c times. Chains see its second and further copies as draws
-of N(m + (x - m) / sqrt(c), (1 - 1 / c) V), which have this mean and covariance over all x: a
-smoothed bootstrap (Silverman & Young 1987). A few points that take many rows each are no copies,
-but values of their own.
+them out (`copies_in`). Where they cannot, as in chunks of Dask, in a part of a product whose
+other parts differ, and if rows are equal in some columns only, let m and V be the mean and the
+covariance of the different rows near a row x that occurs c times, in the columns that are equal.
+Chains see its second and further copies as draws of N(m + (x - m) / sqrt(c), (1 - 1 / c) V), which
+have this mean and covariance over all x: a smoothed bootstrap (Silverman & Young 1987).
+A few points that take many rows each are no copies, but values of their own.
 
 *Remote entries*, such as fill values, would leave no digits to the other entries of a sum. Chains
 see them at distances that grow with the logarithm of their own.
@@ -139,19 +139,23 @@ class Recording:
         For a column, its values and half the width of the cell of each. None in place of the
         values: all entries have the same width.
     scales : ndarray of shape (n_features,), or None
-        Standard deviations of the columns, for distances of rows. None: no row is a copy.
+        Standard deviations of the columns in which rows are copies, for distances of rows; 0 of
+        others. None: no row is a copy.
     share : float
         Share of the rows that are copies of earlier rows.
+    copied : list of int, or None
+        Columns in which rows are copies; None: in all.
     ends : (ndarray, ndarray) or None
         Least and greatest entries of the bulk of the columns, if some entry is remote.
     n_ranges : float
         Ranges of the bulk beyond which entries are remote.
     """
 
-    def __init__(self, cells, scales=None, share=0.0, ends=None, n_ranges=REMOTE):
+    def __init__(self, cells, scales=None, share=0.0, copied=None, ends=None, n_ranges=REMOTE):
         self.cells = cells
         self.scales = scales
         self.share = share
+        self.copied = copied
         self.ends = ends
         self.n_ranges = n_ranges
 
@@ -199,7 +203,9 @@ class Recording:
             place = _even(entries, words) if first is None else 2.0 * _uniforms(words) - 1.0
             rows[:, column] = entries + halves * place
         if self.scales is not None and first is None:
-            _move_copies(rows, contents, ranks, keys, self.scales)
+            contents = _contents(np.asarray(X, dtype=np.float64), self.scales > 0.0)
+            # Which of different rows stays does not depend on their order.
+            _move_copies(rows, contents, _ranks(contents, keys, ranks), keys, self.scales)
         if self.ends is not None:
             rows = _drawn_near(rows, *self.ends, self.n_ranges)
         return rows.view(Spread)
@@ -239,10 +245,12 @@ def recording_of(rows, variances, ends=None, n_ranges=REMOTE):
     -------
     recording : Recording
     """
-    cells = {}
+    cells, repeated = {}, []
     for d, column in enumerate(rows.T):
         column = column[~np.isnan(column)]
         values, counts = np.unique(column, return_counts=True)
+        if 2 * len(values) <= len(column):
+            repeated.append(d)
         # A few equal pairs among very many rows of single precision are no sign of a grid.
         rare = len(values) > (1.0 - RARE) * len(column) and counts.max() <= MANY
         if 1 < len(values) < len(column) and not rare:
@@ -253,8 +261,18 @@ def recording_of(rows, variances, ends=None, n_ranges=REMOTE):
     share, few = _share_of_copies(rows[:, varies])
     if few and all(d in cells and cells[d][0] is None for d in varies):
         share = 0.0  # points of a grid
-    scales = None if few or share == 0.0 else np.sqrt(variances)
-    return Recording(cells, scales, share, ends, n_ranges)
+    copied = None
+    if share == 0.0:
+        # Rows may be copies but for some columns, as places with a measurement of each day.
+        repeated = [d for d in repeated if variances[d] > 0.0]
+        varies = copied = [d for d in repeated if not _is_filled(rows[:, d])]
+        share, few = _share_of_copies(rows[:, varies])
+        share = 0.0 if few else share
+    scales = None
+    if share > 0.0 and not few:
+        scales = np.zeros(len(variances))
+        scales[varies] = np.sqrt(variances[varies])
+    return Recording(cells, scales, share, copied, ends, n_ranges)
 
 
 def _share_of_copies(rows):
@@ -302,8 +320,8 @@ def _n_pairs(counts):
 
 
 def _move_copies(rows, contents, ranks, keys, scales):
-    """Replace the second and further copies of rows by draws from the laws of the rows near
-    them."""
+    """Replace the second and further copies of rows, equal where `scales` are positive, by draws
+    from the laws of the rows near them."""
     copies, first = np.flatnonzero(ranks > 0), np.flatnonzero(ranks == 0)
     varies = np.flatnonzero(scales > 0.0)
     if len(copies) == 0 or len(first) < 2:
@@ -417,14 +435,14 @@ def _words(rows):
     return _mixed(bits ^ (np.arange(1, rows.shape[1] + 1, dtype=np.uint64) * MIX_2))
 
 
-def _contents(rows):
-    """A random word for each row, equal for equal rows."""
-    return _mixed(_words(rows).sum(axis=1, dtype=np.uint64))
+def _contents(rows, columns=slice(None)):
+    """A random word for each row, equal for rows that are equal in these columns."""
+    return _mixed(_words(rows)[:, columns].sum(axis=1, dtype=np.uint64))
 
 
-def _ranks(contents):
-    """Numbers of earlier equal words."""
-    order = np.argsort(contents, kind="stable")
+def _ranks(contents, *keys):
+    """Numbers of earlier equal words, by keys (the last one first) and by position."""
+    order = np.lexsort((*keys, contents))
     ranks = np.empty(len(contents), dtype=np.uint64)
     ranks[order] = _in_runs(contents[order])[0]
     return ranks

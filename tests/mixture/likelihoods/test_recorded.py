@@ -191,6 +191,40 @@ def test_copies_are_told_from_coincidences(X, share):
     assert (recording.scales is not None) == (share > 0.0)
 
 
+def places(n_places, n_rows, seed=0):
+    """Places in two groups, with a measurement in each row."""
+    draws = np.random.default_rng(seed)
+    where = draws.normal(6.0 * (np.arange(n_places) % 2)[:, None], 1.0, size=(n_places, 2))
+    of_row = np.arange(n_rows) % n_places
+    return np.c_[where[of_row], draws.normal(size=n_rows)], of_row
+
+
+@pytest.mark.filterwarnings("ignore:.*are copies")
+def test_rows_may_be_copies_but_for_a_column():
+    X, of_row = places(40, 200)
+    recording = found(X)
+    assert recording.share == pytest.approx(160 / 200) and recording.copied == [0, 1]
+    copies_only = Recording({}, recording.scales, recording.share, recording.copied)
+    rows = np.asarray(copies_only.spread(X))
+    np.testing.assert_array_equal(rows[:, 2], X[:, 2])
+    stay = (rows == X).all(axis=1)
+    assert (np.bincount(of_row[stay], minlength=40) == 1).all()
+    np.testing.assert_array_equal(np.asarray(copies_only.spread(X[::-1]))[::-1], rows)
+    labels = DPMixture(**FAST).fit(X).labels_
+    assert adjusted_rand_score(of_row % 2, labels) > 0.9
+
+
+def test_columns_of_few_points_or_coincidences_are_no_copies_beside_others():
+    assert found(places(4, 200)[0]).share == 0.0
+    X = np.c_[rng.normal(size=12)[rng.integers(12, size=(200, 2))], rng.normal(size=200)]
+    assert found(X).share == 0.0
+
+
+def test_copies_in_columns_are_named():
+    with pytest.warns(UserWarning, match="160 of 200 .* in column 0 and column 1. .*means of"):
+        DPMixture(n_warmup=2, n_draws=2, **FAST).fit(places(40, 200)[0])
+
+
 def test_a_few_points_are_no_copies():
     points = rng.normal(size=(6, 2))
     recording = found(points[rng.integers(6, size=300)])
