@@ -306,7 +306,9 @@ class CodeFor:
         # Frames of other libraries become those of pandas.
         self.is_polars = self.library == "polars"
         self.is_frame = names is not None or self.library == "pandas"
-        self.before = ""
+        # Arrays of whole numbers would cut off the fractions of logarithms.
+        whole = getattr(getattr(X, "dtype", None), "kind", None) in ("i", "u")
+        self.before = "X = X.astype(float); " if whole and names is None else ""
         if self.is_frame and self.library not in ("pandas", "polars", "numpy", "dask"):
             self.before = TO_PANDAS
 

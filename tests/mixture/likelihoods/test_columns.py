@@ -248,3 +248,11 @@ def test_lines_of_a_warning_follow_one_another():
     exec(logs.partition("before fit: ")[2], space)
     exec(gaps.partition("make them NaN: ")[2], space)
     np.testing.assert_array_equal(space["X"], [[1, 1, 0], [2, np.nan, 0], [np.nan, 3, 0]])
+
+
+def test_code_for_logarithms_of_whole_numbers_keeps_fractions():
+    X = np.array([[1, 20], [3, 400]])
+    expected = np.log(X)
+    names = {"X": X, "np": np}
+    exec(CodeFor(X, None).with_logarithms([0, 1]), names)
+    np.testing.assert_array_equal(names["X"], expected)
