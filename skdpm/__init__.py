@@ -19,7 +19,7 @@ except ImportError as error:
 from skdpm.features.estimators import FeatureAllocation
 from skdpm.mixture.estimators import DPMixture, FiniteMixture
 from skdpm.mixture.imputer import MixtureImputer
-from skdpm.mixture.likelihoods.automatic import suggest_likelihood
+from skdpm.mixture.likelihoods.composite.automatic import suggest_likelihood
 
 __version__ = "0.1.0"
 

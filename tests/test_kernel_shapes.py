@@ -9,11 +9,11 @@ from skdpm.mixture.blocks._launch import draw_sides, launch_sides
 from skdpm.mixture.blocks.records import Launch, LaunchedSplit
 from skdpm.mixture.chains._start import merged_stats
 from skdpm.mixture.likelihoods import Categorical, Gaussian
-from skdpm.mixture.likelihoods._categorical import ParametricCategorical, number_levels
-from skdpm.mixture.likelihoods._gaussian import ParametricGaussian
-from skdpm.mixture.likelihoods._gaussian_tied import whitened
-from skdpm.mixture.likelihoods._negative_binomial import level_terms
-from skdpm.mixture.likelihoods._von_mises_fisher import draw_directions
+from skdpm.mixture.likelihoods.counts._categorical import ParametricCategorical, number_levels
+from skdpm.mixture.likelihoods.counts._negative_binomial import level_terms
+from skdpm.mixture.likelihoods.directions._von_mises_fisher import draw_directions
+from skdpm.mixture.likelihoods.gaussian._gaussian import ParametricGaussian
+from skdpm.mixture.likelihoods.gaussian._gaussian_tied import whitened
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(6, 2))

@@ -54,10 +54,10 @@ from skdpm.mixture.answers.predictive import Predictor, ScoredDraws, StoredMixtu
 from skdpm.mixture.answers.training import TrainingRows, informative_rows, outlier_scores
 from skdpm.mixture.chains.init import labels_of_rows
 from skdpm.mixture.likelihoods import LIKELIHOODS
-from skdpm.mixture.likelihoods.automatic import Automatic, Mixed
-from skdpm.mixture.likelihoods.base import Likelihood
-from skdpm.mixture.likelihoods.classified import Classified
-from skdpm.mixture.likelihoods.columns import LEAST_COPIES, words_about
+from skdpm.mixture.likelihoods.composite.automatic import Automatic, Mixed
+from skdpm.mixture.likelihoods.composite.classified import Classified
+from skdpm.mixture.likelihoods.contract.base import Likelihood
+from skdpm.mixture.likelihoods.laws.columns import LEAST_COPIES, words_about
 from skdpm.mixture.overdispersion import (
     has_overdispersed_links,
     overdispersed_columns,

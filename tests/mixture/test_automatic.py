@@ -30,7 +30,7 @@ from skdpm.mixture.likelihoods import (
     Poisson,
     Relational,
 )
-from skdpm.mixture.likelihoods.coordinates import principal, standardised
+from skdpm.mixture.likelihoods.laws.coordinates import principal, standardised
 from skdpm.mixture.samplers import BlockedGibbs, SubCluster
 from skdpm.mixture.state._scoring import MixtureRows
 

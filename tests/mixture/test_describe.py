@@ -262,7 +262,7 @@ RIGHT = description._Kept.add
 
 def of_rows(likelihood, stats_of_clusters, n_columns, n_draws, rng):
     """Rows in place of means."""
-    from skdpm.mixture.likelihoods import means
+    from skdpm.mixture.likelihoods.laws import means
 
     values = []
     for column in range(n_columns):
@@ -285,7 +285,7 @@ def test_planted_errors_are_found(error, monkeypatch):
     elif error == "level":
         level = 0.8
     else:
-        from skdpm.mixture.likelihoods import gaussian
+        from skdpm.mixture.likelihoods.gaussian import gaussian
 
         law = of_rows
         if error == "plug-in":

@@ -43,7 +43,7 @@ from skdpm import DPMixture, FiniteMixture, MixtureImputer
 from skdpm.mixture.answers.hills import points_of, read_hills
 from skdpm.mixture.answers.known import KnownLabels
 from skdpm.mixture.likelihoods import Bernoulli, Gaussian, Product, Relational
-from skdpm.mixture.likelihoods.classified import Classified, separated
+from skdpm.mixture.likelihoods.composite.classified import Classified, separated
 from skdpm.mixture.samplers import ARM, SAMS, Alternate, Gibbs, SplitMerge, SubCluster
 
 # Of five rows: two classes, three classes, and a class of which all other rows may be.

@@ -19,8 +19,8 @@ from support.pvalues import assert_p, assert_p_matrix
 
 from skdpm.hyperpriors import Hyperprior
 from skdpm.mixture.likelihoods import LIKELIHOODS, Gaussian, Product, Subspace
-from skdpm.mixture.likelihoods.base import Likelihood
-from skdpm.mixture.likelihoods.recorded import Recording
+from skdpm.mixture.likelihoods.contract.base import Likelihood
+from skdpm.mixture.likelihoods.laws.recorded import Recording
 
 N_TILES = 1200  # items for more than two tiles
 

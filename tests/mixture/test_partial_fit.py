@@ -704,7 +704,8 @@ def test_turns(small_blocks, monkeypatch):
 
 def test_a_row_that_nothing_explains(monkeypatch):
     """Named by its number in the call."""
-    monkeypatch.setattr("skdpm.mixture.likelihoods.gaussian._refuse_overflow", lambda values: None)
+    module = "skdpm.mixture.likelihoods.gaussian.gaussian"
+    monkeypatch.setattr(f"{module}._refuse_overflow", lambda values: None)
     X = np.linspace(-1.0, 1.0, 700)[:, None]
     estimator = gaussian_stream(sampler=SMC(3)).partial_fit(X[:50])
     X[600] = 1e200

@@ -41,8 +41,8 @@ from skdpm.mixture.likelihoods import (
     Relational,
     Subspace,
     VonMisesFisher,
-    laws,
 )
+from skdpm.mixture.likelihoods.laws import laws
 from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.state._state import MixtureState
 

@@ -33,8 +33,8 @@ from skdpm.mixture.likelihoods import (
     Poisson,
     Product,
 )
-from skdpm.mixture.likelihoods.classified import Classified
-from skdpm.mixture.likelihoods.selection import Inclusion
+from skdpm.mixture.likelihoods.composite.classified import Classified
+from skdpm.mixture.likelihoods.composite.selection import Inclusion
 from skdpm.mixture.samplers import SAMS, SMC, BlockedGibbs, Gibbs, SubCluster
 from skdpm.mixture.state._state import MixtureState
 

@@ -34,7 +34,7 @@ from skdpm.mixture.likelihoods import (
     Subspace,
     VonMisesFisher,
 )
-from skdpm.mixture.likelihoods.columns import skewed_columns
+from skdpm.mixture.likelihoods.laws.columns import skewed_columns
 from skdpm.mutations import mutation_design
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

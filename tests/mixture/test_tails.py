@@ -34,7 +34,7 @@ from support.smc import fitted, labels_of, sums_by_run
 from skdpm import DPMixture, FiniteMixture
 from skdpm.hyperpriors import Gamma, Shifted
 from skdpm.mixture.likelihoods import Gaussian, Product
-from skdpm.mixture.likelihoods.tails import Beta, OnGrid
+from skdpm.mixture.likelihoods.gaussian.tails import Beta, OnGrid
 from skdpm.mixture.particles._annealed import AnnealedSystem
 from skdpm.mixture.samplers.smc import SMC, AnnealedSMC
 from skdpm.mixture.state._state import MixtureState

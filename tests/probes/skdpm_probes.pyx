@@ -20,7 +20,7 @@ from skdpm.features.samplers._relaunch cimport (
     LAUNCH, MAP, MOST_LAUNCHED, MOST_RECODED, RelaunchKernel, UNION,
 )
 from skdpm.features.state._state cimport FeatureState
-from skdpm.mixture.likelihoods._base cimport ClusterModel, log_constant
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, log_constant
 from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal, Members
 from skdpm.mixture.particles._slots cimport Family
 from skdpm.mixture.particles._system cimport ParticleSystem

@@ -13,7 +13,7 @@ from libc.math cimport INFINITY, exp, log
 
 import numpy as np
 
-from skdpm.mixture.likelihoods._base cimport log_constant
+from skdpm.mixture.likelihoods.contract._base cimport log_constant
 from skdpm.mixture.state._state cimport NOISE, MixtureState
 
 

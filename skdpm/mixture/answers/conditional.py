@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import logsumexp
 
-from skdpm.mixture.likelihoods.laws import Laws
+from skdpm.mixture.likelihoods.laws.laws import Laws
 
 # Largest number of pairs of a row and a cluster that are weighed at once (8 MiB).
 BLOCK_PAIRS = 2**20

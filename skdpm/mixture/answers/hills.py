@@ -19,7 +19,7 @@ import numpy as np
 import scipy.linalg
 
 from skdpm.mixture.answers._valleys import valleys
-from skdpm.mixture.likelihoods.coordinates import drawn_in
+from skdpm.mixture.likelihoods.laws.coordinates import drawn_in
 from skdpm.partitions import relabel_by_size
 
 # Evidence (nats) from which a valley separates two components or two hills, if at most two pairs

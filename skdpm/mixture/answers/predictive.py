@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_array
 
 from skdpm._rows import dense_if_needed
 from skdpm.mixture.answers.conditional import ConditionalLaws
-from skdpm.mixture.likelihoods.base import set_hyperparameters
+from skdpm.mixture.likelihoods.contract.base import set_hyperparameters
 from skdpm.mixture.state._scoring import mixture_rows
 
 # Largest numbers of rows and of entries of X in a block: 8 MiB of doubles. Encoded rows, tiles and

@@ -9,8 +9,8 @@ from scipy.special import logsumexp
 from skdpm._validation import fingerprint
 from skdpm.draws import column_of
 from skdpm.mixture.answers._leave_one_out import log_leave_one_out, statistics_without
-from skdpm.mixture.likelihoods.base import set_hyperparameters
-from skdpm.mixture.likelihoods.classified import Classified
+from skdpm.mixture.likelihoods.composite.classified import Classified
+from skdpm.mixture.likelihoods.contract.base import set_hyperparameters
 from skdpm.mixture.state._state import MixtureState
 
 

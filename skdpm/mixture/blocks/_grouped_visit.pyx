@@ -6,7 +6,7 @@ See `super_clusters`. Every cluster of the group is evaluated for each of its ro
 import numpy as np
 
 from skdpm.mixture.blocks._visit cimport BlockTask
-from skdpm.mixture.likelihoods._parametric cimport ParametricModel
+from skdpm.mixture.likelihoods.contract._parametric cimport ParametricModel
 
 
 cdef class GroupedTask(BlockTask):

@@ -12,7 +12,7 @@ import numpy as np
 
 from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bit_generator_pointer, bitgen_t, uniform
-from skdpm.mixture.likelihoods._parametric cimport TILE, ParametricModel
+from skdpm.mixture.likelihoods.contract._parametric cimport TILE, ParametricModel
 
 
 cdef void draw_tile(

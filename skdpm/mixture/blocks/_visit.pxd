@@ -2,7 +2,7 @@
 
 from skdpm._core._culling cimport Backoff
 from skdpm._core._rng cimport bitgen_t
-from skdpm.mixture.likelihoods._parametric cimport ParametricModel
+from skdpm.mixture.likelihoods.contract._parametric cimport ParametricModel
 
 
 cdef enum:

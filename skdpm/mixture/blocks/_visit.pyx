@@ -27,7 +27,7 @@ import numpy as np
 from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._culling cimport bounds_pay, join_boxes, log_sum_far, part_near, skips_bounds
 from skdpm._core._rng cimport bit_generator_pointer, bitgen_t, uniform
-from skdpm.mixture.likelihoods._parametric cimport TILE, ParametricModel
+from skdpm.mixture.likelihoods.contract._parametric cimport TILE, ParametricModel
 
 
 cdef extern from "draws.h" nogil:

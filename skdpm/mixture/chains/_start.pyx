@@ -21,7 +21,7 @@ import numpy as np
 from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport expect_shape
 from skdpm.mixture.state._state cimport MixtureState
-from skdpm.mixture.likelihoods._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
 from skdpm.mixture.priors._base cimport PartitionPrior
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from skdpm._core._kmeans import kmeans
 from skdpm._validation import check_choice
 from skdpm.mixture.chains.automatic import AutomaticStart, FirstState, without_gaps
-from skdpm.mixture.likelihoods.coordinates import standardised
+from skdpm.mixture.likelihoods.laws.coordinates import standardised
 
 
 def first_state(init, X, likelihood, most):

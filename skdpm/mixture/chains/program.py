@@ -14,7 +14,7 @@ from skdpm.chains import ChainProgram, LiveChain, stream
 from skdpm.draws import Candidates, Column, Snapshots, column_of
 from skdpm.mixture.chains.automatic import FirstState, most_likely
 from skdpm.mixture.chains.init import dispersed_labels, first_state
-from skdpm.mixture.likelihoods.base import set_hyperparameters
+from skdpm.mixture.likelihoods.contract.base import set_hyperparameters
 from skdpm.mixture.state._scoring import mixture_rows
 from skdpm.mixture.state._state import MixtureState, labels_by_first_appearance
 from skdpm.mixture.state._tiles import RowTiles

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Likelihoods of mixture models: what one cluster's data look like."""
 
-from skdpm.mixture.likelihoods.product import Product
-from skdpm.mixture.likelihoods.registry import (
+from skdpm.mixture.likelihoods.composite.product import Product
+from skdpm.mixture.likelihoods.composite.registry import (
     SINGLE,
     Bernoulli,
     Categorical,

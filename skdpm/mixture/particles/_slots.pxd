@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from skdpm._core._rng cimport bitgen_t
-from skdpm.mixture.likelihoods._base cimport ClusterModel
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel
 
 
 cdef class SharedSlots:

@@ -10,7 +10,7 @@ from libc.string cimport memset
 import numpy as np
 
 from skdpm._core._memory cimport resized
-from skdpm.mixture.likelihoods._base cimport ClusterModel, log_constant
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, log_constant
 
 cdef extern from "tiles.h" nogil:
     void tile_exp(double* x, Py_ssize_t n)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from skdpm._core._rng cimport bitgen_t
-from skdpm.mixture.likelihoods._base cimport log_constant
+from skdpm.mixture.likelihoods.contract._base cimport log_constant
 from skdpm.mixture.particles._labels cimport OUTSIDE, KeptLabels
 from skdpm.mixture.particles._nodes cimport ConcentrationNodes
 from skdpm.mixture.particles._slots cimport Family

@@ -36,7 +36,7 @@ from scipy.special import logsumexp
 
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer, bitgen_t, uniform
-from skdpm.mixture.likelihoods._base cimport ClusterModel, log_constant, row
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, log_constant, row
 from skdpm.mixture.particles._labels cimport MOST_NARROW, OUTSIDE, KeptLabels
 from skdpm.mixture.particles._nodes cimport ConcentrationNodes
 from skdpm.mixture.particles._slots cimport Family

@@ -29,7 +29,7 @@ from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bitgen_t, categorical_log, integer, uniform
 from skdpm.mixture.state._state cimport MixtureState
-from skdpm.mixture.likelihoods._base cimport ClusterModel
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel
 
 cdef enum:
     # Largest number of clusters of a snapshot, which costs a merge per pair of clusters.

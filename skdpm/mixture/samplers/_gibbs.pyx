@@ -44,7 +44,7 @@ from libc.math cimport INFINITY, exp, fabs, log
 
 from skdpm._core._culling cimport bounds_pay, log_sum_far, part_near, skips_bounds
 from skdpm._core._rng cimport bitgen_t, categorical_log_at, uniform
-from skdpm.mixture.likelihoods._base cimport log_constant
+from skdpm.mixture.likelihoods.contract._base cimport log_constant
 from skdpm.mixture.state._state cimport NOISE, MixtureState, TileBounds
 from skdpm.mixture.samplers._base cimport PartitionKernel
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from skdpm._core._rng cimport bitgen_t, integer
 from skdpm.mixture.state._state cimport MixtureState
-from skdpm.mixture.likelihoods._base cimport ClusterModel
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel
 from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal, Members
 
 

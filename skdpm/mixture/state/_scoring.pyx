@@ -19,7 +19,7 @@ import numpy as np
 
 from skdpm._core._culling cimport Backoff, bounds_pay, part_near, skips_bounds
 from skdpm.mixture.state._tiles cimport RowTiles
-from skdpm.mixture.likelihoods._base cimport STRIP, ClusterModel
+from skdpm.mixture.likelihoods.contract._base cimport STRIP, ClusterModel
 
 cdef enum:
     # A cluster with statistics wider than WIDE, which fill much of a cache, is evaluated for

@@ -2,7 +2,7 @@
 from skdpm.mixture.state._tiles cimport RowTiles
 from skdpm._core._culling cimport Backoff
 from skdpm._core._rng cimport bitgen_t
-from skdpm.mixture.likelihoods._base cimport ClusterModel
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel
 from skdpm.mixture.priors._base cimport PartitionPrior
 
 

@@ -14,7 +14,7 @@ from skdpm.mixture.state.noise import clusters_for_noise
 from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bitgen_t, categorical_log_at, uniform
-from skdpm.mixture.likelihoods._base cimport log_constant, row
+from skdpm.mixture.likelihoods.contract._base cimport log_constant, row
 
 
 # The state that owns each model, by the model's id. A state keeps its model alive.

@@ -24,7 +24,7 @@ from skdpm.mixture.blocks.records import Held, Sweep, Task, TrialSplit
 from skdpm.mixture.blocks.rows import MemoryRows, visit_block
 from skdpm.mixture.blocks.super_clusters import GroupedSweep
 from skdpm.mixture.likelihoods import Gaussian
-from skdpm.mixture.likelihoods._gaussian_tied import whitened
+from skdpm.mixture.likelihoods.gaussian._gaussian_tied import whitened
 from skdpm.mixture.samplers._sub_cluster import SubClusterKernel
 from skdpm.mixture.state._tiles import RowTiles
 

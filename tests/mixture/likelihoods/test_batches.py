@@ -23,9 +23,9 @@ from skdpm.mixture.likelihoods import (
     PyClone,
     Subspace,
     VonMisesFisher,
-    base,
 )
-from skdpm.mixture.likelihoods.base import set_hyperparameters
+from skdpm.mixture.likelihoods.contract import base
+from skdpm.mixture.likelihoods.contract.base import set_hyperparameters
 
 rng = np.random.default_rng(5)
 N, D = 23, 11

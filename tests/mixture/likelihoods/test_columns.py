@@ -14,7 +14,7 @@ import pytest
 from skdpm import DPMixture, suggest_likelihood
 from skdpm._tables import CodeFor
 from skdpm.mixture.likelihoods import Gaussian, Poisson, Product, Subspace
-from skdpm.mixture.likelihoods.columns import Fill, filled_columns, words_about
+from skdpm.mixture.likelihoods.laws.columns import Fill, filled_columns, words_about
 
 N = 240
 FAST = {"n_chains": 1, "n_warmup": 1, "n_draws": 1, "random_state": 0}

@@ -22,7 +22,7 @@ from support.pvalues import assert_p_matrix, worst_p
 
 from skdpm.hyperpriors import Gamma, Shifted
 from skdpm.mixture.likelihoods import LIKELIHOODS, Poisson, Product
-from skdpm.mixture.likelihoods._base import ClusterModel
+from skdpm.mixture.likelihoods.contract._base import ClusterModel
 
 
 def examples():

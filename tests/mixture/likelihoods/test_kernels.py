@@ -14,9 +14,9 @@ from skdpm.mixture.likelihoods import (
     Product,
     Subspace,
 )
-from skdpm.mixture.likelihoods._base import ClusterModel
-from skdpm.mixture.likelihoods._parametric import ParametricModel
-from skdpm.mixture.likelihoods.base import Likelihood
+from skdpm.mixture.likelihoods.contract._base import ClusterModel
+from skdpm.mixture.likelihoods.contract._parametric import ParametricModel
+from skdpm.mixture.likelihoods.contract.base import Likelihood
 
 
 def examples():

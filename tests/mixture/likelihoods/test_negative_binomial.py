@@ -23,7 +23,7 @@ from support.pvalues import assert_p_matrix, worst_p
 from skdpm import DPMixture
 from skdpm.hyperpriors import Gamma
 from skdpm.mixture.likelihoods import Bernoulli, NegativeBinomial, Product
-from skdpm.mixture.likelihoods.laws import BetaNegativeBinomial
+from skdpm.mixture.likelihoods.laws.laws import BetaNegativeBinomial
 from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.samplers import SMC, Gibbs
 from skdpm.mixture.state._state import MixtureState, Noise

@@ -22,7 +22,7 @@ from skdpm import DPMixture
 from skdpm.datasets import make_pyclone
 from skdpm.hyperpriors import Gamma
 from skdpm.mixture.likelihoods import PyClone
-from skdpm.mixture.likelihoods._grid import GridModel
+from skdpm.mixture.likelihoods.grid._grid import GridModel
 from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.samplers import Gibbs
 from skdpm.mixture.state._state import MixtureState

@@ -9,8 +9,8 @@ from sklearn.metrics import adjusted_rand_score
 
 from skdpm import DPMixture
 from skdpm.mixture.likelihoods import Categorical, Gaussian, Product, Subspace
-from skdpm.mixture.likelihoods.coordinates import bulk, standardised
-from skdpm.mixture.likelihoods.recorded import Recording, copies_in, recording_of
+from skdpm.mixture.likelihoods.laws.coordinates import bulk, standardised
+from skdpm.mixture.likelihoods.laws.recorded import Recording, copies_in, recording_of
 
 rng = np.random.default_rng(0)
 ANSWERS = rng.integers(1, 6, size=(300, 1)).astype(float)

@@ -30,8 +30,9 @@ from skdpm.datasets import make_embeddings
 from skdpm.mixture.blocks.moves.random import RandomMoves
 from skdpm.mixture.blocks.program import open_rows
 from skdpm.mixture.blocks.rows import MemoryRows
-from skdpm.mixture.likelihoods import Gaussian, Poisson, Product, Subspace, subspace
-from skdpm.mixture.likelihoods.automatic import MANY_COLUMNS
+from skdpm.mixture.likelihoods import Gaussian, Poisson, Product, Subspace
+from skdpm.mixture.likelihoods.composite.automatic import MANY_COLUMNS
+from skdpm.mixture.likelihoods.subspace import subspace
 from skdpm.mixture.samplers import PGSM, SAMS, Alternate, Gibbs, SubCluster
 from skdpm.mixture.samplers._sub_cluster import SubClusterKernel
 

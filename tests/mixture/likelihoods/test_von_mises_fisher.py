@@ -22,7 +22,10 @@ from support.pvalues import assert_p_matrix
 from skdpm import DPMixture
 from skdpm.hyperpriors import Gamma
 from skdpm.mixture.likelihoods import VonMisesFisher
-from skdpm.mixture.likelihoods._von_mises_fisher import draw_directions, log_hypergeometric
+from skdpm.mixture.likelihoods.directions._von_mises_fisher import (
+    draw_directions,
+    log_hypergeometric,
+)
 
 # The normalising constant.
 

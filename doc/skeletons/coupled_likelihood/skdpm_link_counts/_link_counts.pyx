@@ -17,7 +17,7 @@ from libc.math cimport lgamma, log
 
 import numpy as np
 
-from skdpm.mixture.likelihoods._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
 
 
 cdef class LinkCountsModel(ClusterModel):

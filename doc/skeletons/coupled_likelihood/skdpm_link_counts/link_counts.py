@@ -5,7 +5,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from skdpm._validation import check_real
-from skdpm.mixture.likelihoods.base import Likelihood, read_only
+from skdpm.mixture.likelihoods.contract.base import Likelihood, read_only
 from skdpm_link_counts._link_counts import LinkCountsModel
 
 

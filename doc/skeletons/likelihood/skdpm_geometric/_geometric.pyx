@@ -10,7 +10,7 @@ Row: n, s_d (n_features) | log B(a + n, b + s_d) (n_features).
 """
 from libc.math cimport lgamma
 
-from skdpm.mixture.likelihoods._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
 
 
 cdef double log_beta(double a, double b) noexcept nogil:

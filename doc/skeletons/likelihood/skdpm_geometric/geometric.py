@@ -4,7 +4,7 @@
 import numpy as np
 
 from skdpm._validation import check_real
-from skdpm.mixture.likelihoods.base import Likelihood, read_only
+from skdpm.mixture.likelihoods.contract.base import Likelihood, read_only
 from skdpm_geometric._geometric import GeometricModel
 
 

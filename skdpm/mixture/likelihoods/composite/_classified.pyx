@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Known classes of rows, as columns of a `ProductModel`: rows of two classes are never together.
+
+Let c_1, ..., c_m be the classes of those items of a cluster that have one. The term of the cluster
+is
+
+    log_marginal = -APART sum_{i < j} (c_i - c_j)^2 = -APART (m sum c^2 - (sum c)^2),
+
+0 for items of one class. All other clusters have no weight beside it: exp(-APART) is 0. The term
+is finite, so differences of it are never NaN, and it is a sum over pairs, so an item of class c
+changes it by -APART (m c^2 - 2 c sum c + sum c^2), whatever the cluster.
+
+Row: m, sum c, sum c^2. They are whole numbers below 2^53, so all sums are exact.
+"""
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
+
+# Far above the difference of any two log densities of data.
+cdef double APART = 1e15
+
+N_CLASS_STATS = 3
+
+
+cdef class ClassModel(ClusterModel):
+    """Kernel of known classes.
+
+    Parameters
+    ----------
+    codes : ndarray of shape (n_samples,), intp
+        Class of each item, from 0; -1 if it has none.
+    n_max : int
+        Largest number of items of a cluster.
+    """
+    cdef const Py_ssize_t[::1] codes
+
+    def __init__(self, const Py_ssize_t[::1] codes, n_max):
+        self.codes = codes
+        self.n_samples = codes.shape[0]
+        self.n_max = n_max
+        self.allocate(N_CLASS_STATS, N_CLASS_STATS)
+
+    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        cdef double* stats = row(self, slot)
+        cdef double c = <double>self.codes[i]
+        if c >= 0.0:
+            stats[0] += 1.0
+            stats[1] += c
+            stats[2] += c * c
+
+    cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        cdef double* stats = row(self, slot)
+        cdef double c = <double>self.codes[i]
+        if c >= 0.0:
+            stats[0] -= 1.0
+            stats[1] -= c
+            stats[2] -= c * c
+
+    cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
+        pass
+
+    cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
+        cdef double* stats = row(self, slot)
+        if stats[0] == 0.0:
+            return 0.0
+        # The mean of equal classes is exact, and so is this product. That of the two sums is not.
+        return -APART * (stats[2] - stats[1] * (stats[1] / stats[0])) * stats[0]
+
+    cdef double log_marginal_at(
+        self, Py_ssize_t slot, const double* hyper      # IN (0,)
+    ) noexcept nogil:
+        return self.log_marginal(slot)
+
+    cdef void log_predictive_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef double c = <double>self.codes[i]
+        cdef const double* stats
+        for k in range(n_slots):
+            out[k] = 0.0
+            if c >= 0.0:
+                stats = row(self, slots[k])
+                out[k] -= APART * (c * (stats[0] * c - 2.0 * stats[1]) + stats[2])

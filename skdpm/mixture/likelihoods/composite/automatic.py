@@ -1,0 +1,417 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The likelihoods that `likelihood="auto"` and `likelihood="mixed"` choose by the columns of X."""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.utils.validation import check_array
+
+from skdpm._rows import given_rows
+from skdpm._tables import (
+    CodeFor,
+    Column,
+    Table,
+    TextForm,
+    as_table,
+    identifies,
+    listed,
+    text_form,
+)
+from skdpm._validation import given_shape, has_nan, is_dask, warn
+from skdpm.mixture.likelihoods.composite.product import Product
+from skdpm.mixture.likelihoods.counts.bernoulli import Bernoulli
+from skdpm.mixture.likelihoods.counts.categorical import Categorical
+from skdpm.mixture.likelihoods.counts.negative_binomial import NegativeBinomial
+from skdpm.mixture.likelihoods.gaussian.gaussian import Gaussian
+from skdpm.mixture.likelihoods.laws.columns import (
+    filled_columns,
+    groups_of_fills,
+    how_skewed,
+    skewed_columns,
+)
+from skdpm.mixture.likelihoods.subspace.subspace import Subspace
+
+# Smallest number of columns for which "auto" is `Subspace`; below it is `Gaussian`.
+MANY_COLUMNS = 33
+
+# Fewest rows for which columns can be those of identifiers. In fewer rows, nearly all entries of a
+# column of 50 categories may be different by chance.
+FEWEST_IDENTIFIED = 50
+# Fewest numbers without fractions that make a column of floats one of whole numbers.
+FEWEST_WHOLE = 10
+# Largest codes of two and of more categories, and the first number that is too large for a count.
+LARGEST_CODE, MOST_CODES, LARGEST_COUNT = 20, 7, 10_000
+# Number of words of the average entry above which strings are text.
+WORDS_OF_TEXT = 3
+DATE = re.compile(r"\d{4}[-/]\d{1,2}[-/]\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{4}")
+
+WHOLE = (
+    "whole numbers, which may be counts (NegativeBinomial, Poisson), codes of categories "
+    "(Categorical) or measurements (Gaussian)"
+)
+NO_INFORMATION = "as in names or identifiers, which contain no information about clusters"
+
+# Name and class of the parts, by the kind of their columns.
+PARTS = {
+    "float": ("numeric", Gaussian),
+    "bool": ("boolean", Bernoulli),
+    "category": ("categorical", Categorical),
+    "count": ("counts", NegativeBinomial),
+}
+
+
+class Automatic(Gaussian):
+    """ "auto". Its tags, before columns are known, hold for `Gaussian` and for `Subspace`."""
+
+    def for_columns(self, X):
+        likelihood = _of_columns((*given_shape(X), 1, 1)[1])
+        if not likelihood.allow_nan and not is_dask(X) and has_nan(X):
+            warn(
+                "X has missing entries, so the likelihood is Gaussian() instead of Subspace(), "
+                "which is slower in many columns. Leave out these rows, or fill the gaps first "
+                "(MixtureImputer); likelihood=Gaussian() silences this",
+                UserWarning,
+            )
+            return Gaussian()
+        return likelihood
+
+    def for_batch(self, X):
+        return (
+            Gaussian().keeping_columns()
+        )  # a batch contains too little information about principal axes
+
+    def suits_blocks(self, n_samples, n_features):
+        return _of_columns(n_features).suits_blocks(n_samples, n_features)
+
+
+def _of_columns(n_features):
+    return Subspace() if n_features >= MANY_COLUMNS else Gaussian()
+
+
+class Mixed(Product):
+    """ "mixed": a likelihood for each type of column."""
+
+    def __init__(self):
+        super().__init__([(*_part(kind), []) for kind in ("float", "bool", "category")])
+
+    def get_params(self, deep=True):
+        return {}
+
+    def for_columns(self, X):
+        """The `Product` for the columns of X. Raises ValueError if the types of columns do not
+        determine their likelihoods, and warns of floats without fractions."""
+        findings = check_up(X)
+        product = _of_findings(X, findings)
+        for kind, words in (("float", "measurements"), ("category", "categories")):
+            doubtful = [
+                found if found.is_doubtful and found.type == kind else Finding(kind, None)
+                for found in findings
+            ]
+            if any(finding.words for finding in doubtful):
+                advice = ""
+                if kind == "float":
+                    advice = "\nskdpm.suggest_likelihood(X) returns a Product with other "
+                    advice += "likelihoods for them"
+                warn(
+                    f'likelihood="mixed" takes these columns of X as {words}:'
+                    f"{_report(X, doubtful, marks=False)}{advice}",
+                    UserWarning,
+                )
+        return product
+
+    def for_batch(self, X):
+        """See `Likelihood`. Later rows may have the categories of a batch again, and constant
+        columns may vary."""
+        return _of_findings(X, check_up(X, batch=True)).keeping_columns()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the check-up of a table says of a column.
+
+    Attributes
+    ----------
+    type : str
+        Kind by the type of the column, a key of `PARTS`.
+    kind : str or None
+        Proposed kind; None: the column should be left out.
+    words : str
+        What is special, "" for nothing.
+    refused : bool
+        Whether "mixed" refuses the column.
+    form : TextForm or None
+        Form of the numbers, for a column of numbers in strings.
+    """
+
+    type: str
+    kind: str | None
+    words: str = ""
+    refused: bool = False
+    form: TextForm | None = None
+
+    @property
+    def is_doubtful(self):
+        """Whether "mixed" warns of the column, which may hold something else."""
+        return self.words == WHOLE or self.form is not None
+
+
+def suggest_likelihood(X):
+    """Suggest a likelihood for a table with columns of several kinds.
+
+    Columns are judged by their types and values. Its answer is a start: edit it where you know
+    more about a column. It also answers where ``likelihood="mixed"`` refuses to guess, as for
+    whole numbers.
+
+    Parameters
+    ----------
+    X : DataFrame or array-like of shape (n_samples, n_features)
+        Rows for `fit`.
+
+    Returns
+    -------
+    likelihood : Product
+        Parts "numeric" (`Gaussian` with diagonal covariances), "boolean" (`Bernoulli`),
+        "categorical" (`Categorical`) and "counts" (`NegativeBinomial`), as far as X has columns
+        for them. Its repr is Python code.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If X is no table, or if no column is left.
+
+    Warns
+    -----
+    UserWarning
+        About columns that are left out (identifiers, dates, time spans, text, constants), whole
+        numbers, which may be counts, codes or measurements, columns of two values in the numeric
+        part, and skewed amounts, whose logarithms should be taken before. Also about numbers in
+        strings, and values that look like marks of missing entries, with lines of code for both.
+
+    See Also
+    --------
+    skdpm.mixture.likelihoods.Product : The parts, and how they choose columns.
+
+    Notes
+    -----
+    Whole numbers, also as floats with missing entries, are codes of categories if they have two
+    different values or lie between 1 and 7. Otherwise they are counts if they begin at 0 or 1 and
+    stay below 10,000, and measurements if not. 0 and 1 are "boolean".
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> from skdpm import suggest_likelihood
+    >>> rng = np.random.default_rng(0)
+    >>> guests = pd.DataFrame({
+    ...     "guest": [f"G{i:04}" for i in range(60)],
+    ...     "price": rng.normal(90.0, 15.0, 60),
+    ...     "nights": rng.poisson(4.0, 60),
+    ...     "meal": rng.choice(["none", "breakfast"], 60),
+    ... })
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")
+    ...     suggest_likelihood(guests)
+    Product([
+        ('numeric', Gaussian(covariance_type='diag'), ['price']),
+        ('categorical', Categorical(), ['meal']),
+        ('counts', NegativeBinomial(), ['nights']),
+    ])
+    """
+    X = given_rows(X)
+    if not (isinstance(X, Table) or is_dask(X)):
+        X = check_array(X, dtype=None, ensure_all_finite=False)
+    findings = check_up(X)
+    report, product = _report(X, findings), _proposal(X, findings)
+    if product is None:
+        raise ValueError(f"no column of X suits a likelihood:{report}")
+    if report:
+        warn(f"look at these columns of X before you fit the likelihood:{report}", UserWarning)
+    return product
+
+
+def check_up(X, batch=False):
+    """Judge all columns of a table by types and values.
+
+    Parameters
+    ----------
+    X : array-like
+    batch : bool, default=False
+        Whether other rows follow. Then no entries are equal, or all different, for good.
+
+    Returns
+    -------
+    findings : list of Finding
+    """
+    table = as_table(X)
+    findings = []
+    for d, column in enumerate(_columns(X)):
+        if column.kind in ("float", "integer"):
+            findings.append(_of_numbers(column, batch or is_dask(X)))
+        elif column.kind == "category":
+            findings.append(_of_categories(column, batch))
+        elif column.kind == "bool":
+            findings.append(Finding("bool", "bool"))
+        else:
+            words = f"type {column.kind}, which has no likelihood"
+            if column.kind in ("dates", "time spans"):
+                words = f"{column.kind}; make numbers of them by {table.code_for_time(d)}"
+            findings.append(Finding("float", None, words, refused=True))
+    return findings
+
+
+def _fill_of(column):
+    """`Fill` of a column of numbers, or None."""
+    if column.kind not in ("float", "integer") or np.isinf(column.values).any():
+        return None
+    return filled_columns(column.values[:, None]).get(0)
+
+
+def _of_numbers(column, batch):
+    known, fill = column.values[~np.isnan(column.values)], _fill_of(column)
+    if fill is not None:
+        known = known[~np.isin(known, fill.values)]
+    values = np.unique(known)
+    if len(values) < 2 and not batch:
+        return Finding("float", None, "one value" if len(values) else "no value")
+    whole = column.kind == "integer" or len(known) >= FEWEST_WHOLE
+    if not (whole and np.isfinite(values).all() and (values == np.rint(values)).all()):
+        return Finding("float", "float")
+    kind = _kind_of_whole(values) if len(values) else "float"
+    if column.kind == "float" and len(values) == 2:
+        return Finding("float", kind, "two values, which are no measurements")
+    all_differ = len(known) == len(values) >= FEWEST_IDENTIFIED and not batch
+    if all_differ and np.ptp(values) < 2 * len(values):
+        return Finding("float", None, f"consecutive whole numbers, {NO_INFORMATION}", refused=True)
+    return Finding("float", kind, WHOLE, refused=column.kind == "integer")
+
+
+def _kind_of_whole(values):
+    """Kind of a column with these whole numbers, in ascending order."""
+    low, high = values[[0, -1]]
+    if low in (0, 1) and high <= 1:
+        return "bool"
+    pair = len(values) == 2 and low >= 0
+    if (pair and high <= LARGEST_CODE) or (low >= 1 and high <= MOST_CODES):
+        return "category"
+    return "count" if 0 <= low <= 1 and high < LARGEST_COUNT else "float"
+
+
+def _of_categories(column, batch):
+    values = column.distinct
+    if batch:
+        return Finding("category", "category")
+    if len(values) < 2:
+        return Finding("category", None, "one value" if len(values) else "no value")
+    n_known = np.count_nonzero(~column.gaps)
+    few = len(column.values) < FEWEST_IDENTIFIED or len(values) < 0.5 * n_known
+    form = text_form(column)
+    if form is not None:
+        refused = not few and identifies(column)
+        return Finding("category", None if refused else "category", form.words, refused, form)
+    if few:
+        return Finding("category", "category")
+    strings = [value for value in values if isinstance(value, str)]
+    words = None
+    if sum(len(value.split()) for value in strings) >= WORDS_OF_TEXT * len(values):
+        words = "text; counts of words or embeddings are numbers (doc/recipes/text.md)"
+    elif identifies(column):
+        words = f"nearly all entries different, {NO_INFORMATION}"
+        if strings and all(map(DATE.match, strings)):
+            words = "dates as strings; convert them to dates and these to numbers"
+    if words is None:
+        return Finding("category", "category")
+    return Finding("category", None, words, refused=True)
+
+
+def _report(X, findings, marks=True):
+    """A line for each remarkable group of columns, also of those that are skewed or, unless `fit`
+    says so, have marks of missing entries."""
+    names = _names(X)
+    code = CodeFor(X, names)
+    lines, skewed, texts, filled = {}, {}, {}, {}
+    for d, (finding, column) in enumerate(zip(findings, _columns(X), strict=True)):
+        words = finding.words
+        if words and finding.kind is not None:
+            words += f"; {PARTS[finding.kind][1].__name__} is proposed"
+        if finding.form is not None:
+            texts.setdefault((words, finding.form), []).append(d)
+        elif words:
+            lines.setdefault(words, []).append(d)
+        fill = _fill_of(column) if marks and finding.kind is not None else None
+        if fill is not None:
+            filled[d] = fill
+        elif finding.kind == "float":
+            for function in skewed_columns(column.values[:, None]).values():
+                skewed.setdefault(function, []).append(d)
+    for function, columns in skewed.items():
+        line = code.with_logarithms(columns, function)
+        lines[f"{how_skewed(function)}; take logarithms: {line}"] = columns
+    for columns, values, words in groups_of_fills(filled, len(column.values) if filled else 0):
+        line = code.with_gaps(columns, values)
+        lines[f"{words}, far from other values; if missing is meant: {line}"] = columns
+    for (words, form), columns in texts.items():
+        lines[f"{words}; to make numbers of them: {code.with_numbers(columns, form)}"] = columns
+    return "".join(f"\n- {listed(columns, names)}: {words}" for words, columns in lines.items())
+
+
+def _proposal(X, findings):
+    """The `Product` that the findings propose; None without columns."""
+    names = _names(X)
+    if names is None or len(set(names)) < len(names):
+        names = range(len(findings))
+    columns = {
+        kind: [name for name, finding in zip(names, findings, strict=True) if finding.kind == kind]
+        for kind in PARTS
+    }
+    parts = [(*_part(kind), chosen) for kind, chosen in columns.items() if chosen]
+    return Product(parts) if parts else None
+
+
+def _of_findings(X, findings):
+    """The `Product` by the types of the columns. Raises ValueError if columns are refused."""
+    if any(finding.refused for finding in findings):
+        product = _proposal(X, findings)
+        paste = ""
+        if product is not None:
+            used = sorted({type(likelihood).__name__ for _, likelihood, _ in product.parts})
+            paste = (
+                "\nPass a Product instead. This one is a start, which skdpm.suggest_likelihood(X) "
+                "returns, too; it leaves out what cannot be used:\n"
+                f"from skdpm.mixture.likelihoods import {', '.join(used)}, Product\n"
+                f"likelihood = {product!r}"
+            )
+        raise ValueError(
+            'likelihood="mixed" does not guess what columns of X mean:'
+            f"{_report(X, findings)}{paste}"
+        )
+    columns = {kind: [d for d, f in enumerate(findings) if f.type == kind] for kind in PARTS}
+    return Product(
+        [(*_part(kind), chosen) for kind, chosen in columns.items() if chosen]
+        or [(*_part("float"), [])]
+    ).for_columns(X)
+
+
+def _part(kind):
+    name, cls = PARTS[kind]
+    return name, cls(covariance_type="diag") if cls is Gaussian else cls()
+
+
+def _names(X):
+    table = as_table(X)
+    return None if table is None else table.names
+
+
+def _columns(X):
+    """The columns of a table or of an array of numbers, without values if these are elsewhere."""
+    table = as_table(X)
+    if table is not None:
+        return table.columns()
+    X = X if hasattr(X, "dtype") else np.asarray(X)
+    if X.ndim != 2:
+        return []
+    kind = {"f": "float", "b": "bool", "i": "integer", "u": "integer"}.get(X.dtype.kind)
+    columns = np.empty((X.shape[1], 0)) if is_dask(X) or kind is None else X.T
+    return [Column(kind or str(X.dtype), column.astype(np.float64)) for column in columns]

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A likelihood with known classes of rows, for samplers: no component has rows of two classes.
+
+The classes are a part beside the likelihood, as in a `Product` (`_classified`): the posterior is
+that of the likelihood, restricted to partitions in which no component has rows of two classes.
+Samplers know nothing of this. After the fit the likelihood stands alone again (`own`).
+"""
+
+import copy
+
+import numpy as np
+
+from skdpm.mixture.likelihoods.composite._classified import N_CLASS_STATS, ClassModel
+from skdpm.mixture.likelihoods.composite._product import ProductModel
+from skdpm.mixture.likelihoods.contract.base import Likelihood, read_only
+
+
+class Classified(Likelihood):
+    """A likelihood whose rows have known classes.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+        Likelihood with independent clusters.
+    codes : ndarray of shape (n_samples,), intp
+        Class of each row, from 0; -1 if it is not known.
+    """
+
+    def __init__(self, likelihood, codes):
+        self.likelihood = likelihood
+        self.codes = codes
+
+    def __getattr__(self, name):
+        if name.startswith("_") or name == "likelihood":
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return getattr(self.likelihood, name)
+
+    def _with(self, likelihood):
+        other = copy.copy(self)
+        other.likelihood = likelihood
+        return other
+
+    @property
+    def own(self):
+        return self.likelihood
+
+    def own_stats(self, stats):
+        return stats[:, :-N_CLASS_STATS]
+
+    def for_rows(self, rows):
+        other = copy.copy(self)
+        other.codes = self.codes[rows]
+        return other
+
+    def separated(self, labels, most):
+        return separated(labels, self.codes, most)
+
+    @property
+    def capabilities(self):
+        return self.likelihood.capabilities - {"instantiated"}
+
+    @property
+    def draws_gaps(self):
+        return self.likelihood.draws_gaps
+
+    @property
+    def weighs_rows(self):
+        return self.likelihood.weighs_rows
+
+    @property
+    def fitted_gaps(self):
+        return self.likelihood.fitted_gaps
+
+    @property
+    def hyperparameters(self):
+        return self.likelihood.hyperparameters
+
+    @property
+    def learned_priors(self):
+        return self.likelihood.learned_priors
+
+    def doubtful(self, X):
+        return self.likelihood.doubtful(X)
+
+    def departures(self, X):
+        return self.likelihood.departures(X)
+
+    def resolve(self, X):
+        return self._with(self.likelihood.resolve(X))
+
+    def at(self, values):
+        return self._with(self.likelihood.at(values))
+
+    def flat_hyperparameters(self):
+        return self.likelihood.flat_hyperparameters()
+
+    def learned_values(self, flat):
+        return self.likelihood.learned_values(flat)
+
+    def log_hyperprior(self, values):
+        return self.likelihood.log_hyperprior(values)
+
+    def draw_hyperparameters(self, rng):
+        return self.likelihood.draw_hyperparameters(rng)
+
+    def coordinates(self, X):
+        return self.likelihood.coordinates(X)
+
+    def encode(self, X):
+        own = self.likelihood.encode(X)
+        if X.shape[0] != len(self.codes):
+            raise ValueError(f"{len(self.codes)} known labels for {X.shape[0]} rows")
+        return read_only({"own": own, "codes": np.ascontiguousarray(self.codes, dtype=np.intp)})
+
+    def box_points(self, data):
+        return self.likelihood.box_points(data["own"])
+
+    def tables(self, data, n_max):
+        return self.likelihood.tables(data["own"], n_max)
+
+    def bind(self, data, tables):
+        points = self.box_points(data)
+        model = self.likelihood.bind(data["own"], tables)
+        return ProductModel(
+            [model, ClassModel(data["codes"], model.n_max)],
+            self.likelihood.hyper_names(),
+            (0 if points is None else points.shape[1], 0),
+            [self.likelihood.discrete, True],
+        )
+
+
+def separated(labels, codes, most):
+    """Cut clusters so that none has rows of two classes, into at most `most` clusters.
+
+    Rows without a class stay with the most frequent class of their cluster. If there are too many
+    clusters, the smallest ones of classes with several are united with the largest one of the
+    class; then clusters without a class join others.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n_samples,)
+        Labels 0, ..., K - 1, each in use.
+    codes : ndarray of shape (n_samples,)
+        Class of each row, -1 if it has none.
+    most : int
+        Largest number of clusters, at least the number of classes.
+
+    Returns
+    -------
+    labels : ndarray of shape (n_samples,), of the dtype of `labels` or intp
+        The same array if nothing has to be cut.
+    """
+    known = np.flatnonzero(codes >= 0)
+    n_clusters, n_classes = int(labels.max()) + 1, int(codes.max()) + 1
+    cells, counts = np.unique(
+        labels[known] * np.int64(n_classes) + codes[known], return_counts=True
+    )
+    owners, classes = np.divmod(cells, n_classes)
+    if len(np.unique(owners)) == len(owners) and n_clusters <= most:
+        return labels
+    # The first cell of a cluster here is that of its most frequent class, which keeps its number.
+    order = np.lexsort((-counts, owners))
+    cells, owners, classes = cells[order], owners[order], classes[order]
+    keeps = np.diff(owners, prepend=-1) > 0
+    number = np.where(keeps, owners, n_clusters + np.cumsum(~keeps) - 1)
+    class_of = np.full(n_clusters + np.count_nonzero(~keeps), -1)
+    class_of[number] = classes
+    out = labels.astype(np.intp)
+    of_cell = dict(zip(cells.tolist(), number.tolist(), strict=True))
+    out[known] = [of_cell[cell] for cell in (labels[known] * np.int64(n_classes) + codes[known])]
+    return _united(out, class_of, most)
+
+
+def _united(labels, class_of, most):
+    """Unite clusters that have no two classes, the smallest ones first, until at most `most` are
+    left."""
+    sizes = np.bincount(labels, minlength=len(class_of))
+    target = np.arange(len(sizes))
+    largest = {}
+    for k in np.argsort(-sizes, kind="stable"):
+        largest.setdefault(class_of[k], k)
+    n_left = len(sizes)
+    # First clusters of a class with a larger cluster, then those without a class.
+    for own in (True, False):
+        for k in np.argsort(sizes, kind="stable"):
+            if n_left <= most or (class_of[k] >= 0) != own:
+                continue
+            if own:
+                into = largest[class_of[k]]
+            else:
+                into = next((a for c, a in largest.items() if c >= 0), largest[-1])
+            if into != k:
+                target[k] = into
+                n_left -= 1
+    return np.unique(target[labels], return_inverse=True)[1]

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What every likelihood is: `Likelihood`, `ClusterModel` and `ParametricModel`."""

@@ -1,0 +1,454 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Independent categorical columns with Dirichlet priors. Bernoulli columns have two categories.
+
+With c_t items of category t in a cluster, pseudo-counts a_t, A_d = sum_t a_t over the categories
+of column d and n_d the items whose column d is observed,
+
+    p(x_i | cluster) = prod_d (a_t + c_t) / (A_d + n_d),    t = category of x_id,
+    p(cluster)       = prod_d Gamma(A_d) / Gamma(A_d + n_d) prod_t Gamma(a_t + c_t) / Gamma(a_t).
+
+The categories of all columns are numbered in one sequence. The number after the last marks a
+missing entry, and its log value is 0. Counts are integers, so logarithms come from tables if there
+are few different pseudo-counts and they are fixed. Learned ones would need new tables in every
+iteration; their logarithms are computed.
+
+Row: n, c_t (n_levels), n_d (n_features) | log values (n_levels + 1). If entries may be missing, a
+log value includes its -log(A_d + n_d). Otherwise the sum of these depends only on n and is
+tabulated; for learned pseudo-counts only for the n that occur.
+"""
+cimport cython
+from libc.math cimport NAN, ceil, log
+from libc.stdlib cimport free
+
+import numpy as np
+
+from skdpm._core._math cimport (
+    CountTable, count_table, log_count, log_gamma, log_gamma_function, log_rising_count
+)
+from skdpm._core._memory cimport expect_shape, resized
+from skdpm._core._rng cimport bitgen_t
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods.contract._parametric cimport (
+    TILE, ParametricModel, draw_log_dirichlet, number
+)
+
+
+cdef extern from "tiles.h" nogil:
+    const int SKDPM_LANES
+    void tile_categories(
+        const double* params, Py_ssize_t n_params, const Py_ssize_t* which, Py_ssize_t n_which,
+        Py_ssize_t n_levels, const Py_ssize_t* items, Py_ssize_t n, Py_ssize_t n_entries,
+        const int* indices, double* table, double* out, Py_ssize_t ld
+    )
+
+
+cdef enum:
+    # Number of rows for which learning takes a quarter of a sweep, for any number of columns.
+    LEARNING_ROWS = 4000
+    MOST_PERIOD = 5
+
+
+cdef class CategoricalModel(ClusterModel):
+    """Kernel of the categorical likelihoods.
+
+    Parameters
+    ----------
+    data : dict
+        codes : ndarray of shape (n_samples, n_features), int32
+            Number of the category of each entry in the common sequence; `n_levels` if missing.
+        first : ndarray of shape (n_features + 1,), int32
+            First category of each column, then `n_levels`.
+    tables : dict
+        Result of `Levels.tables`.
+    hyper_names : tuple of str
+        Name of the hyperparameter of each pseudo-count in `tables`.
+    """
+    cdef Py_ssize_t n_features, n_levels
+    cdef const int* codes
+    cdef const int* first
+    cdef const int* kinds
+    cdef bint missing
+    cdef CountTable* log_counts     # (n_kinds,)
+    cdef CountTable* log_gammas     # (n_kinds,)
+    cdef const double* totals
+    # (n_max + 1,): NaN until it is needed; NULL if entries may be missing
+    cdef double* log_norm
+    cdef double* own_totals         # (n_features,): if hyperparameters have changed
+    cdef double* own_norm           # (n_max + 1,)
+    cdef Py_ssize_t* columns        # (n_hyper,): the only column of a pseudo-count, or -1
+    cdef object _owners
+
+    def __init__(self, data, tables, hyper_names):
+        cdef Py_ssize_t d, kind, t
+        cdef const int[:, ::1] codes = data["codes"]
+        cdef const int[::1] first = data["first"]
+        cdef const int[::1] kinds = tables["kinds"]
+        cdef const double[::1] pseudo_counts = tables["pseudo_counts"]
+        cdef const double[:, ::1] log_counts = tables["log_counts"]
+        cdef const double[:, ::1] log_gammas = tables["log_gammas"]
+        cdef const double[::1] totals = tables["totals"]
+        cdef const double[::1] log_norm = tables["log_norm"]
+        cdef Py_ssize_t n_kinds = pseudo_counts.shape[0]
+        expect_shape("first", first, (codes.shape[1] + 1,))
+        expect_shape("kinds", kinds, (first[codes.shape[1]],))
+        expect_shape("log_counts", log_counts, (n_kinds, log_counts.shape[1]))
+        expect_shape("log_gammas", log_gammas, (n_kinds, log_gammas.shape[1]))
+        expect_shape("totals", totals, (codes.shape[1],))
+        self._owners = (codes, first, kinds, log_counts, log_gammas, totals, log_norm)
+        self.n_samples = codes.shape[0]
+        self.n_features = codes.shape[1]
+        self.n_levels = kinds.shape[0]
+        self.n_max = tables["n_max"]
+        self.codes = &codes[0, 0]
+        self.first = &first[0]
+        self.kinds = &kinds[0]
+        self.missing = tables["missing"]
+        self.log_counts = <CountTable*>resized(NULL, n_kinds, sizeof(CountTable))
+        self.log_gammas = <CountTable*>resized(NULL, n_kinds, sizeof(CountTable))
+        self.columns = <Py_ssize_t*>resized(NULL, n_kinds, sizeof(Py_ssize_t))
+        for kind in range(n_kinds):
+            self.log_counts[kind] = count_table(log_counts[kind], pseudo_counts[kind])
+            self.log_gammas[kind] = count_table(log_gammas[kind], pseudo_counts[kind])
+            self.columns[kind] = -2
+        for d in range(self.n_features):
+            for t in range(first[d], first[d + 1]):
+                kind = kinds[t]
+                self.columns[kind] = d if self.columns[kind] in (-2, d) else -1
+        self.totals = &totals[0]
+        if self.missing:
+            self.log_norm = NULL
+        elif log_norm.shape[0] > 0:
+            self.log_norm = <double*>&log_norm[0]
+        else:
+            self.forget_norms()
+        self.hyper_period = min(
+            MOST_PERIOD, max(1, <Py_ssize_t>ceil(LEARNING_ROWS / <double>self.n_max))
+        )
+        self.declare_hyperparameters(hyper_names, pseudo_counts)
+        self.allocate(
+            1 + self.n_levels + self.n_features, 2 + 2 * self.n_levels + self.n_features
+        )
+        self.compute_log_values(self.empty)
+
+    def __dealloc__(self):
+        free(self.log_counts)
+        free(self.log_gammas)
+        free(self.own_totals)
+        free(self.own_norm)
+        free(self.columns)
+
+    cdef int forget_norms(self) except -1:
+        """Forget the sums over columns of log(A_d + n), which are then computed when n occurs."""
+        cdef Py_ssize_t n
+        if self.missing:
+            return 0
+        self.own_norm = <double*>resized(self.own_norm, self.n_max + 1, sizeof(double))
+        self.log_norm = self.own_norm
+        for n in range(self.n_max + 1):
+            self.own_norm[n] = NAN
+        return 0
+
+    cdef double compute_norm(self, Py_ssize_t n) noexcept nogil:
+        cdef Py_ssize_t d
+        cdef double total = 0.0
+        for d in range(self.n_features):
+            total += log(self.totals[d] + n)
+        self.own_norm[n] = total
+        return total
+
+    cdef int retabulate(self) except -1:
+        cdef Py_ssize_t d, kind, t
+        cdef double total
+        for kind in range(self.n_hyper):
+            self.log_counts[kind].size = self.log_gammas[kind].size = 0
+            self.log_counts[kind].shift = self.log_gammas[kind].shift = self.hyper[kind]
+        self.own_totals = <double*>resized(self.own_totals, self.n_features, sizeof(double))
+        for d in range(self.n_features):
+            total = 0.0
+            for t in range(self.first[d], self.first[d + 1]):
+                total += self.hyper[self.kinds[t]]
+            self.own_totals[d] = total
+        self.totals = self.own_totals
+        self.forget_norms()
+        self.compute_log_values(self.empty)
+        return 0
+
+    cdef inline void compute_column(
+        self, double* stats, Py_ssize_t d, double norm
+    ) noexcept nogil:
+        """Cached log values of column d. `norm` is log(A_d + n_d) if entries may be missing,
+        otherwise 0."""
+        cdef Py_ssize_t t
+        cdef const double* counts = stats + 1
+        cdef double* values = stats + self.n_stats
+        for t in range(self.first[d], self.first[d + 1]):
+            values[t] = log_count(&self.log_counts[self.kinds[t]], counts[t]) - norm
+
+    cdef void compute_log_values(self, double* stats) noexcept nogil:
+        cdef Py_ssize_t d
+        cdef const double* observed = stats + 1 + self.n_levels
+        for d in range(self.n_features):
+            self.compute_column(
+                stats, d, log(self.totals[d] + observed[d]) if self.missing else 0.0
+            )
+        stats[self.n_stats + self.n_levels] = 0.0
+
+    cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
+        self.compute_log_values(row(self, slot))
+
+    cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
+        """Add item i (by = 1) or remove it (by = -1)."""
+        cdef Py_ssize_t d, t
+        cdef const int* codes = self.codes + i * self.n_features
+        cdef double* counts = stats + 1
+        cdef double* observed = counts + self.n_levels
+        cdef double* values = stats + self.n_stats
+        cdef double size
+        cdef double last_size = NAN
+        cdef double norm = NAN
+        stats[0] += by
+        if self.missing:
+            for d in range(self.n_features):
+                t = codes[d]
+                if t < self.n_levels:
+                    counts[t] += by
+                    observed[d] += by
+                    size = self.totals[d] + observed[d]
+                    if size != last_size:       # columns often have equal sizes
+                        last_size = size
+                        norm = log(size)
+                    self.compute_column(stats, d, norm)
+        else:
+            for d in range(self.n_features):
+                t = codes[d]
+                counts[t] += by
+                observed[d] += by
+                values[t] = log_count(&self.log_counts[self.kinds[t]], counts[t])
+
+    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        self.change(row(self, slot), i, 1.0)
+
+    cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        self.change(row(self, slot), i, -1.0)
+
+    cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
+        cdef Py_ssize_t d, t
+        cdef const double* counts = row(self, slot) + 1
+        cdef const double* observed = counts + self.n_levels
+        cdef double total = 0.0
+        for t in range(self.n_levels):
+            if counts[t] > 0:
+                total += log_gamma(&self.log_gammas[self.kinds[t]], counts[t])
+                total -= log_gamma(&self.log_gammas[self.kinds[t]], 0)
+        for d in range(self.n_features):
+            total -= (
+                log_gamma_function(self.totals[d] + observed[d])
+                - log_gamma_function(self.totals[d])
+            )
+        return total
+
+    cdef void log_merge_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src,  # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """From the counts m of `src`, which are mostly few. With (z)_m = Gamma(z + m) / Gamma(z)
+        and counts c and n of a slot, the ratio is the product of (a_t + c_t)_{m_t} over categories
+        t, over the product of (A_d + n_d)_{m_d} over columns, over the marginal of `src`."""
+        cdef Py_ssize_t d, k, t
+        cdef const double* joins = row(self, src) + 1
+        cdef const double* counts
+        cdef double alone = self.log_marginal(src)
+        cdef double total, start, gained
+        cdef double last_start, last_gained, last
+        for k in range(n_slots):
+            counts = row(self, slots[k]) + 1
+            total = -alone
+            for t in range(self.n_levels):
+                if joins[t] > 0.0:
+                    total += log_rising_count(self.hyper[self.kinds[t]] + counts[t], joins[t])
+            last_start = last_gained = last = 0.0
+            for d in range(self.n_features):
+                start = self.totals[d] + counts[self.n_levels + d]
+                gained = joins[self.n_levels + d]
+                # Columns of complete rows often have equal numbers.
+                if start != last_start or gained != last_gained:
+                    last_start, last_gained = start, gained
+                    last = log_rising_count(start, gained)
+                total -= last
+            out[k] = total
+
+    cdef double log_column_at(
+        self, const double* stats, Py_ssize_t d, const double* hyper
+    ) noexcept nogil:
+        """log p(column d of a cluster) under other pseudo-counts."""
+        cdef Py_ssize_t t
+        cdef const double* counts = stats + 1
+        cdef double pseudo_count
+        cdef double norm = 0.0
+        cdef double total = 0.0
+        for t in range(self.first[d], self.first[d + 1]):
+            pseudo_count = hyper[self.kinds[t]]
+            norm += pseudo_count
+            if counts[t] > 0.0:
+                total += log_rising_count(pseudo_count, counts[t])
+        if counts[self.n_levels + d] > 0.0:
+            total -= log_rising_count(norm, counts[self.n_levels + d])
+        return total
+
+    cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
+        cdef Py_ssize_t d
+        cdef double total = 0.0
+        for d in range(self.n_features):
+            total += self.log_column_at(row(self, slot), d, hyper)
+        return total
+
+    cdef double log_likelihood_at(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
+        const double* hyper, Py_ssize_t h                       # IN (n_hyper,)
+    ) noexcept nogil:
+        """The log likelihood of the only column with the hyperparameter, or of all columns."""
+        cdef Py_ssize_t k
+        cdef Py_ssize_t d = self.columns[h]
+        cdef double total = 0.0
+        if d < 0:
+            return ClusterModel.log_likelihood_at(self, slots, n_slots, hyper, h)
+        for k in range(n_slots):
+            total += self.log_column_at(row(self, slots[k]), d, hyper)
+        return total
+
+    cdef void log_predictive_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """log p(x_i | items of each slot), O(n_slots * n_features)."""
+        cdef Py_ssize_t d, k
+        cdef Py_ssize_t n_features = self.n_features
+        cdef Py_ssize_t n_paired = n_features - n_features % 4
+        cdef const int* codes = self.codes + i * n_features
+        cdef const double* stats
+        cdef const double* values
+        cdef double a, b, c, e, norm
+        for k in range(n_slots):
+            stats = row(self, slots[k])
+            values = stats + self.n_stats
+            # Four sums, so that additions do not wait for each other.
+            a = b = c = e = 0.0
+            for d in range(0, n_paired, 4):
+                a += values[codes[d]]
+                b += values[codes[d + 1]]
+                c += values[codes[d + 2]]
+                e += values[codes[d + 3]]
+            for d in range(n_paired, n_features):
+                a += values[codes[d]]
+            norm = 0.0
+            if self.log_norm != NULL:
+                norm = self.log_norm[<Py_ssize_t>stats[0]]
+                if norm != norm:
+                    norm = self.compute_norm(<Py_ssize_t>stats[0])
+            out[k] = (a + b) + (c + e) - norm
+
+
+@cython.final
+cdef class ParametricCategorical(ParametricModel):
+    """Rows of categories under drawn probabilities theta_d ~ Dirichlet(a_t + c_t).
+
+    Parameters: log theta_t (n_levels), and 0 for a missing entry.
+
+    Parameters
+    ----------
+    codes : ndarray of shape (n_samples, n_features), int32
+        Categories in the common sequence, see `CategoricalModel`.
+    first : ndarray of shape (n_features + 1,), int32
+        First category of each column, then `n_levels`.
+    pseudo_counts : ndarray of shape (n_levels,)
+        Pseudo-count of each category.
+    """
+    cdef Py_ssize_t n_features, n_levels
+    cdef const int* codes
+    cdef const int* first
+    cdef const double* pseudo_counts
+    cdef double* table      # (n_params, SKDPM_LANES)
+    cdef object _owners
+
+    def __init__(
+        self, const int[:, ::1] codes, const int[::1] first, const double[::1] pseudo_counts
+    ):
+        expect_shape("first", first, (codes.shape[1] + 1,))
+        expect_shape("pseudo_counts", pseudo_counts, (first[codes.shape[1]],))
+        self._owners = (codes, first, pseudo_counts)
+        self.n_samples = codes.shape[0]
+        self.n_features = codes.shape[1]
+        self.n_levels = first[self.n_features]
+        self.n_stats = 1 + self.n_levels + self.n_features
+        self.n_params = self.n_levels + 1
+        self.codes = &codes[0, 0] if codes.shape[0] else NULL
+        self.first = &first[0]
+        self.pseudo_counts = &pseudo_counts[0]
+        self.table = <double*>resized(NULL, self.n_params * SKDPM_LANES, sizeof(double))
+
+    def __dealloc__(self):
+        free(self.table)
+
+    cdef void draw_params(
+        self, const double* stats, double power, double* params, bitgen_t* rng
+    ) noexcept nogil:
+        cdef Py_ssize_t d, t
+        cdef const double* counts = stats + 1
+        for d in range(self.n_features):
+            for t in range(self.first[d], self.first[d + 1]):
+                params[t] = self.pseudo_counts[t] + power * counts[t]
+            draw_log_dirichlet(rng, self.first[d + 1] - self.first[d], params + self.first[d])
+        params[self.n_levels] = 0.0
+
+    cdef void log_density_many(
+        self, const Py_ssize_t* items, Py_ssize_t n_items,              # IN (n_items,), <= TILE
+        const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
+        double* out                                                     # OUT (n_which, TILE)
+    ) noexcept nogil:
+        tile_categories(
+            params, self.n_params, which, n_which, self.n_params, items, n_items, self.n_features,
+            self.codes, self.table, out, TILE
+        )
+
+    cdef void accumulate(
+        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
+    ) noexcept nogil:
+        cdef Py_ssize_t d, i, t
+        cdef const int* codes
+        cdef double* counts = stats + 1
+        cdef double* observed = counts + self.n_levels
+        stats[0] += n_items
+        for i in range(n_items):
+            codes = self.codes + items[i] * self.n_features
+            for d in range(self.n_features):
+                t = codes[d]
+                if t < self.n_levels:
+                    counts[t] += 1.0
+                    observed[d] += 1.0
+
+
+def number_levels(const number[:, :] X, const int[::1] first):
+    """Convert codes per column to numbers in the common sequence.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        Integer codes from 0; NaN marks a missing entry.
+    first : ndarray of shape (n_features + 1,), int32
+        First category of each column, then the number of categories.
+
+    Returns
+    -------
+    codes : ndarray of shape (n_samples, n_features), int32
+        Numbers of the categories; the number of categories if missing.
+    """
+    cdef Py_ssize_t d, i
+    expect_shape("first", first, (X.shape[1] + 1,))
+    cdef int missing = first[X.shape[1]]
+    codes = np.empty((X.shape[0], X.shape[1]), dtype=np.int32)
+    cdef int[:, ::1] view = codes
+    with nogil:
+        for i in range(X.shape[0]):
+            for d in range(X.shape[1]):
+                view[i, d] = first[d] + <int>X[i, d] if X[i, d] == X[i, d] else missing
+    return codes

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What kernels of columns of counts share; missing entries drop out.
+
+Row: n, sum of log x! over the large entries (in two parts: whole numbers and the rest), s_d (D),
+n_d (D) | terms that a likelihood caches. s_d and n_d are the sum and the number of the entries of
+a column; if items have exposures, n_d is the sum of the exposures of the entries. A likelihood
+without separate terms of large entries has none: their sum is 0.
+
+Parameters of a cluster: log densities of a row are linear in its counts,
+
+    sum_d x_d l_d - c_d,    stored as -sum_d c_d, l_d (D), c_d (D).
+"""
+from libc.math cimport floor
+from libc.stdlib cimport free
+from libc.string cimport memset
+
+from skdpm._core._math cimport log_gamma_function
+from skdpm._core._memory cimport resized
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods.contract._parametric cimport LD, TILE, ParametricModel
+
+
+cdef extern from "tiles.h" nogil:
+    void tile_gather(
+        const double* x, Py_ssize_t n_features, const Py_ssize_t* items, Py_ssize_t n,
+        double* out, Py_ssize_t ld
+    )
+    void tile_poisson(
+        const double* x, Py_ssize_t ld, Py_ssize_t n, Py_ssize_t n_features,
+        const double* log_rate, const double* rate, double top, bint missing, double* out
+    )
+
+
+LARGE_COUNT = LARGE
+
+
+cdef class CountModel(ClusterModel):
+
+    cdef int take_counts(self, data, tables) except -1:
+        """Keep the data and what tables say about them.
+
+        data : dict
+            X : ndarray of shape (n_samples, n_features)
+                Counts; NaN marks a missing entry.
+            log_large : ndarray of shape (n_samples,)
+                Sum of log x! over the entries of an item that are large.
+            drifts : bool
+                Whether some are, or items have exposures.
+            exposure : ndarray of shape (n_samples,), optional
+                Exposures of the items.
+        tables : dict
+            n_max : int
+                Largest number of items of a cluster.
+            missing : bool
+                Whether entries may be missing.
+        """
+        cdef const double[:, ::1] X = data["X"]
+        cdef const double[::1] log_large = data["log_large"]
+        self._data_owners = (X, log_large)
+        cdef const double[::1] exposure
+        if "exposure" in data:
+            exposure = data["exposure"]
+            if exposure.shape[0] != X.shape[0]:
+                raise ValueError(f"{exposure.shape[0]} exposures for {X.shape[0]} items")
+            self._data_owners = (X, log_large, exposure)
+            self.exposure = &exposure[0]
+        self.n_samples = X.shape[0]
+        self.n_features = X.shape[1]
+        self.n_max = tables["n_max"]
+        self.X = &X[0, 0]
+        self.log_large = &log_large[0]
+        self.drifts = data["drifts"]
+        self.missing = tables["missing"]
+        return 0
+
+    cdef void move(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
+        """Add item i to the statistics (by = 1) or remove it (by = -1)."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* x = self.X + i * n_features
+        cdef double* sums = stats + N_HEAD
+        cdef double* counts = sums + n_features
+        cdef double whole
+        cdef double exposure = by if self.exposure == NULL else by * self.exposure[i]
+        stats[0] += by
+        if stats[0] == 0.0:
+            stats[1] = stats[2] = 0.0
+        elif self.log_large[i] > 0.0:
+            # Whole numbers add up exactly; the sum of the rest is small, and so is its rounding.
+            whole = floor(self.log_large[i])
+            stats[1] += by * whole
+            stats[2] += by * (self.log_large[i] - whole)
+        if self.exposure != NULL and stats[0] == 0.0:
+            # Without what rounding has left of the exposures.
+            memset(sums, 0, 2 * n_features * sizeof(double))
+            return
+        if not self.missing:
+            for d in range(n_features):
+                sums[d] += by * x[d]
+                counts[d] = stats[0] if self.exposure == NULL else counts[d] + exposure
+            return
+        for d in range(n_features):
+            if x[d] == x[d]:
+                sums[d] += by * x[d]
+                counts[d] += exposure
+
+    cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
+        """`move`, and update the cached terms."""
+        self.move(stats, i, by)
+        self.compute(stats)
+
+    cdef void compute(self, double* stats) noexcept nogil:
+        """Cached terms from the statistics."""
+        pass
+
+    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        self.change(row(self, slot), i, 1.0)
+
+    cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        self.change(row(self, slot), i, -1.0)
+
+    cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
+        self.compute(row(self, slot))
+
+
+cdef class ParametricCounts(ParametricModel):
+    """Rows of counts under drawn parameters.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        Counts; NaN marks a missing entry.
+    missing, large : bool
+        Whether entries of this or another block may be missing, or large and have separate terms.
+    """
+
+    def __init__(self, const double[:, ::1] X, bint missing, bint large):
+        self._owner = X
+        self.n_samples = X.shape[0]
+        self.n_features = X.shape[1]
+        self.n_stats = N_HEAD + 2 * self.n_features
+        self.n_params = 1 + 2 * self.n_features
+        self.X = &X[0, 0] if X.shape[0] else NULL
+        self.missing = missing
+        self.large = large
+        self.work = <double*>resized(NULL, self.n_features * LD, sizeof(double))
+
+    def __dealloc__(self):
+        free(self.work)
+
+    cdef void log_density_many(
+        self, const Py_ssize_t* items, Py_ssize_t n_items,              # IN (n_items,), <= TILE
+        const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
+        double* out                                                     # OUT (n_which, TILE)
+    ) noexcept nogil:
+        cdef Py_ssize_t i, k
+        cdef double log_large
+        cdef const double* theta
+        tile_gather(self.X, self.n_features, items, n_items, self.work, LD)
+        for k in range(n_which):
+            theta = params + which[k] * self.n_params
+            tile_poisson(
+                self.work, LD, n_items, self.n_features, theta + 1, theta + 1 + self.n_features,
+                theta[0], self.missing, out + k * TILE
+            )
+        for i in range(n_items if self.large else 0):
+            log_large = self.log_large_of(items[i])
+            for k in range(n_which):
+                out[k * TILE + i] -= log_large
+
+    cdef void accumulate(
+        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
+    ) noexcept nogil:
+        cdef Py_ssize_t d, i
+        cdef const double* x
+        cdef double log_large, whole
+        cdef double* sums = stats + N_HEAD
+        cdef double* counts = sums + self.n_features
+        stats[0] += n_items
+        for i in range(n_items):
+            x = self.X + items[i] * self.n_features
+            for d in range(self.n_features):
+                sums[d] += x[d] if x[d] == x[d] else 0.0
+                counts[d] += 1.0 if x[d] == x[d] else 0.0
+            if self.large:
+                log_large = self.log_large_of(items[i])
+                whole = floor(log_large)
+                stats[1] += whole
+                stats[2] += log_large - whole
+
+    cdef double log_large_of(self, Py_ssize_t i) noexcept nogil:
+        """Sum of log x! over the large entries of an item."""
+        cdef Py_ssize_t d
+        cdef const double* x = self.X + i * self.n_features
+        cdef double total = 0.0
+        for d in range(self.n_features):
+            if x[d] >= LARGE:
+                total += log_gamma_function(x[d] + 1.0)
+        return total

@@ -1,0 +1,662 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Rows of counts, multinomial given their total, with a Dirichlet prior over the columns.
+
+With c_d counts of column d and N counts of all columns in a cluster, pseudo-counts a_d of sum A, a
+row x of total t has
+
+    p(x | cluster) = t! / prod_d x_d!  Gamma(A + N) / Gamma(A + N + t)
+                     prod_d Gamma(a_d + c_d + x_d) / Gamma(a_d + c_d),
+    p(cluster)     = prod_i (t_i! / prod_d x_id!)  Gamma(A) / Gamma(A + N)
+                     prod_d Gamma(a_d + c_d) / Gamma(a_d).
+
+The factors t! / prod_d x_d! are the item's `log_constants` and left out below.
+
+Only stored entries are visited. A count x of at most N_FACTORS is x factors a_d + c_d,
+a_d + c_d + 1, ..., of a product whose exponent is split off from time to time, so that a row takes
+one logarithm. Larger counts use a table if all a_d are equal. A merge of two clusters changes only
+the terms of columns in which both have counts.
+
+A sweep weighs every row under all clusters. For this there is a second copy of the counts, the
+mirror: (n_features, n_columns), float32, so the counts of all clusters in a column of X are
+adjacent. A cluster is in the mirror if its row says so. It is copied there when rows
+have been weighed under many clusters for about the time of the copy, and items that join or leave
+then change both copies. `settle` ends the mirror, so rows are never copied while they are in it.
+Products by the mirror and by rows have the same bits.
+
+The hyperparameter is c in a_d = c w_d, with fixed weights w_d of mean 1. Given the partition its
+density is a product of c w + j over weights w and j, and most counts are small. So the number of
+clusters and columns of a weight with more than j counts is tallied once per slice step.
+
+Row: n, N, c_d (D) | 1 if the cluster is in the mirror, else 0.
+"""
+cimport cython
+from libc.math cimport log
+from libc.stdlib cimport free
+from libc.string cimport memset
+
+import numpy as np
+
+from skdpm._core._math cimport log_rising, log_rising_count
+from skdpm._core._memory cimport resized
+from skdpm._core._rng cimport bitgen_t
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods.contract._parametric cimport (
+    TILE, ParametricModel, draw_log_dirichlet, number
+)
+
+
+cdef extern from "tiles.h" nogil:
+    const int SKDPM_LANES
+    void tile_counts(
+        const double* params, Py_ssize_t n_params, const Py_ssize_t* which, Py_ssize_t n_which,
+        Py_ssize_t n_levels, const Py_ssize_t* items, Py_ssize_t n, const Py_ssize_t* indptr,
+        const int* indices, const double* counts, double* table, double* out, Py_ssize_t ld
+    )
+    const int SKDPM_COLUMNS
+    double factors_of_counts(
+        const double* counts, const int* columns, const unsigned char* offsets, Py_ssize_t n,
+        const double* pseudo, int uniform
+    )
+    void tile_factors(
+        const float* mirror, Py_ssize_t stride, Py_ssize_t n_clusters, const int* columns,
+        const unsigned char* offsets, Py_ssize_t n, const double* pseudo, int uniform, double* out,
+        double* scratch
+    )
+    void tile_log_rising(const double* z, double v, Py_ssize_t n, double* out)
+
+
+cdef enum:
+    N_HEAD = 2      # statistics before the counts of columns
+    N_FACTORS = 8   # largest count that is written as factors
+    N_TALLIED = 16  # counts up to here are tallied
+    TABLED = 1024   # counts below are tabled if all a_d are equal
+    BLOCK = 64      # clusters whose totals are evaluated together
+    FEW = 8         # fewer clusters are evaluated by their rows
+    SPARE = 12      # columns of the mirror for further clusters
+    MOST_MIRRORED = 2048    # columns of the mirror
+    LARGEST = 1 << 24       # counts below are exact in float32
+
+# Least and largest a_d for which products cannot under- or overflow.
+cdef double LEAST = 1e-18
+cdef double MOST = 1e18
+
+LARGEST_FACTOR = N_FACTORS
+
+
+@cython.final
+cdef class MultinomialModel(ClusterModel):
+    """Kernel of multinomial rows.
+
+    Parameters
+    ----------
+    data : dict
+        indptr : ndarray of shape (n_samples + 1,), intp
+            Positions of entries: item i has indptr[i], ..., indptr[i + 1] - 1.
+        large : ndarray of shape (n_samples,), intp
+            Position of the first entry above `LARGEST_FACTOR` of each item; entries before it are
+            smaller.
+        factors : ndarray of shape (n_samples + 1,), intp
+            Positions of factors: item i has factors[i], ..., factors[i + 1] - 1.
+        factor_columns : ndarray of shape (n_factors,), int32
+        offsets : ndarray of shape (n_factors,), uint8
+            0, ..., x - 1 of an entry x.
+        indices : ndarray of shape (n_entries,), int32
+            Columns.
+        counts : ndarray of shape (n_entries,)
+            Positive counts.
+        totals, log_constants : ndarray of shape (n_samples,)
+        n_features : int
+    tables : dict
+        n_max : int
+            Largest number of items of a cluster.
+        classes : ndarray of shape (n_features,), int32
+            Position in `weights` of the weight of each column.
+        weights : ndarray of shape (n_weights,)
+            Distinct weights.
+        pseudo_counts : ndarray of shape (n_features,)
+            a_d.
+    concentration : float
+        c.
+    """
+    cdef Py_ssize_t n_features      # D
+    cdef const Py_ssize_t* indptr
+    cdef const Py_ssize_t* large_from
+    cdef const Py_ssize_t* factors
+    cdef const int* factor_columns
+    cdef const unsigned char* offsets
+    cdef const int* indices
+    cdef const double* counts
+    cdef const double* totals
+    cdef const int* classes
+    cdef const double* weights
+    cdef Py_ssize_t n_weights
+    cdef double total_weight
+    cdef const double* pseudo_counts
+    cdef double* own                # (n_features,): a_d if the hyperparameter has changed
+    cdef double* rising             # (n_tabled,): log Gamma(a + m) - log Gamma(a)
+    cdef Py_ssize_t n_tabled        # 0 if the a_d differ
+    cdef int* present               # (n_features + 1,): scratch
+    cdef double total_pseudo        # A
+    cdef bint has_products          # all a_d are from LEAST to MOST
+    # The mirror, empty if n_columns is 0.
+    cdef float* mirror              # (n_features, mirror_stride)
+    cdef readonly Py_ssize_t n_columns
+    cdef Py_ssize_t mirror_stride, mirror_room
+    # Those that are evaluated, a multiple of SKDPM_COLUMNS.
+    cdef Py_ssize_t first_column, end_column
+    cdef Py_ssize_t* column_of      # (mirror_room,) of each slot; -1: none yet
+    cdef Py_ssize_t* slot_of        # (mirror_room,) of each column
+    cdef double* products           # (2 * mirror_room,): scratch
+    cdef double rent                # factors evaluated under many clusters without the mirror
+    cdef bint fits                  # no count has been too large for float32
+    # Number of counts above j, j < N_TALLIED, of clusters in columns of each weight.
+    cdef double* tally              # (n_weights, N_TALLIED)
+    cdef Py_ssize_t n_large         # number of counts above N_TALLIED
+    cdef double* large              # (n_large,): these counts
+    cdef int* large_class           # (n_large,): weights of their columns
+    cdef object _owners
+
+    def __init__(self, data, tables, double concentration):
+        cdef Py_ssize_t d
+        cdef const Py_ssize_t[::1] indptr = data["indptr"]
+        cdef const Py_ssize_t[::1] large = data["large"]
+        cdef const Py_ssize_t[::1] factors = data["factors"]
+        cdef const int[::1] factor_columns = data["factor_columns"]
+        cdef const unsigned char[::1] offsets = data["offsets"]
+        cdef const int[::1] indices = data["indices"]
+        cdef const double[::1] counts = data["counts"]
+        cdef const double[::1] totals = data["totals"]
+        cdef const int[::1] classes = tables["classes"]
+        cdef const double[::1] weights = tables["weights"]
+        cdef const double[::1] pseudo_counts = tables["pseudo_counts"]
+        self._owners = (
+            indptr, large, factors, factor_columns, offsets, indices, counts, totals, classes,
+            weights, pseudo_counts
+        )
+        self.n_samples = totals.shape[0]
+        self.n_features = data["n_features"]
+        self.n_max = tables["n_max"]
+        self.indptr = &indptr[0]
+        self.large_from = &large[0]
+        self.factors = &factors[0]
+        self.factor_columns = &factor_columns[0] if factor_columns.shape[0] else NULL
+        self.offsets = &offsets[0] if offsets.shape[0] else NULL
+        self.indices = &indices[0] if indices.shape[0] else NULL
+        self.counts = &counts[0] if counts.shape[0] else NULL
+        self.totals = &totals[0]
+        self.keep_log_constants(data["log_constants"])
+        self.classes = &classes[0]
+        self.weights = &weights[0]
+        self.n_weights = weights.shape[0]
+        self.pseudo_counts = &pseudo_counts[0]
+        for d in range(self.n_features):
+            self.total_weight += weights[classes[d]]
+        self.n_tabled = TABLED if self.n_weights == 1 else 0
+        self.rising = <double*>resized(NULL, self.n_tabled, sizeof(double))
+        self.present = <int*>resized(NULL, self.n_features + 1, sizeof(int))
+        self.declare_hyperparameters(("concentration",), (concentration,))
+        self.allocate(N_HEAD + self.n_features, N_HEAD + self.n_features + 1)
+        self.fits = True
+        self.weigh_columns()
+
+    def __dealloc__(self):
+        free(self.own)
+        free(self.rising)
+        free(self.present)
+        free(self.tally)
+        free(self.large)
+        free(self.large_class)
+        free(self.mirror)
+        free(self.column_of)
+        free(self.slot_of)
+        free(self.products)
+
+    @property
+    def merge_width(self):
+        """Columns with counts in a cluster of ten items, if all are different."""
+        return min(self.width, 10 * self.indptr[self.n_samples] // max(self.n_samples, 1))
+
+    cdef void weigh_columns(self) noexcept:
+        """Compute all that depends on the hyperparameter except a_d."""
+        cdef Py_ssize_t m, u
+        self.total_pseudo = self.hyper[0] * self.total_weight
+        self.has_products = True
+        for u in range(self.n_weights):
+            self.has_products &= LEAST <= self.hyper[0] * self.weights[u] <= MOST
+        # Differences of log Gamma would lose all digits if a is large.
+        for m in range(self.n_tabled):
+            self.rising[m] = self.rising[m - 1] + log(self.hyper[0] + (m - 1)) if m > 0 else 0.0
+
+    cdef int retabulate(self) except -1:
+        cdef Py_ssize_t d
+        self.own = <double*>resized(self.own, self.n_features, sizeof(double))
+        for d in range(self.n_features):
+            self.own[d] = self.hyper[0] * self.weights[self.classes[d]]
+        self.pseudo_counts = self.own
+        self.weigh_columns()
+        return 0
+
+    cdef void change(self, double* stats, Py_ssize_t slot, Py_ssize_t i, double by) noexcept nogil:
+        """Add item i (by = 1) or remove it (by = -1)."""
+        cdef Py_ssize_t m
+        cdef double* counts = stats + N_HEAD
+        cdef float* column
+        stats[0] += by
+        stats[1] += by * self.totals[i]
+        for m in range(self.indptr[i], self.indptr[i + 1]):
+            counts[self.indices[m]] += by * self.counts[m]
+        if stats[self.n_stats] == 0.0:
+            return
+        column = self.mirror + self.column_of[slot]
+        for m in range(self.indptr[i], self.indptr[i + 1]):
+            column[self.indices[m] * self.mirror_stride] = <float>counts[self.indices[m]]
+            self.fits &= counts[self.indices[m]] < LARGEST
+        if not self.fits:
+            self.settle()
+
+    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        self.change(row(self, slot), slot, i, 1.0)
+
+    cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        self.change(row(self, slot), slot, i, -1.0)
+
+    cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
+        row(self, slot)[self.n_stats] = 0.0
+
+    # The mirror.
+
+    cdef int reserve(self, Py_ssize_t n_slots) except -1:
+        ClusterModel.reserve(self, n_slots)
+        return self.make_room()
+
+    cdef void place(self, double* stats, Py_ssize_t stride, Py_ssize_t n_slots) noexcept:
+        ClusterModel.place(self, stats, stride, n_slots)
+        self.settle()
+        try:
+            self.make_room()
+        except MemoryError:
+            self.fits = False
+
+    cdef int make_room(self) except -1:
+        """Room for a column per slot, and one for the row of all items. Memory that the mirror
+        does not use is not touched."""
+        cdef Py_ssize_t room = (self.n_slots // SKDPM_COLUMNS + 1) * SKDPM_COLUMNS
+        if room <= self.mirror_room or room > <Py_ssize_t>MOST_MIRRORED:
+            return 0
+        self.settle()
+        self.mirror_room = 0
+        free(self.mirror)
+        self.mirror = NULL
+        self.mirror = <float*>resized(NULL, self.n_features * room, sizeof(float))
+        self.column_of = <Py_ssize_t*>resized(self.column_of, room, sizeof(Py_ssize_t))
+        self.slot_of = <Py_ssize_t*>resized(self.slot_of, room, sizeof(Py_ssize_t))
+        self.products = <double*>resized(self.products, 2 * room, sizeof(double))
+        self.mirror_room = room
+        return 0
+
+    cdef void settle(self) noexcept nogil:
+        """End the mirror: no row says that it is in it."""
+        cdef Py_ssize_t c
+        for c in range(self.n_columns):
+            row(self, self.slot_of[c])[self.n_stats] = 0.0
+        self.n_columns = 0
+        self.rent = 0.0
+
+    cdef bint mirrors(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t n_factors     # IN (n_slots,)
+    ) noexcept nogil:
+        """Whether to evaluate an item by the mirror, which then has all of these clusters except
+        empty ones, from `first_column` to `end_column`."""
+        cdef Py_ssize_t k, slot
+        cdef Py_ssize_t first = self.mirror_room
+        cdef Py_ssize_t end = 0
+        cdef const double* stats
+        if n_slots < FEW or not self.fits or self.n_slots >= self.mirror_room:
+            return False
+        if self.n_columns == 0:
+            self.rent += n_factors
+            if self.rent < self.n_features:
+                return False
+            # Room for all clusters: those of a call may be a part of them.
+            self.mirror_stride = max(n_slots, self.n_slots) + SPARE + SKDPM_COLUMNS - 1
+            self.mirror_stride = self.mirror_stride // SKDPM_COLUMNS * SKDPM_COLUMNS
+            self.mirror_stride = min(self.mirror_stride, self.mirror_room)
+            for slot in range(self.mirror_room):
+                self.column_of[slot] = -1
+        for k in range(n_slots):
+            stats = row(self, slots[k])
+            if stats[self.n_stats] == 0.0:
+                if stats[0] == 0.0:
+                    continue
+                if not self.reflect(slots[k]):
+                    self.settle()
+                    return False
+            first = min(first, self.column_of[slots[k]])
+            end = max(end, self.column_of[slots[k]] + 1)
+        self.first_column = first // SKDPM_COLUMNS * SKDPM_COLUMNS
+        self.end_column = (end + SKDPM_COLUMNS - 1) // SKDPM_COLUMNS * SKDPM_COLUMNS
+        return 0 < end - first <= 4 * n_slots
+
+    cdef bint reflect(self, Py_ssize_t slot) noexcept nogil:
+        """Copy a cluster to the mirror. Returns False if it has no room."""
+        cdef Py_ssize_t d
+        cdef double* stats = row(self, slot)
+        cdef const double* counts = stats + N_HEAD
+        cdef float* column
+        if self.column_of[slot] < 0:
+            if self.n_columns == self.mirror_stride:
+                return False
+            self.column_of[slot] = self.n_columns
+            self.slot_of[self.n_columns] = slot
+            self.n_columns += 1
+        column = self.mirror + self.column_of[slot]
+        for d in range(self.n_features):
+            column[d * self.mirror_stride] = <float>counts[d]
+            self.fits &= counts[d] < LARGEST
+        stats[self.n_stats] = 1.0
+        return self.fits
+
+    cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
+        cdef Py_ssize_t d
+        cdef const double* stats = row(self, slot)
+        cdef const double* counts = stats + N_HEAD
+        cdef double total = 0.0
+        if self.n_tabled == 0:
+            return self.log_marginal_at(slot, self.hyper)
+        # Without branches for counts of 0, whose terms are 0.
+        for d in range(self.n_features):
+            if counts[d] < TABLED:
+                total += self.rising[<Py_ssize_t>counts[d]]
+            else:
+                total += log_rising_count(self.pseudo_counts[d], counts[d])
+        return total - log_rising_count(self.total_pseudo, stats[1])
+
+    cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
+        cdef Py_ssize_t d
+        cdef const double* stats = row(self, slot)
+        cdef const double* counts = stats + N_HEAD
+        cdef double total = 0.0
+        for d in range(self.n_features):
+            if counts[d] > 0.0:
+                total += log_rising_count(hyper[0] * self.weights[self.classes[d]], counts[d])
+        if stats[1] > 0.0:
+            total -= log_rising_count(hyper[0] * self.total_weight, stats[1])
+        return total
+
+    cdef void log_merge_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src,  # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        cdef Py_ssize_t d, k, m
+        cdef Py_ssize_t n_present = 0
+        cdef const double* of_src = row(self, src)
+        cdef const double* other
+        cdef double a, b, total
+        for d in range(self.n_features):
+            # Without a branch, which is hard to predict; the place may be written again.
+            self.present[n_present] = <int>d
+            n_present += of_src[N_HEAD + d] > 0.0
+        for k in range(n_slots):
+            other = row(self, slots[k])
+            total = 0.0
+            for m in range(n_present):
+                d = self.present[m]
+                a = of_src[N_HEAD + d]
+                b = other[N_HEAD + d]
+                total += self.log_joint_gain(d, a, b)
+            a = min(of_src[1], other[1])
+            b = max(of_src[1], other[1])
+            total -= log_rising_count(self.total_pseudo + b, a)
+            out[k] = total + log_rising_count(self.total_pseudo, a)
+
+    cdef inline double log_joint_gain(self, Py_ssize_t d, double a, double b) noexcept nogil:
+        """log of Gamma(a_d + a + b) Gamma(a_d) / (Gamma(a_d + a) Gamma(a_d + b))."""
+        cdef const double* rising = self.rising
+        if a + b < self.n_tabled:
+            return rising[<Py_ssize_t>(a + b)] - rising[<Py_ssize_t>a] - rising[<Py_ssize_t>b]
+        if b == 0.0:
+            return 0.0
+        return (
+            log_rising_count(self.pseudo_counts[d] + max(a, b), min(a, b))
+            - log_rising_count(self.pseudo_counts[d], min(a, b))
+        )
+
+    cdef double log_likelihood_at(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
+        const double* hyper, Py_ssize_t h                       # IN (n_hyper,)
+    ) noexcept nogil:
+        """From the tally of the same slots."""
+        cdef Py_ssize_t j, k, u
+        cdef const double* stats
+        cdef const double* above
+        cdef double a
+        cdef double total = 0.0
+        for u in range(self.n_weights):
+            above = self.tally + u * N_TALLIED
+            a = hyper[0] * self.weights[u]
+            for j in range(N_TALLIED):
+                if above[j] == 0.0:
+                    break
+                total += above[j] * log(a + j)
+        for k in range(n_slots):
+            stats = row(self, slots[k])
+            if stats[1] > 0.0:
+                total -= log_rising_count(hyper[0] * self.total_weight, stats[1])
+        for j in range(self.n_large):
+            a = hyper[0] * self.weights[self.large_class[j]] + N_TALLIED
+            total += log_rising(a, self.large[j] - N_TALLIED)
+        return total
+
+    cdef void log_predictive_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """log p(x_i | items of each slot) less `log_constants`, O(n_slots * entries of row i)."""
+        cdef Py_ssize_t k, m
+        cdef Py_ssize_t first = self.indptr[i]
+        cdef Py_ssize_t large = self.large_from[i]
+        cdef Py_ssize_t stop = self.indptr[i + 1]
+        cdef Py_ssize_t n = self.factors[i + 1] - self.factors[i]
+        cdef const int* columns = self.factor_columns + self.factors[i]
+        cdef const unsigned char* offsets = self.offsets + self.factors[i]
+        cdef bint uniform = self.n_weights == 1
+        cdef bint mirrors = self.has_products and self.mirrors(slots, n_slots, n)
+        cdef const double* stats
+        if mirrors:
+            tile_factors(
+                self.mirror + self.first_column, self.mirror_stride,
+                self.end_column - self.first_column, columns, offsets, n, self.pseudo_counts,
+                uniform, self.products, self.products + self.mirror_room
+            )
+        for k in range(n_slots):
+            stats = row(self, slots[k])
+            if not self.has_products:
+                out[k] = 0.0
+            elif mirrors and stats[self.n_stats] != 0.0:
+                out[k] = self.products[self.column_of[slots[k]] - self.first_column]
+            else:
+                out[k] = factors_of_counts(
+                    stats + N_HEAD, columns, offsets, n, self.pseudo_counts, uniform
+                )
+        if not self.has_products:
+            large = first
+        if large < stop:
+            for k in range(n_slots):
+                for m in range(large, stop):
+                    out[k] += self.log_large(row(self, slots[k]) + N_HEAD, m)
+        for m in range((n_slots + BLOCK - 1) // BLOCK):
+            k = m * BLOCK
+            self.subtract_totals(slots + k, min(n_slots - k, <Py_ssize_t>BLOCK), i, out + k)
+
+    cdef inline double log_large(self, const double* counts, Py_ssize_t m) noexcept nogil:
+        """log Gamma(a_d + c_d + x) - log Gamma(a_d + c_d) for an entry."""
+        cdef Py_ssize_t d = self.indices[m]
+        cdef double c = counts[d]
+        if c + self.counts[m] < self.n_tabled:
+            return self.rising[<Py_ssize_t>(c + self.counts[m])] - self.rising[<Py_ssize_t>c]
+        return log_rising_count(self.pseudo_counts[d] + c, self.counts[m])
+
+    cdef void subtract_totals(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
+        double* out                                                         # INOUT (n_slots,)
+    ) noexcept nogil:
+        """Subtract log Gamma(A + N + t) - log Gamma(A + N) of at most BLOCK clusters."""
+        cdef double z[BLOCK]
+        cdef double rising[BLOCK]
+        cdef Py_ssize_t k
+        cdef Py_ssize_t n_padded = (n_slots + 7) // 8 * 8
+        for k in range(n_padded):
+            z[k] = self.total_pseudo + row(self, slots[min(k, n_slots - 1)])[1]
+        tile_log_rising(z, self.totals[i], n_padded, rising)
+        for k in range(n_slots):
+            # Stirling's series is for larger numbers.
+            out[k] -= rising[k] if z[k] >= 20.0 else log_rising_count(z[k], self.totals[i])
+
+    def resample_hyperparameters(self, slots, priors, bit_generator):
+        self.tally_counts(slots)
+        return ClusterModel.resample_hyperparameters(self, slots, priors, bit_generator)
+
+    def log_likelihoods_at(self, slots, values, Py_ssize_t h):
+        self.tally_counts(slots)
+        return ClusterModel.log_likelihoods_at(self, slots, values, h)
+
+    cdef int tally_counts(self, slots) except -1:
+        cdef Py_ssize_t d, j, k, n_large
+        cdef const Py_ssize_t[::1] view = np.ascontiguousarray(slots, dtype=np.intp)
+        cdef Py_ssize_t size = self.n_weights * N_TALLIED
+        cdef double* above
+        cdef const double* counts
+        self.tally = <double*>resized(self.tally, size, sizeof(double))
+        n_large = 0
+        with nogil:
+            memset(self.tally, 0, size * sizeof(double))
+            for k in range(view.shape[0]):
+                counts = row(self, view[k]) + N_HEAD
+                for d in range(self.n_features):
+                    if counts[d] > 0.0:
+                        above = self.tally + self.classes[d] * N_TALLIED
+                        above[min(<Py_ssize_t>counts[d], <Py_ssize_t>N_TALLIED) - 1] += 1.0
+                        n_large += counts[d] > N_TALLIED
+        self.large = <double*>resized(self.large, n_large, sizeof(double))
+        self.large_class = <int*>resized(self.large_class, n_large, sizeof(int))
+        self.n_large = 0
+        with nogil:
+            for k in range(self.n_weights):
+                above = self.tally + k * N_TALLIED
+                for j in range(N_TALLIED - 2, -1, -1):
+                    above[j] += above[j + 1]
+            for k in range(view.shape[0]):
+                counts = row(self, view[k]) + N_HEAD
+                for d in range(self.n_features):
+                    if counts[d] > N_TALLIED:
+                        self.large[self.n_large] = counts[d]
+                        self.large_class[self.n_large] = self.classes[d]
+                        self.n_large += 1
+        return 0
+
+
+@cython.final
+cdef class ParametricMultinomial(ParametricModel):
+    """Rows of counts under drawn probabilities of the columns, theta ~ Dirichlet(a_d + c_d).
+
+    Parameters: log theta_d (D).
+
+    Parameters
+    ----------
+    indptr : ndarray of shape (n_samples + 1,), intp
+        The entries of item i are indptr[i], ..., indptr[i + 1] - 1.
+    indices : ndarray of shape (n_entries,), int32
+        Columns; in any order, repeated ones add up.
+    counts : ndarray of shape (n_entries,)
+    pseudo_counts : ndarray of shape (n_features,)
+        a_d.
+    """
+    cdef Py_ssize_t n_features
+    cdef const Py_ssize_t* indptr
+    cdef const int* indices
+    cdef const double* counts
+    cdef const double* pseudo_counts
+    cdef double* table      # (n_features, SKDPM_LANES)
+    cdef object _owners
+
+    def __init__(
+        self, const Py_ssize_t[::1] indptr, const int[::1] indices, const double[::1] counts,
+        const double[::1] pseudo_counts
+    ):
+        cdef Py_ssize_t n_features = pseudo_counts.shape[0]
+        self._owners = (indptr, indices, counts, pseudo_counts)
+        self.n_samples = indptr.shape[0] - 1
+        self.n_features = n_features
+        self.n_stats = N_HEAD + n_features
+        self.n_params = n_features
+        self.indptr = &indptr[0]
+        self.indices = &indices[0] if indices.shape[0] else NULL
+        self.counts = &counts[0] if counts.shape[0] else NULL
+        self.pseudo_counts = &pseudo_counts[0]
+        self.table = <double*>resized(NULL, n_features * SKDPM_LANES, sizeof(double))
+
+    def __dealloc__(self):
+        free(self.table)
+
+    cdef void draw_params(
+        self, const double* stats, double power, double* params, bitgen_t* rng
+    ) noexcept nogil:
+        cdef Py_ssize_t d
+        for d in range(self.n_features):
+            params[d] = self.pseudo_counts[d] + power * stats[N_HEAD + d]
+        draw_log_dirichlet(rng, self.n_features, params)
+
+    cdef void log_density_many(
+        self, const Py_ssize_t* items, Py_ssize_t n_items,              # IN (n_items,), <= TILE
+        const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
+        double* out                                                     # OUT (n_which, TILE)
+    ) noexcept nogil:
+        tile_counts(
+            params, self.n_params, which, n_which, self.n_features, items, n_items, self.indptr,
+            self.indices, self.counts, self.table, out, TILE
+        )
+
+    cdef void accumulate(
+        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
+    ) noexcept nogil:
+        cdef Py_ssize_t i, m
+        cdef double* counts = stats + N_HEAD
+        cdef double total = 0.0
+        stats[0] += n_items
+        for i in range(n_items):
+            for m in range(self.indptr[items[i]], self.indptr[items[i] + 1]):
+                counts[self.indices[m]] += self.counts[m]
+                total += self.counts[m]
+        stats[1] += total
+
+
+def nonzero_entries(const number[:, :] X):
+    """The nonzero entries of a dense matrix, row by row.
+
+    Returns
+    -------
+    indptr, indices, counts : ndarray
+        Arguments of `ParametricMultinomial`.
+    """
+    cdef Py_ssize_t d, i
+    cdef Py_ssize_t m = 0
+    indptr = np.zeros(X.shape[0] + 1, dtype=np.intp)
+    cdef Py_ssize_t[::1] indptr_view = indptr
+    with nogil:
+        for i in range(X.shape[0]):
+            for d in range(X.shape[1]):
+                m += X[i, d] != 0
+            indptr_view[i + 1] = m
+    indices = np.empty(m, dtype=np.int32)
+    counts = np.empty(m)
+    cdef int[::1] indices_view = indices
+    cdef double[::1] counts_view = counts
+    m = 0
+    with nogil:
+        for i in range(X.shape[0]):
+            for d in range(X.shape[1]):
+                if X[i, d] != 0:
+                    indices_view[m] = <int>d
+                    counts_view[m] = <double>X[i, d]
+                    m += 1
+    return indptr, indices, counts

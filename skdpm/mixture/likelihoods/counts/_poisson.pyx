@@ -1,0 +1,560 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Independent Poisson columns with Gamma priors; missing entries drop out.
+
+    rate ~ Gamma(a, rate b),  x ~ Poisson(rate).
+
+With n entries of sum s in a column of a cluster, and rho = b + n,
+
+    p(x | cluster) = Gamma(a + s + x) / (Gamma(a + s) x!) (rho / (rho + 1))^(a + s) (rho + 1)^-x,
+    p(cluster)     = b^a / Gamma(a) Gamma(a + s) / rho^(a + s) prod_i 1 / x_i!.
+
+The terms log 1 / x! are the item's `log_constants` and left out below, except for counts of LARGE
+or more: their densities are accurate as a whole, but the log density plus log x! would not be.
+
+Only Gamma(a + s + x) depends on item, cluster and column together: one table lookup each. If s or
+x is large, the density is computed without Gamma functions, which have too few digits then.
+
+If items have exposures e, x ~ Poisson(e rate): rho is b plus the sum of the exposures, and
+
+    p(x | cluster) = Gamma(a + s + x) / (Gamma(a + s) x!)
+                     (rho / (rho + e))^(a + s) (e / (rho + e))^x.
+
+The factors e^x are constants as well. Nothing is cached then.
+
+Row: that of `_counts` | log of the factors without x (all columns), log(rho + 1), a flag; then the
+first two for each column (D, D). The flag is 1 if all n_d are n and no s is large, so that the
+first two are valid; -1 if some n_d differs but no s is large; otherwise 0. The terms of columns
+are 0 unless the flag is not 1 and entries may be missing.
+"""
+cimport cython
+from libc.math cimport INFINITY
+from libc.math cimport M_PI as PI
+from libc.math cimport ceil, exp, fabs, floor, log, log1p
+from libc.stdlib cimport free
+from libc.string cimport memset
+
+import numpy as np
+
+from skdpm._core._math cimport (
+    CountTable, count_table, fill_log_gamma, log_gamma,
+    log_gamma_function, log_rising, stirling_error
+)
+from skdpm._core._memory cimport resized
+from skdpm._core._numerics import log_gamma_table
+from skdpm._core._rng cimport bitgen_t, log_gamma_variate
+from skdpm.mixture.likelihoods.contract._base cimport row
+from skdpm.mixture.likelihoods.counts._counts cimport LARGE, N_HEAD, CountModel, ParametricCounts
+
+
+cdef enum:
+    OWN_TABLE = 2048
+    N_TERMS = 3     # cached terms before those of columns
+
+
+# Rounding error of a density, as a share of its largest term.
+cdef double ROUNDING = 1e-13
+
+cdef const double[::1] LOG_FACTORIAL = log_gamma_table(1.0, 4096)
+
+
+cdef inline double log_next_at(double n, double rate) noexcept nogil:
+    """log(rho + 1)."""
+    return log(rate + n + 1.0)
+
+
+cdef inline double log_step_at(double n, double rate) noexcept nogil:
+    """log((rho + 1) / rho)."""
+    return log1p(1.0 / (rate + n))
+
+
+def rate_tables(Py_ssize_t n_max, double rate):
+    """`log_next_at` and `log_step_at` for n = 0, ..., n_max: two ndarrays."""
+    cdef Py_ssize_t n
+    log_next, log_step = np.empty(n_max + 1), np.empty(n_max + 1)
+    cdef double[::1] next_view = log_next
+    cdef double[::1] step_view = log_step
+    with nogil:
+        for n in range(n_max + 1):
+            next_view[n] = log_next_at(n, rate)
+            step_view[n] = log_step_at(n, rate)
+    return log_next, log_step
+
+
+cdef inline double deviance(double x, double mean) noexcept nogil:
+    """x log(x / mean) + mean - x, accurate also if x is close to the mean: Loader (2000)."""
+    cdef double s, term, v
+    cdef Py_ssize_t j
+    if fabs(x - mean) > 0.1 * (x + mean):
+        return x * log(x / mean) + mean - x
+    v = (x - mean) / (x + mean)
+    s = (x - mean) * v
+    term = 2.0 * x * v
+    for j in range(3, 40, 2):
+        term *= v * v
+        s += term / j
+    return s
+
+
+cdef inline double log_negative_binomial(double x, double size, double rho) noexcept nogil:
+    """log of Gamma(size + x) / (Gamma(size) x!) (rho / (rho + 1))^size (rho + 1)^-x by Loader's
+    saddle point. The error is 1e-10 at counts of 1e12, and 1e-2 for the difference of log Gammas.
+    """
+    cdef double n = size + x
+    if x == 0.0:
+        return -size * log1p(1.0 / rho)
+    return (
+        0.5 * log(size / (2.0 * PI * x * n))
+        + (stirling_error(n) - stirling_error(size) - stirling_error(x))
+        - deviance(size, n * rho / (rho + 1.0)) - deviance(x, n / (rho + 1.0))
+    )
+
+
+cdef class PoissonModel(CountModel):
+    """Kernel of Poisson columns.
+
+    Parameters
+    ----------
+    data : dict
+        X, log_large, drifts
+            See `CountModel.take_counts`.
+        totals : ndarray of shape (n_samples,)
+            Sums of the entries of the items, NaN if one is missing.
+        log_constants : ndarray of shape (n_samples,)
+            Sum of log 1 / x! over the entries of an item that are not large, and of x log e over
+            all.
+    tables : dict
+        n_max, missing
+            See `CountModel.take_counts`.
+        log_gamma : ndarray
+            log Gamma(a + m), m = 0, 1, ...
+        log_next, log_step : ndarray
+            log(rho + 1) and log((rho + 1) / rho), n = 0, 1, ...
+    shape, rate : float
+        a and b.
+    """
+    cdef const double* totals
+    cdef double shape, rate
+    cdef const double* log_next
+    cdef const double* log_step
+    cdef double n_tabled            # entries of these
+    cdef CountTable gamma
+    cdef CountTable log_factorial
+    cdef double* own                # tables of other hyperparameters than those of `tables`
+    cdef object _owners
+
+    def __init__(self, data, tables, double shape, double rate):
+        cdef const double[::1] totals = data["totals"]
+        cdef const double[::1] log_next = tables["log_next"]
+        cdef const double[::1] log_step = tables["log_step"]
+        cdef const double[::1] gamma = tables["log_gamma"]
+        self._owners = (totals, log_next, log_step, gamma)
+        self.take_counts(data, tables)
+        self.totals = &totals[0]
+        self.keep_log_constants(data["log_constants"])
+        self.log_next = &log_next[0]
+        self.log_step = &log_step[0]
+        self.n_tabled = log_next.shape[0]
+        self.gamma = count_table(gamma, shape)
+        self.log_factorial = count_table(LOG_FACTORIAL, 1.0)
+        self.shape = shape
+        self.rate = rate
+        self.declare_hyperparameters(("shape", "rate"), (shape, rate))
+        self.allocate(N_HEAD + 2 * self.n_features, N_HEAD + N_TERMS + 4 * self.n_features)
+        self.compute(self.empty)
+
+    def __dealloc__(self):
+        free(self.own)
+
+    cdef int retabulate(self) except -1:
+        cdef Py_ssize_t n
+        # The table is filled for every value, so it is only as long as it saves time in a sweep
+        # over the rows. Beyond it, Gamma functions are computed.
+        cdef Py_ssize_t size = min(
+            self.gamma.size, max(OWN_TABLE, self.n_samples * self.n_features // 4)
+        )
+        cdef double* log_next
+        cdef double* log_step
+        cdef Py_ssize_t n_tabled = <Py_ssize_t>self.n_tabled
+        self.own = <double*>resized(self.own, size + 2 * n_tabled, sizeof(double))
+        self.shape = self.hyper[0]
+        self.rate = self.hyper[1]
+        log_next = self.own + size
+        log_step = log_next + n_tabled
+        with nogil:
+            fill_log_gamma(self.own, size, self.shape)
+            for n in range(n_tabled):
+                log_next[n] = log_next_at(n, self.rate)
+                log_step[n] = log_step_at(n, self.rate)
+        self.gamma.values = self.own
+        self.gamma.size = size
+        self.gamma.shift = self.shape
+        self.log_next = log_next
+        self.log_step = log_step
+        self.compute(self.empty)
+        return 0
+
+    cdef inline double log_next_of(self, double n) noexcept nogil:
+        if n < self.n_tabled:
+            return self.log_next[<Py_ssize_t>n]
+        return log_next_at(n, self.rate)
+
+    cdef inline double log_step_of(self, double n) noexcept nogil:
+        if n < self.n_tabled:
+            return self.log_step[<Py_ssize_t>n]
+        return log_step_at(n, self.rate)
+
+    cdef inline double fixed_of(self, double total, double n) noexcept nogil:
+        """Log of the factors of a column without x."""
+        return -(self.shape + total) * self.log_step_of(n) - log_gamma(&self.gamma, total)
+
+    cdef void compute_column(self, double* stats, Py_ssize_t d) noexcept nogil:
+        """Cached terms of column d."""
+        cdef Py_ssize_t n_features = self.n_features
+        cdef double total = stats[N_HEAD + d]
+        cdef double n = stats[N_HEAD + n_features + d]
+        cdef double* terms = stats + self.n_stats + N_TERMS
+        cdef Py_ssize_t m
+        if n < self.n_tabled:
+            m = <Py_ssize_t>n
+            terms[d] = -(self.shape + total) * self.log_step[m] - log_gamma(&self.gamma, total)
+            terms[n_features + d] = self.log_next[m]
+        else:
+            terms[d] = self.fixed_of(total, n)
+            terms[n_features + d] = self.log_next_of(n)
+
+    cdef void forget_columns(self, double* stats) noexcept nogil:
+        memset(stats + self.n_stats + N_TERMS, 0, 2 * self.n_features * sizeof(double))
+
+    cdef void compute_all(self, double* stats) noexcept nogil:
+        """Cached terms of all columns together, O(D). 0 if items have exposures."""
+        cdef Py_ssize_t d
+        cdef const double* sums = stats + N_HEAD
+        cdef const double* counts = sums + self.n_features
+        cdef double* terms = stats + self.n_stats
+        cdef double sizes = self.n_features * self.shape
+        cdef double gammas = 0.0
+        cdef bint complete = True
+        cdef bint small = True
+        terms[0] = terms[1] = terms[2] = 0.0
+        if self.exposure != NULL:
+            return
+        if self.missing:
+            for d in range(self.n_features):
+                complete &= counts[d] == stats[0]
+        if not complete:
+            for d in range(self.n_features):
+                small &= sums[d] < LARGE
+            terms[2] = -1.0 if small else 0.0
+            return
+        for d in range(self.n_features):
+            sizes += sums[d]
+            gammas += log_gamma(&self.gamma, sums[d])
+        if sizes >= LARGE:
+            for d in range(self.n_features):
+                small &= sums[d] < LARGE
+        terms[2] = small
+        if small:
+            terms[0] = -sizes * self.log_step_of(stats[0]) - gammas
+            terms[1] = self.log_next_of(stats[0])
+
+    cdef void compute(self, double* stats) noexcept nogil:
+        """Cached terms from the statistics, O(D)."""
+        cdef Py_ssize_t d
+        self.compute_all(stats)
+        self.forget_columns(stats)
+        if self.missing and stats[self.n_stats + 2] <= 0.0 and self.exposure == NULL:
+            for d in range(self.n_features):
+                self.compute_column(stats, d)
+
+    cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
+        """Add item i (by = 1) or remove it (by = -1)."""
+        cdef Py_ssize_t d
+        cdef const double* x = self.X + i * self.n_features
+        cdef bint was_complete = stats[self.n_stats + 2] > 0.0
+        self.move(stats, i, by)
+        self.compute_all(stats)
+        if not self.missing or self.exposure != NULL:
+            return
+        if stats[self.n_stats + 2] <= 0.0:
+            for d in range(self.n_features):
+                if was_complete or x[d] == x[d]:
+                    self.compute_column(stats, d)
+        elif not was_complete:
+            self.forget_columns(stats)
+
+    cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
+        """Accurate relative to s log s, the size of its largest terms."""
+        cdef Py_ssize_t d
+        cdef const double* stats = row(self, slot)
+        cdef const double* sums = stats + N_HEAD
+        cdef const double* counts = sums + self.n_features
+        cdef double none = log_gamma(&self.gamma, 0.0)
+        cdef double total = 0.0
+        for d in range(self.n_features):
+            if counts[d] > 0.0:
+                total += (
+                    (log_gamma(&self.gamma, sums[d]) - none)
+                    - self.shape * log1p(counts[d] / self.rate)
+                    - sums[d] * log(self.rate + counts[d])
+                )
+        return total - stats[1] - stats[2]
+
+    cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
+        cdef Py_ssize_t d
+        cdef const double* stats = row(self, slot)
+        cdef const double* sums = stats + N_HEAD
+        cdef const double* counts = sums + self.n_features
+        cdef double shape = hyper[0]
+        cdef double rate = hyper[1]
+        cdef double none = log_gamma_function(shape)
+        cdef double total = 0.0
+        for d in range(self.n_features):
+            if counts[d] > 0.0:
+                # For large shapes, the difference of log Gammas loses digits.
+                total += (
+                    log_rising(shape, sums[d]) if shape >= 20.0
+                    else log_gamma_function(shape + sums[d]) - none
+                )
+                total -= shape * log1p(counts[d] / rate) + sums[d] * log(rate + counts[d])
+        return total - stats[1] - stats[2]
+
+    cdef double log_predictive_entry(self, double x, double total, double n) noexcept nogil:
+        """log p(x | column) of an item with exposure 1, without log x! unless x is large."""
+        if x < LARGE and total < LARGE:
+            return (
+                log_gamma(&self.gamma, total + x) + self.fixed_of(total, n)
+                - x * self.log_next_of(n)
+            )
+        return (
+            log_negative_binomial(x, self.shape + total, self.rate + n)
+            + (log_gamma_function(x + 1.0) if x < LARGE else 0.0)
+        )
+
+    cdef double log_predictive_exposed(self, const double* stats, Py_ssize_t i) noexcept nogil:
+        """The density of `log_predictive_many` of an item with an exposure."""
+        cdef Py_ssize_t d
+        cdef const double* x = self.X + i * self.n_features
+        cdef const double* sums = stats + N_HEAD
+        cdef const double* counts = sums + self.n_features
+        cdef double e = self.exposure[i]
+        cdef double total = 0.0
+        cdef double n = -1.0
+        cdef double log_next = 0.0
+        cdef double log_step = 0.0
+        for d in range(self.n_features):
+            if not x[d] == x[d]:
+                continue
+            if x[d] >= LARGE or sums[d] >= LARGE:
+                total += log_negative_binomial(
+                    x[d], self.shape + sums[d], (self.rate + counts[d]) / e
+                ) - x[d] * log(e) + (log_gamma_function(x[d] + 1.0) if x[d] < LARGE else 0.0)
+                continue
+            if counts[d] != n:
+                n = counts[d]
+                log_next = log(self.rate + n + e)
+                log_step = log1p(e / (self.rate + n))
+            total += (
+                log_gamma(&self.gamma, sums[d] + x[d]) - log_gamma(&self.gamma, sums[d])
+                - (self.shape + sums[d]) * log_step - x[d] * log_next
+            )
+        return total
+
+    cdef double log_predictive_entries(self, const double* stats, Py_ssize_t i) noexcept nogil:
+        """The density of `log_predictive_many`, entry by entry."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* x = self.X + i * n_features
+        cdef const double* sums = stats + N_HEAD
+        cdef const double* counts = sums + n_features
+        cdef const double* terms = stats + self.n_stats + N_TERMS
+        cdef const double* log_rates = terms + n_features
+        cdef double total = 0.0
+        cdef bint cached = self.missing and stats[self.n_stats + 2] <= 0.0
+        if cached and stats[self.n_stats + 2] < 0.0 and self.log_large[i] == 0.0:
+            for d in range(n_features):
+                if x[d] == x[d]:
+                    total += (
+                        log_gamma(&self.gamma, sums[d] + x[d]) + terms[d] - x[d] * log_rates[d]
+                    )
+            return total
+        for d in range(n_features):
+            if not x[d] == x[d]:
+                continue
+            if cached and x[d] < LARGE and sums[d] < LARGE:
+                total += log_gamma(&self.gamma, sums[d] + x[d]) + terms[d] - x[d] * log_rates[d]
+            else:
+                total += self.log_predictive_entry(x[d], sums[d], counts[d])
+        return total
+
+    cdef void log_predictive_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """log p(x_i | items of each slot) less its `log_constants`, O(n_slots * D)."""
+        cdef Py_ssize_t d, k
+        cdef Py_ssize_t n_features = self.n_features
+        cdef Py_ssize_t n_paired = n_features - n_features % 2
+        cdef const double* x = self.X + i * n_features
+        cdef const double* stats
+        cdef const double* sums
+        cdef bint complete = self.totals[i] < LARGE
+        cdef double a, b
+        for k in range(n_slots):
+            stats = row(self, slots[k])
+            if self.exposure != NULL:
+                out[k] = self.log_predictive_exposed(stats, i)
+                continue
+            if not complete or stats[self.n_stats + 2] <= 0.0:
+                out[k] = self.log_predictive_entries(stats, i)
+                continue
+            sums = stats + N_HEAD
+            # Two sums, so that additions do not wait for each other.
+            a = stats[self.n_stats] - self.totals[i] * stats[self.n_stats + 1]
+            b = 0.0
+            for d in range(0, n_paired, 2):
+                a += log_gamma(&self.gamma, sums[d] + x[d])
+                b += log_gamma(&self.gamma, sums[d + 1] + x[d + 1])
+            for d in range(n_paired, n_features):
+                a += log_gamma(&self.gamma, sums[d] + x[d])
+            out[k] = a + b
+
+    cdef void log_predictive_bound_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
+        const double* box,                                                  # IN (2 D,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """The largest p(x) for the counts x in an interval, column by column. With z = a + s,
+
+            p(x + 1) / p(x) = (z + x) / ((x + 1) (rho + 1)).
+
+        For z <= 1 this is below 1. For z > 1 it falls with x, and is at least 1 while x + 1 <=
+        (z - 1) / rho. So p rises up to the mode floor((z - 1) / rho), or 0 if that is negative,
+        and then falls: p is largest at the count nearest to the mode. (If rounding moves the mode,
+        p is equal there up to rounding.) The errors of densities are some units in the last place
+        of the largest terms, those of the counts at the upper end. Only for rows without missing
+        entries."""
+        cdef Py_ssize_t d, k
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* stats
+        cdef const double* sums
+        cdef const double* counts
+        cdef const double* half = box + n_features
+        cdef double highest = 0.0       # sum of the upper ends
+        cdef double tiny = fabs(log_gamma(&self.gamma, 0.0))
+        cdef double largest, total, x, x_total
+        for d in range(n_features):
+            highest += box[d] + half[d]
+        for k in range(n_slots):
+            stats = row(self, slots[k])
+            sums = stats + N_HEAD
+            counts = sums + n_features
+            largest = highest + n_features * self.shape
+            total = x_total = 0.0
+            if stats[self.n_stats + 2] > 0.0 and highest < LARGE:
+                for d in range(n_features):
+                    largest += sums[d]
+                    x = self.nearest_to_mode(sums[d], stats[0], box[d], half[d])
+                    x_total += x
+                    total += (
+                        log_gamma(&self.gamma, sums[d] + x) - log_gamma(&self.log_factorial, x)
+                    )
+                total += stats[self.n_stats] - x_total * stats[self.n_stats + 1]
+            else:
+                for d in range(n_features):
+                    largest += sums[d]
+                    x = self.nearest_to_mode(sums[d], counts[d], box[d], half[d])
+                    total += self.log_predictive_entry(x, sums[d], counts[d])
+                    if x < LARGE:
+                        total -= log_gamma(&self.log_factorial, x)
+            # log Gamma(z) <= z log z for z > 1.
+            largest *= 2.0 * log(2.0 + largest) + self.log_next_of(stats[0])
+            largest += n_features * (1.0 + tiny) + fabs(stats[self.n_stats])
+            out[k] = total + ROUNDING * largest
+
+    cdef double log_predictive_floor(
+        self, Py_ssize_t slot, const double* box                            # IN (2 D,)
+    ) noexcept nogil:
+        """With z = a + s and rho of the cluster with the item, a column gives
+
+            p(x | others) = Gamma(z) / (Gamma(z - x) x!) ((rho - 1) / rho)^(z - x) rho^-x,
+            p(x + 1 | others) / p(x | others) = (z - x - 1) / ((x + 1) (rho - 1)).
+
+        The ratio falls with x, so p is smallest at an end of the interval. No item has more than
+        s."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* stats = row(self, slot)
+        cdef const double* sums = stats + N_HEAD
+        cdef double rest = stats[0] - 1.0
+        cdef double log_step = self.log_step_of(rest)
+        cdef double log_rho = self.log_next_of(rest)
+        cdef double largest = n_features * self.shape
+        cdef double total = 0.0
+        cdef double low, high
+        if not stats[self.n_stats + 2] > 0.0:
+            return -INFINITY
+        for d in range(n_features):
+            largest += sums[d]
+            low = min(sums[d], max(0.0, ceil(box[d] - box[n_features + d])))
+            high = min(sums[d], max(0.0, floor(box[d] + box[n_features + d])))
+            total += log_gamma(&self.gamma, sums[d]) + min(
+                self.log_leaving(sums[d], low, log_step, log_rho),
+                self.log_leaving(sums[d], high, log_step, log_rho)
+            )
+        largest *= 2.0 * log(2.0 + largest) + fabs(log_rho) + log_step
+        largest += n_features * (1.0 + fabs(log_gamma(&self.gamma, 0.0)))
+        return total - ROUNDING * largest
+
+    cdef inline double log_leaving(
+        self, double total, double x, double log_step, double log_rho
+    ) noexcept nogil:
+        """log of p(x | others) / Gamma(z) of a column."""
+        return -(
+            log_gamma(&self.gamma, total - x) + log_gamma(&self.log_factorial, x)
+            + (self.shape + total - x) * log_step + x * log_rho
+        )
+
+    cdef inline double nearest_to_mode(
+        self, double total, double n, double centre, double half
+    ) noexcept nogil:
+        """The count nearest to the mode between centre - half and centre + half."""
+        cdef double mode = floor((self.shape + total - 1.0) / (self.rate + n))
+        return max(0.0, max(ceil(centre - half), min(mode, floor(centre + half))))
+
+
+@cython.final
+cdef class ParametricPoisson(ParametricCounts):
+    """Rows of counts under drawn rates ~ Gamma(a + s, rate b + n), column by column.
+
+    Parameters: minus the sum of the rates, their logarithms (D), the rates (D).
+
+    Parameters
+    ----------
+    X, missing, large
+        See `ParametricCounts`.
+    shape, rate : float
+        a and b.
+    """
+    cdef double shape, rate
+
+    def __init__(self, X, double shape, double rate, bint missing, bint large):
+        ParametricCounts.__init__(self, X, missing, large)
+        self.shape = shape
+        self.rate = rate
+
+    cdef void draw_params(
+        self, const double* stats, double power, double* params, bitgen_t* rng
+    ) noexcept nogil:
+        cdef Py_ssize_t d
+        cdef const double* sums = stats + N_HEAD
+        cdef const double* counts = sums + self.n_features
+        cdef double* log_rates = params + 1
+        cdef double* rates = log_rates + self.n_features
+        params[0] = 0.0
+        for d in range(self.n_features):
+            log_rates[d] = (
+                log_gamma_variate(rng, self.shape + power * sums[d])
+                - log(self.rate + power * counts[d])
+            )
+            rates[d] = exp(log_rates[d])
+            params[0] -= rates[d]

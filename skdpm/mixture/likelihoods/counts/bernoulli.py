@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The likelihood `Bernoulli`."""
+
+import numpy as np
+
+from skdpm._validation import check_positive
+from skdpm.mixture.likelihoods.counts.categorical import PSEUDO_COUNT_PRIOR, Levels
+from skdpm.mixture.likelihoods.laws.means import ColumnMeans, means_of_columns
+
+
+class Bernoulli(Levels):
+    """Independent binary columns; the probability of a 1 has a Beta(a, b) prior.
+
+    Parameters
+    ----------
+    a, b : float, array-like of shape (n_features,) or None, default=None
+        Pseudo-counts of ones and of zeros, for all columns or for each. None: learned for each
+        column, see the notes.
+    hyperpriors : dict of str to Hyperprior, or None, default=None
+        Priors of learned parameters, by name, in place of those in the notes: families of
+        `skdpm.hyperpriors` or pairs (shape, rate) of a Gamma. Entries of fixed parameters have no
+        effect.
+
+    Notes
+    -----
+    X holds 0 and 1; NaN marks a missing entry. Sparse rows are made dense, which takes 8 bytes
+    per entry.
+
+    Learned pseudo-counts have the prior Gamma(1, 1), independently for each column. If both are
+    learned, the mean a / (a + b) of a column is uniform a priori and independent of the strength
+    a + b, which is Gamma(2, 1). The strength measures how similar clusters are in the column. If
+    it is small, clusters differ there, and more of them are found than at a = b = 1; it is large
+    in a column in which they do not differ. Chains start at strength 2 and at the frequencies of
+    ones in `fit`.
+    """
+
+    hyperparameters = ("a", "b")
+    accept_sparse = "as dense"
+
+    def __init__(self, a=None, b=None, hyperpriors=None):
+        self.a = a
+        self.b = b
+        self.hyperpriors = hyperpriors
+
+    def summarise(self, X):
+        """Numbers of ones and of entries of each column."""
+        self._checked(X)
+        return {
+            "ones": (X == 1).sum(axis=0),
+            "entries": (~np.isnan(X)).sum(axis=0),
+            "rows": len(X),
+        }
+
+    def merge_summaries(self, first, second):
+        return {name: first[name] + second[name] for name in first}
+
+    def resolve_summary(self, summary):
+        frequencies = (summary["ones"] + 0.5) / (summary["entries"] + 1.0)
+        hyperpriors, values = {}, {}
+        for name, first in (("a", 2.0 * frequencies), ("b", 2.0 * (1.0 - frequencies))):
+            value = getattr(self, name)
+            if value is None:
+                values[name] = first
+                hyperpriors[name] = PSEUDO_COUNT_PRIOR
+            else:
+                values[name] = check_positive(value, f"Bernoulli.{name}", len(first))
+        resolved = self._copy(**values)
+        resolved._hyperpriors = self._learn_under(hyperpriors)
+        resolved._fitted_missing = bool((summary["entries"] < summary["rows"]).any())
+        return resolved
+
+    def _sizes(self, n_features):
+        return np.full(n_features, 2)
+
+    def _kinds(self, n_features):
+        columns = np.arange(n_features)
+        a, b = (columns if np.ndim(value) else 0 * columns for value in (self.a, self.b))
+        return np.stack([np.size(self.a) + b, a], axis=1).ravel()
+
+    def cluster_params(self, stats):
+        """`probabilities` of a 1: (n_clusters, n_features)."""
+        return {"probabilities": self._probabilities(stats)}
+
+    def draw(self, stats, rng):
+        probabilities = self._probabilities(stats)
+        return (rng.random(probabilities.shape) < probabilities).astype(np.float64)
+
+    def _probabilities(self, stats):
+        ones, zeros = self._totals(stats)
+        return ones / (ones + zeros)
+
+    def _totals(self, stats):
+        """Pseudo-counts plus counts of ones and of zeros: (n_clusters, n_features) each."""
+        n_features = (stats.shape[1] - 1) // 3
+        counts = stats[:, 1 : 1 + 2 * n_features].reshape(len(stats), n_features, 2)
+        return self.a + counts[:, :, 1], self.b + counts[:, :, 0]
+
+    def column_means(self, stats, n_draws=None, rng=None):
+        values = means_of_columns(self, stats, n_draws, rng)
+        return ColumnMeans.of_columns("share", [column[..., 1:] for column in values])
+
+    def _of_columns(self, stats):
+        ones, zeros = self._totals(stats)
+        return list(np.stack([zeros, ones], axis=-1).swapaxes(0, 1))
+
+    def _checked(self, X):
+        bad = (X != 0) & (X != 1) & ~np.isnan(X)
+        self._check_columns(X, bad, "0 or 1 (NaN = missing)")
+        return X
+
+    @classmethod
+    def _examples(cls):
+        rng = np.random.default_rng(0)
+        X = (rng.random((12, 3)) < 0.4).astype(np.float64)
+        yield cls(a=0.8, b=1.7), X
+        Y = X.copy()
+        Y[rng.random(Y.shape) < 0.3] = np.nan
+        yield cls(), Y
+        yield cls(a=[0.4, 2.0, 1.0], b=1.3), X

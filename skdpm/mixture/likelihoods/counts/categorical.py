@@ -1,0 +1,407 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The likelihood `Categorical`, and its base class, shared with `Bernoulli`."""
+
+import copy
+
+import numpy as np
+
+from skdpm._core._numerics import log_gamma_table, log_table
+from skdpm._tables import NUMBERS, as_table, categories_of, to_codes
+from skdpm._validation import ColumnError, check_choice, check_integer, check_positive
+from skdpm.hyperpriors import Gamma
+from skdpm.mixture.likelihoods.contract.base import (
+    Likelihood,
+    bounds,
+    j_divergences,
+    read_only,
+    readable,
+)
+from skdpm.mixture.likelihoods.counts._categorical import (
+    CategoricalModel,
+    ParametricCategorical,
+    number_levels,
+)
+from skdpm.mixture.likelihoods.laws.background import shares
+from skdpm.mixture.likelihoods.laws.laws import IndependentLaws, Shares
+from skdpm.mixture.likelihoods.laws.means import ColumnMeans, means_of_columns
+
+# Largest number of categories of all columns. A cluster keeps a count of each, so a column of
+# identifiers could exhaust the memory.
+MOST_CATEGORIES = 1_000_000
+
+# Largest number of different pseudo-counts with tables. More tables would exceed the cache.
+MOST_TABLED = 4
+
+
+# Also the prior of Bernoulli columns.
+PSEUDO_COUNT_PRIOR = Gamma(1.0, 1.0)
+
+
+class Levels(Likelihood):
+    """Base class of `Categorical` and `Bernoulli`, for columns with a few different values.
+
+    The categories of all columns are numbered in one sequence. A subclass implements `_sizes`,
+    `_kinds` and `_checked`, and sets `_fitted_missing` when it is resolved.
+    """
+
+    capabilities = frozenset({"joint", "product", "instantiated"})
+    allow_nan = True
+    discrete = True
+    fewest_columns = 2
+
+    def of_column(self, column, n_features):
+        """See `Likelihood`. Pseudo-counts are 1 instead of learned, unless their prior is given:
+        selection says whether clusters differ in the column, and large ones would say it again."""
+        unit = self._single_column(column, n_features)
+        for name in self.hyperparameters:
+            if getattr(self, name) is None and name not in (self.hyperpriors or {}):
+                setattr(unit, name, 1.0)
+        return unit
+
+    def _sizes(self, n_features):
+        """Number of categories of each column: ndarray of shape (n_features,), int."""
+        raise NotImplementedError
+
+    def _kinds(self, n_features):
+        """Position among the hyperparameters of the pseudo-count of each category: ndarray."""
+        raise NotImplementedError
+
+    def _checked(self, X):
+        """Check rows, and return them as integer codes from 0; NaN marks a missing entry."""
+        raise NotImplementedError
+
+    def _numbered(self, X):
+        """Numbers of the categories of codes, and the first of each column: see
+        `CategoricalModel`."""
+        first = np.zeros(X.shape[1] + 1, dtype=np.int32)
+        np.cumsum(self._sizes(X.shape[1]), out=first[1:])
+        return number_levels(readable(X), first), first
+
+    def encode(self, X):
+        codes, first = self._numbered(self._checked(X))
+        missing = bool((codes == first[-1]).any())
+        return read_only({"codes": codes, "first": first, "missing": missing})
+
+    def encode_new(self, X):
+        # As if entries were missing, so that the bits of a row do not depend on other rows.
+        return {**self.encode(X), "missing": True}
+
+    def tables(self, data, n_max):
+        """Make the tables that kernels share.
+
+        Returns
+        -------
+        tables : dict
+            `log_counts` and `log_gammas`, (n_kinds, n_max + 1 or fewer), are functions of
+            pseudo-counts plus counts; `totals`, (n_features,), the sums A_d of pseudo-counts;
+            `log_norm`, (n_max + 1,), the sum over columns of log(A_d + n), empty if entries of
+            these or other rows may be missing. With many different pseudo-counts the tables are
+            empty, and kernels compute the values.
+        """
+        pseudo_counts = self.flat_hyperparameters()
+        kinds = self._kinds(len(data["first"]) - 1)
+        missing = data["missing"] or self._fitted_missing or n_max is None
+        totals = np.add.reduceat(pseudo_counts[kinds], data["first"][:-1])
+        few = len(pseudo_counts) <= MOST_TABLED
+        n_max, n_tabled = bounds(n_max)
+        n_tabled = n_tabled if few else -1
+        log_norm = np.zeros(0 if missing else n_tabled + 1)
+        if few and not missing:
+            for total, n_columns in zip(*np.unique(totals, return_counts=True), strict=True):
+                log_norm += n_columns * np.log(total + np.arange(n_max + 1))
+        return read_only(
+            {
+                "n_max": n_max,
+                "missing": missing,
+                "kinds": kinds.astype(np.int32),
+                "pseudo_counts": pseudo_counts,
+                "log_counts": np.array([log_table(a, n_tabled) for a in pseudo_counts]),
+                "log_gammas": np.array([log_gamma_table(a, n_tabled) for a in pseudo_counts]),
+                "totals": totals,
+                "log_norm": log_norm,
+            }
+        )
+
+    def bind(self, data, tables):
+        return CategoricalModel(data, tables, self.hyper_names())
+
+    def parametric(self, X):
+        codes, first = self._numbered(X)
+        pseudo_counts = self.flat_hyperparameters()[self._kinds(X.shape[1])]
+        return ParametricCategorical(codes, first, pseudo_counts)
+
+    def divergences(self, params):
+        log_probabilities = params[:, :-1]
+        return j_divergences(np.exp(log_probabilities), log_probabilities)
+
+    def laws(self, stats, rng=None):
+        columns = self._of_columns(stats)
+        if rng is not None:
+            # Logarithms of Gamma variates, because small ones underflow.
+            columns = [
+                np.log(rng.gamma(column + 1.0)) + np.log(rng.random(column.shape)) / column
+                for column in columns
+            ]
+            columns = [np.exp(column - column.max(axis=1, keepdims=True)) for column in columns]
+        return IndependentLaws(
+            [Shares(column / column.sum(axis=1, keepdims=True)) for column in columns]
+        )
+
+    def background(self, X):
+        return shares(self._checked(X), self._sizes(X.shape[1]))
+
+    def column_means(self, stats, n_draws=None, rng=None):
+        values = means_of_columns(self, stats, n_draws, rng)
+        return ColumnMeans.of_columns("share", values, coded=True)
+
+    def _of_columns(self, stats):
+        """Pseudo-counts plus counts of the categories of each column: list of ndarray of shape
+        (n_clusters, n_categories)."""
+        raise NotImplementedError
+
+
+class Categorical(Levels):
+    """Independent categorical columns, each with a symmetric Dirichlet prior.
+
+    Parameters
+    ----------
+    concentration : float, array-like of shape (n_features,) or None, default=None
+        Pseudo-count of each category, for all columns or for each. None: learned for each column,
+        see the notes.
+    n_categories : int, array-like of shape (n_features,) or None, default=None
+        Number of categories per column; codes are 0, ..., n_categories - 1. None: the largest
+        code of the column in `fit` plus one, or the number of different values of a column of
+        categories.
+    handle_unknown : {"error", "missing"}, default="error"
+        Treatment of unknown categories of new rows (not in `fit`, or a code beyond
+        `n_categories`): a ValueError that names column and value, or a missing entry.
+    hyperpriors : dict of str to Hyperprior, or None, default=None
+        Priors of learned parameters, by name, in place of those in the notes: families of
+        `skdpm.hyperpriors` or pairs (shape, rate) of a Gamma. Entries of fixed parameters have no
+        effect.
+
+    Attributes
+    ----------
+    categories_ : list of ndarray or None
+        Categories of each column in the order of their codes; None for a column of codes. Set in
+        `likelihood_` after a fit to a data frame, or an array of objects or strings.
+
+    Notes
+    -----
+    X holds integer codes; NaN marks a missing entry.
+
+    The columns of a data frame, or of an array of objects or strings, may hold categories instead:
+    strings, or pandas categories, with None, NaN or `pandas.NA` for a missing entry. Their codes
+    are the positions among the sorted values of `fit`, or among the pandas categories. Columns of
+    numbers hold codes. An array of numbers always holds codes, also in predictions after a fit to
+    a data frame.
+
+    A single column contains no information about clusters, because a mixture of categorical
+    distributions is a categorical distribution: `fit` warns.
+
+    A learned pseudo-count has the prior Gamma(1, 1), independently for each column. It measures
+    how similar clusters are in the column: if it is small, each cluster has few categories, and
+    more clusters are found than at 1. Chains start at 1.
+    """
+
+    hyperparameters = ("concentration",)
+    reads_tables = True
+
+    def __init__(
+        self,
+        concentration=None,
+        n_categories=None,
+        handle_unknown="error",
+        hyperpriors=None,
+    ):
+        self.concentration = concentration
+        self.n_categories = n_categories
+        self.handle_unknown = handle_unknown
+        self.hyperpriors = hyperpriors
+
+    def for_columns(self, X):
+        table = as_table(X)
+        if table is None:
+            return self
+        check_choice(self.handle_unknown, "Categorical.handle_unknown", ("error", "missing"))
+        other = copy.copy(self)
+        other.categories_ = []
+        for j in range(table.shape[1]):
+            column, name = table.column(j), table.called(j)
+            if column.kind in ("dates", "time spans"):
+                raise ValueError(
+                    f"Categorical: {name} holds {column.kind}, neither codes nor categories; "
+                    "convert it to strings"
+                )
+            is_coded = column.kind in NUMBERS
+            other.categories_.append(None if is_coded else categories_of(column, name))
+        return other
+
+    def read(self, table):
+        X = np.empty(table.shape)
+        for j, categories in enumerate(self._known(table.shape[1])):
+            if categories is None:
+                X[:, j] = table.number(j)
+            else:
+                column, name = table.column(j), table.called(j)
+                X[:, j] = to_codes(column, categories, name, self.handle_unknown)
+        return X
+
+    def decode(self, X):
+        known = self._known(X.shape[1])
+        if all(categories is None for categories in known):
+            return None
+        return [
+            None
+            if categories is None
+            else (np.nan_to_num(X[:, j], nan=-1.0).astype(np.intp), categories)
+            for j, categories in enumerate(known)
+        ]
+
+    def _known(self, n_features):
+        """Categories of each column; None for a column of codes."""
+        return getattr(self, "categories_", None) or [None] * n_features
+
+    def _seen(self, X, n_categories):
+        """Check codes. Unknown ones are made missing or refused, as `handle_unknown` states."""
+        with np.errstate(invalid="ignore"):
+            bad = (X < 0) | ((X != np.floor(X)) & ~np.isnan(X))
+            unseen = np.zeros(X.shape, bool) if n_categories is None else X >= n_categories
+        self._check_columns(X, bad, "integer codes from 0 (NaN = missing)")
+        if not unseen.any():
+            return X
+        if self.handle_unknown == "missing":
+            return np.where(unseen, np.nan, X)
+        column = int(np.flatnonzero(unseen.any(axis=0))[0])
+        value = X[np.flatnonzero(unseen[:, column])[0], column]
+        raise ColumnError(
+            "Categorical: ",
+            column,
+            f" holds the code {value:g}, but its categories are 0 to "
+            f"{n_categories[column] - 1} (from `fit`, or `n_categories`); with "
+            'handle_unknown="missing" it counts as a missing entry',
+        )
+
+    def summarise(self, X):
+        """Largest code of each column, and whether an entry is missing."""
+        check_choice(self.handle_unknown, "Categorical.handle_unknown", ("error", "missing"))
+        X = self._seen(X, self._given_categories(X.shape[1]))
+        return {
+            "largest": np.fmax.reduce(X, axis=0, initial=0.0).astype(np.float64),
+            "missing": bool(np.isnan(X).any()),
+        }
+
+    def merge_summaries(self, first, second):
+        return {
+            "largest": np.maximum(first["largest"], second["largest"]),
+            "missing": first["missing"] or second["missing"],
+        }
+
+    def resolve_summary(self, summary):
+        n_features = len(summary["largest"])
+        hyperpriors = {}
+        if self.concentration is None:
+            concentration = np.ones(n_features)
+            hyperpriors["concentration"] = PSEUDO_COUNT_PRIOR
+        else:
+            concentration = check_positive(
+                self.concentration, "Categorical.concentration", n_features
+            )
+        n_categories = self._given_categories(n_features)
+        known = self._known(n_features)
+        if n_categories is None:
+            self._check_number(summary["largest"] + 1)
+            n_categories = 1 + summary["largest"].astype(np.intp)
+            for j, categories in enumerate(known):
+                if categories is not None:
+                    n_categories[j] = max(1, len(categories))
+        self._check_number(n_categories)
+        for j, categories in enumerate(known):
+            if categories is not None and len(categories) > n_categories[j]:
+                raise ColumnError(
+                    "Categorical: ",
+                    j,
+                    f" has {len(categories)} categories, but n_categories is {n_categories[j]}",
+                )
+        resolved = self._copy(concentration=concentration, n_categories=n_categories)
+        resolved._hyperpriors = self._learn_under(hyperpriors)
+        resolved._fitted_missing = summary["missing"]
+        if hasattr(self, "categories_"):
+            resolved.categories_ = known
+        return resolved
+
+    def _given_categories(self, n_features):
+        """Number of categories per column by the parameter, or None."""
+        if self.n_categories is None:
+            return None
+        if np.ndim(self.n_categories) == 0:
+            n = check_integer(self.n_categories, "Categorical.n_categories", low=1)
+            return np.full(n_features, n)
+        n_categories = np.asarray(self.n_categories)
+        if n_categories.shape != (n_features,) or n_categories.dtype.kind not in "iu":
+            raise ValueError(
+                f"Categorical.n_categories must be an integer or {n_features} integers, one "
+                f"per column of X; got {self.n_categories!r}"
+            )
+        if n_categories.min() < 1:
+            raise ValueError("Categorical.n_categories must be at least 1 in every column")
+        return n_categories
+
+    def _check_number(self, n_categories):
+        n_categories = np.asarray(n_categories, dtype=np.float64)  # sums of integers may wrap
+        if n_categories.sum() > MOST_CATEGORIES:
+            raise ColumnError(
+                "Categorical: ",
+                np.argmax(n_categories),
+                f" would have {n_categories.max():g} categories; all columns together may have at "
+                f"most {MOST_CATEGORIES}",
+            )
+
+    def _sizes(self, n_features):
+        return self.n_categories
+
+    def _kinds(self, n_features):
+        columns = np.arange(n_features)
+        kinds = columns if np.ndim(self.concentration) else 0 * columns
+        return np.repeat(kinds, self.n_categories)
+
+    def _checked(self, X):
+        return self._seen(X, self.n_categories)
+
+    def parametric(self, X):
+        if self.handle_unknown == "missing":
+            X = self._checked(X)
+        return super().parametric(X)
+
+    def cluster_params(self, stats):
+        """`probabilities`: (n_clusters, n_features, largest number of categories), 0 beyond the
+        categories of a column."""
+        return {"probabilities": self._probabilities(stats)}
+
+    def draw(self, stats, rng):
+        cumulated = np.cumsum(self._probabilities(stats), axis=2)
+        u = rng.random((*cumulated.shape[:2], 1)) * cumulated[:, :, -1:]
+        return (u >= cumulated).sum(axis=2).astype(np.float64)
+
+    def _probabilities(self, stats):
+        probabilities = np.zeros((len(stats), len(self.n_categories), max(self.n_categories)))
+        for d, column in enumerate(self._of_columns(stats)):
+            shares = column / column.sum(axis=1, keepdims=True)
+            probabilities[:, d, : self.n_categories[d]] = shares
+        return probabilities
+
+    def _of_columns(self, stats):
+        first = np.cumsum(self.n_categories)
+        counts = stats[:, 1 : 1 + first[-1]]
+        counts = counts + self.flat_hyperparameters()[self._kinds(len(self.n_categories))]
+        return np.split(counts, first[:-1], axis=1)
+
+    @classmethod
+    def _examples(cls):
+        rng = np.random.default_rng(0)
+        X = rng.integers(0, [2, 3, 4], size=(12, 3)).astype(np.float64)
+        yield cls(concentration=0.7), X
+        Y = X.copy()
+        Y[rng.random(Y.shape) < 0.3] = np.nan
+        yield cls(n_categories=[2, 4, 5]), Y
+        yield cls(concentration=[0.4, 2.0, 1.0]), X

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What likelihoods of independent columns of counts share."""
+
+import copy
+
+import numpy as np
+
+from skdpm._validation import NO_COUNTS, check_count_sums, check_counts, check_real
+from skdpm.hyperpriors import Gamma
+from skdpm.mixture.likelihoods.contract.base import MOST_BOXED, Likelihood
+from skdpm.mixture.likelihoods.laws.background import overall_counts
+from skdpm.mixture.likelihoods.laws.columns import filled_columns
+from skdpm.mixture.likelihoods.laws.laws import ExposedLaws, IndependentLaws
+from skdpm.mixture.likelihoods.laws.means import ColumnMeans, means_of_columns
+
+SHAPE_PRIOR = Gamma(2.0, 1.0)
+
+
+class CountColumns(Likelihood):
+    """Base class of likelihoods of independent columns of counts whose means in clusters have a
+    prior with the parameters `shape` and `rate` and the mean shape / rate.
+
+    Statistics of a cluster end with the sum and the number of entries of each column. If rows have
+    exposures (`exposed`), the last column of X holds them, and their sum is in place of the number
+    of entries.
+    """
+
+    allow_nan = True
+    discrete = True
+    positive_only = True
+
+    @property
+    def capabilities(self):
+        # Samplers of rows in blocks know no exposures.
+        found = {"joint", "product"}
+        return frozenset(found if self.exposed else found | {"instantiated"})
+
+    def with_exposure(self):
+        other = copy.copy(self)
+        other.exposed = True
+        return other
+
+    def _resolved(self, summary, values, hyperpriors):
+        """A copy with these values, and with what kernels need to know of the rows of `fit`."""
+        other = self._copy(**values)
+        other.exposed = self.exposed
+        other._hyperpriors = self._learn_under(hyperpriors)
+        other._fitted_missing = summary["missing"]
+        other._n_features = len(summary["totals"])
+        return other
+
+    def _parts_of(self, X):
+        """The counts as contiguous doubles, and the exposures or None."""
+        counts = X[:, :-1] if self.exposed else X
+        exposure = np.array(X[:, -1], dtype=np.float64) if self.exposed else None
+        return np.ascontiguousarray(counts, dtype=np.float64), exposure
+
+    def _checked_parts_of(self, X):
+        X, exposure = self._parts_of(X)
+        check_counts(X, type(self).__name__, allow_nan=True, hint=NO_COUNTS)
+        return X, exposure
+
+    def of_column(self, column, n_features):
+        return self._single_column(column, n_features)
+
+    def summarise(self, X):
+        """Sums of the columns, and the number of entries or the sum of their exposures."""
+        X, exposure = self._checked_parts_of(X)
+        known = ~np.isnan(X)
+        of_rows = np.count_nonzero(known, axis=1)
+        return {
+            "totals": np.nansum(X, axis=0, dtype=np.float64),
+            "entries": of_rows.sum() if exposure is None else of_rows @ exposure,
+            "missing": not known.all(),
+        }
+
+    def merge_summaries(self, first, second):
+        return {
+            "totals": first["totals"] + second["totals"],
+            "entries": first["entries"] + second["entries"],
+            "missing": first["missing"] or second["missing"],
+        }
+
+    def count_columns(self):
+        return list(range(self._n_features))
+
+    def doubtful(self, X):
+        return filled_columns(self.independent(X)) if isinstance(X, np.ndarray) else {}
+
+    def _resolve_means(self, summary):
+        """Values of shape and rate, and the default priors of those that are learned: (dict,
+        dict)."""
+        owner = type(self).__name__
+        check_count_sums(summary["totals"], owner, "column")
+        # A sum of 0 counts as 1.
+        mean = float(max(summary["totals"].sum(), 1.0) / (summary["entries"] or 1))
+        hyperpriors = {}
+        if self.shape is None:
+            shape, typical = 1.0, SHAPE_PRIOR.shape / SHAPE_PRIOR.rate
+            hyperpriors["shape"] = SHAPE_PRIOR
+        else:
+            shape = typical = check_real(self.shape, f"{owner}.shape", low=0.0)
+        if self.rate is None:
+            rate = shape / mean
+            hyperpriors["rate"] = Gamma(2.0, 2.0 * mean / typical)
+        else:
+            rate = check_real(self.rate, f"{owner}.rate", low=0.0)
+        return {"shape": shape, "rate": rate}, hyperpriors
+
+    def box_points(self, data):
+        X = data["X"]
+        return None if data["missing"] or self.exposed or X.shape[1] > MOST_BOXED else X
+
+    def background(self, X):
+        return overall_counts(X)
+
+    def independent(self, X, completion=None):
+        return X[:, :-1] if self.exposed else X
+
+    def scaled(self, X):
+        return X[:, :-1] / X[:, -1:] if self.exposed else X
+
+    def _laws_of(self, columns):
+        """The laws of rows from those of their columns."""
+        columns = list(columns)
+        return ExposedLaws(columns, self._at) if self.exposed else IndependentLaws(columns)
+
+    def column_means(self, stats, n_draws=None, rng=None):
+        return ColumnMeans.of_columns("count", means_of_columns(self, stats, n_draws, rng))
+
+    def _sums(self, stats):
+        """Sums and numbers of entries of each cluster and column."""
+        return np.split(stats[:, 3:], 2, axis=1)

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The likelihood `NegativeBinomial`."""
+
+import numpy as np
+
+from skdpm._validation import check_positive
+from skdpm.hyperpriors import HalfCauchy
+from skdpm.mixture.likelihoods.contract.base import (
+    bounds,
+    j_divergences,
+    project_moments,
+    read_only,
+)
+from skdpm.mixture.likelihoods.counts._negative_binomial import (
+    NegativeBinomialModel,
+    ParametricNegativeBinomial,
+    level_terms,
+    sums_of_terms,
+)
+from skdpm.mixture.likelihoods.counts.counts import CountColumns
+from skdpm.mixture.likelihoods.laws.laws import (
+    LARGEST_RATE,
+    BetaNegativeBinomial,
+    Counts,
+)
+
+DISPERSION_PRIOR = HalfCauchy(1.0)
+# Where chains start if it is learned. Too large a value would merge clusters at the start, after
+# which the dispersion would stay large.
+FIRST_DISPERSION = 0.1
+
+
+class NegativeBinomial(CountColumns):
+    """Independent negative binomial columns: counts that vary more than Poisson ones.
+
+    A count with mean mu has the variance mu + dispersion mu². All clusters have the same
+    dispersion of a column. The mean of a column in a cluster is under a prior.
+
+    Parameters
+    ----------
+    shape, rate : float or None, default=None
+        Parameters of the prior of the means of columns in clusters, whose mean is shape / rate.
+        None: learned in every iteration, see the notes.
+    dispersion : float, array-like of shape (n_features,) or None, default=None
+        Dispersion of each column. None: learned in every iteration, a value for each column.
+    hyperpriors : dict of str to Hyperprior, or None, default=None
+        Priors of learned parameters, by name, in place of those in the notes: families of
+        `skdpm.hyperpriors` or pairs (shape, rate) of a Gamma. Entries of fixed parameters have no
+        effect.
+
+    Notes
+    -----
+    X holds counts 0, 1, ...; NaN marks a missing entry.
+
+    With r = 1 / dispersion, a count is negative binomial with the size r and a probability p, and
+    its mean is mu = r (1 - p) / p. The prior is conjugate: p ~ Beta(1 + k r, k m) with m =
+    shape / rate and k = rate + shape dispersion. It counts as much as k rows of mean m, and the
+    mean of mu is m for every dispersion (Diaconis & Ylvisaker 1979). For a small dispersion mu is
+    Gamma(shape, rate), and the law is that of `Poisson`. For a large one mu is inverse Gamma with
+    the shape 1 + shape. So a learned shape measures how similar the means of clusters are,
+    whatever their size.
+
+    A learned shape and a learned rate have the same priors and first values as in `Poisson`. A
+    learned dispersion has the prior HalfCauchy(1), with median 1, and the first value 0.1. A
+    column without overdispersion gets a dispersion near 0.
+
+    With ``exposure`` in `fit`, a count with exposure e has the size e r and the same p. Its mean
+    is e mu and its variance e mu (1 + dispersion mu): the law of the sum of e independent counts
+    with exposure 1, such as those of e hours. If instead all rows vary by the same share of their
+    mean, as samples of different sequencing depth do, the dispersions are a compromise between
+    shallow and deep rows.
+
+    References
+    ----------
+    Diaconis & Ylvisaker (1979), Conjugate priors for exponential families.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skdpm import DPMixture
+    >>> from skdpm.mixture.likelihoods import NegativeBinomial
+    >>> rng = np.random.default_rng(0)
+    >>> rates = rng.gamma(2.0, np.repeat([[1.0], [40.0]], 100, axis=0) / 2.0, size=(200, 2))
+    >>> X = rng.poisson(rates)
+    >>> mixture = DPMixture(likelihood=NegativeBinomial(), random_state=0).fit(X)
+    >>> mixture.n_clusters_
+    2
+    """
+
+    hyperparameters = ("shape", "rate", "dispersion")
+
+    constants_vary = True
+
+    def __init__(self, shape=None, rate=None, dispersion=None, hyperpriors=None):
+        self.shape = shape
+        self.rate = rate
+        self.dispersion = dispersion
+        self.hyperpriors = hyperpriors
+
+    def summarise(self, X):
+        """The levels of each column, their exposures, and how often they occur."""
+        summary = super().summarise(X)
+        X, exposure = self._parts_of(X)
+        levels = []
+        for column in X.T:
+            known = ~np.isnan(column)
+            of_known = None if exposure is None else exposure[known]
+            levels.append(_tally(column[known], of_known, np.ones(np.count_nonzero(known)))[0])
+        return {**summary, "n_rows": len(X), "levels": levels}
+
+    def merge_summaries(self, first, second):
+        levels = [
+            _tally(*np.concatenate([one, other], axis=1))[0]
+            for one, other in zip(first["levels"], second["levels"], strict=True)
+        ]
+        return {
+            **super().merge_summaries(first, second),
+            "n_rows": first["n_rows"] + second["n_rows"],
+            "levels": levels,
+        }
+
+    def resolve_summary(self, summary):
+        values, hyperpriors = self._resolve_means(summary)
+        n_features = len(summary["totals"])
+        if self.dispersion is None:
+            values["dispersion"] = np.full(n_features, FIRST_DISPERSION)
+            hyperpriors["dispersion"] = DISPERSION_PRIOR
+        else:
+            given = check_positive(self.dispersion, "NegativeBinomial.dispersion", n_features)
+            values["dispersion"] = given + np.zeros(n_features)
+        resolved = self._resolved(summary, values, hyperpriors)
+        resolved._n_fitted = summary["n_rows"]
+        resolved._fitted_levels = summary["levels"]
+        return resolved
+
+    def dispersions(self):
+        return list(enumerate(self.dispersion.tolist()))
+
+    def encode(self, X):
+        X, exposure = self._checked_parts_of(X)
+        return read_only(
+            {
+                "X": X,
+                "log_large": np.zeros(len(X)),
+                "drifts": self.exposed,
+                "missing": bool(np.isnan(X).any()),
+                **({"exposure": exposure} if self.exposed else {}),
+                **_levels(X, exposure),
+            }
+        )
+
+    def tables(self, data, n_max):
+        missing = n_max is None or data["missing"] or self._fitted_missing
+        values, exposures, tallies = zip(*self._fitted_levels, strict=True)
+        return read_only(
+            {
+                "n_max": bounds(n_max)[0],
+                "missing": missing,
+                "n_fitted": self._n_fitted,
+                "fitted_levels": np.concatenate(values),
+                "fitted_exposures": np.concatenate(exposures),
+                "fitted_starts": _starts(values),
+                "fitted_tally": np.concatenate(tallies),
+            }
+        )
+
+    def bind(self, data, tables):
+        return NegativeBinomialModel(data, tables, self.shape, self.rate, self.dispersion)
+
+    def parametric(self, X):
+        X = np.ascontiguousarray(X, dtype=np.float64)
+        dispersion = np.ascontiguousarray(self.dispersion)
+        return ParametricNegativeBinomial(
+            X, self.shape, self.rate, dispersion, self._fitted_missing
+        )
+
+    def log_constants(self, X):
+        coded = _levels(*self._parts_of(X))
+        dispersion = np.ascontiguousarray(self.dispersion)
+        terms = level_terms(coded["levels"], coded["level_exposures"], coded["starts"], dispersion)
+        return sums_of_terms(terms, coded["codes"])
+
+    def sum_varying_constants(self):
+        values, exposures, tallies = zip(*self._fitted_levels, strict=True)
+        dispersion = np.ascontiguousarray(self.dispersion)
+        terms = level_terms(
+            np.concatenate(values), np.concatenate(exposures), _starts(values), dispersion
+        )
+        return float(terms @ np.concatenate(tallies))
+
+    def divergences(self, params):
+        log_rest, costs = np.split(params[:, 1:], 2, axis=1)
+        # r (1 - p) / p, with log p = -dispersion * cost
+        means = np.expm1(self.dispersion * costs) / self.dispersion
+        return j_divergences(means, log_rest)
+
+    def _posterior(self, stats):
+        """Parameters (alpha, beta) of the Beta law of p in each cluster and column."""
+        sums, counts = self._sums(stats)
+        k = self.rate + self.shape * self.dispersion
+        return 1.0 + (k + counts) / self.dispersion, k * (self.shape / self.rate) + sums
+
+    def cluster_params(self, stats):
+        """`means`: (n_clusters, n_features)."""
+        alpha, beta = self._posterior(stats)
+        return {"means": beta / (self.dispersion * (alpha - 1.0))}
+
+    def moments(self, params, directions):
+        means = params["means"]
+        return project_moments(means, means + self.dispersion * means**2, directions)
+
+    def draw(self, stats, rng):
+        ratios = self._ratios(stats, rng)
+        rates = ratios * rng.gamma(1.0 / np.broadcast_to(self.dispersion, ratios.shape))
+        return rng.poisson(np.minimum(rates, LARGEST_RATE)).astype(np.float64)
+
+    def laws(self, stats, rng=None):
+        sizes = np.broadcast_to(1.0 / self.dispersion, (len(stats), len(self.dispersion)))
+        if rng is not None:
+            columns = zip(sizes.T, 1.0 / self._ratios(stats, rng).T, strict=True)
+            return self._laws_of(Counts(*column) for column in columns)
+        alpha, beta = self._posterior(stats)
+        columns = zip(sizes.T, alpha.T, beta.T, strict=True)
+        return self._laws_of(BetaNegativeBinomial(*column) for column in columns)
+
+    @staticmethod
+    def _at(law, exposure):
+        if isinstance(law, Counts):
+            return Counts(law.shape * exposure, law.rate)
+        return BetaNegativeBinomial(law.size * exposure, law.alpha, law.beta)
+
+    def _ratios(self, stats, rng):
+        """Draw (1 - p) / p of each cluster and column."""
+        alpha, beta = self._posterior(stats)
+        return rng.gamma(beta) / rng.gamma(alpha)
+
+    @classmethod
+    def _examples(cls):
+        rng = np.random.default_rng(0)
+        means = np.array([0.5, 3.0, 20.0])
+        X = rng.poisson(means * rng.gamma(1.5, 1 / 1.5, size=(12, 3))).astype(np.float64)
+        yield cls(), X
+        Y = X.copy()
+        Y[rng.random(Y.shape) < 0.3] = np.nan
+        yield cls(shape=0.7, rate=0.2, dispersion=[0.3, 2.0, 1e-3]), Y
+        # One column has large counts.
+        yield cls(shape=2.0, rate=1e-4, dispersion=0.5), X * [1.0, 1.0, 1e3]
+
+
+def _tally(values, exposures, tallies):
+    """The different values of a column with different exposures (None: all 1), these exposures,
+    and the sums of their tallies, (3, n_levels); and the position of each entry."""
+    pairs = values if exposures is None else values + 1j * exposures
+    levels, positions = np.unique(pairs, return_inverse=True)
+    of_levels = np.ones(len(levels)) if exposures is None else levels.imag
+    return np.array(
+        [levels.real, of_levels, np.bincount(positions, tallies, len(levels))]
+    ), positions
+
+
+def _levels(X, exposure):
+    """The levels of each column, one column after the other, their exposures, where those of each
+    column begin, and the position of each entry of X among them: dict."""
+    found = [_tally(column, exposure, None) for column in X.T]
+    values, exposures, _ = zip(*(levels for levels, _ in found), strict=True)
+    starts = _starts(values)
+    codes = np.empty(X.shape, dtype=np.int32)
+    for d, (_, positions) in enumerate(found):
+        codes[:, d] = starts[d] + positions
+    return {
+        "levels": np.concatenate(values),
+        "level_exposures": np.concatenate(exposures),
+        "starts": starts,
+        "codes": codes,
+    }
+
+
+def _starts(arrays):
+    return np.cumsum([0, *map(len, arrays)]).astype(np.intp)

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The likelihood `Poisson`."""
+
+import numpy as np
+from scipy.special import gammaln
+
+from skdpm._core._numerics import log_gamma_table
+from skdpm.mixture.likelihoods.contract.base import (
+    bounds,
+    j_divergences,
+    project_moments,
+    read_only,
+)
+from skdpm.mixture.likelihoods.counts._counts import LARGE_COUNT
+from skdpm.mixture.likelihoods.counts._poisson import ParametricPoisson, PoissonModel, rate_tables
+from skdpm.mixture.likelihoods.counts.counts import CountColumns
+from skdpm.mixture.likelihoods.counts.negative_binomial import NegativeBinomial
+from skdpm.mixture.likelihoods.laws.laws import Counts, Rates
+
+# Largest argument in the kernel's table of log Gamma (8 MiB).
+LARGEST_TABLED = 2**20 - 1
+
+
+class Poisson(CountColumns):
+    """Independent Poisson columns, each rate under a Gamma prior.
+
+    Parameters
+    ----------
+    shape, rate : float or None, default=None
+        Shape and rate of the Gamma prior of the Poisson rates, whose mean is shape / rate. None:
+        learned in every iteration, see the notes.
+    hyperpriors : dict of str to Hyperprior, or None, default=None
+        Priors of learned parameters, by name, in place of those in the notes: families of
+        `skdpm.hyperpriors` or pairs (shape, rate) of a Gamma. Entries of fixed parameters have no
+        effect.
+
+    Notes
+    -----
+    X holds counts 0, 1, ...; NaN marks a missing entry. All densities include the factorials of
+    the counts.
+
+    A learned shape has the prior Gamma(2, 1), with mean 2. It measures how similar the rates of
+    clusters are, whatever their size. A learned rate has the prior Gamma(2, 2 m / a), where m is
+    the mean of all counts in `fit` and a is the shape, or 2 if that is learned. The prior mean of
+    the Poisson rates is then about m. Chains start with shape 1 and rate shape / m.
+
+    With ``exposure`` in `fit`, the count of a row with exposure e is Poisson with the mean e times
+    the rate of its cluster, and m is the sum of all counts over the sum of their exposures.
+    """
+
+    hyperparameters = ("shape", "rate")
+
+    def __init__(self, shape=None, rate=None, hyperpriors=None):
+        self.shape = shape
+        self.rate = rate
+        self.hyperpriors = hyperpriors
+
+    def resolve_summary(self, summary):
+        resolved = self._resolved(summary, *self._resolve_means(summary))
+        resolved._largest = np.max(summary["totals"], initial=0.0)
+        return resolved
+
+    def relearned_counts(self, X, overdispersed):
+        cls = NegativeBinomial if overdispersed else Poisson
+        relearned = cls(hyperpriors=self.hyperpriors)
+        return (relearned.with_exposure() if self.exposed else relearned).resolve(X)
+
+    def encode(self, X):
+        constants = self.log_constants(X)
+        X, exposure = self._checked_parts_of(X)
+        large = X >= LARGE_COUNT
+        log_large = np.zeros(len(X))
+        if large.any():
+            log_large = np.where(large, gammaln(X + 1.0), 0.0).sum(axis=1)
+        return read_only(
+            {
+                "X": X,
+                "totals": X.sum(axis=1),
+                "log_constants": constants,
+                "log_large": log_large,
+                "drifts": self.exposed or bool(large.any()),
+                "missing": bool(np.isnan(X).any()),
+                **({"exposure": exposure} if self.exposed else {}),
+            }
+        )
+
+    def tables(self, data, n_max):
+        missing = n_max is None or data["missing"] or self._fitted_missing
+        n_max, n_tabled = bounds(n_max)
+        log_next, log_step = rate_tables(n_tabled, self.rate)
+        return read_only(
+            {
+                "n_max": n_max,
+                "missing": missing,
+                # Twice the largest sum, to have room for new rows.
+                "log_gamma": log_gamma_table(self.shape, min(2.0 * self._largest, LARGEST_TABLED)),
+                "log_next": log_next,
+                "log_step": log_step,
+            }
+        )
+
+    def bind(self, data, tables):
+        return PoissonModel(data, tables, self.shape, self.rate)
+
+    def parametric(self, X):
+        X = np.ascontiguousarray(X, dtype=np.float64)
+        large = self._largest >= LARGE_COUNT
+        return ParametricPoisson(X, self.shape, self.rate, self._fitted_missing, large)
+
+    def log_constants(self, X):
+        X, exposure = self._parts_of(X)
+        # The kernel adds the factorials of large entries.
+        constants = -np.where(X < LARGE_COUNT, gammaln(X + 1.0), 0.0).sum(axis=1)
+        if exposure is not None:
+            constants += np.nansum(X, axis=1) * np.log(exposure)
+        return constants
+
+    def divergences(self, params):
+        log_rates, rates = np.split(params[:, 1:], 2, axis=1)
+        return j_divergences(rates, log_rates)
+
+    def cluster_params(self, stats):
+        """`rates`: (n_clusters, n_features)."""
+        sums, counts = self._sums(stats)
+        return {"rates": (self.shape + sums) / (self.rate + counts)}
+
+    def moments(self, params, directions):
+        # The variance of a Poisson law is its mean.
+        return project_moments(params["rates"], params["rates"], directions)
+
+    def draw(self, stats, rng):
+        sums, counts = self._sums(stats)
+        rates = rng.gamma(self.shape + sums, 1.0 / (self.rate + counts))
+        return rng.poisson(rates).astype(np.float64)
+
+    def laws(self, stats, rng=None):
+        sums, counts = self._sums(stats)
+        shapes, rates = self.shape + sums, self.rate + counts
+        if rng is not None:
+            return self._laws_of(Rates(column) for column in rng.gamma(shapes, 1.0 / rates).T)
+        return self._laws_of(Counts(*column) for column in zip(shapes.T, rates.T, strict=True))
+
+    @staticmethod
+    def _at(law, exposure):
+        if isinstance(law, Rates):
+            return Rates(law.rate * exposure)
+        return Counts(law.shape, law.rate / exposure)
+
+    @classmethod
+    def _examples(cls):
+        rng = np.random.default_rng(0)
+        X = rng.poisson([0.5, 3.0, 20.0], size=(12, 3)).astype(np.float64)
+        yield cls(), X
+        Y = X.copy()
+        Y[rng.random(Y.shape) < 0.3] = np.nan
+        yield cls(shape=0.7, rate=0.2), Y
+        # One column has counts beyond the table of log Gamma.
+        yield cls(shape=2.0, rate=1e-6), X * [1.0, 1.0, 1e5]

@@ -1,0 +1,1324 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Gaussian clusters with a normal-inverse-Wishart prior: Murphy (2007), section 9.
+
+    Sigma ~ IW(nu, S),  mu | Sigma ~ N(u, Sigma / r),  x | mu, Sigma ~ N(mu, Sigma).
+
+With n items, mean x_bar and scatter C = sum (x - x_bar)(x - x_bar)', and rho = r + n,
+
+    m   = (r u + n x_bar) / rho,    S_n = S + C + (r n / rho) (x_bar - u)(x_bar - u)',
+    p(x | cluster) = c_n |S_n|^(-1/2) (1 + q rho / (rho + 1))^(-(nu + n + 1) / 2),
+    q   = (x - m)' S_n^-1 (x - m),
+    c_n = pi^(-D/2) (rho / (rho + 1))^(D/2) Gamma((nu + n + 1) / 2) / Gamma((nu + n + 1 - D) / 2).
+
+The kernel keeps the Cholesky factor of S_n = L D L', which changes by one rank per item. Rows are
+centred at an origin (u itself if that is fixed), so that a far origin costs no digits. Statistics,
+and u below, are relative to it. A factor that is computed anew is that of S + C, and the terms of
+means follow by updates of one rank: in a sum with them, S + C would lose its digits as soon as a
+cluster is far from u on the scale of S. (C itself loses them if items of one cluster are that far
+apart. A factor from statistics alone is then as good as C.)
+
+A removal is deferred: an item that leaves a cluster mostly comes back at once, and then nothing
+has to be done, and nothing is rounded. In between, the item's predictive density given the others
+follows from the factor with it. With h = q rho / (rho - 1),
+
+    p(x | cluster without x) = c_{n-1} |S_n|^(-1/2) (1 - h)^((nu + n - 1) / 2).
+
+With m entries missing (see _gaps) the other entries have density
+
+    c_n (pi (rho + 1) / rho)^(m/2) Gamma((nu + n + 1 - m) / 2) / Gamma((nu + n + 1) / 2)
+        |S_BB|^(-1/2) (1 + q_B rho / (rho + 1))^(-(nu + n + 1 - m) / 2),
+
+and the missing ones given these are t distributed: N(E(x_A | x_B), s^2 M^-1) with
+s^2 = (q_B + (rho + 1) / rho) / chi^2 of nu + n + 1 - m degrees of freedom.
+
+Hyperparameters: u (D), r, nu, S (its diagonal, or all of it by rows). _gaussian_hyper draws those
+that are learned.
+
+Row: n, x_bar (D), C (packed) | log |S_n|, log c_n |S_n|^(-1/2), rho / (rho + 1),
+(nu + n + 1) / 2, m (D), the factor (packed, by columns, 1 / D on the diagonal).
+"""
+cimport cython
+from libc.float cimport DBL_EPSILON
+from libc.math cimport INFINITY, NAN
+from libc.math cimport M_PI as PI
+from libc.math cimport exp, fabs, lgamma, log, log1p, sqrt
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcmp, memcpy, memset
+
+import numpy as np
+
+from skdpm._core._culling cimport ABOVE, BELOW, SLACK
+from skdpm._core._math cimport log_rising
+from skdpm._core._memory cimport expect_shape, resized
+from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
+from skdpm.mixture.likelihoods.contract._base cimport STRIP, ClusterModel, row
+from skdpm.mixture.likelihoods.gaussian._gaps cimport Gaps
+from skdpm.mixture.likelihoods.gaussian._gaussian cimport (
+    combine_moments, far_square, log_evidence, moments_of, solve_squared, unpack_scale
+)
+from skdpm.mixture.likelihoods.gaussian._gaussian_hyper cimport (
+    GaussianLaws, labels_show, log_norm_at, own_log_norm, own_size
+)
+from skdpm.mixture.likelihoods.contract._parametric cimport LD, MOST_DIMENSIONS, TILE, ParametricModel
+
+cdef double LOG_PI = log(PI)
+cdef double LOG_1E100 = log(1e100)
+
+cdef enum:
+    # Learning costs as much as a sweep over about 10 D rows. It should take less than a quarter of
+    # a sweep.
+    LEARNING_ROWS = 40  # times D
+    MOST_PERIOD = 10
+
+    NONE = -1
+    MANY = 64
+
+    # Rows with gaps.
+    N_NORMS = 512
+    # Cached terms of a row, behind its statistics.
+    LOG_DET = 0
+    LOG_PEAK = 1
+    SHRINKAGE = 2
+    EXPONENT = 3
+    CENTER = 4
+
+
+cdef extern from "cholesky.h" nogil:
+    bint cholesky(double* packed, Py_ssize_t n, double* log_det)
+    bint cholesky_above(
+        double* packed, Py_ssize_t n, const double* least, double* log_det
+    )
+    bint cholesky_update(
+        double* packed, Py_ssize_t n, double* vector, double alpha, double* log_det
+    )
+    double gap_squared(
+        const double* packed, Py_ssize_t n, const double* x, const double* c, double* vector
+    )
+    void draw_normal(const double* packed, Py_ssize_t n, double* vector, const double* noise)
+
+
+cdef extern from "tiles.h" nogil:
+    enum: SKDPM_STRIP
+    double log_positive(double x)
+    void tile_log(double* x, Py_ssize_t n)
+    void tile_gaussian(
+        const double* x, Py_ssize_t n, Py_ssize_t n_features, const double* w, const double* c,
+        double top, double* out
+    )
+    void tile_gaussian_columns(
+        const double* x, Py_ssize_t ld, Py_ssize_t n, Py_ssize_t n_features, const double* w,
+        const double* c, double top, double* out
+    )
+    void tile_keyed_moments(
+        const double* x, Py_ssize_t ld, Py_ssize_t n, const Py_ssize_t* keys, Py_ssize_t key,
+        Py_ssize_t n_features, double* gaps, double* out
+    )
+    void tile_gather(
+        const double* x, Py_ssize_t n_features, const Py_ssize_t* items, Py_ssize_t n,
+        double* out, Py_ssize_t ld
+    )
+    void tile_tails(
+        const double* x, Py_ssize_t n, Py_ssize_t n_features, const double* packed,
+        const double* c, double by, double* z, double* out
+    )
+
+
+cdef inline double log_rising_half(double z, double v) noexcept nogil:
+    """log Gamma(z + v) - log Gamma(z)."""
+    return log_rising(z, v) if z > 20.0 else lgamma(z + v) - lgamma(z)
+
+
+cdef inline void substitute_box(
+    const double* factor, Py_ssize_t n_features, const double* center,
+    const double* box,              # (2 D,)
+    double* z, double* r            # OUT (D,) each
+) noexcept nogil:
+    """z = L^-1 (c - m) of the box's centre c, and the largest change r of each z_d from there to a
+    point of the box: r_d = h_d + sum_{e < d} |L_de| r_e, by forward substitution."""
+    cdef Py_ssize_t d, i
+    for d in range(n_features):
+        z[d] = box[d] - center[d]
+        r[d] = box[n_features + d]
+    for d in range(n_features):
+        for i in range(1, n_features - d):
+            z[d + i] -= z[d] * factor[i]
+            r[d + i] += r[d] * fabs(factor[i])
+        factor += n_features - d
+
+
+cdef inline double draw_root_row(
+    const double* factor, Py_ssize_t n_features, Py_ssize_t d, double df,
+    double* w,                                      # OUT (d + 1,)
+    bitgen_t* rng
+) noexcept nogil:
+    """Row d of a triangular W with W'W ~ Wishart(df, A^-1), from the factor of A: with A = L D L',
+    W = B' D^(-1/2) L^-1, where the upper triangular B has independent entries: standard normal, on
+    the diagonal the roots of chi-squared variates (Bartlett's decomposition, its order reversed so
+    that W is triangular). Rows are to be drawn in their order. Returns the logarithm of B_dd."""
+    cdef Py_ssize_t e, f
+    cdef Py_ssize_t t = 0
+    cdef const double* column
+    cdef double value
+    for e in range(d):
+        w[e] = random_standard_normal(rng) * sqrt(factor[t])
+        t += n_features - e
+    # By its logarithm: with df close to D - 1 a draw from the prior is often no double.
+    value = 0.5 * (log(2.0) + log_gamma_variate(rng, 0.5 * (df - n_features + 1 + d)))
+    w[d] = exp(value) * sqrt(factor[t])
+    # Times L^-1 from the right, from the last column on.
+    for e in range(d - 1, -1, -1):
+        t -= n_features - e
+        column = factor + t
+        for f in range(e + 1, d + 1):
+            w[e] -= w[f] * column[f - e]
+    return value
+
+
+@cython.final
+cdef class GaussianModel(ClusterModel):
+    """Kernel of Gaussian clusters with full covariances.
+
+    Parameters
+    ----------
+    data : dict
+        X : ndarray of shape (n_samples, n_features)
+            Rows minus the origin.
+        incomplete, ... : ndarray
+            If entries are missing: see `Gaps`.
+    tables : dict
+        n_max : int
+            Most items that one cluster may hold.
+        origin, spread : ndarray of shape (n_features,)
+            Point at which the rows are centred; units of the columns in which hyperparameters are
+            drawn.
+        floor : ndarray of shape (n_features,)
+            Smallest diagonal of S, if that is learned.
+        log_norm : ndarray
+            log c_n, n = 0, 1, ...; `log_norm_at` beyond its end.
+    mean : ndarray of shape (n_features,)
+        u, not relative to the origin.
+    mean_precision, df : float
+        r and nu.
+    scale : ndarray of shape (n_features,) or (n_features, n_features)
+        S, or its diagonal.
+    """
+    cdef Py_ssize_t n_features      # D
+    cdef Py_ssize_t n_packed        # D (D + 1) / 2
+    cdef bint diagonal              # is S, and given as a vector?
+    cdef const double* X
+    cdef double* prior_mean         # (D,): u minus the origin
+    cdef double* scale              # (n_packed,): S, packed by columns
+    cdef const double* log_norm
+    cdef Py_ssize_t n_tabled        # entries of that
+    cdef Py_ssize_t n_shared        # entries of that in `tables`
+    cdef double mean_precision, df
+    cdef double* work               # (2 * n_features + n_packed,)
+    cdef double* strip              # (2 n_features, STRIP): of items that are evaluated together
+    cdef double* own                # table for hyperparameters that have changed
+    cdef Py_ssize_t pending_slot    # the row that still holds `pending_item`, or NONE
+    cdef Py_ssize_t pending_item
+    cdef double log_det_prior
+    cdef object origin, spread, floor
+    cdef const double[::1] origin_view
+    cdef Gaps gaps                  # None: no entry is missing
+    # The cluster for which `gaps` has projected the open row last, or NONE, and q_B.
+    cdef Py_ssize_t gap_slot
+    cdef double gap_square
+    cdef double[:, ::1] norms       # (N_NORMS, 3): see `log_observed_norm`
+    cdef double[:, ::1] spreads     # (n_slots, n_packed + 1 + D): see `spread_of`
+    cdef object _owners
+
+    def __init__(self, data, tables, mean, double mean_precision, double df, scale):
+        cdef const double[:, ::1] X = data["X"]
+        cdef const double[::1] log_norm = tables["log_norm"]
+        cdef Py_ssize_t n_features = X.shape[1]
+        self._owners = (X, log_norm)
+        self.drifts = True
+        self.n_samples = X.shape[0]
+        self.n_features = n_features
+        self.n_packed = n_features * (n_features + 1) // 2
+        self.n_max = tables["n_max"]
+        self.X = &X[0, 0]
+        self.log_norm = &log_norm[0]
+        self.n_tabled = self.n_shared = log_norm.shape[0]
+        expect_shape("scale", scale, (n_features,) * (1 if scale.ndim == 1 else 2))
+        expect_shape("origin", tables["origin"], (n_features,))
+        self.origin = self.origin_view = tables["origin"]
+        self.spread = tables["spread"]
+        self.floor = tables["floor"]
+        self.diagonal = scale.ndim == 1
+        self.hyper_period = min(MOST_PERIOD, max(1, <Py_ssize_t>(
+            LEARNING_ROWS * n_features / <double>self.n_max + 0.5
+        )))
+        self.pending_slot = NONE
+        self.pending_item = NONE
+        self.gap_slot = NONE
+        self.work = <double*>malloc((2 * n_features + self.n_packed) * sizeof(double))
+        self.prior_mean = <double*>malloc((n_features + self.n_packed) * sizeof(double))
+        self.strip = <double*>malloc(2 * n_features * STRIP * sizeof(double))
+        if self.work == NULL or self.prior_mean == NULL or self.strip == NULL:
+            raise MemoryError
+        self.scale = self.prior_mean + n_features
+        self.declare_hyperparameters(
+            ("mean",) * n_features + ("mean_precision", "df") + ("scale",) * scale.size,
+            np.concatenate([mean, [mean_precision, df], np.ravel(scale)]),
+        )
+        self.allocate(
+            1 + n_features + self.n_packed,
+            1 + CENTER + 2 * (n_features + self.n_packed),
+        )
+        self.take_hyperparameters()
+        if "incomplete" in data:
+            self.gaps = Gaps(data)
+            self.declare_incomplete(self.gaps.gap_items)
+            self.norms = np.full((N_NORMS, 3), -1.0)
+            self.spreads = np.empty((0, self.n_packed + 1 + n_features))
+
+    cdef int prepare(self, Py_ssize_t n_slots) except -1:
+        ClusterModel.prepare(self, n_slots)
+        if self.gaps is not None and self.spreads.shape[0] < n_slots:
+            self.spreads = np.full((n_slots, self.spreads.shape[1]), np.nan)
+        return 0
+
+    def __dealloc__(self):
+        free(self.work)
+        free(self.prior_mean)
+        free(self.strip)
+        free(self.own)
+
+    cdef int take_hyperparameters(self) except -1:
+        """Set the attributes that follow from `hyper`, and the empty row."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef double* center = self.empty + self.n_stats + CENTER
+        cdef double* factor = center + n_features
+        cdef double* log_det = self.empty + self.n_stats + LOG_DET
+        for d in range(n_features):
+            self.prior_mean[d] = center[d] = self.hyper[d] - self.origin_view[d]
+        self.mean_precision = self.hyper[n_features]
+        self.df = self.hyper[n_features + 1]
+        unpack_scale(
+            self.hyper + self.n_features + 2, self.diagonal, self.n_features, self.scale
+        )
+        memcpy(factor, self.scale, self.n_packed * sizeof(double))
+        if not self.finish(self.empty, cholesky(factor, n_features, log_det)):
+            raise ValueError("Gaussian.scale must be positive definite")
+        self.log_det_prior = log_det[0]
+        return 0
+
+    cdef int retabulate(self) except -1:
+        cdef Py_ssize_t size = own_size(self.n_max, self.n_shared, self.n_samples)
+        self.log_norm = self.own = own_log_norm(
+            self.own, size, self.hyper[self.n_features], self.hyper[self.n_features + 1],
+            self.n_features
+        )
+        self.n_tabled = size
+        if self.gaps is not None:
+            self.norms[:] = -1.0
+            self.spreads[:] = np.nan
+        return self.take_hyperparameters()
+
+    cdef inline double log_norm_of(self, double n) noexcept nogil:
+        """log c_n."""
+        if n < self.n_tabled:
+            return self.log_norm[<Py_ssize_t>n]
+        return log_norm_at(n, self.mean_precision, self.df, self.n_features)
+
+    cdef bint factorize(self, double* stats, const double* other=NULL) noexcept nogil:
+        """Add the items of another cluster, if given, and compute the cached terms from the
+        statistics, O(D^3). False, and a determinant of NaN, if rounding leaves no factor."""
+        cdef Py_ssize_t d, t
+        cdef Py_ssize_t n_features = self.n_features
+        cdef double weight
+        cdef double* mean = stats + 1
+        cdef double* scatter = mean + n_features
+        cdef double* log_det = stats + self.n_stats + LOG_DET
+        cdef double* center = stats + self.n_stats + CENTER
+        cdef double* factor = center + n_features
+        cdef double* gap = self.work
+        cdef bint good
+        for t in range(self.n_packed):
+            factor[t] = self.scale[t] + scatter[t]
+            if other != NULL:
+                factor[t] += other[1 + n_features + t]
+        good = cholesky_above(
+            factor, n_features, self.empty + self.n_stats + CENTER + n_features, log_det
+        )
+        if other != NULL:
+            weight = stats[0] * other[0] / (stats[0] + other[0])
+            combine_moments(stats, other, n_features, gap)
+            good = good and cholesky_update(factor, n_features, gap, weight, log_det)
+        weight = stats[0] / (self.mean_precision + stats[0])
+        for d in range(n_features):
+            gap[d] = mean[d] - self.prior_mean[d]
+            center[d] = self.prior_mean[d] + weight * gap[d]
+        weight *= self.mean_precision
+        good = good and cholesky_update(factor, n_features, gap, weight, log_det)
+        if not good:
+            log_det[0] = NAN
+        return self.finish(stats, good)
+
+    cdef bint finish(self, double* stats, bint positive_definite) noexcept nogil:
+        """Set the cached terms that follow from n and log |S_n|."""
+        cdef double* cached = stats + self.n_stats
+        cdef double rho = self.mean_precision + stats[0]
+        cached[LOG_PEAK] = self.log_norm_of(stats[0]) - 0.5 * cached[LOG_DET]
+        cached[SHRINKAGE] = rho / (rho + 1.0)
+        cached[EXPONENT] = 0.5 * (self.df + stats[0] + 1.0)
+        return positive_definite
+
+    cdef void recover(self, Py_ssize_t slot) noexcept nogil:
+        """Rounding has spoilt the factor of a row: start from its items, if the labels show them,
+        else from its scatter. If that fails, the determinant is NaN, and samplers refuse it."""
+        cdef Py_ssize_t i
+        cdef double* stats = row(self, slot)
+        cdef bint good = labels_show(self, slot, stats[0])
+        if good:
+            memcpy(stats, self.empty, self.width * sizeof(double))
+            for i in range(self.n_samples):
+                if self.labels[i] == slot:
+                    good &= self.shift(stats, self.X + i * self.n_features, 1.0)
+        if not good:
+            self.factorize(stats)
+
+    cdef bint shift(self, double* stats, const double* x, double sign) noexcept nogil:
+        """Item x enters (sign = 1) or leaves (-1): all terms of the row, O(D^2). False if the
+        factor is no longer positive definite."""
+        cdef Py_ssize_t d, e
+        cdef Py_ssize_t n_features = self.n_features
+        cdef double n = stats[0] + sign
+        cdef double by = sign / n
+        cdef double by_center = sign / (self.mean_precision + n)
+        cdef double* mean = stats + 1
+        cdef double* scatter = mean + n_features
+        cdef double* center = stats + self.n_stats + CENTER
+        cdef double* factor = center + n_features
+        cdef double* u = self.work
+        cdef double* v = self.work + n_features
+        for d in range(n_features):
+            u[d] = x[d] - mean[d]
+            mean[d] += by * u[d]
+            v[d] = x[d] - center[d]
+            center[d] += by_center * v[d]
+        # With the means before the change, sign (x - m)(x - m)' (rho - sign) / rho is the change
+        # of S_n and, without r, that of C.
+        by *= n - sign
+        for d in range(n_features):
+            for e in range(d, n_features):
+                scatter[e - d] += by * u[d] * u[e]
+            scatter += n_features - d
+        by = by_center * (self.mean_precision + (n - sign))
+        stats[0] = n
+        return self.finish(
+            stats, cholesky_update(factor, n_features, v, by, stats + self.n_stats + LOG_DET)
+        )
+
+    cdef void settle(self) noexcept nogil:
+        """Do the deferred removal."""
+        cdef Py_ssize_t slot = self.pending_slot
+        if slot == NONE:
+            return
+        self.pending_slot = NONE
+        if not self.shift(row(self, slot), self.X + self.pending_item * self.n_features, -1.0):
+            self.recover(slot)
+
+    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        if slot == self.pending_slot and i == self.pending_item:
+            self.pending_slot = NONE
+            return
+        self.settle()
+        if not self.shift(row(self, slot), self.X + i * self.n_features, 1.0):
+            self.recover(slot)
+
+    cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        self.settle()
+        if row(self, slot)[0] == 1.0:
+            memcpy(row(self, slot), self.empty, self.width * sizeof(double))
+        else:
+            self.pending_slot = slot
+            self.pending_item = i
+
+    cdef void release(self, Py_ssize_t slot) noexcept nogil:
+        if slot == self.pending_slot:
+            self.pending_slot = NONE
+        ClusterModel.release(self, slot)
+
+    cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
+        if row(self, slot)[0] == 0.0:
+            self.reset(slot)  # to the bit, as in chains that continue
+        else:
+            self.factorize(row(self, slot))
+
+    cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
+        cdef const double* stats = row(self, slot)
+        self.settle()
+        return log_evidence(
+            stats[0], self.mean_precision, self.mean_precision + stats[0], self.df,
+            self.log_det_prior, stats[self.n_stats + LOG_DET], self.n_features
+        )
+
+    cdef double log_marginal_at(
+        self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)
+    ) noexcept nogil:
+        cdef Py_ssize_t d, t
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* stats = row(self, slot)
+        cdef double n = stats[0]
+        cdef double r = hyper[n_features]
+        cdef double* gap = self.work
+        cdef double* factor = self.work + 2 * n_features
+        cdef double log_det, log_det_prior
+        if n == 0.0:
+            return 0.0
+        unpack_scale(hyper + n_features + 2, self.diagonal, n_features, factor)
+        if not cholesky(factor, n_features, &log_det_prior):
+            return NAN
+        unpack_scale(hyper + n_features + 2, self.diagonal, n_features, factor)
+        for t in range(self.n_packed):
+            factor[t] += stats[1 + n_features + t]
+        for d in range(n_features):
+            gap[d] = stats[1 + d] - (hyper[d] - self.origin_view[d])
+        if not (
+            cholesky(factor, n_features, &log_det)
+            and cholesky_update(factor, n_features, gap, r * n / (r + n), &log_det)
+        ):
+            return NAN
+        return log_evidence(
+            n, r, r + n, hyper[n_features + 1], log_det_prior, log_det, n_features
+        )
+
+    def resample_hyperparameters(self, slots, priors, bit_generator):
+        """Draw hyperparameters given the partition and the data: see _gaussian_hyper.
+
+        Parameters, Returns, Raises: see `ClusterModel`.
+        """
+        values = self.named_hyperparameters()
+        scale = values["scale"]
+        if not self.diagonal:
+            scale = scale.reshape(self.n_features, self.n_features)
+        stats = self.dump(slots)
+        laws = FullLaws(
+            priors, values, self.spread, self.origin, self.floor, stats, stats[:, 0], scale
+        )
+        return laws.resample(self, bit_generator)
+
+    cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
+        """Statistics combine, and the factor anew: O(D^3)."""
+        self.settle()
+        if row(self, src)[0] > 0.0:
+            self.factorize(row(self, dst), row(self, src))
+
+    cdef double log_far_tail(self, const double* x, const double* cached) noexcept nogil:
+        """log(1 + q rho / (rho + 1)) for a new row so far away that the square q overflows."""
+        cdef Py_ssize_t n_steps
+        cdef const double* center = cached + CENTER
+        cdef double q = far_square(
+            x, center, center + self.n_features, self.n_features, self.work, &n_steps
+        )
+        return log(q * cached[SHRINKAGE]) + 2.0 * n_steps * LOG_1E100
+
+    cdef void log_predictive_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """log p(x_i | items of each slot), O(n_slots * D^2)."""
+        cdef Py_ssize_t m
+        if self.has_gaps != NULL and self.gaps.is_open[i]:
+            self.settle()
+            for m in range(n_slots):
+                out[m] = self.log_observed(slots[m], i)
+            return
+        if self.pending_slot != NONE and self.pending_item != i:
+            self.settle()
+        if n_slots == 1 and slots[0] != self.pending_slot:
+            out[0] = self.log_predictive_alone(slots[0], self.X + i * self.n_features)
+            return
+        while n_slots > 0:
+            m = min(n_slots, <Py_ssize_t>MANY)
+            self.log_predictive_some(slots, m, self.X + i * self.n_features, out)
+            slots += m
+            out += m
+            n_slots -= m
+
+    # Missing entries.
+
+    def complete(self, values=None):
+        cdef double[:, ::1] rows
+        self.settle()
+        if self.gaps is not None:
+            rows = self.gaps.complete(values)
+            self.X = &rows[0, 0]
+
+    def completion(self):
+        return ClusterModel.completion(self) if self.gaps is None else self.gaps.completion()
+
+    cdef void open_gaps(self, Py_ssize_t i) noexcept nogil:
+        if self.has_gaps != NULL and self.has_gaps[i]:
+            self.settle()       # by the values that the row has now
+            self.gaps.is_open[i] = 1
+            self.gap_slot = NONE
+
+    cdef void close_gaps(self, Py_ssize_t i) noexcept nogil:
+        if self.has_gaps != NULL:
+            self.gaps.is_open[i] = 0
+
+    cdef double log_observed_norm(self, double n, Py_ssize_t m) noexcept nogil:
+        """log of c_n and of the factors of the density that follow from n and m = n_missing.
+        Values are remembered."""
+        cdef double rho = self.mean_precision + n
+        cdef double half = 0.5 * m
+        cdef double shape = 0.5 * (self.df + n + 1.0) - half
+        cdef double* norm = &self.norms[(31 * <Py_ssize_t>n + m) % N_NORMS, 0]
+        if norm[0] != n or norm[1] != m:
+            norm[0] = n
+            norm[1] = m
+            norm[2] = (
+                self.log_norm_of(n) + half * (LOG_PI + log1p(1.0 / rho))
+                - log_rising_half(shape, half)
+            )
+        return norm[2]
+
+    cdef double project(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        """q_B of row i."""
+        cdef const double* center = row(self, slot) + self.n_stats + CENTER
+        self.gap_slot = slot
+        self.gap_square = self.gaps.project(center + self.n_features, center, i, 1.0)
+        return self.gap_square
+
+    cdef double log_observed(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        """log p of the known entries of row i: see the head of this file."""
+        cdef const double* cached = row(self, slot) + self.n_stats
+        cdef const double* center = cached + CENTER
+        cdef double unit = 1.0
+        cdef double tail = self.project(slot, i)
+        while tail == INFINITY and unit > 1e-300:
+            unit *= 1e-100
+            tail = self.gaps.project(center + self.n_features, center, i, unit)
+        if unit == 1.0:
+            tail = log_positive(1.0 + tail * cached[SHRINKAGE])
+        else:
+            self.gap_slot = NONE
+            tail = log(tail * cached[SHRINKAGE]) - 2.0 * log(unit)
+        return (
+            self.log_observed_norm(row(self, slot)[0], self.gaps.n_missing)
+            - 0.5 * (cached[LOG_DET] + self.gaps.log_det)
+            - (cached[EXPONENT] - 0.5 * self.gaps.n_missing) * tail
+        )
+
+    cdef void read_gaps(self, Py_ssize_t i, double* completion) noexcept nogil:
+        if self.has_gaps != NULL:
+            self.gaps.read(i, completion)
+
+    cdef void write_gaps(self, Py_ssize_t i, const double* completion) noexcept nogil:
+        if self.has_gaps != NULL and self.has_gaps[i]:
+            self.settle()       # by the values that the row has now
+            self.gaps.write(i, completion)
+            self.gap_slot = NONE
+
+    cdef const double* spread_of(self, Py_ssize_t slot) noexcept nogil:
+        """An upper bound of the largest eigenvalue of the correlation matrix of S_n, and the
+        numbers 1 / S_dd; kept behind the factor of S_n as long as this does not change.
+
+        The eigenvalues have mean 1 and, with r the correlations, variance (2 / D) sum r^2. So the
+        largest is at most 1 + sqrt((D - 1) (2 / D) sum r^2)."""
+        cdef Py_ssize_t d, e
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* stats = row(self, slot)
+        cdef const double* factor = stats + self.n_stats + CENTER + n_features
+        cdef const double* scale = self.scale
+        cdef const double* scatter = stats + 1 + n_features
+        cdef double* kept = &self.spreads[slot, 0]
+        cdef double* bound = kept + self.n_packed
+        cdef double* inverse = bound + 1
+        cdef double* gap = self.work
+        cdef double entry, pull, total
+        if memcmp(kept, factor, self.n_packed * sizeof(double)) == 0:
+            return bound
+        memcpy(kept, factor, self.n_packed * sizeof(double))
+        pull = self.mean_precision * stats[0] / (self.mean_precision + stats[0])
+        for d in range(n_features):
+            gap[d] = stats[1 + d] - self.prior_mean[d]
+            inverse[d] = 1.0 / (scale[0] + scatter[0] + pull * gap[d] * gap[d])
+            scale += n_features - d
+            scatter += n_features - d
+        scale = self.scale
+        scatter = stats + 1 + n_features
+        bound[0] = 0.0
+        for d in range(n_features):
+            total = 0.0
+            for e in range(d + 1, n_features):
+                entry = scale[e - d] + scatter[e - d] + pull * gap[d] * gap[e]
+                total += entry * (entry * inverse[e])
+            bound[0] += total * inverse[d]
+            scale += n_features - d
+            scatter += n_features - d
+        bound[0] = 1.0 + sqrt(2.0 * (n_features - 1) / n_features * bound[0])
+        return bound
+
+    cdef bint log_open_bound_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """With g = x - m, q_B is at least every g_d^2 / S_dd, and their sum divided by the largest
+        eigenvalue of the correlations. |M| is at least the product of 1 / D_a over the missing a,
+        as G has a unit triangle there."""
+        cdef Py_ssize_t a, d, k
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* x
+        cdef const double* cached
+        cdef const double* spread
+        cdef double n, product, q, square, total
+        if self.has_gaps == NULL or not self.gaps.is_open[i]:
+            return False
+        self.settle()
+        self.gaps.list_missing(i)
+        x = &self.gaps.data[i, 0]
+        for k in range(n_slots):
+            cached = row(self, slots[k]) + self.n_stats
+            n = row(self, slots[k])[0]
+            spread = self.spread_of(slots[k])
+            q = total = 0.0
+            for d in range(n_features):
+                square = x[d] - cached[CENTER + d]
+                square *= square * spread[1 + d]
+                if square == square:
+                    total += square
+                    q = square if square > q else q
+            q = max(q, total / spread[0])
+            product = 1.0
+            for a in range(self.gaps.n_missing):
+                d = self.gaps.missing[a]
+                product *= cached[CENTER + n_features + d * n_features - d * (d - 1) // 2]
+            out[k] = (
+                self.log_observed_norm(n, self.gaps.n_missing)
+                - 0.5 * (cached[LOG_DET] + log(product))
+                - (cached[EXPONENT] - 0.5 * self.gaps.n_missing)
+                * log_positive(1.0 + BELOW * min(q, 1e300) * cached[SHRINKAGE])
+            )
+            out[k] += SLACK * (1.0 + fabs(out[k]) + fabs(cached[LOG_DET]))
+        return True
+
+    cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, void* rng) noexcept nogil:
+        cdef const double* cached = row(self, slot) + self.n_stats
+        cdef const double* center = cached + CENTER
+        cdef double square
+        if self.has_gaps == NULL or not self.has_gaps[i]:
+            return True
+        if slot != self.gap_slot:       # else `gaps` has seen this row and cluster last
+            self.settle()
+            self.project(slot, i)
+        self.gap_slot = NONE
+        square = log_gamma_variate(<bitgen_t*>rng, cached[EXPONENT] - 0.5 * self.gaps.n_missing)
+        square = (self.gap_square + 1.0 / cached[SHRINKAGE]) / (2.0 * exp(square))
+        return self.gaps.draw(center, i, sqrt(square), <bitgen_t*>rng)
+
+    cdef inline double log_predictive_alone(self, Py_ssize_t slot, const double* x) noexcept nogil:
+        """The same for one slot, without the loop over slots."""
+        cdef const double* cached = row(self, slot) + self.n_stats
+        cdef double q = gap_squared(
+            cached + CENTER + self.n_features, self.n_features, x, cached + CENTER, self.work
+        )
+        if not (q < 1e300):
+            return cached[LOG_PEAK] - cached[EXPONENT] * self.log_far_tail(x, cached)
+        return cached[LOG_PEAK] - cached[EXPONENT] * log_positive(1.0 + q * cached[SHRINKAGE])
+
+    cdef inline void log_predictive_some(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* x, double* out
+    ) noexcept nogil:
+        """The same for at most MANY slots. An item whose removal is deferred is x. Logarithms, the
+        slowest part, are taken together."""
+        cdef Py_ssize_t k
+        cdef Py_ssize_t with_item = NONE    # the index of the slot that still holds x
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* cached
+        cdef double tails[MANY]
+        cdef double q, rho, rest
+        for k in range(n_slots):
+            cached = row(self, slots[k]) + self.n_stats
+            q = gap_squared(
+                cached + CENTER + n_features, n_features, x, cached + CENTER, self.work
+            )
+            if slots[k] == self.pending_slot:
+                rho = self.mean_precision + row(self, slots[k])[0]
+                rest = 1.0 - q * rho / (rho - 1.0)
+                if rest > 1e-6:
+                    tails[k] = rest
+                    with_item = k
+                    continue
+                # The item makes up nearly all of the scatter in its direction. 1 - h has too few
+                # digits, so remove the item at once.
+                self.settle()
+                q = gap_squared(
+                    cached + CENTER + n_features, n_features, x, cached + CENTER, self.work
+                )
+            # log1p would be slower, for digits that the sum below loses anyway.
+            tails[k] = 1.0 + q * cached[SHRINKAGE] if q < 1e300 else INFINITY
+        if n_slots <= 2:
+            for k in range(n_slots):
+                tails[k] = log_positive(tails[k])
+        else:
+            for k in range(n_slots, (n_slots + 7) // 8 * 8):
+                tails[k] = 1.0
+            tile_log(tails, (n_slots + 7) // 8 * 8)
+        for k in range(n_slots):
+            cached = row(self, slots[k]) + self.n_stats
+            if k == with_item:
+                out[k] = (
+                    self.log_norm_of(row(self, slots[k])[0] - 1.0) - 0.5 * cached[LOG_DET]
+                    + (cached[EXPONENT] - 1.0) * tails[k]
+                )
+                continue
+            if tails[k] > 700.0:
+                tails[k] = self.log_far_tail(x, cached)
+            out[k] = cached[LOG_PEAK] - cached[EXPONENT] * tails[k]
+
+    cdef void log_predictive_bound_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
+        const double* box,                                                  # IN (2 D,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """With z = L^-1 (x - m), q is the sum of z_d^2 / D_d, and |z_d| at least
+        max(0, |z_d(c)| - r_d): see `substitute_box`."""
+        cdef Py_ssize_t d, k, m
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* cached
+        cdef const double* factor
+        cdef double* z = self.work
+        cdef double* r = self.work + n_features
+        cdef double q, least
+        cdef double tails[MANY]
+        while n_slots > 0:
+            m = min(n_slots, <Py_ssize_t>MANY)
+            for k in range(m):
+                cached = row(self, slots[k]) + self.n_stats
+                factor = cached + CENTER + n_features
+                q = 0.0
+                if n_features == 2:     # in registers
+                    least = box[0] - cached[CENTER]
+                    z[1] = (box[1] - cached[CENTER + 1]) - least * factor[1]
+                    r[1] = box[3] + box[2] * fabs(factor[1])
+                    least = fabs(least) * BELOW - box[2] * ABOVE
+                    if least > 0.0:
+                        q = least * (least * factor[0])
+                    least = fabs(z[1]) * BELOW - r[1] * ABOVE
+                    if least > 0.0:
+                        q += least * (least * factor[2])
+                else:
+                    substitute_box(factor, n_features, cached + CENTER, box, z, r)
+                    for d in range(n_features):
+                        least = fabs(z[d]) * BELOW - r[d] * ABOVE
+                        if least > 0.0:
+                            q += least * (least * factor[0])
+                        factor += n_features - d
+                # Beyond, any lower bound is enough.
+                tails[k] = 1.0 + min(q, 1e300) * cached[SHRINKAGE]
+            for k in range(m, (m + 7) // 8 * 8):
+                tails[k] = 1.0
+            tile_log(tails, (m + 7) // 8 * 8)
+            for k in range(m):
+                cached = row(self, slots[k]) + self.n_stats
+                tails[k] *= cached[EXPONENT]
+                out[k] = cached[LOG_PEAK] - tails[k]
+                out[k] += SLACK * (1.0 + fabs(cached[LOG_PEAK]) + tails[k])
+            slots += m
+            out += m
+            n_slots -= m
+
+    cdef double log_predictive_floor(
+        self, Py_ssize_t slot, const double* box                            # IN (2 D,)
+    ) noexcept nogil:
+        """As above |z_d| is at most |z_d(c)| + r_d; and the density of an item given the others
+        falls with q, see the head of this file."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* stats = row(self, slot)
+        cdef const double* cached = stats + self.n_stats
+        cdef const double* factor = cached + CENTER + n_features
+        cdef double* z = self.work
+        cdef double* r = self.work + n_features
+        cdef double peak, tail
+        cdef double q = 0.0
+        cdef double rho = self.mean_precision + stats[0]
+        substitute_box(factor, n_features, cached + CENTER, box, z, r)
+        for d in range(n_features):
+            tail = fabs(z[d]) * ABOVE + r[d] * ABOVE
+            q += tail * (tail * factor[0])
+            factor += n_features - d
+        tail = 1.0 - q * ABOVE * rho / (rho - 1.0)
+        if not tail > 1e-3:     # few digits are left, and little time would be saved
+            return -INFINITY
+        peak = self.log_norm_of(stats[0] - 1.0) - 0.5 * cached[LOG_DET]
+        tail = (cached[EXPONENT] - 1.0) * log_positive(tail)
+        return peak + tail - SLACK * (1.0 + fabs(peak) - tail)
+
+    cdef void log_predictive_tile(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
+        const Py_ssize_t* items, Py_ssize_t n_items,                        # IN (n_items,)
+        double* out                                                # OUT (n_slots, n_items)
+    ) noexcept nogil:
+        cdef Py_ssize_t d, i, k
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* cached
+        cdef const double* factor
+        cdef double* x = self.strip
+        cdef double tails[STRIP]
+        self.settle()
+        tile_gather(self.X, n_features, items, n_items, x, STRIP)
+        for d in range(n_features):
+            for i in range(n_items, STRIP):
+                x[d * STRIP + i] = x[d * STRIP]
+        for k in range(n_slots):
+            cached = row(self, slots[k]) + self.n_stats
+            factor = cached + CENTER + n_features
+            tile_tails(
+                x, n_items, n_features, factor, cached + CENTER, cached[SHRINKAGE],
+                x + n_features * STRIP, tails
+            )
+            tile_log(tails, (n_items + 7) // 8 * 8)
+            for i in range(n_items):
+                if tails[i] > 700.0:
+                    tails[i] = self.log_far_tail(self.X + items[i] * n_features, cached)
+                out[i] = cached[LOG_PEAK] - cached[EXPONENT] * tails[i]
+            out += n_items
+        if self.has_gaps == NULL:
+            return
+        for i in range(n_items):
+            if self.has_gaps[items[i]] and self.gaps.is_open[items[i]]:
+                for k in range(n_slots):
+                    out[(k - n_slots) * n_items + i] = self.log_observed(slots[k], items[i])
+
+
+@cython.final
+cdef class FullLaws(GaussianLaws):
+    """Conditional laws of hyperparameters of full covariances.
+
+    Parameters
+    ----------
+    priors, values, spread, origin, floor
+        See `GaussianLaws`.
+    stats : ndarray of shape (n_clusters, n_stats)
+        Numbers of items, means and scatters.
+    masses : ndarray of shape (n_clusters,)
+        Precisions of the means, in units of Sigma_k^-1: the numbers of items, unless these have
+        weights.
+    scale : ndarray of shape (n_features,) or (n_features, n_features)
+        S, or its diagonal.
+    """
+    cdef Py_ssize_t n_packed
+    cdef const double[:, ::1] stats     # in units of the spreads
+    cdef const double[::1] masses       # (K,)
+    cdef double[:, ::1] factors         # (K, n_packed): of S_n, while columns take their steps
+    cdef double[::1] squares            # (K,): g' (S + C)^-1 g with g = x_bar - u; or (S_n^-1)_dd
+    cdef const double[::1] scale        # (n_packed,): S if it is fixed
+    cdef double[::1] work               # (3 D + n_packed,)
+
+    def __init__(self, priors, values, spread, origin, floor, stats, masses, scale):
+        cdef Py_ssize_t n_features = len(spread)
+        GaussianLaws.__init__(self, priors, values, spread, origin, n_features - 1.0, floor)
+        upper = np.triu_indices(n_features)
+        products = spread[upper[0]] * spread[upper[1]]
+        self.n_packed = len(products)
+        self.n_clusters = len(stats)
+        self.stats = stats / np.concatenate([[1.0], spread, products])
+        self.masses = np.ascontiguousarray(masses)
+        self.factors = np.empty((self.n_clusters, self.n_packed))
+        self.squares = np.empty(self.n_clusters)
+        self.work = np.empty(3 * n_features + self.n_packed)
+        self.scale = (np.diag(scale) if scale.ndim == 1 else scale)[upper] / products
+
+    cdef double* factor_of(
+        self, Py_ssize_t k, double excess, double* factor, double* log_det, double* square
+    ) noexcept nogil:
+        """Factor S + C of cluster k; `square` becomes g' (S + C)^-1 g. NULL if that fails."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t t = 0
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* stats = &self.stats[k, 0]
+        memcpy(factor, stats + 1 + n_features, self.n_packed * sizeof(double))
+        if self.learns_scale:
+            for d in range(n_features):
+                factor[t] += self.scale_of(d, excess, self.t[d])
+                t += n_features - d
+        else:
+            for t in range(self.n_packed):
+                factor[t] += self.scale[t]
+        if not cholesky(factor, n_features, log_det):
+            return NULL
+        for d in range(n_features):
+            self.work[d] = stats[1 + d] - self.u[d]
+        square[0] = solve_squared(factor, n_features, &self.work[0])
+        return factor
+
+    cdef bint prepare_precision(self) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef double log_det
+        cdef double* factor = &self.work[3 * self.n_features]
+        for k in range(self.n_clusters):
+            if self.factor_of(k, self.excess, factor, &log_det, &self.squares[k]) == NULL:
+                return False
+        return True
+
+    cdef double log_evidence_precision(self, double r) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef double mass
+        cdef double total = 0.0
+        for k in range(self.n_clusters):
+            mass = self.masses[k]
+            total -= 0.5 * (
+                self.n_features * log1p(mass / r)
+                + (self.low + self.excess + self.stats[k, 0])
+                * log1p(self.squares[k] / (1.0 / r + 1.0 / mass))
+            )
+        return total
+
+    cdef double log_evidence_df(self, double excess) noexcept nogil:
+        cdef Py_ssize_t d, k
+        cdef double* factor = &self.work[3 * self.n_features]
+        cdef double log_det, n, square
+        cdef double nu = self.low + excess
+        cdef double total = 0.0
+        if self.learns_scale:
+            for d in range(self.n_features):
+                total += log(self.scale_of(d, excess, self.t[d]))
+        else:
+            memcpy(factor, &self.scale[0], self.n_packed * sizeof(double))
+            if not cholesky(factor, self.n_features, &total):
+                return NAN
+        total *= 0.5 * nu * self.n_clusters
+        for k in range(self.n_clusters):
+            if self.factor_of(k, excess, factor, &log_det, &square) == NULL:
+                return NAN
+            n = self.stats[k, 0]
+            total -= 0.5 * (nu + n) * (
+                log_det + log1p(square / (1.0 / self.r + 1.0 / self.masses[k]))
+            )
+            for d in range(self.n_features):
+                total += log_rising(0.5 * (nu - d), 0.5 * n)
+        return total
+
+    cdef bint refactor(self, Py_ssize_t k) noexcept nogil:
+        """Factor S_n of cluster k."""
+        cdef Py_ssize_t d
+        cdef double log_det, square
+        cdef const double* stats = &self.stats[k, 0]
+        if self.factor_of(k, self.excess, &self.factors[k, 0], &log_det, &square) == NULL:
+            return False
+        for d in range(self.n_features):
+            self.work[d] = stats[1 + d] - self.u[d]
+        return cholesky_update(
+            &self.factors[k, 0], self.n_features, &self.work[0],
+            1.0 / (1.0 / self.r + 1.0 / self.masses[k]), &log_det
+        )
+
+    cdef bint prepare_scale(self) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef bint good = True
+        for k in range(self.n_clusters):
+            good &= self.refactor(k)
+        return good
+
+    cdef inline Py_ssize_t unit_vector(self, Py_ssize_t d) noexcept nogil:
+        """Write e_d, from entry d on, to `work`. Returns the start of a factor's column d."""
+        memset(&self.work[0], 0, (self.n_features - d) * sizeof(double))
+        self.work[0] = 1.0
+        return d * self.n_features - d * (d - 1) // 2
+
+    cdef bint prepare_column(self, Py_ssize_t d) noexcept nogil:
+        cdef Py_ssize_t k, first
+        for k in range(self.n_clusters):
+            first = self.unit_vector(d)
+            self.squares[k] = solve_squared(
+                &self.factors[k, first], self.n_features - d, &self.work[0]
+            )
+        return True
+
+    cdef double log_evidence_scale(self, Py_ssize_t d, double t) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef double nu = self.low + self.excess
+        cdef double change = self.excess * (t - self.t[d])
+        cdef double total = 0.5 * nu * self.n_clusters * log(self.scale_of(d, self.excess, t))
+        for k in range(self.n_clusters):
+            total -= 0.5 * (nu + self.stats[k, 0]) * log1p(change * self.squares[k])
+        return total
+
+    cdef bint take_column(self, Py_ssize_t d, double t) noexcept nogil:
+        cdef Py_ssize_t k, first
+        cdef double log_det = 0.0
+        cdef double change = self.excess * (t - self.t[d])
+        self.t[d] = t
+        for k in range(self.n_clusters):
+            first = self.unit_vector(d)
+            if not cholesky_update(
+                &self.factors[k, first], self.n_features - d, &self.work[0], change, &log_det
+            ) and not self.refactor(k):
+                return False
+        return True
+
+    cdef bint draw_mean(self, bitgen_t* rng) noexcept nogil:
+        """Normal given covariances, of precision 1 + sum_k w_k Sigma_k^-1."""
+        cdef Py_ssize_t d, e, f, k, t
+        cdef Py_ssize_t n_features = self.n_features
+        cdef double part, weight
+        cdef double log_det
+        cdef double* b = &self.work[0]
+        cdef double* root = b + n_features
+        cdef double* noise = b + 2 * n_features
+        cdef double* system = b + 3 * n_features
+        cdef double* column
+        cdef const double* mean
+        if not self.learns_scale and not self.prepare_scale():
+            return False
+        memset(system, 0, self.n_packed * sizeof(double))
+        memset(b, 0, n_features * sizeof(double))
+        t = 0
+        for d in range(n_features):
+            system[t] = 1.0
+            t += n_features - d
+        for k in range(self.n_clusters):
+            weight = 1.0 / (1.0 / self.r + 1.0 / self.masses[k])
+            mean = &self.stats[k, 1]
+            for d in range(n_features):
+                draw_root_row(
+                    &self.factors[k, 0], n_features, d, self.low + self.excess + self.stats[k, 0],
+                    root, rng
+                )
+                part = 0.0
+                for e in range(d + 1):
+                    part += root[e] * (mean[e] - self.center[e])
+                column = system
+                for e in range(d + 1):
+                    b[e] += weight * root[e] * part
+                    for f in range(e, d + 1):
+                        column[f - e] += weight * root[e] * root[f]
+                    column += n_features - e
+        if not cholesky(system, n_features, &log_det):
+            return False
+        for d in range(n_features):
+            noise[d] = random_standard_normal(rng)
+        draw_normal(system, n_features, b, noise)
+        for d in range(n_features):
+            self.u[d] = self.center[d] + b[d]
+        return True
+
+
+cdef inline void bound_densities(
+    const double* params, Py_ssize_t n_params, const Py_ssize_t* which, Py_ssize_t n_which,
+    const double* box, Py_ssize_t n_features,
+    double* lower, double* upper                                        # OUT (n_which,) each
+) noexcept nogil:
+    """With z = W x - W mu the log density is a constant less sum_d z_d^2 / 2. From the box's
+    centre c, with half-widths h, to x, z_d changes by at most r_d = sum_e |W_de| h_e, so that
+    |z_d| is between max(0, |z_d(c)| - r_d) and |z_d(c)| + r_d. r_d includes the rounding of z_d, a
+    share of the terms that it is the sum of."""
+    cdef Py_ssize_t d, e, k
+    cdef const double* half = box + n_features
+    cdef const double* c
+    cdef const double* w
+    cdef double least, most, r, size, top, value, z
+    cdef double share = 4.0 * (n_features + 4) * DBL_EPSILON
+    for k in range(n_which):
+        top = params[which[k] * n_params]
+        c = params + which[k] * n_params + 1
+        w = c + n_features
+        least = most = 0.0
+        for d in range(n_features):
+            z = -c[d]
+            size = fabs(c[d])
+            r = 0.0
+            for e in range(d + 1):
+                value = w[e] * box[e]
+                z += value
+                size += fabs(value)
+                r += fabs(w[e]) * half[e]
+            w += d + 1
+            r = r * ABOVE + share * (size + r)
+            z = fabs(z)
+            most += (z + r) * (z + r)
+            z -= r
+            if not z <= 0.0:
+                least += z * z
+        # A row that is farther away has the density 0.
+        least = 0.5 * min(least, 1e300)
+        most *= 0.5
+        lower[k] = top - most - SLACK * (1.0 + fabs(top) + most)
+        upper[k] = top - least + SLACK * (1.0 + fabs(top) + least)
+
+
+@cython.final
+cdef class ParametricGaussian(ParametricModel):
+    """Gaussian rows under drawn means and covariances.
+
+    A draw of the precision is W'W: see `draw_root_row`.
+
+    Parameters: log |W| - D log(2 pi) / 2, W mu (D), W (packed by rows).
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        Rows minus the origin.
+    mean : ndarray of shape (n_features,)
+        u minus the origin.
+    scale : ndarray of shape (n_features, n_features)
+        S.
+    mean_precision, df : float
+        r and nu.
+    """
+    cdef Py_ssize_t n_features
+    cdef Py_ssize_t n_packed
+    cdef const double* X
+    cdef double mean_precision, df
+    cdef const double* mean
+    cdef double* prior      # packed: S, then its factor
+    cdef double* work       # n_features * TILE
+    cdef double* gaps       # (n_features + 1, LD)
+    cdef double* matrix     # (n_stats,)
+    cdef object _owners
+
+    def __init__(
+        self, const double[:, ::1] X, const double[::1] mean, const double[:, ::1] scale,
+        double mean_precision, double df
+    ):
+        cdef Py_ssize_t d, e
+        cdef Py_ssize_t t = 0
+        cdef Py_ssize_t n_features = X.shape[1]
+        cdef double log_det
+        expect_shape("mean", mean, (n_features,))
+        expect_shape("scale", scale, (n_features, n_features))
+        self._owners = (X, mean)
+        self.mean = &mean[0]
+        self.n_samples = X.shape[0]
+        self.n_features = n_features
+        self.n_packed = n_features * (n_features + 1) // 2
+        self.n_stats = self.n_params = 1 + n_features + self.n_packed
+        self.X = &X[0, 0] if X.shape[0] else NULL
+        self.points = self.X
+        self.n_dimensions = n_features if n_features <= MOST_DIMENSIONS else 0
+        self.mean_precision = mean_precision
+        self.df = df
+        self.prior = <double*>malloc(2 * self.n_packed * sizeof(double))
+        self.work = <double*>calloc(n_features * TILE, sizeof(double))
+        self.matrix = <double*>malloc(self.n_stats * sizeof(double))
+        if self.prior == NULL or self.work == NULL or self.matrix == NULL:
+            raise MemoryError
+        if self.n_dimensions > 0:
+            self.columns = <double*>resized(
+                NULL, (2 * n_features + 1) * LD + SKDPM_STRIP, sizeof(double)
+            )
+            self.gaps = self.columns + n_features * LD + SKDPM_STRIP
+        for d in range(n_features):
+            for e in range(d, n_features):
+                self.prior[t] = self.prior[self.n_packed + t] = scale[e, d]
+                t += 1
+        cholesky(self.prior + self.n_packed, n_features, &log_det)
+
+    def __dealloc__(self):
+        free(self.prior)
+        free(self.work)
+        free(self.matrix)
+
+    cdef void draw_params(
+        self, const double* stats, double power, double* params, bitgen_t* rng
+    ) noexcept nogil:
+        cdef Py_ssize_t d, e, t
+        cdef Py_ssize_t n_features = self.n_features
+        cdef double n = power * stats[0]
+        cdef double rho = self.mean_precision + n
+        cdef double weight = self.mean_precision * n / rho
+        cdef const double* mean = stats + 1
+        cdef const double* scatter = mean + n_features
+        cdef double* factor = self.matrix
+        cdef double* center = params + 1
+        cdef double* w = center + n_features
+        cdef double log_det, total, value
+        for t in range(self.n_packed):
+            factor[t] = self.prior[t] + power * scatter[t]
+        for d in range(n_features):
+            self.work[d] = mean[d] - self.mean[d]
+        # As in `GaussianModel.factorize`. NaN if that fails, also in params[0].
+        if not (
+            cholesky_above(factor, n_features, self.prior + self.n_packed, &log_det)
+            and cholesky_update(factor, n_features, self.work, weight, &log_det)
+        ):
+            log_det = NAN
+        total = -0.5 * n_features * log(2.0 * PI) - 0.5 * log_det
+        for d in range(n_features):
+            total += draw_root_row(factor, n_features, d, self.df + n, w, rng)
+            value = random_standard_normal(rng) / sqrt(rho)
+            for e in range(d + 1):
+                value += w[e] * (self.mean[e] + n / rho * (mean[e] - self.mean[e]))
+            center[d] = value
+            w += d + 1
+        params[0] = total
+
+    cdef void log_density_many(
+        self, const Py_ssize_t* items, Py_ssize_t n_items,              # IN (n_items,), <= TILE
+        const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
+        double* out                                                     # OUT (n_which, TILE)
+    ) noexcept nogil:
+        cdef Py_ssize_t d, i, k
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* x
+        cdef const double* theta
+        cdef double* strip = self.work
+        for i in range(n_items):
+            x = self.X + items[i] * n_features
+            for d in range(n_features):
+                strip[d * SKDPM_STRIP + i % SKDPM_STRIP] = x[d]
+            if (i + 1) % SKDPM_STRIP == 0:
+                strip += n_features * SKDPM_STRIP
+        for k in range(n_which):
+            theta = params + which[k] * self.n_params
+            tile_gaussian(
+                self.work, n_items, n_features, theta + 1 + n_features, theta + 1, theta[0],
+                out + k * TILE
+            )
+
+    cdef void log_density_loaded(
+        self, Py_ssize_t first, Py_ssize_t n_items, const double* params,
+        const Py_ssize_t* which, Py_ssize_t n_which, double* out        # OUT (n_which, TILE)
+    ) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef const double* theta
+        for k in range(n_which):
+            theta = params + which[k] * self.n_params
+            tile_gaussian_columns(
+                self.columns + first, LD, n_items, self.n_features, theta + 1 + self.n_features,
+                theta + 1, theta[0], out + k * TILE
+            )
+
+    cdef void accumulate_loaded(
+        self, double* stats, Py_ssize_t first, Py_ssize_t n_items,
+        const Py_ssize_t* keys, Py_ssize_t key      # IN (n_items,): those with the key join
+    ) noexcept nogil:
+        cdef double scratch[4]
+        if self.n_features > 4:
+            ParametricModel.accumulate_loaded(self, stats, first, n_items, keys, key)
+            return
+        tile_keyed_moments(
+            self.columns + first, LD, n_items, keys, key, self.n_features, self.gaps,
+            self.matrix
+        )
+        if self.matrix[0] > 0.0:
+            combine_moments(stats, self.matrix, self.n_features, scratch)
+
+    cdef void log_density_bound_many(
+        self, const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
+        const double* box,                                              # IN (2 D,)
+        double* lower, double* upper                                    # OUT (n_which,) each
+    ) noexcept nogil:
+        if self.n_features == 2:
+            bound_densities(params, self.n_params, which, n_which, box, 2, lower, upper)
+        else:
+            bound_densities(
+                params, self.n_params, which, n_which, box, self.n_features, lower, upper
+            )
+
+    cdef void accumulate(
+        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
+    ) noexcept nogil:
+        """The moments of the items by themselves, about their own mean; then both together."""
+        moments_of(self.X, items, n_items, self.n_features, self.work, self.matrix)
+        self.combine(stats, self.matrix)
+
+    cdef void combine(self, double* stats, const double* other) noexcept nogil:
+        combine_moments(stats, other, self.n_features, self.work)

@@ -1,0 +1,889 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Gaussian clusters with diagonal covariances, normal-inverse-gamma: Murphy (2007), section 6.
+
+    v ~ InvGamma(nu / 2, rate s / 2),  mu | v ~ N(u, v / r),  x | mu, v ~ N(mu, v)
+
+in every column, independently; missing entries drop out. With n entries of mean x_bar and centred
+sum of squares C in a column of a cluster, and rho = r + n,
+
+    m = (r u + n x_bar) / rho,    S = s + C + (r n / rho) (x_bar - u)^2,
+    t^2 = (x - m)^2 rho / ((rho + 1) S),
+    p(x | cluster) = g_n S^(-1/2) (1 + t^2)^(-(nu + n + 1) / 2),
+    g_n = (pi (rho + 1) / rho)^(-1/2) Gamma((nu + n + 1) / 2) / Gamma((nu + n) / 2).
+
+Columns with the same n share one logarithm of the product of their 1 + t^2.
+
+Rows are centred at an origin (u itself if that is fixed). Statistics, and u above, are relative to
+it. Hyperparameters: u (D), r, nu, s (D). _gaussian_hyper draws those that are learned.
+
+Row: n, n_d (D), x_bar (D), C (D) | sum_d log S / s, whether all n_d are n, log g_n, m (D),
+t / (x - m) (D), S / s (D).
+"""
+from libc.float cimport DBL_EPSILON
+from libc.math cimport INFINITY
+from libc.math cimport M_PI as PI
+from libc.math cimport exp, fabs, log, log1p, sqrt
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+import numpy as np
+
+from skdpm._core._culling cimport ABOVE, BELOW, SLACK
+from skdpm._core._math cimport log_rising
+from skdpm._core._memory cimport expect_shape, resized
+from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods.gaussian._gaussian_hyper cimport (
+    GaussianLaws, fill_log_evidence_norm, fill_log_norm, labels_show, log_evidence_norm,
+    log_norm_at, own_size
+)
+from skdpm.mixture.likelihoods.contract._parametric cimport LD, MOST_DIMENSIONS, TILE, ParametricModel
+
+cdef double LARGE = 1e150           # the product of two such numbers is finite
+# Largest t^2 of an item that leaves. The removal divides S by 1 + t^2, which costs digits.
+cdef double LARGEST_LOSS = 1e4
+
+
+cdef extern from "tiles.h" nogil:
+    void tile_gather(
+        const double* x, Py_ssize_t n_features, const Py_ssize_t* items, Py_ssize_t n,
+        double* out, Py_ssize_t ld
+    )
+    void tile_gaussian_diag(
+        const double* x, Py_ssize_t ld, Py_ssize_t n, Py_ssize_t n_features, const double* w,
+        const double* c, const double* log_w, double top, bint missing, double* out
+    )
+    void tile_keyed_moments(
+        const double* x, Py_ssize_t ld, Py_ssize_t n, const Py_ssize_t* keys, Py_ssize_t key,
+        Py_ssize_t n_features, double* gaps, double* out
+    )
+    void tile_moments(
+        const double* x, Py_ssize_t n, double* count, double* mean, double* squares
+    )
+
+
+cdef inline void combine_moments(
+    double* stats, const double* other, Py_ssize_t n_features
+) noexcept nogil:
+    """Counts, means and sums of squares of two clusters: Chan, Golub & LeVeque (1983), eq. 1.5;
+    without cancellation."""
+    cdef Py_ssize_t d
+    cdef double* counts = stats + 1
+    cdef double* mean = counts + n_features
+    cdef double* scatter = mean + n_features
+    cdef double gap, n
+    stats[0] += other[0]
+    other += 1
+    for d in range(n_features):
+        if other[d] == 0.0:
+            continue
+        n = counts[d] + other[d]
+        gap = other[n_features + d] - mean[d]
+        mean[d] += gap * other[d] / n
+        scatter[d] += other[2 * n_features + d] + gap * gap * counts[d] * other[d] / n
+        counts[d] = n
+
+
+cdef inline double log_factor(double x, double center, double spread) noexcept nogil:
+    """log(1 + t^2), also if the square overflows."""
+    cdef double t = fabs(x - center) * spread
+    if t < LARGE:
+        return log1p(t * t)
+    return 2.0 * (log(fabs(x - center)) + log(spread))
+
+
+cdef inline double log_factors(
+    const double* x, const double* center, const double* spread, Py_ssize_t n    # IN (n,)
+) noexcept nogil:
+    """Sum of log(1 + t^2) over n columns, with few logarithms."""
+    cdef Py_ssize_t d, e
+    cdef double a, b, p, q, t, u, v, w
+    cdef double product = 1.0
+    cdef double total = 0.0
+    # Sixteen factors between two checks for an overflow, in four products, so that no
+    # multiplication waits for the one before.
+    for d in range(0, n, 16):
+        a = b = p = q = 1.0
+        if n - d >= 16:
+            for e in range(d, d + 16, 4):
+                t = (x[e] - center[e]) * spread[e]
+                u = (x[e + 1] - center[e + 1]) * spread[e + 1]
+                v = (x[e + 2] - center[e + 2]) * spread[e + 2]
+                w = (x[e + 3] - center[e + 3]) * spread[e + 3]
+                a *= 1.0 + t * t
+                b *= 1.0 + u * u
+                p *= 1.0 + v * v
+                q *= 1.0 + w * w
+        else:
+            for e in range(d, n):
+                t = (x[e] - center[e]) * spread[e]
+                a *= 1.0 + t * t
+        a = (a * b) * (p * q)
+        if a < LARGE:
+            product *= a
+            if product > LARGE:
+                total += log(product)
+                product = 1.0
+        else:
+            for e in range(d, min(d + 16, n)):
+                total += log_factor(x[e], center[e], spread[e])
+    return total + log(product)
+
+
+cdef class GaussianDiagModel(ClusterModel):
+    """Kernel of Gaussian clusters with diagonal covariances.
+
+    Parameters
+    ----------
+    data : dict
+        X : ndarray of shape (n_samples, n_features)
+            Rows minus the origin; NaN for a missing entry.
+    tables : dict
+        n_max : int
+            Most items that one cluster may hold.
+        missing : bool
+            Whether an entry of the data may be missing.
+        origin, spread : ndarray of shape (n_features,)
+            Point at which the rows are centred; units of the columns in which hyperparameters are
+            drawn.
+        floor : ndarray of shape (n_features,)
+            Smallest s, if that is learned.
+        log_gain, log_norm : ndarray
+            log g_n, n = 0, 1, ..., and the sum of the log g_m, m < n; `log_norm_at` and
+            `log_evidence_norm` beyond their end.
+        log_scale : ndarray of shape (n_samples,)
+            Sum of log s over the columns of each item.
+    mean : ndarray of shape (n_features,)
+        u, not relative to the origin.
+    mean_precision, df : float
+        r and nu.
+    scale : ndarray of shape (n_features,)
+        s.
+    """
+    def __init__(self, data, tables, mean, double mean_precision, double df, scale):
+        cdef const double[:, ::1] X = data["X"]
+        self.drifts = True
+        self.n_samples = X.shape[0]
+        self.n_features = X.shape[1]
+        self.n_max = tables["n_max"]
+        self.X = &X[0, 0]
+        self.missing = tables["missing"]
+        expect_shape("scale", scale, (self.n_features,) * min(scale.ndim, 1))
+        expect_shape("origin", tables["origin"], (self.n_features,))
+        self.origin = self.origin_view = tables["origin"]
+        self.spread = tables["spread"]
+        self.floor = tables["floor"]
+        self.prior_mean = <double*>resized(self.prior_mean, self.n_features, sizeof(double))
+        self.declare_hyperparameters(
+            ("mean",) * self.n_features + ("mean_precision", "df") + ("scale",) * scale.size,
+            np.concatenate([mean, [mean_precision, df], np.ravel(scale)]),
+        )
+        self._owners = (X, self.take_tables(tables))
+        self.allocate(1 + 3 * self.n_features, 1 + N_TERMS + 6 * self.n_features)
+        self.take_hyperparameters()
+
+    def __dealloc__(self):
+        free(self.prior_mean)
+        free(self.own)
+
+    cdef object take_tables(self, tables):
+        """Read the tables that kernels share. Returns what owns their memory."""
+        cdef const double[::1] log_gain = tables["log_gain"]
+        cdef const double[::1] log_norm = tables["log_norm"]
+        cdef const double[::1] log_scale = tables["log_scale"]
+        self.log_gain = &log_gain[0]
+        self.log_norm = &log_norm[0]
+        self.n_tabled = self.n_shared = log_gain.shape[0]
+        self.log_scale = &log_scale[0]
+        return (log_gain, log_norm, log_scale)
+
+    cdef void take_hyperparameters(self) noexcept nogil:
+        """Set the attributes that follow from `hyper`, and the empty row."""
+        cdef Py_ssize_t d
+        for d in range(self.n_features):
+            self.prior_mean[d] = self.hyper[d] - self.origin_view[d]
+        self.mean_precision = self.hyper[self.n_features]
+        self.df = self.hyper[self.n_features + 1]
+        self.scale = self.hyper + self.n_features + 2
+        self.compute(self.empty)
+
+    cdef int retabulate(self) except -1:
+        cdef Py_ssize_t d, i
+        cdef Py_ssize_t n_features = self.n_features
+        cdef Py_ssize_t size = own_size(self.n_max, self.n_shared, self.n_samples)
+        cdef double r = self.hyper[n_features]
+        cdef double nu = self.hyper[n_features + 1]
+        cdef double total
+        cdef const double* x = self.X
+        cdef const double* scale = self.hyper + n_features + 2
+        cdef double* log_gain
+        cdef double* log_norm
+        cdef double* log_scale
+        cdef double* logs
+        if not (r > 0.0 and nu > 0.0 and np.min(self.hyperparameters()[n_features + 2 :]) > 0.0):
+            raise ValueError("Gaussian.mean_precision, Gaussian.df or Gaussian.scale is not > 0")
+        self.own = <double*>resized(
+            self.own, 2 * size + self.n_samples + n_features, sizeof(double)
+        )
+        log_gain = self.own
+        log_norm = log_gain + size
+        log_scale = log_norm + size
+        logs = log_scale + self.n_samples
+        with nogil:
+            fill_log_norm(log_gain, size, r, nu, 1.0)
+            fill_log_evidence_norm(log_gain, log_norm, size, r, nu)
+            total = 0.0
+            for d in range(n_features):
+                logs[d] = log(scale[d])
+                total += logs[d]
+            for i in range(self.n_samples):
+                if self.missing:
+                    total = 0.0
+                    for d in range(n_features):
+                        total += logs[d] if x[d] == x[d] else 0.0
+                    x += n_features
+                log_scale[i] = total
+        self.log_gain = log_gain
+        self.log_norm = log_norm
+        self.log_scale = log_scale
+        self.n_tabled = size
+        self.take_hyperparameters()
+        return 0
+
+    cdef double log_gain_of(self, double n) noexcept nogil:
+        """log g_n."""
+        if n < self.n_tabled:
+            return self.log_gain[<Py_ssize_t>n]
+        return log_norm_at(n, self.mean_precision, self.df, 1.0)
+
+    cdef double log_norm_of(self, double n) noexcept nogil:
+        """Sum of the log g_m, m < n."""
+        if n < self.n_tabled:
+            return self.log_norm[<Py_ssize_t>n]
+        return log_evidence_norm(n, self.mean_precision, self.df)
+
+    cdef void compute(self, double* stats) noexcept nogil:
+        """Cached terms from the statistics, O(D)."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* counts = stats + 1
+        cdef const double* mean = counts + n_features
+        cdef const double* scatter = mean + n_features
+        cdef double* cached = stats + self.n_stats
+        cdef double* center = cached + N_TERMS
+        cdef double* spread = center + n_features
+        cdef double* ratio = spread + n_features
+        cdef const double* scale = self.scale
+        cdef const double* prior_mean = self.prior_mean
+        cdef double gap
+        cdef double n = stats[0]
+        cdef double rho = self.mean_precision + n
+        cdef double shrink = n / rho
+        cdef double pull = self.mean_precision * shrink
+        cdef double root = sqrt(rho / (rho + 1.0))
+        cdef double total, product
+        cdef bint complete = True
+        if self.missing:
+            # The same operations as below, so that a complete row has the same density, to the
+            # bit, whatever the rows next to it.
+            for d in range(n_features):
+                rho = self.mean_precision + counts[d]
+                shrink = counts[d] / rho
+                gap = mean[d] - prior_mean[d]
+                center[d] = prior_mean[d] + shrink * gap
+                total = scale[d] + scatter[d] + self.mean_precision * shrink * gap * gap
+                spread[d] = sqrt(rho / (rho + 1.0)) / sqrt(total)
+                ratio[d] = total / scale[d]
+                complete &= counts[d] == n
+        else:
+            for d in range(n_features):
+                gap = mean[d] - prior_mean[d]
+                center[d] = prior_mean[d] + shrink * gap
+                total = scale[d] + scatter[d] + pull * gap * gap
+                spread[d] = root / sqrt(total)
+                ratio[d] = total / scale[d]
+        cached[1] = complete
+        cached[2] = self.log_gain_of(n)
+        total = 0.0
+        product = 1.0
+        for d in range(n_features):
+            if ratio[d] < LARGE:
+                product *= ratio[d]
+                if product > LARGE:
+                    total += log(product)
+                    product = 1.0
+            else:
+                total += log(ratio[d])
+        cached[0] = total + log(product)
+
+    cdef void change(self, double* stats, const double* x, double by) noexcept nogil:
+        """Item x enters (by = 1) or leaves (by = -1): Welford's update of the statistics."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef double* counts = stats + 1
+        cdef double* mean = counts + n_features
+        cdef double* scatter = mean + n_features
+        cdef double n = stats[0] + by
+        cdef double step = by / n
+        cdef double weight = by * (n - by) / n
+        cdef double u
+        cdef bint missing = self.missing
+        stats[0] = n
+        for d in range(n_features):
+            if missing:
+                if not x[d] == x[d]:
+                    continue
+                n = counts[d] + by
+                step = by / n
+                weight = by * (n - by) / n
+                if n == 0.0:
+                    counts[d] = mean[d] = scatter[d] = 0.0
+                    continue
+            counts[d] = n
+            u = x[d] - mean[d]
+            mean[d] += step * u
+            scatter[d] += weight * u * u
+            if scatter[d] < 0.0:
+                scatter[d] = 0.0
+
+    cdef bint lost(self, const double* stats, const double* x) noexcept nogil:
+        """Whether the removal of x has cancelled too many digits of a column."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* center = stats + self.n_stats + N_TERMS
+        cdef const double* spread = center + n_features
+        cdef double t
+        cdef double largest = sqrt(LARGEST_LOSS)
+        for d in range(n_features):
+            t = fabs(x[d] - center[d]) * spread[d]
+            if t > largest:
+                return True
+        return False
+
+    cdef void recover(self, Py_ssize_t slot) noexcept nogil:
+        """The removal of an outlier cost digits: start from the items, if the labels show them."""
+        cdef Py_ssize_t i
+        cdef double* stats = row(self, slot)
+        if not labels_show(self, slot, stats[0]):
+            return
+        memcpy(stats, self.empty, self.width * sizeof(double))
+        for i in range(self.n_samples):
+            if self.labels[i] == slot:
+                self.change(stats, self.X + i * self.n_features, 1.0)
+        self.compute(stats)
+
+    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        cdef double* stats = row(self, slot)
+        self.change(stats, self.X + i * self.n_features, 1.0)
+        self.compute(stats)
+
+    cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        cdef double* stats = row(self, slot)
+        cdef const double* x = self.X + i * self.n_features
+        if stats[0] == 1.0:
+            memcpy(stats, self.empty, self.width * sizeof(double))
+            return
+        self.change(stats, x, -1.0)
+        self.compute(stats)
+        if self.lost(stats, x):
+            self.recover(slot)
+
+    cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
+        self.compute(row(self, slot))
+
+    cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
+        combine_moments(row(self, dst), row(self, src), self.n_features)
+        self.compute(row(self, dst))
+
+    cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
+        """Murphy (2007), eq. 203, in every column."""
+        cdef Py_ssize_t d
+        cdef const double* stats = row(self, slot)
+        cdef const double* counts = stats + 1
+        cdef const double* ratio = stats + self.n_stats + N_TERMS + 2 * self.n_features
+        cdef double total = 0.0
+        for d in range(self.n_features):
+            if counts[d] > 0.0:
+                total += (
+                    self.log_norm_of(counts[d]) - 0.5 * counts[d] * log(self.scale[d])
+                    - 0.5 * (self.df + counts[d]) * log(ratio[d])
+                )
+        return total
+
+    cdef double log_marginal_at(
+        self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)
+    ) noexcept nogil:
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* counts = row(self, slot) + 1
+        cdef const double* mean = counts + n_features
+        cdef const double* scatter = mean + n_features
+        cdef const double* scale = hyper + n_features + 2
+        cdef double r = hyper[n_features]
+        cdef double nu = hyper[n_features + 1]
+        cdef double total = 0.0
+        cdef double gap, n
+        for d in range(n_features):
+            n = counts[d]
+            if n > 0.0:
+                gap = mean[d] - (hyper[d] - self.origin_view[d])
+                total += log_evidence_norm(n, r, nu) - 0.5 * (
+                    n * log(scale[d])
+                    + (nu + n) * log1p((scatter[d] + r * n / (r + n) * gap * gap) / scale[d])
+                )
+        return total
+
+    def resample_hyperparameters(self, slots, priors, bit_generator):
+        """Draw hyperparameters given the partition and the data: see _gaussian_hyper.
+
+        Parameters, Returns, Raises: see `ClusterModel`.
+        """
+        values = self.named_hyperparameters()
+        laws = DiagLaws(priors, values, self.spread, self.origin, self.floor, self.dump(slots))
+        return laws.resample(self, bit_generator)
+
+    cdef double log_predictive_entries(self, const double* stats, const double* x) noexcept nogil:
+        """log p(x | cluster) + sum log s / 2, entry by entry. Neighbouring columns with the same
+        number of entries share a logarithm."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* counts = stats + 1
+        cdef const double* center = stats + self.n_stats + N_TERMS
+        cdef const double* spread = center + n_features
+        cdef const double* ratio = spread + n_features
+        cdef double n = stats[0]        # of the run
+        cdef double gain = stats[self.n_stats + 2]
+        cdef double factors = 1.0       # its product of 1 + t^2
+        cdef double ratios = 1.0        # product of S / s, over runs
+        cdef double total = 0.0
+        cdef double t
+        for d in range(n_features):
+            if not x[d] == x[d]:
+                continue
+            if counts[d] != n:
+                total -= 0.5 * (self.df + n + 1.0) * log(factors)
+                factors = 1.0
+                n = counts[d]
+                gain = self.log_gain_of(n)
+            total += gain
+            t = (x[d] - center[d]) * spread[d]
+            t = 1.0 + t * t
+            if t < LARGE and factors < LARGE:
+                factors *= t
+            else:
+                total -= 0.5 * (self.df + n + 1.0) * log_factor(x[d], center[d], spread[d])
+            if ratio[d] < LARGE and ratios < LARGE:
+                ratios *= ratio[d]
+            else:
+                total -= 0.5 * log(ratio[d])
+        return total - 0.5 * (self.df + n + 1.0) * log(factors) - 0.5 * log(ratios)
+
+    cdef void log_predictive_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """log p(x_i | items of each slot): Student t columns, O(n_slots * D)."""
+        cdef Py_ssize_t d, k
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* x = self.X + i * n_features
+        cdef const double* stats
+        cdef const double* cached
+        cdef bint complete = True
+        if self.missing:
+            for d in range(n_features):
+                complete &= x[d] == x[d]
+        for k in range(n_slots):
+            stats = row(self, slots[k])
+            cached = stats + self.n_stats
+            if complete and cached[1] == 1.0:
+                out[k] = (
+                    n_features * cached[2]
+                    - 0.5 * (self.log_scale[i] + cached[0])
+                    - 0.5 * (self.df + stats[0] + 1.0)
+                    * log_factors(x, cached + N_TERMS, cached + N_TERMS + n_features, n_features)
+                )
+            else:
+                out[k] = self.log_predictive_entries(stats, x) - 0.5 * self.log_scale[i]
+
+    cdef void log_predictive_bound_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
+        const double* box,                                                  # IN (2 D,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """In each column |x - m| is at least max(0, |c - m| - h), with the centre c and the
+        half-width h of the box. Only for rows without missing entries."""
+        cdef Py_ssize_t d, k
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* stats
+        cdef const double* cached
+        cdef const double* center
+        cdef const double* spread
+        cdef double peak, t
+        cdef double product, tail
+        for k in range(n_slots):
+            stats = row(self, slots[k])
+            cached = stats + self.n_stats
+            if cached[1] != 1.0:
+                out[k] = INFINITY
+                continue
+            center = cached + N_TERMS
+            spread = center + n_features
+            product = 1.0
+            tail = 0.0
+            for d in range(n_features):
+                t = (fabs(box[d] - center[d]) * BELOW - box[n_features + d] * ABOVE) * spread[d]
+                if t > 0.0:
+                    product *= 1.0 + min(t * t, LARGE)  # farther away any bound will do
+                    if product > LARGE:
+                        tail += log(product)
+                        product = 1.0
+            tail = 0.5 * (self.df + stats[0] + 1.0) * (tail + log(product))
+            peak = n_features * cached[2] - 0.5 * (self.log_scale[0] + cached[0])
+            out[k] = peak - tail + SLACK * (1.0 + fabs(n_features * cached[2]) + fabs(peak) + tail)
+
+    cdef double log_predictive_floor(
+        self, Py_ssize_t slot, const double* box                            # IN (2 D,)
+    ) noexcept nogil:
+        """Let an item be at t = x - m in a column, and let rho count the item. Without it,
+
+            S becomes S (1 - a),  a = t^2 rho / ((rho - 1) S),
+
+        and its density is g_{n-1} S^(-1/2) (1 - a)^((nu + n - 1) / 2). This falls with |t|, which
+        is at most |c - m| + h, with the centre c and the half-width h of the box."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* stats = row(self, slot)
+        cdef const double* cached = stats + self.n_stats
+        cdef const double* center = cached + N_TERMS
+        cdef const double* spread = center + n_features
+        cdef double rho = self.mean_precision + stats[0]
+        # From the spread, which is for a new row, rho / ((rho + 1) S).
+        cdef double ratio = (rho + 1.0) / (rho - 1.0) * ABOVE
+        cdef double product = 1.0
+        cdef double tail = 0.0
+        cdef double peak, t
+        if cached[1] != 1.0:
+            return -INFINITY
+        for d in range(n_features):
+            t = (fabs(box[d] - center[d]) + box[n_features + d]) * ABOVE * spread[d]
+            t = 1.0 - t * t * ratio
+            if not t > 1e-3:    # few digits are left, and little time would be saved
+                return -INFINITY
+            product *= t
+            if product < 1e-150:
+                tail += log(product)
+                product = 1.0
+        tail = 0.5 * (self.df + stats[0] - 1.0) * (tail + log(product))
+        peak = n_features * self.log_gain_of(stats[0] - 1.0)
+        t = 0.5 * (self.log_scale[0] + cached[0])
+        return peak - t + tail - SLACK * (1.0 + fabs(peak) + fabs(t) - tail)
+
+
+cdef class DiagLaws(GaussianLaws):
+    """Conditional laws of hyperparameters of diagonal covariances.
+
+    Parameters
+    ----------
+    priors, values, spread, origin, floor
+        See `GaussianLaws`.
+    stats : ndarray of shape (n_clusters, n_stats)
+    masses : ndarray of shape (n_clusters, n_features), optional
+        Precisions of the means, in units of 1 / v. Default: the numbers of entries.
+    """
+    def __init__(self, priors, values, spread, origin, floor, stats, masses=None):
+        GaussianLaws.__init__(self, priors, values, spread, origin, 0.0, floor)
+        self.n_clusters = len(stats)
+        self.stats = stats[:, 1:].reshape(-1, 3, self.n_features) / np.stack(
+            [np.ones_like(spread), spread, spread**2]
+        )
+        self.masses = np.ascontiguousarray(
+            stats[:, 1 : 1 + self.n_features] if masses is None else masses
+        )
+        self.squares = np.empty((self.n_clusters, self.n_features))
+        self.entries = stats[:, 1 : 1 + self.n_features].sum(axis=0)
+        self.scale = values["scale"] / spread**2
+
+    cdef double log_ratios(self, Py_ssize_t k, double r, double excess) noexcept nogil:
+        """Sum over the columns of cluster k of (nu + n) log(S / s). Neighbouring columns with the
+        same number of entries share a logarithm."""
+        cdef Py_ssize_t d
+        cdef double n, ratio
+        cdef double last = 0.0
+        cdef double product = 1.0
+        cdef double total = 0.0
+        for d in range(self.n_features):
+            n = self.stats[k, 0, d]
+            if n > 0.0:
+                ratio = 1.0 + self.square(k, d, r) / self.any_scale(d, excess)
+                if n != last or not (ratio < LARGE and product < LARGE):
+                    total += (excess + last) * log(product)
+                    product = 1.0
+                    last = n
+                if ratio < LARGE:
+                    product *= ratio
+                else:
+                    total += (excess + n) * log(ratio)
+        return total + (excess + last) * log(product)
+
+    cdef double log_evidence_precision(self, double r) noexcept nogil:
+        cdef Py_ssize_t d, k
+        cdef double n
+        cdef double last = 0.0
+        cdef double log_ratio = 0.0
+        cdef double total = 0.0
+        for k in range(self.n_clusters):
+            for d in range(self.n_features):
+                n = self.masses[k, d]
+                if n != last:
+                    log_ratio = log1p(n / r)
+                    last = n
+                total -= 0.5 * log_ratio
+            total -= 0.5 * self.log_ratios(k, r, self.excess)
+        return total
+
+    cdef double log_evidence_df(self, double excess) noexcept nogil:
+        cdef Py_ssize_t d, k
+        cdef double n
+        cdef double last = 0.0
+        cdef double log_gammas = 0.0
+        cdef double total = 0.0
+        if self.learns_scale:
+            for d in range(self.n_features):
+                total -= 0.5 * self.entries[d] * log(self.any_scale(d, excess))
+        for k in range(self.n_clusters):
+            for d in range(self.n_features):
+                n = self.stats[k, 0, d]
+                if n != last:
+                    log_gammas = log_rising(0.5 * excess, 0.5 * n)
+                    last = n
+                total += log_gammas
+            total -= 0.5 * self.log_ratios(k, self.r, excess)
+        return total
+
+    cdef bint prepare_scale(self) noexcept nogil:
+        cdef Py_ssize_t d, k
+        for k in range(self.n_clusters):
+            for d in range(self.n_features):
+                self.squares[k, d] = 0.0
+                if self.stats[k, 0, d] > 0.0:
+                    self.squares[k, d] = self.square(k, d, self.r)
+        return True
+
+    cdef double log_evidence_scale(self, Py_ssize_t d, double t) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef double scale = self.scale_of(d, self.excess, t)
+        cdef double total = -0.5 * self.entries[d] * log(scale)
+        for k in range(self.n_clusters):
+            total -= 0.5 * (self.excess + self.stats[k, 0, d]) * log1p(self.squares[k, d] / scale)
+        return total
+
+    cdef bint draw_mean(self, bitgen_t* rng) noexcept nogil:
+        """Normal given variances, of precision 1 + sum_k w_k / v_k, column by column."""
+        cdef Py_ssize_t d, k
+        cdef double n, weight
+        cdef double precision, total
+        for d in range(self.n_features):
+            precision = 1.0
+            total = 0.0
+            for k in range(self.n_clusters):
+                n = self.stats[k, 0, d]
+                if n > 0.0:
+                    weight = 0.5 * (self.square(k, d, self.r) + self.any_scale(d, self.excess))
+                    weight = exp(log_gamma_variate(rng, 0.5 * (self.excess + n))) / weight
+                    weight /= 1.0 / self.r + 1.0 / self.masses[k, d]
+                    precision += weight
+                    total += weight * (self.stats[k, 1, d] - self.center[d])
+            self.u[d] = (
+                self.center[d] + total / precision + random_standard_normal(rng) / sqrt(precision)
+            )
+        return True
+
+
+cdef class ParametricGaussianDiag(ParametricModel):
+    """Gaussian rows under drawn means and variances, column by column.
+
+    With S, m and rho as above, 1 / v ~ Gamma((nu + n) / 2, rate S / 2) and mu | v ~ N(m, v / rho).
+
+    Parameters, with w = v^(-1/2): sum_d log w - D log(2 pi) / 2, w (D), w mu (D),
+    log w - log(2 pi) / 2 (D).
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        Rows minus the origin; NaN for a missing entry.
+    mean : ndarray of shape (n_features,)
+        u minus the origin.
+    scale : ndarray of shape (n_features,)
+        s.
+    mean_precision, df : float
+        r and nu.
+    missing : bool
+        Whether an entry of the data, in this block or another, may be missing.
+    """
+    def __init__(
+        self, const double[:, ::1] X, const double[::1] mean, const double[::1] scale,
+        double mean_precision, double df, bint missing
+    ):
+        cdef Py_ssize_t n_features = X.shape[1]
+        self._owners = (X, mean, scale)
+        self.mean = &mean[0]
+        self.n_samples = X.shape[0]
+        self.n_features = n_features
+        self.n_stats = self.n_params = 1 + 3 * n_features
+        self.X = &X[0, 0] if X.shape[0] else NULL
+        self.points = self.X
+        self.n_dimensions = n_features if n_features <= MOST_DIMENSIONS else 0
+        self.scale = &scale[0]
+        self.mean_precision = mean_precision
+        self.df = df
+        self.missing = missing
+        self.work = <double*>malloc(n_features * LD * sizeof(double))
+        self.moments = <double*>malloc(self.n_stats * sizeof(double))
+        if self.work == NULL or self.moments == NULL:
+            raise MemoryError
+        if self.n_dimensions > 0:
+            self.columns = <double*>resized(NULL, (2 * n_features + 1) * LD, sizeof(double))
+            self.gaps = self.columns + n_features * LD
+
+    def __dealloc__(self):
+        free(self.work)
+        free(self.moments)
+
+    cdef void draw_params(
+        self, const double* stats, double power, double* params, bitgen_t* rng
+    ) noexcept nogil:
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* counts = stats + 1
+        cdef const double* mean = counts + n_features
+        cdef const double* scatter = mean + n_features
+        cdef double* w = params + 1
+        cdef double* center = w + n_features
+        cdef double* log_w = center + n_features
+        cdef double gap, n, rho, value
+        params[0] = 0.0
+        for d in range(n_features):
+            n = power * counts[d]
+            rho = self.mean_precision + n
+            gap = mean[d] - self.mean[d]
+            value = (
+                self.scale[d] + power * scatter[d] + self.mean_precision * n / rho * gap * gap
+            )
+            value = 0.5 * (log_gamma_variate(rng, 0.5 * (self.df + n)) - log(0.5 * value))
+            w[d] = exp(value)
+            center[d] = (self.mean[d] + n / rho * gap) * w[d]
+            center[d] += random_standard_normal(rng) / sqrt(rho)
+            log_w[d] = value - 0.5 * log(2.0 * PI)
+            params[0] += log_w[d]
+
+    cdef void log_density_many(
+        self, const Py_ssize_t* items, Py_ssize_t n_items,              # IN (n_items,), <= TILE
+        const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
+        double* out                                                     # OUT (n_which, TILE)
+    ) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* theta
+        tile_gather(self.X, n_features, items, n_items, self.work, LD)
+        for k in range(n_which):
+            theta = params + which[k] * self.n_params
+            tile_gaussian_diag(
+                self.work, LD, n_items, n_features, theta + 1, theta + 1 + n_features,
+                theta + 1 + 2 * n_features, theta[0], self.missing, out + k * TILE
+            )
+
+    cdef void log_density_loaded(
+        self, Py_ssize_t first, Py_ssize_t n_items, const double* params,
+        const Py_ssize_t* which, Py_ssize_t n_which, double* out        # OUT (n_which, TILE)
+    ) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* theta
+        for k in range(n_which):
+            theta = params + which[k] * self.n_params
+            tile_gaussian_diag(
+                self.columns + first, LD, n_items, n_features, theta + 1, theta + 1 + n_features,
+                theta + 1 + 2 * n_features, theta[0], self.missing, out + k * TILE
+            )
+
+    cdef void accumulate_loaded(
+        self, double* stats, Py_ssize_t first, Py_ssize_t n_items,
+        const Py_ssize_t* keys, Py_ssize_t key      # IN (n_items,): those with the key join
+    ) noexcept nogil:
+        """Loaded items have no missing entries."""
+        cdef double moments[15]
+        cdef double* out = self.moments + 1
+        cdef Py_ssize_t d
+        cdef Py_ssize_t t = 0
+        cdef Py_ssize_t n_features = self.n_features
+        if n_features > 4:
+            ParametricModel.accumulate_loaded(self, stats, first, n_items, keys, key)
+            return
+        tile_keyed_moments(
+            self.columns + first, LD, n_items, keys, key, n_features, self.gaps, moments
+        )
+        self.moments[0] = moments[0]
+        for d in range(n_features):
+            out[d] = moments[0]
+            out[n_features + d] = moments[1 + d]
+            out[2 * n_features + d] = moments[1 + n_features + t]
+            t += n_features - d
+        if moments[0] > 0.0:
+            combine_moments(stats, self.moments, n_features)
+
+    cdef void log_density_bound_many(
+        self, const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
+        const double* box,                                              # IN (2 D,)
+        double* lower, double* upper                                    # OUT (n_which,) each
+    ) noexcept nogil:
+        """In each column |w x - w mu| is between max(0, |w c - w mu| - r) and |w c - w mu| + r,
+        with the box's centre c and half-width h, and r = w h plus rounding, a share of the terms.
+        Only for rows without missing entries."""
+        cdef Py_ssize_t d, k
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* half = box + n_features
+        cdef const double* w
+        cdef const double* c
+        cdef const double* log_w
+        cdef double least, most, r, size, top, value, z
+        for k in range(n_which):
+            w = params + which[k] * self.n_params + 1
+            c = w + n_features
+            log_w = c + n_features
+            top = w[-1]
+            size = fabs(top)
+            least = most = 0.0
+            for d in range(n_features):
+                value = w[d] * box[d]
+                r = w[d] * half[d]
+                r = r * ABOVE + 16.0 * DBL_EPSILON * (fabs(value) + fabs(c[d]) + r)
+                z = fabs(value - c[d])
+                most += (z + r) * (z + r)
+                z -= r
+                if not z <= 0.0:
+                    least += z * z
+                size += fabs(log_w[d])
+            # A row that is farther away has the density 0.
+            least = 0.5 * min(least, 1e300)
+            most *= 0.5
+            lower[k] = top - most - SLACK * (1.0 + size + most)
+            upper[k] = top - least + SLACK * (1.0 + size + least)
+
+    cdef void accumulate(
+        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
+    ) noexcept nogil:
+        """The moments of the items by themselves, about their own mean; then both together."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef double* moments = self.moments + 1
+        tile_gather(self.X, n_features, items, n_items, self.work, LD)
+        self.moments[0] = n_items
+        for d in range(n_features):
+            tile_moments(
+                self.work + d * LD, n_items, moments + d, moments + n_features + d,
+                moments + 2 * n_features + d
+            )
+        self.combine(stats, self.moments)
+
+    cdef void combine(self, double* stats, const double* other) noexcept nogil:
+        combine_moments(stats, other, self.n_features)

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the Gaussian kernels share: the constants of their densities, and how they draw their
+hyperparameters."""
+from libc.math cimport M_PI as PI
+from libc.math cimport log, log1p
+
+from skdpm._core._math cimport log_rising
+from skdpm._core._memory cimport resized
+from skdpm._core._rng cimport bitgen_t
+from skdpm._core._slice cimport SliceSampled
+from skdpm._hyperpriors cimport LogDensity
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel
+
+
+cdef enum:
+    # Number of entries, beyond the number of rows, in tables for hyperparameters that change.
+    # Tables of a stream have no more than these, so that no value depends on how many rows come at
+    # a time. Values beyond the end are computed.
+    OWN_TABLE = 2048
+    RUN = 64    # entries of a table from one value of log Gamma to the next
+
+
+cdef inline double log_step(double x, double by) noexcept nogil:
+    """log((x + by) / x), x and by > 0. A small step takes the series of the logarithm in
+    y = by / (2 x + by)."""
+    cdef double y = by / (2.0 * x + by)
+    cdef double s = y * y
+    if y > 0.05:
+        return log1p(by / x)
+    return 2.0 * y * (1.0 + s * (1.0 / 3 + s * (1.0 / 5 + s * (1.0 / 7 + s * (1.0 / 9 + s / 11)))))
+
+
+cdef inline Py_ssize_t own_size(
+    Py_ssize_t n_max, Py_ssize_t n_tabled, Py_ssize_t n_samples
+) noexcept nogil:
+    """Number of entries of a table for hyperparameters that change. `n_tabled` is that of the
+    tables that kernels share."""
+    if n_max >= n_tabled:
+        return OWN_TABLE
+    # A longer table would cost more to fill than it saves in a sweep over the rows.
+    return min(n_max + 1, OWN_TABLE + n_samples)
+
+
+cdef inline double log_norm_at(double n, double r, double nu, double free) noexcept nogil:
+    """log of pi^(-f/2) (rho / (rho + 1))^(f/2) Gamma((nu + n + 1) / 2) / Gamma((nu + n + 1 - f) /
+    2), with rho = r + n."""
+    return (
+        log_rising(0.5 * (nu + n + 1.0 - free), 0.5 * free)
+        - 0.5 * free * (log_step(r + n, 1.0) + log(PI))
+    )
+
+
+cdef inline void fill_log_norm(
+    double* values, Py_ssize_t size, double r, double nu, double free    # OUT (size,)
+) noexcept nogil:
+    """`log_norm_at` for n = 0, ..., size - 1. From n to n + 2 the ratio of Gamma functions grows
+    by the factor (nu + n + 1) / (nu + n + 1 - f)."""
+    cdef Py_ssize_t first, n, stop, _run
+    cdef double both[2]
+    cdef double constant = 0.5 * free * log(PI)
+    for _run in range((size + RUN - 1) // RUN):
+        first = _run * RUN
+        stop = min(first + RUN, size)
+        for n in range(2):
+            both[n] = log_rising(0.5 * (nu + (first + n) + 1.0 - free), 0.5 * free) - constant
+        for n in range(first, stop):
+            values[n] = both[n & 1] - 0.5 * free * log_step(r + n, 1.0)
+            both[n & 1] += log_step(nu + n + 1.0 - free, free)
+
+
+cdef inline double* own_log_norm(
+    double* own, Py_ssize_t size, double r, double nu, Py_ssize_t n_features
+) except NULL:
+    """A table of `log_norm_at` of D columns, in the memory of `own`."""
+    if not (r > 0.0 and nu > n_features - 1):
+        raise ValueError("Gaussian.mean_precision or Gaussian.df is out of range")
+    own = <double*>resized(own, size, sizeof(double))
+    with nogil:
+        fill_log_norm(own, size, r, nu, n_features)
+    return own
+
+
+cdef inline double log_evidence_norm(double n, double r, double nu) noexcept nogil:
+    """log of pi^(-n/2) (r / (r + n))^(1/2) Gamma((nu + n) / 2) / Gamma(nu / 2): the sum of
+    `log_norm_at` of one column over 0, ..., n - 1."""
+    return log_rising(0.5 * nu, 0.5 * n) - 0.5 * (log1p(n / r) + n * log(PI))
+
+
+cdef inline void fill_log_evidence_norm(
+    const double* log_norm, double* values, Py_ssize_t size, double r, double nu
+) noexcept nogil:
+    """`log_evidence_norm` for n = 0, ..., size - 1, from the `log_norm` of one column."""
+    cdef Py_ssize_t n
+    for n in range(size):
+        if n % RUN == 0:
+            values[n] = log_evidence_norm(n, r, nu)
+        else:
+            values[n] = values[n - 1] + log_norm[n - 1]
+
+
+cdef inline bint labels_show(ClusterModel model, Py_ssize_t slot, double n) noexcept nogil:
+    """Whether the labels show all n > 0 items of a cluster."""
+    cdef Py_ssize_t i
+    cdef Py_ssize_t n_items = 0
+    if model.n_labels != model.n_samples:
+        return False
+    for i in range(model.n_samples):
+        n_items += model.labels[i] == slot
+    return n_items > 0 and n_items == n
+
+
+cdef class GaussianLaws(SliceSampled):
+    cdef Py_ssize_t n_features      # D
+    cdef Py_ssize_t n_scales        # entries of t: D; 1 if covariances are spherical
+    cdef Py_ssize_t n_clusters      # K, all with items
+    cdef bint learns_mean, learns_precision, learns_df, learns_scale
+    cdef double low                 # D - 1; 0 if covariances are diagonal or spherical
+    cdef double r, excess           # excess: nu - low
+    cdef double least               # lower limit of a learned excess
+    cdef double* u                  # (D,): u, in units of the spreads, like all arrays below
+    cdef double* center             # (D,): prior means of u
+    cdef double* floor              # (D,): see `scale_of`
+    cdef double* t                  # (n_scales,), if the scale is learned
+    cdef double* t_low              # (D,)
+    cdef double* t_log_unit         # (D,): log units of t in its hyperprior
+    cdef double* memory             # allocation of the arrays above
+    cdef tuple given                # values, spread, origin and floor, in the units of the data
+    cdef LogDensity r_density, excess_density, t_density
+    cdef Py_ssize_t current         # parameter that is drawn: the column of t, or PRECISION or DF
+
+    cdef double scale_of(self, Py_ssize_t d, double excess, double t) noexcept nogil
+    cdef double least_step(self, Py_ssize_t d, double excess) noexcept nogil
+    cdef bint below_support(self, double excess) noexcept nogil
+    cdef bint draw(self, bitgen_t* rng) noexcept nogil
+    # A subclass overrides these: see _gaussian_hyper.pyx.
+    cdef bint prepare_precision(self) noexcept nogil
+    cdef double log_evidence_precision(self, double r) noexcept nogil
+    cdef double log_evidence_df(self, double excess) noexcept nogil
+    cdef bint prepare_scale(self) noexcept nogil
+    cdef bint prepare_column(self, Py_ssize_t d) noexcept nogil
+    cdef double log_evidence_scale(self, Py_ssize_t d, double t) noexcept nogil
+    cdef bint take_column(self, Py_ssize_t d, double t) noexcept nogil
+    cdef bint draw_mean(self, bitgen_t* rng) noexcept nogil

@@ -1,0 +1,423 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Gaussian clusters with one variance each, the same in all columns.
+
+    v ~ InvGamma(nu / 2, rate s / 2),  mu | v ~ N(u, v / r 1),  x | mu, v ~ N(mu, v 1)
+
+Missing entries drop out. A cluster has n_d entries in column d, N in all, of means x_bar_d and
+centred sums of squares C_d. With rho_d = r + n_d,
+
+    m_d = (r u_d + n_d x_bar_d) / rho_d,
+    S   = s + sum_d [C_d + (r n_d / rho_d) (x_bar_d - u_d)^2],
+    t_d^2 = (x_d - m_d)^2 rho_d / ((rho_d + 1) S),
+
+and for a row with entries in M columns, sums and products over these,
+
+    p(x | cluster) = Gamma((nu + N + M) / 2) / Gamma((nu + N) / 2) (pi S)^(-M/2)
+                     prod_d (rho_d / (rho_d + 1))^(1/2) (1 + sum_d t_d^2)^(-(nu + N + M) / 2).
+
+The statistics, and how they change, are those of _gaussian_diag. Hyperparameters: u (D), r, nu, s.
+
+Row: n, n_d (D), x_bar (D), C (D) | log S, whether all n_d are n, log of the density at m (if they
+are), m (D), t / (x - m) (D), log(rho / (rho + 1)) (D, if entries may be missing).
+"""
+cimport cython
+from libc.math cimport INFINITY
+from libc.math cimport M_PI as PI
+from libc.math cimport exp, fabs, log, log1p, sqrt
+
+import numpy as np
+
+from skdpm._core._culling cimport ABOVE, BELOW, SLACK
+from skdpm._core._math cimport log_rising
+from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
+from skdpm.mixture.likelihoods.contract._base cimport row
+from skdpm.mixture.likelihoods.gaussian._gaussian_diag cimport (
+    N_TERMS, DiagLaws, GaussianDiagModel, ParametricGaussianDiag
+)
+
+
+cdef inline double log_far_tail(
+    const double* x, const double* center, const double* spread, Py_ssize_t n_features
+) noexcept nogil:
+    """log sum_d t_d^2 where a square overflows."""
+    cdef Py_ssize_t d
+    cdef double most = 0.0
+    cdef double total = 0.0
+    cdef double t
+    for d in range(n_features):
+        if x[d] == x[d]:
+            most = max(most, fabs(x[d] - center[d]))
+    for d in range(n_features):
+        if x[d] == x[d]:
+            t = (x[d] - center[d]) / most * (spread[d] / spread[0])
+            total += t * t
+    return 2.0 * (log(most) + log(spread[0])) + log(total)
+
+
+@cython.final
+cdef class GaussianSphericalModel(GaussianDiagModel):
+    """Kernel of Gaussian clusters with one variance each.
+
+    Parameters
+    ----------
+    data, mean, mean_precision, df
+        See `GaussianDiagModel`.
+    tables : dict
+        `n_max`, `missing`, `origin`, `spread` and `floor`, see `GaussianDiagModel`.
+    scale : ndarray of shape ()
+        s.
+    """
+
+    cdef object take_tables(self, tables):
+        return None
+
+    cdef int retabulate(self) except -1:
+        if not np.min(self.hyperparameters()[self.n_features :]) > 0.0:
+            raise ValueError("Gaussian.mean_precision, Gaussian.df or Gaussian.scale is not > 0")
+        self.take_hyperparameters()
+        return 0
+
+    cdef void compute(self, double* stats) noexcept nogil:
+        """Cached terms from the statistics, O(D)."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* counts = stats + 1
+        cdef const double* mean = counts + n_features
+        cdef const double* scatter = mean + n_features
+        cdef double* cached = stats + self.n_stats
+        cdef double* center = cached + N_TERMS
+        cdef double* spread = center + n_features
+        cdef double* log_ratio = spread + n_features
+        cdef double r = self.mean_precision
+        cdef double last = -1.0
+        cdef double root = 0.0
+        cdef double shrink = 0.0
+        cdef double total = self.scale[0]
+        cdef double n_entries = 0.0
+        cdef bint complete = True
+        cdef double gap
+        for d in range(n_features):
+            if counts[d] != last:
+                last = counts[d]
+                shrink = last / (r + last)
+                root = sqrt((r + last) / (r + last + 1.0))
+            n_entries += last
+            complete &= last == stats[0]
+            gap = mean[d] - self.prior_mean[d]
+            center[d] = self.prior_mean[d] + shrink * gap
+            spread[d] = root
+            total += scatter[d] + r * shrink * gap * gap
+        gap = 1.0 / sqrt(total)
+        for d in range(n_features):
+            if self.missing:
+                log_ratio[d] = 2.0 * log(spread[d])
+            spread[d] *= gap
+        cached[0] = log(total)
+        cached[1] = complete
+        cached[2] = log_rising(0.5 * (self.df + n_entries), 0.5 * n_features) - n_features * (
+            0.5 * (log(PI) + cached[0]) - log(root)
+        )
+
+    cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
+        return self.log_marginal_at(slot, self.hyper)
+
+    cdef double log_marginal_at(
+        self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)
+    ) noexcept nogil:
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* counts = row(self, slot) + 1
+        cdef const double* mean = counts + n_features
+        cdef const double* scatter = mean + n_features
+        cdef double r = hyper[n_features]
+        cdef double nu = hyper[n_features + 1]
+        cdef double scale = hyper[n_features + 2]
+        cdef double last = 0.0
+        cdef double log_ratio = 0.0
+        cdef double n_entries = 0.0
+        cdef double squares = 0.0
+        cdef double total = 0.0
+        cdef double gap, n
+        for d in range(n_features):
+            n = counts[d]
+            if n != last:
+                last = n
+                log_ratio = log1p(n / r)
+            gap = mean[d] - (hyper[d] - self.origin_view[d])
+            n_entries += n
+            squares += scatter[d] + r * n / (r + n) * gap * gap
+            total -= log_ratio
+        return log_rising(0.5 * nu, 0.5 * n_entries) + 0.5 * (
+            total - n_entries * (log(PI) + log(scale))
+            - (nu + n_entries) * log1p(squares / scale)
+        )
+
+    def resample_hyperparameters(self, slots, priors, bit_generator):
+        """Draw hyperparameters given the partition and the data: see _gaussian_hyper.
+
+        Parameters, Returns, Raises: see `ClusterModel`.
+        """
+        laws = SphericalLaws(
+            priors, self.named_hyperparameters(), self.spread, self.origin, self.floor,
+            self.dump(slots)
+        )
+        return laws.resample(self, bit_generator)
+
+    cdef double log_predictive_entries(self, const double* stats, const double* x) noexcept nogil:
+        """log p(x | cluster) where an entry is missing, of the row or of one in the cluster."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* counts = stats + 1
+        cdef const double* cached = stats + self.n_stats
+        cdef const double* center = cached + N_TERMS
+        cdef const double* spread = center + n_features
+        cdef const double* log_ratio = spread + n_features
+        cdef double n_entries = 0.0
+        cdef double n_present = 0.0
+        cdef double q = 0.0
+        cdef double total = 0.0
+        cdef double t
+        for d in range(n_features):
+            n_entries += counts[d]
+            if x[d] == x[d]:
+                n_present += 1.0
+                t = (x[d] - center[d]) * spread[d]
+                q += t * t
+                total += log_ratio[d]
+        q = log1p(q) if q < 1e300 else log_far_tail(x, center, spread, n_features)
+        n_entries += self.df
+        return log_rising(0.5 * n_entries, 0.5 * n_present) + 0.5 * (
+            total - n_present * (log(PI) + cached[0]) - (n_entries + n_present) * q
+        )
+
+    cdef void log_predictive_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """log p(x_i | items of each slot): a Student t density, O(n_slots * D)."""
+        cdef Py_ssize_t d, k
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* x = self.X + i * n_features
+        cdef const double* stats
+        cdef const double* cached
+        cdef const double* center
+        cdef const double* spread
+        cdef double q, t
+        cdef bint complete = True
+        if self.missing:
+            for d in range(n_features):
+                complete &= x[d] == x[d]
+        for k in range(n_slots):
+            stats = row(self, slots[k])
+            cached = stats + self.n_stats
+            if not (complete and cached[1] == 1.0):
+                out[k] = self.log_predictive_entries(stats, x)
+                continue
+            center = cached + N_TERMS
+            spread = center + n_features
+            q = 0.0
+            for d in range(n_features):
+                t = (x[d] - center[d]) * spread[d]
+                q += t * t
+            q = log1p(q) if q < 1e300 else log_far_tail(x, center, spread, n_features)
+            out[k] = cached[2] - 0.5 * (self.df + (stats[0] + 1.0) * n_features) * q
+
+    cdef void log_predictive_bound_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
+        const double* box,                                                  # IN (2 D,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """See `GaussianDiagModel`."""
+        cdef Py_ssize_t d, k
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* cached
+        cdef const double* center
+        cdef const double* spread
+        cdef double q, t
+        for k in range(n_slots):
+            cached = row(self, slots[k]) + self.n_stats
+            if cached[1] != 1.0:
+                out[k] = INFINITY
+                continue
+            center = cached + N_TERMS
+            spread = center + n_features
+            q = 0.0
+            for d in range(n_features):
+                t = (fabs(box[d] - center[d]) * BELOW - box[n_features + d] * ABOVE) * spread[d]
+                if t > 0.0:
+                    q += t * t
+            # Farther away, any lower bound of q will do.
+            q = 0.5 * (self.df + (row(self, slots[k])[0] + 1.0) * n_features) * log1p(
+                min(q, 1e300)
+            )
+            out[k] = cached[2] - q + SLACK * (1.0 + fabs(cached[2]) + q)
+
+    cdef double log_predictive_floor(
+        self, Py_ssize_t slot, const double* box                            # IN (2 D,)
+    ) noexcept nogil:
+        """As in `GaussianDiagModel`, with t = |x - m| over all columns: an item's density is
+
+            c_{n-1} S^(-D/2) (1 - a)^((nu + (n - 1) D) / 2),  a = t^2 rho / ((rho - 1) S)."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* stats = row(self, slot)
+        cdef const double* cached = stats + self.n_stats
+        cdef const double* center = cached + N_TERMS
+        cdef const double* spread = center + n_features
+        cdef double rho = self.mean_precision + stats[0]
+        cdef double nu = self.df + (stats[0] - 1.0) * n_features
+        cdef double q = 0.0
+        cdef double peak, t
+        if cached[1] != 1.0:
+            return -INFINITY
+        for d in range(n_features):
+            t = (fabs(box[d] - center[d]) + box[n_features + d]) * ABOVE * spread[d]
+            q += t * t
+        # From the spread, which is for a new row, rho / ((rho + 1) S).
+        q = 1.0 - q * ABOVE * (rho + 1.0) / (rho - 1.0)
+        if not q > 1e-3:    # few digits are left, and little time would be saved
+            return -INFINITY
+        q = 0.5 * nu * log(q)
+        peak = log_rising(0.5 * nu, 0.5 * n_features) - 0.5 * n_features * (
+            log(PI) + cached[0] - log1p(-1.0 / rho)
+        )
+        return peak + q - SLACK * (1.0 + fabs(peak) - q)
+
+
+@cython.final
+cdef class SphericalLaws(DiagLaws):
+    """Conditional laws of hyperparameters of spherical covariances.
+
+    Parameters
+    ----------
+    priors, values, spread, origin, floor, stats, masses
+        See `DiagLaws`. All columns have the same spread.
+    """
+    cdef double[::1] totals         # (K,): sums of squares, then 1 / v
+    cdef const double[::1] sizes    # (K,): N
+
+    def __init__(self, priors, values, spread, origin, floor, stats, masses=None):
+        DiagLaws.__init__(self, priors, values, spread, origin, floor, stats, masses)
+        self.totals = np.empty(self.n_clusters)
+        self.sizes = stats[:, 1 : 1 + self.n_features].sum(axis=1)
+
+    cdef inline double sum_squares(self, Py_ssize_t k, double r) noexcept nogil:
+        """sum_d C + w (x_bar - u)^2."""
+        cdef Py_ssize_t d
+        cdef double total = 0.0
+        for d in range(self.n_features):
+            if self.stats[k, 0, d] > 0.0:
+                total += self.square(k, d, r)
+        return total
+
+    cdef double log_evidence_precision(self, double r) noexcept nogil:
+        cdef Py_ssize_t d, k
+        cdef double n
+        cdef double last = 0.0
+        cdef double log_ratio = 0.0
+        cdef double total = 0.0
+        for k in range(self.n_clusters):
+            for d in range(self.n_features):
+                n = self.masses[k, d]
+                if n != last:
+                    log_ratio = log1p(n / r)
+                    last = n
+                total -= log_ratio
+            total -= (self.excess + self.sizes[k]) * log1p(
+                self.sum_squares(k, r) / self.any_scale(0, self.excess)
+            )
+        return 0.5 * total
+
+    cdef double log_evidence_df(self, double excess) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef double scale = self.any_scale(0, excess)
+        cdef double total = 0.0
+        for k in range(self.n_clusters):
+            total += log_rising(0.5 * excess, 0.5 * self.sizes[k]) - 0.5 * (
+                self.sizes[k] * log(scale)
+                + (excess + self.sizes[k]) * log1p(self.sum_squares(k, self.r) / scale)
+            )
+        return total
+
+    cdef bint prepare_scale(self) noexcept nogil:
+        cdef Py_ssize_t k
+        for k in range(self.n_clusters):
+            self.totals[k] = self.sum_squares(k, self.r)
+        return True
+
+    cdef double log_evidence_scale(self, Py_ssize_t d, double t) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef double scale = self.scale_of(0, self.excess, t)
+        cdef double total = 0.0
+        for k in range(self.n_clusters):
+            total -= self.sizes[k] * log(scale)
+            total -= (self.excess + self.sizes[k]) * log1p(self.totals[k] / scale)
+        return 0.5 * total
+
+    cdef bint draw_mean(self, bitgen_t* rng) noexcept nogil:
+        """Normal given variances, of precision 1 + sum_k w_kd / v_k in column d."""
+        cdef Py_ssize_t d, k
+        cdef double precision, total, weight
+        for k in range(self.n_clusters):    # 1 / v_k
+            weight = 0.5 * (self.sum_squares(k, self.r) + self.any_scale(0, self.excess))
+            self.totals[k] = exp(
+                log_gamma_variate(rng, 0.5 * (self.excess + self.sizes[k]))
+            ) / weight
+        for d in range(self.n_features):
+            precision = 1.0
+            total = 0.0
+            for k in range(self.n_clusters):
+                if self.stats[k, 0, d] > 0.0:
+                    weight = self.totals[k] / (1.0 / self.r + 1.0 / self.masses[k, d])
+                    precision += weight
+                    total += weight * (self.stats[k, 1, d] - self.center[d])
+            self.u[d] = (
+                self.center[d] + total / precision + random_standard_normal(rng) / sqrt(precision)
+            )
+        return True
+
+
+@cython.final
+cdef class ParametricGaussianSpherical(ParametricGaussianDiag):
+    """Gaussian rows under drawn means and one drawn variance for each cluster.
+
+    With S, m and rho as above, 1 / v ~ Gamma((nu + N) / 2, rate S / 2) and mu | v ~ N(m, v / rho).
+    Parameters are those of `ParametricGaussianDiag`, with the same w in all columns.
+
+    Parameters
+    ----------
+    X, mean, mean_precision, df, missing
+        See `ParametricGaussianDiag`.
+    scale : ndarray of shape (1,)
+        s.
+    """
+
+    cdef void draw_params(
+        self, const double* stats, double power, double* params, bitgen_t* rng
+    ) noexcept nogil:
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* counts = stats + 1
+        cdef const double* mean = counts + n_features
+        cdef const double* scatter = mean + n_features
+        cdef double* w = params + 1
+        cdef double* center = w + n_features
+        cdef double* log_w = center + n_features
+        cdef double n_entries = 0.0
+        cdef double total = self.scale[0]
+        cdef double gap, n, rho, value
+        for d in range(n_features):
+            n = power * counts[d]
+            gap = mean[d] - self.mean[d]
+            n_entries += n
+            total += power * scatter[d]
+            total += self.mean_precision * n / (self.mean_precision + n) * gap * gap
+        value = 0.5 * (log_gamma_variate(rng, 0.5 * (self.df + n_entries)) - log(0.5 * total))
+        for d in range(n_features):
+            n = power * counts[d]
+            rho = self.mean_precision + n
+            w[d] = exp(value)
+            center[d] = (self.mean[d] + n / rho * (mean[d] - self.mean[d])) * w[d]
+            center[d] += random_standard_normal(rng) / sqrt(rho)
+            log_w[d] = value - 0.5 * log(2.0 * PI)
+        params[0] = n_features * log_w[0]

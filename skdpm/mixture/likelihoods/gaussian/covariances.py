@@ -1,0 +1,743 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Covariance structures of `Gaussian`: one class each, and its kernel.
+
+A structure defines the law of a cluster's covariance and interprets the statistics of its kernel.
+`Gaussian` checks parameters, centres the rows and leaves everything else to its structure. A new
+structure is a subclass of `Covariance`, listed in `COVARIANCES`, with kernels for clusters and for
+drawn parameters.
+
+Methods take the resolved likelihood as `g`, with the parameters `mean`, `mean_precision`, `df` and
+`scale`. Rows and statistics are relative to `g._origin`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import multigammaln
+
+from skdpm.hyperpriors import Gamma, Shifted
+from skdpm.mixture.likelihoods.gaussian._gaussian import GaussianModel, ParametricGaussian
+from skdpm.mixture.likelihoods.gaussian._gaussian_diag import (
+    GaussianDiagModel,
+    ParametricGaussianDiag,
+)
+from skdpm.mixture.likelihoods.gaussian._gaussian_diag_tails import (
+    GaussianDiagTailsModel,
+    GaussianSphericalTailsModel,
+)
+from skdpm.mixture.likelihoods.gaussian._gaussian_hyper import (
+    log_evidence_norm_table,
+    log_norm_table,
+)
+from skdpm.mixture.likelihoods.gaussian._gaussian_spherical import (
+    GaussianSphericalModel,
+    ParametricGaussianSpherical,
+)
+from skdpm.mixture.likelihoods.gaussian._gaussian_tails import GaussianTailsModel
+from skdpm.mixture.likelihoods.gaussian._gaussian_tied import (
+    GaussianTiedModel,
+    GaussianTiedTailsModel,
+    ParametricGaussianTied,
+    whitened,
+)
+from skdpm.mixture.likelihoods.laws.laws import (
+    IndependentLaws,
+    MatrixLaws,
+    MixedLaws,
+    ScaledLaws,
+    Student,
+    factors,
+)
+
+# scale / k above a floor, in units of the variance of a column, ~ Gamma(S_SHAPE, S_RATE).
+S_SHAPE, S_RATE = 0.5, 1.0
+# Share of the variance of a column that is expected inside a cluster at the start of chains.
+WITHIN = 0.5
+# Smallest learned scale / k, as a share of v.
+SMALLEST_SHARE = 1e-16
+# The same if chains draw missing entries: those of a few rows may otherwise follow each other to a
+# cluster that is too narrow for doubles.
+SMALLEST_WITH_GAPS = 1e-8
+# Degrees of freedom that represent a known variance.
+KNOWN = 1e6
+
+
+@dataclass(frozen=True)
+class Normal:
+    """Hyperprior of a vector: its entries are normal and independent.
+
+    mean, variance : ndarray, one number per entry
+    """
+
+    mean: np.ndarray
+    variance: np.ndarray
+
+    def draw(self, rng, shape=()):
+        """Draw a vector of the shape of `mean`."""
+        return rng.normal(self.mean, np.sqrt(self.variance))
+
+    def log_density(self, value):
+        """Natural logarithm of the density of the vector."""
+        squares = (np.asarray(value) - self.mean) ** 2 / self.variance
+        return float(-0.5 * np.sum(squares + np.log(2.0 * np.pi * self.variance)))
+
+
+@dataclass(frozen=True)
+class InverseWishart:
+    """Hyperprior of a covariance matrix: Sigma ~ IW(df, scale)."""
+
+    df: float
+    scale: np.ndarray
+
+    def draw(self, rng, shape=()):
+        """Draw a matrix of the shape of `scale`."""
+        root = drawn_root(self.df, np.linalg.cholesky(self.scale), rng)
+        return root @ root.T
+
+    def log_density(self, value):
+        """Natural logarithm of the density of a matrix."""
+        n = len(self.scale)
+        return float(
+            0.5 * self.df * (np.linalg.slogdet(self.scale)[1] - n * np.log(2.0))
+            - 0.5 * (self.df + n + 1.0) * np.linalg.slogdet(value)[1]
+            - 0.5 * np.trace(np.linalg.solve(value, self.scale))
+            - multigammaln(0.5 * self.df, n)
+        )
+
+    def given(self, n, scatter):
+        """The law given the scatter matrix of n normal rows of known mean."""
+        return InverseWishart(self.df + n, self.scale + scatter)
+
+
+def drawn_root(df, factor, rng):
+    """Draw R with R R' ~ IW(df, S), from the Cholesky factor of S, by Bartlett's decomposition of
+    the inverse."""
+    n = len(factor)
+    root = np.tril(rng.standard_normal((n, n)), -1)
+    root[np.diag_indices(n)] = np.sqrt(rng.chisquare(df - np.arange(n)))
+    # (scipy.linalg.solve_triangular starts threads, which take milliseconds for any matrix.)
+    return np.linalg.solve(root, factor.T).T
+
+
+class Covariance:
+    """Base class of covariance structures.
+
+    Attributes
+    ----------
+    start : float
+        Initial value of k = df - `low`.
+    learns_df : bool
+        Whether `df` is learned. Otherwise None means the initial value.
+    correlates : bool
+        Whether columns may be correlated in a cluster. If not, missing entries are integrated out
+        of all densities; else chains draw them.
+    """
+
+    start = 4.0
+    learns_df = True
+    correlates = False
+
+    def low(self, n_features):
+        """Largest number that `df` must exceed."""
+        return 0.0
+
+    def pooled(self, variances, varies):
+        """Variances of the columns for the hyperpriors: ndarray of shape (n_features,). `varies`
+        shows which columns have two different values."""
+        return variances
+
+    def check_scale(self, value, n_features):
+        """Check the parameter `scale`: a diagonal of shape (n_features,)."""
+        return as_positive_vector(value, n_features)
+
+    def learn_scale(self, variances, varies, n_rows, df, smallest=SMALLEST_SHARE):
+        """Initial value of a learned scale, its hyperprior, and its floor.
+
+        Parameters
+        ----------
+        variances, varies, n_rows : ndarray of shape (n_features,)
+            Variance of each column, whether it has two different values, and the number of its
+            entries.
+        df : float
+        smallest : float
+            Smallest scale / k, in units of the variances.
+        """
+        k = df - self.low(len(variances))
+        smallest = smallest * variances
+        # In a constant column large clusters must not be narrower than small ones.
+        floor = np.where(varies, 0.0, WITHIN * variances)
+        start = WITHIN * variances * max_or_one(k - 2.0) + k * smallest + floor
+        return start, Shifted(Gamma(S_SHAPE, S_RATE), smallest, variances), floor
+
+    def scale_to_share(self, g, values):
+        """The function of `scale` to which its hyperprior applies, and the log of the Jacobian.
+        `values` holds `scale`, and `df` if that is learned."""
+        k = values.get("df", g.df) - self.low(len(g.mean))
+        scale = np.asarray(values["scale"])
+        return (scale - g._floor) / k, -scale.size * np.log(k)
+
+    def share_to_scale(self, g, values):
+        """The inverse of `scale_to_share`."""
+        return g._floor + (values.get("df", g.df) - self.low(len(g.mean))) * values["scale"]
+
+    def variances(self, g):
+        """Squared units of the columns, from the scale."""
+        return g.scale
+
+    def tables(self, g, data, n_tabled, missing):
+        """Tables of kernels in addition to `n_max`, `origin`, `spread` and `floor`: dict."""
+        raise NotImplementedError
+
+    def bind(self, g, data, tables):
+        """The kernel of clusters."""
+        return self.model(data, tables, g.mean, g.mean_precision, g.df, np.asarray(g.scale))
+
+    def parametric(self, g, rows):
+        """The kernel of drawn parameters, for rows minus the origin."""
+        raise NotImplementedError
+
+    def divergences(self, n_features, params):
+        """See `Likelihood.divergences`. Parameters of a column are w, w mu and log w."""
+        w, center, log_w = np.split(params[:, 1:], 3, axis=1)
+        means = center / w
+        out = np.empty((len(params), len(params)))
+        for k in range(len(params)):
+            ratio = np.exp(2.0 * (log_w[k] - log_w))
+            gap = (w[k] * (means - means[k])) ** 2
+            out[k] = 0.5 * (ratio + gap - 1.0).sum(axis=1)
+        return out + out.T
+
+    def cluster_params(self, g, stats):
+        """Posterior means: `means` and `covariances`, see `Gaussian.cluster_params`."""
+        raise NotImplementedError
+
+    def draw(self, g, stats, rng):
+        """See `Likelihood.draw`."""
+        raise NotImplementedError
+
+    def laws(self, g, stats, rng):
+        """See `Likelihood.laws`."""
+        raise NotImplementedError
+
+    def column_posterior(self, g, stats, column):
+        """See `Likelihood.column_posterior`."""
+        raise NotImplementedError
+
+
+class ByColumn(Covariance):
+    """Base class of structures whose statistics are counts, means and sums of squares of the
+    columns."""
+
+    def moments(self, g, stats):
+        """Posterior means, sums of squares about the prior mean, counts and mean_precision + n:
+        (n_clusters, n_features) each."""
+        n, center, scatter = np.split(stats[:, 1:], 3, axis=1)
+        rho = g.mean_precision + n
+        gap = center - (g.mean - g._origin)
+        squares = scatter + g.mean_precision * n / rho * gap**2
+        return g.mean + n / rho * gap, squares, n, rho
+
+    def posterior(self, g, stats):
+        """Means, scales, degrees of freedom and mean_precision + n of the clusters' posteriors:
+        (n_clusters, n_features) each."""
+        raise NotImplementedError
+
+    def cluster_params(self, g, stats):
+        means, scales, df, _ = self.posterior(g, stats)
+        return {"means": means, "covariances": scales / np.where(df > 2.0, df - 2.0, df + 2.0)}
+
+    def column_posterior(self, g, stats, column):
+        means, scales, df, rho = (each[:, column] for each in self.posterior(g, stats))
+        return means, rho, df, scales, 0.0
+
+    def laws(self, g, stats, rng):
+        means, scales, df, rho = self.posterior(g, stats)
+        if rng is None:
+            return self.student(means, np.sqrt(scales * (rho + 1.0) / (rho * df)), df)
+        spread = np.sqrt(scales / self.draw_factors(df, rng))
+        means = means + spread / np.sqrt(rho) * rng.standard_normal(means.shape)
+        return normal_laws(means, spread)
+
+    def student(self, means, spread, df):
+        """Laws that are Student in every column."""
+        raise NotImplementedError
+
+    def draw_factors(self, df, rng):
+        """Draw scales over variances, from chi-squared laws with these degrees of freedom."""
+        raise NotImplementedError
+
+
+class Diagonal(ByColumn):
+    """A variance for each column of each cluster."""
+
+    model = GaussianDiagModel
+
+    def check_scale(self, value, n_features):
+        if np.ndim(value) > 1:
+            raise ValueError(
+                'Gaussian.scale must be a number or a vector with covariance_type="diag"'
+            )
+        return super().check_scale(value, n_features)
+
+    def tables(self, g, data, n_tabled, missing):
+        log_scale = np.log(g.scale)[None]
+        if missing:
+            log_scale = np.where(np.isnan(data["X"]), 0.0, log_scale)
+        return {
+            "missing": missing,
+            "log_gain": log_norm_table(n_tabled, g.mean_precision, g.df, 1.0),
+            "log_norm": log_evidence_norm_table(n_tabled, g.mean_precision, g.df),
+            "log_scale": np.broadcast_to(log_scale.sum(axis=1), len(data["X"])).copy(),
+        }
+
+    def parametric(self, g, rows):
+        mean = g.mean - g._origin
+        return ParametricGaussianDiag(
+            rows, mean, g.scale, g.mean_precision, g.df, g._fitted_missing
+        )
+
+    def posterior(self, g, stats):
+        means, squares, n, rho = self.moments(g, stats)
+        return means, g.scale + squares, g.df + n, rho
+
+    def draw(self, g, stats, rng):
+        means, scales, df, rho = self.posterior(g, stats)
+        return means + np.sqrt(scales * (rho + 1.0) / (rho * df)) * rng.standard_t(df)
+
+    def student(self, means, spread, df):
+        return IndependentLaws(
+            [Student(*column) for column in zip(means.T, spread.T, df.T, strict=True)]
+        )
+
+    def draw_factors(self, df, rng):
+        return rng.chisquare(df)
+
+
+class Spherical(ByColumn):
+    """One variance for each cluster, the same in every column."""
+
+    model = GaussianSphericalModel
+
+    def pooled(self, variances, varies):
+        pooled = variances[varies].mean() if varies.any() else variances.mean()
+        return np.full(len(variances), pooled)
+
+    def check_scale(self, value, n_features):
+        if np.ndim(value) > 0:
+            raise ValueError('Gaussian.scale must be a number with covariance_type="spherical"')
+        return super().check_scale(value, 1)[0]
+
+    def learn_scale(self, variances, varies, n_rows, df, smallest=SMALLEST_SHARE):
+        start, law, floor = super().learn_scale(variances[:1], varies.any(), n_rows, df, smallest)
+        return start[0], Shifted(law.family, law.low[0], law.unit[0]), floor[0]
+
+    def variances(self, g):
+        return np.full(len(g.mean), g.scale)
+
+    def tables(self, g, data, n_tabled, missing):
+        return {"missing": missing}
+
+    def parametric(self, g, rows):
+        mean, scale = g.mean - g._origin, np.array([g.scale])
+        return ParametricGaussianSpherical(
+            rows, mean, scale, g.mean_precision, g.df, g._fitted_missing
+        )
+
+    def posterior(self, g, stats):
+        means, squares, n, rho = self.moments(g, stats)
+        scales = g.scale + squares.sum(axis=1, keepdims=True)
+        df = g.df + n.sum(axis=1, keepdims=True)
+        return means, scales + 0.0 * means, df + 0.0 * means, rho
+
+    def draw(self, g, stats, rng):
+        means, scales, df, rho = self.posterior(g, stats)
+        spread = np.sqrt(scales * (rho + 1.0) / rho / rng.chisquare(df[:, :1]))
+        return means + spread * rng.standard_normal(means.shape)
+
+    def student(self, means, spread, df):
+        return ScaledLaws(means, spread, df[:, 0])
+
+    def draw_factors(self, df, rng):
+        return rng.chisquare(df[:, :1])
+
+
+class Matrix(Covariance):
+    """Base class of structures whose statistics are counts, means and scatter matrices.
+
+    Subclasses also have a method `combination_posterior(g, stats, weights, constant)`, the
+    `column_posterior` of a linear combination of the columns.
+    """
+
+    start = 3.0
+    correlates = True
+
+    def low(self, n_features):
+        return n_features - 1.0
+
+    def check_scale(self, value, n_features):
+        if np.ndim(value) < 2:
+            return super().check_scale(value, n_features)
+        return as_positive_definite(value, n_features)
+
+    def gaps(self, g, stats):
+        """Means of the clusters relative to the prior mean."""
+        return stats[:, 1 : 1 + len(g.mean)] - (g.mean - g._origin)
+
+    def variances(self, g):
+        return np.diagonal(as_matrix(g.scale))
+
+    def laws(self, g, stats, rng):
+        return self.matrix_laws(*self.row_law(g, stats, rng))
+
+    def matrix_laws(self, loc, root, df):
+        """Laws of rows with these locations, roots of scale matrices and degrees of freedom."""
+        n_features = loc.shape[1]
+        everything = np.arange(n_features), np.zeros(n_features), np.eye(n_features)
+        return MatrixLaws(loc, root, df, *everything)
+
+    def row_law(self, g, stats, rng):
+        """Locations, roots of scale matrices and degrees of freedom of the laws of a row."""
+        raise NotImplementedError
+
+
+class Full(Matrix):
+    """A covariance matrix for each cluster."""
+
+    model = GaussianModel
+
+    def tables(self, g, data, n_tabled, missing):
+        free = float(len(g.mean))
+        return {"log_norm": log_norm_table(n_tabled, g.mean_precision, g.df, free)}
+
+    def parametric(self, g, rows):
+        mean = g.mean - g._origin
+        return ParametricGaussian(rows, mean, as_matrix(g.scale), g.mean_precision, g.df)
+
+    def divergences(self, n_features, params):
+        rows, columns = np.tril_indices(n_features)
+        W = np.zeros((len(params), n_features, n_features))
+        W[:, rows, columns] = params[:, 1 + n_features :]
+        try:
+            V = np.linalg.inv(W)
+        except np.linalg.LinAlgError:
+            raise FloatingPointError(
+                "a drawn precision matrix is singular; rescale the columns"
+            ) from None
+        means = (V @ params[:, 1 : 1 + n_features, None])[..., 0]
+        out = np.empty((len(params), len(params)))
+        for k in range(len(params)):
+            # tr(W_k'W_k V_m V_m'), and the gaps of means on the scale of cluster k.
+            ratio = np.sum((W[k] @ V) ** 2, axis=(1, 2))
+            gap = np.sum(((means - means[k]) @ W[k].T) ** 2, axis=1)
+            out[k] = 0.5 * (ratio + gap - n_features)
+        return out + out.T
+
+    def posterior(self, g, stats):
+        """Means, scale matrices, degrees of freedom and mean_precision + n of the clusters'
+        posteriors."""
+        n = stats[:, :1]
+        rho = g.mean_precision + n
+        pull = self.pull(g, stats)
+        scales = self.scatters(g, stats) + pull[:, :, None] * pull[:, None, :]
+        return g.mean + n / rho * self.gaps(g, stats), scales, g.df + n[:, 0], rho[:, 0]
+
+    def scatters(self, g, stats):
+        """Scale matrix plus the scatter of each cluster. The packed lower triangle by columns is
+        the upper triangle by rows."""
+        n_features = len(g.mean)
+        upper = np.triu_indices(n_features)
+        scatter = np.zeros((len(stats), n_features, n_features))
+        scatter[:, upper[0], upper[1]] = stats[:, 1 + n_features :]
+        scatter[:, upper[1], upper[0]] = stats[:, 1 + n_features :]
+        return as_matrix(g.scale) + scatter
+
+    def pull(self, g, stats):
+        """Vectors whose outer products the prior mean adds to the scale matrices."""
+        n = stats[:, :1]
+        return np.sqrt(g.mean_precision * n / (g.mean_precision + n)) * self.gaps(g, stats)
+
+    def cluster_params(self, g, stats):
+        means, scales, df, _ = self.posterior(g, stats)
+        n_features = means.shape[1]
+        divisor = np.where(df > n_features + 1, df - n_features - 1, df + n_features + 1)
+        return {"means": means, "covariances": scales / divisor[:, None, None]}
+
+    def draw(self, g, stats, rng):
+        means, _, df, rho = self.posterior(g, stats)
+        df_t = df - means.shape[1] + 1.0
+        normal = np.einsum("kde,ke->kd", self.factors(g, stats), rng.standard_normal(means.shape))
+        scales = (rho + 1.0) / (rho * df_t) / (rng.chisquare(df_t) / df_t)
+        return means + normal * np.sqrt(scales)[:, None]
+
+    def row_law(self, g, stats, rng):
+        means, _, df, rho = self.posterior(g, stats)
+        roots = self.factors(g, stats)
+        if rng is None:
+            df = df - means.shape[1] + 1.0
+            return means, roots * np.sqrt((rho + 1.0) / (rho * df))[:, None, None], df
+        roots = np.array([drawn_root(*law, rng) for law in zip(df, roots, strict=True)])
+        return draw_means(means, roots, rho, rng), roots, np.full(len(df), np.inf)
+
+    def factors(self, g, stats):
+        """Cholesky factors of the scale matrices of the posteriors."""
+        least = np.diagonal(np.linalg.cholesky(as_matrix(g.scale))) ** 2
+        return factors(self.scatters(g, stats), self.pull(g, stats), least)
+
+    def column_posterior(self, g, stats, column):
+        return self.combination_posterior(g, stats, np.eye(len(g.mean))[column], 0.0)
+
+    def combination_posterior(self, g, stats, weights, constant):
+        # The marginal of a normal-inverse-Wishart law.
+        means, scales, df, rho = self.posterior(g, stats)
+        spread = weights @ scales @ weights
+        return constant + means @ weights, rho, df - means.shape[1] + 1.0, spread, 0.0
+
+
+class Tied(Matrix):
+    """One covariance matrix, `scale` itself, for all clusters."""
+
+    model = GaussianTiedModel
+    learns_df = False
+
+    def check_scale(self, value, n_features):
+        return as_matrix(super().check_scale(value, n_features))
+
+    def learn_scale(self, variances, varies, n_rows, df, smallest=SMALLEST_SHARE):
+        diagonal = WITHIN * variances * max_or_one(df - len(variances) - 1.0)
+        smallest = np.where(varies, 0.0, WITHIN * variances)
+        law = InverseWishart(df, np.diag(diagonal + n_rows * smallest))
+        return np.diag(WITHIN * variances + smallest), law, np.zeros(len(variances))
+
+    def scale_to_share(self, g, values):
+        return values["scale"], 0.0
+
+    def share_to_scale(self, g, values):
+        return values["scale"]
+
+    def tables(self, g, data, n_tabled, missing):
+        return {"white": whitened(data["X"], g.scale)}
+
+    def parametric(self, g, rows):
+        return ParametricGaussianTied(rows, g.mean - g._origin, g.scale, g.mean_precision)
+
+    def means(self, g, stats):
+        """Posterior means of the clusters, and mean_precision + n."""
+        rho = g.mean_precision + stats[:, :1]
+        return g.mean + stats[:, :1] / rho * self.gaps(g, stats), rho
+
+    def cluster_params(self, g, stats):
+        means, _ = self.means(g, stats)
+        return {"means": means, "covariances": np.tile(g.scale, (len(stats), 1, 1))}
+
+    def draw(self, g, stats, rng):
+        means, rho = self.means(g, stats)
+        normal = rng.standard_normal(means.shape) @ np.linalg.cholesky(g.scale).T
+        return means + np.sqrt((rho + 1.0) / rho) * normal
+
+    def row_law(self, g, stats, rng):
+        means, rho = self.means(g, stats)
+        rho = rho[:, 0]
+        roots = np.tile(np.linalg.cholesky(g.scale), (len(stats), 1, 1))
+        if rng is None:
+            roots = roots * np.sqrt((rho + 1.0) / rho)[:, None, None]
+        else:
+            means = draw_means(means, roots, rho, rng)
+        return means, roots, np.full(len(rho), np.inf)
+
+    def column_posterior(self, g, stats, column):
+        return self.combination_posterior(g, stats, np.eye(len(g.mean))[column], 0.0)
+
+    def combination_posterior(self, g, stats, weights, constant):
+        means, rho = self.means(g, stats)
+        df = np.full(len(stats), KNOWN)
+        return constant + means @ weights, rho[:, 0], df, df * (weights @ g.scale @ weights), 0.0
+
+
+class WithTails:
+    """Structures whose rows have weights: a mixin, whose kernels also take the law of these."""
+
+    def bind(self, g, data, tables):
+        law, values = g.law_of_weights, np.array(g.tail_values)
+        return self.model(
+            data, tables, g.mean, g.mean_precision, g.df, np.asarray(g.scale), law, values
+        )
+
+    def draw(self, g, stats, rng):
+        nothing = np.full((len(stats), len(g.mean)), np.nan)
+        return self.laws(g, stats, None).fill(nothing, np.arange(len(stats)), rng)
+
+    def laws(self, g, stats, rng):
+        log_probabilities, weights = g.law_of_weights.weights(g.tail_values)
+        log_weights = np.tile(log_probabilities, (len(stats), 1))
+        return MixedLaws(log_weights, self.laws_given(g, stats, rng, weights))
+
+    def laws_given(self, g, stats, rng, weights):
+        """Laws of a row with each of these weights: list of Laws."""
+        raise NotImplementedError
+
+    def weighted(self, g, stats):
+        """Masses, means and scatters of clusters, as statistics of the kernel without tails."""
+        law = g.law_of_weights
+        return law.moments(stats, len(g.mean), law.log_law(g.tail_values)[1])
+
+
+class ByColumnWithTails(WithTails):
+    """A mixin for `ByColumn`."""
+
+    def tables(self, g, data, n_tabled, missing):
+        return {"missing": missing}
+
+    def moments(self, g, stats):
+        law = g.law_of_weights
+        n, mass, center, squares = law.moments_by_column(
+            stats, len(g.mean), law.log_law(g.tail_values)[1]
+        )
+        rho = g.mean_precision + mass
+        gap = np.where(n > 0.0, center - (g.mean - g._origin), 0.0)
+        return g.mean + mass / rho * gap, squares + g.mean_precision * mass / rho * gap**2, n, rho
+
+    def laws_given(self, g, stats, rng, weights):
+        means, scales, df, rho = self.posterior(g, stats)
+        if rng is None:
+            return [
+                self.student(means, np.sqrt(scales * (rho + w) / (rho * df * w)), df)
+                for w in weights
+            ]
+        spread = np.sqrt(scales / self.draw_factors(df, rng))
+        means = means + spread / np.sqrt(rho) * rng.standard_normal(means.shape)
+        return [normal_laws(means, spread / np.sqrt(w)) for w in weights]
+
+
+class DiagonalWithTails(ByColumnWithTails, Diagonal):
+    """A variance for each column of each cluster, and a weight of each row."""
+
+    model = GaussianDiagTailsModel
+
+
+class SphericalWithTails(ByColumnWithTails, Spherical):
+    """One variance for each cluster, and a weight of each row."""
+
+    model = GaussianSphericalTailsModel
+
+
+class FullWithTails(WithTails, Full):
+    """A covariance matrix for each cluster, and a weight of each row."""
+
+    model = GaussianTailsModel
+
+    def posterior(self, g, stats):
+        weighted = self.weighted(g, stats)
+        means, scales, df, rho = Full.posterior(self, g, weighted)
+        return means, scales, df + (stats[:, 0] - weighted[:, 0]), rho
+
+    def factors(self, g, stats):
+        return Full.factors(self, g, self.weighted(g, stats))
+
+    def laws_given(self, g, stats, rng, weights):
+        means, _, df, rho = self.posterior(g, stats)
+        roots = self.factors(g, stats)
+        if rng is None:
+            df = df - means.shape[1] + 1.0
+            by = (rho[:, None] + weights) / (rho * df)[:, None] / weights
+        else:
+            roots = np.array([drawn_root(*law, rng) for law in zip(df, roots, strict=True)])
+            means, df = draw_means(means, roots, rho, rng), np.full(len(df), np.inf)
+            by = np.tile(1.0 / weights, (len(stats), 1))
+        return [
+            self.matrix_laws(means, roots * factor[:, None, None], df) for factor in np.sqrt(by).T
+        ]
+
+
+class TiedWithTails(WithTails, Tied):
+    """One covariance matrix for all clusters, and a weight of each row."""
+
+    model = GaussianTiedTailsModel
+
+    def means(self, g, stats):
+        return Tied.means(self, g, self.weighted(g, stats))
+
+    def laws_given(self, g, stats, rng, weights):
+        means, rho = self.means(g, stats)
+        roots = np.tile(np.linalg.cholesky(g.scale), (len(stats), 1, 1))
+        df = np.full(len(stats), np.inf)
+        if rng is None:
+            by = (rho + weights) / rho / weights
+        else:
+            means = draw_means(means, roots, rho[:, 0], rng)
+            by = np.tile(1.0 / weights, (len(stats), 1))
+        return [
+            self.matrix_laws(means, roots * factor[:, None, None], df) for factor in np.sqrt(by).T
+        ]
+
+
+COVARIANCES = {
+    "full": Full(),
+    "diag": Diagonal(),
+    "tied": Tied(),
+    "spherical": Spherical(),
+}
+
+# With heavy tails.
+TAILED = {
+    "full": FullWithTails(),
+    "diag": DiagonalWithTails(),
+    "tied": TiedWithTails(),
+    "spherical": SphericalWithTails(),
+}
+
+
+def normal_laws(means, spread):
+    """Laws that are normal and independent in every column."""
+    df = np.full(len(means), np.inf)
+    return IndependentLaws(
+        [Student(*column, df) for column in zip(means.T, spread.T, strict=True)]
+    )
+
+
+def draw_means(means, roots, rho, rng):
+    """Draw means of clusters given roots of their covariances."""
+    normal = rng.standard_normal((*means.shape, 1))
+    return means + (roots @ normal)[..., 0] / np.sqrt(rho)[:, None]
+
+
+def max_or_one(factor):
+    """A positive factor, otherwise 1."""
+    return factor if factor > 0.0 else 1.0
+
+
+def as_matrix(scale):
+    """A diagonal as a matrix; a matrix unchanged."""
+    return np.diag(scale) if np.ndim(scale) == 1 else scale
+
+
+def as_vector(value, n_features, name):
+    """Check a number, or one number per column: ndarray of shape (n_features,)."""
+    try:
+        vector = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a number or one per column, got {value!r}") from None
+    if vector.ndim == 0:
+        vector = np.full(n_features, vector)
+    if vector.shape != (n_features,) or not np.isfinite(vector).all():
+        raise ValueError(f"{name} must be finite, a number or one per column ({n_features})")
+    return vector
+
+
+def as_positive_vector(value, n_features):
+    """Check the parameter `scale`, a number or one positive number per column."""
+    vector = as_vector(value, n_features, "Gaussian.scale")
+    if not (vector > 0).all():
+        raise ValueError(f"Gaussian.scale must be positive, got {value!r}")
+    return vector
+
+
+def as_positive_definite(value, n_features):
+    """Check the parameter `scale`, a positive definite matrix."""
+    matrix = np.asarray(value, dtype=np.float64)
+    if matrix.shape != (n_features, n_features) or not np.isfinite(matrix).all():
+        raise ValueError(f"Gaussian.scale must be finite, of shape ({n_features}, {n_features})")
+    if not np.allclose(matrix, matrix.T):
+        raise ValueError("Gaussian.scale must be symmetric")
+    if not np.linalg.eigvalsh(matrix)[0] > 0:
+        raise ValueError("Gaussian.scale must be positive definite")
+    return np.ascontiguousarray(matrix)

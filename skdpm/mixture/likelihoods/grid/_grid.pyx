@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Clusters whose parameter is one of the points of a grid, for any likelihood.
+
+    theta_d ~ sum_m w_dm delta(theta_m),  log p(x_i | theta) = sum_d l_idm where theta_d = theta_m,
+
+in D independent blocks of M points. With S_dm the sum of l_idm over the items of a cluster and
+Z_d = sum_m w_dm exp(S_dm),
+
+    p(cluster)       = prod_d Z_d,
+    p(x_i | cluster) = prod_d sum_m p_dm exp(l_idm),   p_dm = w_dm exp(S_dm) / Z_d.
+
+The sums over m are dot products of p_dm and exp(l_idm - max_m l_idm), both of which are 0 below
+TINY. A dot product so small that the lost terms might matter is computed from logarithms instead.
+Most items rejoin the cluster that they have left, so removals are deferred: while the item is in
+the row, p(x_i | the others) = prod_d 1 / sum_m p_dm exp(-l_idm). If that would lose terms, the
+item is removed, and the row with the item is kept for its return.
+
+An entry may be impossible, l_idm = -inf. It counts as 1e10 below the best entry of its item and
+block, which no finite data outweigh, so that every cluster has a density. In a sum, entries of
+that size would leave no digits to the others, so they are counted instead.
+
+The sum over d of max_m l_idm is the item's `log_constants`.
+
+A hyperparameter may be learned. Its law has L layers: log likelihoods for each of L values, and a
+value counts as the nearest of them in the logarithm. Rows have the sums of all layers. Maxima are
+over layers too, so that they do not depend on the value.
+
+Row: n, number of impossible entries, S_dm of the others relative to the maxima (L, D, M), numbers
+of impossible entries (D, M; 0 if L > 1)
+| log Z_d (D), and for each block the numbers of `grid.h`: chunks of points with a weight, the
+largest log w + S of each chunk, p_dm, with zeros after the last point.
+"""
+from libc.math cimport fabs, log
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy
+
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
+
+
+cdef extern from "grid.h" nogil:
+    ctypedef struct Layout "skdpm_grid":
+        Py_ssize_t n_blocks
+        Py_ssize_t n_points
+        Py_ssize_t n_chunks
+        Py_ssize_t n_layers
+        Py_ssize_t layer
+        const double* log_weights
+        double* log_totals
+    const double _IMPOSSIBLE "SKDPM_IMPOSSIBLE"
+    const Py_ssize_t CHUNK_POINTS "SKDPM_CHUNK"
+    const Py_ssize_t N_HEAD "SKDPM_GRID_HEAD"
+    Py_ssize_t grid_n_stats "skdpm_grid_n_stats"(const Layout* grid) noexcept
+    Py_ssize_t grid_block_width "skdpm_grid_block_width"(const Layout* grid) noexcept
+    void grid_compute "skdpm_grid_compute"(const Layout* grid, double* stats) noexcept
+    double grid_log_norm "skdpm_grid_log_norm"(const Layout* grid, const double* stats) noexcept
+    void grid_shift "skdpm_grid_shift"(
+        double* sums, const double* x, Py_ssize_t n, double by
+    ) noexcept
+    void grid_shift_possible "skdpm_grid_shift_possible"(
+        double* sums, double* counts, const double* x, Py_ssize_t n, double by
+    ) noexcept
+    double grid_predict_one "skdpm_grid_predict_one"(
+        const Layout* grid, const double* stats, const double* item, const double* highest,
+        const double* relative
+    ) noexcept
+    bint grid_may_stay "skdpm_grid_may_stay"(
+        const Layout* grid, const double* stats, const double* lowest
+    ) noexcept
+    double grid_predict_without "skdpm_grid_predict_without"(
+        const Layout* grid, const double* stats, const double* relative
+    ) noexcept
+    void grid_predict "skdpm_grid_predict"(
+        const Layout* grid, const double* arena, Py_ssize_t stride, const Py_ssize_t* slots,
+        Py_ssize_t n_slots, const double* item, const double* highest, const double* relative,
+        double* out
+    ) noexcept
+
+
+# exp(-690). Smaller terms are 0, because arithmetic with denormal numbers is slow.
+TINY = 1e-300
+
+CHUNK = CHUNK_POINTS        # points in a chunk
+IMPOSSIBLE = _IMPOSSIBLE    # in place of -inf, relative to the best
+
+cdef Py_ssize_t NONE = -1
+
+
+cdef class GridModel(ClusterModel):
+    """Kernel of likelihoods on a grid.
+
+    Parameters
+    ----------
+    data : dict
+        log_likelihoods : ndarray of shape (n_samples, n_layers * n_blocks, n_points)
+            Log likelihoods relative to the largest of each item and block; IMPOSSIBLE if the point
+            is impossible for the item, which only a single layer allows.
+        highest, lowest : ndarray of shape (n_samples, n_layers * n_blocks, n_chunks)
+            Largest and smallest log likelihood of each chunk of CHUNK points.
+        likelihoods : ndarray of shape (n_samples, n_layers * n_blocks, n_chunks * CHUNK)
+            exp of the log likelihoods; 0 below TINY, 1 after the last point.
+        log_constants : ndarray of shape (n_samples,)
+            Sums over blocks of the subtracted maxima.
+        impossible : ndarray of shape (n_samples,)
+            Numbers of IMPOSSIBLE entries of the items.
+    tables : dict
+        n_max : int
+            Largest number of items of a cluster.
+        log_weights : ndarray of shape (n_blocks, n_points)
+            log w, up to a constant for each block.
+        layers : ndarray of shape (n_layers,)
+            Values of the hyperparameter, increasing. Only if there is one.
+    name : str, optional
+        Name of the hyperparameter.
+    value : float, optional
+        Its value.
+    """
+    cdef Layout layout
+    cdef Py_ssize_t n_entries       # D M
+    cdef Py_ssize_t n_all           # L D M
+    cdef const double* layers       # (L,)
+    cdef const double* log_likelihoods
+    cdef const double* highest
+    cdef const double* lowest
+    cdef const double* likelihoods
+    cdef const double* impossible
+    cdef Py_ssize_t left_slot       # slot of the item that left last, or NONE
+    cdef Py_ssize_t left_item
+    cdef bint removed               # whether it was removed from the row, or that is deferred
+    cdef double* kept               # the row before the removal
+    cdef object _owners, _layers_owner
+
+    def __init__(self, data, tables, name=None, value=None):
+        cdef const double[::1] layers
+        cdef const double[:, ::1] log_weights = tables["log_weights"]
+        cdef const double[:, :, ::1] log_likelihoods = data["log_likelihoods"]
+        cdef const double[:, :, ::1] highest = data["highest"]
+        cdef const double[:, :, ::1] lowest = data["lowest"]
+        cdef const double[:, :, ::1] likelihoods = data["likelihoods"]
+        cdef const double[::1] impossible = data["impossible"]
+        self._owners = log_likelihoods, highest, lowest, likelihoods, impossible, log_weights
+        self.n_samples = log_likelihoods.shape[0]
+        self.layout.n_blocks = log_weights.shape[0]
+        self.layout.n_layers = 1
+        self.layout.n_points = log_likelihoods.shape[2]
+        self.layout.n_chunks = highest.shape[2]
+        self.n_entries = self.layout.n_blocks * self.layout.n_points
+        if name is not None:
+            layers = tables["layers"]
+            self._layers_owner = layers
+            self.layers = &layers[0]
+            self.layout.n_layers = layers.shape[0]
+            self.declare_hyperparameters((name,), (value,))
+            self.layout.layer = self.nearest(self.hyper)
+        self.n_all = self.layout.n_layers * self.n_entries
+        self.n_max = tables["n_max"]
+        self.log_likelihoods = &log_likelihoods[0, 0, 0]
+        self.highest = &highest[0, 0, 0]
+        self.lowest = &lowest[0, 0, 0]
+        self.likelihoods = &likelihoods[0, 0, 0]
+        self.impossible = &impossible[0]
+        self.layout.log_weights = &log_weights[0, 0]
+        self.drifts = True
+        self.keep_log_constants(data["log_constants"])
+        self.left_slot = NONE
+        self.allocate(
+            grid_n_stats(&self.layout),
+            grid_n_stats(&self.layout)
+            + self.layout.n_blocks * (1 + grid_block_width(&self.layout)),
+        )
+        self.layout.log_totals = <double*>calloc(self.layout.n_blocks, sizeof(double))
+        self.kept = <double*>malloc(self.width * sizeof(double))
+        if self.layout.log_totals == NULL or self.kept == NULL:
+            raise MemoryError
+        grid_compute(&self.layout, self.empty)
+        memcpy(
+            self.layout.log_totals, self.empty + self.n_stats,
+            self.layout.n_blocks * sizeof(double),
+        )
+        grid_compute(&self.layout, self.empty)
+
+    def __dealloc__(self):
+        free(self.layout.log_totals)
+        free(self.kept)
+
+    cdef Py_ssize_t first_block(self, Py_ssize_t i) noexcept nogil:
+        """Number of the first block of item i in the current layer."""
+        return (i * self.layout.n_layers + self.layout.layer) * self.layout.n_blocks
+
+    cdef Py_ssize_t nearest(self, const double* hyper) noexcept nogil:
+        """The layer of a value of the hyperparameter."""
+        cdef Py_ssize_t l, best = 0
+        for l in range(1, self.layout.n_layers):
+            if (fabs(log(hyper[0] / self.layers[l]))
+                    < fabs(log(hyper[0] / self.layers[best]))):
+                best = l
+        return best
+
+    cdef double log_marginal_at(
+        self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)
+    ) noexcept nogil:
+        cdef Layout other = self.layout
+        if self.n_hyper > 0:
+            other.layer = self.nearest(hyper)
+        return grid_log_norm(&other, row(self, slot))
+
+    cdef int retabulate(self) except -1:
+        self.layout.layer = self.nearest(self.hyper)
+        grid_compute(&self.layout, self.empty)
+        return 0
+
+    cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
+        """Add item i to the statistics and cached terms (by = 1), or remove it (by = -1)."""
+        cdef const double* x = self.log_likelihoods + i * self.n_all
+        cdef double* sums = stats + N_HEAD
+        stats[0] += by
+        stats[1] += by * self.impossible[i]
+        if self.impossible[i] == 0.0:
+            grid_shift(sums, x, self.n_all, by)
+        else:
+            grid_shift_possible(sums, sums + self.n_entries, x, self.n_entries, by)
+        grid_compute(&self.layout, stats)
+
+    cdef void exchange(self, double* a, const double* b, Py_ssize_t i) noexcept nogil:
+        """Copy the parts of a row that item i changes."""
+        cdef Py_ssize_t n_stats = self.n_stats
+        if self.impossible[i] == 0.0:
+            n_stats -= self.n_entries
+        memcpy(a, b, n_stats * sizeof(double))
+        memcpy(a + self.n_stats, b + self.n_stats, (self.width - self.n_stats) * sizeof(double))
+
+    cdef void settle(self) noexcept nogil:
+        """Do the deferred removal, or forget the kept row."""
+        cdef Py_ssize_t slot = self.left_slot
+        self.left_slot = NONE
+        if slot != NONE and not self.removed:
+            self.change(row(self, slot), self.left_item, -1.0)
+
+    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        cdef double* stats = row(self, slot)
+        if slot == self.left_slot and i == self.left_item:
+            self.left_slot = NONE
+            if self.removed:
+                self.exchange(stats, self.kept, i)
+            return
+        self.settle()
+        self.change(stats, i, 1.0)
+
+    cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        cdef double* stats = row(self, slot)
+        self.settle()
+        self.left_slot = slot
+        self.left_item = i
+        self.removed = stats[0] == 1.0 or not grid_may_stay(
+            &self.layout, stats,
+            self.lowest + self.first_block(i) * self.layout.n_chunks
+        )
+        if not self.removed:
+            return
+        self.exchange(self.kept, stats, i)
+        if stats[0] == 1.0:
+            memcpy(stats, self.empty, self.width * sizeof(double))
+        else:
+            self.change(stats, i, -1.0)
+
+    cdef void release(self, Py_ssize_t slot) noexcept nogil:
+        if slot == self.left_slot:
+            self.left_slot = NONE
+        ClusterModel.release(self, slot)
+
+    cdef void reset(self, Py_ssize_t slot) noexcept nogil:
+        if slot == self.left_slot:
+            self.left_slot = NONE
+        ClusterModel.reset(self, slot)
+
+    cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
+        self.settle()
+        ClusterModel.merge(self, dst, src)
+
+    cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
+        grid_compute(&self.layout, row(self, slot))
+
+    cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
+        cdef Py_ssize_t d
+        cdef const double* log_norms = row(self, slot) + self.n_stats
+        cdef double total = 0.0
+        self.settle()
+        for d in range(self.layout.n_blocks):
+            total += log_norms[d]
+        return total
+
+    cdef void log_predictive_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """log p(x_i | items of each slot) less its `log_constants`, O(n_slots * D * M)."""
+        cdef Py_ssize_t k
+        cdef Py_ssize_t first = self.first_block(i)
+        cdef const double* item = self.log_likelihoods + first * self.layout.n_points
+        cdef const double* highest = self.highest + first * self.layout.n_chunks
+        cdef const double* likelihoods = (
+            self.likelihoods + first * self.layout.n_chunks * CHUNK_POINTS
+        )
+        if self.left_slot != NONE and self.left_item != i:
+            self.settle()
+        if n_slots == 1:
+            out[0] = grid_predict_one(
+                &self.layout, row(self, slots[0]), item, highest, likelihoods
+            )
+        else:
+            grid_predict(
+                &self.layout, self.stats, self.stride, slots, n_slots, item, highest,
+                likelihoods, out,
+            )
+        if self.left_slot != NONE and not self.removed:
+            for k in range(n_slots):
+                if slots[k] == self.left_slot:
+                    out[k] = grid_predict_without(
+                        &self.layout, row(self, slots[k]), likelihoods
+                    )

@@ -1,0 +1,383 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the values of columns of numbers say about their laws."""
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+
+from skdpm._tables import TO_PANDAS, CodeFor, joined, listed, shown
+from skdpm._validation import named_row
+from skdpm.mixture.likelihoods.laws.coordinates import FAR_SHARE
+from skdpm.mixture.likelihoods.laws.recorded import REMOTE, Copies
+
+# Smallest number of values that are judged, and the number of quantiles that stand for more.
+FEWEST_JUDGED, MOST_QUANTILES = 50, 500
+# Most rows that are looked at, and most columns of which mixtures are made: 0.1 s for each.
+MOST_ROWS, MOST_COLUMNS = 20_000, 50
+# Ratio of the distances of the quantiles 0.95 and 0.05 from the median, above which a column is
+# strongly skewed.
+SKEWED = 2.5
+# Rows with the largest value, for one with the next, from which it is a limit.
+LEAST_AT_LIMIT = 5
+# Number of components that a mixture of Gaussians must save on the logarithms of a column, by the
+# Bayesian information criterion, and the largest number that is tried.
+SAVED, MOST_COMPONENTS = 2.5, 5
+# Most components of logarithms of distances below a number.
+FEW = 3
+# Share of rows that are copies of others, from which it is said.
+LEAST_COPIES = 0.05
+# Numbers without a sign that may mark missing entries, as do 9, 99, 999, ..., 8, 88, ... and
+# 7, 77, ..., and the size from which any number may; the most of a column, the fewest other
+# entries, and the share of these from which zeros are none.
+MARKS = {0.0, 1.0, 999.25, 9999.25, 32767.0, 32768.0, 65535.0, 1e5, 1e6, 1e7, 1e8}
+LARGE_MARK, MOST_MARKS, FEWEST_UNMARKED, RARE_MARK = 1e9, 6, 10, 0.1
+# Ranges of the other values beyond which a mark is one: in several rows; in one row or of one
+# digit; and in several rows if only marks are negative.
+RANGES_TO_FILL, RANGES_IF_DOUBTFUL, RANGES_BELOW_ZERO = 2.0, 20.0, 0.01
+
+# Most groups of columns with other marks.
+MOST_GROUPS = 3
+# Ranges of the bulk beyond which an entry is named if clusters share a covariance.
+FAR_IF_SHARED = 20.0
+
+
+class Far(NamedTuple):
+    """The farthest of the entries of a column that are far from all others."""
+
+    row: int
+    value: float
+    n_far: int
+    n_ranges: float
+
+
+class Fill(NamedTuple):
+    """Values of a column that look like marks of missing entries, the number of their rows, and
+    the first of these."""
+
+    values: tuple
+    n_rows: int
+    row: int
+
+
+def far_columns(X, low, high, n_ranges=REMOTE):
+    """Columns with remote entries: dict of int to `Far`.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        Numbers, NaN for missing entries.
+    low, high : ndarray of shape (n_features,)
+        Ends of the bulk of the columns.
+    n_ranges : float
+        Ranges of the bulk beyond which an entry is named.
+    """
+    found = {}
+    for d, (column, reach) in enumerate(zip(X.T, n_ranges * (high - low), strict=True)):
+        with np.errstate(invalid="ignore", over="ignore"):
+            beyond = np.maximum(low[d] - column, column - high[d])
+        n_far = np.count_nonzero(beyond > reach)
+        if n_far and reach > 0.0:
+            row = int(np.nanargmax(beyond))
+            found[d] = Far(row, float(column[row]), n_far, n_ranges)
+    return found
+
+
+def filled_columns(X, far=()):
+    """Columns in which values look like marks of missing entries: dict of int to `Fill`.
+
+    These values are the smallest or largest of their column, in less than half of the rows, and
+    conventional marks (`_is_mark`), and they are far from the other values (`_needed`).
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        Numbers, NaN for missing entries.
+    far : container of int
+        Columns with far entries. A mark in a single row of these is only a far entry.
+    """
+    fills = {d: _fill(column) for d, column in enumerate(X.T)}
+    return {d: fill for d, fill in fills.items() if fill and (fill.n_rows > 1 or d not in far)}
+
+
+def _fill(column):
+    known = others = column[~np.isnan(column)]
+    found = {}
+    # What may be marks is taken away from both ends, until the ends are other values.
+    while len(others) >= FEWEST_UNMARKED and len(found) < MOST_MARKS:
+        ends = [
+            (end, int(np.count_nonzero(others == end))) for end in (others.min(), others.max())
+        ]
+        marks = {float(end): n_rows for end, n_rows in ends if _is_mark(end, n_rows)}
+        if not marks:
+            break
+        found |= marks
+        others = others[~np.isin(others, list(marks))]
+    if not found or len(others) < FEWEST_UNMARKED:
+        return None
+    fills = {}
+    for mark, n_rows in sorted(found.items(), key=lambda item: abs(item[0])):
+        if _is_far(mark, n_rows, others):
+            fills[mark] = n_rows
+        else:
+            others = np.append(others, np.full(n_rows, mark))
+    n_rows = sum(fills.values())
+    if not 0 < n_rows < len(known) / 2:
+        return None
+    return Fill(tuple(sorted(fills)), n_rows, int(np.isin(column, list(fills)).argmax()))
+
+
+def _is_mark(value, n_rows):
+    """Whether a number of some rows may mark a missing entry."""
+    size = abs(value)
+    digits = f"{size:.7g}"
+    repeated = digits[0] in "789" and digits.replace(".", "").strip(digits[0]) == ""
+    repeated = repeated and np.float32(digits) == np.float32(size)
+    return bool(repeated or size in MARKS or (size >= LARGE_MARK and n_rows > 1))
+
+
+def _is_far(mark, n_rows, others):
+    """Whether what may be a mark is so many ranges of the other values away as it needs."""
+    last = int(FAR_SHARE * len(others))
+    low, high = np.partition(others, (last, len(others) - 1 - last))[[last, -1 - last]]
+    if low == high:
+        low, high = others.min(), others.max()
+    if low == high:
+        return False
+    with np.errstate(over="ignore", invalid="ignore"):
+        n_ranges = max(low - mark, mark - high) / (high - low)
+    return n_ranges > _needed(mark, n_rows, others)
+
+
+def _needed(mark, n_rows, others):
+    """Ranges of the other values beyond which a number that may be a mark is one."""
+    if mark == 0.0 and n_rows > RARE_MARK * len(others):
+        return np.inf
+    # -1 beside 0 and 1 may be a value.
+    n_whole = np.count_nonzero(others == np.rint(others))
+    is_value = mark == -1.0 and others.min() < 1.0 and 2 * n_whole > len(others)
+    if mark < 0.0 <= others.min() and not is_value:
+        return RANGES_TO_FILL if n_rows == 1 else RANGES_BELOW_ZERO
+    return RANGES_IF_DOUBTFUL if n_rows == 1 or abs(mark) < 10.0 else RANGES_TO_FILL
+
+
+def skewed_columns(X):
+    """Columns whose logarithms are much closer to few Gaussian clusters.
+
+    A column of positive amounts that is strongly skewed needs several Gaussian components for one
+    cluster. It is told from clusters at different distances by mixtures of Gaussians, which are
+    fitted to the column and to its logarithms.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        Numbers, NaN for missing entries.
+
+    Returns
+    -------
+    logarithms : dict of int to str
+        Code of the logarithm that suits, with {} for the column, by the position of the column:
+        "np.log({})", "np.log1p({})" for a column with zeros, and that of the distance below a
+        number for a column with a long tail of small values.
+    """
+    found, n_judged = {}, 0
+    X = X[:: -(-len(X) // MOST_ROWS) or 1]
+    for d in range(X.shape[1]):
+        x = X[:, d]
+        x = x[~np.isnan(x)].astype(np.float64)
+        code = "np.log1p({})" if (x == 0.0).any() else "np.log({})"
+        quantiles = None if (x < 0.0).any() else _skewed_quantiles(x[x > 0.0])
+        if quantiles is None and len(x) >= FEWEST_JUDGED:
+            top = _number_above(x)
+            quantiles = _skewed_quantiles(top - x)
+            code = f"-np.log({shown(top)} - {{}})" if top else "-np.log(-{})"
+        if quantiles is None or n_judged == MOST_COLUMNS:
+            continue
+        n_judged += 1
+        # Distances below a number, which follows from them, suit many clusters too.
+        if _suits_logarithms(quantiles, MOST_COMPONENTS if code.startswith("np") else FEW):
+            found[d] = code
+    return found
+
+
+def _number_above(x):
+    """A number above all values, of few digits, for which the logarithms of distances to it are
+    about symmetric; NaN if there is none, as where many values are at a limit."""
+    largest = x.max()
+    if largest < 0.0:
+        return 0.0
+    n_largest, rest = np.count_nonzero(x == largest), x[x < largest]
+    if n_largest > LEAST_AT_LIMIT * np.count_nonzero(rest == rest.max(initial=-np.inf)):
+        return np.nan
+    low, middle, high = np.quantile(x, [0.05, 0.5, 0.95])
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        # Relative to the median: (low - c)(high - c) = (middle - c)^2.
+        top = middle + (low - middle) * (high - middle) / (low + high - 2.0 * middle)
+        distance = max(top - largest, 0.1 * (largest - high))
+        unit = 10.0 ** np.floor(np.log10(distance))
+        top = np.ceil((largest + distance) / unit) * unit
+    return float(f"{top:.12g}") if np.isfinite(top) else np.nan
+
+
+def _skewed_quantiles(x):
+    """Quantiles of positive values, relative to the median; None without strong skewness."""
+    values, counts = np.unique(x, return_counts=True)
+    if len(x) < FEWEST_JUDGED or len(values) < 10:
+        return None
+    # Equal values are spread out between their neighbours, as if they had not been rounded.
+    ends = np.concatenate([values[:1], 0.5 * values[1:] + 0.5 * values[:-1], values[-1:]])
+    n = min(len(x), MOST_QUANTILES)
+    shares = np.append(0.0, np.cumsum(counts) / len(x))
+    quantiles = np.interp((np.arange(n) + 0.5) / n, shares, ends)
+    low, middle, high = np.quantile(quantiles, [0.05, 0.5, 0.95])
+    return quantiles / middle if high - middle > SKEWED * (middle - low) else None
+
+
+def _suits_logarithms(x, most_components):
+    logs = np.log(x)
+    of_logs, n_components = _information_criterion(logs)
+    gain = _information_criterion(x)[0] - of_logs - 2.0 * logs.sum()
+    # A component has three parameters.
+    return gain > SAVED * 3.0 * np.log(len(x)) and n_components <= most_components
+
+
+def _information_criterion(x):
+    """Smallest Bayesian information criterion of mixtures of a few Gaussians, and their number."""
+    from sklearn.mixture import GaussianMixture  # not loaded by `import skdpm`
+
+    spread = x.std()
+    x = (x / spread)[:, None]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fits = [GaussianMixture(k + 1, random_state=0).fit(x) for k in range(MOST_COMPONENTS)]
+    criteria = [fit.bic(x) for fit in fits]
+    return min(criteria) + 2.0 * len(x) * np.log(spread), int(np.argmin(criteria)) + 1
+
+
+def words_about(doubtful, X, n_rows, names):
+    """Warning about what `Likelihood.doubtful` found.
+
+    Parameters
+    ----------
+    doubtful : dict
+    X : Table or array
+        What the user passes.
+    n_rows : int
+    names : sequence of str, or None
+        Names of the columns of X.
+    """
+    words, code = [], CodeFor(X, names)
+    frame = getattr(X, "X", X)
+    if hasattr(frame, "iloc"):
+        doubtful = {
+            d: found._replace(row=named_row(frame.index, found.row))
+            if isinstance(found, (Far, Fill))
+            else found
+            for d, found in doubtful.items()
+        }
+    columns = _columns_with(doubtful, "two values")
+    if columns:
+        have = "has" if len(columns) == 1 else "have"
+        words.append(
+            f"{listed(columns, names)} of X {have} only two different values. Gaussian clusters "
+            "separate the two values, so labels may show little of the other columns. Use "
+            'likelihood="mixed" with these columns of type bool or category in a data frame, or '
+            "a Product with Bernoulli() or Categorical() for them, or drop them"
+        )
+    functions = {found for found in doubtful.values() if isinstance(found, str) and "{}" in found}
+    for function in sorted(functions):
+        columns = _columns_with(doubtful, function)
+        if columns:
+            are = "is" if len(columns) == 1 else "are"
+            words.append(
+                f"{listed(columns, names)} of X {are} {how_skewed(function)}. Several "
+                "Gaussian components are needed for one cluster, so labels may cut clusters. Take "
+                f"logarithms before fit: {code.with_logarithms(columns, function)}"
+            )
+    fills = groups_of_fills(doubtful, n_rows)
+    if fills:
+        facts = joined(
+            f"{listed(columns, names)} of X {'has' if len(columns) == 1 else 'have'} {what}"
+            for columns, _, what in fills
+        )
+        values = {value for _, marks, _ in fills for value in marks}
+        it_means, it = ("it means", "it") if len(values) == 1 else ("they mean", "them")
+        its = "its" if len(fills) == len(fills[0][0]) == 1 else "their"
+        lines = "; ".join(code.with_gaps(columns, marks) for columns, marks, _ in fills)
+        words.append(
+            f"{facts}, far from {its} other values. Clusters may show which rows have {it}. If "
+            f"{it_means} missing, make {it} NaN: {lines}"
+        )
+    far = {d: found for d, found in doubtful.items() if isinstance(found, Far)}
+    if far:
+        words.append(_about_far(far, names))
+    if isinstance(doubtful.get(None), Copies):
+        n_different = len(doubtful[None].first)
+        words.append(
+            f"{n_rows - n_different} of {n_rows} rows of X are copies of other rows. Copies say "
+            f"nothing new, so clusters, weights and densities are those of the {n_different} "
+            "different rows, whose labels their copies have"
+        )
+    elif None in doubtful:
+        share, copied = doubtful[None]
+        where, way = "", "drop them"
+        if copied:
+            where = f" in {listed(copied, names)}"
+            way = "put one row, with means of the other columns, in the place of equal ones"
+        words.append(
+            f"{round(share * n_rows)} of {n_rows} rows of X are copies of other rows{where}. "
+            "Each counts as an observation, so clusters and probabilities seem as certain as with "
+            f"that many different rows. If copies say nothing new, {way}"
+        )
+    before, converted, after = ". Also, ".join(words).partition(TO_PANDAS)
+    return before + converted + after.replace(TO_PANDAS, "")  # lines follow one another
+
+
+def groups_of_fills(found, n_rows):
+    """Columns with the same marks, the marks, and words about both: list of tuples.
+
+    Parameters
+    ----------
+    found : dict
+        Values that are a `Fill` count, by their columns.
+    n_rows : int
+        Number of rows of the table.
+    """
+    groups, fills = {}, {d: fill for d, fill in found.items() if isinstance(fill, Fill)}
+    for d, fill in fills.items():
+        groups.setdefault(fill.values, []).append(d)
+    if len(groups) > MOST_GROUPS:
+        groups = {tuple(sorted(set().union(*groups))): sorted(fills)}
+    described = []
+    for values, columns in groups.items():
+        most = max(fills[d].n_rows for d in columns)
+        rows = f"{'up to ' if len(columns) > 1 else ''}{most} of {n_rows} rows"
+        if len(columns) == most == 1:
+            rows = f"row {fills[columns[0]].row}"
+        described.append((columns, values, f"{joined(map(shown, values))} in {rows}"))
+    return described
+
+
+def _about_far(far, names):
+    first = next(iter(far))
+    row, value, _, n_ranges = far[first]
+    n_entries = sum(found.n_far for found in far.values())
+    words = f"row {row} of {listed([first], names)} of X holds {value:.6g}"
+    times = f"more than {n_ranges:g} times as far out as other entries"
+    if len(far) > 1:
+        words = f"{listed(far, names)} of X have {n_entries} entries {times}: {words}"
+    elif n_entries > 1:
+        words += f", {times} ({n_entries} entries of the column are far out)"
+    else:
+        words += f", {times}"
+    return f"{words}. Clusters of other rows hardly depend on it. If it means missing, make it NaN"
+
+
+def how_skewed(function):
+    """Words about columns that a logarithm of `skewed_columns` suits."""
+    below = function.startswith("-")
+    return "strongly skewed to small values" if below else "positive and strongly skewed"
+
+
+def _columns_with(doubtful, what):
+    return sorted(d for d, found in doubtful.items() if found == what)

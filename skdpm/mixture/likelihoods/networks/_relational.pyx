@@ -1,0 +1,822 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Infinite relational models: links between items depend on the clusters of both.
+
+Links between the items of clusters k and l are counted in one *cell*: all ordered (k, l) if links
+are directed, k <= l otherwise. A model is the law of a cell with m links among e pairs:
+
+    RelationalModel, links are Bernoulli(theta_kl), theta_kl ~ Beta(a, b):
+        B(a + m, b + e - m) / B(a, b)
+    DegreeCorrectedModel, numbers of links are Poisson with the rate eta_kl ~ Gamma(a, rate b):
+        b^a (a)_m / (b + e)^(a + m),
+
+where (z)_m = Gamma(z + m) / Gamma(z). p(X | partition) is the product over cells, times factors of
+degrees in the second model. For the first see Herlau et al., section 3.2 (with k <= l: the cells
+on the diagonal count). Unobserved pairs are not counted. An item i with s_l links to and e_l pairs
+with the items of cluster l joins k with the probability
+
+    prod_l cell(m_kl + s_l, e_kl + e_l) / cell(m_kl, e_kl),
+
+so clusters are not independent. A row of the arena is only the size of its cluster; the counts of
+cells are two matrices over slots. They are multiples of 1/2, so they have no rounding errors.
+
+Degree correction (Karrer & Newman 2011, in the collapsed form of Herlau, Schmidt & Morup 2014):
+X_ij ~ Poisson(theta_i theta_j eta_kl) links of items i < j of clusters k and l, and of an item
+with itself Poisson(theta_i^2 eta_kk / 2), where the propensities theta of the n_k items of a
+cluster are n_k times Dirichlet(gamma, ..., gamma). So e_kl = n_k n_l, and e_kk = n_k^2 / 2: an
+item brings half a pair with itself. With d_i ends of links at an item, d_k at a cluster,
+
+    p(X | partition) = prod_i (gamma)_{d_i} prod_k n_k^{d_k} / (n_k gamma)_{d_k}
+                       prod_{k <= l} cell(m_kl, e_kl) / multiplicities,
+
+where the multiplicities are prod_{i < j} X_ij! prod_i 2^X_ii X_ii!. If links are directed, an item
+has two propensities and an end of each link is of one kind: there are two factors of degrees, an
+item brings one pair with itself, e_kk = n_k^2, and X_ii is one link.
+
+The sum of propensities is fixed for a cluster with all its items. So the law of fewer items is not
+the marginal of the law of more items: `log_predictive_many` is the ratio of the two, and its
+factors (gamma)_{d_i} have the degrees with all items of `fit`.
+"""
+from libc.math cimport NAN, ceil, log, log1p
+from libc.stdlib cimport free
+from libc.string cimport memcpy, memset
+
+import numpy as np
+
+from skdpm._core._math cimport (
+    CountTable, count_table, fill_log_gamma, log_gamma, log_rising_count
+)
+from skdpm._core._memory cimport resized
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
+
+
+cdef enum:
+    OWN_TABLE = 4096        # entries of the tables of hyperparameters that are learned
+    # Learning takes a quarter of a sweep over this number of items; the cost of both grows with
+    # the pairs of clusters.
+    LEARNING_ITEMS = 350
+    MOST_PERIOD = 5
+
+
+cdef double* widened(double* matrix, Py_ssize_t n, Py_ssize_t n_wider) except NULL:
+    """Move an (n, n) matrix into a larger one that is 0 elsewhere."""
+    cdef Py_ssize_t k
+    cdef double* wider = <double*>resized(NULL, n_wider * n_wider, sizeof(double))
+    memset(wider, 0, n_wider * n_wider * sizeof(double))
+    for k in range(n):
+        memcpy(wider + k * n_wider, matrix + k * n, n * sizeof(double))
+    free(matrix)
+    return wider
+
+
+cdef class LinkModel(ClusterModel):
+    """Base class of the kernels: counts of cells, for any law of a cell (`log_cell`).
+
+    Parameters
+    ----------
+    data : dict
+        shape : tuple (n_samples, n_columns)
+            Items of this model and items that they link to.
+        out : tuple (links, holes), each a tuple (indptr, indices) of int32 ndarrays
+            CSR over items and columns: items to which each item has a link, and items with which
+            its pair is unobserved, without the diagonal.
+        in : tuple (links, holes) or None
+            The same for incoming links of a directed network. None: undirected, or new items with
+            unknown incoming links.
+    tables : dict
+        n_max : int
+        gamma_a and others : ndarray
+            log Gamma(a + m), m = 0, 1, ...; see `take_tables`.
+    directed : bool
+    """
+    cdef Py_ssize_t n_columns
+    cdef bint directed, incoming
+    cdef const int* link_start[2]       # out, in
+    cdef const int* link_item[2]
+    cdef const double* link_count[2]    # number of links of each listed item; NULL: one
+    cdef const int* hole_start[2]
+    cdef const int* hole_item[2]
+    cdef const double* self_links       # (n_samples,): links of items with themselves; NULL: none
+    cdef double self_pairs              # number of pairs of an item with itself
+    cdef double* n_links                # (n_slots, n_slots): m_kl; symmetric if undirected
+    cdef double* n_pairs                # (n_slots, n_slots): e_kl
+    cdef double* linked[2]              # (n_slots,): s_l of the item in `counted`
+    cdef double* observed[2]            # (n_slots,): e_l
+    cdef Py_ssize_t counted             # the item whose links were counted last, or -1
+    # Slots with items, ascending, so that sums do not depend on their history. All cells of other
+    # slots are zero and never read.
+    cdef Py_ssize_t* live               # (n_live,)
+    cdef Py_ssize_t n_live
+    cdef Py_ssize_t n_tables
+    cdef CountTable gamma[3]            # log Gamma(a + m), and others for b and a + b if needed
+    cdef double* own                    # tables for hyperparameters that have changed
+    # Cells with pairs, listed for a slice step: links and pairs.
+    cdef Py_ssize_t n_cells
+    cdef double* cells[2]
+    cdef object _owners
+
+    cdef double log_cell(self, double n_links, double n_pairs) noexcept nogil:
+        """log of the law of a cell, up to a constant common to all cells."""
+        return NAN
+
+    cdef int take_links(self, data, tables, bint directed) except -1:
+        """Keep pointers to the links of all items."""
+        cdef const int[::1] view
+        cdef Py_ssize_t side
+        self.factorizes = False
+        self.n_samples, self.n_columns = data["shape"]
+        self.n_max = tables["n_max"]
+        self.directed = directed
+        self.incoming = data["in"] is not None
+        self.counted = -1
+        self._owners = (data, tables)
+        for side, parts in enumerate((data["out"], data["in"])):
+            if parts is None:
+                continue
+            (start, links), (hole_start, holes) = parts
+            view = start
+            self.link_start[side] = &view[0]
+            view = links
+            self.link_item[side] = &view[0] if view.shape[0] else NULL
+            view = hole_start
+            self.hole_start[side] = &view[0]
+            view = holes
+            self.hole_item[side] = &view[0] if view.shape[0] else NULL
+        return 0
+
+    cdef double table_shift(self, Py_ssize_t t) noexcept nogil:
+        """a, b or a + b: the shift of the counts of a table."""
+        return self.hyper[t] if t < 2 else self.hyper[0] + self.hyper[1]
+
+    cdef int take_tables(self, tables, names) except -1:
+        """Keep the tables of log Gamma, once hyperparameters are declared."""
+        cdef Py_ssize_t t
+        self.n_tables = len(names)
+        for t in range(self.n_tables):
+            self.gamma[t] = count_table(tables[names[t]], self.table_shift(t))
+        return 0
+
+    def __dealloc__(self):
+        cdef Py_ssize_t part, side
+        free(self.own)
+        for part in range(2):
+            free(self.cells[part])
+        free(self.n_links)
+        free(self.n_pairs)
+        free(self.live)
+        for side in range(2):
+            free(self.linked[side])
+            free(self.observed[side])
+
+    cdef int reserve(self, Py_ssize_t n_slots) except -1:
+        """Also grow the matrices over slots."""
+        cdef Py_ssize_t k, side
+        cdef Py_ssize_t old = self.n_slots
+        if n_slots <= old:
+            return 0
+        ClusterModel.reserve(self, n_slots)
+        self.n_links = widened(self.n_links, old, n_slots)
+        self.n_pairs = widened(self.n_pairs, old, n_slots)
+        self.live = <Py_ssize_t*>resized(self.live, n_slots, sizeof(Py_ssize_t))
+        for k in range(old, n_slots):
+            row(self, k)[0] = 0.0
+        for side in range(2):
+            self.linked[side] = <double*>resized(self.linked[side], n_slots, sizeof(double))
+            self.observed[side] = <double*>resized(self.observed[side], n_slots, sizeof(double))
+        self.counted = -1
+        return 0
+
+    cdef void set_size(self, Py_ssize_t slot, double size) noexcept nogil:
+        """Set the size of a cluster; it is listed while that is not zero."""
+        cdef Py_ssize_t m = 0
+        cdef bint was_live = row(self, slot)[0] > 0.0
+        row(self, slot)[0] = size
+        if was_live == (size > 0.0):
+            return
+        if was_live:
+            while self.live[m] != slot:     # ends: the slot is listed
+                m += 1
+            self.n_live -= 1
+            for m in range(m, self.n_live):
+                self.live[m] = self.live[m + 1]
+            return
+        m = self.n_live
+        while m > 0 and self.live[m - 1] > slot:
+            self.live[m] = self.live[m - 1]
+            m -= 1
+        self.live[m] = slot
+        self.n_live += 1
+
+    cdef void count(self, Py_ssize_t i) noexcept nogil:
+        """Links and pairs of item i, which is in no cluster, with every slot that has items.
+
+        Valid until the label of another item changes; each change recounts its item.
+        """
+        cdef Py_ssize_t m, slot, side
+        cdef const double* times
+        if self.counted == i:
+            return
+        self.counted = i
+        for side in range(2 if self.incoming else 1):
+            for m in range(self.n_live):
+                slot = self.live[m]
+                self.linked[side][slot] = 0.0
+                self.observed[side][slot] = row(self, slot)[0]
+            times = self.link_count[side]
+            for m in range(self.link_start[side][i], self.link_start[side][i + 1]):
+                slot = self.labels[self.link_item[side][m]]
+                if slot >= 0:
+                    self.linked[side][slot] += 1.0 if times == NULL else times[m]
+            for m in range(self.hole_start[side][i], self.hole_start[side][i + 1]):
+                slot = self.labels[self.hole_item[side][m]]
+                if slot >= 0:
+                    self.observed[side][slot] -= 1.0
+
+    cdef void change(self, Py_ssize_t slot, Py_ssize_t i, double by) noexcept nogil:
+        """Add the pairs of item i with all clusters to `slot` (by = 1), or remove them (by = -1).
+        """
+        cdef Py_ssize_t l, m
+        cdef Py_ssize_t n = self.n_slots
+        for m in range(self.n_live):
+            l = self.live[m]
+            self.n_links[slot * n + l] += by * self.linked[0][l]
+            self.n_pairs[slot * n + l] += by * self.observed[0][l]
+            if self.directed:
+                self.n_links[l * n + slot] += by * self.linked[1][l]
+                self.n_pairs[l * n + slot] += by * self.observed[1][l]
+            elif l != slot:
+                self.n_links[l * n + slot] = self.n_links[slot * n + l]
+                self.n_pairs[l * n + slot] = self.n_pairs[slot * n + l]
+        if self.self_pairs > 0.0:
+            self.n_links[slot * n + slot] += by * self.self_links[i]
+            self.n_pairs[slot * n + slot] += by * self.self_pairs
+        self.set_size(slot, row(self, slot)[0] + by)
+
+    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        self.count(i)
+        self.change(slot, i, 1.0)
+
+    cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        # The counts of links within the slot are those to its other items.
+        row(self, slot)[0] -= 1.0
+        self.counted = -1
+        self.count(i)
+        row(self, slot)[0] += 1.0
+        self.change(slot, i, -1.0)
+
+    cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
+        pass
+
+    cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil:
+        cdef Py_ssize_t k, l, cell
+        cdef double none = self.log_cell(0.0, 0.0)
+        cdef double total = 0.0
+        for k in range(n_slots):
+            for l in range(0 if self.directed else k, n_slots):
+                cell = slots[k] * self.n_slots + slots[l]
+                total += self.log_cell(self.n_links[cell], self.n_pairs[cell]) - none
+        return total
+
+    # Hyperparameters.
+
+    cdef int retabulate(self) except -1:
+        """Tables for the most frequent counts; short, because they are filled for every value."""
+        cdef Py_ssize_t t
+        cdef Py_ssize_t size = min(self.gamma[0].size, OWN_TABLE)
+        self.own = <double*>resized(self.own, self.n_tables * size, sizeof(double))
+        for t in range(self.n_tables):
+            self.gamma[t].shift = self.table_shift(t)
+            self.gamma[t].values = self.own + t * size
+            self.gamma[t].size = size
+            with nogil:
+                fill_log_gamma(self.own + t * size, size, self.gamma[t].shift)
+        return 0
+
+    cdef int list_cells(self, const Py_ssize_t[::1] slots) except -1:
+        """List the cells with pairs, for `log_likelihood_at`."""
+        cdef Py_ssize_t k, l, cell, part
+        cdef Py_ssize_t n = slots.shape[0]
+        self.n_cells = 0
+        for part in range(2):
+            self.cells[part] = <double*>resized(self.cells[part], n * n, sizeof(double))
+        for k in range(n):
+            for l in range(0 if self.directed else k, n):
+                cell = slots[k] * self.n_slots + slots[l]
+                if self.n_pairs[cell] > 0.0:
+                    self.cells[0][self.n_cells] = self.n_links[cell]
+                    self.cells[1][self.n_cells] = self.n_pairs[cell]
+                    self.n_cells += 1
+        return 0
+
+    def resample_hyperparameters(self, slots, priors, bit_generator):
+        self.list_cells(np.ascontiguousarray(slots, dtype=np.intp))
+        return ClusterModel.resample_hyperparameters(self, slots, priors, bit_generator)
+
+    def log_likelihoods_at(self, slots, values, Py_ssize_t h):
+        self.list_cells(np.ascontiguousarray(slots, dtype=np.intp))
+        return ClusterModel.log_likelihoods_at(self, slots, values, h)
+
+    cdef void log_predictive_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """Change of the log law of all cells if item i joins each slot, O(n_slots * n_live)."""
+        cdef Py_ssize_t k, l, m, slot
+        cdef Py_ssize_t n = self.n_slots
+        cdef double total, links, pairs
+        self.count(i)
+        for k in range(n_slots):
+            slot = slots[k]
+            total = links = 0.0
+            pairs = self.self_pairs
+            if pairs > 0.0:
+                links = self.self_links[i]
+            for m in range(self.n_live):
+                l = self.live[m]
+                if l == slot:
+                    # Both directions are in the same cell within the cluster.
+                    links += self.linked[0][l]
+                    pairs += self.observed[0][l]
+                    if self.incoming:
+                        links += self.linked[1][l]
+                        pairs += self.observed[1][l]
+                    continue
+                total += log_gain(self, slot * n + l, self.linked[0][l], self.observed[0][l])
+                if self.incoming:
+                    total += log_gain(self, l * n + slot, self.linked[1][l], self.observed[1][l])
+            if pairs > 0.0:
+                total += log_gain(self, slot * n + slot, links, pairs)
+            out[k] = total
+
+    cdef void forget(self) noexcept nogil:
+        """Remove all items and links from all slots."""
+        cdef Py_ssize_t k
+        if self.n_slots > 0:
+            memset(self.n_links, 0, self.n_slots * self.n_slots * sizeof(double))
+            memset(self.n_pairs, 0, self.n_slots * self.n_slots * sizeof(double))
+        for k in range(self.n_slots):
+            row(self, k)[0] = 0.0
+        self.n_live = 0
+        self.counted = -1
+
+    # Clusters are coupled: a row cannot be copied without its cells, and a merge merges cells too.
+
+    cdef void reset(self, Py_ssize_t slot) noexcept nogil:
+        cdef Py_ssize_t l, m
+        for m in range(self.n_live):
+            l = self.live[m]
+            self.n_links[slot * self.n_slots + l] = self.n_links[l * self.n_slots + slot] = 0.0
+            self.n_pairs[slot * self.n_slots + l] = self.n_pairs[l * self.n_slots + slot] = 0.0
+        self.set_size(slot, 0.0)
+        self.counted = -1
+
+    cdef void copy(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
+        row(self, dst)[0] = NAN
+
+    cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
+        self.merge_cells(self.n_links, dst, src)
+        self.merge_cells(self.n_pairs, dst, src)
+        self.set_size(dst, row(self, dst)[0] + row(self, src)[0])
+        self.set_size(src, 0.0)
+        self.counted = -1
+
+    cdef void merge_cells(
+        self, double* counts,       # INOUT (n_slots, n_slots)
+        Py_ssize_t dst, Py_ssize_t src
+    ) noexcept nogil:
+        """Move the pairs of `src` to `dst`."""
+        cdef Py_ssize_t l, m
+        cdef Py_ssize_t n = self.n_slots
+        cdef double* to = counts + dst * n
+        cdef double* of = counts + src * n
+        to[dst] += of[src] + of[dst]
+        if self.directed:
+            to[dst] += to[src]
+        for m in range(self.n_live):
+            l = self.live[m]
+            if l != dst and l != src:
+                to[l] += of[l]
+                counts[l * n + dst] += counts[l * n + src]
+            of[l] = counts[l * n + src] = 0.0
+
+    cdef void log_merge_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src,  # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """Change of the log law of all cells for each slot, O(n_slots * n_live)."""
+        cdef Py_ssize_t k, l, m, slot
+        cdef Py_ssize_t n = self.n_slots
+        cdef Py_ssize_t of = src * n
+        cdef double none = self.log_cell(0.0, 0.0)
+        cdef double alone = 0.0
+        cdef double gain, links, pairs
+        for m in range(self.n_live):
+            l = self.live[m]
+            alone += self.log_cell(self.n_links[of + l], self.n_pairs[of + l]) - none
+            if self.directed and l != src:
+                alone += self.log_cell(self.n_links[l * n + src], self.n_pairs[l * n + src]) - none
+        for k in range(n_slots):
+            slot = slots[k]
+            # The pairs between the two clusters move to the cell within the merged cluster.
+            links = self.n_links[of + src] + self.n_links[of + slot]
+            pairs = self.n_pairs[of + src] + self.n_pairs[of + slot]
+            if self.directed:
+                links += self.n_links[slot * n + src]
+                pairs += self.n_pairs[slot * n + src]
+            gain = log_gain(self, slot * n + slot, links, pairs)
+            for m in range(self.n_live):
+                l = self.live[m]
+                if l == slot or l == src:
+                    continue
+                gain += log_gain(self, slot * n + l, self.n_links[of + l], self.n_pairs[of + l])
+                if self.directed:
+                    gain += log_gain(
+                        self, l * n + slot, self.n_links[l * n + src], self.n_pairs[l * n + src]
+                    )
+            out[k] = gain - alone
+
+    def bind_labels(self, Py_ssize_t[::1] labels):
+        """Bind the array from which the model reads the slot of each item of the columns."""
+        if labels.shape[0] != self.n_columns:
+            raise ValueError(f"{labels.shape[0]} labels for {self.n_columns} columns")
+        ClusterModel.bind_labels(self, labels)
+        self.counted = -1
+
+    def clear(self, Py_ssize_t n_slots):
+        """Remove all clusters and their links."""
+        ClusterModel.clear(self, n_slots)
+        self.forget()
+
+    # A stored cluster: its size, then links and pairs with each cluster.
+
+    cdef Py_ssize_t stored_width(self, Py_ssize_t n_slots) noexcept nogil:
+        return 1 + 2 * n_slots
+
+    cdef void store(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, double* out      # OUT
+    ) noexcept nogil:
+        cdef Py_ssize_t k, l, cell
+        for k in range(n_slots):
+            out[0] = row(self, slots[k])[0]
+            for l in range(n_slots):
+                cell = slots[k] * self.n_slots + slots[l]
+                out[1 + l] = self.n_links[cell]
+                out[1 + n_slots + l] = self.n_pairs[cell]
+            out += 1 + 2 * n_slots
+
+    cdef void recall(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* stored,    # IN
+        const Py_ssize_t* labels                                                    # IN
+    ) noexcept nogil:
+        cdef Py_ssize_t k, l, cell
+        while self.n_live > 0:
+            self.reset(self.live[self.n_live - 1])
+        for k in range(n_slots):
+            self.set_size(slots[k], stored[0])
+            for l in range(n_slots):
+                cell = slots[k] * self.n_slots + slots[l]
+                self.n_links[cell] = stored[1 + l]
+                self.n_pairs[cell] = stored[1 + n_slots + l]
+            stored += 1 + 2 * n_slots
+
+    def dump(self, slots, bint cached=False):
+        """Sizes, then links and pairs with each other slot: shape (K, 1 + 2 K)."""
+        cdef const Py_ssize_t[::1] view = np.ascontiguousarray(slots, dtype=np.intp)
+        cdef Py_ssize_t n = view.shape[0]
+        stats = np.empty((n, 1 + 2 * n))
+        cdef double[:, ::1] out = stats
+        if n > 0:
+            self.store(&view[0], n, &out[0, 0])
+        return stats
+
+    def load(self, stats, slots=None, free_slots=None):
+        """Replace all clusters by those of `stats` (from `dump`), as the base class does."""
+        cdef const double[:, ::1] view = np.ascontiguousarray(stats, dtype=np.float64)
+        cdef Py_ssize_t n = view.shape[0]
+        if view.shape[1] != 1 + 2 * n:
+            raise ValueError(f"statistics of shape {stats.shape}; expected {(n, 1 + 2 * n)}")
+        slots = np.arange(n + 1) if slots is None else slots
+        cdef const Py_ssize_t[::1] at = np.ascontiguousarray(slots, dtype=np.intp)
+        ClusterModel.load(self, stats[:, :1], slots, free_slots)
+        self.forget()
+        self.recall(&at[0], n, &view[0, 0] if n > 0 else NULL, NULL)
+
+
+cdef inline double log_gain(
+    LinkModel model, Py_ssize_t cell, double n_links, double n_pairs
+) noexcept nogil:
+    """Change of the log law of a cell that gains links and pairs."""
+    cdef double links = model.n_links[cell]
+    cdef double pairs = model.n_pairs[cell]
+    return model.log_cell(links + n_links, pairs + n_pairs) - model.log_cell(links, pairs)
+
+
+cdef class RelationalModel(LinkModel):
+    """Kernel of the infinite relational model: links are Bernoulli.
+
+    Parameters
+    ----------
+    data, tables : dict
+        See `LinkModel`; `tables` has gamma_a, gamma_b and gamma_ab.
+    a, b : float
+    directed : bool
+    """
+
+    def __init__(self, data, tables, double a, double b, bint directed):
+        self.take_links(data, tables, directed)
+        self.hyper_period = min(
+            MOST_PERIOD, max(1, <Py_ssize_t>ceil(LEARNING_ITEMS / <double>self.n_columns))
+        )
+        self.declare_hyperparameters(("a", "b"), (a, b))
+        self.take_tables(tables, ("gamma_a", "gamma_b", "gamma_ab"))
+        self.allocate(1, 1)
+
+    cdef double log_cell(self, double n_links, double n_pairs) noexcept nogil:
+        """log B(a + links, b + pairs - links)."""
+        return (
+            log_gamma(&self.gamma[0], n_links)
+            + log_gamma(&self.gamma[1], n_pairs - n_links)
+            - log_gamma(&self.gamma[2], n_pairs)
+        )
+
+    cdef double log_likelihood_at(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
+        const double* hyper, Py_ssize_t h                       # IN (n_hyper,)
+    ) noexcept nogil:
+        """From the listed cells of the same slots."""
+        cdef Py_ssize_t m
+        cdef double count
+        cdef double total = 0.0
+        for m in range(self.n_cells):
+            count = self.cells[0][m] if h == 0 else self.cells[1][m] - self.cells[0][m]
+            if count > 0.0:
+                total += log_rising_count(hyper[h], count)
+            total -= log_rising_count(hyper[0] + hyper[1], self.cells[1][m])
+        return total
+
+
+cdef class DegreeCorrectedModel(LinkModel):
+    """Kernel of the model with degree correction: numbers of links are Poisson.
+
+    Parameters
+    ----------
+    data : dict
+        See `LinkModel`, with no unobserved pair, and
+        counts : tuple of ndarray
+            Number of links of each item listed in `out`, and in `in`.
+        self_links : ndarray of shape (n_samples,)
+            Links of items with themselves.
+        degrees : ndarray of shape (n_sides, n_columns)
+            Numbers of ends of links of the items of `fit`; outgoing and incoming if directed.
+        log_constants : ndarray of shape (n_samples,)
+            Terms whose sum is minus the logarithm of all multiplicities.
+        new : bool
+            Whether items are new, not among the columns.
+    tables : dict
+        n_max : int
+        gamma_a : ndarray
+    a, b, gamma : float
+    directed : bool
+    """
+    cdef bint new
+    cdef Py_ssize_t n_sides             # kinds of ends of a link
+    cdef Py_ssize_t n_joining           # number of these kinds that a joining item has
+    cdef const double* degrees          # (n_sides, n_columns)
+    cdef double* ends[2]                # (n_slots,): d_k of each kind
+    cdef double* gains[2]               # (n_slots,): ends that the item in `counted` adds
+    cdef double* shifts                 # (n_slots,): change of the factor of degrees by these
+    # Distinct numbers of ends of items, of both kinds, and the number of items with each.
+    cdef const double* distinct
+    cdef const double* n_distinct
+    cdef Py_ssize_t n_degrees
+    # Sizes of listed clusters and their ends, in turn.
+    cdef Py_ssize_t n_listed
+    cdef double* listed
+
+    def __init__(self, data, tables, double a, double b, double gamma, bint directed):
+        cdef const double[::1] view
+        cdef const double[:, ::1] degrees = data["degrees"]
+        cdef Py_ssize_t side
+        self.take_links(data, tables, directed)
+        self.new = data["new"]
+        self.n_sides = 2 if directed else 1
+        # New items of a directed network have only outgoing links.
+        self.n_joining = 2 if self.incoming else 1
+        for side, counts in enumerate(data["counts"]):
+            view = counts
+            self.link_count[side] = &view[0] if view.shape[0] else NULL
+        view = data["self_links"]
+        self.self_links = &view[0]
+        self.self_pairs = 0.5 if not directed else 1.0 if self.incoming else 0.0
+        self.keep_log_constants(data["log_constants"])
+        self.degrees = &degrees[0, 0]
+        distinct, times = np.unique(data["degrees"], return_counts=True)
+        times = times.astype(np.float64)
+        view = distinct
+        self.distinct = &view[0]
+        view = times
+        self.n_distinct = &view[0]
+        self.n_degrees = len(distinct)
+        self._owners = (data, tables, distinct, times)
+        self.hyper_period = 1       # a tenth of the time for 34 nodes, less for more nodes
+        self.declare_hyperparameters(("a", "b", "degree_concentration"), (a, b, gamma))
+        self.take_tables(tables, ("gamma_a",))
+        self.allocate(1, 1)
+
+    def __dealloc__(self):
+        cdef Py_ssize_t side
+        for side in range(2):
+            free(self.ends[side])
+            free(self.gains[side])
+        free(self.shifts)
+        free(self.listed)
+
+    cdef int reserve(self, Py_ssize_t n_slots) except -1:
+        cdef Py_ssize_t side
+        if n_slots <= self.n_slots:
+            return 0
+        LinkModel.reserve(self, n_slots)
+        for side in range(2):
+            self.ends[side] = <double*>resized(self.ends[side], n_slots, sizeof(double))
+            self.gains[side] = <double*>resized(self.gains[side], n_slots, sizeof(double))
+        self.shifts = <double*>resized(self.shifts, n_slots, sizeof(double))
+        return 0
+
+    cdef double log_cell(self, double n_links, double n_pairs) noexcept nogil:
+        """log of the integral over eta, without the constant b^a / Gamma(a)."""
+        return (
+            log_gamma(&self.gamma[0], n_links)
+            - (self.hyper[0] + n_links) * log(self.hyper[1] + n_pairs)
+        )
+
+    cdef double log_degrees(self, double size, double ends) noexcept nogil:
+        """log n_k^{d_k} / (n_k gamma)_{d_k}."""
+        if ends == 0.0:
+            return 0.0
+        return ends * log(size) - log_rising_count(size * self.hyper[2], ends)
+
+    cdef double log_item(self, Py_ssize_t i) noexcept nogil:
+        """The factor (gamma)_{d_i} of an item of `fit`."""
+        cdef Py_ssize_t side
+        cdef double total = 0.0
+        for side in range(self.n_sides):
+            total += log_rising_count(self.hyper[2], self.degrees[side * self.n_columns + i])
+        return total
+
+    cdef void count_ends(self, Py_ssize_t slot) noexcept nogil:
+        """d_k of a slot, of each kind."""
+        cdef Py_ssize_t l, m
+        cdef double going = 0.0, coming = 0.0
+        for m in range(self.n_live):
+            l = self.live[m]
+            going += self.n_links[slot * self.n_slots + l]
+            if self.directed:
+                coming += self.n_links[l * self.n_slots + slot]
+        if not self.directed:
+            going += self.n_links[slot * self.n_slots + slot]
+        self.ends[0][slot] = going
+        self.ends[1][slot] = coming
+
+    cdef double log_degrees_of(self, Py_ssize_t slot) noexcept nogil:
+        """The factor of degrees of a slot whose ends are counted."""
+        cdef Py_ssize_t side
+        cdef double total = 0.0
+        for side in range(self.n_sides):
+            total += self.log_degrees(row(self, slot)[0], self.ends[side][slot])
+        return total
+
+    cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil:
+        cdef Py_ssize_t i, k
+        cdef double total = LinkModel.log_likelihood(self, slots, n_slots)
+        for k in range(n_slots):
+            self.count_ends(slots[k])
+            total += self.log_degrees_of(slots[k])
+        for i in range(self.n_labels):
+            if self.labels[i] >= 0:
+                total += self.log_item(i)
+        return total
+
+    cdef double count_gains(self, Py_ssize_t i) noexcept nogil:
+        """Count the ends that item i adds to every slot with items, whichever slot it joins.
+        Returns the sum of the changes of their factors of degrees."""
+        cdef Py_ssize_t m, slot, side
+        cdef double change
+        cdef double total = 0.0
+        self.count(i)
+        for m in range(self.n_live):
+            slot = self.live[m]
+            self.count_ends(slot)
+            if self.directed:
+                self.gains[0][slot] = self.linked[1][slot] if self.incoming else 0.0
+                self.gains[1][slot] = self.linked[0][slot]
+            else:
+                self.gains[0][slot] = self.linked[0][slot]
+            change = 0.0
+            for side in range(self.n_sides):
+                if self.gains[side][slot] > 0.0:
+                    change += self.log_degrees(
+                        row(self, slot)[0], self.ends[side][slot] + self.gains[side][slot]
+                    ) - self.log_degrees(row(self, slot)[0], self.ends[side][slot])
+            self.shifts[slot] = change
+            total += change
+        return total
+
+    cdef double log_new(self, Py_ssize_t i) noexcept nogil:
+        """`log_item` of a new item, and the change for items of `fit`, whose degrees it raises."""
+        cdef Py_ssize_t m
+        cdef double times
+        cdef double degree = 0.0
+        cdef double total = 0.0
+        # If links are directed, those of a new item raise numbers of incoming links.
+        cdef const double* degrees = self.degrees + (self.n_sides - 1) * self.n_columns
+        for m in range(self.link_start[0][i], self.link_start[0][i + 1]):
+            times = self.link_count[0][m]
+            degree += times
+            total += log_rising_count(self.hyper[2] + degrees[self.link_item[0][m]], times)
+        return total + log_rising_count(self.hyper[2], degree)
+
+    cdef void log_predictive_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """log of p(X with item i in each slot) / p(X without), O(n_live (n_slots + n_live))."""
+        cdef Py_ssize_t k, m, side, slot
+        cdef double size, ends, gains, total
+        cdef double mine[2]
+        cdef double others = self.count_gains(i)
+        others += self.log_new(i) if self.new else self.log_item(i)
+        LinkModel.log_predictive_many(self, slots, n_slots, i, out)
+        for side in range(self.n_joining):
+            mine[side] = self.self_links[i] if self.directed else 2.0 * self.self_links[i]
+            for m in range(self.n_live):
+                mine[side] += self.linked[side][self.live[m]]
+        for k in range(n_slots):
+            slot = slots[k]
+            size = row(self, slot)[0]
+            total = others - self.shifts[slot] if size > 0.0 else others
+            for side in range(self.n_sides):
+                ends = self.ends[side][slot] if size > 0.0 else 0.0
+                gains = self.gains[side][slot] if size > 0.0 else 0.0
+                if side < self.n_joining:
+                    total += self.log_degrees(size + 1.0, ends + gains + mine[side])
+                else:
+                    total += self.log_degrees(size, ends + gains)
+                total -= self.log_degrees(size, ends)
+            out[k] += total
+
+    cdef void log_merge_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src,  # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        cdef Py_ssize_t k, side, slot
+        cdef double both, alone
+        LinkModel.log_merge_many(self, slots, n_slots, src, out)
+        self.count_ends(src)
+        alone = self.log_degrees_of(src)
+        for k in range(n_slots):
+            slot = slots[k]
+            self.count_ends(slot)
+            both = row(self, slot)[0] + row(self, src)[0]
+            for side in range(self.n_sides):
+                out[k] += self.log_degrees(both, self.ends[side][slot] + self.ends[side][src])
+            out[k] -= self.log_degrees_of(slot) + alone
+
+    # Hyperparameters, of a partition of all items.
+
+    cdef int list_cells(self, const Py_ssize_t[::1] slots) except -1:
+        """Also list the sizes and ends of the clusters."""
+        cdef Py_ssize_t k, side
+        LinkModel.list_cells(self, slots)
+        self.n_listed = 0
+        self.listed = <double*>resized(self.listed, 4 * slots.shape[0], sizeof(double))
+        for k in range(slots.shape[0]):
+            if row(self, slots[k])[0] == 0.0:
+                continue
+            self.count_ends(slots[k])
+            for side in range(self.n_sides):
+                self.listed[self.n_listed] = row(self, slots[k])[0]
+                self.listed[self.n_listed + 1] = self.ends[side][slots[k]]
+                self.n_listed += 2
+        return 0
+
+    cdef double log_likelihood_at(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
+        const double* hyper, Py_ssize_t h                       # IN (n_hyper,)
+    ) noexcept nogil:
+        cdef Py_ssize_t m
+        cdef double links
+        cdef double total = 0.0
+        if h == 2:
+            for m in range(0, self.n_listed, 2):
+                total -= log_rising_count(self.listed[m] * hyper[2], self.listed[m + 1])
+            for m in range(self.n_degrees):
+                total += self.n_distinct[m] * log_rising_count(hyper[2], self.distinct[m])
+            return total
+        for m in range(self.n_cells):
+            links = self.cells[0][m]
+            total -= (
+                hyper[0] * log1p(self.cells[1][m] / hyper[1])
+                + links * log(hyper[1] + self.cells[1][m])
+            )
+            if h == 0:
+                total += log_rising_count(hyper[0], links)
+        return total

@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The likelihood `Subspace`: Gaussian clusters in a subspace, for many columns."""
+
+import warnings
+
+import numpy as np
+
+from skdpm._validation import check_integer
+from skdpm.mixture.likelihoods.contract.base import Likelihood, read_only
+from skdpm.mixture.likelihoods.gaussian.gaussian import Gaussian, recording_in
+from skdpm.mixture.likelihoods.laws._coordinates import rotate
+from skdpm.mixture.likelihoods.laws.background import box
+from skdpm.mixture.likelihoods.laws.columns import far_columns, filled_columns
+from skdpm.mixture.likelihoods.laws.coordinates import bulk, standardised
+from skdpm.mixture.likelihoods.laws.means import normal_means
+from skdpm.mixture.likelihoods.laws.recorded import Recording, copies_in
+from skdpm.mixture.likelihoods.subspace.subspace_laws import SubspaceLaws
+
+# Shares of the largest entry: variation below the first is mostly rounding, and the second is the
+# standard deviation of a constant.
+ROUNDING, CONSTANT = 1e-12, 1e-6
+
+# Share of the largest eigenvalue below which an eigenvalue counts as 0.
+SMALLEST_EIGENVALUE = 1e-13
+# Ratio of the largest standard deviation of a column to the median, above which the column
+# determines the axes.
+MOST_UNEQUAL = 100.0
+
+# Fewest rows for which samplers that visit rows one after the other would take many minutes.
+BLOCK_ROWS = 20_000
+
+# Log density of a row whose density underflows to 0.
+LEAST = -1e300
+
+
+class Condensed(np.ndarray):
+    """Result of `Subspace.condense`: coordinates along the axes, and log p of the others."""
+
+
+class Subspace(Likelihood):
+    """Gaussian clusters along the principal axes of the data, for many columns.
+
+    Clusters differ along the first `n_axes` principal axes of the rows of `fit`. There, each
+    cluster has a mean and a full covariance with the prior of `Gaussian`. Along the other axes all
+    rows have the same normal law. The cost of a row is therefore n_axes² operations per cluster
+    for any number of columns, and hundreds of columns of noise cannot hide the few directions in
+    which clusters differ.
+
+    Parameters
+    ----------
+    n_axes : int, default=12
+        Number of axes along which clusters differ, reduced to the number of columns, or of
+        directions in which the rows vary.
+    mean, mean_precision, df, scale : float, array-like or None, default=None
+        Parameters of ``Gaussian(covariance_type="full")`` for the coordinates along the axes,
+        whose mean in the data is 0. None: learned, as in `Gaussian`.
+    hyperpriors : dict of str to Hyperprior, or None, default=None
+        Priors of learned parameters, as in `Gaussian`.
+
+    Attributes
+    ----------
+    axes_ : ndarray of shape (n_axes, n_features)
+        Orthonormal axes by decreasing variance of the rows; the largest entry of each is
+        positive. Set in `likelihood_`.
+    center_ : ndarray of shape (n_features,)
+        Mean of the rows, the origin of coordinates. Set in `likelihood_`.
+
+    Notes
+    -----
+    Columns should have a common unit, as in embeddings, pixels or spectra; otherwise scale them,
+    because axes follow columns of large numbers. The axes and the law along the other axes are
+    computed from the rows of `fit` and fixed; everything else is learned given them. The variance
+    along each other axis is that of the rows and one additional observation with the mean variance
+    of a column, so that new rows may differ in directions in which the rows of `fit` do not.
+
+    The density of a row is that of all its columns, so `score` can be compared with other
+    likelihoods. With all axes the model is ``Gaussian()`` in rotated coordinates.
+
+    References
+    ----------
+    Bouveyron & Brunet-Saumard (2014), Model-based clustering of high-dimensional data: a review.
+
+    Examples
+    --------
+    >>> from skdpm import DPMixture
+    >>> from skdpm.datasets import make_embeddings
+    >>> from skdpm.mixture.likelihoods import Subspace
+    >>> X, y = make_embeddings(200, 40, n_clusters=3, random_state=0)
+    >>> model = DPMixture(likelihood=Subspace(n_axes=4), n_chains=1, n_draws=50, random_state=0)
+    >>> model.fit(X).likelihood_.axes_.shape
+    (4, 40)
+    """
+
+    capabilities = frozenset({"joint", "product", "instantiated"})
+    has_points = True
+    hyperparameters = ("mean", "mean_precision", "df", "scale")
+    nan_hint = "use Gaussian() for missing entries"
+
+    def __init__(
+        self,
+        n_axes=12,
+        mean=None,
+        mean_precision=None,
+        df=None,
+        scale=None,
+        hyperpriors=None,
+    ):
+        self.n_axes = n_axes
+        self.mean = mean
+        self.mean_precision = mean_precision
+        self.df = df
+        self.scale = scale
+        self.hyperpriors = hyperpriors
+
+    def doubtful(self, X):
+        if not isinstance(X, np.ndarray):
+            return {}
+        ends = self._recording.ends
+        far = {} if ends is None else far_columns(X, *ends)
+        return far | filled_columns(X, far)
+
+    def suits_blocks(self, n_samples, n_features):
+        return n_samples >= BLOCK_ROWS
+
+    # What `resolve` learns.
+
+    def summarise(self, X):
+        """The summary of `Gaussian`, and the scatter matrix."""
+        summary = Gaussian(covariance_type="diag").summarise(X)
+        # Far entries do not turn the axes.
+        X = bulk(np.ascontiguousarray(X, dtype=np.float64))
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            gaps = np.nan_to_num(X - summary["mean"], copy=False)
+            return {**summary, "scatter": gaps.T @ gaps}
+
+    def merge_summaries(self, first, second):
+        merged = Gaussian().merge_summaries(first, second)
+        weights = first["n"] * second["n"] / np.maximum(merged["n"], 1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            gap = np.sqrt(weights) * (second["mean"] - first["mean"])
+            between = np.outer(gap, gap)
+            merged["scatter"] = first["scatter"] + second["scatter"] + between
+        return merged
+
+    def resolve_summary(self, summary):
+        n_features = len(summary["mean"])
+        n_axes = min(check_integer(self.n_axes, "Subspace.n_axes", low=1), n_features)
+        # Raises errors about columns.
+        Gaussian(covariance_type="diag").keeping_columns().resolve_summary(summary)
+        counts = np.sqrt(np.maximum(summary["n"], 1))
+        n = summary["n"].max()
+        variances, axes = np.linalg.eigh(summary["scatter"] / np.outer(counts, counts))
+        variances, axes = variances[::-1], _oriented(axes[:, ::-1])
+        extents = np.maximum(np.abs(summary["low"]), np.abs(summary["high"]))
+        extent = extents.max()
+        # The rounding error of entries and of eigenvalues.
+        noise = max((ROUNDING * extent) ** 2, SMALLEST_EIGENVALUE * variances[0])
+        variances = np.where(variances > noise, variances, 0.0)
+        deviations = np.sqrt(summary["squares"] / np.maximum(summary["n"], 1))
+        _warn_of_units(deviations[deviations > ROUNDING * extents])
+        if not hasattr(self, "axes_"):
+            # Without axes along which nothing varies: clusters would have no width there. (A
+            # likelihood that is resolved again, to check a batch, keeps its number of axes.)
+            n_axes = max(1, min(n_axes, np.count_nonzero(variances)))
+        lead, rest = np.ascontiguousarray(axes[:, :n_axes]), axes[:, n_axes:]
+        # A constant coordinate is allowed, with the variance of a constant column.
+        spread = np.where(variances > 0.0, np.sqrt(variances), extent)[:n_axes]
+        low = np.where(variances[:n_axes] > 0.0, -spread, spread)
+        varies = summary["high"] > summary["low"]
+        recording = recording_in(summary, np.where(varies, deviations**2, 0.0))
+        coordinates = {
+            "n_rows": summary["n_rows"],
+            "n": np.full(n_axes, n),
+            "mean": np.zeros(n_axes),
+            "squares": n * variances[:n_axes],
+            "smallest": low,
+            "largest": spread,
+            "low": low,
+            "high": spread,
+            "at_ends": np.zeros(n_axes, dtype=bool),
+            "missing": False,
+            "head": rotate(summary["head"], summary["mean"], lead),
+        }
+        try:
+            inner = self._gaussian().keeping_columns().resolve_summary(coordinates)
+        except ValueError as error:
+            message = str(error).replace("Gaussian.", "Subspace.").replace("column", "axis")
+            raise ValueError(message) from None
+        mean_variance = variances.mean() or (CONSTANT * extent) ** 2 or 1.0
+        rest_spread = np.sqrt((n * variances[n_axes:] + mean_variance) / (n + 1.0))
+        resolved = self._copy(n_axes=n_axes)
+        inner._recording, resolved._recording = Recording({}), recording
+        resolved.center_ = summary["mean"]
+        resolved.axes_ = lead.T
+        resolved._lead = lead
+        resolved._rest = rest * rest_spread
+        resolved._whitening = np.ascontiguousarray(rest / rest_spread)
+        resolved._log_peak = -np.log(np.sqrt(2.0 * np.pi) * rest_spread).sum()
+        return resolved._with(inner)
+
+    def _gaussian(self):
+        return Gaussian(
+            self.mean, self.mean_precision, self.df, self.scale, hyperpriors=self.hyperpriors
+        )
+
+    def _with(self, inner):
+        """Take over the hyperparameters of the likelihood of the coordinates."""
+        for name in self.hyperparameters:
+            setattr(self, name, getattr(inner, name))
+        self._inner = inner
+        self._hyperpriors = inner.learned_priors
+        return self
+
+    def at(self, values):
+        return super().at(values)._with(self._inner.at(values))
+
+    def without_learning(self):
+        return super().without_learning()._with(self._inner.without_learning())
+
+    def log_hyperprior(self, values):
+        # A likelihood that is not resolved learns nothing.
+        return self._inner.log_hyperprior(values) if self.learned else 0.0
+
+    def draw_hyperparameters(self, rng):
+        return self._inner.draw_hyperparameters(rng)
+
+    # Rows.
+
+    def as_seen(self, X, first=None):
+        return self._recording.spread(X, first)
+
+    def copies(self, X, classes=None):
+        return copies_in(X, classes) if self.scale is None else None
+
+    def condense(self, X):
+        return self._condensed(self.as_seen(X))
+
+    def _condensed(self, X):
+        X = np.asarray(X, dtype=np.float64)
+        points = rotate(X, self.center_, self._lead)
+        with np.errstate(over="ignore"):
+            squares = rotate(X, self.center_, self._whitening) ** 2
+            log_rest = self._log_peak - 0.5 * squares.sum(axis=1)
+        return np.column_stack([points, np.maximum(log_rest, LEAST)]).view(Condensed)
+
+    def _points(self, X):
+        """Coordinates of rows, condensed or not."""
+        if isinstance(X, Condensed):
+            return np.asarray(X)[:, :-1]
+        return rotate(X, self.center_, self._lead)
+
+    def log_constants(self, X):
+        X = X if isinstance(X, Condensed) else self._condensed(X)
+        return np.asarray(X)[:, -1].copy()
+
+    def encode(self, X):
+        return self.encode_new(X if isinstance(X, Condensed) else self.condense(X))
+
+    def encode_new(self, X):
+        X = X if isinstance(X, Condensed) else self._condensed(X)
+        data = self._inner.encode_new(self._points(X))
+        return read_only({**data, "log_constants": self.log_constants(X)})
+
+    def tables(self, data, n_max):
+        return self._inner.tables(data, n_max)
+
+    def bind(self, data, tables):
+        return self._inner.bind(data, tables).keep_log_constants(data["log_constants"])
+
+    def coordinates(self, X):
+        return standardised(self._points(X))
+
+    def parametric(self, X):
+        return self._inner.parametric(np.ascontiguousarray(self._points(X)))
+
+    def divergences(self, params):
+        return self._inner.divergences(params)
+
+    # Clusters.
+
+    def cluster_params(self, stats):
+        """Posterior means, as in `Gaussian`: `means`, (n_clusters, n_features); `axis_means`,
+        (n_clusters, n_axes), and `axis_covariances`, (n_clusters, n_axes, n_axes), of the
+        coordinates along `axes_`."""
+        params = self._inner.cluster_params(stats)
+        return {
+            "means": self.center_ + params["means"] @ self.axes_,
+            "axis_means": params["means"],
+            "axis_covariances": params["covariances"],
+        }
+
+    def moments(self, params, directions):
+        along, rest = self.axes_ @ directions, self._rest.T @ directions
+        covariances = along.T @ params["axis_covariances"] @ along + rest.T @ rest
+        return params["means"] @ directions, covariances
+
+    def column_posterior(self, stats, column):
+        # The law of the linear combination of coordinates that gives the column.
+        along = self.axes_[:, column]
+        means, scales, df, rho = self._inner._structure.posterior(self._inner, stats)
+        return (
+            self.center_[column] + means @ along,
+            rho,
+            df - len(along) + 1.0,
+            along @ scales @ along,
+            float(np.sum(self._rest[column] ** 2)),
+        )
+
+    def column_means(self, stats, n_draws=None, rng=None):
+        return normal_means(self, stats, len(self.center_), n_draws, rng)
+
+    def laws(self, stats, rng=None):
+        inner = self._inner.laws(stats, rng)
+        return SubspaceLaws(
+            inner.loc, inner.scale, inner.df, self.center_, self.axes_.T, self._rest
+        )
+
+    def background(self, X):
+        return box(X)
+
+    def draw(self, stats, rng):
+        points = self._inner.draw(stats, rng)
+        noise = rng.standard_normal((len(points), self._rest.shape[1]))
+        return self.center_ + points @ self.axes_ + noise @ self._rest.T
+
+    @classmethod
+    def _examples(cls):
+        rng = np.random.default_rng(0)
+        X = rng.standard_normal((12, 3)) * [1.0, 2.0, 0.5] + 1.0
+        yield cls(n_axes=2), X
+        yield cls(n_axes=1, mean=0.5, mean_precision=0.3, df=1.5, scale=0.7), X
+        yield cls(), X
+
+
+def _warn_of_units(deviations):
+    """Warn if a few columns would determine the axes."""
+    if deviations.size and deviations.max() > MOST_UNEQUAL * np.median(deviations):
+        warnings.warn(
+            f"the largest standard deviation of a column is {deviations.max():.3g}, the median "
+            f"{np.median(deviations):.3g}: the axes of Subspace follow columns of large numbers. "
+            "Scale the columns, or choose likelihood=Gaussian()",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def _oriented(axes):
+    """Choose the signs of axes (columns) so that the largest entry of each is positive."""
+    largest = np.abs(axes).argmax(axis=0)
+    return axes * np.where(axes[largest, np.arange(axes.shape[1])] < 0.0, -1.0, 1.0)
