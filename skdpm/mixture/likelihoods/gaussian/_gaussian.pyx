@@ -59,7 +59,12 @@ from skdpm.mixture.likelihoods.gaussian._gaussian cimport (
 from skdpm.mixture.likelihoods.gaussian._gaussian_hyper cimport (
     GaussianLaws, labels_show, log_norm_at, own_log_norm, own_size
 )
-from skdpm.mixture.likelihoods.contract._parametric cimport LD, MOST_DIMENSIONS, TILE, ParametricModel
+from skdpm.mixture.likelihoods.contract._parametric cimport (
+    LD,
+    MOST_DIMENSIONS,
+    TILE,
+    ParametricModel,
+)
 
 cdef double LOG_PI = log(PI)
 cdef double LOG_1E100 = log(1e100)

@@ -37,7 +37,12 @@ from skdpm.mixture.likelihoods.gaussian._gaussian_hyper cimport (
     GaussianLaws, fill_log_evidence_norm, fill_log_norm, labels_show, log_evidence_norm,
     log_norm_at, own_size
 )
-from skdpm.mixture.likelihoods.contract._parametric cimport LD, MOST_DIMENSIONS, TILE, ParametricModel
+from skdpm.mixture.likelihoods.contract._parametric cimport (
+    LD,
+    MOST_DIMENSIONS,
+    TILE,
+    ParametricModel,
+)
 
 cdef double LARGE = 1e150           # the product of two such numbers is finite
 # Largest t^2 of an item that leaves. The removal divides S by 1 + t^2, which costs digits.
