@@ -28,7 +28,7 @@ from skdpm._validation import (
     fingerprint,
     warn,
 )
-from skdpm.chains import DRAW_LOOKS, MOST_DRAWS, WARMUP_LOOKS, run_chains, seed_entropy
+from skdpm.chains import MOST_DRAWS, run_chains, seed_entropy
 from skdpm.draws import Draws
 
 # Arguments that `fit` and `partial_fit` do not support, with advice.
@@ -672,7 +672,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             self._finds_lengths and isinstance(length, str) and length == "auto"
             for length in (self.n_warmup, self.n_draws)
         )
-        n_warmup, n_draws = WARMUP_LOOKS[-1], DRAW_LOOKS[-1]
+        n_warmup = n_draws = None
         if not finds_warmup:
             n_warmup = self._check_length("n_warmup", low=0)
         if not finds_draws:

@@ -96,7 +96,8 @@ class ChainProgram:
     concentration_prior : Hyperprior
         Prior of a resampled concentration.
     n_warmup, n_draws, thin, n_chains : int
-        Lengths; the largest ones if they are found.
+        Lengths; the largest ones if they are found. `n_warmup` and `n_draws` may be given as None:
+        the last of their looks.
     finds_warmup, finds_draws : bool
         Whether warm-up ends when the chains have settled, and the draws when the answers are known
         well enough.
@@ -133,6 +134,12 @@ class ChainProgram:
     complaint = "the chains have not mixed"
     remedies = "more iterations (n_warmup, n_draws), another init or another sampler"
     fewest_compared = 4
+
+    def __post_init__(self):
+        if self.n_warmup is None:
+            self.n_warmup = self.warmup_looks[-1]
+        if self.n_draws is None:
+            self.n_draws = self.draw_looks[-1]
 
     @property
     def first_concentration(self):

@@ -41,15 +41,7 @@ from skdpm.chains import seed_entropy
 from skdpm.draws import Candidates, column_of, common_snapshots
 from skdpm.hyperpriors import check_hyperprior
 from skdpm.mixture.answers.hills import read_draws
-from skdpm.mixture.answers.known import KnownLabels
 from skdpm.mixture.answers.lazy import over_rows, row_chunks
-from skdpm.mixture.answers.noise import (
-    NoiseLaw,
-    alone,
-    check_noise,
-    components_of,
-    share_of_noise,
-)
 from skdpm.mixture.answers.predictive import Predictor, ScoredDraws, StoredMixture
 from skdpm.mixture.answers.training import TrainingRows, informative_rows, outlier_scores
 from skdpm.mixture.chains.init import labels_of_rows
@@ -66,6 +58,14 @@ from skdpm.mixture.overdispersion import (
 )
 from skdpm.mixture.particles.streams import STREAM_LENGTH
 from skdpm.mixture.questions import Questions, current_likelihood, without_laws
+from skdpm.mixture.rows.known import KnownLabels
+from skdpm.mixture.rows.noise import (
+    alone,
+    check_noise,
+    components_of,
+    laws_of_noise,
+    share_of_noise,
+)
 from skdpm.mixture.samplers import SAMPLERS, automatic_sampler
 from skdpm.mixture.samplers.base import Sampler
 
@@ -859,24 +859,23 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             X = validate_rows(self, X, likelihood, reset=True)
             X = with_exposure(X, likelihood, self._exposure)
             likelihood = likelihood.resolve(X).without_learning()
+            laws = laws_of_noise(check_noise(self.noise), likelihood, likelihood.as_seen(X, 0))
             run = Run(
                 entropy=seed_entropy(self.random_state),
                 signature=signature,
                 likelihood=likelihood,
-                noise_law=self._noise_law(likelihood.as_seen(X, 0), likelihood),
+                noise_law=laws.get("noise_law"),
                 chains=[],
             )
-        n_before = run.chains[0]["iteration"] if run.chains else 0
         program = sampler.batch_program(
             X,
             run.likelihood,
-            n_before=n_before,
+            n_before=run.chains[0]["iteration"] if run.chains else 0,
             first=first,
             makes_draws=last,
+            noise_law=run.noise_law,
             **settings,
         )
-        seen = run.likelihood.as_seen(X, n_before)
-        _set_noise(program, run.noise_law, seen, new=len(run.chains) > 0)
         self._limits(program)
         chains = [dict(chain) for chain in run.chains] or [
             program.chain(run.entropy, c) for c in range(program.n_chains)
@@ -964,11 +963,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 "Multinomial, VonMisesFisher and a Product of these have one"
             )
 
-    def _noise_law(self, X, likelihood):
-        """The law of noise of the rows of `fit`: `NoiseLaw`, or None."""
-        beta = check_noise(self.noise)
-        return None if beta is None else NoiseLaw(*beta, likelihood.background(X))
-
     def _signature(self, likelihood, sampler):
         key = None if self._known is None else self._known.key
         return {**super()._signature(likelihood, sampler), "known_labels": [key]}
@@ -1004,7 +998,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             )
         most_clusters = settings["prior_of"](n_samples, 1.0).most_clusters
         self._check_known(likelihood, most_clusters)
-        program = sampler.program(
+        return sampler.program(
             X,
             _with_classes(likelihood, known),
             n_samples=n_samples,
@@ -1012,17 +1006,11 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             init=init,
             store_labels=bool(self.store_labels),
             n_jobs=self.n_jobs,
+            known=known,
+            copies=copies,
+            noise=check_noise(self.noise),
             **settings,
         )
-        program.given, program.known, program.copies = X, known, copies
-        if check_noise(self.noise) is not None:
-            seen = program.likelihood.as_seen(X)
-            _set_noise(program, self._noise_law(seen, program.likelihood), seen)
-        if program.finds_warmup:
-            program.n_warmup = program.warmup_looks[-1]
-        if program.finds_draws and self.target_ess is None:
-            program.n_draws = program.draw_looks[-1]
-        return program
 
     def _check_known(self, likelihood, most_clusters):
         """Raise ValueError if the model cannot take the known labels."""
@@ -1198,14 +1186,15 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         self._n_different = program.n_samples
         self._training = None
         # Statistics of any labels need values of missing entries: those of one draw.
-        program.completion = draws.scored.draws[-1].get("completion")
+        completion = draws.scored.draws[-1].get("completion")
+        statistics = functools.partial(program.statistics, completion=completion)
         if program.store_labels:
             self._training = TrainingRows(
                 program.given,
                 run.data,
                 self._copied(),
                 run.entropy,
-                program.completion,
+                completion,
                 program.known,
                 program.noise_law,
                 program.copies,
@@ -1217,7 +1206,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         vars(self).pop("outlier_scores_", None)
         for name in FURTHER_ATTRIBUTES:
             vars(self).pop(name, None)
-        self._take_partition(self._point_estimate(run), program.make_prior, program.copies)
+        estimate = self._point_estimate(run, statistics)
+        self._take_partition(estimate, program.make_prior, program.copies)
         if "acceptance" in chains[0]:
             self.acceptance_rate_ = {
                 move: np.array([_rate(chain["acceptance"][move]) for chain in chains])
@@ -1554,17 +1544,16 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         parts = statistics(spread(components))[order]
         return PointEstimate(labels, statistics(spread(labels)), clusters, parts, owners[order])
 
-    def _point_estimate(self, run):
-        """Make the `PointEstimate` of a run."""
+    def _point_estimate(self, run, statistics):
+        """Make the `PointEstimate` of a run, with a function of labels that returns the statistics
+        of their clusters."""
         program, chains, draws = run.program, run.chains, self.draws_
         wanted = self.point_estimate
         if wanted == "auto":
             wanted = "modal" if program.store_labels else "map"
         if program.keeps_rows and wanted not in SINGLE_DRAWS:
             prior = program.make_prior(program.first_concentration)
-            return self._least_expected_loss(
-                wanted, prior.most_clusters, run.entropy, program.statistics
-            )
+            return self._least_expected_loss(wanted, prior.most_clusters, run.entropy, statistics)
         if program.store_labels:
             chain, draw = self._chosen_draw(program, chains)
             take, spread = self._training.take, self._training.spread
@@ -1577,11 +1566,11 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                     labels,
                     clusters[chain : chain + 1, own],
                     draws["labels"][chain : chain + 1, own],
-                    program.statistics,
+                    statistics,
                 )
                 return self._placed(replace(estimate, clusters=clusters), draws["labels"])
             labels = partitions._relabel_inside(take(draws["labels"][chain, draw]))
-            estimate = PointEstimate(labels, program.statistics(spread(labels)))
+            estimate = PointEstimate(labels, statistics(spread(labels)))
             return self._placed(estimate, draws["labels"])
         candidates = [Candidates(chain["candidates"]) for chain in chains]
         if self.point_estimate == "last":
@@ -1602,7 +1591,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             inside = np.full(len(labels), -1)
             inside[informative] = partitions.relabel_by_size(labels[informative])
             # Others join the largest cluster.
-            labels, stats = np.maximum(inside, 0), program.statistics(inside)
+            labels, stats = np.maximum(inside, 0), statistics(inside)
         return PointEstimate(labels, stats)
 
     def _chosen_draw(self, program, chains):
@@ -1695,12 +1684,6 @@ def _state_of_estimate(entropy):
     """Random state of the search for the point estimate of a run."""
     key = np.random.SeedSequence(entropy, spawn_key=(POINT_ESTIMATE_STREAM,))
     return np.random.RandomState(np.random.MT19937(key))
-
-
-def _set_noise(program, noise_law, X, new=False):
-    """Give a program the law of its rows that are noise, or None."""
-    program.noise_law = noise_law
-    program.noise = None if noise_law is None else noise_law.of(X, new)
 
 
 def _background(program):

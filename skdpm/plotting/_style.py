@@ -9,8 +9,8 @@ from skdpm._estimator import ChainEstimator
 from skdpm._tables import n_rows_of
 from skdpm._validation import check_choice, check_integer, is_dask
 from skdpm.features.estimators import FeatureAllocation
-from skdpm.mixture.answers.noise import alone
 from skdpm.mixture.base import BaseMixture
+from skdpm.mixture.rows.noise import alone
 
 # Distinct for any colour vision: six colours of Okabe & Ito (2008), three of Tol (2021).
 PALETTE = (

@@ -41,9 +41,9 @@ from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 
 from skdpm import DPMixture, FiniteMixture, MixtureImputer
 from skdpm.mixture.answers.hills import points_of, read_hills
-from skdpm.mixture.answers.known import KnownLabels
 from skdpm.mixture.likelihoods import Bernoulli, Gaussian, Product, Relational
 from skdpm.mixture.likelihoods.composite.classified import Classified, separated
+from skdpm.mixture.rows.known import KnownLabels
 from skdpm.mixture.samplers import ARM, SAMS, Alternate, Gibbs, SplitMerge, SubCluster
 
 # Of five rows: two classes, three classes, and a class of which all other rows may be.

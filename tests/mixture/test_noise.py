@@ -48,7 +48,6 @@ from support.noise import BETA, log_noise_of, noise_law, noise_of
 from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 
 from skdpm import DPMixture, FiniteMixture
-from skdpm.mixture.answers.noise import alone, components_of
 from skdpm.mixture.chains.program import row_tiles
 from skdpm.mixture.likelihoods import (
     Gaussian,
@@ -58,6 +57,7 @@ from skdpm.mixture.likelihoods import (
     Product,
     Subspace,
 )
+from skdpm.mixture.rows.noise import alone, components_of
 from skdpm.mixture.samplers import (
     ARM,
     PGSM,

@@ -26,6 +26,7 @@ from skdpm.mixture.chains.program import (
     MixtureProgram,
     check_capabilities,
 )
+from skdpm.mixture.rows.noise import laws_of_noise
 
 
 class SampledClusters:
@@ -94,7 +95,17 @@ class BlockProgram(MixtureProgram):
 
     @classmethod
     def prepare(
-        cls, X, likelihood, *, block_size, init, most_clusters, n_jobs, store_labels, **settings
+        cls,
+        X,
+        likelihood,
+        *,
+        block_size,
+        init,
+        most_clusters,
+        n_jobs,
+        store_labels,
+        noise=None,
+        **settings,
     ):
         """The program of a fit to X: see `RowProgram.prepare`.
 
@@ -117,6 +128,8 @@ class BlockProgram(MixtureProgram):
             store_labels=store_labels and rows.keeps_labels,
             found=found,
             first_state=found if automatic else first_state(init, X, likelihood, most_clusters),
+            given=X,
+            **laws_of_noise(noise, likelihood, X),
             **settings,
         )
         check_capabilities(likelihood, program.model())
@@ -128,7 +141,7 @@ class BlockProgram(MixtureProgram):
             self.rows.log_noise = log_density - self.likelihood.log_constants(self.rows.X)
         return BlockChain(self, chain)
 
-    def statistics(self, labels):
+    def statistics(self, labels, completion=None):
         codes = self.rows.codes(labels)
         task = Task(int(labels.max()) + 1)
         with self.rows as rows:

@@ -15,6 +15,7 @@ from skdpm.draws import Candidates, Column, Snapshots, column_of
 from skdpm.mixture.chains.automatic import FirstState, most_likely
 from skdpm.mixture.chains.init import dispersed_labels, first_state
 from skdpm.mixture.likelihoods.contract.base import set_hyperparameters
+from skdpm.mixture.rows.noise import laws_of_noise
 from skdpm.mixture.state._scoring import mixture_rows
 from skdpm.mixture.state._state import MixtureState, labels_by_first_appearance
 from skdpm.mixture.state._tiles import RowTiles
@@ -51,20 +52,28 @@ class MixtureProgram(ChainProgram):
     store_labels : bool
     first_state : callable
         Function (program, bit generator) that draws the start of a chain, a `FirstState`.
+    given : array or None
+        The validated X of `fit`, without copies. None: the rows of a stream are forgotten.
+    copies : Copies or None
+        Rows of `fit` that are left out.
+    known : KnownLabels or None
+        Known labels of the rows of `given`.
+    noise_law, noise : NoiseLaw and Noise, or None
+        Law of any rows that are noise, and of those of `given`.
     """
 
     data: dict
     tables: dict
     store_labels: bool
     first_state: Callable
+    given: object = None
+    copies: object = None
+    known: object = None
+    noise_law: object = None
+    noise: object = None
 
     shortens_warmup = True
     keeps_rows = True  # False: only the rows of the last batch are in memory
-    given = None  # the validated X of `fit`, without copies
-    copies = None  # rows of `fit` that are left out: `Copies` or None
-    known = None  # its known labels: `KnownLabels` or None
-    noise = None  # the law of rows of `given` that are noise: `Noise` or None
-    noise_law = None  # the law of any rows that are noise: `NoiseLaw` or None
 
     @functools.cached_property
     def density_rows(self):
@@ -128,8 +137,11 @@ class MixtureProgram(ChainProgram):
         """Attributes of the estimator that only this kind of program sets: dict of values."""
         return {}
 
-    def statistics(self, labels):
-        """Statistics of the clusters 0, ..., K - 1 of any labels: (K, n_stats)."""
+    def statistics(self, labels, completion=None):
+        """Statistics of the clusters 0, ..., K - 1 of any labels: (K, n_stats).
+
+        `completion` has the values of missing entries, of a draw; None: those of starts.
+        """
         raise NotImplementedError(f"{type(self).__name__} must implement `statistics`")
 
     def kept_partition(self, kept):
@@ -243,10 +255,9 @@ class RowProgram(MixtureProgram):
     """Program of chains whose rows are in a `MixtureState`, which a `PartitionKernel` moves."""
 
     bounded = True  # no cluster can have more items than the rows of `fit`
-    completion = None  # values of missing entries for `statistics`; None: those of starts
 
     @classmethod
-    def prepare(cls, X, likelihood, *, init, most_clusters, n_jobs, **settings):
+    def prepare(cls, X, likelihood, *, init, most_clusters, n_jobs, noise=None, **settings):
         """Make the program of a fit to X.
 
         Parameters
@@ -259,6 +270,8 @@ class RowProgram(MixtureProgram):
         most_clusters : int
             Largest number of clusters that the prior allows.
         n_jobs : int or None
+        noise : tuple (float, float) or None
+            Parameters of the Beta law of the probability of noise.
         **settings
             Fields that all programs of mixtures have.
 
@@ -274,12 +287,15 @@ class RowProgram(MixtureProgram):
             data=data,
             tables=likelihood.tables(data, X.shape[0] if cls.bounded else None),
             first_state=first_state(init, X, likelihood, most_clusters),
+            given=X,
+            **laws_of_noise(noise, likelihood, X),
             **settings,
         )
         check_capabilities(likelihood, program.model())
         return program
 
     def __post_init__(self):
+        super().__post_init__()
         # Random words of the items, from which the keys of clusters are computed.
         rng = np.random.Generator(np.random.PCG64(self.n_samples))
         self.item_keys = rng.integers(2**64, size=(self.n_samples, 2), dtype=np.uint64)
@@ -292,10 +308,10 @@ class RowProgram(MixtureProgram):
     def resume(self, chain):
         return RowChain(self, chain)
 
-    def statistics(self, labels):
+    def statistics(self, labels, completion=None):
         prior = self.make_prior(self.first_concentration)
         labels = labels.astype(np.intp)
-        state = MixtureState(self.model(), prior, labels, completion=self.completion)
+        state = MixtureState(self.model(), prior, labels, completion=completion)
         return self.likelihood.own_stats(state.dump())
 
     def kept_partition(self, kept):

@@ -43,10 +43,11 @@ class StreamProgram(ParticleProgram):
     moves_rows = False  # they are gone
 
     @classmethod
-    def prepare(cls, X, likelihood, *, n_before, **settings):
+    def prepare(cls, X, likelihood, *, n_before, noise_law, **settings):
         """Make the program of a batch of validated rows, with a resolved likelihood and the other
         fields as settings."""
-        data = likelihood.encode(likelihood.as_seen(X, n_before))
+        seen = likelihood.as_seen(X, n_before)
+        data = likelihood.encode(seen)
         program = cls(
             likelihood=likelihood,
             data=data,
@@ -56,12 +57,15 @@ class StreamProgram(ParticleProgram):
             n_samples=n_before + X.shape[0],
             first_state=None,
             store_labels=False,
+            noise_law=noise_law,
+            noise=None if noise_law is None else noise_law.of(seen, new=n_before > 0),
             **settings,
         )
         check_capabilities(likelihood, program.model())
         return program
 
     def __post_init__(self):
+        super().__post_init__()
         first = self.n_before
         self.stops = [*range(first + BLOCK, self.n_samples, BLOCK), self.n_samples]
 

@@ -31,6 +31,16 @@ class NoiseLaw:
         return (self.a + n_noise) / (self.a + self.b + n_samples)
 
 
+def laws_of_noise(noise, likelihood, X):
+    """Fields `noise_law` and `noise` of a program of a fit to X, from the parameters of the Beta
+    law, or None, and the resolved likelihood."""
+    if noise is None:
+        return {}
+    seen = likelihood.as_seen(X)
+    law = NoiseLaw(*noise, likelihood.background(seen))
+    return {"noise_law": law, "noise": law.of(seen)}
+
+
 def check_noise(noise):
     """The parameters (a, b) of a Beta law, from the parameter `noise`; None if there is none."""
     if isinstance(noise, (np.bool_, np.ndarray)):
