@@ -320,7 +320,7 @@ def words_about(doubtful, X, n_rows, names):
         )
     elif None in doubtful:
         share, copied = doubtful[None]
-        where, way = "", "drop them"
+        where, way = "; points that many rows share are clusters of their own", "drop them"
         if copied:
             where = f" in {listed(copied, names)}"
             way = "put one row, with means of the other columns, in the place of equal ones"
