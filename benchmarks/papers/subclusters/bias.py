@@ -19,7 +19,7 @@ from skdpm.mixture.blocks.rows import MemoryRows
 from skdpm.mixture.blocks.state import BlockState
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.priors import DirichletProcessPrior
-from skdpm.mixture.samplers._sub_cluster import PaperSubClusterKernel
+from skdpm.mixture.samplers.sub_cluster_kernel import PaperSubClusterKernel
 
 CASES = {
     "five rows": (
@@ -37,7 +37,7 @@ CASES = {
 PUBLISHED = {"adapting": 1.0}
 SAMPLERS = {
     "SUBC": {},
-    "SUBC+SUPC": {"super_clusters": True},
+    "SUBC+SUPC": {"in_groups": True},
     "SUBC, warm-up": PUBLISHED,
     "SUBC APPROX, warm-up": {**PUBLISHED, "wait": False},
 }

@@ -36,7 +36,7 @@ from skdpm.datasets import make_gaussian_mixture, make_high_dimensional_gaussian
 from skdpm.mixture.blocks.program import WARMUP
 from skdpm.mixture.likelihoods import Gaussian, Multinomial
 from skdpm.mixture.samplers import SAMS, BlockedGibbs, Gibbs, SubCluster
-from skdpm.mixture.samplers._sub_cluster import PaperSubClusterKernel
+from skdpm.mixture.samplers.sub_cluster_kernel import PaperSubClusterKernel
 
 sys.path.append(str(Path(__file__).parents[1] / "pgsm"))
 import traces
@@ -61,17 +61,17 @@ class PublishedKernel(PaperSubClusterKernel):
 class Published(SubCluster):
     """The sampler as published, except that clusters keep their rows instead of vanishing."""
 
-    def __init__(self, super_clusters=False, wait=True, block_size=65536):
+    def __init__(self, in_groups=False, wait=True, block_size=65536):
         super().__init__(block_size)
-        self.super_clusters = super_clusters
+        self.in_groups = in_groups
         self.wait = wait
 
     @property
     def needs_labels(self):
-        return self.super_clusters
+        return self.in_groups
 
     def kernel(self):
-        return PublishedKernel(super_clusters=self.super_clusters, wait=self.wait)
+        return PublishedKernel(in_groups=self.in_groups, wait=self.wait)
 
 
 SAMPLERS = {
@@ -79,8 +79,8 @@ SAMPLERS = {
     "GIBBS+SUPC": Gibbs.from_paper("GIBBS+SUPC"),
     "GIBBS+SAMS": SAMS(),
     "SUBC": Published(),
-    "SUBC+SUPC": Published(super_clusters=True),
-    "SUBC+SUPC APPROX": Published(super_clusters=True, wait=False),
+    "SUBC+SUPC": Published(in_groups=True),
+    "SUBC+SUPC APPROX": Published(in_groups=True, wait=False),
     "FSD": BlockedGibbs(),
     "SubCluster()": SubCluster(),
 }

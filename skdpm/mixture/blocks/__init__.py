@@ -7,7 +7,7 @@
   with `remote`, which runs on its workers.
 - `_visit`: the C loop over the rows of a block, which draws labels and collects statistics;
   `order`: the order in which it takes them; `_launch`: the loop that draws sides of a split;
-  `super_clusters`, `_grouped_visit`: a variant of sweeps, for the reproduction of a paper.
+  `grouped_sweep`, `_grouped_visit`: a variant of sweeps, for the reproduction of a paper.
 - `moves`: splits and merges.
 - `records`: small objects that these exchange, and the words for them.
 """

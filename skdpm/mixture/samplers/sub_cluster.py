@@ -2,8 +2,8 @@
 """Sub-cluster splits, launched and random splits and merges, over rows visited in blocks."""
 
 from skdpm._validation import check_choice, check_integer
-from skdpm.mixture.samplers._sub_cluster import PaperSubClusterKernel, SubClusterKernel
 from skdpm.mixture.samplers.base import BlockSampler
+from skdpm.mixture.samplers.sub_cluster_kernel import PaperSubClusterKernel, SubClusterKernel
 
 # Variants of the paper: whether they restrict rows to super-clusters, and whether splits wait
 # until sub-clusters have burned in.
@@ -131,5 +131,5 @@ class PaperSubCluster(SubCluster):
     def kernel(self):
         check_integer(self.block_size, "SubCluster.block_size", low=1)
         check_choice(self.variant, "SubCluster.variant", VARIANTS)
-        super_clusters, wait = VARIANTS[self.variant]
-        return PaperSubClusterKernel(super_clusters=super_clusters, wait=wait)
+        in_groups, wait = VARIANTS[self.variant]
+        return PaperSubClusterKernel(in_groups=in_groups, wait=wait)

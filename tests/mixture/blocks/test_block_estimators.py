@@ -360,12 +360,12 @@ def test_variants_of_the_paper():
     assert type(SubCluster.from_paper("SUBC", block_size=50)) is SubCluster
     with pytest.raises(ValueError, match=r"from_paper must be one of SUBC, .*; got 'X'"):
         SubCluster.from_paper("X")
-    for variant, (super_clusters, wait) in sub_cluster.VARIANTS.items():
+    for variant, (in_groups, wait) in sub_cluster.VARIANTS.items():
         sampler = clone(SubCluster.from_paper(variant, block_size=50))
         assert sampler.get_params() == {"variant": variant, "block_size": 50}
-        assert sampler.needs_labels == super_clusters
+        assert sampler.needs_labels == in_groups
         kernel = sampler.kernel()
-        assert (kernel.super_clusters, kernel.wait) == (super_clusters, wait)
+        assert (kernel.in_groups, kernel.wait) == (in_groups, wait)
 
 
 @pytest.mark.parametrize("discount", [0.0, 0.3])

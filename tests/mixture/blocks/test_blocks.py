@@ -39,6 +39,7 @@ from support.pvalues import (
 )
 
 from skdpm.mixture.blocks._visit import draw_and_collect, split_codes
+from skdpm.mixture.blocks.grouped_sweep import GroupedSweep
 from skdpm.mixture.blocks.kernel import log_gamma_variates
 from skdpm.mixture.blocks.moves.launched import LaunchedMoves, Nodes
 from skdpm.mixture.blocks.moves.random import RandomMove, RandomMoves
@@ -50,13 +51,12 @@ from skdpm.mixture.blocks.moves.sub_clusters import (
 from skdpm.mixture.blocks.records import Collected, Held, RandomSplit, Sweep, Task, TrialSplit
 from skdpm.mixture.blocks.rows import MemoryRows, visit_block
 from skdpm.mixture.blocks.state import BlockState
-from skdpm.mixture.blocks.super_clusters import GroupedSweep
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers import SAMPLERS
-from skdpm.mixture.samplers._sub_cluster import PaperSubClusterKernel, SubClusterKernel
 from skdpm.mixture.samplers.base import BlockSampler
 from skdpm.mixture.samplers.blocked_gibbs import BlockedGibbsKernel
 from skdpm.mixture.samplers.sub_cluster import SubCluster
+from skdpm.mixture.samplers.sub_cluster_kernel import PaperSubClusterKernel, SubClusterKernel
 
 
 class KernelCase(NamedTuple):
@@ -75,7 +75,7 @@ MOVES_ONLY = {"sweep": False}
 NO_MOVES = {"n_moves": 0}
 KERNELS = {
     "sweep": KernelCase(SubClusterKernel, {}, NO_MOVES),
-    "super_clusters": KernelCase(PaperSubClusterKernel, {"super_clusters": True}, NO_MOVES),
+    "in_groups": KernelCase(PaperSubClusterKernel, {"in_groups": True}, NO_MOVES),
     "moves": KernelCase(SubClusterKernel, MOVES_ONLY, {}),
     "even_moves": KernelCase(SubClusterKernel, MOVES_ONLY, {"n_moves": 4, "split_share": 0.5}),
     "sweep_and_moves": KernelCase(
@@ -86,7 +86,7 @@ KERNELS = {
     ),
     "everything": KernelCase(
         PaperSubClusterKernel,
-        {"super_clusters": True},
+        {"in_groups": True},
         {"n_moves": 1, "split_share": 0.5},
         {"n_unions": 1, "n_passes": 1},
         n_iterations=20,
@@ -97,7 +97,7 @@ KERNELS = {
 # A few cells for every day: (kernel, prior, most rows in a block).
 EVERY_DAY = [
     ("sweep", "dp", 2),
-    ("super_clusters", "pitman_yor_negative", 5),
+    ("in_groups", "pitman_yor_negative", 5),
     ("sweep_and_moves", "pitman_yor", 3),
     ("blocked_gibbs", "finite", 2),
 ]
@@ -1109,7 +1109,7 @@ def test_convergence_sees_wrong_weights(seed_sequence):
 
 
 @pytest.mark.slow
-def test_super_clusters_may_depend_on_weights(seed_sequence):
+def test_groups_may_depend_on_weights(seed_sequence):
     assert_p(
         invariance("sweep", "gaussian", "dp", 5, GroupsOfWeights), seed_sequence=seed_sequence
     )

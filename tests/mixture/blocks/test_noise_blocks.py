@@ -23,8 +23,8 @@ from skdpm.mixture.blocks.records import Held, Sweep, Task, TrialSplit
 from skdpm.mixture.blocks.rows import MemoryRows
 from skdpm.mixture.likelihoods import Gaussian, Poisson
 from skdpm.mixture.samplers import BlockedGibbs, SubCluster
-from skdpm.mixture.samplers._sub_cluster import SubClusterKernel
 from skdpm.mixture.samplers.blocked_gibbs import BlockedGibbsKernel
+from skdpm.mixture.samplers.sub_cluster_kernel import SubClusterKernel
 
 # Of the log densities of noise, so that about half of the rows are noise.
 SHIFT = 1.5

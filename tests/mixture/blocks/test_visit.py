@@ -18,14 +18,14 @@ from skdpm.chains import stream
 from skdpm.mixture.blocks import order as order_module
 from skdpm.mixture.blocks import rows as rows_module
 from skdpm.mixture.blocks._visit import draw_and_collect
+from skdpm.mixture.blocks.grouped_sweep import GroupedSweep
 from skdpm.mixture.blocks.moves.random import RandomMoves
 from skdpm.mixture.blocks.order import KeptOrders, row_order, uses_order
 from skdpm.mixture.blocks.records import Held, Sweep, Task, TrialSplit
 from skdpm.mixture.blocks.rows import MemoryRows, visit_block
-from skdpm.mixture.blocks.super_clusters import GroupedSweep
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.likelihoods.gaussian._gaussian_tied import whitened
-from skdpm.mixture.samplers._sub_cluster import SubClusterKernel
+from skdpm.mixture.samplers.sub_cluster_kernel import SubClusterKernel
 from skdpm.mixture.state._tiles import RowTiles
 
 KINDS = ("full", "diag", "tied", "spherical")

@@ -3,6 +3,7 @@
 
 import numpy as np
 
+from skdpm.mixture.blocks.grouped_sweep import GroupedSweep, draw_groups
 from skdpm.mixture.blocks.kernel import BlockKernel, draw_log_weights, log_gamma_variates
 from skdpm.mixture.blocks.moves.launched import N_FRESH_ROWS, LaunchedMoves
 from skdpm.mixture.blocks.moves.random import RandomMoves, proposal_alpha
@@ -13,7 +14,6 @@ from skdpm.mixture.blocks.moves.sub_clusters import (
     sub_cluster_gains,
 )
 from skdpm.mixture.blocks.records import Sweep
-from skdpm.mixture.blocks.super_clusters import GroupedSweep, draw_super_clusters
 
 # Share of the warm-up, at its end, in which all moves are exact.
 EXACT_SHARE = 0.5
@@ -162,14 +162,14 @@ class PaperSubClusterKernel(SubClusterKernel):
 
     Parameters
     ----------
-    super_clusters, wait : bool
+    in_groups, wait : bool
     **options
         Parameters of `SubClusterKernel`.
     """
 
-    def __init__(self, super_clusters=False, wait=True, **options):
+    def __init__(self, in_groups=False, wait=True, **options):
         super().__init__(**options)
-        self.super_clusters = super_clusters
+        self.in_groups = in_groups
         self.wait = wait
 
     def _ready(self):
@@ -177,7 +177,7 @@ class PaperSubClusterKernel(SubClusterKernel):
 
     def _parameters(self, state, totals, rng):
         sweep = super()._parameters(state, totals, rng)
-        if not self.super_clusters:
+        if not self.in_groups:
             return sweep
         divergences = state.likelihood.divergences(sweep.params)
-        return GroupedSweep.of(sweep, draw_super_clusters(divergences, rng))
+        return GroupedSweep.of(sweep, draw_groups(divergences, rng))

@@ -4,9 +4,9 @@
 import numpy as np
 import pytest
 
+from skdpm.mixture.blocks.grouped_sweep import GroupedSweep, draw_groups
 from skdpm.mixture.blocks.records import Task
 from skdpm.mixture.blocks.rows import MemoryRows
-from skdpm.mixture.blocks.super_clusters import GroupedSweep, draw_super_clusters
 from skdpm.mixture.likelihoods import Gaussian
 
 
@@ -17,14 +17,14 @@ def test_no_cluster_stands_alone_however_far_the_others_are(scale):
     distances = np.abs(places[:, None] - places)
     divergences = np.multiply(scale, distances, where=distances > 0, out=np.zeros((30, 30)))
     for _ in range(20):
-        assert np.bincount(draw_super_clusters(divergences, rng)).min() >= 2
+        assert np.bincount(draw_groups(divergences, rng)).min() >= 2
 
 
 def test_the_nearest_is_the_neighbour_where_others_are_far():
     pairs = np.repeat(np.arange(5), 2)
     divergences = np.where(pairs[:, None] == pairs, 50.0, 2000.0)
     np.fill_diagonal(divergences, 0.0)
-    groups = draw_super_clusters(divergences, np.random.default_rng(0))
+    groups = draw_groups(divergences, np.random.default_rng(0))
     assert groups.tolist() == pairs.tolist()
 
 
@@ -32,11 +32,11 @@ def test_no_divergence_is_refused():
     divergences = np.ones((3, 3)) - np.eye(3)
     divergences[1, 2] = np.nan
     with pytest.raises(FloatingPointError, match="divergence of cluster 1"):
-        draw_super_clusters(divergences, np.random.default_rng(0))
+        draw_groups(divergences, np.random.default_rng(0))
 
 
 def test_one_cluster_is_a_group():
-    assert draw_super_clusters(np.zeros((1, 1)), np.random.default_rng(0)).tolist() == [0]
+    assert draw_groups(np.zeros((1, 1)), np.random.default_rng(0)).tolist() == [0]
 
 
 def test_rows_move_within_their_group():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Super-clusters: groups of similar clusters (Chang & Fisher 2013, Algorithm 1).
+"""Sweeps in groups of similar clusters: super-clusters of Chang & Fisher (2013, Algorithm 1).
 
 A sweep in groups draws the cluster of each row among those of the group that its last cluster is
 in. `SubCluster.from_paper` makes a sampler that uses it.
@@ -30,7 +30,7 @@ class GroupedSweep(Sweep):
         return cls(**parts, groups=groups)
 
 
-def draw_super_clusters(divergences, rng):
+def draw_groups(divergences, rng):
     """Draw groups of clusters: the connected components of a graph in which each cluster draws one
     other cluster as its neighbour, with probability proportional to exp(-divergence).
 
