@@ -96,6 +96,10 @@ def test_other_whole_numbers_have_no_heaps(n_rows):
         assert half_width(np.asarray(column, float)[:, None]) == pytest.approx(0.5)
 
 
+def test_two_values_far_apart_have_cells_of_their_digits():
+    assert half_width(np.repeat([0.0, 2.0**53 - 1.0], 30)[:, None]) == pytest.approx(0.5)
+
+
 def test_different_values_have_no_cells():
     assert not found(rng.normal(size=(100, 3))).moves
     few = rng.normal(size=(200, 1))

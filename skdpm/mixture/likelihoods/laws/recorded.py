@@ -389,8 +389,8 @@ def _steps_of_heaps(places, counts):
         left = np.where(widths == 1.0, counts, 0)
         is_heap = classes == np.bincount(classes, left, width).argmax()
         # Cells about the heaps, without those of wider heaps.
-        cells = ((places - classes[is_heap][0] + width // 2) // width).astype(np.intp)
-        cells -= cells.min()
+        cells = (places - classes[is_heap][0] + width // 2) // width
+        cells = np.unique(cells, return_inverse=True)[1]
         on = np.bincount(cells, np.where(is_heap, left, 0))
         most = np.zeros(len(on))
         np.maximum.at(most, cells, np.where(is_heap, 0, left))
