@@ -185,9 +185,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         ----------
         X : array-like, CSR matrix or dask array of shape (n_samples, n_features)
             Rows. The likelihood determines which entries are allowed. `SubCluster` and
-            `BlockedGibbs` never copy X whole: it may be memory-mapped, of any numeric type, or a
-            dask array with rows in chunks. Then `labels_` is a dask array, label draws are not
-            kept, and `point_estimate` must be "last" or "map".
+            `BlockedGibbs` copy X whole only if chains see rows elsewhere (recorded values and
+            copies, see `Gaussian`): it may be memory-mapped, of any numeric type, or a dask array
+            with rows in chunks. For a dask array, `labels_` is one too, label draws are not kept,
+            and `point_estimate` must be "auto", "last" or "map".
         y : object
             Ignored, but passed to callbacks.
         known_labels : array-like of int of shape (n_samples,), default=None

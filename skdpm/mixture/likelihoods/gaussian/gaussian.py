@@ -164,13 +164,12 @@ default=None
     row counts once, in the likelihood and in the prior over partitions, and copies have the label
     of their row. `fit` warns if more than a twentieth of the rows are copies. Rows with fewer than
     two known entries are no copies. Nor are points that take many rows each: a row then has on
-    average more than 1.5 times as many copies as there are different rows with copies.
-    Rows of a part of a `Product` may be copies while other
-    parts differ, and so may rows of chunks of Dask. They stay, moved: let m and V be the mean and
-    the covariance of the different rows near a row x that occurs c times. Chains see its copies
-    after the first as draws of N(m + (x - m) / sqrt(c), (1 - 1 / c) V), a smoothed bootstrap. Near
-    are at most the n_features + 6 nearest rows, no farther than 2.5 times the distance of the
-    third.
+    average more than 1.5 times as many copies as there are different rows with copies. Rows of a
+    part of a `Product` may be copies while other parts differ, and so may rows of chunks of Dask.
+    They stay, moved: let m and V be the mean and the covariance of the different rows near a row x
+    that occurs c times. Chains see its copies after the first as draws of N(m + (x - m) / sqrt(c),
+    (1 - 1 / c) V), a smoothed bootstrap. Near are at most the n_features + 6 nearest rows, no
+    farther than 2.5 times the distance of the third.
 
     *Spherical* clusters have k = df and one scale. Its v, also in the prior of `mean`, is the mean
     of v_d over the columns that vary, so that only a common unit of the columns does not matter.
