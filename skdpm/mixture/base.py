@@ -48,6 +48,7 @@ from skdpm.mixture.chains.init import labels_of_rows
 from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.likelihoods.composite.automatic import Automatic, Mixed
 from skdpm.mixture.likelihoods.composite.classified import Classified
+from skdpm.mixture.likelihoods.composite.registry import refusal
 from skdpm.mixture.likelihoods.contract.base import Likelihood
 from skdpm.mixture.likelihoods.laws.columns import LEAST_COPIES, words_about
 from skdpm.mixture.overdispersion import (
@@ -57,7 +58,7 @@ from skdpm.mixture.overdispersion import (
     vary_in_total,
 )
 from skdpm.mixture.particles.streams import STREAM_LENGTH
-from skdpm.mixture.questions import Questions, current_likelihood, without_laws
+from skdpm.mixture.questions import Questions, offered_with
 from skdpm.mixture.rows.known import KnownLabels
 from skdpm.mixture.rows.noise import (
     alone,
@@ -448,8 +449,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     def _check_given(self, X):
         likelihood = self.likelihood_
-        if (likelihood.laws is None and not likelihood.allow_nan) or likelihood.pairwise:
-            raise ValueError(f"given cannot be used: {without_laws(self)}")
+        why = refusal(likelihood, "laws")
+        nothing = np.full((1, self.n_features_in_ + likelihood.exposed), np.nan)
+        if why and (likelihood.pairwise or likelihood.needs_laws(nothing).any()):
+            raise ValueError(f"given cannot be used: {why}")
         if sp.issparse(X):
             raise TypeError("given needs dense rows: pass X.toarray()")
 
@@ -471,20 +474,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """
         return float(np.mean(self.score_samples(X, exposure=exposure)))
 
-    def _without_draws(self):
-        likelihood = current_likelihood(self)
-        if getattr(likelihood, "draw", None) is not None:
-            return None
-        name = type(likelihood).__name__
-        if name == "Grid":
-            return "Grid needs the function `sample` to draw rows; set Grid(sample=...)"
-        return (
-            f"the likelihood {name} has no law of whole rows to draw from; use Gaussian, "
-            "Subspace, VonMisesFisher, Bernoulli, Categorical, Poisson, NegativeBinomial or a "
-            "Product of these"
-        )
-
-    @offered_if(_without_draws)
+    @offered_with("draw")
     def sample(self, n_samples=1, given=None):
         """Draw rows from the posterior predictive distribution, the one `score_samples` evaluates.
         Exposures of counts are 1.
@@ -521,8 +511,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         rng = self._generator(SAMPLE_STREAM)
         if given is None:
             X = self._predictor.draw(n_samples, rng)
-        elif self.likelihood_.laws is None:
-            raise ValueError(f"given cannot be used: {without_laws(self)}")
+        elif why := refusal(self.likelihood_, "laws"):
+            raise ValueError(f"given cannot be used: {why}")
         else:
             X = self._sample_given(n_samples, given, rng)
         rows = with_exposure(X, self.likelihood_, unit_exposure(n_samples, self.likelihood_))
@@ -787,7 +777,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     def _outlier_scores(self, log_densities):
         weights = np.array([draw["weight"] for draw in self.draws_.scored.draws])
         scores, X = outlier_scores(log_densities, weights), self._training.X
-        if self.likelihood_.laws is not None and not sp.issparse(X):
+        if self.likelihood_.lacks("laws") is None and not sp.issparse(X):
             # The density of fewer entries is larger.
             incomplete = np.flatnonzero(np.isnan(X).any(axis=1))
             if len(incomplete):
@@ -957,11 +947,12 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 f"{type(sampler).__name__} cannot have a noise component with NegativeBinomial, "
                 'whose dispersions follow the rows in clusters; use sampler="auto"'
             )
-        if "product" not in likelihood.capabilities or likelihood.background is None:
+        if why := refusal(likelihood, "background"):
+            raise ValueError(f"{why}, or set noise=None")
+        if "product" not in likelihood.capabilities:
             raise ValueError(
-                f"{type(likelihood).__name__} has no law of rows that are noise; set noise=None. "
-                "Gaussian, Subspace, Poisson, NegativeBinomial, Bernoulli, Categorical, "
-                "Multinomial, VonMisesFisher and a Product of these have one"
+                "noise needs a likelihood whose clusters are independent, and those of "
+                f"{type(likelihood).__name__} are not; set noise=None"
             )
 
     def _signature(self, likelihood, sampler):

@@ -22,6 +22,7 @@ from skdpm.chains import seed_entropy, stream
 from skdpm.mixture.answers.conditional import OwnLaws, fill
 from skdpm.mixture.answers.description import describe
 from skdpm.mixture.likelihoods.composite.product import positions_of
+from skdpm.mixture.likelihoods.composite.registry import refusal
 
 # Streams of random numbers, beyond those of `base`.
 IMPUTE_STREAM = 2**32 - 3
@@ -37,32 +38,15 @@ def current_likelihood(estimator):
     return getattr(estimator, "likelihood_", None) or estimator._lenient_likelihood()
 
 
-def without_laws(estimator):
-    """Why the likelihood answers no questions about single columns, and what to do; or None."""
-    likelihood = current_likelihood(estimator)
-    if likelihood is None or getattr(likelihood, "laws", None) is not None:
-        return None
-    return (
-        f"the likelihood {type(likelihood).__name__} has no law of some columns given others; use "
-        "Gaussian, Subspace, Bernoulli, Categorical, Poisson, NegativeBinomial or a Product of "
-        "these"
-    )
-
-
-def _without_column_means(estimator):
-    likelihood = current_likelihood(estimator)
-    if likelihood is None or likelihood.column_means is not None:
-        return None
-    return (
-        f"the likelihood {type(likelihood).__name__} has no columns with means or categories to "
-        "describe; see cluster_params_ for the parameters of its clusters"
-    )
+def offered_with(role):
+    """Decorate a method that needs a role of the likelihood."""
+    return offered_if(lambda estimator: refusal(current_likelihood(estimator), role))
 
 
 class Questions:
     """Methods of `BaseMixture` about unknown entries, which NaN marks, and about clusters."""
 
-    @offered_if(_without_column_means)
+    @offered_with("column_means")
     def describe(self, X=None, *, level=0.9):
         """Describe the clusters of `labels_`, and how each differs from the other rows.
 
@@ -194,7 +178,7 @@ class Questions:
             categories[of_column] = self._categories(d, np.count_nonzero(of_column))
         return categories
 
-    @offered_if(without_laws)
+    @offered_with("laws")
     def impute(self, X, n_draws=None, *, exposure=None):
         """Fill missing entries, given the other entries of each row.
 
@@ -273,7 +257,7 @@ class Questions:
         ]
         return tables[0] if n_draws is None else tables
 
-    @offered_if(without_laws)
+    @offered_with("laws")
     @names_columns
     def predict_columns(self, X, columns, quantiles=None, *, exposure=None):
         """Predict columns given the other known entries of each row.

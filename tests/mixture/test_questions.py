@@ -378,7 +378,7 @@ def clusters_of(case):
 
 @every_product
 def test_laws_are_those_of_kernels(case):
-    if case.likelihood.laws is None:
+    if case.likelihood.lacks("laws"):
         pytest.skip("no laws")
     stats = clusters_of(case)
     rows = conditional_rows(case)
@@ -400,7 +400,7 @@ def conditional_rows(case):
 def test_drawn_parameters_give_the_laws(case, seed_sequence):
     """The mean over parameters of the density of a row, and of two rows at once, which share
     them: p(x) p(y | x)."""
-    if case.likelihood.laws is None or np.nanmax(case.X) > 1000.0:
+    if case.likelihood.lacks("laws") or np.nanmax(case.X) > 1000.0:
         pytest.skip("no laws, or the variance of the density of a large count is infinite")
     likelihood, stats = case.likelihood, clusters_of(case)[:1]
     rows = conditional_rows(case)[-3:]
@@ -783,7 +783,10 @@ def test_errors():
 def test_likelihoods_without_laws_of_columns_say_so(cls):
     """An error says what is missing, and which likelihoods have it."""
     likelihood, X = next(iter(cls._examples()))
-    why = f"the likelihood {cls.__name__} has no law of some columns given others; use Gaussian, "
+    why = (
+        f"the likelihood {cls.__name__} has no law of some columns given others; use Bernoulli, "
+        "Categorical, Gaussian, NegativeBinomial, Poisson, Subspace or a Product of these"
+    )
     model = DPMixture(likelihood=likelihood)
     for fitted in (False, True):
         if fitted:
@@ -809,6 +812,17 @@ def test_likelihoods_without_laws_of_columns_say_so(cls):
     for name in ("impute", "predict_columns", "sample"):
         assert inspect.signature(getattr(DPMixture, name)).parameters["self"]
         assert hasattr(DPMixture(), name)
+
+
+def test_parts_without_laws_of_columns_say_so():
+    X = np.hstack([rows_of("counts"), 1.0 + rows_of("counts")])
+    parts = [("counts", Poisson(), [0, 1, 2]), ("angles", VonMisesFisher(), [3, 4, 5])]
+    model = DPMixture(likelihood=Product(parts), n_chains=1, n_warmup=0, n_draws=1).fit(X)
+    why = r"the likelihood VonMisesFisher \(part 'angles'\) has no law of some columns"
+    with pytest.raises(AttributeError, match=why):
+        model.impute(X)
+    with pytest.raises(ValueError, match=f"given cannot be used: {why}"):
+        model.score_samples(X, given=0)
 
 
 def test_pickled_estimators_answer_alike():

@@ -452,6 +452,7 @@ def test_capabilities_are_those_of_all_parts():
     assert grid.capabilities == {"joint", "product"}
     with pytest.raises(ValueError, match="cannot sample a mixture with the likelihood Product"):
         DPMixture(likelihood=grid, sampler="sub_cluster").fit(three_kinds()[0])
-    assert KINDS.draw is not None
-    assert Product([("words", Multinomial(), [0, 1])]).draw is None
+    assert KINDS.lacks("draw") is None
+    words = Product([("words", Multinomial(), [0, 1])])
+    assert words.lacks("draw") == "Multinomial (part 'words')"
     assert not KINDS.has_points

@@ -698,21 +698,22 @@ class Product(_BaseComposition, Likelihood):
         has_all = all(likelihood.has_points for likelihood in self._likelihoods())
         return has_all and 0 < n_columns == self._n_features
 
-    @property
-    def draw(self):
-        """Method that draws rows, if all parts have one; NaN in columns that are in no part."""
-        if any(likelihood.draw is None for likelihood in self._likelihoods()):
-            return None
-        return self._draw
+    def lacks(self, role):
+        """See `Likelihood`. All parts need the role."""
+        for name, likelihood, _ in self.parts if self._likelihoods() else ():
+            who = likelihood.lacks(role)
+            if who is not None:
+                return f"{who} (part {self._part_of(name)!r})"
+        return None
 
-    @property
-    def laws(self):
-        """Method that makes laws of a row, if all parts have one."""
-        if any(likelihood.laws is None for likelihood in self._likelihoods()):
-            return None
-        return self._laws
+    def draw(self, stats, rng):
+        """Rows, with NaN in columns that are in no part."""
+        X = np.full((len(stats), self._n_features), np.nan)
+        for _, likelihood, positions, part in self._split_stats(stats):
+            X[:, positions] = likelihood.draw(part, rng)
+        return X
 
-    def _laws(self, stats, rng=None):
+    def laws(self, stats, rng=None):
         split = self._split_stats(stats)
         return JointLaws(
             self._n_features,
@@ -720,27 +721,13 @@ class Product(_BaseComposition, Likelihood):
             [likelihood.laws(part, rng) for _, likelihood, _, part in split],
         )
 
-    @property
-    def background(self):
-        """Method that makes the law of noise, if all parts have one."""
-        if any(likelihood.background is None for likelihood in self._likelihoods()):
-            return None
-        return self._background
-
-    def _background(self, X):
+    def background(self, X):
         return JointBackground(
             self._n_features,
             [(at, likelihood.background(X[:, at])) for _, likelihood, at in self._bound()],
         )
 
-    @property
-    def column_means(self):
-        """Method that makes means of the columns, if all parts have one."""
-        if any(likelihood.column_means is None for likelihood in self._likelihoods()):
-            return None
-        return self._column_means
-
-    def _column_means(self, stats, n_draws=None, rng=None):
+    def column_means(self, stats, n_draws=None, rng=None):
         split = self._split_stats(stats)
         return ColumnMeans.joined(
             [likelihood.column_means(part, n_draws, rng) for _, likelihood, _, part in split],
@@ -755,15 +742,6 @@ class Product(_BaseComposition, Likelihood):
                 out = np.array(X, dtype=np.float64) if out is X else out
                 out[:, positions] = scaled
         return out
-
-    def _draw(self, stats, rng):
-        return self._fill(stats, lambda likelihood, part: likelihood.draw(part, rng))
-
-    def _fill(self, stats, rows):
-        X = np.full((len(stats), self._n_features), np.nan)
-        for _, likelihood, positions, part in self._split_stats(stats):
-            X[:, positions] = rows(likelihood, part)
-        return X
 
     @classmethod
     def _examples(cls):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Likelihoods of columns of one kind, by name. A `Product` may combine them."""
+"""Likelihoods of columns of one kind, by name, and which of them have a role. A `Product` may
+combine them."""
 
+from skdpm.mixture.likelihoods.contract.base import ROLES
 from skdpm.mixture.likelihoods.counts.bernoulli import Bernoulli
 from skdpm.mixture.likelihoods.counts.categorical import Categorical
 from skdpm.mixture.likelihoods.counts.multinomial import Multinomial
@@ -27,3 +29,18 @@ SINGLE = {
     "subspace": Subspace,
     "von_mises_fisher": VonMisesFisher,
 }
+
+
+def with_role(role):
+    """Names of the classes that have a role by default: list of str."""
+    return [cls.__name__ for cls in SINGLE.values() if cls().lacks(role) is None]
+
+
+def refusal(likelihood, role):
+    """Why a likelihood cannot answer, for lack of a role, and what to do: str, or None if it can.
+    Also None without a likelihood."""
+    who = None if likelihood is None else likelihood.lacks(role)
+    if who is None:
+        return None
+    names = ", ".join(with_role(role))
+    return f"the likelihood {who} has no {ROLES[role]}; use {names} or a Product of these"

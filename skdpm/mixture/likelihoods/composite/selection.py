@@ -286,7 +286,7 @@ class Selection:
             for name, group, _ in self._groups
         ]
 
-    def _laws(self, stats, rng=None):
+    def laws(self, stats, rng=None):
         split = self._split_stats(stats)
         return JointLaws(
             self._n_features,
@@ -299,7 +299,7 @@ class Selection:
             ],
         )
 
-    def _column_means(self, stats, n_draws=None, rng=None):
+    def column_means(self, stats, n_draws=None, rng=None):
         split = self._split_stats(stats)
         means = []
         for (_, unit, _, part), selected in zip(split, self._selected, strict=True):

@@ -22,6 +22,15 @@ TABLED = 2**14
 # cluster.
 MOST_BOXED = 12
 
+# What a likelihood may have beyond the densities of rows, by the method that is None without it.
+# The guide (doc/guide/likelihoods.md) says what users can do with each.
+ROLES = {
+    "draw": "law of whole rows to draw from",
+    "laws": "law of some columns given others",
+    "background": "law of rows that are noise",
+    "column_means": "columns with means or categories to describe",
+}
+
 WORDS_HINT = "; for texts, use sklearn's CountVectorizer or TfidfVectorizer first"
 
 
@@ -249,7 +258,7 @@ class Likelihood(BaseEstimator):
     def check_entries(self, X, gaps=False):
         """Raise ValueError for the first column with infinity, or with NaN unless allowed. With
         `gaps`, NaN is also allowed if there are `laws` of the other entries."""
-        gaps = gaps and self.laws is not None
+        gaps = gaps and self.lacks("laws") is None
         check_finite(X, allow_nan=self.allow_nan or gaps, hint=self.nan_hint)
 
     def needs_laws(self, X):
@@ -537,24 +546,26 @@ class Likelihood(BaseEstimator):
         """
         raise NotImplementedError(f"{type(self).__name__} must implement `cluster_params`")
 
-    # A likelihood that can generate rows overrides this with a method `draw(self, stats, rng)`
-    # that draws a row from the posterior predictive of each cluster.
+    # Roles, which a likelihood may have (see `ROLES`): it overrides None with a method.
+
+    # draw(self, stats, rng) draws a row from the posterior predictive of each cluster.
     draw = None
 
-    # A likelihood that has a law of any columns given any others overrides this with a method
-    # `laws(self, stats, rng=None)`. It returns the `laws.Laws` of a row in each cluster: with the
+    # laws(self, stats, rng=None) returns the `laws.Laws` of a row in each cluster: with the
     # parameters integrated out, or given parameters drawn from their posterior if `rng` is given.
     laws = None
 
-    # A likelihood that has a law of rows that are noise overrides this with a method
-    # `background(self, X)`. It returns the `background.Background` of the rows X of `fit`. The
-    # likelihood is resolved.
+    # background(self, X) returns the `background.Background` of the rows X of `fit`.
     background = None
 
-    # A likelihood whose columns have means or categories overrides this with a method
-    # `column_means(self, stats, n_draws=None, rng=None)`. It returns the `means.ColumnMeans` of
-    # the clusters: posterior means, or n_draws draws from the posterior of the parameters.
+    # column_means(self, stats, n_draws=None, rng=None) returns the `means.ColumnMeans` of the
+    # clusters: posterior means, or n_draws draws from the posterior of the parameters.
     column_means = None
+
+    def lacks(self, role):
+        """Name of the likelihood, or the part of it, that lacks one of the `ROLES`; None if it is
+        there."""
+        return type(self).__name__ if getattr(self, role) is None else None
 
     def scaled(self, X):
         """Rows on the scale of `column_means`: X itself, or a copy of the same kind (ndarray or

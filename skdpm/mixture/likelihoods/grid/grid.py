@@ -159,12 +159,12 @@ class Grid(Likelihood):
             means, stds = means[..., 0], stds[..., 0]
         return {"means": means, "stds": stds, "grid_weights": weights}
 
-    @property
-    def draw(self):
-        """`draw(stats, rng)`, or None without `sample`."""
-        return None if self.sample is None else self._draw
+    def lacks(self, role):
+        if role == "draw" and self.sample is None:
+            return f"{type(self).__name__} without a function (set Grid(sample=...))"
+        return super().lacks(role)
 
-    def _draw(self, stats, rng):
+    def draw(self, stats, rng):
         weights = self._posterior(stats)
         below = np.cumsum(weights, axis=-1)
         u = rng.random(below.shape[:-1])[..., None] * below[..., -1:]
