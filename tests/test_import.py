@@ -11,7 +11,16 @@ import pytest
 
 import skdpm
 
-LAZY = ("tqdm", "dask", "matplotlib", "pandas", "sklearn.cluster._kmeans", "hypothesis", "pytest")
+LAZY = (
+    "tqdm",
+    "dask",
+    "matplotlib",
+    "pandas",
+    "sklearn.cluster._kmeans",
+    "hypothesis",
+    "pytest",
+    "skdpm.papers",
+)
 
 
 def _python(code, **kwargs):

@@ -87,6 +87,13 @@ def test_folders_import_in_one_direction():
     assert circle({(a, b) for a, b in edges if a != b}) is None
 
 
+def test_nothing_imports_the_variants_of_papers():
+    modules = _modules()
+    into = {(a, b) for a, b in arrows(modules) if b.startswith("skdpm.papers")}
+    assert ("skdpm.papers.smc", "skdpm.papers._annealed") in into
+    assert {a for a, b in into if not a.startswith("skdpm.papers")} == set()
+
+
 @pytest.mark.parametrize(
     ("edges", "expected"),
     [

@@ -28,9 +28,10 @@ from support.smc import fitted, labels_of, sums_by_run
 from skdpm import DPMixture, FiniteMixture
 from skdpm.mixture.answers._leave_one_out import log_leave_one_out
 from skdpm.mixture.likelihoods import Bernoulli, Gaussian, Poisson, Product, Subspace
-from skdpm.mixture.particles._annealed import AnnealedSystem
-from skdpm.mixture.samplers.smc import SMC, AnnealedSMC
+from skdpm.mixture.samplers.smc import SMC
 from skdpm.mixture.state._state import MixtureState
+from skdpm.papers._annealed import AnnealedSystem
+from skdpm.papers.smc import AnnealedSMC
 
 NAN = np.nan
 # Columns with a strong correlation: a gap contains little information about its cluster, the other

@@ -26,10 +26,11 @@ from support.smc import CONCENTRATION_PRIOR, INTEGRATED, bind_rows, fitted, labe
 
 from skdpm import DPMixture
 from skdpm.hyperpriors import Gamma
-from skdpm.mixture.particles._annealed import AnnealedSystem
 from skdpm.mixture.particles._nodes import concentration_nodes
-from skdpm.mixture.samplers.smc import SMC, AnnealedSMC
+from skdpm.mixture.samplers.smc import SMC
 from skdpm.mixture.state._state import MixtureState, Noise
+from skdpm.papers._annealed import AnnealedSystem
+from skdpm.papers.smc import AnnealedSMC
 
 LIKELIHOODS = ("gaussian", "bernoulli", "negative_binomial", "categorical")
 ANNEALING = {

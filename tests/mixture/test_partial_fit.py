@@ -29,8 +29,8 @@ from skdpm.mixture.particles import streams as _streams
 from skdpm.mixture.particles._system import ParticleSystem
 from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.samplers import SAMPLERS, SMC, Gibbs
-from skdpm.mixture.samplers.smc import AnnealedSMC
 from skdpm.mixture.state.view import LabelledStateView, StateView
+from skdpm.papers.smc import AnnealedSMC
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

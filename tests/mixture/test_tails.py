@@ -35,9 +35,10 @@ from skdpm import DPMixture, FiniteMixture
 from skdpm.hyperpriors import Gamma, Shifted
 from skdpm.mixture.likelihoods import Gaussian, Product
 from skdpm.mixture.likelihoods.gaussian.tails import Beta, OnGrid
-from skdpm.mixture.particles._annealed import AnnealedSystem
-from skdpm.mixture.samplers.smc import SMC, AnnealedSMC
+from skdpm.mixture.samplers.smc import SMC
 from skdpm.mixture.state._state import MixtureState
+from skdpm.papers._annealed import AnnealedSystem
+from skdpm.papers.smc import AnnealedSMC
 
 HYPER = {"mean": [0.3, -0.5], "mean_precision": 0.4, "df": 5.0, "scale": [[1.2, 0.7], [0.7, 1.1]]}
 # The last row is outside the clusters of the others.

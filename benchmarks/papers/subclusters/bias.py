@@ -19,7 +19,7 @@ from skdpm.mixture.blocks.rows import MemoryRows
 from skdpm.mixture.blocks.state import BlockState
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.priors import DirichletProcessPrior
-from skdpm.mixture.samplers.sub_cluster_kernel import PaperSubClusterKernel
+from skdpm.papers.sub_cluster import PaperSubClusterKernel
 
 CASES = {
     "five rows": (

@@ -36,7 +36,7 @@ from skdpm.datasets import make_gaussian_mixture, make_high_dimensional_gaussian
 from skdpm.mixture.blocks.program import WARMUP
 from skdpm.mixture.likelihoods import Gaussian, Multinomial
 from skdpm.mixture.samplers import SAMS, BlockedGibbs, Gibbs, SubCluster
-from skdpm.mixture.samplers.sub_cluster_kernel import PaperSubClusterKernel
+from skdpm.papers.sub_cluster import PaperSubClusterKernel
 
 sys.path.append(str(Path(__file__).parents[1] / "pgsm"))
 import traces

@@ -27,32 +27,6 @@ from skdpm._core._rng cimport bitgen_t, uniform
 from skdpm.features.state._state cimport FeatureState
 from skdpm.features.samplers._base cimport FeatureKernel
 
-cdef enum TestPath:
-    ZEROS
-    ONES
-    RANDOM
-    UNCONDITIONAL
-    CONDITIONAL
-    TWO_STAGE
-
-# The last two depend on the row's present value. They give no valid kernels: warm-up only.
-TEST_PATHS = {
-    "zeros": ZEROS,
-    "ones": ONES,
-    "random": RANDOM,
-    "unconditional": UNCONDITIONAL,
-    "conditional": CONDITIONAL,
-    "two_stage": TWO_STAGE,
-}
-
-
-cdef struct Node:
-    Py_ssize_t slot     # its candidate, and its line of `histories`
-    Py_ssize_t count    # particles with this history
-    double log_w        # log weight of each of them
-    double log_ratio    # log p(x_i | history, test path) - log p(x_i | test path)
-
-
 cdef inline double log_add(double a, double b) noexcept nogil:
     """log(exp(a) + exp(b)); NaN if either is."""
     if a < b:
@@ -65,33 +39,10 @@ cdef class RowFilterKernel(FeatureKernel):
 
     A subclass overrides `choose` and, if it resamples between generations, `resample`.
     """
-    cdef Py_ssize_t n_particles
-    cdef double annealing_power
-    cdef int test_path
-    cdef Py_ssize_t n_first         # particles of the first node
-    cdef Py_ssize_t least_nodes     # capacity for nodes at the start
-    cdef Py_ssize_t n_nodes         # capacity of the arrays below
-    cdef Py_ssize_t n_current       # nodes of this generation
-    cdef Py_ssize_t retained        # node with the row's present history; -1: none
-    cdef Node* nodes                # (n_nodes,)
-    cdef Node* next_nodes           # (n_nodes,)
-    cdef Py_ssize_t* slots          # (n_nodes,): slots of the nodes
-    cdef Py_ssize_t* free_slots     # (n_nodes,)
-    cdef Py_ssize_t n_free
-    cdef unsigned char* histories   # (n_nodes + 1, n_reserved)
-    # Children 2g and 2g + 1 of node g have the test path's value and the other one.
-    cdef double* log_w              # (2 n_nodes,)
-    cdef double* log_ratios         # (2 n_nodes,)
-    cdef double* weights            # (2 n_nodes,): scratch
-    cdef Py_ssize_t* counts         # (2 n_nodes,)
-    cdef Py_ssize_t[::1] particles  # (n_particles,): scratch
-    cdef unsigned char[::1] test    # (n_reserved,): the test path
-    cdef unsigned char[::1] base    # (n_reserved,): values of candidate 0
 
-    def __init__(self, Py_ssize_t n_particles, double annealing_power, str test_path):
+    def __init__(self, Py_ssize_t n_particles, double annealing_power):
         self.n_particles = n_particles
         self.annealing_power = annealing_power
-        self.test_path = TEST_PATHS[test_path]
         self.particles = np.empty(n_particles, dtype=np.intp)
 
     def __dealloc__(self):
@@ -131,22 +82,15 @@ cdef class RowFilterKernel(FeatureKernel):
         return 0
 
     cdef int update_row(self, FeatureState state, bitgen_t* rng) except? -1 nogil:
-        cdef Py_ssize_t j
-        cdef Py_ssize_t n = self.n_shared
-        cdef int path = self.test_path
-        if path >= CONDITIONAL and not self.adapting:
-            path = ZEROS
-        memcpy(&self.base[0], self.values, n)
-        memset(&self.test[0], path == ONES, n)
-        if path == RANDOM:
-            for j in range(n):
-                self.test[j] = uniform(rng) < 0.5
-        elif path >= CONDITIONAL:
-            memcpy(&self.test[0], self.values, n)
-        if path == UNCONDITIONAL or path == TWO_STAGE:
-            if self.filter(state, rng, False, &self.test[0]) < 0:
-                return -1
+        memcpy(&self.base[0], self.values, self.n_shared)
+        if self.choose_test_path(state, rng) < 0:
+            return -1
         return self.filter(state, rng, True, self.values)
+
+    cdef int choose_test_path(self, FeatureState state, bitgen_t* rng) except? -1 nogil:
+        """Set the values of undecided features in the targets of particles: zeros."""
+        memset(&self.test[0], 0, self.n_shared)
+        return 0
 
     cdef int filter(
         self, FeatureState state, bitgen_t* rng, bint conditional,
@@ -275,13 +219,11 @@ cdef class RowFilterKernel(FeatureKernel):
 
 cdef class ParticleGibbsKernel(RowFilterKernel):
     """Kernel of `ParticleGibbs`."""
-    cdef double resample_threshold
 
     def __init__(
-        self, Py_ssize_t n_particles, double annealing_power, str test_path,
-        double resample_threshold
+        self, Py_ssize_t n_particles, double annealing_power, double resample_threshold
     ):
-        super().__init__(n_particles, annealing_power, test_path)
+        super().__init__(n_particles, annealing_power)
         self.resample_threshold = resample_threshold
         self.n_first = self.least_nodes = n_particles
 
@@ -325,8 +267,8 @@ cdef class ParticleGibbsKernel(RowFilterKernel):
 cdef class DiscreteFilterKernel(RowFilterKernel):
     """Kernel of `DiscreteParticleFilter`."""
 
-    def __init__(self, Py_ssize_t n_particles, double annealing_power, str test_path):
-        super().__init__(n_particles, annealing_power, test_path)
+    def __init__(self, Py_ssize_t n_particles, double annealing_power):
+        super().__init__(n_particles, annealing_power)
         self.n_first = 1
         # The number of nodes is random, with mean and variance at most n_particles.
         self.least_nodes = 2 * n_particles + 32

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Discrete particle filter for rows."""
 
+from skdpm._papers import paper_variant
 from skdpm.features.samplers._particle_gibbs import DiscreteFilterKernel
 from skdpm.features.samplers.particle_gibbs import RowFilter
 
@@ -37,28 +38,8 @@ class DiscreteParticleFilter(RowFilter):
 
     @staticmethod
     def from_paper(test_path, **params):
-        """Make a variant with another test path, for reproductions.
-
-        Parameters
-        ----------
-        test_path : str
-            Values of the undecided features, as in `ParticleGibbs.from_paper`.
-        **params
-            Parameters of `DiscreteParticleFilter` to change; `column_moves` is 0.
-
-        Returns
-        -------
-        sampler : DiscreteParticleFilter
-        """
-        return PaperDiscreteParticleFilter(test_path, **params)
+        """Make a variant with another test path: see `skdpm.papers.discrete_particle_filter`."""
+        return paper_variant("discrete_particle_filter", test_path, **params)
 
     def kernel(self):
         return DiscreteFilterKernel(*self._filter_params())
-
-
-class PaperDiscreteParticleFilter(DiscreteParticleFilter):
-    """The filter with a test path and no moves of columns."""
-
-    def __init__(self, test_path="zeros", n_particles=20, annealing_power=1.0, column_moves=0):
-        super().__init__(n_particles, annealing_power, column_moves)
-        self.test_path = test_path

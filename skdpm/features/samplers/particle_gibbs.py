@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Particle Gibbs sampling of rows."""
 
-from skdpm._validation import check_choice, check_integer, check_real
-from skdpm.features.samplers._particle_gibbs import TEST_PATHS, ParticleGibbsKernel
+from skdpm._papers import paper_variant
+from skdpm._validation import check_integer, check_real
+from skdpm.features.samplers._particle_gibbs import ParticleGibbsKernel
 from skdpm.features.samplers.base import FeatureSampler
 
 
 class RowFilter(FeatureSampler):
     """Base class of the samplers that update a row by a particle filter."""
-
-    test_path = "zeros"  # values of undecided features in the targets of particles
 
     def _filter_params(self):
         """Check the parameters that both filters have."""
@@ -17,7 +16,6 @@ class RowFilter(FeatureSampler):
         return (
             check_integer(self.n_particles, f"{name}.n_particles", low=2, high=2**20),
             check_real(self.annealing_power, f"{name}.annealing_power", low=0.0, closed=True),
-            check_choice(self.test_path, f"{name}.test_path", TEST_PATHS),
         )
 
 
@@ -54,49 +52,15 @@ class ParticleGibbs(RowFilter):
 
     @staticmethod
     def from_paper(test_path, **params):
-        """Make a variant with another test path, for reproductions.
-
-        Parameters
-        ----------
-        test_path : {"zeros", "ones", "random", "unconditional", "conditional", "two_stage"}
-            Values of the undecided features: all zero, all one, a fair coin each, or drawn by a
-            first run without the present value ("unconditional"). "conditional" takes the present
-            values, "two_stage" draws them by a first run along those. The last two give no valid
-            updates: they are used in warm-up only, with "zeros" after it.
-        **params
-            Parameters of `ParticleGibbs` to change; `column_moves` is 0.
-
-        Returns
-        -------
-        sampler : ParticleGibbs
-
-        Examples
-        --------
-        >>> from skdpm.features.samplers import ParticleGibbs
-        >>> ParticleGibbs.from_paper("two_stage", n_particles=10)
-        PaperParticleGibbs(n_particles=10, test_path='two_stage')
-        """
-        return PaperParticleGibbs(test_path, **params)
+        """Make a variant with another test path: see `skdpm.papers.particle_gibbs`."""
+        return paper_variant("particle_gibbs", test_path, **params)
 
     def kernel(self):
-        params = self._filter_params()
+        return ParticleGibbsKernel(*self._filter_params())
+
+    def _filter_params(self):
         name = f"{type(self).__name__}.resample_threshold"
         threshold = check_real(self.resample_threshold, name, low=0.0, closed=True)
         if threshold > 1.0:
             raise ValueError(f"{name} must be at most 1, got {threshold}")
-        return ParticleGibbsKernel(*params, threshold)
-
-
-class PaperParticleGibbs(ParticleGibbs):
-    """Particle Gibbs with a test path and no moves of columns."""
-
-    def __init__(
-        self,
-        test_path="zeros",
-        n_particles=20,
-        annealing_power=1.0,
-        resample_threshold=0.5,
-        column_moves=0,
-    ):
-        super().__init__(n_particles, annealing_power, resample_threshold, column_moves)
-        self.test_path = test_path
+        return (*super()._filter_params(), threshold)

@@ -6,8 +6,7 @@
 - `rows`: the rows of a fit in memory, cut into blocks; `dask_rows`: in the chunks of a dask array,
   with `remote`, which runs on its workers.
 - `_visit`: the C loop over the rows of a block, which draws labels and collects statistics;
-  `order`: the order in which it takes them; `_launch`: the loop that draws sides of a split;
-  `grouped_sweep`, `_grouped_visit`: a variant of sweeps, for the reproduction of a paper.
+  `order`: the order in which it takes them; `_launch`: the loop that draws sides of a split.
 - `moves`: splits and merges.
 - `records`: small objects that these exchange, and the words for them.
 """

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from skdpm._core._rng cimport bitgen_t
-from skdpm.mixture.samplers._anchors cimport AnchorProposal
 
 
 cdef class History:
     """Past partitions of several chains, and pairs of them."""
     cdef readonly Py_ssize_t n_recorded     # chains with smaller numbers are recorded
     cdef readonly Py_ssize_t n_kept         # maximal number of states of each chain
-    cdef readonly bint freeze               # whether it stops growing at the end of warm-up
     cdef readonly object iterations         # (m,): when the states were recorded
     cdef readonly object labels             # (n_chains, m, n_samples): canonical, unsigned
     cdef Py_ssize_t n_chains, n_states, n_samples
@@ -24,12 +22,3 @@ cdef class History:
     cdef int check(self, Py_ssize_t n_samples) except -1
     cdef bint draw(self, Py_ssize_t own, bitgen_t* rng) noexcept nogil
     cdef void draw_rows(self, bitgen_t* rng) noexcept nogil
-
-
-cdef class PastAnchors(AnchorProposal):
-    """Anchors on which two past states disagree; uniform if no past states differ."""
-    cdef History history
-    cdef bint informed                      # whether the last anchors were drawn from the history
-    cdef Py_ssize_t replica
-
-    cdef bint together(self, Py_ssize_t x, Py_ssize_t y) noexcept nogil

@@ -22,8 +22,6 @@ from libc.string cimport memcmp, memset
 import numpy as np
 
 from skdpm._core._rng cimport bitgen_t, integer
-from skdpm.mixture.state._state cimport MixtureState
-from skdpm.mixture.samplers._anchors cimport AnchorProposal, Members
 
 from skdpm.mixture.state._state import labels_by_first_appearance
 
@@ -49,21 +47,18 @@ cdef class History:
         Number of chains to record, from the first on. Other chains do not use the history.
     n_kept : int
         Maximal number of states of each chain.
-    freeze : bool
-        Whether to record in warm-up only.
     """
 
-    def __init__(self, Py_ssize_t n_recorded, Py_ssize_t n_kept, bint freeze=True):
+    def __init__(self, Py_ssize_t n_recorded, Py_ssize_t n_kept):
         self.n_recorded = n_recorded
         self.n_kept = n_kept
-        self.freeze = freeze
         self.iterations = np.empty(0, dtype=np.int64)
         self.labels = np.empty((0, 0, 0), dtype=np.uint8)
 
     def record(self, Py_ssize_t t, states, bint adapting):
-        """Record the states of all chains if iteration t is due, and forget old ones; see
-        `PartitionKernel.record`."""
-        if self.n_recorded == 0 or (self.freeze and not adapting):
+        """Record the states of all chains if iteration t of the warm-up is due, and forget old
+        ones; see `PartitionKernel.record`."""
+        if self.n_recorded == 0 or not adapting:
             return
         states = states[: self.n_recorded]
         stride = stride_at(t, self.n_kept)
@@ -209,31 +204,3 @@ cdef class History:
             j += 1
             m -= (self.za[j] == self.za[i]) != (self.zb[j] == self.zb[i])
         self.pair[0], self.pair[1] = i, j
-
-
-cdef class PastAnchors(AnchorProposal):
-
-    def __init__(self, History history):
-        AnchorProposal.__init__(self, "uniform")
-        self.history = history
-
-    cdef int update(self, MixtureState state, bint adapting, Py_ssize_t replica) except -1:
-        self.replica = replica
-        self.history.check(state.n_samples)
-        return AnchorProposal.update(self, state, adapting, replica)
-
-    cdef void draw(
-        self, MixtureState state, Members members, bitgen_t* rng,
-        Py_ssize_t* anchors, Py_ssize_t n_anchors
-    ) noexcept nogil:
-        self.informed = n_anchors == 2 and self.history.draw(self.replica, rng)
-        if self.informed:
-            anchors[0], anchors[1] = self.history.pair[0], self.history.pair[1]
-        else:
-            AnchorProposal.draw(self, state, members, rng, anchors, n_anchors)
-
-    cdef bint together(self, Py_ssize_t x, Py_ssize_t y) noexcept nogil:
-        """Whether both of the states drawn last have the two rows in one cluster."""
-        return (
-            self.history.za[x] == self.history.za[y] and self.history.zb[x] == self.history.zb[y]
-        )

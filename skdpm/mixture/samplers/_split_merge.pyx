@@ -23,8 +23,7 @@ from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.samplers._anchors cimport AnchorProposal
 from skdpm.mixture.samplers._base cimport PartitionKernel
 from skdpm.mixture.samplers._gibbs cimport sweep
-from skdpm.mixture.samplers._history cimport History, PastAnchors
-from skdpm.mixture.samplers._moves cimport Closure, Trial, make_trial
+from skdpm.mixture.samplers._moves cimport Closure, make_trial
 
 
 cdef enum:
@@ -35,21 +34,8 @@ cdef enum:
     CHOICE_WORK = 6
 
 
-cdef struct LogProbability:
-    # The value is total - log(divisor): a product in place of a logarithm per factor.
-    double total
-    double divisor
-
-
 cdef class SplitMergeKernel(PartitionKernel):
     """Base class; a subclass defines how items are allocated to the two sides."""
-    cdef Py_ssize_t gibbs_sweeps
-    cdef readonly AnchorProposal anchors
-    cdef Closure closure
-    cdef Trial trial
-    cdef bint factorizes            # of the model that the trial is for
-    cdef long long n_proposed[2]    # splits, merges
-    cdef long long n_accepted[2]
 
     def __init__(self, AnchorProposal anchors, Py_ssize_t gibbs_sweeps):
         self.anchors = self.learner = anchors
@@ -151,7 +137,7 @@ cdef class SplitMergeKernel(PartitionKernel):
         `limit` as soon as it is known to be below."""
         return NAN
 
-    cdef inline void choose(
+    cdef void choose(
         self, MixtureState state, bitgen_t* rng, Py_ssize_t m, bint force, LogProbability* log_q
     ) noexcept nogil:
         """Draw the side of item m of the closure given the items on both sides, and multiply
@@ -252,7 +238,6 @@ cdef class SAMSKernel(SplitMergeKernel):
 
 cdef class JainNealKernel(SplitMergeKernel):
     """Restricted Gibbs scans from a launch state; q is the probability of the last scan."""
-    cdef Py_ssize_t n_scans
 
     def __init__(self, AnchorProposal anchors, Py_ssize_t gibbs_sweeps, Py_ssize_t n_scans):
         SplitMergeKernel.__init__(self, anchors, gibbs_sweeps)
@@ -283,31 +268,3 @@ cdef class JainNealKernel(SplitMergeKernel):
                 if scan == self.n_scans and log_q.total < limit:
                     return log_q.total
         return log_q.total - log(log_q.divisor)
-
-
-cdef class PastJainNealKernel(JainNealKernel):
-    """The bSM of Herlau et al., section 3.6.2: anchors and launch state come from two past states.
-
-    An item that both past states have together with an anchor starts on its side, any other on
-    none. In the paper the launch state also depends on the current state. Its law would then
-    differ between a split and the merge that reverses it.
-    """
-    cdef PastAnchors past
-    cdef readonly History history
-
-    def __init__(self, History history, Py_ssize_t gibbs_sweeps, Py_ssize_t n_scans):
-        self.history = history
-        self.past = PastAnchors(history)
-        JainNealKernel.__init__(self, self.past, gibbs_sweeps, n_scans)
-        self.learner = history
-
-    cdef void launch(self, MixtureState state, bitgen_t* rng) noexcept nogil:
-        cdef Py_ssize_t m, b
-        if not self.past.informed:
-            JainNealKernel.launch(self, state, rng)
-            return
-        for m in range(2, self.closure.n_items):
-            for b in range(2):
-                if self.past.together(self.closure.items[m], self.closure.items[b]):
-                    self.trial.join(state, m, b)
-                    break

@@ -1,18 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Adaptive reconfiguration moves."""
 
+from skdpm._papers import paper_variant
 from skdpm._validation import check_choice, check_integer
 from skdpm.mixture.samplers._arm import BLOCKS, ARMKernel
 from skdpm.mixture.samplers._history import History
 from skdpm.mixture.samplers.base import Sampler
 from skdpm.mixture.samplers.split_merge import SplitMerge
-
-# The samplers of the paper.
-VARIANTS = {
-    "ARM": {"blocks": "pair"},
-    "sARM": {"blocks": "none"},
-    "sRM": {"blocks": "none", "n_history_chains": 0},
-}
 
 
 class ARM(Sampler):
@@ -66,6 +60,7 @@ class ARM(Sampler):
     """
 
     takes_noise = True
+    _history = History
 
     def __init__(
         self, blocks="all", n_history_chains=8, n_history=16, gibbs_sweeps=1, n_split_merges=1
@@ -78,45 +73,18 @@ class ARM(Sampler):
 
     @staticmethod
     def from_paper(variant, **params):
-        """Make a sampler of the paper, whose history grows throughout the chain.
-
-        The companions stay after warm-up, so that an iteration always costs that of
-        `n_history_chains` chains. Draws follow the posterior only asymptotically, as the moves
-        keep changing with the past.
-
-        Parameters
-        ----------
-        variant : {"ARM", "sARM", "sRM"}
-            "ARM": algorithm 3, with sets of rows of the two clusters (`blocks="pair"`). "sARM":
-            without sets. "sRM": without history.
-        **params
-            Parameters of `ARM` to change, such as `blocks="all"`.
-
-        Returns
-        -------
-        sampler : ARM
-
-        Examples
-        --------
-        >>> from skdpm.mixture.samplers import ARM
-        >>> ARM.from_paper("sARM")
-        GrowingARM(blocks='none', n_split_merges=0)
-        """
-        check_choice(variant, "variant of ARM.from_paper", VARIANTS)
-        return GrowingARM(**{"n_split_merges": 0, **VARIANTS[variant], **params})
+        """Make "ARM", "sARM" or "sRM" of the paper, whose history grows throughout the chain: see
+        `skdpm.papers.arm`."""
+        return paper_variant("arm", variant, **params)
 
     @property
     def n_companions(self):
         return max(0, self.n_history_chains - 1)
 
     def kernel(self):
-        return self._kernel(freeze=True)
-
-    def _kernel(self, freeze):
-        history = History(
+        history = self._history(
             check_integer(self.n_history_chains, "ARM.n_history_chains", low=0),
             check_integer(self.n_history, "ARM.n_history", low=1),
-            freeze,
         )
         return ARMKernel(
             check_choice(self.blocks, "ARM.blocks", BLOCKS),
@@ -125,16 +93,3 @@ class ARM(Sampler):
             SplitMerge(gibbs_sweeps=0).kernel(),
             check_integer(self.n_split_merges, "ARM.n_split_merges", low=0),
         )
-
-
-class GrowingARM(ARM):
-    """`ARM.from_paper`: the history grows throughout, and companions stay."""
-
-    n_companions = 0
-
-    @property
-    def n_replicas(self):
-        return max(1, self.n_history_chains)
-
-    def kernel(self):
-        return self._kernel(freeze=False)

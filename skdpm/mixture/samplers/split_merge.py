@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Split-merge by restricted Gibbs scans."""
 
+from skdpm._papers import paper_variant
 from skdpm._validation import check_choice, check_integer
 from skdpm.mixture.samplers._anchors import ANCHORS, INFORMED, AnchorProposal
-from skdpm.mixture.samplers._history import History
-from skdpm.mixture.samplers._split_merge import JainNealKernel, PastJainNealKernel
+from skdpm.mixture.samplers._split_merge import JainNealKernel
 from skdpm.mixture.samplers.base import Sampler
 
 
@@ -40,31 +40,8 @@ default="uniform"
 
     @staticmethod
     def from_paper(variant, **params):
-        """Make a sampler that Herlau, Morup, Teh & Schmidt compare with `ARM`.
-
-        Parameters
-        ----------
-        variant : {"bSM"}
-            "bSM" (section 3.6.2): the two rows are rows on which two past states of the chain or
-            its companions disagree. Rows that both past states put together with one of the two
-            start on its side. In the paper past states are also refined by the current one, which
-            is not exact; here they are not.
-        **params
-            Parameters of the sampler: `n_restricted_scans` and `gibbs_sweeps` as above,
-            `n_history_chains=8` and `n_history=16` as in `ARM`.
-
-        Returns
-        -------
-        sampler : SplitMerge
-
-        Examples
-        --------
-        >>> from skdpm.mixture.samplers import SplitMerge
-        >>> SplitMerge.from_paper("bSM", n_history_chains=4)
-        PastSplitMerge(n_history_chains=4)
-        """
-        check_choice(variant, "variant of SplitMerge.from_paper", ("bSM",))
-        return PastSplitMerge(**params)
+        """Make "bSM", which Herlau et al. (2014) compare: see `skdpm.papers.split_merge`."""
+        return paper_variant("split_merge", variant, **params)
 
     @property
     def requires(self):
@@ -80,26 +57,3 @@ default="uniform"
             check_integer(self.gibbs_sweeps, "SplitMerge.gibbs_sweeps", low=0),
             check_integer(self.n_restricted_scans, "SplitMerge.n_restricted_scans", low=0),
         )
-
-
-class PastSplitMerge(SplitMerge):
-    """`SplitMerge.from_paper("bSM")`: anchors and launch states come from past states."""
-
-    requires = "joint"
-
-    def __init__(self, n_restricted_scans=5, n_history_chains=8, n_history=16, gibbs_sweeps=1):
-        self.n_restricted_scans = n_restricted_scans
-        self.n_history_chains = n_history_chains
-        self.n_history = n_history
-        self.gibbs_sweeps = gibbs_sweeps
-
-    @property
-    def n_companions(self):
-        return max(0, self.n_history_chains - 1)
-
-    def kernel(self):
-        history = History(
-            check_integer(self.n_history_chains, "SplitMerge.n_history_chains", low=0),
-            check_integer(self.n_history, "SplitMerge.n_history", low=1),
-        )
-        return PastJainNealKernel(history, *self._sweeps_and_scans())

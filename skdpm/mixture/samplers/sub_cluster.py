@@ -1,17 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Sub-cluster splits, launched and random splits and merges, over rows visited in blocks."""
 
-from skdpm._validation import check_choice, check_integer
+from skdpm._papers import paper_variant
+from skdpm._validation import check_integer
 from skdpm.mixture.samplers.base import BlockSampler
-from skdpm.mixture.samplers.sub_cluster_kernel import PaperSubClusterKernel, SubClusterKernel
-
-# Variants of the paper: whether they restrict rows to super-clusters, and whether splits wait
-# until sub-clusters have burned in.
-VARIANTS = {
-    "SUBC+SUPC": (True, True),
-    "SUBC APPROX": (False, False),
-    "SUBC+SUPC APPROX": (True, False),
-}
+from skdpm.mixture.samplers.sub_cluster_kernel import SubClusterKernel
 
 
 class SubCluster(BlockSampler):
@@ -71,26 +64,9 @@ class SubCluster(BlockSampler):
 
     @staticmethod
     def from_paper(variant, **params):
-        """Make a variant that Chang & Fisher (2013) compare, for reproductions.
-
-        Parameters
-        ----------
-        variant : {"SUBC", "SUBC+SUPC", "SUBC APPROX", "SUBC+SUPC APPROX"}
-            "SUBC": this sampler. "SUPC": each row is restricted to its super-cluster, a group of
-            similar clusters that is drawn anew in every iteration (their Algorithm 1 with the
-            J-divergence, except that no cluster is its own neighbour); not possible with Dask
-            arrays. "APPROX": in warm-up a split into sub-clusters is proposed in every iteration,
-            without waiting until the sub-clusters have burned in, that is until their marginal
-            likelihood no longer rises.
-        **params
-            Parameters of `SubCluster` to change.
-
-        Returns
-        -------
-        sampler : SubCluster
-        """
-        check_choice(variant, "variant of SubCluster.from_paper", ("SUBC", *VARIANTS))
-        return SubCluster(**params) if variant == "SUBC" else PaperSubCluster(variant, **params)
+        """Make "SUBC", "SUBC+SUPC", "SUBC APPROX" or "SUBC+SUPC APPROX", which Chang & Fisher
+        compare: see `skdpm.papers.sub_cluster`."""
+        return paper_variant("sub_cluster", variant, **params)
 
     @classmethod
     def automatic(cls, likelihood, shape, make_prior):
@@ -113,23 +89,3 @@ class SubCluster(BlockSampler):
                 f"{type(prior).__name__} is not Dirichlet: choose a sampler that needs no "
                 "weights, such as Gibbs or PGSM, or with FiniteMixture fix n_components"
             )
-
-
-class PaperSubCluster(SubCluster):
-    """A variant of `SubCluster`; see `SubCluster.from_paper`."""
-
-    takes_noise = False
-
-    def __init__(self, variant, block_size=65536):
-        super().__init__(block_size)
-        self.variant = variant
-
-    @property
-    def needs_labels(self):
-        return VARIANTS.get(self.variant, (False, True))[0]
-
-    def kernel(self):
-        check_integer(self.block_size, "SubCluster.block_size", low=1)
-        check_choice(self.variant, "SubCluster.variant", VARIANTS)
-        in_groups, wait = VARIANTS[self.variant]
-        return PaperSubClusterKernel(in_groups=in_groups, wait=wait)

@@ -3,7 +3,6 @@
 
 import numpy as np
 
-from skdpm.mixture.blocks.grouped_sweep import GroupedSweep, draw_groups
 from skdpm.mixture.blocks.kernel import BlockKernel, draw_log_weights, log_gamma_variates
 from skdpm.mixture.blocks.moves.launched import N_FRESH_ROWS, LaunchedMoves
 from skdpm.mixture.blocks.moves.random import RandomMoves, proposal_alpha
@@ -155,29 +154,3 @@ class SubClusterKernel(BlockKernel):
         sub_log_weights = log_gamma_variates(state.stats[:, 0] + 0.5 * proposal_alpha(state), rng)
         sub_log_weights[fresh] = 0.0
         return Sweep(params, log_weights, sub_params, sub_log_weights, of_noise)
-
-
-class PaperSubClusterKernel(SubClusterKernel):
-    """One iteration of a variant; see `SubCluster.from_paper`.
-
-    Parameters
-    ----------
-    in_groups, wait : bool
-    **options
-        Parameters of `SubClusterKernel`.
-    """
-
-    def __init__(self, in_groups=False, wait=True, **options):
-        super().__init__(**options)
-        self.in_groups = in_groups
-        self.wait = wait
-
-    def _ready(self):
-        return self.memory.ready | (not self.wait)
-
-    def _parameters(self, state, totals, rng):
-        sweep = super()._parameters(state, totals, rng)
-        if not self.in_groups:
-            return sweep
-        divergences = state.likelihood.divergences(sweep.params)
-        return GroupedSweep.of(sweep, draw_groups(divergences, rng))

@@ -21,7 +21,8 @@ from skdpm.mixture.blocks import program
 from skdpm.mixture.blocks.program import BlockChain, idle_threads, open_rows
 from skdpm.mixture.blocks.rows import MemoryRows, even_blocks
 from skdpm.mixture.likelihoods import Gaussian, Multinomial
-from skdpm.mixture.samplers import BlockedGibbs, SubCluster, sub_cluster
+from skdpm.mixture.samplers import BlockedGibbs, SubCluster
+from skdpm.papers import sub_cluster
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

@@ -39,7 +39,6 @@ from support.pvalues import (
 )
 
 from skdpm.mixture.blocks._visit import draw_and_collect, split_codes
-from skdpm.mixture.blocks.grouped_sweep import GroupedSweep
 from skdpm.mixture.blocks.kernel import log_gamma_variates
 from skdpm.mixture.blocks.moves.launched import LaunchedMoves, Nodes
 from skdpm.mixture.blocks.moves.random import RandomMove, RandomMoves
@@ -56,7 +55,9 @@ from skdpm.mixture.samplers import SAMPLERS
 from skdpm.mixture.samplers.base import BlockSampler
 from skdpm.mixture.samplers.blocked_gibbs import BlockedGibbsKernel
 from skdpm.mixture.samplers.sub_cluster import SubCluster
-from skdpm.mixture.samplers.sub_cluster_kernel import PaperSubClusterKernel, SubClusterKernel
+from skdpm.mixture.samplers.sub_cluster_kernel import SubClusterKernel
+from skdpm.papers.grouped_sweep import GroupedSweep
+from skdpm.papers.sub_cluster import PaperSubClusterKernel
 
 
 class KernelCase(NamedTuple):

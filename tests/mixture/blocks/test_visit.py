@@ -18,7 +18,6 @@ from skdpm.chains import stream
 from skdpm.mixture.blocks import order as order_module
 from skdpm.mixture.blocks import rows as rows_module
 from skdpm.mixture.blocks._visit import draw_and_collect
-from skdpm.mixture.blocks.grouped_sweep import GroupedSweep
 from skdpm.mixture.blocks.moves.random import RandomMoves
 from skdpm.mixture.blocks.order import KeptOrders, row_order, uses_order
 from skdpm.mixture.blocks.records import Held, Sweep, Task, TrialSplit
@@ -27,6 +26,7 @@ from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.likelihoods.gaussian._gaussian_tied import whitened
 from skdpm.mixture.samplers.sub_cluster_kernel import SubClusterKernel
 from skdpm.mixture.state._tiles import RowTiles
+from skdpm.papers.grouped_sweep import GroupedSweep
 
 KINDS = ("full", "diag", "tied", "spherical")
 

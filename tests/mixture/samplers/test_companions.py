@@ -24,6 +24,7 @@ from support.states import case_of, new_state
 from skdpm import DPMixture, FiniteMixture
 from skdpm.mixture.samplers import ARM, Alternate, Gibbs, SplitMerge
 from skdpm.mixture.samplers._history import History
+from skdpm.papers.arm import GrowingHistory
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -121,7 +122,7 @@ def test_window(n_history):
     frozen = whole.get_state()
     whole.record(201, states, False)
     assert_same(whole.get_state(), frozen)
-    growing = History(9, n_history, False)
+    growing = GrowingHistory(9, n_history)
     for t in range(1, 8):
         growing.record(t, states, False)
     assert growing.get_state()["iterations"].tolist() == window(7, n_history)

@@ -29,11 +29,11 @@ from support.smc import (
 )
 
 from skdpm.hyperpriors import Gamma
-from skdpm.mixture.particles._annealed import AnnealedSystem
 from skdpm.mixture.particles._nodes import concentration_nodes
 from skdpm.mixture.particles._system import ParticleSystem
 from skdpm.mixture.particles.program import log_weights_at
-from skdpm.mixture.samplers.smc import AnnealedSMC
+from skdpm.papers._annealed import AnnealedSystem
+from skdpm.papers.smc import AnnealedSMC
 
 
 def enumerated(likelihood, prior, **changes):

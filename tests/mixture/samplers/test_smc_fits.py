@@ -23,7 +23,8 @@ from skdpm.chains import stream
 from skdpm.hyperpriors import Gamma
 from skdpm.mixture.particles._nodes import concentration_nodes
 from skdpm.mixture.particles.program import move_times
-from skdpm.mixture.samplers.smc import SMC, AnnealedSMC
+from skdpm.mixture.samplers.smc import SMC
+from skdpm.papers.smc import AnnealedSMC
 
 
 def fit_run(name, prior, sampler, *, resampled=False, n_chains=600):

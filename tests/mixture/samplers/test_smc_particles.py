@@ -17,8 +17,9 @@ from skdpm.hyperpriors import Gamma
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.particles._nodes import concentration_nodes
 from skdpm.mixture.particles._system import ParticleSystem
-from skdpm.mixture.samplers.smc import SMC, AnnealedSMC
+from skdpm.mixture.samplers.smc import SMC
 from skdpm.mixture.state._state import MixtureState
+from skdpm.papers.smc import AnnealedSMC
 
 
 def live_chain(name, prior, sampler, *, n_samples=120, learned=False, seed=5, **params):

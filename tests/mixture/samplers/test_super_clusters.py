@@ -26,7 +26,7 @@ from support.pvalues import assert_p_matrix
 
 from skdpm import DPMixture
 from skdpm.mixture.samplers import Gibbs
-from skdpm.mixture.samplers.gibbs import SuperClusterGibbs
+from skdpm.papers.gibbs import SuperClusterGibbs
 
 SAMPLERS = [Gibbs.from_paper("GIBBS+SUPC", n_super_clusters=n) for n in (2, 5)]
 with_samplers = pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)

@@ -11,8 +11,8 @@ from typing import ClassVar
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
-from skdpm.mixture.blocks._grouped_visit import GroupedTask
 from skdpm.mixture.blocks.records import Sweep
+from skdpm.papers._grouped_visit import GroupedTask
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Other test paths of the particle filters of rows (PGFA, section 2.8)."""
+from libc.string cimport memcpy, memset
+
+from skdpm._core._rng cimport bitgen_t, uniform
+from skdpm.features.state._state cimport FeatureState
+from skdpm.features.samplers._particle_gibbs cimport (
+    DiscreteFilterKernel, ParticleGibbsKernel, RowFilterKernel
+)
+
+cdef enum TestPath:
+    ZEROS
+    ONES
+    RANDOM
+    UNCONDITIONAL
+    CONDITIONAL
+    TWO_STAGE
+
+# The last two depend on the row's present value. They give no valid kernels: warm-up only.
+TEST_PATHS = {
+    "zeros": ZEROS,
+    "ones": ONES,
+    "random": RANDOM,
+    "unconditional": UNCONDITIONAL,
+    "conditional": CONDITIONAL,
+    "two_stage": TWO_STAGE,
+}
+
+
+cdef int choose_path(
+    RowFilterKernel kernel, FeatureState state, bitgen_t* rng, int path
+) except? -1 nogil:
+    """Set the values of a test path."""
+    cdef Py_ssize_t j
+    cdef Py_ssize_t n = kernel.n_shared
+    if path >= CONDITIONAL and not kernel.adapting:
+        path = ZEROS
+    memset(&kernel.test[0], path == ONES, n)
+    if path == RANDOM:
+        for j in range(n):
+            kernel.test[j] = uniform(rng) < 0.5
+    elif path >= CONDITIONAL:
+        memcpy(&kernel.test[0], kernel.values, n)
+    if path == UNCONDITIONAL or path == TWO_STAGE:
+        return kernel.filter(state, rng, False, &kernel.test[0])
+    return 0
+
+
+cdef class PathParticleGibbsKernel(ParticleGibbsKernel):
+    """`ParticleGibbsKernel` with a test path."""
+    cdef int test_path
+
+    def __init__(self, str test_path, *params):
+        super().__init__(*params)
+        self.test_path = TEST_PATHS[test_path]
+
+    cdef int choose_test_path(self, FeatureState state, bitgen_t* rng) except? -1 nogil:
+        return choose_path(self, state, rng, self.test_path)
+
+
+cdef class PathDiscreteFilterKernel(DiscreteFilterKernel):
+    """`DiscreteFilterKernel` with a test path."""
+    cdef int test_path
+
+    def __init__(self, str test_path, *params):
+        super().__init__(*params)
+        self.test_path = TEST_PATHS[test_path]
+
+    cdef int choose_test_path(self, FeatureState state, bitgen_t* rng) except? -1 nogil:
+        return choose_path(self, state, rng, self.test_path)

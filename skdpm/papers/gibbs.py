@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Gibbs in super-clusters (Lovell, Adams & Mansinghka 2012)."""
+
+from skdpm._validation import check_choice, check_integer
+from skdpm.mixture.samplers.gibbs import Gibbs
+from skdpm.papers._super_clusters import SuperClusterGibbsKernel
+
+
+def make(variant, **params):
+    """Make a sampler that Chang & Fisher (2013) compare with `SubCluster`.
+
+    Parameters
+    ----------
+    variant : {"GIBBS+SUPC"}
+        "GIBBS+SUPC" (Lovell, Adams & Mansinghka 2012): every iteration assigns each cluster to
+        one of `n_super_clusters=16` super-clusters at random, whatever its rows. Rows then
+        move within their super-cluster only. Exact. Here one thread visits all super-clusters.
+        Not with a noise component.
+    **params
+        Parameters of the sampler: `n_super_clusters` and `n_sweeps`.
+
+    Returns
+    -------
+    sampler : Gibbs
+
+    Examples
+    --------
+    >>> from skdpm.mixture.samplers import Gibbs
+    >>> Gibbs.from_paper("GIBBS+SUPC", n_super_clusters=4)
+    SuperClusterGibbs(n_super_clusters=4)
+    """
+    check_choice(variant, "variant of Gibbs.from_paper", ("GIBBS+SUPC",))
+    return SuperClusterGibbs(**params)
+
+
+class SuperClusterGibbs(Gibbs):
+    """`Gibbs.from_paper("GIBBS+SUPC")`: rows move within random groups of clusters."""
+
+    takes_noise = False
+
+    def __init__(self, n_super_clusters=16, n_sweeps=1):
+        super().__init__(n_sweeps)
+        self.n_super_clusters = n_super_clusters
+
+    def kernel(self):
+        return SuperClusterGibbsKernel(
+            check_integer(self.n_super_clusters, "Gibbs.n_super_clusters", low=1),
+            self._n_sweeps(),
+        )

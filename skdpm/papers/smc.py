@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Sequential Monte Carlo as Ulker, Gunsel & Cemgil (2010) compare it."""
+
+from skdpm._validation import check_choice, check_integer, check_real
+from skdpm.mixture.samplers.smc import SMC, check_share
+from skdpm.papers._annealed import AnnealedSystem
+
+
+def make(variant, **params):
+    """Make a variant that Ulker, Gunsel & Cemgil (2010) compare.
+
+    Parameters
+    ----------
+    variant : {"PF", "SMC-G", "SMC-A"}
+        "PF": particle filter, 1000 particles. "SMC-G": 100 particles, and Gibbs draws the next
+        9 earlier rows again after each row. "SMC-A": the same, with a concentration that
+        starts at 1.0 and moves towards that of the model, which must be fixed.
+    **params
+        Parameters of `SMC` to change.
+
+    Returns
+    -------
+    sampler : SMC
+        For "SMC-G" and "SMC-A" an `AnnealedSMC`.
+
+    Raises
+    ------
+    ValueError
+        For an unknown variant.
+    """
+    settings = {"rejuvenation": None, "resample_threshold": 0.8, **params}
+    check_choice(variant, "variant of SMC.from_paper", ("PF", "SMC-G", "SMC-A"))
+    if variant == "PF":
+        return SMC(**{"n_particles": 1000, "resampling": "systematic", **settings})
+    if variant == "SMC-A":
+        settings = {"initial_concentration": 1.0, **settings}
+    return AnnealedSMC(**settings)
+
+
+class AnnealedSMC(SMC):
+    """`SMC` with an active block and an annealed concentration, of Ulker, Gunsel & Cemgil (2010).
+
+    `SMC.from_paper` makes the paper's settings, which are the defaults here (SMC-G).
+
+    Parameters
+    ----------
+    n_particles, rejuvenation, growth, resampling, resample_threshold, order
+        As for `SMC`. Resampling "auto" is "optimal" if nothing is moved and no row drawn again.
+    active_block : int, default=9
+        Number of earlier rows that Gibbs draws again, in every particle, after each new row: the
+        next ones in turn. When they reach the newest row they start again from the first one.
+        (With 1 they never reach it, as each time there is a new one.) Only in `fit`.
+    initial_concentration : None or float, default=None
+        Concentration of the prior at the first row. Before each further row it moves part of the
+        way to that of the model, and the weights follow; results are for that of the model. Needs
+        a fixed concentration, and helps if that is small: particles then open clusters that turn
+        out to be needed many rows later. None: the concentration does not change.
+    annealing_rate : float, default=0.01
+        Fraction of the remaining distance that the concentration moves per row, 0 to 1.
+    """
+
+    def __init__(
+        self,
+        n_particles=100,
+        *,
+        rejuvenation=None,
+        growth=1.25,
+        resampling="auto",
+        resample_threshold=0.8,
+        order="random",
+        active_block=9,
+        initial_concentration=None,
+        annealing_rate=0.01,
+    ):
+        super().__init__(
+            n_particles,
+            rejuvenation=rejuvenation,
+            growth=growth,
+            resampling=resampling,
+            resample_threshold=resample_threshold,
+            order=order,
+        )
+        self.active_block = active_block
+        self.initial_concentration = initial_concentration
+        self.annealing_rate = annealing_rate
+
+    def system(self, prior, concentration_prior, moves_rows, noise=None):
+        annealing = None
+        if self.initial_concentration is not None:
+            annealing = self.initial_concentration, self.annealing_rate
+        return AnnealedSystem(
+            self.n_particles,
+            self._scheme(moves_rows and (self.moves or self.active_block > 0)),
+            self.resample_threshold,
+            prior,
+            concentration_prior,
+            annealing,
+            self.active_block if moves_rows else 0,
+            noise,
+        )
+
+    def kernel(self):
+        check_integer(self.active_block, "AnnealedSMC.active_block", low=0)
+        check_share(self.annealing_rate, "AnnealedSMC.annealing_rate")
+        return super().kernel()
+
+    def check_prior(self, prior):
+        super().check_prior(prior)
+        if self.initial_concentration is not None:
+            check_real(
+                self.initial_concentration,
+                "AnnealedSMC.initial_concentration",
+                low=prior.lowest_concentration,
+            )
+
+    def program(self, X, likelihood, **settings):
+        self._check_annealing(settings["concentration"])
+        return super().program(X, likelihood, **settings)
+
+    def batch_program(self, X, likelihood, **settings):
+        self._check_annealing(settings["concentration"])
+        return super().batch_program(X, likelihood, **settings)
+
+    def _check_annealing(self, concentration):
+        if self.initial_concentration is not None and concentration is None:
+            raise ValueError(
+                "AnnealedSMC.initial_concentration needs a fixed concentration, and "
+                "concentration=None is learned: set the mixture's concentration to a number, or "
+                "initial_concentration=None"
+            )
