@@ -400,7 +400,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
         The density is averaged over up to 100 evenly spaced draws. That of a draw is the mixture
         of its clusters, of a new cluster and of noise, if there is any. It is a density of all
-        columns of X, also of constant and dependent ones: see the notes of `Gaussian`.
+        columns of X, also of constant and dependent ones.
 
         Parameters
         ----------

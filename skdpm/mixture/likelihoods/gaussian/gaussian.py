@@ -75,6 +75,14 @@ SMALLEST_SPREAD = 1e-150
 class Gaussian(Likelihood):
     """Gaussian clusters.
 
+    >>> import numpy as np
+    >>> from skdpm import DPMixture
+    >>> from skdpm.mixture.likelihoods import Gaussian
+    >>> X = np.random.default_rng(0).normal(size=(60, 2)) + np.repeat([[0.0], [9.0]], 30, axis=0)
+    >>> model = DPMixture(likelihood=Gaussian(covariance_type="diag"), random_state=0).fit(X)
+    >>> model.cluster_params_["means"].shape
+    (2, 2)
+
     The covariance of cluster k is, by `covariance_type`,
 
     - `"full"`: Sigma_k ~ IW(df, scale), a matrix for each cluster;
@@ -89,36 +97,27 @@ class Gaussian(Likelihood):
     Parameters
     ----------
     mean : float, array-like of shape (n_features,) or None, default=None
-        Prior mean. None: learned, see the notes.
+        Prior mean. None: learned.
     mean_precision : float or None, default=None
         Number of observations that the prior mean counts as. None: learned.
     df : float or None, default=None
         Degrees of freedom, > n_features - 1 (full, tied) or > 0 (diagonal, spherical). None:
-        learned. With tied covariances they belong to the hyperprior of `scale`; None: \
-n_features + 2.
+        learned, or n_features + 2 if tied.
     scale : float, array-like of shape (n_features,) or (n_features, n_features), or None, \
 default=None
-        Scale of the covariances, in squared units of the columns. A number s means s times the
-        identity, a vector a diagonal matrix. Diagonal covariances take no matrix, spherical ones
-        only a number. With tied covariances this is the covariance matrix itself. None: learned;
-        a matrix if tied, a number if spherical, otherwise a diagonal.
+        Scale of the covariances, in squared units: a number times the identity, a diagonal, or a
+        matrix (full, tied); with tied covariances the covariance itself. None: learned.
     covariance_type : {"full", "diag", "tied", "spherical"}, default="full"
         Structure of the covariances.
     hyperpriors : dict of str to Hyperprior, or None, default=None
-        Priors of learned parameters in place of the Gamma priors in the notes: families of
-        `skdpm.hyperpriors` or pairs (shape, rate). The prior of `"mean_precision"` is that of the
-        number itself, that of `"df"` applies to k - 1, and that of `"scale"` to the entries of
-        (scale_d / k - f_d) / v_d. That of `"inflation"` applies to inflation - 1.
-        The priors of `mean`, of a tied `scale`, of `tail_df` and of `contamination` are fixed.
-        Entries of fixed parameters have no effect.
+        Priors of the learned "mean_precision", "df", "scale" and "inflation" in place of Gamma
+        priors: families of `skdpm.hyperpriors` or pairs (shape, rate).
     tails : {"contaminated", "t"} or None, default=None
-        Heavy tails of the clusters: a row of cluster k is N(mean_k, covariance_k / w), with one
-        weight w of all its columns, which the chains draw for each row. "t": w is
-        Gamma(tail_df / 2, rate=tail_df / 2) on a grid of 8 values, so that clusters are about
-        multivariate t with `tail_df` degrees of freedom. "contaminated": w = 1 / inflation with
-        probability `contamination`, otherwise w = 1. None: clusters are Gaussian. See the notes.
+        Heavy tails: row i of cluster k is N(mean_k, covariance_k / w_i). "t": w_i has the law
+        Gamma(tail_df / 2, rate=tail_df / 2), on a grid. "contaminated": w_i is 1 / inflation with
+        probability `contamination`, otherwise 1. None: w_i = 1.
     tail_df : float or None, default=None
-        Degrees of freedom of the weights with tails="t". None: learned.
+        Degrees of freedom with tails="t". None: learned.
     contamination : float or None, default=None
         Share of rows with a larger covariance with tails="contaminated", between 0 and 1. None:
         learned.
@@ -127,126 +126,15 @@ default=None
 
     Notes
     -----
-    A parameter that is None is learned: drawn in every iteration or, with many columns and few
-    rows, in every second to tenth. Let m_d and v_d be the mean and the variance of the bulk of
-    column d in `fit`, and k = df - (n_features - 1) (full) or k = df (diagonal). The priors are::
+    Priors of learned parameters do not depend on the unit of a column. `scale` is about the
+    variance inside a cluster, times `df`: the smaller, the more clusters.
 
-        mean_d                ~ Normal(m_d, v_d)
-        mean_precision        ~ Gamma(0.5, rate=5)
-        k - 1                 ~ Gamma(2, rate=0.2)
-        scale_d / k - f_d     ~ Gamma(0.5, rate=1 / v_d)
+    NaN marks missing entries, which do not affect the cluster of their row. With full and tied
+    covariances chains draw them.
 
-    so that the unit of a column does not matter. f_d is 1e-16 v_d: clusters may be as narrow as
-    1e-8 standard deviations of a column. It is 1e-8 v_d if chains draw missing entries.
-
-    The *bulk* of a column is without far entries. These are more than 3 ranges beyond the range of
-    the other entries, without the 2 % smallest and the 2 % largest, or more than 1e10 times as far
-    from the median as half of the entries. So one fill value moves neither priors nor starts. It
-    is part of the rows all the same. Chains see an entry that is 1000 ranges of the bulk beyond
-    it, or more, at a distance that grows with the logarithm of its own, because sums with it would
-    leave no digits to other entries. With tied covariances this begins at 3 ranges, or else one
-    wide covariance would be more probable than a cluster of the far row. `fit` names such an
-    entry, from 20 ranges on if covariances are tied.
-
-    *Recorded values*. A column of answers, whole numbers or rounded prices has few different
-    values, and clusters of no width would fit them best. Let g_d be the distance of neighbouring
-    values on the finest grid that the column needs, or for other columns with ties the distance of
-    a value to the next one. Heaps, such as multiples of 5 and 10 among ages, have cells of their
-    own distance. A heap has more than twice as many entries as any other value of its cell. Chains
-    see the entry x of a row of `fit` as x + u, with u in a cell of width g_d around 0. The entries
-    of c rows with the same value are evenly spaced in a share c / (c + 5) of the cell, in an order
-    that is drawn once from the rows themselves. Densities are those of x + u, a density with
-    respect to Lebesgue measure. So they are comparable between fits, and no cluster is much
-    narrower than the grid. New rows are taken as they are.
-
-    *Copies* are rows that are equal in every column, more often than a grid explains: rows of a
-    bootstrap sample, or of a class that was sampled up. With `scale` to be learned, each different
-    row counts once, in the likelihood and in the prior over partitions, and copies have the label
-    of their row. `fit` warns if more than a twentieth of the rows are copies. Rows with fewer than
-    two known entries are no copies. Nor are points that take many rows each: a row then has on
-    average more than 1.5 times as many copies as there are different rows with copies. Rows of a
-    part of a `Product` may be copies while other parts differ, and so may rows of chunks of Dask.
-    They stay, moved: let m and V be the mean and the covariance of the different rows near a row x
-    that occurs c times. Chains see its copies after the first as draws of N(m + (x - m) / sqrt(c),
-    (1 - 1 / c) V), a smoothed bootstrap. Near are at most the n_features + 6 nearest rows, no
-    farther than 2.5 times the distance of the third.
-
-    *Spherical* clusters have k = df and one scale. Its v, also in the prior of `mean`, is the mean
-    of v_d over the columns that vary, so that only a common unit of the columns does not matter.
-
-    *Tied* clusters have scale ~ IW(df, diag(v_d / 2 * (df - n_features - 1))). `scale` is drawn
-    given the partition, with the means integrated out: an inverse Wishart law.
-
-    The parameters affect the number of clusters as follows. `scale` / k is about the variance of
-    a column inside a cluster; the smaller, the more clusters. `df` is large if the covariances of
-    clusters are alike: small or elongated groups then do not become clusters. If it is small, each
-    cluster has its own form. `mean_precision` is small if clusters are far apart. With 0.01 their
-    means spread over ten times the width of a cluster; a larger value puts clusters closer
-    together and makes a new one cheaper. `mean` is the point around which clusters lie, and
-    matters least.
-
-    Chains start at mean = m, mean_precision = 0.1, df = n_features + 2 (full) or 4 (diagonal,
-    spherical), and `scale = 0.5 * v * (df - n_features - 1)` (full), `0.5 * v * (df - 2)`
-    (diagonal, spherical; a factor 1 if the bracket is not positive) or `0.5 * v` (tied). Half of
-    the variance is then expected inside a cluster.
-
-    *Missing entries*, which NaN marks, do not affect the cluster of their row. With diagonal and
-    spherical covariances they are integrated out of all densities. With full and tied ones every
-    chain draws them, together with the cluster of the row, given its other entries and the rows of
-    the cluster. Log joints are then those of the completed rows; the evidence by `SMC` is that
-    of the known entries. Samplers of blocks of rows refuse such rows. With a tenth of the entries
-    missing, a sweep takes about two to three times as long in up to 20 columns. The fitted
-    estimator, and its pickle, keeps the values that each scored draw gave to the entries: 8 bytes
-    per draw, so up to 800 bytes per missing entry. `cluster_params_` describes the rows that one
-    of these draws completed.
-
-    *Heavy tails*. The weight of a row is drawn together with its cluster, so rows far from the
-    centre of a cluster need no clusters of their own. Choose "t" for clusters with tails on all
-    scales, and "contaminated" if a few rows are less accurate than the others. The eight weights
-    of "t" are 2.25 to the powers 1, 0, ..., -6, each with the probability of the values nearest to
-    it by their logarithms. The priors are::
-
-        tail_df        on 33 values from 1 to 256, each 2^(1/4) times the last, with
-                       probabilities proportional to tail_df^2 exp(-tail_df / 50)
-        contamination  ~ Beta(1, 9)
-        inflation - 1  ~ Gamma(2, rate=0.1)
-
-    Chains start with weights of 1, tail_df = 4, contamination = 0.1 and inflation = 10. Log joints
-    include the probabilities of the weights; the evidence by `SMC` is summed over the weights.
-    `covariances` of `cluster_params_` are those of rows with the weight 1. Samplers of blocks of
-    rows refuse tails. With diagonal and spherical covariances entries of rows may be missing; with
-    full and tied ones `fit` refuses missing entries. A sweep bounds the densities of all clusters
-    for every row. It takes 1.5 to 3 times as long as one without tails that computes all
-    densities, and longest with few columns. Sweeps without tails are faster still for many
-    clusters in few columns, where they pass over far clusters.
-
-    *Constant columns*, columns without entries, and with full or tied covariances columns that are
-    affine combinations of earlier ones, contain no information about clusters. If `scale` and `df`
-    are learned, `fit` leaves them out: labels are those without these columns. n_features is then
-    the number of the other columns, to which `mean`, `scale`, log joints and the evidence refer.
-    `sample` and `cluster_params_` have all columns, as the others determine them, with a variance
-    of 0 in constant ones and NaN in columns without entries. `impute` leaves the
-    latter missing. A combination must hold in the first 4096 rows up to 1e-7 standard deviations,
-    and up to 1e-5 in all rows, of which at least n_features + 2 must be different. Rounding of
-    large values also counts. `partial_fit` without `fit` keeps all columns.
-
-    *Densities of rows* (`score_samples`, `outlier_scores_`) are densities of all columns with
-    entries, so that models can be compared that leave out different columns, as under "full" and
-    "diag". The columns left out have a density given the others, as if each column had been
-    recorded with a small independent error. Its standard deviation is 1e-5 times that of the
-    column; in a constant c, 1e-6 times abs(c), or 1e-6 if c = 0. Let r be the differences between
-    the m columns left out and the values that follow from the others, C the covariance of r if
-    these errors are normal, and n the number of rows of `fit`. Then r has the density of a
-    Student law with n degrees of freedom and scale matrix C. So a row that departs from what all
-    rows of `fit` had in common has a low density. Methods of new rows warn if a difference exceeds
-    ten of its standard deviations; `predict` and `predict_proba` ignore it. If entries of the
-    other columns are missing, known columns that depend on them count in their place, as far as
-    known columns do not determine them.
-
-    In columns that are kept, the variance of a constant counts as the square of 1e-6 times its
-    absolute value, or as 1 if that is 0, so that the priors exist for any data and for one row.
-    Half of it is added to `scale_d` (full, diagonal, spherical), and once per row to the diagonal
-    of the hyperprior's scale matrix (tied), so that a constant favours no number of clusters.
+    Chains see rounded values spread over their cells, and rows that were copied once. Columns that
+    are constant, or that others determine (full, tied), do not change clusters. The page "Gaussian
+    in detail" of the guide has priors, starts and rules.
 
     References
     ----------
@@ -841,7 +729,7 @@ def _scatter(gaps):
 
 
 def _column_variances(summary):
-    """Variances of the columns, with a floor: see the notes of `Gaussian`."""
+    """Variances of the columns, with a floor: the guide has the rule."""
     low, high = summary["low"], summary["high"]
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         variances = summary["squares"] / np.maximum(summary["n"], 1)
