@@ -52,10 +52,10 @@ from skdpm.mixture.likelihoods.composite.registry import refusal
 from skdpm.mixture.likelihoods.contract.base import Likelihood
 from skdpm.mixture.likelihoods.laws.columns import LEAST_COPIES, words_about
 from skdpm.mixture.overdispersion import (
+    columns_with_totals,
     has_overdispersed_links,
     overdispersed_columns,
     vary_in_shares,
-    vary_in_total,
 )
 from skdpm.mixture.particles.streams import STREAM_LENGTH
 from skdpm.mixture.questions import Questions, offered_with
@@ -1044,7 +1044,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         self._warn_of_departures(X, likelihood)
 
     def _warn_of_departures(self, X, likelihood):
-        columns = likelihood.departures(X)
+        left_out = likelihood.left_out
+        columns = [] if left_out is None else left_out.departures(X)
         if columns:
             named = listed(columns, getattr(self, "feature_names_in_", None))
             does, it = ("does", "it") if len(columns) == 1 else ("do", "they")
@@ -1071,8 +1072,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         self._warn_of_single_rows(program, labels)
         if not isinstance(program.given, np.ndarray):
             return
-        if vary_in_total(program, labels, np.random.PCG64(0)):
-            columns = program.likelihood.count_columns()
+        columns = columns_with_totals(program, labels, np.random.PCG64(0))
+        if columns:
             named = "X" if len(columns) == self.n_features_in_ else f"X[:, {columns}]"
             warn(
                 "some rows have larger counts than others in all columns. So clusters may show "

@@ -29,6 +29,7 @@ per row for multinomial counts, and many nats if clusters are cut.
 """
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
@@ -79,14 +80,16 @@ def overdispersed_columns(program, labels, bit_generator):
         Empty without clear evidence, or if the likelihood has no Poisson columns.
     """
     given = program.likelihood
-    if len(labels) < FEWEST_ROWS or given.relearned_counts(program.given[:2], True) is None:
+    if len(labels) < FEWEST_ROWS or given.select or not _columns_of(program, Poisson):
         return []
     step = -(-len(labels) // MOST_ROWS)
     X = np.ascontiguousarray(program.given[::step], dtype=np.float64)
     labels = np.unique(labels[::step], return_inverse=True)[1].astype(np.intp)
     one, other = (
-        Comparison(program, given.relearned_counts(X, overdispersed), X, bit_generator)
-        for overdispersed in (False, True)
+        Comparison(
+            program, given.changed_by_columns(partial(_relearned, cls), X), X, bit_generator
+        )
+        for cls in (Poisson, NegativeBinomial)
     )
     try:
         return _compare(one, other, labels)
@@ -94,19 +97,35 @@ def overdispersed_columns(program, labels, bit_generator):
         return []  # a warning is not worth an error
 
 
-def vary_in_total(program, labels, bit_generator):
-    """Whether clusters are parts of kinds of rows that differ in their totals, see
-    `overdispersed_columns`. Only complete rows count."""
-    columns = program.likelihood.count_columns()
+def _columns_of(program, *classes):
+    """Positions of the columns with likelihoods of these classes: list of int."""
+    parts = program.likelihood.by_columns(program.given.shape[1])
+    return [int(d) for part, columns in parts if isinstance(part, classes) for d in columns]
+
+
+def _relearned(cls, likelihood, X):
+    """A resolved likelihood, or this class in the place of `Poisson`, with all hyperparameters
+    learned, resolved on X."""
+    if not isinstance(likelihood, Poisson):
+        return likelihood
+    relearned = cls(hyperpriors=likelihood.hyperpriors)
+    return (relearned.with_exposure() if likelihood.exposed else relearned).resolve(X)
+
+
+def columns_with_totals(program, labels, bit_generator):
+    """Positions of the columns of counts, if clusters are parts of kinds of rows that differ in
+    their totals over these; otherwise an empty list. See `overdispersed_columns`. Only complete
+    rows count."""
+    columns = _columns_of(program, Poisson, NegativeBinomial)
     if program.likelihood.exposed or len(columns) < FEWEST_COLUMNS:
-        return False
+        return []
     found = _with_totals(program.given[:, columns], labels, FEWEST_ROWS)
     if found is None:
-        return False
+        return []
     X, labels = found
     plain, exposed = NegativeBinomial(), NegativeBinomial().with_exposure()
     gain = _gain(program, (plain, X[:, :-1]), (exposed, X), labels, bit_generator)
-    return gain > CLEAR_OF_TOTALS * len(X) + CLEAR_MERGED
+    return columns if gain > CLEAR_OF_TOTALS * len(X) + CLEAR_MERGED else []
 
 
 def vary_in_shares(program, labels, bit_generator):
@@ -207,7 +226,12 @@ def _compare(one, other, labels):
         other.begin(first)
         if np.min(other.log_evidences()) - most > CLEAR:
             means = np.nansum(one.X, axis=0) / np.maximum((~np.isnan(one.X)).sum(axis=0), 1)
-            excess = {d: phi * means[d] for d, phi in other.likelihood.dispersions()}
+            excess = {
+                int(d): phi * means[d]
+                for part, columns in other.likelihood.by_columns(one.X.shape[1])
+                if isinstance(part, NegativeBinomial)
+                for d, phi in zip(columns, part.dispersion.tolist(), strict=False)
+            }
             named = [d for d in excess if excess[d] > NAMED]
             return named or [max(excess, key=excess.get)]
     return []

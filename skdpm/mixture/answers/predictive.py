@@ -382,7 +382,8 @@ class Predictor:
         scores = np.empty(len(X))
         rows = self.checked(X[beyond])
         scores[beyond] = self._with_noise(rows, self.conditional.log_density(rows))
-        scores[beyond] += self.likelihood.log_density_known(rows)
+        if self.likelihood.left_out is not None:
+            scores[beyond] += self.likelihood.left_out.log_density_known(rows)
         if not beyond.all():
             scores[~beyond] = self._score_by_kernel(X[~beyond], n_jobs)
         return scores
@@ -405,8 +406,9 @@ class Predictor:
                 self._load(rows.model, mixture)
                 log_weights = mixture.log_weights + np.log(mixture.weight)
                 rows.add_log_densities(log_weights, tops, totals)
-            left_out = self.likelihood.log_density_left_out(block)
-            scores[first:stop] = self._with_noise(block, tops + np.log(totals)) + left_out
+            scores[first:stop] = self._with_noise(block, tops + np.log(totals))
+            if self.likelihood.left_out is not None:
+                scores[first:stop] += self.likelihood.left_out.log_density(block)
 
         self._map(fill, X, n_clusters, n_jobs)
         return scores

@@ -196,7 +196,8 @@ class TrainingRows:
         log_densities : ndarray of shape (n_draws, n_samples)
             Log densities (natural) under the draws of `draws.scored`.
         """
-        left_out = likelihood.log_density_left_out(self.X)
+        left_out = likelihood.left_out
+        of_left_out = 0.0 if left_out is None else left_out.log_density(self.X)
         if self.known is not None:
             likelihood = Classified(likelihood, self.known.codes)
         data, tables = self.encoded(likelihood)
@@ -213,7 +214,7 @@ class TrainingRows:
             labels, completion = next(_partitions(draws, [draw]))
             labels = labels.astype(np.intp)
             state = MixtureState(model, prior, labels, completion=completion, noise=noise)
-            return log_leave_one_out(state) + left_out
+            return log_leave_one_out(state) + of_left_out
 
         return np.array(
             joblib.Parallel(n_jobs=n_jobs, require="sharedmem")(

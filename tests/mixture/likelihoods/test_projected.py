@@ -44,7 +44,7 @@ def same(model, other, rows, wide):
         np.testing.assert_array_equal(getattr(model, name), getattr(other, name))
     for name, draws in model.hyperparameter_samples_.items():
         np.testing.assert_array_equal(other.hyperparameter_samples_[name], draws)
-    scores = model.score_samples(rows) + other.likelihood_.log_density_left_out(wide)
+    scores = model.score_samples(rows) + other.likelihood_.left_out.log_density(wide)
     np.testing.assert_array_equal(other.score_samples(wide), scores)
     np.testing.assert_array_equal(model.predict_proba(rows), other.predict_proba(wide))
     np.testing.assert_array_equal(model.sample(9)[1], other.sample(9)[1])
@@ -221,18 +221,18 @@ def test_density_of_columns_left_out_is_the_documented_one():
     constant = with_combinations(np.zeros((1, 4)))[0, 4:]
     residuals = moved[:, 4:] - moved[:, :4] @ weights.T - [*constant, -7.0, 0.0]
     law = stats.multivariate_t(loc=np.zeros(5), shape=scatter, df=len(X))
-    found = likelihood.log_density_left_out(moved)
+    found = likelihood.left_out.log_density(moved)
     np.testing.assert_allclose(found, law.logpdf(residuals), rtol=1e-5, atol=1e-4)
     # Bits depend on no other row, and huge departures have a finite density.
-    assert likelihood.log_density_left_out(moved[7:8]) == found[7]
-    assert np.isfinite(likelihood.log_density_left_out(wide[:2] + 1e300)).all()
+    assert likelihood.left_out.log_density(moved[7:8]) == found[7]
+    assert np.isfinite(likelihood.left_out.log_density(wide[:2] + 1e300)).all()
 
 
 @pytest.mark.parametrize("constant", [1e-320, 1e-300, 0.0, -1e300])
 def test_constants_of_any_size_have_a_density(constant):
     likelihood = Gaussian().resolve(np.column_stack([X, np.full(len(X), constant)]))
     rows = np.column_stack([np.repeat(X[:1], 3, axis=0), [constant, constant * 1.1, 7.0]])
-    found = likelihood.log_density_left_out(rows)
+    found = likelihood.left_out.log_density(rows)
     assert np.isfinite(found).all()
     assert found[0] >= found[1]
     assert found[0] > found[2] + 100.0
@@ -246,7 +246,7 @@ def test_density_hardly_depends_on_the_columns_left_out():
     one, other = Gaussian().resolve(wide), Gaussian().resolve(wide[:, order])
     assert one.projection.columns.tolist() == other.projection.columns.tolist() == [0, 1]
     rows = wide + errors_of(wide) * np.random.default_rng(0).normal(size=wide.shape)
-    gap = other.log_density_left_out(rows[:, order]) - one.log_density_left_out(rows)
+    gap = other.left_out.log_density(rows[:, order]) - one.left_out.log_density(rows)
     jacobian = np.abs(np.linalg.det([[0.0, 1e3], [1.0, 2.0]]))
     np.testing.assert_allclose(gap, np.log(jacobian), atol=1e-6)
 
@@ -257,8 +257,8 @@ def test_missing_entries_of_constants_are_integrated_out():
     hole, both = wide.copy(), wide.copy()
     hole[:, 2] = both[:, [2, 5]] = np.nan
     law = stats.t(df=len(X), scale=1e-6)
-    np.testing.assert_allclose(likelihood.log_density_left_out(hole), law.logpdf(0.0))
-    np.testing.assert_array_equal(likelihood.log_density_left_out(both), 0.0)
+    np.testing.assert_allclose(likelihood.left_out.log_density(hole), law.logpdf(0.0))
+    np.testing.assert_array_equal(likelihood.left_out.log_density(both), 0.0)
 
 
 def test_rows_that_depart_are_reported_and_unlikely():
@@ -306,7 +306,7 @@ def test_parts_report_departures_by_their_columns():
     found = model.pointwise_log_likelihood(wide)
     size = Product([("kind", Categorical(), [0]), ("size", Gaussian(), slice(1, None))])
     alone = fitted(wide[:, [0, 1, 2, 4, 5]], None, likelihood=size)
-    left_out = model.likelihood_.log_density_left_out(wide)
+    left_out = model.likelihood_.left_out.log_density(wide)
     np.testing.assert_array_equal(
         found, alone.pointwise_log_likelihood(wide[:, [0, 1, 2, 4, 5]]) + left_out
     )
@@ -330,7 +330,7 @@ def test_combinations_are_found_at_any_offset(offset, n_rows):
     wide = np.column_stack([rows, rows[:, 0] - rows[:, 1], 2.0 * rows[:, 0] + rows[:, 2]])
     likelihood = Gaussian().resolve(wide)
     assert likelihood.projection.columns.tolist() == [0, 1, 2]
-    assert likelihood.departures(wide) == []
+    assert likelihood.left_out.departures(wide) == []
     rounding = 2.0**-50 * abs(offset)
     np.testing.assert_allclose(
         likelihood.projection.rebuild(rows), wide, rtol=0.0, atol=1e-9 + 2.0 * rounding
@@ -339,4 +339,4 @@ def test_combinations_are_found_at_any_offset(offset, n_rows):
     noisy = wide.copy()
     noisy[:, 4] += max(1e-4, 1e3 * rounding) * rng.normal(size=n_rows)
     assert Gaussian().resolve(noisy).projection.left_out.tolist() == [3]
-    assert likelihood.departures(wide + [0, 0, 0, 1, 0]) == [3]
+    assert likelihood.left_out.departures(wide + [0, 0, 0, 1, 0]) == [3]

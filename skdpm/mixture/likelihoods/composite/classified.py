@@ -12,11 +12,11 @@ import numpy as np
 
 from skdpm.mixture.likelihoods.composite._classified import N_CLASS_STATS, ClassModel
 from skdpm.mixture.likelihoods.composite._product import ProductModel
-from skdpm.mixture.likelihoods.contract.base import Likelihood, read_only
+from skdpm.mixture.likelihoods.contract.base import read_only
 
 
-class Classified(Likelihood):
-    """A likelihood whose rows have known classes.
+class Classified:
+    """A likelihood whose rows have known classes. Other methods and attributes are its own.
 
     Parameters
     ----------
@@ -25,6 +25,8 @@ class Classified(Likelihood):
     codes : ndarray of shape (n_samples,), intp
         Class of each row, from 0; -1 if it is not known.
     """
+
+    cuts_again = False
 
     def __init__(self, likelihood, codes):
         self.likelihood = likelihood
@@ -59,52 +61,11 @@ class Classified(Likelihood):
     def capabilities(self):
         return self.likelihood.capabilities - {"instantiated"}
 
-    @property
-    def draws_gaps(self):
-        return self.likelihood.draws_gaps
-
-    @property
-    def weighs_rows(self):
-        return self.likelihood.weighs_rows
-
-    @property
-    def fitted_gaps(self):
-        return self.likelihood.fitted_gaps
-
-    @property
-    def hyperparameters(self):
-        return self.likelihood.hyperparameters
-
-    @property
-    def learned_priors(self):
-        return self.likelihood.learned_priors
-
-    def doubtful(self, X):
-        return self.likelihood.doubtful(X)
-
-    def departures(self, X):
-        return self.likelihood.departures(X)
-
     def resolve(self, X):
         return self._with(self.likelihood.resolve(X))
 
     def at(self, values):
         return self._with(self.likelihood.at(values))
-
-    def flat_hyperparameters(self):
-        return self.likelihood.flat_hyperparameters()
-
-    def learned_values(self, flat):
-        return self.likelihood.learned_values(flat)
-
-    def log_hyperprior(self, values):
-        return self.likelihood.log_hyperprior(values)
-
-    def draw_hyperparameters(self, rng):
-        return self.likelihood.draw_hyperparameters(rng)
-
-    def coordinates(self, X):
-        return self.likelihood.coordinates(X)
 
     def encode(self, X):
         own = self.likelihood.encode(X)

@@ -11,6 +11,13 @@ from sklearn.utils.metaestimators import _BaseComposition
 from skdpm._tables import as_table, called
 from skdpm._validation import ColumnError, check_bool, given_shape
 from skdpm.mixture.likelihoods.composite._product import ParametricProduct, ProductModel
+from skdpm.mixture.likelihoods.composite.joined import (
+    JoinedHyperparameters,
+    LeftOut,
+    OfParts,
+    OfRows,
+    Once,
+)
 from skdpm.mixture.likelihoods.composite.registry import SINGLE
 from skdpm.mixture.likelihoods.composite.selection import Selection
 from skdpm.mixture.likelihoods.contract.base import MOST_BOXED, Likelihood, bounds, read_only
@@ -27,7 +34,7 @@ from skdpm.mixture.likelihoods.laws.recorded import Spread, copies_in
 CATEGORIES = "; use Categorical for columns of categories, alone or as a part of Product"
 
 
-class Product(_BaseComposition, Likelihood):
+class Product(JoinedHyperparameters, _BaseComposition, Likelihood):
     """Columns in parts, each part with its likelihood.
 
     The parts of a row are independent given its cluster: their log densities add up. A table of
@@ -111,6 +118,23 @@ class Product(_BaseComposition, Likelihood):
     """
 
     reads_tables = True
+
+    # What is computed once, after `resolve`, and the units of selection.
+    _known = None
+    _selected = _places = None
+
+    allow_nan = OfParts(any)
+    constants_vary = OfParts(any)
+    draws_gaps = OfParts(any)
+    exposed = OfParts(any)
+    fitted_gaps = OfParts(any)
+    weighs_rows = OfParts(any)
+    discrete = OfParts(all)
+
+    log_constants = OfRows(sum)
+    n_drawn = OfRows(sum)
+    needs_laws = OfRows(np.logical_or.reduce)
+    uninformative = OfRows(np.logical_and.reduce)
 
     def __init__(self, parts=(), select=False):
         self.parts = parts
@@ -224,39 +248,12 @@ class Product(_BaseComposition, Likelihood):
         except ValueError:
             return []
 
-    @property
+    @Once
     def capabilities(self):
         of_parts = [likelihood.capabilities for likelihood in self._likelihoods()]
         if self.select:
             of_parts.append(Likelihood.capabilities)  # rows are not independent given parameters
         return frozenset.intersection(*of_parts) if of_parts else Likelihood.capabilities
-
-    @property
-    def allow_nan(self):
-        return any(likelihood.allow_nan for likelihood in self._likelihoods())
-
-    @property
-    def draws_gaps(self):
-        return any(likelihood.draws_gaps for likelihood in self._likelihoods())
-
-    @property
-    def constants_vary(self):
-        return any(likelihood.constants_vary for likelihood in self._likelihoods())
-
-    @property
-    def weighs_rows(self):
-        return any(likelihood.weighs_rows for likelihood in self._likelihoods())
-
-    def n_drawn(self, X):
-        return sum(likelihood.n_drawn(part) for _, likelihood, part in self._split(X))
-
-    @property
-    def fitted_gaps(self):
-        return any(likelihood.fitted_gaps for likelihood in self._likelihoods())
-
-    @property
-    def discrete(self):
-        return all(likelihood.discrete for likelihood in self._likelihoods())
 
     def suits_blocks(self, n_samples, n_features):
         """Whether X is large and has several parts, of which none draws weights of rows."""
@@ -299,18 +296,14 @@ class Product(_BaseComposition, Likelihood):
             if d is not None  # rows may differ in other parts
         }
 
-    def log_density_left_out(self, X):
-        return sum(likelihood.log_density_left_out(part) for _, likelihood, part in self._split(X))
-
-    def log_density_known(self, X):
-        return sum(likelihood.log_density_known(part) for _, likelihood, part in self._split(X))
-
-    def departures(self, X):
-        return sorted(
-            positions[d]
+    @property
+    def left_out(self):
+        parts = [
+            (positions, likelihood.left_out)
             for _, likelihood, positions in self._bound()
-            for d in likelihood.departures(X[:, positions])
-        )
+            if likelihood.left_out is not None
+        ]
+        return LeftOut(parts) if parts else None
 
     def independent(self, X, completion=None):
         """The columns of the parts, side by side."""
@@ -361,10 +354,6 @@ class Product(_BaseComposition, Likelihood):
             for (name, likelihood, _), positions in zip(self.parts, self._positions, strict=True)
         ]
 
-    @property
-    def exposed(self):
-        return any(likelihood.exposed for likelihood in self._likelihoods())
-
     def with_exposure(self):
         """The exposures go to the parts that take them."""
         exposed = {
@@ -410,15 +399,6 @@ class Product(_BaseComposition, Likelihood):
             with bound._errors_of(name):
                 likelihood.check_entries(X[:, _as_slice(positions)], gaps)
 
-    def needs_laws(self, X):
-        parts = [likelihood.needs_laws(part) for _, likelihood, part in self._split(X)]
-        return np.any(parts, axis=0)
-
-    def uninformative(self, X):
-        return np.all(
-            [likelihood.uninformative(part) for _, likelihood, part in self._split(X)], 0
-        )
-
     def says_nothing(self, n_features):
         sizes = list(map(len, self._positions))
         return len(sizes) == 1 and self.parts[0][1].says_nothing(sizes[0])
@@ -449,15 +429,14 @@ class Product(_BaseComposition, Likelihood):
 
     def resolve_summary(self, summary):
         row = summary["row"]
-        bound = self._on(row)
-        parts = []
-        for (name, likelihood, columns), part in zip(bound.parts, summary["parts"], strict=True):
+        bound, summaries = self._on(row), iter(summary["parts"])
+
+        def resolve(name, likelihood):
             with bound._errors_of(name):
-                parts.append((name, likelihood.resolve_summary(part), columns))
-        resolved = self._copy(parts=parts)
-        resolved._positions, resolved._columns = bound._positions, bound._columns
-        resolved._n_features = bound._n_features
-        resolved._n_stats, resolved._n_params = [], []
+                return likelihood.resolve_summary(next(summaries))
+
+        resolved = bound._with(resolve)
+        resolved._known, resolved._n_stats, resolved._n_params = {}, [], []
         for _, likelihood, part in resolved._split(row):
             data = likelihood.encode(part)
             resolved._n_stats.append(likelihood.bind(data, likelihood.tables(data, 1)).n_stats)
@@ -465,92 +444,12 @@ class Product(_BaseComposition, Likelihood):
                 resolved._n_params.append(likelihood.parametric(part).n_params)
         return resolved
 
-    # Hyperparameters, with the names name__parameter.
+    def by_columns(self, n_features):
+        return [(likelihood, positions) for _, likelihood, positions in self._bound()]
 
-    def __getattr__(self, name):
-        part, found, parameter = name.partition("__")
-        if found and part and not name.startswith("_"):
-            for other, likelihood, _ in self.__dict__.get("parts", ()):
-                if other == part and hasattr(likelihood, parameter):
-                    return getattr(likelihood, parameter)
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-
-    @property
-    def hyperparameters(self):
-        return tuple(
-            f"{name}__{parameter}"
-            for name, likelihood, _ in self._with_objects()
-            for parameter in likelihood.hyperparameters
-        )
-
-    @property
-    def learned_priors(self):
-        return {
-            f"{name}__{parameter}": prior
-            for name, likelihood, _ in self.parts
-            if isinstance(likelihood, Likelihood)
-            for parameter, prior in likelihood.learned_priors.items()
-        }
-
-    def _with(self, change):
-        """A copy whose parts have the likelihoods change(name, likelihood)."""
-        other = copy.copy(self)
-        other.parts = [
-            (name, change(name, likelihood), columns) for name, likelihood, columns in self.parts
-        ]
-        return other
-
-    def at(self, values):
-        known = self.hyperparameters
-        unknown = [name for name in values if name not in known]
-        if unknown:
-            raise ValueError(f"{type(self).__name__} has no hyperparameter {unknown[0]!r}")
-        return self._with(lambda name, likelihood: likelihood.at(_values_of(name, values)))
-
-    def relearned_counts(self, X, overdispersed):
-        if self.select:
-            return None
-        found = {
-            name: likelihood.relearned_counts(part, overdispersed)
-            for name, likelihood, part in self._split(X)
-        }
-        if not any(found.values()):
-            return None
-        return self._with(lambda name, likelihood: found[name] or likelihood)
-
-    def count_columns(self):
-        return [
-            int(positions[d])
-            for _, likelihood, positions in self._bound()
-            for d in likelihood.count_columns()
-        ]
-
-    def dispersions(self):
-        return [
-            (int(positions[d]), phi)
-            for positions, likelihood in zip(self._positions, self._likelihoods(), strict=True)
-            for d, phi in likelihood.dispersions()
-        ]
-
-    def without_learning(self):
-        return self._with(lambda _, likelihood: likelihood.without_learning())
-
-    def log_hyperprior(self, values):
-        return sum(
-            (
-                likelihood.log_hyperprior(_values_of(name, values))
-                for name, likelihood, _ in self.parts
-                if likelihood.learned_priors
-            ),
-            0.0,
-        )
-
-    def draw_hyperparameters(self, rng):
-        return {
-            f"{name}__{parameter}": value
-            for name, likelihood, _ in self.parts
-            for parameter, value in likelihood.draw_hyperparameters(rng).items()
-        }
+    def changed_by_columns(self, change, X):
+        parts = {name: part for name, _, part in self._split(X)}
+        return self._with(lambda name, likelihood: change(likelihood, parts[name]))
 
     # Rows.
 
@@ -609,7 +508,7 @@ class Product(_BaseComposition, Likelihood):
         return read_only({"n_max": bounds(n_max)[0], "parts": parts})
 
     def bind(self, data, tables):
-        likelihoods = [likelihood for _, likelihood, _ in self.parts]
+        likelihoods = self._likelihoods()
         models = [
             likelihood.bind(*part)
             for likelihood, *part in zip(likelihoods, data["parts"], tables["parts"], strict=True)
@@ -619,6 +518,8 @@ class Product(_BaseComposition, Likelihood):
             self.hyper_names(),
             data["n_coordinates"],
             [likelihood.discrete for likelihood in likelihoods],
+            self._selected,
+            self._places,
         )
 
     def coordinates(self, X):
@@ -635,9 +536,6 @@ class Product(_BaseComposition, Likelihood):
         return ParametricProduct(
             [likelihood.parametric(part) for _, likelihood, part in self._split(X)]
         )
-
-    def log_constants(self, X):
-        return sum(likelihood.log_constants(part) for _, likelihood, part in self._split(X))
 
     def sum_varying_constants(self):
         return sum(likelihood.sum_varying_constants() for likelihood in self._likelihoods())
@@ -776,12 +674,6 @@ class SelectingProduct(Selection, Product):
 
     def __sklearn_clone__(self):
         return Product([(name, clone(unit), columns) for name, unit, columns in self.parts], True)
-
-
-def _values_of(name, values):
-    """Values of the hyperparameters of a part, by their names in the part."""
-    prefix = f"{name}__"
-    return {key[len(prefix) :]: value for key, value in values.items() if key.startswith(prefix)}
 
 
 def _as_slice(positions):

@@ -11,7 +11,6 @@ import copy
 import numpy as np
 from scipy.special import betaln
 
-from skdpm.mixture.likelihoods.composite._product import ProductModel
 from skdpm.mixture.likelihoods.laws.laws import JointLaws
 from skdpm.mixture.likelihoods.laws.means import ColumnMeans
 
@@ -60,6 +59,7 @@ class Selection:
         other = cls(parts, select=True)
         other._positions, other._columns = positions, product._columns
         other._n_features, other._groups = product._n_features, groups
+        other._places = [j for _, group, _ in groups for j in range(len(group))]
         other._selected, other._selects = np.ones(len(parts)), True
         return other
 
@@ -69,12 +69,6 @@ class Selection:
     def _part_of(self, unit):
         owners = {self.parts[u][0]: name for name, group, _ in self._groups for u in group}
         return owners[unit]
-
-    def resolve_summary(self, summary):
-        resolved = super().resolve_summary(summary)
-        for name in ("_groups", "_selected", "_selects"):
-            setattr(resolved, name, getattr(self, name))
-        return resolved
 
     def resolve(self, X):
         resolved = super().resolve(X)
@@ -98,19 +92,7 @@ class Selection:
         return {**super().encode_new(X), "all": self._all}
 
     def bind(self, data, tables):
-        units = self._likelihoods()
-        places = [j for _, group, _ in self._groups for j in range(len(group))]
-        model = ProductModel(
-            [
-                unit.bind(*part)
-                for unit, *part in zip(units, data["parts"], tables["parts"], strict=True)
-            ],
-            self.hyper_names(),
-            data["n_coordinates"],
-            [unit.discrete for unit in units],
-            self._selected,
-            places,
-        )
+        model = super().bind(data, tables)
         model.take_all(data.get("all"))
         return model
 
@@ -122,7 +104,6 @@ class Selection:
     # Hyperparameters.
 
     def _units(self):
-        """Name, likelihoods of the units, and whether they are columns, for each part."""
         units = self._likelihoods()
         return [(name, [units[u] for u in group], column) for name, group, column in self._groups]
 
@@ -134,66 +115,23 @@ class Selection:
             selected[positions] = value
         return selected
 
-    def __getattr__(self, name):
-        part, found, parameter = name.partition("__")
-        if found and part and "_groups" in self.__dict__:
-            for other, units, separate in self._units():
-                if other == part and hasattr(units[0], parameter):
-                    values = [getattr(unit, parameter) for unit in units]
-                    if not separate:
-                        return values[0]
-                    if isinstance(values[0], list):
-                        return [entry for value in values for entry in value]
-                    return np.concatenate(list(map(np.ravel, values)))
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+    def _hyperparameters(self):
+        return (*super()._hyperparameters(), SELECTED)
 
-    @property
-    def hyperparameters(self):
-        names = [
-            f"{name}__{parameter}"
-            for name, units, _ in self._units()
-            for parameter in units[0].hyperparameters
-        ]
-        return (*names, SELECTED)
-
-    @property
-    def learned_priors(self):
-        priors = {}
-        for name, units, _ in self._units():
-            for parameter in units[0].learned_priors:
-                own = tuple(unit.learned_priors[parameter] for unit in units)
-                priors[f"{name}__{parameter}"] = own
+    def _learned_priors(self):
+        priors = super()._learned_priors()
         return {**priors, SELECTED: Inclusion()} if self._selects else priors
 
     def hyper_names(self):
-        names = [
-            f"{name}__{parameter}"
-            for name, units, _ in self._units()
-            for unit in units
-            for parameter in unit.hyper_names()
-        ]
-        return (*names, *[SELECTED] * len(self.parts))
+        return (*super().hyper_names(), *[SELECTED] * len(self.parts))
 
     def flat_hyperparameters(self):
-        values = [unit.flat_hyperparameters() for unit in self._likelihoods()]
-        return np.concatenate([*values, self._selected])
+        return np.concatenate([super().flat_hyperparameters(), self._selected])
 
     def learned_values(self, flat):
-        values, first = {}, 0
-        for name, (unit, *others), separate in self._units():
-            stop = first + (1 + len(others)) * len(unit.hyper_names())
-            if separate:  # a number per parameter of each column
-                table = np.reshape(flat[first:stop], (1 + len(others), -1)).T
-                learned = unit.learned_priors
-                for parameter, row in zip(unit.hyperparameters, table, strict=True):
-                    if parameter in learned:
-                        values[f"{name}__{parameter}"] = row.copy()
-            else:
-                for parameter, value in unit.learned_values(flat[first:stop]).items():
-                    values[f"{name}__{parameter}"] = value
-            first = stop
+        values = super().learned_values(flat)
         if self._selects:
-            values[SELECTED] = self._with_selected(flat[first:]).selected
+            values[SELECTED] = self._with_selected(flat[len(flat) - len(self.parts) :]).selected
         return values
 
     def _with_selected(self, selected):
@@ -201,34 +139,16 @@ class Selection:
         other._selected = np.asarray(selected, dtype=np.float64)
         return other
 
-    def _values_of_units(self, values):
-        """Values of the hyperparameters of each unit, by their names in the unit: list of dict."""
-        of_units = []
-        for name, units, separate in self._units():
-            for j, unit in enumerate(units):
-                own = {}
-                for parameter in unit.hyperparameters:
-                    value = values.get(f"{name}__{parameter}")
-                    if value is not None and separate:
-                        value = np.reshape(value[j], np.shape(getattr(unit, parameter)))
-                        value = value if value.ndim else float(value)
-                    if value is not None:
-                        own[parameter] = value
-                of_units.append(own)
-        return of_units
+    def _selected_in(self, values):
+        """The value of "selected" for each unit."""
+        return [values[SELECTED][positions[0]] for positions in self._positions]
 
     def at(self, values):
-        known = self.hyperparameters
-        unknown = [name for name in values if name not in known]
-        if unknown:
-            raise ValueError(f"{type(self).__name__} has no hyperparameter {unknown[0]!r}")
-        other = self
+        other = super().at(values)
         if SELECTED in values:
             # Means of draws select the columns that are selected in most of them.
-            selected = [values[SELECTED][positions[0]] for positions in self._positions]
-            other = self._with_selected(np.greater_equal(selected, 0.5))
-        own = iter(self._values_of_units(values))
-        return other._with(lambda _, unit: unit.at(next(own)))
+            other = other._with_selected(np.greater_equal(self._selected_in(values), 0.5))
+        return other
 
     def without_learning(self):
         other = super().without_learning()
@@ -236,19 +156,13 @@ class Selection:
         return other
 
     def log_hyperprior(self, values):
-        units = zip(self._likelihoods(), self._values_of_units(values), strict=True)
-        total = sum((unit.log_hyperprior(own) for unit, own in units if own), 0.0)
+        total = super().log_hyperprior(values)
         if self._selects:
-            selected = [values[SELECTED][positions[0]] for positions in self._positions]
-            total += Inclusion().log_density(selected)
+            total += Inclusion().log_density(self._selected_in(values))
         return total
 
-    def draw_hyperparameters(self, rng):
-        flat = []
-        for unit in self._likelihoods():
-            flat.append(unit.at(unit.draw_hyperparameters(rng)).flat_hyperparameters())
-        flat.append(Inclusion().draw(rng, len(self.parts)))
-        return self.learned_values(np.concatenate(flat))
+    def _drawn(self, rng):
+        return np.concatenate([super()._drawn(rng), Inclusion().draw(rng, len(self.parts))])
 
     def relevance(self, selected):
         """Probability of each column of X, from the mean of draws of "selected"; NaN for a column

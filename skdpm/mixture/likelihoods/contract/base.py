@@ -177,35 +177,21 @@ class Likelihood(BaseEstimator):
         copies of others and the columns in which they are (None: all)."""
         return {}
 
-    def log_density_left_out(self, X):
-        """log density of the columns that clusters are not made of, given the others, in any
-        cluster: (n_rows,), or 0.0 if there are none. Kernels leave it out."""
-        return 0.0
+    # Columns that clusters are not made of, because the others determined them in `fit`: an object
+    # with the methods of `gaussian.projected.Projection`. log_density(X) is the log density of
+    # these given the others, which kernels leave out; log_density_known(X) that of those that
+    # follow from known entries, for rows that `needs_laws` names; departures(X) has the positions
+    # of those that do not follow from the others in some rows.
+    left_out = None
 
-    def log_density_known(self, X):
-        """The same for rows that `needs_laws` names: of the columns that follow from known
-        entries."""
-        return 0.0
+    def by_columns(self, n_features):
+        """Likelihoods that are independent given the cluster, and the positions of their columns:
+        list of tuples (Likelihood, ndarray)."""
+        return [(self, np.arange(n_features))]
 
-    def departures(self, X):
-        """Positions of columns that clusters ignore because the other columns determined them,
-        but do not in some rows of X: list of int."""
-        return []
-
-    def relearned_counts(self, X, overdispersed):
-        """This resolved likelihood with all hyperparameters of its Poisson columns learned,
-        resolved on X, and negative binomial columns in their place if `overdispersed`; None if it
-        has no Poisson columns."""
-        return None
-
-    def count_columns(self):
-        """Positions of columns of counts that are independent given the cluster: list of int."""
-        return []
-
-    def dispersions(self):
-        """Negative binomial columns and their dispersions, after `resolve`: list of tuples (int,
-        float)."""
-        return []
+    def changed_by_columns(self, change, X):
+        """A copy with change(likelihood, its columns of X) in the place of each of these."""
+        return change(self, X)
 
     def independent(self, X, completion=None):
         """The columns of X that clusters are made of. With a `completion`, the missing entries

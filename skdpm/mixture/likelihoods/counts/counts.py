@@ -46,7 +46,6 @@ class CountColumns(Likelihood):
         other.exposed = self.exposed
         other._hyperpriors = self._learn_under(hyperpriors)
         other._fitted_missing = summary["missing"]
-        other._n_features = len(summary["totals"])
         return other
 
     def _parts_of(self, X):
@@ -80,9 +79,6 @@ class CountColumns(Likelihood):
             "entries": first["entries"] + second["entries"],
             "missing": first["missing"] or second["missing"],
         }
-
-    def count_columns(self):
-        return list(range(self._n_features))
 
     def doubtful(self, X):
         return filled_columns(self.independent(X)) if isinstance(X, np.ndarray) else {}

@@ -133,9 +133,6 @@ class NegativeBinomial(CountColumns):
         resolved._fitted_levels = summary["levels"]
         return resolved
 
-    def dispersions(self):
-        return list(enumerate(self.dispersion.tolist()))
-
     def encode(self, X):
         X, exposure = self._checked_parts_of(X)
         return read_only(

@@ -14,7 +14,6 @@ from skdpm.mixture.likelihoods.contract.base import (
 from skdpm.mixture.likelihoods.counts._counts import LARGE_COUNT
 from skdpm.mixture.likelihoods.counts._poisson import ParametricPoisson, PoissonModel, rate_tables
 from skdpm.mixture.likelihoods.counts.counts import CountColumns
-from skdpm.mixture.likelihoods.counts.negative_binomial import NegativeBinomial
 from skdpm.mixture.likelihoods.laws.laws import Counts, Rates
 
 # Largest argument in the kernel's table of log Gamma (8 MiB).
@@ -59,11 +58,6 @@ class Poisson(CountColumns):
         resolved = self._resolved(summary, *self._resolve_means(summary))
         resolved._largest = np.max(summary["totals"], initial=0.0)
         return resolved
-
-    def relearned_counts(self, X, overdispersed):
-        cls = NegativeBinomial if overdispersed else Poisson
-        relearned = cls(hyperpriors=self.hyperpriors)
-        return (relearned.with_exposure() if self.exposed else relearned).resolve(X)
 
     def encode(self, X):
         constants = self.log_constants(X)

@@ -655,14 +655,9 @@ inflation : object
         with self.projection.translated():
             return super().encode_new(self.projection.project(X))
 
-    def log_density_left_out(self, X):
-        return self.projection.log_density(X)
-
-    def log_density_known(self, X):
-        return self.projection.log_density_known(X)
-
-    def departures(self, X):
-        return self.projection.departures(X)
+    @property
+    def left_out(self):
+        return self.projection
 
     def coordinates(self, X):
         return super().coordinates(self.projection.project(X))

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How a `Product` joins what its parts are, know and learn.
+
+Hyperparameters are those of units, in the order of the parts. A unit is a part, or under selection
+perhaps one of its columns (`selection`).
+"""
+
+import copy
+
+import numpy as np
+
+
+class Once:
+    """A property of a `Product`. It is computed once if the likelihood is resolved, because then
+    no parameter changes."""
+
+    def __init__(self, compute):
+        self.compute = compute
+
+    def __set_name__(self, owner, name):
+        self.name = name
+
+    def __get__(self, product, owner=None):
+        if product is None:
+            return self
+        known = product._known
+        if known is None:
+            return self.compute(product)
+        if self.name not in known:
+            known[self.name] = self.compute(product)
+        return known[self.name]
+
+
+class OfParts(Once):
+    """What `any`, `all` or another function makes of the attributes of the parts."""
+
+    def __init__(self, join):
+        self.join = join
+
+    def compute(self, product):
+        return self.join(getattr(part, self.name) for part in product._likelihoods())
+
+
+class OfRows(OfParts):
+    """A method of rows, whose results for the columns of the parts are joined."""
+
+    def __get__(self, product, owner=None):
+        if product is None:
+            return self
+        return lambda X: self.join(
+            [getattr(likelihood, self.name)(part) for _, likelihood, part in product._split(X)]
+        )
+
+
+class LeftOut:
+    """The columns of all parts that clusters are not made of (`Likelihood.left_out`).
+
+    Parameters
+    ----------
+    parts : list of (ndarray, object)
+        Positions of the columns of each part with such columns, and its `left_out`.
+    """
+
+    def __init__(self, parts):
+        self.parts = parts
+
+    def log_density(self, X):
+        """The sum over parts."""
+        return sum(part.log_density(X[:, columns]) for columns, part in self.parts)
+
+    def log_density_known(self, X):
+        """The sum over parts."""
+        return sum(part.log_density_known(X[:, columns]) for columns, part in self.parts)
+
+    def departures(self, X):
+        """Positions among all columns."""
+        return sorted(
+            columns[d] for columns, part in self.parts for d in part.departures(X[:, columns])
+        )
+
+
+class JoinedHyperparameters:
+    """The role of learned hyperparameters of a `Product`, with names ``part__parameter``. Those of
+    units that are the columns of one part are one vector, and their priors a tuple."""
+
+    def _units(self):
+        """For each part of the user: its name, the likelihoods of its units, and whether these are
+        its columns."""
+        return [(name, [likelihood], False) for name, likelihood, _ in self._with_objects()]
+
+    def __getattr__(self, name):
+        part, found, parameter = name.partition("__")
+        if found and part and not name.startswith("_") and "parts" in self.__dict__:
+            for other, units, are_columns in self._units() if self._likelihoods() else ():
+                if other == part and hasattr(units[0], parameter):
+                    values = [getattr(unit, parameter) for unit in units]
+                    if not are_columns:
+                        return values[0]
+                    if isinstance(values[0], list):
+                        return [entry for value in values for entry in value]
+                    return np.concatenate(list(map(np.ravel, values)))
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def _hyperparameters(self):
+        return tuple(
+            f"{name}__{parameter}"
+            for name, units, _ in self._units()
+            for parameter in units[0].hyperparameters
+        )
+
+    def _learned_priors(self):
+        priors = {}
+        for name, units, are_columns in self._units():
+            for parameter, prior in units[0].learned_priors.items():
+                if are_columns:
+                    prior = tuple(unit.learned_priors[parameter] for unit in units)
+                priors[f"{name}__{parameter}"] = prior
+        return priors
+
+    hyperparameters = Once(lambda self: self._hyperparameters())
+    learned_priors = Once(lambda self: self._learned_priors())
+
+    def hyper_names(self):
+        return tuple(
+            f"{name}__{parameter}"
+            for name, units, _ in self._units()
+            for unit in units
+            for parameter in unit.hyper_names()
+        )
+
+    def flat_hyperparameters(self):
+        return np.concatenate([unit.flat_hyperparameters() for unit in self._likelihoods()])
+
+    def learned_values(self, flat):
+        values, first = {}, 0
+        for name, units, are_columns in self._units():
+            stop = first + len(units) * len(units[0].hyper_names())
+            if are_columns:  # a number per parameter of each column
+                table = np.reshape(flat[first:stop], (len(units), -1)).T
+                own = zip(units[0].hyperparameters, map(np.copy, table), strict=True)
+            else:
+                own = units[0].learned_values(flat[first:stop]).items()
+            learned = units[0].learned_priors
+            values |= {f"{name}__{key}": value for key, value in own if key in learned}
+            first = stop
+        return values
+
+    def _values_of_units(self, values):
+        """Values of the hyperparameters of each unit, by their names in the unit: list of dict."""
+        of_units = []
+        for name, units, are_columns in self._units():
+            for j, unit in enumerate(units):
+                own = {}
+                for parameter in unit.hyperparameters:
+                    value = values.get(f"{name}__{parameter}")
+                    if value is not None and are_columns:
+                        value = np.reshape(value[j], np.shape(getattr(unit, parameter)))
+                        value = value if value.ndim else float(value)
+                    if value is not None:
+                        own[parameter] = value
+                of_units.append(own)
+        return of_units
+
+    def at(self, values):
+        known = self.hyperparameters
+        unknown = [name for name in values if name not in known]
+        if unknown:
+            raise ValueError(f"{type(self).__name__} has no hyperparameter {unknown[0]!r}")
+        own = iter(self._values_of_units(values))
+        other = self._with(lambda _, unit: unit.at(next(own)))
+        other._known = self._known  # it does not depend on values
+        return other
+
+    def without_learning(self):
+        return self._with(lambda _, unit: unit.without_learning())
+
+    def log_hyperprior(self, values):
+        units = zip(self._likelihoods(), self._values_of_units(values), strict=True)
+        return sum((unit.log_hyperprior(own) for unit, own in units if own), 0.0)
+
+    def draw_hyperparameters(self, rng):
+        return self.learned_values(self._drawn(rng))
+
+    def _drawn(self, rng):
+        """Hyperparameters in one vector, the learned ones drawn from their priors."""
+        drawn = [unit.at(unit.draw_hyperparameters(rng)) for unit in self._likelihoods()]
+        return np.concatenate([unit.flat_hyperparameters() for unit in drawn])
+
+    def _with(self, change):
+        """A copy whose parts have the likelihoods change(name, likelihood)."""
+        other = copy.copy(self)
+        other.parts = [
+            (name, change(name, likelihood), columns) for name, likelihood, columns in self.parts
+        ]
+        other._known = None if self._known is None else {}
+        return other
