@@ -4,7 +4,7 @@
 import functools
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,7 +27,6 @@ from skdpm._run import Run
 from skdpm._tables import decoded_table, listed
 from skdpm._validation import (
     check_bool,
-    check_choice,
     check_finite,
     check_integer,
     check_real,
@@ -38,16 +37,26 @@ from skdpm._validation import (
     warn,
 )
 from skdpm.chains import seed_entropy
-from skdpm.draws import Candidates, column_of, common_snapshots
+from skdpm.draws import column_of, common_snapshots
 from skdpm.hyperpriors import check_hyperprior
-from skdpm.mixture.answers.hills import read_draws
 from skdpm.mixture.answers.lazy import over_rows, row_chunks
-from skdpm.mixture.answers.predictive import Predictor, ScoredDraws, StoredMixture
-from skdpm.mixture.answers.training import TrainingRows, informative_rows, outlier_scores
+from skdpm.mixture.answers.predictive import Predictor, ScoredDraws
+from skdpm.mixture.answers.training import (
+    TrainingRows,
+    informative_rows,
+    of_all_rows,
+    outlier_scores,
+)
 from skdpm.mixture.chains.init import labels_of_rows
+from skdpm.mixture.estimate import (
+    SINGLE_DRAWS,
+    DrawnClusters,
+    check_point_estimate,
+    first_estimate,
+    loss_of_estimate,
+)
 from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.likelihoods.composite.automatic import Automatic, Mixed
-from skdpm.mixture.likelihoods.composite.classified import Classified
 from skdpm.mixture.likelihoods.composite.registry import refusal
 from skdpm.mixture.likelihoods.contract.base import Likelihood
 from skdpm.mixture.likelihoods.laws.columns import LEAST_COPIES, words_about
@@ -59,73 +68,35 @@ from skdpm.mixture.overdispersion import (
 )
 from skdpm.mixture.particles.streams import STREAM_LENGTH
 from skdpm.mixture.questions import Questions, offered_with
-from skdpm.mixture.rows.known import KnownLabels
+from skdpm.mixture.rows.known import UNLABELLED, KnownLabels
 from skdpm.mixture.rows.noise import (
     alone,
     check_noise,
-    components_of,
     laws_of_noise,
-    share_of_noise,
 )
 from skdpm.mixture.samplers import SAMPLERS, automatic_sampler
 from skdpm.mixture.samplers.base import Sampler
 
-# Streams of a run beyond those of its chains, which are numbered from 0.
-POINT_ESTIMATE_STREAM = 2**32 - 1
+# Stream of a run beyond those of its chains, which are numbered from 0.
 SAMPLE_STREAM = 2**32 - 2
 
 # Page about chains that disagree.
 RECIPE = "https://skdpm.readthedocs.io/en/latest/recipes/stuck_chains.html"
 
-# Point estimates that are one of the draws. Others minimise an expected loss over all draws.
-SINGLE_DRAWS = ("map", "last")
-
 # Fewest rows that are said to be alone in clusters: of fewer each may be of a kind of its own.
 FEWEST_ALONE = 10
-
-# Numbers of clusters for which a display searches, in about a second each.
-MOST_SEARCHES = 20
 
 # Parameters without a meaning in `partial_fit`.
 UNUSED_IN_STREAMS = {"init", "n_warmup", "store_labels", "thin"}
 
-# Attributes with an entry for each row of `fit`, of a partition.
-PER_ROW = ("labels_", "probabilities_", "noise_probabilities_", "cluster_samples_")
-
 # Attributes that only some programs set.
 FURTHER_ATTRIBUTES = (
-    "noise_probabilities_",
     "effective_sample_size_",
     "log_evidence_",
     "log_evidence_chains_",
     "n_samples_seen_",
     "relevance_",
 )
-
-
-@dataclass(frozen=True, eq=False)
-class PointEstimate:
-    """A partition that summarises the draws.
-
-    Attributes
-    ----------
-    labels : ndarray of int64 of shape (n_samples,)
-        Clusters by decreasing size.
-    stats : ndarray of shape (n_clusters, n_stats)
-        Statistics of the clusters.
-    clusters : ndarray of int of shape (n_chains, n_read_draws, n_samples), default=None
-        Draws of the clusters. None: each component is a cluster.
-    components : ndarray of shape (n_components, n_stats), default=None
-        Statistics of the components of the clusters. None: those of the clusters.
-    owners : ndarray of int of shape (n_components,), default=None
-        Cluster of each component, in increasing order.
-    """
-
-    labels: np.ndarray
-    stats: np.ndarray
-    clusters: np.ndarray | None = None
-    components: np.ndarray | None = None
-    owners: np.ndarray | None = None
 
 
 class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
@@ -136,7 +107,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     """
 
     _finds_lengths = True
-    _known = None  # known labels of the rows of `fit`
+    _known = UNLABELLED  # known labels of the rows of `fit`
     _exposure = None  # exposures of the rows of `fit`
     noise = None  # for subclasses without this parameter
     _ways_with_text = '; use likelihood="mixed" for tables with columns of text'
@@ -230,11 +201,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             After a few seconds, if the fit will take a minute or more, with `verbose=0` and
             without `max_time`.
         """
-        if known_labels is not None:
-            known_labels = KnownLabels.checked(known_labels, _num_samples(given_rows(X)))
         if exposure is not None:
             _refuse_lazy_exposure(X)
-        self._known, self._exposure = known_labels, exposure
+        n_samples = None if known_labels is None else _num_samples(given_rows(X))
+        self._known, self._exposure = KnownLabels.checked(known_labels, n_samples), exposure
         return self._fit(X, y)
 
     def _without_streams(self):
@@ -670,29 +640,16 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """
         check_is_fitted(self)
         self._check_label_draws("estimate_labels", 'point_estimate="map"')
-        loss = self._loss_of_estimate(loss)
+        loss = loss_of_estimate(loss, self.point_estimate)
         training = self._training
         most = training.make_prior(1.0).most_clusters
         wanted = most
         if max_clusters is not None:
             wanted = min(most, check_integer(max_clusters, "max_clusters", low=1))
         self._recall(X)
-        statistics = functools.partial(training.statistics, self.likelihood_)
-        estimate = self._least_expected_loss(loss, wanted, training.entropy, statistics)
-        self._take_partition(estimate, training.make_prior, training.copies)
+        estimate = DrawnClusters(self, loss).least_expected_loss(wanted)
+        estimate.publish(self, training.make_prior, training.copies)
         return self
-
-    def _loss_of_estimate(self, loss):
-        """Check the parameter `loss` of `estimate_labels`: "modal", or a loss of `partitions`."""
-        if loss is None and self.point_estimate not in SINGLE_DRAWS:
-            return "modal" if self.point_estimate == "auto" else self.point_estimate
-        if loss is None:
-            return "vi"
-        if isinstance(loss, tuple):
-            partitions.check_loss(loss)
-        else:
-            check_choice(loss, "loss", ("modal", "vi", "binder"))
-        return loss
 
     def merge_tree(self, loss=None):
         """Merge the clusters of `labels_`, two at a time, until one is left.
@@ -736,8 +693,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         inside = np.flatnonzero(training.spread(training.take(labels)) >= 0)
         if not len(inside):
             raise ValueError("merge_tree needs a cluster; all rows are noise")
-        draws = draws[:, :, inside] if training.noise is None else alone(draws[:, :, inside])
-        tree = partitions.merge_tree(draws, labels[inside], loss)
+        tree = partitions.merge_tree(alone(draws[:, :, inside]), labels[inside], loss)
         return replace(tree, labels=self._clusters)
 
     @property
@@ -793,7 +749,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         before = 0.0 if previous is None else getattr(self, "fit_time_", 0.0)
         # A copy does the work; its attributes replace those of this object at the end.
         after = self._copied(vars(self))
-        after._known, after._exposure = None, exposure
+        after._known, after._exposure = UNLABELLED, exposure
         if exposure is not None:
             _refuse_lazy_exposure(X)
         carried, first = previous, 0
@@ -900,15 +856,15 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     def _resolved_sampler(self, likelihood, X):
         if isinstance(self.sampler, str) and self.sampler == "auto":
             make_prior = functools.partial(self.make_prior, concentration=1.0)
-            known = None if is_dask(X) else self._known
+            likelihood_of_rows = likelihood if is_dask(X) else self._known.restricted(likelihood)
             noise = check_noise(self.noise) is not None
-            sampler = automatic_sampler(_with_classes(likelihood, known), X, make_prior, noise)
+            sampler = automatic_sampler(likelihood_of_rows, X, make_prior, noise)
         else:
             sampler = self._resolved("sampler")
         objection = sampler.objection(likelihood, X)
         if objection is not None:
             raise ValueError(objection)
-        if self._known is not None and not sampler.takes_labels:
+        if self._known.unites and not sampler.takes_labels:
             raise ValueError(
                 f'{sampler!r} cannot take known_labels; use sampler="auto" with rows in memory, '
                 "which chooses one that can"
@@ -929,7 +885,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 f'{sampler!r} cannot have a noise component; use sampler="auto", which chooses '
                 "one that can, or set noise=None"
             )
-        if self._known is not None:
+        if self._known.unites:
             raise ValueError("known_labels cannot be combined with noise; set noise=None")
         if not self.store_labels:
             raise ValueError("noise needs label draws; set store_labels=True")
@@ -956,8 +912,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             )
 
     def _signature(self, likelihood, sampler):
-        key = None if self._known is None else self._known.key
-        return {**super()._signature(likelihood, sampler), "known_labels": [key]}
+        signature = super()._signature(likelihood, sampler)
+        return {**signature, "known_labels": [self._known.key]}
 
     def _validate_fit(self, X, likelihood, sampler, reset):
         X = sampler.validate(self, X, likelihood, reset)
@@ -975,11 +931,11 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """Check all parameters and make the program of the sampler."""
         known, init, copies = self._known, self.init, None
         if isinstance(X, np.ndarray):
-            copies = likelihood.copies(X, None if known is None else known.codes)
+            copies = likelihood.copies(X, known.codes)
         if copies is not None:
             if not isinstance(init, str):
                 init = labels_of_rows(init, X.shape[0])[copies.first]
-            known = known if known is None else known.take(copies.first)
+            known = known.take(copies.first)
             X = X[copies.first]
         n_samples = X.shape[0]
         settings = self._settings(n_samples, sampler)
@@ -989,10 +945,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 'store_labels=False choose point_estimate="auto", "map" or "last"'
             )
         most_clusters = settings["prior_of"](n_samples, 1.0).most_clusters
-        self._check_known(likelihood, most_clusters)
+        self._known.check(likelihood, most_clusters, self.store_labels)
         return sampler.program(
             X,
-            _with_classes(likelihood, known),
+            known.restricted(likelihood),
             n_samples=n_samples,
             most_clusters=most_clusters,
             init=init,
@@ -1003,25 +959,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             noise=check_noise(self.noise),
             **settings,
         )
-
-    def _check_known(self, likelihood, most_clusters):
-        """Raise ValueError if the model cannot take the known labels."""
-        if self._known is None:
-            return
-        n_classes = len(self._known.classes)
-        if n_classes > most_clusters:
-            raise ValueError(
-                f"known_labels has {n_classes} classes, more than the {most_clusters} components "
-                f"of the model; set n_components to at least {n_classes}"
-            )
-        if "product" not in likelihood.capabilities:
-            raise ValueError(
-                "known_labels needs a likelihood whose clusters are independent, and those of "
-                f"{type(likelihood).__name__} are not; start the chains at the labels with init "
-                "instead"
-            )
-        if not self.store_labels:
-            raise ValueError("known_labels needs label draws; set store_labels=True")
 
     def _warn_of_columns(self, X, program, given):
         """Warn of copies, and of columns whose use by the likelihood of `fit` may surprise."""
@@ -1059,7 +996,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             )
 
     def _warn_of_overdispersion(self, program):
-        if program.known is not None or program.noise is not None or not program.store_labels:
+        if program.known.unites or program.noise is not None or not program.store_labels:
             return
         labels = self.draws_["labels"][0, -1]
         if has_overdispersed_links(program, labels, np.random.PCG64(0)):
@@ -1117,11 +1054,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     def _settings(self, n_samples, sampler):
         """Check the settings of a program of `fit` or `partial_fit`, with the prior of n_samples
         rows: dict."""
-        if isinstance(self.point_estimate, tuple):
-            partitions.check_loss(self.point_estimate, "point_estimate")
-        else:
-            known = ("auto", "modal", "vi", "binder", *SINGLE_DRAWS)
-            check_choice(self.point_estimate, "point_estimate", known)
+        check_point_estimate(self.point_estimate)
         chain_parameters = self._chain_parameters()
         check_bool(self.store_labels, "store_labels")
         sampler.kernel()  # checks its parameters
@@ -1199,8 +1132,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         vars(self).pop("outlier_scores_", None)
         for name in FURTHER_ATTRIBUTES:
             vars(self).pop(name, None)
-        estimate = self._point_estimate(run, statistics)
-        self._take_partition(estimate, program.make_prior, program.copies)
+        estimate = first_estimate(self, run, statistics)
+        estimate.publish(self, program.make_prior, program.copies)
         if "acceptance" in chains[0]:
             self.acceptance_rate_ = {
                 move: np.array([_rate(chain["acceptance"][move]) for chain in chains])
@@ -1280,336 +1213,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         )
         return " ".join(words)
 
-    def _take_partition(self, estimate, make_prior, copies):
-        """Set the attributes that follow from a `PointEstimate` of different rows."""
-        self.labels_ = labels = estimate.labels
-        known = None if self._training is None else self._training.known
-        noise = None if self._training is None else self._training.noise
-        self.n_clusters_ = len(estimate.stats)
-        self.n_clusters_samples_ = self.n_components_samples_
-        if self._training is None:
-            for name in ("probabilities_", "cluster_samples_"):
-                vars(self).pop(name, None)
-        else:
-            self.cluster_samples_ = self.draws_["labels"]
-            if estimate.clusters is not None:
-                self.cluster_samples_ = estimate.clusters
-                self.n_clusters_samples_ = estimate.clusters.max(axis=2) + np.int64(1)
-            take = self._training.take
-            of = partitions.label_probabilities
-            if known is not None:
-                of = self._known_of_informative().probabilities
-            found = take(self.cluster_samples_), take(labels)
-            if noise is None:
-                found = of(*found)
-            else:
-                self.noise_probabilities_ = share_of_noise(self.draws_["labels"])
-                found = of(*map(alone, found))
-                found = np.where(take(labels) < 0, take(self.noise_probabilities_), found)
-        self.cluster_params_ = self.likelihood_.cluster_params(estimate.stats)
-        vars(self).pop("part_columns_", None)
-        parts = getattr(self.likelihood_, "columns_of_parts", dict)()
-        if parts:
-            names = getattr(self, "feature_names_in_", np.arange(self.n_features_in_))
-            self.part_columns_ = {part: names[columns] for part, columns in parts.items()}
-        stats = estimate.stats if estimate.owners is None else estimate.components
-        prior = make_prior(float(self.draws_.mean("concentration")))
-        log_weights = prior.log_weights(stats[:, 0].astype(np.intp))
-        noise_weight = self.draws_.scored.noise_weight
-        if noise_weight > 0.0:
-            log_weights = log_weights + np.log1p(-noise_weight)
-        fitted = None
-        if "product" not in self.likelihood_.capabilities:
-            fitted = labels.astype(np.min_scalar_type(len(stats)))
-        partition = StoredMixture(
-            stats, log_weights, fitted, {}, 1.0, estimate.owners, noise_weight=noise_weight
-        )
-        self.weights_ = partition.by_owner(np.exp(log_weights[None, :-1]))[0]
-        if self._training is not None:
-            # Of rows of which nothing is known, the probability of the cluster is its weight.
-            self.probabilities_ = np.append(self.weights_, 0.0)[labels]
-            self.probabilities_[self._training.take(np.arange(len(labels)))] = found
-        self._predictor.partition = partition
-        vars(self).pop("classes_", None)
-        if known is not None:
-            self.classes_ = self._predictor.names = known.names(self.n_clusters_)
-            self.labels_ = self.classes_[labels]
-            counted = self._training.spread(self._training.take(labels))
-            scored = self.draws_.scored
-            self._predictor.allotment = known.allotment(scored, self.draws_["labels"], counted)
-        for name in PER_ROW:
-            if name in vars(self):
-                setattr(self, name, of_all_rows(vars(self)[name], copies))
-
-    def _least_expected_loss(self, loss, max_clusters, entropy, statistics):
-        """Make the `PointEstimate` with the least posterior expected loss.
-
-        Parameters
-        ----------
-        loss : str or tuple
-            "modal", or a loss of `partitions.point_estimate`.
-        max_clusters : int
-            Largest number of clusters. The estimate also has no more than the draw with the most.
-        entropy : int
-            Entropy of the run.
-        statistics : callable
-            Function of labels that returns the statistics of their clusters.
-        """
-        known, noise = self._known_of_informative(), self._training.noise
-        clusters, draws, between = self._read_clusters(loss)
-        random_state = _state_of_estimate(entropy)
-        if noise is not None:
-            labels = self._estimate_with_noise(clusters, between, max_clusters, random_state)
-        elif known is not None:
-            labels = known.estimate(clusters, between, max_clusters, random_state)
-            self._give_classes(labels)
-        elif self._merges(loss):
-            labels = self._estimate(clusters, between, max_clusters, random_state)
-        else:
-            labels = _search(clusters, between, max_clusters, random_state)
-            estimate = PointEstimate(labels, statistics(self._training.spread(labels)))
-            return self._placed(estimate, draws)
-        estimate = self._of_components(labels, clusters, draws, statistics)
-        return self._placed(estimate, draws)
-
-    def _known_of_informative(self):
-        """Known labels of the informative rows, or None."""
-        known, rows = self._training.known, self._training.informative
-        return known if known is None or rows is None else known.take(rows)
-
-    def _placed(self, estimate, draws):
-        """A `PointEstimate` of all rows, from that of the informative ones. `draws` has the
-        components of the draws that were read."""
-        training = self._training
-        if training.informative is None:
-            return estimate
-        clusters = training.take(draws) if estimate.clusters is None else estimate.clusters
-        labels, clusters = training.place(estimate.labels, clusters, draws)
-        return replace(estimate, labels=labels, clusters=clusters)
-
-    def _read_clusters(self, loss):
-        """Read the clusters of the draws, as `loss` needs them.
-
-        Returns
-        -------
-        clusters : ndarray of shape (n_chains, n_read_draws, n_informative)
-        draws : ndarray of shape (n_chains, n_read_draws, n_samples)
-            Components of the draws that were read.
-        loss : str or tuple
-            Loss between partitions: "vi" for "modal".
-        """
-        draws, known, take = (
-            self.draws_["labels"],
-            self._known_of_informative(),
-            self._training.take,
-        )
-        between = "vi" if loss == "modal" else loss
-        if loss != "modal" or not self.likelihood_.has_points:
-            return take(draws) if known is None else known.join(take(draws)), draws, between
-        likelihood = self.likelihood_
-        X = likelihood.as_seen(self._training.X)
-
-        def points(completion=None):
-            return take(likelihood.independent(X, completion).T).T
-
-        completed = {
-            (draw["chain"], draw["draw"]): functools.partial(points, draw["completion"])
-            for draw in self.draws_.scored.draws
-            if "completion" in draw and likelihood.draws_gaps
-        }
-        if completed:  # of the first chains, whose draws are scored
-            draws = draws[: 1 + max(c for c, _ in completed)]
-        chosen, clusters = read_draws(points(), take(draws), self.n_jobs, completed or None, known)
-        return clusters, draws[:, chosen], between
-
-    def _merges(self, loss):
-        """Whether estimates with fewer clusters are merges of the estimate without a limit."""
-        return self._training.noise is not None or (
-            loss == "modal" and self.likelihood_.has_points
-        )
-
-    def _estimate(self, clusters, loss, max_clusters, random_state):
-        """Labels with the least expected loss over draws of the clusters. More than `max_clusters`
-        clusters are merged."""
-        labels = _search(clusters, loss, None, random_state)
-        if labels.max() >= max_clusters:
-            labels = partitions.merge_tree(clusters, labels, loss).cut(max_clusters)
-        return labels
-
-    def _losses_of_numbers(self, loss, max_clusters, X):
-        """Expected losses of what `estimate_labels` finds with 1, 2, ... clusters.
-
-        Parameters
-        ----------
-        loss : str or tuple, or None
-            As in `estimate_labels`.
-        max_clusters : int or None
-            Largest number. It is at most that of the estimate without a limit. None: this, or
-            MOST_SEARCHES if it is smaller and each number needs a search.
-        X : array-like or None
-            As in `estimate_labels`.
-
-        Returns
-        -------
-        losses : ndarray of shape (n_numbers,)
-            Losses between the rows that can be in clusters. With noise, `estimate_labels` then
-            calls more rows noise, and the number of its clusters may be smaller.
-        loss : str or tuple
-            Loss between partitions.
-        """
-        loss = self._loss_of_estimate(loss)
-        if self._training.known is not None:
-            raise ValueError(
-                "clusters of known classes never merge, so the expected loss shows no number of "
-                "clusters: fit without known_labels, or choose max_clusters of estimate_labels"
-            )
-        entropy = self._training.entropy
-        self._recall(X)
-        clusters, _, between = self._read_clusters(loss)
-        if self._training.noise is not None:
-            inside = self._shares_of_noise(clusters)[1]
-            if not len(inside):
-                raise ValueError("the expected loss needs a cluster; all rows are noise")
-            clusters = alone(clusters[:, :, inside])
-        labels = _search(clusters, between, None, _state_of_estimate(entropy))
-        if self._merges(loss):
-            losses = partitions.merge_tree(clusters, labels, between).expected_losses[::-1]
-            return losses[:max_clusters], between
-        most = min(int(labels.max()) + 1, max_clusters or MOST_SEARCHES)
-        found = (
-            _search(clusters, between, k, _state_of_estimate(entropy)) for k in range(1, most + 1)
-        )
-        losses = [partitions.expected_loss(clusters, labels, between) for labels in found]
-        return np.array(losses), between
-
-    def _shares_of_noise(self, clusters):
-        """Share of draws in which each row is noise, in the chains of `clusters`, and the rows
-        that can be in a cluster: other rows are in none with a probability above 1/2."""
-        of_noise = share_of_noise(self._training.take(self.draws_["labels"][: len(clusters)]))
-        return of_noise, np.flatnonzero(of_noise <= 0.5)
-
-    def _estimate_with_noise(self, clusters, loss, max_clusters, random_state):
-        """Labels with the least expected loss, -1 for rows that are noise with a higher
-        probability than they share the cluster with its other rows (or are alone in it)."""
-        labels = np.full(clusters.shape[2], -1, dtype=np.int64)
-        of_noise, inside = self._shares_of_noise(clusters)
-        if not len(inside):
-            return labels
-        clusters = alone(clusters[:, :, inside])
-        found = self._estimate(clusters, loss, max_clusters, random_state)
-        of_cluster = partitions.label_probabilities(clusters, found)
-        # Of a cluster of one row, it is the probability to be alone, as rows that are noise are.
-        of_noise, is_single = of_noise[inside], (np.bincount(found) == 1)[found]
-        of_cluster[is_single] -= of_noise[is_single]
-        labels[inside] = np.where(of_noise > of_cluster, -1, found)
-        return partitions._relabel_inside(labels)
-
-    def _give_classes(self, labels):
-        """Give rows of no cluster, -1 in labels, their most probable class given that they have
-        one."""
-        training = self._training
-        without = training.take(np.arange(training.n_samples))[labels < 0]
-        if not len(without):
-            return
-        rows = training.X[without]
-        rows = rows if sp.issparse(rows) else np.ascontiguousarray(rows, dtype=np.float64)
-        draws = self.draws_["labels"]
-        nothing = np.full(draws.shape[2], -1)
-        allotment = training.known.allotment(self.draws_.scored, draws, nothing)
-        self._predictor.allotment = allotment
-        labels[labels < 0] = self._predictor.predict_proba(rows, self.n_jobs).argmax(axis=1)
-
-    def _of_components(self, labels, clusters, draws, statistics):
-        """The `PointEstimate` of labels of clusters, from draws of the clusters and of their
-        components."""
-        draws, spread = self._training.take(draws), self._training.spread
-        # New rows are compared with the components of the draw whose clusters are the closest.
-        if self._training.noise is not None:
-            closest = partitions.partition_distances(alone(clusters), alone(labels)).argmin()
-            components = components_of(labels, draws.reshape(-1, len(labels))[closest])
-        else:
-            closest = partitions.partition_distances(clusters, labels).argmin()
-            of_draw = draws.reshape(-1, len(labels))[closest]
-            components = partitions.relabel_by_size(of_draw * np.int64(len(labels)) + labels)
-        first = np.unique(components, return_index=True)[1]
-        owners = labels[first[components[first] >= 0]]
-        order = np.argsort(owners, kind="stable")  # by cluster, then by decreasing size
-        parts = statistics(spread(components))[order]
-        return PointEstimate(labels, statistics(spread(labels)), clusters, parts, owners[order])
-
-    def _point_estimate(self, run, statistics):
-        """Make the `PointEstimate` of a run, with a function of labels that returns the statistics
-        of their clusters."""
-        program, chains, draws = run.program, run.chains, self.draws_
-        wanted = self.point_estimate
-        if wanted == "auto":
-            wanted = "modal" if program.store_labels else "map"
-        if program.keeps_rows and wanted not in SINGLE_DRAWS:
-            prior = program.make_prior(program.first_concentration)
-            return self._least_expected_loss(wanted, prior.most_clusters, run.entropy, statistics)
-        if program.store_labels:
-            chain, draw = self._chosen_draw(program, chains)
-            take, spread = self._training.take, self._training.spread
-            known = self._known_of_informative()
-            if known is not None:
-                clusters = known.join(take(draws["labels"]))
-                labels = clusters[chain, draw].astype(np.int64)
-                own = slice(draw, draw + 1)
-                estimate = self._of_components(
-                    labels,
-                    clusters[chain : chain + 1, own],
-                    draws["labels"][chain : chain + 1, own],
-                    statistics,
-                )
-                return self._placed(replace(estimate, clusters=clusters), draws["labels"])
-            labels = partitions._relabel_inside(take(draws["labels"][chain, draw]))
-            estimate = PointEstimate(labels, statistics(spread(labels)))
-            return self._placed(estimate, draws["labels"])
-        candidates = [Candidates(chain["candidates"]) for chain in chains]
-        if self.point_estimate == "last":
-            if program.keeps_rows:
-                _, kept = candidates[_first_shortest(chains)].last
-            else:
-                _, kept = candidates[0].best(1)  # draws have no order
-        else:
-            _, kept = max(
-                (candidate.best(draws.n_draws) for candidate in candidates),
-                key=lambda best: best[0],
-            )
-        informative = None
-        if program.keeps_rows and not is_dask(program.given):
-            informative = informative_rows(self.likelihood_, None, program.given)
-        labels, stats = program.kept_partition(kept)
-        if informative is not None:
-            inside = np.full(len(labels), -1)
-            inside[informative] = partitions.relabel_by_size(labels[informative])
-            # Others join the largest cluster.
-            labels, stats = np.maximum(inside, 0), statistics(inside)
-        return PointEstimate(labels, stats)
-
-    def _chosen_draw(self, program, chains):
-        """Chain and number of the draw that is the point estimate "map" or "last"."""
-        draws = self.draws_
-        if self.point_estimate == "last":
-            return _first_shortest(chains), draws.n_draws - 1
-        value = draws["log_joint"] + program.log_hyperprior(draws["concentration"])
-        if program.likelihood.learned:
-            value = value + np.array(
-                [
-                    [
-                        program.likelihood.log_hyperprior(
-                            {
-                                name: draws[column_of(name)][c, s]
-                                for name in program.likelihood.learned
-                            }
-                        )
-                        for s in range(draws.n_draws)
-                    ]
-                    for c in range(draws.n_chains)
-                ]
-            )
-        return np.unravel_index(np.argmax(value), value.shape)
-
     # New rows.
 
     def _refuse_gaps(self, rows):
@@ -1648,23 +1251,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         )
 
 
-def _search(clusters, loss, max_clusters, random_state):
-    """Search for labels with the least expected loss, and no more clusters than the draw with the
-    most."""
-    most = int(clusters.max()) + 1
-    return partitions.point_estimate(
-        clusters,
-        loss=loss,
-        max_clusters=most if max_clusters is None else min(max_clusters, most),
-        random_state=random_state,
-    )
-
-
-def of_all_rows(values, copies):
-    """Values of all rows of `fit`, from those of the different ones, on the last axis."""
-    return values if copies is None else values[..., copies.of_row]
-
-
 def _refuse_lazy_exposure(X):
     if is_dask(X):
         raise ValueError(
@@ -1673,26 +1259,10 @@ def _refuse_lazy_exposure(X):
         )
 
 
-def _state_of_estimate(entropy):
-    """Random state of the search for the point estimate of a run."""
-    key = np.random.SeedSequence(entropy, spawn_key=(POINT_ESTIMATE_STREAM,))
-    return np.random.RandomState(np.random.MT19937(key))
-
-
 def _background(program):
     return None if program.noise_law is None else program.noise_law.background
-
-
-def _with_classes(likelihood, known):
-    return likelihood if known is None else Classified(likelihood, known.codes)
 
 
 def _rate(counts):
     proposed, accepted = counts
     return accepted / proposed if proposed else math.nan
-
-
-def _first_shortest(chains):
-    """Position of the first chain with the fewest draws. After an interruption others may have
-    more, and no record is kept of their last common draw."""
-    return int(np.argmin([chain["iteration"] for chain in chains]))

@@ -5,6 +5,7 @@ import numpy as np
 from scipy.cluster.hierarchy import dendrogram
 
 from skdpm._validation import check_integer
+from skdpm.mixture.estimate import expected_losses
 from skdpm.plotting._style import (
     ACCENT,
     DARK,
@@ -249,7 +250,7 @@ class ExpectedLossDisplay:
             max_clusters = check_integer(max_clusters, "max_clusters", low=1)
         estimator, X, _ = mixture_of(estimator, cls.__name__, X)
         kept_partitions(estimator, cls.__name__)  # raises if they are missing
-        losses, loss = estimator._losses_of_numbers(loss, max_clusters, X)
+        losses, loss = expected_losses(estimator, loss, max_clusters, X)
         return cls(losses, estimator.n_clusters_, loss=loss).plot(ax)
 
     def plot(self, ax=None):

@@ -29,6 +29,7 @@ from support.fits import DRAWS, assert_same_fit
 
 from skdpm import DPMixture, FiniteMixture, _convergence, diagnostics, partitions
 from skdpm.mixture.chains.init import initial_labels
+from skdpm.mixture.estimate import DrawnClusters
 from skdpm.mixture.likelihoods import Bernoulli, Gaussian
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -394,10 +395,11 @@ def test_labels_have_no_more_clusters_than_the_draws(blobs, loss, monkeypatch):
     model.draws_ = GivenDraws(labels=draws, n_components=draws.max(axis=2) + 1)
     model.draws_.scored = scored
     monkeypatch.setattr(
-        "skdpm.mixture.base.read_draws",
+        "skdpm.mixture.estimate.read_draws",
         lambda X, draws, *others: (np.arange(len(pairs)), draws),
     )
-    found = model._least_expected_loss(loss, 30, 0, lambda labels: np.zeros((5, 1)))
+    drawn = DrawnClusters(model, loss, lambda labels: np.zeros((5, 1)))
+    found = drawn.least_expected_loss(30)
     assert found.labels.max() == 3
 
 

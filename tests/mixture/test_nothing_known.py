@@ -5,7 +5,7 @@ import pytest
 from support.designs import combinations
 
 from skdpm import DPMixture, partitions
-from skdpm.mixture.base import _state_of_estimate
+from skdpm.mixture.estimate import state_of_estimate
 from skdpm.mixture.likelihoods import (
     Categorical,
     Gaussian,
@@ -73,7 +73,7 @@ def test_clusters_are_those_of_the_other_rows(name, point_estimate, kind):
     found = [[len(np.unique(draw[draw >= 0])) for draw in chain] for chain in clusters]
     np.testing.assert_array_equal(model.n_clusters_samples_, found)
     if point_estimate in ("vi", "binder") and kind == "plain":
-        state = _state_of_estimate(model._training.entropy)
+        state = state_of_estimate(model._training.entropy)
         expected = partitions.point_estimate(draws, point_estimate, random_state=state)
         np.testing.assert_array_equal(labels[others], expected)
         distances = partitions.partition_distances(draws, draws[0, 0])

@@ -20,7 +20,7 @@ import scipy.linalg
 
 from skdpm.mixture.answers._valleys import valleys
 from skdpm.mixture.likelihoods.laws.coordinates import drawn_in
-from skdpm.partitions import relabel_by_size
+from skdpm.mixture.rows.known import UNLABELLED
 
 # Evidence (nats) from which a valley separates two components or two hills, if at most two pairs
 # of components have a valley; log(m / 2) more for m pairs, as some of many are large by chance.
@@ -82,7 +82,7 @@ def points_of(X):
     return np.ascontiguousarray(points)
 
 
-def read_draws(X, draws, n_jobs=None, completed=None, known=None):
+def read_draws(X, draws, n_jobs=None, completed=None, known=UNLABELLED):
     """Clusters of draws of the partition into components.
 
     Parameters
@@ -95,7 +95,7 @@ def read_draws(X, draws, n_jobs=None, completed=None, known=None):
     completed : dict of (int, int) to callable, or None
         If chains drew missing entries: for some draws, given by chain and number, a function that
         returns the rows with these entries. Only these draws are read.
-    known : KnownLabels or None
+    known : KnownLabels or Unlabelled
 
     Returns
     -------
@@ -143,7 +143,7 @@ def read_draws(X, draws, n_jobs=None, completed=None, known=None):
     return chosen, np.array([of_key[key] for key in keys]).reshape(n_chains, n_read, -1)
 
 
-def read_hills(points, labels, known=None):
+def read_hills(points, labels, known=UNLABELLED):
     """Clusters of one partition into components.
 
     Parameters
@@ -152,7 +152,7 @@ def read_hills(points, labels, known=None):
         Result of `points_of`.
     labels : ndarray of int of shape (n_samples,)
         Component of each row.
-    known : KnownLabels or None
+    known : KnownLabels or Unlabelled
         Known labels. Hills of two classes do not join. Those of one class are one cluster,
         whatever is between them.
 
@@ -162,14 +162,12 @@ def read_hills(points, labels, known=None):
         From 0 by decreasing size, with known labels as by `KnownLabels.clusters`.
     """
     components, labels = np.unique(labels, return_inverse=True)
-    classes = None if known is None else known.of_components(labels)
+    classes = known.of_components(labels)
     if len(components) == 1 or points.shape[1] == 0:
         hills = np.zeros(len(components), dtype=np.int64)
     else:
         hills = _hills(Components.of(points, labels), classes)
-    if known is not None:
-        return known.clusters(hills, classes, labels)
-    return relabel_by_size(hills.astype(np.min_scalar_type(hills.max()))[labels])
+    return known.clusters(hills, classes, labels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,7 +300,7 @@ class Components:
         return depths, evidence, facing
 
 
-def _hills(components, classes=None):
+def _hills(components, classes):
     """Hill of each component: (n_components,). `classes` has the known class of each, -1 if it has
     none: hills of two classes do not join.
 
@@ -328,7 +326,7 @@ def _hills(components, classes=None):
     low, high = np.nonzero(evidence < least)
     level = np.minimum(height[low], height[high])
     hill, peak = np.arange(n_large), height.copy()
-    class_of = np.full(n_large, -1) if classes is None else classes[large]
+    class_of = classes[large]
     for pair in np.lexsort((depths[low, high], -level)):
         one, other = hill[low[pair]], hill[high[pair]]
         pair_classes = sorted((class_of[one], class_of[other]))

@@ -9,8 +9,8 @@ from scipy.special import logsumexp
 from skdpm._validation import fingerprint
 from skdpm.draws import column_of
 from skdpm.mixture.answers._leave_one_out import log_leave_one_out, statistics_without
-from skdpm.mixture.likelihoods.composite.classified import Classified
 from skdpm.mixture.likelihoods.contract.base import set_hyperparameters
+from skdpm.mixture.rows.known import UNLABELLED
 from skdpm.mixture.state._state import MixtureState
 
 
@@ -30,7 +30,7 @@ class TrainingRows:
         Entropy of the random streams of the fit.
     completion : ndarray of shape (n_gaps,), or None
         Values of missing entries that the chains drew, for statistics of any labels.
-    known : KnownLabels or None
+    known : KnownLabels or Unlabelled
         Known labels of the rows.
     noise : NoiseLaw or None
         Law of rows that are noise.
@@ -48,7 +48,7 @@ class TrainingRows:
         model,
         entropy,
         completion=None,
-        known=None,
+        known=UNLABELLED,
         noise=None,
         copies=None,
         informative=None,
@@ -67,6 +67,11 @@ class TrainingRows:
     def n_samples(self):
         """Number of different rows."""
         return self.key[0][0] if self.copies is None else len(self.copies.first)
+
+    @property
+    def known_of_informative(self):
+        """Known labels of the informative rows."""
+        return self.known if self.informative is None else self.known.take(self.informative)
 
     def take(self, labels):
         """Labels of the informative rows, from those of all: (..., n_informative)."""
@@ -198,8 +203,7 @@ class TrainingRows:
         """
         left_out = likelihood.left_out
         of_left_out = 0.0 if left_out is None else left_out.log_density(self.X)
-        if self.known is not None:
-            likelihood = Classified(likelihood, self.known.codes)
+        likelihood = self.known.restricted(likelihood)
         data, tables = self.encoded(likelihood)
         noise = None if self.noise is None else self.noise.of(likelihood.as_seen(self.X))
 
@@ -223,12 +227,15 @@ class TrainingRows:
         )
 
 
+def of_all_rows(values, copies):
+    """Values of all rows of `fit`, from those of the different ones, on the last axis."""
+    return values if copies is None else values[..., copies.of_row]
+
+
 def informative_rows(likelihood, known, X):
     """Positions of the rows of `fit` of which something is known; None if there are no others, or
     if there are only others."""
-    is_known = ~likelihood.uninformative(X)
-    if known is not None:
-        is_known |= known.codes >= 0
+    is_known = ~likelihood.uninformative(X) | known.has_label(X.shape[0])
     return None if is_known.all() or not is_known.any() else np.flatnonzero(is_known)
 
 

@@ -15,6 +15,7 @@ from skdpm.draws import Candidates, Column, Snapshots, column_of
 from skdpm.mixture.chains.automatic import FirstState, most_likely
 from skdpm.mixture.chains.init import dispersed_labels, first_state
 from skdpm.mixture.likelihoods.contract.base import set_hyperparameters
+from skdpm.mixture.rows.known import UNLABELLED
 from skdpm.mixture.rows.noise import laws_of_noise
 from skdpm.mixture.state._scoring import mixture_rows
 from skdpm.mixture.state._state import MixtureState, labels_by_first_appearance
@@ -56,7 +57,7 @@ class MixtureProgram(ChainProgram):
         The validated X of `fit`, without copies. None: the rows of a stream are forgotten.
     copies : Copies or None
         Rows of `fit` that are left out.
-    known : KnownLabels or None
+    known : KnownLabels or Unlabelled
         Known labels of the rows of `given`.
     noise_law, noise : NoiseLaw and Noise, or None
         Law of any rows that are noise, and of those of `given`.
@@ -68,7 +69,7 @@ class MixtureProgram(ChainProgram):
     first_state: Callable
     given: object = None
     copies: object = None
-    known: object = None
+    known: object = UNLABELLED
     noise_law: object = None
     noise: object = None
 
@@ -232,7 +233,7 @@ class MixtureChain(LiveChain):
             snapshot["log_weights"] = snapshot["log_weights"] + np.log1p(-weight)
             snapshot["noise_weight"] = weight
             snapshot["n_stats"] = state.model.n_stats
-        if self.program.known is not None:
+        if self.program.known.unites:
             # A row of each cluster, by which it is found in the labels of the draw.
             snapshot["rows"] = np.unique(state.cluster_labels(), return_index=True)[1]
         if "product" not in self.program.likelihood.capabilities:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Known labels of rows: the classes, and clusters that are classes.
 
+`Unlabelled` and `KnownLabels` are one interface: what a row may be, as far as its class goes.
+
 Components with rows of one class are one cluster, the class. Clusters without a class are new.
 Clusters are numbered 0, ..., C - 1 for the classes in increasing order and from C on for new ones.
 """
@@ -12,11 +14,72 @@ import numpy as np
 import scipy.sparse as sp
 
 from skdpm import partitions
+from skdpm.mixture.likelihoods.composite.classified import Classified
 from skdpm.partitions import relabel_by_size
 
 
+class Unlabelled:
+    """Rows without known labels: every component is a cluster, except as a point estimate joins
+    them. `KnownLabels` has the same methods.
+
+    Attributes
+    ----------
+    unites : bool
+        Whether some components are one cluster because they are of one class.
+    codes : None
+        Position of the class of each row.
+    key : None
+        Hash, equal for equal labels.
+    """
+
+    unites = False
+    codes = key = None
+
+    def take(self, rows):
+        """The known labels of some rows."""
+        return self
+
+    def check(self, likelihood, most_clusters, store_labels):
+        """Raise ValueError if the model cannot take the known labels."""
+
+    def restricted(self, likelihood):
+        """The likelihood under which no component has rows of two classes."""
+        return likelihood
+
+    def has_label(self, n_samples):
+        """Whether the class of each row is known: (n_samples,), bool."""
+        return np.zeros(n_samples, dtype=bool)
+
+    def of_components(self, labels):
+        """Class of the components 0, ..., K - 1 of labels, -1 for those without: (K,)."""
+        return np.full(labels.max() + 1, -1, dtype=np.intp)
+
+    def clusters(self, groups, classes, labels):
+        """Clusters of the rows, from groups of components; see `KnownLabels.clusters`."""
+        return relabel_by_size(groups.astype(np.min_scalar_type(groups.max()))[labels])
+
+    def join(self, draws):
+        """Clusters of draws of components."""
+        return draws
+
+    def numbered(self, labels):
+        """Number the clusters of labels by decreasing size; -1 stays."""
+        return partitions._relabel_inside(labels)
+
+    def estimate(self, clusters, search, max_clusters, of_noise):
+        """Point estimate of the clusters; see `KnownLabels.estimate`."""
+        return search(clusters, max_clusters)
+
+    def probabilities(self, clusters, labels):
+        """Probability that each row belongs to its cluster in `labels`: (n_samples,)."""
+        return partitions.label_probabilities(clusters, labels)
+
+
+UNLABELLED = Unlabelled()
+
+
 @dataclass(frozen=True, eq=False)
-class KnownLabels:
+class KnownLabels(Unlabelled):
     """Known labels of the rows of a fit.
 
     Attributes
@@ -30,16 +93,19 @@ class KnownLabels:
     classes: np.ndarray
     codes: np.ndarray
 
+    unites = True
+
     @classmethod
     def checked(cls, labels, n_samples):
-        """Known labels of n_samples rows, from the parameter `known_labels`; None if no label is
-        known.
+        """Known labels of n_samples rows, from the parameter `known_labels`, which may be None.
 
         Raises
         ------
         ValueError
             If labels are no integers from -1 on, or not one per row.
         """
+        if labels is None:
+            return UNLABELLED
         given = np.asarray(labels)
         if given.shape != (n_samples,):
             raise ValueError(
@@ -66,7 +132,7 @@ class KnownLabels:
         whole = given.astype(np.int64)
         known = whole >= 0
         if not known.any():
-            return None
+            return UNLABELLED
         classes = np.unique(whole[known])
         codes = np.full(n_samples, -1, dtype=np.intp)
         codes[known] = np.searchsorted(classes, whole[known])
@@ -77,12 +143,32 @@ class KnownLabels:
         return cls(classes, codes)
 
     def take(self, rows):
-        """The known labels of some rows, which have all classes."""
         return KnownLabels(self.classes, self.codes[rows])
+
+    def check(self, likelihood, most_clusters, store_labels):
+        n_classes = len(self.classes)
+        if n_classes > most_clusters:
+            raise ValueError(
+                f"known_labels has {n_classes} classes, more than the {most_clusters} components "
+                f"of the model; set n_components to at least {n_classes}"
+            )
+        if "product" not in likelihood.capabilities:
+            raise ValueError(
+                "known_labels needs a likelihood whose clusters are independent, and those of "
+                f"{type(likelihood).__name__} are not; start the chains at the labels with init "
+                "instead"
+            )
+        if not store_labels:
+            raise ValueError("known_labels needs label draws; set store_labels=True")
+
+    def restricted(self, likelihood):
+        return Classified(likelihood, self.codes)
+
+    def has_label(self, n_samples):
+        return self.codes >= 0
 
     @property
     def key(self):
-        """Hash, equal for equal labels."""
         return joblib.hash((self.classes, self.codes))
 
     def names(self, n_clusters):
@@ -92,7 +178,6 @@ class KnownLabels:
         return np.concatenate([self.classes, self.classes[-1] + 1 + np.arange(n_new)])
 
     def of_components(self, labels):
-        """Class of the components 0, ..., K - 1 of labels, -1 for those without: (K,)."""
         classes = np.full(labels.max() + 1, -1, dtype=np.intp)
         known = self.codes >= 0
         classes[labels[known]] = self.codes[known]
@@ -139,22 +224,30 @@ class KnownLabels:
         flat = clusters.reshape(-1, clusters.shape[-1])
         return np.array([(flat == c).mean(axis=0) for c in range(len(self.classes))])
 
-    def estimate(self, clusters, loss, max_clusters, random_state):
+    def numbered(self, labels):
+        """Number the new clusters of labels by decreasing size; classes and -1 stay."""
+        found, is_new = labels.astype(np.int64), labels >= len(self.classes)
+        if is_new.any():
+            found[is_new] = len(self.classes) + relabel_by_size(labels[is_new])
+        return found
+
+    def estimate(self, clusters, search, max_clusters, of_noise):
         """Point estimate of the clusters.
 
-        A row is in its most probable class, unless it is more probable that it is in none. The
-        other rows form the new clusters with the least expected loss. If no new cluster is
-        allowed, they have the label -1.
+        A row is in its most probable class, unless it is more probable that it is in a new
+        cluster. The other rows form the new clusters with the least expected loss. If no new
+        cluster is allowed, they have the label -1.
 
         Parameters
         ----------
         clusters : ndarray of shape (n_chains, n_draws, n_samples)
             Draws of the clusters.
-        loss : str or tuple
-            Loss of `partitions.point_estimate`.
+        search : callable
+            Function (clusters, max_clusters) that returns labels with the least expected loss.
         max_clusters : int
             Largest number of clusters, at least the number of classes.
-        random_state : RandomState
+        of_noise : ndarray of shape (n_samples,)
+            Share of draws in which each row is noise.
 
         Returns
         -------
@@ -163,7 +256,7 @@ class KnownLabels:
         n_classes = len(self.classes)
         shares = self.shares(clusters)
         labels = shares.argmax(axis=0).astype(np.int64)
-        is_new = 1.0 - shares.sum(axis=0) > shares.max(axis=0) + 1e-9
+        is_new = 1.0 - of_noise - shares.sum(axis=0) > shares.max(axis=0) + 1e-9
         most = max_clusters - n_classes
         if most < 0:
             raise ValueError(
@@ -172,17 +265,10 @@ class KnownLabels:
             )
         labels[is_new] = -1
         if most > 0 and is_new.any():
-            draws = clusters[:, :, is_new]
-            labels[is_new] = n_classes + partitions.point_estimate(
-                draws,
-                loss=loss,
-                max_clusters=min(most, int(draws.max()) + 1),
-                random_state=random_state,
-            )
+            labels[is_new] = n_classes + search(clusters[:, :, is_new], most)
         return labels
 
     def probabilities(self, clusters, labels):
-        """Probability that each row belongs to its cluster in `labels`: (n_samples,)."""
         found = np.empty(len(labels))
         is_new = labels >= len(self.classes)
         of_class = np.flatnonzero(~is_new)

@@ -59,7 +59,9 @@ def check_noise(noise):
 
 def alone(labels):
     """Labels in which every row that is noise, -1, is a cluster of one row: ndarray of the same
-    shape (..., n_samples), without negative labels."""
+    shape (..., n_samples), without negative labels. Labels without noise stay as they are."""
+    if np.min(labels, initial=0) >= 0:
+        return labels
     flat = np.asarray(labels).reshape(-1, np.shape(labels)[-1])
     found = flat.astype(np.int64)
     for out in found:

@@ -1,0 +1,427 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The point estimate: a partition that summarises the draws, and what follows from it.
+
+`DrawnClusters` reads clusters off the components of the draws and searches for the partition with
+the least posterior expected loss. `PointEstimate.publish` sets the attributes of the estimator.
+What a row may be, of a known class or noise, is known to `rows` alone: known labels unite
+components, and in draws of clusters a row that is noise, -1, is a cluster of one row (`alone`).
+"""
+
+import copy
+import functools
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.sparse as sp
+
+from skdpm import partitions
+from skdpm._validation import check_choice, is_dask
+from skdpm.draws import Candidates, column_of
+from skdpm.mixture.answers.hills import read_draws
+from skdpm.mixture.answers.predictive import StoredMixture
+from skdpm.mixture.answers.training import informative_rows, of_all_rows
+from skdpm.mixture.rows.known import UNLABELLED
+from skdpm.mixture.rows.noise import alone, components_of, share_of_noise
+
+# Stream of a run beyond those of its chains, which are numbered from 0.
+POINT_ESTIMATE_STREAM = 2**32 - 1
+
+# Losses, and point estimates that are one of the draws.
+LOSSES = ("modal", "vi", "binder")
+SINGLE_DRAWS = ("map", "last")
+
+# Numbers of clusters for which a display searches, in about a second each.
+MOST_SEARCHES = 20
+
+# Attributes with an entry for each row, and attributes that only some partitions have.
+PER_ROW = {"labels_", "probabilities_", "noise_probabilities_", "cluster_samples_"}
+NOT_ALWAYS = {*PER_ROW, "classes_", "part_columns_"} - {"labels_"}
+
+
+def check_point_estimate(value):
+    """Check the parameter `point_estimate`."""
+    if isinstance(value, tuple):
+        partitions.check_loss(value, "point_estimate")
+    else:
+        check_choice(value, "point_estimate", ("auto", *LOSSES, *SINGLE_DRAWS))
+
+
+def loss_of_estimate(loss, point_estimate):
+    """Check the parameter `loss` of `estimate_labels`: "modal", or a loss of `partitions`."""
+    if loss is None and point_estimate not in SINGLE_DRAWS:
+        return "modal" if point_estimate == "auto" else point_estimate
+    if loss is None:
+        return "vi"
+    if isinstance(loss, tuple):
+        partitions.check_loss(loss)
+    else:
+        check_choice(loss, "loss", LOSSES)
+    return loss
+
+
+def state_of_estimate(entropy):
+    """Random state of the search for the point estimate of a run."""
+    key = np.random.SeedSequence(entropy, spawn_key=(POINT_ESTIMATE_STREAM,))
+    return np.random.RandomState(np.random.MT19937(key))
+
+
+@dataclass(frozen=True, eq=False)
+class PointEstimate:
+    """A partition that summarises the draws.
+
+    Attributes
+    ----------
+    labels : ndarray of int64 of shape (n_samples,)
+        Clusters by decreasing size.
+    stats : ndarray of shape (n_clusters, n_stats)
+        Statistics of the clusters.
+    clusters : ndarray of int of shape (n_chains, n_read_draws, n_samples), default=None
+        Draws of the clusters. None: each component is a cluster.
+    components : ndarray of shape (n_components, n_stats), default=None
+        Statistics of the components of the clusters. None: those of the clusters.
+    owners : ndarray of int of shape (n_components,), default=None
+        Cluster of each component, in increasing order.
+    """
+
+    labels: np.ndarray
+    stats: np.ndarray
+    clusters: np.ndarray | None = None
+    components: np.ndarray | None = None
+    owners: np.ndarray | None = None
+
+    def publish(self, model, make_prior, copies):
+        """Set the attributes of a mixture that follow from the partition of different rows."""
+        likelihood, predictor = model.likelihood_, model._predictor
+        predictor.partition = partition = self._mixture(model, make_prior)
+        weights = partition.by_owner(np.exp(partition.log_weights[None, :-1]))[0]
+        found = {
+            "labels_": self.labels,
+            "n_clusters_": len(self.stats),
+            "n_clusters_samples_": model.n_components_samples_,
+            "cluster_params_": likelihood.cluster_params(self.stats),
+            "weights_": weights,
+        }
+        if parts := getattr(likelihood, "columns_of_parts", dict)():
+            names = getattr(model, "feature_names_in_", np.arange(model.n_features_in_))
+            found["part_columns_"] = {part: names[columns] for part, columns in parts.items()}
+        if model._training is not None:
+            found |= self._of_rows(model, model._training, weights)
+        for name in PER_ROW & found.keys():
+            found[name] = of_all_rows(found[name], copies)
+        for name in NOT_ALWAYS - found.keys():
+            vars(model).pop(name, None)
+        vars(model).update(found)
+
+    def _mixture(self, model, make_prior):
+        """The partition as a mixture, by which new rows are in clusters: `StoredMixture`."""
+        stats = self.stats if self.owners is None else self.components
+        prior = make_prior(float(model.draws_.mean("concentration")))
+        log_weights = prior.log_weights(stats[:, 0].astype(np.intp))
+        noise_weight = model.draws_.scored.noise_weight
+        if noise_weight > 0.0:
+            log_weights = log_weights + np.log1p(-noise_weight)
+        fitted = None
+        if "product" not in model.likelihood_.capabilities:
+            fitted = self.labels.astype(np.min_scalar_type(len(stats)))
+        return StoredMixture(
+            stats, log_weights, fitted, {}, 1.0, self.owners, noise_weight=noise_weight
+        )
+
+    def _of_rows(self, model, training, weights):
+        """Attributes of the rows of a fit that keeps label draws: dict."""
+        labels, draws, take, found = self.labels, model.draws_["labels"], training.take, {}
+        found["cluster_samples_"] = clusters = draws if self.clusters is None else self.clusters
+        if self.clusters is not None:
+            found["n_clusters_samples_"] = clusters.max(axis=2) + np.int64(1)
+        inside = take(labels)
+        shares = training.known_of_informative.probabilities(alone(take(clusters)), alone(inside))
+        if training.noise is not None:
+            found["noise_probabilities_"] = of_noise = share_of_noise(draws)
+            shares = np.where(inside < 0, take(of_noise), shares)
+        # Of rows of which nothing is known, the probability of the cluster is its weight.
+        found["probabilities_"] = np.append(weights, 0.0)[labels]
+        found["probabilities_"][take(np.arange(len(labels)))] = shares
+        if training.known.unites:
+            found["classes_"] = classes = training.known.names(len(weights))
+            found["labels_"] = np.append(classes, -1)[labels]
+            model._predictor.names = classes
+            model._predictor.allotment = training.known.allotment(
+                model.draws_.scored, draws, training.spread(inside)
+            )
+        return found
+
+
+class DrawnClusters:
+    """Clusters of the draws of a fit, as a loss needs them.
+
+    Parameters
+    ----------
+    model : BaseMixture
+        Fitted mixture with label draws.
+    loss : str or tuple, default=None
+        "modal", or a loss of `partitions.point_estimate`. None: for single draws.
+    statistics : callable, default=None
+        Function of labels that returns the statistics of their clusters. None: from the rows.
+
+    Attributes
+    ----------
+    clusters : ndarray of shape (n_chains, n_read_draws, n_informative)
+    components : ndarray of shape (n_chains, n_read_draws, n_samples)
+        Components of the draws that were read.
+    loss : str or tuple
+        Loss between partitions: "vi" for "modal".
+    known : KnownLabels or Unlabelled
+        Known labels of the informative rows.
+    merges : bool
+        Whether estimates with fewer clusters are merges of the estimate without a limit.
+    """
+
+    def __init__(self, model, loss=None, statistics=None):
+        self.model, self.training = model, model._training
+        self.statistics = statistics or functools.partial(
+            self.training.statistics, model.likelihood_
+        )
+        self.known = self.training.known_of_informative
+        self.loss = "vi" if loss == "modal" else loss
+        are_hills = loss == "modal" and model.likelihood_.has_points
+        self.merges = (are_hills or self._has_noise) and not self.known.unites
+        self.components = model.draws_["labels"]
+        if are_hills:
+            self._read_hills(model.likelihood_)
+        else:
+            self.clusters = self.known.join(self.training.take(self.components))
+
+    def _read_hills(self, likelihood):
+        draws, take, X = self.components, self.training.take, likelihood.as_seen(self.training.X)
+
+        def points(completion=None):
+            return take(likelihood.independent(X, completion).T).T
+
+        completed = {
+            (draw["chain"], draw["draw"]): functools.partial(points, draw["completion"])
+            for draw in self.model.draws_.scored.draws
+            if "completion" in draw and likelihood.draws_gaps
+        }
+        if completed:  # of the first chains, whose draws are scored
+            draws = draws[: 1 + max(c for c, _ in completed)]
+        chosen, self.clusters = read_draws(
+            points(), take(draws), self.model.n_jobs, completed or None, self.known
+        )
+        self.components = draws[:, chosen]
+
+    @property
+    def _has_noise(self):
+        return self.training.noise is not None
+
+    def _rows_inside(self):
+        """Share of draws in which each row is noise, in the chains that are read, and the rows
+        that can be in a cluster: others are in none with a probability above 1/2."""
+        if not self._has_noise:
+            return np.zeros(self.clusters.shape[2]), slice(None)
+        draws = self.model.draws_["labels"][: len(self.clusters)]
+        of_noise = share_of_noise(self.training.take(draws))
+        return of_noise, np.flatnonzero(of_noise <= 0.5)
+
+    def least_expected_loss(self, max_clusters):
+        """Make the `PointEstimate` with the least posterior expected loss, with no more than
+        `max_clusters` clusters, nor than the draw with the most."""
+        of_noise, inside = self._rows_inside()
+        labels = np.full(len(of_noise), -1, dtype=np.int64)
+        of_noise = of_noise[inside]
+        if len(of_noise):
+            labels[inside] = self._estimate(max_clusters, inside, of_noise)
+            labels = self.known.numbered(labels)
+        return self._placed(
+            self._with_components(labels, self.clusters, self.components)
+            if self.merges or self.known.unites
+            else PointEstimate(labels, self.statistics(self.training.spread(labels)))
+        )
+
+    def _estimate(self, max_clusters, inside, of_noise):
+        """Labels of the rows inside with the least expected loss, -1 for rows that are noise with
+        a higher probability than they share the cluster with its other rows (or are alone in
+        it)."""
+        clusters, known = alone(self.clusters[:, :, inside]), self.known.take(inside)
+        found = known.estimate(clusters, self._searching(), max_clusters, of_noise)
+        self._give_classes(found, inside)
+        if not of_noise.any():
+            return found
+        of_cluster = known.probabilities(clusters, found)
+        # Of a cluster of one row, it is the probability to be alone, as rows that are noise are.
+        is_single = (np.bincount(found) == 1)[found]
+        of_cluster[is_single] -= of_noise[is_single]
+        return np.where(of_noise > of_cluster, -1, found)
+
+    def _searching(self):
+        """Function (clusters, max_clusters) that searches for labels."""
+        random_state = state_of_estimate(self.training.entropy)
+
+        def search(clusters, max_clusters=None):
+            most = int(clusters.max()) + 1
+            return partitions.point_estimate(
+                clusters,
+                loss=self.loss,
+                max_clusters=most if max_clusters is None else min(max_clusters, most),
+                random_state=random_state,
+            )
+
+        def merged(clusters, max_clusters):
+            labels = search(clusters)
+            if labels.max() >= max_clusters:
+                labels = partitions.merge_tree(clusters, labels, self.loss).cut(max_clusters)
+            return labels
+
+        return merged if self.merges else search
+
+    def _give_classes(self, labels, inside):
+        """Give rows of no cluster, -1 in labels, their most probable class given that they have
+        one."""
+        training, predictor = self.training, copy.copy(self.model._predictor)
+        without = training.take(np.arange(training.n_samples))[inside][labels < 0]
+        if not len(without):
+            return
+        rows = training.X[without]
+        rows = rows if sp.issparse(rows) else np.ascontiguousarray(rows, dtype=np.float64)
+        draws = self.model.draws_["labels"]
+        nothing = np.full(draws.shape[2], -1)
+        predictor.allotment = training.known.allotment(self.model.draws_.scored, draws, nothing)
+        labels[labels < 0] = predictor.predict_proba(rows, self.model.n_jobs).argmax(axis=1)
+
+    def of_draw(self, chain, draw):
+        """Make the `PointEstimate` that is a draw."""
+        labels = self.known.numbered(self.clusters[chain, draw])
+        if not self.known.unites:
+            estimate = PointEstimate(labels, self.statistics(self.training.spread(labels)))
+            return self._placed(estimate)
+        one = slice(chain, chain + 1), slice(draw, draw + 1)
+        estimate = self._with_components(labels, self.clusters[one], self.components[one])
+        return self._placed(replace(estimate, clusters=self.clusters))
+
+    def _with_components(self, labels, clusters, components):
+        """The `PointEstimate` of labels of clusters, from draws of the clusters and of their
+        components. New rows are compared with the components of the draw whose clusters are the
+        closest."""
+        spread = self.training.spread
+        closest = partitions.partition_distances(alone(clusters), alone(labels)).argmin()
+        of_draw = self.training.take(components).reshape(-1, len(labels))[closest]
+        parts = components_of(labels, of_draw)
+        first = np.unique(parts, return_index=True)[1]
+        owners = labels[first[parts[first] >= 0]]
+        order = np.argsort(owners, kind="stable")  # by cluster, then by decreasing size
+        stats = self.statistics(spread(labels))
+        parts = self.statistics(spread(parts))[order]
+        return PointEstimate(labels, stats, clusters, parts, owners[order])
+
+    def _placed(self, estimate):
+        """A `PointEstimate` of all rows, from that of the informative ones."""
+        training = self.training
+        if training.informative is None:
+            return estimate
+        clusters = estimate.clusters
+        if clusters is None:
+            clusters = training.take(self.components)
+        labels, clusters = training.place(estimate.labels, clusters, self.components)
+        return replace(estimate, labels=labels, clusters=clusters)
+
+    def expected_losses(self, max_clusters=None):
+        """Expected losses of the estimates with 1, 2, ... clusters, at most `max_clusters` and
+        the number of the estimate without a limit. If `max_clusters` is None and each number
+        needs a search, there are at most MOST_SEARCHES.
+
+        Returns
+        -------
+        losses : ndarray of shape (n_numbers,)
+            Losses between the rows that can be in clusters. With noise, `estimate_labels` then
+            calls more rows noise, and the number of its clusters may be smaller.
+        """
+        if self.known.unites:
+            raise ValueError(
+                "clusters of known classes never merge, so the expected loss shows no number of "
+                "clusters: fit without known_labels, or choose max_clusters of estimate_labels"
+            )
+        of_noise, inside = self._rows_inside()
+        if not len(of_noise[inside]):
+            raise ValueError("the expected loss needs a cluster; all rows are noise")
+        clusters = alone(self.clusters[:, :, inside])
+        most = int(clusters.max()) + 1
+        labels = self._searching()(clusters, most)
+        if self.merges:
+            losses = partitions.merge_tree(clusters, labels, self.loss).expected_losses[::-1]
+            return losses[:max_clusters]
+        most = min(int(labels.max()) + 1, max_clusters or MOST_SEARCHES)
+        found = (self._searching()(clusters, k) for k in range(1, most + 1))
+        return np.array([partitions.expected_loss(clusters, k, self.loss) for k in found])
+
+
+def expected_losses(model, loss, max_clusters, X):
+    """Expected losses of what `estimate_labels` finds with 1, 2, ... clusters, and the loss
+    between partitions; parameters are those of `estimate_labels`."""
+    loss = loss_of_estimate(loss, model.point_estimate)
+    model._recall(X)
+    drawn = DrawnClusters(model, loss)
+    return drawn.expected_losses(max_clusters), drawn.loss
+
+
+def first_estimate(model, run, statistics):
+    """Make the `PointEstimate` of a run, as the parameter `point_estimate` says.
+
+    Parameters
+    ----------
+    model : BaseMixture
+        Mixture that has the draws of the run.
+    run : Run
+    statistics : callable
+        Function of labels that returns the statistics of their clusters.
+    """
+    program, wanted = run.program, model.point_estimate
+    if wanted == "auto":
+        wanted = "modal" if program.store_labels else "map"
+    if program.keeps_rows and wanted not in SINGLE_DRAWS:
+        most = program.make_prior(program.first_concentration).most_clusters
+        return DrawnClusters(model, wanted, statistics).least_expected_loss(most)
+    if program.store_labels:
+        return DrawnClusters(model, None, statistics).of_draw(*_chosen_draw(model, run))
+    labels, stats = program.kept_partition(_kept_draw(model, run))
+    informative = None
+    if program.keeps_rows and not is_dask(program.given):
+        informative = informative_rows(model.likelihood_, UNLABELLED, program.given)
+    if informative is not None:
+        inside = np.full(len(labels), -1)
+        inside[informative] = partitions.relabel_by_size(labels[informative])
+        # Others join the largest cluster.
+        labels, stats = np.maximum(inside, 0), statistics(inside)
+    return PointEstimate(labels, stats)
+
+
+def _chosen_draw(model, run):
+    """Chain and number of the draw that is the point estimate "map" or "last"."""
+    program, draws = run.program, model.draws_
+    if model.point_estimate == "last":
+        return _first_shortest(run.chains), draws.n_draws - 1
+    value = draws["log_joint"] + program.log_hyperprior(draws["concentration"])
+    if learned := program.likelihood.learned:
+        of_draws = [
+            program.likelihood.log_hyperprior(
+                {name: draws[column_of(name)][at] for name in learned}
+            )
+            for at in np.ndindex(value.shape)
+        ]
+        value = value + np.reshape(of_draws, value.shape)
+    return np.unravel_index(np.argmax(value), value.shape)
+
+
+def _kept_draw(model, run):
+    """The record of the same draw, if label draws are not kept."""
+    candidates = [Candidates(chain["candidates"]) for chain in run.chains]
+    if model.point_estimate != "last":
+        best = (candidate.best(model.draws_.n_draws) for candidate in candidates)
+        return max(best, key=lambda value_and_record: value_and_record[0])[1]
+    if run.program.keeps_rows:
+        return candidates[_first_shortest(run.chains)].last[1]
+    return candidates[0].best(1)[1]  # draws have no order
+
+
+def _first_shortest(chains):
+    """Position of the first chain with the fewest draws. After an interruption others may have
+    more, and no record is kept of their last common draw."""
+    return int(np.argmin([chain["iteration"] for chain in chains]))
