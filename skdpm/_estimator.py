@@ -82,6 +82,18 @@ def all_or_nothing(method):
     return kept
 
 
+class BriefRequest:
+    """A method of metadata routing, described in a sentence: scikit-learn has a page about it."""
+
+    def __init__(self, method):
+        self.method = method
+
+    def __get__(self, instance, owner):
+        method = self.method.__get__(instance, owner)
+        method.__doc__ = "Request arguments from meta-estimators, by scikit-learn's routing."
+        return method
+
+
 class ChainEstimator(CallbackSupport, BaseEstimator):
     """Base class of estimators that sample a posterior by several chains.
 
@@ -90,6 +102,12 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
     `_validate_fit`, `_program`, `_publish`, `_summarise` and `score_samples`. It may have the
     parameters `max_time` and `target_ess`.
     """
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        for name, method in list(vars(cls).items()):
+            if name.startswith("set_") and name.endswith("_request"):
+                setattr(cls, name, BriefRequest(method))
 
     max_time = target_ess = None  # defaults for subclasses without these parameters
     _finds_lengths = False  # whether `n_warmup` and `n_draws` may be "auto"
@@ -121,55 +139,23 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         raise NotImplementedError
 
     def score(self, X, y=None):
-        """Mean of `score_samples(X)`: the held-out log predictive density per row.
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n_samples, n_features)
-        y : None
-            Ignored.
-
-        Returns
-        -------
-        score : float
-            Natural logarithm.
-        """
+        """Mean of `score_samples(X)`, the held-out log density per row. y is ignored."""
         return float(np.mean(self.score_samples(X)))
 
     def to_datatree(self, X=None, *, log_likelihood=False):
         """Convert the draws for ArviZ: an xarray.DataTree. Needs arviz-base (extra "arviz").
 
-        The groups have the names and dimensions of ArviZ:
-
-        - posterior: quantities with the same shape in every draw, by their names in `draws_`,
-          such as "labels" with the dimension "row", "n_components" and "concentration". Their
-          R-hat and effective sample sizes are those of `diagnostics_`. Quantities of columns have
-          the dimension "column"; in the part "size" of a `Product`, "size_column".
-        - sample_stats: "lp", the log joint density, and "acceptance_rate" by chain and move, if
-          the sampler has moves. Weighted draws also have "log_weight".
-        - log_likelihood, on request: "x", the log predictive density of each row given all
-          others (`pointwise_log_likelihood`), from which `arviz.loo` estimates leave-one-out
-          cross-validation. It covers the draws that score new rows; see the coordinate "draw".
-        - observed_data, if X is passed and is no sparse matrix or dask array: "x", or a variable
-          for each column of a table with text.
-
         Parameters
         ----------
         X : array-like or DataFrame of shape (n_samples, n_features), default=None
-            Rows of `fit`. Only the last two groups need them.
+            Rows of `fit`, for the groups observed_data and log_likelihood.
         log_likelihood : bool, default=False
             Whether to compute the group log_likelihood. Mixtures only.
 
         Returns
         -------
         tree : xarray.DataTree
-
-        Raises
-        ------
-        ImportError
-            If arviz-base is not installed.
-        ValueError
-            If X is not that of `fit`, or `log_likelihood` is not available.
+            Groups posterior, sample_stats, and those of X.
 
         Examples
         --------
@@ -197,16 +183,12 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
 
     @all_or_nothing
     def drop_chains(self, chains, X):
-        """Remove chains from the fit.
+        """Remove chains from the fit: all attributes become those of a fit that had only the
+        others.
 
-        All attributes become those of a fit that had only the other chains: labels, predictions,
-        densities, `diagnostics_` and `converged_`. With `warm_start`, `fit` continues the others.
-
-        Remove a chain if its log joint density is stuck far below that of the others: it
-        represents hardly any posterior mass but counts as much as any other chain. If the levels
-        are close, each chain has found a part of the posterior, and removing one hides this.
-        Use more iterations, another sampler or other starts instead;
-        `skdpm.diagnostics.stacking_weights` shows which chains predict well together.
+        Remove a chain if its log joint density is stuck far below that of the others. If the
+        levels are close, each chain has found a part of the posterior, and removing one hides
+        this.
 
         Parameters
         ----------
@@ -218,22 +200,6 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         Returns
         -------
         self : object
-
-        Raises
-        ------
-        ValueError
-            If `chains` contains no chain's number or all of them, if X or a parameter differs
-            from that of `fit`, or if the chains are gone: after `partial_fit`, with "smc", or
-            after pickling without `warm_start`.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from skdpm import DPMixture
-        >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
-        >>> model = DPMixture(random_state=0).fit(X)
-        >>> model.drop_chains([1, 3], X).log_joint_samples_.shape
-        (2, 100)
         """
         check_is_fitted(self)
         run = getattr(self, "_run", None)

@@ -156,25 +156,15 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         Parameters
         ----------
         X : array-like, CSR matrix or dask array of shape (n_samples, n_features)
-            Rows. The likelihood determines which entries are allowed. `SubCluster` and
-            `BlockedGibbs` copy X whole only if chains see rows elsewhere (recorded values and
-            copies, see `Gaussian`): it may be memory-mapped, of any numeric type, or a dask array
-            with rows in chunks. For a dask array, `labels_` is one too, label draws are not kept,
-            and `point_estimate` must be "auto", "last" or "map".
+            Rows. `SubCluster` and `BlockedGibbs` also take memory-mapped rows and dask arrays.
         y : object
             Ignored, but passed to callbacks.
         known_labels : array-like of int of shape (n_samples,), default=None
             Classes of the rows, from 0 on, and -1 for rows whose class is not known. Rows of two
-            classes never share a component: the posterior is restricted to such partitions, and
-            starts are cut accordingly. A class may have several components, and other rows may be
-            in components of any class or in new ones. Sets `classes_`. Not with `SubCluster`,
-            `BlockedGibbs`, "smc", networks or ``store_labels=False``. None, or -1 for all rows:
-            no class is known.
+            classes never share a component. None: no class is known.
         exposure : array-like of shape (n_samples,), default=None
-            Exposure of each row, above 0, by which the means of its counts are multiplied: hours,
-            areas, or totals of rows divided by their mean. `Poisson` and `NegativeBinomial` take
-            it, also as parts of a `Product`. Rates in `cluster_params_` are those of exposure 1.
-            Not with `noise`, `SubCluster` and `BlockedGibbs`. None: 1 for every row.
+            Exposure of each row, above 0, by which the means of its counts are multiplied. None:
+            1.
 
         Returns
         -------
@@ -183,23 +173,18 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         Raises
         ------
         ValueError
-            If a parameter or a column of X does not fit the model. Nothing is sampled then. After
-            this and any other error the estimator is as before.
+            If a parameter or a column of X does not fit the model. The estimator is then as
+            before.
         KeyboardInterrupt
             After Ctrl-C; the attributes describe the draws so far.
 
         Warns
         -----
         ConvergenceWarning
-            If the chains disagree so that `labels_` or densities cannot be used, or stay at
-            different levels of the log joint (`converged_`). The message begins with this verdict.
-            Then it names the quantities with R-hat above 1.05 and a chain that differs from the
-            others. A search warns once per fit; use a filter of `warnings` and check `converged_`
-            instead. Also if `max_time` was so short that the warm-up ended early, or `target_ess`
-            was not reached.
+            If the chains disagree (`converged_`), `max_time` was so short that the warm-up ended
+            early, or `target_ess` was not reached.
         UserWarning
-            After a few seconds, if the fit will take a minute or more, with `verbose=0` and
-            without `max_time`.
+            After a few seconds, if the fit will take a minute or more.
         """
         if exposure is not None:
             _refuse_lazy_exposure(X)
@@ -226,60 +211,23 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     def partial_fit(self, X, y=None, *, exposure=None):
         """Learn more rows. Each row is seen once and then forgotten. Needs `sampler="smc"`.
 
-        The particles of `fit`, or of the previous call, take the rows in the given order. Memory
-        grows with the number of clusters, not with the number of rows. After the same `fit`, or
-        the same first batch, the same rows give the same bits however they are divided into
-        batches, also after pickling. A call raises `log_evidence_` by the log predictive density
-        of its rows before they were learned. A call that fails or is interrupted changes nothing.
-
-        Particles do not move here, so the cluster of a row does not change later. If the first
-        rows are available, `fit` them, which moves particles, and stream the others. Without a
-        fit, or after a fit with another sampler, the first batch starts the particles and
-        determines all defaults that depend on data; choose a typical batch, or set these
-        parameters (such as `Categorical(n_categories=...)`). With `noise` it also determines the
-        law of noise, which has no parameters: later rows do not change it. Rows of which nothing
-        is known count in `weights_`, unlike in `fit`. Hyperparameters are not learned in a stream:
-        each particle keeps those from `fit`; without a fit, all particles have the values that the
-        likelihood derives from the first batch (see `likelihood_`).
-
-        The attributes are those of `fit`, without `label_samples_` and `acceptance_rate_`. They
-        describe all rows seen, except for `labels_`, which are the clusters of the rows of this
-        call. "modal" and other summaries of all draws would need the earlier rows. So
-        `point_estimate` means "map", the draw with the largest log joint, unless it is "last",
-        the first draw of the first chain. Each call makes `n_draws` draws, which takes most of
-        the time of a small batch.
+        The particles of `fit`, or of the previous call, take the rows in the given order; they are
+        not moved. Without a fit, the first batch determines all defaults that depend on data, so
+        choose a typical one. `labels_` is about the rows of the call, other attributes are about
+        all rows seen. The guide explains streams.
 
         Parameters
         ----------
         X : array-like, CSR matrix or dask array of shape (n_rows, n_features)
-            Rows. The chunks of a dask array are learned one after the other, all or none;
-            `labels_` are those of the last chunk.
+            Rows. The chunks of a dask array are learned one after the other, all or none.
         y : None
             Ignored.
         exposure : array-like of shape (n_rows,), default=None
-            Exposure of each row, as in `fit`. Not for a dask array. The first batch must have it
-            if a later one does. None: 1 for every row.
+            Exposure of each row, as in `fit`.
 
         Returns
         -------
         self : object
-
-        Raises
-        ------
-        ValueError
-            If a parameter or a column of X does not fit the model, or a parameter has changed
-            since the previous call. (`n_draws`, `n_jobs`, `point_estimate` and `verbose` may
-            change, and parameters without a meaning here: `init`, `n_warmup`, `random_state`,
-            `store_labels`, `thin` and `warm_start`.)
-        FloatingPointError
-            If no cluster can explain a row; the message names it.
-        KeyboardInterrupt
-            After Ctrl-C.
-
-        Warns
-        -----
-        ConvergenceWarning
-            If the chains disagree about a quantity for the first time.
 
         Examples
         --------
@@ -298,12 +246,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         return self._partial_fit(X, exposure)
 
     def predict(self, X, *, exposure=None):
-        """Most probable cluster of each row, among those of `labels_`. After a fit with known
-        labels, the most probable of `classes_`. After a fit with `noise`, -1 for a row that is
-        more probably noise than in any cluster.
+        """Most probable cluster of each row, among those of `labels_`: the largest of
+        `predict_proba`.
 
-        Each row is treated as a new observation. So `predict(X_train)` may differ from `labels_`,
-        which are chosen jointly. Nothing is drawn at random.
+        Each row is treated as a new observation, so `predict(X_train)` may differ from `labels_`.
 
         Parameters
         ----------
@@ -314,24 +260,13 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         Returns
         -------
         labels : ndarray of shape (n_samples,), int64
-            Labels. For a dask array, a lazy dask array with its chunks; this holds for all
-            methods of new rows.
+            Labels, -1 for noise. All methods of new rows return a lazy dask array for a dask
+            array.
         """
         return self._over_rows(Predictor.predict, X, np.int64, exposure=exposure)
 
     def predict_proba(self, X, new_cluster=False, *, exposure=None):
         """Posterior probability of each cluster of `labels_` given each row.
-
-        The prior weight of a cluster is its size minus the discount, or plus concentration /
-        n_components, with the posterior mean of the concentration. Rows of `fit` of which nothing
-        is known do not count.
-
-        After a fit with `noise`, the rest of each row is the probability that it is noise.
-
-        After a fit with known labels, columns are those of `classes_`, and probabilities are sums
-        over all scored draws. A class has the weights of the components of its rows. A component
-        without known rows counts for the clusters of `labels_` in which its rows are. A draw
-        under which a row is unlikely counts less.
 
         Parameters
         ----------
@@ -339,21 +274,13 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         new_cluster : bool, default=False
             Whether to add a last column, the probability of a new cluster.
         exposure : array-like of shape (n_samples,), default=None
-            Exposure of each row, needed if `fit` had it. Not for a dask array.
+            Exposure, as in `predict`.
 
         Returns
         -------
         probabilities : ndarray of shape (n_samples, `n_clusters_`), or one column more
-            Probabilities. Rows sum to 1, except for the probability of noise.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from skdpm import DPMixture
-        >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
-        >>> model = DPMixture(random_state=0).fit(X)
-        >>> model.predict_proba([[0.5], [-50.0]], new_cluster=True).argmax(axis=1)
-        array([0, 2])
+            Probabilities, in the order of `classes_` if there are any. The rest of a row is the
+            probability of noise.
         """
         check_is_fitted(self)
         new_cluster = check_bool(new_cluster, "new_cluster")
@@ -366,11 +293,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         )
 
     def score_samples(self, X, given=None, *, exposure=None):
-        """log posterior predictive density of each row.
-
-        The density is averaged over up to 100 evenly spaced draws. That of a draw is the mixture
-        of its clusters, of a new cluster and of noise, if there is any. It is a density of all
-        columns of X, also of constant and dependent ones.
+        """log posterior predictive density of each row, averaged over up to 100 evenly spaced
+        draws.
 
         Parameters
         ----------
@@ -380,24 +304,12 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             Columns, as positions or names, that are given: the density is that of the other
             columns given the entries in these. None: no column.
         exposure : array-like of shape (n_samples,), default=None
-            Exposure of each row, needed if `fit` had it. Not for a dask array.
+            Exposure, as in `predict`.
 
         Returns
         -------
         log_density : ndarray of shape (n_samples,)
             Natural logarithm. It is 0 for a row of which nothing is known.
-
-        Warns
-        -----
-        UserWarning
-            If columns that the other columns determined in `fit` do not follow from these in some
-            rows; `predict` and `predict_proba` also warn, but not of chunks of a dask array.
-
-        Notes
-        -----
-        log p(a, b) = log p(b) + log p(a | b): the score of a row is its score with NaN in the
-        other columns plus its score given the columns that are left. Both averages run over all
-        draws, so a draw under which b is unlikely counts less in log p(a | b).
 
         Examples
         --------
@@ -427,20 +339,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             raise TypeError("given needs dense rows: pass X.toarray()")
 
     def score(self, X, y=None, *, exposure=None):
-        """Mean of `score_samples`: the held-out log predictive density per row.
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n_samples, n_features)
-        y : None
-            Ignored.
-        exposure : array-like of shape (n_samples,), default=None
-            Exposure of each row, needed if `fit` had it. Not for a dask array.
-
-        Returns
-        -------
-        score : float
-            Natural logarithm.
+        """Mean of `score_samples(X, exposure=exposure)`: the held-out log density per row. y is
+        ignored.
         """
         return float(np.mean(self.score_samples(X, exposure=exposure)))
 
@@ -453,17 +353,15 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         ----------
         n_samples : int, default=1
         given : dict, Series, or array-like or DataFrame of one row, default=None
-            Known entries, from whose conditional distribution the others are drawn: a dict from
-            columns (names or positions) to values, or a row with NaN or None for other entries.
-            None: nothing is known.
+            Known entries, given which the others are drawn: a dict from columns (names or
+            positions) to values, or a row with NaN or None for other entries.
 
         Returns
         -------
         X : ndarray of shape (n_samples, n_features)
-            Rows. If columns of `fit` held categories (`Categorical`), these do too: a data frame
-            after a data frame, otherwise an array of objects.
+            Rows; a data frame, or objects, if `fit` had columns of categories.
         labels : ndarray of shape (n_samples,), int64
-            Cluster of `labels_` of each row, drawn from `predict_proba(X)`; -1 for noise.
+            Cluster of each row, drawn from `predict_proba(X)`; -1 for noise.
 
         Examples
         --------
@@ -549,11 +447,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     def pointwise_log_likelihood(self, X):
         """log predictive density of each row of `fit` given all others, for each scored draw.
 
-        The density is p(x_i | all other rows, their partition in the draw, its concentration and
-        hyperparameters), where row i may be in any of their clusters or in a new one. It is the
-        input of leave-one-out cross-validation (`arviz.loo`). The draws are those over which
-        `score_samples` averages (``draws_.scored``). With a likelihood of networks, a row is a
-        node with all its links.
+        It is the input of leave-one-out cross-validation (`arviz.loo`). With a likelihood of
+        networks, a row is a node with all its links.
 
         Parameters
         ----------
@@ -563,24 +458,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         Returns
         -------
         log_densities : ndarray of shape (n_chains, n_scored_draws, n_samples)
-            Natural logarithms, for the scored draws of each chain.
-
-        Raises
-        ------
-        AttributeError
-            If label draws are not kept: after `partial_fit`, or with ``store_labels=False``.
-        ValueError
-            If X is not that of `fit`, or if a row has no density given the others, as under a
-            degree-corrected likelihood.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from skdpm import DPMixture
-        >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
-        >>> model = DPMixture(random_state=0).fit(X)
-        >>> model.pointwise_log_likelihood(X).shape
-        (4, 25, 20)
+            Natural logarithms, for the scored draws of each chain (``draws_.scored``).
         """
         check_is_fitted(self)
         self._check_label_draws("pointwise_log_likelihood", "score_samples(X)")
@@ -595,34 +473,20 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     def estimate_labels(self, *, max_clusters=None, loss=None, X=None):
         """Replace the partition of `fit` by another summary of the draws.
 
-        Sets `labels_`, `n_clusters_`, `weights_`, `cluster_params_`, `probabilities_`,
-        `cluster_samples_` and `n_clusters_samples_`, and the clusters of `predict`,
-        `predict_proba` and `sample`. The draws and predictive densities do not change. The next
-        `fit` uses `point_estimate` again.
+        Sets `labels_` and all that depends on it. Draws and predictive densities do not change.
 
         Parameters
         ----------
         max_clusters : int, default=None
-            Largest number of clusters. None: no limit. After a fit with known labels, at least
-            the number of known classes. This number itself allows no new cluster: rows without a
-            class get the most probable one.
+            Largest number of clusters, at least that of the known classes. None: no limit.
         loss : {"modal", "vi", "binder"} or tuple (name, split_cost), default=None
-            Loss, as in `point_estimate`. None: `point_estimate`, or "vi" if that is a single
-            draw. "modal": more than `max_clusters` clusters are merged by `merge_tree`, if the
-            likelihood has hills of a density.
+            Loss, as in `point_estimate`. None: `point_estimate`, or "vi" if that is a single draw.
         X : array-like or CSR matrix of shape (n_samples, n_features), default=None
             Rows of `fit`. Needed only after pickling.
 
         Returns
         -------
         self : object
-
-        Raises
-        ------
-        AttributeError
-            If label draws are not kept: after `partial_fit`, or with ``store_labels=False``.
-        ValueError
-            If a parameter is wrong, or X is not that of `fit`.
 
         See Also
         --------
@@ -652,13 +516,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         return self
 
     def merge_tree(self, loss=None):
-        """Merge the clusters of `labels_`, two at a time, until one is left.
-
-        Each merge is the one with the least posterior expected loss, so the tree shows nested
-        partitions into fewer clusters. `estimate_labels` searches for the best partition instead,
-        which need not be nested, except with "modal" of clusters that are hills. The loss depends
-        only on the draws of the clusters, `cluster_samples_`: among clusters that no draw joins,
-        small clusters merge first, not close ones.
+        """Merge the clusters of `labels_`, two at a time, with the least posterior expected loss.
 
         Parameters
         ----------
@@ -669,20 +527,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         -------
         tree : skdpm.partitions.MergeTree
             Tree with `cut(n_clusters)`, and `linkage` for `scipy.cluster.hierarchy.dendrogram`.
-
-        Raises
-        ------
-        AttributeError
-            If label draws are not kept: after `partial_fit`, or with ``store_labels=False``.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from skdpm import DPMixture
-        >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10, 20.0].reshape(-1, 1)
-        >>> model = DPMixture(random_state=0).fit(X)
-        >>> int(model.merge_tree().cut(1).max())
-        0
         """
         self._check_label_draws("merge_tree", "n_components_samples_")
         if loss is None:

@@ -48,7 +48,8 @@ class Questions:
 
     @offered_with("column_means")
     def describe(self, X=None, *, level=0.9):
-        """Describe the clusters of `labels_`, and how each differs from the other rows.
+        """Describe the clusters of `labels_`, and how each differs from the other rows. Needs
+        pandas.
 
         Parameters
         ----------
@@ -60,52 +61,17 @@ class Questions:
         Returns
         -------
         table : DataFrame
-            A line for each cluster and column, and for each category of a column of categories.
-            The index has the levels "cluster", "column" (name or position) and "category" ("" for
-            numbers and binary columns). Within a cluster the columns with the largest differences
-            come first. The columns of the table are:
+            A line for each cluster, column and category, the largest differences first, with the
+            columns
 
             - "n_rows", "share_of_rows": size of the cluster;
             - "kind": "number", "count" or "share" (of ones, of a category, of a word);
             - "mean", "low", "high": posterior mean of the column's mean or share in the cluster,
-              with a credible interval;
-            - "rest": posterior mean in the other rows;
+              with a credible interval; "rest": posterior mean in the other rows;
             - "difference", "difference_low", "difference_high": mean minus that of the other rows,
-              in standard deviations within clusters, with a credible interval;
+              in standard deviations within clusters;
             - "lift": mean over that of the other rows, for counts and shares;
-            - "certainty": posterior probability that the difference has its sign, rather than the
-              other sign or none.
-
-            Differences, lift and certainty are NaN if there is one cluster.
-
-        Raises
-        ------
-        AttributeError
-            If label draws are not kept, after `partial_fit` or with ``store_labels=False``, or if
-            the likelihood has no means of columns (`Relational`, `PyClone`, `Grid`).
-        ImportError
-            If pandas is not installed.
-        ValueError
-            If a parameter is wrong, or X is not that of `fit`.
-
-        Notes
-        -----
-        Let n_k be the number of rows of the cluster that component k of a draw holds, and mu_k the
-        mean of the column in this component. The mean of the column in the cluster is m = sum_k
-        w_k mu_k with w ~ Dirichlet(n_1, n_2, ...): the mean of a new row of the cluster. Posterior
-        means are exact for each of up to 100 scored draws. Intervals come from up to 2000 draws of
-        w and mu_k. The mean of the other rows is made in the same way. Missing entries follow the
-        law of their component.
-
-        The interval is that of a mean, not of rows. It contains the uncertainty about the clusters
-        as far as draws differ: a component with rows of the cluster and others counts for both.
-
-        Standard deviations of numbers and counts are those of the rows of `fit` about the means of
-        their clusters, pooled over all clusters. They are at least h / sqrt(12), the standard
-        deviation of rounding errors, where h is the median distance of neighbouring values of the
-        column. So a column that is constant in every cluster has finite differences. That of a
-        share is sqrt(sum_c f_c p_c (1 - p_c)),
-        where f_c is the part of the rows that are in cluster c and p_c its share.
+            - "certainty": posterior probability that the difference has its sign.
 
         Examples
         --------
@@ -114,10 +80,7 @@ class Questions:
         >>> rng = np.random.default_rng(0)
         >>> X = np.r_[rng.normal(0, 1, (60, 2)), rng.normal([0, 9], 1, (40, 2))]
         >>> model = DPMixture(random_state=0).fit(X)
-        >>> table = model.describe()
-        >>> list(table.loc[1].index.unique("column"))
-        [1, 0]
-        >>> line = table.loc[(1, 1, "")]
+        >>> line = model.describe().loc[(1, 1, "")]
         >>> f"{line['mean']:.0f} in cluster 1, {line['rest']:.0f} in other rows"
         '9 in cluster 1, 0 in other rows'
         """
@@ -182,12 +145,6 @@ class Questions:
     def impute(self, X, n_draws=None, *, exposure=None):
         """Fill missing entries, given the other entries of each row.
 
-        The law of the missing entries is averaged over the scored draws and their clusters, with
-        weights that are proportional to the density of the known entries. If X is the X of `fit`,
-        each row is in its cluster of each draw instead, which it does not count towards; this
-        needs label draws (`store_labels`). After a fit with `noise`, all rows count as new, and
-        as no noise.
-
         Parameters
         ----------
         X : array-like or DataFrame of shape (n_samples, n_features)
@@ -201,20 +158,8 @@ class Questions:
         Returns
         -------
         X : ndarray or DataFrame of shape (n_samples, n_features), or a list of these
-            Completed copies of X: a list if `n_draws` is given. Entries that the likelihood does
-            not model stay missing, such as those of a `Gaussian` column without any entry in
-            `fit`.
-
-        Warns
-        -----
-        UserWarning
-            If entries stay missing; the message names their columns.
-
-        Notes
-        -----
-        Completed tables carry the uncertainty of an analysis of incomplete data: analyse each, and
-        combine the results by the rules of Rubin (1987). For the X of `fit`, all rows of a table
-        share one draw of the partition and of the parameters. New rows are drawn one by one.
+            Completed copies of X: a list if `n_draws` is given. A warning names columns with
+            entries that stay missing, as `fit` had no values there.
 
         Examples
         --------
@@ -260,16 +205,14 @@ class Questions:
     @offered_with("laws")
     @names_columns
     def predict_columns(self, X, columns, quantiles=None, *, exposure=None):
-        """Predict columns given the other known entries of each row.
-
-        The law is that of `impute` for new rows; entries of X in `columns` have no effect.
+        """Predict columns given the other known entries of each row, under the law of `impute`.
 
         Parameters
         ----------
         X : array-like or DataFrame of shape (n_samples, n_features)
             Rows; NaN, None or `pandas.NA` marks an entry that is not known.
         columns : int, str or list of these
-            Columns to predict, as positions or names.
+            Columns to predict, as positions or names. Their entries in X have no effect.
         quantiles : float or list of float, default=None
             Probabilities of quantiles, between 0 and 1, for columns of numbers.
         exposure : array-like of shape (n_samples,), default=None
@@ -278,11 +221,10 @@ class Questions:
         Returns
         -------
         predictions : dict of Bunch
-            An entry for each of `columns`, by its name if X had names in `fit`, otherwise by its
-            position. For a column of numbers: `mean`, of shape (n_samples,), and with `quantiles`
-            also `quantiles`, of shape (n_samples, n_quantiles). For a binary column or categories:
-            `probabilities`, of shape (n_samples, n_categories), `categories` in the same order,
-            and `mode`, the most probable one, of shape (n_samples,).
+            An entry for each of `columns`, by name if X had names in `fit`: `mean`, and with
+            `quantiles` also `quantiles`, of shape (n_samples, n_quantiles); or, for categories,
+            `probabilities`, of shape (n_samples, n_categories), `categories` and `mode`, the most
+            probable one.
 
         Examples
         --------
