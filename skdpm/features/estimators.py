@@ -56,135 +56,6 @@ def _without_expected_rows(estimator):
 class FeatureAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ChainEstimator):
     """Feature allocation: each row has a set of latent binary features, sampled by MCMC.
 
-    The model is Z ~ Indian buffet process(concentration), or a finite Beta-Bernoulli prior, and X
-    | Z ~ `likelihood`. The number of features is inferred. NaN in X is missing data.
-
-    Parameters
-    ----------
-    n_components : int or None, default=None
-        Number of features. None: the Indian buffet process, with no bound on the number. An int:
-        that many features, each with a probability under a Beta(concentration / n_components, 1)
-        prior.
-    likelihood : str or FeatureLikelihood, default="linear_gaussian"
-        Law of rows given their features: an object of `skdpm.features.likelihoods`, or the name
-        of its class in snake case, for its defaults ("lfrm" for networks, "subclones" for
-        mutations).
-    sampler : str or FeatureSampler, default="auto"
-        Sampler of the posterior: an object of `skdpm.features.samplers`, or the name of its class
-        in snake case, for its defaults. "auto": `ElementGibbs` for `LFRM`, otherwise
-        `DiscreteParticleFilter`.
-    concentration : float or None, default=None
-        Expected number of features of a row a priori (approximately, in the finite model). None:
-        learned under `concentration_prior`, starting from 1.
-    concentration_prior : Hyperprior or tuple (shape, rate), default=(1.0, 1.0)
-        Prior of a learned concentration: a family of `skdpm.hyperpriors`, or the shape and rate
-        of a Gamma.
-    init : {"auto", "prior", "empty"} or array-like of shape (n_samples, n_features_latent), \
-default="auto"
-        Start of the chains. "auto": near a guess of the likelihood, a different one for each chain
-        (for the linear Gaussian likelihood, independent components of the rows, made binary), or
-        as "prior" if it has none; "prior": a draw from the prior; "empty": no features; or the
-        given binary matrix.
-    n_warmup : int, default=250
-        Number of initial iterations that are dropped. Samplers adapt only during these.
-    n_draws : int, default=250
-        Number of kept draws per chain.
-    thin : int, default=1
-        Number of iterations per kept draw.
-    n_chains : int, default=4
-        Number of independent chains.
-    n_jobs : int or None, default=None
-        Number of threads over chains, as in joblib. The result does not depend on it.
-    max_time : float or None, default=None
-        Limit of the time of `fit` in seconds, with an estimate for the summaries. All chains stop
-        after the same number of draws, see `n_iter_`. A fit without limit and with this `n_draws`
-        gives the same bits. The warm-up and a draw are always completed, with a warning if
-        they take longer.
-    target_ess : float or None, default=None
-        Bulk effective sample size of the log joint, the number of components and the
-        concentration at which all chains stop, after the same number of draws and at most
-        `n_draws`. It is computed after 50 draws of each chain and then after every 10 % more. The
-        same seed stops at the same draw.
-    warm_start : bool, default=False
-        Whether `fit` with a larger `n_draws` continues the chains of the last fit. 500 draws, then
-        1000, give the bits of one run of 1000, also after pickling.
-    random_state : int, RandomState, Generator or None, default=None
-        Seed. The same seed gives the same draws.
-    verbose : int, default=0
-        Whether to show a progress bar with the number of features and the log joint.
-
-    Attributes
-    ----------
-    allocations_ : ndarray of shape (n_samples, `n_components_`), bool
-        Point estimate of Z: the matrix that differs from the draws in the fewest entries on
-        average, after its columns are matched with those of each draw
-        (`skdpm.allocations.point_estimate`). It leaves out a feature that fewer than half of the
-        draws have. With an intercept, a column may be matched with a complement; features are then
-        replaced by their complements if that raises log p(Z) + log p(X given Z), components and
-        intercept integrated out. If both are about equally probable (odds below 3 to 2), the one
-        whose component has a positive sum is taken. Features are numbered by decreasing use.
-    components_ : ndarray of shape (`n_components_`, n_features)
-        Posterior means of the components given `allocations_` (linear Gaussian likelihood; others
-        have parameters with other names, such as the `weights_` of `LFRM`). Hyperparameters, and
-        the `prevalences_` of `Subclones`, are means over the draws nearest to `allocations_`: a
-        tenth, from those with at least as many features.
-    intercept_ : ndarray of shape (n_features,)
-        Posterior mean of the intercept; zeros if there is none (linear Gaussian likelihood).
-    n_components_ : int
-        Number of features in `allocations_`.
-    allocation_samples_ : list of lists of ndarrays of shape (n_samples, K_cs), bool
-        `allocation_samples_[c][s]`: Z in draw s of chain c, without features that no row has.
-    component_samples_ : list of lists of ndarrays of shape (K_cs, n_features)
-        Draws of the components (linear Gaussian likelihood).
-    intercept_samples_ : ndarray of shape (n_chains, n_draws, n_features)
-        Draws of the intercept (linear Gaussian likelihood).
-    n_components_samples_ : ndarray of shape (n_chains, n_draws), int64
-        Number of features that rows have.
-    concentration_samples_ : ndarray of shape (n_chains, n_draws)
-        Draws of the concentration.
-    hyperparameter_samples_ : dict of str to ndarray of shape (n_chains, n_draws)
-        Draws of the learned hyperparameters of the likelihood, such as "noise_precision".
-    log_joint_samples_ : ndarray of shape (n_chains, n_draws)
-        log p(Z given the concentration) + log p(X given Z, components, intercept and precisions)
-        + log p(components given their precision) + log p(intercept), natural logarithm.
-    draws_ : Draws
-        Mapping from names to arrays of shape (n_chains, n_draws), or lists of lists of arrays:
-        "log_joint", "concentration", "n_components", "allocations", parameters such as
-        "components", and hyperparameters such as "likelihood__noise_precision".
-    diagnostics_ : dict
-        "r_hat" (rank-normalised split R-hat), "ess_bulk" and "ess_tail" (effective sample sizes)
-        and "mcse_mean" (standard error of the mean) of "log_joint", "n_components" and all learned
-        quantities.
-    converged_ : bool
-        Whether `fit` saw no sign that chains disagree: an R-hat above 1.05 (with one chain, of 100
-        draws or more).
-    exact_ : bool
-        Whether `score_samples` sums over all values of a row's features: no scored draw has
-        more than 15, and the likelihood can integrate out features that no row has yet. If not,
-        its densities are lower bounds.
-    likelihood_ : FeatureLikelihood
-        Likelihood with concrete values of all parameters.
-    sampler_ : FeatureSampler
-        Sampler of the fit; shows the choice of "auto".
-    n_iter_ : int
-        Number of iterations of each chain, warm-up included.
-    n_warmup_ : int
-        Number of warm-up iterations of each chain.
-    fit_time_ : float
-        Seconds of `fit` and of the fits that it continued.
-    n_features_in_ : int
-        Number of columns of X.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of the columns, if X has names that are all strings.
-
-    References
-    ----------
-    Griffiths & Ghahramani (2011), The Indian buffet process: an introduction and review.
-    Bouchard-Côté & Roth, Particle-Gibbs sampling for Bayesian feature allocation models.
-    Doshi-Velez & Ghahramani (2009), Accelerated sampling for the Indian buffet process.
-
-    Examples
-    --------
     >>> import numpy as np
     >>> from skdpm import FeatureAllocation
     >>> rng = np.random.default_rng(0)
@@ -193,6 +64,67 @@ default="auto"
     >>> model = FeatureAllocation(n_chains=1, n_warmup=50, n_draws=50, random_state=0).fit(X)
     >>> model.transform(X).shape == (40, model.n_components_)
     True
+
+    The model is Z ~ Indian buffet process(concentration), or a finite Beta-Bernoulli prior, and X
+    | Z ~ `likelihood`. The number of features is inferred. NaN in X is missing data.
+
+    Parameters
+    ----------
+    n_components : int or None, default=None
+        Number of features, each with a probability under a Beta(concentration / n_components, 1)
+        prior. None: the Indian buffet process, with no bound on the number.
+    likelihood : str or FeatureLikelihood, default="linear_gaussian"
+        Law of rows given their features: an object of `skdpm.features.likelihoods`, or a name
+        ("lfrm" for networks, "subclones" for mutations).
+    sampler : str or FeatureSampler, default="auto"
+        Sampler: an object of `skdpm.features.samplers`, or a name; "auto" is `ElementGibbs` for
+        `LFRM`, otherwise `DiscreteParticleFilter`.
+    concentration : float or None, default=None
+        Expected number of features of a row a priori (approximately, in the finite model). None:
+        learned.
+    init : {"auto", "prior", "empty"} or array-like of shape (n_samples, n_features_latent), \
+default="auto"
+        Start of the chains: a guess of the likelihood ("auto"), a draw from the prior, no
+        features, or a binary matrix.
+    n_warmup, n_draws : int, default=250
+        Numbers of initial iterations, which are dropped, and of kept draws per chain.
+    concentration_prior, thin, n_chains, n_jobs, max_time, target_ess, warm_start, random_state, \
+verbose
+        As in `DPMixture`.
+
+    Attributes
+    ----------
+    allocations_ : ndarray of shape (n_samples, `n_components_`), bool
+        Point estimate of Z (`skdpm.allocations.point_estimate`), features by decreasing use.
+    n_components_ : int
+        Number of features in `allocations_`.
+    components_, intercept_ : ndarray of shape (`n_components_`, n_features) and (n_features,)
+        Posterior means given `allocations_` (linear Gaussian likelihood; others have parameters
+        with other names, such as the `weights_` of `LFRM`).
+    allocation_samples_ : list of lists of ndarrays of shape (n_samples, K_cs), bool
+        `allocation_samples_[c][s]`: Z in draw s of chain c, without features that no row has.
+    component_samples_, intercept_samples_ : list of lists of ndarrays, and ndarray
+        Draws of the components and of the intercept (linear Gaussian likelihood).
+    n_components_samples_, concentration_samples_ : ndarray of shape (n_chains, n_draws)
+        Draws of the number of features that rows have, and of the concentration.
+    hyperparameter_samples_ : dict of str to ndarray of shape (n_chains, n_draws)
+        Draws of the learned hyperparameters of the likelihood, such as "noise_precision".
+    log_joint_samples_ : ndarray of shape (n_chains, n_draws)
+        log p(X, Z, parameters given the concentration and hyperparameters).
+    draws_ : Draws
+        Mapping from names to arrays of shape (n_chains, n_draws), or lists of lists of arrays.
+    exact_ : bool
+        Whether `score_samples` is exact: no scored draw has more than 15 features, and the
+        likelihood can integrate out features that no row has yet. If not, it is a lower bound.
+    diagnostics_, converged_, likelihood_, sampler_, n_iter_, n_warmup_, fit_time_, \
+n_features_in_, feature_names_in_
+        As in `DPMixture`. `converged_` is False for an R-hat above 1.05.
+
+    References
+    ----------
+    Griffiths & Ghahramani (2011), The Indian buffet process: an introduction and review.
+    Bouchard-Côté & Roth, Particle-Gibbs sampling for Bayesian feature allocation models.
+    Doshi-Velez & Ghahramani (2009), Accelerated sampling for the Indian buffet process.
     """
 
     _components = "features"
@@ -255,18 +187,16 @@ default="auto"
         Raises
         ------
         ValueError
-            If a parameter or a column of X does not fit the model; nothing is sampled then. With
-            `RowGibbs`, also during sampling, if there are more features than it allows. After this
-            and any other error the estimator is as before.
+            If a parameter or a column of X does not fit the model. With `RowGibbs`, also during
+            sampling, if there are more features than it allows. The estimator is then as before.
         KeyboardInterrupt
             After Ctrl-C; the attributes describe the draws so far.
 
         Warns
         -----
         ConvergenceWarning
-            If no feature was found. If the chains disagree: the message names the quantities with
-            R-hat above 1.05 and a chain that differs from the others; a search warns once per
-            fit. If `max_time` was too short for a few draws, or `target_ess` was not reached.
+            If no feature was found, the chains disagree, `max_time` was too short for a few draws,
+            or `target_ess` was not reached.
         """
         self._fit(X, y)
         if self.n_components_ == 0:

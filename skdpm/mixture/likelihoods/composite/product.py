@@ -37,66 +37,6 @@ CATEGORIES = "; use Categorical for columns of categories, alone or as a part of
 class Product(JoinedHyperparameters, _BaseComposition, Likelihood):
     """Columns in parts, each part with its likelihood.
 
-    The parts of a row are independent given its cluster: their log densities add up. A table of
-    measurements, counts and categories can therefore be clustered without conversion.
-
-    Parameters
-    ----------
-    parts : list of tuples (name, likelihood, columns)
-        name : str
-            Name of the part. Parameters of its likelihood are set as ``name__parameter``.
-        likelihood : Likelihood or str
-            Object of `skdpm.mixture.likelihoods`, or the name of a class with default parameters.
-            Its clusters must be independent: `Relational` cannot be a part.
-        columns : int, str, slice, list of int, list of str, mask or callable
-            Columns, as in `sklearn.compose.ColumnTransformer`: positions, names of the columns of
-            a data frame, a slice of either, a bool per column, or a callable of X that returns one
-            of these, such as `sklearn.compose.make_column_selector`.
-    select : bool, default=False
-        Whether to learn which columns are in the clustering. The others have one law for all
-        rows. See the notes.
-
-    Attributes
-    ----------
-    hyperparameters : tuple of str
-        Names ``name__parameter`` for all parts, also used for draws.
-
-    Notes
-    -----
-    A column belongs to at most one part. As in `ColumnTransformer`, columns in no part are not
-    modelled, and parts without columns are dropped.
-
-    A sampler must be allowed by all parts. NaN marks a missing entry in the parts that allow it.
-    Columns of a data frame are read by their types: numbers, also of nullable types, and for
-    `Categorical` strings and categories.
-
-    The data determine how much each part counts: there are no weights. Columns in which clusters
-    do not differ lose influence if the hyperparameters of their part are learned.
-
-    *Selection.* With ``select=True`` a unit is in the clustering, or it has one law for all rows.
-    A unit is a column of a part whose columns are independent given the cluster (`Bernoulli`,
-    `Categorical`, `Poisson`, `NegativeBinomial`, and `Gaussian` with diagonal covariances),
-    otherwise a whole part. A priori each unit is in with the same probability theta ~ Beta(1, 1),
-    which is integrated out. Each iteration draws every unit given the clusters, by marginal
-    likelihoods (Tadesse, Sha & Vannucci 2005). The estimator's `relevance_` is the posterior
-    probability of each column, and its ``hyperparameter_samples_["selected"]`` has the draws: 1
-    for a column that is in. Point estimates use the columns that are in with a probability of at
-    least one half.
-
-    Each unit has separate hyperparameters, learned from the rows of its clusters or, if it is
-    outside, from all rows as one cluster. Those of the columns of a part are vectors.
-    Pseudo-counts that are None are 1 under selection, unless `hyperpriors` has their prior: large
-    learned ones would also say that clusters do not differ. No column is left out as constant.
-    Samplers must see all rows at once: `SMC` and those that visit rows in blocks cannot select. A
-    whole part cannot have missing entries that chains draw.
-
-    References
-    ----------
-    Tadesse, Sha & Vannucci (2005), Bayesian variable selection in clustering high-dimensional
-    data.
-
-    Examples
-    --------
     >>> import pandas as pd
     >>> from skdpm import DPMixture
     >>> from skdpm.mixture.likelihoods import Categorical, Gaussian, Poisson, Product
@@ -115,6 +55,28 @@ class Product(JoinedHyperparameters, _BaseComposition, Likelihood):
     array([0, 0, 0, 1, 1, 1])
     >>> list(mixture.cluster_params_)
     ['size', 'counts', 'kind']
+
+    The parts of a row are independent given its cluster: their log densities add up. Columns in no
+    part are not modelled.
+
+    Parameters
+    ----------
+    parts : list of tuples (name, likelihood, columns)
+        Parts: a name, for parameters ``name__parameter``; a likelihood or its name, not
+        `Relational`; and columns as in `sklearn.compose.ColumnTransformer`.
+    select : bool, default=False
+        Whether to learn which columns are in the clustering (`relevance_` of the estimator). The
+        others have one law for all rows.
+
+    Attributes
+    ----------
+    hyperparameters : tuple of str
+        Names ``name__parameter`` for all parts, also used for draws.
+
+    References
+    ----------
+    Tadesse, Sha & Vannucci (2005), Bayesian variable selection in clustering high-dimensional
+    data.
     """
 
     reads_tables = True

@@ -11,27 +11,15 @@ from skdpm.mixture.likelihoods.laws.means import ColumnMeans, means_of_columns
 class Bernoulli(Levels):
     """Independent binary columns; the probability of a 1 has a Beta(a, b) prior.
 
+    X holds 0 and 1; NaN marks a missing entry. Sparse rows are made dense.
+
     Parameters
     ----------
     a, b : float, array-like of shape (n_features,) or None, default=None
         Pseudo-counts of ones and of zeros, for all columns or for each. None: learned for each
-        column, see the notes.
+        column.
     hyperpriors : dict of str to Hyperprior, or None, default=None
-        Priors of learned parameters, by name, in place of those in the notes: families of
-        `skdpm.hyperpriors` or pairs (shape, rate) of a Gamma. Entries of fixed parameters have no
-        effect.
-
-    Notes
-    -----
-    X holds 0 and 1; NaN marks a missing entry. Sparse rows are made dense, which takes 8 bytes
-    per entry.
-
-    Learned pseudo-counts have the prior Gamma(1, 1), independently for each column. If both are
-    learned, the mean a / (a + b) of a column is uniform a priori and independent of the strength
-    a + b, which is Gamma(2, 1). The strength measures how similar clusters are in the column. If
-    it is small, clusters differ there, and more of them are found than at a = b = 1; it is large
-    in a column in which they do not differ. Chains start at strength 2 and at the frequencies of
-    ones in `fit`.
+        Priors of learned parameters. None: those on the page "Laws in detail" of the guide.
     """
 
     hyperparameters = ("a", "b")

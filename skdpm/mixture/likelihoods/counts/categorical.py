@@ -163,45 +163,25 @@ class Levels(Likelihood):
 class Categorical(Levels):
     """Independent categorical columns, each with a symmetric Dirichlet prior.
 
+    X holds integer codes, or strings or pandas categories in columns of a data frame or an array
+    of objects. NaN, None and `pandas.NA` mark missing entries.
+
     Parameters
     ----------
     concentration : float, array-like of shape (n_features,) or None, default=None
-        Pseudo-count of each category, for all columns or for each. None: learned for each column,
-        see the notes.
+        Pseudo-count of each category, for all columns or for each. None: learned for each column.
     n_categories : int, array-like of shape (n_features,) or None, default=None
-        Number of categories per column; codes are 0, ..., n_categories - 1. None: the largest
-        code of the column in `fit` plus one, or the number of different values of a column of
-        categories.
+        Number of categories per column. None: that of `fit`, up to the largest code.
     handle_unknown : {"error", "missing"}, default="error"
-        Treatment of unknown categories of new rows (not in `fit`, or a code beyond
-        `n_categories`): a ValueError that names column and value, or a missing entry.
+        Treatment of unknown categories of new rows: a ValueError, or a missing entry.
     hyperpriors : dict of str to Hyperprior, or None, default=None
-        Priors of learned parameters, by name, in place of those in the notes: families of
-        `skdpm.hyperpriors` or pairs (shape, rate) of a Gamma. Entries of fixed parameters have no
-        effect.
+        Priors of learned parameters. None: those on the page "Laws in detail" of the guide.
 
     Attributes
     ----------
     categories_ : list of ndarray or None
         Categories of each column in the order of their codes; None for a column of codes. Set in
-        `likelihood_` after a fit to a data frame, or an array of objects or strings.
-
-    Notes
-    -----
-    X holds integer codes; NaN marks a missing entry.
-
-    The columns of a data frame, or of an array of objects or strings, may hold categories instead:
-    strings, or pandas categories, with None, NaN or `pandas.NA` for a missing entry. Their codes
-    are the positions among the sorted values of `fit`, or among the pandas categories. Columns of
-    numbers hold codes. An array of numbers always holds codes, also in predictions after a fit to
-    a data frame.
-
-    A single column contains no information about clusters, because a mixture of categorical
-    distributions is a categorical distribution: `fit` warns.
-
-    A learned pseudo-count has the prior Gamma(1, 1), independently for each column. It measures
-    how similar clusters are in the column: if it is small, each cluster has few categories, and
-    more clusters are found than at 1. Chains start at 1.
+        `likelihood_` after a fit to categories.
     """
 
     hyperparameters = ("concentration",)

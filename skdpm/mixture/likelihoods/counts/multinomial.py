@@ -34,39 +34,19 @@ CONCENTRATION_PRIOR = HalfCauchy(1.0)
 
 
 class Multinomial(Likelihood):
-    """Rows of counts, multinomial given their totals.
+    """Rows of counts, dense or CSR, multinomial given their totals.
 
-    The probabilities of the columns have a Dirichlet prior.
+    The probabilities of the columns have a Dirichlet prior. A row of zeros has probability 1.
 
     Parameters
     ----------
     concentration : float or None, default=None
-        Mean pseudo-count of the columns. None: learned, see the notes.
+        Mean pseudo-count of the columns; if it is small, clusters differ much. None: learned.
     base : {"uniform", "frequencies"} or array-like of shape (n_features,), default="uniform"
-        Relative sizes of the pseudo-counts: equal for all columns; proportional to the total of
-        the column in `fit` plus one; or proportional to the given numbers.
+        Relative sizes of the pseudo-counts: equal, proportional to the totals of the columns in
+        `fit` plus one, or given.
     hyperpriors : dict of str to Hyperprior, or None, default=None
-        Priors of learned parameters, by name, in place of those in the notes: families of
-        `skdpm.hyperpriors` or pairs (shape, rate) of a Gamma. Entries of fixed parameters have no
-        effect.
-
-    Notes
-    -----
-    X holds counts 0, 1, ..., dense or CSR. The time is proportional to the number of counts that
-    are not zero. All densities include the coefficient of the row, (sum_d x_d)! / prod_d x_d!. A
-    row of zeros has probability 1.
-
-    A cluster takes 12 bytes per column: its counts twice, by cluster and by column. Sweeps over
-    rows read the second copy.
-
-    A learned concentration has the prior HalfCauchy(1), and chains start at 0.05. It measures how
-    similar clusters are: if it is small, they differ much, and more of them are found.
-
-    With "frequencies" a new cluster expects the words of the corpus rather than all words equally.
-    The density of texts is much higher: on KOS by 27 nats per document than under the uniform
-    base, which is itself 11 nats above a concentration of 1. But clusters are many and small,
-    hundreds in some thousand documents, and the fit takes forty times as long. So it is not the
-    default.
+        Prior of a learned concentration. None: that on the page "Laws in detail" of the guide.
     """
 
     capabilities = frozenset({"joint", "product", "instantiated"})

@@ -33,58 +33,31 @@ FIRST_DISPERSION = 0.1
 class NegativeBinomial(CountColumns):
     """Independent negative binomial columns: counts that vary more than Poisson ones.
 
-    A count with mean mu has the variance mu + dispersion mu². All clusters have the same
-    dispersion of a column. The mean of a column in a cluster is under a prior.
-
-    Parameters
-    ----------
-    shape, rate : float or None, default=None
-        Parameters of the prior of the means of columns in clusters, whose mean is shape / rate.
-        None: learned in every iteration, see the notes.
-    dispersion : float, array-like of shape (n_features,) or None, default=None
-        Dispersion of each column. None: learned in every iteration, a value for each column.
-    hyperpriors : dict of str to Hyperprior, or None, default=None
-        Priors of learned parameters, by name, in place of those in the notes: families of
-        `skdpm.hyperpriors` or pairs (shape, rate) of a Gamma. Entries of fixed parameters have no
-        effect.
-
-    Notes
-    -----
-    X holds counts 0, 1, ...; NaN marks a missing entry.
-
-    With r = 1 / dispersion, a count is negative binomial with the size r and a probability p, and
-    its mean is mu = r (1 - p) / p. The prior is conjugate: p ~ Beta(1 + k r, k m) with m =
-    shape / rate and k = rate + shape dispersion. It counts as much as k rows of mean m, and the
-    mean of mu is m for every dispersion (Diaconis & Ylvisaker 1979). For a small dispersion mu is
-    Gamma(shape, rate), and the law is that of `Poisson`. For a large one mu is inverse Gamma with
-    the shape 1 + shape. So a learned shape measures how similar the means of clusters are,
-    whatever their size.
-
-    A learned shape and a learned rate have the same priors and first values as in `Poisson`. A
-    learned dispersion has the prior HalfCauchy(1), with median 1, and the first value 0.1. A
-    column without overdispersion gets a dispersion near 0.
-
-    With ``exposure`` in `fit`, a count with exposure e has the size e r and the same p. Its mean
-    is e mu and its variance e mu (1 + dispersion mu): the law of the sum of e independent counts
-    with exposure 1, such as those of e hours. If instead all rows vary by the same share of their
-    mean, as samples of different sequencing depth do, the dispersions are a compromise between
-    shallow and deep rows.
-
-    References
-    ----------
-    Diaconis & Ylvisaker (1979), Conjugate priors for exponential families.
-
-    Examples
-    --------
     >>> import numpy as np
     >>> from skdpm import DPMixture
     >>> from skdpm.mixture.likelihoods import NegativeBinomial
     >>> rng = np.random.default_rng(0)
     >>> rates = rng.gamma(2.0, np.repeat([[1.0], [40.0]], 100, axis=0) / 2.0, size=(200, 2))
     >>> X = rng.poisson(rates)
-    >>> mixture = DPMixture(likelihood=NegativeBinomial(), random_state=0).fit(X)
-    >>> mixture.n_clusters_
+    >>> DPMixture(likelihood=NegativeBinomial(), random_state=0).fit(X).n_clusters_
     2
+
+    A count with mean mu has the variance mu + dispersion mu². All clusters have the same
+    dispersion of a column. NaN marks a missing entry.
+
+    Parameters
+    ----------
+    shape, rate : float or None, default=None
+        Parameters of the prior of the means of columns in clusters, whose mean is shape / rate.
+        None: learned.
+    dispersion : float, array-like of shape (n_features,) or None, default=None
+        Dispersion of each column. None: learned.
+    hyperpriors : dict of str to Hyperprior, or None, default=None
+        Priors of learned parameters. None: those on the page "Laws in detail" of the guide.
+
+    References
+    ----------
+    Diaconis & Ylvisaker (1979), Conjugate priors for exponential families.
     """
 
     hyperparameters = ("shape", "rate", "dispersion")

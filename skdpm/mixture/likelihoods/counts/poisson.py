@@ -23,28 +23,15 @@ LARGEST_TABLED = 2**20 - 1
 class Poisson(CountColumns):
     """Independent Poisson columns, each rate under a Gamma prior.
 
+    X holds counts 0, 1, ...; NaN marks a missing entry.
+
     Parameters
     ----------
     shape, rate : float or None, default=None
         Shape and rate of the Gamma prior of the Poisson rates, whose mean is shape / rate. None:
-        learned in every iteration, see the notes.
+        learned.
     hyperpriors : dict of str to Hyperprior, or None, default=None
-        Priors of learned parameters, by name, in place of those in the notes: families of
-        `skdpm.hyperpriors` or pairs (shape, rate) of a Gamma. Entries of fixed parameters have no
-        effect.
-
-    Notes
-    -----
-    X holds counts 0, 1, ...; NaN marks a missing entry. All densities include the factorials of
-    the counts.
-
-    A learned shape has the prior Gamma(2, 1), with mean 2. It measures how similar the rates of
-    clusters are, whatever their size. A learned rate has the prior Gamma(2, 2 m / a), where m is
-    the mean of all counts in `fit` and a is the shape, or 2 if that is learned. The prior mean of
-    the Poisson rates is then about m. Chains start with shape 1 and rate shape / m.
-
-    With ``exposure`` in `fit`, the count of a row with exposure e is Poisson with the mean e times
-    the rate of its cluster, and m is the sum of all counts over the sum of their exposures.
+        Priors of learned parameters. None: those on the page "Laws in detail" of the guide.
     """
 
     hyperparameters = ("shape", "rate")

@@ -43,40 +43,19 @@ class Directions(np.ndarray):
 class VonMisesFisher(Likelihood):
     """Directions of rows, with a von Mises-Fisher law in each cluster.
 
-    Rows are scaled to unit length, so clusters have small angles, or large cosines, between their
-    rows. The law of a cluster has a mean direction, which is uniform on the sphere, and a
-    concentration κ: the density is proportional to exp(κ cos φ), with the angle φ to the mean
-    direction. Embeddings and tf-idf vectors are examples.
+    Rows, dense or CSR, are scaled to unit length. The law of a cluster has a mean direction, which
+    is uniform on the sphere, and a concentration κ: the density is proportional to exp(κ cos φ),
+    with the angle φ to the mean direction. Embeddings and tf-idf vectors are examples.
 
     Parameters
     ----------
     concentration : float or None, default=None
-        Typical concentration of clusters: the geometric middle of the grid. None: learned, see
-        the notes.
+        Typical concentration of clusters: the geometric middle of a grid. None: learned.
     spread : float or None, default=None
-        Range of the concentrations of clusters: the largest of the grid is exp(spread) times the
-        middle, the smallest exp(-spread) times. None: learned, see the notes.
+        Range of the concentrations: the largest of the grid is exp(spread) times the middle, the
+        smallest exp(-spread) times. None: learned.
     hyperpriors : dict of str to Hyperprior, or None, default=None
-        Priors of learned parameters, by name, in place of those in the notes: families of
-        `skdpm.hyperpriors` or pairs (shape, rate) of a Gamma. Entries of fixed parameters have no
-        effect.
-
-    Notes
-    -----
-    X is dense or CSR, and has 2 columns or more. NaN is not allowed. A row of zeros, such as an
-    empty document, is a row of which nothing is known, and its density is 1. The time is
-    proportional to the number of entries that are not zero. Densities are those of the direction
-    on the unit sphere.
-
-    With `noise`, rows that are noise have the uniform law on the sphere. A component of small
-    concentration has nearly the same law, so fix `concentration` and `spread`.
-
-    The concentration of a cluster is one of 64 values that are even in the logarithm and equally
-    probable. It is integrated out.
-
-    In D columns, a learned concentration has the prior Gamma(1, 1 / D), with mean D. Rows with
-    κ = D have a cosine of about 0.62 with the mean direction of their cluster. A learned spread
-    has the prior Gamma(2, 1). Chains start with concentration D and spread 2.5.
+        Priors of learned parameters. None: those on the page "Laws in detail" of the guide.
 
     References
     ----------

@@ -22,44 +22,22 @@ class Grid(Likelihood):
     """Any likelihood with a parameter on a grid.
 
     The parameter of a cluster is one of the points of the grid, with the prior probabilities of
-    `log_weights`. Everything is exact for this discrete prior. The likelihood is a function of
-    rows and grid, or a table computed elsewhere.
+    `log_weights`. Everything is exact for this discrete prior. The guide has examples.
 
     Parameters
     ----------
     log_likelihood : callable or None, default=None
-        Function ``log_likelihood(X, grid)`` that returns the natural logarithm of the density of
-        each row at each point, (n_rows, n_points), or (n_rows, n_blocks, n_points) if rows
-        consist of independent blocks, each with a separate point. The values of a row must not
-        depend on other rows. None: X is this table, (n_samples, n_blocks * n_points), block after
-        block.
+        Function ``log_likelihood(X, grid)`` that returns the log density of each row at each
+        point, (n_rows, n_points), or (n_rows, n_blocks, n_points) for independent blocks of a row.
+        None: X is this table, block after block.
     grid : array-like of shape (n_points,) or (n_points, n_params), default=None
         Values of the parameter, or parameters. None: 0, 1, ..., one for each entry of
         `log_weights` or else each column of X.
     log_weights : array-like of shape (n_points,) or (n_blocks, n_points), default=None
-        Logarithms of the prior probabilities of the points (of each block) up to a constant; -inf
-        is allowed. None: equal probabilities.
+        Log prior probabilities of the points, up to a constant; -inf is allowed. None: equal.
     sample : callable or None, default=None
         Function ``sample(theta, rng)`` of the point of each block, (n_blocks,) or (n_blocks,
-        n_params), and a numpy Generator that returns a row of X. Estimators need it for `sample`.
-
-    Notes
-    -----
-    The function is called once with all rows of `fit`, and once with the first row alone. X may
-    contain NaN. The function may return -inf (the point is impossible for the row), but neither
-    inf nor NaN. Values more than 1e10 below the best point of the row and block, and -inf, count
-    as 1e10 below it: a cluster of rows that exclude each other then has a density, which is
-    negligible but allows samplers to leave the cluster. In a table, which must be finite, use
-    -1e300 for -inf. A row with zero likelihood at all points of positive weight raises an error.
-
-    Models are pickled with their functions, so these must be importable: a function of a module or
-    a `functools.partial` of one, not a lambda.
-
-    The grid is the prior. If rows determine the parameter more precisely than the grid resolves,
-    clusters are split between neighbouring points. A warning appears if, for half of the rows and
-    blocks, fewer than 3 of 20 or more points matter.
-
-    Memory: 18 bytes for each row, block and point.
+        n_params), and a Generator, that returns a row of X. Estimators need it for `sample`.
     """
 
     def __init__(self, log_likelihood=None, grid=None, log_weights=None, sample=None):

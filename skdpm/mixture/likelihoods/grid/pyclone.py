@@ -24,40 +24,28 @@ class PyClone(Grid):
     """Reads of mutations. Mutations in a cluster have the same cellular prevalences.
 
     The cellular prevalence of a mutation is the share of cancer cells that have it. A row of X is
-    a mutation, with six columns for each sample of the tumour: `ref_counts`, `alt_counts`,
-    `normal_cn`, `minor_cn`, `major_cn` and `tumour_content`. `skdpm.mutations.mutation_design`
-    makes them from the input table of PyClone-VI. NaN in both counts means that the mutation was
-    not measured in that sample. The prior of a prevalence is uniform on a grid, separately for
-    each sample.
+    a mutation, with six columns for each sample of the tumour, which
+    `skdpm.mutations.mutation_design` makes from the input table of PyClone-VI. NaN in both counts
+    means that the mutation was not measured in that sample. The prior of a prevalence is uniform
+    on a grid.
 
     Parameters
     ----------
     density : {"beta_binomial", "binomial"}, default="beta_binomial"
-        Law of the variant reads given their expected share. Reads of real tumours vary more than
-        binomial ones, so a binomial law divides the clusters of deep samples.
+        Law of the variant reads given their expected share.
     precision : float or None, default=None
-        Precision of the beta-binomial, in units of reads: the variance is that of a binomial law
-        times (depth + precision) / (1 + precision). None: learned in every iteration. A large
-        learned value means that reads are nearly binomial.
+        Precision of the beta-binomial in reads: the variance is the binomial one times (depth +
+        precision) / (1 + precision). None: learned.
     error_rate : float, default=1e-3
         Share of reads that are variant, or reference, by mistake.
     genotype_prior : {"major_copy_number", "parental", "total"}, default="major_copy_number"
-        Possible genotypes of a mutation, all equally likely. The mutation is on 1 to `major_cn`
-        copies, or on one copy after the number of copies has changed ("major_copy_number"); on
-        `major_cn`, `minor_cn` or one copy ("parental"); on any number of copies ("total").
+        Possible genotypes, equally likely. The mutation is on 1 to `major_cn` copies, or on one
+        copy after the number of copies has changed ("major_copy_number"); on `major_cn`,
+        `minor_cn` or one copy ("parental"); on any number of copies ("total").
     n_grid : int, default=101
         Number of points of the grid from 0 to 1.
     hyperpriors : dict of str to Hyperprior, or None, default=None
-        Prior of a learned precision, ``{"precision": prior}``, in place of that in the notes: a
-        family of `skdpm.hyperpriors` or a pair (shape, rate) of a Gamma. It has no effect if the
-        precision is fixed.
-
-    Notes
-    -----
-    A learned precision has the prior Gamma(1, 0.0001) of Roth et al. (2014), with mean 10,000. It
-    counts as the nearest, in the logarithm, of 12.5, 25, 50, ... up to ten times the largest depth
-    or more. Chains start at 200, the default of PyClone-VI. Memory of the learned law: 18 bytes
-    for each row, sample, point and each of these values.
+        Prior of a learned precision. None: that on the page "Laws in detail" of the guide.
 
     References
     ----------

@@ -16,65 +16,6 @@ from skdpm.mixture.likelihoods.networks._relational import DegreeCorrectedModel,
 class Relational(Likelihood):
     """Infinite relational model: clusters of the nodes of a network.
 
-    Links between nodes of two clusters have a common probability with a Beta(a, b) prior. With
-    degree correction they have a common rate with a Gamma(a, b) prior, multiplied by a propensity
-    of each node.
-
-    Parameters
-    ----------
-    a, b : float or None, default=None
-        Pseudo-counts of links and of absent links; with degree correction, of links and of pairs.
-        None: learned, see the notes.
-    directed : bool, default=False
-        Whether X[i, j] and X[j, i] are two links. If not, X must be symmetric.
-    degree_correction : bool, default=False
-        Whether nodes of a cluster may differ in their numbers of links. Without it, the nodes of a
-        cluster have similar numbers of links.
-    degree_concentration : float or None, default=None
-        Pseudo-count of the propensities under degree correction. Smaller values mean more uneven
-        numbers of links in a cluster. None: learned.
-    hyperpriors : dict of str to Hyperprior, or None, default=None
-        Priors of learned parameters, by name, in place of those in the notes: families of
-        `skdpm.hyperpriors` or pairs (shape, rate) of a Gamma. Entries of fixed parameters have no
-        effect.
-
-    Notes
-    -----
-    X is the square adjacency matrix of 0 and 1, dense or CSR. The diagonal is ignored. NaN marks a
-    pair that was not observed. To predict or score m new nodes, X is (m, n): their links to the n
-    nodes of `fit`, outgoing ones if `directed`. Each row given to `predict` is a separate new
-    node.
-
-    With degree correction X holds numbers of links, 0, 1, 2, ... (0 and 1 are well described if
-    the means are small; weights that vary more than Poisson numbers make many small components,
-    and `fit` warns). They are Poisson(u v r), with the propensities u and v of the two nodes
-    and the rate r of their clusters. The propensities of a cluster have mean 1: they are its size
-    times a symmetric Dirichlet with pseudo-count `degree_concentration`. Propensities and rates
-    are integrated out. All pairs must be observed. The diagonal holds the number of links of a
-    node with itself, with mean u² r / 2. If `directed`, a node has two propensities, u to send and
-    v to receive, and the mean is u v r. New nodes have no links with themselves, and only send if
-    `directed`. The density of a new node is the ratio of p(all links) with and without it. The
-    node takes part in the mean propensity of its cluster, so densities do not quite sum to 1: they
-    are accurate to some hundredths of a nat in a cluster of 20 nodes, and to a nat in a cluster of
-    one or two.
-
-    A learned pseudo-count has the prior Gamma(1, 1). If both are learned, the mean a / (a + b) of
-    the link probabilities is uniform a priori and independent of the strength a + b, which is
-    Gamma(2, 1). The strength measures how similar the link probabilities of pairs of clusters are.
-    If it is small, some pairs have nearly all links and some nearly none, and more clusters are
-    found than at a = b = 1. Chains start at strength 2 and at the frequency of links in `fit`.
-    With degree correction a / b is the mean rate. A learned `degree_concentration` has the same
-    prior, and chains start at 1.
-
-    References
-    ----------
-    Kemp et al. (2006), Learning systems of concepts with an infinite relational model; Herlau et
-    al., Adaptive reconfiguration moves for MCMC inference in Dirichlet process mixtures, sec. 3.2.
-    Degree correction: Karrer & Newman (2011), Stochastic blockmodels and community structure in
-    networks; Herlau, Schmidt & Mørup (2014), Infinite-degree-corrected stochastic block model.
-
-    Examples
-    --------
     Two groups of 40 nodes with hubs. Without degree correction, the groups are divided by numbers
     of links; with it, the groups are found.
 
@@ -94,6 +35,32 @@ class Relational(Likelihood):
     2
     >>> bool(np.array_equal(model.labels_ == model.labels_[0], group == 0))
     True
+
+    Links between nodes of two clusters have a common probability with a Beta(a, b) prior. With
+    degree correction they have a common rate with a Gamma(a, b) prior, multiplied by a propensity
+    of each node. X is the square adjacency matrix of 0 and 1, or of numbers of links with degree
+    correction, dense or CSR. NaN marks a pair that was not observed. New nodes are rows of links
+    to the nodes of `fit`.
+
+    Parameters
+    ----------
+    a, b : float or None, default=None
+        Pseudo-counts of links and of absent links; with degree correction, of links and of pairs.
+        None: learned.
+    directed : bool, default=False
+        Whether X[i, j] and X[j, i] are two links. If not, X must be symmetric.
+    degree_correction : bool, default=False
+        Whether nodes of a cluster may differ in their numbers of links.
+    degree_concentration : float or None, default=None
+        Pseudo-count of the propensities; smaller values mean more uneven numbers of links in a
+        cluster. None: learned.
+    hyperpriors : dict of str to Hyperprior, or None, default=None
+        Priors of learned parameters. None: those on the page "Laws in detail" of the guide.
+
+    References
+    ----------
+    Kemp et al. (2006), Learning systems of concepts with an infinite relational model.
+    Herlau, Schmidt & Mørup (2014), Infinite-degree-corrected stochastic block model.
     """
 
     capabilities = frozenset({"joint"})

@@ -40,48 +40,6 @@ class Condensed(np.ndarray):
 class Subspace(Likelihood):
     """Gaussian clusters along the principal axes of the data, for many columns.
 
-    Clusters differ along the first `n_axes` principal axes of the rows of `fit`. There, each
-    cluster has a mean and a full covariance with the prior of `Gaussian`. Along the other axes all
-    rows have the same normal law. The cost of a row is therefore n_axes² operations per cluster
-    for any number of columns, and hundreds of columns of noise cannot hide the few directions in
-    which clusters differ.
-
-    Parameters
-    ----------
-    n_axes : int, default=12
-        Number of axes along which clusters differ, reduced to the number of columns, or of
-        directions in which the rows vary.
-    mean, mean_precision, df, scale : float, array-like or None, default=None
-        Parameters of ``Gaussian(covariance_type="full")`` for the coordinates along the axes,
-        whose mean in the data is 0. None: learned, as in `Gaussian`.
-    hyperpriors : dict of str to Hyperprior, or None, default=None
-        Priors of learned parameters, as in `Gaussian`.
-
-    Attributes
-    ----------
-    axes_ : ndarray of shape (n_axes, n_features)
-        Orthonormal axes by decreasing variance of the rows; the largest entry of each is
-        positive. Set in `likelihood_`.
-    center_ : ndarray of shape (n_features,)
-        Mean of the rows, the origin of coordinates. Set in `likelihood_`.
-
-    Notes
-    -----
-    Columns should have a common unit, as in embeddings, pixels or spectra; otherwise scale them,
-    because axes follow columns of large numbers. The axes and the law along the other axes are
-    computed from the rows of `fit` and fixed; everything else is learned given them. The variance
-    along each other axis is that of the rows and one additional observation with the mean variance
-    of a column, so that new rows may differ in directions in which the rows of `fit` do not.
-
-    The density of a row is that of all its columns, so `score` can be compared with other
-    likelihoods. With all axes the model is ``Gaussian()`` in rotated coordinates.
-
-    References
-    ----------
-    Bouveyron & Brunet-Saumard (2014), Model-based clustering of high-dimensional data: a review.
-
-    Examples
-    --------
     >>> from skdpm import DPMixture
     >>> from skdpm.datasets import make_embeddings
     >>> from skdpm.mixture.likelihoods import Subspace
@@ -89,6 +47,30 @@ class Subspace(Likelihood):
     >>> model = DPMixture(likelihood=Subspace(n_axes=4), n_chains=1, n_draws=50, random_state=0)
     >>> model.fit(X).likelihood_.axes_.shape
     (4, 40)
+
+    Clusters differ along the first `n_axes` principal axes of the rows of `fit`. There, each
+    cluster has a mean and a full covariance with the prior of `Gaussian`. Along the other axes all
+    rows have the same normal law. So a row costs n_axes² operations per cluster. Columns should
+    have a common unit.
+
+    Parameters
+    ----------
+    n_axes : int, default=12
+        Number of axes along which clusters differ, at most that of directions in which rows vary.
+    mean, mean_precision, df, scale, hyperpriors
+        As in ``Gaussian(covariance_type="full")``, for coordinates along the axes, whose mean is
+        0.
+
+    Attributes
+    ----------
+    axes_ : ndarray of shape (n_axes, n_features)
+        Orthonormal axes by decreasing variance of the rows. Set in `likelihood_`.
+    center_ : ndarray of shape (n_features,)
+        Mean of the rows, the origin of coordinates. Set in `likelihood_`.
+
+    References
+    ----------
+    Bouveyron & Brunet-Saumard (2014), Model-based clustering of high-dimensional data: a review.
     """
 
     capabilities = frozenset({"joint", "product", "instantiated"})
