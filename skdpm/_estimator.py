@@ -231,7 +231,8 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             tags.input_tags.sparse = bool(likelihood.accept_sparse)
             tags.input_tags.pairwise = likelihood.pairwise
             tags.input_tags.positive_only = likelihood.positive_only
-            tags.input_tags.categorical = tags.input_tags.string = likelihood.reads_tables
+            reads = likelihood.read is not None
+            tags.input_tags.categorical = tags.input_tags.string = reads
         return tags
 
     # Notebooks. Depending on its version, scikit-learn calls the second or the third.

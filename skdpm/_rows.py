@@ -174,7 +174,7 @@ def converted(estimator, X, likelihood, reset, **form):
 
 def _numbers_of(table, likelihood, ways_with_text):
     """The columns of a `Table` as doubles, by `Likelihood.read` if it reads other values."""
-    if likelihood.reads_tables:
+    if likelihood.read is not None:
         return likelihood.read(table)
     advice = likelihood.text_hint
     return table.numbers(ways_with_text if advice is None else advice)
@@ -196,7 +196,7 @@ def lazy_rows(estimator, X, likelihood, reset):
             )
     _numbers_of(table, likelihood, estimator._ways_with_text)
     # Other likelihoods are left out, so that the array has the same name in all calls.
-    read = likelihood.read if likelihood.reads_tables else Table.numbers
+    read = likelihood.read or Table.numbers
     return X.map_partitions(_of_partition, read, meta=np.empty((0, X.shape[1])))
 
 

@@ -99,8 +99,8 @@ class WrongPrior(Poisson):
 
     def resolve_summary(self, summary):
         resolved = super().resolve_summary(summary)
-        rate = resolved._hyperpriors["rate"]
-        resolved._hyperpriors["rate"] = Gamma(rate.shape, 4.0 * rate.rate)
+        rate = resolved.learned_priors["rate"]
+        resolved.learned_priors["rate"] = Gamma(rate.shape, 4.0 * rate.rate)
         return resolved
 
 
@@ -109,8 +109,8 @@ class Unbounded(Poisson):
 
     def resolve_summary(self, summary):
         resolved = super().resolve_summary(summary)
-        shape = resolved._hyperpriors["shape"]
-        resolved._hyperpriors["shape"] = Gamma(shape.shape - 1.0, shape.rate)
+        shape = resolved.learned_priors["shape"]
+        resolved.learned_priors["shape"] = Gamma(shape.shape - 1.0, shape.rate)
         return resolved
 
 

@@ -167,15 +167,15 @@ def wrong(cls, change):
     class Wrong(cls):
         def resolve(self, X):
             resolved = super().resolve(X)
-            resolved._hyperpriors = {
-                name: change(prior) for name, prior in resolved._hyperpriors.items()
+            resolved.learned_priors = {
+                name: change(prior) for name, prior in resolved.learned_priors.items()
             }
             return resolved
 
         def resolve_summary(self, summary):
             resolved = super().resolve_summary(summary)
-            resolved._hyperpriors = {
-                name: change(prior) for name, prior in resolved._hyperpriors.items()
+            resolved.learned_priors = {
+                name: change(prior) for name, prior in resolved.learned_priors.items()
             }
             return resolved
 

@@ -19,8 +19,6 @@ class FeatureLikelihood(BaseEstimator):
     ----------
     allow_nan, accept_sparse, pairwise, positive_only : bool
         Input tags of scikit-learn. Sparse matrices are passed as CSR.
-    reads_tables : bool
-        Whether columns may hold other values than numbers; always False.
     needs_allocations : bool
         Whether a new row depends on the features of the rows of `fit`. The model then gets these
         by `FeatureModel.see`, and `reconstruct` as `params["allocations"]`.
@@ -41,7 +39,7 @@ class FeatureLikelihood(BaseEstimator):
     accept_sparse = False
     pairwise = False
     positive_only = False
-    reads_tables = False
+    read = None  # columns hold numbers
     text_hint = None
     needs_allocations = False
     preferred_sampler = "discrete_particle_filter"

@@ -136,7 +136,7 @@ def joint_run(kind, covariance_type, size, planted=None, n=7):
     likelihood = chains.program.likelihood
     assert np.all(likelihood._floor == 0.0)
     told = likelihood.without_learning()
-    told._hyperpriors = likelihood.learned_priors | (planted or {})
+    told.learned_priors = likelihood.learned_priors | (planted or {})
     chains.program = dataclasses.replace(chains.program, likelihood=told)
 
     def functions(labels, values, X):

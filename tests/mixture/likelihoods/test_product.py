@@ -25,6 +25,7 @@ from skdpm.mixture.likelihoods import (
     Bernoulli,
     Categorical,
     Gaussian,
+    Grid,
     Multinomial,
     Poisson,
     Product,
@@ -444,6 +445,23 @@ def test_nan_is_refused_by_part():
     holes[3, 3] = NAN
     parts = Product([("cat", Categorical(), [2, 3]), ("num", Gaussian(), [0, 1])])
     DPMixture(likelihood=parts, **FAST).fit(holes)
+
+
+def test_a_part_may_have_no_summary():
+    """The rows are its summary then, as those of `Grid`. Joints are sums over the parts."""
+    rng = np.random.default_rng(0)
+    X, labels = np.column_stack([rng.normal(size=(8, 3)), rng.poisson(3.0, 8)]), np.arange(8) % 2
+    whole = Product([("counts", Poisson(**RATES), [3]), ("table", Grid(), [0, 1, 2])])
+    prior = make_prior("dp", len(X), **PRIOR)
+    joint, *parts = (
+        make_state(likelihood, columns, prior, labels).compute_log_joint()
+        for likelihood, columns in ((whole, X), (Poisson(**RATES), X[:, 3:]), (Grid(), X[:, :3]))
+    )
+    log_prior = prior.log_probability(np.array([4, 4]))
+    assert joint == pytest.approx(sum(parts) - log_prior, rel=1e-12)
+    assert whole.resolve(X).resolve_summary(
+        whole.merge_summaries(whole.summarise(X[:5]), whole.summarise(X[5:]))
+    ).parts[1][1].grid.tolist() == [0.0, 1.0, 2.0]
 
 
 def test_capabilities_are_those_of_all_parts():

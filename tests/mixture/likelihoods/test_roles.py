@@ -8,7 +8,7 @@ import pytest
 
 from skdpm.mixture.likelihoods import Bernoulli, Grid, Multinomial, Product, Relational
 from skdpm.mixture.likelihoods.composite import registry
-from skdpm.mixture.likelihoods.contract.base import ROLES
+from skdpm.mixture.likelihoods.contract.roles import ROLES
 
 GUIDE = pathlib.Path(__file__).parents[3] / "doc/guide/likelihoods.md"
 

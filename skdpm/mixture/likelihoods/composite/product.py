@@ -79,8 +79,6 @@ class Product(JoinedHyperparameters, _BaseComposition, Likelihood):
     data.
     """
 
-    reads_tables = True
-
     # What is computed once, after `resolve`, and the units of selection.
     _known = None
     _selected = _places = None
@@ -235,7 +233,7 @@ class Product(JoinedHyperparameters, _BaseComposition, Likelihood):
             chosen = positions_of(columns, shape[1], names, given, f"Product: part {name!r}")
             if len(chosen) == 0:
                 continue
-            if likelihood.reads_tables and table is not None:
+            if likelihood.read is not None and table is not None:
                 likelihood = likelihood.for_columns(table.take(chosen))
             parts.append((name, likelihood, columns))
             positions.append(chosen)
@@ -282,7 +280,7 @@ class Product(JoinedHyperparameters, _BaseComposition, Likelihood):
         X = np.zeros(table.shape)
         for _, likelihood, positions in self._bound():
             columns = table.take(positions)
-            if likelihood.reads_tables:
+            if likelihood.read is not None:
                 X[:, positions] = likelihood.read(columns)
             else:
                 X[:, positions] = columns.numbers(CATEGORIES)

@@ -2,7 +2,7 @@
 """Likelihoods of columns of one kind, by name, and which of them have a role. A `Product` may
 combine them."""
 
-from skdpm.mixture.likelihoods.contract.base import ROLES
+from skdpm.mixture.likelihoods.contract.roles import ROLES
 from skdpm.mixture.likelihoods.counts.bernoulli import Bernoulli
 from skdpm.mixture.likelihoods.counts.categorical import Categorical
 from skdpm.mixture.likelihoods.counts.multinomial import Multinomial

@@ -2,16 +2,13 @@
 """Base class of likelihoods: scikit-learn objects that check data and make kernels."""
 
 import copy
-import math
-from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
 from skdpm._validation import check_columns, check_finite
-from skdpm.hyperpriors import Hyperprior, Shifted, check_hyperprior
+from skdpm.mixture.likelihoods.contract.roles import Answers, Blocks, Learned, Tables
 
 # Bound on the items of a cluster in a stream (doubles count exactly up to here), and the length of
 # tables then, which fit into the cache.
@@ -22,24 +19,15 @@ TABLED = 2**14
 # cluster.
 MOST_BOXED = 12
 
-# What a likelihood may have beyond the densities of rows, by the method that is None without it.
-# The guide (doc/guide/likelihoods.md) says what users can do with each.
-ROLES = {
-    "draw": "law of whole rows to draw from",
-    "laws": "law of some columns given others",
-    "background": "law of rows that are noise",
-    "column_means": "columns with means or categories to describe",
-}
-
 WORDS_HINT = "; for texts, use sklearn's CountVectorizer or TfidfVectorizer first"
 
 
-class Likelihood(BaseEstimator):
+class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
     """Base class of likelihoods.
 
     A subclass sets the class attributes and implements `resolve` (or `summarise`,
-    `merge_summaries` and `resolve_summary`), `encode` and `bind`; also `tables`,
-    `cluster_params`, `draw` and `_examples` if they make sense.
+    `merge_summaries` and `resolve_summary`), `encode`, `bind` and `cluster_params`; also `tables`
+    and `_examples`. The base classes are roles, which it may have.
 
     Attributes
     ----------
@@ -47,10 +35,6 @@ class Likelihood(BaseEstimator):
         `"joint"`: the predictive density of an item given the others. `"product"`: clusters are
         independent given the partition and their statistics can be copied. `"instantiated"`:
         parameters can be drawn and rows evaluated under them.
-    hyperparameters : tuple of str
-        Parameters that may be None, in the order of the kernel's `set_hyperparameters`. None:
-        learned under a prior that `resolve` puts into `_hyperpriors`; the resolved object holds
-        the initial values of chains.
     has_points : bool
         Whether rows are points of a space, in which clusters have means, covariances and hills.
         Without it, `point_estimate="modal"` is `"vi"`.
@@ -62,32 +46,34 @@ class Likelihood(BaseEstimator):
         a row of `fit` has a density given the others.
     nan_hint : str
         Advice in the error about NaN.
-    reads_tables : bool
-        Whether columns may hold other values than numbers. The subclass then implements
-        `for_columns`, `read` and `decode`.
     draws_gaps : bool
         Whether chains draw missing entries with the clusters of their rows
-        (`ClusterModel.complete`).
-        Otherwise NaN is integrated out of all densities, or not allowed.
+        (`ClusterModel.complete`). Otherwise NaN is integrated out of all densities, or not
+        allowed.
     weighs_rows : bool
         Whether chains draw a weight of every row with its cluster (`Gaussian.tails`).
     discrete : bool
         Whether densities of rows are probabilities, and so at most 1.
     reads_directions : bool
         Whether a row counts by its direction alone (`VonMisesFisher`), at unit length (`scaled`).
-    text_hint : str or None
-        Advice in errors about text, in place of that of the estimator.
     cuts_again : bool
         Whether the pieces of an automatic start depend so much on the hyperparameters that they
         are cut again under the learned ones.
     select : bool
         Whether columns may be outside the clustering, with one law for all rows (`Product`).
-    fewest_columns : int
-        Smallest number of columns that contain information about clusters.
+    left_out : object or None
+        Columns that clusters are not made of, because the others determined them in `fit`, with
+        the methods of `gaussian.projected.Projection`: log_density(X) is the log density of these
+        given the others, which kernels leave out; log_density_known(X) that of those that follow
+        from known entries, for rows that `needs_laws` names; departures(X) has the positions of
+        those that do not follow from the others in some rows.
+    constants_vary : bool
+        Whether `log_constants` depend on hyperparameters.
+    exposed : bool
+        Whether the last column of X holds exposures: see `with_exposure`.
     """
 
     capabilities = frozenset({"joint", "product"})
-    hyperparameters = ()
     has_points = False
     allow_nan = False
     accept_sparse = False
@@ -95,17 +81,15 @@ class Likelihood(BaseEstimator):
     positive_only = False
     projective = True
     nan_hint = ""
-    reads_tables = False
     draws_gaps = False
     weighs_rows = False
     discrete = False
     reads_directions = False
-    text_hint = None
     cuts_again = False
-    constants_vary = False  # whether `log_constants` depend on hyperparameters
+    constants_vary = False
     select = False
-    fewest_columns = 1
-    exposed = False  # whether the last column of X holds exposures: see `with_exposure`
+    exposed = False
+    left_out = None
 
     # Rows with known classes: see `Classified`.
 
@@ -127,48 +111,15 @@ class Likelihood(BaseEstimator):
         into at most `most` clusters."""
         return labels
 
-    # Tables whose columns may hold other values than numbers.
-
-    def for_columns(self, X):
-        """A copy made for the columns of X, which can `read` tables with these columns.
-
-        Parameters
-        ----------
-        X : array-like or Table
-            X of `fit`, unchecked.
-
-        Returns
-        -------
-        likelihood : Likelihood
-            This object if columns hold numbers and have no names.
-        """
-        return self
-
-    def for_batch(self, X):
-        """Like `for_columns`, for the first batch of `partial_fit` without a fit. Columns that are
-        constant or dependent in it may vary in later batches."""
-        return self.for_columns(X).keeping_columns()
-
     def with_exposure(self):
         """A copy for rows with exposures, by which the means of their counts are multiplied. Its
         methods take X with the exposures as a further, last column. None: there is none."""
         return None
 
     def of_column(self, column, n_features):
-        """A copy for one of the columns, if they are independent given the cluster; otherwise
-        None.
-
-        Parameters
-        ----------
-        column : int
-        n_features : int
-            Number of the columns for which this likelihood is made.
-        """
+        """A copy for one of the `n_features` columns, if they are independent given the cluster;
+        otherwise None."""
         return None
-
-    def keeping_columns(self):
-        """A copy whose `resolve` leaves out no column."""
-        return self
 
     def doubtful(self, X):
         """What the rows of `fit` say against clusters of points: a dict from positions of columns
@@ -176,13 +127,6 @@ class Likelihood(BaseEstimator):
         `columns.Far` or to a `columns.Fill`, and from None to the share of the rows that are
         copies of others and the columns in which they are (None: all)."""
         return {}
-
-    # Columns that clusters are not made of, because the others determined them in `fit`: an object
-    # with the methods of `gaussian.projected.Projection`. log_density(X) is the log density of
-    # these given the others, which kernels leave out; log_density_known(X) that of those that
-    # follow from known entries, for rows that `needs_laws` names; departures(X) has the positions
-    # of those that do not follow from the others in some rows.
-    left_out = None
 
     def by_columns(self, n_features):
         """Likelihoods that are independent given the cluster, and the positions of their columns:
@@ -211,35 +155,6 @@ class Likelihood(BaseEstimator):
     def n_drawn(self, X):
         """Number of values that chains draw for rows, of a `completion` of them."""
         return 0
-
-    def read(self, table):
-        """Convert a `Table` to the numbers that all other methods take.
-
-        Returns
-        -------
-        X : ndarray of shape (n_rows, n_features)
-
-        Raises
-        ------
-        ValueError
-            If a column holds a value that cannot be converted; the message names both.
-        """
-        raise NotImplementedError(f"{type(self).__name__} must implement `read`")
-
-    def decode(self, X):
-        """Undo `read`.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n_rows, n_features)
-
-        Returns
-        -------
-        columns : list of (codes, categories) or None, or None
-            Codes (-1 if missing) and categories of each column; None for a column of numbers.
-            None instead of a list: all columns hold numbers.
-        """
-        return None
 
     def check_entries(self, X, gaps=False):
         """Raise ValueError for the first column with infinity, or with NaN unless allowed. With
@@ -272,14 +187,6 @@ class Likelihood(BaseEstimator):
 
     def says_nothing(self, n_features):
         """Whether this number of columns contains no information about clusters."""
-        return n_features < self.fewest_columns
-
-    def suits_blocks(self, n_samples, n_features):
-        """Whether a sampler that visits these rows in blocks is much faster than one that moves
-        them one at a time, at little loss. `sampler="auto"` is then `SubCluster`.
-
-        It is called before any parameter is checked.
-        """
         return False
 
     def resolve(self, X):
@@ -300,6 +207,8 @@ class Likelihood(BaseEstimator):
         ValueError
             If the likelihood cannot model a hyperparameter or a column.
         """
+        if type(self).resolve_summary is Blocks.resolve_summary:
+            raise NotImplementedError(f"{type(self).__name__} must implement `resolve`")
         return self.resolve_summary(self.summarise(X))
 
     def encode(self, X):
@@ -351,242 +260,17 @@ class Likelihood(BaseEstimator):
         raise NotImplementedError(f"{type(self).__name__} must implement `bind`")
 
     def coordinates(self, X):
-        """Points for k-means, such that similar rows are close.
-
-        Parameters
-        ----------
-        X : array of shape (n_rows, n_features)
-            Rows of `fit`.
-
-        Returns
-        -------
-        points : ndarray of shape (n_rows, n_dimensions), or None
-            Finite coordinates that do not depend on the units of columns. None: the likelihood has
-            no coordinates, and densities determine which rows are similar.
-        """
+        """Points for k-means, such that similar rows of `fit` are close: ndarray of shape (n_rows,
+        n_dimensions), finite and independent of the units of columns. None: the likelihood has no
+        coordinates, and densities determine which rows are similar."""
         return None
 
     def box_points(self, data):
         """Points for which `ClusterModel.log_predictive_bound_many` bounds the densities of the
-        rows in a box. Samplers can then visit rows tile by tile (`_tiles`) and skip clusters that
-        are far away.
-
-        Parameters
-        ----------
-        data : dict
-            Result of `encode` or `encode_new`.
-
-        Returns
-        -------
-        points : ndarray of shape (n_rows, n_dimensions), or None
-            Finite coordinates. None: kernels have no bounds, or no useful ones for these rows.
-        """
+        rows in a box, from the result of `encode` or `encode_new`: ndarray of shape (n_rows,
+        n_dimensions), finite. Samplers can then visit rows tile by tile (`_tiles`) and skip
+        clusters that are far away. None: kernels have no useful bounds for these rows."""
         return None
-
-    # Learned hyperparameters, of a resolved likelihood.
-
-    @property
-    def learned_priors(self):
-        """Priors of the learned hyperparameters: dict of str to `Hyperprior`, `Shifted`,
-        or another object with their methods `draw` and `log_density`."""
-        return dict(getattr(self, "_hyperpriors", {}))
-
-    @property
-    def learned(self):
-        """Names of the hyperparameters that are learned, in order: tuple of str."""
-        priors = self.learned_priors
-        return tuple(name for name in self.hyperparameters if name in priors)
-
-    def flat_hyperparameters(self):
-        """All hyperparameters in one vector, in the form of the kernel's `set_hyperparameters`:
-        ndarray of shape (n_hyper,)."""
-        values = [np.ravel(getattr(self, name)) for name in self.hyperparameters]
-        return np.concatenate([np.empty(0), *values])
-
-    def hyper_names(self):
-        """Name of each number of `flat_hyperparameters`: tuple."""
-        return tuple(
-            name for name in self.hyperparameters for _ in range(np.size(getattr(self, name)))
-        )
-
-    def learned_values(self, flat):
-        """Learned hyperparameters of such a vector, by name and in their shape: dict of str to
-        float or ndarray."""
-        values, first = {}, 0
-        for name in self.hyperparameters:
-            shape = np.shape(getattr(self, name))
-            stop = first + math.prod(shape)
-            if name in self.learned:
-                values[name] = np.reshape(flat[first:stop], shape) if shape else float(flat[first])
-            first = stop
-        return values
-
-    def at(self, values):
-        """A copy of this resolved likelihood with other values of some hyperparameters. `values`
-        is a dict of str to float or ndarray."""
-        other = copy.copy(self)
-        for name, value in values.items():
-            if name not in self.hyperparameters:
-                raise ValueError(f"{type(self).__name__} has no hyperparameter {name!r}")
-            setattr(other, name, value)
-        return other
-
-    def without_learning(self):
-        """A copy of this resolved likelihood with all hyperparameters fixed at their values."""
-        other = copy.copy(self)
-        other._hyperpriors = {}
-        return other
-
-    def log_hyperprior(self, values):
-        """log density of the priors of learned hyperparameters at `values`, a dict as for `at`; 0
-        if none is learned."""
-        priors = self.learned_priors.items()
-        return float(sum(np.sum(prior.log_density(values[name])) for name, prior in priors))
-
-    def draw_hyperparameters(self, rng):
-        """Draw the learned hyperparameters from their priors: dict of str to float or ndarray."""
-        values = {}
-        for name, prior in self.learned_priors.items():
-            shape = np.shape(getattr(self, name))
-            draw = prior.draw(rng, shape)
-            values[name] = draw if shape else float(draw)
-        return values
-
-    # Rows in blocks: methods for the capability "instantiated". Samplers see the rows in blocks,
-    # possibly on several machines, and copy no more than a block at a time.
-
-    def summarise(self, X):
-        """Summarise a block of rows for `resolve`: dict of arrays.
-
-        Parameters
-        ----------
-        X : ndarray or CSR array of shape (n_rows, n_features), of any numeric type
-
-        Raises
-        ------
-        ValueError
-            If the likelihood can never model a value; the message names its column.
-        """
-        raise NotImplementedError(f"{type(self).__name__} must implement `summarise`")
-
-    def merge_summaries(self, first, second):
-        """The summary of the rows of two summaries, in this order."""
-        raise NotImplementedError(f"{type(self).__name__} must implement `merge_summaries`")
-
-    def resolve_summary(self, summary):
-        """Like `resolve`, from the summary of all rows. Raises the errors of `encode`."""
-        raise NotImplementedError(f"{type(self).__name__} must implement `resolve_summary`")
-
-    def parametric(self, X):
-        """The `ParametricModel` of a block of rows that have been summarised. It is called often
-        and must be fast; nothing is checked."""
-        raise NotImplementedError(f"{type(self).__name__} must implement `parametric`")
-
-    def condense(self, X):
-        """A form of a block of rows that `parametric`, `encode` and `log_constants` also take, and
-        faster. It is kept in memory in place of the rows.
-
-        Returns
-        -------
-        rows : ndarray of shape (n_rows, n_numbers), or None
-            None: there is no better form than X.
-        """
-        rows = self.as_seen(X)
-        return None if rows is X else rows
-
-    def log_constants(self, X):
-        """Terms of log p(x) that do not depend on the cluster, equal to `log_constants` of the
-        kernel: ndarray of shape (n_rows,)."""
-        return np.zeros(X.shape[0])
-
-    def sum_varying_constants(self):
-        """Sum over all rows of `fit` of those `log_constants` that depend on hyperparameters, at
-        their current values, after `resolve`. Chains that visit rows in blocks add it."""
-        return 0.0
-
-    def divergences(self, params):
-        """Symmetric Kullback-Leibler divergences (J-divergences) of drawn parameters.
-
-        Parameters
-        ----------
-        params : ndarray of shape (n_clusters, n_params)
-            Parameters in the form of `ParametricModel`.
-
-        Returns
-        -------
-        divergences : ndarray of shape (n_clusters, n_clusters)
-        """
-        raise NotImplementedError(f"{type(self).__name__} must implement `divergences`")
-
-    def cluster_params(self, stats):
-        """Posterior means of the parameters of clusters.
-
-        Parameters
-        ----------
-        stats : ndarray of shape (n_clusters, n_stats)
-            Statistics of the clusters (`ClusterModel.dump`).
-
-        Returns
-        -------
-        params : dict of str to ndarray, first axis n_clusters
-        """
-        raise NotImplementedError(f"{type(self).__name__} must implement `cluster_params`")
-
-    # Roles, which a likelihood may have (see `ROLES`): it overrides None with a method.
-
-    # draw(self, stats, rng) draws a row from the posterior predictive of each cluster.
-    draw = None
-
-    # laws(self, stats, rng=None) returns the `laws.Laws` of a row in each cluster: with the
-    # parameters integrated out, or given parameters drawn from their posterior if `rng` is given.
-    laws = None
-
-    # background(self, X) returns the `background.Background` of the rows X of `fit`.
-    background = None
-
-    # column_means(self, stats, n_draws=None, rng=None) returns the `means.ColumnMeans` of the
-    # clusters: posterior means, or n_draws draws from the posterior of the parameters.
-    column_means = None
-
-    def lacks(self, role):
-        """Name of the likelihood, or the part of it, that lacks one of the `ROLES`; None if it is
-        there."""
-        return type(self).__name__ if getattr(self, role) is None else None
-
-    def scaled(self, X):
-        """Rows on the scale of `column_means`: X itself, or a copy of the same kind (ndarray or
-        CSR array)."""
-        return X
-
-    # A likelihood whose clusters are normal or Student in every column overrides this with a
-    # method `column_posterior(self, stats, column)`. It returns the posterior of the mean and
-    # variance of each cluster in a column: arrays `mean`, `mean_precision`, `df` and `scale`, and
-    # a number `rest`. The variance is v + rest, with v ~ InvGamma(shape=df / 2, rate=scale / 2),
-    # and the mean given v is N(mean, v / mean_precision).
-    column_posterior = None
-
-    def moments(self, params, directions):
-        """Posterior means of the clusters' means and covariances along directions.
-
-        Parameters
-        ----------
-        params : dict
-            `cluster_params` of the clusters.
-        directions : ndarray of shape (n_features, n_directions)
-
-        Returns
-        -------
-        means : ndarray of shape (n_clusters, n_directions), or None
-            None if rows have no mean.
-        covariances : ndarray of shape (n_clusters, n_directions, n_directions), or None
-        """
-        if not {"means", "covariances"} <= params.keys():
-            return None, None
-        return project_moments(params["means"], params["covariances"], directions)
-
-    def columns_with_means(self, params, n_features):
-        """Positions of the columns that have a mean in each cluster; all if there are not two."""
-        return np.arange(n_features)
 
     @classmethod
     def _examples(cls):
@@ -610,47 +294,6 @@ class Likelihood(BaseEstimator):
                     )
                 setattr(other, name, value[column : column + 1])
         return other
-
-    def _learn_under(self, defaults):
-        """Priors of learned hyperparameters, with the families of the parameter `hyperpriors`.
-        Entries for hyperparameters that are fixed have no effect.
-
-        Parameters
-        ----------
-        defaults : dict of str to hyperprior
-            Default prior of each learned hyperparameter. A given family replaces the family of the
-            default; the lower limit and the unit stay.
-
-        Raises
-        ------
-        ValueError
-            If an entry of `hyperpriors` is not possible; the message names it.
-        """
-        owner = f"{type(self).__name__}.hyperpriors"
-        if not isinstance(self.hyperpriors, (Mapping, type(None))):
-            raise ValueError(
-                f"{owner} must be None or a dict from names of parameters to priors, got "
-                f"{self.hyperpriors!r}"
-            )
-        priors = dict(defaults)
-        for name, given in (self.hyperpriors or {}).items():
-            if name not in self.hyperparameters:
-                raise ValueError(
-                    f"{owner} has an entry for {name!r}, which is not a learned parameter; "
-                    f"possible names are {', '.join(self.hyperparameters)}"
-                )
-            family = check_hyperprior(given, f"{owner}[{name!r}]")
-            default = defaults.get(name, family)
-            if isinstance(default, Shifted):
-                priors[name] = replace(default, family=family)
-            elif isinstance(default, Hyperprior):
-                priors[name] = family
-            else:
-                raise ValueError(
-                    f"{owner} has an entry for {name!r}, whose prior cannot be changed; leave it "
-                    "out"
-                )
-        return {name: priors[name] for name in defaults}
 
     def _check_columns(self, X, bad, what):
         """Raise a ValueError for the first column of X with a bad entry; it names that entry."""
@@ -702,17 +345,6 @@ def j_divergences(means, naturals):
     products = means @ naturals.T
     own = np.diagonal(products)
     return np.maximum(own[:, None] + own - (products + products.T), 0.0)
-
-
-def project_moments(means, covariances, directions):
-    """Means and covariances along directions: matrices, variances of columns, or one variance."""
-    if covariances.ndim == 1:
-        covariances = np.repeat(covariances[:, None], means.shape[1], axis=1)
-    if covariances.ndim == 2:
-        covariances = np.einsum("kd,da,db->kab", covariances, directions, directions)
-    else:
-        covariances = directions.T @ covariances @ directions
-    return means @ directions, covariances
 
 
 def set_hyperparameters(model, likelihood):

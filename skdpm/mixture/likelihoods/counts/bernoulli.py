@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The likelihood `Bernoulli`."""
 
+from functools import partial
+
 import numpy as np
 
 from skdpm._validation import check_positive
+from skdpm.mixture.likelihoods.contract.roles import Start
 from skdpm.mixture.likelihoods.counts.categorical import PSEUDO_COUNT_PRIOR, Levels
 from skdpm.mixture.likelihoods.laws.means import ColumnMeans, means_of_columns
 
@@ -44,16 +47,10 @@ class Bernoulli(Levels):
 
     def resolve_summary(self, summary):
         frequencies = (summary["ones"] + 0.5) / (summary["entries"] + 1.0)
-        hyperpriors, values = {}, {}
-        for name, first in (("a", 2.0 * frequencies), ("b", 2.0 * (1.0 - frequencies))):
-            value = getattr(self, name)
-            if value is None:
-                values[name] = first
-                hyperpriors[name] = PSEUDO_COUNT_PRIOR
-            else:
-                values[name] = check_positive(value, f"Bernoulli.{name}", len(first))
-        resolved = self._copy(**values)
-        resolved._hyperpriors = self._learn_under(hyperpriors)
+        check = partial(check_positive, n_entries=len(frequencies))
+        a = Start(2.0 * frequencies, PSEUDO_COUNT_PRIOR, check)
+        b = Start(2.0 * (1.0 - frequencies), PSEUDO_COUNT_PRIOR, check)
+        resolved = self._start({"a": a, "b": b})
         resolved._fitted_missing = bool((summary["entries"] < summary["rows"]).any())
         return resolved
 

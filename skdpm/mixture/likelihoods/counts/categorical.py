@@ -2,6 +2,7 @@
 """The likelihood `Categorical`, and its base class, shared with `Bernoulli`."""
 
 import copy
+from functools import partial
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from skdpm.mixture.likelihoods.contract.base import (
     read_only,
     readable,
 )
+from skdpm.mixture.likelihoods.contract.roles import Start
 from skdpm.mixture.likelihoods.counts._categorical import (
     CategoricalModel,
     ParametricCategorical,
@@ -47,7 +49,9 @@ class Levels(Likelihood):
     capabilities = frozenset({"joint", "product", "instantiated"})
     allow_nan = True
     discrete = True
-    fewest_columns = 2
+
+    def says_nothing(self, n_features):
+        return n_features < 2
 
     def of_column(self, column, n_features):
         """See `Likelihood`. Pseudo-counts are 1 instead of learned, unless their prior is given:
@@ -185,7 +189,6 @@ class Categorical(Levels):
     """
 
     hyperparameters = ("concentration",)
-    reads_tables = True
 
     def __init__(
         self,
@@ -279,14 +282,8 @@ class Categorical(Levels):
 
     def resolve_summary(self, summary):
         n_features = len(summary["largest"])
-        hyperpriors = {}
-        if self.concentration is None:
-            concentration = np.ones(n_features)
-            hyperpriors["concentration"] = PSEUDO_COUNT_PRIOR
-        else:
-            concentration = check_positive(
-                self.concentration, "Categorical.concentration", n_features
-            )
+        check = partial(check_positive, n_entries=n_features)
+        start = Start(np.ones(n_features), PSEUDO_COUNT_PRIOR, check)
         n_categories = self._given_categories(n_features)
         known = self._known(n_features)
         if n_categories is None:
@@ -303,8 +300,7 @@ class Categorical(Levels):
                     j,
                     f" has {len(categories)} categories, but n_categories is {n_categories[j]}",
                 )
-        resolved = self._copy(concentration=concentration, n_categories=n_categories)
-        resolved._hyperpriors = self._learn_under(hyperpriors)
+        resolved = self._start({"concentration": start}, n_categories=n_categories)
         resolved._fitted_missing = summary["missing"]
         if hasattr(self, "categories_"):
             resolved.categories_ = known

@@ -8,6 +8,7 @@ import numpy as np
 from skdpm._validation import NO_COUNTS, check_count_sums, check_counts, check_real
 from skdpm.hyperpriors import Gamma
 from skdpm.mixture.likelihoods.contract.base import MOST_BOXED, Likelihood
+from skdpm.mixture.likelihoods.contract.roles import Start
 from skdpm.mixture.likelihoods.laws.background import overall_counts
 from skdpm.mixture.likelihoods.laws.columns import filled_columns
 from skdpm.mixture.likelihoods.laws.laws import ExposedLaws, IndependentLaws
@@ -40,11 +41,11 @@ class CountColumns(Likelihood):
         other.exposed = True
         return other
 
-    def _resolved(self, summary, values, hyperpriors):
-        """A copy with these values, and with what kernels need to know of the rows of `fit`."""
-        other = self._copy(**values)
+    def _resolved(self, summary, **more):
+        """A copy that starts from these rows, with more hyperparameters, and with what kernels
+        need to know of the rows."""
+        other = self._start(self._starts(summary) | more)
         other.exposed = self.exposed
-        other._hyperpriors = self._learn_under(hyperpriors)
         other._fitted_missing = summary["missing"]
         return other
 
@@ -83,25 +84,17 @@ class CountColumns(Likelihood):
     def doubtful(self, X):
         return filled_columns(self.independent(X)) if isinstance(X, np.ndarray) else {}
 
-    def _resolve_means(self, summary):
-        """Values of shape and rate, and the default priors of those that are learned: (dict,
-        dict)."""
+    def _starts(self, summary):
+        """Starts of shape and rate."""
         owner = type(self).__name__
         check_count_sums(summary["totals"], owner, "column")
         # A sum of 0 counts as 1.
         mean = float(max(summary["totals"].sum(), 1.0) / (summary["entries"] or 1))
-        hyperpriors = {}
-        if self.shape is None:
-            shape, typical = 1.0, SHAPE_PRIOR.shape / SHAPE_PRIOR.rate
-            hyperpriors["shape"] = SHAPE_PRIOR
-        else:
+        shape, typical = 1.0, SHAPE_PRIOR.shape / SHAPE_PRIOR.rate
+        if self.shape is not None:
             shape = typical = check_real(self.shape, f"{owner}.shape", low=0.0)
-        if self.rate is None:
-            rate = shape / mean
-            hyperpriors["rate"] = Gamma(2.0, 2.0 * mean / typical)
-        else:
-            rate = check_real(self.rate, f"{owner}.rate", low=0.0)
-        return {"shape": shape, "rate": rate}, hyperpriors
+        rate = Start(shape / mean, Gamma(2.0, 2.0 * mean / typical))
+        return {"shape": Start(shape, SHAPE_PRIOR), "rate": rate}
 
     def box_points(self, data):
         X = data["X"]

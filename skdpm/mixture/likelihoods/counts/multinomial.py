@@ -10,7 +10,6 @@ from skdpm._validation import (
     check_count_sums,
     check_counts,
     check_positive,
-    check_real,
 )
 from skdpm.hyperpriors import HalfCauchy
 from skdpm.mixture.likelihoods.contract.base import (
@@ -21,6 +20,7 @@ from skdpm.mixture.likelihoods.contract.base import (
     read_only,
     readable,
 )
+from skdpm.mixture.likelihoods.contract.roles import Start
 from skdpm.mixture.likelihoods.counts._multinomial import (
     LARGEST_FACTOR,
     MultinomialModel,
@@ -74,16 +74,9 @@ class Multinomial(Likelihood):
 
     def resolve_summary(self, summary):
         columns = summary["columns"]
-        hyperpriors = {}
-        if self.concentration is None:
-            # Larger values hide the differences between rows of few words when a start is cut.
-            concentration = 0.05
-            hyperpriors["concentration"] = CONCENTRATION_PRIOR
-        else:
-            concentration = check_real(self.concentration, "Multinomial.concentration", low=0.0)
         base, weights = self._checked_base(columns)
-        resolved = self._copy(concentration=concentration, base=base)
-        resolved._hyperpriors = self._learn_under(hyperpriors)
+        # Larger values hide the differences between rows of few words when a start is cut.
+        resolved = self._start({"concentration": Start(0.05, CONCENTRATION_PRIOR)}, base=base)
         resolved._weights = weights
         # Sums over a cluster and a column, and over a cluster.
         check_count_sums(columns, "Multinomial", "column")

@@ -8,9 +8,9 @@ from skdpm.hyperpriors import HalfCauchy
 from skdpm.mixture.likelihoods.contract.base import (
     bounds,
     j_divergences,
-    project_moments,
     read_only,
 )
+from skdpm.mixture.likelihoods.contract.roles import Start, project_moments
 from skdpm.mixture.likelihoods.counts._negative_binomial import (
     NegativeBinomialModel,
     ParametricNegativeBinomial,
@@ -93,15 +93,13 @@ class NegativeBinomial(CountColumns):
         }
 
     def resolve_summary(self, summary):
-        values, hyperpriors = self._resolve_means(summary)
-        n_features = len(summary["totals"])
-        if self.dispersion is None:
-            values["dispersion"] = np.full(n_features, FIRST_DISPERSION)
-            hyperpriors["dispersion"] = DISPERSION_PRIOR
-        else:
-            given = check_positive(self.dispersion, "NegativeBinomial.dispersion", n_features)
-            values["dispersion"] = given + np.zeros(n_features)
-        resolved = self._resolved(summary, values, hyperpriors)
+        zeros = np.zeros(len(summary["totals"]))
+
+        def check(given, name):
+            return check_positive(given, name, len(zeros)) + zeros
+
+        dispersion = Start(zeros + FIRST_DISPERSION, DISPERSION_PRIOR, check)
+        resolved = self._resolved(summary, dispersion=dispersion)
         resolved._n_fitted = summary["n_rows"]
         resolved._fitted_levels = summary["levels"]
         return resolved

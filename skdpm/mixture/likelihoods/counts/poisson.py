@@ -8,9 +8,9 @@ from skdpm._core._numerics import log_gamma_table
 from skdpm.mixture.likelihoods.contract.base import (
     bounds,
     j_divergences,
-    project_moments,
     read_only,
 )
+from skdpm.mixture.likelihoods.contract.roles import project_moments
 from skdpm.mixture.likelihoods.counts._counts import LARGE_COUNT
 from skdpm.mixture.likelihoods.counts._poisson import ParametricPoisson, PoissonModel, rate_tables
 from skdpm.mixture.likelihoods.counts.counts import CountColumns
@@ -42,7 +42,7 @@ class Poisson(CountColumns):
         self.hyperpriors = hyperpriors
 
     def resolve_summary(self, summary):
-        resolved = self._resolved(summary, *self._resolve_means(summary))
+        resolved = self._resolved(summary)
         resolved._largest = np.max(summary["totals"], initial=0.0)
         return resolved
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The likelihood `VonMisesFisher`."""
 
+from functools import partial
+
 import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaln
@@ -15,6 +17,7 @@ from skdpm.mixture.likelihoods.contract.base import (
     read_only,
     readable,
 )
+from skdpm.mixture.likelihoods.contract.roles import Start
 from skdpm.mixture.likelihoods.directions._von_mises_fisher import (
     MOST_CONCENTRATED,
     ParametricVonMisesFisher,
@@ -33,7 +36,10 @@ CONCENTRATION_PRIOR = Gamma(1.0, 1.0)
 SPREAD_PRIOR = Gamma(2.0, 1.0)
 FIRST_SPREAD = 2.5
 # Beyond these, angles have no digits.
-LARGEST = {"concentration": MOST_CONCENTRATED, "spread": 20.0}
+CHECKS = {
+    "concentration": partial(check_real, low=0.0, high=MOST_CONCENTRATED),
+    "spread": partial(check_real, low=0.0, high=20.0),
+}
 
 
 class Directions(np.ndarray):
@@ -92,21 +98,10 @@ class VonMisesFisher(Likelihood):
                 "VonMisesFisher needs at least two columns, because a single column has only the "
                 "directions + and -; add columns, or use Gaussian"
             )
-        values, hyperpriors = {}, {}
-        for name, first, prior in (
-            ("concentration", float(n_features), Shifted(CONCENTRATION_PRIOR, 0.0, n_features)),
-            ("spread", FIRST_SPREAD, SPREAD_PRIOR),
-        ):
-            values[name] = getattr(self, name)
-            if values[name] is None:
-                values[name] = first
-                hyperpriors[name] = prior
-            else:
-                values[name] = check_real(
-                    values[name], f"VonMisesFisher.{name}", low=0.0, high=LARGEST[name]
-                )
-        resolved = self._copy(**values)
-        resolved._hyperpriors = self._learn_under(hyperpriors)
+        prior = Shifted(CONCENTRATION_PRIOR, 0.0, n_features)
+        concentration = Start(float(n_features), prior, CHECKS["concentration"])
+        spread = Start(FIRST_SPREAD, SPREAD_PRIOR, CHECKS["spread"])
+        resolved = self._start({"concentration": concentration, "spread": spread})
         resolved._n_features = n_features
         return resolved
 

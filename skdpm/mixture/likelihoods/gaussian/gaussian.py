@@ -403,7 +403,7 @@ default=None
             mean=mean, mean_precision=mean_precision, df=df, scale=scale, **of_tails
         )
         hyperpriors |= priors
-        resolved._hyperpriors = self._learn_under(hyperpriors)
+        resolved.learned_priors = self._learn_under(hyperpriors)
         resolved._origin = mean
         resolved._floor = floor
         resolved._recording = recording

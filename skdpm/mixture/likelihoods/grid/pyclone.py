@@ -96,7 +96,8 @@ class PyClone(Grid):
             hyperpriors = {"precision": PRECISION_PRIOR}
         resolved = self._copy(**params)
         # An entry for a fixed precision is checked too, and has no effect.
-        resolved._hyperpriors = type(self)(hyperpriors=self.hyperpriors)._learn_under(hyperpriors)
+        learned = type(self)(hyperpriors=self.hyperpriors)
+        resolved.learned_priors = learned._learn_under(hyperpriors)
         if hyperpriors:
             highest = max(NEARLY * mutations.largest_depth(X), FIRST_PRECISION)
             n_layers = 1 + int(np.ceil(np.log(highest / LOWEST) / np.log(STEP)))

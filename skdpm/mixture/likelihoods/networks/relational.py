@@ -137,7 +137,7 @@ class Relational(Likelihood):
         n_pairs = X.shape[0] * (X.shape[0] - 1) - holes.nnz
         frequency = (links.sum() + 0.5) / (n_pairs + 1.0)
         resolved = self._copy(**{**self._law.start(frequency), **values})
-        resolved._hyperpriors = self._learn_under(hyperpriors)
+        resolved.learned_priors = self._learn_under(hyperpriors)
         resolved._degrees = _degrees(links, self_links, self.directed)
         return resolved
 

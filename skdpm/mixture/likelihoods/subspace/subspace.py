@@ -190,7 +190,7 @@ class Subspace(Likelihood):
         for name in self.hyperparameters:
             setattr(self, name, getattr(inner, name))
         self._inner = inner
-        self._hyperpriors = inner.learned_priors
+        self.learned_priors = inner.learned_priors
         return self
 
     def at(self, values):

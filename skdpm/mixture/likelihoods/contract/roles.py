@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Roles of a likelihood: what it may have besides its kernel. Here is what it does without them.
+
+A method that is None stands for a role that is absent. `composite.joined` joins the roles of the
+parts of a `Product`.
+"""
+
+import copy
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from skdpm._validation import check_real
+from skdpm.hyperpriors import Hyperprior, Shifted, check_hyperprior
+
+# What a likelihood may have beyond the densities of rows, by the method that is None without it.
+# The guide (doc/guide/likelihoods.md) says what users can do with each.
+ROLES = {
+    "draw": "law of whole rows to draw from",
+    "laws": "law of some columns given others",
+    "background": "law of rows that are noise",
+    "column_means": "columns with means or categories to describe",
+}
+
+
+class Start(NamedTuple):
+    """First value and prior of a hyperparameter that is learned, and the check of a given one."""
+
+    first: float | np.ndarray
+    prior: object
+    check: Callable = partial(check_real, low=0.0)
+
+
+class Learned:
+    """Hyperparameters, of a resolved likelihood.
+
+    Attributes
+    ----------
+    hyperparameters : tuple of str
+        Parameters that may be None, in the order of the kernel's `set_hyperparameters`. None:
+        learned; the resolved object holds the initial values of chains.
+    learned_priors : dict of str to object
+        Priors of those that are learned, set by `resolve`: `Hyperprior`, `Shifted`, or another
+        object with their methods `draw` and `log_density`.
+    """
+
+    hyperparameters = ()
+    learned_priors = MappingProxyType({})
+
+    @property
+    def learned(self):
+        """Names of the hyperparameters that are learned, in order: tuple of str."""
+        return tuple(name for name in self.hyperparameters if name in self.learned_priors)
+
+    def flat_hyperparameters(self):
+        """All hyperparameters in one vector, in the form of the kernel's `set_hyperparameters`:
+        ndarray of shape (n_hyper,)."""
+        values = [np.ravel(getattr(self, name)) for name in self.hyperparameters]
+        return np.concatenate([np.empty(0), *values])
+
+    def hyper_names(self):
+        """Name of each number of `flat_hyperparameters`: tuple."""
+        return tuple(
+            name for name in self.hyperparameters for _ in range(np.size(getattr(self, name)))
+        )
+
+    def learned_values(self, flat):
+        """Learned hyperparameters of such a vector, by name and in their shape: dict of str to
+        float or ndarray."""
+        values, first = {}, 0
+        for name in self.hyperparameters:
+            shape = np.shape(getattr(self, name))
+            stop = first + math.prod(shape)
+            if name in self.learned_priors:
+                values[name] = np.reshape(flat[first:stop], shape) if shape else float(flat[first])
+            first = stop
+        return values
+
+    def at(self, values):
+        """A copy with other values of some hyperparameters, a dict of str to float or ndarray."""
+        other = copy.copy(self)
+        for name, value in values.items():
+            if name not in self.hyperparameters:
+                raise ValueError(f"{type(self).__name__} has no hyperparameter {name!r}")
+            setattr(other, name, value)
+        return other
+
+    def without_learning(self):
+        """A copy with all hyperparameters fixed at their values."""
+        other = copy.copy(self)
+        other.learned_priors = {}
+        return other
+
+    def log_hyperprior(self, values):
+        """log density of the priors of learned hyperparameters at `values`, a dict as for `at`; 0
+        if none is learned."""
+        priors = self.learned_priors.items()
+        return float(sum(np.sum(prior.log_density(values[name])) for name, prior in priors))
+
+    def draw_hyperparameters(self, rng):
+        """Draw the learned hyperparameters from their priors: dict of str to float or ndarray."""
+        values = {}
+        for name, prior in self.learned_priors.items():
+            shape = np.shape(getattr(self, name))
+            draw = prior.draw(rng, shape)
+            values[name] = draw if shape else float(draw)
+        return values
+
+    def _start(self, starts, **values):
+        """A copy with these values of other parameters, and hyperparameters that are given, or
+        learned from their `Start`, by name."""
+        defaults = {}
+        for name, start in starts.items():
+            values[name] = given = getattr(self, name)
+            if given is None:
+                values[name], defaults[name] = start.first, start.prior
+            else:
+                values[name] = start.check(given, f"{type(self).__name__}.{name}")
+        resolved = self._copy(**values)
+        resolved.learned_priors = self._learn_under(defaults)
+        return resolved
+
+    def _learn_under(self, defaults):
+        """Priors of learned hyperparameters, with the families of the parameter `hyperpriors`.
+        Entries for hyperparameters that are fixed have no effect.
+
+        Parameters
+        ----------
+        defaults : dict of str to hyperprior
+            Default prior of each learned hyperparameter. A given family replaces the family of the
+            default; the lower limit and the unit stay.
+
+        Raises
+        ------
+        ValueError
+            If an entry of `hyperpriors` is not possible; the message names it.
+        """
+        owner = f"{type(self).__name__}.hyperpriors"
+        if not isinstance(self.hyperpriors, (Mapping, type(None))):
+            raise ValueError(
+                f"{owner} must be None or a dict from names of parameters to priors, got "
+                f"{self.hyperpriors!r}"
+            )
+        priors = dict(defaults)
+        for name, given in (self.hyperpriors or {}).items():
+            if name not in self.hyperparameters:
+                raise ValueError(
+                    f"{owner} has an entry for {name!r}, which is not a learned parameter; "
+                    f"possible names are {', '.join(self.hyperparameters)}"
+                )
+            family = check_hyperprior(given, f"{owner}[{name!r}]")
+            default = defaults.get(name, family)
+            if isinstance(default, Shifted):
+                priors[name] = replace(default, family=family)
+            elif isinstance(default, Hyperprior):
+                priors[name] = family
+            else:
+                raise ValueError(
+                    f"{owner} has an entry for {name!r}, whose prior cannot be changed; leave it "
+                    "out"
+                )
+        return {name: priors[name] for name in defaults}
+
+
+class Tables:
+    """Columns, of which some may be left out or hold other values than numbers.
+
+    Attributes
+    ----------
+    read : callable or None
+        Method read(table) that converts a `Table` to the numbers that all other methods take, an
+        ndarray of shape (n_rows, n_features). A ValueError names column and value that cannot be
+        converted. None: columns hold numbers.
+    text_hint : str or None
+        Advice in errors about text, in place of that of the estimator.
+    """
+
+    read = None
+    text_hint = None
+
+    def for_columns(self, X):
+        """A copy made for the columns of the X of `fit`, unchecked, which can `read` tables with
+        these columns. This object if columns hold numbers and have no names."""
+        return self
+
+    def for_batch(self, X):
+        """Like `for_columns`, for the first batch of `partial_fit` without a fit. Columns that are
+        constant or dependent in it may vary in later batches."""
+        return self.for_columns(X).keeping_columns()
+
+    def keeping_columns(self):
+        """A copy whose `resolve` leaves out no column."""
+        return self
+
+    def decode(self, X):
+        """Undo `read`.
+
+        Returns
+        -------
+        columns : list of (codes, categories) or None, or None
+            Codes (-1 if missing) and categories of each column; None for a column of numbers.
+            None instead of a list: all columns hold numbers.
+        """
+        return None
+
+
+class Blocks:
+    """Rows in blocks, for the capability "instantiated". Samplers see the rows in blocks, possibly
+    on several machines, and copy no more than a block at a time."""
+
+    def suits_blocks(self, n_samples, n_features):
+        """Whether a sampler that visits these rows in blocks is much faster than one that moves
+        them one at a time, at little loss. `sampler="auto"` is then `SubCluster`.
+
+        It is called before any parameter is checked.
+        """
+        return False
+
+    def summarise(self, X):
+        """Summarise a block of rows for `resolve`: dict of arrays. Here, the rows themselves.
+
+        Parameters
+        ----------
+        X : ndarray or CSR array of shape (n_rows, n_features), of any numeric type
+
+        Raises
+        ------
+        ValueError
+            If the likelihood can never model a value; the message names its column.
+        """
+        return {"rows": X}
+
+    def merge_summaries(self, first, second):
+        """The summary of the rows of two summaries, in this order."""
+        return {"rows": np.concatenate([first["rows"], second["rows"]])}
+
+    def resolve_summary(self, summary):
+        """Like `resolve`, from the summary of all rows. Raises the errors of `encode`."""
+        return self.resolve(summary["rows"])
+
+    # parametric(self, X) returns the `ParametricModel` of a block of rows that have been
+    # summarised. It is called often and must be fast; nothing is checked.
+    parametric = None
+
+    def condense(self, X):
+        """A form of a block of rows that `parametric`, `encode` and `log_constants` also take, and
+        faster: ndarray of shape (n_rows, n_numbers), which is kept in memory in place of the rows.
+        None: there is no better form than X."""
+        rows = self.as_seen(X)
+        return None if rows is X else rows
+
+    def log_constants(self, X):
+        """Terms of log p(x) that do not depend on the cluster, equal to `log_constants` of the
+        kernel: ndarray of shape (n_rows,)."""
+        return np.zeros(X.shape[0])
+
+    def sum_varying_constants(self):
+        """Sum over all rows of `fit` of those `log_constants` that depend on hyperparameters, at
+        their current values, after `resolve`. Chains that visit rows in blocks add it."""
+        return 0.0
+
+    # divergences(self, params) returns the symmetric Kullback-Leibler divergences (J-divergences)
+    # of drawn parameters in the form of `ParametricModel`, (n_clusters, n_params): ndarray of
+    # shape (n_clusters, n_clusters).
+    divergences = None
+
+
+class Answers:
+    """What estimators say about clusters and rows. Methods take the statistics of clusters,
+    (n_clusters, n_stats), as `ClusterModel.dump` returns them."""
+
+    # cluster_params(self, stats) returns posterior means of the parameters of clusters: dict of
+    # str to ndarray with the first axis n_clusters.
+    cluster_params = None
+
+    # draw(self, stats, rng) draws a row from the posterior predictive of each cluster.
+    draw = None
+
+    # laws(self, stats, rng=None) returns the `laws.Laws` of a row in each cluster: with the
+    # parameters integrated out, or given parameters drawn from their posterior if `rng` is given.
+    laws = None
+
+    # background(self, X) returns the `background.Background` of the rows X of `fit`.
+    background = None
+
+    # column_means(self, stats, n_draws=None, rng=None) returns the `means.ColumnMeans` of the
+    # clusters: posterior means, or n_draws draws from the posterior of the parameters.
+    column_means = None
+
+    # column_posterior(self, stats, column) returns the posterior of the mean and variance of each
+    # cluster in a column, if it is normal or Student there: arrays `mean`, `mean_precision`, `df`
+    # and `scale`, and a number `rest`. The variance is v + rest, with
+    # v ~ InvGamma(shape=df / 2, rate=scale / 2), and the mean given v is
+    # N(mean, v / mean_precision).
+    column_posterior = None
+
+    def lacks(self, role):
+        """Name of the likelihood, or the part of it, that lacks one of the `ROLES`; None if it is
+        there."""
+        return type(self).__name__ if getattr(self, role) is None else None
+
+    def scaled(self, X):
+        """Rows on the scale of `column_means`: X itself, or a copy of the same kind (ndarray or
+        CSR array)."""
+        return X
+
+    def moments(self, params, directions):
+        """Posterior means of the clusters' means and covariances along directions.
+
+        Parameters
+        ----------
+        params : dict
+            `cluster_params` of the clusters.
+        directions : ndarray of shape (n_features, n_directions)
+
+        Returns
+        -------
+        means : ndarray of shape (n_clusters, n_directions), or None
+            None if rows have no mean.
+        covariances : ndarray of shape (n_clusters, n_directions, n_directions), or None
+        """
+        if not {"means", "covariances"} <= params.keys():
+            return None, None
+        return project_moments(params["means"], params["covariances"], directions)
+
+    def columns_with_means(self, params, n_features):
+        """Positions of the columns that have a mean in each cluster; all if there are not two."""
+        return np.arange(n_features)
+
+
+def project_moments(means, covariances, directions):
+    """Means and covariances along directions: matrices, variances of columns, or one variance."""
+    if covariances.ndim == 1:
+        covariances = np.repeat(covariances[:, None], means.shape[1], axis=1)
+    if covariances.ndim == 2:
+        covariances = np.einsum("kd,da,db->kab", covariances, directions, directions)
+    else:
+        covariances = directions.T @ covariances @ directions
+    return means @ directions, covariances
