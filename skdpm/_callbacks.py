@@ -28,15 +28,9 @@ N_REPORTS = 100
 class FitReports:
     """Reports of one fit to callbacks.
 
-    Parameters
-    ----------
-    estimator : ChainEstimator
-    program : ChainProgram
-    X, y : object
-        Arguments of `fit`.
-    fitted : callable
-        Function of a number of draws per chain that returns the fitted attributes of an estimator
-        whose fit ended there, a dict.
+    - `X`, `y`: object. Arguments of `fit`.
+    - `fitted`: callable. Function of a number of draws per chain that returns the fitted
+      attributes of an estimator whose fit ended there, a dict.
     """
 
     def __init__(self, estimator, program, X, y, fitted):

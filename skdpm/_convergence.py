@@ -58,14 +58,9 @@ MOST_DESCRIBED = 3
 def figures(draws, names):
     """`diagnostics_` of some quantities and of the partitions, if these are kept.
 
-    Parameters
-    ----------
-    draws : Draws
-    names : iterable of str
+    - `names`: iterable of str
 
-    Returns
-    -------
-    figures : dict of dicts
+    Returns `figures`: dict of dicts
     """
     found = {}
     for name in names:
@@ -86,18 +81,12 @@ def figures(draws, names):
 def level_figures(values, shape):
     """`diagnostics_` of the mean log density of rows under draws.
 
-    Parameters
-    ----------
-    values : ndarray of shape (n_chains, n_scored)
-    shape : tuple of int
-        Numbers of rows and columns of the fit.
+    - `values`: (n_chains, n_scored)
+    - `shape`: tuple of int. Numbers of rows and columns of the fit.
 
-    Returns
-    -------
-    figures : dict
-        As of other quantities, and "difference_chains", the largest difference between the means
-        of two chains (or between the halves of one) in nats per column, minus what chance
-        explains; at least 0.
+    Returns `figures`: dict. As of other quantities, and "difference_chains", the largest
+    difference between the means of two chains (or between the halves of one) in nats per column,
+    minus what chance explains; at least 0.
     """
     parts = values if len(values) > 1 else np.array(np.array_split(values[0], 2), dtype=object)
     means = [np.mean(part) for part in parts if len(part)]
@@ -118,15 +107,11 @@ def below_highest(log_joint):
     Slow chains rise and fall. So the better half of each chain is compared with the worse half of
     the highest chain.
 
-    Parameters
-    ----------
-    log_joint : ndarray of shape (n_chains, n_draws)
+    - `log_joint`: (n_chains, n_draws)
 
-    Returns
-    -------
-    distance : ndarray of shape (n_chains,)
-        In standard deviations within a chain, the larger one of the two chains and of one nat. 0
-        if a half of the chain is as high, with fewer than 4 draws, or if a value is not finite.
+    Returns `distance`: (n_chains,). In standard deviations within a chain, the larger one of the
+    two chains and of one nat. 0 if a half of the chain is as high, with fewer than 4 draws, or if
+    a value is not finite.
     """
     half = log_joint.shape[1] // 2
     if half < 2 or not np.isfinite(log_joint).all():
@@ -141,16 +126,11 @@ def below_highest(log_joint):
 def agreement(cluster_samples):
     """How well draws of the clusters agree, within chains and between them.
 
-    Parameters
-    ----------
-    cluster_samples : ndarray of int of shape (n_chains, n_draws, n_samples)
+    - `cluster_samples`: (n_chains, n_draws, n_samples), int
 
-    Returns
-    -------
-    figures : dict
-        "ari_within" and "ari_between": mean adjusted Rand index of two draws of the same chain,
-        and of different chains (or halves of one chain), over evenly spaced chains, draws and
-        rows. 1 if there are no two such draws.
+    Returns `figures`: dict. "ari_within" and "ari_between": mean adjusted Rand index of two draws
+    of the same chain, and of different chains (or halves of one chain), over evenly spaced chains,
+    draws and rows. 1 if there are no two such draws.
     """
     n_chains, n_draws, n_samples = cluster_samples.shape
     # Two draws of each chain at least, and fewer chains if these are too many.
@@ -218,16 +198,10 @@ def unusable(figures, bad):
     They are the partitions, or the number of components if there are no partitions, the density,
     and the log joint if chains stay at different levels; of particles all quantities.
 
-    Parameters
-    ----------
-    figures : dict of dicts
-        `diagnostics_` of an estimator.
-    bad : list of str
-        Names from `disagreements`.
+    - `figures`: dict of dicts. `diagnostics_` of an estimator.
+    - `bad`: list of str. Names from `disagreements`.
 
-    Returns
-    -------
-    names : list of str
+    Returns `names`: list of str
     """
     if "log_evidence" in figures:
         return bad
@@ -248,12 +222,8 @@ def _matters(name, entry):
 def verdict(figures, bad):
     """Words about which answers of a mixture can be used.
 
-    Parameters
-    ----------
-    figures : dict of dicts
-        `diagnostics_`.
-    bad : list of str
-        Names from `unusable`.
+    - `figures`: dict of dicts. `diagnostics_`.
+    - `bad`: list of str. Names from `unusable`.
     """
     words = []
     for name, entry in figures.items():
@@ -284,9 +254,7 @@ def low_chains(log_joint):
     """Words about the chains that stay below the highest one. The level is not the mass of a mode,
     so that they may be right.
 
-    Parameters
-    ----------
-    log_joint : ndarray of shape (n_chains, n_draws)
+    - `log_joint`: (n_chains, n_draws)
     """
     low = np.flatnonzero(below_highest(log_joint) > FARTHEST_BELOW)
     levels = log_joint.mean(axis=1)
@@ -305,17 +273,10 @@ def draws_to_ask(figures, names, n_draws):
 def disagreements(figures, n_chains, n_draws, fewest_compared):
     """Names of the quantities on which chains disagree.
 
-    Parameters
-    ----------
-    figures : dict of dicts
-        `diagnostics_` of an estimator.
-    n_chains, n_draws : int
-    fewest_compared : int
-        Smallest number of draws per chain for R-hat.
+    - `figures`: dict of dicts. `diagnostics_` of an estimator.
+    - `fewest_compared`: int. Smallest number of draws per chain for R-hat.
 
-    Returns
-    -------
-    names : list of str
+    Returns `names`: list of str
     """
     if n_chains == 1:
         fewest_compared = max(fewest_compared, FEWEST_OF_ONE_CHAIN)
@@ -331,16 +292,10 @@ def disagreements(figures, n_chains, n_draws, fewest_compared):
 def describe(entry, draws):
     """Words about a number on which chains disagree.
 
-    Parameters
-    ----------
-    entry : dict
-        Entry of `diagnostics_`.
-    draws : ndarray of shape (n_chains, n_draws) or (n_chains,)
+    - `entry`: dict. Entry of `diagnostics_`.
+    - `draws`: (n_chains, n_draws) or (n_chains,)
 
-    Returns
-    -------
-    words : str
-        For example "chain 0 at -2849, others at -2829 (R-hat 1.53)".
+    Returns `words`: str. For example "chain 0 at -2849, others at -2829 (R-hat 1.53)".
     """
     if "std" in entry:
         return f"{_levels(draws)} (standard deviation {entry['std']:.2g})"

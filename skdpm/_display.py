@@ -30,16 +30,10 @@ def _short(value):
 def summary_of_fit(estimator, what):
     """Summarise a fit in a few lines.
 
-    Parameters
-    ----------
-    estimator : ChainEstimator
-        Fitted estimator.
-    what : str
-        Name of its components.
+    - `estimator`: ChainEstimator. Fitted estimator.
+    - `what`: str. Name of its components.
 
-    Returns
-    -------
-    lines : dict of str to str
+    Returns `lines`: dict of str to str
     """
     draws = estimator.draws_
     n_found = getattr(estimator, "n_clusters_", None) or estimator.n_components_

@@ -38,33 +38,23 @@ MOST_FOR_SUMMARIES = 0.3
 class Halts:
     """Function of the number of iterations that all chains have done: see `__call__`.
 
-    Parameters
-    ----------
-    program : ChainProgram
-        Program. If it `finds_warmup`, its `n_warmup` becomes that at which chains have settled.
-    chains : list of dict
-    began : float or None
-        Start of the fit on the clock of `time.monotonic`.
-    max_time : float or None
-        Limit of the whole fit in seconds. The time is checked in rounds, which become longer at
-        first and shorter towards the end. No draw is begun that would probably end too late.
-    target_ess : float or None
-    compute_ess : callable
-        Function of a number of draws per chain that returns their effective sample size.
-    well_known : callable
-        Function of a number of draws per chain: whether the answers are known well enough. Asked
-        if the program `finds_draws`.
-    reports : FitReports or None
-        Reports to callbacks, which may end the fit.
-
-    Attributes
-    ----------
-    is_late : bool
-        Whether the time was over before the first draw.
-    shortened_from : int or None
-        Number of warm-up iterations that were asked for, if the time limit allowed fewer.
-    ess : float
-        Last computed effective sample size; NaN before the first.
+    - `program`: ChainProgram. Program. If it `finds_warmup`, its `n_warmup` becomes that at which
+      chains have settled.
+    - `chains`: list of dict
+    - `began`: float or None. Start of the fit on the clock of `time.monotonic`.
+    - `max_time`: float or None. Limit of the whole fit in seconds. The time is checked in rounds,
+      which become longer at first and shorter towards the end. No draw is begun that would
+      probably end too late.
+    - `target_ess`: float or None
+    - `compute_ess`: callable. Function of a number of draws per chain that returns their effective
+      sample size.
+    - `well_known`: callable. Function of a number of draws per chain: whether the answers are
+      known well enough. Asked if the program `finds_draws`.
+    - `reports`: FitReports or None. Reports to callbacks, which may end the fit.
+    - `is_late`: bool. Whether the time was over before the first draw.
+    - `shortened_from`: int or None. Number of warm-up iterations that were asked for, if the time
+      limit allowed fewer.
+    - `ess`: float. Last computed effective sample size; NaN before the first.
     """
 
     def __init__(
@@ -166,12 +156,8 @@ class Halts:
 class _Clock:
     """Division of a time limit among warm-up, draws and summaries.
 
-    Parameters
-    ----------
-    began, max_time : float
-        As in `Halts`.
-    summaries : float
-        Number of iterations that take as long as the summaries.
+    - `began`, `max_time`: float. As in `Halts`.
+    - `summaries`: float. Number of iterations that take as long as the summaries.
     """
 
     def __init__(self, began, max_time, summaries):
@@ -222,12 +208,8 @@ def settled(chains, n_done):
 
     Chains that stay apart may be settled: more warm-up would not join them.
 
-    Parameters
-    ----------
-    chains : list of dict
-        Chains with "warmup", an array of shape (n_iterations, n_quantities).
-    n_done : int
-        Number of iterations to consider. After an interruption some chains have more.
+    - `chains`: list of dict. Chains with "warmup", an array of shape (n_iterations, n_quantities).
+    - `n_done`: int. Number of iterations to consider. After an interruption some chains have more.
     """
     traces = np.array([chain["warmup"][:n_done] for chain in chains])
     traces = traces[:, traces.shape[1] // 2 :]
@@ -249,15 +231,9 @@ def _is_level(values):
 class Forecast:
     """Report once, after a few seconds, that a fit will take minutes.
 
-    Parameters
-    ----------
-    program : ChainProgram
-    began : float
-        Start of the fit on the clock of `time.monotonic`.
-    n_before : float
-        Mean number of iterations that the chains had done then.
-    say : callable
-        Function of the message.
+    - `began`: float. Start of the fit on the clock of `time.monotonic`.
+    - `n_before`: float. Mean number of iterations that the chains had done then.
+    - `say`: callable. Function of the message.
     """
 
     def __init__(self, program, began, n_before, say):

@@ -13,23 +13,16 @@ from skdpm.chains import ChainProgram
 class Run:
     """A running fit. Without its program, it is the state that an estimator keeps to continue it.
 
-    Attributes
-    ----------
-    entropy : int
-        Entropy of the random streams.
-    signature : dict of str to list
-        Hashes of each parameter that must not change.
-    chains : list of dict
-    data : tuple or None
-        `fingerprint` of the rows. None for particles, which do not keep rows.
-    program : ChainProgram or None
-        None after the fit: the encoded rows are not kept.
-    likelihood : Likelihood or None
-        For particles that can take more rows: the resolved likelihood.
-    noise_law : NoiseLaw or None
-        For particles that can take more rows: the law of rows that are noise.
-    told : tuple of str
-        Quantities that a warning of `partial_fit` has named already.
+    - `entropy`: int. Entropy of the random streams.
+    - `signature`: dict of str to list. Hashes of each parameter that must not change.
+    - `chains`: list of dict
+    - `data`: tuple or None. `fingerprint` of the rows. None for particles, which do not keep rows.
+    - `program`: ChainProgram or None. None after the fit: the encoded rows are not kept.
+    - `likelihood`: Likelihood or None. For particles that can take more rows: the resolved
+      likelihood.
+    - `noise_law`: NoiseLaw or None. For particles that can take more rows: the law of rows that
+      are noise.
+    - `told`: tuple of str. Quantities that a warning of `partial_fit` has named already.
     """
 
     entropy: int
@@ -49,17 +42,10 @@ class Run:
     def least_ess(self, n_draws, draws=None):
         """Smallest bulk effective sample size of the program's `quantities`.
 
-        Parameters
-        ----------
-        n_draws : int
-            Number of draws of each chain, from the first.
-        draws : Draws, optional
-            The draws; by default those that the chains hold.
+        - `n_draws`: int. Number of draws of each chain, from the first.
+        - `draws`: Draws, optional. The draws; by default those that the chains hold.
 
-        Returns
-        -------
-        ess : float
-            NaN if one of them is NaN.
+        Returns `ess`: float. NaN if one of them is NaN.
         """
         sizes = []
         for name in self.program.quantities:

@@ -129,17 +129,8 @@ def refuse_repeated_names(X):
 class Table:
     """Columns of a data frame, or of an array of objects, each read once.
 
-    Parameters
-    ----------
-    X : DataFrame or ndarray
-
-    Attributes
-    ----------
-    X : DataFrame or ndarray
-    names : list of str, or None
-        Names of the columns of X, if all are strings.
-    positions : ndarray of int
-        Columns of X that are columns of this table.
+    - `names`: list of str, or None. Names of the columns of X, if all are strings.
+    - `positions`: ndarray of int. Columns of X that are columns of this table.
     """
 
     def __init__(self, X):
@@ -293,11 +284,7 @@ def joined(words):
 class CodeFor:
     """Lines of Python that change X, for its container.
 
-    Parameters
-    ----------
-    X : Table, DataFrame or array
-    names : sequence of str, or None
-        Names of the columns.
+    - `names`: sequence of str, or None. Names of the columns.
     """
 
     def __init__(self, X, names):
@@ -497,15 +484,9 @@ def _known(values):
 def categories_of(column, where):
     """The categories of a `Column`: those of its type, in their order, or the sorted values.
 
-    Parameters
-    ----------
-    column : Column
-    where : str
-        Name of the column in messages.
+    - `where`: str. Name of the column in messages.
 
-    Returns
-    -------
-    categories : ndarray of objects
+    Returns `categories`: ndarray of objects
     """
     values = column.categories
     try:
@@ -549,17 +530,12 @@ def to_codes(column, categories, where, handle_unknown):
 def decoded_table(X, decoded, names):
     """A table of numbers and categories.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_rows, n_columns)
-        Numbers.
-    decoded : list of (codes, categories) or None
-        Codes (-1 if missing) and categories of each column; None for a column of numbers.
-    names : sequence of str, or None
+    - `X`: (n_rows, n_columns). Numbers.
+    - `decoded`: list of (codes, categories) or None. Codes (-1 if missing) and categories of each
+      column; None for a column of numbers.
+    - `names`: sequence of str, or None
 
-    Returns
-    -------
-    table : DataFrame, or an ndarray of objects if columns have no names
+    Returns `table`: DataFrame, or an ndarray of objects if columns have no names
     """
     if names is not None:
         import pandas as pd
@@ -582,18 +558,12 @@ def decoded_table(X, decoded, names):
 def filled_table(X, rows, filled, decoded):
     """A copy of X with its missing entries filled.
 
-    Parameters
-    ----------
-    X : array-like or DataFrame of shape (n_rows, n_columns)
-        As a user passed it.
-    rows, filled : ndarray of shape (n_rows, n_columns)
-        X as numbers, and the same with entries in place of NaN.
-    decoded : list of (codes, categories) or None, or None
-        `Likelihood.decode` of `filled`.
+    - `X`: array-like or DataFrame of shape (n_rows, n_columns). As a user passed it.
+    - `rows`, `filled`: (n_rows, n_columns). X as numbers, and the same with entries in place of
+      NaN.
+    - `decoded`: list of (codes, categories) or None, or None. `Likelihood.decode` of `filled`.
 
-    Returns
-    -------
-    table : DataFrame or ndarray
+    Returns `table`: DataFrame or ndarray
     """
     if as_table(X) is None or (decoded is None and not is_frame(X)):
         return filled
@@ -715,14 +685,9 @@ def columns_of_rows(given, n_features, names, positions_of):
     """One row given by its known entries, as an array of objects or a table of shape
     (1, n_features).
 
-    Parameters
-    ----------
-    given : dict, Series, array-like or DataFrame
-    n_features : int
-    names : ndarray of str, or None
-        Names of the columns of `fit`.
-    positions_of : callable
-        Function of columns, `given` and a word that returns positions.
+    - `given`: dict, Series, array-like or DataFrame
+    - `names`: ndarray of str, or None. Names of the columns of `fit`.
+    - `positions_of`: callable. Function of columns, `given` and a word that returns positions.
     """
     if hasattr(given, "to_dict") and getattr(given, "ndim", 0) == 1:
         given = given.to_dict()  # a Series

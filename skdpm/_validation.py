@@ -46,16 +46,10 @@ def named_row(index, row):
 class ColumnError(ValueError):
     """An error about a column of X.
 
-    Parameters
-    ----------
-    before, after : str
-        Parts of the message before and after the name of the column.
-    column : int
-    name : str, optional
-        Name of the column; by default its number, as "column 3 of X".
-    row : int, optional
-        Number of a row of X that is meant. It is shown if it has a name. `FARTHEST`: the row whose
-        value is the farthest from the others, which `names_columns` finds.
+    - `before`, `after`: str. Parts of the message before and after the name of the column.
+    - `name`: str, optional. Name of the column; by default its number, as "column 3 of X".
+    - `row`: int, optional. Number of a row of X that is meant. It is shown if it has a name.
+      `FARTHEST`: the row whose value is the farthest from the others, which `names_columns` finds.
     """
 
     def __init__(self, before, column, after="", name=None, row=None):
@@ -92,15 +86,10 @@ def offered_if(objection):
 
     It is `available_if` of scikit-learn, except that the error says why the method is missing.
 
-    Parameters
-    ----------
-    objection : callable
-        Function of the object that returns why it has no such method and what to do, or None if it
-        has one.
+    - `objection`: callable. Function of the object that returns why it has no such method and what
+      to do, or None if it has one.
 
-    Returns
-    -------
-    decorate : callable
+    Returns `decorate`: callable
     """
 
     class Offered:
@@ -123,14 +112,9 @@ def explains(**hints):
     """Decorate a method with helpful errors for keywords of other libraries and for positional
     values that need a name. The signature does not change.
 
-    Parameters
-    ----------
-    **hints : str
-        Advice for each unsupported keyword.
+    - **hints: str. Advice for each unsupported keyword.
 
-    Returns
-    -------
-    decorate : callable
+    Returns `decorate`: callable
     """
 
     def decorate(method):
@@ -278,12 +262,7 @@ def check_binary(Z, name):
 def check_finite(X, *, allow_nan, hint=""):
     """Raise a ColumnError for the first column of X with infinity, or with NaN unless allowed.
 
-    Parameters
-    ----------
-    X : ndarray or CSR matrix of shape (n_samples, n_features)
-    allow_nan : bool
-    hint : str
-        Advice about NaN.
+    - `hint`: str. Advice about NaN.
     """
     entries = X.data if sp.issparse(X) else X
     for what, is_bad in (("infinity", np.isinf), ("NaN", np.isnan)):
@@ -313,14 +292,9 @@ def has_nan(X):
 def check_columns(X, bad, what, hint=""):
     """Raise a ColumnError for the first column with a bad entry, which the message shows.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-    bad : ndarray of shape (n_samples, n_features), bool
-    what : str
-        Beginning of the message: who needs what.
-    hint : str
-        End of the message: what to do.
+    - `bad`: (n_samples, n_features), bool
+    - `what`: str. Beginning of the message: who needs what.
+    - `hint`: str. End of the message: what to do.
     """
     if bad.any():
         column = int(np.flatnonzero(bad.any(axis=0))[0])
@@ -336,14 +310,9 @@ def _bad_entry(what, column, value, hint, row=None):
 def check_counts(X, name, *, allow_nan=False, hint=""):
     """Raise a ColumnError unless X holds nonnegative integer counts that doubles hold exactly.
 
-    Parameters
-    ----------
-    X : ndarray or COO array of shape (n_samples, n_features), floats
-    name : str
-        Class that needs counts, for the message.
-    allow_nan : bool, default=False
-    hint : str
-        Advice about entries that are no counts.
+    - `name`: str. Class that needs counts, for the message.
+    - `allow_nan`: bool
+    - `hint`: str. Advice about entries that are no counts.
     """
     values = X.data if sp.issparse(X) else X
     with np.errstate(invalid="ignore"):

@@ -66,18 +66,12 @@ FEW_CLUSTERS = 1, 2, 3, 4, 6, 9
 def overdispersed_columns(program, labels, bit_generator):
     """Positions of the columns whose counts vary more within clusters than Poisson counts.
 
-    Parameters
-    ----------
-    program : MixtureProgram
-        Program of a fit with rows in memory, at its end.
-    labels : ndarray of shape (n_samples,)
-        Components of a draw.
-    bit_generator : numpy BitGenerator
+    - `program`: MixtureProgram. Program of a fit with rows in memory, at its end.
+    - `labels`: (n_samples,). Components of a draw.
+    - `bit_generator`: numpy BitGenerator
 
-    Returns
-    -------
-    columns : list of int
-        Empty without clear evidence, or if the likelihood has no Poisson columns.
+    Returns `columns`: list of int. Empty without clear evidence, or if the likelihood has no
+    Poisson columns.
     """
     given = program.likelihood
     if len(labels) < FEWEST_ROWS or given.select or not _columns_of(program, Poisson):
@@ -240,13 +234,8 @@ def _compare(one, other, labels):
 class Comparison:
     """A likelihood with hyperparameters for some rows, and their evidence.
 
-    Parameters
-    ----------
-    program : MixtureProgram
-    likelihood : Likelihood
-        Resolved.
-    X : ndarray of shape (n_rows, n_features)
-    bit_generator : numpy BitGenerator
+    - `likelihood`: Likelihood. Resolved.
+    - `bit_generator`: numpy BitGenerator
     """
 
     def __init__(self, program, likelihood, X, bit_generator):

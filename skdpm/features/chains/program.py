@@ -15,14 +15,9 @@ from skdpm.features.state._state import FeatureState
 class FeatureProgram(ChainProgram):
     """Chains of a feature allocation model.
 
-    Attributes
-    ----------
-    data : dict
-        Encoded rows, shared by all kernels.
-    n_columns : int
-        Number of columns of X.
-    init : str or ndarray of shape (n_samples, n_latent), uint8
-        Start of the chains: see `start.first_state`.
+    - `data`: dict. Encoded rows, shared by all kernels.
+    - `n_columns`: int. Number of columns of X.
+    - `init`: str or (n_samples, n_latent), uint8. Start of the chains: see `start.first_state`.
     """
 
     data: dict

@@ -44,10 +44,8 @@ class BinarySources:
         """Find at most `most` sources in a bootstrap sample of the rows, so that starts of
         different chains differ as far as the data leave them open.
 
-        Returns
-        -------
-        Z : ndarray of shape (n_samples, n_sources), bool
-            Each source is on in at least one row and in at most half of them.
+        Returns `Z`: (n_samples, n_sources), bool. Each source is on in at least one row and in at
+        most half of them.
         """
         n_samples, n_features = self.X.shape
         most = min(most, MOST_SOURCES, n_samples - 1, n_features)

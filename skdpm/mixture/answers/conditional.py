@@ -31,14 +31,9 @@ BISECTIONS = 60
 class Pairs:
     """Rows, each with the clusters that explain its known entries.
 
-    Attributes
-    ----------
-    X : ndarray of shape (n_rows, n_features)
-    laws : Laws
-    rows, clusters : ndarray of shape (n_pairs,), intp
-        Row of each pair, in increasing order, and cluster in `laws`.
-    weights : ndarray of shape (n_pairs,)
-        Weights, which sum to 1 for each row.
+    - `rows`, `clusters`: (n_pairs,), intp. Row of each pair, in increasing order, and cluster in
+      `laws`.
+    - `weights`: (n_pairs,). Weights, which sum to 1 for each row.
     """
 
     X: np.ndarray
@@ -142,12 +137,8 @@ class Mixture:
 class ConditionalLaws:
     """The law of unknown entries of new rows, over all scored draws.
 
-    Parameters
-    ----------
-    likelihood : Likelihood
-        Resolved likelihood.
-    mixtures : list of StoredMixture
-        `ScoredDraws.mixtures`.
+    - `likelihood`: Likelihood. Resolved likelihood.
+    - `mixtures`: list of StoredMixture. `ScoredDraws.mixtures`.
     """
 
     def __init__(self, likelihood, mixtures):
@@ -198,12 +189,7 @@ class OwnLaws:
     """The law of missing entries of rows of the fit, in the cluster of each row in each scored
     draw. The clusters do not contain the row itself, whose known entries count as known.
 
-    Parameters
-    ----------
-    likelihood : Likelihood
-        Resolved likelihood.
-    training : TrainingRows
-    draws : Draws
+    - `likelihood`: Likelihood. Resolved likelihood.
     """
 
     def __init__(self, likelihood, training, draws):

@@ -33,19 +33,16 @@ ROUNDING = 1e-13
 class Description:
     """Means and shares of columns in clusters and in the other rows.
 
-    Attributes
-    ----------
-    columns, codes, kinds : ndarray of shape (n_entries,)
-        Column, category and kind of each entry, as in `ColumnMeans`.
-    sizes : ndarray of shape (n_clusters,), int
-    spreads : ndarray of shape (n_entries,)
-        Standard deviations within clusters.
-    mean, rest : ndarray of shape (n_clusters, n_entries)
-        Posterior means of m_C and m_R. `rest` is NaN if there is one cluster.
-    mean_interval, difference_interval : ndarray of shape (2, n_clusters, n_entries)
-        Credible intervals of m_C and of m_C - m_R.
-    certainty : ndarray of shape (n_clusters, n_entries)
-        Posterior probability of the more probable sign of m_C - m_R.
+    - `columns`, `codes`, `kinds`: (n_entries,). Column, category and kind of each entry, as in
+      `ColumnMeans`.
+    - `sizes`: (n_clusters,), int
+    - `spreads`: (n_entries,). Standard deviations within clusters.
+    - `mean`, `rest`: (n_clusters, n_entries). Posterior means of m_C and m_R. `rest` is NaN if
+      there is one cluster.
+    - `mean_interval`, `difference_interval`: (2, n_clusters, n_entries). Credible intervals of m_C
+      and of m_C - m_R.
+    - `certainty`: (n_clusters, n_entries). Posterior probability of the more probable sign of m_C
+      - m_R.
     """
 
     columns: np.ndarray
@@ -87,22 +84,13 @@ class Description:
 def describe(likelihood, training, draws, labels, level, rng):
     """Describe the clusters of labels.
 
-    Parameters
-    ----------
-    likelihood : Likelihood
-        Resolved likelihood with `column_means`.
-    training : TrainingRows
-        The rows of the fit, recalled.
-    draws : Draws
-    labels : ndarray of shape (n_samples,), int
-        Clusters 0, 1, ...; -1 for rows that are noise, which count nowhere.
-    level : float
-        Probability of the intervals.
-    rng : Generator
+    - `likelihood`: Likelihood. Resolved likelihood with `column_means`.
+    - `training`: TrainingRows. The rows of the fit, recalled.
+    - `labels`: (n_samples,), int. Clusters 0, 1, ...; -1 for rows that are noise, which count
+      nowhere.
+    - `level`: float. Probability of the intervals.
 
-    Returns
-    -------
-    description : Description
+    Returns `description`: Description
     """
     if not (labels >= 0).any():
         raise ValueError("there is no cluster to describe; all rows are noise")

@@ -52,14 +52,9 @@ MOST_NUMBERS = 2**20
 def points_of(X):
     """Rows as points with centred columns of unit variance, at most `MOST_COLUMNS`.
 
-    Parameters
-    ----------
-    X : array-like of shape (n_samples, n_features)
-        NaN marks a missing entry.
+    - `X`: array-like (n_samples, n_features). NaN marks a missing entry.
 
-    Returns
-    -------
-    points : ndarray of shape (n_samples, n_columns), float64
+    Returns `points`: (n_samples, n_columns), float64
     """
     X = np.asarray(X)
     columns = np.empty(X.shape[::-1])
@@ -85,26 +80,20 @@ def points_of(X):
 def read_draws(X, draws, n_jobs=None, completed=None, known=UNLABELLED):
     """Clusters of draws of the partition into components.
 
-    Parameters
-    ----------
-    X : array-like of shape (n_samples, n_features)
-    draws : ndarray of int of shape (n_chains, n_draws, n_samples)
-        Components of the rows, -1 for rows that are noise.
-    n_jobs : int or None
-        Number of threads. The result does not depend on it.
-    completed : dict of (int, int) to callable, or None
-        If chains drew missing entries: for some draws, given by chain and number, a function that
-        returns the rows with these entries. Only these draws are read.
-    known : KnownLabels or Unlabelled
+    - `draws`: (n_chains, n_draws, n_samples), int. Components of the rows, -1 for rows that are
+      noise.
+    - `n_jobs`: int or None. Number of threads. The result does not depend on it.
+    - `completed`: dict of (int, int) to callable, or None. If chains drew missing entries: for
+      some draws, given by chain and number, a function that returns the rows with these entries.
+      Only these draws are read.
+    - `known`: KnownLabels or Unlabelled
 
     Returns
-    -------
-    chosen : ndarray of int of shape (n_read,)
-        Numbers of the draws that are read, evenly spaced in each chain; at most `MOST_READ` with
-        `MOST_PAIRS` pairs of components in all, and at least one per chain.
-    clusters : ndarray of shape (n_chains, n_read, n_samples)
-        Clusters of the rows, numbered as by `read_hills`, in the smallest unsigned type; if some
-        rows are noise, -1, in the smallest signed type.
+
+    - `chosen`: (n_read,), int. Numbers of the draws that are read, evenly spaced in each chain; at
+      most `MOST_READ` with `MOST_PAIRS` pairs of components in all, and at least one per chain.
+    - `clusters`: (n_chains, n_read, n_samples). Clusters of the rows, numbered as by `read_hills`,
+      in the smallest unsigned type; if some rows are noise, -1, in the smallest signed type.
     """
     n_chains, n_draws = draws.shape[:2]
     n_components = draws.max(axis=2) + 1.0
@@ -146,20 +135,13 @@ def read_draws(X, draws, n_jobs=None, completed=None, known=UNLABELLED):
 def read_hills(points, labels, known=UNLABELLED):
     """Clusters of one partition into components.
 
-    Parameters
-    ----------
-    points : ndarray of shape (n_samples, n_columns)
-        Result of `points_of`.
-    labels : ndarray of int of shape (n_samples,)
-        Component of each row.
-    known : KnownLabels or Unlabelled
-        Known labels. Hills of two classes do not join. Those of one class are one cluster,
-        whatever is between them.
+    - `points`: (n_samples, n_columns). Result of `points_of`.
+    - `labels`: (n_samples,), int. Component of each row.
+    - `known`: KnownLabels or Unlabelled. Known labels. Hills of two classes do not join. Those of
+      one class are one cluster, whatever is between them.
 
-    Returns
-    -------
-    clusters : ndarray of shape (n_samples,), int64
-        From 0 by decreasing size, with known labels as by `KnownLabels.clusters`.
+    Returns `clusters`: (n_samples,), int64. From 0 by decreasing size, with known labels as by
+    `KnownLabels.clusters`.
     """
     components, labels = np.unique(labels, return_inverse=True)
     classes = known.of_components(labels)
@@ -174,17 +156,13 @@ def read_hills(points, labels, known=UNLABELLED):
 class Components:
     """Components of a draw.
 
-    Attributes
-    ----------
-    rows : ndarray of shape (n_samples, n_columns)
-        Points by component.
-    bounds : ndarray of shape (n_components + 1,)
-        Position of the first row of each component, and the number of rows.
-    means : ndarray of shape (n_components, n_columns)
-    covariances : ndarray of shape (n_components, n_columns, n_columns)
-        Covariances, shrunk towards the mean covariance within components.
-    large : ndarray of int
-        Components with enough rows for a hill.
+    - `rows`: (n_samples, n_columns). Points by component.
+    - `bounds`: (n_components + 1,). Position of the first row of each component, and the number of
+      rows.
+    - `means`: (n_components, n_columns)
+    - `covariances`: (n_components, n_columns, n_columns). Covariances, shrunk towards the mean
+      covariance within components.
+    - `large`: ndarray of int. Components with enough rows for a hill.
     """
 
     rows: np.ndarray
@@ -244,12 +222,11 @@ class Components:
         """Valleys between the large component number j and those after it.
 
         Returns
-        -------
-        depths, evidence : ndarray of shape (n_after,)
-            As in `_valleys`; infinite if the components are far apart.
-        facing : ndarray of shape (n_after,), bool
-            Whether the valley is shallow, and no mean of a large component is in the ball with the
-            two means as poles, in the metric of the line.
+
+        - `depths, evidence`: (n_after,). As in `_valleys`; infinite if the components are far
+          apart.
+        - `facing`: (n_after,), bool. Whether the valley is shallow, and no mean of a large
+          component is in the ball with the two means as poles, in the metric of the line.
         """
         a, others = self.large[j], self.large[j + 1 :]
         sizes, means = self.sizes, self.means

@@ -29,25 +29,16 @@ THREAD_EVALUATIONS = 2**19
 class StoredMixture:
     """Clusters of one or more draws, with weights.
 
-    Attributes
-    ----------
-    stats : ndarray of shape (n_clusters, n_stats)
-        Statistics in the form of `ClusterModel.dump`.
-    log_weights : ndarray of shape (n_clusters + 1,)
-        Log weights of the clusters, then of an empty cluster.
-    labels : ndarray of shape (n_fitted,) or None
-        Labels of the rows of the fit; only if clusters are coupled.
-    values : dict
-        Learned hyperparameters of the likelihood, by name.
-    weight : float
-        Share of these draws among all draws.
-    owners : ndarray of int of shape (n_clusters,) or None
-        Cluster of the point estimate to which each of these belongs, in increasing order; None:
-        each is a cluster.
-    stored : ndarray of int of shape (n_clusters,) or None
-        Positions of the clusters in `ScoredDraws.stats`, if they are pooled.
-    noise_weight : float
-        Weight of noise. With the weights of the clusters it sums to 1.
+    - `stats`: (n_clusters, n_stats). Statistics in the form of `ClusterModel.dump`.
+    - `log_weights`: (n_clusters + 1,). Log weights of the clusters, then of an empty cluster.
+    - `labels`: (n_fitted,) or None. Labels of the rows of the fit; only if clusters are coupled.
+    - `values`: dict. Learned hyperparameters of the likelihood, by name.
+    - `weight`: float. Share of these draws among all draws.
+    - `owners`: (n_clusters,), int or None. Cluster of the point estimate to which each of these
+      belongs, in increasing order; None: each is a cluster.
+    - `stored`: (n_clusters,), int or None. Positions of the clusters in `ScoredDraws.stats`, if
+      they are pooled.
+    - `noise_weight`: float. Weight of noise. With the weights of the clusters it sums to 1.
     """
 
     stats: np.ndarray
@@ -74,27 +65,18 @@ class ScoredDraws:
     A cluster that occurs in several draws is stored once. Each draw keeps the weights of its
     clusters, so densities can be computed for each draw or averaged.
 
-    Parameters
-    ----------
-    snapshots : list of (int, dict, dict)
-        Number of the chain, snapshot and pool of clusters (`skdpm.draws.common_snapshots`). Pools
-        become views of `stats`, so that the statistics are in memory once.
-    weights : ndarray of shape (n_chains, n_draws) or None
-        Weights of all draws. None: equal weights.
-    own_stats : callable, default=None
-        Function from statistics to those with which new rows are scored (`Likelihood.own_stats`).
-        None: all.
-
-    Attributes
-    ----------
-    stats : ndarray of shape (n_stored, n_stats)
-        Statistics of the shared clusters; (0, 0) if clusters are coupled.
-    noise_weight : float
-        Mean weight of noise; 0 if there is none.
-    draws : list of dict
-        "chain", "draw", "weight" (they sum to 1), "values" of hyperparameters and "log_weights"
-        of the clusters and of an empty one, for each draw. "clusters" are their positions in
-        `stats`; a draw of coupled clusters has "stats" and "labels" instead.
+    - `snapshots`: list of (int, dict, dict). Number of the chain, snapshot and pool of clusters
+      (`skdpm.draws.common_snapshots`). Pools become views of `stats`, so that the statistics are
+      in memory once.
+    - `weights`: (n_chains, n_draws) or None. Weights of all draws. None: equal weights.
+    - `own_stats`: callable. Function from statistics to those with which new rows are scored
+      (`Likelihood.own_stats`). None: all.
+    - `stats`: (n_stored, n_stats). Statistics of the shared clusters; (0, 0) if clusters are
+      coupled.
+    - `noise_weight`: float. Mean weight of noise; 0 if there is none.
+    - `draws`: list of dict. "chain", "draw", "weight" (they sum to 1), "values" of hyperparameters
+      and "log_weights" of the clusters and of an empty one, for each draw. "clusters" are their
+      positions in `stats`; a draw of coupled clusters has "stats" and "labels" instead.
     """
 
     def __init__(self, snapshots, weights=None, own_stats=None):
@@ -178,24 +160,15 @@ class ScoredDraws:
 class Predictor:
     """Predictions for new rows. An object small enough to be sent to every worker.
 
-    Parameters
-    ----------
-    likelihood : Likelihood
-        Resolved likelihood, with the posterior means of learned hyperparameters.
-    n_features : int
-    partition : StoredMixture
-        Clusters of the point estimate.
-    scored : ScoredDraws
-    background : Background or JointBackground, default=None
-        Law of rows that are noise. None: there is no noise.
-
-    Attributes
-    ----------
-    allotment : csr_array of shape (n_stored, n_clusters) or None
-        With known labels: share of each cluster of `scored.stats` in the clusters of the point
-        estimate (`KnownLabels.allotment`). Predictions are then sums over all scored draws.
-    names : ndarray of shape (n_clusters,) or None
-        With known labels: numbers of the clusters.
+    - `likelihood`: Likelihood. Resolved likelihood, with the posterior means of learned
+      hyperparameters.
+    - `partition`: StoredMixture. Clusters of the point estimate.
+    - `background`: Background or JointBackground. Law of rows that are noise. None: there is no
+      noise.
+    - `allotment`: csr_array of shape (n_stored, n_clusters) or None. With known labels: share of
+      each cluster of `scored.stats` in the clusters of the point estimate
+      (`KnownLabels.allotment`). Predictions are then sums over all scored draws.
+    - `names`: (n_clusters,) or None. With known labels: numbers of the clusters.
     """
 
     allotment = names = None
@@ -225,12 +198,10 @@ class Predictor:
         """Components of the point estimate.
 
         Returns
-        -------
-        params : dict of str to ndarray, first axis n_components
-            `Likelihood.cluster_params`.
-        weights : ndarray of shape (n_components,)
-        owners : ndarray of int of shape (n_components,)
-            Cluster of each component, in increasing order.
+
+        - `params`: dict of str to ndarray, first axis n_components. `Likelihood.cluster_params`.
+        - `weights`: (n_components,)
+        - `owners`: (n_components,), int. Cluster of each component, in increasing order.
         """
         partition = self.partition
         weights = np.exp(partition.log_weights[:-1])

@@ -18,27 +18,18 @@ class TrainingRows:
     """The rows of a fit. They are neither copied nor pickled; after unpickling the caller passes
     them again. They are encoded when needed, which is fast and saves memory.
 
-    Parameters
-    ----------
-    X : array of shape (n_samples, n_features)
-        Validated rows.
-    key : object
-        `fingerprint` of the rows of `fit`, which contains their shape.
-    model : BaseMixture
-        Unfitted estimator with the parameters of the fit.
-    entropy : int
-        Entropy of the random streams of the fit.
-    completion : ndarray of shape (n_gaps,), or None
-        Values of missing entries that the chains drew, for statistics of any labels.
-    known : KnownLabels or Unlabelled
-        Known labels of the rows.
-    noise : NoiseLaw or None
-        Law of rows that are noise.
-    copies : Copies or None
-        Rows of `fit` that X does not contain again; n_samples does not count them.
-    informative : ndarray of int or None
-        Rows of which something is known. Clusters are read off these; others join the largest one
-        (`place`). None: all rows.
+    - `X`: array of shape (n_samples, n_features). Validated rows.
+    - `key`: object. `fingerprint` of the rows of `fit`, which contains their shape.
+    - `model`: BaseMixture. Unfitted estimator with the parameters of the fit.
+    - `entropy`: int. Entropy of the random streams of the fit.
+    - `completion`: (n_gaps,), or None. Values of missing entries that the chains drew, for
+      statistics of any labels.
+    - `known`: KnownLabels or Unlabelled. Known labels of the rows.
+    - `noise`: NoiseLaw or None. Law of rows that are noise.
+    - `copies`: Copies or None. Rows of `fit` that X does not contain again; n_samples does not
+      count them.
+    - `informative`: ndarray of int or None. Rows of which something is known. Clusters are read
+      off these; others join the largest one (`place`). None: all rows.
     """
 
     def __init__(
@@ -89,18 +80,11 @@ class TrainingRows:
         """Clusters of all rows. A row of which nothing is known is in the largest cluster; in a
         draw it is with the informative rows of its component, if there are any.
 
-        Parameters
-        ----------
-        labels : ndarray of shape (n_informative,)
-        clusters : ndarray of shape (n_chains, n_draws, n_informative)
-            Clusters of draws.
-        components : ndarray of shape (n_chains, n_draws, n_samples)
-            Their components.
+        - `labels`: (n_informative,)
+        - `clusters`: (n_chains, n_draws, n_informative). Clusters of draws.
+        - `components`: (n_chains, n_draws, n_samples). Their components.
 
-        Returns
-        -------
-        labels, clusters : ndarray
-            The same of all rows.
+        Returns `labels, clusters`: ndarray. The same of all rows.
         """
         found = np.empty(components.shape, dtype=clusters.dtype)
         for at in np.ndindex(found.shape[:2]):
@@ -188,18 +172,11 @@ class TrainingRows:
     def log_leave_one_out(self, likelihood, draws, n_jobs=None):
         """log p(x_i | all other rows, their partition and the hyperparameters of a draw).
 
-        Parameters
-        ----------
-        likelihood : Likelihood
-            Resolved likelihood.
-        draws : Draws
-        n_jobs : int or None
-            Number of threads.
+        - `likelihood`: Likelihood. Resolved likelihood.
+        - `n_jobs`: int or None. Number of threads.
 
-        Returns
-        -------
-        log_densities : ndarray of shape (n_draws, n_samples)
-            Log densities (natural) under the draws of `draws.scored`.
+        Returns `log_densities`: (n_draws, n_samples). Log densities (natural) under the draws of
+        `draws.scored`.
         """
         left_out = likelihood.left_out
         of_left_out = 0.0 if left_out is None else left_out.log_density(self.X)
@@ -255,15 +232,9 @@ def outlier_scores(log_densities, weights):
     x_i may always begin a new cluster: p(x_i | others, z) is at least the probability of this
     times the density of x_i in a new cluster.
 
-    Parameters
-    ----------
-    log_densities : ndarray of shape (n_draws, n_samples)
-        log p(x_i | others, z).
-    weights : ndarray of shape (n_draws,)
-        Weights of the draws; they sum to 1.
+    - `log_densities`: (n_draws, n_samples). log p(x_i | others, z).
+    - `weights`: (n_draws,). Weights of the draws; they sum to 1.
 
-    Returns
-    -------
-    scores : ndarray of shape (n_samples,)
+    Returns `scores`: (n_samples,)
     """
     return logsumexp(-log_densities, axis=0, b=weights[:, None])

@@ -75,13 +75,10 @@ class DaskRows(Rows):
     Each chunk is cut into blocks like an array in memory. Equal blocks give equal results, to the
     bit.
 
-    Parameters
-    ----------
-    X : dask.array.Array of shape (n_samples, n_features)
-        Its chunks are cut along the rows only and have known sizes (`check_dask`). On a cluster
-        of `dask.distributed` they are persisted while this object lives.
-    block_size : int
-        Maximum number of rows in a block.
+    - `X`: dask.array.Array of shape (n_samples, n_features). Its chunks are cut along the rows
+      only and have known sizes (`check_dask`). On a cluster of `dask.distributed` they are
+      persisted while this object lives.
+    - `block_size`: int. Maximum number of rows in a block.
     """
 
     keeps_labels = False
@@ -137,21 +134,13 @@ class DaskRows(Rows):
     def _exchange(self, function, arguments, finish, paced=False):
         """Call a function for all blocks and combine the results of each worker on the worker.
 
-        Parameters
-        ----------
-        function : callable
-            Takes the rows of a block, its number, the number of its first row, a `BlockStore` or
-            None, and `arguments`.
-        arguments : tuple
-        finish : callable
-            Takes a list of (number of the block, result).
-        paced : bool
-            Whether the duration measures the speed of workers.
+        - `function`: callable. Takes the rows of a block, its number, the number of its first row,
+          a `BlockStore` or None, and `arguments`.
+        - `arguments`: tuple
+        - `finish`: callable. Takes a list of (number of the block, result).
+        - `paced`: bool. Whether the duration measures the speed of workers.
 
-        Returns
-        -------
-        pieces : list
-            What `finish` returned, in any order.
+        Returns `pieces`: list. What `finish` returned, in any order.
         """
         if self.client is None:
             tasks = [
@@ -497,19 +486,12 @@ def moves(chunks_of, sizes, paces):
     The slowest worker gives chunks away as long as both it and the receiver then need less than
     its present time by `LEAST_GAIN`. Results do not depend on where chunks are.
 
-    Parameters
-    ----------
-    chunks_of : dict of str to list of int
-        Numbers of the chunks of each worker, which may have none.
-    sizes : list of int
-        Number of rows of each chunk.
-    paces : dict of str to float
-        Seconds per row of each worker.
+    - `chunks_of`: dict of str to list of int. Numbers of the chunks of each worker, which may have
+      none.
+    - `sizes`: list of int. Number of rows of each chunk.
+    - `paces`: dict of str to float. Seconds per row of each worker.
 
-    Returns
-    -------
-    moved : dict of int to str
-        New worker of each chunk that moves.
+    Returns `moved`: dict of int to str. New worker of each chunk that moves.
     """
     chunks_of = {worker: list(chunks) for worker, chunks in chunks_of.items()}
     seconds = {w: paces[w] * sum(sizes[c] for c in chunks) for w, chunks in chunks_of.items()}

@@ -55,18 +55,14 @@ class BlockKernel(abc.ABC):
 def draw_log_weights(state, shapes, rng):
     """Draw the weights of clusters, and of noise if there is any.
 
-    Parameters
-    ----------
-    state : BlockState
-    shapes : ndarray of shape (n_clusters + 1,)
-        Parameters of the Dirichlet law of the weights, last that of all other clusters.
-    rng : numpy.random.Generator
+    - `shapes`: (n_clusters + 1,). Parameters of the Dirichlet law of the weights, last that of all
+      other clusters.
+    - `rng`: numpy.random.Generator
 
     Returns
-    -------
-    log_weights : ndarray of shape (n_clusters,)
-        Logarithms, up to a constant.
-    log_noise_weight : float or None
+
+    - `log_weights`: (n_clusters,). Logarithms, up to a constant.
+    - `log_noise_weight`: float or None
     """
     if state.noise is None:
         return log_gamma_variates(shapes[:-1], rng), None

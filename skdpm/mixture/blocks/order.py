@@ -44,10 +44,7 @@ class KeptOrders:
 
     It serves workers of Dask, where nothing else lasts as long as a fit. Threads may share it.
 
-    Parameters
-    ----------
-    most_bytes : int
-        Maximum memory of the orders.
+    - `most_bytes`: int. Maximum memory of the orders.
     """
 
     def __init__(self, most_bytes):

@@ -33,11 +33,7 @@ class SampledClusters:
     """Start of chains from clusters of a sample of rows, or of all if there are few, found as in
     `chains.automatic`. Called with a program and a bit generator.
 
-    Parameters
-    ----------
-    rows : Rows
-    likelihood : Likelihood
-        Resolved.
+    - `likelihood`: Likelihood. Resolved.
     """
 
     def __init__(self, rows, likelihood):
@@ -78,13 +74,7 @@ N_SETTLING = 6
 
 @dataclass(kw_only=True)
 class BlockProgram(MixtureProgram):
-    """Chains whose rows a sampler visits in blocks.
-
-    Attributes
-    ----------
-    rows : Rows
-    found : SampledClusters
-    """
+    """Chains whose rows a sampler visits in blocks."""
 
     rows: object
     found: object

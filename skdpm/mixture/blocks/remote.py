@@ -46,21 +46,14 @@ def blocks_of(chunks):
 def visit_by_recipe(X, block, start, store, likelihood, recipe, task, key, name):
     """Do a task on a block; for other parameters see `visit_block`.
 
-    Parameters
-    ----------
-    block, start : int
-        Number of the block, and of its first row.
-    store : BlockStore or None
-    recipe : Recipe or None
-        Recipe of the codes so far; None if they are not needed.
-    name : bytes
-        Name of the sweep, from `sweep_name`.
+    - `block`, `start`: int. Number of the block, and of its first row.
+    - `recipe`: Recipe or None. Recipe of the codes so far; None if they are not needed.
+    - `name`: bytes. Name of the sweep, from `sweep_name`.
 
     Returns
-    -------
-    collected : Collected
-    held : Held or None
-        Rows that were held back.
+
+    - `collected`: Collected
+    - `held`: Held or None. Rows that were held back.
     """
     codes = held = None
     if recipe is not None:
@@ -142,15 +135,8 @@ class BlockStore:
     are held back, needs the codes from before the first. If memory is short, the codes that have
     not been used for longest are dropped.
 
-    Parameters
-    ----------
-    n_bytes : int
-        Maximum memory of the codes.
-
-    Attributes
-    ----------
-    orders : dict
-        See `visit_block`.
+    - `n_bytes`: int. Maximum memory of the codes.
+    - `orders`: dict. See `visit_block`.
     """
 
     def __init__(self, n_bytes):
@@ -199,16 +185,11 @@ def _same(one, other):
 class Place:
     """Data of a fit on a worker.
 
-    Parameters
-    ----------
-    jobs : dict of int to tuple
-        Key of each of its chunks, and what `blocks_of` takes besides its rows.
-    worker : str
-        Address of the worker. If the place is made again elsewhere because the worker was lost,
-        its task fails, which informs the client.
-    n_threads : int
-    token_before : str or None
-        Name of the previous place, whose store it takes over.
+    - `jobs`: dict of int to tuple. Key of each of its chunks, and what `blocks_of` takes besides
+      its rows.
+    - `worker`: str. Address of the worker. If the place is made again elsewhere because the worker
+      was lost, its task fails, which informs the client.
+    - `token_before`: str or None. Name of the previous place, whose store it takes over.
     """
 
     def __init__(self, jobs, worker, n_threads, token_before):

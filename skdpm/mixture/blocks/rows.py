@@ -64,12 +64,8 @@ class Rows(abc.ABC):
 
         Returns X of shape (n_rows, n_features).
 
-        Parameters
-        ----------
-        n_rows : int
-            All rows if there are fewer.
-        key : tuple of int
-            Names random streams, with a block one of them.
+        - `n_rows`: int. All rows if there are fewer.
+        - `key`: tuple of int. Names random streams, with a block one of them.
         """
         n_rows = min(n_rows, self.n_samples)
         bounds = np.append(self.first_rows, self.n_samples)
@@ -87,31 +83,22 @@ class Rows(abc.ABC):
     def codes(self, labels):
         """Return codes to start from, with all rows in left sub-clusters.
 
-        Parameters
-        ----------
-        labels : ndarray of shape (n_samples,), or None
-            None: all rows in one cluster.
+        - `labels`: (n_samples,), or None. None: all rows in one cluster.
         """
 
     @abc.abstractmethod
     def visit(self, likelihood, codes, task, key):
         """Do a task on all blocks; the given codes are not changed.
 
-        Parameters
-        ----------
-        likelihood : Likelihood
-            Resolved.
-        codes : object
-            Codes of the chain so far.
-        task : Task
-        key : tuple of int, or None
-            Entropy, chain and iteration; None if nothing is drawn.
+        - `likelihood`: Likelihood. Resolved.
+        - `codes`: object. Codes of the chain so far.
+        - `key`: tuple of int, or None. Entropy, chain and iteration; None if nothing is drawn.
 
         Returns
-        -------
-        codes : object
-        collected : Collected
-            Statistics of each code, then of the four parts of each random split.
+
+        - `codes`: object
+        - `collected`: Collected. Statistics of each code, then of the four parts of each random
+          split.
         """
 
     @abc.abstractmethod
@@ -140,12 +127,8 @@ class Rows(abc.ABC):
 class MemoryRows(Rows):
     """Rows in memory (or mapped into it), never copied whole; codes are an int32 array.
 
-    Parameters
-    ----------
-    X : ndarray or CSR array of shape (n_samples, n_features), of any numeric type
-    block_size : int
-        Maximum number of rows in a block.
-    n_threads : int, default=1
+    - `block_size`: int. Maximum number of rows in a block.
+    - `n_threads`: int
     """
 
     keeps_labels = True
@@ -275,17 +258,14 @@ def even_blocks(n_rows, block_size):
 def visit_block(likelihood, X, codes, task, key, block, held=None, orders=None, log_noise=None):
     """Do a task on the block of rows X: see `Rows.visit` and `draw_and_collect`.
 
-    Parameters
-    ----------
-    orders : dict, or None
-        Orders of the blocks, to which new ones are added. None: use the cache of the last orders.
-    log_noise : ndarray of shape (n_rows,), or None
+    - `orders`: dict, or None. Orders of the blocks, to which new ones are added. None: use the
+      cache of the last orders.
+    - `log_noise`: (n_rows,), or None
 
     Returns
-    -------
-    codes : ndarray of shape (n_rows,), int32
-    collected : Collected
-        Statistics, with rows numbered from the first of the block.
+
+    - `codes`: (n_rows,), int32
+    - `collected`: Collected. Statistics, with rows numbered from the first of the block.
     """
     order = None
     if uses_order(task) and orders is None:
@@ -309,18 +289,12 @@ def add_up(model, nodes, n_blocks):
     (l, 2 j + 1) below it, in this order, or the former alone if it is the last. So sums of all
     blocks have the same bits whichever nodes are added up beforehand, and where.
 
-    Parameters
-    ----------
-    model : ParametricModel
-    nodes : dict of (int, int) to Collected
-        Nodes, none of them above another. Rows are numbered from the first of all.
-    n_blocks : int
-        Number of all blocks.
+    - `nodes`: dict of (int, int) to Collected. Nodes, none of them above another. Rows are
+      numbered from the first of all.
+    - `n_blocks`: int. Number of all blocks.
 
-    Returns
-    -------
-    nodes : dict of (int, int) to Collected
-        The fewest nodes with the same content; a single one if all blocks are given.
+    Returns `nodes`: dict of (int, int) to Collected. The fewest nodes with the same content; a
+    single one if all blocks are given.
     """
     levels = [{} for _ in range(max(n_blocks - 1, 0).bit_length() + 1)]
     for (level, j), collected in nodes.items():

@@ -18,25 +18,12 @@ from skdpm.mixture.state.noise import clusters_for_noise
 class BlockState:
     """Clusters of a partition by their statistics. The rows keep the labels.
 
-    Parameters
-    ----------
-    rows : Rows
-    likelihood : Likelihood
-        Resolved.
-    prior : PartitionPrior
-    model : ClusterModel
-        Bound to any rows: it computes marginal likelihoods.
-    saved : dict
-        From `start`, `draw` or `save`.
-    noise : Noise or None
-        Law of rows that are noise.
-
-    Attributes
-    ----------
-    codes : object
-        Labels, as the rows keep them.
-    collected : Collected
-        Statistics of each code; those of cluster k are 2 k and 2 k + 1.
+    - `likelihood`: Likelihood. Resolved.
+    - `model`: ClusterModel. Bound to any rows: it computes marginal likelihoods.
+    - `saved`: dict. From `start`, `draw` or `save`.
+    - `noise`: Noise or None. Law of rows that are noise.
+    - `codes`: object. Labels, as the rows keep them.
+    - `collected`: Collected. Statistics of each code; those of cluster k are 2 k and 2 k + 1.
     """
 
     def __init__(self, rows, likelihood, prior, model, saved, noise=None):
@@ -148,11 +135,9 @@ class BlockState:
     def split_clusters(self, changes, collected):
         """Split clusters in two; the second sides become new, last clusters.
 
-        Parameters
-        ----------
-        changes : list of RandomSplit or LaunchedSplit
-        collected : list of Collected
-            Statistics of the two sides of each or, in this order, of their sub-clusters.
+        - `changes`: list of RandomSplit or LaunchedSplit
+        - `collected`: list of Collected. Statistics of the two sides of each or, in this order, of
+          their sub-clusters.
         """
         n = 2 * self.n_slots
         stats = np.concatenate([self.stats, np.zeros((2 * len(changes), self.stats.shape[1]))])
@@ -170,10 +155,8 @@ class BlockState:
         """Merge disjoint pairs of clusters: the rows of the second cluster of a pair go to the
         left sub-cluster of the first.
 
-        Returns
-        -------
-        kept : ndarray of int
-            Old numbers of the clusters that are left, in the order of the new numbers.
+        Returns `kept`: ndarray of int. Old numbers of the clusters that are left, in the order of
+        the new numbers.
         """
         kept = np.ones(self.n_slots, dtype=bool)
         table = np.arange(2 * self.n_slots, dtype=np.int32)

@@ -58,15 +58,11 @@ N_REFINEMENTS = 1
 class FirstState:
     """Start of a chain.
 
-    Attributes
-    ----------
-    labels : ndarray of shape (n_samples,), or None
-        Labels 0, ..., K - 1, each in use. None: a single cluster, or the clusters of `stats`.
-    values : dict of str to float or ndarray
-        Learned hyperparameters of the likelihood.
-    concentration : float
-    stats : ndarray of shape (K, n_stats), or None
-        Clusters of a sample of rows, for rows in blocks: each row is assigned to one of these.
+    - `labels`: (n_samples,), or None. Labels 0, ..., K - 1, each in use. None: a single cluster,
+      or the clusters of `stats`.
+    - `values`: dict of str to float or ndarray. Learned hyperparameters of the likelihood.
+    - `stats`: (K, n_stats), or None. Clusters of a sample of rows, for rows in blocks: each row is
+      assigned to one of these.
     """
 
     labels: np.ndarray | None
@@ -78,12 +74,8 @@ class FirstState:
 class AutomaticStart:
     """Function (program, bit generator) that draws the start of a chain, a `FirstState`.
 
-    Parameters
-    ----------
-    X : array of shape (n_samples, n_features)
-        Rows of the program.
-    likelihood : Likelihood
-        Resolved likelihood.
+    - `X`: array of shape (n_samples, n_features). Rows of the program.
+    - `likelihood`: Likelihood. Resolved likelihood.
     """
 
     def __init__(self, X, likelihood):
@@ -125,21 +117,15 @@ class AutomaticStart:
 def find_clusters(program, likelihood, model, points, bit_generator):
     """Cut rows into pieces and merge the pieces. Clusters are independent.
 
-    Parameters
-    ----------
-    program : MixtureProgram
-    likelihood : Likelihood
-        Likelihood of the rows.
-    model : ClusterModel
-        Model bound to the rows.
-    points : ndarray of shape (n_rows, n_dimensions), or None
-        Coordinates of the rows.
-    bit_generator : numpy BitGenerator
+    - `likelihood`: Likelihood. Likelihood of the rows.
+    - `model`: ClusterModel. Model bound to the rows.
+    - `points`: (n_rows, n_dimensions), or None. Coordinates of the rows.
+    - `bit_generator`: numpy BitGenerator
 
     Returns
-    -------
-    labels : ndarray of shape (n_rows,)
-    merged : Merged
+
+    - `labels`: (n_rows,)
+    - `merged`: Merged
     """
     rng = np.random.Generator(bit_generator)
     prior = program.make_prior(program.first_concentration)
@@ -185,19 +171,12 @@ def cut(likelihood, model, prior, points, rng):
     most likely piece. Rows of coupled clusters have one pass, because their points describe only
     a part of what their links contain.
 
-    Parameters
-    ----------
-    likelihood : Likelihood
-        Likelihood of the rows, which may allow fewer clusters (`separated`).
-    model : ClusterModel
-        Model bound to the rows.
-    prior : PartitionPrior
-    points : ndarray of shape (n_rows, n_dimensions), or None
-    rng : Generator
+    - `likelihood`: Likelihood. Likelihood of the rows, which may allow fewer clusters
+      (`separated`).
+    - `model`: ClusterModel. Model bound to the rows.
+    - `points`: (n_rows, n_dimensions), or None
 
-    Returns
-    -------
-    state : MixtureState
+    Returns `state`: MixtureState
     """
     n = model.n_samples
     # A piece with fewer rows than dimensions says little about the shape of its cluster. With wide
@@ -234,16 +213,10 @@ def cut(likelihood, model, prior, points, rng):
 class Merged:
     """Clusters into which pieces were merged.
 
-    Attributes
-    ----------
-    clusters : ndarray of shape (n_pieces,)
-        Cluster of each piece.
-    stats : ndarray of shape (K, n_stats)
-    values : dict
-        Learned hyperparameters of the likelihood.
-    concentration : float
-    log_joint : float
-        With the log densities of hyperpriors.
+    - `clusters`: (n_pieces,). Cluster of each piece.
+    - `stats`: (K, n_stats)
+    - `values`: dict. Learned hyperparameters of the likelihood.
+    - `log_joint`: float. With the log densities of hyperpriors.
     """
 
     clusters: np.ndarray
@@ -269,19 +242,12 @@ def merge_state(program, state, bit_generator):
 def merge_pieces(program, model, prior, stats, bit_generator):
     """Merge pieces by their statistics. Clusters are independent.
 
-    Parameters
-    ----------
-    program : MixtureProgram
-    model : ClusterModel
-        Model with the initial hyperparameters. Its clusters are replaced.
-    prior : PartitionPrior
-        Prior with the initial concentration, which changes.
-    stats : ndarray of shape (n_pieces, n_stats)
-    bit_generator : numpy BitGenerator
+    - `model`: ClusterModel. Model with the initial hyperparameters. Its clusters are replaced.
+    - `prior`: PartitionPrior. Prior with the initial concentration, which changes.
+    - `stats`: (n_pieces, n_stats)
+    - `bit_generator`: numpy BitGenerator
 
-    Returns
-    -------
-    merged : Merged
+    Returns `merged`: Merged
     """
     likelihood = program.likelihood
     # What is merged: first the pieces, in later turns unions of pieces.

@@ -45,22 +45,16 @@ class MixtureProgram(ChainProgram):
     A subclass implements `resume`, `statistics`, `kept_partition` and the class method `prepare`,
     by which a sampler makes the program.
 
-    Attributes
-    ----------
-    data, tables : dict
-        Encoded rows (of the first block, if rows are in blocks) and tables of the likelihood. All
-        kernels share them.
-    store_labels : bool
-    first_state : callable
-        Function (program, bit generator) that draws the start of a chain, a `FirstState`.
-    given : array or None
-        The validated X of `fit`, without copies. None: the rows of a stream are forgotten.
-    copies : Copies or None
-        Rows of `fit` that are left out.
-    known : KnownLabels or Unlabelled
-        Known labels of the rows of `given`.
-    noise_law, noise : NoiseLaw and Noise, or None
-        Law of any rows that are noise, and of those of `given`.
+    - `data`, `tables`: dict. Encoded rows (of the first block, if rows are in blocks) and tables
+      of the likelihood. All kernels share them.
+    - `first_state`: callable. Function (program, bit generator) that draws the start of a chain, a
+      `FirstState`.
+    - `given`: array or None. The validated X of `fit`, without copies. None: the rows of a stream
+      are forgotten.
+    - `copies`: Copies or None. Rows of `fit` that are left out.
+    - `known`: KnownLabels or Unlabelled. Known labels of the rows of `given`.
+    - `noise_law`, `noise`: NoiseLaw and Noise, or None. Law of any rows that are noise, and of
+      those of `given`.
     """
 
     data: dict
@@ -154,14 +148,8 @@ class MixtureProgram(ChainProgram):
 class MixtureChain(LiveChain):
     """A chain of a mixture while it runs. A subclass moves `state`; this class keeps its draws.
 
-    Attributes
-    ----------
-    program : MixtureProgram
-    kernel : object
-        Kernel of the sampler.
-    state : StateView
-    values : dict of str to float or ndarray
-        Learned hyperparameters of the likelihood.
+    - `kernel`: object. Kernel of the sampler.
+    - `values`: dict of str to float or ndarray. Learned hyperparameters of the likelihood.
     """
 
     def __init__(self, program, chain):

@@ -50,12 +50,8 @@ class ParticleProgram(MixtureProgram):
 
     A subclass overrides `resume` and `encoded`.
 
-    Attributes
-    ----------
-    rows : array of shape (n_rows, n_features)
-        Rows that this program takes, validated.
-    stops : list of int
-        Numbers of rows at which a block of rows ends, rising.
+    - `rows`: array of shape (n_rows, n_features). Rows that this program takes, validated.
+    - `stops`: list of int. Numbers of rows at which a block of rows ends, rising.
     """
 
     rows: object
@@ -254,10 +250,8 @@ class ParticleChain(MixtureChain):
 class FitProgram(ParticleProgram, RowProgram):
     """Program of `fit` with `SMC`: all rows are in memory, and particles move.
 
-    Attributes
-    ----------
-    grouped : bool
-        Whether chains take the rows cluster by cluster of the labels that `init` gives.
+    - `grouped`: bool. Whether chains take the rows cluster by cluster of the labels that `init`
+      gives.
     """
 
     grouped: bool = False
@@ -357,21 +351,15 @@ def move_times(n_samples, growth):
 def log_weights_at(chain, prior, concentrations, concentration_prior=None):
     """Log weights of a chain's particles, reweighted to other concentrations.
 
-    Parameters
-    ----------
-    chain : dict
-        Chain of a `ParticleProgram`, at its end.
-    prior : PartitionPrior
-        Prior of the run, at any concentration.
-    concentrations : array-like of shape (m,)
-        Concentrations; the further from that of the run, the noisier.
-    concentration_prior : Hyperprior, optional
-        Prior of the concentration in the run, if its concentration was integrated out.
+    - `chain`: dict. Chain of a `ParticleProgram`, at its end.
+    - `prior`: PartitionPrior. Prior of the run, at any concentration.
+    - `concentrations`: array-like (m,). Concentrations; the further from that of the run, the
+      noisier.
+    - `concentration_prior`: Hyperprior, optional. Prior of the concentration in the run, if its
+      concentration was integrated out.
 
-    Returns
-    -------
-    log_weights : ndarray of shape (m, n_current)
-        Each row's weights sum to an estimate of p(X | concentration).
+    Returns `log_weights`: (m, n_current). Each row's weights sum to an estimate of p(X |
+    concentration).
     """
     state = chain["system"]
     sizes = [

@@ -24,14 +24,9 @@ STREAM_LENGTH = 2**14
 class StreamProgram(ParticleProgram):
     """Program of a batch of rows.
 
-    Attributes
-    ----------
-    n_before : int
-        Number of rows taken earlier; `n_samples` counts these and the batch.
-    first : int
-        Number of the batch's first row in error messages.
-    makes_draws : bool
-        Whether chains make draws at the end.
+    - `n_before`: int. Number of rows taken earlier; `n_samples` counts these and the batch.
+    - `first`: int. Number of the batch's first row in error messages.
+    - `makes_draws`: bool. Whether chains make draws at the end.
     """
 
     n_before: int
@@ -135,16 +130,10 @@ class StreamChain(ParticleChain):
 class ParticleView:
     """A particle as chains read states (`StateView`), without the rows that are gone.
 
-    Attributes
-    ----------
-    prior : PartitionPrior
-    family : int
-    slots : ndarray of shape (n_clusters,)
-    stats : ndarray of shape (n_clusters, n_stats)
-    labels : ndarray of shape (n_new,)
-        Clusters of the rows of the last batch, -1 for noise.
-    n_samples, n_noise : int
-        Number of rows so far, and of those that are noise.
+    - `slots`: (n_clusters,)
+    - `stats`: (n_clusters, n_stats)
+    - `labels`: (n_new,). Clusters of the rows of the last batch, -1 for noise.
+    - `n_samples`, `n_noise`: int. Number of rows so far, and of those that are noise.
     """
 
     def __init__(self, system, p, prior):

@@ -33,16 +33,12 @@ class SubClusterKernel(BlockKernel):
 
     Its parts can be switched off, so that each can be tested alone.
 
-    Parameters
-    ----------
-    sweep : bool, default=True
-        Whether to pass over the rows.
-    random_moves, launched_moves : RandomMoves and LaunchedMoves, or None
-        Moves. None: default numbers.
-    sub_splits : bool, default=True
-        Whether the warm-up has sub-clusters, splits into them, and merges.
-    launch_every : int or None
-        Iterations between launched moves after the warm-up; None: LAUNCH_EVERY.
+    - `sweep`: bool. Whether to pass over the rows.
+    - `random_moves`, `launched_moves`: RandomMoves and LaunchedMoves, or None. Moves. None:
+      default numbers.
+    - `sub_splits`: bool. Whether the warm-up has sub-clusters, splits into them, and merges.
+    - `launch_every`: int or None. Iterations between launched moves after the warm-up; None:
+      LAUNCH_EVERY.
     """
 
     looks_around = True

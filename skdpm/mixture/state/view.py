@@ -11,11 +11,7 @@ class StateView(Protocol):
     `MixtureState` (rows in memory), `BlockState` (rows in blocks) and `ParticleView` (rows that
     are gone) all provide it.
 
-    Attributes
-    ----------
-    prior : PartitionPrior
-        The prior at the concentration of the draw.
-    n_clusters : int
+    - `prior`: PartitionPrior. The prior at the concentration of the draw.
     """
 
     prior: object

@@ -46,12 +46,9 @@ SHARPNESS = 2.0  # factor in the exponent of the other law
 class LaunchedMoves:
     """Launched splits and merges of one chain.
 
-    Parameters
-    ----------
-    n_unions : int, default=10
-        Maximum number of unions at a time.
-    n_passes : int, default=4
-        Number of passes over the rows of the unions before the one that draws the proposal.
+    - `n_unions`: int. Maximum number of unions at a time.
+    - `n_passes`: int. Number of passes over the rows of the unions before the one that draws the
+      proposal.
     """
 
     def __init__(self, n_unions=10, n_passes=4):
@@ -161,16 +158,13 @@ class LaunchedMoves:
 class Nodes:
     """The clusters of a state and those that moves of its unions would make.
 
-    Attributes
-    ----------
-    totals : ndarray of shape (n_nodes, n_stats)
-        Statistics of the clusters, then of the wholes and sides that are not clusters now.
-    log_m : ndarray of shape (n_nodes,)
-        Log marginal likelihoods.
-    wholes, sides : ndarray of shape (n_unions,) and (n_unions, 2)
-        Nodes of each union as one cluster and as two.
-    is_whole, alive : ndarray of shape (n_unions,) and (n_nodes,), bool
-        Whether a union is one cluster now; whether a node is a cluster now.
+    - `totals`: (n_nodes, n_stats). Statistics of the clusters, then of the wholes and sides that
+      are not clusters now.
+    - `log_m`: (n_nodes,). Log marginal likelihoods.
+    - `wholes`, `sides`: (n_unions,) and (n_unions, 2). Nodes of each union as one cluster and as
+      two.
+    - `is_whole`, `alive`: (n_unions,) and (n_nodes,), bool. Whether a union is one cluster now;
+      whether a node is a cluster now.
     """
 
     def __init__(self, state, unions, stats):

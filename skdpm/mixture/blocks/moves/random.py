@@ -63,13 +63,9 @@ class RandomMove:
 class RandomMoves:
     """Random splits and merges of one chain.
 
-    Parameters
-    ----------
-    n_moves : int, default=10
-        Number of moves per iteration.
-    split_share : float, default=0.1
-        Probability that a move is a split. Merges need no visit to the rows, and many are needed
-        to find a pair that should merge, because pairs are drawn uniformly.
+    - `n_moves`: int. Number of moves per iteration.
+    - `split_share`: float. Probability that a move is a split. Merges need no visit to the rows,
+      and many are needed to find a pair that should merge, because pairs are drawn uniformly.
     """
 
     def __init__(self, n_moves=10, split_share=0.1):
@@ -90,16 +86,11 @@ class RandomMoves:
     def make(self, state, key, moves, evaluated, memory):
         """Propose moves in turn. Returns whether one was accepted.
 
-        Parameters
-        ----------
-        state : BlockState
-        key : tuple of int
-            Entropy, chain and iteration.
-        moves : list of RandomMove
-        evaluated : dict of int to (TrialSplit, Collected)
-            Splits whose parts are known, by stream number, until a move changes the clusters.
-        memory : SubClusterMemory or None
-            Memory to be updated with the clusters.
+        - `key`: tuple of int. Entropy, chain and iteration.
+        - `moves`: list of RandomMove
+        - `evaluated`: dict of int to (TrialSplit, Collected). Splits whose parts are known, by
+          stream number, until a move changes the clusters.
+        - `memory`: SubClusterMemory or None. Memory to be updated with the clusters.
         """
         changed = False
         for move in moves:

@@ -93,14 +93,11 @@ class Levels(Likelihood):
     def tables(self, data, n_max):
         """Make the tables that kernels share.
 
-        Returns
-        -------
-        tables : dict
-            `log_counts` and `log_gammas`, (n_kinds, n_max + 1 or fewer), are functions of
-            pseudo-counts plus counts; `totals`, (n_features,), the sums A_d of pseudo-counts;
-            `log_norm`, (n_max + 1,), the sum over columns of log(A_d + n), empty if entries of
-            these or other rows may be missing. With many different pseudo-counts the tables are
-            empty, and kernels compute the values.
+        Returns `tables`: dict. `log_counts` and `log_gammas`, (n_kinds, n_max + 1 or fewer), are
+        functions of pseudo-counts plus counts; `totals`, (n_features,), the sums A_d of
+        pseudo-counts; `log_norm`, (n_max + 1,), the sum over columns of log(A_d + n), empty if
+        entries of these or other rows may be missing. With many different pseudo-counts the tables
+        are empty, and kernels compute the values.
         """
         pseudo_counts = self.flat_hyperparameters()
         kinds = self._kinds(len(data["first"]) - 1)

@@ -216,10 +216,6 @@ class VonMisesFisher(Likelihood):
 class Sphere:
     """Law of a row that is noise: the uniform law on the sphere. It has the interface of
     `background.Background`.
-
-    Parameters
-    ----------
-    n_features : int
     """
 
     def __init__(self, n_features):

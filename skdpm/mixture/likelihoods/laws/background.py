@@ -35,14 +35,10 @@ LARGEST_RATE = 1e8
 class Background:
     """Law of a row that is noise.
 
-    Parameters
-    ----------
-    columns : list of ColumnLaw
-        Laws, of a single cluster, of the independent columns.
-    projection : Projection or None
-        Independent columns, and how the others follow from them. None: all are independent.
-    open_columns : list of ColumnLaw, default=None
-        Laws of new rows. None: `columns`.
+    - `columns`: list of ColumnLaw. Laws, of a single cluster, of the independent columns.
+    - `projection`: Projection or None. Independent columns, and how the others follow from them.
+      None: all are independent.
+    - `open_columns`: list of ColumnLaw. Laws of new rows. None: `columns`.
     """
 
     def __init__(self, columns, projection=None, open_columns=None):
@@ -75,11 +71,8 @@ class Background:
 class JointBackground:
     """Law of a row of a `Product` that is noise.
 
-    Parameters
-    ----------
-    n_features : int
-    parts : list of (positions, Background)
-        Positions of the columns of each part, and their law.
+    - `parts`: list of (positions, Background). Positions of the columns of each part, and their
+      law.
     """
 
     def __init__(self, n_features, parts):

@@ -63,14 +63,9 @@ class Fill(NamedTuple):
 def far_columns(X, low, high, n_ranges=REMOTE):
     """Columns with remote entries: dict of int to `Far`.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-        Numbers, NaN for missing entries.
-    low, high : ndarray of shape (n_features,)
-        Ends of the bulk of the columns.
-    n_ranges : float
-        Ranges of the bulk beyond which an entry is named.
+    - `X`: (n_samples, n_features). Numbers, NaN for missing entries.
+    - `low`, `high`: (n_features,). Ends of the bulk of the columns.
+    - `n_ranges`: float. Ranges of the bulk beyond which an entry is named.
     """
     found = {}
     for d, (column, reach) in enumerate(zip(X.T, n_ranges * (high - low), strict=True)):
@@ -89,12 +84,9 @@ def filled_columns(X, far=()):
     These values are the smallest or largest of their column, in less than half of the rows, and
     conventional marks (`_is_mark`), and they are far from the other values (`_needed`).
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-        Numbers, NaN for missing entries.
-    far : container of int
-        Columns with far entries. A mark in a single row of these is only a far entry.
+    - `X`: (n_samples, n_features). Numbers, NaN for missing entries.
+    - `far`: container of int. Columns with far entries. A mark in a single row of these is only a
+      far entry.
     """
     fills = {d: _fill(column) for d, column in enumerate(X.T)}
     return {d: fill for d, fill in fills.items() if fill and (fill.n_rows > 1 or d not in far)}
@@ -168,17 +160,11 @@ def skewed_columns(X):
     cluster. It is told from clusters at different distances by mixtures of Gaussians, which are
     fitted to the column and to its logarithms.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-        Numbers, NaN for missing entries.
+    - `X`: (n_samples, n_features). Numbers, NaN for missing entries.
 
-    Returns
-    -------
-    logarithms : dict of int to str
-        Code of the logarithm that suits, with {} for the column, by the position of the column:
-        "np.log({})", "np.log1p({})" for a column with zeros, and that of the distance below a
-        number for a column with a long tail of small values.
+    Returns `logarithms`: dict of int to str. Code of the logarithm that suits, with {} for the
+    column, by the position of the column: "np.log({})", "np.log1p({})" for a column with zeros,
+    and that of the distance below a number for a column with a long tail of small values.
     """
     found, n_judged = {}, 0
     X = X[:: -(-len(X) // MOST_ROWS) or 1]
@@ -257,14 +243,8 @@ def _information_criterion(x):
 def words_about(doubtful, X, n_rows, names):
     """Warning about what `Likelihood.doubtful` found.
 
-    Parameters
-    ----------
-    doubtful : dict
-    X : Table or array
-        What the user passes.
-    n_rows : int
-    names : sequence of str, or None
-        Names of the columns of X.
+    - `X`: Table or array. What the user passes.
+    - `names`: sequence of str, or None. Names of the columns of X.
     """
     words, code = [], CodeFor(X, names)
     frame = getattr(X, "X", X)
@@ -336,12 +316,8 @@ def words_about(doubtful, X, n_rows, names):
 def groups_of_fills(found, n_rows):
     """Columns with the same marks, the marks, and words about both: list of tuples.
 
-    Parameters
-    ----------
-    found : dict
-        Values that are a `Fill` count, by their columns.
-    n_rows : int
-        Number of rows of the table.
+    - `found`: dict. Values that are a `Fill` count, by their columns.
+    - `n_rows`: int. Number of rows of the table.
     """
     groups, fills = {}, {d: fill for d, fill in found.items() if isinstance(fill, Fill)}
     for d, fill in fills.items():

@@ -64,14 +64,9 @@ def standardised(X):
 
     A column that varies only by rounding becomes 0; scaling would turn it into noise.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_rows, n_columns)
-        Finite rows.
+    - `X`: (n_rows, n_columns). Finite rows.
 
-    Returns
-    -------
-    points : ndarray of the same shape, float64
+    Returns `points`: ndarray of the same shape, float64
     """
     X = drawn_in(np.asarray(X, dtype=np.float64))
     largest = np.abs(X).max(axis=0)
@@ -116,14 +111,9 @@ def completed(X):
     Its correlations are those of the pairs of known entries, mixed with independence. Every column
     in turn is predicted from the others (Gauss-Seidel iterations).
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_rows, n_columns)
-        Rows; NaN for a missing entry.
+    - `X`: (n_rows, n_columns). Rows; NaN for a missing entry.
 
-    Returns
-    -------
-    rows : ndarray of the same shape
+    Returns `rows`: ndarray of the same shape
     """
     missing = np.isnan(X)
     counts = np.maximum((~missing).sum(axis=0), 1)

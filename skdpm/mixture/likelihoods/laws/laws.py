@@ -54,10 +54,7 @@ LARGEST_RATE = 1e15
 class ColumnLaw:
     """Law of a column in each of some clusters. Its arrays have the clusters as first axis.
 
-    Attributes
-    ----------
-    is_discrete : bool
-        Whether the values are whole numbers from 0.
+    - `is_discrete`: bool. Whether the values are whole numbers from 0.
     """
 
     is_discrete = False
@@ -387,10 +384,7 @@ class MixedLaw(ColumnLaw):
 class Laws:
     """Laws of a row in each of some clusters.
 
-    Attributes
-    ----------
-    width : int
-        Memory for the laws of a pair, relative to a few numbers per column.
+    - `width`: int. Memory for the laws of a pair, relative to a few numbers per column.
     """
 
     width = 1
@@ -398,34 +392,21 @@ class Laws:
     def log_density(self, X, log_weights=None):
         """log density of the known entries of each row in each cluster.
 
-        Parameters
-        ----------
-        X : ndarray of shape (n_rows, n_features)
-        log_weights : ndarray of shape (n_clusters,), default=None
-            Log weights of a mixture. If they are given, densities of clusters that do not matter
-            to it may be minus infinity.
+        - `log_weights`: (n_clusters,). Log weights of a mixture. If they are given, densities of
+          clusters that do not matter to it may be minus infinity.
 
-        Returns
-        -------
-        log_densities : ndarray of shape (n_rows, n_clusters)
-            0 for a row of which nothing is known.
+        Returns `log_densities`: (n_rows, n_clusters). 0 for a row of which nothing is known.
         """
         raise NotImplementedError
 
     def given(self, X, clusters, columns):
         """The laws of columns in each pair, given the known entries of the row.
 
-        Parameters
-        ----------
-        X : ndarray of shape (n_pairs, n_features)
-        clusters : ndarray of shape (n_pairs,), intp
-        columns : sequence of int
+        - `clusters`: (n_pairs,), intp
+        - `columns`: sequence of int
 
-        Returns
-        -------
-        laws : list of ColumnLaw or None
-            Laws with an entry for each pair, without a meaning in rows where the column is known.
-            None for a column that is not modelled.
+        Returns `laws`: list of ColumnLaw or None. Laws with an entry for each pair, without a
+        meaning in rows where the column is known. None for a column that is not modelled.
         """
         raise NotImplementedError
 
@@ -447,10 +428,7 @@ class Laws:
 class IndependentLaws(Laws):
     """Columns that are independent given the cluster.
 
-    Parameters
-    ----------
-    columns : list of ColumnLaw or None
-        Law of each column; None if it is not modelled.
+    - `columns`: list of ColumnLaw or None. Law of each column; None if it is not modelled.
     """
 
     def __init__(self, columns):
@@ -495,13 +473,9 @@ class IndependentLaws(Laws):
 class ExposedLaws(IndependentLaws):
     """Columns of rows with exposures, which are in the last column of rows.
 
-    Parameters
-    ----------
-    columns : list of ColumnLaw
-        Law of each other column for the exposure 1.
-    at : callable
-        Function of a law and exposures that returns the law for these. The exposures are one for
-        each cluster, or a column of them, one for each row.
+    - `columns`: list of ColumnLaw. Law of each other column for the exposure 1.
+    - `at`: callable. Function of a law and exposures that returns the law for these. The exposures
+      are one for each cluster, or a column of them, one for each row.
     """
 
     def __init__(self, columns, at):
@@ -549,11 +523,9 @@ class StudentLaws(Laws):
 class ScaledLaws(StudentLaws):
     """Multivariate t with one scale factor for all columns and no correlations.
 
-    Attributes
-    ----------
-    loc, scale : ndarray of shape (n_clusters, n_features)
-        With the scale 0 a column is known, and has no density.
-    df : ndarray of shape (n_clusters,)
+    - `loc`, `scale`: (n_clusters, n_features). With the scale 0 a column is known, and has no
+      density.
+    - `df`: (n_clusters,)
     """
 
     loc: np.ndarray
@@ -744,10 +716,8 @@ class MatrixLaws(StudentLaws):
 class MixedLaws(Laws):
     """A mixture of laws of a row in each cluster.
 
-    Parameters
-    ----------
-    log_weights : ndarray of shape (n_clusters, n_parts)
-    parts : list of Laws
+    - `log_weights`: (n_clusters, n_parts)
+    - `parts`: list of Laws
     """
 
     def __init__(self, log_weights, parts):
@@ -795,12 +765,8 @@ class MixedLaws(Laws):
 class JointLaws(Laws):
     """Groups of columns that are independent given the cluster.
 
-    Parameters
-    ----------
-    n_features : int
-    positions : list of ndarray of intp
-        Columns of each group.
-    parts : list of Laws
+    - `positions`: list of ndarray of intp. Columns of each group.
+    - `parts`: list of Laws
     """
 
     def __init__(self, n_features, positions, parts):
@@ -921,15 +887,11 @@ def without_digits(factor, scales):
 def factors(scales, pulls=None, least=0.0):
     """Cholesky factors of positive definite matrices.
 
-    Parameters
-    ----------
-    scales : ndarray of shape (n, n_columns, n_columns)
-    pulls : ndarray of shape (n, n_columns), default=None
-        Vectors whose outer products are added to the matrices. In a sum, large ones would leave no
-        digits.
-    least : ndarray of shape (n_columns,), default=0.0
-        Numbers that no squared pivot of the matrices is below. Rounding may make pivots smaller,
-        or negative.
+    - `scales`: (n, n_columns, n_columns)
+    - `pulls`: (n, n_columns). Vectors whose outer products are added to the matrices. In a sum,
+      large ones would leave no digits.
+    - `least`: (n_columns,). Numbers that no squared pivot of the matrices is below. Rounding may
+      make pivots smaller, or negative.
     """
     total = scales if pulls is None else scales + pulls[:, :, None] * pulls[:, None]
     factor = tried(total)

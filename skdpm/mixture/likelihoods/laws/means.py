@@ -14,16 +14,11 @@ import numpy as np
 class ColumnMeans:
     """Means of columns of numbers, and shares of binary columns and categories.
 
-    Attributes
-    ----------
-    columns : ndarray of shape (n_entries,), intp
-        Column of each entry, in increasing order within a likelihood.
-    codes : ndarray of shape (n_entries,), intp
-        Category of each entry; -1 for a column of numbers and a binary one.
-    kinds : ndarray of shape (n_entries,), str
-        "number", "count" or "share".
-    values : ndarray of shape (..., n_clusters, n_entries)
-        With draws as first axis, if there are some.
+    - `columns`: (n_entries,), intp. Column of each entry, in increasing order within a likelihood.
+    - `codes`: (n_entries,), intp. Category of each entry; -1 for a column of numbers and a binary
+      one.
+    - `kinds`: (n_entries,), str. "number", "count" or "share".
+    - `values`: (..., n_clusters, n_entries). With draws as first axis, if there are some.
     """
 
     columns: np.ndarray

@@ -94,16 +94,10 @@ class Copies(NamedTuple):
 def copies_in(X, classes=None):
     """Find rows that are copies.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_rows, n_features)
-    classes : ndarray of int of shape (n_rows,), or None
-        Rows of different classes are different.
+    - `classes`: (n_rows,), int, or None. Rows of different classes are different.
 
-    Returns
-    -------
-    copies : Copies or None
-        None: coarse columns explain equal rows, or these are a few points, or there are none.
+    Returns `copies`: Copies or None. None: coarse columns explain equal rows, or these are a few
+    points, or there are none.
     """
     if not _are_copies(X[:MANY_ROWS]) or (len(X) > MANY_ROWS and not _are_copies(X)):
         return None
@@ -133,22 +127,15 @@ class Spread(np.ndarray):
 class Recording:
     """How rows of `fit` are recorded.
 
-    Parameters
-    ----------
-    cells : dict of int to (ndarray or None, ndarray)
-        For a column, its values and half the width of the cell of each. None in place of the
-        values: all entries have the same width.
-    scales : ndarray of shape (n_features,), or None
-        Standard deviations of the columns in which rows are copies, for distances of rows; 0 of
-        others. None: no row is a copy.
-    share : float
-        Share of the rows that are copies of earlier rows.
-    copied : list of int, or None
-        Columns in which rows are copies; None: in all.
-    ends : (ndarray, ndarray) or None
-        Least and greatest entries of the bulk of the columns, if some entry is remote.
-    n_ranges : float
-        Ranges of the bulk beyond which entries are remote.
+    - `cells`: dict of int to (ndarray or None, ndarray). For a column, its values and half the
+      width of the cell of each. None in place of the values: all entries have the same width.
+    - `scales`: (n_features,), or None. Standard deviations of the columns in which rows are
+      copies, for distances of rows; 0 of others. None: no row is a copy.
+    - `share`: float. Share of the rows that are copies of earlier rows.
+    - `copied`: list of int, or None. Columns in which rows are copies; None: in all.
+    - `ends`: (ndarray, ndarray) or None. Least and greatest entries of the bulk of the columns, if
+      some entry is remote.
+    - `n_ranges`: float. Ranges of the bulk beyond which entries are remote.
     """
 
     def __init__(self, cells, scales=None, share=0.0, copied=None, ends=None, n_ranges=REMOTE):
@@ -174,15 +161,10 @@ class Recording:
         exchange their noise. In a stream it is a function of each row and its number, so that it
         does not depend on the batches: entries are anywhere in their cells, and copies stay.
 
-        Parameters
-        ----------
-        X : ndarray of shape (n_rows, n_features)
-        first : int or None
-            Number of the first row in a stream. None: X are all rows, or a block of them.
+        - `first`: int or None. Number of the first row in a stream. None: X are all rows, or a
+          block of them.
 
-        Returns
-        -------
-        rows : Spread of the same shape, or X itself if no row moves
+        Returns `rows`: Spread of the same shape, or X itself if no row moves
         """
         if isinstance(X, Spread) or not self.moves:
             return X
@@ -232,18 +214,11 @@ def _drawn_near(rows, low, high, n_ranges):
 def recording_of(rows, variances, ends=None, n_ranges=REMOTE):
     """Find how rows are recorded, from their equal entries.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        NaN for missing entries.
-    variances : ndarray of shape (n_features,)
-        Variances of the columns; 0 in columns without different values.
-    ends, n_ranges
-        As in `Recording`.
+    - `rows`: (n_rows, n_features). NaN for missing entries.
+    - `variances`: (n_features,). Variances of the columns; 0 in columns without different values.
+    - `ends`, `n_ranges`: As in `Recording`.
 
-    Returns
-    -------
-    recording : Recording
+    Returns `recording`: Recording
     """
     cells, repeated = {}, []
     for d, column in enumerate(rows.T):

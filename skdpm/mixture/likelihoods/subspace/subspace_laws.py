@@ -69,16 +69,12 @@ class Frame:
 class SubspaceLaws(StudentLaws):
     """Multivariate t along some axes, normal along the others.
 
-    Attributes
-    ----------
-    loc : ndarray of shape (n_clusters, n_axes)
-    scale : ndarray of shape (n_clusters, n_axes, n_axes)
-    df : ndarray of shape (n_clusters,)
-        Infinite for all clusters if the laws are normal.
-    center : ndarray of shape (n_features,)
-    axes : ndarray of shape (n_features, n_axes)
-    rest : ndarray of shape (n_features, n_others)
-        Roots of the covariance of the other coordinates.
+    - `loc`: (n_clusters, n_axes)
+    - `scale`: (n_clusters, n_axes, n_axes)
+    - `df`: (n_clusters,). Infinite for all clusters if the laws are normal.
+    - `center`: (n_features,)
+    - `axes`: (n_features, n_axes)
+    - `rest`: (n_features, n_others). Roots of the covariance of the other coordinates.
     """
 
     width = 16
