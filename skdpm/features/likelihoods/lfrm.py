@@ -25,7 +25,10 @@ class LFRM(FeatureLikelihood):
     """Latent feature relational model: overlapping features of the nodes of a network.
 
     Nodes i and j are linked with probability 1 / (1 + exp(-(bias + z_i' W z_j))). Each weight is
-    the effect of a feature of one node and a feature of the other on the log odds of a link.
+    the effect of a feature of one node and a feature of the other on the log odds of a link. X is
+    the square adjacency matrix of 0 and 1, dense or CSR; NaN marks an unobserved pair. The
+    attribute `weights_` holds W for `allocations_`. New nodes are rows of links to the nodes of
+    `fit`.
 
     Parameters
     ----------
@@ -33,33 +36,13 @@ class LFRM(FeatureLikelihood):
         Whether X[i, j] and X[j, i] are two links. If not, X must be symmetric, and so is W.
     bias : float or None, default=None
         Log odds of a link of nodes without features. None: learned under N(0, 1 /
-        `bias_precision`). With 0.0, the model of the paper, features are also needed to express
-        that links are rare.
+        `bias_precision`).
     bias_precision : float, default=0.1
         Precision of the prior of the bias.
     weight_precision : float or None, default=None
         Weights are N(0, 1 / weight_precision). None: learned under its prior.
     weight_precision_prior : tuple (shape, rate), default=(1.0, 1.0)
         Gamma prior of the weights' precision.
-
-    Notes
-    -----
-    X is the square adjacency matrix of 0 and 1, dense or CSR. The diagonal is ignored. NaN marks
-    an unobserved pair; `fitted_values` gives the probability of its link. The attribute `weights_`
-    (`n_components_`, `n_components_`) holds W for `allocations_`.
-
-    To transform, predict or score m new nodes, X is (m, n): their links to the n nodes of `fit`,
-    outgoing ones if `directed`. These rows are always new, independent nodes: `transform` of the X
-    of `fit` differs from `allocations_`. They have only features that some node of `fit` has, so
-    that scores are lower bounds. `impute` uses the features' probabilities in each draw in place
-    of the features.
-
-    A network takes a byte per pair of nodes. Chains start from small blocks of nodes that link
-    to the same nodes, and merge them. If a chain has at most ten features (eight if `directed`)
-    at the end of the warm-up, an iteration has ten sweeps, most of which draw all weights in one
-    step. With `n_components`, features of no node count, too. Each chain ends with slightly
-    different features, so `fitted_values` of several chains predicts better than that of a single
-    chain.
 
     References
     ----------

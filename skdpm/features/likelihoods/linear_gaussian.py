@@ -29,39 +29,18 @@ class LinearGaussian(FeatureLikelihood):
 
     x_i ~ N(b + sum_k z_ik v_k, I / tau_x) with components v_k ~ N(0, I / tau_v) and the intercept
     b ~ N(m, 100 s^2 I). Here m is the vector of the columns' means over the entries observed in
-    `fit`, and s^2 is the mean of the columns' variances (1 if that is 0).
+    `fit`, and s^2 is the mean of the columns' variances (1 if that is 0). NaN is a missing entry.
+    Columns should have a common unit.
 
     Parameters
     ----------
-    noise_precision : float or None, default=None
-        tau_x, in units of 1 / variance; None: learned under its prior.
-    noise_precision_prior : tuple (shape, rate) or None, default=None
-        Gamma prior of tau_x; None: (1, s^2).
-    component_precision : float or None, default=None
-        tau_v, in units of 1 / variance; None: learned under its prior.
-    component_precision_prior : tuple (shape, rate) or None, default=None
-        Gamma prior of tau_v; None: (1, s^2).
+    noise_precision, component_precision : float or None, default=None
+        tau_x and tau_v, in units of 1 / variance; None: learned under their priors.
+    noise_precision_prior, component_precision_prior : tuple (shape, rate) or None, default=None
+        Gamma priors of these; None: (1, s^2).
     intercept : bool, default=True
         Whether there is an intercept. If not, b = 0, so that rows without features are noise about
         zero, like black images; s^2 is then the mean square of the entries.
-
-    Notes
-    -----
-    NaN in X is a missing entry. With the default priors, the features do not depend on the units
-    of X, nor, with an intercept, on constants added to its columns. One variance serves all
-    columns: if their units differ, scale them (`sklearn.preprocessing.StandardScaler`). A
-    UserWarning says so if the standard deviation of a quarter of the columns is less than a
-    hundredth of the largest.
-
-    Entries farther than 1e60 from their mean (from zero without an intercept) are refused, and so
-    are columns with all entries nearer than 1e-60: products of their squares and precisions would
-    over- or underflow.
-
-    The parameters are sampled, except those of a row's singletons, the features that no other row
-    has, which are integrated out (Doshi-Velez & Ghahramani 2009). A feature and its complement
-    (the other rows have it, and its component has the opposite sign) explain the rows equally
-    well. The prior prefers the one with fewer rows: under the Indian buffet process, a feature of
-    n rows has odds N - n : n against its complement.
 
     References
     ----------

@@ -24,34 +24,16 @@ class ARM(Sampler):
     Parameters
     ----------
     blocks : {"all", "pair", "none"}, default="all"
-        Rows that choose their cluster in sets: all; those of the two clusters, as in the published
-        algorithm; or none, which is simpler and faster. For networks keep "all": with the others
-        chains may stay where they start.
+        Rows that choose their cluster in sets: all; those of the two clusters; or none. For
+        networks keep "all".
     n_history_chains : int, default=8
-        Number of chains whose past states are used: a chain and its companions. 1: the chain
-        alone. 0: no history, all moves are of two random rows.
+        Number of chains whose past states are used: a chain and its companions. 0: no history.
     n_history : int, default=16
-        Maximal number of past states of each of these chains. They come from the later half of the
-        warm-up, evenly spaced.
+        Maximal number of past states of each of these chains.
     gibbs_sweeps : int, default=1
         Number of `Gibbs` sweeps after each move. With 0 some partitions may never be reached.
     n_split_merges : int, default=1
-        Number of `SplitMerge` moves of two random rows after each move. They find splits that no
-        past state has. With 0, as in the paper, a chain may keep two clusters united if all its
-        past states do.
-
-    Notes
-    -----
-    A warm-up of 250 iterations or more lets the chains see the important partitions. Without
-    warm-up there is no history, and all moves are of two random rows. A warm-up iteration costs
-    `n_history_chains` times as much as a later one. `init` sets where the public chain starts;
-    companions start from random partitions into 4, 8, 16, ... clusters. The history takes one byte
-    per row, state and chain (two where a state has more than 256 clusters).
-
-    A move costs one to three sweeps whatever the number of clusters, and more for data with many
-    columns that are not networks. A split-merge move adds 0.1 to 0.9 sweeps. `ARM` pays where
-    clusters depend on one another, in networks of up to some thousands of nodes, and where a
-    posterior has modes that chains seldom leave.
+        Number of `SplitMerge` moves of two random rows after each move.
 
     References
     ----------

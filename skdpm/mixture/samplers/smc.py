@@ -30,35 +30,27 @@ class SMC(Sampler):
     """Sequential Monte Carlo: weighted partitions, the particles, take one row after the other.
 
     Chains are independent particle systems, each with its own order of the rows. Their weights
-    give an unbiased estimate of the evidence p(X): `log_evidence_`. It is that of the known
-    entries if others are missing. Needs a likelihood whose clusters are independent (capability
-    "product"). `n_draws` draws of equal weight are made at the end; `n_warmup` and `thin` are not
-    used. An interrupted fit has no draws. Ctrl-C takes effect between moves of all particles, a
-    second one at once.
+    give an unbiased estimate of the evidence p(X), or that of the known entries: `log_evidence_`.
+    Needs a likelihood whose clusters are independent (capability "product"). `n_draws` draws of
+    equal weight are made at the end; `n_warmup` and `thin` are not used.
 
     Parameters
     ----------
     n_particles : int, default=100
         Number of particles of each chain.
     rejuvenation : None, str or Sampler, default="sams"
-        Sampler that moves every particle, given the rows so far, each time their number has grown
-        by the factor `growth`, and at the end. Learned hyperparameters of the likelihood are drawn
-        then, too. None: nothing is moved (a particle filter).
+        Sampler that moves every particle each time their rows have grown by `growth`, and at the
+        end. None: nothing is moved (a particle filter).
     growth : float, default=1.25
         Factor, above 1, by which the number of rows grows between moves.
     resampling : {"auto", "systematic", "stratified", "multinomial", "optimal"}, default="auto"
-        Resampling scheme. "optimal" follows all choices of every particle, and thins them when
-        weights have become uneven (Fearnhead & Clifford 2003). "auto": "optimal" if nothing is
-        moved, otherwise "systematic".
+        Resampling scheme; "auto" is "optimal" if nothing is moved, otherwise "systematic".
     resample_threshold : float, default=0.5
         Threshold, 0 to 1, of the effective sample size divided by the number of particles, below
         which particles are resampled.
     order : {"random", "given"}, default="random"
-        Order in which rows are taken. "random": a separate random order for each chain. If the
-        estimator's `init` is "kmeans" or an array of labels, rows come cluster after cluster of
-        these by size, in random order inside each: that finds many separated clusters that a
-        random order would fuse at first, and is worse for clusters that overlap. Particles
-        themselves start without rows, whatever `init` is.
+        Order in which rows are taken. "random": a separate order for each chain, or cluster after
+        cluster if `init` is "kmeans" or labels.
 
     References
     ----------
