@@ -21,8 +21,8 @@ from skdpm._validation import (
 from skdpm.chains import seed_entropy, stream
 from skdpm.mixture.answers.conditional import OwnLaws, fill
 from skdpm.mixture.answers.description import describe
-from skdpm.mixture.likelihoods.composite.product import positions_of
 from skdpm.mixture.likelihoods.composite.registry import refusal
+from skdpm.mixture.likelihoods.composite.tables import positions_of
 
 # Streams of random numbers, beyond those of `base`.
 IMPUTE_STREAM = 2**32 - 3

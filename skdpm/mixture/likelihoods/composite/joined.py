@@ -9,6 +9,10 @@ import copy
 
 import numpy as np
 
+from skdpm.mixture.likelihoods.laws.background import JointBackground
+from skdpm.mixture.likelihoods.laws.laws import JointLaws
+from skdpm.mixture.likelihoods.laws.means import ColumnMeans
+
 
 class Once:
     """A property of a `Product`. It is computed once if the likelihood is resolved, because then
@@ -194,3 +198,100 @@ class JoinedHyperparameters:
         ]
         other._known = None if self._known is None else {}
         return other
+
+
+class JoinedAnswers:
+    """The role of answers of a `Product`. All parts need what it has."""
+
+    def _split_stats(self, stats):
+        """Name, likelihood, positions and statistics of clusters of each part."""
+        parts = np.split(stats, np.cumsum(self._n_stats)[:-1], axis=1)
+        return [(*bound, part) for bound, part in zip(self._bound(), parts, strict=True)]
+
+    def cluster_params(self, stats):
+        """Parameters of the parts: a dict of dicts, by name."""
+        return {
+            name: likelihood.cluster_params(part)
+            for name, likelihood, _, part in self._split_stats(stats)
+        }
+
+    def moments(self, params, directions):
+        means = covariances = 0.0
+        known = np.zeros(len(directions), dtype=bool)
+        for name, likelihood, positions in self._grouped():
+            known[positions] = True
+            if directions[positions].any():
+                # Parts are independent given the cluster, so their terms are summed.
+                mean, covariance = likelihood.moments(params[name], directions[positions])
+                if mean is None:
+                    return None, None
+                means, covariances = means + mean, covariances + covariance
+        return (None, None) if directions[~known].any() else (means, covariances)
+
+    def columns_with_means(self, params, n_features):
+        columns = [
+            positions
+            for name, likelihood, positions in self._grouped()
+            if likelihood.moments(params[name], np.zeros((len(positions), 0)))[0] is not None
+        ]
+        columns = np.sort(np.concatenate(columns)) if columns else columns
+        return columns if len(columns) > 1 else np.arange(n_features)
+
+    def column_posterior(self, stats, column):
+        for _, likelihood, positions, part in self._split_stats(stats):
+            if column in positions and likelihood.column_posterior is not None:
+                return likelihood.column_posterior(part, list(positions).index(column))
+        return None
+
+    def lacks(self, role):
+        """See `Likelihood`. All parts need the role."""
+        for name, likelihood, _ in self.parts if self._likelihoods() else ():
+            who = likelihood.lacks(role)
+            if who is not None:
+                return f"{who} (part {self._part_of(name)!r})"
+        return None
+
+    def draw(self, stats, rng):
+        """Rows, with NaN in columns that are in no part."""
+        X = np.full((len(stats), self._n_features), np.nan)
+        for _, likelihood, positions, part in self._split_stats(stats):
+            X[:, positions] = likelihood.draw(part, rng)
+        return X
+
+    def laws(self, stats, rng=None):
+        split = self._split_stats(stats)
+        return JointLaws(
+            self._n_features,
+            [self._columns_of(likelihood, at) for _, likelihood, at, _ in split],
+            [likelihood.laws(part, rng) for _, likelihood, _, part in split],
+        )
+
+    def background(self, X):
+        return JointBackground(
+            self._n_features,
+            [(at, likelihood.background(X[:, at])) for _, likelihood, at in self._bound()],
+        )
+
+    def column_means(self, stats, n_draws=None, rng=None):
+        split = self._split_stats(stats)
+        return ColumnMeans.joined(
+            [likelihood.column_means(part, n_draws, rng) for _, likelihood, _, part in split],
+            [positions for _, _, positions, _ in split],
+        )
+
+    def doubtful(self, X):
+        return {
+            positions[d]: what
+            for _, likelihood, positions in self._bound()
+            for d, what in likelihood.doubtful(X[:, positions]).items()
+            if d is not None  # rows may differ in other parts
+        }
+
+    @property
+    def left_out(self):
+        parts = [
+            (positions, likelihood.left_out)
+            for _, likelihood, positions in self._bound()
+            if likelihood.left_out is not None
+        ]
+        return LeftOut(parts) if parts else None
