@@ -24,7 +24,7 @@ from skdpm._rows import (
     with_exposure,
 )
 from skdpm._run import Run
-from skdpm._tables import decoded_table, listed
+from skdpm._tables import decoded_table
 from skdpm._validation import (
     check_bool,
     check_finite,
@@ -36,7 +36,7 @@ from skdpm._validation import (
     offered_if,
     warn,
 )
-from skdpm.chains import seed_entropy
+from skdpm.chains import seed_entropy, stream
 from skdpm.draws import column_of, common_snapshots
 from skdpm.hyperpriors import check_hyperprior
 from skdpm.mixture.answers.lazy import over_rows, row_chunks
@@ -48,6 +48,7 @@ from skdpm.mixture.answers.training import (
     outlier_scores,
 )
 from skdpm.mixture.chains.init import labels_of_rows
+from skdpm.mixture.doubts import warn_of_columns, warn_of_departures, warn_of_overdispersion
 from skdpm.mixture.estimate import (
     SINGLE_DRAWS,
     DrawnClusters,
@@ -59,21 +60,17 @@ from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.likelihoods.composite.automatic import Automatic, Mixed
 from skdpm.mixture.likelihoods.composite.registry import refusal
 from skdpm.mixture.likelihoods.contract.base import Likelihood
-from skdpm.mixture.likelihoods.laws.columns import LEAST_COPIES, words_about
-from skdpm.mixture.overdispersion import (
-    columns_with_totals,
-    has_overdispersed_links,
-    overdispersed_columns,
-    vary_in_shares,
-)
 from skdpm.mixture.particles.streams import STREAM_LENGTH
-from skdpm.mixture.questions import Questions, offered_with
-from skdpm.mixture.rows.known import UNLABELLED, KnownLabels
-from skdpm.mixture.rows.noise import (
-    alone,
-    check_noise,
-    laws_of_noise,
+from skdpm.mixture.questions import (
+    OUTLIER_STREAM,
+    Questions,
+    draw_given,
+    generator,
+    offered_with,
+    positions_in,
 )
+from skdpm.mixture.rows.known import UNLABELLED, KnownLabels
+from skdpm.mixture.rows.noise import alone, check_noise, laws_of_noise, refuse_noise
 from skdpm.mixture.samplers import SAMPLERS, automatic_sampler
 from skdpm.mixture.samplers.base import Sampler
 
@@ -82,9 +79,6 @@ SAMPLE_STREAM = 2**32 - 2
 
 # Page about chains that disagree.
 RECIPE = "https://skdpm.readthedocs.io/en/latest/recipes/stuck_chains.html"
-
-# Fewest rows that are said to be alone in clusters: of fewer each may be of a kind of its own.
-FEWEST_ALONE = 10
 
 # Parameters without a meaning in `partial_fit`.
 UNUSED_IN_STREAMS = {"init", "n_warmup", "store_labels", "thin"}
@@ -192,18 +186,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         self._known, self._exposure = KnownLabels.checked(known_labels, n_samples), exposure
         return self._fit(X, y)
 
-    def _without_streams(self):
-        sampler = self.sampler
-        if isinstance(sampler, str):
-            sampler = SAMPLERS.get(sampler, Sampler)
-        if getattr(sampler, "online", False):
-            return None
-        return (
-            f'sampler={self.sampler!r} needs all rows at once; set sampler="smc", or pass all '
-            "rows to fit"
-        )
-
-    @offered_if(_without_streams)
+    @offered_if(lambda self: _without_streams(self.sampler))
     @explains(
         known_labels="streams take none; use fit with another sampler than SMC",
         **UNSUPPORTED_IN_FIT,
@@ -324,19 +307,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """
         check_is_fitted(self)
         if given is not None:
-            self._check_given(X)
-            given = self._positions_of(given, X, "given")
+            _check_given(self.likelihood_, self.n_features_in_, X)
+            given = positions_in(self, given, X, "given")
         score = functools.partial(Predictor.score_samples, given=given)
         return self._over_rows(score, X, np.float64, gaps=True, exposure=exposure)
-
-    def _check_given(self, X):
-        likelihood = self.likelihood_
-        why = refusal(likelihood, "laws")
-        nothing = np.full((1, self.n_features_in_ + likelihood.exposed), np.nan)
-        if why and (likelihood.pairwise or likelihood.needs_laws(nothing).any()):
-            raise ValueError(f"given cannot be used: {why}")
-        if sp.issparse(X):
-            raise TypeError("given needs dense rows: pass X.toarray()")
 
     def score(self, X, y=None, *, exposure=None):
         """Mean of `score_samples(X, exposure=exposure)`: the held-out log density per row. y is
@@ -376,13 +350,13 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """
         check_is_fitted(self)
         n_samples = check_integer(n_samples, "n_samples", low=1)
-        rng = self._generator(SAMPLE_STREAM)
+        rng = generator(self, SAMPLE_STREAM)
         if given is None:
             X = self._predictor.draw(n_samples, rng)
         elif why := refusal(self.likelihood_, "laws"):
             raise ValueError(f"given cannot be used: {why}")
         else:
-            X = self._sample_given(n_samples, given, rng)
+            X = draw_given(self, n_samples, given, rng)
         rows = with_exposure(X, self.likelihood_, unit_exposure(n_samples, self.likelihood_))
         cumulated = np.cumsum(self._predictor.predict_proba(rows), axis=1)
         u = rng.random((n_samples, 1))
@@ -400,15 +374,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         tags = super().__sklearn_tags__()
         likelihood = self._lenient_likelihood()
         if likelihood is not None and likelihood.draws_gaps:
-            tags.input_tags.allow_nan = self._draws_gaps()
+            tags.input_tags.allow_nan = _draws_gaps(self.sampler)
         return tags
-
-    def _draws_gaps(self):
-        """Whether the parameter `sampler` stands for one that draws missing entries."""
-        sampler = self.sampler
-        if isinstance(sampler, str):
-            sampler = SAMPLERS.get(sampler)
-        return getattr(sampler, "draws_gaps", True)
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "labels_")
@@ -434,7 +401,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """-log predictive density of each row given all others, in expectation over its missing
         entries: ndarray of shape (n_samples,)."""
         self._check_label_draws("outlier_scores_", "-score_samples(X)")
-        self._check_projective("outlier_scores_", AttributeError)
+        _check_projective("outlier_scores_", self.likelihood_, AttributeError)
         try:
             self._training.recall()
         except ValueError as error:
@@ -442,7 +409,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 f"outlier_scores_: {error} to pointwise_log_likelihood(X), which sets "
                 "outlier_scores_"
             ) from None
-        return self._outlier_scores(self._log_leave_one_out())
+        self._leave_one_out()
+        return vars(self)["outlier_scores_"]
 
     def pointwise_log_likelihood(self, X):
         """log predictive density of each row of `fit` given all others, for each scored draw.
@@ -462,10 +430,9 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """
         check_is_fitted(self)
         self._check_label_draws("pointwise_log_likelihood", "score_samples(X)")
-        self._check_projective("pointwise_log_likelihood", ValueError)
+        _check_projective("pointwise_log_likelihood", self.likelihood_, ValueError)
         self._recall(X)
-        log_densities = self._log_leave_one_out()
-        vars(self).setdefault("outlier_scores_", self._outlier_scores(log_densities))
+        log_densities = self._leave_one_out()
         chains = {draw["chain"] for draw in self.draws_.scored.draws}
         log_densities = of_all_rows(log_densities, self._training.copies)
         return log_densities.reshape(len(chains), -1, log_densities.shape[1])
@@ -557,13 +524,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 f"and no partial_fit; otherwise use {instead}"
             )
 
-    def _check_projective(self, name, error):
-        if not self.likelihood_.projective:
-            raise error(
-                f"{name} needs a likelihood under which a row has a density given the others; "
-                f"under {self.likelihood_!r} the law of the other rows depends on the row"
-            )
-
     @names_columns
     def _recall(self, X):
         """Get the rows of `fit`, from X or as kept."""
@@ -571,18 +531,21 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             X = self._validate_fit(X, self.likelihood_, self.sampler_, reset=False)
         return self._training.recall(X)
 
-    def _log_leave_one_out(self):
-        return self._training.log_leave_one_out(self.likelihood_, self.draws_, self.n_jobs)
-
-    def _outlier_scores(self, log_densities):
-        weights = np.array([draw["weight"] for draw in self.draws_.scored.draws])
-        scores, X = outlier_scores(log_densities, weights), self._training.X
+    def _leave_one_out(self):
+        """Log densities of the rows given all others, for each scored draw; sets
+        `outlier_scores_`."""
+        training, scored, X = self._training, self.draws_.scored, self._training.X
+        found = training.log_leave_one_out(self.likelihood_, self.draws_, self.n_jobs)
+        scores = outlier_scores(found, np.array([draw["weight"] for draw in scored.draws]))
         if self.likelihood_.lacks("laws") is None and not sp.issparse(X):
             # The density of fewer entries is larger.
             incomplete = np.flatnonzero(np.isnan(X).any(axis=1))
             if len(incomplete):
-                scores[incomplete] += self._scores_of_gaps(X[incomplete])
-        return of_all_rows(scores, self._training.copies)
+                rng = np.random.Generator(stream(training.entropy, OUTLIER_STREAM))
+                rows = X[incomplete]
+                scores[incomplete] += self._predictor.scores_of_gaps(rows, rng, self.n_jobs)
+        self.outlier_scores_ = of_all_rows(scores, training.copies)
+        return found
 
     # Streams.
 
@@ -627,7 +590,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """
         remedy = "start again with fit, or with a clone of the estimator"
         if run is None:
-            likelihood = self._exposed(self._resolved("likelihood").for_batch(X))
+            likelihood = self._resolved("likelihood").for_batch(X)
+            likelihood = _exposed(likelihood, self._exposure, self.noise)
         else:
             likelihood = run.likelihood
         sampler = self._resolved_sampler(likelihood, X)
@@ -638,7 +602,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             X = validate_rows(self, X, likelihood, reset=False)
             X = with_exposure(X, likelihood, self._exposure)
             likelihood.resolve(X)  # raises an error for rows that it cannot model
-            self._warn_of_departures(X, likelihood)
+            warn_of_departures(self, X, likelihood)
         else:
             if self.__sklearn_is_fitted__():
                 warn(
@@ -680,22 +644,11 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             return {**LIKELIHOODS, "auto": Automatic, "mixed": Mixed}, Likelihood
         return {**SAMPLERS, "auto": None}, Sampler
 
-    def _bound_likelihood(self, X):
-        return self._exposed(self._resolved("likelihood").for_columns(X))
+    _warn_of_columns = warn_of_columns
 
-    def _exposed(self, likelihood):
-        """The likelihood for rows with exposures, if there are any."""
-        if self._exposure is None:
-            return likelihood
-        exposed = likelihood.with_exposure()
-        if exposed is None:
-            raise ValueError(
-                f"{likelihood!r} takes no exposure; Poisson, NegativeBinomial and a Product with "
-                "one of these and select=False do"
-            )
-        if check_noise(self.noise) is not None:
-            raise ValueError("exposure cannot be combined with noise; set noise=None")
-        return exposed
+    def _bound_likelihood(self, X):
+        likelihood = self._resolved("likelihood").for_columns(X)
+        return _exposed(likelihood, self._exposure, self.noise)
 
     def _resolved_sampler(self, likelihood, X):
         if isinstance(self.sampler, str) and self.sampler == "auto":
@@ -714,46 +667,12 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 "which chooses one that can"
             )
         if check_noise(self.noise) is not None:
-            self._check_noise(likelihood, sampler, X)
+            refuse_noise(likelihood, sampler, X)
+            if self._known.unites:
+                raise ValueError("known_labels cannot be combined with noise; set noise=None")
+            if not self.store_labels:
+                raise ValueError("noise needs label draws; set store_labels=True")
         return sampler
-
-    def _check_noise(self, likelihood, sampler, X):
-        """Raise ValueError if the model, the sampler or the rows cannot have noise."""
-        if is_dask(X):
-            raise ValueError(
-                "a noise component needs all rows in memory, and X is a dask array; set "
-                "noise=None, or give partial_fit the rows in parts, with sampler=SMC()"
-            )
-        if not sampler.takes_noise:
-            raise ValueError(
-                f'{sampler!r} cannot have a noise component; use sampler="auto", which chooses '
-                "one that can, or set noise=None"
-            )
-        if self._known.unites:
-            raise ValueError("known_labels cannot be combined with noise; set noise=None")
-        if not self.store_labels:
-            raise ValueError("noise needs label draws; set store_labels=True")
-        if likelihood.weighs_rows:
-            raise ValueError(
-                "noise cannot be combined with Gaussian(tails=...); set noise=None or tails=None"
-            )
-        if likelihood.select:
-            raise ValueError(
-                "columns cannot be selected with a noise component; set noise=None or "
-                "Product(select=False)"
-            )
-        if likelihood.constants_vary and sampler.requires == "instantiated":
-            raise ValueError(
-                f"{type(sampler).__name__} cannot have a noise component with NegativeBinomial, "
-                'whose dispersions follow the rows in clusters; use sampler="auto"'
-            )
-        if why := refusal(likelihood, "background"):
-            raise ValueError(f"{why}, or set noise=None")
-        if "product" not in likelihood.capabilities:
-            raise ValueError(
-                "noise needs a likelihood whose clusters are independent, and those of "
-                f"{type(likelihood).__name__} are not; set noise=None"
-            )
 
     def _signature(self, likelihood, sampler):
         signature = super()._signature(likelihood, sampler)
@@ -803,97 +722,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             noise=check_noise(self.noise),
             **settings,
         )
-
-    def _warn_of_columns(self, X, program, given):
-        """Warn of copies, and of columns whose use by the likelihood of `fit` may surprise."""
-        likelihood = program.likelihood
-        doubtful = likelihood.doubtful(X)
-        if program.copies is not None and program.n_samples < (1.0 - LEAST_COPIES) * X.shape[0]:
-            doubtful = {**doubtful, None: program.copies}
-        if doubtful:
-            names = getattr(self, "feature_names_in_", None)
-            warn(words_about(doubtful, given, X.shape[0], names), UserWarning)
-        if is_dask(X):
-            return
-        if X.shape[0] > 1 and not sp.issparse(X) and np.isnan(X[:1]).any():
-            if np.isnan(X[:, : self.n_features_in_]).all():
-                warn(
-                    "all entries of X are missing. So all rows are one cluster, and answers are "
-                    "those of the priors. Look at how X was read",
-                    UserWarning,
-                )
-        self._warn_of_departures(X, likelihood)
-
-    def _warn_of_departures(self, X, likelihood):
-        left_out = likelihood.left_out
-        columns = [] if left_out is None else left_out.departures(X)
-        if columns:
-            named = listed(columns, getattr(self, "feature_names_in_", None))
-            does, it = ("does", "it") if len(columns) == 1 else ("do", "they")
-            column = "column" if len(columns) == 1 else "columns"
-            warn(
-                f"{named} of X {does} not follow from the other columns in some rows. In the rows "
-                f"from which the likelihood was made, {it} always did, or {it} had one value. "
-                f"Labels ignore the {column}, and score_samples gives these rows a low density. "
-                f"If the {column} should count, fit to rows in which {it} can vary",
-                UserWarning,
-            )
-
-    def _warn_of_overdispersion(self, program):
-        if program.known.unites or program.noise is not None or not program.store_labels:
-            return
-        labels = self.draws_["labels"][0, -1]
-        if has_overdispersed_links(program, labels, np.random.PCG64(0)):
-            warn(
-                "the numbers of links in X vary more between clusters of nodes than Poisson "
-                "numbers, as weights do. So components are parts of clusters, and labels may cut "
-                "clusters. Pass the links alone, (X > 0), to Relational()",
-                UserWarning,
-            )
-        self._warn_of_single_rows(program, labels)
-        if not isinstance(program.given, np.ndarray):
-            return
-        columns = columns_with_totals(program, labels, np.random.PCG64(0))
-        if columns:
-            named = "X" if len(columns) == self.n_features_in_ else f"X[:, {columns}]"
-            warn(
-                "some rows have larger counts than others in all columns. So clusters may show "
-                "the totals of rows, not their kinds. If only the shares of columns matter, use "
-                f"NegativeBinomial() and pass fit exposure={named}.sum(axis=1) / "
-                f"{named}.sum(axis=1).mean()",
-                UserWarning,
-            )
-            return
-        columns = overdispersed_columns(program, labels, np.random.PCG64(0))
-        if columns:
-            named = listed(columns, getattr(self, "feature_names_in_", None))
-            vary = "varies" if len(columns) == 1 else "vary"
-            warn(
-                f"{named} of X {vary} more within clusters than Poisson counts. So components are "
-                "parts of clusters, and labels may cut clusters. Use NegativeBinomial() instead "
-                "of Poisson()",
-                UserWarning,
-            )
-
-    def _warn_of_single_rows(self, program, labels):
-        """Warn if multinomial clusters are parts of kinds of rows, or most of them single rows."""
-        if not isinstance(program.likelihood, LIKELIHOODS["multinomial"]):
-            return
-        n_alone, what = np.count_nonzero(np.bincount(self.labels_) == 1), ""
-        if n_alone > max(len(labels) / 2, FEWEST_ALONE):
-            what = f"{n_alone} of {len(labels)} rows are clusters of their own"
-        elif isinstance(program.given, np.ndarray) and vary_in_shares(
-            program, labels, np.random.PCG64(0)
-        ):
-            what = "clusters are parts of kinds of rows"
-        if what:
-            warn(
-                f"{what}, because counts vary more within kinds than multinomial counts. Use "
-                "NegativeBinomial() and pass fit exposure=X.sum(axis=1) / X.sum(axis=1).mean(), "
-                "use VonMisesFisher() for texts, or fit Gaussian() to logarithms of shares, "
-                "np.log1p(1e4 * X / X.sum(axis=1, keepdims=True))",
-                UserWarning,
-            )
 
     def _settings(self, n_samples, sampler):
         """Check the settings of a program of `fit` or `partial_fit`, with the prior of n_samples
@@ -988,19 +816,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         vars(self).update(program.further_attributes(chains))
         if "selected" in likelihood.learned:
             self.relevance_ = likelihood.relevance(draws.mean(column_of("selected")))
-        self._warn_of_overdispersion(program)
-
-    def _log_density_draws(self, program, scored):
-        """Mean log density of some rows of the fit under the scored draws, ndarray of shape
-        (n_chains, n_scored); None if rows have no density under draws."""
-        rows = program.density_rows
-        if rows is None:
-            return None
-        predictor = Predictor(
-            program.likelihood.own, rows.shape[1], None, scored, _background(program)
-        )
-        n_chains = len({draw["chain"] for draw in scored.draws})
-        return predictor.mean_log_densities(rows).reshape(n_chains, -1)
+        warn_of_overdispersion(self, program)
 
     def _is_well_known(self, run, n_draws):
         program = run.program
@@ -1018,7 +834,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         ]
         own_stats = program.likelihood.own_stats
         scored = ScoredDraws(common_snapshots(snapshots, n_draws), own_stats=own_stats)
-        log_density = self._log_density_draws(program, scored)
+        log_density = _log_density_draws(program, scored)
         return log_density is None or _convergence.is_well_known(log_density)
 
     def _with_answers(self, figures, run):
@@ -1028,7 +844,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             return figures
         below = _convergence.below_highest(self.draws_["log_joint"])
         figures["log_joint"]["below_highest"] = float(below.max())
-        log_density = self._log_density_draws(program, self.draws_.scored)
+        log_density = _log_density_draws(program, self.draws_.scored)
         if log_density is not None and log_density.shape[1] >= _convergence.FEWEST_SCORED:
             figures["log_density"] = _convergence.level_figures(
                 log_density, (program.n_samples, self.n_features_in_)
@@ -1059,11 +875,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     # New rows.
 
-    def _refuse_gaps(self, rows):
-        """Refuse NaN where `fit` does, so that tags of scikit-learn hold for all methods."""
-        if self.likelihood_.draws_gaps and not self._draws_gaps():
-            check_finite(rows, allow_nan=False, hint="score_samples and impute take rows with NaN")
-
     def _over_rows(self, function, X, dtype, n_columns=None, gaps=False, exposure=None):
         """Call a method of `Predictor` on X, or lazily on the chunks of a dask array. With `gaps`,
         entries may be missing."""
@@ -1079,8 +890,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         def check(X):
             rows = validate_rows(self, X, self.likelihood_, reset=False, gaps=gaps)
             if not gaps:
-                self._refuse_gaps(rows)
-            self._warn_of_departures(rows, self.likelihood_)
+                _refuse_gaps(rows, self.likelihood_, self.sampler)
+            warn_of_departures(self, rows, self.likelihood_)
             return with_exposure(rows, self.likelihood_, exposure)
 
         names = getattr(self, "feature_names_in_", None)
@@ -1093,6 +904,73 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             dtype=dtype,
             n_columns=n_columns,
         )
+
+
+def _without_streams(given):
+    sampler = given
+    if isinstance(sampler, str):
+        sampler = SAMPLERS.get(sampler, Sampler)
+    if getattr(sampler, "online", False):
+        return None
+    return f'sampler={given!r} needs all rows at once; set sampler="smc", or pass all rows to fit'
+
+
+def _draws_gaps(sampler):
+    """Whether the parameter `sampler` stands for one that draws missing entries."""
+    if isinstance(sampler, str):
+        sampler = SAMPLERS.get(sampler)
+    return getattr(sampler, "draws_gaps", True)
+
+
+def _refuse_gaps(rows, likelihood, sampler):
+    """Refuse NaN where `fit` does, so that tags of scikit-learn hold for all methods."""
+    if likelihood.draws_gaps and not _draws_gaps(sampler):
+        check_finite(rows, allow_nan=False, hint="score_samples and impute take rows with NaN")
+
+
+def _exposed(likelihood, exposure, noise):
+    """The likelihood for rows with exposures, if there are any."""
+    if exposure is None:
+        return likelihood
+    exposed = likelihood.with_exposure()
+    if exposed is None:
+        raise ValueError(
+            f"{likelihood!r} takes no exposure; Poisson, NegativeBinomial and a Product with "
+            "one of these and select=False do"
+        )
+    if check_noise(noise) is not None:
+        raise ValueError("exposure cannot be combined with noise; set noise=None")
+    return exposed
+
+
+def _check_given(likelihood, n_features, X):
+    why = refusal(likelihood, "laws")
+    nothing = np.full((1, n_features + likelihood.exposed), np.nan)
+    if why and (likelihood.pairwise or likelihood.needs_laws(nothing).any()):
+        raise ValueError(f"given cannot be used: {why}")
+    if sp.issparse(X):
+        raise TypeError("given needs dense rows: pass X.toarray()")
+
+
+def _check_projective(name, likelihood, error):
+    if not likelihood.projective:
+        raise error(
+            f"{name} needs a likelihood under which a row has a density given the others; "
+            f"under {likelihood!r} the law of the other rows depends on the row"
+        )
+
+
+def _log_density_draws(program, scored):
+    """Mean log density of some rows of the fit under the scored draws, ndarray of shape
+    (n_chains, n_scored); None if rows have no density under draws."""
+    rows = program.density_rows
+    if rows is None:
+        return None
+    predictor = Predictor(
+        program.likelihood.own, rows.shape[1], None, scored, _background(program)
+    )
+    n_chains = len({draw["chain"] for draw in scored.draws})
+    return predictor.mean_log_densities(rows).reshape(n_chains, -1)
 
 
 def _refuse_lazy_exposure(X):

@@ -23,6 +23,7 @@ from skdpm._tables import (
 )
 from skdpm._validation import check_bool, is_dask, warn
 from skdpm.mixture.estimators import DPMixture
+from skdpm.mixture.questions import complete, rows_with_gaps
 
 
 class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -106,7 +107,7 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if _routing_enabled():
             fit_params = process_routing(self, "fit", **fit_params).estimator.fit
         self.estimator_ = estimator.fit(X, **fit_params)
-        rows = X if is_dask(X) else self.estimator_._rows_with_gaps(X)
+        rows = X if is_dask(X) else rows_with_gaps(self.estimator_, X)
         self._empty = np.flatnonzero(np.isnan(rows).all(axis=0))
         for name in ("n_features_in_", "feature_names_in_"):
             vars(self).pop(name, None)
@@ -141,7 +142,7 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if not len(empty):
             return self.estimator_.impute(X)
         gaps = with_columns(X, dict.fromkeys(empty))
-        completed = self.estimator_._completed(gaps, None, ignored=empty)
+        completed = complete(self.estimator_, gaps, ignored=empty)
         if self.keep_empty_features:
             return with_columns(completed, {d: with_zeros(X, d) for d in empty})
         named = listed(empty, getattr(self, "feature_names_in_", None))

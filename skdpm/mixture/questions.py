@@ -2,6 +2,7 @@
 """Questions to a fitted mixture: about unknown entries of rows, and about its clusters."""
 
 import copy
+import functools
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,7 +20,14 @@ from skdpm._validation import (
     warn,
 )
 from skdpm.chains import seed_entropy, stream
-from skdpm.mixture.answers.conditional import OwnLaws, fill
+from skdpm.mixture.answers.conditional import (
+    NewLaws,
+    OwnLaws,
+    blocks,
+    completed_tables,
+    fill,
+    most_likely,
+)
 from skdpm.mixture.answers.description import describe
 from skdpm.mixture.likelihoods.composite.registry import refusal
 from skdpm.mixture.likelihoods.composite.tables import positions_of
@@ -28,9 +36,6 @@ from skdpm.mixture.likelihoods.composite.tables import positions_of
 IMPUTE_STREAM = 2**32 - 3
 DESCRIBE_STREAM = 2**32 - 4
 OUTLIER_STREAM = 2**32 - 5
-
-# Number of completions of a row with missing entries, for its outlier score.
-N_COMPLETIONS = 30
 
 
 def current_likelihood(estimator):
@@ -105,7 +110,7 @@ class Questions:
             [
                 numbers[clusters],
                 names[found.columns[entries]],
-                self._categories_of_entries(found)[entries],
+                _categories_of_entries(self, found)[entries],
             ],
             names=["cluster", "column", "category"],
         )
@@ -131,15 +136,6 @@ class Questions:
             },
             index=index,
         )
-
-    def _categories_of_entries(self, found):
-        """Category of each entry of a `Description`, "" if it has none: ndarray of objects."""
-        categories = np.full(len(found.columns), "", dtype=object)
-        coded = found.codes >= 0
-        for d in np.unique(found.columns[coded]):
-            of_column = coded & (found.columns == d)
-            categories[of_column] = self._categories(d, np.count_nonzero(of_column))
-        return categories
 
     @offered_with("laws")
     def impute(self, X, n_draws=None, *, exposure=None):
@@ -172,35 +168,7 @@ class Questions:
         array([[9., 9.],
                [9., 9.]])
         """
-        return self._completed(X, n_draws, exposure=exposure)
-
-    @names_columns
-    def _completed(self, X, n_draws, ignored=(), exposure=None):
-        """`impute`, without a warning of the columns `ignored`."""
-        check_is_fitted(self)
-        rows = self._rows_with_gaps(X, exposure)
-        incomplete = np.flatnonzero(np.isnan(rows).any(axis=1))
-        own = self._own_laws(rows)
-        if n_draws is None:
-            completed = [self._most_likely(rows, incomplete, own)]
-        else:
-            n_draws = check_integer(n_draws, "n_draws", low=1)
-            rng = self._generator(IMPUTE_STREAM)
-            completed = self._drawn(rows, incomplete, own, n_draws, rng)
-        rows, *completed = (table[:, : self.n_features_in_] for table in (rows, *completed))
-        left = np.setdiff1d(np.flatnonzero(np.isnan(completed[0]).any(axis=0)), ignored)
-        if len(left):
-            named = listed(left, getattr(self, "feature_names_in_", None))
-            warn(
-                f"missing entries of {named} of X are not filled, as there was no observed value "
-                f"in fit, or no part of the likelihood has the column. Drop {named} before steps "
-                "that need complete rows",
-                UserWarning,
-            )
-        tables = [
-            filled_table(X, rows, filled, self.likelihood_.decode(filled)) for filled in completed
-        ]
-        return tables[0] if n_draws is None else tables
+        return complete(self, X, n_draws, exposure=exposure)
 
     @offered_with("laws")
     @names_columns
@@ -238,17 +206,17 @@ class Questions:
         (array([9.]), (1, 2))
         """
         check_is_fitted(self)
-        positions = self._positions_of(columns, X, "columns")
+        positions = positions_in(self, columns, X, "columns")
         probabilities = None if quantiles is None else _checked_quantiles(quantiles)
-        rows = self._rows_with_gaps(X, exposure)
+        rows = rows_with_gaps(self, X, exposure)
         rows[:, positions] = np.nan
-        self._predictor.checked(rows)
+        laws = NewLaws(self._predictor.conditional, self._predictor.checked(rows))
         parts = [
             [
                 None if law is None else _summary(law, probabilities)
                 for law in pairs.columns(positions)
             ]
-            for pairs in self._pairs_of_new(rows)
+            for pairs in blocks(laws, np.arange(len(rows)))
         ]
         names = getattr(self, "feature_names_in_", None)
         out = {}
@@ -261,135 +229,119 @@ class Questions:
             joined = {
                 name: np.concatenate([part[j][name] for part in parts]) for name in parts[0][j]
             }
-            out[key] = self._named(joined, d)
+            out[key] = _named(self, joined, d)
         return out
 
-    def _named(self, found, column):
-        """Add the categories and the mode to probabilities."""
-        if "probabilities" not in found:
-            return Bunch(**found)
-        categories = self._categories(column, found["probabilities"].shape[1])
-        mode = categories[found["probabilities"].argmax(axis=1)]
-        return Bunch(categories=categories, mode=mode, **found)
 
-    def _categories(self, column, n_categories):
-        """The categories of a column: ndarray of shape (n_categories,)."""
-        codes = np.full((n_categories, self.n_features_in_), np.nan)
-        codes[:, column] = np.arange(n_categories)
-        decoded = self.likelihood_.decode(codes)
-        if decoded is None or decoded[column] is None:
-            return codes[:, column].astype(np.int64)
-        return np.asarray(decoded[column][1])
+@names_columns
+def complete(estimator, X, n_draws=None, ignored=(), exposure=None):
+    """`Questions.impute`, without a warning of the columns `ignored`."""
+    check_is_fitted(estimator)
+    rows = rows_with_gaps(estimator, X, exposure)
+    incomplete = np.flatnonzero(np.isnan(rows).any(axis=1))
+    laws = _laws_of(estimator, rows, incomplete)
+    if n_draws is None:
+        completed = [most_likely(laws, rows, incomplete)]
+    else:
+        n_draws = check_integer(n_draws, "n_draws", low=1)
+        rng = generator(estimator, IMPUTE_STREAM)
+        completed = completed_tables(laws, rows, incomplete, n_draws, rng)
+    rows, *completed = (table[:, : estimator.n_features_in_] for table in (rows, *completed))
+    left = np.setdiff1d(np.flatnonzero(np.isnan(completed[0]).any(axis=0)), ignored)
+    if len(left):
+        named = listed(left, getattr(estimator, "feature_names_in_", None))
+        warn(
+            f"missing entries of {named} of X are not filled, as there was no observed value "
+            f"in fit, or no part of the likelihood has the column. Drop {named} before steps "
+            "that need complete rows",
+            UserWarning,
+        )
+    decode = estimator.likelihood_.decode
+    tables = [filled_table(X, rows, filled, decode(filled)) for filled in completed]
+    return tables[0] if n_draws is None else tables
 
-    @names_columns
-    def _sample_given(self, n_samples, given, rng):
-        """Draw rows given the known entries of one row: ndarray of numbers."""
-        row = self._one_row(given)
-        pairs = next(self._pairs_of_new(self._predictor.checked(row)))
-        clusters = rng.choice(pairs.clusters, n_samples, p=pairs.weights)
-        filled = fill(pairs.laws, np.repeat(row, n_samples, axis=0), clusters, rng)
-        return filled[:, : self.n_features_in_]
 
-    def _one_row(self, given):
-        """The row `given` as numbers, (1, n_features), NaN for unknown entries."""
-        names = getattr(self, "feature_names_in_", None)
-        table = columns_of_rows(given, self.n_features_in_, names, self._positions_of)
-        row = self._rows_with_gaps(table, unit_exposure(1, self.likelihood_))
-        if len(row) != 1:
-            raise ValueError(f"given must be one row, got {len(row)}")
-        return row
+def _laws_of(estimator, rows, incomplete):
+    """Laws of missing entries: `OwnLaws` if these are the rows of the fit, and they may have gaps,
+    else `NewLaws`."""
+    training, predictor = estimator._training, estimator._predictor
+    # With noise, a row may be in no cluster.
+    if training is None or training.noise is not None or fingerprint(rows) != training.key:
+        if len(incomplete):
+            predictor.checked(rows[incomplete])
+        return NewLaws(predictor.conditional, rows)
+    if training.X is None:
+        training = copy.copy(training)
+        training.recall(rows)
+    return OwnLaws(estimator.likelihood_, training, estimator.draws_)
 
-    def _positions_of(self, columns, X, who):
-        names = getattr(self, "feature_names_in_", None)
-        names = None if names is None else list(names)
-        positions = positions_of(columns, self.n_features_in_, names, X, who)
-        if len(np.unique(positions)) < len(positions):
-            raise ValueError(f"{who} contains a column twice")
-        return positions
 
-    def _rows_with_gaps(self, X, exposure=None):
-        """Check rows of which any entries may be missing: a new ndarray."""
-        if is_dask(X) or sp.issparse(X):
-            raise TypeError("X must be an array or a data frame in memory, and dense")
-        rows = validate_rows(self, X, self.likelihood_, reset=False, gaps=True)
-        return with_exposure(rows, self.likelihood_, exposure).copy()
+@names_columns
+def draw_given(estimator, n_samples, given, rng):
+    """Draw rows given the known entries of one row: ndarray of numbers."""
+    names = getattr(estimator, "feature_names_in_", None)
+    positions_of_columns = functools.partial(positions_in, estimator)
+    table = columns_of_rows(given, estimator.n_features_in_, names, positions_of_columns)
+    row = rows_with_gaps(estimator, table, unit_exposure(1, estimator.likelihood_))
+    if len(row) != 1:
+        raise ValueError(f"given must be one row, got {len(row)}")
+    predictor = estimator._predictor
+    pairs = predictor.conditional.pairs(predictor.checked(row))
+    clusters = rng.choice(pairs.clusters, n_samples, p=pairs.weights)
+    filled = fill(pairs.laws, np.repeat(row, n_samples, axis=0), clusters, rng)
+    return filled[:, : estimator.n_features_in_]
 
-    def _own_laws(self, rows):
-        """`OwnLaws` if these are the rows of the fit, and they may have gaps; else None."""
-        training = self._training
-        if training is None or fingerprint(rows) != training.key:
-            return None
-        if training.noise is not None:  # a row may be in no cluster
-            return None
-        if training.X is None:
-            training = copy.copy(training)
-            training.recall(rows)
-        return OwnLaws(self.likelihood_, training, self.draws_)
 
-    def _pairs_of_new(self, rows):
-        """Yield the `Pairs` of blocks of checked rows."""
-        laws = self._predictor.conditional
-        for first in range(0, max(1, len(rows)), laws.block):
-            yield laws.pairs(rows[first : first + laws.block])
+def positions_in(estimator, columns, X, who):
+    """Positions of columns that are given by position or name."""
+    names = getattr(estimator, "feature_names_in_", None)
+    names = None if names is None else list(names)
+    positions = positions_of(columns, estimator.n_features_in_, names, X, who)
+    if len(np.unique(positions)) < len(positions):
+        raise ValueError(f"{who} contains a column twice")
+    return positions
 
-    def _pairs(self, rows, incomplete, own):
-        """Yield the `Pairs` of blocks of incomplete rows, given by their positions."""
-        if own is None:
-            yield from self._pairs_of_new(self._predictor.checked(rows[incomplete]))
-            return
-        for first in range(0, len(incomplete), own.block):
-            yield own.pairs(incomplete[first : first + own.block])
 
-    def _most_likely(self, rows, incomplete, own):
-        """Rows with posterior means and modes of missing entries."""
-        filled, first = rows.copy(), 0
-        if not len(incomplete):
-            return filled
-        for pairs in self._pairs(rows, incomplete, own):
-            at = incomplete[first : first + len(pairs.X)]
-            first += len(at)
-            gaps = np.isnan(pairs.X)
-            columns = [int(d) for d in np.flatnonzero(gaps.any(axis=0))]
-            for d, law in zip(columns, pairs.columns(columns), strict=True):
-                if law is not None:
-                    probabilities = law.probabilities()
-                    best = law.mean() if probabilities is None else probabilities.argmax(axis=1)
-                    filled[at[gaps[:, d]], d] = best[gaps[:, d]]
-        return filled
+def rows_with_gaps(estimator, X, exposure=None):
+    """Check rows of which any entries may be missing: a new ndarray."""
+    if is_dask(X) or sp.issparse(X):
+        raise TypeError("X must be an array or a data frame in memory, and dense")
+    rows = validate_rows(estimator, X, estimator.likelihood_, reset=False, gaps=True)
+    return with_exposure(rows, estimator.likelihood_, exposure).copy()
 
-    def _drawn(self, rows, incomplete, own, n_tables, rng):
-        """List of rows with drawn missing entries."""
-        if not len(incomplete):
-            return [rows.copy() for _ in range(n_tables)]
-        if own is not None:
-            parts = own.draw_tables(incomplete, n_tables, rng)
-        else:
-            pairs = list(self._pairs(rows, incomplete, own))
-            parts = (np.concatenate([p.draw(rng) for p in pairs]) for _ in range(n_tables))
-        tables = []
-        for part in parts:
-            tables.append(rows.copy())
-            tables[-1][incomplete] = part
-        return tables
 
-    def _scores_of_gaps(self, X):
-        """Expected -log density of the missing entries of some rows of `fit` given their known
-        entries, over the posterior predictive law of these entries: (n_rows,)."""
-        X = np.ascontiguousarray(X, dtype=np.float64)
-        scores = np.zeros(len(X))
-        explained = np.isfinite(self._predictor.conditional.log_density(X))
-        rng = np.random.Generator(stream(self._training.entropy, OUTLIER_STREAM))
-        rows = X[explained]
-        pairs = list(self._pairs_of_new(rows))
-        for _ in range(N_COMPLETIONS):
-            completed = np.concatenate([p.draw(rng) for p in pairs])
-            scores[explained] -= self._predictor.score_samples(completed, self.n_jobs)
-        known = self._predictor.score_samples(rows, self.n_jobs)
-        scores[explained] = scores[explained] / N_COMPLETIONS + known
-        return scores
+def generator(estimator, key):
+    """A generator of the parameter `random_state`, with the stream `key`."""
+    return np.random.Generator(stream(seed_entropy(estimator.random_state), key))
 
-    def _generator(self, key):
-        return np.random.Generator(stream(seed_entropy(self.random_state), key))
+
+def _named(estimator, found, column):
+    """Add the categories and the mode to probabilities."""
+    if "probabilities" not in found:
+        return Bunch(**found)
+    categories = _categories(estimator, column, found["probabilities"].shape[1])
+    mode = categories[found["probabilities"].argmax(axis=1)]
+    return Bunch(categories=categories, mode=mode, **found)
+
+
+def _categories(estimator, column, n_categories):
+    """The categories of a column: ndarray of shape (n_categories,)."""
+    codes = np.full((n_categories, estimator.n_features_in_), np.nan)
+    codes[:, column] = np.arange(n_categories)
+    decoded = estimator.likelihood_.decode(codes)
+    if decoded is None or decoded[column] is None:
+        return codes[:, column].astype(np.int64)
+    return np.asarray(decoded[column][1])
+
+
+def _categories_of_entries(estimator, found):
+    """Category of each entry of a `Description`, "" if it has none: ndarray of objects."""
+    categories = np.full(len(found.columns), "", dtype=object)
+    coded = found.codes >= 0
+    for d in np.unique(found.columns[coded]):
+        of_column = coded & (found.columns == d)
+        categories[of_column] = _categories(estimator, d, np.count_nonzero(of_column))
+    return categories
 
 
 def _pandas():

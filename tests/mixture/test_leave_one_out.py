@@ -18,7 +18,7 @@ from support.designs import combinations, cover, everyday
 from support.exactness import complete_names, make_likelihood, make_prior, make_state
 
 from skdpm import DPMixture
-from skdpm.mixture import questions
+from skdpm.mixture.answers import predictive
 from skdpm.mixture.answers._leave_one_out import log_leave_one_out
 from skdpm.mixture.answers.training import outlier_scores
 from skdpm.mixture.likelihoods import Bernoulli, Gaussian, Poisson, Relational
@@ -153,7 +153,7 @@ def test_scores_of_rows_with_gaps(kind, monkeypatch):
     elif kind == "diag":
         likelihood = Gaussian(covariance_type="diag")
     X[3, 1] = X[20, 0] = np.nan
-    monkeypatch.setattr(questions, "N_COMPLETIONS", 400)
+    monkeypatch.setattr(predictive, "N_COMPLETIONS", 400)
     short = {"n_warmup": 20, "n_draws": 10, "n_chains": 1, "random_state": 0}
     model = DPMixture(likelihood=likelihood, **short).fit(X)
     plain = logsumexp(-model.pointwise_log_likelihood(X)[0], axis=0) - np.log(10)

@@ -230,3 +230,56 @@ class OwnLaws:
             stats = next(self.training.statistics_of_each(self.likelihood, self.draws, [draw]))
             laws = self.likelihood.at(draw["values"]).laws(stats, rng)
             yield fill(laws, self.training.X[rows], labels[rows], rng)
+
+
+class NewLaws:
+    """The law of missing entries of new rows, in any of their clusters: as `OwnLaws`.
+
+    Parameters
+    ----------
+    laws : ConditionalLaws
+    X : ndarray of shape (n_rows, n_features)
+        Checked rows.
+    """
+
+    def __init__(self, laws, X):
+        self.laws, self.X, self.block = laws, X, laws.block
+
+    def pairs(self, rows):
+        return self.laws.pairs(self.X[rows])
+
+    def draw_tables(self, rows, n_tables, rng):
+        pairs = list(blocks(self, rows))
+        for _ in range(n_tables):
+            yield np.concatenate([some.draw(rng) for some in pairs])
+
+
+def blocks(laws, rows):
+    """Yield the `Pairs` of blocks of rows, given by their positions."""
+    for first in range(0, max(1, len(rows)), laws.block):
+        yield laws.pairs(rows[first : first + laws.block])
+
+
+def most_likely(laws, X, rows):
+    """A copy of X in which missing entries of some rows are posterior means or modes."""
+    filled, first = X.copy(), 0
+    for pairs in blocks(laws, rows) if len(rows) else ():
+        at = rows[first : first + len(pairs.X)]
+        first += len(at)
+        gaps = np.isnan(pairs.X)
+        columns = [int(d) for d in np.flatnonzero(gaps.any(axis=0))]
+        for d, law in zip(columns, pairs.columns(columns), strict=True):
+            if law is not None:
+                probabilities = law.probabilities()
+                best = law.mean() if probabilities is None else probabilities.argmax(axis=1)
+                filled[at[gaps[:, d]], d] = best[gaps[:, d]]
+    return filled
+
+
+def completed_tables(laws, X, rows, n_tables, rng):
+    """List of n_tables copies of X in which missing entries of some rows are drawn."""
+    tables = [X.copy() for _ in range(n_tables)]
+    if len(rows):
+        for table, part in zip(tables, laws.draw_tables(rows, n_tables, rng), strict=True):
+            table[rows] = part
+    return tables

@@ -13,11 +13,13 @@ import numpy as np
 from sklearn.utils.validation import check_array
 
 from skdpm._rows import dense_if_needed
-from skdpm.mixture.answers.conditional import ConditionalLaws
+from skdpm.mixture.answers.conditional import ConditionalLaws, NewLaws
 from skdpm.mixture.likelihoods.contract.base import set_hyperparameters
 from skdpm.mixture.state._scoring import mixture_rows
 
 # Largest numbers of rows and of entries of X in a block: 8 MiB of doubles. Encoded rows, tiles and
+# Number of completions of a row with missing entries, for its outlier score.
+N_COMPLETIONS = 30
 # scratch memory of a thread take a small multiple of this.
 BLOCK_ROWS = 2**17
 BLOCK_ENTRIES = 2**20
@@ -357,6 +359,20 @@ class Predictor:
             scores[beyond] += self.likelihood.left_out.log_density_known(rows)
         if not beyond.all():
             scores[~beyond] = self._score_by_kernel(X[~beyond], n_jobs)
+        return scores
+
+    def scores_of_gaps(self, X, rng, n_jobs):
+        """Expected -log density of the missing entries of some rows of `fit` given their known
+        entries, over the posterior predictive law of these entries: (n_rows,)."""
+        X = np.ascontiguousarray(X, dtype=np.float64)
+        scores = np.zeros(len(X))
+        explained = np.isfinite(self.conditional.log_density(X))
+        rows = X[explained]
+        laws = NewLaws(self.conditional, rows)
+        for completed in laws.draw_tables(np.arange(len(rows)), N_COMPLETIONS, rng):
+            scores[explained] -= self.score_samples(completed, n_jobs)
+        known = self.score_samples(rows, n_jobs)
+        scores[explained] = scores[explained] / N_COMPLETIONS + known
         return scores
 
     def checked(self, X):

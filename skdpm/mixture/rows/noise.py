@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skdpm._validation import check_real
+from skdpm._validation import check_real, is_dask
+from skdpm.mixture.likelihoods.composite.registry import refusal
 from skdpm.mixture.state._state import Noise
 from skdpm.partitions import _relabel_inside
 
@@ -55,6 +56,41 @@ def check_noise(noise):
             f"{noise!r}"
         )
     return tuple(check_real(noise[j], f"noise[{j}]", low=0.0) for j in range(2))
+
+
+def refuse_noise(likelihood, sampler, X):
+    """Raise ValueError if the model, the sampler or the rows cannot have noise."""
+    if is_dask(X):
+        raise ValueError(
+            "a noise component needs all rows in memory, and X is a dask array; set "
+            "noise=None, or give partial_fit the rows in parts, with sampler=SMC()"
+        )
+    if not sampler.takes_noise:
+        raise ValueError(
+            f'{sampler!r} cannot have a noise component; use sampler="auto", which chooses '
+            "one that can, or set noise=None"
+        )
+    if likelihood.weighs_rows:
+        raise ValueError(
+            "noise cannot be combined with Gaussian(tails=...); set noise=None or tails=None"
+        )
+    if likelihood.select:
+        raise ValueError(
+            "columns cannot be selected with a noise component; set noise=None or "
+            "Product(select=False)"
+        )
+    if likelihood.constants_vary and sampler.requires == "instantiated":
+        raise ValueError(
+            f"{type(sampler).__name__} cannot have a noise component with NegativeBinomial, "
+            'whose dispersions follow the rows in clusters; use sampler="auto"'
+        )
+    if why := refusal(likelihood, "background"):
+        raise ValueError(f"{why}, or set noise=None")
+    if "product" not in likelihood.capabilities:
+        raise ValueError(
+            "noise needs a likelihood whose clusters are independent, and those of "
+            f"{type(likelihood).__name__} are not; set noise=None"
+        )
 
 
 def alone(labels):

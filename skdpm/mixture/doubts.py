@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Warnings about rows and columns that do not suit the likelihood of a fit."""
+
+import numpy as np
+import scipy.sparse as sp
+
+from skdpm._tables import listed
+from skdpm._validation import is_dask, warn
+from skdpm.mixture.likelihoods import LIKELIHOODS
+from skdpm.mixture.likelihoods.laws.columns import LEAST_COPIES, words_about
+from skdpm.mixture.overdispersion import (
+    columns_with_totals,
+    has_overdispersed_links,
+    overdispersed_columns,
+    vary_in_shares,
+)
+
+# Fewest rows that are said to be alone in clusters: of fewer each may be of a kind of its own.
+FEWEST_ALONE = 10
+
+
+def warn_of_columns(model, X, program, given):
+    """Warn of copies, and of columns whose use by the likelihood of `fit` may surprise."""
+    likelihood = program.likelihood
+    doubtful = likelihood.doubtful(X)
+    if program.copies is not None and program.n_samples < (1.0 - LEAST_COPIES) * X.shape[0]:
+        doubtful = {**doubtful, None: program.copies}
+    if doubtful:
+        names = getattr(model, "feature_names_in_", None)
+        warn(words_about(doubtful, given, X.shape[0], names), UserWarning)
+    if is_dask(X):
+        return
+    if X.shape[0] > 1 and not sp.issparse(X) and np.isnan(X[:1]).any():
+        if np.isnan(X[:, : model.n_features_in_]).all():
+            warn(
+                "all entries of X are missing. So all rows are one cluster, and answers are "
+                "those of the priors. Look at how X was read",
+                UserWarning,
+            )
+    warn_of_departures(model, X, likelihood)
+
+
+def warn_of_departures(model, X, likelihood):
+    left_out = likelihood.left_out
+    columns = [] if left_out is None else left_out.departures(X)
+    if columns:
+        named = listed(columns, getattr(model, "feature_names_in_", None))
+        does, it = ("does", "it") if len(columns) == 1 else ("do", "they")
+        column = "column" if len(columns) == 1 else "columns"
+        warn(
+            f"{named} of X {does} not follow from the other columns in some rows. In the rows "
+            f"from which the likelihood was made, {it} always did, or {it} had one value. "
+            f"Labels ignore the {column}, and score_samples gives these rows a low density. "
+            f"If the {column} should count, fit to rows in which {it} can vary",
+            UserWarning,
+        )
+
+
+def warn_of_overdispersion(model, program):
+    if program.known.unites or program.noise is not None or not program.store_labels:
+        return
+    labels = model.draws_["labels"][0, -1]
+    if has_overdispersed_links(program, labels, np.random.PCG64(0)):
+        warn(
+            "the numbers of links in X vary more between clusters of nodes than Poisson "
+            "numbers, as weights do. So components are parts of clusters, and labels may cut "
+            "clusters. Pass the links alone, (X > 0), to Relational()",
+            UserWarning,
+        )
+    _warn_of_single_rows(model, program, labels)
+    if not isinstance(program.given, np.ndarray):
+        return
+    columns = columns_with_totals(program, labels, np.random.PCG64(0))
+    if columns:
+        named = "X" if len(columns) == model.n_features_in_ else f"X[:, {columns}]"
+        warn(
+            "some rows have larger counts than others in all columns. So clusters may show "
+            "the totals of rows, not their kinds. If only the shares of columns matter, use "
+            f"NegativeBinomial() and pass fit exposure={named}.sum(axis=1) / "
+            f"{named}.sum(axis=1).mean()",
+            UserWarning,
+        )
+        return
+    columns = overdispersed_columns(program, labels, np.random.PCG64(0))
+    if columns:
+        named = listed(columns, getattr(model, "feature_names_in_", None))
+        vary = "varies" if len(columns) == 1 else "vary"
+        warn(
+            f"{named} of X {vary} more within clusters than Poisson counts. So components are "
+            "parts of clusters, and labels may cut clusters. Use NegativeBinomial() instead "
+            "of Poisson()",
+            UserWarning,
+        )
+
+
+def _warn_of_single_rows(model, program, labels):
+    """Warn if multinomial clusters are parts of kinds of rows, or most of them single rows."""
+    if not isinstance(program.likelihood, LIKELIHOODS["multinomial"]):
+        return
+    n_alone, what = np.count_nonzero(np.bincount(model.labels_) == 1), ""
+    if n_alone > max(len(labels) / 2, FEWEST_ALONE):
+        what = f"{n_alone} of {len(labels)} rows are clusters of their own"
+    elif isinstance(program.given, np.ndarray) and vary_in_shares(
+        program, labels, np.random.PCG64(0)
+    ):
+        what = "clusters are parts of kinds of rows"
+    if what:
+        warn(
+            f"{what}, because counts vary more within kinds than multinomial counts. Use "
+            "NegativeBinomial() and pass fit exposure=X.sum(axis=1) / X.sum(axis=1).mean(), "
+            "use VonMisesFisher() for texts, or fit Gaussian() to logarithms of shares, "
+            "np.log1p(1e4 * X / X.sum(axis=1, keepdims=True))",
+            UserWarning,
+        )
