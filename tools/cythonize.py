@@ -20,9 +20,9 @@ from Cython.Compiler.Main import compile as translate
 def main(folder, depfile, *arguments):
     options, sources = parse_command_line(arguments)
     options.depfile = True
-    # Other options, or another Cython, make all C files anew.
+    # Other options, or another Cython, make all C files anew. A new module makes its own only.
     stamp = os.path.join(folder, "cythonize.stamp")
-    command = "\n".join([__version__, *arguments])
+    command = "\n".join([__version__, *(a for a in arguments if a not in sources)])
     same = read(stamp) == command
     outputs, dependencies = [], []
     for source in sources:
