@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted
-from support.cases import FAST, NAMES, SPARSE, WITH_NAN, fit_case, make_estimator
+from support.cases import CASES, FAST, NAMES, SPARSE, fit_case, make_estimator
 from support.designs import combinations, everyday
 
 from skdpm import DPMixture, FeatureAllocation, FiniteMixture
@@ -151,12 +151,10 @@ def test_sample_exists_where_the_likelihood_generates(case):
 @pytest.mark.parametrize("name", NAMES)
 def test_tags(name):
     tags = get_tags(make_estimator(fit_case(name).likelihood))
-    assert tags.input_tags.allow_nan == (name in (*WITH_NAN, "gaussian", "gaussian_tied"))
+    assert tags.input_tags.allow_nan == (CASES[name].has_gaps or name == "gaussian")
     assert tags.input_tags.sparse == (name in SPARSE)
     assert tags.input_tags.pairwise == name.startswith("relational")
-    assert tags.input_tags.positive_only == (
-        name in ("multinomial", "negative_binomial", "poisson")
-    )
+    assert tags.input_tags.positive_only == CASES[name].is_positive
 
 
 @pytest.mark.parametrize("likelihood", ["no such name", None, 3, Gaussian])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
-from support.cases import NAMES, fit_case, make_estimator
+from support.cases import CASES, NAMES, fit_case, make_estimator
 
 from skdpm import DPMixture, FiniteMixture
 from skdpm.chains import ChainProgram
@@ -202,122 +202,13 @@ def test_relational_clusters_are_not_independent():
 
 # Parameters of likelihoods and samplers.
 
-POSITIVE = [0.0, -1.0, *NOT_A_NUMBER]
-NOT_POSITIVE = [value for value in POSITIVE if value is not None]
-# None: learned.
-PSEUDO_COUNTS = [*NOT_POSITIVE, [1.0], [1.0, -1.0], [1.0, NAN], ["a", "b"], np.eye(2)]
-HYPERPARAMETERS = {
-    "gaussian": {
-        "mean": ["a", NAN, INF, [0.0], [0.0, NAN], [0.0] * 3, np.zeros((2, 2)), 1j],
-        "mean_precision": NOT_POSITIVE,
-        "df": [1.0, 0.5, *NOT_POSITIVE],
-        "scale": [
-            "a",
-            0.0,
-            -1.0,
-            NAN,
-            INF,
-            [1.0],
-            [1.0, 0.0],
-            [1.0, NAN],
-            np.eye(3),
-            -np.eye(2),
-            np.zeros((2, 2)),
-            [[1.0, 2.0], [2.0, 1.0]],
-            [[1.0, 0.5], [0.4, 1.0]],
-            np.full((2, 2), NAN),
-            [["a", "b"], ["c", "d"]],
-            np.ones((1, 2, 2)),
-            [[1.0, 2.0], [1.0]],
-        ],
-        "covariance_type": ["band", None, 1],
-    },
-    "gaussian_diag": {
-        "mean": ["a", NAN, [0.0], [0.0] * 3],
-        "mean_precision": NOT_POSITIVE,
-        "df": NOT_POSITIVE,
-        "scale": ["a", 0.0, -1.0, NAN, INF, [1.0], [1.0, 0.0], np.eye(2)],
-        "covariance_type": ["band", None, 1],
-    },
-    "bernoulli": {"a": PSEUDO_COUNTS, "b": PSEUDO_COUNTS},
-    "categorical": {
-        "concentration": PSEUDO_COUNTS,
-        "n_categories": [
-            0,
-            -1,
-            2.0,
-            "3",
-            True,
-            [2],
-            [2, 2, 2],
-            [2, 0],
-            [2.0, 2.0],
-            [[2, 2]],
-            "ab",
-        ],
-        "handle_unknown": ["ignore", None, True, ["missing"]],
-    },
-    "multinomial": {
-        "concentration": NOT_POSITIVE,
-        "base": ["words", 1.0, True, [1.0], [1.0, 0.0, 1.0, 1.0], [NAN] * 4, ["a"] * 4, np.eye(4)],
-    },
-    "negative_binomial": {
-        "shape": NOT_POSITIVE,
-        "rate": NOT_POSITIVE,
-        "dispersion": [*NOT_POSITIVE, [1.0], [1.0, 0.0, 1.0], ["a"] * 3],
-    },
-    "poisson": {"shape": NOT_POSITIVE, "rate": NOT_POSITIVE},  # None: learned
-    "von_mises_fisher": {"concentration": NOT_POSITIVE, "spread": NOT_POSITIVE},
-    "grid": {
-        "log_likelihood": [1.0, "normal", np.zeros((4, 6))],
-        "grid": ["a", [], 0.5, [[]], [[0.0], [1.0, 2.0]], [0.0, NAN], [0.0] * 3, [INF] * 6],
-        "log_weights": [
-            "a",
-            [],
-            0.0,
-            [0.0] * 5,
-            [[0.0] * 6] * 3,
-            [NAN] + [0.0] * 5,
-            [INF] + [0.0] * 5,
-            [[0.0] * 6, [-INF] * 6],
-        ],
-        "sample": [1.0, "normal"],
-    },
-    "pyclone": {
-        "density": [None, 1, "normal"],
-        "precision": [*NOT_POSITIVE, 1e8],  # None: learned
-        "error_rate": [*NOT_POSITIVE, None, 0.5],
-        "genotype_prior": [None, 1, "major"],
-        "n_grid": [None, 1, 10.0, "many"],
-    },
-    "relational": {
-        "a": NOT_POSITIVE,
-        "b": NOT_POSITIVE,
-        "directed": [None, 1, "yes"],
-        "degree_correction": [None, 1, "yes"],
-        "degree_concentration": NOT_POSITIVE,
-    },
-}
-for _name in ("gaussian", "gaussian_diag"):
-    HYPERPARAMETERS[_name] |= {
-        "tails": [1, "heavy", ["t"]],
-        # They have no meaning without tails.
-        "tail_df": [0.0, 3.0, "a"],
-        "contamination": [0.0, 0.1, "a"],
-        "inflation": [0.0, 3.0, "a"],
-    }
-for _name, _values in HYPERPARAMETERS.items():
-    if _name != "grid":
-        _values["hyperpriors"] = [1, "no such", [("a", (1, 1))], {"no such": (1, 1)}]
-HYPERPARAMETERS["relational_directed"] = HYPERPARAMETERS["relational"]
-
 
 @pytest.mark.parametrize(
     ("name", "parameter", "value"),
     [
         pytest.param(name, parameter, value, id=f"{name}-{parameter}-{value!r:.40}")
         for name in NAMES
-        for parameter, values in HYPERPARAMETERS[name].items()
+        for parameter, values in CASES[name].bad_params.items()
         for value in values
     ],
 )
@@ -331,7 +222,7 @@ def test_parameters_of_likelihoods(name, parameter, value):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_hyperparameter_is_tried(name):
-    assert set(fit_case(name).likelihood.get_params()) == set(HYPERPARAMETERS[name])
+    assert set(fit_case(name).likelihood.get_params()) == set(CASES[name].bad_params)
 
 
 @pytest.mark.parametrize("value", [0, -1, *NOT_AN_INTEGER])
@@ -351,42 +242,12 @@ def _with(data, *entries):
     return data
 
 
-GOOD = {
-    "gaussian": X,
-    "gaussian_diag": X,
-    "bernoulli": np.eye(4)[:, :3],
-    "categorical": np.arange(12).reshape(4, 3) % 3,
-    "multinomial": np.arange(12).reshape(4, 3),
-    "negative_binomial": np.arange(12).reshape(4, 3),
-    "poisson": np.arange(12).reshape(4, 3),
-    "grid": np.arange(8).reshape(4, 2) % 3,
-    "pyclone": np.array([[7 + i, 3 + i % 3, 2, 1, 1, 1.0] for i in range(4)]),
-    "relational": np.ones((4, 4)),
-    "relational_directed": np.triu(np.ones((4, 4))),
-    "von_mises_fisher": X,
-}
-BAD_VALUES = {
-    "gaussian": [],
-    "gaussian_diag": [],
-    "bernoulli": [2.0, -1.0, 0.5, 1e300, 5e-324],
-    "categorical": [-1.0, 0.5, 1e300, 1e10, 2.0**31, -5e-324],
-    "multinomial": [-1.0, 0.5, 1e300, -1e-300],
-    "negative_binomial": [-1.0, 0.5, 1e300, -1e-300],
-    "poisson": [-1.0, 0.5, 1e300, -1e-300],
-    "grid": [],
-    "pyclone": [-1.0, 0.5, 1e300, 1e9, NAN],
-    "relational": [2.0, -1.0, 0.5, 1e300],
-    "relational_directed": [2.0, -1.0, 0.5, 1e300],
-    "von_mises_fisher": [],
-}
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
-    [(name, value) for name in NAMES for value in [INF, -INF, *BAD_VALUES[name]]],
+    [(name, value) for name in NAMES for value in [INF, -INF, *CASES[name].bad_values]],
 )
 def test_values_outside_the_domain(name, value):
-    data, column = _with(GOOD[name], (3, 1, value)), "1"
+    data, column = _with(CASES[name].good, (3, 1, value)), "1"
     if name == "relational":
         data, column = _with(data, (1, 3, value)), "[13]"
     likelihood = fit_case(name).likelihood
@@ -405,19 +266,19 @@ def fitted():
             likelihood = fit_case(name).likelihood
             if name == "categorical":
                 likelihood = Categorical()
-            out[name] = make_estimator(likelihood).fit(GOOD[name])
+            out[name] = make_estimator(likelihood).fit(CASES[name].good)
     return out
 
 
 @pytest.mark.parametrize("method", ["predict", "predict_proba", "score_samples", "score"])
 @pytest.mark.parametrize("name", NAMES)
 def test_values_outside_the_domain_in_new_rows(name, method, fitted):
-    good = _with(GOOD[name])
+    good = _with(CASES[name].good)
     getattr(fitted[name], method)(good)
     likelihood = fitted[name].likelihood
     scores_gaps = likelihood.lacks("laws") is None and method.startswith("score")
     gaps = likelihood.allow_nan or scores_gaps
-    for value in [INF, *BAD_VALUES[name], *[NAN] * (not gaps)]:
+    for value in [INF, *CASES[name].bad_values, *[NAN] * (not gaps)]:
         with pytest.raises(ValueError, match=r"column 1\b"):
             getattr(fitted[name], method)(_with(good, (3, 1, value)))
     n_features = good.shape[1]
@@ -432,10 +293,10 @@ def test_values_outside_the_domain_in_new_rows(name, method, fitted):
             getattr(fitted[name], method)(data)
 
 
-@pytest.mark.parametrize("name", ["multinomial", "von_mises_fisher"])
+@pytest.mark.parametrize("name", [n for n in NAMES if not fit_case(n).likelihood.allow_nan])
 def test_nan_where_it_is_not_allowed(name):
     with pytest.raises(ValueError, match="NaN in column 1"):
-        make_estimator(fit_case(name).likelihood).fit(_with(GOOD[name], (3, 1, NAN)))
+        make_estimator(fit_case(name).likelihood).fit(_with(CASES[name].good, (3, 1, NAN)))
 
 
 def test_an_unseen_category_names_column_and_value(fitted):

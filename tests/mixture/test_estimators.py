@@ -11,19 +11,22 @@ import numpy as np
 import pandas as pd
 import pytest
 from reference.enumerate import canonical_labels
-from reference.likelihoods import (
-    as_matrix,
-    log_likelihood,
-    log_pyclone,
-    log_von_mises_fisher_constant,
-    von_mises_fisher_grid,
-)
+from reference.likelihoods import log_likelihood
 from reference.predictive import log_weights
 from reference.priors import log_eppf, log_gamma_density
 from scipy.special import gammaln
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from support.cases import FAST, NAMES, PRIORS, fit_case, make_estimator, prior_name, prior_params
+from support.cases import (
+    CASES,
+    FAST,
+    NAMES,
+    PRIORS,
+    fit_case,
+    make_estimator,
+    prior_name,
+    prior_params,
+)
 from support.designs import combinations, everyday, thirds
 from support.fits import DRAWS, assert_same_fit
 
@@ -124,119 +127,6 @@ def test_point_estimate_attributes(name, prior):
         assert estimator.n_clusters_ <= estimator.n_components
 
 
-def _posterior_means(name, X, labels, p):
-    """The formulas of conjugate analysis, one cluster at a time."""
-    blocks = [X[labels == k] for k in range(labels.max() + 1)]
-    if name == "bernoulli":
-        return {
-            "probabilities": [
-                (p["a"] + (B == 1).sum(0)) / (p["a"] + p["b"] + (~np.isnan(B)).sum(0))
-                for B in blocks
-            ]
-        }
-    if name == "categorical":
-        c, n_categories = p["concentration"], p["n_categories"]
-        out = np.zeros((len(blocks), len(n_categories), max(n_categories)))
-        for k, B in enumerate(blocks):
-            for d, m in enumerate(n_categories):
-                counts = c + np.array([(B[:, d] == code).sum() for code in range(m)])
-                out[k, d, :m] = counts / counts.sum()
-        return {"probabilities": out}
-    if name == "multinomial":
-        counts = np.array([B.sum(0) for B in blocks]) + p["concentration"]
-        return {"probabilities": counts / counts.sum(1, keepdims=True)}
-    if name == "negative_binomial":
-        k = p["rate"] + p["shape"] * p["dispersion"]
-        prior_sum = k * p["shape"] / p["rate"]
-        return {
-            "means": [(prior_sum + np.nansum(B, 0)) / (k + (~np.isnan(B)).sum(0)) for B in blocks]
-        }
-    if name == "poisson":
-        return {
-            "rates": [
-                (p["shape"] + np.nansum(B, 0)) / (p["rate"] + (~np.isnan(B)).sum(0))
-                for B in blocks
-            ]
-        }
-    if name == "von_mises_fisher":
-        grid = von_mises_fisher_grid(**p)
-        directions, concentrations = [], []
-        for B in blocks:
-            B = B / np.linalg.norm(B, axis=1, keepdims=True)
-            r = B.sum(axis=0)
-            length = np.linalg.norm(r)
-            # -log C + k is the logarithm of the largest value of the integral over directions.
-            log_p = len(B) * (log_von_mises_fisher_constant(grid, B.shape[1]) - grid)
-            log_p -= log_von_mises_fisher_constant(grid * length, B.shape[1]) - grid * length
-            weights = np.exp(log_p - log_p.max())
-            directions.append(r / length)
-            concentrations.append(weights @ grid / weights.sum())
-        return {"mean_directions": directions, "concentrations": concentrations}
-    if name == "grid":
-        grid, log_w = np.array(p["grid"]), np.array(p["log_weights"])
-        sums = [p["log_likelihood"](B, grid).sum(axis=0) + log_w for B in blocks]
-        weights = np.exp(sums)
-        weights /= weights.sum(axis=2, keepdims=True)
-        means = weights @ grid
-        return {
-            "means": means,
-            "stds": np.sqrt(weights @ grid**2 - means**2),
-            "grid_weights": weights,
-        }
-    if name == "pyclone":
-        phi = np.linspace(0, 1, p["n_grid"])
-        p = {key: value for key, value in p.items() if key != "n_grid"}
-        sums = [
-            [
-                sum(log_pyclone(cell, phi, **p) for cell in sample)
-                for sample in np.split(B, 2, axis=1)
-            ]
-            for B in blocks
-        ]
-        weights = np.exp(sums)
-        weights /= weights.sum(axis=2, keepdims=True)
-        means = weights @ phi
-        below = np.cumsum(weights, axis=2)
-        return {
-            "cellular_prevalence": means,
-            "cellular_prevalence_std": np.sqrt(weights @ phi**2 - means**2),
-            "cellular_prevalence_low": phi[(below >= 0.025).argmax(axis=2)],
-            "cellular_prevalence_high": phi[(below >= 0.975).argmax(axis=2)],
-        }
-    if name == "gaussian":
-        means, covariances = [], []
-        u, r, df, S = (p[key] for key in ("mean", "mean_precision", "df", "scale"))
-        for B in blocks:
-            n, D = B.shape
-            means.append((r * np.array(u) + B.sum(0)) / (r + n))
-            gap = B.mean(0) - u
-            S_n = as_matrix(S, D) + n * np.cov(B.T, ddof=0) + r * n / (r + n) * np.outer(gap, gap)
-            nu = df + n
-            covariances.append(S_n / (nu - D - 1 if nu > D + 1 else nu + D + 1))
-        return {"means": means, "covariances": covariances}
-    if name == "gaussian_diag":
-        means, variances = [], []
-        u, r, df, s = (p[key] for key in ("mean", "mean_precision", "df", "scale"))
-        for B in blocks:
-            n = (~np.isnan(B)).sum(0)
-            means.append((r * np.array(u) + np.nansum(B, 0)) / (r + n))
-            rate = s + np.nansum(B**2, 0) + r * np.array(u) ** 2 - (r + n) * means[-1] ** 2
-            variances.append(rate / np.where(df + n > 2, df + n - 2, df + n + 2))
-        return {"means": means, "covariances": variances}
-    X = X.copy()
-    np.fill_diagonal(X, np.nan)
-    K = len(blocks)
-    out = np.zeros((K, K))
-    for k in range(K):
-        for l in range(K):
-            block = X[np.ix_(labels == k, labels == l)]
-            if not p["directed"] and k == l:
-                block = block[np.triu_indices(len(block), 1)]
-            links, absent = (block == 1).sum(), (block == 0).sum()
-            out[k, l] = (p["a"] + links) / (p["a"] + p["b"] + links + absent)
-    return {"link_probabilities": out}
-
-
 @thirds("name", NAMES)
 def test_cluster_params(name):
     case = fit_case(name)
@@ -245,7 +135,13 @@ def test_cluster_params(name):
         case.likelihood, init=init, n_warmup=0, n_draws=2, point_estimate="last"
     ).fit(case.X)
     assert estimator.n_clusters_ > 1
-    expected = _posterior_means(name, case.X, estimator.labels_, case.params)
+    labels, reference = estimator.labels_, CASES[name].cluster_params
+    if case.likelihood.pairwise:
+        expected = reference(case.X, labels, **case.params)
+    else:
+        blocks = [case.X[labels == k] for k in range(labels.max() + 1)]
+        found = [reference(block, **case.params) for block in blocks]
+        expected = {key: [params[key] for params in found] for key in found[0]}
     assert set(estimator.cluster_params_) == set(expected)
     for key in expected:
         np.testing.assert_allclose(

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
-from support.cases import NAMES, SPARSE, fit_case
+from support.cases import CASES, NAMES, SPARSE, fit_case
 from support.designs import combinations, everyday
 
 from skdpm import DPMixture, FiniteMixture
@@ -262,38 +262,12 @@ def test_any_sparse_matrix(name, data):
 @given(data=st.data())
 def test_rows_of_its_own_domain(name, data):
     """The same with data that must be accepted: a refusal is an error here."""
-    n, d = data.draw(st.integers(1, 7)), data.draw(st.integers(1, 4))
-    # Columns that differ by less than 1e-150 are refused, as their variance underflows.
-    numbers = st.floats(-1e3, 1e3).map(lambda x: x if abs(x) > 1e-100 else 0.0)
-    inside = {
-        "gaussian": numbers,
-        "gaussian_diag": numbers,
-        "bernoulli": st.sampled_from([0.0, 1.0]),
-        "categorical": st.integers(0, 4).map(float),
-        "multinomial": st.integers(0, 40).map(float),
-        "poisson": st.integers(0, 40).map(float),
-        "negative_binomial": st.integers(0, 40).map(float),
-        "grid": numbers,
-        "pyclone": st.integers(0, 40).map(float),
-        "relational": st.sampled_from([0.0, 1.0]),
-        "relational_directed": st.sampled_from([0.0, 1.0]),
-        "von_mises_fisher": st.floats(0.1, 1e3),  # no row of zeros
-    }[name]
-    if name.startswith("relational"):
+    case = CASES[name]
+    n, d = data.draw(st.integers(1, 7)), data.draw(st.integers(*case.columns))
+    if case.cls().pairwise:
         d = n
-    if name == "grid":
-        d = 2  # its blocks
-    if name == "pyclone":
-        d = 6
-    if name == "von_mises_fisher":
-        d += 1
-    if name not in ("gaussian", "multinomial", "grid", "pyclone", "von_mises_fisher"):
-        inside = st.one_of(inside, st.just(np.nan))
-    X = np.array(data.draw(st.lists(inside, min_size=n * d, max_size=n * d))).reshape(n, d)
-    if name == "pyclone":
-        X[:, 2:] = [2.0, 1.0, 1.0, 1.0]
-    if name == "relational":
-        X = np.triu(X) + np.triu(X, 1).T
+    X = np.array(data.draw(st.lists(case.entries, min_size=n * d, max_size=n * d)))
+    X = case.finish(X.reshape(n, d))
     estimator = data.draw(estimators(name))
     if estimator.get_params().get("init") == "kmeans":
         estimator.set_params(init="singletons")

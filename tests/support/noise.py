@@ -5,19 +5,9 @@ from reference.noise import log_noise_posterior
 from reference.simulate import PRIOR_CASES, enumeration_case
 
 from skdpm.mixture.state._state import Noise
+from support.cases import LEVELS
 
 BETA = (1.5, 3.0)
-LEVELS = {
-    "gaussian": -4.0,
-    "gaussian_diag": -6.0,
-    "gaussian_tied": -4.0,
-    "gaussian_spherical": -5.0,
-    "bernoulli": -2.5,
-    "categorical": -3.0,
-    "negative_binomial": -9.0,
-    "poisson": -6.0,
-    "multinomial": -4.0,
-}
 
 
 def log_noise_of(likelihood):

@@ -8,7 +8,7 @@ from reference.likelihoods import log_likelihood
 from reference.priors import log_eppf
 from reference.simulate import PRIOR_CASES
 from scipy.special import logsumexp
-from support.cases import CLASSES, fit_case, make_estimator
+from support.cases import fit_case, make_estimator
 from support.designs import everyday
 from support.exactness import case_posterior, case_rows, make_likelihood, make_prior
 from support.probes import audit
@@ -27,7 +27,7 @@ def live_chain(name, prior, sampler, *, n_samples=120, learned=False, seed=5, **
     case = fit_case(name, n_samples=n_samples)
     likelihood = case.likelihood
     if learned:
-        likelihood = CLASSES[name](**dict.fromkeys(likelihood.hyperparameters))
+        likelihood = type(likelihood)(**dict.fromkeys(likelihood.hyperparameters))
         if name == "gaussian_diag":
             likelihood.set_params(covariance_type="diag")
     estimator = make_estimator(likelihood, prior, **params)
