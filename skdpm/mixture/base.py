@@ -655,10 +655,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             make_prior = functools.partial(self.make_prior, concentration=1.0)
             likelihood_of_rows = likelihood if is_dask(X) else self._known.restricted(likelihood)
             noise = check_noise(self.noise) is not None
-            sampler = automatic_sampler(likelihood_of_rows, X, make_prior, noise)
+            sampler, objection = automatic_sampler(likelihood_of_rows, X, make_prior, noise)
         else:
             sampler = self._resolved("sampler")
-        objection = sampler.objection(likelihood, X)
+            objection = sampler.objection(likelihood, X)
         if objection is not None:
             raise ValueError(objection)
         if self._known.unites and not sampler.takes_labels:

@@ -24,7 +24,6 @@ from skdpm.mixture.chains.program import (
     N_NOISE_TRIALS,
     MixtureChain,
     MixtureProgram,
-    check_capabilities,
 )
 from skdpm.mixture.rows.noise import laws_of_noise
 
@@ -110,7 +109,7 @@ class BlockProgram(MixtureProgram):
         data = likelihood.encode(rows.first_row())
         found = SampledClusters(rows, likelihood)
         automatic = isinstance(init, str) and init == "auto"
-        program = cls(
+        return cls(
             likelihood=likelihood,
             rows=rows,
             data=data,
@@ -122,8 +121,6 @@ class BlockProgram(MixtureProgram):
             **laws_of_noise(noise, likelihood, X),
             **settings,
         )
-        check_capabilities(likelihood, program.model())
-        return program
 
     def resume(self, chain):
         if self.noise is not None and self.rows.log_noise is None:

@@ -83,7 +83,12 @@ class MixtureProgram(ChainProgram):
 
     def model(self, values=None):
         """Make a kernel for the rows, with these values of the learned hyperparameters."""
-        model = self.likelihood.bind(self.data, self.tables)
+        return self.bind((self.data, self.tables), values)
+
+    def bind(self, encoded, values):
+        """Make a kernel over encoded rows, with values of the learned hyperparameters."""
+        model = self.likelihood.bind(*encoded)
+        check_capabilities(self.likelihood, model)
         if values:
             set_hyperparameters(model, self.likelihood.at(values))
         return model
@@ -271,7 +276,7 @@ class RowProgram(MixtureProgram):
         """
         likelihood = likelihood.resolve(X)
         data = likelihood.encode(X)
-        program = cls(
+        return cls(
             likelihood=likelihood,
             data=data,
             tables=likelihood.tables(data, X.shape[0] if cls.bounded else None),
@@ -280,8 +285,6 @@ class RowProgram(MixtureProgram):
             **laws_of_noise(noise, likelihood, X),
             **settings,
         )
-        check_capabilities(likelihood, program.model())
-        return program
 
     def __post_init__(self):
         super().__post_init__()

@@ -24,7 +24,6 @@ from skdpm.mixture.chains.program import (
     MixtureProgram,
     RowProgram,
     StateChain,
-    set_hyperparameters,
 )
 from skdpm.mixture.particles._nodes import concentration_nodes, log_ratios
 from skdpm.mixture.state._state import MixtureState
@@ -73,13 +72,6 @@ class ParticleProgram(MixtureProgram):
     def encoded(self, items):
         """Rows as kernels need them: data and tables."""
         raise NotImplementedError(f"{type(self).__name__} must override `encoded`")
-
-    def bind(self, encoded, values):
-        """Make a kernel over encoded rows, with values of the learned hyperparameters."""
-        model = self.likelihood.bind(*encoded)
-        if values:
-            set_hyperparameters(model, self.likelihood.at(values))
-        return model
 
     def advance(self, chain, n_iterations, go_on):
         with self.resume(chain) as live:

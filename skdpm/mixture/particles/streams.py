@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skdpm.mixture.chains.program import check_capabilities
 from skdpm.mixture.particles.program import BLOCK, ParticleChain, ParticleProgram
 from skdpm.mixture.state._state import smallest
 
@@ -43,7 +42,7 @@ class StreamProgram(ParticleProgram):
         fields as settings."""
         seen = likelihood.as_seen(X, n_before)
         data = likelihood.encode(seen)
-        program = cls(
+        return cls(
             likelihood=likelihood,
             data=data,
             tables=likelihood.tables(data, None),
@@ -56,8 +55,6 @@ class StreamProgram(ParticleProgram):
             noise=None if noise_law is None else noise_law.of(seen, new=n_before > 0),
             **settings,
         )
-        check_capabilities(likelihood, program.model())
-        return program
 
     def __post_init__(self):
         super().__post_init__()

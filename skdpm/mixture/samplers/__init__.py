@@ -33,16 +33,21 @@ __all__ = [cls.__name__ for cls in SAMPLERS.values()]
 
 def automatic_sampler(likelihood, X, make_prior, noise=False):
     """Choose the first of the preferred samplers that has no objection. If all object, it is the
-    last one, and `fit` raises its objection. For the parameters see `Sampler.automatic`; `noise`
-    is whether rows may be noise.
+    last one. For the parameters see `Sampler.automatic`; `noise` is whether rows may be noise.
+
+    Returns
+    -------
+    sampler : Sampler
+    objection : str or None
     """
     shape = (*given_shape(X), 1, 1)[:2]
     if not noise and is_dask(X) and SubCluster.suits(make_prior(2)):
-        return SubCluster()
+        return SubCluster(), SubCluster().objection(likelihood, X)
     for cls in AUTOMATIC:
         if noise and not cls.takes_noise:
             continue
         sampler = cls.automatic(likelihood, shape, make_prior)
-        if sampler is not None and sampler.objection(likelihood, X) is None:
+        objection = None if sampler is None else sampler.objection(likelihood, X)
+        if sampler is not None and objection is None:
             break
-    return sampler
+    return sampler, objection
