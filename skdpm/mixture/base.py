@@ -58,7 +58,7 @@ from skdpm.mixture.estimate import (
 )
 from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.likelihoods.composite.automatic import Automatic, Mixed
-from skdpm.mixture.likelihoods.composite.registry import refusal
+from skdpm.mixture.likelihoods.composite.registry import names_with, refusal
 from skdpm.mixture.likelihoods.contract.base import Likelihood
 from skdpm.mixture.particles.streams import STREAM_LENGTH
 from skdpm.mixture.questions import (
@@ -113,9 +113,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         ("vmf", "von_mises_fisher"),
         ("words", "multinomial"),
     )
-    _ways_with_sparse = (
-        ", or choose a likelihood that takes sparse matrices: Bernoulli, Multinomial, "
-        "Relational or VonMisesFisher"
+    _ways_with_sparse = ", or choose a likelihood that takes sparse matrices: " + ", ".join(
+        names_with(lambda likelihood: likelihood.accept_sparse)
     )
 
     def make_prior(self, n_samples, concentration):
@@ -932,15 +931,11 @@ def _exposed(likelihood, exposure, noise):
     """The likelihood for rows with exposures, if there are any."""
     if exposure is None:
         return likelihood
-    exposed = likelihood.with_exposure()
-    if exposed is None:
-        raise ValueError(
-            f"{likelihood!r} takes no exposure; Poisson, NegativeBinomial and a Product with "
-            "one of these and select=False do"
-        )
+    if why := refusal(likelihood, "with_exposure"):
+        raise ValueError(f"exposure cannot be used: {why}")
     if check_noise(noise) is not None:
         raise ValueError("exposure cannot be combined with noise; set noise=None")
-    return exposed
+    return likelihood.with_exposure()
 
 
 def _check_given(likelihood, n_features, X):

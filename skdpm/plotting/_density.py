@@ -13,6 +13,7 @@ from scipy import stats as laws
 
 from skdpm._tables import numeric_column
 from skdpm._validation import check_real
+from skdpm.mixture.likelihoods.composite.registry import with_role
 from skdpm.plotting._style import (
     LIGHT,
     MAIN,
@@ -152,7 +153,8 @@ class DensityDisplay:
         estimate = estimator._predictor.column_posterior(column)
         if estimate is None:
             raise ValueError(
-                "DensityDisplay needs a column that is normal in each cluster, as under Gaussian; "
+                "DensityDisplay needs a column that is normal or Student in every cluster, which "
+                f"{' and '.join(with_role('column_posterior'))} have; "
                 f"{type(estimator.likelihood_).__name__} has another law for it"
             )
         _, weights, owners = estimator._predictor.components()

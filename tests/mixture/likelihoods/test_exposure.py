@@ -339,8 +339,12 @@ def test_bad_exposures_are_refused(exposure, words):
 @pytest.mark.parametrize(
     "settings, words",
     [
-        ({"likelihood": Gaussian()}, "takes no exposure; Poisson, NegativeBinomial"),
-        ({"likelihood": "multinomial"}, "takes no exposure"),
+        (
+            {"likelihood": Gaussian()},
+            "exposure cannot be used: the likelihood Gaussian has no means of counts that "
+            "exposures multiply; use NegativeBinomial, Poisson or a Product with one of these",
+        ),
+        ({"likelihood": "multinomial"}, "exposure cannot be used: the likelihood Multinomial"),
         ({"likelihood": "poisson", "noise": True}, "set noise=None"),
         ({"likelihood": "poisson", "sampler": SubCluster()}, "rows in blocks, which have no exp"),
     ],

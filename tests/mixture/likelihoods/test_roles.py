@@ -6,28 +6,40 @@ import re
 
 import pytest
 
-from skdpm.mixture.likelihoods import Bernoulli, Grid, Multinomial, Product, Relational
+from skdpm.mixture.likelihoods import (
+    Bernoulli,
+    Grid,
+    Multinomial,
+    Poisson,
+    Product,
+    Relational,
+)
 from skdpm.mixture.likelihoods.composite import registry
 from skdpm.mixture.likelihoods.contract.roles import ROLES
 
+NAMES = {cls.__name__: name for name, cls in registry.SINGLE.items()}
 GUIDE = pathlib.Path(__file__).parents[3] / "doc/guide/likelihoods.md"
 
 
 class Known(Relational):
     """A likelihood with all roles."""
 
-    draw = laws = background = column_means = Bernoulli.draw
+
+for _role in ROLES:
+    setattr(Known, _role, Bernoulli.draw)
 
 
 @pytest.mark.parametrize("role", ROLES)
 def test_refusals_name_every_likelihood_with_the_role(role, monkeypatch):
-    assert registry.refusal(Bernoulli(), role) is None
+    names = registry.with_role(role)
+    assert names
+    assert "Grid" not in names
+    assert registry.refusal(registry.SINGLE[NAMES[names[0]]](), role) is None
     before = registry.refusal(Relational(), role)
-    assert before.startswith(f"the likelihood Relational has no {ROLES[role]}; use Bernoulli, ")
-    assert "Grid" not in before
+    use = f"the likelihood Relational has no {ROLES[role]}; use {', '.join(names)}"
+    assert before.startswith(f"{use} or a Product ")
     monkeypatch.setitem(registry.SINGLE, "known", Known)
-    expected = before.replace(" or a Product", ", Known or a Product")
-    assert registry.refusal(Relational(), role) == expected
+    assert registry.refusal(Relational(), role) == before.replace(use, f"{use}, Known")
 
 
 def test_refusals_name_the_part_without_the_role():
@@ -36,6 +48,15 @@ def test_refusals_name_the_part_without_the_role():
     why = registry.refusal(product, "draw")
     assert why.startswith("the likelihood Multinomial (part 'words') has no law of whole rows")
     assert Product([]).lacks("draw") is None  # an error says what is wrong with it
+
+
+def test_one_part_is_enough_for_some_roles():
+    parts = [("flags", Bernoulli(), [0]), ("counts", Poisson(), [1])]
+    assert Product(parts).lacks("with_exposure") is None
+    assert Product(parts, select=True).lacks("with_exposure") == "Product(select=True)"
+    why = registry.refusal(Product(parts[:1]), "with_exposure")
+    assert why.startswith("the likelihood Bernoulli (part 'flags') has no means of counts")
+    assert why.endswith("use NegativeBinomial, Poisson or a Product with one of these")
 
 
 def test_grid_draws_with_a_function():

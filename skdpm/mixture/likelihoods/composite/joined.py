@@ -9,6 +9,7 @@ import copy
 
 import numpy as np
 
+from skdpm.mixture.likelihoods.contract.roles import OF_ONE_PART
 from skdpm.mixture.likelihoods.laws.background import JointBackground
 from skdpm.mixture.likelihoods.laws.laws import JointLaws
 from skdpm.mixture.likelihoods.laws.means import ColumnMeans
@@ -244,12 +245,17 @@ class JoinedAnswers:
         return None
 
     def lacks(self, role):
-        """See `Likelihood`. All parts need the role."""
-        for name, likelihood, _ in self.parts if self._likelihoods() else ():
-            who = likelihood.lacks(role)
-            if who is not None:
-                return f"{who} (part {self._part_of(name)!r})"
-        return None
+        """See `Likelihood`. All parts need the role, or one of them (`OF_ONE_PART`)."""
+        if self.select and role == "with_exposure":
+            return "Product(select=True)"
+        parts = self.parts if self._likelihoods() else ()
+        lacking = [
+            f"{who} (part {self._part_of(name)!r})"
+            for name, likelihood, _ in parts
+            if (who := likelihood.lacks(role)) is not None
+        ]
+        enough = role in OF_ONE_PART and len(lacking) < len(parts)
+        return lacking[0] if lacking and not enough else None
 
     def draw(self, stats, rng):
         """Rows, with NaN in columns that are in no part."""

@@ -233,12 +233,9 @@ class Product(JoinedHyperparameters, JoinedTables, JoinedAnswers, _BaseCompositi
 
     def with_exposure(self):
         """The exposures go to the parts that take them."""
-        exposed = {
-            name: likelihood.with_exposure() for name, likelihood, _ in self._with_objects()
-        }
-        if self.select or not any(exposed.values()):
-            return None
-        return self._with(lambda name, likelihood: exposed[name] or likelihood)
+        return self._with(
+            lambda _, part: part if part.lacks("with_exposure") else part.with_exposure()
+        )
 
     def _columns_of(self, likelihood, positions):
         """Positions of the columns of a part, and of the exposures if it takes them."""

@@ -2,7 +2,7 @@
 """Likelihoods of columns of one kind, by name, and which of them have a role. A `Product` may
 combine them."""
 
-from skdpm.mixture.likelihoods.contract.roles import ROLES
+from skdpm.mixture.likelihoods.contract.roles import OF_ONE_PART, ROLES
 from skdpm.mixture.likelihoods.counts.bernoulli import Bernoulli
 from skdpm.mixture.likelihoods.counts.categorical import Categorical
 from skdpm.mixture.likelihoods.counts.multinomial import Multinomial
@@ -33,7 +33,12 @@ SINGLE = {
 
 def with_role(role):
     """Names of the classes that have a role by default: list of str."""
-    return [cls.__name__ for cls in SINGLE.values() if cls().lacks(role) is None]
+    return names_with(lambda likelihood: likelihood.lacks(role) is None)
+
+
+def names_with(has):
+    """Names of the classes whose default objects have something, by a function: list of str."""
+    return [cls.__name__ for cls in SINGLE.values() if has(cls())]
 
 
 def refusal(likelihood, role):
@@ -42,5 +47,5 @@ def refusal(likelihood, role):
     who = None if likelihood is None else likelihood.lacks(role)
     if who is None:
         return None
-    names = ", ".join(with_role(role))
-    return f"the likelihood {who} has no {ROLES[role]}; use {names} or a Product of these"
+    names, of = ", ".join(with_role(role)), "with one of" if role in OF_ONE_PART else "of"
+    return f"the likelihood {who} has no {ROLES[role]}; use {names} or a Product {of} these"

@@ -111,10 +111,9 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
         into at most `most` clusters."""
         return labels
 
-    def with_exposure(self):
-        """A copy for rows with exposures, by which the means of their counts are multiplied. Its
-        methods take X with the exposures as a further, last column. None: there is none."""
-        return None
+    # with_exposure(self), a role, returns a copy for rows with exposures, which multiply the means
+    # of their counts. Its methods take X with the exposures as a further, last column.
+    with_exposure = None
 
     def of_column(self, column, n_features):
         """A copy for one of the `n_features` columns, if they are independent given the cluster;

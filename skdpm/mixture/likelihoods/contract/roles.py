@@ -25,7 +25,11 @@ ROLES = {
     "laws": "law of some columns given others",
     "background": "law of rows that are noise",
     "column_means": "columns with means or categories to describe",
+    "column_posterior": "columns that are normal or Student in every cluster",
+    "with_exposure": "means of counts that exposures multiply",
 }
+# One part of a `Product` is enough for these. All parts need the others.
+OF_ONE_PART = frozenset({"column_posterior", "with_exposure"})
 
 
 class Start(NamedTuple):
