@@ -321,7 +321,7 @@ def test_nan_and_a_single_column_are_refused():
     with pytest.raises(ValueError, match="two columns"):
         DPMixture(likelihood="von_mises_fisher").fit(X[:, :1])
     X[2, 1] = np.nan
-    with pytest.raises(ValueError, match="NaN in column 1 of X; a direction needs all columns"):
+    with pytest.raises(ValueError, match="NaN in column 1 of X; VonMisesFisher needs all columns"):
         DPMixture(likelihood="von_mises_fisher").fit(X)
     for name in ("concentration", "spread"):
         with pytest.raises(ValueError, match=f"VonMisesFisher.{name} must be finite and > 0"):

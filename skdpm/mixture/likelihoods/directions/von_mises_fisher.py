@@ -74,7 +74,7 @@ class VonMisesFisher(Likelihood):
     accept_sparse = True
     reads_directions = True
     text_hint = WORDS_HINT
-    nan_hint = "a direction needs all columns: impute the entries, or drop the rows"
+    nan_hint = "VonMisesFisher needs all columns: impute the entries, or drop the rows"
 
     def __init__(self, concentration=None, spread=None, hyperpriors=None):
         self.concentration = concentration

@@ -76,7 +76,7 @@ class Subspace(Likelihood):
     capabilities = frozenset({"joint", "product", "instantiated"})
     has_points = True
     hyperparameters = ("mean", "mean_precision", "df", "scale")
-    nan_hint = "use Gaussian() for missing entries"
+    nan_hint = "Subspace takes no missing entries: use Gaussian()"
 
     def __init__(
         self,
