@@ -113,7 +113,7 @@ def fitted(features):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("pair", everyday(PAIRS, *cover(PAIRS), *REFUSED))
+@pytest.mark.parametrize("pair", everyday(PAIRS, *cover(PAIRS), *REFUSED), ids="-".join)
 def test_pairs(pair):
     try:
         X, model = fitted(pair)

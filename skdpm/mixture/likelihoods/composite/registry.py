@@ -42,9 +42,11 @@ def names_with(has):
 
 
 def refusal(likelihood, role):
-    """Why a likelihood cannot answer, for lack of a role, and what to do: str, or None if it can.
-    Also None without a likelihood."""
-    who = None if likelihood is None else likelihood.lacks(role)
+    """Why a likelihood, or None, cannot answer for lack of a role, and what to do: str, or None if
+    it can."""
+    if likelihood is None:
+        return "the parameter likelihood is none of skdpm.mixture.likelihoods"
+    who = likelihood.lacks(role)
     if who is None:
         return None
     names, of = ", ".join(with_role(role)), "with one of" if role in OF_ONE_PART else "of"
