@@ -204,17 +204,32 @@ class JoinedHyperparameters:
 class JoinedAnswers:
     """The role of answers of a `Product`. All parts need what it has."""
 
-    def _split_stats(self, stats):
-        """Name, likelihood, positions and statistics of clusters of each part."""
-        parts = np.split(stats, np.cumsum(self._n_stats)[:-1], axis=1)
-        return [(*bound, part) for bound, part in zip(self._bound(), parts, strict=True)]
+    def _stats_of_parts(self, stats):
+        return np.split(stats, np.cumsum(self._n_stats)[:-1], axis=1)
+
+    def _of_clusters(self, stats, answer, repeat=None):
+        """answer(likelihood, its statistics of clusters) of each part, a list. If the parameters
+        of a part are those of all clusters, its answer is repeat(answer for one, n_clusters);
+        without `repeat`, clusters have separate answers."""
+        parts = zip(self._likelihoods(), self._stats_of_parts(stats), strict=True)
+        return [answer(likelihood, own) for likelihood, own in parts]
+
+    def _grouped(self):
+        """Name, a likelihood and positions of the columns of each part of the user."""
+        positions = iter(self._positions)
+        return [
+            (name, units[0], np.concatenate([next(positions) for _ in units]))
+            for name, units, _ in self._units()
+        ]
 
     def cluster_params(self, stats):
         """Parameters of the parts: a dict of dicts, by name."""
-        return {
-            name: likelihood.cluster_params(part)
-            for name, likelihood, _, part in self._split_stats(stats)
-        }
+        found = iter(self._of_clusters(stats, lambda unit, own: unit.cluster_params(own)))
+        params = {}
+        for name, units, are_columns in self._units():
+            own = [next(found) for _ in units]
+            params[name] = _side_by_side(own) if are_columns else own[0]
+        return params
 
     def moments(self, params, directions):
         means = covariances = 0.0
@@ -239,9 +254,10 @@ class JoinedAnswers:
         return columns if len(columns) > 1 else np.arange(n_features)
 
     def column_posterior(self, stats, column):
-        for _, likelihood, positions, part in self._split_stats(stats):
+        pairs = self._of_clusters(stats, lambda *pair: pair)
+        for (likelihood, own), positions in zip(pairs, self._positions, strict=True):
             if column in positions and likelihood.column_posterior is not None:
-                return likelihood.column_posterior(part, list(positions).index(column))
+                return likelihood.column_posterior(own, list(positions).index(column))
         return None
 
     def lacks(self, role):
@@ -260,16 +276,20 @@ class JoinedAnswers:
     def draw(self, stats, rng):
         """Rows, with NaN in columns that are in no part."""
         X = np.full((len(stats), self._n_features), np.nan)
-        for _, likelihood, positions, part in self._split_stats(stats):
-            X[:, positions] = likelihood.draw(part, rng)
+        found = self._of_clusters(stats, lambda part, own: part.draw(own, rng))
+        for positions, rows in zip(self._positions, found, strict=True):
+            X[:, positions] = rows
         return X
 
     def laws(self, stats, rng=None):
-        split = self._split_stats(stats)
         return JointLaws(
             self._n_features,
-            [self._columns_of(likelihood, at) for _, likelihood, at, _ in split],
-            [likelihood.laws(part, rng) for _, likelihood, _, part in split],
+            [self._columns_of(likelihood, at) for _, likelihood, at in self._bound()],
+            self._of_clusters(
+                stats,
+                lambda part, own: part.laws(own, rng),
+                lambda laws, n: type(laws).joined([laws] * n),
+            ),
         )
 
     def background(self, X):
@@ -279,11 +299,10 @@ class JoinedAnswers:
         )
 
     def column_means(self, stats, n_draws=None, rng=None):
-        split = self._split_stats(stats)
-        return ColumnMeans.joined(
-            [likelihood.column_means(part, n_draws, rng) for _, likelihood, _, part in split],
-            [positions for _, _, positions, _ in split],
+        found = self._of_clusters(
+            stats, lambda part, own: part.column_means(own, n_draws, rng), ColumnMeans.repeated
         )
+        return ColumnMeans.joined(found, self._positions)
 
     def doubtful(self, X):
         return {
@@ -301,3 +320,18 @@ class JoinedAnswers:
             if likelihood.left_out is not None
         ]
         return LeftOut(parts) if parts else None
+
+
+def _side_by_side(params):
+    """Parameters of single columns as those of all: dict of ndarrays (n_clusters, n_columns,
+    ...), with zeros beyond the end of shorter last axes."""
+    joined = {}
+    for name in params[0]:
+        arrays = [own[name] for own in params]
+        longest = np.max([array.shape[2:] for array in arrays], axis=0).astype(int)
+        padded = []
+        for array in arrays:
+            gaps = [(0, m - n) for m, n in zip(longest, array.shape[2:], strict=True)]
+            padded.append(np.pad(array, [(0, 0), (0, 0), *gaps]))
+        joined[name] = np.concatenate(padded, axis=1)
+    return joined

@@ -209,10 +209,6 @@ class Product(JoinedHyperparameters, JoinedTables, JoinedAnswers, _BaseCompositi
         """Positions of the columns of each part, by its name: dict. Only after a fit."""
         return {name: positions for name, _, positions in self._grouped()}
 
-    def _grouped(self):
-        """Name, likelihood and positions of the columns of each part of the user."""
-        return self._bound()
-
     def _bound(self):
         """Name, likelihood and positions of the columns of each part."""
         return [
@@ -287,7 +283,7 @@ class Product(JoinedHyperparameters, JoinedTables, JoinedAnswers, _BaseCompositi
         return resolved
 
     def by_columns(self, n_features):
-        return [(likelihood, positions) for _, likelihood, positions in self._bound()]
+        return list(zip(self._likelihoods(), self._positions, strict=True))
 
     def changed_by_columns(self, change, X):
         parts = {name: part for name, _, part in self._split(X)}

@@ -11,9 +11,6 @@ import copy
 import numpy as np
 from scipy.special import betaln
 
-from skdpm.mixture.likelihoods.laws.laws import JointLaws
-from skdpm.mixture.likelihoods.laws.means import ColumnMeans
-
 # Name of the hyperparameter with the selected columns.
 SELECTED = "selected"
 
@@ -172,76 +169,16 @@ class Selection:
         relevance[inside] = selected[inside]
         return relevance
 
-    # Clusters: units that are not selected have the statistics of all rows.
-
-    def _split_all(self):
-        return np.split(self._all[None], np.cumsum(self._n_stats)[:-1], axis=1)
-
-    def _split_stats(self, stats):
-        everything = self._split_all()
-        return [
-            (*unit, part if selected > 0.5 else np.repeat(everything[u], len(stats), axis=0))
-            for u, ((*unit, part), selected) in enumerate(
-                zip(super()._split_stats(stats), self._selected, strict=True)
-            )
-        ]
-
-    def cluster_params(self, stats):
-        split = self._split_stats(stats)
-        params = {}
-        for name, group, separate in self._groups:
-            own = [split[u][1].cluster_params(split[u][3]) for u in group]
-            params[name] = _side_by_side(own) if separate else own[0]
-        return params
-
-    def _grouped(self):
-        return [
-            (name, self.parts[group[0]][1], np.concatenate([self._positions[u] for u in group]))
-            for name, group, _ in self._groups
-        ]
-
-    def laws(self, stats, rng=None):
-        split = self._split_stats(stats)
-        return JointLaws(
-            self._n_features,
-            [positions for _, _, positions, _ in split],
-            [
-                unit.laws(part, rng)
-                if rng is None or selected > 0.5
-                else _repeated(unit.laws(part[:1], rng), len(stats))
-                for (_, unit, _, part), selected in zip(split, self._selected, strict=True)
-            ],
-        )
-
-    def column_means(self, stats, n_draws=None, rng=None):
-        split = self._split_stats(stats)
-        means = []
-        for (_, unit, _, part), selected in zip(split, self._selected, strict=True):
-            if selected > 0.5:
-                means.append(unit.column_means(part, n_draws, rng))
-                continue
-            # One draw of the parameters for all clusters.
-            found = unit.column_means(part[:1], n_draws, rng)
-            values = np.repeat(found.values, len(stats), axis=-2)
-            means.append(ColumnMeans(found.columns, found.codes, found.kinds, values))
-        return ColumnMeans.joined(means, [positions for _, _, positions, _ in split])
-
-
-def _side_by_side(params):
-    """Parameters of single columns as those of all: dict of ndarrays (n_clusters, n_columns,
-    ...), with zeros beyond the end of shorter last axes."""
-    joined = {}
-    for name in params[0]:
-        arrays = [own[name] for own in params]
-        longest = np.max([array.shape[2:] for array in arrays], axis=0).astype(int)
-        padded = []
-        for array in arrays:
-            gaps = [(0, m - n) for m, n in zip(longest, array.shape[2:], strict=True)]
-            padded.append(np.pad(array, [(0, 0), (0, 0), *gaps]))
-        joined[name] = np.concatenate(padded, axis=1)
-    return joined
-
-
-def _repeated(laws, n):
-    """The laws of one cluster as those of n."""
-    return type(laws).joined([laws] * n)
+    def _of_clusters(self, stats, answer, repeat=None):
+        """See `JoinedAnswers`. A unit that is not selected has the statistics of all rows."""
+        own, of_all = self._stats_of_parts(stats), self._stats_of_parts(self._all[None])
+        units = zip(self._likelihoods(), self._selected > 0.5, own, of_all, strict=True)
+        found = []
+        for unit, is_selected, own, of_all in units:
+            if is_selected:
+                found.append(answer(unit, own))
+            elif repeat is None:
+                found.append(answer(unit, np.repeat(of_all, len(stats), axis=0)))
+            else:
+                found.append(repeat(answer(unit, of_all), len(stats)))
+        return found

@@ -39,6 +39,10 @@ class ColumnMeans:
             np.concatenate(values, axis=-1),
         )
 
+    def repeated(self, n):
+        """The means of one cluster as those of n."""
+        return replace(self, values=np.repeat(self.values, n, axis=-2))
+
     @classmethod
     def joined(cls, parts, positions):
         """Means of the parts of a `Product`, whose columns are at these positions."""
