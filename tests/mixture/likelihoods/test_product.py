@@ -447,6 +447,15 @@ def test_nan_is_refused_by_part():
     DPMixture(likelihood=parts, **FAST).fit(holes)
 
 
+def test_what_follows_from_parts_changes_with_them():
+    resolved = Product([("num", Gaussian(covariance_type="diag"), [0, 1])]).resolve(X_FEW)
+    assert not resolved.weighs_rows
+    assert "num__tail_df" not in resolved.hyperparameters
+    resolved.set_params(num__tails="t")
+    assert resolved.weighs_rows
+    assert "num__tail_df" in resolved.hyperparameters
+
+
 def test_a_part_may_have_no_summary():
     """The rows are its summary then, as those of `Grid`. Joints are sums over the parts."""
     rng = np.random.default_rng(0)

@@ -138,6 +138,7 @@ class Product(JoinedHyperparameters, JoinedTables, JoinedAnswers, _BaseCompositi
                     f"default parameters; pass an object as {name} to set its parameters"
                 )
         self._set_params("_named", **params)
+        self._known = None  # what followed from the old ones
         return self
 
     def _checked_parts(self):

@@ -189,43 +189,20 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
         return False
 
     def resolve(self, X):
-        """Check hyperparameters and make a copy with concrete values for all defaults that depend
-        on the data.
-
-        Parameters
-        ----------
-        X : ndarray or CSR array of shape (n_samples, n_features)
-            Rows of `fit`.
-
-        Returns
-        -------
-        likelihood : Likelihood
-
-        Raises
-        ------
-        ValueError
-            If the likelihood cannot model a hyperparameter or a column.
-        """
+        """A copy with checked hyperparameters and concrete values for all defaults that depend on
+        the rows of `fit`, an ndarray or CSR array. Raises ValueError if the likelihood cannot
+        model a hyperparameter or a column."""
         if type(self).resolve_summary is Blocks.resolve_summary:
             raise NotImplementedError(f"{type(self).__name__} must implement `resolve`")
         return self.resolve_summary(self.summarise(X))
 
     def encode(self, X):
         """Check rows that will be learned (of `fit` or of a batch of a stream) and convert them to
-        the form of the kernel, which all chains share.
+        the form of the kernel, which all chains share: dict of arrays made `read_only`.
 
         The likelihood is resolved, but later batches of a stream did not take part in that. A
-        value without a place, such as an unknown category, raises an error.
-
-        Returns
-        -------
-        data : dict
-            Arrays made `read_only`.
-
-        Raises
-        ------
-        ValueError
-            If a value is outside the domain of the likelihood; the message names its column.
+        value outside the domain of the likelihood, such as an unknown category, raises a
+        ValueError that names its column.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement `encode`")
 
@@ -330,17 +307,9 @@ def readable(X):
 
 
 def j_divergences(means, naturals):
-    """J-divergences within an exponential family: the inner product of the difference of the
-    natural parameters and the difference of the means of the statistics.
-
-    Parameters
-    ----------
-    means, naturals : ndarray of shape (n_clusters, n_statistics)
-
-    Returns
-    -------
-    divergences : ndarray of shape (n_clusters, n_clusters)
-    """
+    """J-divergences within an exponential family, (n_clusters, n_clusters): the inner product of
+    the difference of the natural parameters and the difference of the means of the statistics,
+    (n_clusters, n_statistics) each."""
     products = means @ naturals.T
     own = np.diagonal(products)
     return np.maximum(own[:, None] + own - (products + products.T), 0.0)

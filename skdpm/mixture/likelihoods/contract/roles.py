@@ -130,20 +130,9 @@ class Learned:
         return resolved
 
     def _learn_under(self, defaults):
-        """Priors of learned hyperparameters, with the families of the parameter `hyperpriors`.
-        Entries for hyperparameters that are fixed have no effect.
-
-        Parameters
-        ----------
-        defaults : dict of str to hyperprior
-            Default prior of each learned hyperparameter. A given family replaces the family of the
-            default; the lower limit and the unit stay.
-
-        Raises
-        ------
-        ValueError
-            If an entry of `hyperpriors` is not possible; the message names it.
-        """
+        """Priors of learned hyperparameters, by name: the defaults, with the families of the
+        parameter `hyperpriors`; lower limits and units stay. Entries for hyperparameters that are
+        fixed have no effect. Raises ValueError for an entry that is not possible."""
         owner = f"{type(self).__name__}.hyperpriors"
         if not isinstance(self.hyperpriors, (Mapping, type(None))):
             raise ValueError(
@@ -202,14 +191,8 @@ class Tables:
         return self
 
     def decode(self, X):
-        """Undo `read`.
-
-        Returns
-        -------
-        columns : list of (codes, categories) or None, or None
-            Codes (-1 if missing) and categories of each column; None for a column of numbers.
-            None instead of a list: all columns hold numbers.
-        """
+        """Undo `read`: a list with (codes, categories) of each column, codes -1 if missing, and
+        None for a column of numbers. None instead of a list: all columns hold numbers."""
         return None
 
 
@@ -226,17 +209,8 @@ class Blocks:
         return False
 
     def summarise(self, X):
-        """Summarise a block of rows for `resolve`: dict of arrays. Here, the rows themselves.
-
-        Parameters
-        ----------
-        X : ndarray or CSR array of shape (n_rows, n_features), of any numeric type
-
-        Raises
-        ------
-        ValueError
-            If the likelihood can never model a value; the message names its column.
-        """
+        """Summarise a block of rows, of any numeric type, for `resolve`: dict of arrays. Here, the
+        rows themselves. A ValueError names the column of a value that it can never model."""
         return {"rows": X}
 
     def merge_summaries(self, first, second):
@@ -314,20 +288,9 @@ class Answers:
         return X
 
     def moments(self, params, directions):
-        """Posterior means of the clusters' means and covariances along directions.
-
-        Parameters
-        ----------
-        params : dict
-            `cluster_params` of the clusters.
-        directions : ndarray of shape (n_features, n_directions)
-
-        Returns
-        -------
-        means : ndarray of shape (n_clusters, n_directions), or None
-            None if rows have no mean.
-        covariances : ndarray of shape (n_clusters, n_directions, n_directions), or None
-        """
+        """Posterior means of the clusters' means, (n_clusters, n_directions), and covariances,
+        (n_clusters, n_directions, n_directions), along directions (n_features, n_directions), from
+        their `cluster_params`. A pair of None: rows have no mean."""
         if not {"means", "covariances"} <= params.keys():
             return None, None
         return project_moments(params["means"], params["covariances"], directions)
