@@ -156,15 +156,6 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         -------
         tree : xarray.DataTree
             Groups posterior, sample_stats, and those of X.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from skdpm import DPMixture
-        >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
-        >>> tree = DPMixture(random_state=0).fit(X).to_datatree(X)
-        >>> dict(tree.posterior["labels"].sizes)
-        {'chain': 4, 'draw': 100, 'row': 20}
         """
         from skdpm._arviz import datatree
 
@@ -196,10 +187,6 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             Numbers of the chains to remove, from 0.
         X : array-like, CSR matrix or dask array of shape (n_samples, n_features)
             Rows of `fit`.
-
-        Returns
-        -------
-        self : object
         """
         check_is_fitted(self)
         run = getattr(self, "_run", None)

@@ -159,10 +159,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             Exposure of each row, above 0, by which the means of its counts are multiplied. None:
             1.
 
-        Returns
-        -------
-        self : object
-
         Raises
         ------
         ValueError
@@ -206,24 +202,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             Ignored.
         exposure : array-like of shape (n_rows,), default=None
             Exposure of each row, as in `fit`.
-
-        Returns
-        -------
-        self : object
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from skdpm import DPMixture
-        >>> from skdpm.mixture.likelihoods import Gaussian
-        >>> likelihood = Gaussian(mean=0.0, mean_precision=0.1, df=3.0, scale=1.0)
-        >>> X = np.array([[0.1], [-0.2], [0.3], [0.0], [5.1], [4.9]])
-        >>> stream = DPMixture(likelihood=likelihood, sampler="smc", random_state=0)
-        >>> before = stream.partial_fit(X[:4]).log_evidence_
-        >>> stream.partial_fit(X[4:]).labels_
-        array([1, 1])
-        >>> print(f"{stream.log_evidence_ - before:.2f} nats")
-        -9.19 nats
         """
         return self._partial_fit(X, exposure)
 
@@ -335,17 +313,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             Rows; a data frame, or objects, if `fit` had columns of categories.
         labels : ndarray of shape (n_samples,), int64
             Cluster of each row, drawn from `predict_proba(X)`; -1 for noise.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from skdpm import DPMixture
-        >>> rng = np.random.default_rng(0)
-        >>> X = np.r_[rng.normal(0, 1, (50, 2)), rng.normal(9, 1, (50, 2))]
-        >>> model = DPMixture(random_state=0).fit(X)
-        >>> rows, labels = model.sample(200, given={0: 9.0})
-        >>> bool(8.0 < rows[:, 1].mean() < 10.0)
-        True
         """
         check_is_fitted(self)
         n_samples = check_integer(n_samples, "n_samples", low=1)
@@ -450,23 +417,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         X : array-like or CSR matrix of shape (n_samples, n_features), default=None
             Rows of `fit`. Needed only after pickling.
 
-        Returns
-        -------
-        self : object
-
         See Also
         --------
         skdpm.partitions.point_estimate : The search, without "modal".
         skdpm.plotting.ExpectedLossDisplay : The loss for each `max_clusters`.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from skdpm import DPMixture
-        >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10, 20.0].reshape(-1, 1)
-        >>> model = DPMixture(random_state=0).fit(X)
-        >>> model.estimate_labels(max_clusters=2).weights_.shape
-        (2,)
         """
         check_is_fitted(self)
         self._check_label_draws("estimate_labels", 'point_estimate="map"')

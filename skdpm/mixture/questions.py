@@ -193,17 +193,6 @@ class Questions:
             `quantiles` also `quantiles`, of shape (n_samples, n_quantiles); or, for categories,
             `probabilities`, of shape (n_samples, n_categories), `categories` and `mode`, the most
             probable one.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from skdpm import DPMixture
-        >>> rng = np.random.default_rng(0)
-        >>> X = np.r_[rng.normal(0, 1, (50, 2)), rng.normal(9, 1, (50, 2))]
-        >>> model = DPMixture(random_state=0).fit(X)
-        >>> found = model.predict_columns([[9.0, np.nan]], 1, quantiles=[0.05, 0.95])
-        >>> found[1].mean.round(), found[1].quantiles.shape
-        (array([9.]), (1, 2))
         """
         check_is_fitted(self)
         positions = positions_in(self, columns, X, "columns")

@@ -42,6 +42,7 @@ from skdpm.mixture.likelihoods import (
     Subspace,
     VonMisesFisher,
 )
+from skdpm.mixture.likelihoods.composite.registry import with_role
 from skdpm.mixture.likelihoods.laws import laws
 from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.state._state import MixtureState
@@ -135,6 +136,11 @@ CASES = {
     "product": mixed,
     "subspace": subspace,
 }  # fmt: skip
+
+
+def test_every_likelihood_that_answers_has_a_case():
+    tried = {type(make()[0]).__name__ for make in CASES.values()}
+    assert set(with_role("laws")) <= {*tried, "NegativeBinomial"}  # test_negative_binomial.py
 
 
 GAUSSIAN = ("full", "tied", "diag", "spherical", "subspace")
