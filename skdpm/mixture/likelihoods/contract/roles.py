@@ -221,9 +221,10 @@ class Blocks:
         """Like `resolve`, from the summary of all rows. Raises the errors of `encode`."""
         return self.resolve(summary["rows"])
 
-    # parametric(self, X) returns the `ParametricModel` of a block of rows that have been
-    # summarised. It is called often and must be fast; nothing is checked.
-    parametric = None
+    def parametric(self, X):
+        """The `ParametricModel` of a block of rows that have been summarised. It is called often
+        and must be fast; nothing is checked."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `parametric`")
 
     def condense(self, X):
         """A form of a block of rows that `parametric`, `encode` and `log_constants` also take, and
@@ -242,19 +243,20 @@ class Blocks:
         their current values, after `resolve`. Chains that visit rows in blocks add it."""
         return 0.0
 
-    # divergences(self, params) returns the symmetric Kullback-Leibler divergences (J-divergences)
-    # of drawn parameters in the form of `ParametricModel`, (n_clusters, n_params): ndarray of
-    # shape (n_clusters, n_clusters).
-    divergences = None
+    def divergences(self, params):
+        """Symmetric Kullback-Leibler divergences (J-divergences), (n_clusters, n_clusters), of
+        drawn parameters in the form of `ParametricModel`, (n_clusters, n_params)."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `divergences`")
 
 
 class Answers:
     """What estimators say about clusters and rows. Methods take the statistics of clusters,
     (n_clusters, n_stats), as `ClusterModel.dump` returns them."""
 
-    # cluster_params(self, stats) returns posterior means of the parameters of clusters: dict of
-    # str to ndarray with the first axis n_clusters.
-    cluster_params = None
+    def cluster_params(self, stats):
+        """Posterior means of the parameters of clusters: dict of str to ndarray with the first
+        axis n_clusters."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `cluster_params`")
 
     # draw(self, stats, rng) draws a row from the posterior predictive of each cluster.
     draw = None
