@@ -466,8 +466,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         return self._numbers(self.labels_)
 
     def _numbers(self, labels):
-        """Clusters by their order, from labels as `predict` gives them."""
-        return np.searchsorted(self.classes_, labels) if hasattr(self, "classes_") else labels
+        """Clusters by their order, -1 for noise, from labels as `predict` gives them."""
+        if not hasattr(self, "classes_"):
+            return labels
+        return np.searchsorted(self.classes_, labels) - (labels < 0)
 
     def _check_label_draws(self, name, instead):
         check_is_fitted(self)
@@ -621,8 +623,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             )
         if check_noise(self.noise) is not None:
             refuse_noise(likelihood, sampler, X)
-            if self._known.unites:
-                raise ValueError("known_labels cannot be combined with noise; set noise=None")
             if not self.store_labels:
                 raise ValueError("noise needs label draws; set store_labels=True")
         return sampler

@@ -55,7 +55,7 @@ PAIRS = [
 
 # What no model has yet, or what cannot be. A pair that works may leave the list.
 REFUSED = {
-    *itertools.product(["noise"], ["known_labels", "tails", "select", "store_labels"]),
+    *itertools.product(["noise"], ["tails", "select", "store_labels"]),
     *itertools.product(["known_labels"], ["store_labels", "blocked_gibbs", "smc", "sub_cluster"]),
     *itertools.product(["tails"], ["NaN", "select", "blocked_gibbs", "sub_cluster"]),
     *itertools.product(["NaN"], ["Subspace", "VonMisesFisher", "blocked_gibbs", "sub_cluster"]),

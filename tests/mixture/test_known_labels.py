@@ -11,6 +11,13 @@ import pytest
 from reference.enumerate import enumerate_partitions
 from reference.gaps import log_known
 from reference.likelihoods import LOG_MARGINALS, log_posterior
+from reference.noise import (
+    log_box,
+    log_noise_likelihood,
+    log_noise_posterior,
+    log_noise_prior,
+    log_open_box,
+)
 from reference.predictive import log_densities, log_leave_one_out, log_weights
 from reference.simulate import PRIOR_CASES, enumeration_case
 from scipy.special import logsumexp
@@ -37,6 +44,8 @@ from support.exactness import (
     run_kernel,
 )
 from support.fits import assert_same_fit
+from support.kernels import bind
+from support.noise import BETA, log_noise_of
 from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 
 from skdpm import DPMixture, FiniteMixture, MixtureImputer
@@ -44,7 +53,9 @@ from skdpm.mixture.answers.hills import points_of, read_hills
 from skdpm.mixture.likelihoods import Bernoulli, Gaussian, Product, Relational
 from skdpm.mixture.likelihoods.composite.classified import Classified, separated
 from skdpm.mixture.rows.known import KnownLabels
+from skdpm.mixture.rows.noise import NoiseLaw
 from skdpm.mixture.samplers import ARM, SAMS, Alternate, Gibbs, SplitMerge, SubCluster
+from skdpm.mixture.state._state import MixtureState, Noise
 
 # Of five rows: two classes, three classes, and a class of which all other rows may be.
 CODES = {
@@ -181,6 +192,194 @@ def test_planted_errors_are_seen(error, seed_sequence):
     rng = np.random.Generator(np.random.PCG64(seed_sequence))
     ends = run_kernel(state, Gibbs().kernel(), law.draw(20_000, rng), 2, rng)
     assert chi_squared_p(*Cells(law.count(ends), law.probabilities, law.partitions)[:2]) < 1e-6
+
+
+# Rows that are noise. A row of a known class is none.
+
+
+def noisy_law(likelihood, prior, codes, log_noise=None, beta=BETA):
+    """The enumerated posterior over noise and partitions of a case with known labels."""
+    name, params = PRIOR_CASES[prior]
+    case = enumeration_case(likelihood)
+    law = log_noise_posterior(
+        case.X,
+        likelihood,
+        name,
+        likelihood_params=case.params,
+        prior_params=params,
+        log_noise=log_noise_of(likelihood) if log_noise is None else log_noise,
+        beta=beta,
+    )
+    allowed = [not united(z, codes) and (z[codes >= 0] >= 0).all() for z in law.partitions]
+    return law._replace(log_joint=np.where(allowed, law.log_joint, -np.inf))
+
+
+def noisy_state(likelihood, prior, codes):
+    name, params = PRIOR_CASES[prior]
+    X = enumeration_case(likelihood).X
+    resolved = Classified(make_likelihood(likelihood), codes).resolve(X)
+    log_noise = np.where(codes >= 0, -np.inf, log_noise_of(likelihood))
+    return MixtureState(
+        bind(resolved, resolved.encode(X), len(X)),
+        make_prior(name, len(X), **params),
+        separated(np.zeros(len(X), dtype=np.intp), codes, len(X)),
+        noise=Noise(*BETA, log_noise),
+    )
+
+
+@thirds("name, sampler", SAMPLERS)
+def test_invariance_with_noise(name, sampler, seed_sequence, record_property):
+    cases = [("gaussian", "dp", "two"), ("bernoulli", "mfm", "one")]
+    cases += [("gaussian_diag", "finite", "one")]
+    runs = {
+        f"{likelihood} {prior} {codes}": invariance_run(
+            noisy_state(likelihood, prior, CODES[codes]),
+            sampler.kernel(),
+            noisy_law(likelihood, prior, CODES[codes]),
+            n_starts=4_000,
+        )
+        for likelihood, prior, codes in cases
+    }
+    worst = assert_p_matrix(runs, seed_sequence=seed_sequence)
+    record_worst(record_property, worst, len(runs))
+
+
+def noisy_cells(model, law, X, codes):
+    model.fit(X, known_labels=codes)
+    counts = law.count(model.label_samples_[:, 0])
+    return Cells(counts, law.probabilities, law.partitions)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "prior, codes", [("dp", "one"), pytest.param("mfm", "two", marks=pytest.mark.slow)]
+)
+def test_fits_with_noise_sample_the_posterior(prior, codes, seed_sequence):
+    """Under the law of noise of a fit, the uniform law on the box of the rows."""
+    X, codes = enumeration_case("gaussian").X, CODES[codes]
+    law = noisy_law("gaussian", prior, codes, log_box(X, X), beta=(1.0, 1.0))
+
+    def run(seed, factor):
+        model = make_estimator(make_likelihood("gaussian"), prior, noise=(1.0, 1.0))
+        model.set_params(n_chains=round(1_500 * factor), n_warmup=30, n_draws=1)
+        model.set_params(point_estimate="last", random_state=int(seed.generate_state(1)[0]))
+        return noisy_cells(model, law, X, codes)
+
+    assert_p(run, seed_sequence=seed_sequence)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("error", ["a known row may be noise", "law of noise"])
+def test_planted_errors_with_noise_are_seen(error, monkeypatch):
+    X, codes = enumeration_case("gaussian").X, CODES["two"]
+    beta = (1.7, 1.0) if error == "law of noise" else (1.0, 1.0)
+    law = noisy_law("gaussian", "dp", codes, log_box(X, X), beta)
+    if error != "law of noise":
+        of, others = NoiseLaw.of, KnownLabels(np.arange(2), np.where(np.arange(5) == 4, -1, codes))
+        monkeypatch.setattr(NoiseLaw, "of", lambda law, X, known: of(law, X, others))
+    model = make_estimator(make_likelihood("gaussian"), "dp", noise=(1.0, 1.0))
+    model.set_params(n_chains=1_500, n_warmup=30, n_draws=1, point_estimate="last")
+    assert chi_squared_p(*noisy_cells(model, law, X, codes)[:2]) < 1e-6
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("new_cluster", [False, True])
+def test_predictions_with_noise_follow_from_the_draws(new_cluster):
+    """P(noise | row) is its share of the density over all draws; the classes share the rest as
+    without noise."""
+    case, (a, b) = fit_case("gaussian"), (3.0, 5.0)
+    known = np.where(np.arange(18) % 4 == 0, np.arange(18) % 3 * 5, -1)
+    codes = np.where(known < 0, -1, known // 5)
+    model = make_estimator(case.likelihood, "dp", noise=(a, b), point_estimate="vi", init="auto")
+    model.fit(case.X, known_labels=known)
+    X_new = np.vstack([case.X_new, np.full((1, case.X.shape[1]), 50.0)])
+    params, total, of_noise, of_clusters = PRIOR_CASES["dp"][1], 0.0, 0.0, 0.0
+    for labels in model.label_samples_.reshape(-1, 18).astype(int):
+        inside, weight = labels >= 0, (a + (labels < 0).sum()) / (a + b + 18)
+        terms = (1.0 - weight) * class_terms(
+            case.X[inside],
+            case.params,
+            ("dp", "gaussian"),
+            params,
+            labels[inside],
+            codes[inside],
+            model._clusters[inside],
+            X_new,
+        )
+        log_terms = log_densities(case.X[inside], labels[inside], X_new, "gaussian", case.params)
+        densities = np.exp(log_terms + log_weights(labels[inside], "dp", params))
+        of_clusters += (1.0 - weight) * densities[:, : None if new_cluster else -1].sum(axis=1)
+        of_noise += weight * np.exp(log_open_box(case.X, X_new))
+        total = total + terms
+    assert (model.labels_ < 0).any() and (model.labels_[known >= 0] == known[known >= 0]).all()
+    assert (model.noise_probabilities_[known >= 0] == 0.0).all()
+    total = total[:, : None if new_cluster else -1]
+    shares = total / total.sum(axis=1, keepdims=True)
+    expected = shares * (of_clusters / (of_clusters + of_noise))[:, None]
+    found = model.predict_proba(X_new, new_cluster=new_cluster)
+    np.testing.assert_allclose(found, expected, rtol=1e-8)
+    if not new_cluster:
+        best = np.column_stack([1.0 - expected.sum(axis=1), expected]).argmax(axis=1) - 1
+        np.testing.assert_array_equal(model.predict(X_new), np.append(model.classes_, -1)[best])
+        assert model.predict(X_new)[-1] == -1
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_leave_one_out_with_noise():
+    """A difference of enumerated joint densities over what the row may be."""
+    case, beta = fit_case("gaussian", n_samples=6), (3.0, 5.0)
+    codes = np.array([0, -1, 1, -1, -1, 0])
+    model = make_estimator(case.likelihood, "dp", noise=beta, n_draws=6)
+    model.fit(case.X, known_labels=codes)
+    found, log_noise = model.pointwise_log_likelihood(case.X), log_box(case.X, case.X)
+
+    def log_joint(rows, labels):
+        labels = np.where(labels < 0, -1, np.unique(labels, return_inverse=True)[1])
+        labels[labels >= 0] -= labels[labels >= 0].min(initial=0)
+        log_prior = log_noise_prior(labels, beta, "dp", PRIOR_CASES["dp"][1])
+        return log_prior + log_noise_likelihood(
+            case.X[rows], labels, log_noise[rows], "gaussian", case.params
+        )
+
+    for c, draws in enumerate(model.label_samples_):
+        for s, labels in enumerate(draws.astype(int)):
+            for i in range(6):
+                rows, terms = np.delete(np.arange(6), i), []
+                for k in {-1, *labels[rows], 99}:
+                    placed = labels.copy()
+                    placed[i] = k
+                    if not united(placed, codes) and not (k < 0 <= codes[i]):
+                        terms.append(log_joint(np.arange(6), placed))
+                expected = logsumexp(terms) - log_joint(rows, labels[rows])
+                assert found[c, s, i] == pytest.approx(expected, rel=1e-8)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("point_estimate", ["modal", "vi"])
+def test_point_estimates_with_noise(point_estimate):
+    """Two groups, a row of each with a class, a third group without, and scattered rows."""
+    rng = np.random.default_rng(0)
+    centres = [[0.0, 0.0]] * 40 + [[9.0, 0.0]] * 30 + [[0.0, 9.0]] * 20
+    X = np.vstack([centres + rng.normal(size=(90, 2)), rng.uniform(-20, 30, (15, 2))])
+    known = np.full(105, -1)
+    known[[3, 50]] = 4, 2
+    model = DPMixture(noise=True, n_warmup=30, n_draws=20, n_chains=2, random_state=0)
+    model.set_params(point_estimate=point_estimate).fit(X, known_labels=known)
+    expected = np.repeat([4, 2, 5], [40, 30, 20])
+    assert (model.labels_[:90] == expected).mean() > 0.95
+    assert (model.labels_[90:] == -1).mean() > 0.6
+    assert model.classes_.tolist() == [2, 4, 5] and set(model.labels_) == {-1, 2, 4, 5}
+    inside = model.labels_ >= 0
+    np.testing.assert_array_equal(
+        model.probabilities_[~inside], model.noise_probabilities_[~inside]
+    )
+    assert (model.probabilities_[inside] > 0.4).all() and model.labels_[3] == 4
+    table = model.describe()
+    assert table["n_rows"].groupby("cluster").first().sum() == inside.sum()
+    assert set(model.sample(200)[1]) <= {-1, 2, 4, 5}
+    assert set(model.merge_tree().cut(1)) == {-1, 0}
+    assert set(model.estimate_labels(max_clusters=2).labels_) == {-1, 2, 4}
 
 
 FIT_CASES = [

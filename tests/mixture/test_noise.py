@@ -848,12 +848,6 @@ def test_what_cannot_have_noise_is_refused(params, message):
         DPMixture(**{"noise": True, **params}).fit(X)
 
 
-def test_rows_and_models_that_cannot_have_noise():
-    X = np.arange(20.0).reshape(10, 2)
-    with pytest.raises(ValueError, match="known_labels"):
-        DPMixture(noise=True).fit(X, known_labels=[0] + 9 * [-1])
-
-
 def test_many_rows_have_a_sampler_with_noise():
     X, _ = noisy_blobs(10, 12_000)
     model = DPMixture(noise=True)

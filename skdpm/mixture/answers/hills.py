@@ -114,7 +114,8 @@ def read_draws(X, draws, n_jobs=None, completed=None, known=UNLABELLED):
             inside = draws[c, s] >= 0
             clusters = np.full(len(rows), -1)
             if inside.any():
-                clusters[inside] = read_hills(rows[inside], draws[c, s][inside])
+                of_draw = draws[c, s][inside]
+                clusters[inside] = read_hills(rows[inside], of_draw, known.take(inside))
             return clusters.astype(np.min_scalar_type(-1 - clusters.max(initial=0)))
         clusters = read_hills(rows, draws[c, s], known)
         return clusters.astype(np.min_scalar_type(clusters.max()))

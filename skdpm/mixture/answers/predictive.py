@@ -237,12 +237,13 @@ class Predictor:
     def predict(self, X, n_jobs=None):
         """Most probable cluster of each checked row, -1 if noise is more probable than any:
         (n_samples,), int64."""
-        if self.allotment is not None:
-            return self.names[self.predict_proba(X, n_jobs).argmax(axis=1)]
-        if self.background is not None:
+        if self.allotment is not None or self.background is not None:
             probabilities = self.predict_proba(X, n_jobs)
+            if self.background is None:
+                return self.names[probabilities.argmax(axis=1)]
             of_noise = 1.0 - probabilities.sum(axis=1, keepdims=True)
-            return np.hstack([of_noise, probabilities]).argmax(axis=1) - 1
+            best = np.hstack([of_noise, probabilities]).argmax(axis=1) - 1
+            return best if self.names is None else np.append(self.names, -1)[best]
         partition = self.partition
         labels = np.empty(X.shape[0], dtype=np.int64)
 
@@ -286,21 +287,18 @@ class Predictor:
         rows.fill_log_probabilities(log_weights, out)
         np.exp(out, out=out)
         if self.background is not None:
-            out *= self._share_of_clusters(X, rows, log_weights)[:, None]
+            tops, totals = np.full(X.shape[0], -np.inf), np.zeros(X.shape[0])
+            rows.add_log_densities(_padded(self.partition, new_cluster), tops, totals)
+            out *= self._share_of_clusters(X, tops, totals, self.partition.noise_weight)
         return self.partition.by_owner(out)
 
-    def _share_of_clusters(self, X, rows, log_weights):
-        """Probability that each of a block of rows is no noise, where `rows` is their model with
-        the clusters of the partition: (n_rows,)."""
-        padded = np.full(len(self.partition.log_weights), -np.inf)
-        padded[: len(log_weights)] = log_weights
-        tops, totals = np.full(X.shape[0], -np.inf), np.zeros(X.shape[0])
-        rows.add_log_densities(padded, tops, totals)
+    def _share_of_clusters(self, X, tops, totals, weight):
+        """Probability that each of a block of rows is no noise, which has this weight, from the
+        densities of the rows in clusters, exp(tops) totals: (n_rows, 1)."""
         with np.errstate(divide="ignore"):
             log_clusters = tops + np.log(totals)
-            log_noise = np.log(self.partition.noise_weight)
-            log_noise = log_noise + self.background.log_density(X, new=True)
-        return _ratio(log_clusters, np.logaddexp(log_clusters, log_noise))
+            log_noise = np.log(weight) + self.background.log_density(X, new=True)
+        return _ratio(log_clusters, np.logaddexp(log_clusters, log_noise))[:, None]
 
     def _allotted(self, X, n_jobs, new_cluster):
         """`predict_proba` over all scored draws: a draw under which a row is unlikely counts less,
@@ -317,6 +315,7 @@ class Predictor:
             rows = self._rows(X[first:stop], 0)
             masses = np.zeros((stop - first, out.shape[1]))
             tops = np.full(stop - first, -np.inf)
+            all_tops, all_totals = tops.copy(), np.zeros(stop - first)
             for mixture in mixtures:
                 allotment = allotments[mixture.stored]
                 # Only clusters that count: another one could leave nothing to the others.
@@ -335,7 +334,14 @@ class Predictor:
                 if new_cluster:
                     masses[:, -1] += now * shares[:, -1]
                 tops = higher
-            out[first:stop] = masses / masses.sum(axis=1, keepdims=True)
+                if self.background is not None:
+                    log_weights = _padded(mixture, new_cluster) + np.log(mixture.weight)
+                    rows.add_log_densities(log_weights, all_tops, all_totals)
+            masses /= masses.sum(axis=1, keepdims=True)
+            if self.background is not None:
+                weight = self.scored.noise_weight
+                masses *= self._share_of_clusters(X[first:stop], all_tops, all_totals, weight)
+            out[first:stop] = masses
 
         self._map(fill, X, sum(len(m.log_weights) for m in mixtures), n_jobs, n_clusters)
         return out
@@ -477,6 +483,11 @@ class Predictor:
         model.load(mixture.stats)
         if mixture.labels is not None:
             model.bind_labels(mixture.labels.astype(np.intp))
+
+
+def _padded(mixture, new_cluster):
+    """Log weights of the clusters of a mixture; -infinity for a new one without `new_cluster`."""
+    return np.append(mixture.log_weights[:-1], mixture.log_weights[-1] if new_cluster else -np.inf)
 
 
 def _ratio(log_density, highest):

@@ -182,7 +182,9 @@ class TrainingRows:
         of_left_out = 0.0 if left_out is None else left_out.log_density(self.X)
         likelihood = self.known.restricted(likelihood)
         data, tables = self.encoded(likelihood)
-        noise = None if self.noise is None else self.noise.of(likelihood.as_seen(self.X))
+        noise = (
+            None if self.noise is None else self.noise.of(likelihood.as_seen(self.X), self.known)
+        )
 
         def of_draw(draw):
             at = draw["chain"], draw["draw"]

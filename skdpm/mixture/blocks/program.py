@@ -118,7 +118,7 @@ class BlockProgram(MixtureProgram):
             found=found,
             first_state=found if automatic else first_state(init, X, likelihood, most_clusters),
             given=X,
-            **laws_of_noise(noise, likelihood, X),
+            **laws_of_noise(noise, likelihood, X, settings["known"]),
             **settings,
         )
 

@@ -228,7 +228,8 @@ class MixtureChain(LiveChain):
             snapshot["n_stats"] = state.model.n_stats
         if self.program.known.unites:
             # A row of each cluster, by which it is found in the labels of the draw.
-            snapshot["rows"] = np.unique(state.cluster_labels(), return_index=True)[1]
+            numbers, rows = np.unique(state.cluster_labels(), return_index=True)
+            snapshot["rows"] = rows[numbers >= 0]
         if "product" not in self.program.likelihood.capabilities:
             labels = state.cluster_labels()
             snapshot["labels"] = labels.astype(np.min_scalar_type(state.n_clusters - 1))
@@ -282,7 +283,7 @@ class RowProgram(MixtureProgram):
             tables=likelihood.tables(data, X.shape[0] if cls.bounded else None),
             first_state=first_state(init, X, likelihood, most_clusters),
             given=X,
-            **laws_of_noise(noise, likelihood, X),
+            **laws_of_noise(noise, likelihood, X, settings["known"]),
             **settings,
         )
 

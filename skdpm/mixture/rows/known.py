@@ -210,14 +210,16 @@ class KnownLabels(Unlabelled):
 
     def join(self, draws):
         """Clusters of draws of components, (..., n_samples), where only components with rows of a
-        class are united: ndarray of the same shape, of the smallest unsigned type."""
-        flat = draws.reshape(-1, draws.shape[-1])
-        clusters = [
-            self.clusters(np.arange(labels.max() + 1), self.of_components(labels), labels)
-            for labels in flat.astype(np.intp)
-        ]
-        most = max(labels.max() for labels in clusters)
-        return np.array(clusters, dtype=np.min_scalar_type(most)).reshape(draws.shape)
+        class are united: ndarray of the same shape, of the smallest unsigned type; if some rows
+        are noise, -1, of the smallest signed type."""
+        clusters = np.full((draws.size // draws.shape[-1], draws.shape[-1]), -1)
+        for found, of_draw in zip(clusters, draws.reshape(clusters.shape), strict=True):
+            inside = of_draw >= 0
+            known, labels = self.take(inside), of_draw[inside].astype(np.intp)
+            groups = np.arange(labels.max() + 1)
+            found[inside] = known.clusters(groups, known.of_components(labels), labels)
+        most = clusters.max() if clusters.min() >= 0 else -1 - clusters.max()
+        return clusters.astype(np.min_scalar_type(most)).reshape(draws.shape)
 
     def shares(self, clusters):
         """Probability that each row is in the cluster of each class: (n_classes, n_samples)."""
@@ -294,14 +296,15 @@ class KnownLabels(Unlabelled):
         allotment : csr_array of shape (n_stored, n_clusters)
         """
         n_clusters = max(labels.max() + 1, len(self.classes))
-        counted = np.flatnonzero(labels >= 0)
         found, at, is_seen = [], [], np.zeros(len(scored.stats), dtype=bool)
         for draw in scored.draws:
             of_draw = draws[draw["chain"], draw["draw"]].astype(np.intp)
             classes = self.of_components(of_draw)
+            counted = (labels >= 0) & (of_draw >= 0)
             cells = of_draw[counted] * n_clusters + labels[counted]
             counts = np.bincount(cells, minlength=len(classes) * n_clusters)
-            shares = counts.reshape(len(classes), n_clusters) / np.bincount(of_draw)[:, None]
+            shares = counts.reshape(len(classes), n_clusters)
+            shares = shares / np.bincount(of_draw[of_draw >= 0])[:, None]
             shares[classes >= 0] = np.eye(n_clusters)[classes[classes >= 0]]
             new = np.flatnonzero(~is_seen[draw["clusters"]])
             found.append(sp.csr_array(shares[of_draw[draw["rows"][new]]]))

@@ -7,6 +7,7 @@ import numpy as np
 
 from skdpm._validation import check_real, is_dask
 from skdpm.mixture.likelihoods.composite.registry import refusal
+from skdpm.mixture.rows.known import UNLABELLED
 from skdpm.mixture.state._state import Noise
 from skdpm.partitions import _relabel_inside
 
@@ -23,23 +24,27 @@ class NoiseLaw:
     b: float
     background: object
 
-    def of(self, X, new=False):
-        """The law of the rows X of `fit`, or of `new` rows of a stream, for states."""
-        return Noise(self.a, self.b, self.background.log_density(X, new))
+    def of(self, X, known=UNLABELLED, new=False):
+        """The law of the rows X of `fit`, or of `new` rows of a stream, for states. A row whose
+        class is known is no noise."""
+        log_density = self.background.log_density(X, new)
+        return Noise(
+            self.a, self.b, np.where(known.has_label(len(log_density)), -np.inf, log_density)
+        )
 
     def weight(self, n_noise, n_samples):
         """Probability that a new row is noise, if n_noise of n_samples rows are."""
         return (self.a + n_noise) / (self.a + self.b + n_samples)
 
 
-def laws_of_noise(noise, likelihood, X):
+def laws_of_noise(noise, likelihood, X, known=UNLABELLED):
     """Fields `noise_law` and `noise` of a program of a fit to X, from the parameters of the Beta
     law, or None, and the resolved likelihood."""
     if noise is None:
         return {}
     seen = likelihood.as_seen(X)
     law = NoiseLaw(*noise, likelihood.background(seen))
-    return {"noise_law": law, "noise": law.of(seen)}
+    return {"noise_law": law, "noise": law.of(seen, known)}
 
 
 def check_noise(noise):
