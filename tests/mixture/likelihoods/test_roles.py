@@ -9,7 +9,6 @@ import pytest
 from skdpm.mixture.likelihoods import (
     Bernoulli,
     Grid,
-    Multinomial,
     Poisson,
     Product,
     Relational,
@@ -43,7 +42,7 @@ def test_refusals_name_every_likelihood_with_the_role(role, monkeypatch):
 
 
 def test_refusals_name_the_part_without_the_role():
-    product = Product([("flags", Bernoulli(), [0]), ("words", Multinomial(), [1, 2])])
+    product = Product([("flags", Bernoulli(), [0]), ("words", "multinomial", [1, 2])])
     assert registry.refusal(product, "background") is None
     why = registry.refusal(product, "draw")
     assert why.startswith("the likelihood Multinomial (part 'words') has no law of whole rows")

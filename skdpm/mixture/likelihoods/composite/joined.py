@@ -264,7 +264,7 @@ class JoinedAnswers:
         """See `Likelihood`. All parts need the role, or one of them (`OF_ONE_PART`)."""
         if self.select and role == "with_exposure":
             return "Product(select=True)"
-        parts = self.parts if self._likelihoods() else ()
+        parts = self._with_objects() if self._likelihoods() else ()
         lacking = [
             f"{who} (part {self._part_of(name)!r})"
             for name, likelihood, _ in parts
