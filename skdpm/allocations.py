@@ -57,11 +57,6 @@ def allocation_distances(allocation_samples, Z, *, complements=False):
         Numbers of entries that differ after the columns are matched one to one in the best way. A
         column without a partner is compared with zeros.
 
-    Raises
-    ------
-    ValueError
-        If there are no draws, an array is not binary, or numbers of rows differ.
-
     References
     ----------
     Dahl, Johnson & Andros (2023), "Comparison and Bayesian estimation of feature allocations".
@@ -106,21 +101,6 @@ def point_estimate(allocation_samples, *, complements=False):
     -------
     Z : ndarray of shape (n_samples, n_latent), bool
         Features by decreasing use.
-
-    Raises
-    ------
-    ValueError
-        If there are no draws, an array is not binary, or numbers of rows differ.
-
-    Notes
-    -----
-    A step reduces the mean distance: a majority of ones is the best entry for given matches, and
-    matches are the best ones for given entries. There are up to 16 starts, fewer if four of them
-    end at the same smallest distance. They read at most 200 evenly spaced draws, and the best
-    result is improved with at most 1000; with more than 2^25 entries of draws, fewer, but at least
-    50. The result has no more columns than one of the draws. The search is that of Dahl, Johnson &
-    Andros (2023) without their changes of single entries, which improved none of 16 results for
-    networks and mutations.
 
     References
     ----------

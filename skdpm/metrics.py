@@ -35,11 +35,6 @@ def b_cubed_score(Z_true, Z_pred):
         Score from 0 to 1. It is 1 if and only if all pairs of rows (and each row with itself)
         share the same number of features in `Z_pred` as in `Z_true`. The score is symmetric.
 
-    Raises
-    ------
-    ValueError
-        If an array is not binary, is not a matrix, or the numbers of rows differ.
-
     Notes
     -----
     Let t(i, j) and p(i, j) be the numbers of features that rows i and j share in `Z_true` and in
@@ -110,11 +105,6 @@ def relative_log_density(log_density, log_density_true):
     -------
     relative : float or ndarray
         Relative differences, in the broadcast shape.
-
-    Raises
-    ------
-    ValueError
-        If `log_density_true` is 0 or not finite, or `log_density` is NaN or infinite upwards.
 
     Notes
     -----

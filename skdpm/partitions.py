@@ -88,11 +88,6 @@ def coclustering_matrix(label_samples, rows=None):
     ndarray of shape (m, m), float64
         Symmetric, with ones on the diagonal.
 
-    Raises
-    ------
-    ValueError
-        If `label_samples` is empty, not integer or negative, or `rows` is empty or out of range.
-
     Notes
     -----
     At most O(n_draws * m^2) comparisons; rows that agree in all draws count once. Scratch memory
@@ -143,11 +138,6 @@ def label_probabilities(label_samples, labels):
     -------
     probabilities : ndarray of shape (n_samples,), float64
 
-    Raises
-    ------
-    ValueError
-        If an array is empty, not integer, negative or of the wrong length.
-
     Notes
     -----
     O(n_draws * n_samples): means of parts of the rows of `coclustering_matrix`, without it.
@@ -190,11 +180,6 @@ def partition_distances(label_samples, labels, loss="vi"):
     ndarray of shape (n_draws,), float64
         Exactly 0 where a draw is the same partition.
 
-    Raises
-    ------
-    ValueError
-        If an array is empty, not integer, negative or of the wrong length, or `loss` unknown.
-
     Notes
     -----
     O(n_draws * n_samples), with no contingency table in memory.
@@ -232,11 +217,6 @@ def expected_loss(label_samples, labels, loss="vi"):
     float
         The exact mean over the draws; for "vi" not the lower bound of Wade & Ghahramani (2018).
 
-    Raises
-    ------
-    ValueError
-        If an array is empty, not integer, negative or of the wrong length, or `loss` unknown.
-
     Examples
     --------
     >>> from skdpm.partitions import expected_loss
@@ -249,12 +229,8 @@ def expected_loss(label_samples, labels, loss="vi"):
 def point_estimate(label_samples, loss="vi", *, max_clusters=None, n_runs=32, random_state=None):
     """Partition of smallest posterior expected loss, by greedy stochastic search.
 
-    The search follows SALSO (Dahl, Johnson & Mueller 2022). Runs start in turn from a random draw
-    and from placing the rows one by one, in random order, into the cluster of least cost. The
-    third run starts from a single cluster. A run moves single rows while that lowers the loss. It
-    then takes each cluster apart and places its rows again, or joins the cluster to another one,
-    and keeps what lowers the loss. It repeats both until neither helps. The best result of all
-    runs is returned.
+    The search follows SALSO (Dahl, Johnson & Mueller 2022). A run moves single rows while that
+    lowers the loss, takes clusters apart and joins them. The best result of all runs is returned.
 
     Parameters
     ----------
@@ -277,29 +253,6 @@ def point_estimate(label_samples, loss="vi", *, max_clusters=None, n_runs=32, ra
     -------
     ndarray of shape (n_samples,), int64
         Labels from 0 by decreasing size of cluster, ties by first appearance.
-
-    Raises
-    ------
-    ValueError
-        If `label_samples` is empty, not integer or negative, `loss` is unknown, or `max_clusters`
-        or `n_runs` is not a positive integer.
-
-    Notes
-    -----
-    Rows that agree in all draws move together, and no optimum is lost by it. Suppose t rows that
-    agree were divided between two clusters, x and t - x of them, with a and b other rows. In draw
-    s, a_s <= a and b_s <= b of the others share the cluster of the t rows. As a function of x the
-    expected loss has the second derivative
-
-        (2 - split_cost) [f''(a+x) + f''(b+t-x)] - 2 mean_s [f''(a_s+x) + f''(b_s+t-x)] < 0,
-
-    because f'' = 1/x or 2 does not increase. So the loss is smallest with all t rows on one side.
-
-    One step costs at most O(n_draws * n_clusters); no n_samples x n_samples matrix is built. With
-    more than 2^19 labels (draws x distinct rows), runs use evenly spaced draws (at least 32), and
-    the best result is then improved row by row with all draws (beyond 2^24 labels with evenly
-    spaced ones, at least 100). Minima under Binder's loss can have thousands of clusters of one
-    row; that search ends at its limit of work, close to a local minimum.
 
     References
     ----------
@@ -414,12 +367,6 @@ def credible_ball(label_samples, center=None, *, level=0.95, loss="vi", random_s
         With attributes `center`, `radius`, `distances`, `vertical_upper`, `vertical_lower` and
         `horizontal`. Distances that differ by less than 1e-10 count as equal.
 
-    Raises
-    ------
-    ValueError
-        If an array is empty, not integer, negative or of the wrong length, `loss` is unknown, or
-        `level` is not in (0, 1).
-
     References
     ----------
     Wade & Ghahramani (2018), "Bayesian cluster analysis: point estimation and credible balls",
@@ -508,11 +455,6 @@ class MergeTree:
         -------
         labels : ndarray of shape (n_samples,), int64
             From 0 by decreasing size.
-
-        Raises
-        ------
-        ValueError
-            If `n_clusters` is not an integer in 1, ..., K.
         """
         most = len(self.expected_losses)
         if isinstance(n_clusters, bool) or not isinstance(n_clusters, (int, np.integer)):
@@ -546,11 +488,6 @@ def merge_tree(label_samples, labels, loss="vi"):
     Returns
     -------
     tree : MergeTree
-
-    Raises
-    ------
-    ValueError
-        If an array is empty, not integer, negative or of the wrong length, or `loss` unknown.
 
     Notes
     -----
@@ -684,11 +621,6 @@ def relabel_by_size(labels):
     -------
     ndarray of shape (n_samples,), int64
 
-    Raises
-    ------
-    ValueError
-        If `labels` is empty, not one-dimensional, not integer or negative.
-
     Examples
     --------
     >>> from skdpm.partitions import relabel_by_size
@@ -747,13 +679,7 @@ def _as_generator(random_state):
 
 
 def check_loss(loss, name="loss"):
-    """Name and split_cost of a loss; split_cost is 1 by default.
-
-    Raises
-    ------
-    ValueError
-        If the loss is unknown; the message names the parameter.
-    """
+    """Name and split_cost of a loss; split_cost is 1 by default."""
     base, split_cost = loss if isinstance(loss, tuple) and len(loss) == 2 else (loss, 1.0)
     if not isinstance(base, str) or base not in ("vi", "binder"):
         raise ValueError(

@@ -63,8 +63,7 @@ class ClustersDisplay:
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-    figure_ : matplotlib Figure
+    ax_, figure_ : matplotlib Axes and Figure
     points_ : matplotlib PathCollection
     ellipses_ : list of matplotlib Ellipse
         Ellipses of one standard deviation for the components in order, then those of two for
@@ -129,15 +128,6 @@ class ClustersDisplay:
             Largest number of rows shown; of more rows, evenly spaced ones are shown.
         ax : matplotlib Axes, default=None
             Axis to draw on. None: a new figure.
-
-        Returns
-        -------
-        display : ClustersDisplay
-
-        Raises
-        ------
-        ValueError
-            If X has fewer than two numeric columns, or is a dask array.
         """
         max_rows = check_integer(max_rows, "max_rows", low=1)
         check_in_memory(X, cls.__name__)
@@ -212,10 +202,6 @@ class ClustersDisplay:
         ----------
         ax : matplotlib Axes, default=None
             Axis to draw on. None: a new figure.
-
-        Returns
-        -------
-        display : ClustersDisplay
         """
         ax = one_axis(self, ax, figsize=(5.6, 4.6))
         from matplotlib.lines import Line2D

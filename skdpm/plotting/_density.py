@@ -63,8 +63,7 @@ class DensityDisplay:
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-    figure_ : matplotlib Figure
+    ax_, figure_ : matplotlib Axes and Figure
     line_ : matplotlib Line2D
     band_ : matplotlib PolyCollection
     cluster_lines_ : list of matplotlib Line2D
@@ -131,15 +130,6 @@ class DensityDisplay:
             Whether the clusters of the point estimate are shown.
         ax : matplotlib Axes, default=None
             Axis to draw on. None: a new figure.
-
-        Returns
-        -------
-        display : DensityDisplay
-
-        Raises
-        ------
-        ValueError
-            If the likelihood has no normal law for the column, or the column does not exist.
         """
         level = check_real(level, "level", low=0.0, high=1.0)
         check_in_memory(X, cls.__name__)
@@ -197,10 +187,6 @@ class DensityDisplay:
         ----------
         ax : matplotlib Axes, default=None
             Axis to draw on. None: a new figure.
-
-        Returns
-        -------
-        display : DensityDisplay
         """
         ax = one_axis(self, ax, figsize=(5.6, 3.8))
         from matplotlib.collections import LineCollection

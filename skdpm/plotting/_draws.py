@@ -54,8 +54,7 @@ class NumberOfClustersDisplay:
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-    figure_ : matplotlib Figure
+    ax_, figure_ : matplotlib Axes and Figure
     bars_ : matplotlib BarContainer
     interval_ : tuple (low, high)
         Smallest and largest number of the dark range.
@@ -113,10 +112,6 @@ class NumberOfClustersDisplay:
             number of components or, for clusters of several components, by their probabilities.
         ax : matplotlib Axes, default=None
             Axis to draw on. None: a new figure.
-
-        Returns
-        -------
-        display : NumberOfClustersDisplay
         """
         level = check_real(level, "level", low=0.0, high=1.0)
         estimator, _, _ = unwrapped(estimator)
@@ -168,10 +163,6 @@ class NumberOfClustersDisplay:
         ----------
         ax : matplotlib Axes, default=None
             Axis to draw on. None: a new figure.
-
-        Returns
-        -------
-        display : NumberOfClustersDisplay
         """
         ax = one_axis(self, ax, figsize=(4.8, 3.6))
         from matplotlib.ticker import MaxNLocator
@@ -290,17 +281,6 @@ class TraceDisplay:
             or features, and the concentration if it is learned.
         ax : matplotlib Axes or array-like of Axes, default=None
             One axis for each quantity, or one axis of a grid to be divided. None: a new figure.
-
-        Returns
-        -------
-        display : TraceDisplay
-
-        Raises
-        ------
-        TypeError
-            If `quantities` is no name or list.
-        ValueError
-            If a name is not that of a scalar quantity.
         """
         estimator, _, _ = unwrapped(estimator)
         draws = estimator.draws_
@@ -349,10 +329,6 @@ class TraceDisplay:
         ----------
         ax : matplotlib Axes or array-like of Axes, default=None
             One axis for each quantity, or one axis of a grid to be divided. None: a new figure.
-
-        Returns
-        -------
-        display : TraceDisplay
         """
         from matplotlib.ticker import MaxNLocator
 

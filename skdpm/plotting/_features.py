@@ -98,15 +98,6 @@ class FeaturesDisplay:
             the picture.
         ax : matplotlib Axes or array-like of 2 Axes, default=None
             Two, or one of a grid whose place they share. None: a new figure.
-
-        Returns
-        -------
-        display : FeaturesDisplay
-
-        Raises
-        ------
-        ValueError
-            Where images of that shape have another number of pixels.
         """
         max_rows = check_integer(max_rows, "max_rows", low=1)
         max_features = check_integer(max_features, "max_features", low=1)
@@ -142,10 +133,6 @@ class FeaturesDisplay:
         ----------
         ax : matplotlib Axes or array-like of 2 Axes, default=None
             Two, or one of a grid whose place they share. None: a new figure.
-
-        Returns
-        -------
-        display : FeaturesDisplay
         """
         left, right = several_axes(self, ax, (1, 2), figsize=(8.4, 4.2), width_ratios=[1.6, 1.0])
         K = len(self.components)

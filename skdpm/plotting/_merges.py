@@ -82,15 +82,6 @@ class MergeTreeDisplay:
             Mixture fitted with `store_labels=True`, or a pipeline or search that ends in one.
         ax : matplotlib Axes or array-like of 2 Axes, default=None
             Two axes, or one axis of a grid to be divided. None: a new figure.
-
-        Returns
-        -------
-        display : MergeTreeDisplay
-
-        Raises
-        ------
-        ValueError
-            If the fit did not keep draws of the partition.
         """
         estimator, _, _ = mixture_of(estimator, cls.__name__)
         kept_partitions(estimator, cls.__name__)  # raises if they are missing
@@ -103,10 +94,6 @@ class MergeTreeDisplay:
         ----------
         ax : matplotlib Axes or array-like of 2 Axes, default=None
             Two axes, or one axis of a grid to be divided. None: a new figure.
-
-        Returns
-        -------
-        display : MergeTreeDisplay
         """
         tree = self.merge_tree
         sizes = np.bincount(tree.labels[tree.labels >= 0])  # without noise
@@ -236,15 +223,6 @@ class ExpectedLossDisplay:
             Rows of `fit`. Needed only after pickling.
         ax : matplotlib Axes or array-like of 2 Axes, default=None
             Two axes, or one axis of a grid to be divided. None: a new figure.
-
-        Returns
-        -------
-        display : ExpectedLossDisplay
-
-        Raises
-        ------
-        ValueError
-            If the fit did not keep draws of the partition, had known labels, or has only noise.
         """
         if max_clusters is not None:
             max_clusters = check_integer(max_clusters, "max_clusters", low=1)
@@ -260,10 +238,6 @@ class ExpectedLossDisplay:
         ----------
         ax : matplotlib Axes or array-like of 2 Axes, default=None
             Two axes, or one axis of a grid to be divided. None: a new figure.
-
-        Returns
-        -------
-        display : ExpectedLossDisplay
         """
         upper, lower = several_axes(self, ax, (2, 1), figsize=(5.6, 5.6))
         n_numbers = len(self.losses)

@@ -39,8 +39,7 @@ class CoclusteringDisplay:
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-    figure_ : matplotlib Figure
+    ax_, figure_ : matplotlib Axes and Figure
     im_ : matplotlib AxesImage
         The matrix.
     borders_ : list of matplotlib Rectangle
@@ -91,15 +90,6 @@ class CoclusteringDisplay:
         colorbar : bool, default=True
         ax : matplotlib Axes, default=None
             Axis to draw on. None: a new figure.
-
-        Returns
-        -------
-        display : CoclusteringDisplay
-
-        Raises
-        ------
-        ValueError
-            Where the draws of the partition were not kept.
         """
         name = cls.__name__
         max_rows = check_integer(max_rows, "max_rows", low=1)
@@ -121,10 +111,6 @@ class CoclusteringDisplay:
             Axis to draw on. None: a new figure.
         cmap : str or matplotlib Colormap, default="Blues"
         colorbar : bool, default=True
-
-        Returns
-        -------
-        display : CoclusteringDisplay
         """
         ax = one_axis(self, ax, figsize=(5.6, 4.8))
         self.im_ = ax.imshow(
@@ -163,8 +149,7 @@ class AdjacencyDisplay:
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-    figure_ : matplotlib Figure
+    ax_, figure_ : matplotlib Axes and Figure
     im_ : matplotlib AxesImage
         The matrix.
     borders_ : list of matplotlib Rectangle
@@ -204,15 +189,6 @@ class AdjacencyDisplay:
         cmap : str or matplotlib Colormap, default="Greys"
         ax : matplotlib Axes, default=None
             Axis to draw on. None: a new figure.
-
-        Returns
-        -------
-        display : AdjacencyDisplay
-
-        Raises
-        ------
-        ValueError
-            Where X is not a matrix of as many rows and columns as there are labels.
         """
         max_rows = check_integer(max_rows, "max_rows", low=1)
         estimator, X, _ = mixture_of(estimator, cls.__name__, X)
@@ -238,10 +214,6 @@ class AdjacencyDisplay:
         ax : matplotlib Axes, default=None
             Axis to draw on. None: a new figure.
         cmap : str or matplotlib Colormap, default="Greys"
-
-        Returns
-        -------
-        display : AdjacencyDisplay
         """
         ax = one_axis(self, ax, figsize=(4.9, 4.8))
         self.im_ = ax.imshow(

@@ -85,15 +85,6 @@ class ProfilesDisplay:
             Probability of the credible intervals.
         ax : matplotlib Axes or array-like of Axes, default=None
             One axis per cluster, or an axis of a grid that is divided. None: a new figure.
-
-        Returns
-        -------
-        display : ProfilesDisplay
-
-        Raises
-        ------
-        ValueError
-            If the mixture has a single cluster.
         """
         max_columns = check_integer(max_columns, "max_columns", low=1)
         max_clusters = check_integer(max_clusters, "max_clusters", low=1)
@@ -120,10 +111,6 @@ class ProfilesDisplay:
         ----------
         ax : matplotlib Axes or array-like of Axes, default=None
             One axis per cluster, or an axis of a grid that is divided. None: a new figure.
-
-        Returns
-        -------
-        display : ProfilesDisplay
         """
         clusters = list(self.table.index.unique("cluster"))
         n_lines = math.ceil(len(clusters) / MOST_PANELS)

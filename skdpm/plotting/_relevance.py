@@ -26,8 +26,7 @@ class RelevanceDisplay:
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-    figure_ : matplotlib Figure
+    ax_, figure_ : matplotlib Axes and Figure
     bars_ : matplotlib BarContainer
         Bars from top to bottom.
     columns_ : ndarray of shape (n_bars,)
@@ -59,15 +58,6 @@ class RelevanceDisplay:
             Largest number of bars.
         ax : matplotlib Axes, default=None
             Axis to draw on. None: a new figure.
-
-        Returns
-        -------
-        display : RelevanceDisplay
-
-        Raises
-        ------
-        ValueError
-            If no columns were selected.
         """
         estimator, _, names = mixture_of(estimator, cls.__name__)
         if not hasattr(estimator, "relevance_"):
@@ -84,10 +74,6 @@ class RelevanceDisplay:
         ----------
         ax : matplotlib Axes, default=None
             Axis to draw on. None: a new figure.
-
-        Returns
-        -------
-        display : RelevanceDisplay
         """
         relevance = np.asarray(self.relevance, dtype=float)
         most = check_integer(self.max_columns, "max_columns", low=1)
