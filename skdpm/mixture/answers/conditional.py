@@ -235,11 +235,7 @@ class OwnLaws:
 class NewLaws:
     """The law of missing entries of new rows, in any of their clusters: as `OwnLaws`.
 
-    Parameters
-    ----------
-    laws : ConditionalLaws
-    X : ndarray of shape (n_rows, n_features)
-        Checked rows.
+    - `X`: (n_rows, n_features). Checked rows.
     """
 
     def __init__(self, laws, X):

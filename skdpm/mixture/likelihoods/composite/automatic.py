@@ -130,18 +130,11 @@ class Mixed(Product):
 class Finding:
     """What the check-up of a table says of a column.
 
-    Attributes
-    ----------
-    type : str
-        Kind by the type of the column, a key of `PARTS`.
-    kind : str or None
-        Proposed kind; None: the column should be left out.
-    words : str
-        What is special, "" for nothing.
-    refused : bool
-        Whether "mixed" refuses the column.
-    form : TextForm or None
-        Form of the numbers, for a column of numbers in strings.
+    - `type`: str. Kind by the type of the column, a key of `PARTS`.
+    - `kind`: str or None. Proposed kind; None: the column should be left out.
+    - `words`: str. What is special, "" for nothing.
+    - `refused`: bool. Whether "mixed" refuses the column.
+    - `form`: TextForm or None. Form of the numbers, for a column of numbers in strings.
     """
 
     type: str
@@ -235,15 +228,10 @@ def suggest_likelihood(X):
 def check_up(X, batch=False):
     """Judge all columns of a table by types and values.
 
-    Parameters
-    ----------
-    X : array-like
-    batch : bool, default=False
-        Whether other rows follow. Then no entries are equal, or all different, for good.
+    - `batch`: bool. Whether other rows follow. Then no entries are equal, or all different, for
+      good.
 
-    Returns
-    -------
-    findings : list of Finding
+    Returns `findings`: list of Finding
     """
     table = as_table(X)
     findings = []

@@ -18,12 +18,8 @@ from skdpm.mixture.likelihoods.contract.base import read_only
 class Classified:
     """A likelihood whose rows have known classes. Other methods and attributes are its own.
 
-    Parameters
-    ----------
-    likelihood : Likelihood
-        Likelihood with independent clusters.
-    codes : ndarray of shape (n_samples,), intp
-        Class of each row, from 0; -1 if it is not known.
+    - `likelihood`: Likelihood. Likelihood with independent clusters.
+    - `codes`: (n_samples,), intp. Class of each row, from 0; -1 if it is not known.
     """
 
     cuts_again = False
@@ -97,19 +93,12 @@ def separated(labels, codes, most):
     clusters, the smallest ones of classes with several are united with the largest one of the
     class; then clusters without a class join others.
 
-    Parameters
-    ----------
-    labels : ndarray of shape (n_samples,)
-        Labels 0, ..., K - 1, each in use.
-    codes : ndarray of shape (n_samples,)
-        Class of each row, -1 if it has none.
-    most : int
-        Largest number of clusters, at least the number of classes.
+    - `labels`: (n_samples,). Labels 0, ..., K - 1, each in use.
+    - `codes`: (n_samples,). Class of each row, -1 if it has none.
+    - `most`: int. Largest number of clusters, at least the number of classes.
 
-    Returns
-    -------
-    labels : ndarray of shape (n_samples,), of the dtype of `labels` or intp
-        The same array if nothing has to be cut.
+    Returns `labels`: (n_samples,), of the dtype of `labels` or intp. The same array if nothing has
+    to be cut.
     """
     known = np.flatnonzero(codes >= 0)
     n_clusters, n_classes = int(labels.max()) + 1, int(codes.max()) + 1

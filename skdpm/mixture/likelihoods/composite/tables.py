@@ -98,17 +98,10 @@ class JoinedTables:
 def positions_of(columns, n_features, names, X, who):
     """Positions of chosen columns: ndarray of intp.
 
-    Parameters
-    ----------
-    columns : int, str, slice, list or callable
-        Columns as in `Product`.
-    n_features : int
-    names : list of str, or None
-        Names of the columns of X.
-    X : array-like
-        Argument for callables.
-    who : str
-        Begin of messages: who chose the columns.
+    - `columns`: int, str, slice, list or callable. Columns as in `Product`.
+    - `names`: list of str, or None. Names of the columns of X.
+    - `X`: array-like. Argument for callables.
+    - `who`: str. Begin of messages: who chose the columns.
     """
 
     def position(key):

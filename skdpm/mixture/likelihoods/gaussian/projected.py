@@ -44,23 +44,15 @@ BLOCK_ROWS = 2**16
 class Projection:
     """Independent columns, and the affine map from them to all columns.
 
-    Attributes
-    ----------
-    columns : ndarray of shape (n_independent,), intp
-        Positions of the independent columns, increasing.
-    origin : ndarray of shape (n_features,)
-        A row of the plane. NaN in columns that are missing in all rows.
-    weights : ndarray of shape (n_features, n_independent)
-        A row with the independent entries x is origin + weights @ (x - origin[columns]).
-    n_rows : int
-        Number of rows from which the map was found.
-    left_out : ndarray of shape (n_left_out,), intp
-        Positions of the other columns, increasing.
-    errors : ndarray of shape (n_left_out,)
-        Standard deviations of their residuals.
-    whitening : ndarray of shape (n_left_out, n_left_out)
-        Lower triangular matrix A such that A r has uncorrelated entries of variance 1 for
-        residuals r.
+    - `columns`: (n_independent,), intp. Positions of the independent columns, increasing.
+    - `origin`: (n_features,). A row of the plane. NaN in columns that are missing in all rows.
+    - `weights`: (n_features, n_independent). A row with the independent entries x is origin +
+      weights @ (x - origin[columns]).
+    - `n_rows`: int. Number of rows from which the map was found.
+    - `left_out`: (n_left_out,), intp. Positions of the other columns, increasing.
+    - `errors`: (n_left_out,). Standard deviations of their residuals.
+    - `whitening`: (n_left_out, n_left_out). Lower triangular matrix A such that A r has
+      uncorrelated entries of variance 1 for residuals r.
     """
 
     columns: np.ndarray
@@ -168,15 +160,11 @@ class Projection:
 def projection_of(summary):
     """Find the columns that others determine.
 
-    Parameters
-    ----------
-    summary : dict
-        `Gaussian.summarise` of the rows. Without "scatter", only constants are found.
+    - `summary`: dict. `Gaussian.summarise` of the rows. Without "scatter", only constants are
+      found.
 
-    Returns
-    -------
-    projection : Projection, or None
-        None: no column depends on others, or all columns are constant.
+    Returns `projection`: Projection, or None. None: no column depends on others, or all columns
+    are constant.
     """
     smallest, largest = summary["smallest"], summary["largest"]
     n_features = len(smallest)
