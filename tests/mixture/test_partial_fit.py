@@ -5,6 +5,7 @@ import copy
 import pickle
 import signal
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -170,7 +171,7 @@ def test_a_stream_is_a_fit_of_the_same_rows(likelihood, prior, resampled):
     """With a filter alone in the order given; the labels too. Rows of which nothing is known are
     left out, because only a fit can tell them from the rows of their cluster."""
     case = fit_case(likelihood, n_samples=44)
-    case = case._replace(X=case.X[~np.isnan(case.X).all(axis=1)][:41])
+    case = replace(case, X=case.X[~np.isnan(case.X).all(axis=1)][:41])
     fit = stream(case, prior, resampled=resampled, point_estimate="map").fit(case.X)
     seen = learn(stream(case, prior, resampled=resampled), case.X, [1, 19, 33], "pickle")
     gone = {"acceptance_rate_", "cluster_samples_", "label_samples_", "probabilities_"}

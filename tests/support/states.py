@@ -1,5 +1,7 @@
 """States of small cases, and their densities by the reference."""
 
+from dataclasses import replace
+
 import numpy as np
 from reference.likelihoods import LOG_LIKELIHOODS, log_likelihood
 from reference.priors import log_eppf
@@ -22,7 +24,7 @@ def case_of(name, n_samples=18):
     """`fit_case`, also without missing entries; see `exactness.case_rows`."""
     case = fit_case(name.removesuffix("_complete"), n_samples=n_samples)
     if name.endswith("_complete"):
-        case = case._replace(X=np.nan_to_num(case.X, nan=1.0))
+        case = replace(case, X=np.nan_to_num(case.X, nan=1.0))
     return case
 
 
