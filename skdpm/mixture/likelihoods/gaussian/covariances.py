@@ -16,30 +16,14 @@ import numpy as np
 from scipy.special import multigammaln
 
 from skdpm.hyperpriors import Gamma, Shifted
-from skdpm.mixture.likelihoods.gaussian._gaussian import GaussianModel, ParametricGaussian
-from skdpm.mixture.likelihoods.gaussian._gaussian_diag import (
-    GaussianDiagModel,
-    ParametricGaussianDiag,
-)
-from skdpm.mixture.likelihoods.gaussian._gaussian_diag_tails import (
-    GaussianDiagTailsModel,
-    GaussianSphericalTailsModel,
-)
-from skdpm.mixture.likelihoods.gaussian._gaussian_hyper import (
-    log_evidence_norm_table,
-    log_norm_table,
-)
-from skdpm.mixture.likelihoods.gaussian._gaussian_spherical import (
-    GaussianSphericalModel,
+from skdpm.mixture.likelihoods.gaussian._columns import DiagonalModel, ParametricGaussianDiag
+from skdpm.mixture.likelihoods.gaussian._full import FullModel, ParametricGaussian
+from skdpm.mixture.likelihoods.gaussian._hyper import log_evidence_norm_table, log_norm_table
+from skdpm.mixture.likelihoods.gaussian._spherical import (
     ParametricGaussianSpherical,
+    SphericalModel,
 )
-from skdpm.mixture.likelihoods.gaussian._gaussian_tails import GaussianTailsModel
-from skdpm.mixture.likelihoods.gaussian._gaussian_tied import (
-    GaussianTiedModel,
-    GaussianTiedTailsModel,
-    ParametricGaussianTied,
-    whitened,
-)
+from skdpm.mixture.likelihoods.gaussian._tied import ParametricGaussianTied, TiedModel, whitened
 from skdpm.mixture.likelihoods.laws.laws import (
     IndependentLaws,
     MatrixLaws,
@@ -190,7 +174,10 @@ class Covariance:
 
     def bind(self, g, data, tables):
         """The kernel of clusters."""
-        return self.model(data, tables, g.mean, g.mean_precision, g.df, np.asarray(g.scale))
+        weights = () if g.law_of_weights is None else (g.law_of_weights, np.array(g.tail_values))
+        return self.model(
+            data, tables, g.mean, g.mean_precision, g.df, np.asarray(g.scale), *weights
+        )
 
     def parametric(self, g, rows):
         """The kernel of drawn parameters, for rows minus the origin."""
@@ -270,7 +257,7 @@ class ByColumn(Covariance):
 class Diagonal(ByColumn):
     """A variance for each column of each cluster."""
 
-    model = GaussianDiagModel
+    model = DiagonalModel
 
     def check_scale(self, value, n_features):
         if np.ndim(value) > 1:
@@ -316,7 +303,7 @@ class Diagonal(ByColumn):
 class Spherical(ByColumn):
     """One variance for each cluster, the same in every column."""
 
-    model = GaussianSphericalModel
+    model = SphericalModel
 
     def pooled(self, variances, varies):
         pooled = variances[varies].mean() if varies.any() else variances.mean()
@@ -403,7 +390,7 @@ class Matrix(Covariance):
 class Full(Matrix):
     """A covariance matrix for each cluster."""
 
-    model = GaussianModel
+    model = FullModel
 
     def tables(self, g, data, n_tabled, missing):
         free = float(len(g.mean))
@@ -496,7 +483,7 @@ class Full(Matrix):
 class Tied(Matrix):
     """One covariance matrix, `scale` itself, for all clusters."""
 
-    model = GaussianTiedModel
+    model = TiedModel
     learns_df = False
 
     def check_scale(self, value, n_features):
@@ -554,13 +541,7 @@ class Tied(Matrix):
 
 
 class WithTails:
-    """Structures whose rows have weights: a mixin, whose kernels also take the law of these."""
-
-    def bind(self, g, data, tables):
-        law, values = g.law_of_weights, np.array(g.tail_values)
-        return self.model(
-            data, tables, g.mean, g.mean_precision, g.df, np.asarray(g.scale), law, values
-        )
+    """Structures whose rows have weights: a mixin."""
 
     def draw(self, g, stats, rng):
         nothing = np.full((len(stats), len(g.mean)), np.nan)
@@ -611,19 +592,13 @@ class ByColumnWithTails(WithTails):
 class DiagonalWithTails(ByColumnWithTails, Diagonal):
     """A variance for each column of each cluster, and a weight of each row."""
 
-    model = GaussianDiagTailsModel
-
 
 class SphericalWithTails(ByColumnWithTails, Spherical):
     """One variance for each cluster, and a weight of each row."""
 
-    model = GaussianSphericalTailsModel
-
 
 class FullWithTails(WithTails, Full):
     """A covariance matrix for each cluster, and a weight of each row."""
-
-    model = GaussianTailsModel
 
     def posterior(self, g, stats):
         weighted = self.weighted(g, stats)
@@ -650,8 +625,6 @@ class FullWithTails(WithTails, Full):
 
 class TiedWithTails(WithTails, Tied):
     """One covariance matrix for all clusters, and a weight of each row."""
-
-    model = GaussianTiedTailsModel
 
     def means(self, g, stats):
         return Tied.means(self, g, self.weighted(g, stats))

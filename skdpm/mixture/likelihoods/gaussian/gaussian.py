@@ -459,8 +459,6 @@ default=None
             data["incomplete"] = np.flatnonzero(missing.any(axis=1))
             data["gap_starts"] = np.append(0, np.cumsum(missing.sum(axis=1)))
             data["gap_columns"] = np.ascontiguousarray(np.nonzero(missing)[1])
-        if self.weighs_rows:
-            data["incomplete"] = np.arange(len(centred))
         return read_only(data)
 
     def independent(self, X, completion=None):

@@ -31,11 +31,23 @@ With m entries missing (see _gaps) the other entries have density
 and the missing ones given these are t distributed: N(E(x_A | x_B), s^2 M^-1) with
 s^2 = (q_B + (rho + 1) / rho) / chi^2 of nu + n + 1 - m degrees of freedom.
 
-Hyperparameters: u (D), r, nu, S (its diagonal, or all of it by rows). _gaussian_hyper draws those
-that are learned.
+With weights (see _elliptical) the same holds with W for n in rho and x_bar, h for rho / (rho + 1),
+and
 
-Row: n, x_bar (D), C (packed) | log |S_n|, log c_n |S_n|^(-1/2), rho / (rho + 1),
-(nu + n + 1) / 2, m (D), the factor (packed, by columns, 1 / D on the diagonal).
+    p(x, w | cluster) = p(w) c_n |S_n|^(-1/2) h^(D/2) (1 + q h)^(-(nu + n + 1) / 2),
+    c_n = pi^(-D/2) Gamma((nu + n + 1) / 2) / Gamma((nu + n + 1 - D) / 2).
+
+So q, the slow part, is the same for all weights. Let x have the weight w and be among the items,
+and let rho' = rho - w be without it. Then q = p / (1 - w rho' p / rho), with p = q_with (rho /
+rho')^2, is that without it, and |S_n| without it is |S_n| (1 - w rho' p / rho). An item that comes
+back with another weight changes S_n by one rank.
+
+Hyperparameters: u (D), r, nu, S (its diagonal, or all of it by rows), those of the law of the
+weights. _hyper draws those that are learned.
+
+A set of moments: mass, mean (D), scatter (packed). Terms: log c_n |S_n|^(-1/2), without weights
+times h^(D/2); log |S_n|, rho / (rho + 1), (nu + n + 1) / 2, m (D), the factor (packed, by columns,
+1 / D on the diagonal).
 """
 cimport cython
 from libc.float cimport DBL_EPSILON
@@ -52,12 +64,14 @@ from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport expect_shape, resized
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
 from skdpm.mixture.likelihoods.contract._base cimport STRIP, ClusterModel, row
-from skdpm.mixture.likelihoods.gaussian._gaps cimport Gaps
-from skdpm.mixture.likelihoods.gaussian._gaussian cimport (
+from skdpm.mixture.likelihoods.gaussian._elliptical cimport (
+    COUNTS, MANY, MOST_WEIGHTS, NONE, PEAK, PRECISION, WEIGHED, EllipticalModel
+)
+from skdpm.mixture.likelihoods.gaussian._moments cimport (
     combine_moments, far_square, log_evidence, moments_of, solve_squared, unpack_scale
 )
-from skdpm.mixture.likelihoods.gaussian._gaussian_hyper cimport (
-    GaussianLaws, labels_show, log_norm_at, own_log_norm, own_size
+from skdpm.mixture.likelihoods.gaussian._hyper cimport (
+    GaussianLaws, log_norm_at, log_step, own_log_norm, own_size
 )
 from skdpm.mixture.likelihoods.contract._parametric cimport (
     LD,
@@ -75,14 +89,9 @@ cdef enum:
     LEARNING_ROWS = 40  # times D
     MOST_PERIOD = 10
 
-    NONE = -1
-    MANY = 64
-
-    # Rows with gaps.
-    N_NORMS = 512
-    # Cached terms of a row, behind its statistics.
-    LOG_DET = 0
-    LOG_PEAK = 1
+    N_NORMS = 512       # of rows with gaps
+    # Cached terms of a row, behind its statistics and after PEAK.
+    LOG_DET = 1
     SHRINKAGE = 2
     EXPONENT = 3
     CENTER = 4
@@ -106,6 +115,10 @@ cdef extern from "tiles.h" nogil:
     enum: SKDPM_STRIP
     double log_positive(double x)
     void tile_log(double* x, Py_ssize_t n)
+    void tile_scale_mixtures(
+        const double* squares, const double* exponents, const double** weighed, Py_ssize_t n,
+        Py_ssize_t n_weights, double* shares, double* logs
+    )
     void tile_gaussian(
         const double* x, Py_ssize_t n, Py_ssize_t n_features, const double* w, const double* c,
         double top, double* out
@@ -180,102 +193,74 @@ cdef inline double draw_root_row(
 
 
 @cython.final
-cdef class GaussianModel(ClusterModel):
+cdef class FullModel(EllipticalModel):
     """Kernel of Gaussian clusters with full covariances.
 
     Parameters
     ----------
-    data : dict
-        X : ndarray of shape (n_samples, n_features)
-            Rows minus the origin.
-        incomplete, ... : ndarray
-            If entries are missing: see `Gaps`.
+    data, mean, mean_precision, df, law, law_values
+        See `EllipticalModel`.
     tables : dict
-        n_max : int
-            Most items that one cluster may hold.
-        origin, spread : ndarray of shape (n_features,)
-            Point at which the rows are centred; units of the columns in which hyperparameters are
-            drawn.
-        floor : ndarray of shape (n_features,)
-            Smallest diagonal of S, if that is learned.
+        Those of `EllipticalModel`, and
+
         log_norm : ndarray
             log c_n, n = 0, 1, ...; `log_norm_at` beyond its end.
-    mean : ndarray of shape (n_features,)
-        u, not relative to the origin.
-    mean_precision, df : float
-        r and nu.
     scale : ndarray of shape (n_features,) or (n_features, n_features)
         S, or its diagonal.
     """
-    cdef Py_ssize_t n_features      # D
     cdef Py_ssize_t n_packed        # D (D + 1) / 2
     cdef bint diagonal              # is S, and given as a vector?
-    cdef const double* X
-    cdef double* prior_mean         # (D,): u minus the origin
     cdef double* scale              # (n_packed,): S, packed by columns
     cdef const double* log_norm
     cdef Py_ssize_t n_tabled        # entries of that
     cdef Py_ssize_t n_shared        # entries of that in `tables`
-    cdef double mean_precision, df
-    cdef double* work               # (2 * n_features + n_packed,)
+    cdef double* work               # (3 * n_features + n_packed,)
     cdef double* strip              # (2 n_features, STRIP): of items that are evaluated together
     cdef double* own                # table for hyperparameters that have changed
     cdef Py_ssize_t pending_slot    # the row that still holds `pending_item`, or NONE
     cdef Py_ssize_t pending_item
+    cdef Py_ssize_t pending_weight  # number of its weight
     cdef double log_det_prior
-    cdef object origin, spread, floor
-    cdef const double[::1] origin_view
-    cdef Gaps gaps                  # None: no entry is missing
     # The cluster for which `gaps` has projected the open row last, or NONE, and q_B.
     cdef Py_ssize_t gap_slot
     cdef double gap_square
     cdef double[:, ::1] norms       # (N_NORMS, 3): see `log_observed_norm`
     cdef double[:, ::1] spreads     # (n_slots, n_packed + 1 + D): see `spread_of`
-    cdef object _owners
+    # Of the last item with a weight, in some slots:
+    cdef double squares[MANY]           # q
+    cdef double exponents[MANY]
+    cdef double peaks[MANY]             # log c_n |S_n|^(-1/2)
+    cdef const double* weighed[MANY]    # log p(w) h^(D/2), then h
+    cdef double own_weighed[2 * MOST_WEIGHTS]   # of the pending cluster without the item
 
-    def __init__(self, data, tables, mean, double mean_precision, double df, scale):
-        cdef const double[:, ::1] X = data["X"]
+    def __init__(
+        self, data, tables, mean, double mean_precision, double df, scale, law=None,
+        law_values=None
+    ):
         cdef const double[::1] log_norm = tables["log_norm"]
-        cdef Py_ssize_t n_features = X.shape[1]
-        self._owners = (X, log_norm)
-        self.drifts = True
-        self.n_samples = X.shape[0]
-        self.n_features = n_features
+        cdef Py_ssize_t n_features
+        self.begin(data, tables, mean, mean_precision, df, scale, law, law_values)
+        self._owners = (data["X"], log_norm)
+        n_features = self.n_features
         self.n_packed = n_features * (n_features + 1) // 2
-        self.n_max = tables["n_max"]
-        self.X = &X[0, 0]
         self.log_norm = &log_norm[0]
         self.n_tabled = self.n_shared = log_norm.shape[0]
-        expect_shape("scale", scale, (n_features,) * (1 if scale.ndim == 1 else 2))
-        expect_shape("origin", tables["origin"], (n_features,))
-        self.origin = self.origin_view = tables["origin"]
-        self.spread = tables["spread"]
-        self.floor = tables["floor"]
         self.diagonal = scale.ndim == 1
         self.hyper_period = min(MOST_PERIOD, max(1, <Py_ssize_t>(
             LEARNING_ROWS * n_features / <double>self.n_max + 0.5
         )))
-        self.pending_slot = NONE
-        self.pending_item = NONE
-        self.gap_slot = NONE
-        self.work = <double*>malloc((2 * n_features + self.n_packed) * sizeof(double))
-        self.prior_mean = <double*>malloc((n_features + self.n_packed) * sizeof(double))
+        self.pending_slot = self.pending_item = self.gap_slot = NONE
+        self.work = <double*>malloc((3 * n_features + self.n_packed) * sizeof(double))
+        self.scale = <double*>malloc(self.n_packed * sizeof(double))
         self.strip = <double*>malloc(2 * n_features * STRIP * sizeof(double))
-        if self.work == NULL or self.prior_mean == NULL or self.strip == NULL:
+        if self.work == NULL or self.scale == NULL or self.strip == NULL:
             raise MemoryError
-        self.scale = self.prior_mean + n_features
-        self.declare_hyperparameters(
-            ("mean",) * n_features + ("mean_precision", "df") + ("scale",) * scale.size,
-            np.concatenate([mean, [mean_precision, df], np.ravel(scale)]),
-        )
-        self.allocate(
-            1 + n_features + self.n_packed,
-            1 + CENTER + 2 * (n_features + self.n_packed),
+        self.lay_out(
+            0 if law is None else COUNTS + self.n_weights, 1 + n_features + self.n_packed,
+            CENTER + n_features + self.n_packed
         )
         self.take_hyperparameters()
-        if "incomplete" in data:
-            self.gaps = Gaps(data)
-            self.declare_incomplete(self.gaps.gap_items)
+        if self.gaps is not None:
             self.norms = np.full((N_NORMS, 3), -1.0)
             self.spreads = np.empty((0, self.n_packed + 1 + n_features))
 
@@ -287,26 +272,22 @@ cdef class GaussianModel(ClusterModel):
 
     def __dealloc__(self):
         free(self.work)
-        free(self.prior_mean)
+        free(self.scale)
         free(self.strip)
         free(self.own)
 
     cdef int take_hyperparameters(self) except -1:
         """Set the attributes that follow from `hyper`, and the empty row."""
-        cdef Py_ssize_t d
-        cdef Py_ssize_t n_features = self.n_features
         cdef double* center = self.empty + self.n_stats + CENTER
-        cdef double* factor = center + n_features
+        cdef double* factor = center + self.n_features
         cdef double* log_det = self.empty + self.n_stats + LOG_DET
-        for d in range(n_features):
-            self.prior_mean[d] = center[d] = self.hyper[d] - self.origin_view[d]
-        self.mean_precision = self.hyper[n_features]
-        self.df = self.hyper[n_features + 1]
+        self.take_prior()
+        memcpy(center, self.prior_mean, self.n_features * sizeof(double))
         unpack_scale(
             self.hyper + self.n_features + 2, self.diagonal, self.n_features, self.scale
         )
         memcpy(factor, self.scale, self.n_packed * sizeof(double))
-        if not self.finish(self.empty, cholesky(factor, n_features, log_det)):
+        if not self.finish(self.empty, cholesky(factor, self.n_features, log_det)):
             raise ValueError("Gaussian.scale must be positive definite")
         self.log_det_prior = log_det[0]
         return 0
@@ -324,99 +305,175 @@ cdef class GaussianModel(ClusterModel):
         return self.take_hyperparameters()
 
     cdef inline double log_norm_of(self, double n) noexcept nogil:
-        """log c_n."""
+        """log c_n; without weights, c_n h^(D/2)."""
+        cdef double value
         if n < self.n_tabled:
-            return self.log_norm[<Py_ssize_t>n]
-        return log_norm_at(n, self.mean_precision, self.df, self.n_features)
+            value = self.log_norm[<Py_ssize_t>n]
+        else:
+            value = log_norm_at(n, self.mean_precision, self.df, self.n_features)
+        if self.weights is None:
+            return value
+        return value + 0.5 * self.n_features * log_step(self.mean_precision + n, 1.0)
+
+    # Rows.
+
+    cdef bint finish(self, double* stats, bint positive_definite) noexcept nogil:
+        """Set the cached terms that follow from the numbers of items and log |S_n|."""
+        cdef double* cached = stats + self.n_stats
+        cdef double rho = self.mean_precision + stats[0]
+        cached[PEAK] = self.log_norm_of(stats[0]) - 0.5 * cached[LOG_DET]
+        cached[SHRINKAGE] = rho / (rho + 1.0)
+        cached[EXPONENT] = 0.5 * (self.df + stats[0] + 1.0)
+        if self.weights is not None:
+            self.finish_weights(stats, self.rho_of(stats), self.log_bound_of(cached[EXPONENT]))
+        return positive_definite
+
+    cdef inline double log_bound_of(self, double exponent) noexcept nogil:
+        """log of the largest h^(D/2) (1 + q h)^-exponent for any h > 0, times q^(D/2): at
+        q h = D / (2 exponent - D)."""
+        cdef double rest = 2.0 * exponent - self.n_features
+        return (
+            0.5 * self.n_features * (log(<double>self.n_features) - log_positive(rest))
+            - exponent * log_step(rest, self.n_features)
+        )
+
+    cdef void add_scatters(
+        self, const double* stats, const double* factors, double* factor    # INOUT (packed)
+    ) noexcept nogil:
+        """Add C to S, with these factors of the sets of moments."""
+        cdef Py_ssize_t k, t
+        cdef const double* scatter = stats + self.first_set + 1 + self.n_features
+        for k in range(self.n_sets):
+            for t in range(self.n_packed):
+                factor[t] += factors[k] * scatter[t]
+            scatter += self.n_set
+
+    cdef bint add_means(
+        self, const double* stats, const double* factors, double r, const double* prior_mean,
+        double* center, double* factor, double* log_det     # INOUT factor; OUT the others
+    ) noexcept nogil:
+        """Update the factor of S + C to that of S_n: by one rank for each set of moments, and for
+        the prior mean. False if rounding leaves no factor."""
+        cdef Py_ssize_t d, k
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* moments = stats + self.first_set
+        cdef double* gap = self.work
+        cdef double mass, share
+        cdef double total = 0.0
+        cdef bint good = True
+        for k in range(self.n_sets):
+            mass = factors[k] * moments[0]
+            if mass > 0.0:
+                share = mass / (total + mass)
+                for d in range(n_features):
+                    if total == 0.0:
+                        center[d] = moments[1 + d]
+                    gap[d] = moments[1 + d] - center[d]
+                    center[d] += share * gap[d]
+                if total > 0.0:
+                    good = good and cholesky_update(
+                        factor, n_features, gap, share * total, log_det
+                    )
+                total += mass
+            moments += self.n_set
+        share = total / (r + total)
+        for d in range(n_features):
+            if total == 0.0:
+                center[d] = prior_mean[d]
+            gap[d] = center[d] - prior_mean[d]
+            center[d] = prior_mean[d] + share * gap[d]
+        return good and cholesky_update(factor, n_features, gap, share * r, log_det)
 
     cdef bint factorize(self, double* stats, const double* other=NULL) noexcept nogil:
         """Add the items of another cluster, if given, and compute the cached terms from the
         statistics, O(D^3). False, and a determinant of NaN, if rounding leaves no factor."""
-        cdef Py_ssize_t d, t
+        cdef Py_ssize_t g, k
         cdef Py_ssize_t n_features = self.n_features
-        cdef double weight
-        cdef double* mean = stats + 1
-        cdef double* scatter = mean + n_features
         cdef double* log_det = stats + self.n_stats + LOG_DET
         cdef double* center = stats + self.n_stats + CENTER
         cdef double* factor = center + n_features
-        cdef double* gap = self.work
+        cdef double* moments = stats + self.first_set
+        cdef double weight
         cdef bint good
-        for t in range(self.n_packed):
-            factor[t] = self.scale[t] + scatter[t]
-            if other != NULL:
-                factor[t] += other[1 + n_features + t]
+        memcpy(factor, self.scale, self.n_packed * sizeof(double))
+        self.add_scatters(stats, self.factors, factor)
+        if other != NULL:
+            self.add_scatters(other, self.factors, factor)
         good = cholesky_above(
             factor, n_features, self.empty + self.n_stats + CENTER + n_features, log_det
         )
         if other != NULL:
-            weight = stats[0] * other[0] / (stats[0] + other[0])
-            combine_moments(stats, other, n_features, gap)
-            good = good and cholesky_update(factor, n_features, gap, weight, log_det)
-        weight = stats[0] / (self.mean_precision + stats[0])
-        for d in range(n_features):
-            gap[d] = mean[d] - self.prior_mean[d]
-            center[d] = self.prior_mean[d] + weight * gap[d]
-        weight *= self.mean_precision
-        good = good and cholesky_update(factor, n_features, gap, weight, log_det)
+            for g in range(self.first_set):
+                stats[g] += other[g]
+            other += self.first_set
+            for k in range(self.n_sets):
+                if other[0] > 0.0:
+                    weight = self.factors[k] * moments[0] * other[0] / (moments[0] + other[0])
+                    combine_moments(moments, other, n_features, self.work)
+                    good = good and cholesky_update(
+                        factor, n_features, self.work, weight, log_det
+                    )
+                moments += self.n_set
+                other += self.n_set
+        good = good and self.add_means(
+            stats, self.factors, self.mean_precision, self.prior_mean, center, factor, log_det
+        )
         if not good:
             log_det[0] = NAN
         return self.finish(stats, good)
 
-    cdef bint finish(self, double* stats, bint positive_definite) noexcept nogil:
-        """Set the cached terms that follow from n and log |S_n|."""
+    cdef void compute(self, double* stats) noexcept nogil:
+        self.factorize(stats)
+
+    cdef bint shift(
+        self, double* stats, Py_ssize_t i, Py_ssize_t g, double sign
+    ) noexcept nogil:
+        """O(D^2). False if the factor is no longer positive definite."""
+        cdef Py_ssize_t d
+        cdef const double* x = self.X + i * self.n_features
         cdef double* cached = stats + self.n_stats
-        cdef double rho = self.mean_precision + stats[0]
-        cached[LOG_PEAK] = self.log_norm_of(stats[0]) - 0.5 * cached[LOG_DET]
-        cached[SHRINKAGE] = rho / (rho + 1.0)
-        cached[EXPONENT] = 0.5 * (self.df + stats[0] + 1.0)
-        return positive_definite
+        cdef double* center = cached + CENTER
+        cdef double* gap = self.work
+        cdef double by = sign * self.value_of(g)
+        cdef double before
+        # Sums of the numbers of items have no rounding errors.
+        if self.weights is None:
+            before = self.mean_precision + stats[0]
+            self.count_scatter(stats, i, g, sign, gap)
+            by /= self.mean_precision + stats[0]
+        else:
+            before = cached[self.terms + PRECISION]
+            self.count_scatter(stats, i, g, sign, gap)
+            by /= before + by
+        for d in range(self.n_features):
+            gap[d] = x[d] - center[d]
+            center[d] += by * gap[d]
+        return self.finish(stats, cholesky_update(
+            center + self.n_features, self.n_features, gap, by * before, cached + LOG_DET
+        ))
 
-    cdef void recover(self, Py_ssize_t slot) noexcept nogil:
-        """Rounding has spoilt the factor of a row: start from its items, if the labels show them,
-        else from its scatter. If that fails, the determinant is NaN, and samplers refuse it."""
-        cdef Py_ssize_t i
-        cdef double* stats = row(self, slot)
-        cdef bint good = labels_show(self, slot, stats[0])
-        if good:
-            memcpy(stats, self.empty, self.width * sizeof(double))
-            for i in range(self.n_samples):
-                if self.labels[i] == slot:
-                    good &= self.shift(stats, self.X + i * self.n_features, 1.0)
-        if not good:
-            self.factorize(stats)
-
-    cdef bint shift(self, double* stats, const double* x, double sign) noexcept nogil:
-        """Item x enters (sign = 1) or leaves (-1): all terms of the row, O(D^2). False if the
-        factor is no longer positive definite."""
-        cdef Py_ssize_t d, e
-        cdef Py_ssize_t n_features = self.n_features
-        cdef double n = stats[0] + sign
-        cdef double by = sign / n
-        cdef double by_center = sign / (self.mean_precision + n)
-        cdef double* mean = stats + 1
-        cdef double* scatter = mean + n_features
-        cdef double* center = stats + self.n_stats + CENTER
-        cdef double* factor = center + n_features
-        cdef double* u = self.work
-        cdef double* v = self.work + n_features
-        for d in range(n_features):
-            u[d] = x[d] - mean[d]
-            mean[d] += by * u[d]
-            v[d] = x[d] - center[d]
-            center[d] += by_center * v[d]
-        # With the means before the change, sign (x - m)(x - m)' (rho - sign) / rho is the change
-        # of S_n and, without r, that of C.
-        by *= n - sign
-        for d in range(n_features):
-            for e in range(d, n_features):
-                scatter[e - d] += by * u[d] * u[e]
-            scatter += n_features - d
-        by = by_center * (self.mean_precision + (n - sign))
-        stats[0] = n
-        return self.finish(
-            stats, cholesky_update(factor, n_features, v, by, stats + self.n_stats + LOG_DET)
-        )
+    cdef bint reweigh(
+        self, double* stats, Py_ssize_t i, Py_ssize_t old, Py_ssize_t new
+    ) noexcept nogil:
+        """Item i of the row changes its weight: as if it left and entered, but S_n changes by one
+        rank. With rho and m without the item, it adds (rho w / (rho + w)) (x - m)(x - m)'."""
+        cdef Py_ssize_t d
+        cdef const double* x = self.X + i * self.n_features
+        cdef double* cached = stats + self.n_stats
+        cdef double* center = cached + CENTER
+        cdef double* gap = self.work
+        cdef double before = self.weights.values[old]
+        cdef double after = self.weights.values[new]
+        cdef double rho = cached[self.terms + PRECISION] - before
+        self.count_scatter(stats, i, old, -1.0, gap)
+        self.count_scatter(stats, i, new, 1.0, gap)
+        for d in range(self.n_features):
+            gap[d] = (x[d] - center[d]) * ((rho + before) / rho)
+            center[d] = x[d] - gap[d] * (rho / (rho + after))
+        return self.finish(stats, cholesky_update(
+            center + self.n_features, self.n_features, gap,
+            rho * (after / (rho + after) - before / (rho + before)), cached + LOG_DET
+        ))
 
     cdef void settle(self) noexcept nogil:
         """Do the deferred removal."""
@@ -424,15 +481,20 @@ cdef class GaussianModel(ClusterModel):
         if slot == NONE:
             return
         self.pending_slot = NONE
-        if not self.shift(row(self, slot), self.X + self.pending_item * self.n_features, -1.0):
+        if not self.shift(row(self, slot), self.pending_item, self.pending_weight, -1.0):
             self.recover(slot)
 
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        cdef Py_ssize_t g = self.weight_of(i)
         if slot == self.pending_slot and i == self.pending_item:
             self.pending_slot = NONE
+            if g != self.pending_weight and not self.reweigh(
+                row(self, slot), i, self.pending_weight, g
+            ):
+                self.recover(slot)
             return
         self.settle()
-        if not self.shift(row(self, slot), self.X + i * self.n_features, 1.0):
+        if not self.shift(row(self, slot), i, g, 1.0):
             self.recover(slot)
 
     cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
@@ -442,6 +504,7 @@ cdef class GaussianModel(ClusterModel):
         else:
             self.pending_slot = slot
             self.pending_item = i
+            self.pending_weight = self.weight_of(i)
 
     cdef void release(self, Py_ssize_t slot) noexcept nogil:
         if slot == self.pending_slot:
@@ -454,73 +517,81 @@ cdef class GaussianModel(ClusterModel):
         else:
             self.factorize(row(self, slot))
 
-    cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
-        cdef const double* stats = row(self, slot)
-        self.settle()
-        return log_evidence(
-            stats[0], self.mean_precision, self.mean_precision + stats[0], self.df,
-            self.log_det_prior, stats[self.n_stats + LOG_DET], self.n_features
-        )
-
-    cdef double log_marginal_at(
-        self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)
-    ) noexcept nogil:
-        cdef Py_ssize_t d, t
-        cdef Py_ssize_t n_features = self.n_features
-        cdef const double* stats = row(self, slot)
-        cdef double n = stats[0]
-        cdef double r = hyper[n_features]
-        cdef double* gap = self.work
-        cdef double* factor = self.work + 2 * n_features
-        cdef double log_det, log_det_prior
-        if n == 0.0:
-            return 0.0
-        unpack_scale(hyper + n_features + 2, self.diagonal, n_features, factor)
-        if not cholesky(factor, n_features, &log_det_prior):
-            return NAN
-        unpack_scale(hyper + n_features + 2, self.diagonal, n_features, factor)
-        for t in range(self.n_packed):
-            factor[t] += stats[1 + n_features + t]
-        for d in range(n_features):
-            gap[d] = stats[1 + d] - (hyper[d] - self.origin_view[d])
-        if not (
-            cholesky(factor, n_features, &log_det)
-            and cholesky_update(factor, n_features, gap, r * n / (r + n), &log_det)
-        ):
-            return NAN
-        return log_evidence(
-            n, r, r + n, hyper[n_features + 1], log_det_prior, log_det, n_features
-        )
-
-    def resample_hyperparameters(self, slots, priors, bit_generator):
-        """Draw hyperparameters given the partition and the data: see _gaussian_hyper.
-
-        Parameters, Returns, Raises: see `ClusterModel`.
-        """
-        values = self.named_hyperparameters()
-        scale = values["scale"]
-        if not self.diagonal:
-            scale = scale.reshape(self.n_features, self.n_features)
-        stats = self.dump(slots)
-        laws = FullLaws(
-            priors, values, self.spread, self.origin, self.floor, stats, stats[:, 0], scale
-        )
-        return laws.resample(self, bit_generator)
-
     cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
         """Statistics combine, and the factor anew: O(D^3)."""
         self.settle()
         if row(self, src)[0] > 0.0:
             self.factorize(row(self, dst), row(self, src))
 
-    cdef double log_far_tail(self, const double* x, const double* cached) noexcept nogil:
-        """log(1 + q rho / (rho + 1)) for a new row so far away that the square q overflows."""
+    # Marginal likelihoods and hyperparameters.
+
+    cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
+        cdef const double* stats = row(self, slot)
+        self.settle()
+        return self.log_law(
+            stats + COUNTS, stats + COUNTS, self.n_features, self.factors
+        ) + log_evidence(
+            stats[0], self.mean_precision, self.rho_of(stats), self.df, self.log_det_prior,
+            stats[self.n_stats + LOG_DET], self.n_features
+        )
+
+    cdef double log_marginal_at(
+        self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)
+    ) noexcept nogil:
+        cdef Py_ssize_t d, k
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* stats = row(self, slot)
+        cdef const double* moments = stats + self.first_set
+        cdef double* center = self.work + n_features
+        cdef double* prior_mean = self.work + 2 * n_features
+        cdef double* factor = self.work + 3 * n_features
+        cdef double factors[MOST_WEIGHTS]
+        cdef double log_det, log_det_prior
+        cdef double r = hyper[n_features]
+        cdef double rho = r
+        if stats[0] == 0.0:
+            return 0.0
+        self.take_factors(hyper, factors)
+        unpack_scale(hyper + n_features + 2, self.diagonal, n_features, factor)
+        if not cholesky(factor, n_features, &log_det_prior):
+            return NAN
+        unpack_scale(hyper + n_features + 2, self.diagonal, n_features, factor)
+        for d in range(n_features):
+            prior_mean[d] = hyper[d] - self.origin_view[d]
+        self.add_scatters(stats, factors, factor)
+        if not (
+            cholesky(factor, n_features, &log_det)
+            and self.add_means(stats, factors, r, prior_mean, center, factor, &log_det)
+        ):
+            return NAN
+        for k in range(self.n_sets):
+            rho += factors[k] * moments[k * self.n_set]
+        return log_evidence(
+            stats[0], r, rho, hyper[n_features + 1], log_det_prior, log_det, n_features
+        ) + self.log_law(stats + COUNTS, stats + COUNTS, n_features, factors)
+
+    def gaussian_laws(self, priors, values, stats, bit_generator):
+        scale = values["scale"]
+        if not self.diagonal:
+            scale = scale.reshape(self.n_features, self.n_features)
+        return FullLaws(
+            priors, values, self.spread, self.origin, self.floor, *self.pooled(stats), scale
+        )
+
+    # Densities.
+
+    cdef double log_far_square(self, const double* x, const double* cached) noexcept nogil:
+        """log q for a row so far away that q overflows."""
         cdef Py_ssize_t n_steps
         cdef const double* center = cached + CENTER
         cdef double q = far_square(
             x, center, center + self.n_features, self.n_features, self.work, &n_steps
         )
-        return log(q * cached[SHRINKAGE]) + 2.0 * n_steps * LOG_1E100
+        return log(q) + 2.0 * n_steps * LOG_1E100
+
+    cdef double log_far_tail(self, const double* x, const double* cached) noexcept nogil:
+        """log(1 + q rho / (rho + 1)) for a new row so far away that the square q overflows."""
+        return self.log_far_square(x, cached) + log(cached[SHRINKAGE])
 
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
@@ -528,59 +599,171 @@ cdef class GaussianModel(ClusterModel):
     ) noexcept nogil:
         """log p(x_i | items of each slot), O(n_slots * D^2)."""
         cdef Py_ssize_t m
-        if self.has_gaps != NULL and self.gaps.is_open[i]:
+        if self.is_open(i):
             self.settle()
+        elif self.pending_slot != NONE and self.pending_item != i:
+            self.settle()
+        if self.weights is not None:
+            self.log_weighted_many(slots, n_slots, i, out)
+            return
+        if self.is_open(i):
             for m in range(n_slots):
                 out[m] = self.log_observed(slots[m], i)
             return
-        if self.pending_slot != NONE and self.pending_item != i:
-            self.settle()
         if n_slots == 1 and slots[0] != self.pending_slot:
             out[0] = self.log_predictive_alone(slots[0], self.X + i * self.n_features)
             return
         while n_slots > 0:
             m = min(n_slots, <Py_ssize_t>MANY)
-            self.log_predictive_some(slots, m, self.X + i * self.n_features, out)
+            self.log_predictive_many_of(slots, m, self.X + i * self.n_features, out)
             slots += m
             out += m
             n_slots -= m
 
+    # Rows with weights.
+
+    cdef inline void read_terms(self, Py_ssize_t slot, Py_ssize_t i, Py_ssize_t k) noexcept nogil:
+        """The terms of the density of item i, which is in no cluster, in the cluster of a slot:
+        entries k of `squares`, ..."""
+        cdef const double* x = self.X + i * self.n_features
+        cdef const double* cached = row(self, slot) + self.n_stats
+        cdef const double* factor = cached + CENTER + self.n_features
+        cdef double rest, rho, with_item
+        self.squares[k] = gap_squared(factor, self.n_features, x, cached + CENTER, self.work)
+        if slot == self.pending_slot:
+            with_item = cached[self.terms + PRECISION]
+            rho = with_item - self.weights.values[self.pending_weight]
+            # w rho' p / rho = w (rho / rho') q.
+            rest = 1.0 - self.squares[k] * (
+                self.weights.values[self.pending_weight] * with_item / rho
+            )
+            if rest > 1e-6:
+                self.squares[k] *= with_item / rho * (with_item / rho) / rest
+                self.peaks[k] = (
+                    self.log_norm_of(row(self, slot)[0] - 1.0)
+                    - 0.5 * (cached[LOG_DET] + log_positive(rest))
+                )
+                self.exponents[k] = cached[EXPONENT] - 0.5
+                self.weigh(rho, self.own_weighed)
+                self.weighed[k] = self.own_weighed
+                return
+            # The item makes up nearly all of the scatter in its direction: remove it at once.
+            self.settle()
+            self.squares[k] = gap_squared(
+                factor, self.n_features, x, cached + CENTER, self.work
+            )
+        self.peaks[k] = cached[PEAK]
+        self.exponents[k] = cached[EXPONENT]
+        self.weighed[k] = cached + self.terms + WEIGHED
+
+    cdef double bound_square(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        """q. The terms are h^(D/2) (1 + q h)^-exponent up to factors without h."""
+        cdef const double* cached = row(self, slot) + self.n_stats
+        return gap_squared(
+            cached + CENTER + self.n_features, self.n_features,
+            self.X + i * self.n_features, cached + CENTER, self.work
+        )
+
+    cdef void log_terms(
+        self, Py_ssize_t slot, Py_ssize_t i, Py_ssize_t first, Py_ssize_t n, double* out
+    ) noexcept nogil:
+        """Of a row with open gaps: p(w) h^((D - m) / 2) (1 + q_B h)^-e, with e = (nu + n + 1 - m)
+        / 2 and m missing entries, up to factors without w."""
+        cdef Py_ssize_t g
+        cdef const double* cached = row(self, slot) + self.n_stats
+        cdef const double* weighed = cached + self.terms + WEIGHED + first
+        cdef double unit = 1.0
+        cdef double q = self.project_far(slot, i, &unit)
+        cdef double peak = self.log_observed_peak(slot)
+        cdef double half = 0.5 * self.gaps.n_missing
+        cdef double h, tail
+        for g in range(n):
+            h = weighed[self.n_lanes + g]
+            tail = log_positive(1.0 + q * h) if unit == 1.0 else log(q * h) - 2.0 * log(unit)
+            out[g] = peak + weighed[g] - half * log(h) - (cached[EXPONENT] - half) * tail
+
+    cdef void log_predictive_some(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
+    ) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef Py_ssize_t g = self.weights.chosen[i]
+        cdef double tail
+        if self.is_open(i):
+            EllipticalModel.log_predictive_some(self, slots, n_slots, i, out)
+            return
+        self.n_last = 0
+        for k in range(n_slots):
+            self.read_terms(slots[k], i, k)
+            if self.squares[k] < 1e300:
+                tail = log_positive(1.0 + self.squares[k] * self.weighed[k][self.n_lanes + g])
+            else:
+                tail = self.log_far_square(
+                    self.X + i * self.n_features, row(self, slots[k]) + self.n_stats
+                ) + log(self.weighed[k][self.n_lanes + g])
+            out[k] = self.peaks[k] + self.weighed[k][g] - self.exponents[k] * tail
+
+    cdef void log_sum_some(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
+    ) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef double logs[MANY]
+        if self.is_open(i):
+            EllipticalModel.log_sum_some(self, slots, n_slots, i, out)
+            return
+        for k in range(n_slots):
+            self.read_terms(slots[k], i, k)
+            self.last[k] = slots[k]
+        tile_scale_mixtures(
+            self.squares, self.exponents, self.weighed, n_slots, self.n_lanes, self.shares, logs
+        )
+        for k in range(n_slots):
+            if not self.squares[k] < 1e300:
+                logs[k] = self.log_sum_far(slots[k], i, k)
+            out[k] = self.peaks[k] + logs[k]
+        self.n_last = n_slots
+
+    cdef double log_sum_far(self, Py_ssize_t slot, Py_ssize_t i, Py_ssize_t k) noexcept nogil:
+        """`tile_scale_mixtures` of a row so far away that q overflows."""
+        cdef Py_ssize_t g
+        cdef double* shares = self.shares + k * self.n_lanes
+        cdef double top = -INFINITY
+        cdef double total = 0.0
+        cdef double log_square = self.log_far_square(
+            self.X + i * self.n_features, row(self, slot) + self.n_stats
+        )
+        for g in range(self.n_lanes):
+            shares[g] = self.weighed[k][g] - self.exponents[k] * (
+                log_square + log(self.weighed[k][self.n_lanes + g])
+            )
+            top = shares[g] if shares[g] > top else top
+        for g in range(self.n_lanes):
+            shares[g] = exp(shares[g] - top)
+            total += shares[g]
+        return top + log(total)
+
     # Missing entries.
 
-    def complete(self, values=None):
-        cdef double[:, ::1] rows
-        self.settle()
-        if self.gaps is not None:
-            rows = self.gaps.complete(values)
-            self.X = &rows[0, 0]
-
-    def completion(self):
-        return ClusterModel.completion(self) if self.gaps is None else self.gaps.completion()
-
     cdef void open_gaps(self, Py_ssize_t i) noexcept nogil:
-        if self.has_gaps != NULL and self.has_gaps[i]:
-            self.settle()       # by the values that the row has now
-            self.gaps.is_open[i] = 1
-            self.gap_slot = NONE
+        EllipticalModel.open_gaps(self, i)
+        self.gap_slot = NONE
 
-    cdef void close_gaps(self, Py_ssize_t i) noexcept nogil:
-        if self.has_gaps != NULL:
-            self.gaps.is_open[i] = 0
+    cdef void row_changed(self, Py_ssize_t i) noexcept nogil:
+        self.gap_slot = NONE
 
     cdef double log_observed_norm(self, double n, Py_ssize_t m) noexcept nogil:
         """log of c_n and of the factors of the density that follow from n and m = n_missing.
         Values are remembered."""
-        cdef double rho = self.mean_precision + n
         cdef double half = 0.5 * m
         cdef double shape = 0.5 * (self.df + n + 1.0) - half
         cdef double* norm = &self.norms[(31 * <Py_ssize_t>n + m) % N_NORMS, 0]
         if norm[0] != n or norm[1] != m:
             norm[0] = n
             norm[1] = m
-            norm[2] = (
-                self.log_norm_of(n) + half * (LOG_PI + log1p(1.0 / rho))
-                - log_rising_half(shape, half)
-            )
+            # h^(D/2) is in the terms of weights, if there are any.
+            norm[2] = LOG_PI
+            if self.weights is None:
+                norm[2] += log1p(1.0 / (self.mean_precision + n))
+            norm[2] = self.log_norm_of(n) + half * norm[2] - log_rising_half(shape, half)
         return norm[2]
 
     cdef double project(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
@@ -590,35 +773,36 @@ cdef class GaussianModel(ClusterModel):
         self.gap_square = self.gaps.project(center + self.n_features, center, i, 1.0)
         return self.gap_square
 
+    cdef double project_far(self, Py_ssize_t slot, Py_ssize_t i, double* unit) noexcept nogil:
+        """The same times unit^2: a unit below 1 if q_B overflows."""
+        cdef const double* center = row(self, slot) + self.n_stats + CENTER
+        cdef double q = self.project(slot, i)
+        while q == INFINITY and unit[0] > 1e-300:
+            self.gap_slot = NONE
+            unit[0] *= 1e-100
+            q = self.gaps.project(center + self.n_features, center, i, unit[0])
+        return q
+
+    cdef inline double log_observed_peak(self, Py_ssize_t slot) noexcept nogil:
+        """log of the density of the known entries of a row that has been projected, at q_B = 0; if
+        there are weights, without these."""
+        return (
+            self.log_observed_norm(row(self, slot)[0], self.gaps.n_missing)
+            - 0.5 * (row(self, slot)[self.n_stats + LOG_DET] + self.gaps.log_det)
+        )
+
     cdef double log_observed(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         """log p of the known entries of row i: see the head of this file."""
         cdef const double* cached = row(self, slot) + self.n_stats
-        cdef const double* center = cached + CENTER
         cdef double unit = 1.0
-        cdef double tail = self.project(slot, i)
-        while tail == INFINITY and unit > 1e-300:
-            unit *= 1e-100
-            tail = self.gaps.project(center + self.n_features, center, i, unit)
+        cdef double tail = self.project_far(slot, i, &unit)
         if unit == 1.0:
             tail = log_positive(1.0 + tail * cached[SHRINKAGE])
         else:
-            self.gap_slot = NONE
             tail = log(tail * cached[SHRINKAGE]) - 2.0 * log(unit)
         return (
-            self.log_observed_norm(row(self, slot)[0], self.gaps.n_missing)
-            - 0.5 * (cached[LOG_DET] + self.gaps.log_det)
-            - (cached[EXPONENT] - 0.5 * self.gaps.n_missing) * tail
+            self.log_observed_peak(slot) - (cached[EXPONENT] - 0.5 * self.gaps.n_missing) * tail
         )
-
-    cdef void read_gaps(self, Py_ssize_t i, double* completion) noexcept nogil:
-        if self.has_gaps != NULL:
-            self.gaps.read(i, completion)
-
-    cdef void write_gaps(self, Py_ssize_t i, const double* completion) noexcept nogil:
-        if self.has_gaps != NULL and self.has_gaps[i]:
-            self.settle()       # by the values that the row has now
-            self.gaps.write(i, completion)
-            self.gap_slot = NONE
 
     cdef const double* spread_of(self, Py_ssize_t slot) noexcept nogil:
         """An upper bound of the largest eigenvalue of the correlation matrix of S_n, and the
@@ -673,7 +857,7 @@ cdef class GaussianModel(ClusterModel):
         cdef const double* cached
         cdef const double* spread
         cdef double n, product, q, square, total
-        if self.has_gaps == NULL or not self.gaps.is_open[i]:
+        if self.weights is not None or not self.is_open(i):
             return False
         self.settle()
         self.gaps.list_missing(i)
@@ -703,19 +887,20 @@ cdef class GaussianModel(ClusterModel):
             out[k] += SLACK * (1.0 + fabs(out[k]) + fabs(cached[LOG_DET]))
         return True
 
-    cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, void* rng) noexcept nogil:
+    cdef bint draw_missing(self, Py_ssize_t slot, Py_ssize_t i, void* rng) noexcept nogil:
         cdef const double* cached = row(self, slot) + self.n_stats
-        cdef const double* center = cached + CENTER
+        cdef double h = cached[SHRINKAGE]
         cdef double square
-        if self.has_gaps == NULL or not self.has_gaps[i]:
-            return True
+        if self.weights is not None:
+            h = cached[self.terms + WEIGHED + self.n_lanes + self.weights.chosen[i]]
         if slot != self.gap_slot:       # else `gaps` has seen this row and cluster last
             self.settle()
             self.project(slot, i)
-        self.gap_slot = NONE
         square = log_gamma_variate(<bitgen_t*>rng, cached[EXPONENT] - 0.5 * self.gaps.n_missing)
-        square = (self.gap_square + 1.0 / cached[SHRINKAGE]) / (2.0 * exp(square))
-        return self.gaps.draw(center, i, sqrt(square), <bitgen_t*>rng)
+        square = (self.gap_square + 1.0 / h) / (2.0 * exp(square))
+        return self.gaps.draw(cached + CENTER, i, sqrt(square), <bitgen_t*>rng)
+
+    # Without weights.
 
     cdef inline double log_predictive_alone(self, Py_ssize_t slot, const double* x) noexcept nogil:
         """The same for one slot, without the loop over slots."""
@@ -724,10 +909,10 @@ cdef class GaussianModel(ClusterModel):
             cached + CENTER + self.n_features, self.n_features, x, cached + CENTER, self.work
         )
         if not (q < 1e300):
-            return cached[LOG_PEAK] - cached[EXPONENT] * self.log_far_tail(x, cached)
-        return cached[LOG_PEAK] - cached[EXPONENT] * log_positive(1.0 + q * cached[SHRINKAGE])
+            return cached[PEAK] - cached[EXPONENT] * self.log_far_tail(x, cached)
+        return cached[PEAK] - cached[EXPONENT] * log_positive(1.0 + q * cached[SHRINKAGE])
 
-    cdef inline void log_predictive_some(
+    cdef inline void log_predictive_many_of(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* x, double* out
     ) noexcept nogil:
         """The same for at most MANY slots. An item whose removal is deferred is x. Logarithms, the
@@ -775,7 +960,7 @@ cdef class GaussianModel(ClusterModel):
                 continue
             if tails[k] > 700.0:
                 tails[k] = self.log_far_tail(x, cached)
-            out[k] = cached[LOG_PEAK] - cached[EXPONENT] * tails[k]
+            out[k] = cached[PEAK] - cached[EXPONENT] * tails[k]
 
     cdef void log_predictive_bound_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
@@ -823,8 +1008,8 @@ cdef class GaussianModel(ClusterModel):
             for k in range(m):
                 cached = row(self, slots[k]) + self.n_stats
                 tails[k] *= cached[EXPONENT]
-                out[k] = cached[LOG_PEAK] - tails[k]
-                out[k] += SLACK * (1.0 + fabs(cached[LOG_PEAK]) + tails[k])
+                out[k] = cached[PEAK] - tails[k]
+                out[k] += SLACK * (1.0 + fabs(cached[PEAK]) + tails[k])
             slots += m
             out += m
             n_slots -= m
@@ -867,6 +1052,9 @@ cdef class GaussianModel(ClusterModel):
         cdef const double* factor
         cdef double* x = self.strip
         cdef double tails[STRIP]
+        if self.weights is not None:
+            ClusterModel.log_predictive_tile(self, slots, n_slots, items, n_items, out)
+            return
         self.settle()
         tile_gather(self.X, n_features, items, n_items, x, STRIP)
         for d in range(n_features):
@@ -883,12 +1071,12 @@ cdef class GaussianModel(ClusterModel):
             for i in range(n_items):
                 if tails[i] > 700.0:
                     tails[i] = self.log_far_tail(self.X + items[i] * n_features, cached)
-                out[i] = cached[LOG_PEAK] - cached[EXPONENT] * tails[i]
+                out[i] = cached[PEAK] - cached[EXPONENT] * tails[i]
             out += n_items
-        if self.has_gaps == NULL:
+        if self.gaps is None:
             return
         for i in range(n_items):
-            if self.has_gaps[items[i]] and self.gaps.is_open[items[i]]:
+            if self.gaps.is_open[items[i]]:
                 for k in range(n_slots):
                     out[(k - n_slots) * n_items + i] = self.log_observed(slots[k], items[i])
 

@@ -132,7 +132,7 @@ cdef class GaussianLaws(SliceSampled):
     cdef double least_step(self, Py_ssize_t d, double excess) noexcept nogil
     cdef bint below_support(self, double excess) noexcept nogil
     cdef bint draw(self, bitgen_t* rng) noexcept nogil
-    # A subclass overrides these: see _gaussian_hyper.pyx.
+    # A subclass overrides these: see _hyper.pyx.
     cdef bint prepare_precision(self) noexcept nogil
     cdef double log_evidence_precision(self, double r) noexcept nogil
     cdef double log_evidence_df(self, double excess) noexcept nogil

@@ -15,13 +15,15 @@ and for a row with entries in M columns, sums and products over these,
     p(x | cluster) = Gamma((nu + N + M) / 2) / Gamma((nu + N) / 2) (pi S)^(-M/2)
                      prod_d (rho_d / (rho_d + 1))^(1/2) (1 + sum_d t_d^2)^(-(nu + N + M) / 2).
 
-The statistics, and how they change, are those of _gaussian_diag. Hyperparameters: u (D), r, nu, s.
+With weights (see _elliptical) h_d is in the place of rho_d / (rho_d + 1), and t_d^2 without it.
 
-Row: n, n_d (D), x_bar (D), C (D) | log S, whether all n_d are n, log of the density at m (if they
-are), m (D), t / (x - m) (D), log(rho / (rho + 1)) (D, if entries may be missing).
+The statistics, and how they change, are those of _columns, as are the terms with weights; without
+weights these are log S, whether all n_d are n, log of the density at m (if they are), m (D),
+t / (x - m) (D), log(rho / (rho + 1)) (D, if entries may be missing). Hyperparameters: u (D), r, nu,
+s, those of the law of the weights.
 """
 cimport cython
-from libc.math cimport INFINITY
+from libc.math cimport INFINITY, NAN
 from libc.math cimport M_PI as PI
 from libc.math cimport exp, fabs, log, log1p, sqrt
 
@@ -31,9 +33,23 @@ from skdpm._core._culling cimport ABOVE, BELOW, SLACK
 from skdpm._core._math cimport log_rising
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
 from skdpm.mixture.likelihoods.contract._base cimport row
-from skdpm.mixture.likelihoods.gaussian._gaussian_diag cimport (
-    N_TERMS, DiagLaws, GaussianDiagModel, ParametricGaussianDiag
+from skdpm.mixture.likelihoods.gaussian._columns cimport (
+    N_TERMS, DiagLaws, DiagonalModel, ParametricGaussianDiag
 )
+from skdpm.mixture.likelihoods.gaussian._elliptical cimport (
+    BOUND, COUNTS, MOST_WEIGHTS, PEAK, WEIGHED
+)
+from skdpm.mixture.likelihoods.gaussian._hyper cimport log_step
+
+cdef double LOG_PI = log(PI)
+cdef double FAR = 300.0 * log(10.0)     # log of 1e150^2
+
+cdef enum:
+    EXPONENT = 2        # with weights: see _columns
+
+
+cdef extern from "tiles.h" nogil:
+    double log_positive(double x)
 
 
 cdef inline double log_far_tail(
@@ -55,30 +71,30 @@ cdef inline double log_far_tail(
 
 
 @cython.final
-cdef class GaussianSphericalModel(GaussianDiagModel):
+cdef class SphericalModel(DiagonalModel):
     """Kernel of Gaussian clusters with one variance each.
 
     Parameters
     ----------
-    data, mean, mean_precision, df
-        See `GaussianDiagModel`.
+    data, mean, mean_precision, df, law, law_values
+        See `EllipticalModel`. Missing entries drop out.
     tables : dict
-        `n_max`, `missing`, `origin`, `spread` and `floor`, see `GaussianDiagModel`.
+        Those of `EllipticalModel`, and `missing`, see `DiagonalModel`.
     scale : ndarray of shape ()
         s.
     """
 
+    cdef double bound_power(self) noexcept nogil:
+        return 0.5 * self.n_features
+
     cdef object take_tables(self, tables):
         return None
 
-    cdef int retabulate(self) except -1:
-        if not np.min(self.hyperparameters()[self.n_features :]) > 0.0:
-            raise ValueError("Gaussian.mean_precision, Gaussian.df or Gaussian.scale is not > 0")
-        self.take_hyperparameters()
+    cdef int make_tables(self) except -1:
         return 0
 
-    cdef void compute(self, double* stats) noexcept nogil:
-        """Cached terms from the statistics, O(D)."""
+    cdef void compute_terms(self, double* stats) noexcept nogil:
+        """Cached terms of clusters without weights, O(D)."""
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* counts = stats + 1
@@ -118,6 +134,30 @@ cdef class GaussianSphericalModel(GaussianDiagModel):
             0.5 * (log(PI) + cached[0]) - log(root)
         )
 
+    cdef void finish(self, double* stats) noexcept nogil:
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef double* cached = stats + self.n_stats
+        cdef double* spread = cached + N_TERMS + n_features
+        cdef double total = self.scale[0]
+        cdef double size = self.df
+        cdef double root
+        for d in range(n_features):
+            total += spread[d]
+            size += spread[n_features + d]
+        root = 1.0 / sqrt(total)
+        for d in range(n_features):
+            spread[d] = root
+        cached[PEAK] = log_rising(0.5 * size, 0.5 * n_features) - 0.5 * n_features * (
+            LOG_PI + log(total)
+        )
+        cached[EXPONENT] = 0.5 * (size + n_features)
+        # At the largest h^(D/2) (1 + q h)^-e: q h = D / (2 e - D).
+        cached[self.terms + BOUND] = 0.5 * (
+            n_features * log(n_features / size)
+            - (size + n_features) * log_step(size, n_features)
+        )
+
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
         return self.log_marginal_at(slot, self.hyper)
 
@@ -126,42 +166,133 @@ cdef class GaussianSphericalModel(GaussianDiagModel):
     ) noexcept nogil:
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
-        cdef const double* counts = row(self, slot) + 1
-        cdef const double* mean = counts + n_features
-        cdef const double* scatter = mean + n_features
+        cdef const double* stats = row(self, slot)
         cdef double r = hyper[n_features]
         cdef double nu = hyper[n_features + 1]
         cdef double scale = hyper[n_features + 2]
-        cdef double last = 0.0
+        cdef double factors[MOST_WEIGHTS]
+        cdef double last = r
         cdef double log_ratio = 0.0
         cdef double n_entries = 0.0
         cdef double squares = 0.0
         cdef double total = 0.0
-        cdef double gap, n
+        cdef double n, rho, m
+        self.take_factors(hyper, factors)
         for d in range(n_features):
-            n = counts[d]
-            if n != last:
-                last = n
-                log_ratio = log1p(n / r)
-            gap = mean[d] - (hyper[d] - self.origin_view[d])
+            squares += self.pool(
+                stats, d, factors, r, hyper[d] - self.origin_view[d], &n, &rho, &m
+            )
+            if rho != last:
+                last = rho
+                log_ratio = log1p((rho - r) / r)
             n_entries += n
-            squares += scatter[d] + r * n / (r + n) * gap * gap
             total -= log_ratio
         return log_rising(0.5 * nu, 0.5 * n_entries) + 0.5 * (
             total - n_entries * (log(PI) + log(scale))
             - (nu + n_entries) * log1p(squares / scale)
+        ) + self.log_law(stats + COUNTS, stats + COUNTS + self.n_weights, 1.0, factors)
+
+    def gaussian_laws(self, priors, values, stats, bit_generator):
+        return SphericalLaws(
+            priors, values, self.spread, self.origin, self.floor, *self.pooled(stats)
         )
 
-    def resample_hyperparameters(self, slots, priors, bit_generator):
-        """Draw hyperparameters given the partition and the data: see _gaussian_hyper.
+    # Densities of rows with weights.
 
-        Parameters, Returns, Raises: see `ClusterModel`.
-        """
-        laws = SphericalLaws(
-            priors, self.named_hyperparameters(), self.spread, self.origin, self.floor,
-            self.dump(slots)
+    cdef double square(
+        self, const double* x, const double* center, double unit
+    ) noexcept nogil:
+        """The square of the distance of the known entries, times unit^2."""
+        cdef Py_ssize_t d
+        cdef double total = 0.0
+        cdef double t
+        for d in range(self.n_features):
+            t = (x[d] - center[d]) * unit
+            if t == t:
+                total += t * t
+        return total
+
+    cdef void log_terms(
+        self, Py_ssize_t slot, Py_ssize_t i, Py_ssize_t first, Py_ssize_t n, double* out
+    ) noexcept nogil:
+        cdef Py_ssize_t g
+        cdef const double* x = self.X + i * self.n_features
+        cdef const double* cached = row(self, slot) + self.n_stats
+        cdef const double* center = cached + N_TERMS
+        cdef const double* weighed = cached + self.terms + WEIGHED + first
+        cdef double q
+        if not self.is_complete(cached, x):
+            self.log_terms_entries(slot, x, first, n, out)
+            return
+        q = self.square(x, center, center[self.n_features])
+        for g in range(n):
+            out[g] = cached[PEAK] + weighed[g] - cached[EXPONENT] * self.log_tail(
+                q, weighed[self.n_lanes + g], x, center
+            )
+
+    cdef inline double log_tail(
+        self, double q, double h, const double* x, const double* center
+    ) noexcept nogil:
+        """log(1 + q h), also if the square overflows."""
+        if q < 1e300:
+            return log_positive(1.0 + q * h)
+        q = self.square(x, center, 1e-150 * center[self.n_features])
+        return log(q) + FAR + log(h)
+
+    cdef void log_terms_entries(
+        self, Py_ssize_t slot, const double* x, Py_ssize_t first, Py_ssize_t n_terms, double* out
+    ) noexcept nogil:
+        cdef Py_ssize_t d, g
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* center = row(self, slot) + self.n_stats + N_TERMS
+        cdef const double* spread = center + n_features
+        cdef const double* n = spread + n_features
+        cdef const double* rho = n + n_features
+        cdef double size = self.df
+        cdef double n_known = 0.0
+        cdef double q, w, peak
+        for d in range(n_features):
+            size += n[d]
+            n_known += x[d] == x[d]
+        peak = log_rising(0.5 * size, 0.5 * n_known) + n_known * (
+            log(spread[0]) - 0.5 * LOG_PI
         )
-        return laws.resample(self, bit_generator)
+        for g in range(n_terms):
+            w = self.weights.values[first + g]
+            out[g] = self.weights.log_probabilities[first + g] + peak
+            for d in range(n_features):
+                if x[d] == x[d]:
+                    out[g] += 0.5 * log(rho[d] * w / (rho[d] + w))
+            q = self.weighed_square(x, center, spread[0], w)
+            if q < 1e300:
+                q = log1p(q)
+            else:
+                q = log(self.weighed_square(x, center, 1e-150 * spread[0], w)) + FAR
+            out[g] -= 0.5 * (size + n_known) * q
+
+    cdef double weighed_square(
+        self, const double* x, const double* center, double unit, double w
+    ) noexcept nogil:
+        """The sum of t^2 h over the known entries at a weight w, times unit^2 S."""
+        cdef Py_ssize_t d
+        cdef const double* rho = center + 3 * self.n_features
+        cdef double total = 0.0
+        cdef double t
+        for d in range(self.n_features):
+            t = (x[d] - center[d]) * unit
+            if t == t:
+                total += t * t * (rho[d] * w / (rho[d] + w))
+        return total
+
+    cdef double bound_square(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        cdef const double* x = self.X + i * self.n_features
+        cdef const double* cached = row(self, slot) + self.n_stats
+        cdef const double* center = cached + N_TERMS
+        if not self.is_complete(cached, x):
+            return NAN
+        return self.square(x, center, center[self.n_features])
+
+    # Without weights.
 
     cdef double log_predictive_entries(self, const double* stats, const double* x) noexcept nogil:
         """log p(x | cluster) where an entry is missing, of the row or of one in the cluster."""
@@ -204,6 +335,9 @@ cdef class GaussianSphericalModel(GaussianDiagModel):
         cdef const double* spread
         cdef double q, t
         cdef bint complete = True
+        if self.weights is not None:
+            self.log_weighted_many(slots, n_slots, i, out)
+            return
         if self.missing:
             for d in range(n_features):
                 complete &= x[d] == x[d]
@@ -227,7 +361,7 @@ cdef class GaussianSphericalModel(GaussianDiagModel):
         const double* box,                                                  # IN (2 D,)
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
-        """See `GaussianDiagModel`."""
+        """See `DiagonalModel`."""
         cdef Py_ssize_t d, k
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* cached
@@ -255,7 +389,7 @@ cdef class GaussianSphericalModel(GaussianDiagModel):
     cdef double log_predictive_floor(
         self, Py_ssize_t slot, const double* box                            # IN (2 D,)
     ) noexcept nogil:
-        """As in `GaussianDiagModel`, with t = |x - m| over all columns: an item's density is
+        """As in `DiagonalModel`, with t = |x - m| over all columns: an item's density is
 
             c_{n-1} S^(-D/2) (1 - a)^((nu + (n - 1) D) / 2),  a = t^2 rho / ((rho - 1) S)."""
         cdef Py_ssize_t d

@@ -14,17 +14,30 @@ sum of squares C in a column of a cluster, and rho = r + n,
 Columns with the same n share one logarithm of the product of their 1 + t^2.
 
 Rows are centred at an origin (u itself if that is fixed). Statistics, and u above, are relative to
-it. Hyperparameters: u (D), r, nu, s (D). _gaussian_hyper draws those that are learned.
+it. Hyperparameters: u (D), r, nu, s (D), those of the law of the weights. _hyper draws those that
+are learned.
 
-Row: n, n_d (D), x_bar (D), C (D) | sum_d log S / s, whether all n_d are n, log g_n, m (D),
-t / (x - m) (D), S / s (D).
+With weights (see _elliptical), one for all columns of a row, the terms of a column are
+
+    g_n S^(-1/2) h^(1/2) (1 + t^2 h)^(-(nu + n + 1) / 2),    t^2 = (x - m)^2 / S,
+    g_n = pi^(-1/2) Gamma((nu + n + 1) / 2) / Gamma((nu + n) / 2).
+
+A bound for any weight: h^(1/2) (1 + t^2 h)^-e with e = (nu + n + 1) / 2 is largest at
+h = 1 / ((2 e - 1) t^2). As h is below the largest weight, a smaller t^2 counts as one at which
+this bound is the root of that weight.
+
+Row: n; with weights numbers of items with each weight (G) and of their entries (G); then sets of
+moments: numbers of entries, with weights their masses, means and sums of squares (D each) |
+
+without weights  sum_d log S / s, whether all n_d are n, log g_n, m (D), t / (x - m) (D), S / s (D)
+with weights     peak, whether no entry is missing, exponent of complete rows; m, S^(-1/2), n, rho
+                 (D each).
 """
 from libc.float cimport DBL_EPSILON
-from libc.math cimport INFINITY
+from libc.math cimport INFINITY, NAN
 from libc.math cimport M_PI as PI
 from libc.math cimport exp, fabs, log, log1p, sqrt
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy
 
 import numpy as np
 
@@ -32,10 +45,13 @@ from skdpm._core._culling cimport ABOVE, BELOW, SLACK
 from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport expect_shape, resized
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
-from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
-from skdpm.mixture.likelihoods.gaussian._gaussian_hyper cimport (
-    GaussianLaws, fill_log_evidence_norm, fill_log_norm, labels_show, log_evidence_norm,
-    log_norm_at, own_size
+from skdpm.mixture.likelihoods.contract._base cimport row
+from skdpm.mixture.likelihoods.gaussian._elliptical cimport (
+    BOUND, COUNTS, MOST_WEIGHTS, PEAK, WEIGHED, EllipticalModel
+)
+from skdpm.mixture.likelihoods.gaussian._hyper cimport (
+    GaussianLaws, fill_log_evidence_norm, fill_log_norm, log_evidence_norm, log_norm_at, log_step,
+    own_size
 )
 from skdpm.mixture.likelihoods.contract._parametric cimport (
     LD,
@@ -44,12 +60,26 @@ from skdpm.mixture.likelihoods.contract._parametric cimport (
     ParametricModel,
 )
 
+cdef double LOG_PI = log(PI)
 cdef double LARGE = 1e150           # the product of two such numbers is finite
 # Largest t^2 of an item that leaves. The removal divides S by 1 + t^2, which costs digits.
 cdef double LARGEST_LOSS = 1e4
 
 
+cdef enum:
+    # Cached terms of a row, behind its statistics.
+    COMPLETE = 1        # whether no entry is missing
+    EXPONENT = 2        # with weights, of complete rows
+    # Rho differs between columns. The smallest t^2 is in its place: see `finish`.
+    LEAST = 1
+
+
 cdef extern from "tiles.h" nogil:
+    double log_positive(double x)
+    bint tile_scale_products(
+        const double* x, const double* center, const double* spread, Py_ssize_t n_features,
+        const double* h, Py_ssize_t n_weights, double exponent, double* out
+    )
     void tile_gather(
         const double* x, Py_ssize_t n_features, const Py_ssize_t* items, Py_ssize_t n,
         double* out, Py_ssize_t ld
@@ -68,25 +98,26 @@ cdef extern from "tiles.h" nogil:
 
 
 cdef inline void combine_moments(
-    double* stats, const double* other, Py_ssize_t n_features
+    double* moments, const double* other, Py_ssize_t place, Py_ssize_t n_features
 ) noexcept nogil:
-    """Counts, means and sums of squares of two clusters: Chan, Golub & LeVeque (1983), eq. 1.5;
-    without cancellation."""
+    """Numbers of entries, masses if there are weights, means (at `place`) and sums of squares of
+    two clusters: Chan, Golub & LeVeque (1983), eq. 1.5; without cancellation."""
     cdef Py_ssize_t d
-    cdef double* counts = stats + 1
-    cdef double* mean = counts + n_features
+    cdef double* mass = moments + place - n_features
+    cdef double* mean = moments + place
     cdef double* scatter = mean + n_features
-    cdef double gap, n
-    stats[0] += other[0]
-    other += 1
+    cdef double gap, more, total
     for d in range(n_features):
         if other[d] == 0.0:
             continue
-        n = counts[d] + other[d]
-        gap = other[n_features + d] - mean[d]
-        mean[d] += gap * other[d] / n
-        scatter[d] += other[2 * n_features + d] + gap * gap * counts[d] * other[d] / n
-        counts[d] = n
+        more = other[place - n_features + d]
+        total = mass[d] + more
+        gap = other[place + d] - mean[d]
+        mean[d] += gap * more / total
+        scatter[d] += other[place + n_features + d] + gap * gap * mass[d] * more / total
+        if place > n_features:
+            moments[d] += other[d]
+        mass[d] = total
 
 
 cdef inline double log_factor(double x, double center, double spread) noexcept nogil:
@@ -95,6 +126,11 @@ cdef inline double log_factor(double x, double center, double spread) noexcept n
     if t < LARGE:
         return log1p(t * t)
     return 2.0 * (log(fabs(x - center)) + log(spread))
+
+
+cdef inline double log1p_square(double t, double h) noexcept nogil:
+    """log(1 + t^2 h), t >= 0, also if the square overflows."""
+    return log1p(t * t * h) if t < LARGE else 2.0 * log(t) + log(h)
 
 
 cdef inline double log_factors(
@@ -135,61 +171,52 @@ cdef inline double log_factors(
     return total + log(product)
 
 
-cdef class GaussianDiagModel(ClusterModel):
+cdef class DiagonalModel(EllipticalModel):
     """Kernel of Gaussian clusters with diagonal covariances.
 
     Parameters
     ----------
-    data : dict
-        X : ndarray of shape (n_samples, n_features)
-            Rows minus the origin; NaN for a missing entry.
+    data, mean, mean_precision, df, law, law_values
+        See `EllipticalModel`. Missing entries drop out.
     tables : dict
-        n_max : int
-            Most items that one cluster may hold.
+        Those of `EllipticalModel`, and
+
         missing : bool
             Whether an entry of the data may be missing.
-        origin, spread : ndarray of shape (n_features,)
-            Point at which the rows are centred; units of the columns in which hyperparameters are
-            drawn.
-        floor : ndarray of shape (n_features,)
-            Smallest s, if that is learned.
         log_gain, log_norm : ndarray
-            log g_n, n = 0, 1, ..., and the sum of the log g_m, m < n; `log_norm_at` and
-            `log_evidence_norm` beyond their end.
+            Without weights: log g_n, n = 0, 1, ..., and the sum of the log g_m, m < n;
+            `log_norm_at` and `log_evidence_norm` beyond their end.
         log_scale : ndarray of shape (n_samples,)
-            Sum of log s over the columns of each item.
-    mean : ndarray of shape (n_features,)
-        u, not relative to the origin.
-    mean_precision, df : float
-        r and nu.
+            Without weights: sum of log s over the columns of each item.
     scale : ndarray of shape (n_features,)
         s.
     """
-    def __init__(self, data, tables, mean, double mean_precision, double df, scale):
-        cdef const double[:, ::1] X = data["X"]
-        self.drifts = True
-        self.n_samples = X.shape[0]
-        self.n_features = X.shape[1]
-        self.n_max = tables["n_max"]
-        self.X = &X[0, 0]
+    def __init__(
+        self, data, tables, mean, double mean_precision, double df, scale, law=None,
+        law_values=None
+    ):
+        cdef Py_ssize_t n_features
+        self.begin(data, tables, mean, mean_precision, df, scale, law, law_values)
+        n_features = self.n_features
+        expect_shape("scale", scale, (n_features,) * min(scale.ndim, 1))
         self.missing = tables["missing"]
-        expect_shape("scale", scale, (self.n_features,) * min(scale.ndim, 1))
-        expect_shape("origin", tables["origin"], (self.n_features,))
-        self.origin = self.origin_view = tables["origin"]
-        self.spread = tables["spread"]
-        self.floor = tables["floor"]
-        self.prior_mean = <double*>resized(self.prior_mean, self.n_features, sizeof(double))
-        self.declare_hyperparameters(
-            ("mean",) * self.n_features + ("mean_precision", "df") + ("scale",) * scale.size,
-            np.concatenate([mean, [mean_precision, df], np.ravel(scale)]),
+        self.place_of_mean = n_features if law is None else 2 * n_features
+        self.half = self.bound_power()
+        # Numbers of items with each weight, and of their entries.
+        self.lay_out(
+            COUNTS + 2 * self.n_weights, self.place_of_mean + 2 * n_features,
+            N_TERMS + (3 if law is None else 4) * n_features
         )
-        self._owners = (X, self.take_tables(tables))
-        self.allocate(1 + 3 * self.n_features, 1 + N_TERMS + 6 * self.n_features)
+        if law is None:
+            self._owners = (data["X"], self.take_tables(tables))
         self.take_hyperparameters()
 
     def __dealloc__(self):
-        free(self.prior_mean)
         free(self.own)
+
+    cdef double bound_power(self) noexcept nogil:
+        """`half`."""
+        return 0.5
 
     cdef object take_tables(self, tables):
         """Read the tables that kernels share. Returns what owns their memory."""
@@ -202,31 +229,34 @@ cdef class GaussianDiagModel(ClusterModel):
         self.log_scale = &log_scale[0]
         return (log_gain, log_norm, log_scale)
 
-    cdef void take_hyperparameters(self) noexcept nogil:
+    cdef int take_hyperparameters(self) except -1:
         """Set the attributes that follow from `hyper`, and the empty row."""
-        cdef Py_ssize_t d
-        for d in range(self.n_features):
-            self.prior_mean[d] = self.hyper[d] - self.origin_view[d]
-        self.mean_precision = self.hyper[self.n_features]
-        self.df = self.hyper[self.n_features + 1]
+        self.take_prior()
         self.scale = self.hyper + self.n_features + 2
         self.compute(self.empty)
+        return 0
 
     cdef int retabulate(self) except -1:
+        if not np.min(self.hyperparameters()[self.n_features : self.first_law]) > 0.0:
+            raise ValueError("Gaussian.mean_precision, Gaussian.df or Gaussian.scale is not > 0")
+        if self.weights is None:
+            self.make_tables()
+        return self.take_hyperparameters()
+
+    cdef int make_tables(self) except -1:
+        """Make tables for hyperparameters that have changed."""
         cdef Py_ssize_t d, i
         cdef Py_ssize_t n_features = self.n_features
         cdef Py_ssize_t size = own_size(self.n_max, self.n_shared, self.n_samples)
         cdef double r = self.hyper[n_features]
         cdef double nu = self.hyper[n_features + 1]
-        cdef double total
+        cdef double total = 0.0
         cdef const double* x = self.X
         cdef const double* scale = self.hyper + n_features + 2
         cdef double* log_gain
         cdef double* log_norm
         cdef double* log_scale
         cdef double* logs
-        if not (r > 0.0 and nu > 0.0 and np.min(self.hyperparameters()[n_features + 2 :]) > 0.0):
-            raise ValueError("Gaussian.mean_precision, Gaussian.df or Gaussian.scale is not > 0")
         self.own = <double*>resized(
             self.own, 2 * size + self.n_samples + n_features, sizeof(double)
         )
@@ -237,7 +267,6 @@ cdef class GaussianDiagModel(ClusterModel):
         with nogil:
             fill_log_norm(log_gain, size, r, nu, 1.0)
             fill_log_evidence_norm(log_gain, log_norm, size, r, nu)
-            total = 0.0
             for d in range(n_features):
                 logs[d] = log(scale[d])
                 total += logs[d]
@@ -252,7 +281,6 @@ cdef class GaussianDiagModel(ClusterModel):
         self.log_norm = log_norm
         self.log_scale = log_scale
         self.n_tabled = size
-        self.take_hyperparameters()
         return 0
 
     cdef double log_gain_of(self, double n) noexcept nogil:
@@ -267,8 +295,10 @@ cdef class GaussianDiagModel(ClusterModel):
             return self.log_norm[<Py_ssize_t>n]
         return log_evidence_norm(n, self.mean_precision, self.df)
 
-    cdef void compute(self, double* stats) noexcept nogil:
-        """Cached terms from the statistics, O(D)."""
+    # Rows.
+
+    cdef void compute_terms(self, double* stats) noexcept nogil:
+        """Cached terms of clusters without weights, O(D)."""
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* counts = stats + 1
@@ -321,84 +351,121 @@ cdef class GaussianDiagModel(ClusterModel):
                 total += log(ratio[d])
         cached[0] = total + log(product)
 
-    cdef void change(self, double* stats, const double* x, double by) noexcept nogil:
-        """Item x enters (by = 1) or leaves (by = -1): Welford's update of the statistics."""
+    cdef void compute(self, double* stats) noexcept nogil:
+        """O(D)."""
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
-        cdef double* counts = stats + 1
-        cdef double* mean = counts + n_features
-        cdef double* scatter = mean + n_features
-        cdef double n = stats[0] + by
-        cdef double step = by / n
-        cdef double weight = by * (n - by) / n
-        cdef double u
-        cdef bint missing = self.missing
-        stats[0] = n
+        cdef double* cached = stats + self.n_stats
+        cdef double* center = cached + N_TERMS
+        cdef double* spread = center + n_features
+        cdef double* n = spread + n_features
+        cdef double* rho = n + n_features
+        cdef bint complete = True
+        if self.weights is None:
+            self.compute_terms(stats)
+            return
         for d in range(n_features):
-            if missing:
+            spread[d] = self.pool(
+                stats, d, self.factors, self.mean_precision, self.prior_mean[d], n + d, rho + d,
+                center + d
+            )
+            complete &= n[d] == stats[0]
+        cached[COMPLETE] = complete
+        self.finish_weights(stats, rho[0], 0.0)
+        self.finish(stats)
+
+    cdef void finish(self, double* stats) noexcept nogil:
+        """Set the cached terms of clusters with weights that differ between diagonal and spherical
+        covariances, from sums of squares in the place of S^(-1/2)."""
+        cdef Py_ssize_t d
+        cdef double* cached = stats + self.n_stats
+        cdef double* spread = cached + N_TERMS + self.n_features
+        cdef double product = 1.0
+        cdef double total = 0.0
+        cdef double rest = self.df + stats[0]       # 2 e - 1
+        cdef double square
+        for d in range(self.n_features):
+            square = self.scale[d] + spread[d]
+            spread[d] = 1.0 / sqrt(square)
+            if 1.0 / LARGE < square < LARGE:
+                product *= square
+                if not 1.0 / LARGE < product < LARGE:
+                    total += log(product)
+                    product = 1.0
+            else:
+                total += log(square)
+        total += log(product)
+        cached[PEAK] = (
+            self.n_features * (log_rising(0.5 * rest, 0.5) - 0.5 * LOG_PI) - 0.5 * total
+        )
+        cached[EXPONENT] = 0.5 * (rest + 1.0)
+        # Squares are multiplied by 2 e - 1 in `bound_square`.
+        square = -(rest + 1.0) * log_step(rest, 1.0)
+        cached[self.terms + BOUND] = 0.5 * self.n_features * square
+        cached[self.terms + LEAST] = exp(square) / self.weights.values[0]
+
+    cdef bint shift(
+        self, double* stats, Py_ssize_t i, Py_ssize_t g, double sign
+    ) noexcept nogil:
+        """O(D), by Welford's update. False if the removal of x has cancelled too many digits of a
+        column."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* x = self.X + i * n_features
+        cdef double* n = self.set_of(stats, g)
+        cdef double* mean = n + self.place_of_mean
+        cdef double* mass = mean - n_features       # n, without weights
+        cdef double* scatter = mean + n_features
+        cdef const double* spread = stats + self.n_stats + N_TERMS + n_features
+        cdef double before = mass[0]
+        cdef double weight = self.count(stats, g, sign)
+        cdef double after = self.mass_of(stats, g)
+        cdef double step = weight / after
+        cdef double pull = weight * (before / after)
+        cdef double gap, largest
+        for d in range(n_features):
+            if self.missing:
                 if not x[d] == x[d]:
                     continue
-                n = counts[d] + by
-                step = by / n
-                weight = by * (n - by) / n
-                if n == 0.0:
-                    counts[d] = mean[d] = scatter[d] = 0.0
-                    continue
-            counts[d] = n
-            u = x[d] - mean[d]
-            mean[d] += step * u
-            scatter[d] += weight * u * u
+                before = mass[d]
+                after = before + weight
+                step = weight / after
+                pull = weight * (before / after)
+            if self.weights is not None:
+                stats[self.first_set - self.n_weights + g] += sign
+                n[d] += sign
+            mass[d] = after
+            if n[d] == 0.0:
+                mass[d] = mean[d] = scatter[d] = 0.0
+                continue
+            gap = x[d] - mean[d]
+            mean[d] += step * gap
+            scatter[d] += pull * gap * gap
             if scatter[d] < 0.0:
                 scatter[d] = 0.0
-
-    cdef bint lost(self, const double* stats, const double* x) noexcept nogil:
-        """Whether the removal of x has cancelled too many digits of a column."""
-        cdef Py_ssize_t d
-        cdef Py_ssize_t n_features = self.n_features
-        cdef const double* center = stats + self.n_stats + N_TERMS
-        cdef const double* spread = center + n_features
-        cdef double t
-        cdef double largest = sqrt(LARGEST_LOSS)
+        self.compute(stats)
+        if sign > 0.0:
+            return True
+        largest = sqrt(LARGEST_LOSS / self.value_of(g))
         for d in range(n_features):
-            t = fabs(x[d] - center[d]) * spread[d]
-            if t > largest:
-                return True
-        return False
-
-    cdef void recover(self, Py_ssize_t slot) noexcept nogil:
-        """The removal of an outlier cost digits: start from the items, if the labels show them."""
-        cdef Py_ssize_t i
-        cdef double* stats = row(self, slot)
-        if not labels_show(self, slot, stats[0]):
-            return
-        memcpy(stats, self.empty, self.width * sizeof(double))
-        for i in range(self.n_samples):
-            if self.labels[i] == slot:
-                self.change(stats, self.X + i * self.n_features, 1.0)
-        self.compute(stats)
-
-    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        cdef double* stats = row(self, slot)
-        self.change(stats, self.X + i * self.n_features, 1.0)
-        self.compute(stats)
-
-    cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        cdef double* stats = row(self, slot)
-        cdef const double* x = self.X + i * self.n_features
-        if stats[0] == 1.0:
-            memcpy(stats, self.empty, self.width * sizeof(double))
-            return
-        self.change(stats, x, -1.0)
-        self.compute(stats)
-        if self.lost(stats, x):
-            self.recover(slot)
-
-    cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
-        self.compute(row(self, slot))
+            if fabs(x[d] - spread[d - n_features]) * spread[d] > largest:
+                return False
+        return True
 
     cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
-        combine_moments(row(self, dst), row(self, src), self.n_features)
-        self.compute(row(self, dst))
+        cdef Py_ssize_t k
+        cdef double* stats = row(self, dst)
+        cdef double* other = row(self, src)
+        for k in range(self.first_set):
+            stats[k] += other[k]
+        for k in range(self.n_sets):
+            combine_moments(
+                stats + self.first_set + k * self.n_set, other + self.first_set + k * self.n_set,
+                self.place_of_mean, self.n_features
+            )
+        self.compute(stats)
+
+    # Marginal likelihoods and hyperparameters.
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
         """Murphy (2007), eq. 203, in every column."""
@@ -407,6 +474,8 @@ cdef class GaussianDiagModel(ClusterModel):
         cdef const double* counts = stats + 1
         cdef const double* ratio = stats + self.n_stats + N_TERMS + 2 * self.n_features
         cdef double total = 0.0
+        if self.weights is not None:
+            return self.log_marginal_at(slot, self.hyper)
         for d in range(self.n_features):
             if counts[d] > 0.0:
                 total += (
@@ -420,32 +489,129 @@ cdef class GaussianDiagModel(ClusterModel):
     ) noexcept nogil:
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
-        cdef const double* counts = row(self, slot) + 1
-        cdef const double* mean = counts + n_features
-        cdef const double* scatter = mean + n_features
+        cdef const double* stats = row(self, slot)
         cdef const double* scale = hyper + n_features + 2
         cdef double r = hyper[n_features]
         cdef double nu = hyper[n_features + 1]
-        cdef double total = 0.0
-        cdef double gap, n
+        cdef double factors[MOST_WEIGHTS]
+        cdef double n, rho, m, squares, total
+        self.take_factors(hyper, factors)
+        total = self.log_law(
+            stats + COUNTS, stats + COUNTS + self.n_weights, 1.0, factors
+        )
         for d in range(n_features):
-            n = counts[d]
+            squares = self.pool(
+                stats, d, factors, r, hyper[d] - self.origin_view[d], &n, &rho, &m
+            )
             if n > 0.0:
-                gap = mean[d] - (hyper[d] - self.origin_view[d])
-                total += log_evidence_norm(n, r, nu) - 0.5 * (
-                    n * log(scale[d])
-                    + (nu + n) * log1p((scatter[d] + r * n / (r + n) * gap * gap) / scale[d])
+                total += log_rising(0.5 * nu, 0.5 * n) - 0.5 * (
+                    log1p((rho - r) / r) + n * (LOG_PI + log(scale[d]))
+                    + (nu + n) * log1p(squares / scale[d])
                 )
         return total
 
-    def resample_hyperparameters(self, slots, priors, bit_generator):
-        """Draw hyperparameters given the partition and the data: see _gaussian_hyper.
+    def gaussian_laws(self, priors, values, stats, bit_generator):
+        return DiagLaws(
+            priors, values, self.spread, self.origin, self.floor, *self.pooled(stats)
+        )
 
-        Parameters, Returns, Raises: see `ClusterModel`.
-        """
-        values = self.named_hyperparameters()
-        laws = DiagLaws(priors, values, self.spread, self.origin, self.floor, self.dump(slots))
-        return laws.resample(self, bit_generator)
+    def pooled(self, stats):
+        if self.weights is None:
+            return stats, None
+        n, masses, means, squares = self.weights.law.moments_by_column(
+            stats, self.n_features, np.asarray(self.weights.factors)
+        )
+        return np.hstack([stats[:, :1], n, means, squares]), masses
+
+    # Densities.
+
+    cdef void log_terms(
+        self, Py_ssize_t slot, Py_ssize_t i, Py_ssize_t first, Py_ssize_t n, double* out
+    ) noexcept nogil:
+        cdef Py_ssize_t d, g
+        cdef const double* x = self.X + i * self.n_features
+        cdef const double* cached = row(self, slot) + self.n_stats
+        cdef const double* center = cached + N_TERMS
+        cdef const double* spread = center + self.n_features
+        cdef const double* h = cached + self.terms + WEIGHED + self.n_lanes
+        cdef double logs[8]
+        cdef double product, t
+        if not self.is_complete(cached, x):
+            self.log_terms_entries(slot, x, first, n, out)
+            return
+        if n == 1:
+            product = 1.0
+            logs[0] = 0.0
+            for d in range(self.n_features):
+                t = fabs(x[d] - center[d]) * spread[d]
+                if t < 1e50:
+                    product *= 1.0 + t * t * h[first]
+                    if product > LARGE:
+                        logs[0] += log(product)
+                        product = 1.0
+                else:
+                    logs[0] += log1p_square(t, h[first])
+            logs[0] = -cached[EXPONENT] * (logs[0] + log_positive(product))
+        elif not tile_scale_products(
+            x, center, spread, self.n_features, h + first, n, cached[EXPONENT], logs
+        ):
+            self.log_terms_entries(slot, x, first, n, out)
+            return
+        for g in range(n):
+            out[g] = cached[PEAK] + cached[self.terms + WEIGHED + first + g] + logs[g]
+
+    cdef void log_terms_entries(
+        self, Py_ssize_t slot, const double* x, Py_ssize_t first, Py_ssize_t n_terms, double* out
+    ) noexcept nogil:
+        """The same, entry by entry."""
+        cdef Py_ssize_t d, g
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* center = row(self, slot) + self.n_stats + N_TERMS
+        cdef const double* spread = center + n_features
+        cdef const double* n = spread + n_features
+        cdef const double* rho = n + n_features
+        cdef double last = -1.0
+        cdef double gain = 0.0
+        cdef double exponent = 0.0
+        cdef double h, t, w
+        for g in range(n_terms):
+            out[g] = self.weights.log_probabilities[first + g]
+        for d in range(n_features):
+            if not x[d] == x[d]:
+                continue
+            if n[d] != last:
+                last = n[d]
+                gain = log_rising(0.5 * (self.df + last), 0.5) - 0.5 * LOG_PI
+                exponent = 0.5 * (self.df + last + 1.0)
+            t = fabs(x[d] - center[d]) * spread[d]
+            for g in range(n_terms):
+                w = self.weights.values[first + g]
+                h = rho[d] * w / (rho[d] + w)
+                out[g] += gain + log(spread[d]) + 0.5 * log(h) - exponent * log1p_square(t, h)
+
+    cdef double bound_square(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        """The product over columns of t^2 (2 e - 1)."""
+        cdef Py_ssize_t d
+        cdef const double* x = self.X + i * self.n_features
+        cdef const double* stats = row(self, slot)
+        cdef const double* cached = stats + self.n_stats
+        cdef const double* center = cached + N_TERMS
+        cdef const double* spread = center + self.n_features
+        cdef double rest = self.df + stats[0]
+        cdef double least = cached[self.terms + LEAST]
+        cdef double product = 1.0
+        cdef double t
+        if not self.is_complete(cached, x):
+            return NAN
+        for d in range(self.n_features):
+            t = (x[d] - center[d]) * spread[d]
+            t *= t * rest
+            product *= t if t > least else least
+            if product < 1e-200:
+                return NAN
+            if product > 1e200:     # farther away any bound will do
+                product = 1e200
+        return product
 
     cdef double log_predictive_entries(self, const double* stats, const double* x) noexcept nogil:
         """log p(x | cluster) + sum log s / 2, entry by entry. Neighbouring columns with the same
@@ -494,6 +660,9 @@ cdef class GaussianDiagModel(ClusterModel):
         cdef const double* stats
         cdef const double* cached
         cdef bint complete = True
+        if self.weights is not None:
+            self.log_weighted_many(slots, n_slots, i, out)
+            return
         if self.missing:
             for d in range(n_features):
                 complete &= x[d] == x[d]
@@ -834,7 +1003,7 @@ cdef class ParametricGaussianDiag(ParametricModel):
             out[2 * n_features + d] = moments[1 + n_features + t]
             t += n_features - d
         if moments[0] > 0.0:
-            combine_moments(stats, self.moments, n_features)
+            self.combine(stats, self.moments)
 
     cdef void log_density_bound_many(
         self, const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
@@ -891,4 +1060,5 @@ cdef class ParametricGaussianDiag(ParametricModel):
         self.combine(stats, self.moments)
 
     cdef void combine(self, double* stats, const double* other) noexcept nogil:
-        combine_moments(stats, other, self.n_features)
+        stats[0] += other[0]
+        combine_moments(stats + 1, other + 1, self.n_features, self.n_features)

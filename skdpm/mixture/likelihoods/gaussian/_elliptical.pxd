@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from libc.math cimport log
+from libc.string cimport memset
+
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel
+from skdpm.mixture.likelihoods.gaussian._gaps cimport Gaps
+from skdpm.mixture.likelihoods.gaussian._weights cimport MOST_WEIGHTS, RowWeights
+
+cdef enum:
+    NONE = -1
+    MANY = 64           # slots that are evaluated together
+    COUNTS = 1          # place of the numbers of items with each weight in a row
+    PEAK = 0            # place of the log density at the centre behind the statistics
+    # Places of the terms of weights, behind those of the shape:
+    BOUND = 0           # log of a bound of the factors of PEAK: see `open_rest`
+    PRECISION = 1       # rho
+    WEIGHED = 2         # log p(w) h^(D/2), then h, each (n_lanes,)
+
+
+cdef class EllipticalModel(ClusterModel):
+    """Gaussian clusters of rows: see the head of _elliptical."""
+    cdef Py_ssize_t n_features          # D
+    cdef const double* X                # the rows minus the origin, completed
+    cdef double* prior_mean             # (D,): u minus the origin
+    cdef double mean_precision, df
+    cdef object origin, spread, floor
+    cdef const double[::1] origin_view
+    cdef Gaps gaps                      # None: a chain draws no missing entries
+    cdef RowWeights weights             # None: the weights of all rows are 1
+    cdef Py_ssize_t n_weights, n_sets   # G, 0 without weights; sets of moments, 1 without
+    cdef Py_ssize_t n_lanes             # weights with those that do not exist: see tiles.h
+    cdef Py_ssize_t first_set           # place of the first set of moments in a row
+    cdef Py_ssize_t n_set               # numbers of a set
+    cdef Py_ssize_t terms               # place of the terms of weights behind the statistics
+    cdef Py_ssize_t first_law           # first hyperparameter of the law of the weights
+    cdef const double* factors          # (n_sets,)
+    cdef double half                    # power of `bound_square` in `open_rest`
+    cdef object _owners
+    # Of the last item whose densities were summed over weights, in some slots:
+    cdef Py_ssize_t n_last              # number of slots; 0 if rows have changed since
+    cdef Py_ssize_t last[MANY]          # these slots
+    cdef double shares[MANY * MOST_WEIGHTS]        # of the weights, up to a factor per slot
+    # See `keep`:
+    cdef double* kept                   # (width + n_stats,)
+    cdef Py_ssize_t kept_item
+    cdef Py_ssize_t kept_weight
+
+    cdef int begin(self, data, tables, mean, mean_precision, df, scale, law, values) except -1
+    cdef int lay_out(self, Py_ssize_t first_set, Py_ssize_t n_set, Py_ssize_t n_terms) except -1
+    cdef int take_prior(self) except -1
+    cdef int take_rows(self) except -1
+    cdef void weigh(self, double rho, double* weighed) noexcept nogil
+    cdef void finish_weights(self, double* stats, double rho, double bound) noexcept nogil
+    cdef void recover(self, Py_ssize_t slot) noexcept nogil
+    cdef void log_weighted_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
+    ) noexcept nogil
+    cdef bint draw_weight(self, Py_ssize_t slot, Py_ssize_t i, void* rng) noexcept nogil
+    # A shape implements these; see _elliptical.pyx.
+    cdef void compute(self, double* stats) noexcept nogil
+    cdef bint shift(
+        self, double* stats, Py_ssize_t i, Py_ssize_t g, double sign
+    ) noexcept nogil
+    cdef void log_terms(
+        self, Py_ssize_t slot, Py_ssize_t i, Py_ssize_t first, Py_ssize_t n, double* out
+    ) noexcept nogil
+    cdef double bound_square(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil
+    cdef void row_changed(self, Py_ssize_t i) noexcept nogil
+    cdef bint draw_missing(self, Py_ssize_t slot, Py_ssize_t i, void* rng) noexcept nogil
+    # For speed:
+    cdef void log_sum_some(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
+    ) noexcept nogil
+    cdef void log_predictive_some(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
+    ) noexcept nogil
+
+    cdef inline bint has_missing(self, Py_ssize_t i) noexcept nogil:
+        """Whether a chain draws entries of this row."""
+        return self.gaps is not None and self.gaps.starts[i] < self.gaps.starts[i + 1]
+
+    cdef inline bint is_open(self, Py_ssize_t i) noexcept nogil:
+        """Whether entries of this row are missing at the moment."""
+        return self.gaps is not None and self.gaps.is_open[i]
+
+    cdef inline Py_ssize_t weight_of(self, Py_ssize_t i) noexcept nogil:
+        """Number of the weight of a row."""
+        return 0 if self.weights is None else self.weights.chosen[i]
+
+    cdef inline double value_of(self, Py_ssize_t g) noexcept nogil:
+        """The weight of this number."""
+        return 1.0 if self.weights is None else self.weights.values[g]
+
+    cdef inline double* set_of(self, double* stats, Py_ssize_t g) noexcept nogil:
+        """The moments of the items with weight number g."""
+        if self.weights is None:
+            return stats + self.first_set
+        return stats + self.first_set + self.weights.sets[g] * self.n_set
+
+    cdef inline double rho_of(self, const double* stats) noexcept nogil:
+        """r plus the weights of all items."""
+        cdef Py_ssize_t g
+        cdef double rho = self.mean_precision
+        if self.weights is None:
+            return rho + stats[0]
+        for g in range(self.n_weights):
+            rho += stats[COUNTS + g] * self.weights.values[g]
+        return rho
+
+    cdef inline double mass_of(self, const double* stats, Py_ssize_t g) noexcept nogil:
+        """Sum of the relative weights in the set of weight number g, from the numbers of items:
+        without rounding errors that add up."""
+        cdef Py_ssize_t k
+        cdef double mass = 0.0
+        if self.weights is None:
+            return stats[0]
+        for k in range(self.n_weights):
+            if self.weights.sets[k] == self.weights.sets[g]:
+                mass += stats[COUNTS + k] * self.weights.relative[k]
+        return mass
+
+    cdef inline double count(self, double* stats, Py_ssize_t g, double sign) noexcept nogil:
+        """An item of weight number g is counted (sign = 1) or no more (-1). Returns its weight in
+        the moments of its set, with the sign."""
+        stats[0] += sign
+        if self.weights is None:
+            return sign
+        stats[COUNTS + g] += sign
+        return sign * self.weights.relative[g]
+
+    cdef inline void take_factors(self, const double* hyper, double* factors) noexcept nogil:
+        """The factors of the sets of moments: OUT (n_sets,). Of hyperparameters of the law of the
+        weights, only these, which are the last of them, may differ from the current ones."""
+        cdef Py_ssize_t k
+        for k in range(self.n_sets):
+            factors[k] = 1.0 if k == 0 else 1.0 / hyper[self.n_hyper - 1]
+
+    cdef inline double log_law(
+        self, const double* counts, const double* entries, double free, const double* factors
+    ) noexcept nogil:
+        """Log probability of the weights of the items, and the powers of the weights in their
+        densities: `entries` of items with each weight, each with `free` columns."""
+        cdef Py_ssize_t g
+        cdef double total = 0.0
+        for g in range(self.n_weights):
+            if counts[g] > 0.0:
+                total += counts[g] * self.weights.log_probabilities[g]
+                total += 0.5 * free * entries[g] * log(
+                    self.weights.relative[g] * factors[self.weights.sets[g]]
+                )
+        return total
+
+    # Of shapes whose sets of moments are a mass, a mean (D) and a scatter (packed).
+
+    cdef inline void count_scatter(
+        self, double* stats, Py_ssize_t i, Py_ssize_t g, double sign, double* gap
+    ) noexcept nogil:
+        """The statistics of item i, of weight number g, enter (sign = 1) or leave (-1)."""
+        cdef Py_ssize_t d, e
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* x = self.X + i * n_features
+        cdef double* moments = self.set_of(stats, g)
+        cdef double* mean = moments + 1
+        cdef double* scatter = mean + n_features
+        cdef double before = moments[0]
+        cdef double by = self.count(stats, g, sign)
+        moments[0] = self.mass_of(stats, g)
+        if not moments[0] > 0.0:
+            memset(moments, 0, self.n_set * sizeof(double))
+            return
+        by /= moments[0]
+        for d in range(n_features):
+            gap[d] = x[d] - mean[d]
+            mean[d] += by * gap[d]
+        by *= before
+        for d in range(n_features):
+            for e in range(d, n_features):
+                scatter[e - d] += by * gap[d] * gap[e]
+            scatter += n_features - d

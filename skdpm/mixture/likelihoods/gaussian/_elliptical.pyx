@@ -1,0 +1,466 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Gaussian clusters: what does not depend on the shape of their covariances.
+
+A kernel is a shape (_full, _columns, _spherical, _tied), with weights of rows if tails are heavy
+(_weights) and with missing entries that a chain draws (_gaps). Here is how items enter and leave,
+how rows get weights and entries, and how weights are summed over. A shape defines the statistics
+of a cluster, the terms that follow from them, and the density of a row.
+
+With weights, x_i | mu, Sigma, w_i ~ N(mu, Sigma / w_i), where w_i is one of G numbers with
+probabilities p_g. With W = sum w_i, x_bar = sum w_i x_i / W, C = sum w_i (x_i - x_bar)(x_i -
+x_bar)' and rho = r + W, the posterior of a cluster is that of items without weights, with W for n
+where that is a precision of the mean. The density of a row depends on its weight by
+h = rho w / (rho + w) alone. Without weights w = 1, W = n.
+
+Rows with some weights may have moments of their own, multiplied by a factor that is a
+hyperparameter: W, x_bar and C are then those of all sets of moments together. So statistics do not
+depend on hyperparameters.
+
+Row: n, the number of items with each weight (G), then sets of moments | terms of the shape, of
+which PEAK is the first, then if there are weights a bound, rho, and for each weight
+log p(w) h^(D/2) (G) and h (G). Without weights there is one set, and n is its mass.
+"""
+from libc.math cimport INFINITY, NAN, fabs
+from libc.stdlib cimport free
+from libc.string cimport memcmp, memcpy
+
+import numpy as np
+
+from skdpm._core._memory cimport expect_shape, resized
+from skdpm._core._rng cimport bitgen_t, uniform
+from skdpm.mixture.likelihoods.contract._base cimport row
+from skdpm.mixture.likelihoods.gaussian._hyper cimport labels_show
+
+from skdpm.mixture.likelihoods.contract._base import HyperSampler
+
+cdef double ONE = 1.0
+
+
+cdef extern from "tiles.h" nogil:
+    double log_below(double x)
+    double exp_above(double x)
+    void tile_weigh(
+        double rho, const double* w, const double* log_p, double half, Py_ssize_t n_weights,
+        double* out
+    )
+    void tile_mixtures(double* shares, Py_ssize_t n, Py_ssize_t n_weights, double* logs)
+
+
+cdef class EllipticalModel(ClusterModel):
+    """Kernel of Gaussian clusters.
+
+    Parameters
+    ----------
+    data : dict
+        X : ndarray of shape (n_samples, n_features)
+            Rows minus the origin; NaN for a missing entry.
+        incomplete, ... : ndarray
+            If a chain draws missing entries: see `Gaps`.
+    tables : dict
+        n_max : int
+            Most items that one cluster may hold.
+        origin, spread : ndarray of shape (n_features,)
+            Point at which the rows are centred; units of the columns in which hyperparameters are
+            drawn.
+        floor : ndarray of shape (n_features,)
+            Smallest diagonal of S, if that is learned.
+    mean : ndarray of shape (n_features,)
+        u, not relative to the origin.
+    mean_precision, df : float
+        r and nu.
+    scale : ndarray
+        S, or what a shape has in its place.
+    law : Tails, optional
+        Law of the weights.
+    law_values : ndarray of shape (n_law_values,), optional
+        Its parameters.
+    """
+
+    def __dealloc__(self):
+        free(self.prior_mean)
+        free(self.kept)
+
+    cdef int begin(self, data, tables, mean, mean_precision, df, scale, law, values) except -1:
+        """Set what shapes share, before the arena is allocated."""
+        cdef const double[:, ::1] X = data["X"]
+        names = ("mean",) * X.shape[1] + ("mean_precision", "df") + ("scale",) * scale.size
+        start = [mean, [mean_precision, df], np.ravel(scale)]
+        drawn = []
+        self._owners = X
+        self.drifts = True
+        self.n_samples = X.shape[0]
+        self.n_features = X.shape[1]
+        self.half = 0.5 * self.n_features
+        self.n_max = tables["n_max"]
+        self.X = &X[0, 0]
+        self.n_sets = 1
+        self.factors = &ONE
+        expect_shape("scale", scale, (self.n_features,) * scale.ndim)
+        expect_shape("origin", tables["origin"], (self.n_features,))
+        self.origin = self.origin_view = tables["origin"]
+        self.spread = tables["spread"]
+        self.floor = tables["floor"]
+        self.prior_mean = <double*>resized(self.prior_mean, self.n_features, sizeof(double))
+        self.first_law = len(names)
+        if law is not None:
+            self.weights = RowWeights(law, self.n_samples)
+            self.bounds_rest = True
+            self.n_weights = self.weights.n_weights
+            self.n_lanes = self.weights.n_lanes
+            self.n_sets = self.weights.n_sets
+            names += law.parameters
+            start.append(values)
+            drawn.append(np.arange(self.n_samples))
+        self.declare_hyperparameters(names, np.concatenate(start))
+        if "gap_columns" in data:
+            self.gaps = Gaps(data)
+            drawn.append(self.gaps.gap_items)
+        if drawn:
+            self.declare_incomplete(np.concatenate(drawn))
+        return 0
+
+    cdef int lay_out(self, Py_ssize_t first_set, Py_ssize_t n_set, Py_ssize_t n_terms) except -1:
+        """Allocate the arena, for `n_terms` terms of the shape."""
+        cdef Py_ssize_t n_stats = first_set + self.n_sets * n_set
+        self.first_set = first_set
+        self.n_set = n_set
+        self.terms = n_terms
+        if self.weights is not None:
+            n_terms += WEIGHED + 2 * self.n_lanes
+        self.allocate(n_stats, n_stats + n_terms)
+        self.kept = <double*>resized(self.kept, self.width + n_stats, sizeof(double))
+        return 0
+
+    cdef int take_prior(self) except -1:
+        """Set the attributes that follow from `hyper`, except the scale."""
+        cdef Py_ssize_t d
+        for d in range(self.n_features):
+            self.prior_mean[d] = self.hyper[d] - self.origin_view[d]
+        self.mean_precision = self.hyper[self.n_features]
+        self.df = self.hyper[self.n_features + 1]
+        if not self.mean_precision > 0.0:
+            raise ValueError("Gaussian.mean_precision must be positive")
+        self.kept_item = NONE
+        if self.weights is not None:
+            self.weights.take([self.hyper[d] for d in range(self.first_law, self.n_hyper)])
+            self.factors = &self.weights.factors[0]
+        return 0
+
+    cdef void weigh(self, double rho, double* weighed) noexcept nogil:
+        """log p(w) h^(D/2) and h = rho w / (rho + w) of each weight: OUT (2 n_lanes,)."""
+        tile_weigh(
+            rho, &self.weights.values[0], &self.weights.log_probabilities[0],
+            0.5 * self.n_features, self.n_lanes, weighed
+        )
+
+    cdef void finish_weights(self, double* stats, double rho, double bound) noexcept nogil:
+        """Set the terms of weights."""
+        cdef double* terms = stats + self.n_stats + self.terms
+        self.n_last = 0
+        terms[BOUND] = bound
+        terms[PRECISION] = rho
+        self.weigh(rho, terms + WEIGHED)
+
+    # What a shape implements.
+
+    cdef void compute(self, double* stats) noexcept nogil:
+        """Compute all terms from the statistics."""
+
+    cdef bint shift(
+        self, double* stats, Py_ssize_t i, Py_ssize_t g, double sign
+    ) noexcept nogil:
+        """Item i enters with weight number g (sign = 1) or leaves (-1): statistics and terms.
+        False if rounding has spoilt them."""
+        return False
+
+    cdef void log_terms(
+        self, Py_ssize_t slot, Py_ssize_t i, Py_ssize_t first, Py_ssize_t n, double* out
+    ) noexcept nogil:
+        """log p(x_i, w | items of a slot) for n weights, of these numbers."""
+
+    cdef double bound_square(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        """A number q for item i: the sum over weights of p(x_i, w | items of the slot) is at most
+        exp(PEAK + BOUND) q^-half. NaN: no bound."""
+        return NAN
+
+    cdef void row_changed(self, Py_ssize_t i) noexcept nogil:
+        """Missing entries of a row have other values."""
+
+    cdef bint draw_missing(self, Py_ssize_t slot, Py_ssize_t i, void* rng) noexcept nogil:
+        """Draw the missing entries of a row in the cluster of a slot, given the others and its
+        weight. False if that fails."""
+        return False
+
+    # Items enter and leave. `_full` has its own `add` and `remove`.
+
+    cdef void recover(self, Py_ssize_t slot) noexcept nogil:
+        """Rounding has spoilt a row: start from its items, if the labels show them, else from its
+        statistics."""
+        cdef Py_ssize_t i
+        cdef double* stats = row(self, slot)
+        cdef bint good = labels_show(self, slot, stats[0])
+        if good:
+            memcpy(stats, self.empty, self.width * sizeof(double))
+            for i in range(self.n_samples):
+                if self.labels[i] == slot:
+                    good &= self.shift(stats, i, self.weight_of(i), 1.0)
+        if not good:
+            self.compute(stats)
+
+    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        """An item with a weight mostly comes back to the cluster that it left, with the statistics
+        as they were then. The row is then that which was kept, without rounding. What was kept
+        serves once, so that continued chains have the same bits."""
+        cdef double* stats = row(self, slot)
+        cdef bint is_kept = i == self.kept_item
+        self.kept_item = NONE
+        if (
+            is_kept and self.weights is not None and self.weights.chosen[i] == self.kept_weight
+            and memcmp(stats, self.kept + self.width, self.n_stats * sizeof(double)) == 0
+        ):
+            self.n_last = 0
+            memcpy(stats, self.kept, self.width * sizeof(double))
+        else:
+            self.shift(stats, i, self.weight_of(i), 1.0)
+
+    cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        cdef double* stats = row(self, slot)
+        if stats[0] == 1.0:
+            memcpy(stats, self.empty, self.width * sizeof(double))
+            return
+        if self.weights is not None:
+            self.kept_item = i
+            self.kept_weight = self.weights.chosen[i]
+            memcpy(self.kept, stats, self.width * sizeof(double))
+        if not self.shift(stats, i, self.weight_of(i), -1.0):
+            self.recover(slot)
+        if self.weights is not None:
+            memcpy(self.kept + self.width, stats, self.n_stats * sizeof(double))
+
+    cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
+        self.compute(row(self, slot))
+
+    # Weights and missing entries of rows: in a completion the weights come first.
+
+    cdef int take_rows(self) except -1:
+        """All rows have been completed."""
+        self.X = &self.gaps.rows[0, 0]
+        return 0
+
+    def complete(self, values=None):
+        weights = values
+        self.settle()
+        if self.weights is not None:
+            if self.gaps is not None and values is not None:
+                weights, values = np.split(values, [self.n_samples])
+            self.weights.complete(weights)
+        if self.gaps is not None:
+            self.gaps.complete(values)
+            self.take_rows()
+
+    def completion(self):
+        drawn = [cell.completion() for cell in (self.weights, self.gaps) if cell is not None]
+        if len(drawn) < 2:
+            return drawn[0] if drawn else ClusterModel.completion(self)
+        return np.concatenate(drawn)
+
+    cdef void open_gaps(self, Py_ssize_t i) noexcept nogil:
+        if self.weights is not None:
+            self.weights.is_open[i] = 1
+            self.n_last = 0
+        if self.has_missing(i):
+            self.settle()       # by the values that the row has now
+            self.gaps.is_open[i] = 1
+
+    cdef void close_gaps(self, Py_ssize_t i) noexcept nogil:
+        if self.weights is not None:
+            self.weights.is_open[i] = 0
+        if self.gaps is not None:
+            self.gaps.is_open[i] = 0
+
+    cdef void read_gaps(self, Py_ssize_t i, double* completion) noexcept nogil:
+        if self.weights is not None:
+            completion[i] = self.weights.chosen[i]
+            completion += self.n_samples
+        if self.gaps is not None:
+            self.gaps.read(i, completion)
+
+    cdef void write_gaps(self, Py_ssize_t i, const double* completion) noexcept nogil:
+        if self.weights is not None:
+            self.weights.chosen[i] = <unsigned char>completion[i]
+            self.weights.is_open[i] = 0
+            completion += self.n_samples
+        if self.has_missing(i):
+            self.settle()       # by the values that the row has now
+            self.gaps.write(i, completion)
+            self.row_changed(i)
+
+    cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, void* rng) noexcept nogil:
+        if self.weights is not None and not self.draw_weight(slot, i, rng):
+            return False
+        if not self.has_missing(i):
+            return True
+        if not self.draw_missing(slot, i, rng):
+            return False
+        self.row_changed(i)
+        return True
+
+    cdef bint draw_weight(self, Py_ssize_t slot, Py_ssize_t i, void* rng) noexcept nogil:
+        """Draw the weight of a row in the cluster of a slot. False if that fails."""
+        cdef Py_ssize_t g
+        cdef Py_ssize_t k = 0
+        cdef const double* shares
+        cdef double ignored
+        cdef double total = 0.0
+        while k < self.n_last and self.last[k] != slot:
+            k += 1
+        if k >= self.n_last:
+            k = 0
+            self.log_sum_some(&slot, 1, i, &ignored)
+        shares = self.shares + k * self.n_lanes
+        for g in range(self.n_weights):
+            total += shares[g]
+        if not 0.0 < total < INFINITY:
+            return False
+        total *= uniform(<bitgen_t*>rng)
+        # Rounding may leave nothing of the total; never choose a share of zero.
+        for g in range(self.n_weights):
+            if shares[g] > 0.0:
+                self.weights.chosen[i] = g
+                total -= shares[g]
+                if total < 0.0:
+                    break
+        self.weights.is_open[i] = 0
+        self.weights.drawn = True
+        return True
+
+    # Densities of rows with weights.
+
+    cdef void log_sum_some(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
+    ) noexcept nogil:
+        """log p(x_i | items of each slot), at most MANY, summed over weights; sets `last` and
+        `shares`."""
+        cdef Py_ssize_t k
+        cdef double logs[MANY]
+        for k in range(n_slots):
+            self.log_terms(slots[k], i, 0, self.n_lanes, self.shares + k * self.n_lanes)
+            self.last[k] = slots[k]
+        tile_mixtures(self.shares, n_slots, self.n_lanes, logs)
+        for k in range(n_slots):
+            out[k] = logs[k]
+        self.n_last = n_slots
+
+    cdef void log_predictive_some(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
+    ) noexcept nogil:
+        """The same given the weight of the item: log p(x_i, its weight | items of each slot)."""
+        cdef Py_ssize_t k
+        for k in range(n_slots):
+            self.log_terms(slots[k], i, self.weights.chosen[i], 1, out + k)
+
+    cdef void log_weighted_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """log p(x_i, its weight | items of each slot); the sum over weights if that of the item is
+        open."""
+        cdef Py_ssize_t m
+        while n_slots > 0:
+            m = min(n_slots, <Py_ssize_t>MANY)
+            if self.weights.is_open[i]:
+                self.log_sum_some(slots, m, i, out)
+            else:
+                self.log_predictive_some(slots, m, i, out)
+            slots += m
+            out += m
+            n_slots -= m
+
+    cdef double open_rest(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t own, Py_ssize_t i,
+        const double* log_prior                                     # IN (n_slots,)
+    ) noexcept nogil:
+        """The sum over weights p(w) f(h) is at most the largest f(h) for any h. So bounds of one
+        logarithm and of one exponential serve all weights of a cluster."""
+        cdef Py_ssize_t k
+        cdef Py_ssize_t slot = slots[own]
+        cdef const double* cached
+        cdef double log_least, square, value
+        cdef double total = 0.0
+        if self.is_open(i):
+            return INFINITY
+        self.log_predictive_many(&slot, 1, i, &log_least)
+        log_least += log_prior[own]
+        if not -1e300 < log_least < 1e300:
+            return INFINITY
+        log_least -= 1e-10 * (1.0 + fabs(log_least))
+        for k in range(n_slots):
+            if k == own:
+                continue
+            square = self.bound_square(slots[k], i)
+            if not square == square:
+                return INFINITY
+            # A smaller square has a larger bound.
+            square = 1e-300 if square < 1e-300 else 1e300 if square > 1e300 else square
+            cached = row(self, slots[k]) + self.n_stats
+            value = cached[PEAK] + cached[self.terms + BOUND] - self.half * log_below(square)
+            value += log_prior[k] - log_least + 1e-10 * (1.0 + fabs(cached[PEAK]))
+            if not value <= 0.0:
+                return INFINITY
+            total += exp_above(value)
+        return total
+
+    # Hyperparameters.
+
+    def resample_hyperparameters(self, slots, priors, bit_generator):
+        """Draw hyperparameters given the partition, the weights of the rows and the data: see
+        _hyper. Those of the law of the weights stay as long as the weights are those of the start.
+
+        Parameters, Returns, Raises: see `ClusterModel`.
+        """
+        stats = self.dump(slots)
+        if self.weights is not None:
+            priors = self.resample_law(slots, priors, stats, bit_generator)
+        if not priors:
+            return self.hyperparameters()
+        laws = self.gaussian_laws(priors, self.named_hyperparameters(), stats, bit_generator)
+        return laws.resample(self, bit_generator)
+
+    def resample_law(self, slots, priors, stats, bit_generator):
+        """Draw the parameters of the law of the weights. Returns the priors of the others."""
+        law = self.weights.law
+        of_law = {name: priors[name] for name in law.parameters if name in priors}
+        if of_law and self.weights.drawn and len(stats):
+            values = self.named_hyperparameters()
+            parameters = {name: float(values[name][0]) for name in law.parameters}
+            law.resample(
+                stats[:, COUNTS : COUNTS + self.n_weights].sum(axis=0), parameters, of_law,
+                lambda name, prior: self.slice_hyperparameter(slots, name, prior, bit_generator),
+                np.random.Generator(bit_generator),
+            )
+            for name, value in parameters.items():
+                values[name] = [value]
+            self.set_hyperparameters(np.concatenate(list(values.values())))
+        return {name: prior for name, prior in priors.items() if name not in of_law}
+
+    def slice_hyperparameter(self, slots, name, prior, bit_generator):
+        """Draw a hyperparameter, a number, by a slice step: see `HyperSampler`."""
+        sampler = HyperSampler(self, slots)
+        return sampler.draw(self.hyper_names.index(name), prior, bit_generator)
+
+    def gaussian_laws(self, priors, values, stats, bit_generator):
+        """The `GaussianLaws` of hyperparameters, from statistics. `values` may change before, in
+        place."""
+        raise NotImplementedError
+
+    def pooled(self, stats):
+        """Statistics as without weights, all sets of moments together, and the precisions of
+        means of clusters. For shapes with scatter matrices."""
+        if self.weights is None:
+            return stats, stats[:, 0]
+        moments = self.weights.law.moments(
+            stats, self.n_features, np.asarray(self.weights.factors)
+        )
+        masses = moments[:, 0].copy()
+        moments[:, 0] = stats[:, 0]
+        return moments, masses
