@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from reference.enumerate import canonical_labels, partition_index
+from reference.gaps import gap_posterior, log_known
 from reference.simulate import simulate_partitions
 from reference.tails import law_of_weights, log_marginal_weighted, tail_posterior
 from scipy.special import logsumexp
@@ -380,7 +381,7 @@ def test_streams_take_rows(name):
 @pytest.mark.filterwarnings("ignore:the chains, which are independent particle systems")
 @combinations(
     sampler=[SMC(4), SMC(4, rejuvenation=None), AnnealedSMC(4)],
-    name=["contaminated", "tied", "spherical", "product"],
+    name=["contaminated", "tied", "spherical", "product", "full gaps", "tied gaps"],
 )
 def test_particles_hold_the_weights_of_their_rows(name, sampler):
     """Statistics of the clusters of draws are those of their labels and weights, also where chains
@@ -399,6 +400,116 @@ def test_particles_hold_the_weights_of_their_rows(name, sampler):
         found = found[found[:, 0] > 0]
         order = [np.lexsort(np.round(stats, 6).T) for stats in (expected, found)]
         np.testing.assert_allclose(found[order[1]], expected[order[0]], rtol=1e-7, atol=1e-7)
+
+
+# Missing entries that chains draw.
+
+ONE_GAP = np.array([[1.8, 1.6], [0.1, np.nan], [-1.0, -1.2], [4.0, -3.5]])
+DRAWN = ["full t", "full contaminated", "tied t", "tied contaminated"]
+
+
+def drawn_case(name):
+    return CASES[name.removeprefix("full ")]
+
+
+def log_marginal_known(X, w, **hyper):
+    """log p(known entries of rows of a cluster | weights), by an integral over the others."""
+    return log_known(X, lambda rows: log_marginal_weighted(rows, w, **hyper), center=-0.5)
+
+
+@cache
+def gap_laws(name):
+    """The posterior of partition and weights, and that of partition and missing entry."""
+    case = drawn_case(name)
+    weights, probabilities = case.law
+
+    def over_weights(rows):
+        chosen = np.array(list(itertools.product(range(len(weights)), repeat=len(rows))))
+        logs = [log_marginal_weighted(rows, weights[some], **case.hyper) for some in chosen]
+        return logsumexp(np.log(probabilities)[chosen].sum(axis=1) + logs)
+
+    return (
+        tail_posterior(ONE_GAP, *case.law, *PRIORS["dp"], log_marginal_known, **case.hyper),
+        gap_posterior(ONE_GAP, over_weights, *PRIORS["dp"], center=-0.5, scale=1.5, n=200),
+    )
+
+
+def gap_run(name, sampler, n_iterations=15, n_bins=3):
+    """P-values of partition with weights, and of partition with the entry, of chains that start
+    with one cluster, weights of 1 and a guess of the entry."""
+    likelihood = likelihood_of(name.removeprefix("full "), ONE_GAP)
+    state, kernel = state_of(likelihood, rows=ONE_GAP), sampler.kernel()
+    of_weights, of_entry = gap_laws(name)
+    edges, law = of_entry.cells(n_bins)
+
+    def run(seed, factor):
+        rng = np.random.Generator(np.random.PCG64(seed))
+        ends = run_chains(
+            np.zeros((round(2_000 * factor), 4)),
+            n_iterations,
+            begin=lambda start: put(state, start, None),
+            step=lambda: kernel.run(state, rng.bit_generator),
+            read=lambda: [*state.cluster_labels(), *state.model.completion()],
+        )
+        labels, chosen, entry = np.split(ends, [4, 8], axis=1)
+        labels = labels.astype(int)
+        cells = cells_of(drawn_case(name).tails, of_weights, labels, chosen.astype(int))
+        counts = of_entry.count(labels, entry[:, 0] + HYPER["mean"][1], edges)
+        pairs = [(cells.counts, cells.probabilities), (counts.ravel(), law.ravel())]
+        p = [chi_squared_p(*pair) for pair in pairs]
+        return correct_for_number(min(p), len(p))
+
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in DRAWN if "contaminated" in name])
+@pytest.mark.parametrize("sampler", ["gibbs", "sams"])
+def test_partition_weights_and_entry_follow_their_posterior(sampler, name, seed_sequence):
+    n_iterations = {"gibbs": 15, "sams": 60}[sampler]
+    run = gap_run(name, SAMPLER_CASES[sampler][0], n_iterations)
+    assert_p(run, seed_sequence=seed_sequence)
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_densities_of_rows_with_gaps(name):
+    """The known entries of a row that is in no cluster, beside completed rows."""
+    from support.probes import Probe  # needs a compiler
+
+    case = drawn_case(name)
+    rows = rows_of(missing=True)
+    likelihood = likelihood_of(name.removeprefix("full "), rows)
+    model = bind(likelihood, likelihood.encode(rows), 9)
+    probe = Probe(model, 3)
+    probe.model.complete()
+    completion = probe.model.completion()
+    assert len(completion) == likelihood.n_drawn(rows) == 9 + np.isnan(rows).sum()
+    completion[:9] = chosen = np.random.default_rng(1).integers(len(case.law[0]), size=9)
+    probe.model.complete(completion)
+    assert np.array_equal(probe.model.completion(), completion)
+    complete = likelihood.independent(rows, completion)
+    slots = np.array([probe.acquire() for _ in range(3)])
+    owner = np.array([0, 0, 0, 1, 1, 0, 1, 0, 0])
+    for i in range(9):
+        probe.add(slots[owner[i]], i)
+    for i in (2, 4, 3):
+        new = rows[i] if i != 4 else complete[i]
+        probe.remove(slots[owner[i]], i)
+        probe.open_gaps(i)
+        found = probe.log_predictive_many(slots, i)
+        probe.close_gaps(i)
+        probe.add(slots[owner[i]], i)
+        for k in range(3):
+            m = (owner == k) & (np.arange(9) != i)
+            parts = [
+                np.log(p)
+                + log_marginal_known(
+                    np.vstack([complete[m], new]), [*case.law[0][chosen[m]], w], **case.hyper
+                )
+                - log_marginal_weighted(complete[m], case.law[0][chosen[m]], **case.hyper)
+                for w, p in zip(*case.law, strict=True)
+            ]
+            assert found[k] == pytest.approx(logsumexp(parts), abs=1e-5)
 
 
 # Densities.
@@ -969,6 +1080,8 @@ OBJECTS = {
     "spherical": Gaussian(tails="t", covariance_type="spherical"),
     "product": Product(BESIDE),
     "with gaps": Product([("a", Gaussian(tails="t"), [0]), ("b", Gaussian(), [1, 2])]),
+    "full gaps": Gaussian(tails="t"),
+    "tied gaps": Gaussian(tails="contaminated", covariance_type="tied"),
 }
 
 
@@ -981,7 +1094,7 @@ def two_groups(n=60, seed=0):
 
 def rows_for(name, n=60):
     rows = two_groups(n)
-    if name in ("with gaps", "diag", "spherical"):
+    if "gaps" in name or name in ("diag", "spherical"):
         rows[::7, 1] = np.nan
     return rows
 
@@ -999,7 +1112,7 @@ def test_a_continued_fit_has_the_bits_of_one_fit(name):
     threads = DPMixture(**settings, n_jobs=2).fit(rows)
     assert np.array_equal(whole.log_joint_samples_, threads.log_joint_samples_)
     for draw in whole.draws_.scored.draws:
-        if name != "with gaps":  # other numbers than weights
+        if "gaps" not in name:  # other numbers than weights
             assert draw["completion"].dtype == np.uint8
 
 
@@ -1109,15 +1222,12 @@ def test_known_labels_and_columns_without_information():
 
 def test_refusals():
     rows = two_groups()
-    gaps = np.where(np.arange(3) == np.arange(60)[:, None] % 7, np.nan, rows)
 
     def refuses(message, rows=rows, estimator=DPMixture, sampler="auto", **params):
         with pytest.raises(ValueError, match=message):
             estimator(likelihood=Gaussian(**params), sampler=sampler, **SETTINGS).fit(rows)
 
     refuses("Gaussian.tails, if not None, must be one of contaminated, t", tails="heavy")
-    for kind in ("full", "tied"):
-        refuses("with tails and .* no entry may be missing", gaps, tails="t", covariance_type=kind)
     refuses("Gaussian.tail_df has no meaning with tails=None; use tails='t'", tail_df=3.0)
     refuses("inflation has no meaning with tails='t'", tails="t", inflation=3.0)
     refuses("tail_df must be", tails="t", tail_df=0.0)

@@ -28,6 +28,7 @@ cdef class DiagonalModel(EllipticalModel):
     cdef double log_norm_of(self, double n) noexcept nogil
     cdef void compute_terms(self, double* stats) noexcept nogil
     cdef void finish(self, double* stats) noexcept nogil
+    cdef bint lost(self, const double* stats, const double* x, double w) noexcept nogil
     cdef double log_predictive_entries(self, const double* stats, const double* x) noexcept nogil
     cdef void log_terms_entries(
         self, Py_ssize_t slot, const double* x, Py_ssize_t first, Py_ssize_t n_terms, double* out

@@ -62,8 +62,8 @@ from skdpm.mixture.likelihoods.contract._parametric cimport (
 
 cdef double LOG_PI = log(PI)
 cdef double LARGE = 1e150           # the product of two such numbers is finite
-# Largest t^2 of an item that leaves. The removal divides S by 1 + t^2, which costs digits.
-cdef double LARGEST_LOSS = 1e4
+# Largest t of an item that leaves. The removal divides S by 1 + t^2, which costs digits.
+cdef double LARGEST_LOSS = 1e2
 
 
 cdef enum:
@@ -416,13 +416,23 @@ cdef class DiagonalModel(EllipticalModel):
         cdef double* mean = n + self.place_of_mean
         cdef double* mass = mean - n_features       # n, without weights
         cdef double* scatter = mean + n_features
-        cdef const double* spread = stats + self.n_stats + N_TERMS + n_features
         cdef double before = mass[0]
         cdef double weight = self.count(stats, g, sign)
         cdef double after = self.mass_of(stats, g)
         cdef double step = weight / after
         cdef double pull = weight * (before / after)
-        cdef double gap, largest
+        cdef double gap
+        cdef bint weighted = self.weights is not None
+        if not (weighted or self.missing):
+            for d in range(n_features):
+                n[d] = after
+                gap = x[d] - mean[d]
+                mean[d] += step * gap
+                scatter[d] += pull * gap * gap
+                if scatter[d] < 0.0:
+                    scatter[d] = 0.0
+            self.compute_terms(stats)
+            return sign > 0.0 or not self.lost(stats, x, 1.0)
         for d in range(n_features):
             if self.missing:
                 if not x[d] == x[d]:
@@ -431,26 +441,30 @@ cdef class DiagonalModel(EllipticalModel):
                 after = before + weight
                 step = weight / after
                 pull = weight * (before / after)
-            if self.weights is not None:
+            if weighted:
                 stats[self.first_set - self.n_weights + g] += sign
                 n[d] += sign
             mass[d] = after
-            if n[d] == 0.0:
-                mass[d] = mean[d] = scatter[d] = 0.0
-                continue
             gap = x[d] - mean[d]
             mean[d] += step * gap
             scatter[d] += pull * gap * gap
             if scatter[d] < 0.0:
                 scatter[d] = 0.0
+            if n[d] == 0.0:
+                mass[d] = mean[d] = scatter[d] = 0.0
         self.compute(stats)
-        if sign > 0.0:
-            return True
-        largest = sqrt(LARGEST_LOSS / self.value_of(g))
-        for d in range(n_features):
-            if fabs(x[d] - spread[d - n_features]) * spread[d] > largest:
-                return False
-        return True
+        return sign > 0.0 or not self.lost(stats, x, self.value_of(g))
+
+    cdef bint lost(self, const double* stats, const double* x, double w) noexcept nogil:
+        """Whether the removal of x has cancelled too many digits of a column."""
+        cdef Py_ssize_t d
+        cdef const double* center = stats + self.n_stats + N_TERMS
+        cdef const double* spread = center + self.n_features
+        cdef double largest = LARGEST_LOSS / sqrt(w)
+        for d in range(self.n_features):
+            if fabs(x[d] - center[d]) * spread[d] > largest:
+                return True
+        return False
 
     cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
         cdef Py_ssize_t k

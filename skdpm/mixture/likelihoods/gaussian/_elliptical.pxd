@@ -40,7 +40,7 @@ cdef class EllipticalModel(ClusterModel):
     cdef Py_ssize_t n_last              # number of slots; 0 if rows have changed since
     cdef Py_ssize_t last[MANY]          # these slots
     cdef double shares[MANY * MOST_WEIGHTS]        # of the weights, up to a factor per slot
-    # See `keep`:
+    # See `comes_back`:
     cdef double* kept                   # (width + n_stats,)
     cdef Py_ssize_t kept_item
     cdef Py_ssize_t kept_weight
@@ -52,6 +52,7 @@ cdef class EllipticalModel(ClusterModel):
     cdef void weigh(self, double rho, double* weighed) noexcept nogil
     cdef void finish_weights(self, double* stats, double rho, double bound) noexcept nogil
     cdef void recover(self, Py_ssize_t slot) noexcept nogil
+    cdef bint comes_back(self, double* stats, Py_ssize_t i) noexcept nogil
     cdef void log_weighted_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil

@@ -208,34 +208,41 @@ cdef class EllipticalModel(ClusterModel):
             self.compute(stats)
 
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        """An item with a weight mostly comes back to the cluster that it left, with the statistics
-        as they were then. The row is then that which was kept, without rounding. What was kept
-        serves once, so that continued chains have the same bits."""
         cdef double* stats = row(self, slot)
-        cdef bint is_kept = i == self.kept_item
-        self.kept_item = NONE
-        if (
-            is_kept and self.weights is not None and self.weights.chosen[i] == self.kept_weight
-            and memcmp(stats, self.kept + self.width, self.n_stats * sizeof(double)) == 0
-        ):
-            self.n_last = 0
-            memcpy(stats, self.kept, self.width * sizeof(double))
-        else:
-            self.shift(stats, i, self.weight_of(i), 1.0)
+        if self.weights is None:
+            self.shift(stats, i, 0, 1.0)
+        elif not self.comes_back(stats, i):
+            self.shift(stats, i, self.weights.chosen[i], 1.0)
 
     cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         cdef double* stats = row(self, slot)
         if stats[0] == 1.0:
             memcpy(stats, self.empty, self.width * sizeof(double))
-            return
-        if self.weights is not None:
+        elif self.weights is None:
+            if not self.shift(stats, i, 0, -1.0):
+                self.recover(slot)
+        else:
             self.kept_item = i
             self.kept_weight = self.weights.chosen[i]
             memcpy(self.kept, stats, self.width * sizeof(double))
-        if not self.shift(stats, i, self.weight_of(i), -1.0):
-            self.recover(slot)
-        if self.weights is not None:
+            if not self.shift(stats, i, self.kept_weight, -1.0):
+                self.recover(slot)
             memcpy(self.kept + self.width, stats, self.n_stats * sizeof(double))
+
+    cdef bint comes_back(self, double* stats, Py_ssize_t i) noexcept nogil:
+        """An item with a weight mostly comes back to the cluster that it left, with the statistics
+        as they were then. The row is then that which was kept, without rounding. What was kept
+        serves once, so that continued chains have the same bits."""
+        cdef bint is_kept = i == self.kept_item
+        self.kept_item = NONE
+        if (
+            not is_kept or self.weights.chosen[i] != self.kept_weight
+            or memcmp(stats, self.kept + self.width, self.n_stats * sizeof(double)) != 0
+        ):
+            return False
+        self.n_last = 0
+        memcpy(stats, self.kept, self.width * sizeof(double))
+        return True
 
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
         self.compute(row(self, slot))
@@ -292,6 +299,7 @@ cdef class EllipticalModel(ClusterModel):
             completion += self.n_samples
         if self.has_missing(i):
             self.settle()       # by the values that the row has now
+            self.kept_item = NONE
             self.gaps.write(i, completion)
             self.row_changed(i)
 
@@ -300,6 +308,7 @@ cdef class EllipticalModel(ClusterModel):
             return False
         if not self.has_missing(i):
             return True
+        self.kept_item = NONE
         if not self.draw_missing(slot, i, rng):
             return False
         self.row_changed(i)

@@ -19,8 +19,9 @@ With weights (see _elliptical) h_d is in the place of rho_d / (rho_d + 1), and t
 
 The statistics, and how they change, are those of _columns, as are the terms with weights; without
 weights these are log S, whether all n_d are n, log of the density at m (if they are), m (D),
-t / (x - m) (D), log(rho / (rho + 1)) (D, if entries may be missing). Hyperparameters: u (D), r, nu,
-s, those of the law of the weights.
+t / (x - m) (D), log(rho / (rho + 1)) (D, if entries may be missing).
+
+Hyperparameters: u (D), r, nu, s, those of the law of the weights.
 """
 cimport cython
 from libc.math cimport INFINITY, NAN

@@ -146,10 +146,7 @@ default=None
     """
 
     has_points = True
-    nan_hint = (
-        'with tails and covariance_type="full" or "tied" no entry may be missing; choose "diag" '
-        'or "spherical", use tails=None, or fill the entries first'
-    )
+    allow_nan = True
 
     def __init__(
         self,
@@ -209,26 +206,17 @@ default=None
         return ("mean", "mean_precision", "df", "scale", *more)
 
     @property
-    def allow_nan(self):
-        return not (self.weighs_rows and self._correlates)
-
-    @property
     def weighs_rows(self):
         return isinstance(self.tails, str) and self.tails in TAILS
 
     @property
     def draws_gaps(self):
-        return self.tails is None and self._correlates
-
-    @property
-    def _correlates(self):
         structure = COVARIANCES.get(self.covariance_type)
         return structure is not None and structure.correlates
 
     def n_drawn(self, X):
-        if self.weighs_rows:
-            return len(X)
-        return np.count_nonzero(np.isnan(self.independent(X))) if self.draws_gaps else 0
+        n_gaps = np.count_nonzero(np.isnan(self.independent(X))) if self.draws_gaps else 0
+        return n_gaps + (len(X) if self.weighs_rows else 0)
 
     def suits_blocks(self, n_samples, n_features):
         many = n_samples >= BLOCK_ROWS and n_samples * n_features >= BLOCK_ENTRIES
@@ -462,11 +450,13 @@ default=None
         return read_only(data)
 
     def independent(self, X, completion=None):
-        if completion is None or self.weighs_rows:
+        if completion is None or not self.draws_gaps:
             return X
         X = np.array(X, dtype=np.float64)
         missing = np.isnan(X)
-        X[missing] = completion + np.broadcast_to(self._origin, X.shape)[missing]
+        # Values of entries follow the weights of rows, if there are any.
+        gaps = completion[len(X) if self.weighs_rows else 0 :]
+        X[missing] = gaps + np.broadcast_to(self._origin, X.shape)[missing]
         return X
 
     def needs_laws(self, X):
