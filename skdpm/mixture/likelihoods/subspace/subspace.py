@@ -76,7 +76,7 @@ class Subspace(Likelihood):
     capabilities = frozenset({"joint", "product", "instantiated"})
     has_points = True
     hyperparameters = ("mean", "mean_precision", "df", "scale")
-    nan_hint = "Subspace takes no missing entries: use Gaussian()"
+    nan_hint = "use Gaussian() for missing entries, which Subspace refuses"
 
     def __init__(
         self,
