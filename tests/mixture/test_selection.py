@@ -573,6 +573,27 @@ def test_densities_of_clusters_are_those_of_selected_units(name, choice):
     )
 
 
+def test_answers_about_a_unit_outside_are_those_of_all_rows():
+    """They are those of every cluster, also with drawn parameters."""
+    X = rows_of("columns")
+    likelihood = selecting(CASES["columns"][0]).resolve(X)
+    model = bind(likelihood, likelihood.encode(X), len(X))
+    prior = make_prior("dp", len(X), concentration=1.0)
+    clusters = MixtureState(model, prior, np.arange(len(X)) % 2).dump()
+    outside = likelihood.at({"selected": np.array([1.0, 0.0, 1.0])})
+    for draws in ((), (3, np.random.default_rng(0))):
+        values = outside.column_means(clusters, *draws).values[..., 1]
+        np.testing.assert_array_equal(values[..., 0], values[..., 1])
+    everything = likelihood.column_means(likelihood._all[None]).values[0, 1]
+    assert outside.column_means(clusters).values[:, 1].tolist() == [everything] * 2
+    for rng in (None, np.random.default_rng(0)):
+        unknown = np.full((2, 3), NAN)
+        law = outside.laws(clusters, rng).given(unknown, np.arange(2), [1])[0]
+        assert law.mean()[0] == law.mean()[1]
+        if rng is None:
+            assert law.mean()[0] == everything
+
+
 def constants_of(probe):
     constants = probe.model.log_constants
     return np.zeros(14) if constants is None else constants

@@ -479,6 +479,8 @@ def test_capabilities_are_those_of_all_parts():
     assert grid.capabilities == {"joint", "product"}
     with pytest.raises(ValueError, match="cannot sample a mixture with the likelihood Product"):
         DPMixture(likelihood=grid, sampler="sub_cluster").fit(three_kinds()[0])
+    numbers = Product([("num", Gaussian(), [0]), ("words", Multinomial(), [1, 2])])
+    assert numbers.allow_nan and not numbers.discrete and not Product(numbers.parts[1:]).allow_nan
     assert KINDS.lacks("draw") is None
     words = Product([("words", Multinomial(), [0, 1])])
     assert words.lacks("draw") == "Multinomial (part 'words')"

@@ -312,6 +312,22 @@ def test_parts_report_departures_by_their_columns():
     )
 
 
+def test_parts_add_up_the_densities_of_columns_left_out():
+    wide = with_constants(X)
+    n = wide.shape[1]
+    whole = Product([("one", Gaussian(), slice(n)), ("two", Gaussian(), slice(n, None))])
+    rows = np.hstack([wide, 2.0 * wide])
+    left_out = whole.resolve(rows).left_out
+    one, two = (Gaussian().resolve(part).left_out for part in (wide, 2.0 * wide))
+    assert (one.log_density(wide) != 0.0).all()
+    expected = one.log_density(wide) + two.log_density(2.0 * wide)
+    np.testing.assert_array_equal(left_out.log_density(rows), expected)
+    rows[:, 0] = np.nan
+    expected = one.log_density_known(rows[:, :n]) + two.log_density_known(rows[:, n:])
+    np.testing.assert_array_equal(left_out.log_density_known(rows), expected)
+    assert Product([("kind", Categorical(), [0])]).resolve(rows[:, :1] * 0.0).left_out is None
+
+
 @pytest.mark.parametrize(
     ("offset", "n_rows"),
     everyday(
