@@ -183,7 +183,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     @offered_if(lambda self: _without_streams(self.sampler))
     @explains(
-        known_labels="streams take none; use fit with another sampler than SMC",
+        known_labels="streams take none; pass all rows to fit",
         **UNSUPPORTED_IN_FIT,
     )
     def partial_fit(self, X, y=None, *, exposure=None):

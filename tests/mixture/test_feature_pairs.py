@@ -56,7 +56,7 @@ PAIRS = [
 # What no model has yet, or what cannot be. A pair that works may leave the list.
 REFUSED = {
     *itertools.product(["noise"], ["tails", "select", "store_labels"]),
-    *itertools.product(["known_labels"], ["store_labels", "blocked_gibbs", "smc", "sub_cluster"]),
+    *itertools.product(["known_labels"], ["store_labels", "blocked_gibbs", "sub_cluster"]),
     *itertools.product(["tails"], ["NaN", "select", "blocked_gibbs", "sub_cluster"]),
     *itertools.product(["NaN"], ["Subspace", "VonMisesFisher", "blocked_gibbs", "sub_cluster"]),
     *itertools.product(["select"], ["partial_fit", "blocked_gibbs", "smc", "sub_cluster"]),

@@ -54,7 +54,7 @@ from skdpm.mixture.likelihoods import Bernoulli, Gaussian, Product, Relational
 from skdpm.mixture.likelihoods.composite.classified import Classified, separated
 from skdpm.mixture.rows.known import KnownLabels
 from skdpm.mixture.rows.noise import NoiseLaw
-from skdpm.mixture.samplers import ARM, SAMS, Alternate, Gibbs, SplitMerge, SubCluster
+from skdpm.mixture.samplers import ARM, SAMS, SMC, Alternate, Gibbs, SplitMerge, SubCluster
 from skdpm.mixture.state._state import MixtureState, Noise
 
 # Of five rows: two classes, three classes, and a class of which all other rows may be.
@@ -380,6 +380,61 @@ def test_point_estimates_with_noise(point_estimate):
     assert set(model.sample(200)[1]) <= {-1, 2, 4, 5}
     assert set(model.merge_tree().cut(1)) == {-1, 0}
     assert set(model.estimate_labels(max_clusters=2).labels_) == {-1, 2, 4}
+
+
+# Particles.
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@combinations(prior=["dp", "finite", "mfm"], codes=list(CODES), noise=[None, (1.0, 1.0)])
+def test_evidence_of_particles_is_enumerated(prior, codes, noise):
+    """A filter of as many particles as there are partitions is enumeration. The evidence is that
+    of the rows, and that no component has rows of two classes."""
+    X, codes = enumeration_case("gaussian").X, CODES[codes]
+    law = case_law("gaussian", prior, codes)
+    if noise is not None:
+        law = noisy_law("gaussian", prior, codes, log_box(X, X), noise)
+    model = make_estimator(make_likelihood("gaussian"), prior, noise=noise, init="auto")
+    model.set_params(sampler=SMC(203, rejuvenation=None), n_chains=3).fit(X, known_labels=codes)
+    np.testing.assert_allclose(model.log_evidence_chains_, law.log_evidence, atol=1e-9)
+    counts = law.count(model.label_samples_.reshape(-1, 5))
+    assert (counts[law.probabilities == 0.0] == 0).all()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("rejuvenation, noise", [("sams", None), ("gibbs", (1.0, 1.0))])
+def test_particles_sample_the_posterior(rejuvenation, noise, seed_sequence):
+    X, codes = enumeration_case("gaussian").X, CODES["two"]
+    law = case_law("gaussian", "dp", codes)
+    if noise is not None:
+        law = noisy_law("gaussian", "dp", codes, log_box(X, X), noise)
+
+    def run(seed, factor):
+        model = make_estimator(make_likelihood("gaussian"), "dp", noise=noise, init="auto")
+        model.set_params(sampler=SMC(50, rejuvenation=rejuvenation), point_estimate="last")
+        model.set_params(n_chains=round(500 * factor), n_draws=1)
+        model.set_params(random_state=int(seed.generate_state(1)[0]))
+        return noisy_cells(model, law, X, codes)
+
+    assert_p(run, seed_sequence=seed_sequence)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("order", ["random", "given"])
+def test_one_particle_never_unites_classes(order):
+    """As many components as classes, and rows of the first class are in three groups: a row of
+    each class is taken first, so these do not use up the components."""
+    X, known = np.arange(40.0)[:, None], np.repeat([0, -1, 1, 2], 10)
+    X[:10] = 1e3 * (X[:10] % 3.0)
+    likelihood = Gaussian(mean=0.0, mean_precision=1e-6, df=3.0, scale=1.0)
+    model = FiniteMixture(n_components=3, likelihood=likelihood, n_draws=3, random_state=0)
+    model.set_params(sampler=SMC(1, rejuvenation=None, order=order))
+    model.fit(X, known_labels=known)
+    assert np.isfinite(model.log_evidence_) and model.log_evidence_ > -1e6
+    assert (model.labels_[known >= 0] == known[known >= 0]).all()
+    with pytest.raises(ValueError, match="known_labels changed"):
+        model.partial_fit(X)
 
 
 FIT_CASES = [
@@ -797,7 +852,7 @@ def test_wrong_labels(labels, message):
 def test_refusals():
     X, y = IRIS
     known = some_known(y, 5)
-    for sampler in (SubCluster(), "blocked_gibbs", "smc"):
+    for sampler in (SubCluster(), "blocked_gibbs"):
         with pytest.raises(ValueError, match=r"cannot take known_labels; use sampler=\"auto\""):
             FiniteMixture(sampler=sampler).fit(X, known_labels=known)
     with pytest.raises(ValueError, match="store_labels=True"):

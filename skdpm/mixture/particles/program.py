@@ -265,8 +265,9 @@ class FitProgram(ParticleProgram, RowProgram):
         return self.likelihood.as_seen(self.rows)
 
     def encoded(self, items):
-        data = self.likelihood.encode(self._rows_as_seen[items])
-        return data, self.likelihood.tables(data, None)
+        likelihood = self.likelihood.for_rows(items)
+        data = likelihood.encode(self._rows_as_seen[items])
+        return data, likelihood.tables(data, None)
 
 
 class FitChain(ParticleChain, StateChain):
@@ -276,16 +277,17 @@ class FitChain(ParticleChain, StateChain):
 
     def row_order(self):
         """It depends on the data, on `init` and on a separate stream only, so that the evidence
-        stays unbiased."""
+        stays unbiased. A row of each known class comes first, so that every later row has a
+        component, whatever the number of components."""
         program = self.program
-        if program.sampler.order == "given":
-            return np.arange(program.n_samples)
-        bit_generator = stream(self.entropy, self.index, ORDER_STREAM)
-        order = np.random.Generator(bit_generator).permutation(program.n_samples)
-        if not program.grouped:
-            return order
-        labels = relabel_by_size(program.first_state(program, bit_generator).labels)
-        return order[np.argsort(labels[order], kind="stable")]
+        order = np.arange(program.n_samples)
+        if program.sampler.order != "given":
+            bit_generator = stream(self.entropy, self.index, ORDER_STREAM)
+            order = np.random.Generator(bit_generator).permutation(program.n_samples)
+            if program.grouped:
+                labels = relabel_by_size(program.first_state(program, bit_generator).labels)
+                order = order[np.argsort(labels[order], kind="stable")]
+        return program.known.first_of_each(order)
 
     def step(self, iteration):
         super().step(iteration)

@@ -50,6 +50,10 @@ class Unlabelled:
         """Whether the class of each row is known: (n_samples,), bool."""
         return np.zeros(n_samples, dtype=bool)
 
+    def first_of_each(self, rows):
+        """Rows in an order in which the first ones of each class come first."""
+        return rows
+
     def of_components(self, labels):
         """Class of the components 0, ..., K - 1 of labels, -1 for those without: (K,)."""
         return np.full(labels.max() + 1, -1, dtype=np.intp)
@@ -176,6 +180,10 @@ class KnownLabels(Unlabelled):
         the last class: (n_clusters,)."""
         n_new = n_clusters - len(self.classes)
         return np.concatenate([self.classes, self.classes[-1] + 1 + np.arange(n_new)])
+
+    def first_of_each(self, rows):
+        first = np.unique(self.codes[rows], return_index=True)[1][-len(self.classes) :]
+        return np.concatenate([rows[first], np.delete(rows, first)])
 
     def of_components(self, labels):
         classes = np.full(labels.max() + 1, -1, dtype=np.intp)

@@ -60,7 +60,6 @@ class SMC(Sampler):
 
     requires = "product"
     online = True
-    takes_labels = False
 
     def __init__(
         self,
