@@ -200,10 +200,25 @@ class Covariance:
 
     def draw(self, g, stats, rng):
         """See `Likelihood.draw`."""
+        if g.law_of_weights is None:
+            return self.draw_rows(g, stats, rng)
+        nothing = np.full((len(stats), len(g.mean)), np.nan)
+        return self.laws(g, stats, None).fill(nothing, np.arange(len(stats)), rng)
+
+    def draw_rows(self, g, stats, rng):
+        """The same without weights of rows."""
         raise NotImplementedError
 
     def laws(self, g, stats, rng):
         """See `Likelihood.laws`."""
+        if g.law_of_weights is None:
+            return self.laws_given(g, stats, rng, np.ones(1))[0]
+        log_probabilities, weights = g.law_of_weights.weights(g.tail_values)
+        log_weights = np.tile(log_probabilities, (len(stats), 1))
+        return MixedLaws(log_weights, self.laws_given(g, stats, rng, weights))
+
+    def laws_given(self, g, stats, rng, weights):
+        """Laws of a row with each of these weights: list of Laws."""
         raise NotImplementedError
 
     def column_posterior(self, g, stats, column):
@@ -216,13 +231,20 @@ class ByColumn(Covariance):
     columns."""
 
     def moments(self, g, stats):
-        """Posterior means, sums of squares about the prior mean, counts and mean_precision + n:
-        (n_clusters, n_features) each."""
-        n, center, scatter = np.split(stats[:, 1:], 3, axis=1)
-        rho = g.mean_precision + n
+        """Posterior means, sums of squares about the prior mean, counts and mean_precision + n,
+        or the sum of weights for n: (n_clusters, n_features) each."""
+        if g.law_of_weights is None:
+            n, center, scatter = np.split(stats[:, 1:], 3, axis=1)
+            mass = n
+        else:
+            law = g.law_of_weights
+            n, mass, center, scatter = law.moments_by_column(
+                stats, len(g.mean), law.log_law(g.tail_values)[1]
+            )
+        rho = g.mean_precision + mass
         gap = center - (g.mean - g._origin)
-        squares = scatter + g.mean_precision * n / rho * gap**2
-        return g.mean + n / rho * gap, squares, n, rho
+        squares = scatter + g.mean_precision * mass / rho * gap**2
+        return g.mean + mass / rho * gap, squares, n, rho
 
     def posterior(self, g, stats):
         """Means, scales, degrees of freedom and mean_precision + n of the clusters' posteriors:
@@ -237,13 +259,16 @@ class ByColumn(Covariance):
         means, scales, df, rho = (each[:, column] for each in self.posterior(g, stats))
         return means, rho, df, scales, 0.0
 
-    def laws(self, g, stats, rng):
+    def laws_given(self, g, stats, rng, weights):
         means, scales, df, rho = self.posterior(g, stats)
         if rng is None:
-            return self.student(means, np.sqrt(scales * (rho + 1.0) / (rho * df)), df)
+            return [
+                self.student(means, np.sqrt(scales * (rho + w) / (rho * df * w)), df)
+                for w in weights
+            ]
         spread = np.sqrt(scales / self.draw_factors(df, rng))
         means = means + spread / np.sqrt(rho) * rng.standard_normal(means.shape)
-        return normal_laws(means, spread)
+        return [normal_laws(means, spread / np.sqrt(w)) for w in weights]
 
     def student(self, means, spread, df):
         """Laws that are Student in every column."""
@@ -267,6 +292,8 @@ class Diagonal(ByColumn):
         return super().check_scale(value, n_features)
 
     def tables(self, g, data, n_tabled, missing):
+        if g.weighs_rows:
+            return {"missing": missing}
         log_scale = np.log(g.scale)[None]
         if missing:
             log_scale = np.where(np.isnan(data["X"]), 0.0, log_scale)
@@ -287,7 +314,7 @@ class Diagonal(ByColumn):
         means, squares, n, rho = self.moments(g, stats)
         return means, g.scale + squares, g.df + n, rho
 
-    def draw(self, g, stats, rng):
+    def draw_rows(self, g, stats, rng):
         means, scales, df, rho = self.posterior(g, stats)
         return means + np.sqrt(scales * (rho + 1.0) / (rho * df)) * rng.standard_t(df)
 
@@ -336,7 +363,7 @@ class Spherical(ByColumn):
         df = g.df + n.sum(axis=1, keepdims=True)
         return means, scales + 0.0 * means, df + 0.0 * means, rho
 
-    def draw(self, g, stats, rng):
+    def draw_rows(self, g, stats, rng):
         means, scales, df, rho = self.posterior(g, stats)
         spread = np.sqrt(scales * (rho + 1.0) / rho / rng.chisquare(df[:, :1]))
         return means + spread * rng.standard_normal(means.shape)
@@ -366,25 +393,30 @@ class Matrix(Covariance):
             return super().check_scale(value, n_features)
         return as_positive_definite(value, n_features)
 
-    def gaps(self, g, stats):
+    def moments(self, g, stats):
+        """Masses, means and scatters of clusters, and numbers of items: without weights of rows
+        the masses are these numbers."""
+        law = g.law_of_weights
+        if law is None:
+            return stats, stats[:, 0]
+        return law.moments(stats, len(g.mean), law.log_law(g.tail_values)[1]), stats[:, 0]
+
+    def gaps(self, g, moments):
         """Means of the clusters relative to the prior mean."""
-        return stats[:, 1 : 1 + len(g.mean)] - (g.mean - g._origin)
+        return moments[:, 1 : 1 + len(g.mean)] - (g.mean - g._origin)
 
     def variances(self, g):
         return np.diagonal(as_matrix(g.scale))
 
-    def laws(self, g, stats, rng):
-        return self.matrix_laws(*self.row_law(g, stats, rng))
-
-    def matrix_laws(self, loc, root, df):
-        """Laws of rows with these locations, roots of scale matrices and degrees of freedom."""
+    def matrix_laws(self, loc, roots, df, by):
+        """Laws of rows with these locations, roots of scale matrices and degrees of freedom, for
+        each column of factors `by` of the scale matrices."""
         n_features = loc.shape[1]
         everything = np.arange(n_features), np.zeros(n_features), np.eye(n_features)
-        return MatrixLaws(loc, root, df, *everything)
-
-    def row_law(self, g, stats, rng):
-        """Locations, roots of scale matrices and degrees of freedom of the laws of a row."""
-        raise NotImplementedError
+        return [
+            MatrixLaws(loc, roots * factor[:, None, None], df, *everything)
+            for factor in np.sqrt(by).T
+        ]
 
 
 class Full(Matrix):
@@ -420,28 +452,30 @@ class Full(Matrix):
         return out + out.T
 
     def posterior(self, g, stats):
-        """Means, scale matrices, degrees of freedom and mean_precision + n of the clusters'
+        """Means, scale matrices, degrees of freedom and mean_precision + mass of the clusters'
         posteriors."""
-        n = stats[:, :1]
-        rho = g.mean_precision + n
-        pull = self.pull(g, stats)
-        scales = self.scatters(g, stats) + pull[:, :, None] * pull[:, None, :]
-        return g.mean + n / rho * self.gaps(g, stats), scales, g.df + n[:, 0], rho[:, 0]
+        moments, n = self.moments(g, stats)
+        mass = moments[:, :1]
+        rho = g.mean_precision + mass
+        pull = self.pull(g, moments)
+        scales = self.scatters(g, moments) + pull[:, :, None] * pull[:, None, :]
+        return g.mean + mass / rho * self.gaps(g, moments), scales, g.df + n, rho[:, 0]
 
-    def scatters(self, g, stats):
+    def scatters(self, g, moments):
         """Scale matrix plus the scatter of each cluster. The packed lower triangle by columns is
         the upper triangle by rows."""
         n_features = len(g.mean)
         upper = np.triu_indices(n_features)
-        scatter = np.zeros((len(stats), n_features, n_features))
-        scatter[:, upper[0], upper[1]] = stats[:, 1 + n_features :]
-        scatter[:, upper[1], upper[0]] = stats[:, 1 + n_features :]
+        scatter = np.zeros((len(moments), n_features, n_features))
+        scatter[:, upper[0], upper[1]] = moments[:, 1 + n_features :]
+        scatter[:, upper[1], upper[0]] = moments[:, 1 + n_features :]
         return as_matrix(g.scale) + scatter
 
-    def pull(self, g, stats):
+    def pull(self, g, moments):
         """Vectors whose outer products the prior mean adds to the scale matrices."""
-        n = stats[:, :1]
-        return np.sqrt(g.mean_precision * n / (g.mean_precision + n)) * self.gaps(g, stats)
+        mass = moments[:, :1]
+        weight = g.mean_precision * mass / (g.mean_precision + mass)
+        return np.sqrt(weight) * self.gaps(g, moments)
 
     def cluster_params(self, g, stats):
         means, scales, df, _ = self.posterior(g, stats)
@@ -449,26 +483,30 @@ class Full(Matrix):
         divisor = np.where(df > n_features + 1, df - n_features - 1, df + n_features + 1)
         return {"means": means, "covariances": scales / divisor[:, None, None]}
 
-    def draw(self, g, stats, rng):
+    def draw_rows(self, g, stats, rng):
         means, _, df, rho = self.posterior(g, stats)
         df_t = df - means.shape[1] + 1.0
         normal = np.einsum("kde,ke->kd", self.factors(g, stats), rng.standard_normal(means.shape))
         scales = (rho + 1.0) / (rho * df_t) / (rng.chisquare(df_t) / df_t)
         return means + normal * np.sqrt(scales)[:, None]
 
-    def row_law(self, g, stats, rng):
+    def laws_given(self, g, stats, rng, weights):
         means, _, df, rho = self.posterior(g, stats)
         roots = self.factors(g, stats)
         if rng is None:
             df = df - means.shape[1] + 1.0
-            return means, roots * np.sqrt((rho + 1.0) / (rho * df))[:, None, None], df
-        roots = np.array([drawn_root(*law, rng) for law in zip(df, roots, strict=True)])
-        return draw_means(means, roots, rho, rng), roots, np.full(len(df), np.inf)
+            by = (rho[:, None] + weights) / (rho * df)[:, None] / weights
+        else:
+            roots = np.array([drawn_root(*law, rng) for law in zip(df, roots, strict=True)])
+            means, df = draw_means(means, roots, rho, rng), np.full(len(df), np.inf)
+            by = np.tile(1.0 / weights, (len(stats), 1))
+        return self.matrix_laws(means, roots, df, by)
 
     def factors(self, g, stats):
         """Cholesky factors of the scale matrices of the posteriors."""
+        moments, _ = self.moments(g, stats)
         least = np.diagonal(np.linalg.cholesky(as_matrix(g.scale))) ** 2
-        return factors(self.scatters(g, stats), self.pull(g, stats), least)
+        return factors(self.scatters(g, moments), self.pull(g, moments), least)
 
     def column_posterior(self, g, stats, column):
         return self.combination_posterior(g, stats, np.eye(len(g.mean))[column], 0.0)
@@ -508,28 +546,29 @@ class Tied(Matrix):
         return ParametricGaussianTied(rows, g.mean - g._origin, g.scale, g.mean_precision)
 
     def means(self, g, stats):
-        """Posterior means of the clusters, and mean_precision + n."""
-        rho = g.mean_precision + stats[:, :1]
-        return g.mean + stats[:, :1] / rho * self.gaps(g, stats), rho
+        """Posterior means of the clusters, and mean_precision + mass."""
+        moments, _ = self.moments(g, stats)
+        rho = g.mean_precision + moments[:, :1]
+        return g.mean + moments[:, :1] / rho * self.gaps(g, moments), rho
 
     def cluster_params(self, g, stats):
         means, _ = self.means(g, stats)
         return {"means": means, "covariances": np.tile(g.scale, (len(stats), 1, 1))}
 
-    def draw(self, g, stats, rng):
+    def draw_rows(self, g, stats, rng):
         means, rho = self.means(g, stats)
         normal = rng.standard_normal(means.shape) @ np.linalg.cholesky(g.scale).T
         return means + np.sqrt((rho + 1.0) / rho) * normal
 
-    def row_law(self, g, stats, rng):
+    def laws_given(self, g, stats, rng, weights):
         means, rho = self.means(g, stats)
-        rho = rho[:, 0]
         roots = np.tile(np.linalg.cholesky(g.scale), (len(stats), 1, 1))
         if rng is None:
-            roots = roots * np.sqrt((rho + 1.0) / rho)[:, None, None]
+            by = (rho + weights) / rho / weights
         else:
-            means = draw_means(means, roots, rho, rng)
-        return means, roots, np.full(len(rho), np.inf)
+            means = draw_means(means, roots, rho[:, 0], rng)
+            by = np.tile(1.0 / weights, (len(stats), 1))
+        return self.matrix_laws(means, roots, np.full(len(stats), np.inf), by)
 
     def column_posterior(self, g, stats, column):
         return self.combination_posterior(g, stats, np.eye(len(g.mean))[column], 0.0)
@@ -540,122 +579,11 @@ class Tied(Matrix):
         return constant + means @ weights, rho[:, 0], df, df * (weights @ g.scale @ weights), 0.0
 
 
-class WithTails:
-    """Structures whose rows have weights: a mixin."""
-
-    def draw(self, g, stats, rng):
-        nothing = np.full((len(stats), len(g.mean)), np.nan)
-        return self.laws(g, stats, None).fill(nothing, np.arange(len(stats)), rng)
-
-    def laws(self, g, stats, rng):
-        log_probabilities, weights = g.law_of_weights.weights(g.tail_values)
-        log_weights = np.tile(log_probabilities, (len(stats), 1))
-        return MixedLaws(log_weights, self.laws_given(g, stats, rng, weights))
-
-    def laws_given(self, g, stats, rng, weights):
-        """Laws of a row with each of these weights: list of Laws."""
-        raise NotImplementedError
-
-    def weighted(self, g, stats):
-        """Masses, means and scatters of clusters, as statistics of the kernel without tails."""
-        law = g.law_of_weights
-        return law.moments(stats, len(g.mean), law.log_law(g.tail_values)[1])
-
-
-class ByColumnWithTails(WithTails):
-    """A mixin for `ByColumn`."""
-
-    def tables(self, g, data, n_tabled, missing):
-        return {"missing": missing}
-
-    def moments(self, g, stats):
-        law = g.law_of_weights
-        n, mass, center, squares = law.moments_by_column(
-            stats, len(g.mean), law.log_law(g.tail_values)[1]
-        )
-        rho = g.mean_precision + mass
-        gap = np.where(n > 0.0, center - (g.mean - g._origin), 0.0)
-        return g.mean + mass / rho * gap, squares + g.mean_precision * mass / rho * gap**2, n, rho
-
-    def laws_given(self, g, stats, rng, weights):
-        means, scales, df, rho = self.posterior(g, stats)
-        if rng is None:
-            return [
-                self.student(means, np.sqrt(scales * (rho + w) / (rho * df * w)), df)
-                for w in weights
-            ]
-        spread = np.sqrt(scales / self.draw_factors(df, rng))
-        means = means + spread / np.sqrt(rho) * rng.standard_normal(means.shape)
-        return [normal_laws(means, spread / np.sqrt(w)) for w in weights]
-
-
-class DiagonalWithTails(ByColumnWithTails, Diagonal):
-    """A variance for each column of each cluster, and a weight of each row."""
-
-
-class SphericalWithTails(ByColumnWithTails, Spherical):
-    """One variance for each cluster, and a weight of each row."""
-
-
-class FullWithTails(WithTails, Full):
-    """A covariance matrix for each cluster, and a weight of each row."""
-
-    def posterior(self, g, stats):
-        weighted = self.weighted(g, stats)
-        means, scales, df, rho = Full.posterior(self, g, weighted)
-        return means, scales, df + (stats[:, 0] - weighted[:, 0]), rho
-
-    def factors(self, g, stats):
-        return Full.factors(self, g, self.weighted(g, stats))
-
-    def laws_given(self, g, stats, rng, weights):
-        means, _, df, rho = self.posterior(g, stats)
-        roots = self.factors(g, stats)
-        if rng is None:
-            df = df - means.shape[1] + 1.0
-            by = (rho[:, None] + weights) / (rho * df)[:, None] / weights
-        else:
-            roots = np.array([drawn_root(*law, rng) for law in zip(df, roots, strict=True)])
-            means, df = draw_means(means, roots, rho, rng), np.full(len(df), np.inf)
-            by = np.tile(1.0 / weights, (len(stats), 1))
-        return [
-            self.matrix_laws(means, roots * factor[:, None, None], df) for factor in np.sqrt(by).T
-        ]
-
-
-class TiedWithTails(WithTails, Tied):
-    """One covariance matrix for all clusters, and a weight of each row."""
-
-    def means(self, g, stats):
-        return Tied.means(self, g, self.weighted(g, stats))
-
-    def laws_given(self, g, stats, rng, weights):
-        means, rho = self.means(g, stats)
-        roots = np.tile(np.linalg.cholesky(g.scale), (len(stats), 1, 1))
-        df = np.full(len(stats), np.inf)
-        if rng is None:
-            by = (rho + weights) / rho / weights
-        else:
-            means = draw_means(means, roots, rho[:, 0], rng)
-            by = np.tile(1.0 / weights, (len(stats), 1))
-        return [
-            self.matrix_laws(means, roots * factor[:, None, None], df) for factor in np.sqrt(by).T
-        ]
-
-
 COVARIANCES = {
     "full": Full(),
     "diag": Diagonal(),
     "tied": Tied(),
     "spherical": Spherical(),
-}
-
-# With heavy tails.
-TAILED = {
-    "full": FullWithTails(),
-    "diag": DiagonalWithTails(),
-    "tied": TiedWithTails(),
-    "spherical": SphericalWithTails(),
 }
 
 

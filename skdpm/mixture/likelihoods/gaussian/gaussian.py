@@ -18,7 +18,6 @@ from skdpm.mixture.likelihoods.gaussian.covariances import (
     KNOWN,
     SMALLEST_SHARE,
     SMALLEST_WITH_GAPS,
-    TAILED,
     Normal,
     as_vector,
 )
@@ -178,10 +177,8 @@ default=None
 
     @property
     def _structure(self):
-        structure = COVARIANCES[
-            check_choice(self.covariance_type, "Gaussian.covariance_type", tuple(COVARIANCES))
-        ]
-        return structure if self.law_of_weights is None else TAILED[self.covariance_type]
+        types = tuple(COVARIANCES)
+        return COVARIANCES[check_choice(self.covariance_type, "Gaussian.covariance_type", types)]
 
     @property
     def law_of_weights(self):
