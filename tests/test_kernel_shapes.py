@@ -12,8 +12,8 @@ from skdpm.mixture.likelihoods import Categorical, Gaussian
 from skdpm.mixture.likelihoods.counts._categorical import ParametricCategorical, number_levels
 from skdpm.mixture.likelihoods.counts._negative_binomial import level_terms
 from skdpm.mixture.likelihoods.directions._von_mises_fisher import draw_directions
-from skdpm.mixture.likelihoods.gaussian._full import ParametricGaussian
-from skdpm.mixture.likelihoods.gaussian._tied import whitened
+from skdpm.mixture.likelihoods.elliptical._full import ParametricGaussian
+from skdpm.mixture.likelihoods.elliptical._tied import whitened
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(6, 2))

@@ -25,7 +25,7 @@ from skdpm import DPMixture, FiniteMixture
 from skdpm.hyperpriors import Gamma
 from skdpm.mixture.blocks.rows import MemoryRows
 from skdpm.mixture.likelihoods import Gaussian
-from skdpm.mixture.likelihoods.gaussian._tied import whitened
+from skdpm.mixture.likelihoods.elliptical._tied import whitened
 from skdpm.mixture.likelihoods.gaussian.covariances import InverseWishart
 from skdpm.mixture.samplers import BlockedGibbs, SubCluster
 

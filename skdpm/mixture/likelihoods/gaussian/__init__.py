@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Gaussian clusters: shapes of covariances, tails, missing entries."""
+"""`Gaussian`: covariances, tails, and columns that are left out."""

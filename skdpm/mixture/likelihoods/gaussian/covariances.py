@@ -16,14 +16,14 @@ import numpy as np
 from scipy.special import multigammaln
 
 from skdpm.hyperpriors import Gamma, Shifted
-from skdpm.mixture.likelihoods.gaussian._columns import DiagonalModel, ParametricGaussianDiag
-from skdpm.mixture.likelihoods.gaussian._full import FullModel, ParametricGaussian
-from skdpm.mixture.likelihoods.gaussian._hyper import log_evidence_norm_table, log_norm_table
-from skdpm.mixture.likelihoods.gaussian._spherical import (
+from skdpm.mixture.likelihoods.elliptical._columns import DiagonalModel, ParametricGaussianDiag
+from skdpm.mixture.likelihoods.elliptical._full import FullModel, ParametricGaussian
+from skdpm.mixture.likelihoods.elliptical._hyper import log_evidence_norm_table, log_norm_table
+from skdpm.mixture.likelihoods.elliptical._spherical import (
     ParametricGaussianSpherical,
     SphericalModel,
 )
-from skdpm.mixture.likelihoods.gaussian._tied import ParametricGaussianTied, TiedModel, whitened
+from skdpm.mixture.likelihoods.elliptical._tied import ParametricGaussianTied, TiedModel, whitened
 from skdpm.mixture.likelihoods.laws.laws import (
     IndependentLaws,
     MatrixLaws,

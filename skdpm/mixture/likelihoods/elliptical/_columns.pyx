@@ -46,10 +46,10 @@ from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport expect_shape, resized
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
 from skdpm.mixture.likelihoods.contract._base cimport row
-from skdpm.mixture.likelihoods.gaussian._elliptical cimport (
+from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
     BOUND, COUNTS, MOST_WEIGHTS, PEAK, WEIGHED, EllipticalModel
 )
-from skdpm.mixture.likelihoods.gaussian._hyper cimport (
+from skdpm.mixture.likelihoods.elliptical._hyper cimport (
     GaussianLaws, fill_log_evidence_norm, fill_log_norm, log_evidence_norm, log_norm_at, log_step,
     own_size
 )

@@ -46,12 +46,12 @@ from skdpm._core._culling cimport ABOVE, BELOW, SLACK
 from skdpm._core._memory cimport expect_shape, resized
 from skdpm._core._rng cimport bitgen_t, random_standard_normal
 from skdpm.mixture.likelihoods.contract._base cimport row
-from skdpm.mixture.likelihoods.gaussian._columns cimport ParametricGaussianDiag
-from skdpm.mixture.likelihoods.gaussian._elliptical cimport (
+from skdpm.mixture.likelihoods.elliptical._columns cimport ParametricGaussianDiag
+from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
     COUNTS, MOST_WEIGHTS, PEAK, WEIGHED, EllipticalModel
 )
-from skdpm.mixture.likelihoods.gaussian._hyper cimport GaussianLaws
-from skdpm.mixture.likelihoods.gaussian._moments cimport combine_moments, moments_of
+from skdpm.mixture.likelihoods.elliptical._hyper cimport GaussianLaws
+from skdpm.mixture.likelihoods.elliptical._moments cimport combine_moments, moments_of
 from skdpm.mixture.likelihoods.contract._parametric cimport ParametricModel
 
 cdef double LOG_2PI = log(2.0 * PI)

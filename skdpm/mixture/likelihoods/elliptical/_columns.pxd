@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from skdpm._core._rng cimport bitgen_t
-from skdpm.mixture.likelihoods.gaussian._elliptical cimport EllipticalModel
-from skdpm.mixture.likelihoods.gaussian._hyper cimport GaussianLaws
+from skdpm.mixture.likelihoods.elliptical._elliptical cimport EllipticalModel
+from skdpm.mixture.likelihoods.elliptical._hyper cimport GaussianLaws
 from skdpm.mixture.likelihoods.contract._parametric cimport ParametricModel
 
 cdef enum:

@@ -34,13 +34,13 @@ from skdpm._core._culling cimport ABOVE, BELOW, SLACK
 from skdpm._core._math cimport log_rising
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
 from skdpm.mixture.likelihoods.contract._base cimport row
-from skdpm.mixture.likelihoods.gaussian._columns cimport (
+from skdpm.mixture.likelihoods.elliptical._columns cimport (
     N_TERMS, DiagLaws, DiagonalModel, ParametricGaussianDiag
 )
-from skdpm.mixture.likelihoods.gaussian._elliptical cimport (
+from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
     BOUND, COUNTS, MOST_WEIGHTS, PEAK, WEIGHED
 )
-from skdpm.mixture.likelihoods.gaussian._hyper cimport log_step
+from skdpm.mixture.likelihoods.elliptical._hyper cimport log_step
 
 cdef double LOG_PI = log(PI)
 cdef double FAR = 300.0 * log(10.0)     # log of 1e150^2

@@ -29,7 +29,7 @@ import numpy as np
 from skdpm._core._memory cimport expect_shape, resized
 from skdpm._core._rng cimport bitgen_t, uniform
 from skdpm.mixture.likelihoods.contract._base cimport row
-from skdpm.mixture.likelihoods.gaussian._hyper cimport labels_show
+from skdpm.mixture.likelihoods.elliptical._hyper cimport labels_show
 
 from skdpm.mixture.likelihoods.contract._base import HyperSampler
 

@@ -64,13 +64,13 @@ from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport expect_shape, resized
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
 from skdpm.mixture.likelihoods.contract._base cimport STRIP, ClusterModel, row
-from skdpm.mixture.likelihoods.gaussian._elliptical cimport (
+from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
     COUNTS, MANY, MOST_WEIGHTS, NONE, PEAK, PRECISION, WEIGHED, EllipticalModel
 )
-from skdpm.mixture.likelihoods.gaussian._moments cimport (
+from skdpm.mixture.likelihoods.elliptical._moments cimport (
     combine_moments, far_square, log_evidence, moments_of, solve_squared, unpack_scale
 )
-from skdpm.mixture.likelihoods.gaussian._hyper cimport (
+from skdpm.mixture.likelihoods.elliptical._hyper cimport (
     GaussianLaws, log_norm_at, log_step, own_log_norm, own_size
 )
 from skdpm.mixture.likelihoods.contract._parametric cimport (

@@ -3,8 +3,8 @@ from libc.math cimport log
 from libc.string cimport memset
 
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel
-from skdpm.mixture.likelihoods.gaussian._gaps cimport Gaps
-from skdpm.mixture.likelihoods.gaussian._weights cimport MOST_WEIGHTS, RowWeights
+from skdpm.mixture.likelihoods.elliptical._gaps cimport Gaps
+from skdpm.mixture.likelihoods.elliptical._weights cimport MOST_WEIGHTS, RowWeights
 
 cdef enum:
     NONE = -1

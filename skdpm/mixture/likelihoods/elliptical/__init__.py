@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Kernels of Gaussian clusters: shapes of covariances, weights of rows, missing entries."""
