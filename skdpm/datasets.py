@@ -85,12 +85,8 @@ def make_bernoulli_mixture(
 
     Parameters
     ----------
-    n_samples : int, default=5000
-        Number of rows.
-    n_features : int, default=50
-        Number of columns.
-    n_clusters : int, default=16
-        Number of clusters.
+    n_samples, n_features, n_clusters : int, default=5000, 50, 16
+        Numbers of rows, columns and clusters.
     uninformative : float, default=0.25
         Share of uninformative columns, which come last; rounded to a whole number of columns.
     random_state : int, RandomState, Generator or None, default=None
@@ -180,10 +176,8 @@ def make_gaussian_mixture(
 
     Parameters
     ----------
-    n_samples : int, default=5000
-        Number of rows.
-    n_clusters : int, default=15
-        Number of clusters.
+    n_samples, n_clusters : int, default=5000, 15
+        Numbers of rows and clusters.
     spread : float, default=0.03
         Mean over clusters of the square root of the geometric mean of the two variances within a
         cluster. Each cluster deviates from it by at most a fifth, and has an axis ratio of 1 to
@@ -253,12 +247,8 @@ def make_high_dimensional_gaussians(
 
     Parameters
     ----------
-    n_samples : int, default=1024
-        Number of rows.
-    n_features : int, default=128
-        Number of columns.
-    n_clusters : int, default=16
-        Number of clusters.
+    n_samples, n_features, n_clusters : int, default=1024, 128, 16
+        Numbers of rows, columns and clusters.
     random_state : int, RandomState, Generator or None, default=None
         Seed; the same seed gives the same data.
 
@@ -313,12 +303,8 @@ def make_embeddings(
 
     Parameters
     ----------
-    n_samples : int, default=10_000
-        Number of rows.
-    n_features : int, default=128
-        Number of columns.
-    n_clusters : int, default=79
-        Number of classes.
+    n_samples, n_features, n_clusters : int, default=10_000, 128, 79
+        Numbers of rows, columns and classes.
     n_dimensions : int, default=10
         Dimension of the space that is mapped to the columns.
     spread : float, default=0.55
@@ -430,12 +416,8 @@ def make_linear_gaussian_features(
 
     Parameters
     ----------
-    n_samples : int, default=1000
-        Number of rows.
-    n_components : int, default=20
-        Number of components.
-    n_features : int, default=10
-        Number of columns of X.
+    n_samples, n_components, n_features : int, default=1000, 20, 10
+        Numbers of rows, components and columns of X.
     concentration : float, default=2.0
         Approximate expected number of components of a row, if n_components is large.
     component_precision : float, default=0.25
@@ -495,10 +477,8 @@ def make_lfrm(
 
     Parameters
     ----------
-    n_samples : int, default=100
-        Number of nodes.
-    n_components : int, default=20
-        Number of features.
+    n_samples, n_components : int, default=100, 20
+        Numbers of nodes and features.
     concentration : float, default=2.0
         Approximate expected number of features of a node, if n_components is large.
     weight_precision : float, default=0.25
@@ -614,12 +594,8 @@ def make_pyclone(
 
     Parameters
     ----------
-    n_samples : int, default=500
-        Number of mutations.
-    n_tumour_samples : int, default=4
-        Number of samples of the tumour.
-    n_clusters : int, default=10
-        Number of clusters.
+    n_samples, n_tumour_samples, n_clusters : int, default=500, 4, 10
+        Numbers of mutations, samples of the tumour and clusters.
     depth : float, default=100
         Expected number of reads of a mutation in a sample; the number is Poisson.
     copy_numbers : sequence of pairs of int, default=((1, 1),)
@@ -686,12 +662,8 @@ def make_subclones(
 
     Parameters
     ----------
-    n_samples : int, default=200
-        Number of mutations.
-    n_components : int, default=4
-        Number of clones.
-    n_tumour_samples : int, default=4
-        Number of samples of the tumour.
+    n_samples, n_components, n_tumour_samples : int, default=200, 4, 4
+        Numbers of mutations, clones and samples of the tumour.
     concentration : float, default=2.0
         Approximate expected number of clones of a mutation, if n_components is large.
     prevalence_concentration : float, default=1.0
