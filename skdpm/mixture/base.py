@@ -533,15 +533,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     def _batch(self, X, run, first, last):
         """Check parameters and rows, and make the run of the particles over a batch.
 
-        Parameters
-        ----------
-        X : array-like of shape (n_rows, n_features)
-        run : Run or None
-            Run of the particles so far. None: they start.
-        first : int
-            Number of the first row, for errors.
-        last : bool
-            Whether the chains make draws afterwards.
+        - `X`: array-like of shape (n_rows, n_features).
+        - `run`: Run or None. Run of the particles so far. None: they start.
+        - `first`: int. Number of the first row, for errors.
+        - `last`: bool. Whether the chains make draws afterwards.
         """
         remedy = "start again with fit, or with a clone of the estimator"
         if run is None:

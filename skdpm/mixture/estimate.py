@@ -69,18 +69,13 @@ def state_of_estimate(entropy):
 class PointEstimate:
     """A partition that summarises the draws.
 
-    Attributes
-    ----------
-    labels : ndarray of int64 of shape (n_samples,)
-        Clusters by decreasing size.
-    stats : ndarray of shape (n_clusters, n_stats)
-        Statistics of the clusters.
-    clusters : ndarray of int of shape (n_chains, n_read_draws, n_samples), default=None
-        Draws of the clusters. None: each component is a cluster.
-    components : ndarray of shape (n_components, n_stats), default=None
-        Statistics of the components of the clusters. None: those of the clusters.
-    owners : ndarray of int of shape (n_components,), default=None
-        Cluster of each component, in increasing order.
+    - `labels`: ndarray of int64 of shape (n_samples,). Clusters by decreasing size.
+    - `stats`: (n_clusters, n_stats). Statistics of the clusters.
+    - `clusters`: (n_chains, n_read_draws, n_samples). Draws of the clusters. None: each component
+      is a cluster.
+    - `components`: (n_components, n_stats). Statistics of the components of the clusters. None:
+      those of the clusters.
+    - `owners`: (n_components,). Cluster of each component, in increasing order.
     """
 
     labels: np.ndarray
@@ -154,26 +149,18 @@ class PointEstimate:
 class DrawnClusters:
     """Clusters of the draws of a fit, as a loss needs them.
 
-    Parameters
-    ----------
-    model : BaseMixture
-        Fitted mixture with label draws.
-    loss : str or tuple, default=None
-        "modal", or a loss of `partitions.point_estimate`. None: for single draws.
-    statistics : callable, default=None
-        Function of labels that returns the statistics of their clusters. None: from the rows.
+    - `model`: BaseMixture. Fitted mixture with label draws.
+    - `loss`: str or tuple. "modal", or a loss of `partitions.point_estimate`. None: for single
+      draws.
+    - `statistics`: callable. Function of labels that returns the statistics of their clusters.
+      None: from the rows.
 
-    Attributes
-    ----------
-    clusters : ndarray of shape (n_chains, n_read_draws, n_informative)
-    components : ndarray of shape (n_chains, n_read_draws, n_samples)
-        Components of the draws that were read.
-    loss : str or tuple
-        Loss between partitions: "vi" for "modal".
-    known : KnownLabels or Unlabelled
-        Known labels of the informative rows.
-    merges : bool
-        Whether estimates with fewer clusters are merges of the estimate without a limit.
+    - `clusters`: (n_chains, n_read_draws, n_informative).
+    - `components`: (n_chains, n_read_draws, n_samples). Components of the draws that were read.
+    - `loss`: str or tuple. Loss between partitions: "vi" for "modal".
+    - `known`: KnownLabels or Unlabelled. Known labels of the informative rows.
+    - `merges`: bool. Whether estimates with fewer clusters are merges of the estimate without a
+      limit.
     """
 
     def __init__(self, model, loss=None, statistics=None):
@@ -328,11 +315,9 @@ class DrawnClusters:
         the number of the estimate without a limit. If `max_clusters` is None and each number
         needs a search, there are at most MOST_SEARCHES.
 
-        Returns
-        -------
-        losses : ndarray of shape (n_numbers,)
-            Losses between the rows that can be in clusters. With noise, `estimate_labels` then
-            calls more rows noise, and the number of its clusters may be smaller.
+        Returns `losses`: (n_numbers,). Losses between the rows that can be in clusters. With
+        noise, `estimate_labels` then calls more rows noise, and the number of its clusters may be
+        smaller.
         """
         if self.known.unites:
             raise ValueError(
@@ -365,13 +350,9 @@ def expected_losses(model, loss, max_clusters, X):
 def first_estimate(model, run, statistics):
     """Make the `PointEstimate` of a run, as the parameter `point_estimate` says.
 
-    Parameters
-    ----------
-    model : BaseMixture
-        Mixture that has the draws of the run.
-    run : Run
-    statistics : callable
-        Function of labels that returns the statistics of their clusters.
+    - `model`: BaseMixture. Mixture that has the draws of the run.
+    - `run`: Run.
+    - `statistics`: callable. Function of labels that returns the statistics of their clusters.
     """
     program, wanted = run.program, model.point_estimate
     if wanted == "auto":

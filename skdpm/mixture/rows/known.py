@@ -22,14 +22,9 @@ class Unlabelled:
     """Rows without known labels: every component is a cluster, except as a point estimate joins
     them. `KnownLabels` has the same methods.
 
-    Attributes
-    ----------
-    unites : bool
-        Whether some components are one cluster because they are of one class.
-    codes : None
-        Position of the class of each row.
-    key : None
-        Hash, equal for equal labels.
+    - `unites`: bool. Whether some components are one cluster because they are of one class.
+    - `codes`: None. Position of the class of each row.
+    - `key`: None. Hash, equal for equal labels.
     """
 
     unites = False
@@ -86,12 +81,8 @@ UNLABELLED = Unlabelled()
 class KnownLabels(Unlabelled):
     """Known labels of the rows of a fit.
 
-    Attributes
-    ----------
-    classes : ndarray of shape (n_classes,), int64
-        Known classes in increasing order.
-    codes : ndarray of shape (n_samples,), intp
-        Position of the class of each row, -1 if it is not known.
+    - `classes`: (n_classes,), int64. Known classes in increasing order.
+    - `codes`: (n_samples,), intp. Position of the class of each row, -1 if it is not known.
     """
 
     classes: np.ndarray
@@ -103,10 +94,7 @@ class KnownLabels(Unlabelled):
     def checked(cls, labels, n_samples):
         """Known labels of n_samples rows, from the parameter `known_labels`, which may be None.
 
-        Raises
-        ------
-        ValueError
-            If labels are no integers from -1 on, or not one per row.
+        Raises ValueError if labels are no integers from -1 on, or not one per row.
         """
         if labels is None:
             return UNLABELLED
@@ -194,18 +182,12 @@ class KnownLabels(Unlabelled):
     def clusters(self, groups, classes, labels):
         """Clusters of the rows, from groups of components.
 
-        Parameters
-        ----------
-        groups : ndarray of shape (n_components,)
-            Group of each component. A group has components of at most one class.
-        classes : ndarray of shape (n_components,)
-            Class of each component, -1 for those without.
-        labels : ndarray of shape (n_samples,)
+        - `groups`: (n_components,). Group of each component. A group has components of at most one
+          class.
+        - `classes`: (n_components,). Class of each component, -1 for those without.
+        - `labels`: (n_samples,).
 
-        Returns
-        -------
-        clusters : ndarray of shape (n_samples,), int64
-            Classes, and new clusters by decreasing size.
+        Returns `clusters`: (n_samples,), int64. Classes, and new clusters by decreasing size.
         """
         of_group = np.full(groups.max() + 1, -1)
         np.maximum.at(of_group, groups, classes)
@@ -248,20 +230,13 @@ class KnownLabels(Unlabelled):
         cluster. The other rows form the new clusters with the least expected loss. If no new
         cluster is allowed, they have the label -1.
 
-        Parameters
-        ----------
-        clusters : ndarray of shape (n_chains, n_draws, n_samples)
-            Draws of the clusters.
-        search : callable
-            Function (clusters, max_clusters) that returns labels with the least expected loss.
-        max_clusters : int
-            Largest number of clusters, at least the number of classes.
-        of_noise : ndarray of shape (n_samples,)
-            Share of draws in which each row is noise.
+        - `clusters`: (n_chains, n_draws, n_samples). Draws of the clusters.
+        - `search`: callable. Function (clusters, max_clusters) that returns labels with the least
+          expected loss.
+        - `max_clusters`: int. Largest number of clusters, at least the number of classes.
+        - `of_noise`: (n_samples,). Share of draws in which each row is noise.
 
-        Returns
-        -------
-        labels : ndarray of shape (n_samples,), int64
+        Returns `labels`: (n_samples,), int64.
         """
         n_classes = len(self.classes)
         shares = self.shares(clusters)
@@ -291,17 +266,11 @@ class KnownLabels(Unlabelled):
         """Shares of the rows of each stored component in each cluster of labels. Components with a
         class are in its cluster.
 
-        Parameters
-        ----------
-        scored : ScoredDraws
-        draws : ndarray of shape (n_chains, n_draws, n_samples)
-            Components of the rows.
-        labels : ndarray of shape (n_samples,)
-            Clusters; -1 for rows that count for none.
+        - `scored`: ScoredDraws.
+        - `draws`: (n_chains, n_draws, n_samples). Components of the rows.
+        - `labels`: (n_samples,). Clusters; -1 for rows that count for none.
 
-        Returns
-        -------
-        allotment : csr_array of shape (n_stored, n_clusters)
+        Returns `allotment`: csr_array of shape (n_stored, n_clusters).
         """
         n_clusters = max(labels.max() + 1, len(self.classes))
         found, at, is_seen = [], [], np.zeros(len(scored.stats), dtype=bool)

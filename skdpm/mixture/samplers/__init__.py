@@ -35,10 +35,8 @@ def automatic_sampler(likelihood, X, make_prior, noise=False):
     """Choose the first of the preferred samplers that has no objection. If all object, it is the
     last one. For the parameters see `Sampler.automatic`; `noise` is whether rows may be noise.
 
-    Returns
-    -------
-    sampler : Sampler
-    objection : str or None
+    Returns `sampler`: Sampler.
+    Returns `objection`: str or None.
     """
     shape = (*given_shape(X), 1, 1)[:2]
     if not noise and is_dask(X) and SubCluster.suits(make_prior(2)):

@@ -12,21 +12,15 @@ def clusters_for_noise(gains, sizes, n_noise, noise, prior, least=0):
     A state whose clusters overlap has many others like it, which the log joint of one does not
     count. So it may be less likely than a state without clusters, although the clusters are real.
 
-    Parameters
-    ----------
-    gains : ndarray of shape (n_clusters,)
-        log density of the rows of each cluster as noise, less their marginal likelihood.
-    sizes : ndarray of shape (n_clusters,), intp
-    n_noise : int
-        Number of other rows that are noise.
-    noise : Noise
-    prior : PartitionPrior
-    least : int, default=0
-        Number of clusters that stay in any case.
+    - `gains`: (n_clusters,). log density of the rows of each cluster as noise, less their marginal
+      likelihood.
+    - `sizes`: (n_clusters,), intp.
+    - `n_noise`: int. Number of other rows that are noise.
+    - `noise`: Noise.
+    - `prior`: PartitionPrior.
+    - `least`: int, default=0. Number of clusters that stay in any case.
 
-    Returns
-    -------
-    clusters : ndarray of int
+    Returns `clusters`: ndarray of int.
     """
 
     def log_prior(left):
