@@ -17,22 +17,15 @@ STATISTICS = {"log_joint": "lp"}
 def datatree(estimator, X=None, log_likelihood=None):
     """Make the tree of a fit.
 
-    Parameters
-    ----------
-    estimator : ChainEstimator
-        Fitted estimator.
-    X : array-like or DataFrame of shape (n_samples, n_features), optional
-        Rows of the fit, unchecked.
-    log_likelihood : tuple (draws, values), optional
-        Numbers of the draws, and an ndarray of shape (n_chains, n_draws, n_samples).
+    - `estimator`: ChainEstimator. Fitted estimator.
+    - `X`: array-like or DataFrame of shape (n_samples, n_features), optional. Rows of the fit,
+      unchecked.
+    - `log_likelihood`: tuple (draws, values), optional. Numbers of the draws, and an ndarray of
+      shape (n_chains, n_draws, n_samples).
 
-    Returns
-    -------
-    tree : xarray.DataTree
+    Returns `tree`: xarray.DataTree.
 
-    Raises
-    ------
-    ImportError
+    Raises ImportError.
     """
     try:
         import arviz_base

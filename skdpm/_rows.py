@@ -19,10 +19,7 @@ def given_rows(X):
     """What a user passes as X, without masks: a `Table`, an array of numbers, a sparse matrix or a
     dask array or data frame; anything else unchanged, of which scikit-learn raises the error.
 
-    Raises
-    ------
-    TypeError
-        If X is something else for which the way to an array is known.
+    Raises TypeError if X is something else for which the way to an array is known.
     """
     refuse_what_has_no_rows(X)
     if isinstance(X, (list, tuple)) and any(isinstance(row, np.ma.MaskedArray) for row in X):
@@ -109,23 +106,15 @@ def named_call(names, function, *args, **kwargs):
 def validate_rows(estimator, X, likelihood, reset, **allowed):
     """X as contiguous doubles or a CSR matrix, its entries checked.
 
-    Parameters
-    ----------
-    estimator : ChainEstimator
-    X : array-like
-    likelihood : Likelihood or FeatureLikelihood
-    reset : bool
-        Whether the number and names of columns are new.
-    **allowed : bool
-        Further arguments of `check_entries`.
+    - `estimator`: ChainEstimator.
+    - `X`: array-like.
+    - `likelihood`: Likelihood or FeatureLikelihood.
+    - `reset`: bool. Whether the number and names of columns are new.
+    - `**allowed`: bool. Further arguments of `check_entries`.
 
-    Returns
-    -------
-    X : array of shape (n_samples, n_features)
+    Returns `X`: array of shape (n_samples, n_features).
 
-    Raises
-    ------
-    TypeError, ValueError
+    Raises TypeError, ValueError.
     """
     rows = converted(estimator, X, likelihood, reset, dtype=np.float64, order="C")
     likelihood.check_entries(rows, **allowed)
@@ -207,20 +196,14 @@ def _of_partition(frame, read):
 def with_exposure(rows, likelihood, exposure=None):
     """Checked rows, with their exposures as a further column if the likelihood takes them.
 
-    Parameters
-    ----------
-    rows : array of shape (n_samples, n_features)
-    likelihood : Likelihood
-    exposure : array-like of shape (n_samples,) or None
+    - `rows`: array of shape (n_samples, n_features).
+    - `likelihood`: Likelihood.
+    - `exposure`: array-like of shape (n_samples,) or None.
 
-    Returns
-    -------
-    rows : array of shape (n_samples, n_features), or one column more
+    Returns `rows`: array of shape (n_samples, n_features), or one column more.
 
-    Raises
-    ------
-    ValueError
-        Also if there are exposures and the likelihood takes none, or the other way round.
+    Raises ValueError also if there are exposures and the likelihood takes none, or the other way
+    round.
     """
     if not likelihood.exposed:
         if exposure is None:

@@ -86,16 +86,12 @@ def _known_frame(X):
 class Column:
     """A column of a table.
 
-    Attributes
-    ----------
-    kind : str
-        "float", "integer" or "bool", "category" (strings too), "dates", "time spans", or the name
-        of the type of its entries. Objects have the kind of their entries that are not missing,
-        and "float" if all are missing.
-    values : ndarray
-        Doubles, NaN if missing, for a column of numbers; otherwise objects, None if missing.
-    categories : list or None
-        Categories of the type of the column, in their order.
+    - `kind`: str. "float", "integer" or "bool", "category" (strings too), "dates", "time spans",
+      or the name of the type of its entries. Objects have the kind of their entries that are not
+      missing, and "float" if all are missing.
+    - `values`: ndarray. Doubles, NaN if missing, for a column of numbers; otherwise objects, None
+      if missing.
+    - `categories`: list or None. Categories of the type of the column, in their order.
     """
 
     kind: str
@@ -203,16 +199,11 @@ class Table:
     def number(self, j, advice=""):
         """Column j as doubles, with NaN for missing entries.
 
-        Parameters
-        ----------
-        j : int
-        advice : str
-            Words about strings and categories.
+        - `j`: int.
+        - `advice`: str. Words about strings and categories.
 
-        Raises
-        ------
-        TypeError, ValueError
-            If its entries are no numbers, and do not stand for numbers, such as "1".
+        Raises TypeError, ValueError if its entries are no numbers, and do not stand for numbers,
+        such as "1".
         """
         column, where = self.column(j), self.called(j)
         if column.kind in NUMBERS:
@@ -502,20 +493,12 @@ def categories_of(column, where):
 def to_codes(column, categories, where, handle_unknown):
     """Positions of the entries of a column among known categories, NaN for missing entries.
 
-    Parameters
-    ----------
-    column : Column
-    categories : ndarray of objects
-        Known categories.
-    where : str
-        Name of the column in messages.
-    handle_unknown : {"error", "missing"}
-        Treatment of other values.
+    - `column`: Column.
+    - `categories`: ndarray of objects. Known categories.
+    - `where`: str. Name of the column in messages.
+    - `handle_unknown`: {"error", "missing"}. Treatment of other values.
 
-    Raises
-    ------
-    ValueError
-        If a value is unknown; the message names it.
+    Raises ValueError if a value is unknown; the message names it.
     """
     position = {category: float(c) for c, category in enumerate(categories)}
     unknown = [value for value in column.distinct if value not in position]
@@ -733,10 +716,7 @@ def take_rows(X, rows):
 def numeric_column(X, j):
     """Column j as doubles.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If it does not hold numbers.
+    Raises TypeError, ValueError if it does not hold numbers.
     """
     table = as_table(X)
     if table is not None:

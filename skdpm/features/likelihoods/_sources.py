@@ -24,11 +24,8 @@ TOLERANCE = 1e-4
 class BinarySources:
     """Binary sources of rows. Terms common to all guesses are computed once.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-    observed : ndarray of the same shape, 0 or 1, or None
-        None: all entries are observed.
+    - `X`: (n_samples, n_features).
+    - `observed`: ndarray of the same shape, 0 or 1, or None. None: all entries are observed.
 
     References
     ----------

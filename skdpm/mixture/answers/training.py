@@ -112,10 +112,7 @@ class TrainingRows:
     def recall(self, X=None):
         """The rows of the fit: X, or the rows kept since.
 
-        Raises
-        ------
-        ValueError
-            If no rows are kept, or the rows are not those of the fit.
+        Raises ValueError if no rows are kept, or the rows are not those of the fit.
         """
         if X is None and self.X is None:
             raise ValueError("the rows of fit are not pickled with the estimator: pass them as X")

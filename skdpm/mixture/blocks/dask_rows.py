@@ -352,17 +352,12 @@ class DaskRows(Rows):
 def check_dask(X, sampler, *, init, point_estimate):
     """Return X with chunks of known sizes that are cut along the rows only.
 
-    Parameters
-    ----------
-    X : dask.array.Array
-    sampler : Sampler
-    init, point_estimate : object
-        Parameters of the estimator.
+    - `X`: dask.array.Array.
+    - `sampler`: Sampler.
+    - `init, point_estimate`: object. Parameters of the estimator.
 
-    Raises
-    ------
-    ValueError
-        If the settings do not support a dask array, or this one; it names an alternative.
+    Raises ValueError if the settings do not support a dask array, or this one; it names an
+    alternative.
     """
     if sampler.needs_labels:
         raise ValueError(
@@ -406,12 +401,8 @@ class Idle(RuntimeError):
 def _wait(client, futures, longest_idle):
     """Wait until futures are done.
 
-    Raises
-    ------
-    Idle
-        If no worker has been at work on them for so many seconds.
-    RuntimeError
-        If their data are lost and cannot be computed again.
+    Raises Idle if no worker has been at work on them for so many seconds.
+    Raises RuntimeError if their data are lost and cannot be computed again.
     """
     from distributed import CancelledError, wait
 

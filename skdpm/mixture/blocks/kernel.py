@@ -9,11 +9,8 @@ import numpy as np
 class BlockKernel(abc.ABC):
     """Base class of the kernels of block samplers: one per chain, on a `BlockState`.
 
-    Attributes
-    ----------
-    looks_around : bool
-        Whether chains move, in warm-up, to clusters found in a sample of rows if these are more
-        likely.
+    - `looks_around`: bool. Whether chains move, in warm-up, to clusters found in a sample of rows
+      if these are more likely.
     """
 
     looks_around = False
@@ -27,16 +24,11 @@ class BlockKernel(abc.ABC):
     def step(self, state, rng, key, adapting=0.0):
         """Do one iteration.
 
-        Parameters
-        ----------
-        state : BlockState
-        rng : numpy.random.Generator
-            Random numbers of the clusters.
-        key : tuple of int
-            Entropy, chain and iteration: names the streams of the rows.
-        adapting : float, default=0
-            Share of the warm-up that is left. While it is positive, the iteration need not leave
-            the posterior invariant.
+        - `state`: BlockState.
+        - `rng`: numpy.random.Generator. Random numbers of the clusters.
+        - `key`: tuple of int. Entropy, chain and iteration: names the streams of the rows.
+        - `adapting`: float, default=0. Share of the warm-up that is left. While it is positive,
+          the iteration need not leave the posterior invariant.
         """
 
     def acceptance(self):

@@ -229,10 +229,8 @@ class Merged:
 def merge_state(program, state, bit_generator):
     """Merge the clusters of a state. The state is invalid afterwards: its kernel holds others.
 
-    Returns
-    -------
-    labels : ndarray of shape (n_samples,)
-    merged : Merged
+    Returns `labels`: (n_samples,).
+    Returns `merged`: Merged.
     """
     labels = state.cluster_labels()
     merged = merge_pieces(program, state.model, state.prior, state.dump(), bit_generator)

@@ -255,25 +255,16 @@ class RowProgram(MixtureProgram):
     def prepare(cls, X, likelihood, *, init, most_clusters, n_jobs, noise=None, **settings):
         """Make the program of a fit to X.
 
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features)
-            Validated rows.
-        likelihood : Likelihood
-            Likelihood of the user, not yet resolved.
-        init : str or array-like
-        most_clusters : int
-            Largest number of clusters that the prior allows.
-        n_jobs : int or None
-        noise : tuple (float, float) or None
-            Parameters of the Beta law of the probability of noise.
-        **settings
-            Fields that all programs of mixtures have.
+        - `X`: array of shape (n_samples, n_features). Validated rows.
+        - `likelihood`: Likelihood. Likelihood of the user, not yet resolved.
+        - `init`: str or array-like.
+        - `most_clusters`: int. Largest number of clusters that the prior allows.
+        - `n_jobs`: int or None.
+        - `noise`: tuple (float, float) or None. Parameters of the Beta law of the probability of
+          noise.
+        - `**settings`: Fields that all programs of mixtures have.
 
-        Raises
-        ------
-        ValueError
-            If X does not fit the likelihood, or its kernel contradicts its capabilities.
+        Raises ValueError if X does not fit the likelihood.
         """
         likelihood = likelihood.resolve(X)
         data = likelihood.encode(X)
