@@ -34,7 +34,7 @@ from support.smc import fitted, labels_of, sums_by_run
 
 from skdpm import DPMixture, FiniteMixture
 from skdpm.hyperpriors import Gamma, Shifted
-from skdpm.mixture.likelihoods import Gaussian, Product
+from skdpm.mixture.likelihoods import ContaminatedTails, Gaussian, Product, StudentTails
 from skdpm.mixture.likelihoods.gaussian.tails import Beta, OnGrid
 from skdpm.mixture.samplers.smc import SMC
 from skdpm.mixture.state._state import MixtureState
@@ -45,6 +45,7 @@ HYPER = {"mean": [0.3, -0.5], "mean_precision": 0.4, "df": 5.0, "scale": [[1.2, 
 # The last row is outside the clusters of the others.
 X = np.array([[1.8, 1.6], [0.1, -0.4], [-1.0, -1.2], [4.0, -3.5]])
 X_GAPS = np.array([[1.8, 1.6], [0.1, np.nan], [-1.0, -1.2], [np.nan, -3.5]])
+TAILS = {"contaminated": ContaminatedTails, "t": StudentTails}
 PARAMETERS = {"contaminated": {"contamination": 0.3, "inflation": 8.0}, "t": {"tail_df": 2.5}}
 SCALES = {"full": HYPER["scale"], "tied": HYPER["scale"], "diag": [1.2, 0.7], "spherical": 1.2}
 
@@ -67,6 +68,10 @@ class Case(NamedTuple):
     @property
     def parameters(self):
         return PARAMETERS[self.tails]
+
+    @property
+    def object(self):
+        return TAILS[self.tails](*self.parameters.values())
 
     @property
     def law(self):
@@ -96,8 +101,9 @@ SAMPLERS = {repr(s): s for samplers in SAMPLER_CASES.values() for s in samplers}
 
 def likelihood_of(name, rows=None, **changes):
     case = CASES[name]
-    params = {**case.hyper, **case.parameters, **changes}
-    return Gaussian(**params, tails=case.tails).resolve(case.rows if rows is None else rows)
+    return Gaussian(**{**case.hyper, **changes}, tails=case.object).resolve(
+        case.rows if rows is None else rows
+    )
 
 
 def state_of(likelihood, prior="dp", rows=X, labels=None):
@@ -339,7 +345,7 @@ def test_moved_particles_draw_weights(name, sampler, seed_sequence):
     """The same for fits, whose particles are moved and whose rows come in a random order."""
     log_evidence, law = joint_of_cells(name)
     case = CASES[name]
-    likelihood = Gaussian(**case.hyper, **case.parameters, tails=case.tails)
+    likelihood = Gaussian(**case.hyper, tails=case.object)
 
     def run(seed, factor):
         Y = []
@@ -610,8 +616,7 @@ def test_bounds_of_other_clusters(name, n_features):
         mean_precision=0.01,
         df=n_features + 3.0,
         scale=4.0,
-        **CASES[name].parameters,
-        tails=CASES[name].tails,
+        tails=CASES[name].object,
         covariance_type=CASES[name].covariance_type,
     ).resolve(rows)
     probe = Probe(bind(likelihood, likelihood.encode(rows), 160), 18)
@@ -822,7 +827,7 @@ def single_run(tails, name, planted=1.0, n_starts=1_000, kind="full"):
     given = {**hyper, name: None}
     if kind == "full":
         given["scale"] = given["scale"] and [1.2]  # a diagonal
-    likelihood = Gaussian(**given, **PARAMETERS[tails], tails=tails).resolve(rows)
+    likelihood = Gaussian(**given, tails=CASES[tails].object).resolve(rows)
     state = state_of(likelihood, rows=rows)
     put(state, labels, chosen)
     shape = np.shape(getattr(likelihood, name))
@@ -1074,7 +1079,7 @@ BESIDE = [("a", Gaussian(tails="t"), [0, 2]), ("b", Gaussian(covariance_type="di
 OBJECTS = {
     "contaminated": Gaussian(tails="contaminated"),
     "t": Gaussian(tails="t"),
-    "fixed": Gaussian(tails="contaminated", contamination=0.1, inflation=20.0),
+    "fixed": Gaussian(tails=ContaminatedTails(0.1, 20.0)),
     "diag": Gaussian(tails="contaminated", covariance_type="diag"),
     "tied": Gaussian(tails="t", covariance_type="tied"),
     "spherical": Gaussian(tails="t", covariance_type="spherical"),
@@ -1228,11 +1233,9 @@ def test_refusals():
             estimator(likelihood=Gaussian(**params), sampler=sampler, **SETTINGS).fit(rows)
 
     refuses("Gaussian.tails, if not None, must be one of contaminated, t", tails="heavy")
-    refuses("Gaussian.tail_df has no meaning with tails=None; use tails='t'", tail_df=3.0)
-    refuses("inflation has no meaning with tails='t'", tails="t", inflation=3.0)
-    refuses("tail_df must be", tails="t", tail_df=0.0)
-    refuses("contamination must be below 1", tails="contaminated", contamination=1.0)
-    refuses("inflation must be", tails="contaminated", inflation=1.0)
+    refuses("StudentTails.df must be", tails=StudentTails(0.0))
+    refuses("ContaminatedTails.contamination must be below 1", tails=ContaminatedTails(1.0))
+    refuses("ContaminatedTails.inflation must be", tails=ContaminatedTails(inflation=1.0))
     refuses(
         "entry for 'tail_df', whose prior cannot be changed",
         tails="t",

@@ -24,6 +24,7 @@ from skdpm import DPMixture, FiniteMixture
 from skdpm.mixture.likelihoods import (
     Bernoulli,
     Categorical,
+    ContaminatedTails,
     Gaussian,
     Grid,
     Multinomial,
@@ -31,6 +32,7 @@ from skdpm.mixture.likelihoods import (
     Poisson,
     PyClone,
     Relational,
+    StudentTails,
     VonMisesFisher,
 )
 
@@ -40,12 +42,17 @@ NOT_A_NUMBER = ["1", [1.0], True, 1j, NAN, INF, -INF]
 NOT_POSITIVE = [0.0, -1.0, *NOT_A_NUMBER]  # None: learned
 PSEUDO_COUNTS = [*NOT_POSITIVE, [1.0], [1.0, -1.0], [1.0, NAN], ["a", "b"], np.eye(2)]
 HYPERPRIORS = [1, "no such", [("a", (1, 1))], {"no such": (1, 1)}]
-# They have no meaning without tails.
 TAILS = {
-    "tails": [1, "heavy", ["t"]],
-    "tail_df": [0.0, 3.0, "a"],
-    "contamination": [0.0, 0.1, "a"],
-    "inflation": [0.0, 3.0, "a"],
+    "tails": [
+        1,
+        "heavy",
+        ["t"],
+        StudentTails,
+        StudentTails("a"),
+        StudentTails(0.0),
+        ContaminatedTails(1.0),
+        ContaminatedTails(inflation=1.0),
+    ],
 }
 
 NUMBERS = np.random.default_rng(0).normal(size=(8, 2))

@@ -120,7 +120,7 @@ def numbers_of(likelihood):
     """Parameters as the reference takes them, which knows no hyperpriors and no tails (for these
     see test_tails.py): dict."""
     params = likelihood.get_params(deep=False)
-    for name in ("hyperpriors", "tails", "tail_df", "contamination", "inflation"):
+    for name in ("hyperpriors", "tails"):
         params.pop(name, None)
     if hasattr(likelihood, "layers"):
         # A learned precision counts as the nearest layer.

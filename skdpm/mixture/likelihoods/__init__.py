@@ -16,6 +16,7 @@ from skdpm.mixture.likelihoods.composite.registry import (
     Subspace,
     VonMisesFisher,
 )
+from skdpm.mixture.likelihoods.gaussian.tails import ContaminatedTails, StudentTails
 
 # All likelihoods by name.
 LIKELIHOODS = {**SINGLE, "product": Product}
@@ -23,6 +24,7 @@ LIKELIHOODS = {**SINGLE, "product": Product}
 __all__ = [
     "Bernoulli",
     "Categorical",
+    "ContaminatedTails",
     "Gaussian",
     "Grid",
     "Multinomial",
@@ -31,6 +33,7 @@ __all__ = [
     "Product",
     "PyClone",
     "Relational",
+    "StudentTails",
     "Subspace",
     "VonMisesFisher",
 ]

@@ -22,7 +22,7 @@ from skdpm.mixture.likelihoods.gaussian.covariances import (
     as_vector,
 )
 from skdpm.mixture.likelihoods.gaussian.projected import Projection, columns_of, projection_of
-from skdpm.mixture.likelihoods.gaussian.tails import TAILS
+from skdpm.mixture.likelihoods.gaussian.tails import TAILS, Tails
 from skdpm.mixture.likelihoods.laws.background import box
 from skdpm.mixture.likelihoods.laws.columns import (
     FAR_IF_SHARED,
@@ -111,17 +111,10 @@ default=None
     hyperpriors : dict of str to Hyperprior, or None, default=None
         Priors of the learned "mean_precision", "df", "scale" and "inflation" in place of Gamma
         priors: families of `skdpm.hyperpriors` or pairs (shape, rate).
-    tails : {"contaminated", "t"} or None, default=None
-        Heavy tails: row i of cluster k is N(mean_k, covariance_k / w_i). "t": w_i has the law
-        Gamma(tail_df / 2, rate=tail_df / 2), on a grid. "contaminated": w_i is 1 / inflation with
-        probability `contamination`, otherwise 1. None: w_i = 1.
-    tail_df : float or None, default=None
-        Degrees of freedom with tails="t". None: learned.
-    contamination : float or None, default=None
-        Share of rows with a larger covariance with tails="contaminated", between 0 and 1. None:
-        learned.
-    inflation : float or None, default=None
-        Factor, > 1, of the covariance of these rows. None: learned.
+    tails : {"contaminated", "t"}, Tails or None, default=None
+        Heavy tails: row i of cluster k is N(mean_k, covariance_k / w_i). "t" is `StudentTails()`,
+        "contaminated" is `ContaminatedTails()`; with arguments, these fix what is else learned.
+        None: w_i = 1.
 
     Notes
     -----
@@ -156,9 +149,6 @@ default=None
         covariance_type="full",
         hyperpriors=None,
         tails=None,
-        tail_df=None,
-        contamination=None,
-        inflation=None,
     ):
         self.mean = mean
         self.mean_precision = mean_precision
@@ -167,9 +157,6 @@ default=None
         self.covariance_type = covariance_type
         self.hyperpriors = hyperpriors
         self.tails = tails
-        self.tail_df = tail_df
-        self.contamination = contamination
-        self.inflation = inflation
 
     @property
     def fitted_gaps(self):
@@ -183,8 +170,8 @@ default=None
     @property
     def law_of_weights(self):
         """Law of the weights of rows: a `Tails`; None without tails."""
-        if self.tails is None:
-            return None
+        if self.tails is None or isinstance(self.tails, Tails):
+            return self.tails
         return TAILS[check_choice(self.tails, "Gaussian.tails, if not None,", tuple(TAILS))]
 
     @property
@@ -199,12 +186,14 @@ default=None
 
     @property
     def hyperparameters(self):
-        more = TAILS[self.tails].parameters if self.weighs_rows else ()
+        more = self.law_of_weights.parameters if self.weighs_rows else ()
         return ("mean", "mean_precision", "df", "scale", *more)
 
     @property
     def weighs_rows(self):
-        return isinstance(self.tails, str) and self.tails in TAILS
+        return isinstance(self.tails, Tails) or (
+            isinstance(self.tails, str) and self.tails in TAILS
+        )
 
     @property
     def draws_gaps(self):
@@ -383,11 +372,16 @@ default=None
             )
         else:
             scale = structure.check_scale(_as_numbers(self.scale), n_features)
-        of_tails, priors = self._resolve_tails()
+        tails, of_tails = self.law_of_weights, {}
+        if tails is not None:
+            of_tails, priors = tails.start()
+            hyperpriors |= priors
+            tails = type(tails)(*of_tails.values())
         resolved = self._copy(
-            mean=mean, mean_precision=mean_precision, df=df, scale=scale, **of_tails
+            mean=mean, mean_precision=mean_precision, df=df, scale=scale, tails=tails
         )
-        hyperpriors |= priors
+        # Hyperparameters that have no parameter of the same name.
+        vars(resolved).update(of_tails)
         resolved.learned_priors = self._learn_under(hyperpriors)
         resolved._origin = mean
         resolved._floor = floor
@@ -407,19 +401,6 @@ default=None
         _refuse_overflow(squares)
         _refuse_underflow(summary["largest"] - summary["smallest"])
         return resolved
-
-    def _resolve_tails(self):
-        """Values of the parameters of tails, and the priors of those that are learned."""
-        law = self.law_of_weights
-        used = () if law is None else law.parameters
-        for kind, other in TAILS.items():
-            for name in other.parameters:
-                if name not in used and getattr(self, name) is not None:
-                    raise ValueError(
-                        f"Gaussian.{name} has no meaning with tails={self.tails!r}; use "
-                        f"tails={kind!r}, or leave it out"
-                    )
-        return ({}, {}) if law is None else law.start({n: getattr(self, n) for n in used})
 
     def as_seen(self, X, first=None):
         return self._recording.spread(X, first)
@@ -578,8 +559,7 @@ class ReducedGaussian(Gaussian):
     ----------
     projection : Projection
         Independent columns, and how the others follow from them.
-    mean, mean_precision, df, scale, covariance_type, hyperpriors, tails, tail_df, contamination, \
-inflation : object
+    mean, mean_precision, df, scale, covariance_type, hyperpriors, tails : object
         Parameters of `Gaussian`, for the independent columns.
     """
 
@@ -593,9 +573,6 @@ inflation : object
         covariance_type="full",
         hyperpriors=None,
         tails=None,
-        tail_df=None,
-        contamination=None,
-        inflation=None,
     ):
         super().__init__(
             mean,
@@ -605,9 +582,6 @@ inflation : object
             covariance_type,
             hyperpriors,
             tails,
-            tail_df,
-            contamination,
-            inflation,
         )
         self.projection = projection
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import betaln, gammainc, logsumexp, xlog1py, xlogy
+from sklearn.base import BaseEstimator
 
 from skdpm._validation import check_real
 from skdpm.hyperpriors import Gamma, Shifted
@@ -75,13 +76,13 @@ class OnGrid:
         return self.log_masses[nearest]
 
 
-class Tails:
+class Tails(BaseEstimator):
     """Law of the weight of a row.
 
     Attributes
     ----------
     parameters : tuple of str
-        Parameters of `Gaussian` that belong to it, which are learned by default.
+        Names of its parameters as hyperparameters of `Gaussian`, in the order of `__init__`.
     relative : ndarray of shape (n_weights,)
         The weights, up to a factor common to the weights with one set of moments.
     sets : ndarray of shape (n_weights,), intp
@@ -90,15 +91,9 @@ class Tails:
         Number of the weight 1, with which chains start.
     """
 
-    def start(self, given):
+    def start(self):
         """Check parameters and return the initial values of all, and the priors of those that are
-        None: two dicts.
-
-        Parameters
-        ----------
-        given : dict
-            Parameters of the user.
-        """
+        None: two dicts."""
         raise NotImplementedError
 
     def log_law(self, values):
@@ -174,7 +169,14 @@ class Tails:
 
 
 class StudentTails(Tails):
-    """A multivariate t law, its weights rounded to a grid: w ~ Gamma(df / 2, rate=df / 2)."""
+    """Heavy tails of a multivariate t law: the weight of a row is w ~ Gamma(df / 2, rate=df / 2),
+    rounded to a grid.
+
+    Parameters
+    ----------
+    df : float or None, default=None
+        Degrees of freedom. None: learned, as the hyperparameter "tail_df".
+    """
 
     parameters = ("tail_df",)
     relative = RATIO**POWERS
@@ -182,9 +184,12 @@ class StudentTails(Tails):
     first = 1
     edges = RATIO ** (POWERS[:-1] - 0.5)
 
-    def start(self, given):
-        if given["tail_df"] is not None:
-            return {"tail_df": check_real(given["tail_df"], "Gaussian.tail_df", low=0.0)}, {}
+    def __init__(self, df=None):
+        self.df = df
+
+    def start(self):
+        if self.df is not None:
+            return {"tail_df": check_real(self.df, "StudentTails.df", low=0.0)}, {}
         # A density of the logarithm, because the values are evenly spaced there.
         log_masses = FREEDOM_SHAPE * np.log(FREEDOMS) - FREEDOM_RATE * FREEDOMS
         prior = OnGrid(FREEDOMS, log_masses - logsumexp(log_masses))
@@ -207,26 +212,39 @@ class StudentTails(Tails):
 
 
 class ContaminatedTails(Tails):
-    """Some rows have a covariance that is a multiple of that of the others."""
+    """Heavy tails of contaminated rows, whose covariance is a multiple of that of the others.
+
+    Parameters
+    ----------
+    contamination : float or None, default=None
+        Share of these rows, between 0 and 1. None: learned.
+    inflation : float or None, default=None
+        Factor, > 1, of their covariance. None: learned.
+    """
 
     parameters = ("contamination", "inflation")
     relative = np.ones(2)
     sets = np.arange(2)
     first = 0
 
-    def start(self, given):
+    def __init__(self, contamination=None, inflation=None):
+        self.contamination = contamination
+        self.inflation = inflation
+
+    def start(self):
         values, priors = {"contamination": FIRST_SHARE, "inflation": FIRST_INFLATION}, {}
-        share, inflation = given["contamination"], given["inflation"]
+        share, name = self.contamination, "ContaminatedTails.contamination"
         if share is None:
             priors["contamination"] = Beta(SHARE_A, SHARE_B)
         else:
-            values["contamination"] = share = check_real(share, "Gaussian.contamination", low=0.0)
+            values["contamination"] = check_real(share, name, low=0.0)
             if not share < 1.0:
-                raise ValueError(f"Gaussian.contamination must be below 1, got {share!r}")
-        if inflation is None:
+                raise ValueError(f"{name} must be below 1, got {share!r}")
+        if self.inflation is None:
             priors["inflation"] = Shifted(Gamma(INFLATION_SHAPE, INFLATION_RATE), 1.0)
         else:
-            values["inflation"] = check_real(inflation, "Gaussian.inflation", low=1.0)
+            name = "ContaminatedTails.inflation"
+            values["inflation"] = check_real(self.inflation, name, low=1.0)
         return values, priors
 
     def log_law(self, values):
