@@ -53,16 +53,9 @@ cdef class ConcentrationSampled:
     def resample(self, counts, hyperprior, bit_generator):
         """Draw the concentration given the counts.
 
-        Parameters
-        ----------
-        counts : array-like of shape (n_counts,)
-        hyperprior : Hyperprior
-        bit_generator : numpy BitGenerator
+        - `counts`: (n_counts,)
 
-        Raises
-        ------
-        FloatingPointError
-            If the concentration has no density.
+        Raises FloatingPointError if the concentration has no density.
         """
         cdef const Py_ssize_t[::1] view = np.ascontiguousarray(counts, dtype=np.intp)
         cdef Py_ssize_t n_counts = view.shape[0]

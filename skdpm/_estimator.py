@@ -346,15 +346,9 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
     def _prepare(self, X, previous=None, who="", remedy="", reset=True):
         """Check parameters and rows, and make the run.
 
-        Parameters
-        ----------
-        X : array-like
-        previous : Run or None
-            Run to continue, which must have the same rows and parameters.
-        who, remedy : str
-            Words for the error if they differ: who needs them, and what to do.
-        reset : bool
-            Whether the number and names of columns are new.
+        - `previous`: Run or None. Run to continue, which must have the same rows and parameters.
+        - `who`, `remedy`: str. Words for the error if they differ: who needs them, and what to do.
+        - `reset`: bool. Whether the number and names of columns are new.
         """
         likelihood = self._bound_likelihood(X)
         sampler = self._resolved_sampler(likelihood, X)

@@ -547,13 +547,9 @@ def merge_tree(label_samples, labels, loss="vi"):
 class _Overlaps:
     """Numbers of rows that clusters share with the clusters of the draws ("blocks").
 
-    Parameters
-    ----------
-    draws : ndarray of shape (n_draws, n_samples)
-    labels : ndarray of shape (n_samples,)
-        From 0, without gaps.
-    table : ndarray of shape (n_samples + 1,)
-        f of the loss.
+    - `draws`: (n_draws, n_samples)
+    - `labels`: (n_samples,). From 0, without gaps.
+    - `table`: (n_samples + 1,). f of the loss.
     """
 
     def __init__(self, draws, labels, table):

@@ -35,19 +35,10 @@ def kmeans(points, Py_ssize_t n_centres, bit_generator, Py_ssize_t n_iterations=
 
     The order of all sums is fixed, so that a seed gives the same bits for any number of threads.
 
-    Parameters
-    ----------
-    points : ndarray of shape (n, n_features)
-        Finite coordinates.
-    n_centres : int
-        Number of pieces; fewer if there are fewer distinct points.
-    bit_generator : numpy BitGenerator
-    n_iterations : int
+    - `points`: (n, n_features). Finite coordinates.
+    - `n_centres`: int. Number of pieces; fewer if there are fewer distinct points.
 
-    Returns
-    -------
-    labels : ndarray of shape (n,)
-        0, ..., K - 1, none of them empty.
+    Returns `labels`: (n,). 0, ..., K - 1, none of them empty.
     """
     cdef Py_ssize_t i, d, k, _iteration, changes
     cdef const double[:, ::1] x = np.ascontiguousarray(points, dtype=np.float64)

@@ -93,14 +93,11 @@ def several_axes(display, ax, shape, figsize, **ratios):
 
     They are new axes, the axes given, or a subdivision of the one axis given.
 
-    Parameters
-    ----------
-    display : object
-    ax : matplotlib Axes, array-like of Axes or None
-    shape : tuple (n_rows, n_columns)
-    figsize : tuple (width, height)
-    **ratios
-        `width_ratios` and `height_ratios`.
+    - `display`: object
+    - `ax`: matplotlib Axes, array-like of Axes or None
+    - `shape`: tuple (n_rows, n_columns)
+    - `figsize`: tuple (width, height)
+    - `**ratios`: `width_ratios` and `height_ratios`.
     """
     plt = pyplot(type(display).__name__)
     n_axes = shape[0] * shape[1]
@@ -183,12 +180,10 @@ def unwrapped(estimator, X=None):
     """The estimator within a search or a pipeline, and X transformed by the steps before it.
 
     Returns
-    -------
-    estimator : ChainEstimator
-        Fitted.
-    X : object
-    names : list of str or None
-        Names of the columns of the fit.
+
+    - `estimator`: ChainEstimator. Fitted.
+    - `X`: object
+    - `names`: list of str or None. Names of the columns of the fit.
     """
     estimator = getattr(estimator, "best_estimator_", estimator)
     names = None

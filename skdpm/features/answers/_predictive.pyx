@@ -57,17 +57,11 @@ cdef double kth_largest(double* x, Py_ssize_t n, Py_ssize_t k) noexcept nogil:
 cdef class RowLaw:
     """p(z, m | x_i) under one draw of the features.
 
-    Parameters
-    ----------
-    model : FeatureModel
-        Over the new rows, with the draw's parameters.
-    log_odds : ndarray of shape (n_latent,)
-        Prior log odds of each feature.
-    log_pmf : ndarray
-        log p(m) for m = 0, 1, ...: numbers of new features.
-    beam : int or None, default=None
-        Number of values in the beam; 0: sum all values. None: 0 for up to `max_bits` features of
-        the model, else 512.
+    - `model`: FeatureModel. Over the new rows, with the draw's parameters.
+    - `log_odds`: (n_latent,). Prior log odds of each feature.
+    - `log_pmf`: ndarray. log p(m) for m = 0, 1, ...: numbers of new features.
+    - `beam`: int or None, default=None. Number of values in the beam; 0: sum all values. None: 0
+      for up to `max_bits` features of the model, else 512.
     """
     cdef FeatureModel model
     cdef CollapsedFeatureModel collapsed    # the model; None if it cannot integrate parameters out
@@ -118,24 +112,19 @@ cdef class RowLaw:
     def evaluate(self, observed):
         """Compute the law of every row.
 
-        Parameters
-        ----------
-        observed : ndarray of shape (n_samples,), bool
-            Whether any entry of the row is observed. If not, its law is the prior.
+        - `observed`: (n_samples,), bool. Whether any entry of the row is observed. If not, its law
+          is the prior.
 
         Returns
-        -------
-        log_density : ndarray of shape (n_samples,)
-            log p(x_i); a lower bound if n_latent is more than `max_bits`.
-        probabilities : ndarray of shape (n_samples, n_latent)
-            Probability that the row has each feature.
-        best : ndarray of shape (n_samples, n_latent), uint8
-            Most probable value, jointly with the number of new features.
 
-        Raises
-        ------
-        FloatingPointError
-            If no value of a row has a positive weight; it names the first such row.
+        - `log_density`: (n_samples,). log p(x_i); a lower bound if n_latent is more than
+          `max_bits`.
+        - `probabilities`: (n_samples, n_latent). Probability that the row has each feature.
+        - `best`: (n_samples, n_latent), uint8. Most probable value, jointly with the number of new
+          features.
+
+        Raises FloatingPointError if no value of a row has a positive weight; it names the first
+        such row.
         """
         cdef Py_ssize_t n = self.model.n_samples
         cdef Py_ssize_t width = self.n_latent

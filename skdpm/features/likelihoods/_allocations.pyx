@@ -12,10 +12,7 @@ from skdpm._core._memory cimport resized
 cdef class Allocations:
     """Binary matrix with column sums.
 
-    Parameters
-    ----------
-    Z : ndarray of shape (n_samples, n_latent)
-        0 or 1; copied.
+    - `Z`: (n_samples, n_latent). 0 or 1; copied.
     """
 
     def __init__(self, Z):

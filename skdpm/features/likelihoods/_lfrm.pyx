@@ -122,17 +122,11 @@ cdef class LFRMPart(LinkFlipModel)
 cdef class LFRMModel(LinkFlipModel):
     """Kernel of `LFRM`.
 
-    Parameters
-    ----------
-    signs : ndarray of shape (n_samples, n_partners), int8
-        Signs of pairs; symmetric unless directed, 0 on the diagonal except for new rows.
-    is_new : bool
-        Whether rows are not among the partners; their links only go out.
-    directed : bool
-    bias, weight_precision : float or None
-        None: drawn.
-    bias_precision : float
-    weight_precision_prior : tuple (shape, rate)
+    - `signs`: (n_samples, n_partners), int8. Signs of pairs; symmetric unless directed, 0 on the
+      diagonal except for new rows.
+    - `is_new`: bool. Whether rows are not among the partners; their links only go out.
+    - `bias`, `weight_precision`: float or None. None: drawn.
+    - `weight_precision_prior`: tuple (shape, rate)
     """
     cdef const signed char[:, ::1] signs
     cdef bint is_new, directed, draws_b, draws_tau

@@ -113,18 +113,14 @@ cdef void solve_upper(
 cdef class LinearGaussianModel(InterceptFeatureModel):
     """Kernel of `LinearGaussian`.
 
-    Parameters
-    ----------
-    data : dict
-        "X": ndarray of shape (n_samples, n_features), less "mean", the intercept's prior mean,
-        and 0 if missing; "observed": ndarray of the same shape, uint8, or None if nothing is
-        missing; "missing_rows" and "missing_starts": the rows in which each column is missing,
-        column by column.
-    noise_precision, component_precision : float or None
-        tau_x and tau_v; None: under the priors.
-    noise_precision_prior, component_precision_prior : tuple (shape, rate)
-    intercept_precision : float or None
-        tau_b; None: no intercept.
+    - `data`: dict. "X": ndarray of shape (n_samples, n_features), less "mean", the intercept's
+      prior mean, and 0 if missing; "observed": ndarray of the same shape, uint8, or None if
+      nothing is missing; "missing_rows" and "missing_starts": the rows in which each column is
+      missing, column by column.
+    - `noise_precision`, `component_precision`: float or None. tau_x and tau_v; None: under the
+      priors.
+    - `noise_precision_prior`, `component_precision_prior`: tuple (shape, rate)
+    - `intercept_precision`: float or None. tau_b; None: no intercept.
     """
     cdef object data                    # keeps the arrays below alive
     cdef Py_ssize_t d

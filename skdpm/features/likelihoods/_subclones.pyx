@@ -41,12 +41,8 @@ cdef double LARGEST_LOG_PRECISION = 60.0
 cdef class Reads(SliceSampled):
     """log p(reads of a cell | prevalence); updates the logarithm of the beta-binomial's precision.
 
-    Parameters
-    ----------
-    data : dict
-        Result of `skdpm.mutations.encode`.
-    is_binomial : bool
-    precision_prior : tuple (shape, rate)
+    - `data`: dict. Result of `skdpm.mutations.encode`.
+    - `precision_prior`: tuple (shape, rate)
     """
     cdef object _owners
     cdef Py_ssize_t n_cells
@@ -145,16 +141,11 @@ cdef class Reads(SliceSampled):
 cdef class SubclonesModel(CachedFlipModel):
     """Kernel of `Subclones`.
 
-    Parameters
-    ----------
-    data : dict
-        Result of `skdpm.mutations.encode`.
-    density : {"binomial", "beta_binomial"}
-    precision : float or None
-        Precision of the beta-binomial; None: under its prior.
-    precision_prior : tuple (shape, rate)
-    prevalence_concentration : float
-        a.
+    - `data`: dict. Result of `skdpm.mutations.encode`.
+    - `density`: {"binomial", "beta_binomial"}
+    - `precision`: float or None. Precision of the beta-binomial; None: under its prior.
+    - `precision_prior`: tuple (shape, rate)
+    - `prevalence_concentration`: float. a.
     """
     cdef Reads reads
     cdef Py_ssize_t n_tumours           # M

@@ -160,9 +160,9 @@ def _spectral_points(signs, n_points, directed, rng):
     degree-corrected stochastic blockmodel). An unobserved pair counts as an average one.
 
     Returns
-    -------
-    points : ndarray of shape (n_samples, n_points), or twice as many columns if `directed`
-    degrees : ndarray of shape (n_samples,)
+
+    - `points`: (n_samples, n_points), or twice as many columns if `directed`
+    - `degrees`: (n_samples,)
     """
     holes = signs == 0
     np.fill_diagonal(holes, False)

@@ -47,13 +47,9 @@ cdef inline Py_ssize_t count_full(FeatureState state) noexcept nogil:
 cdef class ColumnKernel:
     """Kernel of whole columns.
 
-    Parameters
-    ----------
-    n_moves : int
-        Number of proposals of `RelaunchKernel` per iteration, for a `CollapsedFeatureModel`; 0: no
-        moves at all.
-    relaunches : bool, default=True
-        If not, only the moves above are made.
+    - `n_moves`: int. Number of proposals of `RelaunchKernel` per iteration, for a
+      `CollapsedFeatureModel`; 0: no moves at all.
+    - `relaunches`: bool, default=True. If not, only the moves above are made.
     """
 
     def __init__(self, Py_ssize_t n_moves, bint relaunches=True):

@@ -134,11 +134,8 @@ cdef inline void permute(
 cdef class RelaunchKernel:
     """Kernel of the moves.
 
-    Parameters
-    ----------
-    n_moves : int
-        Number of relaunches per step; there are `N_RECODINGS` recodings for each, or
-        `N_PROPOSED`.
+    - `n_moves`: int. Number of relaunches per step; there are `N_RECODINGS` recodings for each, or
+      `N_PROPOSED`.
     """
 
     def __init__(self, Py_ssize_t n_moves):

@@ -12,16 +12,11 @@ cdef double INDIFFERENCE = 0.405
 cdef class FeatureState:
     """State of one chain.
 
-    Parameters
-    ----------
-    model : FeatureModel
-        Model of the rows, with parameters of the features of Z; it is bound to Z here.
-    prior : FeaturePrior
-    Z : ndarray of shape (n_samples, n_latent)
-        0 or 1; no column of zeros under the Indian buffet process.
-    collapses : bool, default=True
-        Whether the parameters of singletons are integrated out if the model can do so. If not,
-        singletons are proposed from the prior.
+    - `model`: FeatureModel. Model of the rows, with parameters of the features of Z; it is bound
+      to Z here.
+    - `Z`: (n_samples, n_latent). 0 or 1; no column of zeros under the Indian buffet process.
+    - `collapses`: bool, default=True. Whether the parameters of singletons are integrated out if
+      the model can do so. If not, singletons are proposed from the prior.
     """
 
     def __init__(self, FeatureModel model, FeaturePrior prior, Z, bint collapses=True):

@@ -157,24 +157,18 @@ def valleys(
 ):
     """Fill depth and evidence of the valleys between a component and others.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        Rows by component.
-    bounds : ndarray of shape (n_components + 1,)
-        Position of the first row of each component, and the number of rows.
-    a : int
-        Component.
-    others : ndarray of shape (n_others,)
-        Other components.
-    directions : ndarray of shape (n_others, n_features)
-        Directions of the lines, on which a is left of the other component.
-    places, deviations : ndarray of shape (n_others, 2)
-        Means and standard deviations of a and of the other component on the line.
-    depth : ndarray of shape (n_others,)
-        Output: log of the ratio of the lower peak to the bottom of the valley; 0 without one.
-    evidence : ndarray of shape (n_others,)
-        Output: evidence in nats; 0 without a valley.
+    - `rows`: (n_rows, n_features). Rows by component.
+    - `bounds`: (n_components + 1,). Position of the first row of each component, and the number of
+      rows.
+    - `a`: int. Component.
+    - `others`: (n_others,). Other components.
+    - `directions`: (n_others, n_features). Directions of the lines, on which a is left of the
+      other component.
+    - `places`, `deviations`: (n_others, 2). Means and standard deviations of a and of the other
+      component on the line.
+    - `depth`: (n_others,). Output: log of the ratio of the lower peak to the bottom of the valley;
+      0 without one.
+    - `evidence`: (n_others,). Output: evidence in nats; 0 without a valley.
     """
     cdef Line line = Line()
     cdef Py_ssize_t b, m

@@ -52,13 +52,10 @@ def launch_sides(ParametricModel model, const int[::1] codes, launch, list bit_g
     bound to the rows, and each union has a bit generator.
 
     Returns
-    -------
-    stats : ndarray of shape (2 n_unions, n_stats)
-        Statistics of the sides drawn.
-    first_rows : ndarray of shape (2 n_unions,), intp
-        The first row of each side; -1 if it has none.
-    log_q : ndarray of shape (n_unions, 4)
-        The four sums of each union.
+
+    - `stats`: (2 n_unions, n_stats). Statistics of the sides drawn.
+    - `first_rows`: (2 n_unions,), intp. The first row of each side; -1 if it has none.
+    - `log_q`: (n_unions, 4). The four sums of each union.
     """
     cdef Py_ssize_t i, j, k, m, n, s, first
     cdef Py_ssize_t n_unions = len(launch.unions)

@@ -53,12 +53,9 @@ TILE_ROWS = 128     # rows of a batch that are bounded together
 cdef class BlockTask:
     """A task on the rows of one block, with its memory.
 
-    Parameters
-    ----------
-    model : ParametricModel
-        Bound to the rows.
-    codes, task, bit_generators, held, order, tile_rows, log_noise
-        See `draw_and_collect`.
+    - `model`: ParametricModel. Bound to the rows.
+    - `codes`, `task`, `bit_generators`, `held`, `order`, `tile_rows`, `log_noise`: See
+      `draw_and_collect`.
     """
 
     def __cinit__(
@@ -563,39 +560,30 @@ def draw_and_collect(
 ):
     """Draw new codes of a block's rows and collect statistics.
 
-    Parameters
-    ----------
-    model : ParametricModel
-        Bound to the rows.
-    codes : ndarray of shape (n_rows,), int32, or None
-        Codes of the rows so far; None if the task does not need them.
-    task : Task
-    bit_generators : list of numpy bit generators
-        One for the sweep (None without a sweep), then one for each random split.
-    held : Held or None
-        Rows that keep a code. The other rows draw the same with and without them.
-    order : ndarray of shape (n_rows,), or None
-        Order in which the rows are visited, each with the next numbers of the stream. None: their
-        own order, with every cluster evaluated for each row.
-    tile_rows : int
-        Maximum number of rows that are bounded together; 0: every cluster is evaluated.
-    log_noise : ndarray of shape (n_rows,), or None
-        Natural log density of each row as noise, less its `log_constants`, for a sweep with a
-        weight of noise.
+    - `model`: ParametricModel. Bound to the rows.
+    - `codes`: (n_rows,), int32, or None. Codes of the rows so far; None if the task does not need
+      them.
+    - `task`: Task
+    - `bit_generators`: list of numpy bit generators. One for the sweep (None without a sweep),
+      then one for each random split.
+    - `held`: Held or None. Rows that keep a code. The other rows draw the same with and without
+      them.
+    - `order`: (n_rows,), or None. Order in which the rows are visited, each with the next numbers
+      of the stream. None: their own order, with every cluster evaluated for each row.
+    - `tile_rows`: int. Maximum number of rows that are bounded together; 0: every cluster is
+      evaluated.
+    - `log_noise`: (n_rows,), or None. Natural log density of each row as noise, less its
+      `log_constants`, for a sweep with a weight of noise.
 
     Returns
-    -------
-    codes : ndarray of shape (n_rows,), int32
-    stats : ndarray of shape (2 n_clusters + 4 len(task.splits), n_stats)
-        Statistics of each code; then, for each random split, of the sub-clusters of the first side
-        and of those of the second.
-    first_rows : ndarray of shape (2 n_clusters + 4 len(task.splits),), intp
-        The first row of each; -1 if it has none.
 
-    Raises
-    ------
-    FloatingPointError
-        If a row has no cluster of positive weight, or a weight is NaN.
+    - `codes`: (n_rows,), int32
+    - `stats`: (2 n_clusters + 4 len(task.splits), n_stats). Statistics of each code; then, for
+      each random split, of the sub-clusters of the first side and of those of the second.
+    - `first_rows`: (2 n_clusters + 4 len(task.splits),), intp. The first row of each; -1 if it has
+      none.
+
+    Raises FloatingPointError if a row has no cluster of positive weight, or a weight is NaN.
     """
     cdef bint good
     task_class = BlockTask if task.sweep is None else task.sweep.block_task

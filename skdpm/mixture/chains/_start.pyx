@@ -39,13 +39,8 @@ def load_clusters(ClusterModel model, stats):
 cdef class Merger:
     """Greedy merging of clusters. Cluster a is in slot a of the kernel.
 
-    Parameters
-    ----------
-    model : ClusterModel
-        Kernel whose clusters are replaced.
-    prior : PartitionPrior
-    stats : ndarray of shape (n_pieces, n_stats)
-        Statistics of the initial clusters.
+    - `model`: ClusterModel. Kernel whose clusters are replaced.
+    - `stats`: (n_pieces, n_stats). Statistics of the initial clusters.
     """
     cdef ClusterModel model
     cdef PartitionPrior prior
@@ -140,11 +135,9 @@ cdef class Merger:
         """Merge the pair that gains most until none gains.
 
         Returns
-        -------
-        slots : ndarray of shape (K,)
-            Slots of the remaining clusters, in the kernel.
-        clusters : ndarray of shape (n_pieces,)
-            Position in `slots` of the cluster of each piece.
+
+        - `slots`: (K,). Slots of the remaining clusters, in the kernel.
+        - `clusters`: (n_pieces,). Position in `slots` of the cluster of each piece.
         """
         with nogil:
             self.run()
@@ -154,9 +147,7 @@ cdef class Merger:
         """The result of `merge_all` if it had stopped at `n_clusters`, or its own result if that
         has more clusters. The kernel does not hold these clusters.
 
-        Returns
-        -------
-        slots, clusters : ndarray
+        Returns `slots`, `clusters`: ndarray
         """
         cdef Py_ssize_t m, b
         roots = np.arange(self.n_pieces)
@@ -171,17 +162,11 @@ cdef class Merger:
 def merged_stats(ClusterModel model, stats, clusters):
     """Statistics of unions of clusters.
 
-    Parameters
-    ----------
-    model : ClusterModel
-        Kernel whose clusters are replaced.
-    stats : ndarray of shape (n_pieces, n_stats)
-    clusters : ndarray of shape (n_pieces,)
-        Union of each cluster, 0, ..., K - 1, none of them empty.
+    - `model`: ClusterModel. Kernel whose clusters are replaced.
+    - `stats`: (n_pieces, n_stats)
+    - `clusters`: (n_pieces,). Union of each cluster, 0, ..., K - 1, none of them empty.
 
-    Returns
-    -------
-    stats : ndarray of shape (K, n_stats)
+    Returns `stats`: (K, n_stats)
     """
     cdef Py_ssize_t a
     cdef const Py_ssize_t[::1] union_of = clusters
@@ -239,15 +224,10 @@ def assign_in_turn(MixtureState state, order, bint by_size=False):
     """Move items, one after the other, to the cluster under which they are most likely. No cluster
     is created; a cluster that becomes empty is removed.
 
-    Parameters
-    ----------
-    state : MixtureState
-        State with at least one cluster.
-    order : ndarray of int
-        Items.
-    by_size : bool, default=False
-        Whether clusters are weighted by the prior and single items stay alone. The log joint
-        density then never falls.
+    - `state`: MixtureState. State with at least one cluster.
+    - `order`: ndarray of int. Items.
+    - `by_size`: bool, default=False. Whether clusters are weighted by the prior and single items
+      stay alone. The log joint density then never falls.
     """
     cdef Py_ssize_t m, j, k
     cdef const Py_ssize_t[::1] items = np.ascontiguousarray(order, dtype=np.intp)

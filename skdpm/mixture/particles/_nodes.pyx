@@ -308,23 +308,13 @@ cdef inline void normalise(double* w, Py_ssize_t n) noexcept nogil:
 def log_ratios(PartitionPrior prior, sizes, concentrations, nodes, log_hyper):
     """log p(partition | concentration) - log p(partition), the latter over weighted nodes.
 
-    Parameters
-    ----------
-    prior : PartitionPrior
-    sizes : list of ndarray of shape (n_clusters,)
-        Cluster sizes of each partition.
-    concentrations : array-like
-        Finite, above the lowest concentration of the prior.
-    nodes, log_hyper : ndarray of shape (n_nodes,)
+    - `sizes`: list of ndarray of shape (n_clusters,). Cluster sizes of each partition.
+    - `concentrations`: array-like. Finite, above the lowest concentration of the prior.
+    - `nodes`, `log_hyper`: (n_nodes,)
 
-    Returns
-    -------
-    log_ratios : ndarray of shape (len(concentrations), len(sizes))
+    Returns `log_ratios`: (len(concentrations), len(sizes))
 
-    Raises
-    ------
-    ValueError
-        For a concentration that the prior cannot have.
+    Raises ValueError for a concentration that the prior cannot have.
     """
     cdef Py_ssize_t c, p
     cdef const double[::1] at = np.concatenate([concentrations, nodes]).astype(np.float64)
@@ -358,16 +348,9 @@ def concentration_nodes(hyperprior, double step):
     like, is constant below the first node if k is 1, and negligible there otherwise: the first
     node stands for all concentrations below it, too.
 
-    Parameters
-    ----------
-    hyperprior : Hyperprior
-    step : float
-        Largest distance of the logarithms; smaller where the prior is narrow.
+    - `step`: float. Largest distance of the logarithms; smaller where the prior is narrow.
 
-    Returns
-    -------
-    nodes, log_weights : ndarray of shape (n_nodes,)
-        The weights sum to 1.
+    Returns `nodes`, `log_weights`: (n_nodes,). The weights sum to 1.
     """
     density = hyperprior.density
     quartiles = np.log(np.maximum(hyperprior.ppf(np.array([0.25, 0.5, 0.75])), 1e-300))

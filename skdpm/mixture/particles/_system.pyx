@@ -57,30 +57,22 @@ cdef extern from "tiles.h" nogil:
 cdef class ParticleSystem:
     """Particles of one chain, and the rows they have taken.
 
-    Parameters
-    ----------
-    n_particles : int
-        Largest number of particles.
-    resampling : {"systematic", "stratified", "multinomial", "optimal"}
-    resample_threshold : float
-        Threshold of the effective sample size divided by the number of particles.
-    prior : PartitionPrior
-        Prior, of any number of rows: its tables are not used.
-    concentration_prior : Hyperprior or None
-        Prior of a concentration that is integrated out. None: that of `prior` is fixed.
-    noise : Noise or None
-        Law of rows that are noise, with the densities of the rows of the kernels.
+    - `n_particles`: int. Largest number of particles.
+    - `resampling`: {"systematic", "stratified", "multinomial", "optimal"}
+    - `resample_threshold`: float. Threshold of the effective sample size divided by the number of
+      particles.
+    - `prior`: PartitionPrior. Prior, of any number of rows: its tables are not used.
+    - `concentration_prior`: Hyperprior or None. Prior of a concentration that is integrated out.
+      None: that of `prior` is fixed.
+    - `noise`: Noise or None. Law of rows that are noise, with the densities of the rows of the
+      kernels.
 
-    Attributes
-    ----------
-    n_rows : int
-        Number of rows taken so far.
-    n_current : int
-        Number of particles.
-    n_resampled : int
-        Number of times that particles were resampled.
-    row_at_hand : int
-        Number of the last placed row in the kernels.
+    Attributes:
+
+    - `n_rows`: int. Number of rows taken so far.
+    - `n_current`: int. Number of particles.
+    - `n_resampled`: int. Number of times that particles were resampled.
+    - `row_at_hand`: int. Number of the last placed row in the kernels.
     """
 
     def __init__(
@@ -553,10 +545,7 @@ cdef class ParticleSystem:
     def begin(self, models):
         """Start without rows.
 
-        Parameters
-        ----------
-        models : list of ClusterModel
-            One kernel for all particles, or one for each.
+        - `models`: list of ClusterModel. One kernel for all particles, or one for each.
         """
         n = self.weights.n_most
         if len(models) == 1 and self.weights.optimal:
@@ -575,10 +564,7 @@ cdef class ParticleSystem:
     def run(self, bit_generator, Py_ssize_t first, Py_ssize_t stop):
         """Take the rows first, ..., stop - 1 of the kernels.
 
-        Raises
-        ------
-        FloatingPointError
-            If no cluster can explain a row, which the message names.
+        Raises FloatingPointError if no cluster can explain a row, which the message names.
         """
         cdef Py_ssize_t i
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
@@ -699,14 +685,9 @@ cdef class ParticleSystem:
     def lend(self, Py_ssize_t p, MixtureState state, order=None):
         """Copy the partition of a particle, with its clusters, to a state.
 
-        Parameters
-        ----------
-        p : int
-        state : MixtureState
-            State of n_rows items, all of whose labels are kept. Its kernel takes over the
-            hyperparameters.
-        order : ndarray of shape (n_rows,), intp, optional
-            Number of each row in the state. Default: 0, 1, ...
+        - `state`: MixtureState. State of n_rows items, all of whose labels are kept. Its kernel
+          takes over the hyperparameters.
+        - `order`: (n_rows,), intp, optional. Number of each row in the state. Default: 0, 1, ...
         """
         cdef const Py_ssize_t[::1] items
         cdef const Py_ssize_t* first = NULL

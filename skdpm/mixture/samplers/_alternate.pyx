@@ -25,12 +25,8 @@ FEWEST, MOST = 0.1, 1000.0
 cdef class AlternateKernel(PartitionKernel):
     """Kernel of `Alternate`.
 
-    Parameters
-    ----------
-    parts : list of PartitionKernel
-    move_share : float or None
-    n_turns : int
-        Turns per step.
+    - `parts`: list of PartitionKernel
+    - `n_turns`: int. Turns per step.
     """
     cdef readonly list parts
     cdef object move_share

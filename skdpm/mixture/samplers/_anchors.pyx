@@ -275,13 +275,10 @@ cdef double log_apart(
 cdef class AnchorProposal:
     """The law of the anchors.
 
-    Parameters
-    ----------
-    kind : {"uniform", "neighbours", "cluster_informed", "threshold_informed"}
-        Law of the first two anchors; further ones are uniform.
-    threshold : float
-        Minimal attachment probability of a cluster for the second anchor, with
-        "threshold_informed".
+    - `kind`: {"uniform", "neighbours", "cluster_informed", "threshold_informed"}. Law of the first
+      two anchors; further ones are uniform.
+    - `threshold`: float. Minimal attachment probability of a cluster for the second anchor, with
+      "threshold_informed".
     """
 
     def __init__(self, str kind, double threshold=0.01):

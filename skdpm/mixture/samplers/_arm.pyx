@@ -68,11 +68,7 @@ cdef enum:
 
 
 cdef class Reconfiguration:
-    """
-    Parameters
-    ----------
-    blocks : {"all", "pair", "none"}
-    """
+    """Reconfiguration with `blocks`: "all", "pair" or "none"."""
 
     def __init__(self, str blocks):
         self.has_blocks = blocks != "none"
@@ -504,15 +500,10 @@ cdef inline double log_new(MixtureState state, Py_ssize_t k) noexcept nogil:
 cdef class ARMKernel(PartitionKernel):
     """Kernel of `ARM`.
 
-    Parameters
-    ----------
-    blocks : {"all", "pair", "none"}
-    history : History
-    gibbs_sweeps : int
-    split_merge : PartitionKernel
-        Moves that need no history: splits that all past states lack are found by these alone.
-    n_split_merges : int
-        Number of its steps after each reconfiguration.
+    - `blocks`: {"all", "pair", "none"}
+    - `split_merge`: PartitionKernel. Moves that need no history: splits that all past states lack
+      are found by these alone.
+    - `n_split_merges`: int. Number of its steps after each reconfiguration.
     """
     cdef readonly History history
     cdef Reconfiguration construction

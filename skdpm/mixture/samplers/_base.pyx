@@ -31,16 +31,10 @@ cdef class PartitionKernel:
     def run(self, MixtureState state, bit_generator, bint adapting=False, Py_ssize_t replica=0):
         """Do one step on a state.
 
-        Parameters
-        ----------
-        state : MixtureState
-            State with all items in clusters, or noise.
-        bit_generator : numpy BitGenerator
-        adapting : bool
-            Whether the chain is in warm-up.
-        replica : int
-            Number of the state among the chain's replicas: 0, 1, ... One kernel serves all
-            replicas, in any order, and learns from each separately.
+        - `state`: MixtureState. State with all items in clusters, or noise.
+        - `adapting`: bool. Whether the chain is in warm-up.
+        - `replica`: int. Number of the state among the chain's replicas: 0, 1, ... One kernel
+          serves all replicas, in any order, and learns from each separately.
         """
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
         cdef Py_ssize_t n_placed = state.n_attached + state.n_noise
@@ -70,14 +64,9 @@ cdef class PartitionKernel:
     def record(self, Py_ssize_t t, states, bint adapting):
         """Learn from the states of all replicas after iteration t of the chain.
 
-        Parameters
-        ----------
-        t : int
-            Number of iterations so far: 1, 2, ...
-        states : list of MixtureState
-            One per replica, in their order.
-        adapting : bool
-            Whether the iteration was in warm-up.
+        - `t`: int. Number of iterations so far: 1, 2, ...
+        - `states`: list of MixtureState. One per replica, in their order.
+        - `adapting`: bool. Whether the iteration was in warm-up.
         """
         if self.learner is not None:
             self.learner.record(t, states, adapting)

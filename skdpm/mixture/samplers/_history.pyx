@@ -41,12 +41,9 @@ def stride_at(t, n_kept):
 cdef class History:
     """An empty history.
 
-    Parameters
-    ----------
-    n_recorded : int
-        Number of chains to record, from the first on. Other chains do not use the history.
-    n_kept : int
-        Maximal number of states of each chain.
+    - `n_recorded`: int. Number of chains to record, from the first on. Other chains do not use the
+      history.
+    - `n_kept`: int. Maximal number of states of each chain.
     """
 
     def __init__(self, Py_ssize_t n_recorded, Py_ssize_t n_kept):
@@ -76,12 +73,9 @@ cdef class History:
     def hold(self, labels, iterations):
         """Replace all states.
 
-        Parameters
-        ----------
-        labels : ndarray of shape (n_chains, m, n_samples)
-            Labels of an unsigned type, clusters numbered by first appearance.
-        iterations : ndarray of shape (m,)
-            Iterations after which the states were recorded.
+        - `labels`: (n_chains, m, n_samples). Labels of an unsigned type, clusters numbered by
+          first appearance.
+        - `iterations`: (m,). Iterations after which the states were recorded.
         """
         cdef Py_ssize_t before = self.n_samples
         cdef const unsigned char[::1] view

@@ -172,19 +172,13 @@ cdef class SplitMergeKernel(PartitionKernel):
     def allocation(self, MixtureState state, bit_generator, sides=None):
         """Allocate a random closure to two sides and restore the state; for tests.
 
-        Parameters
-        ----------
-        state : MixtureState
-        bit_generator : numpy BitGenerator
-        sides : sequence of int, optional
-            Forced allocation: 0 and 1 for the anchors, then a side per item. Default: drawn.
+        - `sides`: sequence of int, optional. Forced allocation: 0 and 1 for the anchors, then a
+          side per item. Default: drawn.
 
         Returns
-        -------
-        items, sides : ndarray of int
-            In the order of the move.
-        log_q : float
-            Natural logarithm of the probability of these sides in this order.
+
+        - `items`, `sides`: ndarray of int. In the order of the move.
+        - `log_q`: float. Natural logarithm of the probability of these sides in this order.
         """
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
         cdef Py_ssize_t m, n

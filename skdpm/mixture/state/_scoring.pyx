@@ -57,12 +57,9 @@ def mixture_rows(likelihood, data, model, n_clusters):
 cdef class MixtureRows:
     """The rows of a kernel, to be evaluated under mixtures of its clusters.
 
-    Parameters
-    ----------
-    model : ClusterModel
-        Its clusters are in the slots 0, 1, ...
-    tiles : RowTiles or None
-        Tiles of its rows, of at most STRIP rows. None: every cluster is evaluated for every row.
+    - `model`: ClusterModel. Its clusters are in the slots 0, 1, ...
+    - `tiles`: RowTiles or None. Tiles of its rows, of at most STRIP rows. None: every cluster is
+      evaluated for every row.
     """
     cdef readonly ClusterModel model
     cdef RowTiles tiles
@@ -246,12 +243,8 @@ cdef class MixtureRows:
     def add_log_densities(self, log_weights, double[::1] tops, double[::1] totals):
         """Add the density of each row under a mixture to exp(tops) * totals.
 
-        Parameters
-        ----------
-        log_weights : ndarray of shape (n_clusters,)
-            Log weights of the mixture's clusters.
-        tops, totals : ndarray of shape (n_rows,)
-            Start with minus infinity and 0.
+        - `log_weights`: (n_clusters,). Log weights of the mixture's clusters.
+        - `tops`, `totals`: (n_rows,). Start with minus infinity and 0.
         """
         cdef Py_ssize_t first, n, t
         cdef double cutoff = log(2.0) * 60.0 + log(<double>len(log_weights))
@@ -290,12 +283,10 @@ cdef class MixtureRows:
     ):
         """Log probability of each cluster given each row; evaluates all clusters.
 
-        Parameters
-        ----------
-        log_weights : ndarray of shape (n_clusters,)
-        out : ndarray of shape (n_rows, n_clusters)
-        tops, totals : ndarray of shape (n_rows,), default=None
-            If given, densities are added to them as by `add_log_densities`.
+        - `log_weights`: (n_clusters,)
+        - `out`: (n_rows, n_clusters)
+        - `tops`, `totals`: (n_rows,), default=None. If given, densities are added to them as by
+          `add_log_densities`.
         """
         cdef Py_ssize_t first, i, k, n, t
         cdef double cutoff = log(2.0) * 60.0 + log(<double>len(log_weights))

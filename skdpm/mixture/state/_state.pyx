@@ -28,12 +28,9 @@ cdef double CLEAR = -5.0
 cdef class Noise:
     """The law of noise.
 
-    Parameters
-    ----------
-    a, b : float
-        Parameters of the Beta law of the probability of noise.
-    log_density : ndarray of shape (n_samples,)
-        Natural log density of each item if it is noise, all constants included.
+    - `a`, `b`: float. Parameters of the Beta law of the probability of noise.
+    - `log_density`: (n_samples,). Natural log density of each item if it is noise, all constants
+      included.
     """
 
     def __init__(self, double a, double b, log_density):
@@ -93,28 +90,22 @@ def unplaceable(i):
 cdef class MixtureState:
     """State of one chain, from a partition.
 
-    Parameters
-    ----------
-    model : ClusterModel
-        Model bound to the items; its clusters are replaced. It belongs to this state alone, as
-        long as the state lives. Another state of these items needs another model, made by
-        `likelihood.bind` from the same data and tables.
-    prior : PartitionPrior
-    labels : ndarray of shape (n_samples,), optional
-        Cluster of each item, 0, ..., K - 1, none of them empty; -1 for an item in no cluster: it
-        is noise if there is noise, otherwise detached. Default: no item is in a cluster.
-    saved : dict, optional
-        Result of `save`, in place of labels; the chain then continues with the same bits. (Rows
-        computed anew would differ in their last digits, and other slots in the order of sums.)
-    n_samples : int, optional
-        Number of items, the first ones of the model. Default: all.
-    tiles : RowTiles, optional
-        Tiles of the points of the items without gaps (`Likelihood.box_points`). Sweeps then visit
-        these in the order of the tiles, and pass over clusters far from a tile.
-    completion : ndarray of shape (n_gaps,), optional
-        Values of missing entries (`ClusterModel.complete`); not with `saved`, which has them.
-    noise : Noise, optional
-        Law of items that are noise. Default: all items are in clusters.
+    - `model`: ClusterModel. Model bound to the items; its clusters are replaced. It belongs to
+      this state alone, as long as the state lives. Another state of these items needs another
+      model, made by `likelihood.bind` from the same data and tables.
+    - `labels`: (n_samples,), optional. Cluster of each item, 0, ..., K - 1, none of them empty; -1
+      for an item in no cluster: it is noise if there is noise, otherwise detached. Default: no
+      item is in a cluster.
+    - `saved`: dict, optional. Result of `save`, in place of labels; the chain then continues with
+      the same bits. (Rows computed anew would differ in their last digits, and other slots in the
+      order of sums.)
+    - `n_samples`: int, optional. Number of items, the first ones of the model. Default: all.
+    - `tiles`: RowTiles, optional. Tiles of the points of the items without gaps
+      (`Likelihood.box_points`). Sweeps then visit these in the order of the tiles, and pass over
+      clusters far from a tile.
+    - `completion`: (n_gaps,), optional. Values of missing entries (`ClusterModel.complete`); not
+      with `saved`, which has them.
+    - `noise`: Noise, optional. Law of items that are noise. Default: all items are in clusters.
     """
 
     def __init__(
@@ -553,11 +544,8 @@ cdef class MixtureState:
     def assign(self, labels):
         """Change to another partition. This is much cheaper than a new state.
 
-        Parameters
-        ----------
-        labels : ndarray of shape (n_samples,)
-            Cluster of each item, 0, ..., K - 1, none of them empty; -1 for an item in no cluster,
-            which is noise if there is noise.
+        - `labels`: (n_samples,). Cluster of each item, 0, ..., K - 1, none of them empty; -1 for
+          an item in no cluster, which is noise if there is noise.
         """
         cdef Py_ssize_t i, k
         cdef const Py_ssize_t[::1] given = _as_labels(labels, self.n_samples)

@@ -107,19 +107,13 @@ cdef void sort(double* values, Py_ssize_t n) noexcept nogil:
 cdef class RowTiles:
     """Rows in an order in which close rows follow one another, in tiles and groups of tiles.
 
-    Parameters
-    ----------
-    points : ndarray of shape (n_rows, n_features)
-        Finite; n_features > 0.
-    tile_size : int, default=32
-        Maximum number of rows in a tile.
-    group_size : int, default=16
-        Maximum number of rows in a group, divided by the tile size.
-    at_gaps : bool, default=False
-        Whether groups, and tiles with a wide gap, are cut at gaps between rows. Otherwise all
-        tiles but the last are full.
-    rows : ndarray of shape (n_rows,), intp, optional
-        Numbers of the rows; `order` consists of these. Default: 0, 1, ...
+    - `points`: (n_rows, n_features). Finite; n_features > 0.
+    - `tile_size`: int, default=32. Maximum number of rows in a tile.
+    - `group_size`: int, default=16. Maximum number of rows in a group, divided by the tile size.
+    - `at_gaps`: bool, default=False. Whether groups, and tiles with a wide gap, are cut at gaps
+      between rows. Otherwise all tiles but the last are full.
+    - `rows`: (n_rows,), intp, optional. Numbers of the rows; `order` consists of these. Default:
+      0, 1, ...
     """
 
     def __cinit__(

@@ -354,14 +354,10 @@ cdef class ParametricCategorical(ParametricModel):
 
     Parameters: log theta_t (n_levels), and 0 for a missing entry.
 
-    Parameters
-    ----------
-    codes : ndarray of shape (n_samples, n_features), int32
-        Categories in the common sequence, see `CategoricalModel`.
-    first : ndarray of shape (n_features + 1,), int32
-        First category of each column, then `n_levels`.
-    pseudo_counts : ndarray of shape (n_levels,)
-        Pseudo-count of each category.
+    - `codes`: (n_samples, n_features), int32. Categories in the common sequence, see
+      `CategoricalModel`.
+    - `first`: (n_features + 1,), int32. First category of each column, then `n_levels`.
+    - `pseudo_counts`: (n_levels,). Pseudo-count of each category.
     """
     cdef Py_ssize_t n_features, n_levels
     cdef const int* codes
@@ -430,17 +426,12 @@ cdef class ParametricCategorical(ParametricModel):
 def number_levels(const number[:, :] X, const int[::1] first):
     """Convert codes per column to numbers in the common sequence.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-        Integer codes from 0; NaN marks a missing entry.
-    first : ndarray of shape (n_features + 1,), int32
-        First category of each column, then the number of categories.
+    - `X`: (n_samples, n_features). Integer codes from 0; NaN marks a missing entry.
+    - `first`: (n_features + 1,), int32. First category of each column, then the number of
+      categories.
 
-    Returns
-    -------
-    codes : ndarray of shape (n_samples, n_features), int32
-        Numbers of the categories; the number of categories if missing.
+    Returns `codes`: (n_samples, n_features), int32. Numbers of the categories; the number of
+    categories if missing.
     """
     cdef Py_ssize_t d, i
     expect_shape("first", first, (X.shape[1] + 1,))

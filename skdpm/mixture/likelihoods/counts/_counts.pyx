@@ -126,12 +126,9 @@ cdef class CountModel(ClusterModel):
 cdef class ParametricCounts(ParametricModel):
     """Rows of counts under drawn parameters.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-        Counts; NaN marks a missing entry.
-    missing, large : bool
-        Whether entries of this or another block may be missing, or large and have separate terms.
+    - `X`: (n_samples, n_features). Counts; NaN marks a missing entry.
+    - `missing`, `large`: bool. Whether entries of this or another block may be missing, or large
+      and have separate terms.
     """
 
     def __init__(self, const double[:, ::1] X, bint missing, bint large):

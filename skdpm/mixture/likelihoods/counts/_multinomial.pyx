@@ -561,15 +561,11 @@ cdef class ParametricMultinomial(ParametricModel):
 
     Parameters: log theta_d (D).
 
-    Parameters
-    ----------
-    indptr : ndarray of shape (n_samples + 1,), intp
-        The entries of item i are indptr[i], ..., indptr[i + 1] - 1.
-    indices : ndarray of shape (n_entries,), int32
-        Columns; in any order, repeated ones add up.
-    counts : ndarray of shape (n_entries,)
-    pseudo_counts : ndarray of shape (n_features,)
-        a_d.
+    - `indptr`: (n_samples + 1,), intp. The entries of item i are indptr[i], ..., indptr[i + 1] -
+      1.
+    - `indices`: (n_entries,), int32. Columns; in any order, repeated ones add up.
+    - `counts`: (n_entries,)
+    - `pseudo_counts`: (n_features,). a_d.
     """
     cdef Py_ssize_t n_features
     cdef const Py_ssize_t* indptr
@@ -633,10 +629,7 @@ cdef class ParametricMultinomial(ParametricModel):
 def nonzero_entries(const number[:, :] X):
     """The nonzero entries of a dense matrix, row by row.
 
-    Returns
-    -------
-    indptr, indices, counts : ndarray
-        Arguments of `ParametricMultinomial`.
+    Returns `indptr`, `indices`, `counts`: ndarray. Arguments of `ParametricMultinomial`.
     """
     cdef Py_ssize_t d, i
     cdef Py_ssize_t m = 0

@@ -75,14 +75,10 @@ def level_terms(
 ):
     """log h of the levels of all columns: ndarray. NaN has the term 0.
 
-    Parameters
-    ----------
-    levels, exposures : ndarray of shape (n_levels,)
-        Different values, with the exposures of their items, of the first column, then of the
-        second, ...
-    starts : ndarray of shape (n_features + 1,), intp
-        First level of each column.
-    dispersion : ndarray of shape (n_features,)
+    - `levels`, `exposures`: (n_levels,). Different values, with the exposures of their items, of
+      the first column, then of the second, ...
+    - `starts`: (n_features + 1,), intp. First level of each column.
+    - `dispersion`: (n_features,)
     """
     expect_shape("exposures", exposures, (levels.shape[0],))
     expect_shape("starts", starts, (dispersion.shape[0] + 1,))
@@ -684,13 +680,9 @@ cdef class ParametricNegativeBinomial(ParametricCounts):
 
     Parameters: the sum of r log p, log(1 - p) (D), -r log p (D).
 
-    Parameters
-    ----------
-    X, missing
-        See `ParametricCounts`.
-    shape, rate : float
-        a and b.
-    dispersion : ndarray of shape (n_features,)
+    - `X`, `missing`: See `ParametricCounts`.
+    - `shape`, `rate`: float. a and b.
+    - `dispersion`: (n_features,)
     """
     cdef double shape, rate
     cdef const double* dispersion

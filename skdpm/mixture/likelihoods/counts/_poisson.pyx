@@ -528,12 +528,8 @@ cdef class ParametricPoisson(ParametricCounts):
 
     Parameters: minus the sum of the rates, their logarithms (D), the rates (D).
 
-    Parameters
-    ----------
-    X, missing, large
-        See `ParametricCounts`.
-    shape, rate : float
-        a and b.
+    - `X`, `missing`, `large`: See `ParametricCounts`.
+    - `shape`, `rate`: float. a and b.
     """
     cdef double shape, rate
 

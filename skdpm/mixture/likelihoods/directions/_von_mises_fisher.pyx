@@ -94,10 +94,7 @@ def expansion():
     With U_k of Abramowitz & Stegun 9.3.9, log sum_k U_k(p) / nu^k = sum_k D_k(p) / nu^k, and
     D_k(p) is p^k times a polynomial of degree k in p^2.
 
-    Returns
-    -------
-    coefficients : ndarray
-        Of D_1, ..., D_8, highest powers first.
+    Returns `coefficients`: ndarray. Of D_1, ..., D_8, highest powers first.
     """
     terms = [{0: Fraction(1)}]
     for k in range(MOST_TERMS):
@@ -232,9 +229,7 @@ cdef void prepare(
 def interpolation(double nu):
     """Polynomials of F in s = -1, ..., 1 over the pieces, through its values at Chebyshev nodes.
 
-    Returns
-    -------
-    pieces : ndarray of shape (N_OCTAVES * 2**LOG_PIECES, N_COEFFICIENTS)
+    Returns `pieces`: (N_OCTAVES * 2**LOG_PIECES, N_COEFFICIENTS)
     """
     n_pieces = 1 << LOG_PIECES
     nodes = np.cos(np.pi * (np.arange(N_COEFFICIENTS) + 0.5) / N_COEFFICIENTS)
@@ -534,12 +529,7 @@ cdef class ParametricVonMisesFisher(ParametricModel):
 
     Parameters: -F(kappa), kappa mu (D).
 
-    Parameters
-    ----------
-    data : dict
-        As for `VonMisesFisherModel`, without `log_constants`.
-    n_samples : int
-    concentration, spread : float
+    - `data`: dict. As for `VonMisesFisherModel`, without `log_constants`.
     """
     cdef Py_ssize_t n_features
     cdef const double* X
@@ -695,12 +685,8 @@ def draw_directions(
 ):
     """Draw a direction from each of some von Mises-Fisher laws: ndarray (n_laws, n_features).
 
-    Parameters
-    ----------
-    means : ndarray of shape (n_laws, n_features)
-        Of unit length.
-    concentrations : ndarray of shape (n_laws,)
-    bit_generator : numpy BitGenerator
+    - `means`: (n_laws, n_features). Of unit length.
+    - `concentrations`: (n_laws,)
     """
     cdef Py_ssize_t k
     cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
@@ -716,10 +702,7 @@ def draw_directions(
 def unit_rows(const number[:, :] X):
     """Scale rows to unit length.
 
-    Returns
-    -------
-    rows : ndarray of shape (n_rows, n_features), float64
-        A row of zeros stays.
+    Returns `rows`: (n_rows, n_features), float64. A row of zeros stays.
     """
     cdef Py_ssize_t d, i
     cdef double scale, square

@@ -13,16 +13,11 @@ cdef extern from "tiles.h" nogil:
 def rotate(X, const double[::1] center, const double[:, ::1] axes):
     """Coordinates of rows on some axes. Their bits do not depend on the other rows.
 
-    Parameters
-    ----------
-    X : array-like of shape (n_rows, n_features)
-    center : ndarray of shape (n_features,)
-        Origin of the coordinates.
-    axes : ndarray of shape (n_features, n_axes)
+    - `X`: (n_rows, n_features)
+    - `center`: (n_features,). Origin of the coordinates.
+    - `axes`: (n_features, n_axes)
 
-    Returns
-    -------
-    points : ndarray of shape (n_rows, n_axes)
+    Returns `points`: (n_rows, n_axes)
     """
     cdef const double[:, ::1] rows = np.ascontiguousarray(X, dtype=np.float64)
     cdef Py_ssize_t n = rows.shape[0]

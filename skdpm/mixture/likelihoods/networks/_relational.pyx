@@ -513,12 +513,7 @@ cdef inline double log_gain(
 cdef class RelationalModel(LinkModel):
     """Kernel of the infinite relational model: links are Bernoulli.
 
-    Parameters
-    ----------
-    data, tables : dict
-        See `LinkModel`; `tables` has gamma_a, gamma_b and gamma_ab.
-    a, b : float
-    directed : bool
+    - `data`, `tables`: dict. See `LinkModel`; `tables` has gamma_a, gamma_b and gamma_ab.
     """
 
     def __init__(self, data, tables, double a, double b, bint directed):
