@@ -51,17 +51,14 @@ cdef enum:
 cdef class CategoricalModel(ClusterModel):
     """Kernel of the categorical likelihoods.
 
-    Parameters
-    ----------
-    data : dict
-        codes : ndarray of shape (n_samples, n_features), int32
-            Number of the category of each entry in the common sequence; `n_levels` if missing.
-        first : ndarray of shape (n_features + 1,), int32
-            First category of each column, then `n_levels`.
-    tables : dict
-        Result of `Levels.tables`.
-    hyper_names : tuple of str
-        Name of the hyperparameter of each pseudo-count in `tables`.
+    - `data`: dict
+
+      - `codes`: (n_samples, n_features), int32. Number of the category of each entry in the common
+        sequence; `n_levels` if missing.
+      - `first`: (n_features + 1,), int32. First category of each column, then `n_levels`.
+
+    - `tables`: dict. Result of `Levels.tables`.
+    - `hyper_names`: tuple of str. Name of the hyperparameter of each pseudo-count in `tables`.
     """
     cdef Py_ssize_t n_features, n_levels
     cdef const int* codes

@@ -87,36 +87,29 @@ LARGEST_FACTOR = N_FACTORS
 cdef class MultinomialModel(ClusterModel):
     """Kernel of multinomial rows.
 
-    Parameters
-    ----------
-    data : dict
-        indptr : ndarray of shape (n_samples + 1,), intp
-            Positions of entries: item i has indptr[i], ..., indptr[i + 1] - 1.
-        large : ndarray of shape (n_samples,), intp
-            Position of the first entry above `LARGEST_FACTOR` of each item; entries before it are
-            smaller.
-        factors : ndarray of shape (n_samples + 1,), intp
-            Positions of factors: item i has factors[i], ..., factors[i + 1] - 1.
-        factor_columns : ndarray of shape (n_factors,), int32
-        offsets : ndarray of shape (n_factors,), uint8
-            0, ..., x - 1 of an entry x.
-        indices : ndarray of shape (n_entries,), int32
-            Columns.
-        counts : ndarray of shape (n_entries,)
-            Positive counts.
-        totals, log_constants : ndarray of shape (n_samples,)
-        n_features : int
-    tables : dict
-        n_max : int
-            Largest number of items of a cluster.
-        classes : ndarray of shape (n_features,), int32
-            Position in `weights` of the weight of each column.
-        weights : ndarray of shape (n_weights,)
-            Distinct weights.
-        pseudo_counts : ndarray of shape (n_features,)
-            a_d.
-    concentration : float
-        c.
+    - `data`: dict
+
+      - `indptr`: (n_samples + 1,), intp. Positions of entries: item i has indptr[i], ..., indptr[i
+        + 1] - 1.
+      - `large`: (n_samples,), intp. Position of the first entry above `LARGEST_FACTOR` of each
+        item; entries before it are smaller.
+      - `factors`: (n_samples + 1,), intp. Positions of factors: item i has factors[i], ...,
+        factors[i + 1] - 1.
+      - `factor_columns`: (n_factors,), int32
+      - `offsets`: (n_factors,), uint8. 0, ..., x - 1 of an entry x.
+      - `indices`: (n_entries,), int32. Columns.
+      - `counts`: (n_entries,). Positive counts.
+      - `totals`, `log_constants`: (n_samples,)
+      - `n_features`: int
+
+    - `tables`: dict
+
+      - `n_max`: int. Largest number of items of a cluster.
+      - `classes`: (n_features,), int32. Position in `weights` of the weight of each column.
+      - `weights`: (n_weights,). Distinct weights.
+      - `pseudo_counts`: (n_features,). a_d.
+
+    - `concentration`: float. c.
     """
     cdef Py_ssize_t n_features      # D
     cdef const Py_ssize_t* indptr

@@ -116,27 +116,21 @@ cdef void add_terms(
 cdef class NegativeBinomialModel(CountModel):
     """Kernel of negative binomial columns.
 
-    Parameters
-    ----------
-    data : dict
-        X, log_large, drifts
-            See `CountModel.take_counts`.
-        levels, level_exposures, starts
-            See `level_terms`.
-        codes : ndarray of shape (n_samples, n_features), int32
-            Position of each entry in `levels`.
-    tables : dict
-        n_max, missing
-            See `CountModel.take_counts`.
-        n_fitted : int
-            Number of rows of the fit.
-        fitted_levels, fitted_exposures, fitted_starts
-            Levels of its columns.
-        fitted_tally : ndarray
-            Number of entries of each of these.
-    shape, rate : float
-        a and b.
-    dispersion : ndarray of shape (n_features,)
+    - `data`: dict
+
+      - `X`, `log_large`, `drifts`: See `CountModel.take_counts`.
+      - `levels`, `level_exposures`, `starts`: See `level_terms`.
+      - `codes`: (n_samples, n_features), int32. Position of each entry in `levels`.
+
+    - `tables`: dict
+
+      - `n_max`, `missing`: See `CountModel.take_counts`.
+      - `n_fitted`: int. Number of rows of the fit.
+      - `fitted_levels`, `fitted_exposures`, `fitted_starts`: Levels of its columns.
+      - `fitted_tally`: ndarray. Number of entries of each of these.
+
+    - `shape`, `rate`: float. a and b.
+    - `dispersion`: (n_features,)
     """
     cdef double shape, rate
     cdef const double* levels

@@ -112,25 +112,20 @@ cdef inline double log_negative_binomial(double x, double size, double rho) noex
 cdef class PoissonModel(CountModel):
     """Kernel of Poisson columns.
 
-    Parameters
-    ----------
-    data : dict
-        X, log_large, drifts
-            See `CountModel.take_counts`.
-        totals : ndarray of shape (n_samples,)
-            Sums of the entries of the items, NaN if one is missing.
-        log_constants : ndarray of shape (n_samples,)
-            Sum of log 1 / x! over the entries of an item that are not large, and of x log e over
-            all.
-    tables : dict
-        n_max, missing
-            See `CountModel.take_counts`.
-        log_gamma : ndarray
-            log Gamma(a + m), m = 0, 1, ...
-        log_next, log_step : ndarray
-            log(rho + 1) and log((rho + 1) / rho), n = 0, 1, ...
-    shape, rate : float
-        a and b.
+    - `data`: dict
+
+      - `X`, `log_large`, `drifts`: See `CountModel.take_counts`.
+      - `totals`: (n_samples,). Sums of the entries of the items, NaN if one is missing.
+      - `log_constants`: (n_samples,). Sum of log 1 / x! over the entries of an item that are not
+        large, and of x log e over all.
+
+    - `tables`: dict
+
+      - `n_max`, `missing`: See `CountModel.take_counts`.
+      - `log_gamma`: ndarray. log Gamma(a + m), m = 0, 1, ...
+      - `log_next`, `log_step`: ndarray. log(rho + 1) and log((rho + 1) / rho), n = 0, 1, ...
+
+    - `shape`, `rate`: float. a and b.
     """
     cdef const double* totals
     cdef double shape, rate

@@ -351,23 +351,22 @@ cdef void draw_direction(
 cdef class VonMisesFisherModel(ClusterModel):
     """Kernel of directions.
 
-    Parameters
-    ----------
-    data : dict
-        X : ndarray of shape (n_samples, n_features), or None
-            Rows of unit length. None: they are sparse, in the other arrays.
-        indptr : ndarray of shape (n_samples + 1,), intp
-        indices : ndarray of shape (n_entries,), int32
-        entries : ndarray of shape (n_entries,)
-        log_constants : ndarray of shape (n_samples,)
-        n_features : int
-    tables : dict
-        n_max : int
-            Largest number of items of a cluster.
-        polynomials : ndarray
-            See `interpolation`.
-    concentration, spread : float
-        c and s.
+    - `data`: dict
+
+      - `X`: (n_samples, n_features), or None. Rows of unit length. None: they are sparse, in the
+        other arrays.
+      - `indptr`: (n_samples + 1,), intp
+      - `indices`: (n_entries,), int32
+      - `entries`: (n_entries,)
+      - `log_constants`: (n_samples,)
+      - `n_features`: int
+
+    - `tables`: dict
+
+      - `n_max`: int. Largest number of items of a cluster.
+      - `polynomials`: ndarray. See `interpolation`.
+
+    - `concentration`, `spread`: float. c and s.
     """
     cdef Py_ssize_t n_features
     cdef const double* X

@@ -88,31 +88,26 @@ cdef Py_ssize_t NONE = -1
 cdef class GridModel(ClusterModel):
     """Kernel of likelihoods on a grid.
 
-    Parameters
-    ----------
-    data : dict
-        log_likelihoods : ndarray of shape (n_samples, n_layers * n_blocks, n_points)
-            Log likelihoods relative to the largest of each item and block; IMPOSSIBLE if the point
-            is impossible for the item, which only a single layer allows.
-        highest, lowest : ndarray of shape (n_samples, n_layers * n_blocks, n_chunks)
-            Largest and smallest log likelihood of each chunk of CHUNK points.
-        likelihoods : ndarray of shape (n_samples, n_layers * n_blocks, n_chunks * CHUNK)
-            exp of the log likelihoods; 0 below TINY, 1 after the last point.
-        log_constants : ndarray of shape (n_samples,)
-            Sums over blocks of the subtracted maxima.
-        impossible : ndarray of shape (n_samples,)
-            Numbers of IMPOSSIBLE entries of the items.
-    tables : dict
-        n_max : int
-            Largest number of items of a cluster.
-        log_weights : ndarray of shape (n_blocks, n_points)
-            log w, up to a constant for each block.
-        layers : ndarray of shape (n_layers,)
-            Values of the hyperparameter, increasing. Only if there is one.
-    name : str, optional
-        Name of the hyperparameter.
-    value : float, optional
-        Its value.
+    - `data`: dict
+
+      - `log_likelihoods`: (n_samples, n_layers * n_blocks, n_points). Log likelihoods relative to
+        the largest of each item and block; IMPOSSIBLE if the point is impossible for the item,
+        which only a single layer allows.
+      - `highest`, `lowest`: (n_samples, n_layers * n_blocks, n_chunks). Largest and smallest log
+        likelihood of each chunk of CHUNK points.
+      - `likelihoods`: (n_samples, n_layers * n_blocks, n_chunks * CHUNK). exp of the log
+        likelihoods; 0 below TINY, 1 after the last point.
+      - `log_constants`: (n_samples,). Sums over blocks of the subtracted maxima.
+      - `impossible`: (n_samples,). Numbers of IMPOSSIBLE entries of the items.
+
+    - `tables`: dict
+
+      - `n_max`: int. Largest number of items of a cluster.
+      - `log_weights`: (n_blocks, n_points). log w, up to a constant for each block.
+      - `layers`: (n_layers,). Values of the hyperparameter, increasing. Only if there is one.
+
+    - `name`: str, optional. Name of the hyperparameter.
+    - `value`: float, optional. Its value.
     """
     cdef Layout layout
     cdef Py_ssize_t n_entries       # D M

@@ -71,22 +71,21 @@ cdef double* widened(double* matrix, Py_ssize_t n, Py_ssize_t n_wider) except NU
 cdef class LinkModel(ClusterModel):
     """Base class of the kernels: counts of cells, for any law of a cell (`log_cell`).
 
-    Parameters
-    ----------
-    data : dict
-        shape : tuple (n_samples, n_columns)
-            Items of this model and items that they link to.
-        out : tuple (links, holes), each a tuple (indptr, indices) of int32 ndarrays
-            CSR over items and columns: items to which each item has a link, and items with which
-            its pair is unobserved, without the diagonal.
-        in : tuple (links, holes) or None
-            The same for incoming links of a directed network. None: undirected, or new items with
-            unknown incoming links.
-    tables : dict
-        n_max : int
-        gamma_a and others : ndarray
-            log Gamma(a + m), m = 0, 1, ...; see `take_tables`.
-    directed : bool
+    - `data`: dict
+
+      - `shape`: tuple (n_samples, n_columns). Items of this model and items that they link to.
+      - `out`: tuple (links, holes), each a tuple (indptr, indices) of int32 ndarrays. CSR over
+        items and columns: items to which each item has a link, and items with which its pair is
+        unobserved, without the diagonal.
+      - `in`: tuple (links, holes) or None. The same for incoming links of a directed network.
+        None: undirected, or new items with unknown incoming links.
+
+    - `tables`: dict
+
+      - `n_max`: int
+      - `gamma_a` and others: ndarray. log Gamma(a + m), m = 0, 1, ...; see `take_tables`.
+
+    - `directed`: bool
     """
     cdef Py_ssize_t n_columns
     cdef bint directed, incoming
@@ -552,25 +551,23 @@ cdef class RelationalModel(LinkModel):
 cdef class DegreeCorrectedModel(LinkModel):
     """Kernel of the model with degree correction: numbers of links are Poisson.
 
-    Parameters
-    ----------
-    data : dict
-        See `LinkModel`, with no unobserved pair, and
-        counts : tuple of ndarray
-            Number of links of each item listed in `out`, and in `in`.
-        self_links : ndarray of shape (n_samples,)
-            Links of items with themselves.
-        degrees : ndarray of shape (n_sides, n_columns)
-            Numbers of ends of links of the items of `fit`; outgoing and incoming if directed.
-        log_constants : ndarray of shape (n_samples,)
-            Terms whose sum is minus the logarithm of all multiplicities.
-        new : bool
-            Whether items are new, not among the columns.
-    tables : dict
-        n_max : int
-        gamma_a : ndarray
-    a, b, gamma : float
-    directed : bool
+    - `data`: dict. See `LinkModel`, with no unobserved pair, and
+
+      - `counts`: tuple of ndarray. Number of links of each item listed in `out`, and in `in`.
+      - `self_links`: (n_samples,). Links of items with themselves.
+      - `degrees`: (n_sides, n_columns). Numbers of ends of links of the items of `fit`; outgoing
+        and incoming if directed.
+      - `log_constants`: (n_samples,). Terms whose sum is minus the logarithm of all
+        multiplicities.
+      - `new`: bool. Whether items are new, not among the columns.
+
+    - `tables`: dict
+
+      - `n_max`: int
+      - `gamma_a`: ndarray
+
+    - `a`, `b`, `gamma`: float
+    - `directed`: bool
     """
     cdef bint new
     cdef Py_ssize_t n_sides             # kinds of ends of a link
