@@ -548,6 +548,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         signature = self._signature(likelihood, sampler)
         settings = self._settings(STREAM_LENGTH, sampler)
         if run is not None:
+            if run.signature["known_labels"] != signature["known_labels"]:
+                raise ValueError(
+                    "partial_fit cannot continue a fit with known_labels; pass all rows to fit"
+                )
             self._refuse_changed(run, signature, "partial_fit", remedy, UNUSED_IN_STREAMS)
             X = validate_rows(self, X, likelihood, reset=False)
             X = with_exposure(X, likelihood, self._exposure)

@@ -187,7 +187,7 @@ class DrawnClusters:
         completed = {
             (draw["chain"], draw["draw"]): functools.partial(points, draw["completion"])
             for draw in self.model.draws_.scored.draws
-            if "completion" in draw and likelihood.draws_gaps
+            if "completion" in draw and likelihood.fitted_gaps
         }
         if completed:  # of the first chains, whose draws are scored
             draws = draws[: 1 + max(c for c, _ in completed)]

@@ -12,7 +12,7 @@ def make(test_path, **params):
     Parameters
     ----------
     test_path : str
-        Values of the undecided features, as in `ParticleGibbs.from_paper`.
+        Values of the undecided features, as in `skdpm.papers.particle_gibbs`.
     **params
         Parameters of `DiscreteParticleFilter` to change; `column_moves` is 0.
 

@@ -18,7 +18,7 @@ def make(variant, **params):
         start on its side. In the paper past states are also refined by the current one, which
         is not exact; here they are not.
     **params
-        Parameters of the sampler: `n_restricted_scans` and `gibbs_sweeps` as above,
+        Parameters of the sampler: `n_restricted_scans` and `gibbs_sweeps` as in `SplitMerge`,
         `n_history_chains=8` and `n_history=16` as in `ARM`.
 
     Returns

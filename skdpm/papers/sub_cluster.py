@@ -21,7 +21,7 @@ def make(variant, **params):
     Parameters
     ----------
     variant : {"SUBC", "SUBC+SUPC", "SUBC APPROX", "SUBC+SUPC APPROX"}
-        "SUBC": this sampler. "SUPC": each row is restricted to its super-cluster, a group of
+        "SUBC": `SubCluster`. "SUPC": each row is restricted to its super-cluster, a group of
         similar clusters that is drawn anew in every iteration (their Algorithm 1 with the
         J-divergence, except that no cluster is its own neighbour); not possible with Dask
         arrays. "APPROX": in warm-up a split into sub-clusters is proposed in every iteration,

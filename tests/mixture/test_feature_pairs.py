@@ -57,7 +57,7 @@ PAIRS = [
 REFUSED = {
     *itertools.product(["noise"], ["tails", "select", "store_labels"]),
     *itertools.product(["known_labels"], ["store_labels", "blocked_gibbs", "sub_cluster"]),
-    *itertools.product(["tails"], ["NaN", "select", "blocked_gibbs", "sub_cluster"]),
+    *itertools.product(["tails"], ["select", "blocked_gibbs", "sub_cluster"]),
     *itertools.product(["NaN"], ["Subspace", "VonMisesFisher", "blocked_gibbs", "sub_cluster"]),
     *itertools.product(["select"], ["partial_fit", "blocked_gibbs", "smc", "sub_cluster"]),
 }

@@ -433,7 +433,7 @@ def test_one_particle_never_unites_classes(order):
     model.fit(X, known_labels=known)
     assert np.isfinite(model.log_evidence_) and model.log_evidence_ > -1e6
     assert (model.labels_[known >= 0] == known[known >= 0]).all()
-    with pytest.raises(ValueError, match="known_labels changed"):
+    with pytest.raises(ValueError, match="cannot continue a fit with known_labels"):
         model.partial_fit(X)
 
 

@@ -1225,6 +1225,26 @@ def test_known_labels_and_columns_without_information():
     assert np.isfinite(model.impute(alone)).all()
 
 
+@pytest.mark.parametrize("tails", LAWS)
+def test_the_likelihood_of_a_fit_keeps_what_was_learned(tails):
+    settings = {**SETTINGS, "n_warmup": 20, "n_draws": 10}
+    model = DPMixture(likelihood=Gaussian(tails=tails), **settings).fit(two_groups())
+    found = model.likelihood_
+    assert found.tails.get_params() == TAILS[tails](*found.tail_values).get_params()
+    again = DPMixture(likelihood=found, **settings).fit(two_groups())
+    assert again.likelihood_.tail_values == found.tail_values
+    assert again.likelihood_.learned_priors == {}
+
+
+@pytest.mark.parametrize("kind", ["full", "diag", "spherical", "tied"])
+def test_rows_with_weights_have_no_bounds_of_boxes(kind):
+    name = f"{kind} t".removeprefix("full ")
+    state = state_of(likelihood_of(name))
+    slots, box = state.cluster_slots(), np.array([[[0.0, 0.0], [1.0, 1.0]]])
+    assert np.isposinf(state.model.log_predictive_bounds(slots, box)).all()
+    assert np.isneginf(state.model.log_predictive_floors(slots, box)).all()
+
+
 def test_refusals():
     rows = two_groups()
 
@@ -1232,8 +1252,9 @@ def test_refusals():
         with pytest.raises(ValueError, match=message):
             estimator(likelihood=Gaussian(**params), sampler=sampler, **SETTINGS).fit(rows)
 
-    refuses("Gaussian.tails, if not None, must be one of contaminated, t", tails="heavy")
+    refuses("Gaussian.tails, if it is neither .* must be one of contaminated, t", tails="heavy")
     refuses("StudentTails.df must be", tails=StudentTails(0.0))
+    refuses("StudentTails.df must be a number", tails=StudentTails("a"))
     refuses("ContaminatedTails.contamination must be below 1", tails=ContaminatedTails(1.0))
     refuses("ContaminatedTails.inflation must be", tails=ContaminatedTails(inflation=1.0))
     refuses(

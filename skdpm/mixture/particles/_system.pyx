@@ -21,7 +21,7 @@ A cluster is drawn with probabilities proportional to the terms, and W is multip
 `_nodes` computes the prior's factors and integrates out an unknown concentration. Particles are
 resampled between weighing and drawing (`_weights`), and share clusters by reference (`_slots`).
 
-If entries of y are missing and a likelihood draws them (likelihoods/_gaps), p(y | cluster) is the
+If entries of y are missing and a likelihood draws them (elliptical/_gaps), p(y | cluster) is the
 density of the others, and once y has joined a cluster, the missing ones follow their law given it.
 So E sum_i W_i 1(z_i = z, u_i in du) = p(z) p(X, du | z), u being the entries drawn so far, and the
 evidence is that of the known entries. Particles that share a cluster share the entries of its

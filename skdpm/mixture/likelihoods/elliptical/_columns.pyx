@@ -45,7 +45,7 @@ from skdpm._core._culling cimport ABOVE, BELOW, SLACK
 from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport expect_shape, resized
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
-from skdpm.mixture.likelihoods.contract._base cimport row
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
     BOUND, COUNTS, MOST_WEIGHTS, PEAK, WEIGHED, EllipticalModel
 )
@@ -708,6 +708,9 @@ cdef class DiagonalModel(EllipticalModel):
         cdef const double* spread
         cdef double peak, t
         cdef double product, tail
+        if self.weights is not None:
+            ClusterModel.log_predictive_bound_many(self, slots, n_slots, box, out)
+            return
         for k in range(n_slots):
             stats = row(self, slots[k])
             cached = stats + self.n_stats
@@ -745,6 +748,8 @@ cdef class DiagonalModel(EllipticalModel):
         cdef const double* center = cached + N_TERMS
         cdef const double* spread = center + n_features
         cdef double rho = self.mean_precision + stats[0]
+        if self.weights is not None:
+            return ClusterModel.log_predictive_floor(self, slot, box)
         # From the spread, which is for a new row, rho / ((rho + 1) S).
         cdef double ratio = (rho + 1.0) / (rho - 1.0) * ABOVE
         cdef double product = 1.0

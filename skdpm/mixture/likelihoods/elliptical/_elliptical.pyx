@@ -257,6 +257,8 @@ cdef class EllipticalModel(ClusterModel):
     def complete(self, values=None):
         weights = values
         self.settle()
+        self.kept_item = NONE
+        self.n_last = 0
         if self.weights is not None:
             if self.gaps is not None and values is not None:
                 weights, values = np.split(values, [self.n_samples])

@@ -750,6 +750,10 @@ cdef class FullModel(EllipticalModel):
     cdef void row_changed(self, Py_ssize_t i) noexcept nogil:
         self.gap_slot = NONE
 
+    cdef int take_rows(self) except -1:
+        self.gap_slot = NONE
+        return EllipticalModel.take_rows(self)
+
     cdef double log_observed_norm(self, double n, Py_ssize_t m) noexcept nogil:
         """log of c_n and of the factors of the density that follow from n and m = n_missing.
         Values are remembered."""
@@ -977,6 +981,9 @@ cdef class FullModel(EllipticalModel):
         cdef double* r = self.work + n_features
         cdef double q, least
         cdef double tails[MANY]
+        if self.weights is not None:
+            ClusterModel.log_predictive_bound_many(self, slots, n_slots, box, out)
+            return
         while n_slots > 0:
             m = min(n_slots, <Py_ssize_t>MANY)
             for k in range(m):
@@ -1029,6 +1036,8 @@ cdef class FullModel(EllipticalModel):
         cdef double peak, tail
         cdef double q = 0.0
         cdef double rho = self.mean_precision + stats[0]
+        if self.weights is not None:
+            return ClusterModel.log_predictive_floor(self, slot, box)
         substitute_box(factor, n_features, cached + CENTER, box, z, r)
         for d in range(n_features):
             tail = fabs(z[d]) * ABOVE + r[d] * ABOVE
@@ -1427,7 +1436,7 @@ cdef class ParametricGaussian(ParametricModel):
             factor[t] = self.prior[t] + power * scatter[t]
         for d in range(n_features):
             self.work[d] = mean[d] - self.mean[d]
-        # As in `GaussianModel.factorize`. NaN if that fails, also in params[0].
+        # As in `FullModel.factorize`. NaN if that fails, also in params[0].
         if not (
             cholesky_above(factor, n_features, self.prior + self.n_packed, &log_det)
             and cholesky_update(factor, n_features, self.work, weight, &log_det)

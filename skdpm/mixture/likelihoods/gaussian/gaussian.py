@@ -172,12 +172,20 @@ default=None
         """Law of the weights of rows: a `Tails`; None without tails."""
         if self.tails is None or isinstance(self.tails, Tails):
             return self.tails
-        return TAILS[check_choice(self.tails, "Gaussian.tails, if not None,", tuple(TAILS))]
+        name = "Gaussian.tails, if it is neither None nor an object such as StudentTails(df=4),"
+        return TAILS[check_choice(self.tails, name, tuple(TAILS))]
 
     @property
     def tail_values(self):
         """Values of its parameters, in their order."""
         return [getattr(self, name) for name in self.law_of_weights.parameters]
+
+    def at(self, values):
+        other = super().at(values)
+        law = other.law_of_weights
+        if law is not None:  # a fit with the copy takes these values
+            other.tails = type(law)(*map(float, other.tail_values))
+        return other
 
     @property
     def capabilities(self):

@@ -79,10 +79,13 @@ class OnGrid:
 class Tails(BaseEstimator):
     """Law of the weight of a row.
 
+    A subclass has one parameter in `__init__` for each of `parameters`, in their order.
+
     Attributes
     ----------
     parameters : tuple of str
-        Names of its parameters as hyperparameters of `Gaussian`, in the order of `__init__`.
+        Names of its parameters as hyperparameters of `Gaussian`. No parameter of `Gaussian` has
+        one of these names.
     relative : ndarray of shape (n_weights,)
         The weights, up to a factor common to the weights with one set of moments.
     sets : ndarray of shape (n_weights,), intp

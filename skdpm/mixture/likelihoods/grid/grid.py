@@ -138,9 +138,11 @@ class Grid(Likelihood):
         return {"means": means, "stds": stds, "grid_weights": weights}
 
     def lacks(self, role):
-        if role == "draw" and self.sample is None:
-            return f"{type(self).__name__} without a function (set Grid(sample=...))"
-        return super().lacks(role)
+        if role != "draw" or self.sample is not None:
+            return super().lacks(role)
+        can_have = "sample" in self.get_params()
+        hint = " without a function (set Grid(sample=...))" if can_have else ""
+        return type(self).__name__ + hint
 
     def draw(self, stats, rng):
         weights = self._posterior(stats)
