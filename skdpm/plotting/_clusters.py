@@ -2,6 +2,7 @@
 """Pictures of rows in two columns."""
 
 import math
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,6 +12,7 @@ from skdpm._validation import check_integer
 from skdpm.plotting._projections import discriminants, most_apart, principals
 from skdpm.plotting._style import (
     DARK,
+    Display,
     check_in_memory,
     cluster_colors,
     colors_of_rows,
@@ -19,7 +21,6 @@ from skdpm.plotting._style import (
     labels_of_fit,
     legend_above,
     mixture_of,
-    one_axis,
     tidy,
 )
 
@@ -36,7 +37,8 @@ MOST_FILLED = 12
 LEAST_SHARE = 0.05
 
 
-class ClustersDisplay:
+@dataclass(eq=False, repr=False)
+class ClustersDisplay(Display):
     """Rows in two columns of X, coloured by cluster, with ellipses for their components.
 
     Pale rows are uncertain members of their cluster; a cluster is as pale as its rows are on
@@ -84,26 +86,15 @@ class ClustersDisplay:
     4
     """
 
-    def __init__(
-        self,
-        points,
-        labels,
-        certainty,
-        *,
-        means=None,
-        covariances=None,
-        owners=None,
-        column_names=("column 0", "column 1"),
-        names=None,
-    ):
-        self.points = points
-        self.labels = labels
-        self.certainty = certainty
-        self.means = means
-        self.covariances = covariances
-        self.owners = owners
-        self.column_names = column_names
-        self.names = names
+    points: np.ndarray
+    labels: np.ndarray
+    certainty: np.ndarray
+    _: KW_ONLY
+    means: np.ndarray | None = None
+    covariances: np.ndarray | None = None
+    owners: np.ndarray | None = None
+    column_names: tuple = ("column 0", "column 1")
+    names: np.ndarray | None = None
 
     @classmethod
     def from_estimator(cls, estimator, X, columns=None, *, max_rows=20_000, ax=None):
@@ -126,8 +117,7 @@ class ClustersDisplay:
             `VonMisesFisher` with more than two columns.
         max_rows : int, default=20_000
             Largest number of rows shown; of more rows, evenly spaced ones are shown.
-        ax : matplotlib Axes, default=None
-            Axis to draw on. None: a new figure.
+        ax : see `plot`
         """
         max_rows = check_integer(max_rows, "max_rows", low=1)
         check_in_memory(X, cls.__name__)
@@ -196,14 +186,7 @@ class ClustersDisplay:
         return display.plot(ax)
 
     def plot(self, ax=None):
-        """Draw the clusters.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Axis to draw on. None: a new figure.
-        """
-        ax = one_axis(self, ax, figsize=(5.6, 4.6))
+        ax = self._axis(ax, figsize=(5.6, 4.6))
         from matplotlib.lines import Line2D
         from matplotlib.patches import Ellipse
         from matplotlib.patheffects import withStroke

@@ -8,6 +8,8 @@ quantiles of a few random densities for each draw; without random weights, means
 would be too narrow, and would have no width where all draws agree.
 """
 
+from dataclasses import KW_ONLY, dataclass
+
 import numpy as np
 from scipy import stats as laws
 
@@ -17,6 +19,7 @@ from skdpm.mixture.likelihoods.composite.registry import with_role
 from skdpm.plotting._style import (
     LIGHT,
     MAIN,
+    Display,
     check_in_memory,
     cluster_colors,
     colors_of_rows,
@@ -24,7 +27,6 @@ from skdpm.plotting._style import (
     labels_of_fit,
     legend_above,
     mixture_of,
-    one_axis,
     tidy,
 )
 
@@ -38,7 +40,8 @@ N_VARIANCES = 48
 MOST_TICKS = 1000
 
 
-class DensityDisplay:
+@dataclass(eq=False, repr=False)
+class DensityDisplay(Display):
     """Predictive density of one column, with a credible band.
 
     The line is the density of a new row, averaged over the posterior; with one column it equals
@@ -82,28 +85,16 @@ class DensityDisplay:
     True
     """
 
-    def __init__(
-        self,
-        grid,
-        density,
-        low,
-        high,
-        *,
-        clusters=None,
-        values=None,
-        labels=None,
-        level=0.9,
-        column_name="column 0",
-    ):
-        self.grid = grid
-        self.density = density
-        self.low = low
-        self.high = high
-        self.clusters = clusters
-        self.values = values
-        self.labels = labels
-        self.level = level
-        self.column_name = column_name
+    grid: np.ndarray
+    density: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    _: KW_ONLY
+    clusters: np.ndarray | None = None
+    values: np.ndarray | None = None
+    labels: np.ndarray | None = None
+    level: float = 0.9
+    column_name: str = "column 0"
 
     @classmethod
     def from_estimator(
@@ -128,8 +119,7 @@ class DensityDisplay:
             of X or of the clusters.
         clusters : bool, default=True
             Whether the clusters of the point estimate are shown.
-        ax : matplotlib Axes, default=None
-            Axis to draw on. None: a new figure.
+        ax : see `plot`
         """
         level = check_real(level, "level", low=0.0, high=1.0)
         check_in_memory(X, cls.__name__)
@@ -181,14 +171,7 @@ class DensityDisplay:
         return display.plot(ax)
 
     def plot(self, ax=None):
-        """Draw the density.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Axis to draw on. None: a new figure.
-        """
-        ax = one_axis(self, ax, figsize=(5.6, 3.8))
+        ax = self._axis(ax, figsize=(5.6, 3.8))
         from matplotlib.collections import LineCollection
 
         self.histogram_ = self.rug_ = None

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Displays of scalar draws: the number of clusters, and traces of chains."""
 
+from dataclasses import KW_ONLY, dataclass
+
 import numpy as np
 
 from skdpm._convergence import LARGEST_R_HAT
@@ -12,9 +14,8 @@ from skdpm.plotting._style import (
     MAIN,
     PALE,
     PALER,
+    Display,
     cluster_colors,
-    one_axis,
-    several_axes,
     tidy,
     unwrapped,
 )
@@ -29,7 +30,8 @@ WORDS = {
 }
 
 
-class NumberOfClustersDisplay:
+@dataclass(eq=False, repr=False)
+class NumberOfClustersDisplay(Display):
     """Posterior of the number of clusters or features, as bars.
 
     Dark bars are the shortest range that holds at least `level` of the posterior. A triangle marks
@@ -75,24 +77,14 @@ class NumberOfClustersDisplay:
     2
     """
 
-    def __init__(
-        self,
-        counts,
-        probabilities,
-        chain_probabilities,
-        estimate,
-        *,
-        agree=True,
-        level=0.9,
-        what="clusters",
-    ):
-        self.counts = counts
-        self.probabilities = probabilities
-        self.chain_probabilities = chain_probabilities
-        self.estimate = estimate
-        self.agree = agree
-        self.level = level
-        self.what = what
+    counts: np.ndarray
+    probabilities: np.ndarray
+    chain_probabilities: np.ndarray
+    estimate: int
+    _: KW_ONLY
+    agree: bool = True
+    level: float = 0.9
+    what: str = "clusters"
 
     @classmethod
     def from_estimator(cls, estimator, *, of="clusters", level=0.9, chains="auto", ax=None):
@@ -110,8 +102,7 @@ class NumberOfClustersDisplay:
         chains : {"auto"} or bool, default="auto"
             Whether chains are shown separately. "auto": if they disagree, by the R-hat of the
             number of components or, for clusters of several components, by their probabilities.
-        ax : matplotlib Axes, default=None
-            Axis to draw on. None: a new figure.
+        ax : see `plot`
         """
         level = check_real(level, "level", low=0.0, high=1.0)
         estimator, _, _ = unwrapped(estimator)
@@ -157,14 +148,7 @@ class NumberOfClustersDisplay:
         return display.plot(ax)
 
     def plot(self, ax=None):
-        """Draw the bars.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Axis to draw on. None: a new figure.
-        """
-        ax = one_axis(self, ax, figsize=(4.8, 3.6))
+        ax = self._axis(ax, figsize=(4.8, 3.6))
         from matplotlib.ticker import MaxNLocator
 
         low, high = _shortest_range(self.probabilities, self.level)
@@ -221,7 +205,8 @@ class NumberOfClustersDisplay:
         return self
 
 
-class TraceDisplay:
+@dataclass(eq=False, repr=False)
+class TraceDisplay(Display):
     """Traces of scalar draws: an axis for each quantity, a line for each chain.
 
     Chains that agree overlap and have no trend, and R-hat, shown above each axis, is close to 1.
@@ -260,13 +245,13 @@ class TraceDisplay:
     (2, 2)
     """
 
-    def __init__(self, traces, iterations, *, r_hats=None, n_warmup=0, ordered=True, words=None):
-        self.traces = traces
-        self.iterations = iterations
-        self.r_hats = r_hats
-        self.n_warmup = n_warmup
-        self.ordered = ordered
-        self.words = words
+    traces: dict
+    iterations: np.ndarray
+    _: KW_ONLY
+    r_hats: dict | None = None
+    n_warmup: int = 0
+    ordered: bool = True
+    words: dict | None = None
 
     @classmethod
     def from_estimator(cls, estimator, quantities=None, *, ax=None):
@@ -279,8 +264,7 @@ class TraceDisplay:
         quantities : list of str, default=None
             Names in `draws_` of scalar quantities. None: the log joint, the number of components
             or features, and the concentration if it is learned.
-        ax : matplotlib Axes or array-like of Axes, default=None
-            One axis for each quantity, or one axis of a grid to be divided. None: a new figure.
+        ax : see `plot`
         """
         estimator, _, _ = unwrapped(estimator)
         draws = estimator.draws_
@@ -323,17 +307,10 @@ class TraceDisplay:
         return display.plot(ax)
 
     def plot(self, ax=None):
-        """Draw the traces.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes or array-like of Axes, default=None
-            One axis for each quantity, or one axis of a grid to be divided. None: a new figure.
-        """
         from matplotlib.ticker import MaxNLocator
 
         n_axes = len(self.traces)
-        axes = several_axes(self, ax, (n_axes, 1), figsize=(6.4, 0.6 + 1.7 * n_axes))
+        axes = self._axes(ax, (n_axes, 1), figsize=(6.4, 0.6 + 1.7 * n_axes))
         words = {**WORDS, **(self.words or {})}
         self.lines_ = {}
         for axis, (name, traces) in zip(axes, self.traces.items(), strict=True):

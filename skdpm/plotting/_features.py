@@ -2,11 +2,12 @@
 """Pictures of feature allocations."""
 
 import math
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
 from skdpm._validation import check_integer
-from skdpm.plotting._style import DARK, cluster_colors, evenly, features_of, several_axes
+from skdpm.plotting._style import DARK, Display, cluster_colors, evenly, features_of
 
 # Columns that are named below a heat map, at most.
 MOST_NAMES = 30
@@ -15,7 +16,8 @@ MOST_NAMES = 30
 GAP = 0.15
 
 
-class FeaturesDisplay:
+@dataclass(eq=False, repr=False)
+class FeaturesDisplay(Display):
     """Components of the features, as a heat map or as images, and which rows have them.
 
     Features are numbered by decreasing use, and have the colours of clusters. Rows are ordered by
@@ -60,24 +62,14 @@ class FeaturesDisplay:
     True
     """
 
-    def __init__(
-        self,
-        components,
-        allocations,
-        rows,
-        sizes,
-        *,
-        image_shape=None,
-        column_names=None,
-        what="component",
-    ):
-        self.components = components
-        self.allocations = allocations
-        self.rows = rows
-        self.sizes = sizes
-        self.image_shape = image_shape
-        self.column_names = column_names
-        self.what = what
+    components: np.ndarray
+    allocations: np.ndarray
+    rows: np.ndarray
+    sizes: np.ndarray
+    _: KW_ONLY
+    image_shape: tuple | None = None
+    column_names: list | None = None
+    what: str = "component"
 
     @classmethod
     def from_estimator(
@@ -96,8 +88,7 @@ class FeaturesDisplay:
         max_rows : int, default=2000
             Of more rows, the allocations of so many are shown: evenly spaced ones in the order of
             the picture.
-        ax : matplotlib Axes or array-like of 2 Axes, default=None
-            Two, or one of a grid whose place they share. None: a new figure.
+        ax : see `plot`
         """
         max_rows = check_integer(max_rows, "max_rows", low=1)
         max_features = check_integer(max_features, "max_features", low=1)
@@ -127,14 +118,7 @@ class FeaturesDisplay:
         return display.plot(ax)
 
     def plot(self, ax=None):
-        """Draw the components and the allocations.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes or array-like of 2 Axes, default=None
-            Two, or one of a grid whose place they share. None: a new figure.
-        """
-        left, right = several_axes(self, ax, (1, 2), figsize=(8.4, 4.2), width_ratios=[1.6, 1.0])
+        left, right = self._axes(ax, (1, 2), figsize=(8.4, 4.2), width_ratios=[1.6, 1.0])
         K = len(self.components)
         colors = cluster_colors(K)
         self.numbers_ = []

@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Pictures of how clusters merge, and of what it costs to have fewer."""
 
+from dataclasses import KW_ONLY, dataclass
+
 import numpy as np
 from scipy.cluster.hierarchy import dendrogram
 
 from skdpm._validation import check_integer
 from skdpm.mixture.estimate import expected_losses
+from skdpm.partitions import MergeTree
 from skdpm.plotting._style import (
     ACCENT,
     DARK,
     MAIN,
     PALE,
+    Display,
     cluster_colors,
     kept_partitions,
     legend_above,
     mixture_of,
-    several_axes,
     tidy,
 )
 
@@ -26,7 +29,8 @@ LOSSES = {"vi": "variation of information", "binder": "Binder's loss"}
 NUMBERS = {"size": 6.5, "va": "bottom", "color": DARK}
 
 
-class MergeTreeDisplay:
+@dataclass(eq=False, repr=False)
+class MergeTreeDisplay(Display):
     """Tree of merges of the clusters of the point estimate, and the cost of each merge.
 
     Clusters that merge early are the least certain to be two. A number at a merge is the
@@ -69,8 +73,7 @@ class MergeTreeDisplay:
     [0, 1]
     """
 
-    def __init__(self, merge_tree):
-        self.merge_tree = merge_tree
+    merge_tree: MergeTree
 
     @classmethod
     def from_estimator(cls, estimator, *, ax=None):
@@ -80,26 +83,18 @@ class MergeTreeDisplay:
         ----------
         estimator : DPMixture or FiniteMixture
             Mixture fitted with `store_labels=True`, or a pipeline or search that ends in one.
-        ax : matplotlib Axes or array-like of 2 Axes, default=None
-            Two axes, or one axis of a grid to be divided. None: a new figure.
+        ax : see `plot`
         """
         estimator, _, _ = mixture_of(estimator, cls.__name__)
         kept_partitions(estimator, cls.__name__)  # raises if they are missing
         return cls(estimator.merge_tree()).plot(ax)
 
     def plot(self, ax=None):
-        """Draw the tree and the expected losses.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes or array-like of 2 Axes, default=None
-            Two axes, or one axis of a grid to be divided. None: a new figure.
-        """
         tree = self.merge_tree
         sizes = np.bincount(tree.labels[tree.labels >= 0])  # without noise
         K = len(sizes)
-        left, right = several_axes(
-            self, ax, (1, 2), figsize=(8.4, min(2.6 + 0.2 * K, 12.0)), width_ratios=[1.5, 1.0]
+        left, right = self._axes(
+            ax, (1, 2), figsize=(8.4, min(2.6 + 0.2 * K, 12.0)), width_ratios=[1.5, 1.0]
         )
         from matplotlib.collections import LineCollection
 
@@ -152,7 +147,8 @@ class MergeTreeDisplay:
         return self
 
 
-class ExpectedLossDisplay:
+@dataclass(eq=False, repr=False)
+class ExpectedLossDisplay(Display):
     """Posterior expected loss for each number of clusters, and the cost of each cluster fewer.
 
     A point of the curve is the loss of the best labels that `estimate_labels` finds with this
@@ -199,10 +195,10 @@ class ExpectedLossDisplay:
     array([0.69, 0.  ])
     """
 
-    def __init__(self, losses, estimate, *, loss="vi"):
-        self.losses = losses
-        self.estimate = estimate
-        self.loss = loss
+    losses: np.ndarray
+    estimate: int
+    _: KW_ONLY
+    loss: str | tuple = "vi"
 
     @classmethod
     def from_estimator(cls, estimator, *, max_clusters=None, loss=None, X=None, ax=None):
@@ -221,8 +217,7 @@ class ExpectedLossDisplay:
             which can take seconds with many rows.
         X : array-like or CSR matrix of shape (n_samples, n_features), default=None
             Rows of `fit`. Needed only after pickling.
-        ax : matplotlib Axes or array-like of 2 Axes, default=None
-            Two axes, or one axis of a grid to be divided. None: a new figure.
+        ax : see `plot`
         """
         if max_clusters is not None:
             max_clusters = check_integer(max_clusters, "max_clusters", low=1)
@@ -232,14 +227,7 @@ class ExpectedLossDisplay:
         return cls(losses, estimator.n_clusters_, loss=loss).plot(ax)
 
     def plot(self, ax=None):
-        """Draw the losses and the costs.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes or array-like of 2 Axes, default=None
-            Two axes, or one axis of a grid to be divided. None: a new figure.
-        """
-        upper, lower = several_axes(self, ax, (2, 1), figsize=(5.6, 5.6))
+        upper, lower = self._axes(ax, (2, 1), figsize=(5.6, 5.6))
         n_numbers = len(self.losses)
         self.losses_, self.estimate_ = _draw_losses(upper, self.losses, self.estimate)
         self.costs_ = lower.bar(

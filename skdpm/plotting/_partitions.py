@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Pictures of a partition: which rows are together."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -8,18 +10,19 @@ from skdpm._validation import check_integer
 from skdpm.partitions import coclustering_matrix
 from skdpm.plotting._style import (
     DARK,
+    Display,
     colors_of_rows,
     evenly,
     kept_partitions,
     mixture_of,
-    one_axis,
 )
 
 # Numbers of clusters beside the matrix are at least this share of a side apart.
 SMALLEST_GAP = 0.045
 
 
-class CoclusteringDisplay:
+@dataclass(eq=False, repr=False)
+class CoclusteringDisplay(Display):
     """Matrix of the probabilities that two rows are in the same cluster, by cluster.
 
     Rows are ordered by their label and, within a cluster, from those that most surely belong to it
@@ -64,11 +67,10 @@ class CoclusteringDisplay:
     2
     """
 
-    def __init__(self, coclustering, labels, certainty, rows):
-        self.coclustering = coclustering
-        self.labels = labels
-        self.certainty = certainty
-        self.rows = rows
+    coclustering: np.ndarray
+    labels: np.ndarray
+    certainty: np.ndarray
+    rows: np.ndarray
 
     @classmethod
     def from_estimator(
@@ -88,8 +90,7 @@ class CoclusteringDisplay:
             picture are shown, so that clusters keep their shares.
         cmap : str or matplotlib Colormap, default="Blues"
         colorbar : bool, default=True
-        ax : matplotlib Axes, default=None
-            Axis to draw on. None: a new figure.
+        ax : see `plot`
         """
         name = cls.__name__
         max_rows = check_integer(max_rows, "max_rows", low=1)
@@ -107,12 +108,11 @@ class CoclusteringDisplay:
 
         Parameters
         ----------
-        ax : matplotlib Axes, default=None
-            Axis to draw on. None: a new figure.
+        ax : see `plot`
         cmap : str or matplotlib Colormap, default="Blues"
         colorbar : bool, default=True
         """
-        ax = one_axis(self, ax, figsize=(5.6, 4.8))
+        ax = self._axis(ax, figsize=(5.6, 4.8))
         self.im_ = ax.imshow(
             self.coclustering,
             cmap=cmap,
@@ -132,7 +132,8 @@ class CoclusteringDisplay:
         return self
 
 
-class AdjacencyDisplay:
+@dataclass(eq=False, repr=False)
+class AdjacencyDisplay(Display):
     """Matrix of the links of a network, its rows by cluster.
 
     Clusters of a `Relational` fit are blocks of rows that are linked alike; rows of a cluster that
@@ -169,10 +170,9 @@ class AdjacencyDisplay:
     2
     """
 
-    def __init__(self, adjacency, labels, rows):
-        self.adjacency = adjacency
-        self.labels = labels
-        self.rows = rows
+    adjacency: np.ndarray
+    labels: np.ndarray
+    rows: np.ndarray
 
     @classmethod
     def from_estimator(cls, estimator, X, *, max_rows=2000, cmap="Greys", ax=None):
@@ -187,8 +187,7 @@ class AdjacencyDisplay:
         max_rows : int, default=2000
             Of more rows, so many are shown: evenly spaced ones in the order of the picture.
         cmap : str or matplotlib Colormap, default="Greys"
-        ax : matplotlib Axes, default=None
-            Axis to draw on. None: a new figure.
+        ax : see `plot`
         """
         max_rows = check_integer(max_rows, "max_rows", low=1)
         estimator, X, _ = mixture_of(estimator, cls.__name__, X)
@@ -211,11 +210,10 @@ class AdjacencyDisplay:
 
         Parameters
         ----------
-        ax : matplotlib Axes, default=None
-            Axis to draw on. None: a new figure.
+        ax : see `plot`
         cmap : str or matplotlib Colormap, default="Greys"
         """
-        ax = one_axis(self, ax, figsize=(4.9, 4.8))
+        ax = self._axis(ax, figsize=(4.9, 4.8))
         self.im_ = ax.imshow(
             self.adjacency, cmap=cmap, vmin=0.0, interpolation=_interpolation(self.labels)
         )

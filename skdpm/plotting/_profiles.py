@@ -2,6 +2,7 @@
 """Pictures of what distinguishes clusters."""
 
 import math
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
@@ -9,10 +10,10 @@ from skdpm._validation import check_integer, check_real
 from skdpm.plotting._style import (
     DARK,
     LIGHT,
+    Display,
     check_in_memory,
     cluster_colors,
     mixture_of,
-    several_axes,
     tidy,
 )
 
@@ -23,7 +24,8 @@ MOST_PANELS = 3
 LONGEST_NAME = 28
 
 
-class ProfilesDisplay:
+@dataclass(eq=False, repr=False)
+class ProfilesDisplay(Display):
     """Columns that distinguish each cluster most, with how it differs from the other rows.
 
     A panel per cluster. A dot is the difference between the mean of the column (or the share of
@@ -61,9 +63,9 @@ class ProfilesDisplay:
     (2, 4)
     """
 
-    def __init__(self, table, *, level=0.9):
-        self.table = table
-        self.level = level
+    table: object
+    _: KW_ONLY
+    level: float = 0.9
 
     @classmethod
     def from_estimator(
@@ -83,8 +85,7 @@ class ProfilesDisplay:
             Largest number of clusters: those with the most rows.
         level : float, default=0.9
             Probability of the credible intervals.
-        ax : matplotlib Axes or array-like of Axes, default=None
-            One axis per cluster, or an axis of a grid that is divided. None: a new figure.
+        ax : see `plot`
         """
         max_columns = check_integer(max_columns, "max_columns", low=1)
         max_clusters = check_integer(max_clusters, "max_clusters", low=1)
@@ -105,13 +106,6 @@ class ProfilesDisplay:
         return cls(table, level=level).plot(ax)
 
     def plot(self, ax=None):
-        """Draw the panels.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes or array-like of Axes, default=None
-            One axis per cluster, or an axis of a grid that is divided. None: a new figure.
-        """
         clusters = list(self.table.index.unique("cluster"))
         n_lines = math.ceil(len(clusters) / MOST_PANELS)
         n_panels = math.ceil(len(clusters) / n_lines)
@@ -133,7 +127,7 @@ class ProfilesDisplay:
         """One axis for each cluster; others of the grid are removed."""
         if ax is not None and not hasattr(ax, "get_subplotspec"):
             shape = (1, n_clusters)  # axes of the user, in any shape
-        axes = several_axes(self, ax, shape, size)
+        axes = self._axes(ax, shape, size)
         for panel in axes[n_clusters:]:
             panel.remove()
         self.axes_ = axes[:n_clusters]

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Pictures of which columns are in a clustering."""
 
+from dataclasses import KW_ONLY, dataclass
+
 import numpy as np
 
 from skdpm._validation import check_integer
-from skdpm.plotting._style import ACCENT, DARK, MAIN, PALE, mixture_of, one_axis, tidy
+from skdpm.plotting._style import ACCENT, DARK, MAIN, PALE, Display, mixture_of, tidy
 
 # Longest name of a column, in characters.
 LONGEST_NAME = 28
 
 
-class RelevanceDisplay:
+@dataclass(eq=False, repr=False)
+class RelevanceDisplay(Display):
     """Probability of each column to be in the clustering, with the most relevant ones on top.
 
     Bars of columns that are more likely in than out are dark. A line marks one half.
@@ -40,10 +43,10 @@ class RelevanceDisplay:
     ['price', 'pets', 'age']
     """
 
-    def __init__(self, relevance, names=None, *, max_columns=40):
-        self.relevance = relevance
-        self.names = names
-        self.max_columns = max_columns
+    relevance: np.ndarray
+    names: list | None = None
+    _: KW_ONLY
+    max_columns: int = 40
 
     @classmethod
     def from_estimator(cls, estimator, *, max_columns=40, ax=None):
@@ -56,8 +59,7 @@ class RelevanceDisplay:
             that ends in one.
         max_columns : int, default=40
             Largest number of bars.
-        ax : matplotlib Axes, default=None
-            Axis to draw on. None: a new figure.
+        ax : see `plot`
         """
         estimator, _, names = mixture_of(estimator, cls.__name__)
         if not hasattr(estimator, "relevance_"):
@@ -68,20 +70,13 @@ class RelevanceDisplay:
         return cls(estimator.relevance_, names, max_columns=max_columns).plot(ax)
 
     def plot(self, ax=None):
-        """Draw the bars.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Axis to draw on. None: a new figure.
-        """
         relevance = np.asarray(self.relevance, dtype=float)
         most = check_integer(self.max_columns, "max_columns", low=1)
         shown = np.flatnonzero(~np.isnan(relevance))
         order = np.argsort(-relevance[shown], kind="stable")
         self.columns_ = shown[order][:most]
         values = relevance[self.columns_]
-        ax = one_axis(self, ax, (5.0, 0.8 + 0.24 * len(values)))
+        ax = self._axis(ax, (5.0, 0.8 + 0.24 * len(values)))
         y = np.arange(len(values))
         colors = np.where(values > 0.5, MAIN, PALE)
         self.bars_ = ax.barh(y, values, height=0.7, color=colors)

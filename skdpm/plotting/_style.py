@@ -78,51 +78,55 @@ def pyplot(caller):
     return plt
 
 
-def one_axis(display, ax, figsize):
-    """Axis to draw on, new if none is given; sets `ax_` and `figure_`."""
-    plt = pyplot(type(display).__name__)
-    if ax is None:
-        _, ax = plt.subplots(figsize=figsize, layout="constrained")
-    display.ax_ = ax
-    display.figure_ = ax.figure
-    return ax
+class Display:
+    """Base class of displays."""
 
+    def plot(self, ax=None):
+        """Draw the display, also again or elsewhere.
 
-def several_axes(display, ax, shape, figsize, **ratios):
-    """Axes in rows and columns; sets `axes_`, flattened, and `figure_`.
+        Parameters
+        ----------
+        ax : matplotlib Axes or array-like of Axes, default=None
+            Axis to draw on. A display with `axes_` draws on that many, or divides the one axis of
+            a grid (``plt.subplots``) that is given. None: a new figure.
+        """
+        raise NotImplementedError
 
-    They are new axes, the axes given, or a subdivision of the one axis given.
+    def _axis(self, ax, figsize):
+        """Axis to draw on, new if none is given; sets `ax_` and `figure_`."""
+        plt = pyplot(type(self).__name__)
+        if ax is None:
+            _, ax = plt.subplots(figsize=figsize, layout="constrained")
+        self.ax_ = ax
+        self.figure_ = ax.figure
+        return ax
 
-    - `display`: object
-    - `ax`: matplotlib Axes, array-like of Axes or None
-    - `shape`: tuple (n_rows, n_columns)
-    - `figsize`: tuple (width, height)
-    - `**ratios`: `width_ratios` and `height_ratios`.
-    """
-    plt = pyplot(type(display).__name__)
-    n_axes = shape[0] * shape[1]
-    if ax is None:
-        figure = plt.figure(figsize=figsize, layout="constrained")
-        axes = figure.subplots(*shape, squeeze=False, gridspec_kw=ratios)
-    elif hasattr(ax, "get_subplotspec"):
-        spec = ax.get_subplotspec()
-        if spec is None:
-            raise ValueError(
-                f"{type(display).__name__} draws on {n_axes} axes: pass that many, or one axis "
-                "of a grid (plt.subplots) to be divided"
-            )
-        ax.set_axis_off()
-        grid = spec.subgridspec(*shape, **ratios)
-        axes = grid.subplots(squeeze=False)
-    else:
-        axes = np.asarray(ax, dtype=object)
-        if axes.size != n_axes:
-            raise ValueError(
-                f"{type(display).__name__} draws on {n_axes} axes, but got {axes.size}"
-            )
-    display.axes_ = axes.ravel()
-    display.figure_ = display.axes_[0].figure
-    return display.axes_
+    def _axes(self, ax, shape, figsize, **ratios):
+        """Axes in rows and columns, a shape; sets `axes_`, flattened, and `figure_`. `ratios` are
+        `width_ratios` and `height_ratios`."""
+        plt = pyplot(type(self).__name__)
+        n_axes = shape[0] * shape[1]
+        if ax is None:
+            figure = plt.figure(figsize=figsize, layout="constrained")
+            axes = figure.subplots(*shape, squeeze=False, gridspec_kw=ratios)
+        elif hasattr(ax, "get_subplotspec"):
+            spec = ax.get_subplotspec()
+            if spec is None:
+                raise ValueError(
+                    f"{type(self).__name__} draws on {n_axes} axes: pass that many, or one axis "
+                    "of a grid (plt.subplots) to be divided"
+                )
+            ax.set_axis_off()
+            axes = spec.subgridspec(*shape, **ratios).subplots(squeeze=False)
+        else:
+            axes = np.asarray(ax, dtype=object)
+            if axes.size != n_axes:
+                raise ValueError(
+                    f"{type(self).__name__} draws on {n_axes} axes, but got {axes.size}"
+                )
+        self.axes_ = axes.ravel()
+        self.figure_ = self.axes_[0].figure
+        return self.axes_
 
 
 def tidy(ax):
