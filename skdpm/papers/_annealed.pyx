@@ -28,22 +28,12 @@ cdef enum:
 cdef class AnnealedSystem(ParticleSystem):
     """A particle system whose concentration changes, and that draws old rows again.
 
-    Parameters
-    ----------
-    n_particles, resampling, resample_threshold, prior, concentration_prior, noise
-        As for `ParticleSystem`.
-    annealing : tuple (first, rate) or None
-        The concentration of n rows is that of the prior plus its distance to `first` times
-        (1 - rate)^(n - 1). Needs a fixed concentration.
-    active_block : int
-        Number of old rows drawn again after each row. The kernels must have all rows.
-
-    Attributes
-    ----------
-    block_start : int
-        The first row of the next active block.
+    - `annealing`: tuple (first, rate) or None. The concentration of n rows is that of the prior
+      plus its distance to `first` times (1 - rate)^(n - 1). Needs a fixed concentration.
+    - `active_block`: int. Number of old rows drawn again after each row. The kernels must have all
+      rows.
     """
-    cdef readonly Py_ssize_t block_start
+    cdef readonly Py_ssize_t block_start    # first row of the next active block
     cdef Py_ssize_t active_block
     cdef bint annealed
     cdef double first_concentration, rate

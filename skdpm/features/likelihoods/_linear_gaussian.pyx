@@ -242,8 +242,7 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
                 add_scaled(residual, -1.0, self.row_V + k * d, d)
 
     cdef void log_flip_many(
-        self, const Py_ssize_t* candidates, Py_ssize_t n, Py_ssize_t k, bint on,
-        double* out     # OUT (n,)
+        self, const Py_ssize_t* candidates, Py_ssize_t n, Py_ssize_t k, bint on, double* out
     ) noexcept nogil:
         cdef Py_ssize_t j
         cdef Py_ssize_t d = self.d
@@ -260,8 +259,7 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         )
 
     cdef void log_rows(
-        self, const Py_ssize_t* features, const double* log_odds, Py_ssize_t n,
-        double* out     # OUT (2**n,)
+        self, const Py_ssize_t* features, const double* log_odds, Py_ssize_t n, double* out
     ) noexcept nogil:
         """By doubling, in O(1) per value: what feature j adds is linear in the values of the
         features before it. These gains are tabulated, also by doubling, in the place of the sums.

@@ -808,25 +808,24 @@ cdef class ParticleSystem:
     def set_state(self, models, state):
         """Continue from `get_state` or from other partitions.
 
-        Parameters
-        ----------
-        models : list of ClusterModel
-            Kernels of the families, with their hyperparameters. Their slots are replaced.
-        state : dict
-            n_rows, n_resampled : int
-            log_w : (n_current,)
-            family : (n_current,) indices of `models`
-            slots : list of (n_clusters,) indices of the stats of the particle's family
-            stats : list of (n, n_stats) or, with the terms cached from them, (n, width)
-            labels : (n_current, n_kept), labels of the last rows
-            completions : (n_current, n_gap_values) or None, missing entries as drawn; without
-                them any
-            sum_constants : float; without it that of before
-            n_noise, log_outside : (n_current,), with noise; without them no row is noise
-            family_constants : list of float, if `log_constants` vary: their sum in each family;
-                without it the rows so far are the first ones of the kernels
-            step, k_capacity, vectors : laws of the concentration; without them they are computed
-                in closed form, as after every growth of the capacity
+        - `models`: list of ClusterModel. Kernels of the families, with their hyperparameters.
+          Their slots are replaced.
+        - `state`: dict
+
+          - `n_rows`, `n_resampled`: int
+          - `log_w`: (n_current,)
+          - `family`: (n_current,) indices of `models`
+          - `slots`: list of (n_clusters,) indices of the stats of the particle's family
+          - `stats`: list of (n, n_stats) or, with the terms cached from them, (n, width)
+          - `labels`: (n_current, n_kept), labels of the last rows
+          - `completions`: (n_current, n_gap_values) or None, missing entries as drawn; without
+            them any
+          - `sum_constants`: float; without it that of before
+          - `n_noise`, `log_outside`: (n_current,), with noise; without them no row is noise
+          - `family_constants`: list of float, if `log_constants` vary: their sum in each family;
+            without it the rows so far are the first ones of the kernels
+          - `step`, `k_capacity`, `vectors`: laws of the concentration; without them they are
+            computed in closed form, as after every growth of the capacity
         """
         cdef Py_ssize_t f, k, p
         cdef Py_ssize_t n = len(state["log_w"])

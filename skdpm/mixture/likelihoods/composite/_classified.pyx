@@ -23,12 +23,8 @@ N_CLASS_STATS = 3
 cdef class ClassModel(ClusterModel):
     """Kernel of known classes.
 
-    Parameters
-    ----------
-    codes : ndarray of shape (n_samples,), intp
-        Class of each item, from 0; -1 if it has none.
-    n_max : int
-        Largest number of items of a cluster.
+    - `codes`: (n_samples,), intp. Class of each item, from 0; -1 if it has none.
+    - `n_max`: int. Largest number of items of a cluster.
     """
     cdef const Py_ssize_t[::1] codes
 
@@ -64,14 +60,11 @@ cdef class ClassModel(ClusterModel):
         # The mean of equal classes is exact, and so is this product. That of the two sums is not.
         return -APART * (stats[2] - stats[1] * (stats[1] / stats[0])) * stats[0]
 
-    cdef double log_marginal_at(
-        self, Py_ssize_t slot, const double* hyper      # IN (0,)
-    ) noexcept nogil:
+    cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
         return self.log_marginal(slot)
 
     cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         cdef Py_ssize_t k
         cdef double c = <double>self.codes[i]

@@ -47,22 +47,18 @@ cdef double OUTSIDE = 0.25
 cdef class ProductModel(ClusterModel):
     """Kernel of clusters whose columns are in parts.
 
-    Parameters
-    ----------
-    parts : sequence of ClusterModel
-        Kernels bound to the same items. They belong to this kernel from now on.
-    hyper_names : tuple of str
-        Names of the hyperparameters of all parts.
-    n_coordinates : sequence of int
-        Number of coordinates of a box for each part; 0 if it has no bounds.
-    discrete : sequence of bool
-        Whether the densities of a part are probabilities, and so at most 1.
-    selected : sequence of float, default=None
-        1 for a part that is selected, 0 for the others. None: all are, and this is no question.
-        Otherwise these are the last hyperparameters, with the name "selected".
-    places : sequence of int, default=None
-        Position of each part in the tuples of priors of hyperparameters that several parts have
-        under one name.
+    - `parts`: sequence of ClusterModel. Kernels bound to the same items. They belong to this
+      kernel from now on.
+    - `hyper_names`: tuple of str. Names of the hyperparameters of all parts.
+    - `n_coordinates`: sequence of int. Number of coordinates of a box for each part; 0 if it has
+      no bounds.
+    - `discrete`: sequence of bool. Whether the densities of a part are probabilities, and so at
+      most 1.
+    - `selected`: sequence of float, default=None. 1 for a part that is selected, 0 for the others.
+      None: all are, and this is no question. Otherwise these are the last hyperparameters, with
+      the name "selected".
+    - `places`: sequence of int, default=None. Position of each part in the tuples of priors of
+      hyperparameters that several parts have under one name.
     """
     cdef Py_ssize_t n_parts
     cdef void** parts               # (n_parts,): ClusterModels, which `_owners` keeps alive
@@ -200,14 +196,8 @@ cdef class ProductModel(ClusterModel):
         return not self.selects or hyper[self.hyper_starts[self.n_parts] + p] > 0.5
 
     def take_all(self, totals=None):
-        """Set the row of all items.
-
-        Parameters
-        ----------
-        totals : ndarray of shape (n_stats,), default=None
-            Its statistics, of other items than those of this kernel. None: the items of this
-            kernel are all.
-        """
+        """Set the row of all items, from its statistics, (n_stats,), if there are other items than
+        those of this kernel."""
         cdef Py_ssize_t i
         cdef const double[::1] view
         self.among_all = totals is None
@@ -347,8 +337,7 @@ cdef class ProductModel(ClusterModel):
             (<ClusterModel>self.parts[p]).close_gaps(i)
 
     cdef bint log_open_bound_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         cdef double more[SOME]
         cdef Py_ssize_t first, j, k, n, p
@@ -416,8 +405,7 @@ cdef class ProductModel(ClusterModel):
         return total
 
     cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         cdef double more[SOME]
         cdef Py_ssize_t first, j, k, n, q
@@ -438,9 +426,8 @@ cdef class ProductModel(ClusterModel):
                     out[first + k] += more[k]
 
     cdef void log_predictive_tile(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
-        const Py_ssize_t* items, Py_ssize_t n_items,                        # IN (n_items,)
-        double* out                                                # OUT (n_slots, n_items)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const Py_ssize_t* items,
+        Py_ssize_t n_items, double* out
     ) noexcept nogil:
         cdef double more[SOME * STRIP]
         cdef Py_ssize_t first, j, k, n, q
@@ -463,8 +450,7 @@ cdef class ProductModel(ClusterModel):
                     some[k] += more[k]
 
     cdef void log_merge_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src,  # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src, double* out
     ) noexcept nogil:
         """Each part may acquire one free slot, which it gets from this kernel."""
         cdef double more[SOME]
@@ -499,9 +485,7 @@ cdef class ProductModel(ClusterModel):
         memcpy(out + n, box + self.box_starts[self.n_parts] + first, n * sizeof(double))
 
     cdef void log_predictive_bound_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
-        const double* box,                                                  # IN: see `_culling`
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* box, double* out
     ) noexcept nogil:
         cdef double part[2 * MOST_COORDINATES]
         cdef double more[SOME]
@@ -526,9 +510,7 @@ cdef class ProductModel(ClusterModel):
                 for k in range(n):
                     out[first + k] += more[k]
 
-    cdef double log_predictive_floor(
-        self, Py_ssize_t slot, const double* box                            # IN: see `_culling`
-    ) noexcept nogil:
+    cdef double log_predictive_floor(self, Py_ssize_t slot, const double* box) noexcept nogil:
         cdef double part[2 * MOST_COORDINATES]
         cdef double total = self.lowest_apart
         cdef Py_ssize_t p, q
@@ -542,9 +524,7 @@ cdef class ProductModel(ClusterModel):
 
     # Hyperparameters: side by side, then which parts are selected.
 
-    cdef double log_marginal_at(
-        self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)
-    ) noexcept nogil:
+    cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
         cdef Py_ssize_t p
         cdef double total = 0.0
         for p in range(self.n_parts):
@@ -555,8 +535,7 @@ cdef class ProductModel(ClusterModel):
         return total
 
     cdef double log_likelihood_at(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
-        const double* hyper, Py_ssize_t h                       # IN (n_hyper,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* hyper, Py_ssize_t h
     ) noexcept nogil:
         """The log likelihood of the part that has the hyperparameter."""
         cdef Py_ssize_t p
@@ -604,12 +583,8 @@ cdef class ProductModel(ClusterModel):
         raise ValueError(f"{type(self).__name__} has no hyperparameter {name!r}")
 
     def resample_hyperparameters(self, slots, priors, bit_generator):
-        """Draw hyperparameters given the partition and the data: first which parts are selected,
-        then part by part, as each does.
-
-        Parameters, Returns, Raises: see `ClusterModel`. If several parts have a hyperparameter
-        under one name, `priors` has a tuple of their priors.
-        """
+        """First which parts are selected, then part by part, as each does. If several parts have
+        a hyperparameter under one name, `priors` has a tuple of their priors."""
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
         cdef Py_ssize_t p
         cdef ClusterModel part
@@ -691,13 +666,8 @@ cdef class ProductModel(ClusterModel):
 
 
 cdef class ParametricProduct(ParametricModel):
-    """Rows whose columns are in parts, under drawn parameters of each: side by side.
-
-    Parameters
-    ----------
-    parts : sequence of ParametricModel
-        Kernels bound to the same rows.
-    """
+    """Rows whose columns are in parts, under drawn parameters of each: side by side. `parts` are
+    kernels bound to the same rows."""
     cdef Py_ssize_t n_parts
     cdef void** parts               # (n_parts,): ParametricModels, which `_owners` keeps alive
     cdef Py_ssize_t* numbers        # (SOME,): 0, 1, ...
@@ -746,9 +716,8 @@ cdef class ParametricProduct(ParametricModel):
             params[0] = NAN
 
     cdef void log_density_many(
-        self, const Py_ssize_t* items, Py_ssize_t n_items,              # IN (n_items,), <= TILE
-        const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
-        double* out                                                     # OUT (n_which, TILE)
+        self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
+        const Py_ssize_t* which, Py_ssize_t n_which, double* out
     ) noexcept nogil:
         cdef Py_ssize_t first, i, j, k, n, n_own, p
         cdef Py_ssize_t start = 0

@@ -99,10 +99,7 @@ cdef class ClusterModel:
         """Give all missing entries that a chain draws a value. Until then densities of their items
         are those of the other entries, and the items cannot join a cluster.
 
-        Parameters
-        ----------
-        values : ndarray of shape (n_gap_values,), optional
-            As from `completion`. Default: values from which chains start.
+        - `values`: (n_gap_values,). None: values from which chains start.
         """
 
     @property
@@ -115,17 +112,7 @@ cdef class ClusterModel:
         return np.empty(0)
 
     def keep_log_constants(self, const double[::1] log_constants):
-        """Set the terms of log p(x_i) that do not depend on the cluster.
-
-        Parameters
-        ----------
-        log_constants : ndarray of shape (n_samples,)
-
-        Returns
-        -------
-        model : ClusterModel
-            This one.
-        """
+        """Set the terms of log p(x_i) that do not depend on the cluster. Returns the kernel."""
         if log_constants.shape[0] != self.n_samples:
             raise ValueError(f"{len(log_constants)} constants for {self.n_samples} items")
         self._constants_owner = log_constants
@@ -542,12 +529,8 @@ cdef class ClusterModel:
             self.moving = <Py_ssize_t*>resized(self.moving, self.n_labels, sizeof(Py_ssize_t))
 
     def dump(self, slots, bint cached=False):
-        """Statistics of the given slots; with `cached`, followed by the cached terms.
-
-        Returns
-        -------
-        stats : ndarray of shape (len(slots), n_stats) or (len(slots), width)
-        """
+        """Statistics of the given slots, (len(slots), n_stats); with `cached`, followed by the
+        cached terms, (len(slots), width)."""
         cdef Py_ssize_t k
         cdef Py_ssize_t width = self.width if cached else self.n_stats
         cdef const Py_ssize_t[::1] slots_view = np.ascontiguousarray(slots, dtype=np.intp)
@@ -566,14 +549,11 @@ cdef class ClusterModel:
     def load(self, stats, slots=None, free_slots=None):
         """Replace all clusters by those of `stats` (from `dump`).
 
-        Parameters
-        ----------
-        stats : ndarray of shape (K, n_stats) or (K, width)
-        slots : ndarray of shape (m,), m >= K, optional
-            Slots of the clusters; slots after the first K become empty clusters. Default: 0, ...,
-            K, with an empty cluster in the last.
-        free_slots : ndarray of int, optional
-            All other slots; the last one is acquired first. Default: none.
+        - `stats`: (K, n_stats) or (K, width)
+        - `slots`: (m,), m >= K. Slots of the clusters; slots after the first K become empty
+          clusters. None: 0, ..., K, with an empty cluster in the last.
+        - `free_slots`: ndarray of int. All other slots; the last one is acquired first. None: no
+          others.
         """
         cdef Py_ssize_t k
         cdef const double[:, ::1] view = np.ascontiguousarray(stats, dtype=np.float64)
@@ -601,16 +581,8 @@ cdef class ClusterModel:
                     self.refresh(slots_view[k])
 
     def log_marginals(self, stats):
-        """log p(items) of clusters given by their statistics, less `log_constants`.
-
-        Parameters
-        ----------
-        stats : ndarray of shape (K, n_stats)
-
-        Returns
-        -------
-        log_marginals : ndarray of shape (K,)
-        """
+        """log p(items) of clusters given by their statistics, (K, n_stats), less `log_constants`:
+        ndarray (K,)."""
         cdef Py_ssize_t k
         cdef const double[:, ::1] view = np.ascontiguousarray(stats, dtype=np.float64)
         cdef Py_ssize_t slot
@@ -658,12 +630,7 @@ cdef class ClusterModel:
         return values
 
     def set_hyperparameters(self, values):
-        """Set the values of the hyperparameters; the clusters stay.
-
-        Parameters
-        ----------
-        values : array-like of shape (n_hyper,)
-        """
+        """Set the values of the hyperparameters, (n_hyper,); the clusters stay."""
         cdef Py_ssize_t h, slot
         cdef const double[::1] view = np.ascontiguousarray(values, dtype=np.float64)
         if view.shape[0] != self.n_hyper or not np.isfinite(view).all():
@@ -702,24 +669,12 @@ cdef class ClusterModel:
     def resample_hyperparameters(self, slots, priors, bit_generator):
         """Draw hyperparameters given the partition and the data, by a slice step for each.
 
-        Parameters
-        ----------
-        slots : ndarray of shape (n_clusters,), intp
-            Slots of all clusters.
-        priors : dict of str to Hyperprior or Shifted
-            Priors of the learned ones (`Likelihood.learned_priors`); the others stay. Lower limits
-            and units are numbers.
-        bit_generator : numpy BitGenerator
+        - `slots`: (n_clusters,), intp. Slots of all clusters.
+        - `priors`: dict of str to Hyperprior or Shifted. Priors of the learned ones
+          (`Likelihood.learned_priors`); the others stay. Lower limits and units are numbers.
 
-        Returns
-        -------
-        values : ndarray of shape (n_hyper,)
-            New values of all hyperparameters.
-
-        Raises
-        ------
-        FloatingPointError
-            If the density of a hyperparameter is NaN; the message names it.
+        Returns the values of all hyperparameters, (n_hyper,). Raises FloatingPointError if the
+        density of one is NaN, which the message names.
         """
         cdef HyperSampler sampler = HyperSampler(self, slots)
         cdef Py_ssize_t h
@@ -757,18 +712,8 @@ cdef class ClusterModel:
         return np.array([self.free_slots[k] for k in range(self.n_free)], dtype=np.intp)
 
     def log_predictive_bounds(self, slots, boxes):
-        """Upper bounds of log p(x | items of each slot) over the rows of boxes.
-
-        Parameters
-        ----------
-        slots : ndarray of shape (n_slots,)
-        boxes : ndarray of shape (n_boxes, 2, n_dimensions)
-            Centres and half-widths of the boxes.
-
-        Returns
-        -------
-        bounds : ndarray of shape (n_boxes, n_slots)
-        """
+        """Upper bounds of log p(x | items of each slot) over the rows of boxes, which are centres
+        and half-widths, (n_boxes, 2, n_dimensions): ndarray (n_boxes, n_slots)."""
         cdef Py_ssize_t t
         cdef const Py_ssize_t[::1] slots_view = np.ascontiguousarray(slots, dtype=np.intp)
         cdef const double[:, :, ::1] view = np.ascontiguousarray(boxes, dtype=np.float64)
@@ -796,12 +741,8 @@ cdef class ClusterModel:
         return floors
 
     def log_predictive_rows(self, slots, Py_ssize_t first, Py_ssize_t stop):
-        """log p(x_i | items of each slot) for the items first <= i < stop, with all constants.
-
-        Returns
-        -------
-        log_densities : ndarray of shape (len(slots), stop - first)
-        """
+        """log p(x_i | items of each slot) for the items first <= i < stop, with all constants:
+        ndarray (len(slots), stop - first)."""
         cdef Py_ssize_t i, k, m, n, t
         cdef Py_ssize_t step = STRIP if self.factorizes else 1
         cdef const Py_ssize_t[::1] slots_view = np.ascontiguousarray(slots, dtype=np.intp)

@@ -107,23 +107,9 @@ cdef class ParametricModel:
     # The Python boundary.
 
     def draw(self, const double[:, ::1] stats, const double[::1] powers, bit_generator):
-        """Draw parameters of clusters, one after the other.
-
-        Parameters
-        ----------
-        stats : ndarray of shape (n_clusters, n_stats)
-        powers : ndarray of shape (n_clusters,)
-            How much each item counts.
-
-        Returns
-        -------
-        params : ndarray of shape (n_clusters, n_params)
-
-        Raises
-        ------
-        FloatingPointError
-            If rounding has spoilt the statistics of a cluster.
-        """
+        """Draw parameters of clusters, one after the other, from their statistics, (n_clusters,
+        n_stats), and how much each item counts, (n_clusters,): ndarray (n_clusters, n_params).
+        Raises FloatingPointError if rounding has spoilt the statistics of a cluster."""
         cdef Py_ssize_t k
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
         params = np.empty((stats.shape[0], self.n_params))
@@ -163,17 +149,8 @@ cdef class ParametricModel:
         return out
 
     def log_density_bounds(self, const double[:, ::1] params, boxes):
-        """Bounds of log p(x | theta_k) less `log_constants` over the rows of boxes.
-
-        Parameters
-        ----------
-        params : ndarray of shape (n_clusters, n_params)
-        boxes : ndarray of shape (n_boxes, 2, n_dimensions)
-            Centres and half-widths.
-
-        Returns
-        -------
-        lower, upper : ndarray of shape (n_boxes, n_clusters)
+        """Bounds of log p(x | theta_k) less `log_constants` over the rows of boxes, which are
+        centres and half-widths, (n_boxes, 2, n_dimensions): two ndarrays (n_boxes, n_clusters).
         """
         cdef Py_ssize_t t
         cdef Py_ssize_t n_which = params.shape[0]

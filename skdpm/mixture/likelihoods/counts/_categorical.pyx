@@ -245,8 +245,7 @@ cdef class CategoricalModel(ClusterModel):
         return total
 
     cdef void log_merge_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src,  # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src, double* out
     ) noexcept nogil:
         """From the counts m of `src`, which are mostly few. With (z)_m = Gamma(z + m) / Gamma(z)
         and counts c and n of a slot, the ratio is the product of (a_t + c_t)_{m_t} over categories
@@ -300,8 +299,7 @@ cdef class CategoricalModel(ClusterModel):
         return total
 
     cdef double log_likelihood_at(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
-        const double* hyper, Py_ssize_t h                       # IN (n_hyper,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* hyper, Py_ssize_t h
     ) noexcept nogil:
         """The log likelihood of the only column with the hyperparameter, or of all columns."""
         cdef Py_ssize_t k
@@ -314,8 +312,7 @@ cdef class CategoricalModel(ClusterModel):
         return total
 
     cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         """log p(x_i | items of each slot), O(n_slots * n_features)."""
         cdef Py_ssize_t d, k
@@ -394,9 +391,8 @@ cdef class ParametricCategorical(ParametricModel):
         params[self.n_levels] = 0.0
 
     cdef void log_density_many(
-        self, const Py_ssize_t* items, Py_ssize_t n_items,              # IN (n_items,), <= TILE
-        const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
-        double* out                                                     # OUT (n_which, TILE)
+        self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
+        const Py_ssize_t* which, Py_ssize_t n_which, double* out
     ) noexcept nogil:
         tile_categories(
             params, self.n_params, which, n_which, self.n_params, items, n_items, self.n_features,

@@ -146,9 +146,8 @@ cdef class ParametricCounts(ParametricModel):
         free(self.work)
 
     cdef void log_density_many(
-        self, const Py_ssize_t* items, Py_ssize_t n_items,              # IN (n_items,), <= TILE
-        const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
-        double* out                                                     # OUT (n_which, TILE)
+        self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
+        const Py_ssize_t* which, Py_ssize_t n_which, double* out
     ) noexcept nogil:
         cdef Py_ssize_t i, k
         cdef double log_large

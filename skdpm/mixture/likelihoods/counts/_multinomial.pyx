@@ -377,8 +377,7 @@ cdef class MultinomialModel(ClusterModel):
         return total
 
     cdef void log_merge_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src,  # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src, double* out
     ) noexcept nogil:
         cdef Py_ssize_t d, k, m
         cdef Py_ssize_t n_present = 0
@@ -415,8 +414,7 @@ cdef class MultinomialModel(ClusterModel):
         )
 
     cdef double log_likelihood_at(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
-        const double* hyper, Py_ssize_t h                       # IN (n_hyper,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* hyper, Py_ssize_t h
     ) noexcept nogil:
         """From the tally of the same slots."""
         cdef Py_ssize_t j, k, u
@@ -441,8 +439,7 @@ cdef class MultinomialModel(ClusterModel):
         return total
 
     cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         """log p(x_i | items of each slot) less `log_constants`, O(n_slots * entries of row i)."""
         cdef Py_ssize_t k, m
@@ -596,9 +593,8 @@ cdef class ParametricMultinomial(ParametricModel):
         draw_log_dirichlet(rng, self.n_features, params)
 
     cdef void log_density_many(
-        self, const Py_ssize_t* items, Py_ssize_t n_items,              # IN (n_items,), <= TILE
-        const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
-        double* out                                                     # OUT (n_which, TILE)
+        self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
+        const Py_ssize_t* which, Py_ssize_t n_which, double* out
     ) noexcept nogil:
         tile_counts(
             params, self.n_params, which, n_which, self.n_features, items, n_items, self.indptr,

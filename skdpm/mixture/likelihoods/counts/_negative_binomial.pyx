@@ -374,8 +374,7 @@ cdef class NegativeBinomialModel(CountModel):
         return total
 
     cdef double log_likelihood_at(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
-        const double* hyper, Py_ssize_t h                       # IN (n_hyper,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* hyper, Py_ssize_t h
     ) noexcept nogil:
         """From the tally of the items of the same slots, if it is a dispersion."""
         cdef Py_ssize_t k, v
@@ -541,8 +540,7 @@ cdef class NegativeBinomialModel(CountModel):
                     table[v] = table[self.n_tabled + v] = NAN
 
     cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         """log p(x_i | items of each slot) less its `log_constants`, O(n_slots * D)."""
         cdef Py_ssize_t d, k
@@ -591,9 +589,7 @@ cdef class NegativeBinomialModel(CountModel):
         )
 
     cdef void log_predictive_bound_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
-        const double* box,                                                  # IN (2 D,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* box, double* out
     ) noexcept nogil:
         """The largest p(x) for the counts x in an interval, column by column. With alpha = A + n r
         and beta = B + s,
@@ -623,9 +619,7 @@ cdef class NegativeBinomialModel(CountModel):
                 total += self.slack(stats, d, max(high, x))
             out[k] = total
 
-    cdef double log_predictive_floor(
-        self, Py_ssize_t slot, const double* box                            # IN (2 D,)
-    ) noexcept nogil:
+    cdef double log_predictive_floor(self, Py_ssize_t slot, const double* box) noexcept nogil:
         """With alpha and beta of the cluster with the item, a column gives
 
             p(x | others) = h(x) B(alpha, beta) / B(alpha - r, beta - x),

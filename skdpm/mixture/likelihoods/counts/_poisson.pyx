@@ -382,8 +382,7 @@ cdef class PoissonModel(CountModel):
         return total
 
     cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         """log p(x_i | items of each slot) less its `log_constants`, O(n_slots * D)."""
         cdef Py_ssize_t d, k
@@ -414,9 +413,7 @@ cdef class PoissonModel(CountModel):
             out[k] = a + b
 
     cdef void log_predictive_bound_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
-        const double* box,                                                  # IN (2 D,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* box, double* out
     ) noexcept nogil:
         """The largest p(x) for the counts x in an interval, column by column. With z = a + s,
 
@@ -466,9 +463,7 @@ cdef class PoissonModel(CountModel):
             largest += n_features * (1.0 + tiny) + fabs(stats[self.n_stats])
             out[k] = total + ROUNDING * largest
 
-    cdef double log_predictive_floor(
-        self, Py_ssize_t slot, const double* box                            # IN (2 D,)
-    ) noexcept nogil:
+    cdef double log_predictive_floor(self, Py_ssize_t slot, const double* box) noexcept nogil:
         """With z = a + s and rho of the cluster with the item, a column gives
 
             p(x | others) = Gamma(z) / (Gamma(z - x) x!) ((rho - 1) / rho)^(z - x) rho^-x,

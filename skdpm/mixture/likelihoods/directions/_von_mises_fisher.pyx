@@ -478,8 +478,7 @@ cdef class VonMisesFisherModel(ClusterModel):
         return self.log_likelihood_at(&slot, 1, hyper, 0)
 
     cdef double log_likelihood_at(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
-        const double* hyper, Py_ssize_t h                       # IN (n_hyper,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* hyper, Py_ssize_t h
     ) noexcept nogil:
         cdef Points points
         cdef const double* stats
@@ -499,8 +498,7 @@ cdef class VonMisesFisherModel(ClusterModel):
         return total
 
     cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         """log p(x_i | items of each slot) less `log_constants`, O(n_slots * D)."""
         cdef const double* stats
@@ -597,9 +595,8 @@ cdef class ParametricVonMisesFisher(ParametricModel):
             params[1 + d] *= kappa
 
     cdef void log_density_many(
-        self, const Py_ssize_t* items, Py_ssize_t n_items,              # IN (n_items,), <= TILE
-        const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
-        double* out                                                     # OUT (n_which, TILE)
+        self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
+        const Py_ssize_t* which, Py_ssize_t n_which, double* out
     ) noexcept nogil:
         cdef Py_ssize_t i, k
         if self.indptr == NULL:

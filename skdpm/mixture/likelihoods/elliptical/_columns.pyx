@@ -174,22 +174,14 @@ cdef inline double log_factors(
 cdef class DiagonalModel(EllipticalModel):
     """Kernel of Gaussian clusters with diagonal covariances.
 
-    Parameters
-    ----------
-    data, mean, mean_precision, df, law, law_values
-        See `EllipticalModel`. Missing entries drop out.
-    tables : dict
-        Those of `EllipticalModel`, and
+    - `tables`: dict. Those of `EllipticalModel`, and
 
-        missing : bool
-            Whether an entry of the data may be missing.
-        log_gain, log_norm : ndarray
-            Without weights: log g_n, n = 0, 1, ..., and the sum of the log g_m, m < n;
-            `log_norm_at` and `log_evidence_norm` beyond their end.
-        log_scale : ndarray of shape (n_samples,)
-            Without weights: sum of log s over the columns of each item.
-    scale : ndarray of shape (n_features,)
-        s.
+      - `missing`: bool. Whether an entry of the data may be missing.
+      - `log_gain`, `log_norm`: ndarray. Without weights: log g_n, n = 0, 1, ..., and the sum of
+        the log g_m, m < n; `log_norm_at` and `log_evidence_norm` beyond their end.
+      - `log_scale`: (n_samples,). Without weights: sum of log s over the columns of each item.
+
+    - `scale`: (n_features,). s.
     """
     def __init__(
         self, data, tables, mean, double mean_precision, double df, scale, law=None,
@@ -498,9 +490,7 @@ cdef class DiagonalModel(EllipticalModel):
                 )
         return total
 
-    cdef double log_marginal_at(
-        self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)
-    ) noexcept nogil:
+    cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats = row(self, slot)
@@ -664,8 +654,7 @@ cdef class DiagonalModel(EllipticalModel):
         return total - 0.5 * (self.df + n + 1.0) * log(factors) - 0.5 * log(ratios)
 
     cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         """log p(x_i | items of each slot): Student t columns, O(n_slots * D)."""
         cdef Py_ssize_t d, k
@@ -694,9 +683,7 @@ cdef class DiagonalModel(EllipticalModel):
                 out[k] = self.log_predictive_entries(stats, x) - 0.5 * self.log_scale[i]
 
     cdef void log_predictive_bound_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
-        const double* box,                                                  # IN (2 D,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* box, double* out
     ) noexcept nogil:
         """In each column |x - m| is at least max(0, |c - m| - h), with the centre c and the
         half-width h of the box. Only for rows without missing entries."""
@@ -732,9 +719,7 @@ cdef class DiagonalModel(EllipticalModel):
             peak = n_features * cached[2] - 0.5 * (self.log_scale[0] + cached[0])
             out[k] = peak - tail + SLACK * (1.0 + fabs(n_features * cached[2]) + fabs(peak) + tail)
 
-    cdef double log_predictive_floor(
-        self, Py_ssize_t slot, const double* box                            # IN (2 D,)
-    ) noexcept nogil:
+    cdef double log_predictive_floor(self, Py_ssize_t slot, const double* box) noexcept nogil:
         """Let an item be at t = x - m in a column, and let rho count the item. Without it,
 
             S becomes S (1 - a),  a = t^2 rho / ((rho - 1) S),
@@ -775,13 +760,9 @@ cdef class DiagonalModel(EllipticalModel):
 cdef class DiagLaws(GaussianLaws):
     """Conditional laws of hyperparameters of diagonal covariances.
 
-    Parameters
-    ----------
-    priors, values, spread, origin, floor
-        See `GaussianLaws`.
-    stats : ndarray of shape (n_clusters, n_stats)
-    masses : ndarray of shape (n_clusters, n_features), optional
-        Precisions of the means, in units of 1 / v. Default: the numbers of entries.
+    - `stats`: (n_clusters, n_stats)
+    - `masses`: (n_clusters, n_features), optional. Precisions of the means, in units of 1 / v.
+      Default: the numbers of entries.
     """
     def __init__(self, priors, values, spread, origin, floor, stats, masses=None):
         GaussianLaws.__init__(self, priors, values, spread, origin, 0.0, floor)
@@ -900,18 +881,11 @@ cdef class ParametricGaussianDiag(ParametricModel):
     Parameters, with w = v^(-1/2): sum_d log w - D log(2 pi) / 2, w (D), w mu (D),
     log w - log(2 pi) / 2 (D).
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-        Rows minus the origin; NaN for a missing entry.
-    mean : ndarray of shape (n_features,)
-        u minus the origin.
-    scale : ndarray of shape (n_features,)
-        s.
-    mean_precision, df : float
-        r and nu.
-    missing : bool
-        Whether an entry of the data, in this block or another, may be missing.
+    - `X`: (n_samples, n_features). Rows minus the origin; NaN for a missing entry.
+    - `mean`: (n_features,). u minus the origin.
+    - `scale`: (n_features,). s.
+    - `mean_precision`, `df`: float. r and nu.
+    - `missing`: bool. Whether an entry of the data, in this block or another, may be missing.
     """
     def __init__(
         self, const double[:, ::1] X, const double[::1] mean, const double[::1] scale,
@@ -970,9 +944,8 @@ cdef class ParametricGaussianDiag(ParametricModel):
             params[0] += log_w[d]
 
     cdef void log_density_many(
-        self, const Py_ssize_t* items, Py_ssize_t n_items,              # IN (n_items,), <= TILE
-        const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
-        double* out                                                     # OUT (n_which, TILE)
+        self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
+        const Py_ssize_t* which, Py_ssize_t n_which, double* out
     ) noexcept nogil:
         cdef Py_ssize_t k
         cdef Py_ssize_t n_features = self.n_features
@@ -1025,9 +998,8 @@ cdef class ParametricGaussianDiag(ParametricModel):
             self.combine(stats, self.moments)
 
     cdef void log_density_bound_many(
-        self, const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
-        const double* box,                                              # IN (2 D,)
-        double* lower, double* upper                                    # OUT (n_which,) each
+        self, const double* params, const Py_ssize_t* which, Py_ssize_t n_which, const double* box,
+        double* lower, double* upper
     ) noexcept nogil:
         """In each column |w x - w mu| is between max(0, |w c - w mu| - r) and |w c - w mu| + r,
         with the box's centre c and half-width h, and r = w h plus rounding, a share of the terms.

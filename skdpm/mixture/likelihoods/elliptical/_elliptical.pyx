@@ -49,31 +49,23 @@ cdef extern from "tiles.h" nogil:
 cdef class EllipticalModel(ClusterModel):
     """Kernel of Gaussian clusters.
 
-    Parameters
-    ----------
-    data : dict
-        X : ndarray of shape (n_samples, n_features)
-            Rows minus the origin; NaN for a missing entry.
-        incomplete, ... : ndarray
-            If a chain draws missing entries: see `Gaps`.
-    tables : dict
-        n_max : int
-            Most items that one cluster may hold.
-        origin, spread : ndarray of shape (n_features,)
-            Point at which the rows are centred; units of the columns in which hyperparameters are
-            drawn.
-        floor : ndarray of shape (n_features,)
-            Smallest diagonal of S, if that is learned.
-    mean : ndarray of shape (n_features,)
-        u, not relative to the origin.
-    mean_precision, df : float
-        r and nu.
-    scale : ndarray
-        S, or what a shape has in its place.
-    law : Tails, optional
-        Law of the weights.
-    law_values : ndarray of shape (n_law_values,), optional
-        Its parameters.
+    - `data`: dict
+
+      - `X`: (n_samples, n_features). Rows minus the origin; NaN for a missing entry.
+      - `incomplete`, ...: If a chain draws missing entries: see `Gaps`.
+
+    - `tables`: dict
+
+      - `n_max`: int. Most items that one cluster may hold.
+      - `origin`, `spread`: (n_features,). Point at which the rows are centred; units of the
+        columns in which hyperparameters are drawn.
+      - `floor`: (n_features,). Smallest diagonal of S, if that is learned.
+
+    - `mean`: (n_features,). u, not relative to the origin.
+    - `mean_precision`, `df`: float. r and nu.
+    - `scale`: ndarray. S, or what a shape has in its place.
+    - `law`: Tails, optional. Law of the weights.
+    - `law_values`: (n_law_values,), optional. Its parameters.
     """
 
     def __dealloc__(self):
@@ -424,11 +416,8 @@ cdef class EllipticalModel(ClusterModel):
     # Hyperparameters.
 
     def resample_hyperparameters(self, slots, priors, bit_generator):
-        """Draw hyperparameters given the partition, the weights of the rows and the data: see
-        _hyper. Those of the law of the weights stay as long as the weights are those of the start.
-
-        Parameters, Returns, Raises: see `ClusterModel`.
-        """
+        """See _hyper. The parameters of the law of the weights stay as long as the weights are
+        those of the start."""
         stats = self.dump(slots)
         if self.weights is not None:
             priors = self.resample_law(slots, priors, stats, bit_generator)

@@ -196,17 +196,9 @@ cdef inline double draw_root_row(
 cdef class FullModel(EllipticalModel):
     """Kernel of Gaussian clusters with full covariances.
 
-    Parameters
-    ----------
-    data, mean, mean_precision, df, law, law_values
-        See `EllipticalModel`.
-    tables : dict
-        Those of `EllipticalModel`, and
-
-        log_norm : ndarray
-            log c_n, n = 0, 1, ...; `log_norm_at` beyond its end.
-    scale : ndarray of shape (n_features,) or (n_features, n_features)
-        S, or its diagonal.
+    - `tables`: dict. Those of `EllipticalModel`, and `log_norm`: log c_n, n = 0, 1, ...;
+      `log_norm_at` beyond its end.
+    - `scale`: (n_features,) or (n_features, n_features). S, or its diagonal.
     """
     cdef Py_ssize_t n_packed        # D (D + 1) / 2
     cdef bint diagonal              # is S, and given as a vector?
@@ -535,9 +527,7 @@ cdef class FullModel(EllipticalModel):
             stats[self.n_stats + LOG_DET], self.n_features
         )
 
-    cdef double log_marginal_at(
-        self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)
-    ) noexcept nogil:
+    cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
         cdef Py_ssize_t d, k
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats = row(self, slot)
@@ -594,8 +584,7 @@ cdef class FullModel(EllipticalModel):
         return self.log_far_square(x, cached) + log(cached[SHRINKAGE])
 
     cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         """log p(x_i | items of each slot), O(n_slots * D^2)."""
         cdef Py_ssize_t m
@@ -849,8 +838,7 @@ cdef class FullModel(EllipticalModel):
         return bound
 
     cdef bint log_open_bound_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         """With g = x - m, q_B is at least every g_d^2 / S_dd, and their sum divided by the largest
         eigenvalue of the correlations. |M| is at least the product of 1 / D_a over the missing a,
@@ -967,9 +955,7 @@ cdef class FullModel(EllipticalModel):
             out[k] = cached[PEAK] - cached[EXPONENT] * tails[k]
 
     cdef void log_predictive_bound_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
-        const double* box,                                                  # IN (2 D,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* box, double* out
     ) noexcept nogil:
         """With z = L^-1 (x - m), q is the sum of z_d^2 / D_d, and |z_d| at least
         max(0, |z_d(c)| - r_d): see `substitute_box`."""
@@ -1021,9 +1007,7 @@ cdef class FullModel(EllipticalModel):
             out += m
             n_slots -= m
 
-    cdef double log_predictive_floor(
-        self, Py_ssize_t slot, const double* box                            # IN (2 D,)
-    ) noexcept nogil:
+    cdef double log_predictive_floor(self, Py_ssize_t slot, const double* box) noexcept nogil:
         """As above |z_d| is at most |z_d(c)| + r_d; and the density of an item given the others
         falls with q, see the head of this file."""
         cdef Py_ssize_t d
@@ -1051,9 +1035,8 @@ cdef class FullModel(EllipticalModel):
         return peak + tail - SLACK * (1.0 + fabs(peak) - tail)
 
     cdef void log_predictive_tile(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
-        const Py_ssize_t* items, Py_ssize_t n_items,                        # IN (n_items,)
-        double* out                                                # OUT (n_slots, n_items)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const Py_ssize_t* items,
+        Py_ssize_t n_items, double* out
     ) noexcept nogil:
         cdef Py_ssize_t d, i, k
         cdef Py_ssize_t n_features = self.n_features
@@ -1094,17 +1077,10 @@ cdef class FullModel(EllipticalModel):
 cdef class FullLaws(GaussianLaws):
     """Conditional laws of hyperparameters of full covariances.
 
-    Parameters
-    ----------
-    priors, values, spread, origin, floor
-        See `GaussianLaws`.
-    stats : ndarray of shape (n_clusters, n_stats)
-        Numbers of items, means and scatters.
-    masses : ndarray of shape (n_clusters,)
-        Precisions of the means, in units of Sigma_k^-1: the numbers of items, unless these have
-        weights.
-    scale : ndarray of shape (n_features,) or (n_features, n_features)
-        S, or its diagonal.
+    - `stats`: (n_clusters, n_stats). Numbers of items, means and scatters.
+    - `masses`: (n_clusters,). Precisions of the means, in units of Sigma_k^-1: the numbers of
+      items, unless these have weights.
+    - `scale`: (n_features,) or (n_features, n_features). S, or its diagonal.
     """
     cdef Py_ssize_t n_packed
     cdef const double[:, ::1] stats     # in units of the spreads
@@ -1354,16 +1330,10 @@ cdef class ParametricGaussian(ParametricModel):
 
     Parameters: log |W| - D log(2 pi) / 2, W mu (D), W (packed by rows).
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-        Rows minus the origin.
-    mean : ndarray of shape (n_features,)
-        u minus the origin.
-    scale : ndarray of shape (n_features, n_features)
-        S.
-    mean_precision, df : float
-        r and nu.
+    - `X`: (n_samples, n_features). Rows minus the origin.
+    - `mean`: (n_features,). u minus the origin.
+    - `scale`: (n_features, n_features). S.
+    - `mean_precision`, `df`: float. r and nu.
     """
     cdef Py_ssize_t n_features
     cdef Py_ssize_t n_packed
@@ -1453,9 +1423,8 @@ cdef class ParametricGaussian(ParametricModel):
         params[0] = total
 
     cdef void log_density_many(
-        self, const Py_ssize_t* items, Py_ssize_t n_items,              # IN (n_items,), <= TILE
-        const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
-        double* out                                                     # OUT (n_which, TILE)
+        self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
+        const Py_ssize_t* which, Py_ssize_t n_which, double* out
     ) noexcept nogil:
         cdef Py_ssize_t d, i, k
         cdef Py_ssize_t n_features = self.n_features
@@ -1504,9 +1473,8 @@ cdef class ParametricGaussian(ParametricModel):
             combine_moments(stats, self.matrix, self.n_features, scratch)
 
     cdef void log_density_bound_many(
-        self, const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
-        const double* box,                                              # IN (2 D,)
-        double* lower, double* upper                                    # OUT (n_which,) each
+        self, const double* params, const Py_ssize_t* which, Py_ssize_t n_which, const double* box,
+        double* lower, double* upper
     ) noexcept nogil:
         if self.n_features == 2:
             bound_densities(params, self.n_params, which, n_which, box, 2, lower, upper)

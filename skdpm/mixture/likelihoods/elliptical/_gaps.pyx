@@ -45,19 +45,14 @@ cdef extern from "cholesky.h" nogil:
 cdef class Gaps:
     """Missing entries of rows.
 
-    Parameters
-    ----------
-    data : dict
-        X : ndarray of shape (n_samples, n_features)
-            Rows; NaN for a missing entry.
-        incomplete : ndarray of shape (n_incomplete,), intp
-            Rows with missing entries, increasing.
-        gap_starts : ndarray of shape (n_samples + 1,), intp
-            Place of the first missing entry of each row in `gap_columns`.
-        gap_columns : ndarray of shape (n_gaps,), intp
-            Columns of the missing entries, row by row, increasing.
-        gap_values : ndarray of shape (n_gaps,)
-            Values from which chains start; absent for new rows.
+    - `data`: dict
+
+      - `X`: (n_samples, n_features). Rows; NaN for a missing entry.
+      - `incomplete`: (n_incomplete,), intp. Rows with missing entries, increasing.
+      - `gap_starts`: (n_samples + 1,), intp. Place of the first missing entry of each row in
+        `gap_columns`.
+      - `gap_columns`: (n_gaps,), intp. Columns of the missing entries, row by row, increasing.
+      - `gap_values`: (n_gaps,). Values from which chains start; absent for new rows.
     """
 
     def __init__(self, data):

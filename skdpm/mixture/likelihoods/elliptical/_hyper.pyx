@@ -66,19 +66,13 @@ def log_evidence_norm_table(Py_ssize_t n_max, double r, double nu):
 cdef class GaussianLaws(SliceSampled):
     """Conditional laws of single hyperparameters.
 
-    Parameters
-    ----------
-    priors : dict of str to hyperprior
-        Priors of the learned hyperparameters.
-    values : dict of str to ndarray
-        Values of all hyperparameters: "mean", "mean_precision", "df" and "scale", each of at least
-        one dimension.
-    spread, origin : ndarray of shape (n_features,)
-        Spreads of the columns, and the point at which rows are centred.
-    low : float
-        Lower limit of nu.
-    floor : ndarray of shape (n_features,)
-        Floor of S, in the units of the data, like all values above.
+    - `priors`: dict of str to hyperprior. Priors of the learned hyperparameters.
+    - `values`: dict of str to ndarray. Values of all hyperparameters: "mean", "mean_precision",
+      "df" and "scale", each of at least one dimension.
+    - `spread`, `origin`: (n_features,). Spreads of the columns, and the point at which rows are
+      centred.
+    - `low`: float. Lower limit of nu.
+    - `floor`: (n_features,). Floor of S, in the units of the data, like all values above.
     """
 
     def __init__(self, priors, values, spread, origin, double low, floor):

@@ -73,17 +73,8 @@ cdef inline double log_far_tail(
 
 @cython.final
 cdef class SphericalModel(DiagonalModel):
-    """Kernel of Gaussian clusters with one variance each.
-
-    Parameters
-    ----------
-    data, mean, mean_precision, df, law, law_values
-        See `EllipticalModel`. Missing entries drop out.
-    tables : dict
-        Those of `EllipticalModel`, and `missing`, see `DiagonalModel`.
-    scale : ndarray of shape ()
-        s.
-    """
+    """Kernel of Gaussian clusters with one variance each. `tables` are those of `EllipticalModel`
+    and `missing` of `DiagonalModel`; `scale` is s, ()."""
 
     cdef double bound_power(self) noexcept nogil:
         return 0.5 * self.n_features
@@ -162,9 +153,7 @@ cdef class SphericalModel(DiagonalModel):
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
         return self.log_marginal_at(slot, self.hyper)
 
-    cdef double log_marginal_at(
-        self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)
-    ) noexcept nogil:
+    cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats = row(self, slot)
@@ -323,8 +312,7 @@ cdef class SphericalModel(DiagonalModel):
         )
 
     cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         """log p(x_i | items of each slot): a Student t density, O(n_slots * D)."""
         cdef Py_ssize_t d, k
@@ -358,9 +346,7 @@ cdef class SphericalModel(DiagonalModel):
             out[k] = cached[2] - 0.5 * (self.df + (stats[0] + 1.0) * n_features) * q
 
     cdef void log_predictive_bound_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
-        const double* box,                                                  # IN (2 D,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* box, double* out
     ) noexcept nogil:
         """See `DiagonalModel`."""
         cdef Py_ssize_t d, k
@@ -390,9 +376,7 @@ cdef class SphericalModel(DiagonalModel):
             )
             out[k] = cached[2] - q + SLACK * (1.0 + fabs(cached[2]) + q)
 
-    cdef double log_predictive_floor(
-        self, Py_ssize_t slot, const double* box                            # IN (2 D,)
-    ) noexcept nogil:
+    cdef double log_predictive_floor(self, Py_ssize_t slot, const double* box) noexcept nogil:
         """As in `DiagonalModel`, with t = |x - m| over all columns: an item's density is
 
             c_{n-1} S^(-D/2) (1 - a)^((nu + (n - 1) D) / 2),  a = t^2 rho / ((rho - 1) S)."""
@@ -426,13 +410,8 @@ cdef class SphericalModel(DiagonalModel):
 
 @cython.final
 cdef class SphericalLaws(DiagLaws):
-    """Conditional laws of hyperparameters of spherical covariances.
-
-    Parameters
-    ----------
-    priors, values, spread, origin, floor, stats, masses
-        See `DiagLaws`. All columns have the same spread.
-    """
+    """Conditional laws of hyperparameters of spherical covariances. All columns have the same
+    spread."""
     cdef double[::1] totals         # (K,): sums of squares, then 1 / v
     cdef const double[::1] sizes    # (K,): N
 
@@ -523,13 +502,7 @@ cdef class ParametricGaussianSpherical(ParametricGaussianDiag):
 
     With S, m and rho as above, 1 / v ~ Gamma((nu + N) / 2, rate S / 2) and mu | v ~ N(m, v / rho).
     Parameters are those of `ParametricGaussianDiag`, with the same w in all columns.
-
-    Parameters
-    ----------
-    X, mean, mean_precision, df, missing
-        See `ParametricGaussianDiag`.
-    scale : ndarray of shape (1,)
-        s.
+    `scale` is s, (1,).
     """
 
     cdef void draw_params(

@@ -151,20 +151,8 @@ def whitened(const double[:, ::1] X, sigma):
 
 @cython.final
 cdef class TiedModel(EllipticalModel):
-    """Kernel of Gaussian clusters with one covariance.
-
-    Parameters
-    ----------
-    data, mean, mean_precision, df, law, law_values
-        See `EllipticalModel`.
-    tables : dict
-        Those of `EllipticalModel`, and
-
-        white : ndarray of shape (n_samples, n_features)
-            Whitened rows of `X`.
-    scale : ndarray of shape (n_features, n_features)
-        Sigma.
-    """
+    """Kernel of Gaussian clusters with one covariance, Sigma: `scale`, (n_features, n_features).
+    `tables` are those of `EllipticalModel`, and `white`, the whitened rows."""
     cdef Py_ssize_t n_packed            # D (D + 1) / 2
     cdef object rows                    # X
     cdef const double[:, ::1] white
@@ -354,9 +342,7 @@ cdef class TiedModel(EllipticalModel):
             self.log_det
         )
 
-    cdef double log_marginal_at(
-        self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)
-    ) noexcept nogil:
+    cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
         cdef Py_ssize_t n_features = self.n_features
         cdef double* factor = &self.work[3 * n_features]
         cdef double* precision = factor + self.n_packed
@@ -378,8 +364,7 @@ cdef class TiedModel(EllipticalModel):
     # Densities.
 
     cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         """log p(x_i | items of each slot): normal, O(n_slots * D)."""
         cdef Py_ssize_t d, k
@@ -517,9 +502,7 @@ cdef class TiedModel(EllipticalModel):
             r[d] = root * (r[d] * ABOVE + share * size[d])
 
     cdef void log_predictive_bound_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
-        const double* box,                                                  # IN (2 D,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* box, double* out
     ) noexcept nogil:
         """|y_d - m_d| is at least max(0, |z_d - m_d| - r_d): see `whiten_box`."""
         cdef Py_ssize_t d, k
@@ -542,9 +525,7 @@ cdef class TiedModel(EllipticalModel):
             q = cached[HALF_PRECISION] * (q if q < FARTHEST else FARTHEST)
             out[k] = cached[PEAK] - q + SLACK * (1.0 + fabs(cached[PEAK]) + q)
 
-    cdef double log_predictive_floor(
-        self, Py_ssize_t slot, const double* box                            # IN (2 D,)
-    ) noexcept nogil:
+    cdef double log_predictive_floor(self, Py_ssize_t slot, const double* box) noexcept nogil:
         """Let rho count the item at y. Without it, its distance from the centre becomes
         (y - m) rho / (rho - 1), and its density is
 
@@ -576,19 +557,8 @@ def given_covariance(
 ):
     """Draw Sigma in `values` if it is learned, and return the laws of the other hyperparameters.
 
-    Parameters
-    ----------
-    priors, values, spread, origin, floor
-        See `GaussianLaws`.
-    stats : ndarray of shape (n_clusters, n_stats)
-        Numbers of items, means and scatters.
-    masses : ndarray of shape (n_clusters,)
-        Precisions of the means, in units of Sigma^-1.
-    bit_generator : BitGenerator
-
-    Returns
-    -------
-    laws : TiedLaws
+    - `stats`: (n_clusters, n_stats). Numbers of items, means and scatters.
+    - `masses`: (n_clusters,). Precisions of the means, in units of Sigma^-1.
     """
     n_features = len(spread)
     means = stats[:, 1 : 1 + n_features] + origin
@@ -608,16 +578,10 @@ def given_covariance(
 
 @cython.final
 cdef class TiedLaws(GaussianLaws):
-    """Conditional laws of r and u, given Sigma.
+    """Conditional laws of r and u, given Sigma, which is by rows among the values.
 
-    Parameters
-    ----------
-    priors, values, spread, origin, floor
-        See `GaussianLaws`; "scale" is not among the priors, and Sigma by rows among the values.
-    n : ndarray of shape (n_clusters,)
-        Precisions of the means, in units of Sigma^-1.
-    means : ndarray of shape (n_clusters, n_features)
-        x_bar, not relative to the origin.
+    - `n`: (n_clusters,). Precisions of the means, in units of Sigma^-1.
+    - `means`: (n_clusters, n_features). x_bar, not relative to the origin.
     """
     cdef const double[::1] n
     cdef const double[:, ::1] means         # in units of the spreads, minus the origin
@@ -697,15 +661,10 @@ cdef class ParametricGaussianTied(ParametricGaussianDiag):
     Densities, bounds and parameters are those of `ParametricGaussianDiag` over whitened rows, with
     w = 1: F^-1 mu ~ N(m, 1 / rho). Statistics are those of `TiedModel`.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-        Rows minus the origin.
-    mean : ndarray of shape (n_features,)
-        u minus the origin.
-    sigma : ndarray of shape (n_features, n_features)
-    mean_precision : float
-        r.
+    - `X`: (n_samples, n_features). Rows minus the origin.
+    - `mean`: (n_features,). u minus the origin.
+    - `sigma`: (n_features, n_features)
+    - `mean_precision`: float. r.
     """
     cdef const double[:, ::1] rows
     cdef double[::1] factor         # of Sigma, packed

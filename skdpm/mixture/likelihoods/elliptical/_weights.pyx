@@ -12,11 +12,8 @@ import numpy as np
 cdef class RowWeights:
     """Weights of rows.
 
-    Parameters
-    ----------
-    law : Tails
-        Law of a weight.
-    n_rows : int
+    - `law`: Tails. Law of a weight.
+    - `n_rows`: int
     """
 
     def __init__(self, law, Py_ssize_t n_rows):

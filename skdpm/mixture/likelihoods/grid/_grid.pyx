@@ -190,9 +190,7 @@ cdef class GridModel(ClusterModel):
                 best = l
         return best
 
-    cdef double log_marginal_at(
-        self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)
-    ) noexcept nogil:
+    cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
         cdef Layout other = self.layout
         if self.n_hyper > 0:
             other.layer = self.nearest(hyper)
@@ -284,8 +282,7 @@ cdef class GridModel(ClusterModel):
         return total
 
     cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         """log p(x_i | items of each slot) less its `log_constants`, O(n_slots * D * M)."""
         cdef Py_ssize_t k

@@ -315,8 +315,7 @@ cdef class LinkModel(ClusterModel):
         return ClusterModel.log_likelihoods_at(self, slots, values, h)
 
     cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         """Change of the log law of all cells if item i joins each slot, O(n_slots * n_live)."""
         cdef Py_ssize_t k, l, m, slot
@@ -398,8 +397,7 @@ cdef class LinkModel(ClusterModel):
             of[l] = counts[l * n + src] = 0.0
 
     cdef void log_merge_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src,  # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src, double* out
     ) noexcept nogil:
         """Change of the log law of all cells for each slot, O(n_slots * n_live)."""
         cdef Py_ssize_t k, l, m, slot
@@ -450,9 +448,7 @@ cdef class LinkModel(ClusterModel):
     cdef Py_ssize_t stored_width(self, Py_ssize_t n_slots) noexcept nogil:
         return 1 + 2 * n_slots
 
-    cdef void store(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, double* out      # OUT
-    ) noexcept nogil:
+    cdef void store(self, const Py_ssize_t* slots, Py_ssize_t n_slots, double* out) noexcept nogil:
         cdef Py_ssize_t k, l, cell
         for k in range(n_slots):
             out[0] = row(self, slots[k])[0]
@@ -533,8 +529,7 @@ cdef class RelationalModel(LinkModel):
         )
 
     cdef double log_likelihood_at(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
-        const double* hyper, Py_ssize_t h                       # IN (n_hyper,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* hyper, Py_ssize_t h
     ) noexcept nogil:
         """From the listed cells of the same slots."""
         cdef Py_ssize_t m
@@ -727,8 +722,7 @@ cdef class DegreeCorrectedModel(LinkModel):
         return total + log_rising_count(self.hyper[2], degree)
 
     cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         """log of p(X with item i in each slot) / p(X without), O(n_live (n_slots + n_live))."""
         cdef Py_ssize_t k, m, side, slot
@@ -756,8 +750,7 @@ cdef class DegreeCorrectedModel(LinkModel):
             out[k] += total
 
     cdef void log_merge_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src,  # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src, double* out
     ) noexcept nogil:
         cdef Py_ssize_t k, side, slot
         cdef double both, alone
@@ -791,8 +784,7 @@ cdef class DegreeCorrectedModel(LinkModel):
         return 0
 
     cdef double log_likelihood_at(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
-        const double* hyper, Py_ssize_t h                       # IN (n_hyper,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* hyper, Py_ssize_t h
     ) noexcept nogil:
         cdef Py_ssize_t m
         cdef double links
