@@ -18,6 +18,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from support.examples import examples_of
 from support.flips import check_flips
 
 from skdpm import FeatureAllocation
@@ -523,7 +524,7 @@ def test_chains_that_disagree_warn():
 
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_laws_of_likelihoods(name):
-    for likelihood, X in LIKELIHOODS[name]._examples():
+    for likelihood, X in examples_of(LIKELIHOODS[name]):
         check_flips(likelihood, X)
 
 

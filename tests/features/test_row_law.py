@@ -6,6 +6,7 @@ from reference.features import log_linear_gaussian
 from scipy.special import logsumexp
 from scipy.stats import poisson
 from support.designs import everyday
+from support.examples import examples_of
 from support.features import COMPONENT, NOISE, load, make_model
 
 from skdpm.features.answers._predictive import RowLaw
@@ -121,7 +122,7 @@ def test_rows_do_not_see_each_other():
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_every_likelihood(name):
     """A beam asks for candidates that the sums over all values do not."""
-    for likelihood, X in LIKELIHOODS[name]._examples():
+    for likelihood, X in examples_of(LIKELIHOODS[name]):
         likelihood = likelihood.resolve(X)
         chain = likelihood.bind(likelihood.encode(X))
         chain.start(5, np.random.PCG64(0))

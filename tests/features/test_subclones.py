@@ -16,6 +16,7 @@ from reference.likelihoods import log_pyclone
 from scipy.special import logsumexp
 from scipy.stats import beta, dirichlet, gamma, kstest
 from support.exactness import record_worst
+from support.examples import examples_of
 from support.features import CASES as FEATURE_CASES
 from support.features import CONCENTRATION, given_params_run, make_prior, subclones_rows
 from support.flips import check_flips
@@ -60,7 +61,7 @@ def random_prevalences(rng, n_latent, n_tumours):
 @pytest.mark.parametrize("example", range(3))
 def test_densities(example):
     """Flips add up to differences of log likelihoods, and these are those of the reference."""
-    likelihood, X = list(Subclones._examples())[example]
+    likelihood, X = list(examples_of(Subclones))[example]
     check_flips(likelihood, X)
     rng = np.random.default_rng(1)
     Z, F = rng.random((6, 4)) < 0.5, random_prevalences(rng, 4, 3)

@@ -13,6 +13,7 @@ import pytest
 import scipy.sparse as sp
 from scipy import stats
 from support.designs import everyday
+from support.examples import examples_of
 from support.laws import example
 from support.pvalues import assert_p
 
@@ -384,7 +385,7 @@ EXAMPLES = [
     example(name, i, likelihood, X)
     for name, cls in LIKELIHOODS.items()
     if cls().lacks("column_means") is None
-    for i, (likelihood, X) in enumerate(cls._examples())
+    for i, (likelihood, X) in enumerate(examples_of(cls))
 ]
 
 

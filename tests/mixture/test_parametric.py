@@ -12,6 +12,7 @@ from reference import likelihoods as reference
 from scipy import stats
 from scipy.special import ive, ndtr
 from support.designs import thirds
+from support.examples import examples_of
 from support.kernels import bind
 from support.laws import example, numbers_of, reference_of
 from support.probes import Probe
@@ -61,7 +62,7 @@ class Case:
 EXAMPLES = [
     example(name, number, Case(f"{name}{number}", likelihood, X))
     for name, cls in LIKELIHOODS.items()
-    for number, (likelihood, X) in enumerate(cls._examples())
+    for number, (likelihood, X) in enumerate(examples_of(cls))
     if "instantiated" in likelihood.capabilities
 ]
 CASES = [param.values[0] for param in EXAMPLES]

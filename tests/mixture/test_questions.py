@@ -23,6 +23,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from support.designs import everyday, thirds
+from support.examples import examples_of
 from support.laws import every_product
 from support.pvalues import assert_p, mean_p, whole_of, worst_p
 
@@ -788,7 +789,7 @@ def test_errors():
 @pytest.mark.parametrize("cls", [Grid, Multinomial, PyClone, Relational, VonMisesFisher])
 def test_likelihoods_without_laws_of_columns_say_so(cls):
     """An error says what is missing, and which likelihoods have it."""
-    likelihood, X = next(iter(cls._examples()))
+    likelihood, X = next(examples_of(cls))
     why = (
         f"the likelihood {cls.__name__} has no law of some columns given others; use Bernoulli, "
         "Categorical, Gaussian, NegativeBinomial, Poisson, Subspace or a Product of these"

@@ -11,6 +11,7 @@ from reference import likelihoods as reference
 
 from skdpm.mixture.likelihoods import LIKELIHOODS, Product, Subspace
 from support.designs import thirds
+from support.examples import examples_of
 from support.kernels import bind
 from support.probes import Probe
 
@@ -33,7 +34,7 @@ class Case:
 
 def _number_of(name, params):
     """The number of a likelihood's first example with these parameters."""
-    for number, (likelihood, _) in enumerate(LIKELIHOODS[name]._examples()):
+    for number, (likelihood, _) in enumerate(examples_of(LIKELIHOODS[name])):
         if params.items() <= likelihood.get_params(deep=False).items():
             return number
     raise ValueError(f"no example of {name} has {params}")
@@ -65,7 +66,7 @@ def cases(coupled):
 
 def _iterate_cases(coupled):
     for name, cls in LIKELIHOODS.items():
-        for number, (likelihood, X) in enumerate(cls._examples()):
+        for number, (likelihood, X) in enumerate(examples_of(cls)):
             if ("product" not in likelihood.capabilities) == coupled:
                 yield example(name, number, Case(likelihood, X))
 

@@ -11,8 +11,8 @@ from skdpm._validation import check_finite
 class FeatureLikelihood(BaseEstimator):
     """Base class of likelihoods of feature allocations.
 
-    A subclass implements `resolve`, `encode`, `bind` and `_examples`, and `reconstruct` if rows
-    have an expectation given their features. It overrides `check_prior`, `initial_allocations`,
+    A subclass implements `resolve`, `encode` and `bind`, and `reconstruct` if rows have an
+    expectation given their features. It overrides `check_prior`, `initial_allocations`,
     `select` and `encode_new` if their defaults do not hold.
 
     Attributes
@@ -152,8 +152,3 @@ class FeatureLikelihood(BaseEstimator):
         X : ndarray of shape (n_samples, n_features)
         """
         raise NotImplementedError(f"{type(self).__name__} must implement `reconstruct`")
-
-    @classmethod
-    def _examples(cls):
-        """Yield pairs (likelihood, X) for the tests of all likelihoods."""
-        raise NotImplementedError(f"{cls.__name__} must implement `_examples`")

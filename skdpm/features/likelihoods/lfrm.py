@@ -141,18 +141,6 @@ class LFRM(FeatureLikelihood):
         """Probabilities of links from rows with features Z to the nodes of `fit`."""
         return expit(params["bias"] + Z @ params["weights"] @ params["allocations"].T)
 
-    @classmethod
-    def _examples(cls):
-        rng = np.random.default_rng(0)
-        X = (rng.random((6, 6)) < 0.4).astype(np.float64)
-        holes = np.where(rng.random((6, 6)) < 0.3, np.nan, X)
-        yield cls(directed=True), X
-        yield cls(directed=True, bias=0.3, weight_precision=0.5), holes
-        upper = np.triu(holes, 1)
-        yield cls(weight_precision=0.7), upper + upper.T
-        upper = np.triu(X, 1)
-        yield cls(bias=0.0), upper + upper.T
-
 
 def _spectral_points(signs, n_points, directed, rng):
     """Place nodes by the leading singular vectors of their links, which are normalised by degrees

@@ -152,17 +152,6 @@ class LinearGaussian(FeatureLikelihood):
     def reconstruct(self, Z, params):
         return Z @ params["components"] + params["intercept"]
 
-    @classmethod
-    def _examples(cls):
-        rng = np.random.default_rng(0)
-        X = rng.normal(size=(6, 3))
-        missing = X.copy()
-        missing[[0, 2, 2], [1, 0, 2]] = np.nan
-        missing[4] = np.nan
-        yield cls(noise_precision=3.0, component_precision=0.5), X
-        yield cls(noise_precision=0.7, component_precision=2.0, intercept=False), missing
-        yield cls(), 10.0 + missing
-
 
 def _warn_of_units(deviations):
     """Warn if the noise of columns of large numbers would hide other columns."""

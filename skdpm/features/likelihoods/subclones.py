@@ -115,19 +115,3 @@ class Subclones(FeatureLikelihood):
             self.precision_prior,
             self.prevalence_concentration,
         )
-
-    @classmethod
-    def _examples(cls):
-        rng = np.random.default_rng(0)
-        X = np.empty((6, 3, 6))
-        X[..., 2:] = [[2.0, 1.0, 1.0, 1.0], [2.0, 0.0, 2.0, 0.6], [1.0, 1.0, 3.0, 0.9]]
-        X[..., 1] = rng.binomial(30, rng.random((6, 3)) / 2)
-        X[..., 0] = 30.0 - X[..., 1]
-        yield cls(), X.reshape(6, 18).copy()
-        X[[1, 4, 4], [0, 0, 1], :2] = np.nan
-        X[5] = np.nan
-        yield (
-            cls("beta_binomial", 25.0, error_rate=0.01, genotype_prior="total"),
-            X.reshape(6, 18),
-        )
-        yield cls("beta_binomial", prevalence_concentration=0.5), X.reshape(6, 18)

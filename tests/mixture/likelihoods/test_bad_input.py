@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from support.designs import everyday
+from support.examples import examples_of
 from support.kernels import bind
 from support.probes import Probe
 
@@ -274,7 +275,7 @@ def test_gaussian_variance_that_overflows():
 def test_extreme_columns(name, form, value):
     """Finite densities, or a ValueError that names the column; from blocks of rows as well."""
     cls = LIKELIHOODS[name]
-    for likelihood, X in cls._examples():
+    for likelihood, X in examples_of(cls):
         X = X.toarray() if sp.issparse(X) else X.copy()
         column = X.shape[1] - 1
         with np.errstate(over="ignore"):

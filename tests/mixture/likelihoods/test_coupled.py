@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from reference import likelihoods as reference
 from sklearn.base import clone
+from support.examples import examples_of
 from support.kernels import bind
 from support.laws import Case, assert_equal, cases, every_coupled, few, numbers_of, seeds
 from support.probes import Probe
@@ -225,7 +226,7 @@ def test_coupled_likelihood_at_other_hyperparameters(case, seed):
 
 
 def _directed_with_holes():
-    X = next(Relational._examples())[1].copy()
+    X = next(examples_of(Relational))[1].copy()
     X[np.random.default_rng(1).random(X.shape) < 0.15] = np.nan
     return pytest.param(Case(Relational(a=0.8, b=1.3, directed=True), X), id="directed with holes")
 

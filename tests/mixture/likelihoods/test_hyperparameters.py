@@ -15,6 +15,7 @@ from reference.hyperparameters import poisson_posterior
 from scipy import stats
 from sklearn.base import clone
 from support.designs import thirds
+from support.examples import examples_of
 from support.kernels import bind
 from support.laws import example, numbers_of, reference_of
 from support.probes import Probe
@@ -27,7 +28,7 @@ from skdpm.mixture.likelihoods.contract._base import ClusterModel
 
 def examples():
     for name, cls in LIKELIHOODS.items():
-        for number, (likelihood, X) in enumerate(cls._examples()):
+        for number, (likelihood, X) in enumerate(examples_of(cls)):
             if likelihood.hyperparameters:
                 yield example(name, number, likelihood, X)
 

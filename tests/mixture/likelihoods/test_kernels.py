@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from support.designs import thirds
+from support.examples import examples_of
 from support.kernels import bind
 from support.probes import Probe
 
@@ -21,7 +22,7 @@ from skdpm.mixture.likelihoods.contract.base import Likelihood
 
 def examples():
     for name, cls in LIKELIHOODS.items():
-        for number, (likelihood, X) in enumerate(cls._examples()):
+        for number, (likelihood, X) in enumerate(examples_of(cls)):
             yield pytest.param(likelihood.resolve(X), X, id=f"{name}{number}")
 
 

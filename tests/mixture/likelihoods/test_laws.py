@@ -1,4 +1,4 @@
-"""The laws that every factorising kernel obeys, on the `_examples()` of its likelihood.
+"""The laws that every factorising kernel obeys, on `support.examples` of its likelihood.
 
 Laws of coupled kernels are in `test_coupled.py`, numerics of particular likelihoods in
 `test_gaussian.py` and `test_counts.py`.

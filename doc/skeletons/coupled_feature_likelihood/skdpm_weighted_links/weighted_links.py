@@ -56,10 +56,3 @@ class WeightedLinks(FeatureLikelihood):
 
     def reconstruct(self, Z, params):
         return Z @ params["weights"] @ params["allocations"].T
-
-    @classmethod
-    def _examples(cls):
-        rng = np.random.default_rng(0)
-        X = rng.normal(size=(5, 5))
-        yield cls(2.0, 0.7), X
-        yield cls(), np.where(rng.random((5, 5)) < 0.3, np.nan, X)

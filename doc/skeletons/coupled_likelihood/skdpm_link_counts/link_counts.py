@@ -66,10 +66,3 @@ class LinkCounts(Likelihood):
         n_pairs = np.outer(sizes, sizes)
         np.fill_diagonal(n_pairs, sizes * (sizes - 1) / 2)
         return {"means": (self.shape + totals) / (self.rate + n_pairs)}
-
-    @classmethod
-    def _examples(cls):
-        rng = np.random.default_rng(0)
-        for likelihood in (cls(), cls(shape=0.7, rate=0.4)):
-            X = np.triu(rng.poisson(rng.gamma(1.0, 2.0, size=(10, 10))), 1).astype(np.float64)
-            yield likelihood, X + X.T

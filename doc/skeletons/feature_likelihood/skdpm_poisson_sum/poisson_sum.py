@@ -43,9 +43,3 @@ class PoissonSum(FeatureLikelihood):
 
     def reconstruct(self, Z, params):
         return self.background + Z @ params["rates"]
-
-    @classmethod
-    def _examples(cls):
-        rng = np.random.default_rng(0)
-        yield cls(), rng.poisson(2.0, size=(6, 3)).astype(float)
-        yield cls(0.5, 2.0, 0.3), rng.poisson(20.0, size=(5, 1)).astype(float)

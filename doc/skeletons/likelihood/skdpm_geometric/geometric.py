@@ -50,9 +50,3 @@ class Geometric(Likelihood):
     def _posterior(self, stats):
         failures = self.b + stats[:, 1:]
         return np.broadcast_to(self.a + stats[:, :1], failures.shape), failures
-
-    @classmethod
-    def _examples(cls):
-        rng = np.random.default_rng(0)
-        yield cls(), rng.geometric(0.3, size=(12, 3)) - 1.0
-        yield cls(a=0.7, b=2.5), rng.geometric([0.05, 0.8], size=(12, 2)) - 1.0

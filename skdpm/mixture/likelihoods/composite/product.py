@@ -18,10 +18,7 @@ from skdpm.mixture.likelihoods.composite.registry import SINGLE
 from skdpm.mixture.likelihoods.composite.selection import Selection
 from skdpm.mixture.likelihoods.composite.tables import JoinedTables, as_slice
 from skdpm.mixture.likelihoods.contract.base import MOST_BOXED, Likelihood, bounds, read_only
-from skdpm.mixture.likelihoods.counts.bernoulli import Bernoulli
-from skdpm.mixture.likelihoods.counts.categorical import Categorical
-from skdpm.mixture.likelihoods.counts.poisson import Poisson
-from skdpm.mixture.likelihoods.gaussian.gaussian import BLOCK_ENTRIES, BLOCK_ROWS, Gaussian
+from skdpm.mixture.likelihoods.gaussian.gaussian import BLOCK_ENTRIES, BLOCK_ROWS
 from skdpm.mixture.likelihoods.laws.recorded import Spread, copies_in
 
 
@@ -374,33 +371,6 @@ class Product(JoinedHyperparameters, JoinedTables, JoinedAnswers, _BaseCompositi
         n_columns = sum(map(len, getattr(self, "_positions", ())))
         has_all = all(likelihood.has_points for likelihood in self._likelihoods())
         return has_all and 0 < n_columns == self._n_features
-
-    @classmethod
-    def _examples(cls):
-        rng = np.random.default_rng(0)
-        X = np.column_stack(
-            [
-                rng.standard_normal((12, 2)) * [1.0, 2.0],
-                rng.integers(0, [2, 3], size=(12, 2)),
-                rng.poisson([0.7, 5.0], size=(12, 2)),
-                rng.random((12, 2)) < 0.4,
-            ]
-        ).astype(np.float64)
-        parts = {
-            "num": Gaussian(),
-            "cat": Categorical(),
-            "counts": Poisson(),
-            "flags": Bernoulli(),
-        }
-        columns = {"num": [1, 0], "cat": slice(2, 4), "counts": [4, 5], "flags": [7]}
-        yield cls([(name, part, columns[name]) for name, part in parts.items()]), X
-        parts["num"] = Gaussian(0.5, 0.3, 0.5, [1.0, 2.0], covariance_type="diag")
-        yield cls([(name, parts[name], columns[name]) for name in ("counts", "num")]), X
-        Y = X.copy()
-        Y[rng.random(Y.shape) < 0.3] = np.nan
-        parts["num"] = Gaussian(covariance_type="diag")
-        parts["cat"] = Categorical(concentration=0.7, n_categories=4)
-        yield cls([(name, part, columns[name]) for name, part in parts.items()]), Y
 
 
 class SelectingProduct(Selection, Product):

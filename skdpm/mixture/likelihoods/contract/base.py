@@ -26,8 +26,8 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
     """Base class of likelihoods.
 
     A subclass sets the class attributes and implements `resolve` (or `summarise`,
-    `merge_summaries` and `resolve_summary`), `encode`, `bind` and `cluster_params`; also `tables`
-    and `_examples`. The base classes are roles, which it may have.
+    `merge_summaries` and `resolve_summary`), `encode`, `tables`, `bind` and `cluster_params`. The
+    base classes are roles, which it may have.
 
     Attributes
     ----------
@@ -247,11 +247,6 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
         n_dimensions), finite. Samplers can then visit rows tile by tile (`_tiles`) and skip
         clusters that are far away. None: kernels have no useful bounds for these rows."""
         return None
-
-    @classmethod
-    def _examples(cls):
-        """Pairs (likelihood, X) on which the tests check the laws that every likelihood obeys."""
-        raise NotImplementedError(f"{cls.__name__} must implement `_examples`")
 
     def _copy(self, **resolved):
         """This object with some parameters replaced by their resolved values."""

@@ -92,13 +92,3 @@ class Bernoulli(Levels):
         bad = (X != 0) & (X != 1) & ~np.isnan(X)
         self._check_columns(X, bad, "0 or 1 (NaN = missing)")
         return X
-
-    @classmethod
-    def _examples(cls):
-        rng = np.random.default_rng(0)
-        X = (rng.random((12, 3)) < 0.4).astype(np.float64)
-        yield cls(a=0.8, b=1.7), X
-        Y = X.copy()
-        Y[rng.random(Y.shape) < 0.3] = np.nan
-        yield cls(), Y
-        yield cls(a=[0.4, 2.0, 1.0], b=1.3), X

@@ -368,13 +368,3 @@ class Categorical(Levels):
         counts = stats[:, 1 : 1 + first[-1]]
         counts = counts + self.flat_hyperparameters()[self._kinds(len(self.n_categories))]
         return np.split(counts, first[:-1], axis=1)
-
-    @classmethod
-    def _examples(cls):
-        rng = np.random.default_rng(0)
-        X = rng.integers(0, [2, 3, 4], size=(12, 3)).astype(np.float64)
-        yield cls(concentration=0.7), X
-        Y = X.copy()
-        Y[rng.random(Y.shape) < 0.3] = np.nan
-        yield cls(n_categories=[2, 4, 5]), Y
-        yield cls(concentration=[0.4, 2.0, 1.0]), X

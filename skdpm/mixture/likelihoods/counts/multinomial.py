@@ -187,15 +187,6 @@ class Multinomial(Likelihood):
             np.arange(n_columns), np.full(n_columns, -1), np.full(n_columns, "share"), shares
         )
 
-    @classmethod
-    def _examples(cls):
-        rng = np.random.default_rng(0)
-        X = rng.multinomial([6] * 6 + [1] * 5 + [0], [0.5, 0.3, 0.1, 0.1]).astype(np.float64)
-        yield cls(concentration=0.8), X
-        yield cls(), X
-        yield cls(concentration=3.0, base=[1.0, 2.0, 0.5, 0.5]), X
-        yield cls(concentration=0.3), sp.csr_array(X[::-1] * rng.integers(1, 4, size=(12, 1)))
-
 
 class OverallWords:
     """Law of a row of counts that is noise, given its total: its words are drawn from the shares

@@ -202,18 +202,6 @@ class NegativeBinomial(CountColumns):
         alpha, beta = self._posterior(stats)
         return rng.gamma(beta) / rng.gamma(alpha)
 
-    @classmethod
-    def _examples(cls):
-        rng = np.random.default_rng(0)
-        means = np.array([0.5, 3.0, 20.0])
-        X = rng.poisson(means * rng.gamma(1.5, 1 / 1.5, size=(12, 3))).astype(np.float64)
-        yield cls(), X
-        Y = X.copy()
-        Y[rng.random(Y.shape) < 0.3] = np.nan
-        yield cls(shape=0.7, rate=0.2, dispersion=[0.3, 2.0, 1e-3]), Y
-        # One column has large counts.
-        yield cls(shape=2.0, rate=1e-4, dispersion=0.5), X * [1.0, 1.0, 1e3]
-
 
 def _tally(values, exposures, tallies):
     """The different values of a column with different exposures (None: all 1), these exposures,

@@ -126,14 +126,3 @@ class Poisson(CountColumns):
         if isinstance(law, Rates):
             return Rates(law.rate * exposure)
         return Counts(law.shape, law.rate / exposure)
-
-    @classmethod
-    def _examples(cls):
-        rng = np.random.default_rng(0)
-        X = rng.poisson([0.5, 3.0, 20.0], size=(12, 3)).astype(np.float64)
-        yield cls(), X
-        Y = X.copy()
-        Y[rng.random(Y.shape) < 0.3] = np.nan
-        yield cls(shape=0.7, rate=0.2), Y
-        # One column has counts beyond the table of log Gamma.
-        yield cls(shape=2.0, rate=1e-6), X * [1.0, 1.0, 1e5]

@@ -199,19 +199,6 @@ class VonMisesFisher(Likelihood):
     def background(self, X):
         return Sphere(X.shape[1])
 
-    @classmethod
-    def _examples(cls):
-        rng = np.random.default_rng(0)
-        X = rng.normal([3.0, -1.0, 0.5], size=(12, 3)) * rng.choice([-1.0, 1.0, 2.0], (12, 1))
-        yield cls(), X
-        yield cls(concentration=4.0, spread=1.2), X[:, :2]
-        yield cls(concentration=300.0), rng.normal(size=(12, 50)) + 2.0
-        X = rng.poisson(0.6, size=(12, 6)).astype(np.float64)
-        X[:, 0] += 1.0
-        yield cls(spread=0.5), sp.csr_array(X)
-        X[[3, 7]] = 0.0
-        yield cls(concentration=4.0), X
-
 
 class Sphere:
     """Law of a row that is noise: the uniform law on the sphere. It has the interface of

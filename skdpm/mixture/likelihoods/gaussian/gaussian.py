@@ -539,26 +539,6 @@ default=None
     def _kept_columns(self):
         return np.arange(len(self.mean))
 
-    @classmethod
-    def _examples(cls):
-        rng = np.random.default_rng(0)
-        X = rng.standard_normal((12, 3)) * [1.0, 2.0, 0.5] + 1.0
-        yield cls(), X
-        yield cls(mean=0.5, mean_precision=0.3, df=4.5, scale=[1.0, 2.0, 0.7]), X
-        yield cls(), X[:, :1]
-        diag = {"covariance_type": "diag"}
-        yield cls(**diag), X
-        yield cls(mean=0.5, mean_precision=0.3, df=0.5, scale=[1.0, 2.0, 0.7], **diag), X
-        Y = X.copy()
-        Y[rng.random(Y.shape) < 0.3] = np.nan
-        yield cls(**diag), Y
-        spherical = {"covariance_type": "spherical"}
-        yield cls(**spherical), Y
-        yield cls(mean=0.5, mean_precision=0.3, df=0.5, scale=1.3, **spherical), X
-        tied = {"covariance_type": "tied"}
-        yield cls(**tied), X
-        yield cls(mean=0.5, mean_precision=0.3, scale=[1.0, 2.0, 0.7], **tied), X
-
 
 class ReducedGaussian(Gaussian):
     """A resolved `Gaussian` of rows in which some columns determine the others.

@@ -273,37 +273,6 @@ class Grid(Likelihood):
             }
         )
 
-    @classmethod
-    def _examples(cls):
-        rng = np.random.default_rng(0)
-        yield cls(), rng.normal(size=(12, 7))
-        grid = np.linspace(0.02, 0.98, 25)
-        counts = rng.binomial(30, [0.2, 0.7], size=(12, 2)).astype(np.float64)
-        yield cls(_binomial_of_30, grid, np.array([np.sin(grid), grid**2])), counts
-        # Deep enough that the points of single rows exclude each other in doubles.
-        counts = rng.binomial(3000, rng.choice([0.1, 0.5, 0.9], size=(12, 1)))
-        yield cls(_binomial_of_3000, np.linspace(0.0, 1.0, 301)), counts.astype(np.float64)
-
-
-def _binomial(X, grid, n):
-    """Columns of counts of successes out of n, up to the coefficients; NaN marks a missing
-    entry."""
-    X = X[:, :, None]
-    inside = (X >= 0) & (X <= n)
-    counts = np.where(inside, X, 0.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        log_successes = np.where(counts > 0, counts * np.log(grid), 0.0)
-        log_failures = np.where(counts < n, (n - counts) * np.log1p(-grid), 0.0)
-    return np.where(inside, log_successes + log_failures, np.where(np.isnan(X), 0.0, -np.inf))
-
-
-def _binomial_of_30(X, grid):
-    return _binomial(X, grid, 30)
-
-
-def _binomial_of_3000(X, grid):
-    return _binomial(X, grid, 3000)
-
 
 def _numbers(value, name, what):
     """A non-empty array of floats of one or two axes."""

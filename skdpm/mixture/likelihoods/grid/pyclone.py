@@ -168,21 +168,3 @@ class PyClone(Grid):
 
     def _finer(self):
         return "use a larger PyClone.n_grid"
-
-    @classmethod
-    def _examples(cls):
-        rng = np.random.default_rng(0)
-        n = 12
-        X = np.empty((n, 2, 6))
-        X[..., 2:] = [[2.0, 1.0, 1.0, 1.0], [2.0, 1.0, 2.0, 0.7]]
-        X[::3, 0, 3:5] = [0.0, 3.0]
-        X[..., 1] = rng.binomial(40, rng.choice([0.1, 0.3, 0.5], size=(n, 1)), size=(n, 2))
-        X[..., 0] = 40.0 - X[..., 1]
-        yield cls("binomial", n_grid=21), X.reshape(n, 12).copy()
-        X[[1, 4, 4], [0, 0, 1], :2] = np.nan
-        X[5, 1] = np.nan
-        yield (
-            cls("beta_binomial", 60.0, 0.01, genotype_prior="total", n_grid=31),
-            X.reshape(n, 12),
-        )
-        yield cls("beta_binomial", n_grid=11), X.reshape(n, 12)

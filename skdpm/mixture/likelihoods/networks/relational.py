@@ -196,20 +196,6 @@ class Relational(Likelihood):
         pairs = stats[:, 1 + n_clusters :]
         return self._law.posterior_means(self, links, pairs)
 
-    @classmethod
-    def _examples(cls):
-        rng = np.random.default_rng(0)
-        X = (rng.random((10, 10)) < 0.4).astype(np.float64)
-        yield cls(a=0.8, b=1.3, directed=True), X
-        Y = np.triu(X, 1) + np.triu(X, 1).T
-        yield cls(), Y
-        Z = np.where(rng.random(Y.shape) < 0.1, np.nan, Y)
-        yield cls(b=0.6), Z + Z.T - Y
-        counts = rng.poisson(0.6, X.shape).astype(np.float64)
-        fixed = {"a": 0.8, "b": 1.3, "degree_concentration": 0.7}
-        yield cls(**fixed, directed=True, degree_correction=True), counts
-        yield cls(degree_correction=True), counts + counts.T
-
 
 class _Binary:
     """Binary links, with a probability for each pair of clusters."""

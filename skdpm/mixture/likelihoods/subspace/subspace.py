@@ -305,14 +305,6 @@ class Subspace(Likelihood):
         noise = rng.standard_normal((len(points), self._rest.shape[1]))
         return self.center_ + points @ self.axes_ + noise @ self._rest.T
 
-    @classmethod
-    def _examples(cls):
-        rng = np.random.default_rng(0)
-        X = rng.standard_normal((12, 3)) * [1.0, 2.0, 0.5] + 1.0
-        yield cls(n_axes=2), X
-        yield cls(n_axes=1, mean=0.5, mean_precision=0.3, df=1.5, scale=0.7), X
-        yield cls(), X
-
 
 def _warn_of_units(deviations):
     """Warn if a few columns would determine the axes."""
