@@ -41,6 +41,11 @@ def __dir__():
 def allocation_distances(allocation_samples, Z, *, complements=False):
     """Distance of each draw to one feature allocation.
 
+    >>> from skdpm.allocations import allocation_distances
+    >>> draws = [[[1, 0], [1, 1], [0, 1]], [[1], [0], [0]]]
+    >>> allocation_distances(draws, [[0, 1], [1, 1], [1, 0]])
+    array([0., 3.])
+
     Parameters
     ----------
     allocation_samples : sequence of array-like of shape (n_samples, K_s)
@@ -60,13 +65,6 @@ def allocation_distances(allocation_samples, Z, *, complements=False):
     References
     ----------
     Dahl, Johnson & Andros (2023), "Comparison and Bayesian estimation of feature allocations".
-
-    Examples
-    --------
-    >>> from skdpm.allocations import allocation_distances
-    >>> draws = [[[1, 0], [1, 1], [0, 1]], [[1], [0], [0]]]
-    >>> allocation_distances(draws, [[0, 1], [1, 1], [1, 0]])
-    array([0., 3.])
     """
     draws = _as_draws(allocation_samples)
     check_bool(complements, "complements")
@@ -82,6 +80,13 @@ def allocation_distances(allocation_samples, Z, *, complements=False):
 
 def point_estimate(allocation_samples, *, complements=False):
     """Feature allocation of smallest posterior expected distance to the draws.
+
+    >>> from skdpm.allocations import point_estimate
+    >>> draws = [[[1, 0], [1, 1], [0, 1]], [[0, 1], [0, 1], [1, 0]], [[1], [1], [0]]]
+    >>> point_estimate(draws).astype(int)
+    array([[1, 0],
+           [1, 0],
+           [0, 1]])
 
     The search starts from several draws. It matches the columns of all draws with those of the
     start, puts a one where most matched entries are ones, and repeats both until the mean distance
@@ -105,15 +110,6 @@ def point_estimate(allocation_samples, *, complements=False):
     References
     ----------
     Dahl, Johnson & Andros (2023), "Comparison and Bayesian estimation of feature allocations".
-
-    Examples
-    --------
-    >>> from skdpm.allocations import point_estimate
-    >>> draws = [[[1, 0], [1, 1], [0, 1]], [[0, 1], [0, 1], [1, 0]], [[1], [1], [0]]]
-    >>> point_estimate(draws).astype(int)
-    array([[1, 0],
-           [1, 0],
-           [0, 1]])
     """
     draws = _as_draws(allocation_samples)
     check_bool(complements, "complements")

@@ -79,6 +79,11 @@ def make_bernoulli_mixture(
 ):
     """Binary rows in clusters, with some uninformative columns.
 
+    >>> from skdpm.datasets import make_bernoulli_mixture
+    >>> X, labels = make_bernoulli_mixture(200, 50, uninformative=0.5, random_state=0)
+    >>> X.shape, len(set(labels.tolist()))
+    ((200, 50), 16)
+
     In an informative column each cluster has a separate probability of a one, uniform on [0, 1];
     in an uninformative column it is 0.5 for all. The defaults give the data called Ber-0.25 in the
     paper, and `uninformative=0.5` gives Ber-0.5.
@@ -103,13 +108,6 @@ def make_bernoulli_mixture(
     ----------
     Bouchard-Cote, Doucet & Roth (2017), Particle Gibbs split-merge sampling for Bayesian inference
     in mixture models, sections 4.2 and 4.3. The paper does not give the sizes of the clusters.
-
-    Examples
-    --------
-    >>> from skdpm.datasets import make_bernoulli_mixture
-    >>> X, labels = make_bernoulli_mixture(200, 50, uninformative=0.5, random_state=0)
-    >>> X.shape, len(set(labels.tolist()))
-    ((200, 50), 16)
     """
     rng, labels = _start(n_samples, n_clusters, random_state)
     n_features = check_integer(n_features, "n_features", low=1)
@@ -123,6 +121,12 @@ def make_bernoulli_mixture(
 
 def make_jain_neal(n_samples=100, n_features=6, *, random_state=None):
     """Binary rows in five clusters, three of which differ in few columns.
+
+    >>> import numpy as np
+    >>> from skdpm.datasets import make_jain_neal
+    >>> X, labels = make_jain_neal(n_features=8, random_state=0)
+    >>> X.shape, np.bincount(labels).tolist()
+    ((100, 8), [20, 20, 20, 20, 20])
 
     These are the artificial data of Jain & Neal (2004): examples 1, 2 and 3 have 6, 8 and 10
     columns. All columns from the sixth on have the same probabilities. The more of them there are,
@@ -149,14 +153,6 @@ def make_jain_neal(n_samples=100, n_features=6, *, random_state=None):
     Jain & Neal (2004), A split-merge Markov chain Monte Carlo procedure for the Dirichlet process
     mixture model. Herlau, Morup, Teh & Schmidt, Adaptive reconfiguration moves for MCMC inference
     in Dirichlet process mixtures, section 3.1, table 1.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skdpm.datasets import make_jain_neal
-    >>> X, labels = make_jain_neal(n_features=8, random_state=0)
-    >>> X.shape, np.bincount(labels).tolist()
-    ((100, 8), [20, 20, 20, 20, 20])
     """
     n_known = JAIN_NEAL.shape[1]
     rng, labels = _start(n_samples, len(JAIN_NEAL), random_state)
@@ -169,6 +165,11 @@ def make_gaussian_mixture(
     n_samples=5000, *, n_clusters=15, spread=0.03, separation=0.145, random_state=None
 ):
     """Gaussian clusters of equal size in two columns, with separated centres.
+
+    >>> from skdpm.datasets import make_gaussian_mixture
+    >>> X, labels = make_gaussian_mixture(spread=0.05, random_state=0)
+    >>> X.shape
+    (5000, 2)
 
     The data resemble the sets S1 to S4. Centres lie in the middle of the unit square, no two
     closer than `separation`. Standard deviations within clusters are 0.03 in S1 and 0.04 in S2;
@@ -198,13 +199,6 @@ def make_gaussian_mixture(
     Franti & Virmajoki (2006), Iterative shrinking method for clustering problems, whose S1 to S4
     are used by Bouchard-Cote, Doucet & Roth (2017), section 4.3. The data sets themselves are
     fixed; these are draws of the same kind.
-
-    Examples
-    --------
-    >>> from skdpm.datasets import make_gaussian_mixture
-    >>> X, labels = make_gaussian_mixture(spread=0.05, random_state=0)
-    >>> X.shape
-    (5000, 2)
     """
     rng, labels = _start(n_samples, n_clusters, random_state)
     spread = check_real(spread, "spread", low=0.0)
@@ -241,6 +235,11 @@ def make_high_dimensional_gaussians(
 ):
     """Spherical Gaussian clusters in many columns, with distant centres.
 
+    >>> from skdpm.datasets import make_high_dimensional_gaussians
+    >>> X, labels = make_high_dimensional_gaussians(random_state=0)
+    >>> X.shape
+    (1024, 128)
+
     The data resemble the sets DIM032 to DIM1024. In each column the centres are uniform on
     [40, 215]. The standard deviation of a cluster is the same in all columns and uniform on
     [1, 2.7].
@@ -263,13 +262,6 @@ def make_high_dimensional_gaussians(
     Franti, Virmajoki & Hautamaki (2006), Fast agglomerative clustering using a k-nearest neighbor
     graph, whose DIM064 and DIM128 are used by Bouchard-Cote, Doucet & Roth (2017), section 4.3.
     The data sets themselves are fixed; these are draws of the same kind, with lighter tails.
-
-    Examples
-    --------
-    >>> from skdpm.datasets import make_high_dimensional_gaussians
-    >>> X, labels = make_high_dimensional_gaussians(random_state=0)
-    >>> X.shape
-    (1024, 128)
     """
     rng, labels = _start(n_samples, n_clusters, random_state)
     n_features = check_integer(n_features, "n_features", low=1)
@@ -291,6 +283,11 @@ def make_embeddings(
 ):
     """Rows that resemble embeddings by a neural network: classes overlap, are curved, and have
     unequal sizes.
+
+    >>> from skdpm.datasets import make_embeddings
+    >>> X, labels = make_embeddings(500, random_state=0)
+    >>> X.shape
+    (500, 128)
 
     Each class is Gaussian in a space of few dimensions, with a standard normal centre, random axes
     and standard deviations along them of `spread` times log-normal numbers. A random network with
@@ -319,13 +316,6 @@ def make_embeddings(
     X : ndarray of shape (n_samples, n_features)
     labels : ndarray of shape (n_samples,), int64
         A class may have no rows.
-
-    Examples
-    --------
-    >>> from skdpm.datasets import make_embeddings
-    >>> X, labels = make_embeddings(500, random_state=0)
-    >>> X.shape
-    (500, 128)
     """
     n_samples = check_integer(n_samples, "n_samples", low=1)
     n_features = check_integer(n_features, "n_features", low=1)
@@ -355,6 +345,12 @@ def make_embeddings(
 def make_ring(n_samples=2000, *, radius=5.0, width=0.5, random_state=None):
     """A standard Gaussian cluster in two columns inside a ring that no Gaussian fits.
 
+    >>> import numpy as np
+    >>> from skdpm.datasets import make_ring
+    >>> X, labels = make_ring(random_state=0)
+    >>> np.bincount(labels).tolist()
+    [1000, 1000]
+
     The data suit finite mixtures with more components than groups: of five components, the best
     fit uses one for the centre and four for the ring.
 
@@ -379,14 +375,6 @@ def make_ring(n_samples=2000, *, radius=5.0, width=0.5, random_state=None):
     ----------
     Bouchard-Cote, Doucet & Roth (2017), section 4.3, describe such a data set, C1, by a figure
     only; this generator makes similar data.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skdpm.datasets import make_ring
-    >>> X, labels = make_ring(random_state=0)
-    >>> np.bincount(labels).tolist()
-    [1000, 1000]
     """
     rng, labels = _start(n_samples, 2, random_state)
     radius = check_real(radius, "radius", low=0.0)
@@ -409,6 +397,11 @@ def make_linear_gaussian_features(
     random_state=None,
 ):
     """Rows that are sums of components and Gaussian noise.
+
+    >>> from skdpm.datasets import make_linear_gaussian_features
+    >>> X, Z, components = make_linear_gaussian_features(100, random_state=0)
+    >>> X.shape, Z.shape, components.shape
+    ((100, 10), (100, 20), (20, 10))
 
     A row has component k with probability pi_k ~ Beta(concentration / n_components, 1), whose
     entries are N(0, 1 / component_precision); the noise is N(0, 1 / noise_precision). Some
@@ -438,13 +431,6 @@ def make_linear_gaussian_features(
     ----------
     Bouchard-Cote & Roth, Particle-Gibbs sampling for Bayesian feature allocation models, sections
     3.2 (n_samples=100) and 3.3.1 (1000 rows of 5 or 20 components).
-
-    Examples
-    --------
-    >>> from skdpm.datasets import make_linear_gaussian_features
-    >>> X, Z, components = make_linear_gaussian_features(100, random_state=0)
-    >>> X.shape, Z.shape, components.shape
-    ((100, 10), (100, 20), (20, 10))
     """
     n_samples = check_integer(n_samples, "n_samples", low=1)
     n_components = check_integer(n_components, "n_components", low=1)
@@ -470,6 +456,11 @@ def make_lfrm(
     random_state=None,
 ):
     """A network whose nodes have features, with a weight for each pair of features.
+
+    >>> from skdpm.datasets import make_lfrm
+    >>> X, Z, weights = make_lfrm(50, 5, random_state=0)
+    >>> X.shape, Z.shape, weights.shape
+    ((50, 50), (50, 5), (5, 5))
 
     A node has feature k with probability pi_k ~ Beta(concentration / n_components, 1). Nodes i
     and j are linked with probability 1 / (1 + exp(-(bias + z_i' W z_j))), with weights N(0, 1 /
@@ -503,13 +494,6 @@ def make_lfrm(
     Miller, Griffiths & Jordan (2009), Nonparametric latent feature models for link prediction.
     Bouchard-Cote & Roth, Particle-Gibbs sampling for Bayesian feature allocation models, section
     3.3.2.
-
-    Examples
-    --------
-    >>> from skdpm.datasets import make_lfrm
-    >>> X, Z, weights = make_lfrm(50, 5, random_state=0)
-    >>> X.shape, Z.shape, weights.shape
-    ((50, 50), (50, 5), (5, 5))
     """
     n_samples = check_integer(n_samples, "n_samples", low=1)
     n_components = check_integer(n_components, "n_components", low=1)
@@ -531,6 +515,11 @@ def make_lfrm(
 
 def make_cambridge_bars(n_samples=100, *, noise=0.5, random_state=None):
     """Noisy images of 6 x 6 pixels, each of which shows some of four parts.
+
+    >>> from skdpm.datasets import make_cambridge_bars
+    >>> X, Z, components = make_cambridge_bars(random_state=0)
+    >>> X.shape, Z.shape
+    ((100, 36), (100, 4))
 
     Each part is in an image with probability 1/2. The parts overlap: a pixel in two parts is twice
     as bright if the image has both.
@@ -557,13 +546,6 @@ def make_cambridge_bars(n_samples=100, *, noise=0.5, random_state=None):
     ----------
     Griffiths & Ghahramani (2011), The Indian buffet process: an introduction and review, whose
     images have four other parts in separate corners.
-
-    Examples
-    --------
-    >>> from skdpm.datasets import make_cambridge_bars
-    >>> X, Z, components = make_cambridge_bars(random_state=0)
-    >>> X.shape, Z.shape
-    ((100, 36), (100, 4))
     """
     n_samples = check_integer(n_samples, "n_samples", low=1)
     noise = check_real(noise, "noise", low=0.0, closed=True)
@@ -587,6 +569,11 @@ def make_pyclone(
     random_state=None,
 ):
     """Mutations in clusters that have the same prevalences in the samples of a tumour.
+
+    >>> from skdpm.datasets import make_pyclone
+    >>> X, labels, prevalences = make_pyclone(100, 3, random_state=0)
+    >>> X.shape, prevalences.shape
+    ((100, 18), (10, 3))
 
     Prevalences are uniform on [0, 1]. The copy numbers of a mutation are drawn from a list, and
     its genotype is one of those of `genotype_prior="major_copy_number"`. Both are the same in all
@@ -623,13 +610,6 @@ def make_pyclone(
     ----------
     Bouchard-Cote, Doucet & Roth (2017), Particle Gibbs split-merge sampling for Bayesian inference
     in mixture models, appendix E. Their mutations are not published; these are similar.
-
-    Examples
-    --------
-    >>> from skdpm.datasets import make_pyclone
-    >>> X, labels, prevalences = make_pyclone(100, 3, random_state=0)
-    >>> X.shape, prevalences.shape
-    ((100, 18), (10, 3))
     """
     rng, labels = _start(n_samples, n_clusters, random_state)
     n_tumour_samples = check_integer(n_tumour_samples, "n_tumour_samples", low=1)
@@ -655,6 +635,11 @@ def make_subclones(
     random_state=None,
 ):
     """Mutations that are in some of the clones of a tumour.
+
+    >>> from skdpm.datasets import make_subclones
+    >>> X, Z, prevalences = make_subclones(random_state=0)
+    >>> X.shape, Z.shape, prevalences.shape
+    ((200, 24), (200, 4), (4, 4))
 
     Clone k has a mutation with probability pi_k ~ Beta(concentration / n_components, 1). The
     prevalences of the clones in a sample are Dirichlet. The prevalence of a mutation is the sum
@@ -686,13 +671,6 @@ def make_subclones(
     ----------
     Bouchard-Cote & Roth, Particle-Gibbs sampling for Bayesian feature allocation models, section
     3.3.3: K = 4, 8 and 12 clones in D = 4, 10 and 10 samples.
-
-    Examples
-    --------
-    >>> from skdpm.datasets import make_subclones
-    >>> X, Z, prevalences = make_subclones(random_state=0)
-    >>> X.shape, Z.shape, prevalences.shape
-    ((200, 24), (200, 4), (4, 4))
     """
     n_samples = check_integer(n_samples, "n_samples", low=1)
     n_components = check_integer(n_components, "n_components", low=1)

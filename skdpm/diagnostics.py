@@ -33,6 +33,14 @@ def __dir__():
 def split_rhat(draws):
     """Rank-normalised split R-hat: the larger of those of the draws and of the folded draws.
 
+    >>> import numpy as np
+    >>> from skdpm.diagnostics import split_rhat
+    >>> draws = np.random.default_rng(0).normal(size=(4, 500))
+    >>> split_rhat(draws) < 1.01
+    True
+    >>> split_rhat(draws + [[0], [0], [0], [3]]) > 1.1
+    True
+
     Folding, abs(draw - median), detects chains that differ in scale only. Values above 1.01 mean
     that the chains have not mixed.
 
@@ -51,16 +59,6 @@ def split_rhat(draws):
     See Also
     --------
     bulk_ess : Effective number of draws.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skdpm.diagnostics import split_rhat
-    >>> draws = np.random.default_rng(0).normal(size=(4, 500))
-    >>> split_rhat(draws) < 1.01
-    True
-    >>> split_rhat(draws + [[0], [0], [0], [3]]) > 1.1
-    True
     """
     halves = _split(draws)
     if halves is None:
@@ -77,6 +75,12 @@ def location_rhat(draws):
 
 def bulk_ess(draws):
     """Bulk effective sample size: that of the mean of the rank-normalised draws.
+
+    >>> import numpy as np
+    >>> from skdpm.diagnostics import bulk_ess
+    >>> draws = np.random.default_rng(0).normal(size=(4, 500))
+    >>> bulk_ess(draws) > 1500
+    True
 
     The integrated autocorrelation time of the half chains is summed over Geyer's (1992) initial
     monotone sequence.
@@ -97,14 +101,6 @@ def bulk_ess(draws):
     See Also
     --------
     split_rhat : Agreement of the chains.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skdpm.diagnostics import bulk_ess
-    >>> draws = np.random.default_rng(0).normal(size=(4, 500))
-    >>> bulk_ess(draws) > 1500
-    True
     """
     halves = _split(draws)
     if halves is None:
@@ -114,6 +110,12 @@ def bulk_ess(draws):
 
 def tail_ess(draws):
     """Tail effective sample size: the smaller of those of the 5 % and the 95 % quantile.
+
+    >>> import numpy as np
+    >>> from skdpm.diagnostics import tail_ess
+    >>> draws = np.random.default_rng(0).normal(size=(4, 500))
+    >>> tail_ess(draws) > 1500
+    True
 
     For a quantile it is the effective sample size of the indicator of draws below it.
 
@@ -130,14 +132,6 @@ def tail_ess(draws):
     See Also
     --------
     bulk_ess : Effective sample size for the centre of the distribution.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skdpm.diagnostics import tail_ess
-    >>> draws = np.random.default_rng(0).normal(size=(4, 500))
-    >>> tail_ess(draws) > 1500
-    True
     """
     if _split(draws) is None:
         return float("nan")
@@ -147,6 +141,12 @@ def tail_ess(draws):
 
 def mcse_mean(draws):
     """Monte Carlo standard error of the mean of the draws.
+
+    >>> import numpy as np
+    >>> from skdpm.diagnostics import mcse_mean
+    >>> draws = np.random.default_rng(0).normal(size=(4, 500))
+    >>> 0.01 < mcse_mean(draws) < 0.04
+    True
 
     Parameters
     ----------
@@ -163,14 +163,6 @@ def mcse_mean(draws):
     See Also
     --------
     bulk_ess : Effective number of draws.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skdpm.diagnostics import mcse_mean
-    >>> draws = np.random.default_rng(0).normal(size=(4, 500))
-    >>> 0.01 < mcse_mean(draws) < 0.04
-    True
     """
     halves = _split(draws)
     if halves is None:
@@ -182,6 +174,15 @@ def mcse_mean(draws):
 
 def coclustering_diagnostics(label_samples, n_pairs=N_PAIRS):
     """Compare the partitions of chains: split R-hat and effective sample size.
+
+    >>> import numpy as np
+    >>> from skdpm.diagnostics import coclustering_diagnostics
+    >>> label_samples = np.random.default_rng(0).integers(3, size=(4, 100, 20))
+    >>> coclustering_diagnostics(label_samples)["r_hat"] < 1.05
+    True
+    >>> label_samples[0] = 0
+    >>> coclustering_diagnostics(label_samples)["r_hat"] > 1.05
+    True
 
     Each draw becomes a vector of indicators: which of some pairs of rows share a cluster. R-hat
     compares the total variance of this vector within and between half chains. It does not depend
@@ -202,17 +203,6 @@ def coclustering_diagnostics(label_samples, n_pairs=N_PAIRS):
     figures : dict
         "r_hat" (1.0 if all draws agree about all pairs, inf if they agree within each half chain
         only) and "ess_bulk", the effective sample size of the vector. NaN with fewer than 4 draws.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skdpm.diagnostics import coclustering_diagnostics
-    >>> label_samples = np.random.default_rng(0).integers(3, size=(4, 100, 20))
-    >>> coclustering_diagnostics(label_samples)["r_hat"] < 1.05
-    True
-    >>> label_samples[0] = 0
-    >>> coclustering_diagnostics(label_samples)["r_hat"] > 1.05
-    True
     """
     pairs = together(label_samples, n_pairs)
     n_draws = pairs.shape[1]
@@ -241,6 +231,13 @@ def coclustering_diagnostics(label_samples, n_pairs=N_PAIRS):
 def stacking_weights(log_likelihood, *, tol=1e-8, max_iter=10_000):
     """Weigh chains by how well each predicts every row without itself (stacking).
 
+    >>> import numpy as np
+    >>> from skdpm.diagnostics import stacking_weights
+    >>> log_likelihood = np.random.default_rng(0).normal(size=(3, 20, 50))
+    >>> log_likelihood[1] -= 5.0
+    >>> bool(stacking_weights(log_likelihood)[1] < 0.01)
+    True
+
     The weights maximise the mean over rows of log sum_c w_c p_c(row | the other rows), where p_c
     is estimated from the draws of chain c by importance sampling. Chains stuck in parts of the
     posterior that predict badly get no weight, however many there are.
@@ -267,15 +264,6 @@ def stacking_weights(log_likelihood, *, tol=1e-8, max_iter=10_000):
     ----------
     Yao, Vehtari & Gelman (2022), Stacking for non-mixing Bayesian computations: the curse and
     blessing of multimodal posteriors.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skdpm.diagnostics import stacking_weights
-    >>> log_likelihood = np.random.default_rng(0).normal(size=(3, 20, 50))
-    >>> log_likelihood[1] -= 5.0
-    >>> bool(stacking_weights(log_likelihood)[1] < 0.01)
-    True
     """
     log_likelihood = np.asarray(log_likelihood, dtype=np.float64)
     if log_likelihood.ndim != 3 or not np.isfinite(log_likelihood).all():

@@ -104,6 +104,15 @@ def _room(column, n_draws, saved):
 class Draws(Mapping):
     """The kept draws of all chains: a mapping from names to arrays (n_chains, n_draws, ...).
 
+    >>> import numpy as np
+    >>> from skdpm import DPMixture
+    >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
+    >>> draws = DPMixture(n_draws=50, n_chains=1, random_state=0).fit(X).draws_
+    >>> sorted(name for name in draws if not name.startswith("likelihood__"))
+    ['concentration', 'labels', 'log_joint', 'n_components']
+    >>> draws["labels"].shape, draws["likelihood__scale"].shape
+    ((1, 50, 20), (1, 50, 1))
+
     A quantity whose shape differs between draws is a list of lists of arrays instead,
     ``draws[name][chain][draw]``. The arrays are those of the estimator's attributes, not copies.
     But labels leave out rows that are copies (see `Gaussian`), which `label_samples_` repeats.
@@ -115,17 +124,6 @@ class Draws(Mapping):
         Unnormalised log weights (natural). None: equal weights, as for Markov chains.
     scored : object or None
         Some of the draws in a compact form, from which densities of new rows are computed.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skdpm import DPMixture
-    >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
-    >>> draws = DPMixture(n_draws=50, n_chains=1, random_state=0).fit(X).draws_
-    >>> sorted(name for name in draws if not name.startswith("likelihood__"))
-    ['concentration', 'labels', 'log_joint', 'n_components']
-    >>> draws["labels"].shape, draws["likelihood__scale"].shape
-    ((1, 50, 20), (1, 50, 1))
     """
 
     def __init__(self, values, log_weights=None, scored=None):

@@ -18,6 +18,13 @@ def __dir__():
 def b_cubed_score(Z_true, Z_pred):
     """Extended B-cubed F-measure of two feature allocations, or overlapping clusterings.
 
+    >>> from skdpm.metrics import b_cubed_score
+    >>> Z = [[1, 0], [1, 1], [0, 1]]
+    >>> b_cubed_score(Z, [[0, 1], [1, 1], [1, 0]])
+    1.0
+    >>> b_cubed_score(Z, [[1], [1], [1]])   # precision 7/9, recall 17/18
+    0.8530...
+
     The score depends on which features rows share, so the order and the number of columns do not
     matter. With one feature per row it is the B-cubed F-measure of two partitions. Pass it to
     `sklearn.metrics.make_scorer` to score with scikit-learn.
@@ -50,15 +57,6 @@ def b_cubed_score(Z_true, Z_pred):
     ----------
     Amigo, Gonzalo, Artiles & Verdejo (2009), A comparison of extrinsic clustering evaluation
     metrics based on formal constraints, section 6.
-
-    Examples
-    --------
-    >>> from skdpm.metrics import b_cubed_score
-    >>> Z = [[1, 0], [1, 1], [0, 1]]
-    >>> b_cubed_score(Z, [[0, 1], [1, 1], [1, 0]])
-    1.0
-    >>> b_cubed_score(Z, [[1], [1], [1]])   # precision 7/9, recall 17/18
-    0.8530...
     """
     Z_true = check_binary(Z_true, "Z_true")
     Z_pred = check_binary(Z_pred, "Z_pred")
@@ -91,6 +89,10 @@ def b_cubed_score(Z_true, Z_pred):
 def relative_log_density(log_density, log_density_true):
     """Difference of a log density from that of the truth, relative to the latter.
 
+    >>> from skdpm.metrics import relative_log_density
+    >>> relative_log_density([-1500.0, -1000.0, -990.0], -1000.0)
+    array([-0.5 ,  0.  ,  0.01])
+
     The value is (l - l_true) / abs(l_true) for l = `log_density`. Higher is better, 0 is as good
     as the truth, and draws from a posterior may exceed 0.
 
@@ -115,12 +117,6 @@ def relative_log_density(log_density, log_density_true):
     ----------
     Bouchard-Cote & Roth, Particle-Gibbs sampling for Bayesian feature allocation models,
     section 3.
-
-    Examples
-    --------
-    >>> from skdpm.metrics import relative_log_density
-    >>> relative_log_density([-1500.0, -1000.0, -990.0], -1000.0)
-    array([-0.5 ,  0.  ,  0.01])
     """
     log_density = np.asarray(log_density, dtype=np.float64)
     log_density_true = np.asarray(log_density_true, dtype=np.float64)

@@ -32,6 +32,21 @@ def __dir__():
 def log_evidence(estimators, X):
     """Estimate the log evidence of several mixture models of the same rows, and compare them.
 
+    >>> import numpy as np
+    >>> from skdpm import FiniteMixture
+    >>> from skdpm.mixture.likelihoods import Gaussian
+    >>> from skdpm.model_selection import log_evidence
+    >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
+    >>> one_group = Gaussian(mean=3.0, mean_precision=0.05, df=3.0, scale=0.3)
+    >>> models = {
+    ...     f"K = {k}": FiniteMixture(k, likelihood=one_group, random_state=0) for k in (1, 2, 3)
+    ... }
+    >>> results = log_evidence(models, X)
+    >>> results["model"][np.argmax(results["log_evidence"])]
+    'K = 2'
+    >>> bool(results["std_error"].max() < 0.1)
+    True
+
     Parameters
     ----------
     estimators : dict of str to DPMixture, FiniteMixture or another BaseMixture
@@ -84,23 +99,6 @@ def log_evidence(estimators, X):
     hyperparameters are integrated out under proper priors, whose location and units come from the
     columns of X (see the likelihood) and are the same for all models with this likelihood on this
     X. Fixed hyperparameters give the textbook's evidence.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skdpm import FiniteMixture
-    >>> from skdpm.mixture.likelihoods import Gaussian
-    >>> from skdpm.model_selection import log_evidence
-    >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
-    >>> one_group = Gaussian(mean=3.0, mean_precision=0.05, df=3.0, scale=0.3)
-    >>> models = {
-    ...     f"K = {k}": FiniteMixture(k, likelihood=one_group, random_state=0) for k in (1, 2, 3)
-    ... }
-    >>> results = log_evidence(models, X)
-    >>> results["model"][np.argmax(results["log_evidence"])]
-    'K = 2'
-    >>> bool(results["std_error"].max() < 0.1)
-    True
     """
     if not isinstance(estimators, Mapping) or not estimators:
         raise ValueError(f"estimators must be a dict of names and mixtures, got {estimators!r}")
@@ -147,6 +145,17 @@ def log_evidence(estimators, X):
 def concentration_curve(estimator, X, concentrations):
     """Estimate log p(X | concentration) at many concentrations from one run of a mixture.
 
+    >>> import numpy as np
+    >>> from skdpm import DPMixture
+    >>> from skdpm.mixture.likelihoods import Gaussian
+    >>> from skdpm.model_selection import concentration_curve
+    >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
+    >>> one_group = Gaussian(mean=3.0, mean_precision=0.05, df=3.0, scale=0.3)
+    >>> model = DPMixture(likelihood=one_group, random_state=0)
+    >>> curve = concentration_curve(model, X, [0.01, 0.3, 10.0])
+    >>> curve["concentration"][np.argmax(curve["log_evidence"])]
+    np.float64(0.3)
+
     The particles, found under one concentration or with it integrated out (None), are reweighted
     for each of the others at almost no cost. That is as good as a separate run if the numbers of
     clusters are similar: see `effective_sample_size`.
@@ -186,19 +195,6 @@ def concentration_curve(estimator, X, concentrations):
     -----
     The curve times a prior density of the concentration is proportional to its posterior, and
     integrates to the evidence under that prior.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skdpm import DPMixture
-    >>> from skdpm.mixture.likelihoods import Gaussian
-    >>> from skdpm.model_selection import concentration_curve
-    >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
-    >>> one_group = Gaussian(mean=3.0, mean_precision=0.05, df=3.0, scale=0.3)
-    >>> model = DPMixture(likelihood=one_group, random_state=0)
-    >>> curve = concentration_curve(model, X, [0.01, 0.3, 10.0])
-    >>> curve["concentration"][np.argmax(curve["log_evidence"])]
-    np.float64(0.3)
     """
     _check_mixture(estimator, "estimator")
     if np.ndim(concentrations) != 1 or len(concentrations) == 0:

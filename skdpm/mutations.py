@@ -262,6 +262,23 @@ def _cells(X):
 def mutation_design(df, *, deleted="error"):
     """Convert a long table of mutations into the wide one that estimators take.
 
+    >>> import pandas as pd
+    >>> from skdpm.mutations import mutation_design
+    >>> lines = pd.DataFrame(
+    ...     {
+    ...         "mutation_id": ["m0", "m1", "m0"],
+    ...         "sample_id": ["T1", "T1", "T2"],
+    ...         "ref_counts": [70, 81, 52],
+    ...         "alt_counts": [30, 22, 51],
+    ...         "normal_cn": 2,
+    ...         "minor_cn": 1,
+    ...         "major_cn": 1,
+    ...     }
+    ... )
+    >>> design = mutation_design(lines)
+    >>> design.shape, design["T2:alt_counts"].tolist()
+    ((2, 12), [51.0, nan])
+
     Parameters
     ----------
     df : pandas.DataFrame
@@ -287,25 +304,6 @@ def mutation_design(df, *, deleted="error"):
     ValueError
         If a column is missing, if a mutation has two lines or no copies in a sample, or if
         there is no `tumour_content` but a column whose name may mean it.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from skdpm.mutations import mutation_design
-    >>> lines = pd.DataFrame(
-    ...     {
-    ...         "mutation_id": ["m0", "m1", "m0"],
-    ...         "sample_id": ["T1", "T1", "T2"],
-    ...         "ref_counts": [70, 81, 52],
-    ...         "alt_counts": [30, 22, 51],
-    ...         "normal_cn": 2,
-    ...         "minor_cn": 1,
-    ...         "major_cn": 1,
-    ...     }
-    ... )
-    >>> design = mutation_design(lines)
-    >>> design.shape, design["T2:alt_counts"].tolist()
-    ((2, 12), [51.0, nan])
     """
     pd = _pandas("mutation_design")
     check_choice(deleted, "deleted", ("error", "missing"))

@@ -76,6 +76,12 @@ def __dir__():
 def coclustering_matrix(label_samples, rows=None):
     """Fraction of draws in which two rows share a cluster.
 
+    >>> from skdpm.partitions import coclustering_matrix
+    >>> coclustering_matrix([[0, 0, 1], [0, 1, 1]])
+    array([[1. , 0.5, 0. ],
+           [0.5, 1. , 0.5],
+           [0. , 0.5, 1. ]])
+
     Parameters
     ----------
     label_samples : array-like of int of shape (..., n_samples)
@@ -92,14 +98,6 @@ def coclustering_matrix(label_samples, rows=None):
     -----
     At most O(n_draws * m^2) comparisons; rows that agree in all draws count once. Scratch memory
     is at most that of the result.
-
-    Examples
-    --------
-    >>> from skdpm.partitions import coclustering_matrix
-    >>> coclustering_matrix([[0, 0, 1], [0, 1, 1]])
-    array([[1. , 0.5, 0. ],
-           [0.5, 1. , 0.5],
-           [0. , 0.5, 1. ]])
     """
     draws = _as_draws(label_samples)
     if rows is not None:
@@ -123,6 +121,11 @@ def coclustering_matrix(label_samples, rows=None):
 def label_probabilities(label_samples, labels):
     """Probability that each row belongs to its cluster of a partition.
 
+    >>> from skdpm.partitions import label_probabilities
+    >>> draws = [[0, 0, 0, 1], [0, 0, 1, 1]]
+    >>> label_probabilities(draws, [0, 0, 0, 1])
+    array([0.75, 0.75, 0.5 , 0.5 ])
+
     For a row in a cluster of several rows, this is the probability that it shares a cluster with
     another row of that cluster, averaged over those rows. For a row that is alone in its cluster,
     it is the probability of being alone.
@@ -141,13 +144,6 @@ def label_probabilities(label_samples, labels):
     Notes
     -----
     O(n_draws * n_samples): means of parts of the rows of `coclustering_matrix`, without it.
-
-    Examples
-    --------
-    >>> from skdpm.partitions import label_probabilities
-    >>> draws = [[0, 0, 0, 1], [0, 0, 1, 1]]
-    >>> label_probabilities(draws, [0, 0, 0, 1])
-    array([0.75, 0.75, 0.5 , 0.5 ])
     """
     draws = _as_draws(label_samples)
     labels = _as_partition(labels, draws.shape[1], "labels")
@@ -162,6 +158,10 @@ def label_probabilities(label_samples, labels):
 
 def partition_distances(label_samples, labels, loss="vi"):
     """Distance of each draw to one partition.
+
+    >>> from skdpm.partitions import partition_distances
+    >>> partition_distances([[0, 0, 1, 1], [0, 1, 2, 3]], [5, 5, 2, 2]).round(4)
+    array([0.    , 0.6931])
 
     Parameters
     ----------
@@ -188,12 +188,6 @@ def partition_distances(label_samples, labels, loss="vi"):
     ----------
     Meila (2007), "Comparing clusterings: an information based distance"; Binder (1978),
     "Bayesian cluster analysis".
-
-    Examples
-    --------
-    >>> from skdpm.partitions import partition_distances
-    >>> partition_distances([[0, 0, 1, 1], [0, 1, 2, 3]], [5, 5, 2, 2]).round(4)
-    array([0.    , 0.6931])
     """
     draws = _as_draws(label_samples)
     return _distances(draws, _as_partition(labels, draws.shape[1], "labels"), loss)
@@ -201,6 +195,10 @@ def partition_distances(label_samples, labels, loss="vi"):
 
 def expected_loss(label_samples, labels, loss="vi"):
     """Posterior expected loss of a partition: the mean over the draws of its distance to them.
+
+    >>> from skdpm.partitions import expected_loss
+    >>> expected_loss([[0, 0, 1], [0, 1, 1]], [0, 0, 0], loss="binder")
+    0.6666666666666666
 
     Parameters
     ----------
@@ -216,18 +214,17 @@ def expected_loss(label_samples, labels, loss="vi"):
     -------
     float
         The exact mean over the draws; for "vi" not the lower bound of Wade & Ghahramani (2018).
-
-    Examples
-    --------
-    >>> from skdpm.partitions import expected_loss
-    >>> expected_loss([[0, 0, 1], [0, 1, 1]], [0, 0, 0], loss="binder")
-    0.6666666666666666
     """
     return float(np.mean(partition_distances(label_samples, labels, loss)))
 
 
 def point_estimate(label_samples, loss="vi", *, max_clusters=None, n_runs=32, random_state=None):
     """Partition of smallest posterior expected loss, by greedy stochastic search.
+
+    >>> from skdpm.partitions import point_estimate
+    >>> draws = [[0, 0, 0, 1, 1], [0, 0, 0, 1, 1], [0, 0, 1, 1, 1]]
+    >>> point_estimate(draws, random_state=0)
+    array([0, 0, 0, 1, 1])
 
     The search follows SALSO (Dahl, Johnson & Mueller 2022). A run moves single rows while that
     lowers the loss, takes clusters apart and joins them. The best result of all runs is returned.
@@ -259,13 +256,6 @@ def point_estimate(label_samples, loss="vi", *, max_clusters=None, n_runs=32, ra
     Dahl, Johnson & Mueller (2022), "Search algorithms and loss functions for Bayesian
     clustering"; Wade & Ghahramani (2018), "Bayesian cluster analysis: point estimation and
     credible balls".
-
-    Examples
-    --------
-    >>> from skdpm.partitions import point_estimate
-    >>> draws = [[0, 0, 0, 1, 1], [0, 0, 0, 1, 1], [0, 0, 1, 1, 1]]
-    >>> point_estimate(draws, random_state=0)
-    array([0, 0, 0, 1, 1])
     """
     draws = _as_draws(label_samples)
     n_samples = draws.shape[1]
@@ -347,6 +337,12 @@ class CredibleBall(ShortRepr):
 def credible_ball(label_samples, center=None, *, level=0.95, loss="vi", random_state=None):
     """Credible ball around a partition, with its bounds.
 
+    >>> from skdpm.partitions import credible_ball
+    >>> draws = [[0, 0, 1, 1]] * 8 + [[0, 0, 0, 0], [0, 0, 1, 2]]
+    >>> ball = credible_ball(draws, [0, 0, 1, 1], level=0.9)
+    >>> round(ball.radius, 4), ball.horizontal
+    (0.3466, array([[0, 0, 1, 2]]))
+
     Parameters
     ----------
     label_samples : array-like of int of shape (..., n_samples)
@@ -371,14 +367,6 @@ def credible_ball(label_samples, center=None, *, level=0.95, loss="vi", random_s
     ----------
     Wade & Ghahramani (2018), "Bayesian cluster analysis: point estimation and credible balls",
     section 5.
-
-    Examples
-    --------
-    >>> from skdpm.partitions import credible_ball
-    >>> draws = [[0, 0, 1, 1]] * 8 + [[0, 0, 0, 0], [0, 0, 1, 2]]
-    >>> ball = credible_ball(draws, [0, 0, 1, 1], level=0.9)
-    >>> round(ball.radius, 4), ball.horizontal
-    (0.3466, array([[0, 0, 1, 2]]))
     """
     draws = _as_draws(label_samples)
     _loss_table(loss, 1)
@@ -471,6 +459,16 @@ class MergeTree:
 def merge_tree(label_samples, labels, loss="vi"):
     """Merge the clusters of a partition greedily, for fewer clusters that are nested in it.
 
+    >>> from skdpm.partitions import merge_tree
+    >>> draws = [[0, 0, 1, 1, 2, 2], [0, 0, 0, 0, 1, 1]]
+    >>> tree = merge_tree(draws, [0, 0, 1, 1, 2, 2])
+    >>> tree.cut(2)
+    array([0, 0, 0, 0, 1, 1])
+    >>> tree.expected_losses.round(3)
+    array([0.231, 0.231, 0.868])
+    >>> tree.probabilities
+    array([0.5, 0. ])
+
     Each step merges the two clusters whose union gives the smallest posterior expected loss.
     Another partition with the same number of clusters may have a smaller loss; `point_estimate`
     with ``max_clusters`` searches for it, and its clusters need not be unions of the old ones. The
@@ -494,18 +492,6 @@ def merge_tree(label_samples, labels, loss="vi"):
     Let n_jb be the number of rows of cluster j in cluster b of a draw. The cost of merging i and j
     is a sum over those b that hold rows of both. The time is O(n_draws * n_samples) to count, then
     O(K^3); no n_samples x n_samples matrix is built.
-
-    Examples
-    --------
-    >>> from skdpm.partitions import merge_tree
-    >>> draws = [[0, 0, 1, 1, 2, 2], [0, 0, 0, 0, 1, 1]]
-    >>> tree = merge_tree(draws, [0, 0, 1, 1, 2, 2])
-    >>> tree.cut(2)
-    array([0, 0, 0, 0, 1, 1])
-    >>> tree.expected_losses.round(3)
-    array([0.231, 0.231, 0.868])
-    >>> tree.probabilities
-    array([0.5, 0. ])
     """
     draws = _as_draws(label_samples)
     labels = relabel_by_size(_as_partition(labels, draws.shape[1], "labels"))
@@ -609,6 +595,10 @@ class _Overlaps:
 def relabel_by_size(labels):
     """Number the clusters of one partition from 0 by decreasing size, ties by first appearance.
 
+    >>> from skdpm.partitions import relabel_by_size
+    >>> relabel_by_size([7, 2, 2, 5])
+    array([1, 0, 0, 2])
+
     Parameters
     ----------
     labels : array-like of int of shape (n_samples,)
@@ -616,12 +606,6 @@ def relabel_by_size(labels):
     Returns
     -------
     ndarray of shape (n_samples,), int64
-
-    Examples
-    --------
-    >>> from skdpm.partitions import relabel_by_size
-    >>> relabel_by_size([7, 2, 2, 5])
-    array([1, 0, 0, 2])
     """
     labels = _as_partition(labels, None, "labels")
     _, first, codes, sizes = np.unique(

@@ -256,6 +256,15 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """log posterior predictive density of each row, averaged over up to 100 evenly spaced
         draws.
 
+        >>> import numpy as np
+        >>> from skdpm import DPMixture
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.r_[rng.normal(0, 1, (50, 2)), rng.normal(9, 1, (50, 2))]
+        >>> model = DPMixture(random_state=0).fit(X)
+        >>> alike, unlike = model.score_samples([[9.0, 9.0], [9.0, 0.0]], given=0)
+        >>> bool(alike > unlike)
+        True
+
         Parameters
         ----------
         X : array-like or CSR matrix of shape (n_samples, n_features)
@@ -270,17 +279,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         -------
         log_density : ndarray of shape (n_samples,)
             Natural logarithm. It is 0 for a row of which nothing is known.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from skdpm import DPMixture
-        >>> rng = np.random.default_rng(0)
-        >>> X = np.r_[rng.normal(0, 1, (50, 2)), rng.normal(9, 1, (50, 2))]
-        >>> model = DPMixture(random_state=0).fit(X)
-        >>> alike, unlike = model.score_samples([[9.0, 9.0], [9.0, 0.0]], given=0)
-        >>> bool(alike > unlike)
-        True
         """
         check_is_fitted(self)
         if given is not None:

@@ -29,6 +29,15 @@ from skdpm.mixture.questions import complete, rows_with_gaps
 class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Fill missing entries by a mixture that learns from incomplete rows.
 
+    >>> import numpy as np
+    >>> from skdpm import DPMixture, MixtureImputer
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.r_[rng.normal(0, 1, (50, 2)), rng.normal(9, 1, (50, 2))]
+    >>> X[:5, 1] = np.nan
+    >>> imputer = MixtureImputer(DPMixture(random_state=0)).fit(X)
+    >>> imputer.transform([[9.0, np.nan]]).round()
+    array([[9., 9.]])
+
     `fit` learns clusters of the rows from their known entries, and `transform` fills an entry with
     its posterior mean given the other entries of its row (numbers) or with its most probable value
     (binary columns and categories). See `DPMixture.impute`, which also draws several completed
@@ -61,17 +70,6 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     A data frame gives a data frame with the same index and types of columns, except for integers,
     whose means are floats. Use an `estimator` with a `random_state` for repeatable results.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skdpm import DPMixture, MixtureImputer
-    >>> rng = np.random.default_rng(0)
-    >>> X = np.r_[rng.normal(0, 1, (50, 2)), rng.normal(9, 1, (50, 2))]
-    >>> X[:5, 1] = np.nan
-    >>> imputer = MixtureImputer(DPMixture(random_state=0)).fit(X)
-    >>> imputer.transform([[9.0, np.nan]]).round()
-    array([[9., 9.]])
     """
 
     def __init__(self, estimator=None, *, keep_empty_features=False):

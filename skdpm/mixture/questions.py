@@ -56,6 +56,15 @@ class Questions:
         """Describe the clusters of `labels_`, and how each differs from the other rows. Needs
         pandas.
 
+        >>> import numpy as np
+        >>> from skdpm import DPMixture
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.r_[rng.normal(0, 1, (60, 2)), rng.normal([0, 9], 1, (40, 2))]
+        >>> model = DPMixture(random_state=0).fit(X)
+        >>> line = model.describe().loc[(1, 1, "")]
+        >>> f"{line['mean']:.0f} in cluster 1, {line['rest']:.0f} in other rows"
+        '9 in cluster 1, 0 in other rows'
+
         Parameters
         ----------
         X : array-like, DataFrame or CSR matrix of shape (n_samples, n_features), default=None
@@ -77,17 +86,6 @@ class Questions:
               in standard deviations within clusters;
             - "lift": mean over that of the other rows, for counts and shares;
             - "certainty": posterior probability that the difference has its sign.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from skdpm import DPMixture
-        >>> rng = np.random.default_rng(0)
-        >>> X = np.r_[rng.normal(0, 1, (60, 2)), rng.normal([0, 9], 1, (40, 2))]
-        >>> model = DPMixture(random_state=0).fit(X)
-        >>> line = model.describe().loc[(1, 1, "")]
-        >>> f"{line['mean']:.0f} in cluster 1, {line['rest']:.0f} in other rows"
-        '9 in cluster 1, 0 in other rows'
         """
         check_is_fitted(self)
         self._check_label_draws("describe", "cluster_params_")
@@ -141,6 +139,15 @@ class Questions:
     def impute(self, X, n_draws=None, *, exposure=None):
         """Fill missing entries, given the other entries of each row.
 
+        >>> import numpy as np
+        >>> from skdpm import DPMixture
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.r_[rng.normal(0, 1, (50, 2)), rng.normal(9, 1, (50, 2))]
+        >>> model = DPMixture(random_state=0).fit(X)
+        >>> model.impute([[9.0, np.nan], [np.nan, 9.0]]).round()
+        array([[9., 9.],
+               [9., 9.]])
+
         Parameters
         ----------
         X : array-like or DataFrame of shape (n_samples, n_features)
@@ -156,17 +163,6 @@ class Questions:
         X : ndarray or DataFrame of shape (n_samples, n_features), or a list of these
             Completed copies of X: a list if `n_draws` is given. A warning names columns with
             entries that stay missing, as `fit` had no values there.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from skdpm import DPMixture
-        >>> rng = np.random.default_rng(0)
-        >>> X = np.r_[rng.normal(0, 1, (50, 2)), rng.normal(9, 1, (50, 2))]
-        >>> model = DPMixture(random_state=0).fit(X)
-        >>> model.impute([[9.0, np.nan], [np.nan, 9.0]]).round()
-        array([[9., 9.],
-               [9., 9.]])
         """
         return complete(self, X, n_draws, exposure=exposure)
 

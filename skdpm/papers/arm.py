@@ -16,6 +16,10 @@ VARIANTS = {
 def make(variant, **params):
     """Make a sampler of the paper, whose history grows throughout the chain.
 
+    >>> from skdpm.mixture.samplers import ARM
+    >>> ARM.from_paper("sARM")
+    GrowingARM(blocks='none', n_split_merges=0)
+
     The companions stay after warm-up, so that an iteration always costs that of
     `n_history_chains` chains. Draws follow the posterior only asymptotically, as the moves
     keep changing with the past.
@@ -31,12 +35,6 @@ def make(variant, **params):
     Returns
     -------
     sampler : ARM
-
-    Examples
-    --------
-    >>> from skdpm.mixture.samplers import ARM
-    >>> ARM.from_paper("sARM")
-    GrowingARM(blocks='none', n_split_merges=0)
     """
     check_choice(variant, "variant of ARM.from_paper", VARIANTS)
     return GrowingARM(**{"n_split_merges": 0, **VARIANTS[variant], **params})

@@ -9,6 +9,10 @@ from skdpm.papers._super_clusters import SuperClusterGibbsKernel
 def make(variant, **params):
     """Make a sampler that Chang & Fisher (2013) compare with `SubCluster`.
 
+    >>> from skdpm.mixture.samplers import Gibbs
+    >>> Gibbs.from_paper("GIBBS+SUPC", n_super_clusters=4)
+    SuperClusterGibbs(n_super_clusters=4)
+
     Parameters
     ----------
     variant : {"GIBBS+SUPC"}
@@ -22,12 +26,6 @@ def make(variant, **params):
     Returns
     -------
     sampler : Gibbs
-
-    Examples
-    --------
-    >>> from skdpm.mixture.samplers import Gibbs
-    >>> Gibbs.from_paper("GIBBS+SUPC", n_super_clusters=4)
-    SuperClusterGibbs(n_super_clusters=4)
     """
     check_choice(variant, "variant of Gibbs.from_paper", ("GIBBS+SUPC",))
     return SuperClusterGibbs(**params)

@@ -9,6 +9,10 @@ from skdpm.papers._test_paths import TEST_PATHS, PathParticleGibbsKernel
 def make(test_path, **params):
     """Make a variant with another test path, for reproductions.
 
+    >>> from skdpm.features.samplers import ParticleGibbs
+    >>> ParticleGibbs.from_paper("two_stage", n_particles=10)
+    PaperParticleGibbs(n_particles=10, test_path='two_stage')
+
     Parameters
     ----------
     test_path : {"zeros", "ones", "random", "unconditional", "conditional", "two_stage"}
@@ -22,12 +26,6 @@ def make(test_path, **params):
     Returns
     -------
     sampler : ParticleGibbs
-
-    Examples
-    --------
-    >>> from skdpm.features.samplers import ParticleGibbs
-    >>> ParticleGibbs.from_paper("two_stage", n_particles=10)
-    PaperParticleGibbs(n_particles=10, test_path='two_stage')
     """
     return PaperParticleGibbs(test_path, **params)
 

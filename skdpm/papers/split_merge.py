@@ -10,6 +10,10 @@ from skdpm.papers._past_split_merge import PastJainNealKernel
 def make(variant, **params):
     """Make a sampler that Herlau, Morup, Teh & Schmidt compare with `ARM`.
 
+    >>> from skdpm.mixture.samplers import SplitMerge
+    >>> SplitMerge.from_paper("bSM", n_history_chains=4)
+    PastSplitMerge(n_history_chains=4)
+
     Parameters
     ----------
     variant : {"bSM"}
@@ -24,12 +28,6 @@ def make(variant, **params):
     Returns
     -------
     sampler : SplitMerge
-
-    Examples
-    --------
-    >>> from skdpm.mixture.samplers import SplitMerge
-    >>> SplitMerge.from_paper("bSM", n_history_chains=4)
-    PastSplitMerge(n_history_chains=4)
     """
     check_choice(variant, "variant of SplitMerge.from_paper", ("bSM",))
     return PastSplitMerge(**params)

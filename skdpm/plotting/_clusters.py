@@ -41,6 +41,16 @@ LEAST_SHARE = 0.05
 class ClustersDisplay(Display):
     """Rows in two columns of X, coloured by cluster, with ellipses for their components.
 
+    >>> import numpy as np
+    >>> from skdpm import DPMixture
+    >>> from skdpm.plotting import ClustersDisplay
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.r_[rng.normal(-4, 1, size=(30, 2)), rng.normal(4, 1, size=(20, 2))]
+    >>> model = DPMixture(n_draws=50, n_chains=1, random_state=0).fit(X)
+    >>> display = ClustersDisplay.from_estimator(model, X)
+    >>> len(display.ellipses_)
+    4
+
     Pale rows are uncertain members of their cluster; a cluster is as pale as its rows are on
     average. Ellipses show the posterior mean of a component's mean, and one and two posterior mean
     standard deviations: 39 % and 86 % of a normal law in two columns. A cluster of several
@@ -72,18 +82,6 @@ class ClustersDisplay(Display):
         clusters with a single component.
     numbers_ : list of matplotlib Text
         Numbers of the clusters.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skdpm import DPMixture
-    >>> from skdpm.plotting import ClustersDisplay
-    >>> rng = np.random.default_rng(0)
-    >>> X = np.r_[rng.normal(-4, 1, size=(30, 2)), rng.normal(4, 1, size=(20, 2))]
-    >>> model = DPMixture(n_draws=50, n_chains=1, random_state=0).fit(X)
-    >>> display = ClustersDisplay.from_estimator(model, X)
-    >>> len(display.ellipses_)
-    4
     """
 
     points: np.ndarray

@@ -44,6 +44,15 @@ MOST_TICKS = 1000
 class DensityDisplay(Display):
     """Predictive density of one column, with a credible band.
 
+    >>> import numpy as np
+    >>> from skdpm import DPMixture
+    >>> from skdpm.plotting import DensityDisplay
+    >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
+    >>> model = DPMixture(n_draws=50, n_chains=1, random_state=0).fit(X)
+    >>> display = DensityDisplay.from_estimator(model, X)
+    >>> bool((display.low <= display.high).all())
+    True
+
     The line is the density of a new row, averaged over the posterior; with one column it equals
     that of `score_samples`. The band is a pointwise credible interval for the density. Thin lines
     are the clusters of the point estimate, times their weights.
@@ -72,17 +81,6 @@ class DensityDisplay(Display):
     cluster_lines_ : list of matplotlib Line2D
     histogram_ : matplotlib BarContainer or None
     rug_ : matplotlib LineCollection or None
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skdpm import DPMixture
-    >>> from skdpm.plotting import DensityDisplay
-    >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
-    >>> model = DPMixture(n_draws=50, n_chains=1, random_state=0).fit(X)
-    >>> display = DensityDisplay.from_estimator(model, X)
-    >>> bool((display.low <= display.high).all())
-    True
     """
 
     grid: np.ndarray

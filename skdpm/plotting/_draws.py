@@ -34,6 +34,15 @@ WORDS = {
 class NumberOfClustersDisplay(Display):
     """Posterior of the number of clusters or features, as bars.
 
+    >>> import numpy as np
+    >>> from skdpm import DPMixture
+    >>> from skdpm.plotting import NumberOfClustersDisplay
+    >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
+    >>> model = DPMixture(n_draws=50, n_chains=1, random_state=0).fit(X)
+    >>> display = NumberOfClustersDisplay.from_estimator(model)
+    >>> display.estimate
+    2
+
     Dark bars are the shortest range that holds at least `level` of the posterior. A triangle marks
     the point estimate. Draws often have a few small clusters that the estimate does not have.
 
@@ -64,17 +73,6 @@ class NumberOfClustersDisplay(Display):
         Triangle at the point estimate.
     chains_ : list of matplotlib Line2D
         Lines of the chains; empty if the chains agree.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skdpm import DPMixture
-    >>> from skdpm.plotting import NumberOfClustersDisplay
-    >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
-    >>> model = DPMixture(n_draws=50, n_chains=1, random_state=0).fit(X)
-    >>> display = NumberOfClustersDisplay.from_estimator(model)
-    >>> display.estimate
-    2
     """
 
     counts: np.ndarray
@@ -209,6 +207,15 @@ class NumberOfClustersDisplay(Display):
 class TraceDisplay(Display):
     """Traces of scalar draws: an axis for each quantity, a line for each chain.
 
+    >>> import numpy as np
+    >>> from skdpm import DPMixture
+    >>> from skdpm.plotting import TraceDisplay
+    >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
+    >>> model = DPMixture(n_draws=100, n_chains=2, random_state=0).fit(X)
+    >>> display = TraceDisplay.from_estimator(model, ["log_joint", "likelihood__df"])
+    >>> len(display.axes_), len(display.lines_["log_joint"])
+    (2, 2)
+
     Chains that agree overlap and have no trend, and R-hat, shown above each axis, is close to 1.
     Iterations of the warm-up are not kept and not shown.
 
@@ -232,17 +239,6 @@ class TraceDisplay(Display):
     figure_ : matplotlib Figure
     lines_ : dict of str to list of matplotlib Line2D
         Lines of the chains, for each quantity.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skdpm import DPMixture
-    >>> from skdpm.plotting import TraceDisplay
-    >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
-    >>> model = DPMixture(n_draws=100, n_chains=2, random_state=0).fit(X)
-    >>> display = TraceDisplay.from_estimator(model, ["log_joint", "likelihood__df"])
-    >>> len(display.axes_), len(display.lines_["log_joint"])
-    (2, 2)
     """
 
     traces: dict

@@ -20,6 +20,15 @@ GAP = 0.15
 class FeaturesDisplay(Display):
     """Components of the features, as a heat map or as images, and which rows have them.
 
+    >>> from skdpm import FeatureAllocation
+    >>> from skdpm.datasets import make_cambridge_bars
+    >>> from skdpm.plotting import FeaturesDisplay
+    >>> X, _, _ = make_cambridge_bars(40, random_state=0)
+    >>> model = FeatureAllocation(n_chains=1, n_warmup=50, n_draws=20, random_state=0).fit(X)
+    >>> display = FeaturesDisplay.from_estimator(model, image_shape=(6, 6))
+    >>> display.allocations.shape == (40, model.n_components_)
+    True
+
     Features are numbered by decreasing use, and have the colours of clusters. Rows are ordered by
     the features that they have: first those that have feature 0.
 
@@ -49,17 +58,6 @@ class FeaturesDisplay(Display):
     numbers_ : list of matplotlib Text
         Numbers of the features above their images; empty for a heat map.
     colorbar_ : matplotlib Colorbar
-
-    Examples
-    --------
-    >>> from skdpm import FeatureAllocation
-    >>> from skdpm.datasets import make_cambridge_bars
-    >>> from skdpm.plotting import FeaturesDisplay
-    >>> X, _, _ = make_cambridge_bars(40, random_state=0)
-    >>> model = FeatureAllocation(n_chains=1, n_warmup=50, n_draws=20, random_state=0).fit(X)
-    >>> display = FeaturesDisplay.from_estimator(model, image_shape=(6, 6))
-    >>> display.allocations.shape == (40, model.n_components_)
-    True
     """
 
     components: np.ndarray

@@ -33,6 +33,15 @@ NUMBERS = {"size": 6.5, "va": "bottom", "color": DARK}
 class MergeTreeDisplay(Display):
     """Tree of merges of the clusters of the point estimate, and the cost of each merge.
 
+    >>> import numpy as np
+    >>> from skdpm import DPMixture
+    >>> from skdpm.plotting import MergeTreeDisplay
+    >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
+    >>> model = DPMixture(n_draws=50, n_chains=1, random_state=0).fit(X)
+    >>> display = MergeTreeDisplay.from_estimator(model)
+    >>> display.leaves_.tolist()
+    [0, 1]
+
     Clusters that merge early are the least certain to be two. A number at a merge is the
     probability that rows of its two sides share a cluster. The curve shows the expected loss of
     the partition for each number of clusters. To the left of the point where it bends upwards,
@@ -60,17 +69,6 @@ class MergeTreeDisplay(Display):
     --------
     skdpm.partitions.merge_tree : The tree; its method `cut` gives partitions.
     ExpectedLossDisplay : Losses of what `estimate_labels` finds.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skdpm import DPMixture
-    >>> from skdpm.plotting import MergeTreeDisplay
-    >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
-    >>> model = DPMixture(n_draws=50, n_chains=1, random_state=0).fit(X)
-    >>> display = MergeTreeDisplay.from_estimator(model)
-    >>> display.leaves_.tolist()
-    [0, 1]
     """
 
     merge_tree: MergeTree
@@ -151,6 +149,15 @@ class MergeTreeDisplay(Display):
 class ExpectedLossDisplay(Display):
     """Posterior expected loss for each number of clusters, and the cost of each cluster fewer.
 
+    >>> import numpy as np
+    >>> from skdpm import DPMixture
+    >>> from skdpm.plotting import ExpectedLossDisplay
+    >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
+    >>> model = DPMixture(n_draws=50, n_chains=1, random_state=0).fit(X)
+    >>> display = ExpectedLossDisplay.from_estimator(model)
+    >>> display.losses.round(2)
+    array([0.69, 0.  ])
+
     A point of the curve is the loss of the best labels that `estimate_labels` finds with this
     ``max_clusters``. With `noise` it is the loss between rows that can be in clusters, before some
     of them are called noise, so that `estimate_labels` may find fewer. A bar shows how much the
@@ -182,17 +189,6 @@ class ExpectedLossDisplay(Display):
     --------
     skdpm.DPMixture.estimate_labels : Labels with at most a given number of clusters.
     MergeTreeDisplay : The clusters that merge.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skdpm import DPMixture
-    >>> from skdpm.plotting import ExpectedLossDisplay
-    >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
-    >>> model = DPMixture(n_draws=50, n_chains=1, random_state=0).fit(X)
-    >>> display = ExpectedLossDisplay.from_estimator(model)
-    >>> display.losses.round(2)
-    array([0.69, 0.  ])
     """
 
     losses: np.ndarray

@@ -25,6 +25,15 @@ SMALLEST_GAP = 0.045
 class CoclusteringDisplay(Display):
     """Matrix of the probabilities that two rows are in the same cluster, by cluster.
 
+    >>> import numpy as np
+    >>> from skdpm import DPMixture
+    >>> from skdpm.plotting import CoclusteringDisplay
+    >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
+    >>> model = DPMixture(n_draws=50, n_chains=1, random_state=0).fit(X)
+    >>> display = CoclusteringDisplay.from_estimator(model)
+    >>> len(display.borders_)
+    2
+
     Rows are ordered by their label and, within a cluster, from those that most surely belong to it
     to those that do so least. What the draws agree on are dark squares along the diagonal; what
     they do not, paler margins of squares and shades between them.
@@ -54,17 +63,6 @@ class CoclusteringDisplay(Display):
     See Also
     --------
     skdpm.partitions.coclustering_matrix : The matrix as an array.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skdpm import DPMixture
-    >>> from skdpm.plotting import CoclusteringDisplay
-    >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
-    >>> model = DPMixture(n_draws=50, n_chains=1, random_state=0).fit(X)
-    >>> display = CoclusteringDisplay.from_estimator(model)
-    >>> len(display.borders_)
-    2
     """
 
     coclustering: np.ndarray
@@ -136,6 +134,15 @@ class CoclusteringDisplay(Display):
 class AdjacencyDisplay(Display):
     """Matrix of the links of a network, its rows by cluster.
 
+    >>> import numpy as np
+    >>> from skdpm import DPMixture
+    >>> from skdpm.plotting import AdjacencyDisplay
+    >>> X = np.kron(np.eye(2), np.ones((5, 5)))
+    >>> model = DPMixture(likelihood="relational", n_draws=50, n_chains=1, random_state=0).fit(X)
+    >>> display = AdjacencyDisplay.from_estimator(model, X)
+    >>> len(display.borders_)
+    2
+
     Clusters of a `Relational` fit are blocks of rows that are linked alike; rows of a cluster that
     have more links come first.
 
@@ -157,17 +164,6 @@ class AdjacencyDisplay(Display):
         Around each cluster.
     strips_ : list of matplotlib Rectangle
         The colour of each cluster, beside the matrix.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skdpm import DPMixture
-    >>> from skdpm.plotting import AdjacencyDisplay
-    >>> X = np.kron(np.eye(2), np.ones((5, 5)))
-    >>> model = DPMixture(likelihood="relational", n_draws=50, n_chains=1, random_state=0).fit(X)
-    >>> display = AdjacencyDisplay.from_estimator(model, X)
-    >>> len(display.borders_)
-    2
     """
 
     adjacency: np.ndarray

@@ -28,6 +28,16 @@ LONGEST_NAME = 28
 class ProfilesDisplay(Display):
     """Columns that distinguish each cluster most, with how it differs from the other rows.
 
+    >>> import numpy as np
+    >>> from skdpm import DPMixture
+    >>> from skdpm.plotting import ProfilesDisplay
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.r_[rng.normal(-4, 1, size=(30, 2)), rng.normal(4, 1, size=(20, 2))]
+    >>> model = DPMixture(n_draws=50, n_chains=1, random_state=0).fit(X)
+    >>> display = ProfilesDisplay.from_estimator(model)
+    >>> len(display.axes_), len(display.dots_)
+    (2, 4)
+
     A panel per cluster. A dot is the difference between the mean of the column (or the share of
     the category) in the cluster and in the other rows, in standard deviations within clusters,
     with its credible interval. It is hollow if the interval contains 0. The number beside a name
@@ -49,18 +59,6 @@ class ProfilesDisplay(Display):
         Dots of each line of `table`.
     intervals_ : list of matplotlib LineCollection
         Intervals of each cluster.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skdpm import DPMixture
-    >>> from skdpm.plotting import ProfilesDisplay
-    >>> rng = np.random.default_rng(0)
-    >>> X = np.r_[rng.normal(-4, 1, size=(30, 2)), rng.normal(4, 1, size=(20, 2))]
-    >>> model = DPMixture(n_draws=50, n_chains=1, random_state=0).fit(X)
-    >>> display = ProfilesDisplay.from_estimator(model)
-    >>> len(display.axes_), len(display.dots_)
-    (2, 4)
     """
 
     table: object

@@ -16,6 +16,11 @@ LONGEST_NAME = 28
 class RelevanceDisplay(Display):
     """Probability of each column to be in the clustering, with the most relevant ones on top.
 
+    >>> from skdpm.plotting import RelevanceDisplay
+    >>> display = RelevanceDisplay([0.1, 1.0, 0.4], ["age", "price", "pets"]).plot()
+    >>> [label.get_text() for label in display.ax_.get_yticklabels()]
+    ['price', 'pets', 'age']
+
     Bars of columns that are more likely in than out are dark. A line marks one half.
 
     Parameters
@@ -34,13 +39,6 @@ class RelevanceDisplay(Display):
         Bars from top to bottom.
     columns_ : ndarray of shape (n_bars,)
         Position of the column of each bar.
-
-    Examples
-    --------
-    >>> from skdpm.plotting import RelevanceDisplay
-    >>> display = RelevanceDisplay([0.1, 1.0, 0.4], ["age", "price", "pets"]).plot()
-    >>> [label.get_text() for label in display.ax_.get_yticklabels()]
-    ['price', 'pets', 'age']
     """
 
     relevance: np.ndarray

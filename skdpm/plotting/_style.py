@@ -38,6 +38,11 @@ MAIN, PALE, PALER = "#0072B2", "#A9CBE2", "#DCE9F3"
 def cluster_colors(n_clusters):
     """Colours of clusters 0, 1, ... in all displays.
 
+    >>> from skdpm.plotting import cluster_colors
+    >>> cluster_colors(2).round(2)
+    array([[0.  , 0.45, 0.7 ],
+           [0.84, 0.37, 0.  ]])
+
     Parameters
     ----------
     n_clusters : int
@@ -47,13 +52,6 @@ def cluster_colors(n_clusters):
     colors : ndarray of shape (n_clusters, 3)
         Red, green and blue, from 0 to 1. The first nine are distinct for any colour vision;
         darker and lighter shades of them follow. The cycle has 27 colours.
-
-    Examples
-    --------
-    >>> from skdpm.plotting import cluster_colors
-    >>> cluster_colors(2).round(2)
-    array([[0.  , 0.45, 0.7 ],
-           [0.84, 0.37, 0.  ]])
     """
     base = np.array(PALETTE) / 255.0
     shaded = [base * (1.0 + s) if s < 0 else base + s * (1.0 - base) for s in SHADES]

@@ -14,6 +14,13 @@ TURN_ROWS, MOST_TURNS = 600, 5
 class Alternate(Sampler):
     """Several samplers take turns in one chain and share the time.
 
+    >>> from skdpm import DPMixture
+    >>> from skdpm.mixture.samplers import PGSM, Alternate, Gibbs, SAMS
+    >>> sampler = Alternate([Gibbs(), PGSM(gibbs_sweeps=0), SAMS(gibbs_sweeps=0)])
+    >>> X = [[0.0], [0.1], [0.2], [5.0], [5.1]]
+    >>> sorted(DPMixture(sampler=sampler, n_chains=1, n_draws=50).fit(X).acceptance_rate_)
+    ['merge', 'pgsm', 'split']
+
     In each turn the first sampler makes one step, and the others as many steps as their share of
     the work allows. The work of a step is measured in warm-up, in row evaluations rather than
     seconds, so that the same seed gives the same draws. After warm-up the numbers of steps are
@@ -30,15 +37,6 @@ class Alternate(Sampler):
     n_turns : int, default=1
         Number of turns per iteration. With few rows a turn costs less than the rest of an
         iteration, so sampler="auto" takes 600 / n_samples turns, at least one and at most five.
-
-    Examples
-    --------
-    >>> from skdpm import DPMixture
-    >>> from skdpm.mixture.samplers import PGSM, Alternate, Gibbs, SAMS
-    >>> sampler = Alternate([Gibbs(), PGSM(gibbs_sweeps=0), SAMS(gibbs_sweeps=0)])
-    >>> X = [[0.0], [0.1], [0.2], [5.0], [5.1]]
-    >>> sorted(DPMixture(sampler=sampler, n_chains=1, n_draws=50).fit(X).acceptance_rate_)
-    ['merge', 'pgsm', 'split']
     """
 
     def __init__(self, samplers=None, move_share=0.5, n_turns=1):

@@ -152,6 +152,26 @@ class Finding:
 def suggest_likelihood(X):
     """Suggest a likelihood for a table with columns of several kinds.
 
+    >>> import warnings
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> from skdpm import suggest_likelihood
+    >>> rng = np.random.default_rng(0)
+    >>> guests = pd.DataFrame({
+    ...     "guest": [f"G{i:04}" for i in range(60)],
+    ...     "price": rng.normal(90.0, 15.0, 60),
+    ...     "nights": rng.poisson(4.0, 60),
+    ...     "meal": rng.choice(["none", "breakfast"], 60),
+    ... })
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")
+    ...     suggest_likelihood(guests)
+    Product([
+        ('numeric', Gaussian(covariance_type='diag'), ['price']),
+        ('categorical', Categorical(), ['meal']),
+        ('counts', NegativeBinomial(), ['nights']),
+    ])
+
     Columns are judged by their types and values. Its answer is a start: edit it where you know
     more about a column. It also answers where ``likelihood="mixed"`` refuses to guess, as for
     whole numbers.
@@ -190,28 +210,6 @@ def suggest_likelihood(X):
     Whole numbers, also as floats with missing entries, are codes of categories if they have two
     different values or lie between 1 and 7. Otherwise they are counts if they begin at 0 or 1 and
     stay below 10,000, and measurements if not. 0 and 1 are "boolean".
-
-    Examples
-    --------
-    >>> import warnings
-    >>> import numpy as np
-    >>> import pandas as pd
-    >>> from skdpm import suggest_likelihood
-    >>> rng = np.random.default_rng(0)
-    >>> guests = pd.DataFrame({
-    ...     "guest": [f"G{i:04}" for i in range(60)],
-    ...     "price": rng.normal(90.0, 15.0, 60),
-    ...     "nights": rng.poisson(4.0, 60),
-    ...     "meal": rng.choice(["none", "breakfast"], 60),
-    ... })
-    >>> with warnings.catch_warnings():
-    ...     warnings.simplefilter("ignore")
-    ...     suggest_likelihood(guests)
-    Product([
-        ('numeric', Gaussian(covariance_type='diag'), ['price']),
-        ('categorical', Categorical(), ['meal']),
-        ('counts', NegativeBinomial(), ['nights']),
-    ])
     """
     X = given_rows(X)
     if not (isinstance(X, Table) or is_dask(X)):
