@@ -133,10 +133,8 @@ def point_estimate(allocation_samples, *, complements=False):
 def nearest_draws(draws, Z, most, complements):
     """Find the draws nearest to Z among those with as many columns or more.
 
-    Returns
-    -------
-    nearest : list of (int, ndarray of int)
-        Numbers of at most `most` draws, and for each of them the columns that match those of Z.
+    Returns `nearest`: list of (int, ndarray of int). Numbers of at most `most` draws, and for each
+    of them the columns that match those of Z.
     """
     wide = [s for s, draw in enumerate(draws) if draw.shape[1] >= Z.shape[1]]
     wide = [wide[j] for j in _spaced([draws[s] for s in wide], MOST_DRAWS)]
@@ -158,15 +156,11 @@ def _spaced(draws, most):
 class AlignedDraws:
     """Draws side by side, whose columns are matched with those of one allocation.
 
-    Parameters
-    ----------
-    draws : list of ndarray of shape (n_samples, K_s), bool
-    complements : bool
+    - `draws`: list of ndarray of shape (n_samples, K_s), bool
+    - `complements`: bool
 
-    Attributes
-    ----------
-    bounds : ndarray of shape (n_draws + 1,), int
-        First column of each draw, and the number of columns of all draws.
+    - `bounds`: (n_draws + 1,), int. First column of each draw, and the number of columns of all
+      draws.
     """
 
     def __init__(self, draws, complements):
@@ -180,12 +174,8 @@ class AlignedDraws:
     def match(self, Z):
         """Match the columns of all draws with those of Z.
 
-        Returns
-        -------
-        distances : ndarray of shape (n_draws,)
-        pairs : ndarray of shape (n_latent, n_columns), float32
-            1 if a column of Z is matched with a column of a draw, -1 if with its complement, and 0
-            if not.
+        Returns `distances`: (n_draws,), and `pairs`: (n_latent, n_columns), float32, 1 if a column
+        of Z is matched with a column of a draw, -1 if with its complement, and 0 if not.
         """
         sizes, Z = Z.sum(axis=0), Z.T.astype(np.float32)
         differ = sizes[:, None] + self.sizes - 2.0 * (Z @ self.columns.T)

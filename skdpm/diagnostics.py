@@ -298,16 +298,10 @@ def without_last_bits(draws):
 def row_pairs(n_samples, n_pairs=N_PAIRS):
     """Choose pairs of different rows; the choice depends on the number of rows only.
 
-    Parameters
-    ----------
-    n_samples : int
-        Number of rows.
-    n_pairs : int
-        Number of pairs.
+    - `n_samples`: int. Number of rows.
+    - `n_pairs`: int. Number of pairs.
 
-    Returns
-    -------
-    first, second : ndarrays of shape (min(n_pairs, n_samples * (n_samples - 1) / 2),)
+    Returns `first`, `second`: (min(n_pairs, n_samples * (n_samples - 1) / 2),)
     """
     if n_samples * (n_samples - 1) // 2 <= n_pairs:
         return np.triu_indices(n_samples, k=1)

@@ -47,13 +47,9 @@ class Column(NamedTuple):
 class ChainDraws:
     """The kept draws of one chain while it runs.
 
-    Parameters
-    ----------
-    columns : sequence of Column
-    n_draws : int
-        Expected number of draws.
-    saved : dict or None
-        Result of `save`, to continue.
+    - `columns`: sequence of Column
+    - `n_draws`: int. Expected number of draws.
+    - `saved`: dict or None. Result of `save`, to continue.
     """
 
     def __init__(self, columns, n_draws, saved=None):
@@ -135,12 +131,10 @@ class Draws(Mapping):
     def of_chains(cls, columns, saved, n_draws):
         """Combine the first n_draws draws of all chains.
 
-        Parameters
-        ----------
-        columns : sequence of Column
-        saved : list of dict
-            `ChainDraws.save` of each chain. These draws are removed from it; later ones stay.
-        n_draws : int
+        - `columns`: sequence of Column
+        - `saved`: list of dict. `ChainDraws.save` of each chain. These draws are removed from it;
+          later ones stay.
+        - `n_draws`: int
         """
         values = {}
         for column in columns:
@@ -240,10 +234,7 @@ class Candidates:
     The best of the first n draws, for any n, is a draw better than all before it. So only these
     record draws, and the last draw, are kept. (A chain that has settled has about log n records.)
 
-    Parameters
-    ----------
-    saved : dict or None
-        Result of `save`, to continue.
+    - `saved`: dict or None. Result of `save`, to continue.
     """
 
     def __init__(self, saved=None):
@@ -273,12 +264,8 @@ class Snapshots:
     most `most` of them. The choice depends only on the number of draws, and continuing a chain
     only drops some. Parts that several draws share are stored once.
 
-    Parameters
-    ----------
-    most : int
-        Largest number of kept draws.
-    saved : dict or None
-        Result of `save`, to continue.
+    - `most`: int. Largest number of kept draws.
+    - `saved`: dict or None. Result of `save`, to continue.
     """
 
     def __init__(self, most, saved=None):
@@ -298,12 +285,8 @@ class Snapshots:
     def take(self, snapshot, parts=()):
         """Keep the draw that was due.
 
-        Parameters
-        ----------
-        snapshot : dict
-            Plain objects; "keys" lists the shared parts that it needs.
-        parts : iterable of (key, part)
-            Shared parts that `pool` lacks.
+        - `snapshot`: dict. Plain objects; "keys" lists the shared parts that it needs.
+        - `parts`: iterable of (key, part). Shared parts that `pool` lacks.
         """
         self.pool.update(parts)
         self.draws.append({**snapshot, "draw": self.n_seen - 1})
@@ -325,17 +308,11 @@ class Snapshots:
 def common_snapshots(chains, n_draws):
     """Snapshots at the same draws of every chain.
 
-    Parameters
-    ----------
-    chains : list of dict
-        `Snapshots.save` of each chain with draws.
-    n_draws : int
-        Number of draws of each chain to consider.
+    - `chains`: list of dict. `Snapshots.save` of each chain with draws.
+    - `n_draws`: int. Number of draws of each chain to consider.
 
-    Returns
-    -------
-    draws : list of (int, dict, dict)
-        Number of the chain, snapshot, and its pool of shared parts.
+    Returns `draws`: list of (int, dict, dict). Number of the chain, snapshot, and its pool of
+    shared parts.
     """
     stride = max(chain["stride"] for chain in chains)
     return [

@@ -67,18 +67,7 @@ class Hyperprior:
             return np.where(np.isfinite(x), self.density(x) - x, -np.inf)
 
     def check(self, name):
-        """This family with its parameters as floats.
-
-        Parameters
-        ----------
-        name : str
-            Name of the prior, for the message.
-
-        Raises
-        ------
-        ValueError
-            If a parameter is no finite number, or not positive where it must be.
-        """
+        """This family with its parameters as floats; `name` is that of the prior, for errors."""
         checked = {
             field.name: check_real(
                 getattr(self, field.name),
@@ -171,10 +160,8 @@ class LogNormal(Hyperprior):
 class Shifted:
     """Prior of numbers above a lower limit: (value - low) / unit is of a family.
 
-    Parameters
-    ----------
-    family : Hyperprior
-    low, unit : float, or ndarray with an entry per number
+    - `family`: Hyperprior
+    - `low`, `unit`: float, or ndarray with an entry per number
     """
 
     family: Hyperprior
@@ -193,14 +180,7 @@ class Shifted:
 def check_hyperprior(value, name):
     """Make a family of a pair (shape, rate), or check one.
 
-    Returns
-    -------
-    prior : Hyperprior
-
-    Raises
-    ------
-    ValueError
-        Naming the parameter.
+    Returns `prior`: Hyperprior
     """
     if isinstance(value, Hyperprior):
         return value.check(name)
@@ -215,13 +195,7 @@ def check_hyperprior(value, name):
 
 
 def check_gamma(value, name):
-    """Pair (shape, rate) of a Gamma prior that is given as a pair or as an object.
-
-    Raises
-    ------
-    ValueError
-        Naming the parameter.
-    """
+    """Pair (shape, rate) of a Gamma prior that is given as a pair or as an object."""
     prior = check_hyperprior(value, name)
     if not isinstance(prior, Gamma):
         raise ValueError(

@@ -67,20 +67,14 @@ def states(normal_cn, minor_cn, major_cn, tumour_content, *, error_rate, genotyp
     At prevalence phi, the shares of variant and of reference reads are proportional to
     (1 - phi) p0 + phi p1 and (1 - phi) r0 + phi r1.
 
-    Parameters
-    ----------
-    normal_cn, minor_cn, major_cn : int
-    tumour_content, error_rate : float
-    genotype_prior : str
-        "major_copy_number": the mutation came before the number of copies changed and is on 1 to
-        `major_cn` copies, or came after it and is on one. "parental": before, on `major_cn`,
-        `minor_cn` or one copy, or after, on one. "total": before or after, on any number of
-        copies.
+    - `normal_cn`, `minor_cn`, `major_cn`: int
+    - `tumour_content`, `error_rate`: float
+    - `genotype_prior`: str. "major_copy_number": the mutation came before the number of copies
+      changed and is on 1 to `major_cn` copies, or came after it and is on one. "parental": before,
+      on `major_cn`, `minor_cn` or one copy, or after, on one. "total": before or after, on any
+      number of copies.
 
-    Returns
-    -------
-    states : ndarray of shape (n_states, 4)
-        p0, p1, r0, r1 of each distinct state.
+    Returns `states`: (n_states, 4). p0, p1, r0, r1 of each distinct state.
     """
     total = minor_cn + major_cn
     if genotype_prior == "major_copy_number":
@@ -158,24 +152,18 @@ def largest_depth(X):
 def encode(X, *, error_rate, genotype_prior):
     """Check rows of mutations and convert them to the form of the kernels.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, 6 * n_tumour_samples)
-    error_rate, genotype_prior
-        Parameters of `states`.
+    - `X`: (n_samples, 6 * n_tumour_samples)
+    - `error_rate`, `genotype_prior`: Parameters of `states`.
 
-    Returns
-    -------
-    data : dict
-        ref_counts, alt_counts : ndarray of shape (n_samples, n_tumour_samples)
-            0 if missing.
-        genotypes : ndarray of the same shape, intp
-            Genotype of a mutation in a sample. Genotype g has the states from `starts[g]` to
-            `starts[g + 1]`; 0 has none and means that the mutation was not measured.
-        starts : ndarray of shape (n_genotypes + 1,), intp
-        states : ndarray of shape (n_states, 4)
-        constants : ndarray of shape (n_samples, n_tumour_samples)
-            Log of the binomial coefficient minus log of the number of states.
+    Returns a dict:
+
+    - `ref_counts`, `alt_counts`: (n_samples, n_tumour_samples). 0 if missing.
+    - `genotypes`: the same shape, intp. Genotype of a mutation in a sample. Genotype g has the
+      states from `starts[g]` to `starts[g + 1]`; 0 has none: the mutation was not measured.
+    - `starts`: (n_genotypes + 1,), intp
+    - `states`: (n_states, 4)
+    - `constants`: (n_samples, n_tumour_samples). Log of the binomial coefficient minus log of the
+      number of states.
     """
     check_design(X)
     cells = _cells(X)
@@ -201,17 +189,11 @@ def encode(X, *, error_rate, genotype_prior):
 def log_likelihoods(data, prevalences, precision=None):
     """Compute log p(reads of a mutation in a sample | prevalence) at every point of a grid.
 
-    Parameters
-    ----------
-    data : dict
-        Result of `encode`.
-    prevalences : ndarray of shape (n_points,)
-    precision : float or None, default=None
-        Precision of the beta-binomial; None: binomial.
+    - `data`: dict. Result of `encode`.
+    - `prevalences`: (n_points,)
+    - `precision`: float or None, default=None. Precision of the beta-binomial; None: binomial.
 
-    Returns
-    -------
-    log_likelihoods : ndarray of shape (n_samples, n_tumour_samples, n_points)
+    Returns `log_likelihoods`: (n_samples, n_tumour_samples, n_points)
     """
     a, b = data["ref_counts"].ravel(), data["alt_counts"].ravel()
     genotypes = data["genotypes"].ravel()

@@ -61,11 +61,8 @@ class PaperSubCluster(SubCluster):
 class PaperSubClusterKernel(SubClusterKernel):
     """One iteration of a variant; see `SubCluster.from_paper`.
 
-    Parameters
-    ----------
-    in_groups, wait : bool
-    **options
-        Parameters of `SubClusterKernel`.
+    - `in_groups`, `wait`: bool
+    - `**options`: Parameters of `SubClusterKernel`.
     """
 
     def __init__(self, in_groups=False, wait=True, **options):

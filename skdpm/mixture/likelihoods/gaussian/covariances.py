@@ -106,15 +106,10 @@ def drawn_root(df, factor, rng):
 class Covariance:
     """Base class of covariance structures.
 
-    Attributes
-    ----------
-    start : float
-        Initial value of k = df - `low`.
-    learns_df : bool
-        Whether `df` is learned. Otherwise None means the initial value.
-    correlates : bool
-        Whether columns may be correlated in a cluster. If not, missing entries are integrated out
-        of all densities; else chains draw them.
+    - `start`: float. Initial value of k = df - `low`.
+    - `learns_df`: bool. Whether `df` is learned. Otherwise None means the initial value.
+    - `correlates`: bool. Whether columns may be correlated in a cluster. If not, missing entries
+      are integrated out of all densities; else chains draw them.
     """
 
     start = 4.0
@@ -137,14 +132,10 @@ class Covariance:
     def learn_scale(self, variances, varies, n_rows, df, smallest=SMALLEST_SHARE):
         """Initial value of a learned scale, its hyperprior, and its floor.
 
-        Parameters
-        ----------
-        variances, varies, n_rows : ndarray of shape (n_features,)
-            Variance of each column, whether it has two different values, and the number of its
-            entries.
-        df : float
-        smallest : float
-            Smallest scale / k, in units of the variances.
+        - `variances`, `varies`, `n_rows`: (n_features,). Variance of each column, whether it has
+          two different values, and the number of its entries.
+        - `df`: float
+        - `smallest`: float. Smallest scale / k, in units of the variances.
         """
         k = df - self.low(len(variances))
         smallest = smallest * variances

@@ -81,17 +81,12 @@ class Tails(BaseEstimator):
 
     A subclass has one parameter in `__init__` for each of `parameters`, in their order.
 
-    Attributes
-    ----------
-    parameters : tuple of str
-        Names of its parameters as hyperparameters of `Gaussian`. No parameter of `Gaussian` has
-        one of these names.
-    relative : ndarray of shape (n_weights,)
-        The weights, up to a factor common to the weights with one set of moments.
-    sets : ndarray of shape (n_weights,), intp
-        Set of moments of the rows with each weight.
-    first : int
-        Number of the weight 1, with which chains start.
+    - `parameters`: tuple of str. Names of its parameters as hyperparameters of `Gaussian`. No
+      parameter of `Gaussian` has one of these names.
+    - `relative`: (n_weights,). The weights, up to a factor common to the weights with one set of
+      moments.
+    - `sets`: (n_weights,), intp. Set of moments of the rows with each weight.
+    - `first`: int. Number of the weight 1, with which chains start.
     """
 
     def start(self):
@@ -113,10 +108,8 @@ class Tails(BaseEstimator):
         """Masses, means and scatters of the weighted items of clusters, in the form of the
         statistics of a kernel without weights, from these factors of the sets of moments.
 
-        Parameters
-        ----------
-        stats : ndarray of shape (n_clusters, n_stats)
-            Numbers of items; those with each weight; and mass, mean and scatter of each set.
+        - `stats`: (n_clusters, n_stats). Numbers of items; those with each weight; and mass, mean
+          and scatter of each set.
         """
         n_set = 1 + n_features + n_features * (n_features + 1) // 2
         upper = np.triu_indices(n_features)
@@ -137,11 +130,9 @@ class Tails(BaseEstimator):
         """Numbers of entries, masses, means and sums of squares of the columns of clusters, from
         these factors of the sets of moments: (n_clusters, n_features) each.
 
-        Parameters
-        ----------
-        stats : ndarray of shape (n_clusters, n_stats)
-            Numbers of items; those with each weight, and of their entries; and for each set
-            numbers of entries, masses, means and sums of squares of the columns.
+        - `stats`: (n_clusters, n_stats). Numbers of items; those with each weight, and of their
+          entries; and for each set numbers of entries, masses, means and sums of squares of the
+          columns.
         """
         sets = stats[:, 1 + 2 * len(self.relative) :].reshape(len(stats), -1, 4, n_features)
         n, mass, mean, squares = np.zeros((4, len(stats), n_features))
@@ -158,15 +149,12 @@ class Tails(BaseEstimator):
     def resample(self, counts, values, priors, step, rng):
         """Draw learned parameters given the numbers of rows with each weight.
 
-        Parameters
-        ----------
-        counts : ndarray of shape (n_weights,)
-        values : dict of str to float
-        priors : dict of str to object
-            Priors of the learned ones.
-        step : callable
-            Slice step of a parameter, by its name and prior, given everything else.
-        rng : Generator
+        - `counts`: (n_weights,)
+        - `values`: dict of str to float
+        - `priors`: dict of str to object. Priors of the learned ones.
+        - `step`: callable. Slice step of a parameter, by its name and prior, given everything
+          else.
+        - `rng`: Generator
         """
         raise NotImplementedError
 

@@ -81,16 +81,10 @@ def standardised(X):
 def principal(matrix):
     """Rows of a matrix in its leading singular directions, by subspace iteration.
 
-    Parameters
-    ----------
-    matrix : CSR array of shape (n_rows, n_columns)
+    - `matrix`: CSR array of shape (n_rows, n_columns)
 
-    Returns
-    -------
-    points : ndarray of shape (n_rows, N_DIMENSIONS), or fewer columns
+    Returns `points`: (n_rows, N_DIMENSIONS), or fewer columns
 
-    References
-    ----------
     Halko, Martinsson & Tropp (2011), Finding structure with randomness.
     """
     n_directions = min(*matrix.shape, N_DIMENSIONS + N_MORE)

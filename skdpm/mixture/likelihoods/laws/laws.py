@@ -578,20 +578,13 @@ class MatrixLaws(StudentLaws):
     The columns of a row are a linear function of a t vector z. Columns of `base` are entries of z,
     and the others are origin + weights @ (z - origin[base]).
 
-    Attributes
-    ----------
-    loc : ndarray of shape (n_clusters, n_base)
-    root : ndarray of shape (n_clusters, n_base, n_base)
-        R, where R R' is the scale matrix.
-    df : ndarray of shape (n_clusters,)
-        Infinite if the law is normal.
-    base : ndarray of shape (n_base,), intp
-        Columns that determine the others.
-    origin : ndarray of shape (n_features,)
-    weights : ndarray of shape (n_features, n_base)
+    - `loc`: (n_clusters, n_base)
+    - `root`: (n_clusters, n_base, n_base). R, where R R' is the scale matrix.
+    - `df`: (n_clusters,). Infinite if the law is normal.
+    - `base`: (n_base,), intp. Columns that determine the others.
+    - `origin`: (n_features,)
+    - `weights`: (n_features, n_base)
 
-    Notes
-    -----
     Known columns outside `base` count as far as the known columns before them do not determine
     them.
     """
