@@ -21,13 +21,7 @@ from skdpm._display import html_table, summary_of_fit
 from skdpm._halts import Forecast, Halts
 from skdpm._rows import given_rows, names_columns
 from skdpm._run import Run
-from skdpm._validation import (
-    check_bool,
-    check_integer,
-    check_real,
-    fingerprint,
-    warn,
-)
+from skdpm._validation import check_bool, check_integer, check_real, fingerprint, warn
 from skdpm.chains import MOST_DRAWS, run_chains, seed_entropy
 from skdpm.draws import Draws
 

@@ -4,7 +4,7 @@
 Generators of mixtures return (X, labels). `labels` are the clusters that the rows were drawn from,
 numbered from 0; unless stated otherwise their sizes differ by at most one. Generators of feature
 allocations return (X, Z, parameters), where Z holds the features of each row. Generators of
-mutations return prevalences as well.
+mutations return prevalences as well. The same `random_state` gives the same data.
 """
 
 import numpy as np
@@ -70,12 +70,7 @@ def __dir__():
 
 
 def make_bernoulli_mixture(
-    n_samples=5000,
-    n_features=50,
-    *,
-    n_clusters=16,
-    uninformative=0.25,
-    random_state=None,
+    n_samples=5000, n_features=50, *, n_clusters=16, uninformative=0.25, random_state=None
 ):
     """Binary rows in clusters, with some uninformative columns.
 
@@ -95,14 +90,12 @@ def make_bernoulli_mixture(
     uninformative : float, default=0.25
         Share of uninformative columns, which come last; rounded to a whole number of columns.
     random_state : int, RandomState, Generator or None, default=None
-        Seed; the same seed gives the same data.
 
     Returns
     -------
     X : ndarray of shape (n_samples, n_features)
         Zeros and ones.
     labels : ndarray of shape (n_samples,), int64
-        Clusters of the rows.
 
     References
     ----------
@@ -134,19 +127,15 @@ def make_jain_neal(n_samples=100, n_features=6, *, random_state=None):
 
     Parameters
     ----------
-    n_samples : int, default=100
-        Number of rows.
-    n_features : int, default=6
-        Number of columns, at least 6.
+    n_samples, n_features : int, default=100, 6
+        Numbers of rows and of columns, of which there are at least 6.
     random_state : int, RandomState, Generator or None, default=None
-        Seed; the same seed gives the same data.
 
     Returns
     -------
     X : ndarray of shape (n_samples, n_features)
         Zeros and ones.
     labels : ndarray of shape (n_samples,), int64
-        Clusters of the rows.
 
     References
     ----------
@@ -186,13 +175,11 @@ def make_gaussian_mixture(
     separation : float, default=0.145
         Smallest distance of two centres, which lie in a square of side 0.72.
     random_state : int, RandomState, Generator or None, default=None
-        Seed; the same seed gives the same data.
 
     Returns
     -------
     X : ndarray of shape (n_samples, 2)
     labels : ndarray of shape (n_samples,), int64
-        Clusters of the rows.
 
     References
     ----------
@@ -249,13 +236,11 @@ def make_high_dimensional_gaussians(
     n_samples, n_features, n_clusters : int, default=1024, 128, 16
         Numbers of rows, columns and clusters.
     random_state : int, RandomState, Generator or None, default=None
-        Seed; the same seed gives the same data.
 
     Returns
     -------
     X : ndarray of shape (n_samples, n_features)
     labels : ndarray of shape (n_samples,), int64
-        Clusters of the rows.
 
     References
     ----------
@@ -309,7 +294,6 @@ def make_embeddings(
     noise : float, default=0.3
         Standard deviation of the noise in a column.
     random_state : int, RandomState, Generator or None, default=None
-        Seed; the same seed gives the same data.
 
     Returns
     -------
@@ -357,13 +341,9 @@ def make_ring(n_samples=2000, *, radius=5.0, width=0.5, random_state=None):
     Parameters
     ----------
     n_samples : int, default=2000
-        Number of rows.
-    radius : float, default=5.0
-        Radius of the ring.
-    width : float, default=0.5
-        Standard deviation, within the ring, of the distance from the centre.
+    radius, width : float, default=5.0, 0.5
+        Radius of the ring, and standard deviation, within it, of the distance from the centre.
     random_state : int, RandomState, Generator or None, default=None
-        Seed; the same seed gives the same data.
 
     Returns
     -------
@@ -418,7 +398,6 @@ def make_linear_gaussian_features(
     noise_precision : float, default=25.0
         Precision of the noise.
     random_state : int, RandomState, Generator or None, default=None
-        Seed; the same seed gives the same data.
 
     Returns
     -------
@@ -479,7 +458,6 @@ def make_lfrm(
     directed : bool, default=False
         Whether X[i, j] and X[j, i] are two links. If not, X and W are symmetric.
     random_state : int, RandomState, Generator or None, default=None
-        Seed; the same seed gives the same data.
 
     Returns
     -------
@@ -527,11 +505,9 @@ def make_cambridge_bars(n_samples=100, *, noise=0.5, random_state=None):
     Parameters
     ----------
     n_samples : int, default=100
-        Number of rows.
     noise : float, default=0.5
         Standard deviation of the noise of a pixel; parts have brightness 1.
     random_state : int, RandomState, Generator or None, default=None
-        Seed; the same seed gives the same data.
 
     Returns
     -------
@@ -595,14 +571,12 @@ def make_pyclone(
     error_rate : float, default=1e-3
         Share of reads that are variant, or reference, by mistake.
     random_state : int, RandomState, Generator or None, default=None
-        Seed; the same seed gives the same data.
 
     Returns
     -------
     X : ndarray of shape (n_samples, 6 * n_tumour_samples)
         Mutations in the form of `skdpm.mutations.mutation_design`.
     labels : ndarray of shape (n_samples,), int64
-        Clusters of the mutations.
     prevalences : ndarray of shape (n_clusters, n_tumour_samples)
         Prevalences of the clusters.
 
@@ -656,7 +630,6 @@ def make_subclones(
     depth, copy_numbers, tumour_content, precision, error_rate
         As in `make_pyclone`.
     random_state : int, RandomState, Generator or None, default=None
-        Seed; the same seed gives the same data.
 
     Returns
     -------
@@ -680,8 +653,7 @@ def make_subclones(
         prevalence_concentration, "prevalence_concentration", low=0.0
     )
     rng = _generator(random_state)
-    probabilities = rng.beta(concentration / n_components, 1.0, size=n_components)
-    Z = rng.random((n_samples, n_components)) < probabilities
+    Z = _beta_bernoulli(rng, n_samples, n_components, concentration)
     prevalences = rng.dirichlet(np.full(n_components, prevalence_concentration), n_tumour_samples)
     prevalences = np.ascontiguousarray(prevalences.T)
     # Rounding may raise a sum above 1.

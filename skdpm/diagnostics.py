@@ -55,10 +55,6 @@ def split_rhat(draws):
     rhat : float
         NaN with fewer than 4 draws or a value that is not finite; 1.0 if all draws are equal; inf
         if each half chain is constant but they differ.
-
-    See Also
-    --------
-    bulk_ess : Effective number of draws.
     """
     halves = _split(draws)
     if halves is None:
@@ -97,10 +93,6 @@ def bulk_ess(draws):
         dropped middle ones); it exceeds n if draws are antithetic. NaN with fewer than 4 draws or
         a value that is not finite; n if all draws are equal; about the number of chains if each
         half chain is constant but they differ.
-
-    See Also
-    --------
-    split_rhat : Agreement of the chains.
     """
     halves = _split(draws)
     if halves is None:
@@ -128,10 +120,6 @@ def tail_ess(draws):
     -------
     ess : float
         NaN and bounds as for `bulk_ess`.
-
-    See Also
-    --------
-    bulk_ess : Effective sample size for the centre of the distribution.
     """
     if _split(draws) is None:
         return float("nan")
@@ -159,10 +147,6 @@ def mcse_mean(draws):
         Standard deviation of the draws over the square root of the effective sample size of
         their mean (without rank normalisation). NaN if `bulk_ess` is NaN; 0 if all draws are
         equal.
-
-    See Also
-    --------
-    bulk_ess : Effective number of draws.
     """
     halves = _split(draws)
     if halves is None:

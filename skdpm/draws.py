@@ -194,13 +194,7 @@ class Draws(Mapping):
         return sum(_nbytes(values) for values in self._values.values())
 
     def mean(self, name):
-        """Posterior mean of a scalar or of an array of one shape.
-
-        Raises
-        ------
-        TypeError
-            If the shape differs between draws.
-        """
+        """Posterior mean of a scalar or of an array of one shape."""
         values = self._values[name]
         if isinstance(values, list):
             raise TypeError(f"{name!r} has no mean, because its shape differs between draws")

@@ -73,12 +73,6 @@ def log_evidence(estimators, X):
           equal prior probabilities; the estimates are taken as exact.
         - ``log_evidence_chains``: list of ndarray of shape (n_chains,).
 
-    Raises
-    ------
-    TypeError, ValueError
-        If a model, which the message names, is no mixture or cannot be fitted with `SMC`. If some
-        models leave copies of rows out and others do not (see `Gaussian`).
-
     Warns
     -----
     ConvergenceWarning
@@ -181,11 +175,6 @@ def concentration_curve(estimator, X, concentrations):
           all chains, reweighted. If it is small, the curve is a guess, whatever the standard error
           is.
         - ``log_evidence_chains``: ndarray of shape (n_concentrations, n_chains).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the estimator is no mixture, or a concentration is not possible.
 
     See Also
     --------

@@ -280,12 +280,6 @@ def mutation_design(df, *, deleted="error"):
         each sample: "T1:ref_counts", "T1:alt_counts", "T1:normal_cn", "T1:minor_cn",
         "T1:major_cn", "T1:tumour_content". A mutation without a line for a sample is kept, with
         NaN there.
-
-    Raises
-    ------
-    ValueError
-        If a column is missing, if a mutation has two lines or no copies in a sample, or if
-        there is no `tumour_content` but a column whose name may mean it.
     """
     pd = _pandas("mutation_design")
     check_choice(deleted, "deleted", ("error", "missing"))

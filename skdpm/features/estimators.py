@@ -180,10 +180,6 @@ n_features_in_, feature_names_in_
         y : object
             Ignored, but passed to callbacks.
 
-        Returns
-        -------
-        self : object
-
         Raises
         ------
         ValueError

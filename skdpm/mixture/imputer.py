@@ -14,13 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skdpm._estimator import all_or_nothing
 from skdpm._rows import given_rows
-from skdpm._tables import (
-    Table,
-    listed,
-    take_columns,
-    with_columns,
-    with_zeros,
-)
+from skdpm._tables import Table, listed, take_columns, with_columns, with_zeros
 from skdpm._validation import check_bool, is_dask, warn
 from skdpm.mixture.estimators import DPMixture
 from skdpm.mixture.questions import complete, rows_with_gaps
@@ -89,10 +83,6 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         **fit_params : object
             Parameters of the `fit` of `estimator`, such as `known_labels`. If metadata routing is
             enabled, those that `estimator` requests by `set_fit_request`.
-
-        Returns
-        -------
-        self : object
         """
         X = given_rows(X)
         estimator = _default_for(X) if self.estimator is None else clone(self.estimator)

@@ -11,14 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skdpm._rows import names_columns, unit_exposure, validate_rows, with_exposure
 from skdpm._tables import columns_of_rows, filled_table, listed
-from skdpm._validation import (
-    check_integer,
-    check_real,
-    fingerprint,
-    is_dask,
-    offered_if,
-    warn,
-)
+from skdpm._validation import check_integer, check_real, fingerprint, is_dask, offered_if, warn
 from skdpm.chains import seed_entropy, stream
 from skdpm.mixture.answers.conditional import (
     NewLaws,

@@ -22,11 +22,6 @@ def make(variant, **params):
     -------
     sampler : SMC
         For "SMC-G" and "SMC-A" an `AnnealedSMC`.
-
-    Raises
-    ------
-    ValueError
-        For an unknown variant.
     """
     settings = {"rejuvenation": None, "resample_threshold": 0.8, **params}
     check_choice(variant, "variant of SMC.from_paper", ("PF", "SMC-G", "SMC-A"))

@@ -90,8 +90,7 @@ class NumberOfClustersDisplay(Display):
 
         Parameters
         ----------
-        estimator : DPMixture, FiniteMixture or FeatureAllocation
-            Fitted estimator, or a pipeline or search that ends in one.
+        estimator : fitted estimator, or a pipeline or search that ends in one
         of : {"clusters", "components"}, default="clusters"
             Draws that are counted for a mixture: `n_clusters_samples_` or
             `n_components_samples_`. They differ with ``point_estimate="modal"``.
@@ -255,8 +254,7 @@ class TraceDisplay(Display):
 
         Parameters
         ----------
-        estimator : DPMixture, FiniteMixture or FeatureAllocation
-            Fitted estimator, or a pipeline or search that ends in one.
+        estimator : fitted estimator, or a pipeline or search that ends in one
         quantities : list of str, default=None
             Names in `draws_` of scalar quantities. None: the log joint, the number of components
             or features, and the concentration if it is learned.

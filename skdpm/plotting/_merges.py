@@ -79,8 +79,7 @@ class MergeTreeDisplay(Display):
 
         Parameters
         ----------
-        estimator : DPMixture or FiniteMixture
-            Mixture fitted with `store_labels=True`, or a pipeline or search that ends in one.
+        estimator : fitted DPMixture or FiniteMixture, or a pipeline or search that ends in one
         ax : see `plot`
         """
         estimator, _, _ = mixture_of(estimator, cls.__name__)
@@ -202,8 +201,7 @@ class ExpectedLossDisplay(Display):
 
         Parameters
         ----------
-        estimator : DPMixture or FiniteMixture
-            Mixture fitted with `store_labels=True`, or a pipeline or search that ends in one.
+        estimator : fitted DPMixture or FiniteMixture, or a pipeline or search that ends in one
         max_clusters : int, default=None
             Largest number of clusters shown. It is at most the number that the loss finds without
             a limit. None: this number, or 20 if it is smaller and numbers need searches.

@@ -78,8 +78,7 @@ class CoclusteringDisplay(Display):
 
         Parameters
         ----------
-        estimator : DPMixture or FiniteMixture
-            Mixture fitted with `store_labels=True`, or a pipeline or search that ends in one.
+        estimator : fitted DPMixture or FiniteMixture, or a pipeline or search that ends in one
         of : {"clusters", "components"}, default="clusters"
             Draws that are compared: `cluster_samples_` or `label_samples_`. They differ with
             ``point_estimate="modal"``.

@@ -73,8 +73,7 @@ class ProfilesDisplay(Display):
 
         Parameters
         ----------
-        estimator : DPMixture or FiniteMixture
-            Fitted mixture, or a pipeline or search that ends in one.
+        estimator : fitted DPMixture or FiniteMixture, or a pipeline or search that ends in one
         X : array-like, DataFrame or CSR matrix of shape (n_samples, n_features), default=None
             Rows of `fit`. Needed only after pickling.
         max_columns : int, default=8

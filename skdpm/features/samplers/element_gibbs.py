@@ -13,8 +13,7 @@ class ElementGibbs(FeatureSampler):
     Parameters
     ----------
     column_moves : int, default=1
-        Number of proposals after each sweep to replace whole features (by splits and merges, for
-        example), if the likelihood supports them; 0: none, as in the paper.
+        As in `DiscreteParticleFilter`; 0: none, as in the paper.
 
     References
     ----------

@@ -33,8 +33,7 @@ class ParticleGibbs(RowFilter):
         Effective sample size, relative to `n_particles`, below which particles are resampled; in
         [0, 1].
     column_moves : int, default=1
-        Number of proposals after each sweep to replace whole features (by splits and merges, for
-        example), if the likelihood supports them; 0: none, as in the paper.
+        As in `DiscreteParticleFilter`; 0: none, as in the paper.
 
     References
     ----------

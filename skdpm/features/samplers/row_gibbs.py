@@ -15,8 +15,7 @@ class RowGibbs(FeatureSampler):
         Largest number of features that other rows have too; more are an error. Time and memory
         double with each.
     column_moves : int, default=1
-        Number of proposals after each sweep to replace whole features (by splits and merges, for
-        example), if the likelihood supports them; 0: none, as in the paper.
+        As in `DiscreteParticleFilter`; 0: none, as in the paper.
 
     References
     ----------

@@ -8,16 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_array
 
 from skdpm._rows import given_rows
-from skdpm._tables import (
-    CodeFor,
-    Column,
-    Table,
-    TextForm,
-    as_table,
-    identifies,
-    listed,
-    text_form,
-)
+from skdpm._tables import CodeFor, Column, Table, TextForm, as_table, identifies, listed, text_form
 from skdpm._validation import given_shape, has_nan, is_dask, warn
 from skdpm.mixture.likelihoods.composite.product import Product
 from skdpm.mixture.likelihoods.counts.bernoulli import Bernoulli
@@ -187,11 +178,6 @@ def suggest_likelihood(X):
         Parts "numeric" (`Gaussian` with diagonal covariances), "boolean" (`Bernoulli`),
         "categorical" (`Categorical`) and "counts" (`NegativeBinomial`), as far as X has columns
         for them. Its repr is Python code.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If X is no table, or if no column is left.
 
     Warns
     -----

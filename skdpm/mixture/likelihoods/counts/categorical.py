@@ -188,11 +188,7 @@ class Categorical(Levels):
     hyperparameters = ("concentration",)
 
     def __init__(
-        self,
-        concentration=None,
-        n_categories=None,
-        handle_unknown="error",
-        hyperpriors=None,
+        self, concentration=None, n_categories=None, handle_unknown="error", hyperpriors=None
     ):
         self.concentration = concentration
         self.n_categories = n_categories

@@ -5,12 +5,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaln
 
-from skdpm._validation import (
-    check_choice,
-    check_count_sums,
-    check_counts,
-    check_positive,
-)
+from skdpm._validation import check_choice, check_count_sums, check_counts, check_positive
 from skdpm.hyperpriors import HalfCauchy
 from skdpm.mixture.likelihoods.contract.base import (
     WORDS_HINT,

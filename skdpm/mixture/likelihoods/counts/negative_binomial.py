@@ -5,11 +5,7 @@ import numpy as np
 
 from skdpm._validation import check_positive
 from skdpm.hyperpriors import HalfCauchy
-from skdpm.mixture.likelihoods.contract.base import (
-    bounds,
-    j_divergences,
-    read_only,
-)
+from skdpm.mixture.likelihoods.contract.base import bounds, j_divergences, read_only
 from skdpm.mixture.likelihoods.contract.roles import Start, project_moments
 from skdpm.mixture.likelihoods.counts._negative_binomial import (
     NegativeBinomialModel,
@@ -18,11 +14,7 @@ from skdpm.mixture.likelihoods.counts._negative_binomial import (
     sums_of_terms,
 )
 from skdpm.mixture.likelihoods.counts.counts import CountColumns
-from skdpm.mixture.likelihoods.laws.laws import (
-    LARGEST_RATE,
-    BetaNegativeBinomial,
-    Counts,
-)
+from skdpm.mixture.likelihoods.laws.laws import LARGEST_RATE, BetaNegativeBinomial, Counts
 
 DISPERSION_PRIOR = HalfCauchy(1.0)
 # Where chains start if it is learned. Too large a value would merge clusters at the start, after

@@ -5,11 +5,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from skdpm._core._numerics import log_gamma_table
-from skdpm.mixture.likelihoods.contract.base import (
-    bounds,
-    j_divergences,
-    read_only,
-)
+from skdpm.mixture.likelihoods.contract.base import bounds, j_divergences, read_only
 from skdpm.mixture.likelihoods.contract.roles import project_moments
 from skdpm.mixture.likelihoods.counts._counts import LARGE_COUNT
 from skdpm.mixture.likelihoods.counts._poisson import ParametricPoisson, PoissonModel, rate_tables

@@ -7,12 +7,7 @@ import numpy as np
 
 from skdpm._validation import FARTHEST, ColumnError, check_choice, check_real
 from skdpm.hyperpriors import Gamma, Shifted
-from skdpm.mixture.likelihoods.contract.base import (
-    MOST_BOXED,
-    Likelihood,
-    bounds,
-    read_only,
-)
+from skdpm.mixture.likelihoods.contract.base import MOST_BOXED, Likelihood, bounds, read_only
 from skdpm.mixture.likelihoods.gaussian.covariances import (
     COVARIANCES,
     KNOWN,
@@ -562,15 +557,7 @@ class ReducedGaussian(Gaussian):
         hyperpriors=None,
         tails=None,
     ):
-        super().__init__(
-            mean,
-            mean_precision,
-            df,
-            scale,
-            covariance_type,
-            hyperpriors,
-            tails,
-        )
+        super().__init__(mean, mean_precision, df, scale, covariance_type, hyperpriors, tails)
         self.projection = projection
 
     def resolve(self, X):

@@ -79,13 +79,7 @@ class Subspace(Likelihood):
     nan_hint = "use Gaussian() for missing entries, which Subspace refuses"
 
     def __init__(
-        self,
-        n_axes=12,
-        mean=None,
-        mean_precision=None,
-        df=None,
-        scale=None,
-        hyperpriors=None,
+        self, n_axes=12, mean=None, mean_precision=None, df=None, scale=None, hyperpriors=None
     ):
         self.n_axes = n_axes
         self.mean = mean
