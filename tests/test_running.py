@@ -22,6 +22,7 @@ from skdpm.chains import ChainProgram
 from skdpm.diagnostics import bulk_ess
 from skdpm.features.chains.program import FeatureChain
 from skdpm.mixture.chains.program import RowChain
+from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers import SMC
 from skdpm.partitions import credible_ball
 
@@ -353,6 +354,10 @@ def test_parameters_of_others():
         FiniteMixture(n_clusters=3)
     with pytest.raises(TypeError, match="'max_iter': iterations are n_warmup and n_draws"):
         FeatureAllocation(max_iter=3)
+    with pytest.raises(TypeError, match=r"'tail_df': .* tails=StudentTails\(df=3\)"):
+        Gaussian(tail_df=3)
+    with pytest.raises(TypeError, match=r"'inflation': .* ContaminatedTails\(inflation=10\)"):
+        Gaussian(inflation=4.0)
     with pytest.raises(TypeError, match="unexpected keyword argument 'covariance_type'"):
         FeatureAllocation(covariance_type="full")
     assert inspect.signature(DPMixture).parameters.keys() == DPMixture().get_params().keys()

@@ -29,7 +29,8 @@ class Classified:
         self.codes = codes
 
     def __getattr__(self, name):
-        if name.startswith("_") or name == "likelihood":
+        # A copy of the likelihood would have no classes.
+        if name.startswith("_") or name in ("likelihood", "without_learning", "with_exposure"):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         return getattr(self.likelihood, name)
 

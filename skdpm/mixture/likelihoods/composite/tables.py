@@ -35,6 +35,7 @@ class JoinedTables:
         other = copy.copy(self)
         other.parts = parts
         other._positions, other._columns, other._n_features = positions, names, shape[1]
+        other._known = None  # of other parts
         return other
 
     def keeping_columns(self):

@@ -5,7 +5,7 @@ import copy
 
 import numpy as np
 
-from skdpm._validation import FARTHEST, ColumnError, check_choice, check_real
+from skdpm._validation import FARTHEST, ColumnError, check_choice, check_real, explains
 from skdpm.hyperpriors import Gamma, Shifted
 from skdpm.mixture.likelihoods.contract.base import MOST_BOXED, Likelihood, bounds, read_only
 from skdpm.mixture.likelihoods.gaussian.covariances import (
@@ -135,6 +135,11 @@ default=None
     has_points = True
     allow_nan = True
 
+    @explains(
+        tail_df="set it in the tails: tails=StudentTails(df=3)",
+        contamination="set it in the tails: tails=ContaminatedTails(contamination=0.1)",
+        inflation="set it in the tails: tails=ContaminatedTails(inflation=10)",
+    )
     def __init__(
         self,
         mean=None,
