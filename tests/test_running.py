@@ -356,7 +356,7 @@ def test_parameters_of_others():
         FeatureAllocation(max_iter=3)
     with pytest.raises(TypeError, match=r"'tail_df': .* tails=StudentTails\(df=3\)"):
         Gaussian(tail_df=3)
-    with pytest.raises(TypeError, match=r"'inflation': .* ContaminatedTails\(inflation=10\)"):
+    with pytest.raises(TypeError, match=r"'inflation': .*tails=ContaminatedTails\(inflation=10\)"):
         Gaussian(inflation=4.0)
     with pytest.raises(TypeError, match="unexpected keyword argument 'covariance_type'"):
         FeatureAllocation(covariance_type="full")
