@@ -591,6 +591,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             return None
 
     def set_params(self, **params):
+        """Set parameters; ``likelihood__df=3`` sets one of an object. Returns the estimator."""
         for name in ("likelihood", "sampler"):
             nested = [key for key in params if key.startswith(f"{name}__")]
             value = params.get(name, getattr(self, name))

@@ -26,12 +26,9 @@ class Hyperprior:
     A family is a frozen dataclass whose fields are its parameters. It writes `density` and `ppf`.
     Objects can be compared and pickled, and their `repr` makes an equal object.
 
-    Attributes
-    ----------
-    signed : frozenset of str
-        Parameters that may be negative or zero.
-    low, unit : float
-        0 and 1. A likelihood may have a prior of (value - low) / unit in place of the value.
+    - `signed`: frozenset of str. Parameters that may be negative or zero.
+    - `low`, `unit`: float. 0 and 1. A likelihood may have a prior of (value - low) / unit in place
+      of the value.
     """
 
     signed = frozenset()

@@ -120,23 +120,14 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     def make_prior(self, n_samples, concentration):
         """Make the prior over partitions of n_samples rows.
 
-        It is called often, and from threads, so it must depend on the parameters alone.
+        It is called often, and from threads, so it must depend on the parameters alone. Raises
+        ValueError that names a wrong parameter of the subclass.
 
-        Parameters
-        ----------
-        n_samples : int
-            Number of rows for which the prior tabulates. (Streams pass a fixed number.)
-        concentration : float
-            Value above `PartitionPrior.lowest_concentration`.
+        - `n_samples`: int. Number of rows for which the prior tabulates. (Streams pass a fixed
+          number.)
+        - `concentration`: float. Value above `PartitionPrior.lowest_concentration`.
 
-        Returns
-        -------
-        prior : PartitionPrior
-
-        Raises
-        ------
-        ValueError
-            If a parameter of the subclass is wrong; the message names it.
+        Returns `prior`: PartitionPrior
         """
         raise NotImplementedError(f"{type(self).__name__} must implement `make_prior`")
 
@@ -200,8 +191,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             Rows. The chunks of a dask array are learned one after the other, all or none.
         y : None
             Ignored.
-        exposure : array-like of shape (n_rows,), default=None
-            Exposure of each row, as in `fit`.
+        exposure : array-like of shape (n_rows,), default=None, as in `fit`
         """
         return self._partial_fit(X, exposure)
 
@@ -233,8 +223,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         X : array-like or CSR matrix of shape (n_samples, n_features)
         new_cluster : bool, default=False
             Whether to add a last column, the probability of a new cluster.
-        exposure : array-like of shape (n_samples,), default=None
-            Exposure, as in `predict`.
+        exposure : array-like of shape (n_samples,), default=None, as in `predict`
 
         Returns
         -------
@@ -272,8 +261,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         given : int, str or list of these, default=None
             Columns, as positions or names, that are given: the density is that of the other
             columns given the entries in these. None: no column.
-        exposure : array-like of shape (n_samples,), default=None
-            Exposure, as in `predict`.
+        exposure : array-like of shape (n_samples,), default=None, as in `predict`
 
         Returns
         -------

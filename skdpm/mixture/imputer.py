@@ -149,18 +149,6 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return np.delete(np.arange(self.n_features_in_), dropped)
 
     def get_feature_names_out(self, input_features=None):
-        """Names of the columns that `transform` returns.
-
-        Parameters
-        ----------
-        input_features : array-like of str, default=None
-            Names of the columns of X, which must be those of `fit`. None: those of `fit`, or "x0",
-            "x1", ...
-
-        Returns
-        -------
-        names : ndarray of str objects
-        """
         return super().get_feature_names_out(input_features)[self._kept]
 
     def get_metadata_routing(self):

@@ -148,8 +148,7 @@ class Questions:
         n_draws : int, default=None
             Number of completed tables to draw. None: numbers are filled with their posterior
             means, and binary columns and categories with the most probable value.
-        exposure : array-like of shape (n_samples,), default=None
-            Exposure of each row, needed if `fit` had it.
+        exposure : array-like of shape (n_samples,), default=None, as in `predict`
 
         Returns
         -------
@@ -172,8 +171,7 @@ class Questions:
             Columns to predict, as positions or names. Their entries in X have no effect.
         quantiles : float or list of float, default=None
             Probabilities of quantiles, between 0 and 1, for columns of numbers.
-        exposure : array-like of shape (n_samples,), default=None
-            Exposure of each row, needed if `fit` had it.
+        exposure : array-like of shape (n_samples,), default=None, as in `predict`
 
         Returns
         -------

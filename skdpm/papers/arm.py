@@ -31,10 +31,6 @@ def make(variant, **params):
         without sets. "sRM": without history.
     **params
         Parameters of `ARM` to change, such as `blocks="all"`.
-
-    Returns
-    -------
-    sampler : ARM
     """
     check_choice(variant, "variant of ARM.from_paper", VARIANTS)
     return GrowingARM(**{"n_split_merges": 0, **VARIANTS[variant], **params})

@@ -15,10 +15,6 @@ def make(test_path, **params):
         Values of the undecided features, as in `skdpm.papers.particle_gibbs`.
     **params
         Parameters of `DiscreteParticleFilter` to change; `column_moves` is 0.
-
-    Returns
-    -------
-    sampler : DiscreteParticleFilter
     """
     return PaperDiscreteParticleFilter(test_path, **params)
 

@@ -22,10 +22,6 @@ def make(variant, **params):
         Not with a noise component.
     **params
         Parameters of the sampler: `n_super_clusters` and `n_sweeps`.
-
-    Returns
-    -------
-    sampler : Gibbs
     """
     check_choice(variant, "variant of Gibbs.from_paper", ("GIBBS+SUPC",))
     return SuperClusterGibbs(**params)

@@ -22,10 +22,6 @@ def make(test_path, **params):
         updates: they are used in warm-up only, with "zeros" after it.
     **params
         Parameters of `ParticleGibbs` to change; `column_moves` is 0.
-
-    Returns
-    -------
-    sampler : ParticleGibbs
     """
     return PaperParticleGibbs(test_path, **params)
 

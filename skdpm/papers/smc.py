@@ -17,11 +17,6 @@ def make(variant, **params):
         starts at 1.0 and moves towards that of the model, which must be fixed.
     **params
         Parameters of `SMC` to change.
-
-    Returns
-    -------
-    sampler : SMC
-        For "SMC-G" and "SMC-A" an `AnnealedSMC`.
     """
     settings = {"rejuvenation": None, "resample_threshold": 0.8, **params}
     check_choice(variant, "variant of SMC.from_paper", ("PF", "SMC-G", "SMC-A"))

@@ -24,10 +24,6 @@ def make(variant, **params):
     **params
         Parameters of the sampler: `n_restricted_scans` and `gibbs_sweeps` as in `SplitMerge`,
         `n_history_chains=8` and `n_history=16` as in `ARM`.
-
-    Returns
-    -------
-    sampler : SplitMerge
     """
     check_choice(variant, "variant of SplitMerge.from_paper", ("bSM",))
     return PastSplitMerge(**params)

@@ -29,10 +29,6 @@ def make(variant, **params):
         likelihood no longer rises.
     **params
         Parameters of `SubCluster` to change.
-
-    Returns
-    -------
-    sampler : SubCluster
     """
     check_choice(variant, "variant of SubCluster.from_paper", ("SUBC", *VARIANTS))
     return SubCluster(**params) if variant == "SUBC" else PaperSubCluster(variant, **params)

@@ -15,24 +15,19 @@ class FeatureLikelihood(BaseEstimator):
     expectation given their features. It overrides `check_prior`, `initial_allocations`,
     `select` and `encode_new` if their defaults do not hold.
 
-    Attributes
-    ----------
-    allow_nan, accept_sparse, pairwise, positive_only : bool
-        Input tags of scikit-learn. Sparse matrices are passed as CSR.
-    needs_allocations : bool
-        Whether a new row depends on the features of the rows of `fit`. The model then gets these
-        by `FeatureModel.see`, and `reconstruct` as `params["allocations"]`.
-    preferred_sampler : str
-        Name of the sampler for `sampler="auto"`.
-    feature_params : tuple of str
-        Names of the features' parameters in `FeatureModel.save`, arrays with one row per feature
-        (unless `select` is overridden). Every draw of them is kept.
-    common_params : tuple of str
-        Names of the parameters in `FeatureModel.save` that belong to no feature, such as an
-        intercept: arrays of shape (n_features,). Every draw of them is kept.
-    hyperparameters : tuple of str
-        Names of the hyperparameters in `FeatureModel.save`: numbers that are also parameters of
-        the likelihood. Those that are None are learned, and their draws are kept.
+    - `allow_nan`, `accept_sparse`, `pairwise`, `positive_only`: bool. Input tags of scikit-learn.
+      Sparse matrices are passed as CSR.
+    - `needs_allocations`: bool. Whether a new row depends on the features of the rows of `fit`.
+      The model then gets these by `FeatureModel.see`, and `reconstruct` as
+      `params["allocations"]`.
+    - `preferred_sampler`: str. Name of the sampler for `sampler="auto"`.
+    - `feature_params`: tuple of str. Names of the features' parameters in `FeatureModel.save`,
+      arrays with one row per feature (unless `select` is overridden). Every draw of them is kept.
+    - `common_params`: tuple of str. Names of the parameters in `FeatureModel.save` that belong to
+      no feature, such as an intercept: arrays of shape (n_features,). Every draw of them is kept.
+    - `hyperparameters`: tuple of str. Names of the hyperparameters in `FeatureModel.save`: numbers
+      that are also parameters of the likelihood. Those that are None are learned, and their draws
+      are kept.
     """
 
     allow_nan = True
@@ -58,21 +53,8 @@ class FeatureLikelihood(BaseEstimator):
         check_finite(X, allow_nan=self.allow_nan)
 
     def resolve(self, X):
-        """Check hyperparameters and make a copy with concrete values for all defaults.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n_samples, n_features)
-
-        Returns
-        -------
-        likelihood : FeatureLikelihood
-
-        Raises
-        ------
-        ValueError
-            If the likelihood cannot model a hyperparameter or a column; the message names it.
-        """
+        """A copy with checked hyperparameters and concrete values for all defaults. A ValueError
+        names a hyperparameter or a column of X that the likelihood cannot model."""
         raise NotImplementedError(f"{type(self).__name__} must implement `resolve`")
 
     def check_prior(self, prior):
@@ -92,20 +74,12 @@ class FeatureLikelihood(BaseEstimator):
         """Guess Z quickly and roughly, so that chains start near a good fit; by default there is
         no guess. Called on a resolved likelihood.
 
-        Parameters
-        ----------
-        data : dict
-            Result of `encode`.
-        most : int
-            Largest number of features.
-        rng : numpy.random.Generator
-            Generator of a chain. Guesses of different chains differ.
+        - `data`: dict. Result of `encode`.
+        - `most`: int. Largest number of features.
+        - `rng`: numpy.random.Generator. Generator of a chain. Guesses of different chains differ.
 
-        Returns
-        -------
-        Z : ndarray of shape (n_samples, n_latent), bool; or None
-            With a `CollapsedFeatureModel` it may have superfluous features: the start removes
-            them.
+        Returns `Z`: (n_samples, n_latent), bool; or None. With a `CollapsedFeatureModel` it may
+        have superfluous features: the start removes them.
         """
         return None
 
@@ -124,15 +98,7 @@ class FeatureLikelihood(BaseEstimator):
         """Select the `feature_params` of some features from a dict of `FeatureModel.save`; by
         default, along the first axis.
 
-        Parameters
-        ----------
-        params : dict
-        features : ndarray of int
-            Numbers of the features, in the order of the result.
-
-        Returns
-        -------
-        params : dict of str to ndarray
+        - `features`: ndarray of int. Numbers of the features, in the order of the result.
         """
         return {name: params[name][features] for name in self.feature_params}
 
@@ -140,15 +106,9 @@ class FeatureLikelihood(BaseEstimator):
         """Compute the expected rows. Without it the estimator has no `impute` and no
         `inverse_transform`.
 
-        Parameters
-        ----------
-        Z : ndarray of shape (n_samples, n_latent)
-            Values or probabilities of the features.
-        params : dict
-            Parameters, and "allocations" if `needs_allocations`.
+        - `Z`: (n_samples, n_latent). Values or probabilities of the features.
+        - `params`: dict. Parameters, and "allocations" if `needs_allocations`.
 
-        Returns
-        -------
-        X : ndarray of shape (n_samples, n_features)
+        Returns `X`: (n_samples, n_features)
         """
         raise NotImplementedError(f"{type(self).__name__} must implement `reconstruct`")

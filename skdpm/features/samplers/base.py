@@ -13,10 +13,7 @@ class FeatureSampler(BaseEstimator):
 
     Every sampler works with every likelihood.
 
-    Attributes
-    ----------
-    column_moves : int
-        Number of proposals of the `ColumnKernel` after each sweep.
+    - `column_moves`: int. Number of proposals of the `ColumnKernel` after each sweep.
     """
 
     column_moves = 0

@@ -29,48 +29,34 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
     `merge_summaries` and `resolve_summary`), `encode`, `tables`, `bind` and `cluster_params`. The
     base classes are roles, which it may have.
 
-    Attributes
-    ----------
-    capabilities : frozenset of str
-        `"joint"`: the predictive density of an item given the others. `"product"`: clusters are
-        independent given the partition and their statistics can be copied. `"instantiated"`:
-        parameters can be drawn and rows evaluated under them.
-    has_points : bool
-        Whether rows are points of a space, in which clusters have means, covariances and hills.
-        Without it, `point_estimate="modal"` is `"vi"`.
-    allow_nan, accept_sparse, pairwise, positive_only : bool
-        Input tags of scikit-learn. `accept_sparse` "as dense": CSR rows are made dense before
-        use.
-    projective : bool
-        Whether the law of some rows is that of more rows with the others integrated out, so that
-        a row of `fit` has a density given the others.
-    nan_hint : str
-        Advice in the error about NaN.
-    draws_gaps : bool
-        Whether chains draw missing entries with the clusters of their rows
-        (`ClusterModel.complete`). Otherwise NaN is integrated out of all densities, or not
-        allowed.
-    weighs_rows : bool
-        Whether chains draw a weight of every row with its cluster (`Gaussian.tails`).
-    discrete : bool
-        Whether densities of rows are probabilities, and so at most 1.
-    reads_directions : bool
-        Whether a row counts by its direction alone (`VonMisesFisher`), at unit length (`scaled`).
-    cuts_again : bool
-        Whether the pieces of an automatic start depend so much on the hyperparameters that they
-        are cut again under the learned ones.
-    select : bool
-        Whether columns may be outside the clustering, with one law for all rows (`Product`).
-    left_out : object or None
-        Columns that clusters are not made of, because the others determined them in `fit`, with
-        the methods of `gaussian.projected.Projection`: log_density(X) is the log density of these
-        given the others, which kernels leave out; log_density_known(X) that of those that follow
-        from known entries, for rows that `needs_laws` names; departures(X) has the positions of
-        those that do not follow from the others in some rows.
-    constants_vary : bool
-        Whether `log_constants` depend on hyperparameters.
-    exposed : bool
-        Whether the last column of X holds exposures: see `with_exposure`.
+    - `capabilities`: frozenset of str. `"joint"`: the predictive density of an item given the
+      others. `"product"`: clusters are independent given the partition and their statistics can be
+      copied. `"instantiated"`: parameters can be drawn and rows evaluated under them.
+    - `has_points`: bool. Whether rows are points of a space, in which clusters have means,
+      covariances and hills. Without it, `point_estimate="modal"` is `"vi"`.
+    - `allow_nan`, `accept_sparse`, `pairwise`, `positive_only`: bool. Input tags of scikit-learn.
+      `accept_sparse` "as dense": CSR rows are made dense before use.
+    - `projective`: bool. Whether the law of some rows is that of more rows with the others
+      integrated out, so that a row of `fit` has a density given the others.
+    - `nan_hint`: str. Advice in the error about NaN.
+    - `draws_gaps`: bool. Whether chains draw missing entries with the clusters of their rows
+      (`ClusterModel.complete`). Otherwise NaN is integrated out of all densities, or not allowed.
+    - `weighs_rows`: bool. Whether chains draw a weight of every row with its cluster
+      (`Gaussian.tails`).
+    - `discrete`: bool. Whether densities of rows are probabilities, and so at most 1.
+    - `reads_directions`: bool. Whether a row counts by its direction alone (`VonMisesFisher`), at
+      unit length (`scaled`).
+    - `cuts_again`: bool. Whether the pieces of an automatic start depend so much on the
+      hyperparameters that they are cut again under the learned ones.
+    - `select`: bool. Whether columns may be outside the clustering, with one law for all rows
+      (`Product`).
+    - `left_out`: object or None. Columns that clusters are not made of, because the others
+      determined them in `fit`, with the methods of `gaussian.projected.Projection`: log_density(X)
+      is the log density of these given the others, which kernels leave out; log_density_known(X)
+      that of those that follow from known entries, for rows that `needs_laws` names; departures(X)
+      has the positions of those that do not follow from the others in some rows.
+    - `constants_vary`: bool. Whether `log_constants` depend on hyperparameters.
+    - `exposed`: bool. Whether the last column of X holds exposures: see `with_exposure`.
     """
 
     capabilities = frozenset({"joint", "product"})
@@ -213,20 +199,13 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
     def tables(self, data, n_max):
         """Make the tables that kernels over these rows share, once per fit.
 
-        Parameters
-        ----------
-        data : dict
-            Result of `encode` or `encode_new`.
-        n_max : int or None
-            Largest number of items of a cluster. None: unbounded, as in a stream. Tables then
-            have a fixed length, and densities of a row depend, to the bit, only on the row, the
-            cluster and the likelihood, not on other rows.
+        - `data`: dict. Result of `encode` or `encode_new`.
+        - `n_max`: int or None. Largest number of items of a cluster. None: unbounded, as in a
+          stream. Tables then have a fixed length, and densities of a row depend, to the bit, only
+          on the row, the cluster and the likelihood, not on other rows.
 
-        Returns
-        -------
-        tables : dict
-            `n_max` (see `bounds`), and arrays made `read_only`. Beyond the end of a table, kernels
-            compute the values of a longer one, to the bit.
+        Returns `tables`: dict. `n_max` (see `bounds`), and arrays made `read_only`. Beyond the end
+        of a table, kernels compute the values of a longer one, to the bit.
         """
         return {"n_max": bounds(n_max)[0]}
 

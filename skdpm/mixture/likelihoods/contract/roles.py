@@ -43,14 +43,10 @@ class Start(NamedTuple):
 class Learned:
     """Hyperparameters, of a resolved likelihood.
 
-    Attributes
-    ----------
-    hyperparameters : tuple of str
-        Parameters that may be None, in the order of the kernel's `set_hyperparameters`. None:
-        learned; the resolved object holds the initial values of chains.
-    learned_priors : dict of str to object
-        Priors of those that are learned, set by `resolve`: `Hyperprior`, `Shifted`, or another
-        object with their methods `draw` and `log_density`.
+    - `hyperparameters`: tuple of str. Parameters that may be None, in the order of the kernel's
+      `set_hyperparameters`. None: learned; the resolved object holds the initial values of chains.
+    - `learned_priors`: dict of str to object. Priors of those that are learned, set by `resolve`:
+      `Hyperprior`, `Shifted`, or another object with their methods `draw` and `log_density`.
     """
 
     hyperparameters = ()
@@ -163,14 +159,10 @@ class Learned:
 class Tables:
     """Columns, of which some may be left out or hold other values than numbers.
 
-    Attributes
-    ----------
-    read : callable or None
-        Method read(table) that converts a `Table` to the numbers that all other methods take, an
-        ndarray of shape (n_rows, n_features). A ValueError names column and value that cannot be
-        converted. None: columns hold numbers.
-    text_hint : str or None
-        Advice in errors about text, in place of that of the estimator.
+    - `read`: callable or None. Method read(table) that converts a `Table` to the numbers that all
+      other methods take, an ndarray of shape (n_rows, n_features). A ValueError names column and
+      value that cannot be converted. None: columns hold numbers.
+    - `text_hint`: str or None. Advice in errors about text, in place of that of the estimator.
     """
 
     read = None
