@@ -5,7 +5,7 @@ import difflib
 import functools
 import pickle
 import time
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
 from numbers import Integral
 
 import joblib
@@ -21,7 +21,7 @@ from skdpm._display import html_table, summary_of_fit
 from skdpm._halts import Forecast, Halts
 from skdpm._rows import given_rows, names_columns
 from skdpm._run import Run
-from skdpm._validation import check_bool, check_integer, check_real, fingerprint, warn
+from skdpm._validation import check_bool, check_integer, check_real, fingerprint, parameters, warn
 from skdpm.chains import MOST_DRAWS, run_chains, seed_entropy
 from skdpm.draws import Draws
 
@@ -88,14 +88,30 @@ class BriefRequest:
         return method
 
 
+@parameters
 class ChainEstimator(CallbackSupport, BaseEstimator):
     """Base class of estimators that sample a posterior by several chains.
 
-    A subclass has the parameters `likelihood`, `sampler`, `n_warmup`, `n_draws`, `thin`,
-    `n_chains`, `n_jobs`, `warm_start`, `random_state` and `verbose`. It implements `_registry`,
-    `_validate_fit`, `_program`, `_publish`, `_summarise` and `score_samples`. It may have the
-    parameters `max_time` and `target_ess`.
+    A subclass implements `_registry`, `_validate_fit`, `_program`, `_publish`, `_summarise` and
+    `score_samples`. If it writes an `__init__`, this may leave out `max_time` and `target_ess`.
     """
+
+    _: KW_ONLY
+    likelihood: object = "auto"
+    sampler: object = "auto"
+    concentration: float | None = None
+    concentration_prior: object = (1.0, 1.0)
+    n_warmup: int | str = "auto"
+    n_draws: int | str = "auto"
+    thin: int = 1
+    n_chains: int = 4
+    n_jobs: int | None = None
+    init: object = "auto"
+    max_time: float | None = None
+    target_ess: float | None = None
+    warm_start: bool = False
+    random_state: object = None
+    verbose: int = 0
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -103,7 +119,6 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             if name.startswith("set_") and name.endswith("_request"):
                 setattr(cls, name, BriefRequest(method))
 
-    max_time = target_ess = None  # defaults for subclasses without these parameters
     _finds_lengths = False  # whether `n_warmup` and `n_draws` may be "auto"
     _components = "clusters"  # users' word for them
     _other_names = ()  # pairs of a word and the likelihood that it means, for errors

@@ -8,7 +8,9 @@ import math
 import numbers
 import sys
 import types
+import typing
 import warnings
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
@@ -108,9 +110,22 @@ def offered_if(objection):
     return Offered
 
 
+@typing.dataclass_transform(eq_default=False)
+def parameters(cls):
+    """Decorate a class whose annotated attributes are its parameters: its `__init__` stores them,
+    and does nothing else, as scikit-learn asks. The signature has no types, as docstrings do."""
+    cls = dataclass(eq=False, repr=False)(cls)
+    signature = inspect.signature(cls.__init__)
+    plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    cls.__init__.__signature__ = signature.replace(
+        parameters=plain, return_annotation=signature.empty
+    )
+    return cls
+
+
 def explains(**hints):
-    """Decorate a method with helpful errors for keywords of other libraries and for positional
-    values that need a name. The signature does not change.
+    """Decorate a method, or the `__init__` of a class, with helpful errors for keywords of other
+    libraries and for positional values that need a name. The signature does not change.
 
     - **hints: str. Advice for each unsupported keyword.
 
@@ -118,13 +133,16 @@ def explains(**hints):
     """
 
     def decorate(method):
-        parameters = list(inspect.signature(method).parameters.values())[1:]
-        n_positional = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
+        if isinstance(method, type):
+            method.__init__ = decorate(method.__init__)
+            return method
+        taken = list(inspect.signature(method).parameters.values())[1:]
+        n_positional = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in taken)
 
         @functools.wraps(method)
         def explained(self, *args, **kwargs):
             if method.__name__ == "__init__" and len(args) > n_positional:
-                name = parameters[n_positional].name
+                name = taken[n_positional].name
                 raise TypeError(
                     f"{type(self).__name__} got {args[n_positional]!r} without a name: name the "
                     f"parameter, as in {type(self).__name__}({name}=...)"

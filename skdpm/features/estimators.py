@@ -2,6 +2,7 @@
 """The estimator `FeatureAllocation`."""
 
 import functools
+from dataclasses import KW_ONLY
 
 import numpy as np
 import scipy.sparse
@@ -21,6 +22,7 @@ from skdpm._validation import (
     explains,
     given_shape,
     offered_if,
+    parameters,
     warn,
 )
 from skdpm.allocations import nearest_draws, point_estimate
@@ -53,6 +55,8 @@ def _without_expected_rows(estimator):
     )
 
 
+@explains(n_clusters="its name is n_components", **OTHER_NAMES)
+@parameters
 class FeatureAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ChainEstimator):
     """Feature allocation: each row has a set of latent binary features, sampled by MCMC.
 
@@ -129,43 +133,11 @@ n_features_in_, feature_names_in_
 
     _components = "features"
 
-    @explains(n_clusters="its name is n_components", **OTHER_NAMES)
-    def __init__(
-        self,
-        n_components=None,
-        *,
-        likelihood="linear_gaussian",
-        sampler="auto",
-        concentration=None,
-        concentration_prior=(1.0, 1.0),
-        init="auto",
-        n_warmup=250,
-        n_draws=250,
-        thin=1,
-        n_chains=4,
-        n_jobs=None,
-        max_time=None,
-        target_ess=None,
-        warm_start=False,
-        random_state=None,
-        verbose=0,
-    ):
-        self.n_components = n_components
-        self.likelihood = likelihood
-        self.sampler = sampler
-        self.concentration = concentration
-        self.concentration_prior = concentration_prior
-        self.init = init
-        self.n_warmup = n_warmup
-        self.n_draws = n_draws
-        self.thin = thin
-        self.n_chains = n_chains
-        self.n_jobs = n_jobs
-        self.max_time = max_time
-        self.target_ess = target_ess
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
+    n_components: int | None = None
+    _: KW_ONLY
+    likelihood: str | FeatureLikelihood = "linear_gaussian"
+    n_warmup: int = 250
+    n_draws: int = 250
 
     @explains(**UNSUPPORTED_IN_FIT)
     @all_or_nothing

@@ -4,7 +4,7 @@
 import functools
 import math
 import time
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -34,6 +34,7 @@ from skdpm._validation import (
     is_dask,
     is_dask_frame,
     offered_if,
+    parameters,
     warn,
 )
 from skdpm.chains import seed_entropy, stream
@@ -93,17 +94,23 @@ FURTHER_ATTRIBUTES = (
 )
 
 
+@parameters
 class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     """Base class of mixtures. A subclass adds the prior over partitions.
 
-    It implements `make_prior` and an `__init__` that stores its own parameters and those of
-    `DPMixture` except for `discount`.
+    It implements `make_prior`. Its own parameters are annotated attributes, and the class is
+    decorated by `skdpm._validation.parameters`; or it writes an `__init__` that stores its own
+    parameters and those of `DPMixture` except for `discount`.
     """
+
+    _: KW_ONLY
+    noise: object = None
+    store_labels: bool = True
+    point_estimate: object = "auto"
 
     _finds_lengths = True
     _known = UNLABELLED  # known labels of the rows of `fit`
     _exposure = None  # exposures of the rows of `fit`
-    noise = None  # for subclasses without this parameter
     _ways_with_text = '; use likelihood="mixed" for tables with columns of text'
     _other_names = (
         ("cosine", "von_mises_fisher"),

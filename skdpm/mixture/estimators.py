@@ -2,9 +2,10 @@
 """The estimators `DPMixture` and `FiniteMixture`, which differ in the prior over partitions."""
 
 import functools
+from dataclasses import KW_ONLY
 
 from skdpm._estimator import OTHER_NAMES
-from skdpm._validation import check_bool, check_integer, check_real, explains
+from skdpm._validation import check_bool, check_integer, check_real, explains, parameters
 from skdpm.mixture.base import BaseMixture
 from skdpm.mixture.priors import (
     DirichletProcessPrior,
@@ -26,6 +27,10 @@ NUMBER_IS_INFERRED = (
 )
 
 
+@explains(
+    n_components=NUMBER_IS_INFERRED, n_clusters=NUMBER_IS_INFERRED, **OTHER_NAMES_IN_MIXTURES
+)
+@parameters
 class DPMixture(BaseMixture):
     """Dirichlet process (or Pitman-Yor) mixture, sampled by MCMC over partitions.
 
@@ -146,51 +151,8 @@ default="auto"
     Pitman & Yor (1997), The two-parameter Poisson-Dirichlet distribution.
     """
 
-    @explains(
-        n_components=NUMBER_IS_INFERRED, n_clusters=NUMBER_IS_INFERRED, **OTHER_NAMES_IN_MIXTURES
-    )
-    def __init__(
-        self,
-        *,
-        likelihood="auto",
-        sampler="auto",
-        concentration=None,
-        concentration_prior=(1.0, 1.0),
-        discount=0.0,
-        noise=None,
-        n_warmup="auto",
-        n_draws="auto",
-        thin=1,
-        n_chains=4,
-        n_jobs=None,
-        init="auto",
-        store_labels=True,
-        point_estimate="auto",
-        max_time=None,
-        target_ess=None,
-        warm_start=False,
-        random_state=None,
-        verbose=0,
-    ):
-        self.likelihood = likelihood
-        self.sampler = sampler
-        self.concentration = concentration
-        self.concentration_prior = concentration_prior
-        self.discount = discount
-        self.noise = noise
-        self.n_warmup = n_warmup
-        self.n_draws = n_draws
-        self.thin = thin
-        self.n_chains = n_chains
-        self.n_jobs = n_jobs
-        self.init = init
-        self.store_labels = store_labels
-        self.point_estimate = point_estimate
-        self.max_time = max_time
-        self.target_ess = target_ess
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
+    _: KW_ONLY
+    discount: float = 0.0
 
     def make_prior(self, n_samples, concentration):
         """Make the prior over partitions, as in `BaseMixture`."""
@@ -200,6 +162,8 @@ default="auto"
         return PitmanYorPrior(n_samples, concentration, discount)
 
 
+@explains(n_clusters="its name is n_components", **OTHER_NAMES_IN_MIXTURES)
+@parameters
 class FiniteMixture(BaseMixture):
     """Mixture with symmetric Dirichlet weights of a given or unknown number of components.
 
@@ -246,53 +210,10 @@ store_labels, point_estimate, max_time, target_ess, warm_start, random_state, ve
     telescoping sampling.
     """
 
-    @explains(n_clusters="its name is n_components", **OTHER_NAMES_IN_MIXTURES)
-    def __init__(
-        self,
-        n_components=10,
-        *,
-        n_components_prior="poisson",
-        dynamic=False,
-        likelihood="auto",
-        sampler="auto",
-        concentration=None,
-        concentration_prior=(1.0, 1.0),
-        noise=None,
-        n_warmup="auto",
-        n_draws="auto",
-        thin=1,
-        n_chains=4,
-        n_jobs=None,
-        init="auto",
-        store_labels=True,
-        point_estimate="auto",
-        max_time=None,
-        target_ess=None,
-        warm_start=False,
-        random_state=None,
-        verbose=0,
-    ):
-        self.n_components = n_components
-        self.n_components_prior = n_components_prior
-        self.dynamic = dynamic
-        self.likelihood = likelihood
-        self.sampler = sampler
-        self.concentration = concentration
-        self.concentration_prior = concentration_prior
-        self.noise = noise
-        self.n_warmup = n_warmup
-        self.n_draws = n_draws
-        self.thin = thin
-        self.n_chains = n_chains
-        self.n_jobs = n_jobs
-        self.init = init
-        self.store_labels = store_labels
-        self.point_estimate = point_estimate
-        self.max_time = max_time
-        self.target_ess = target_ess
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
+    n_components: int | None = 10
+    _: KW_ONLY
+    n_components_prior: object = "poisson"
+    dynamic: bool = False
 
     def make_prior(self, n_samples, concentration):
         """Make the prior over partitions, as in `BaseMixture`."""

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The transformer `MixtureImputer`."""
 
+from dataclasses import KW_ONLY
+
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils import get_tags
@@ -15,11 +17,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from skdpm._estimator import all_or_nothing
 from skdpm._rows import given_rows
 from skdpm._tables import Table, listed, take_columns, with_columns, with_zeros
-from skdpm._validation import check_bool, is_dask, warn
+from skdpm._validation import check_bool, is_dask, parameters, warn
 from skdpm.mixture.estimators import DPMixture
 from skdpm.mixture.questions import complete, rows_with_gaps
 
 
+@parameters
 class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Fill missing entries by a mixture that learns from incomplete rows.
 
@@ -66,9 +69,9 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     whose means are floats. Use an `estimator` with a `random_state` for repeatable results.
     """
 
-    def __init__(self, estimator=None, *, keep_empty_features=False):
-        self.estimator = estimator
-        self.keep_empty_features = keep_empty_features
+    estimator: object = None
+    _: KW_ONLY
+    keep_empty_features: bool = False
 
     @all_or_nothing
     def fit(self, X, y=None, **fit_params):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Gibbs in super-clusters (Lovell, Adams & Mansinghka 2012)."""
 
-from skdpm._validation import check_choice, check_integer
+from skdpm._validation import check_choice, check_integer, parameters
 from skdpm.mixture.samplers.gibbs import Gibbs
 from skdpm.papers._super_clusters import SuperClusterGibbsKernel
 
@@ -27,14 +27,13 @@ def make(variant, **params):
     return SuperClusterGibbs(**params)
 
 
+@parameters
 class SuperClusterGibbs(Gibbs):
     """`Gibbs.from_paper("GIBBS+SUPC")`: rows move within random groups of clusters."""
 
     takes_noise = False
 
-    def __init__(self, n_super_clusters=16, n_sweeps=1):
-        super().__init__(n_sweeps)
-        self.n_super_clusters = n_super_clusters
+    n_super_clusters: int = 16
 
     def kernel(self):
         return SuperClusterGibbsKernel(

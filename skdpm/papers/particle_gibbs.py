@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Particle Gibbs of rows with other test paths (Bouchard-Côté & Roth)."""
 
-from skdpm._validation import check_choice
+from skdpm._validation import check_choice, parameters
 from skdpm.features.samplers.particle_gibbs import ParticleGibbs
 from skdpm.papers._test_paths import TEST_PATHS, PathParticleGibbsKernel
 
@@ -23,22 +23,15 @@ def make(test_path, **params):
     **params
         Parameters of `ParticleGibbs` to change; `column_moves` is 0.
     """
-    return PaperParticleGibbs(test_path, **params)
+    return PaperParticleGibbs(test_path=test_path, **params)
 
 
+@parameters
 class PaperParticleGibbs(ParticleGibbs):
     """Particle Gibbs with a test path and no moves of columns."""
 
-    def __init__(
-        self,
-        test_path="zeros",
-        n_particles=20,
-        annealing_power=1.0,
-        resample_threshold=0.5,
-        column_moves=0,
-    ):
-        super().__init__(n_particles, annealing_power, resample_threshold, column_moves)
-        self.test_path = test_path
+    column_moves: int = 0
+    test_path: str = "zeros"
 
     def kernel(self):
         path = check_choice(self.test_path, f"{type(self).__name__}.test_path", TEST_PATHS)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Sequential Monte Carlo as Ulker, Gunsel & Cemgil (2010) compare it."""
 
-from skdpm._validation import check_choice, check_integer, check_real
+from dataclasses import KW_ONLY
+
+from skdpm._validation import check_choice, check_integer, check_real, parameters
 from skdpm.mixture.samplers.smc import SMC, check_share
 from skdpm.papers._annealed import AnnealedSystem
 
@@ -27,6 +29,7 @@ def make(variant, **params):
     return AnnealedSMC(**settings)
 
 
+@parameters
 class AnnealedSMC(SMC):
     """`SMC` with an active block and an annealed concentration, of Ulker, Gunsel & Cemgil (2010).
 
@@ -49,30 +52,12 @@ class AnnealedSMC(SMC):
         Fraction of the remaining distance that the concentration moves per row, 0 to 1.
     """
 
-    def __init__(
-        self,
-        n_particles=100,
-        *,
-        rejuvenation=None,
-        growth=1.25,
-        resampling="auto",
-        resample_threshold=0.8,
-        order="random",
-        active_block=9,
-        initial_concentration=None,
-        annealing_rate=0.01,
-    ):
-        super().__init__(
-            n_particles,
-            rejuvenation=rejuvenation,
-            growth=growth,
-            resampling=resampling,
-            resample_threshold=resample_threshold,
-            order=order,
-        )
-        self.active_block = active_block
-        self.initial_concentration = initial_concentration
-        self.annealing_rate = annealing_rate
+    _: KW_ONLY
+    rejuvenation: object = None
+    resample_threshold: float = 0.8
+    active_block: int = 9
+    initial_concentration: float | None = None
+    annealing_rate: float = 0.01
 
     def system(self, prior, concentration_prior, moves_rows, noise=None):
         annealing = None

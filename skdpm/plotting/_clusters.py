@@ -2,13 +2,13 @@
 """Pictures of rows in two columns."""
 
 import math
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 
 import numpy as np
 import scipy.sparse as sp
 
 from skdpm._tables import n_rows_of, numeric_column, numeric_columns, take_rows
-from skdpm._validation import check_integer
+from skdpm._validation import check_integer, parameters
 from skdpm.plotting._projections import discriminants, most_apart, principals
 from skdpm.plotting._style import (
     DARK,
@@ -37,7 +37,7 @@ MOST_FILLED = 12
 LEAST_SHARE = 0.05
 
 
-@dataclass(eq=False, repr=False)
+@parameters
 class ClustersDisplay(Display):
     """Rows in two columns of X, coloured by cluster, with ellipses for their components.
 

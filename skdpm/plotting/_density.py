@@ -8,13 +8,13 @@ quantiles of a few random densities for each draw; without random weights, means
 would be too narrow, and would have no width where all draws agree.
 """
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 
 import numpy as np
 from scipy import stats as laws
 
 from skdpm._tables import numeric_column
-from skdpm._validation import check_real
+from skdpm._validation import check_real, parameters
 from skdpm.mixture.likelihoods.composite.registry import with_role
 from skdpm.plotting._style import (
     LIGHT,
@@ -40,7 +40,7 @@ N_VARIANCES = 48
 MOST_TICKS = 1000
 
 
-@dataclass(eq=False, repr=False)
+@parameters
 class DensityDisplay(Display):
     """Predictive density of one column, with a credible band.
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Displays of scalar draws: the number of clusters, and traces of chains."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 
 import numpy as np
 
 from skdpm._convergence import LARGEST_R_HAT
-from skdpm._validation import check_choice, check_real
+from skdpm._validation import check_choice, check_real, parameters
 from skdpm.features.estimators import FeatureAllocation
 from skdpm.plotting._style import (
     ACCENT,
@@ -30,7 +30,7 @@ WORDS = {
 }
 
 
-@dataclass(eq=False, repr=False)
+@parameters
 class NumberOfClustersDisplay(Display):
     """Posterior of the number of clusters or features, as bars.
 
@@ -202,7 +202,7 @@ class NumberOfClustersDisplay(Display):
         return self
 
 
-@dataclass(eq=False, repr=False)
+@parameters
 class TraceDisplay(Display):
     """Traces of scalar draws: an axis for each quantity, a line for each chain.
 

@@ -2,11 +2,11 @@
 """Pictures of feature allocations."""
 
 import math
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 
 import numpy as np
 
-from skdpm._validation import check_integer
+from skdpm._validation import check_integer, parameters
 from skdpm.plotting._style import DARK, Display, cluster_colors, evenly, features_of
 
 # Columns that are named below a heat map, at most.
@@ -16,7 +16,7 @@ MOST_NAMES = 30
 GAP = 0.15
 
 
-@dataclass(eq=False, repr=False)
+@parameters
 class FeaturesDisplay(Display):
     """Components of the features, as a heat map or as images, and which rows have them.
 

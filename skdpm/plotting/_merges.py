@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Pictures of how clusters merge, and of what it costs to have fewer."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 
 import numpy as np
 from scipy.cluster.hierarchy import dendrogram
 
-from skdpm._validation import check_integer
+from skdpm._validation import check_integer, parameters
 from skdpm.mixture.estimate import expected_losses
 from skdpm.partitions import MergeTree
 from skdpm.plotting._style import (
@@ -29,7 +29,7 @@ LOSSES = {"vi": "variation of information", "binder": "Binder's loss"}
 NUMBERS = {"size": 6.5, "va": "bottom", "color": DARK}
 
 
-@dataclass(eq=False, repr=False)
+@parameters
 class MergeTreeDisplay(Display):
     """Tree of merges of the clusters of the point estimate, and the cost of each merge.
 
@@ -144,7 +144,7 @@ class MergeTreeDisplay(Display):
         return self
 
 
-@dataclass(eq=False, repr=False)
+@parameters
 class ExpectedLossDisplay(Display):
     """Posterior expected loss for each number of clusters, and the cost of each cluster fewer.
 

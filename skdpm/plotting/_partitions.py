@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Pictures of a partition: which rows are together."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import scipy.sparse as sp
 
-from skdpm._validation import check_integer
+from skdpm._validation import check_integer, parameters
 from skdpm.partitions import coclustering_matrix
 from skdpm.plotting._style import (
     DARK,
@@ -21,7 +19,7 @@ from skdpm.plotting._style import (
 SMALLEST_GAP = 0.045
 
 
-@dataclass(eq=False, repr=False)
+@parameters
 class CoclusteringDisplay(Display):
     """Matrix of the probabilities that two rows are in the same cluster, by cluster.
 
@@ -129,7 +127,7 @@ class CoclusteringDisplay(Display):
         return self
 
 
-@dataclass(eq=False, repr=False)
+@parameters
 class AdjacencyDisplay(Display):
     """Matrix of the links of a network, its rows by cluster.
 

@@ -2,11 +2,11 @@
 """Pictures of what distinguishes clusters."""
 
 import math
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 
 import numpy as np
 
-from skdpm._validation import check_integer, check_real
+from skdpm._validation import check_integer, check_real, parameters
 from skdpm.plotting._style import (
     DARK,
     LIGHT,
@@ -24,7 +24,7 @@ MOST_PANELS = 3
 LONGEST_NAME = 28
 
 
-@dataclass(eq=False, repr=False)
+@parameters
 class ProfilesDisplay(Display):
     """Columns that distinguish each cluster most, with how it differs from the other rows.
 

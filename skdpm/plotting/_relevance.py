@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Pictures of which columns are in a clustering."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 
 import numpy as np
 
-from skdpm._validation import check_integer
+from skdpm._validation import check_integer, parameters
 from skdpm.plotting._style import ACCENT, DARK, MAIN, PALE, Display, mixture_of, tidy
 
 # Longest name of a column, in characters.
 LONGEST_NAME = 28
 
 
-@dataclass(eq=False, repr=False)
+@parameters
 class RelevanceDisplay(Display):
     """Probability of each column to be in the clustering, with the most relevant ones on top.
 

@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from scipy.special import expit
 
 from skdpm._core._kmeans import kmeans
-from skdpm._validation import ColumnError, check_bool, check_real
+from skdpm._validation import ColumnError, check_bool, check_real, parameters
 from skdpm.features.likelihoods._lfrm import LFRMModel
 from skdpm.features.likelihoods.base import FeatureLikelihood
 from skdpm.hyperpriors import check_gamma
@@ -21,6 +21,7 @@ N_POWERS = 10
 SMALLEST = 1e-12
 
 
+@parameters
 class LFRM(FeatureLikelihood):
     """Latent feature relational model: overlapping features of the nodes of a network.
 
@@ -58,19 +59,11 @@ class LFRM(FeatureLikelihood):
     feature_params = ("weights",)
     hyperparameters = ("weight_precision", "bias")
 
-    def __init__(
-        self,
-        directed=False,
-        bias=None,
-        bias_precision=0.1,
-        weight_precision=None,
-        weight_precision_prior=(1.0, 1.0),
-    ):
-        self.directed = directed
-        self.bias = bias
-        self.bias_precision = bias_precision
-        self.weight_precision = weight_precision
-        self.weight_precision_prior = weight_precision_prior
+    directed: bool = False
+    bias: float | None = None
+    bias_precision: float = 0.1
+    weight_precision: float | None = None
+    weight_precision_prior: object = (1.0, 1.0)
 
     def resolve(self, X):
         params = self.get_params(deep=False)

@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from skdpm._validation import check_bool, check_columns, check_real, warn
+from skdpm._validation import check_bool, check_columns, check_real, parameters, warn
 from skdpm.features.likelihoods._linear_gaussian import (
     LARGEST_PRECISION,
     LOWEST_PRECISION,
@@ -24,6 +24,7 @@ INTERCEPT_DEVIATION = 10.0
 MOST_UNEQUAL, FEWEST_COMPARED = 100.0, 10
 
 
+@parameters
 class LinearGaussian(FeatureLikelihood):
     """A row is the sum of an intercept, the components of its features, and Gaussian noise.
 
@@ -51,19 +52,11 @@ class LinearGaussian(FeatureLikelihood):
     common_params = ("intercept",)
     hyperparameters = ("noise_precision", "component_precision")
 
-    def __init__(
-        self,
-        noise_precision=None,
-        noise_precision_prior=None,
-        component_precision=None,
-        component_precision_prior=None,
-        intercept=True,
-    ):
-        self.noise_precision = noise_precision
-        self.noise_precision_prior = noise_precision_prior
-        self.component_precision = component_precision
-        self.component_precision_prior = component_precision_prior
-        self.intercept = intercept
+    noise_precision: float | None = None
+    noise_precision_prior: object = None
+    component_precision: float | None = None
+    component_precision_prior: object = None
+    intercept: bool = True
 
     def resolve(self, X):
         params = {}

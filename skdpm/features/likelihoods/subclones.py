@@ -4,12 +4,13 @@
 import numpy as np
 
 from skdpm import mutations
-from skdpm._validation import check_real
+from skdpm._validation import check_real, parameters
 from skdpm.features.likelihoods._subclones import SubclonesModel
 from skdpm.features.likelihoods.base import FeatureLikelihood
 from skdpm.hyperpriors import check_gamma
 
 
+@parameters
 class Subclones(FeatureLikelihood):
     """Reads of mutations, each of which is in some of the clones of a tumour.
 
@@ -55,21 +56,12 @@ class Subclones(FeatureLikelihood):
 
     feature_params = ("prevalences",)
 
-    def __init__(
-        self,
-        density="binomial",
-        precision=None,
-        precision_prior=(1.0, 1e-4),
-        prevalence_concentration=1.0,
-        error_rate=1e-3,
-        genotype_prior="major_copy_number",
-    ):
-        self.density = density
-        self.precision = precision
-        self.precision_prior = precision_prior
-        self.prevalence_concentration = prevalence_concentration
-        self.error_rate = error_rate
-        self.genotype_prior = genotype_prior
+    density: str = "binomial"
+    precision: float | None = None
+    precision_prior: object = (1.0, 1e-4)
+    prevalence_concentration: float = 1.0
+    error_rate: float = 1e-3
+    genotype_prior: str = "major_copy_number"
 
     @property
     def hyperparameters(self):

@@ -2,10 +2,12 @@
 """Discrete particle filter for rows."""
 
 from skdpm._papers import paper_variant
+from skdpm._validation import parameters
 from skdpm.features.samplers._particle_gibbs import DiscreteFilterKernel
 from skdpm.features.samplers.particle_gibbs import RowFilter
 
 
+@parameters
 class DiscreteParticleFilter(RowFilter):
     """Particle Gibbs update of a row of Z in which all particles differ.
 
@@ -31,10 +33,9 @@ class DiscreteParticleFilter(RowFilter):
     models using discrete particle Markov chain Monte Carlo methods.
     """
 
-    def __init__(self, n_particles=20, annealing_power=1.0, column_moves=1):
-        self.n_particles = n_particles
-        self.annealing_power = annealing_power
-        self.column_moves = column_moves
+    n_particles: int = 20
+    annealing_power: float = 1.0
+    column_moves: int = 1
 
     @staticmethod
     def from_paper(test_path, **params):

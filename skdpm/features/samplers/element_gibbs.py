@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Element-wise Gibbs sampling."""
 
+from skdpm._validation import parameters
 from skdpm.features.samplers._element_gibbs import ElementGibbsKernel
 from skdpm.features.samplers.base import FeatureSampler
 
 
+@parameters
 class ElementGibbs(FeatureSampler):
     """Gibbs sampling of one entry of Z at a time, in random order within a row.
 
@@ -20,8 +22,7 @@ class ElementGibbs(FeatureSampler):
     Griffiths & Ghahramani (2011), The Indian buffet process: an introduction and review.
     """
 
-    def __init__(self, column_moves=1):
-        self.column_moves = column_moves
+    column_moves: int = 1
 
     def kernel(self):
         return ElementGibbsKernel()

@@ -2,7 +2,7 @@
 """Particle Gibbs sampling of rows."""
 
 from skdpm._papers import paper_variant
-from skdpm._validation import check_integer, check_real
+from skdpm._validation import check_integer, check_real, parameters
 from skdpm.features.samplers._particle_gibbs import ParticleGibbsKernel
 from skdpm.features.samplers.base import FeatureSampler
 
@@ -19,6 +19,7 @@ class RowFilter(FeatureSampler):
         )
 
 
+@parameters
 class ParticleGibbs(RowFilter):
     """Particle Gibbs update of a row of Z, at a cost linear in the number of features.
 
@@ -41,13 +42,10 @@ class ParticleGibbs(RowFilter):
     algorithm 3.
     """
 
-    def __init__(
-        self, n_particles=20, annealing_power=1.0, resample_threshold=0.5, column_moves=1
-    ):
-        self.n_particles = n_particles
-        self.annealing_power = annealing_power
-        self.resample_threshold = resample_threshold
-        self.column_moves = column_moves
+    n_particles: int = 20
+    annealing_power: float = 1.0
+    resample_threshold: float = 0.5
+    column_moves: int = 1
 
     @staticmethod
     def from_paper(test_path, **params):

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Row-wise Gibbs sampling."""
 
-from skdpm._validation import check_integer
+from skdpm._validation import check_integer, parameters
 from skdpm.features.samplers._row_gibbs import RowGibbsKernel
 from skdpm.features.samplers.base import FeatureSampler
 
 
+@parameters
 class RowGibbs(FeatureSampler):
     """Gibbs sampling of a whole row of Z, by enumeration of its 2^K values.
 
@@ -23,9 +24,8 @@ class RowGibbs(FeatureSampler):
     algorithm 2.
     """
 
-    def __init__(self, max_components=20, column_moves=1):
-        self.max_components = max_components
-        self.column_moves = column_moves
+    max_components: int = 20
+    column_moves: int = 1
 
     def kernel(self):
         return RowGibbsKernel(

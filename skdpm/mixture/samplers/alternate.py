@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Several samplers in one chain."""
 
-from skdpm._validation import check_integer, check_real
+from skdpm._validation import check_integer, check_real, parameters
 from skdpm.mixture.samplers._alternate import AlternateKernel
 from skdpm.mixture.samplers.base import BlockSampler, Sampler
 from skdpm.mixture.samplers.gibbs import Gibbs
@@ -11,6 +11,7 @@ from skdpm.mixture.samplers.sams import SAMS
 TURN_ROWS, MOST_TURNS = 600, 5
 
 
+@parameters
 class Alternate(Sampler):
     """Several samplers take turns in one chain and share the time.
 
@@ -39,10 +40,9 @@ class Alternate(Sampler):
         iteration, so sampler="auto" takes 600 / n_samples turns, at least one and at most five.
     """
 
-    def __init__(self, samplers=None, move_share=0.5, n_turns=1):
-        self.samplers = samplers
-        self.move_share = move_share
-        self.n_turns = n_turns
+    samplers: object = None
+    move_share: float | None = 0.5
+    n_turns: int = 1
 
     @classmethod
     def automatic(cls, likelihood, shape, make_prior):

@@ -2,13 +2,14 @@
 """Adaptive reconfiguration moves."""
 
 from skdpm._papers import paper_variant
-from skdpm._validation import check_choice, check_integer
+from skdpm._validation import check_choice, check_integer, parameters
 from skdpm.mixture.samplers._arm import BLOCKS, ARMKernel
 from skdpm.mixture.samplers._history import History
 from skdpm.mixture.samplers.base import Sampler
 from skdpm.mixture.samplers.split_merge import SplitMerge
 
 
+@parameters
 class ARM(Sampler):
     """Adaptive reconfiguration moves: splits and merges found in past states.
 
@@ -44,14 +45,11 @@ class ARM(Sampler):
     takes_noise = True
     _history = History
 
-    def __init__(
-        self, blocks="all", n_history_chains=8, n_history=16, gibbs_sweeps=1, n_split_merges=1
-    ):
-        self.blocks = blocks
-        self.n_history_chains = n_history_chains
-        self.n_history = n_history
-        self.gibbs_sweeps = gibbs_sweeps
-        self.n_split_merges = n_split_merges
+    blocks: str = "all"
+    n_history_chains: int = 8
+    n_history: int = 16
+    gibbs_sweeps: int = 1
+    n_split_merges: int = 1
 
     @staticmethod
     def from_paper(variant, **params):

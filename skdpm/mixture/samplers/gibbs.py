@@ -2,11 +2,12 @@
 """Collapsed Gibbs sampling."""
 
 from skdpm._papers import paper_variant
-from skdpm._validation import check_integer
+from skdpm._validation import check_integer, parameters
 from skdpm.mixture.samplers._gibbs import GibbsKernel
 from skdpm.mixture.samplers.base import Sampler
 
 
+@parameters
 class Gibbs(Sampler):
     """Collapsed Gibbs: each row in turn is drawn from its full conditional.
 
@@ -22,8 +23,7 @@ class Gibbs(Sampler):
 
     takes_noise = True
 
-    def __init__(self, n_sweeps=1):
-        self.n_sweeps = n_sweeps
+    n_sweeps: int = 1
 
     @staticmethod
     def from_paper(variant, **params):

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Particle Gibbs split-merge."""
 
-from skdpm._validation import check_choice, check_integer, check_real
+from skdpm._validation import check_choice, check_integer, check_real, parameters
 from skdpm.mixture.particles._weights import RESAMPLING
 from skdpm.mixture.samplers._anchors import INFORMED, AnchorProposal
 from skdpm.mixture.samplers._pgsm import PGSMKernel
 from skdpm.mixture.samplers.base import Sampler
 
 
+@parameters
 class PGSM(Sampler):
     """Particle Gibbs split-merge: the clusters of a few anchor rows are drawn again at once.
 
@@ -41,21 +42,12 @@ class PGSM(Sampler):
     requires = "product"
     takes_noise = True
 
-    def __init__(
-        self,
-        n_particles=20,
-        n_anchors=2,
-        anchors="cluster_informed",
-        resample_threshold=0.5,
-        resampling="multinomial",
-        gibbs_sweeps=1,
-    ):
-        self.n_particles = n_particles
-        self.n_anchors = n_anchors
-        self.anchors = anchors
-        self.resample_threshold = resample_threshold
-        self.resampling = resampling
-        self.gibbs_sweeps = gibbs_sweeps
+    n_particles: int = 20
+    n_anchors: int = 2
+    anchors: str = "cluster_informed"
+    resample_threshold: float = 0.5
+    resampling: str = "multinomial"
+    gibbs_sweeps: int = 1
 
     def kernel(self):
         n_anchors = check_integer(self.n_anchors, "PGSM.n_anchors", low=2)

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Split-merge by sequential allocation."""
 
-from skdpm._validation import check_choice, check_integer
+from skdpm._validation import check_choice, check_integer, parameters
 from skdpm.mixture.samplers._anchors import ANCHORS, INFORMED, AnchorProposal
 from skdpm.mixture.samplers._split_merge import SAMSKernel
 from skdpm.mixture.samplers.base import Sampler
 
 
+@parameters
 class SAMS(Sampler):
     """Sequentially allocated merge-split: Metropolis-Hastings splits and merges of clusters.
 
@@ -32,9 +33,8 @@ default="uniform"
 
     takes_noise = True
 
-    def __init__(self, anchors="uniform", gibbs_sweeps=1):
-        self.anchors = anchors
-        self.gibbs_sweeps = gibbs_sweeps
+    anchors: str = "uniform"
+    gibbs_sweeps: int = 1
 
     @property
     def requires(self):

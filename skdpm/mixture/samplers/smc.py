@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Sequential Monte Carlo."""
 
+from dataclasses import KW_ONLY
+
 from skdpm._papers import paper_variant
-from skdpm._validation import check_choice, check_integer, check_real, is_dask
+from skdpm._validation import check_choice, check_integer, check_real, is_dask, parameters
 from skdpm.mixture.particles._system import ParticleSystem
 from skdpm.mixture.particles._weights import RESAMPLING
 from skdpm.mixture.particles.program import FitProgram
@@ -26,6 +28,7 @@ MOVERS = {
 }
 
 
+@parameters
 class SMC(Sampler):
     """Sequential Monte Carlo: weighted partitions, the particles, take one row after the other.
 
@@ -61,22 +64,13 @@ class SMC(Sampler):
     requires = "product"
     online = True
 
-    def __init__(
-        self,
-        n_particles=100,
-        *,
-        rejuvenation="sams",
-        growth=1.25,
-        resampling="auto",
-        resample_threshold=0.5,
-        order="random",
-    ):
-        self.n_particles = n_particles
-        self.rejuvenation = rejuvenation
-        self.growth = growth
-        self.resampling = resampling
-        self.resample_threshold = resample_threshold
-        self.order = order
+    n_particles: int = 100
+    _: KW_ONLY
+    rejuvenation: object = "sams"
+    growth: float = 1.25
+    resampling: str = "auto"
+    resample_threshold: float = 0.5
+    order: str = "random"
 
     @staticmethod
     def from_paper(variant, **params):

@@ -2,12 +2,13 @@
 """Split-merge by restricted Gibbs scans."""
 
 from skdpm._papers import paper_variant
-from skdpm._validation import check_choice, check_integer
+from skdpm._validation import check_choice, check_integer, parameters
 from skdpm.mixture.samplers._anchors import ANCHORS, INFORMED, AnchorProposal
 from skdpm.mixture.samplers._split_merge import JainNealKernel
 from skdpm.mixture.samplers.base import Sampler
 
 
+@parameters
 class SplitMerge(Sampler):
     """Jain-Neal split-merge: Metropolis-Hastings splits found by restricted Gibbs scans.
 
@@ -33,10 +34,9 @@ default="uniform"
 
     takes_noise = True
 
-    def __init__(self, n_restricted_scans=5, anchors="uniform", gibbs_sweeps=1):
-        self.n_restricted_scans = n_restricted_scans
-        self.anchors = anchors
-        self.gibbs_sweeps = gibbs_sweeps
+    n_restricted_scans: int = 5
+    anchors: str = "uniform"
+    gibbs_sweeps: int = 1
 
     @staticmethod
     def from_paper(variant, **params):

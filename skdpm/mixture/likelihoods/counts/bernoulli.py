@@ -5,12 +5,13 @@ from functools import partial
 
 import numpy as np
 
-from skdpm._validation import check_positive
+from skdpm._validation import check_positive, parameters
 from skdpm.mixture.likelihoods.contract.roles import Start
 from skdpm.mixture.likelihoods.counts.categorical import PSEUDO_COUNT_PRIOR, Levels
 from skdpm.mixture.likelihoods.laws.means import ColumnMeans, means_of_columns
 
 
+@parameters
 class Bernoulli(Levels):
     """Independent binary columns; the probability of a 1 has a Beta(a, b) prior.
 
@@ -28,10 +29,9 @@ class Bernoulli(Levels):
     hyperparameters = ("a", "b")
     accept_sparse = "as dense"
 
-    def __init__(self, a=None, b=None, hyperpriors=None):
-        self.a = a
-        self.b = b
-        self.hyperpriors = hyperpriors
+    a: object = None
+    b: object = None
+    hyperpriors: dict | None = None
 
     def summarise(self, X):
         """Numbers of ones and of entries of each column."""

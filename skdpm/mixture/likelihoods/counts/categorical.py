@@ -8,7 +8,7 @@ import numpy as np
 
 from skdpm._core._numerics import log_gamma_table, log_table
 from skdpm._tables import NUMBERS, as_table, categories_of, to_codes
-from skdpm._validation import ColumnError, check_choice, check_integer, check_positive
+from skdpm._validation import ColumnError, check_choice, check_integer, check_positive, parameters
 from skdpm.hyperpriors import Gamma
 from skdpm.mixture.likelihoods.contract.base import (
     Likelihood,
@@ -161,6 +161,7 @@ class Levels(Likelihood):
         raise NotImplementedError
 
 
+@parameters
 class Categorical(Levels):
     """Independent categorical columns, each with a symmetric Dirichlet prior.
 
@@ -187,13 +188,10 @@ class Categorical(Levels):
 
     hyperparameters = ("concentration",)
 
-    def __init__(
-        self, concentration=None, n_categories=None, handle_unknown="error", hyperpriors=None
-    ):
-        self.concentration = concentration
-        self.n_categories = n_categories
-        self.handle_unknown = handle_unknown
-        self.hyperpriors = hyperpriors
+    concentration: object = None
+    n_categories: object = None
+    handle_unknown: str = "error"
+    hyperpriors: dict | None = None
 
     def for_columns(self, X):
         table = as_table(X)

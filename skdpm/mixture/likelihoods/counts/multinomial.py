@@ -5,7 +5,13 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaln
 
-from skdpm._validation import check_choice, check_count_sums, check_counts, check_positive
+from skdpm._validation import (
+    check_choice,
+    check_count_sums,
+    check_counts,
+    check_positive,
+    parameters,
+)
 from skdpm.hyperpriors import HalfCauchy
 from skdpm.mixture.likelihoods.contract.base import (
     WORDS_HINT,
@@ -28,6 +34,7 @@ from skdpm.mixture.likelihoods.laws.means import ColumnMeans
 CONCENTRATION_PRIOR = HalfCauchy(1.0)
 
 
+@parameters
 class Multinomial(Likelihood):
     """Rows of counts, dense or CSR, multinomial given their totals.
 
@@ -53,10 +60,9 @@ class Multinomial(Likelihood):
     cuts_again = True
     text_hint = WORDS_HINT
 
-    def __init__(self, concentration=None, base="uniform", hyperpriors=None):
-        self.concentration = concentration
-        self.base = base
-        self.hyperpriors = hyperpriors
+    concentration: float | None = None
+    base: object = "uniform"
+    hyperpriors: dict | None = None
 
     # `draw` stays None, because the model has no law of the totals of new rows.
 

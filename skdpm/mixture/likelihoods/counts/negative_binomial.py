@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from skdpm._validation import check_positive
+from skdpm._validation import check_positive, parameters
 from skdpm.hyperpriors import HalfCauchy
 from skdpm.mixture.likelihoods.contract.base import bounds, j_divergences, read_only
 from skdpm.mixture.likelihoods.contract.roles import Start, project_moments
@@ -22,6 +22,7 @@ DISPERSION_PRIOR = HalfCauchy(1.0)
 FIRST_DISPERSION = 0.1
 
 
+@parameters
 class NegativeBinomial(CountColumns):
     """Independent negative binomial columns: counts that vary more than Poisson ones.
 
@@ -56,11 +57,10 @@ class NegativeBinomial(CountColumns):
 
     constants_vary = True
 
-    def __init__(self, shape=None, rate=None, dispersion=None, hyperpriors=None):
-        self.shape = shape
-        self.rate = rate
-        self.dispersion = dispersion
-        self.hyperpriors = hyperpriors
+    shape: float | None = None
+    rate: float | None = None
+    dispersion: object = None
+    hyperpriors: dict | None = None
 
     def summarise(self, X):
         """The levels of each column, their exposures, and how often they occur."""

@@ -5,6 +5,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from skdpm._core._numerics import log_gamma_table
+from skdpm._validation import parameters
 from skdpm.mixture.likelihoods.contract.base import bounds, j_divergences, read_only
 from skdpm.mixture.likelihoods.contract.roles import project_moments
 from skdpm.mixture.likelihoods.counts._counts import LARGE_COUNT
@@ -16,6 +17,7 @@ from skdpm.mixture.likelihoods.laws.laws import Counts, Rates
 LARGEST_TABLED = 2**20 - 1
 
 
+@parameters
 class Poisson(CountColumns):
     """Independent Poisson columns, each rate under a Gamma prior.
 
@@ -32,10 +34,9 @@ class Poisson(CountColumns):
 
     hyperparameters = ("shape", "rate")
 
-    def __init__(self, shape=None, rate=None, hyperpriors=None):
-        self.shape = shape
-        self.rate = rate
-        self.hyperpriors = hyperpriors
+    shape: float | None = None
+    rate: float | None = None
+    hyperpriors: dict | None = None
 
     def resolve_summary(self, summary):
         resolved = self._resolved(summary)

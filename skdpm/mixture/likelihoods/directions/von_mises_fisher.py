@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaln
 
-from skdpm._validation import check_real
+from skdpm._validation import check_real, parameters
 from skdpm.hyperpriors import Gamma, Shifted
 from skdpm.mixture.likelihoods.contract.base import (
     WORDS_HINT,
@@ -46,6 +46,7 @@ class Directions(np.ndarray):
     """Result of `VonMisesFisher.condense`: rows of unit length."""
 
 
+@parameters
 class VonMisesFisher(Likelihood):
     """Directions of rows, with a von Mises-Fisher law in each cluster.
 
@@ -76,10 +77,9 @@ class VonMisesFisher(Likelihood):
     text_hint = WORDS_HINT
     nan_hint = "VonMisesFisher needs all columns: impute the entries, or drop the rows"
 
-    def __init__(self, concentration=None, spread=None, hyperpriors=None):
-        self.concentration = concentration
-        self.spread = spread
-        self.hyperpriors = hyperpriors
+    concentration: float | None = None
+    spread: float | None = None
+    hyperpriors: dict | None = None
 
     def suits_blocks(self, n_samples, n_features):
         return n_samples >= 20_000

@@ -5,7 +5,7 @@ import copy
 
 import numpy as np
 
-from skdpm._validation import FARTHEST, ColumnError, check_choice, check_real, explains
+from skdpm._validation import FARTHEST, ColumnError, check_choice, check_real, explains, parameters
 from skdpm.hyperpriors import Gamma, Shifted
 from skdpm.mixture.likelihoods.contract.base import MOST_BOXED, Likelihood, bounds, read_only
 from skdpm.mixture.likelihoods.gaussian.covariances import (
@@ -66,6 +66,12 @@ LARGEST_VARIANCE = 1e290
 SMALLEST_SPREAD = 1e-150
 
 
+@explains(
+    tail_df="set it in the tails: tails=StudentTails(df=3)",
+    contamination="set it in the tails: tails=ContaminatedTails(contamination=0.1)",
+    inflation="set it in the tails: tails=ContaminatedTails(inflation=10)",
+)
+@parameters
 class Gaussian(Likelihood):
     """Gaussian clusters.
 
@@ -135,28 +141,13 @@ default=None
     has_points = True
     allow_nan = True
 
-    @explains(
-        tail_df="set it in the tails: tails=StudentTails(df=3)",
-        contamination="set it in the tails: tails=ContaminatedTails(contamination=0.1)",
-        inflation="set it in the tails: tails=ContaminatedTails(inflation=10)",
-    )
-    def __init__(
-        self,
-        mean=None,
-        mean_precision=None,
-        df=None,
-        scale=None,
-        covariance_type="full",
-        hyperpriors=None,
-        tails=None,
-    ):
-        self.mean = mean
-        self.mean_precision = mean_precision
-        self.df = df
-        self.scale = scale
-        self.covariance_type = covariance_type
-        self.hyperpriors = hyperpriors
-        self.tails = tails
+    mean: object = None
+    mean_precision: float | None = None
+    df: float | None = None
+    scale: object = None
+    covariance_type: str = "full"
+    hyperpriors: dict | None = None
+    tails: object = None
 
     @property
     def fitted_gaps(self):
@@ -540,6 +531,7 @@ default=None
         return np.arange(len(self.mean))
 
 
+@parameters
 class ReducedGaussian(Gaussian):
     """A resolved `Gaussian` of rows in which some columns determine the others.
 
@@ -551,19 +543,7 @@ class ReducedGaussian(Gaussian):
         Parameters of `Gaussian`, for the independent columns.
     """
 
-    def __init__(
-        self,
-        projection,
-        mean=None,
-        mean_precision=None,
-        df=None,
-        scale=None,
-        covariance_type="full",
-        hyperpriors=None,
-        tails=None,
-    ):
-        super().__init__(mean, mean_precision, df, scale, covariance_type, hyperpriors, tails)
-        self.projection = projection
+    projection: Projection | None = None
 
     def resolve(self, X):
         return self.resolve_summary(self.summarise(X))

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import betaln, gammainc, logsumexp, xlog1py, xlogy
 from sklearn.base import BaseEstimator
 
-from skdpm._validation import check_real
+from skdpm._validation import check_real, parameters
 from skdpm.hyperpriors import Gamma, Shifted
 
 # Weights of a t law: scales 1 / sqrt(w) of rows that differ by a factor of 1.5.
@@ -159,6 +159,7 @@ class Tails(BaseEstimator):
         raise NotImplementedError
 
 
+@parameters
 class StudentTails(Tails):
     """Heavy tails of a multivariate t law: the weight of a row is w ~ Gamma(df / 2, rate=df / 2),
     rounded to a grid.
@@ -175,8 +176,7 @@ class StudentTails(Tails):
     first = 1
     edges = RATIO ** (POWERS[:-1] - 0.5)
 
-    def __init__(self, df=None):
-        self.df = df
+    df: float | None = None
 
     def start(self):
         if self.df is not None:
@@ -202,6 +202,7 @@ class StudentTails(Tails):
             values["tail_df"] = rng.choice(prior.values, p=masses / masses.sum())
 
 
+@parameters
 class ContaminatedTails(Tails):
     """Heavy tails of contaminated rows, whose covariance is a multiple of that of the others.
 
@@ -218,9 +219,8 @@ class ContaminatedTails(Tails):
     sets = np.arange(2)
     first = 0
 
-    def __init__(self, contamination=None, inflation=None):
-        self.contamination = contamination
-        self.inflation = inflation
+    contamination: float | None = None
+    inflation: float | None = None
 
     def start(self):
         values, priors = {"contamination": FIRST_SHARE, "inflation": FIRST_INFLATION}, {}

@@ -4,7 +4,7 @@
 import numpy as np
 
 from skdpm import mutations
-from skdpm._validation import check_integer, check_real
+from skdpm._validation import check_integer, check_real, parameters
 from skdpm.hyperpriors import Gamma
 from skdpm.mixture.likelihoods.contract.base import read_only
 from skdpm.mixture.likelihoods.grid._grid import GridModel
@@ -20,6 +20,7 @@ LOWEST, STEP, NEARLY = 12.5, 2.0, 10.0
 FIRST_PRECISION = 200.0
 
 
+@parameters
 class PyClone(Grid):
     """Reads of mutations. Mutations in a cluster have the same cellular prevalences.
 
@@ -58,21 +59,12 @@ class PyClone(Grid):
     text_hint = "; skdpm.mutations.mutation_design makes X from a table of mutations"
     log_likelihood = sample = None
 
-    def __init__(
-        self,
-        density="beta_binomial",
-        precision=None,
-        error_rate=1e-3,
-        genotype_prior="major_copy_number",
-        n_grid=101,
-        hyperpriors=None,
-    ):
-        self.density = density
-        self.precision = precision
-        self.error_rate = error_rate
-        self.genotype_prior = genotype_prior
-        self.n_grid = n_grid
-        self.hyperpriors = hyperpriors
+    density: str = "beta_binomial"
+    precision: float | None = None
+    error_rate: float = 1e-3
+    genotype_prior: str = "major_copy_number"
+    n_grid: int = 101
+    hyperpriors: dict | None = None
 
     @property
     def hyperparameters(self):

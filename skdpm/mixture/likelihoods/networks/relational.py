@@ -6,13 +6,14 @@ import scipy.sparse as sp
 from scipy.special import gammaln
 
 from skdpm._core._numerics import log_gamma_table
-from skdpm._validation import ColumnError, check_bool, check_real
+from skdpm._validation import ColumnError, check_bool, check_real, parameters
 from skdpm.mixture.likelihoods.contract.base import Likelihood, read_only
 from skdpm.mixture.likelihoods.counts.categorical import PSEUDO_COUNT_PRIOR
 from skdpm.mixture.likelihoods.laws.coordinates import principal
 from skdpm.mixture.likelihoods.networks._relational import DegreeCorrectedModel, RelationalModel
 
 
+@parameters
 class Relational(Likelihood):
     """Infinite relational model: clusters of the nodes of a network.
 
@@ -69,21 +70,12 @@ class Relational(Likelihood):
     pairwise = True
     text_hint = "; X is the square matrix of links between nodes"
 
-    def __init__(
-        self,
-        a=None,
-        b=None,
-        directed=False,
-        degree_correction=False,
-        degree_concentration=None,
-        hyperpriors=None,
-    ):
-        self.a = a
-        self.b = b
-        self.directed = directed
-        self.degree_correction = degree_correction
-        self.degree_concentration = degree_concentration
-        self.hyperpriors = hyperpriors
+    a: float | None = None
+    b: float | None = None
+    directed: bool = False
+    degree_correction: bool = False
+    degree_concentration: float | None = None
+    hyperpriors: dict | None = None
 
     @property
     def _law(self):

@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 
-from skdpm._validation import check_integer
+from skdpm._validation import check_integer, parameters
 from skdpm.mixture.likelihoods.contract.base import Likelihood, read_only
 from skdpm.mixture.likelihoods.gaussian.gaussian import Gaussian, recording_in
 from skdpm.mixture.likelihoods.laws._coordinates import rotate
@@ -37,6 +37,7 @@ class Condensed(np.ndarray):
     """Result of `Subspace.condense`: coordinates along the axes, and log p of the others."""
 
 
+@parameters
 class Subspace(Likelihood):
     """Gaussian clusters along the principal axes of the data, for many columns.
 
@@ -78,15 +79,12 @@ class Subspace(Likelihood):
     hyperparameters = ("mean", "mean_precision", "df", "scale")
     nan_hint = "use Gaussian() for missing entries, which Subspace refuses"
 
-    def __init__(
-        self, n_axes=12, mean=None, mean_precision=None, df=None, scale=None, hyperpriors=None
-    ):
-        self.n_axes = n_axes
-        self.mean = mean
-        self.mean_precision = mean_precision
-        self.df = df
-        self.scale = scale
-        self.hyperpriors = hyperpriors
+    n_axes: int = 12
+    mean: object = None
+    mean_precision: float | None = None
+    df: float | None = None
+    scale: object = None
+    hyperpriors: dict | None = None
 
     def doubtful(self, X):
         if not isinstance(X, np.ndarray):
