@@ -407,12 +407,8 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
 
     def _say_how_long(self, message):
         ways = ["n_jobs=-1 uses all cores"] if joblib.effective_n_jobs(self.n_jobs) == 1 else []
-        ways += self._faster_ways()
-        warn(f"{message}; {', '.join([*ways, 'verbose=1 shows the progress'])}", UserWarning)
-
-    def _faster_ways(self):
-        """Words about what would make a long fit shorter: list of str."""
-        return ["max_time=60 ends it after a minute"]
+        ways += ["max_time=60 ends it after a minute", "verbose=1 shows the progress"]
+        warn(f"{message}; {', '.join(ways)}", UserWarning)
 
     def _conclude(self, run, n_draws):
         """Set the fitted attributes, from the first n_draws of each chain."""

@@ -203,7 +203,8 @@ def make_gaussian_mixture(
         # Restarts are needed: the first centres may leave no room for the last ones.
         n_placed = 0
         for centre in rng.uniform(low, high, size=(100 * n_clusters, 2)):
-            if n_placed < n_clusters and _far(centre, centres[:n_placed], separation):
+            distances = np.linalg.norm(centres[:n_placed] - centre, axis=1)
+            if n_placed < n_clusters and (distances >= separation).all():
                 centres[n_placed] = centre
                 n_placed += 1
     width = spread * rng.uniform(0.8, 1.2, size=n_clusters)
@@ -733,7 +734,3 @@ def _beta_bernoulli(rng, n_samples, n_components, concentration):
     """Draw Z from the finite prior."""
     probabilities = rng.beta(concentration / n_components, 1.0, size=n_components)
     return rng.random((n_samples, n_components)) < probabilities
-
-
-def _far(centre, others, distance):
-    return bool((np.linalg.norm(others - centre, axis=1) >= distance).all())

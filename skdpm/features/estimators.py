@@ -179,7 +179,7 @@ n_features_in_, feature_names_in_
                     "say too little about features, or chains were too short (n_warmup, n_draws)"
                 )
             else:
-                start = _IF_NOT_AUTO if self._starts_without_guess() else ""
+                start = "" if isinstance(self.init, str) and self.init == "auto" else _IF_NOT_AUTO
                 advice = (
                     "If you expect features, scale the columns of X (StandardScaler), use more "
                     f"rows{start}, or let the likelihood expect less noise (LinearGaussian: a "
@@ -360,9 +360,6 @@ n_features_in_, feature_names_in_
         return self._resolved("sampler")
 
     def _validate_fit(self, X, likelihood, sampler, reset):
-        return self._validate(X, likelihood, reset)
-
-    def _validate(self, X, likelihood, reset):
         return validate_rows(self, X, likelihood, reset)
 
     def _program(self, X, likelihood, sampler):
@@ -393,9 +390,6 @@ n_features_in_, feature_names_in_
             init=self._initial_allocations(n_samples),
             **self._chain_parameters(),
         )
-
-    def _starts_without_guess(self):
-        return not (isinstance(self.init, str) and self.init == "auto")
 
     def _initial_allocations(self, n_samples):
         """Check `init`: a name or a matrix."""
@@ -512,7 +506,7 @@ n_features_in_, feature_names_in_
     def _model_of_new(self, X):
         """Check X; return it, the kernel over its rows, and which rows have observed entries."""
         check_is_fitted(self)
-        X = self._validate(X, self.likelihood_, reset=False)
+        X = validate_rows(self, X, self.likelihood_, reset=False)
         model = self.likelihood_.bind(self.likelihood_.encode_new(X))
         return X, model, self.likelihood_.observed(X)
 

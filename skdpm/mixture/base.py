@@ -200,7 +200,29 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             Ignored.
         exposure : array-like of shape (n_rows,), default=None, as in `fit`
         """
-        return self._partial_fit(X, exposure)
+        started = time.monotonic()
+        X = given_rows(X)
+        previous = self._run if self._takes_more_rows() else None
+        before = 0.0 if previous is None else getattr(self, "fit_time_", 0.0)
+        # A copy does the work; its attributes replace those of this object at the end.
+        after = self._copied(vars(self))
+        after._known, after._exposure = UNLABELLED, exposure
+        if exposure is not None:
+            _refuse_lazy_exposure(X)
+        carried, first = previous, 0
+        for rows, last in row_chunks(X):
+            run = after._batch(rows, carried, first, last)
+            if after._advance(run, run.program.n_samples):
+                raise KeyboardInterrupt("partial_fit was interrupted and changed nothing")
+            first += run.program.n_new
+            carried = run.finished()
+        after._conclude(run, run.program.n_draws)
+        # Chains that have parted stay apart: the warning comes once, not after every batch.
+        told = () if previous is None else previous.told
+        after._warn_if_not_converged(run.program, told)  # raises if warnings are errors
+        after.fit_time_ = before + time.monotonic() - started
+        self.__dict__ = vars(after)
+        return self
 
     def predict(self, X, *, exposure=None):
         """Most probable cluster of each row, among those of `labels_`: the largest of
@@ -496,31 +518,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         return found
 
     # Streams.
-
-    def _partial_fit(self, X, exposure):
-        started = time.monotonic()
-        X = given_rows(X)
-        previous = self._run if self._takes_more_rows() else None
-        before = 0.0 if previous is None else getattr(self, "fit_time_", 0.0)
-        # A copy does the work; its attributes replace those of this object at the end.
-        after = self._copied(vars(self))
-        after._known, after._exposure = UNLABELLED, exposure
-        if exposure is not None:
-            _refuse_lazy_exposure(X)
-        carried, first = previous, 0
-        for rows, last in row_chunks(X):
-            run = after._batch(rows, carried, first, last)
-            if after._advance(run, run.program.n_samples):
-                raise KeyboardInterrupt("partial_fit was interrupted and changed nothing")
-            first += run.program.n_new
-            carried = run.finished()
-        after._conclude(run, run.program.n_draws)
-        # Chains that have parted stay apart: the warning comes once, not after every batch.
-        told = () if previous is None else previous.told
-        after._warn_if_not_converged(run.program, told)  # raises if warnings are errors
-        after.fit_time_ = before + time.monotonic() - started
-        self.__dict__ = vars(after)
-        return self
 
     @names_columns
     def _batch(self, X, run, first, last):
@@ -834,8 +831,11 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
         def check(X):
             rows = validate_rows(self, X, self.likelihood_, reset=False, gaps=gaps)
-            if not gaps:
-                _refuse_gaps(rows, self.likelihood_, self.sampler)
+            if not gaps and self.likelihood_.draws_gaps and not _draws_gaps(self.sampler):
+                # As in `fit`, so that tags of scikit-learn hold for all methods.
+                check_finite(
+                    rows, allow_nan=False, hint="score_samples and impute take rows with NaN"
+                )
             warn_of_departures(self, rows, self.likelihood_)
             return with_exposure(rows, self.likelihood_, exposure)
 
@@ -865,12 +865,6 @@ def _draws_gaps(sampler):
     if isinstance(sampler, str):
         sampler = SAMPLERS.get(sampler)
     return getattr(sampler, "draws_gaps", True)
-
-
-def _refuse_gaps(rows, likelihood, sampler):
-    """Refuse NaN where `fit` does, so that tags of scikit-learn hold for all methods."""
-    if likelihood.draws_gaps and not _draws_gaps(sampler):
-        check_finite(rows, allow_nan=False, hint="score_samples and impute take rows with NaN")
 
 
 def _exposed(likelihood, exposure, noise):

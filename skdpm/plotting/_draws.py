@@ -161,9 +161,8 @@ class NumberOfClustersDisplay(Display):
         self.chains_ = []
         if not self.agree:
             top = max(top, self.chain_probabilities.max())
-            for color, shares in zip(
-                chain_colors(len(self.chain_probabilities)), self.chain_probabilities, strict=True
-            ):
+            colors = cluster_colors(len(self.chain_probabilities))
+            for color, shares in zip(colors, self.chain_probabilities, strict=True):
                 self.chains_ += ax.plot(
                     self.counts, shares, color=color, marker="o", ms=4, lw=1, mec="w", mew=0.5
                 )
@@ -308,7 +307,7 @@ class TraceDisplay(Display):
         words = {**WORDS, **(self.words or {})}
         self.lines_ = {}
         for axis, (name, traces) in zip(axes, self.traces.items(), strict=True):
-            colors = chain_colors(len(traces))
+            colors = cluster_colors(len(traces))
             style = {"lw": 0.8, "alpha": 0.85 if len(traces) < 6 else 0.6}
             if name == "n_components":
                 style["drawstyle"] = "steps-mid"
@@ -344,11 +343,6 @@ class TraceDisplay(Display):
             "1 chain" if n_chains == 1 else f"{n_chains} chains", loc="left", fontsize="small"
         )
         return self
-
-
-def chain_colors(n_chains):
-    """Colours of chains 0, 1, ..."""
-    return cluster_colors(n_chains)
 
 
 def _first(values):

@@ -684,7 +684,7 @@ class MatrixLaws(StudentLaws):
                     y.append(X[:, d] - shift[d] - z @ rest)
                     chosen.append(along)
                     z = z + np.outer(y[-1] / (along @ along), along)
-                    free = _complement(free @ along) @ free
+                    free = np.linalg.svd((free @ along)[None])[2][1:] @ free  # orthogonal to it
         frame = np.array([*chosen, *free]).reshape(unit.shape)
         return frame, np.array(y).reshape(-1, len(X)).T
 
@@ -925,8 +925,3 @@ def depends(weights, columns):
     """Whether each row of weights depends on some columns, a mask, up to rounding."""
     along = np.linalg.norm(weights[:, columns], axis=1)
     return along > DETERMINED * np.linalg.norm(weights, axis=1)
-
-
-def _complement(vector):
-    """Orthonormal rows that are orthogonal to a vector."""
-    return np.linalg.svd(vector[None])[2][1:]

@@ -321,7 +321,8 @@ def _move_copies(rows, contents, ranks, keys, scales):
         points[nearest[own, 0]] - centres[own]
     )
     for k in range(n_nearest):
-        weight = _normals(keys[copies], k) * np.sqrt(smooth * shares[own, k])
+        normals = ndtri(_uniforms(_words_of(~keys[copies], k)))  # of another stream of each key
+        weight = normals * np.sqrt(smooth * shares[own, k])
         moved += weight[:, None] * (points[nearest[own, k]] - centres[own])
     rows[np.ix_(copies, varies)] = np.where(missing, np.nan, moved)
 
@@ -444,11 +445,6 @@ def _even(entries, words):
 def _words_of(keys, number):
     """Random words of a stream of each key."""
     return _mixed(keys + np.uint64((number + 1) * int(GAMMA) % 2**64))
-
-
-def _normals(keys, number):
-    """Standard normal numbers, of another stream of each key."""
-    return ndtri(_uniforms(_words_of(~keys, number)))
 
 
 def _uniforms(words):

@@ -156,7 +156,9 @@ class Subspace(Likelihood):
             "head": rotate(summary["head"], summary["mean"], lead),
         }
         try:
-            inner = self._gaussian().keeping_columns().resolve_summary(coordinates)
+            given = self.mean, self.mean_precision, self.df, self.scale
+            gaussian = Gaussian(*given, hyperpriors=self.hyperpriors)
+            inner = gaussian.keeping_columns().resolve_summary(coordinates)
         except ValueError as error:
             message = str(error).replace("Gaussian.", "Subspace.").replace("column", "axis")
             raise ValueError(message) from None
@@ -171,11 +173,6 @@ class Subspace(Likelihood):
         resolved._whitening = np.ascontiguousarray(rest / rest_spread)
         resolved._log_peak = -np.log(np.sqrt(2.0 * np.pi) * rest_spread).sum()
         return resolved._with(inner)
-
-    def _gaussian(self):
-        return Gaussian(
-            self.mean, self.mean_precision, self.df, self.scale, hyperpriors=self.hyperpriors
-        )
 
     def _with(self, inner):
         """Take over the hyperparameters of the likelihood of the coordinates."""
