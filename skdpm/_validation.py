@@ -3,6 +3,7 @@
 
 import functools
 import hashlib
+import importlib
 import inspect
 import math
 import numbers
@@ -34,6 +35,15 @@ def warn(message, category):
 def _is_ours(module):
     """Whether a module belongs to this package, or wraps methods of its estimators."""
     return (module + ".").startswith(("skdpm.", "sklearn.callback.", "sklearn.utils._set_output."))
+
+
+def imported(module, who, extra):
+    """Import a module that may be missing. The error says who needs it, and how to get it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise ImportError(f"{who} needs {package}: pip install {extra}") from error
 
 
 # In place of a row.

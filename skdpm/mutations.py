@@ -21,7 +21,14 @@ import re
 import numpy as np
 from scipy.special import betaln, gammaln, logsumexp
 
-from skdpm._validation import check_choice, check_columns, check_counts, check_real, fingerprint
+from skdpm._validation import (
+    check_choice,
+    check_columns,
+    check_counts,
+    check_real,
+    fingerprint,
+    imported,
+)
 from skdpm.partitions import label_probabilities, relabel_by_size
 
 __all__ = ["mutation_design", "mutation_table"]
@@ -281,7 +288,7 @@ def mutation_design(df, *, deleted="error"):
         "T1:major_cn", "T1:tumour_content". A mutation without a line for a sample is kept, with
         NaN there.
     """
-    pd = _pandas("mutation_design")
+    pd = imported("pandas", "skdpm.mutations.mutation_design", "pandas")
     check_choice(deleted, "deleted", ("error", "missing"))
     df = pd.DataFrame(df)
     for other, name in SPELLINGS.items():
@@ -364,7 +371,7 @@ def mutation_table(model, X, *, min_prevalence=0.02):
     -----
     The table averages at most 500 evenly spaced draws.
     """
-    pd = _pandas("mutation_table")
+    pd = imported("pandas", "skdpm.mutations.mutation_table", "pandas")
     min_prevalence = check_real(min_prevalence, "min_prevalence", low=0.0, closed=True)
     names = getattr(X, "columns", None)
     index = None if names is None else X.index
@@ -508,11 +515,3 @@ def _line(df, chosen):
     """Describe the first line with `chosen`."""
     line = df.loc[chosen, ["mutation_id", "sample_id"]].iloc[0]
     return f"mutation {line.iloc[0]} in sample {line.iloc[1]}"
-
-
-def _pandas(who):
-    try:
-        import pandas
-    except ImportError as error:
-        raise ImportError(f"skdpm.mutations.{who} needs pandas: pip install pandas") from error
-    return pandas

@@ -11,7 +11,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from skdpm._rows import names_columns, unit_exposure, validate_rows, with_exposure
 from skdpm._tables import columns_of_rows, filled_table, listed
-from skdpm._validation import check_integer, check_real, fingerprint, is_dask, offered_if, warn
+from skdpm._validation import (
+    check_integer,
+    check_real,
+    fingerprint,
+    imported,
+    is_dask,
+    offered_if,
+    warn,
+)
 from skdpm.chains import seed_entropy, stream
 from skdpm.mixture.answers.conditional import (
     NewLaws,
@@ -83,7 +91,7 @@ class Questions:
         check_is_fitted(self)
         self._check_label_draws("describe", "cluster_params_")
         level = check_real(level, "level", low=0.0, high=1.0)
-        pd = _pandas()
+        pd = imported("pandas", "describe", "pandas")
         training = self._training
         self._recall(X)
         rng = np.random.Generator(stream(training.entropy, DESCRIBE_STREAM))
@@ -318,14 +326,6 @@ def _categories_of_entries(estimator, found):
         of_column = coded & (found.columns == d)
         categories[of_column] = _categories(estimator, d, np.count_nonzero(of_column))
     return categories
-
-
-def _pandas():
-    try:
-        import pandas
-    except ImportError as error:
-        raise ImportError("describe needs pandas: pip install pandas") from error
-    return pandas
 
 
 def _summary(law, quantiles):

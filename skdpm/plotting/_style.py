@@ -7,7 +7,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skdpm._estimator import ChainEstimator
 from skdpm._tables import n_rows_of
-from skdpm._validation import check_choice, check_integer, is_dask
+from skdpm._validation import check_choice, check_integer, imported, is_dask
 from skdpm.features.estimators import FeatureAllocation
 from skdpm.mixture.base import BaseMixture
 from skdpm.mixture.rows.noise import alone
@@ -65,17 +65,6 @@ def colors_of_rows(labels):
     return np.vstack([colors, NOISE])[labels]
 
 
-def pyplot(caller):
-    """Import matplotlib.pyplot for a display; the error names the display."""
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError(
-            f"{caller} needs matplotlib, which is not installed: pip install 'skdpm[plotting]'"
-        ) from error
-    return plt
-
-
 class Display:
     """Base class of displays."""
 
@@ -92,7 +81,7 @@ class Display:
 
     def _axis(self, ax, figsize):
         """Axis to draw on, new if none is given; sets `ax_` and `figure_`."""
-        plt = pyplot(type(self).__name__)
+        plt = imported("matplotlib.pyplot", type(self).__name__, "'skdpm[plotting]'")
         if ax is None:
             _, ax = plt.subplots(figsize=figsize, layout="constrained")
         self.ax_ = ax
@@ -102,7 +91,7 @@ class Display:
     def _axes(self, ax, shape, figsize, **ratios):
         """Axes in rows and columns, a shape; sets `axes_`, flattened, and `figure_`. `ratios` are
         `width_ratios` and `height_ratios`."""
-        plt = pyplot(type(self).__name__)
+        plt = imported("matplotlib.pyplot", type(self).__name__, "'skdpm[plotting]'")
         n_axes = shape[0] * shape[1]
         if ax is None:
             figure = plt.figure(figsize=figsize, layout="constrained")

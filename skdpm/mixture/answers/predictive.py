@@ -17,9 +17,9 @@ from skdpm.mixture.answers.conditional import ConditionalLaws, NewLaws
 from skdpm.mixture.likelihoods.contract.base import set_hyperparameters
 from skdpm.mixture.state._scoring import mixture_rows
 
-# Largest numbers of rows and of entries of X in a block: 8 MiB of doubles. Encoded rows, tiles and
 # Number of completions of a row with missing entries, for its outlier score.
 N_COMPLETIONS = 30
+# Largest numbers of rows and of entries of X in a block: 8 MiB of doubles. Encoded rows, tiles and
 # scratch memory of a thread take a small multiple of this.
 BLOCK_ROWS = 2**17
 BLOCK_ENTRIES = 2**20

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The rows of a fit, for questions that are asked after it."""
 
+from dataclasses import dataclass
+
 import joblib
 import numpy as np
 import scipy.sparse as sp
@@ -14,6 +16,7 @@ from skdpm.mixture.rows.known import UNLABELLED
 from skdpm.mixture.state._state import MixtureState
 
 
+@dataclass(eq=False, repr=False)
 class TrainingRows:
     """The rows of a fit. They are neither copied nor pickled; after unpickling the caller passes
     them again. They are encoded when needed, which is fast and saves memory.
@@ -32,27 +35,15 @@ class TrainingRows:
       off these; others join the largest one (`place`). None: all rows.
     """
 
-    def __init__(
-        self,
-        X,
-        key,
-        model,
-        entropy,
-        completion=None,
-        known=UNLABELLED,
-        noise=None,
-        copies=None,
-        informative=None,
-    ):
-        self.X = X
-        self.key = key
-        self.model = model
-        self.entropy = entropy
-        self.completion = completion
-        self.known = known
-        self.noise = noise
-        self.copies = copies
-        self.informative = informative
+    X: object
+    key: object
+    model: object
+    entropy: int
+    completion: np.ndarray | None = None
+    known: object = UNLABELLED
+    noise: object = None
+    copies: object = None
+    informative: np.ndarray | None = None
 
     @property
     def n_samples(self):

@@ -12,27 +12,19 @@ from skdpm.mixture.chains.program import RowProgram
 class Sampler(BaseEstimator):
     """Base class of samplers; a subclass overrides `kernel`.
 
-    Attributes
-    ----------
-    requires : str
-        Capability that a likelihood must have (`Likelihood.capabilities`).
-    draws_gaps : bool
-        Whether it can draw missing entries with the clusters of their rows.
-    weighs_rows : bool
-        Whether it can draw weights of rows with their clusters (`Gaussian.tails`).
-    n_replicas : int
-        Number of states of a chain, each with its own random stream and hyperparameters. One
-        kernel serves them all. Draws are those of the first; the others start from random
-        partitions.
-    n_companions : int
-        Number of further replicas in warm-up.
-    online : bool
-        Whether it takes each row once, one after the other, instead of running a Markov chain.
-    takes_labels : bool
-        Whether labels of rows may be known.
-    takes_noise : bool
-        Whether the kernel keeps the law of states in which some items are noise, in no cluster
-        (`MixtureState.labels`). `False` unless it says so.
+    - `requires`: str. Capability that a likelihood must have (`Likelihood.capabilities`).
+    - `draws_gaps`: bool. Whether it can draw missing entries with the clusters of their rows.
+    - `weighs_rows`: bool. Whether it can draw weights of rows with their clusters
+      (`Gaussian.tails`).
+    - `n_replicas`: int. Number of states of a chain, each with its own random stream and
+      hyperparameters. One kernel serves them all. Draws are those of the first; the others start
+      from random partitions.
+    - `n_companions`: int. Number of further replicas in warm-up.
+    - `online`: bool. Whether it takes each row once, one after the other, instead of running a
+      Markov chain.
+    - `takes_labels`: bool. Whether labels of rows may be known.
+    - `takes_noise`: bool. Whether the kernel keeps the law of states in which some items are
+      noise, in no cluster (`MixtureState.labels`). `False` unless it says so.
     """
 
     requires = "joint"
@@ -48,30 +40,18 @@ class Sampler(BaseEstimator):
     def automatic(cls, likelihood, shape, make_prior):
         """Make the sampler that `sampler="auto"` uses if it chooses this class.
 
-        Parameters
-        ----------
-        likelihood : Likelihood
-            Likelihood as given by the user.
-        shape : tuple of int
-            Shape (n_samples, n_features) of X.
-        make_prior : callable
-            Function from a number of rows to the prior over their partitions.
+        - `likelihood`: Likelihood. Likelihood as given by the user.
+        - `shape`: tuple of int. Shape (n_samples, n_features) of X.
+        - `make_prior`: callable. Function from a number of rows to the prior over their
+          partitions.
 
-        Returns
-        -------
-        sampler : Sampler or None
-            None: another class is better.
+        Returns `sampler`: Sampler or None. None: another class is better.
         """
         return cls()
 
     def kernel(self):
-        """Check the parameters and make the `PartitionKernel` of a chain.
-
-        Raises
-        ------
-        ValueError
-            If a parameter is not valid; the message names it.
-        """
+        """Check the parameters and make the `PartitionKernel` of a chain. A ValueError names a
+        parameter that is not valid."""
         raise NotImplementedError(f"{type(self).__name__} must implement `kernel`")
 
     def check_prior(self, prior):
