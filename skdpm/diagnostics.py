@@ -226,6 +226,8 @@ def stacking_weights(log_likelihood, *, tol=1e-8, max_iter=10_000):
     is estimated from the draws of chain c by importance sampling. Chains stuck in parts of the
     posterior that predict badly get no weight, however many there are.
 
+    If chains agree, all weights predict about equally well, and chance decides between them.
+
     Parameters
     ----------
     log_likelihood : array-like of shape (n_chains, n_draws, n_samples)
@@ -239,10 +241,6 @@ def stacking_weights(log_likelihood, *, tol=1e-8, max_iter=10_000):
     -------
     weights : ndarray of shape (n_chains,)
         Weights of the chains, which sum to 1.
-
-    Notes
-    -----
-    If chains agree, all weights predict about equally well, and chance decides between them.
 
     References
     ----------

@@ -80,17 +80,15 @@ class Hyperprior:
 class Gamma(Hyperprior):
     """Gamma distribution.
 
+    The concentration of `DPMixture` and of the Indian buffet process is drawn from its full
+    conditional under this family, in closed form.
+
     Parameters
     ----------
     shape : float
         Shape; the mean is shape / rate.
     rate : float
         Rate, the inverse of the scale.
-
-    Notes
-    -----
-    The concentration of `DPMixture` and of the Indian buffet process is drawn from its full
-    conditional under this family, in closed form.
     """
 
     shape: float

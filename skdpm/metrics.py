@@ -29,6 +29,15 @@ def b_cubed_score(Z_true, Z_pred):
     matter. With one feature per row it is the B-cubed F-measure of two partitions. Pass it to
     `sklearn.metrics.make_scorer` to score with scikit-learn.
 
+    Let t(i, j) and p(i, j) be the numbers of features that rows i and j share in `Z_true` and in
+    `Z_pred`. The precision of row i is the mean of min(t(i, j), p(i, j)) / p(i, j) over all rows j
+    (including i) that share a feature with it in `Z_pred`. The precision is the mean over the rows
+    that have features in `Z_pred`. The recall is the same with `Z_true` and `Z_pred` swapped. The
+    score is the harmonic mean of both. It is 0 if only one of the two has no features at all, and
+    1 if neither has any.
+
+    Time is quadratic in the number of distinct rows of (`Z_true`, `Z_pred`); memory is linear.
+
     Parameters
     ----------
     Z_true : array-like of shape (n_samples, n_true)
@@ -41,17 +50,6 @@ def b_cubed_score(Z_true, Z_pred):
     score : float
         Score from 0 to 1. It is 1 if and only if all pairs of rows (and each row with itself)
         share the same number of features in `Z_pred` as in `Z_true`. The score is symmetric.
-
-    Notes
-    -----
-    Let t(i, j) and p(i, j) be the numbers of features that rows i and j share in `Z_true` and in
-    `Z_pred`. The precision of row i is the mean of min(t(i, j), p(i, j)) / p(i, j) over all rows j
-    (including i) that share a feature with it in `Z_pred`. The precision is the mean over the rows
-    that have features in `Z_pred`. The recall is the same with `Z_true` and `Z_pred` swapped. The
-    score is the harmonic mean of both. It is 0 if only one of the two has no features at all, and
-    1 if neither has any.
-
-    Time is quadratic in the number of distinct rows of (`Z_true`, `Z_pred`); memory is linear.
 
     References
     ----------
@@ -96,6 +94,9 @@ def relative_log_density(log_density, log_density_true):
     The value is (l - l_true) / abs(l_true) for l = `log_density`. Higher is better, 0 is as good
     as the truth, and draws from a posterior may exceed 0.
 
+    Bouchard-Cote & Roth divide by l_true itself, so that low values are better if l_true < 0. With
+    the absolute value the sign always means the same.
+
     Parameters
     ----------
     log_density : array-like of float
@@ -107,11 +108,6 @@ def relative_log_density(log_density, log_density_true):
     -------
     relative : float or ndarray
         Relative differences, in the broadcast shape.
-
-    Notes
-    -----
-    The paper divides by l_true itself, so that low values are better if l_true < 0 and high values
-    if l_true > 0. The absolute value makes the sign mean the same in both cases.
 
     References
     ----------

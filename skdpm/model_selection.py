@@ -47,6 +47,9 @@ def log_evidence(estimators, X):
     >>> bool(results["std_error"].max() < 0.1)
     True
 
+    Evidence compares models of the same rows in the same units. A density and a probability cannot
+    be compared. The page "Evidence" of the guide says how priors enter.
+
     Parameters
     ----------
     estimators : dict of str to DPMixture, FiniteMixture or another BaseMixture
@@ -79,20 +82,6 @@ def log_evidence(estimators, X):
         If the estimates of a model's chains have a standard deviation above 1. They are unbiased
         on the scale of densities, so logarithms are too low by about half their variance. More
         particles reduce it.
-
-    See Also
-    --------
-    concentration_curve : One model at many concentrations, from a single run.
-    sklearn.model_selection.cross_val_score : Held-out score, for the best prediction.
-
-    Notes
-    -----
-    Evidence compares models of the same rows in the same units. A density and a probability cannot
-    be compared. The prior matters as much as the fit: a prior ten times too wide costs about
-    log 10 for each parameter of each cluster, while the held-out score hardly changes. Learned
-    hyperparameters are integrated out under proper priors, whose location and units come from the
-    columns of X (see the likelihood) and are the same for all models with this likelihood on this
-    X. Fixed hyperparameters give the textbook's evidence.
     """
     if not isinstance(estimators, Mapping) or not estimators:
         raise ValueError(f"estimators must be a dict of names and mixtures, got {estimators!r}")
@@ -154,6 +143,9 @@ def concentration_curve(estimator, X, concentrations):
     for each of the others at almost no cost. That is as good as a separate run if the numbers of
     clusters are similar: see `effective_sample_size`.
 
+    The curve times a prior density of the concentration is proportional to its posterior, and
+    integrates to the evidence under that prior.
+
     Parameters
     ----------
     estimator : DPMixture, FiniteMixture or another BaseMixture
@@ -175,15 +167,6 @@ def concentration_curve(estimator, X, concentrations):
           all chains, reweighted. If it is small, the curve is a guess, whatever the standard error
           is.
         - ``log_evidence_chains``: ndarray of shape (n_concentrations, n_chains).
-
-    See Also
-    --------
-    log_evidence : Several models at once.
-
-    Notes
-    -----
-    The curve times a prior density of the concentration is proportional to its posterior, and
-    integrates to the evidence under that prior.
     """
     _check_mixture(estimator, "estimator")
     if np.ndim(concentrations) != 1 or len(concentrations) == 0:

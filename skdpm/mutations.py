@@ -336,6 +336,8 @@ def mutation_design(df, *, deleted="error"):
 def mutation_table(model, X, *, min_prevalence=0.02):
     """Summarise a fitted model for each mutation in each tumour sample.
 
+    The table averages at most 500 evenly spaced draws.
+
     Parameters
     ----------
     model : DPMixture, FiniteMixture or FeatureAllocation
@@ -366,10 +368,6 @@ def mutation_table(model, X, *, min_prevalence=0.02):
           `mutation_prevalence_high`: the same of the mutation's prevalence, over all draws
         - `clones`, for feature allocations: the columns of `allocations_` that the mutation has,
           such as "0+2".
-
-    Notes
-    -----
-    The table averages at most 500 evenly spaced draws.
     """
     pd = imported("pandas", "skdpm.mutations.mutation_table", "pandas")
     min_prevalence = check_real(min_prevalence, "min_prevalence", low=0.0, closed=True)

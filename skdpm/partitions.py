@@ -82,6 +82,9 @@ def coclustering_matrix(label_samples, rows=None):
            [0.5, 1. , 0.5],
            [0. , 0.5, 1. ]])
 
+    At most O(n_draws * m^2) comparisons; rows that agree in all draws count once. Scratch memory
+    is at most that of the result.
+
     Parameters
     ----------
     label_samples : array-like of int of shape (..., n_samples)
@@ -93,11 +96,6 @@ def coclustering_matrix(label_samples, rows=None):
     -------
     ndarray of shape (m, m), float64
         Symmetric, with ones on the diagonal.
-
-    Notes
-    -----
-    At most O(n_draws * m^2) comparisons; rows that agree in all draws count once. Scratch memory
-    is at most that of the result.
     """
     draws = _as_draws(label_samples)
     if rows is not None:
@@ -130,6 +128,8 @@ def label_probabilities(label_samples, labels):
     another row of that cluster, averaged over those rows. For a row that is alone in its cluster,
     it is the probability of being alone.
 
+    O(n_draws * n_samples): means of parts of the rows of `coclustering_matrix`, without it.
+
     Parameters
     ----------
     label_samples : array-like of int of shape (..., n_samples)
@@ -140,10 +140,6 @@ def label_probabilities(label_samples, labels):
     Returns
     -------
     probabilities : ndarray of shape (n_samples,), float64
-
-    Notes
-    -----
-    O(n_draws * n_samples): means of parts of the rows of `coclustering_matrix`, without it.
     """
     draws = _as_draws(label_samples)
     labels = _as_partition(labels, draws.shape[1], "labels")
@@ -163,6 +159,8 @@ def partition_distances(label_samples, labels, loss="vi"):
     >>> partition_distances([[0, 0, 1, 1], [0, 1, 2, 3]], [5, 5, 2, 2]).round(4)
     array([0.    , 0.6931])
 
+    O(n_draws * n_samples), with no contingency table in memory.
+
     Parameters
     ----------
     label_samples : array-like of int of shape (..., n_samples)
@@ -179,10 +177,6 @@ def partition_distances(label_samples, labels, loss="vi"):
     -------
     ndarray of shape (n_draws,), float64
         Exactly 0 where a draw is the same partition.
-
-    Notes
-    -----
-    O(n_draws * n_samples), with no contingency table in memory.
 
     References
     ----------
@@ -474,6 +468,10 @@ def merge_tree(label_samples, labels, loss="vi"):
     with ``max_clusters`` searches for it, and its clusters need not be unions of the old ones. The
     cost of a union of two clusters that share no cluster of any draw depends on sizes alone.
 
+    Let n_jb be the number of rows of cluster j in cluster b of a draw. The cost of merging i and j
+    is a sum over those b that hold rows of both. The time is O(n_draws * n_samples) to count, then
+    O(K^3); no n_samples x n_samples matrix is built.
+
     Parameters
     ----------
     label_samples : array-like of int of shape (..., n_samples)
@@ -486,12 +484,6 @@ def merge_tree(label_samples, labels, loss="vi"):
     Returns
     -------
     tree : MergeTree
-
-    Notes
-    -----
-    Let n_jb be the number of rows of cluster j in cluster b of a draw. The cost of merging i and j
-    is a sum over those b that hold rows of both. The time is O(n_draws * n_samples) to count, then
-    O(K^3); no n_samples x n_samples matrix is built.
     """
     draws = _as_draws(label_samples)
     labels = relabel_by_size(_as_partition(labels, draws.shape[1], "labels"))

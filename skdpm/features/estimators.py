@@ -316,13 +316,9 @@ n_features_in_, feature_names_in_
         """log posterior predictive density of each row's observed entries.
 
         The density is averaged over up to 100 evenly spaced draws; features that no row has yet
-        are integrated out. Up to 15 features the time doubles with every feature: with 100 draws,
-        from about 1 ms per row at 10 features to a second at 15. With more features (`exact_` is
-        False) the sum is over the values that a beam search visits, a lower bound in 40 ms per row
-        at 20 features; all values would take 2 to 30 s. With 16 to 20 features in 20 columns the
-        bound was less than 1e-5 nats below the exact value if components stand out from the noise,
-        and 0.02 to 0.1 (at most 0.4) nats below if they hardly do; with 20 features in 10 columns,
-        0.01 to 0.3 (at most 2.3).
+        are integrated out. Up to 15 features the time doubles with every feature. With more the
+        sum is over the values that a beam search visits, a lower bound (`exact_` is False). The
+        page "Features" of the guide has times and errors.
 
         Parameters
         ----------

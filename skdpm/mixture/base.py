@@ -422,6 +422,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """Replace the partition of `fit` by another summary of the draws.
 
         Sets `labels_` and all that depends on it. Draws and predictive densities do not change.
+        `skdpm.plotting.ExpectedLossDisplay` shows the loss for each `max_clusters`.
 
         Parameters
         ----------
@@ -431,11 +432,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             Loss, as in `point_estimate`. None: `point_estimate`, or "vi" if that is a single draw.
         X : array-like or CSR matrix of shape (n_samples, n_features), default=None
             Rows of `fit`. Needed only after pickling.
-
-        See Also
-        --------
-        skdpm.partitions.point_estimate : The search, without "modal".
-        skdpm.plotting.ExpectedLossDisplay : The loss for each `max_clusters`.
         """
         check_is_fitted(self)
         self._check_label_draws("estimate_labels", 'point_estimate="map"')

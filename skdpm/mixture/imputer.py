@@ -40,6 +40,13 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     (binary columns and categories). See `DPMixture.impute`, which also draws several completed
     tables.
 
+    `transform` treats the X of `fit` as rows of the fit: each is in its clusters of the draws.
+    Other rows, also some of these, are new. Their clusters follow from their known entries.
+    Entries in columns without any entry in `fit` have no effect on others.
+
+    A data frame gives a data frame with the same index and types of columns, except for integers,
+    whose means are floats. Use an `estimator` with a `random_state` for repeatable results.
+
     Parameters
     ----------
     estimator : DPMixture or FiniteMixture, default=None
@@ -58,15 +65,6 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         Number of columns of X.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of the columns, if X has names that are all strings.
-
-    Notes
-    -----
-    `transform` treats the X of `fit` as rows of the fit: each is in its clusters of the draws.
-    Other rows, also some of these, are new. Their clusters follow from their known entries.
-    Entries in columns without any entry in `fit` have no effect on others.
-
-    A data frame gives a data frame with the same index and types of columns, except for integers,
-    whose means are floats. Use an `estimator` with a `random_state` for repeatable results.
     """
 
     estimator: object = None

@@ -64,11 +64,6 @@ class MergeTreeDisplay(Display):
     probabilities_ : list of matplotlib Text
         Probabilities of the merges, in their order, from 0.005.
     losses_ : matplotlib Line2D
-
-    See Also
-    --------
-    skdpm.partitions.merge_tree : The tree; its method `cut` gives partitions.
-    ExpectedLossDisplay : Losses of what `estimate_labels` finds.
     """
 
     merge_tree: MergeTree
@@ -183,11 +178,6 @@ class ExpectedLossDisplay(Display):
         Bars between the numbers, from 1 and 2 on.
     estimate_ : matplotlib Line2D
         Triangle at the number of clusters of `labels_`, if it is on the axis.
-
-    See Also
-    --------
-    skdpm.DPMixture.estimate_labels : Labels with at most a given number of clusters.
-    MergeTreeDisplay : The clusters that merge.
     """
 
     losses: np.ndarray

@@ -39,7 +39,7 @@ class CoclusteringDisplay(Display):
     Parameters
     ----------
     coclustering : ndarray of shape (n_rows, n_rows)
-        In the order in which it is shown.
+        `skdpm.partitions.coclustering_matrix`, in the order in which it is shown.
     labels : ndarray of shape (n_rows,), int
         The cluster of each of these rows; rows of a cluster stand together.
     certainty : ndarray of shape (n_rows,)
@@ -57,10 +57,6 @@ class CoclusteringDisplay(Display):
     strips_ : list of matplotlib Rectangle
         The colour of each cluster, beside the matrix.
     colorbar_ : matplotlib Colorbar or None
-
-    See Also
-    --------
-    skdpm.partitions.coclustering_matrix : The matrix as an array.
     """
 
     coclustering: np.ndarray

@@ -22,6 +22,11 @@ class Subclones(FeatureLikelihood):
     that PyClone-VI reads. NaN in both counts means that the mutation was not measured in that
     sample.
 
+    The clones of a sample share its cells, so no clone can be added without changing the others:
+    `n_components` of the estimator must be given. Too many clones do harm: a clone with almost no
+    prevalence costs a mutation nothing, so that many mutations have it by chance.
+    `skdpm.mutations.mutation_table` omits these clones.
+
     Parameters
     ----------
     density : {"binomial", "beta_binomial"}, default="binomial"
@@ -39,13 +44,6 @@ class Subclones(FeatureLikelihood):
         Equally likely genotypes of a mutation: on 1 to `major_cn` copies, or on one after the
         number of copies changed ("major_copy_number"); on `major_cn`, `minor_cn` or one copy
         ("parental"); on any number of copies ("total").
-
-    Notes
-    -----
-    The clones of a sample share its cells, so no clone can be added without changing the others:
-    `n_components` of the estimator must be given. Too many clones do harm: a clone with almost no
-    prevalence costs a mutation nothing, so that many mutations have it by chance.
-    `skdpm.mutations.mutation_table` omits these clones.
 
     References
     ----------

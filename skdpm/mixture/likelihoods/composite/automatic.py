@@ -167,6 +167,10 @@ def suggest_likelihood(X):
     more about a column. It also answers where ``likelihood="mixed"`` refuses to guess, as for
     whole numbers.
 
+    Whole numbers, also as floats with missing entries, are codes of categories if they have two
+    different values or lie between 1 and 7. Otherwise they are counts if they begin at 0 or 1 and
+    stay below 10,000, and measurements if not. 0 and 1 are "boolean".
+
     Parameters
     ----------
     X : DataFrame or array-like of shape (n_samples, n_features)
@@ -186,16 +190,6 @@ def suggest_likelihood(X):
         numbers, which may be counts, codes or measurements, columns of two values in the numeric
         part, and skewed amounts, whose logarithms should be taken before. Also about numbers in
         strings, and values that look like marks of missing entries, with lines of code for both.
-
-    See Also
-    --------
-    skdpm.mixture.likelihoods.Product : The parts, and how they choose columns.
-
-    Notes
-    -----
-    Whole numbers, also as floats with missing entries, are codes of categories if they have two
-    different values or lie between 1 and 7. Otherwise they are counts if they begin at 0 or 1 and
-    stay below 10,000, and measurements if not. 0 and 1 are "boolean".
     """
     X = given_rows(X)
     if not (isinstance(X, Table) or is_dask(X)):

@@ -94,6 +94,16 @@ class Gaussian(Likelihood):
 
     Given its covariance, the mean of a cluster is N(mean, covariance / mean_precision).
 
+    Priors of learned parameters do not depend on the unit of a column. `scale` is about the
+    variance inside a cluster, times `df`: the smaller, the more clusters.
+
+    NaN marks missing entries, which do not affect the cluster of their row. With full and tied
+    covariances chains draw them.
+
+    Chains see rounded values spread over their cells, and rows that were copied once. Columns that
+    are constant, or that others determine (full, tied), do not change clusters. The page "Gaussian
+    in detail" of the guide has priors, starts and rules.
+
     Parameters
     ----------
     mean : float, array-like of shape (n_features,) or None, default=None
@@ -116,18 +126,6 @@ default=None
         Heavy tails: row i of cluster k is N(mean_k, covariance_k / w_i). "t" is `StudentTails()`,
         "contaminated" is `ContaminatedTails()`; with arguments, these fix what is else learned.
         None: w_i = 1.
-
-    Notes
-    -----
-    Priors of learned parameters do not depend on the unit of a column. `scale` is about the
-    variance inside a cluster, times `df`: the smaller, the more clusters.
-
-    NaN marks missing entries, which do not affect the cluster of their row. With full and tied
-    covariances chains draw them.
-
-    Chains see rounded values spread over their cells, and rows that were copied once. Columns that
-    are constant, or that others determine (full, tied), do not change clusters. The page "Gaussian
-    in detail" of the guide has priors, starts and rules.
 
     References
     ----------
