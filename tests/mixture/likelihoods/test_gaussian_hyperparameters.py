@@ -507,7 +507,8 @@ def test_log_hyperprior_is_the_documented_density(covariance_type):
         expected += stats.gamma.logpdf(value - prior.low, *gamma_of(prior))
     assert priors["df"].low == pytest.approx(5.5 - k + 1.0)
     prior = priors["scale"]
-    np.testing.assert_allclose(prior.low, 1e-16 * X.var(axis=0))
+    smallest = 2.0**-48 * len(X) if covariance_type == "full" else 1e-16
+    np.testing.assert_allclose(prior.low, smallest * X.var(axis=0))
     t = values["scale"] / k
     expected += (stats.gamma.logpdf(t, 0.5, prior.low, X.var(axis=0)) - np.log(k)).sum()
     assert likelihood.log_hyperprior(values) == pytest.approx(expected)
@@ -553,3 +554,14 @@ def test_a_scale_at_its_lowest_stays_there_when_df_falls(covariance_type):
             state.cluster_slots(), likelihood.learned_priors, np.random.PCG64(seed)
         )
         assert np.isfinite(drawn).all()
+
+
+@pytest.mark.parametrize("n_features", [2, 6])
+def test_rows_of_a_cluster_may_lie_in_a_plane(n_features):
+    """The scatter of such a cluster is singular: its factor exists because of the scale."""
+    rng = np.random.default_rng(n_features)
+    axes = rng.normal(size=(2, n_features // 2, n_features))
+    rows = rng.normal(size=(2, 300, n_features // 2)) @ axes
+    X = 1e3 * np.concatenate(rows) + 1e5
+    model = DPMixture(n_warmup=10, n_draws=10, n_chains=1, random_state=0).fit(X)
+    np.testing.assert_array_equal(model.draws_["labels"][0, -1], np.repeat([0, 1], 300))

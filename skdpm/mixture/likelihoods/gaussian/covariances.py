@@ -39,6 +39,9 @@ S_SHAPE, S_RATE = 0.5, 1.0
 WITHIN = 0.5
 # Smallest learned scale / k, as a share of v.
 SMALLEST_SHARE = 1e-16
+# The same per row under full covariances. Rows of a cluster may lie in a plane, and the scale must be
+# larger than the rounding errors of their scatter.
+SMALLEST_PER_ROW = 2.0**-48
 # The same if chains draw missing entries: those of a few rows may otherwise follow each other to a
 # cluster that is too narrow for doubles.
 SMALLEST_WITH_GAPS = 1e-8
@@ -414,6 +417,10 @@ class Full(Matrix):
     """A covariance matrix for each cluster."""
 
     model = FullModel
+
+    def learn_scale(self, variances, varies, n_rows, df, smallest=SMALLEST_SHARE):
+        smallest = np.maximum(smallest, SMALLEST_PER_ROW * n_rows)
+        return super().learn_scale(variances, varies, n_rows, df, smallest)
 
     def tables(self, g, data, n_tabled, missing):
         free = float(len(g.mean))
