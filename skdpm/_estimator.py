@@ -114,7 +114,10 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
     verbose: int = 0
 
     def __init_subclass__(cls, **kwargs):
+        """Describe metadata requests in a sentence, and fill in what an `__init__` leaves out."""
         super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            cls.max_time = cls.target_ess = cls.noise = None
         for name, method in list(vars(cls).items()):
             if name.startswith("set_") and name.endswith("_request"):
                 setattr(cls, name, BriefRequest(method))

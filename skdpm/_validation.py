@@ -124,7 +124,9 @@ def offered_if(objection):
 def parameters(cls):
     """Decorate a class whose annotated attributes are its parameters: its `__init__` stores them,
     and does nothing else, as scikit-learn asks. The signature has no types, as docstrings do."""
-    cls = dataclass(eq=False, repr=False)(cls)
+    cls = dataclass(eq=False, repr=False, match_args=False)(cls)
+    for name in cls.__dataclass_fields__.keys() & vars(cls).keys():
+        delattr(cls, name)  # defaults, which `help` would list again
     signature = inspect.signature(cls.__init__)
     plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
     cls.__init__.__signature__ = signature.replace(
