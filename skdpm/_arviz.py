@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Conversion of fits for ArviZ: an xarray.DataTree of groups, whose variables have the dimensions
-chain and draw first. Only functions that are the same in arviz-base 0.8 and 1 are used.
-"""
+chain and draw first. Only functions that are the same in arviz-base 0.8 and 1 are used."""
 
 import numpy as np
 import scipy.sparse

@@ -306,8 +306,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     def score(self, X, y=None, *, exposure=None):
         """Mean of `score_samples(X, exposure=exposure)`: the held-out log density per row. y is
-        ignored.
-        """
+        ignored."""
         return float(np.mean(self.score_samples(X, exposure=exposure)))
 
     @offered_with("draw")

@@ -171,7 +171,7 @@ class ClustersDisplay(Display):
             shown = weights >= LEAST_SHARE * estimator.weights_[owners]
             means, covariances = (means - origin @ directions)[shown], covariances[shown]
             owners = owners[shown]
-        display = cls(
+        return cls(
             points,
             labels,
             certainty,
@@ -180,8 +180,7 @@ class ClustersDisplay(Display):
             owners=owners,
             column_names=column_names,
             names=getattr(estimator, "classes_", None),
-        )
-        return display.plot(ax)
+        ).plot(ax)
 
     def plot(self, ax=None):
         ax = self._axis(ax, figsize=(5.6, 4.6))

@@ -155,7 +155,7 @@ class DensityDisplay(Display):
         if clusters:
             curves = np.zeros((estimator.n_clusters_, len(grid)))
             np.add.at(curves, owners, weights[:, None] * _predictive(estimate, grid))
-        display = cls(
+        return cls(
             grid,
             density,
             low,
@@ -165,8 +165,7 @@ class DensityDisplay(Display):
             labels=labels,
             level=level,
             column_name=f"column {column}" if names is None else str(names[column]),
-        )
-        return display.plot(ax)
+        ).plot(ax)
 
     def plot(self, ax=None):
         ax = self._axis(ax, figsize=(5.6, 3.8))

@@ -133,7 +133,7 @@ class NumberOfClustersDisplay(Display):
             if numbers.shape != estimator.n_components_samples_.shape:
                 # R-hat says little about the few draws that are read.
                 chains = np.ptp(of_chains / totals, axis=0).max() > LARGEST_GAP
-        display = cls(
+        return cls(
             np.arange(lowest, highest + 1),
             pooled / pooled.sum(),
             of_chains / np.where(totals > 0.0, totals, 1.0),
@@ -141,8 +141,7 @@ class NumberOfClustersDisplay(Display):
             agree=not chains,
             level=level,
             what="features" if features else of,
-        )
-        return display.plot(ax)
+        ).plot(ax)
 
     def plot(self, ax=None):
         ax = self._axis(ax, figsize=(4.8, 3.6))
@@ -285,7 +284,7 @@ class TraceDisplay(Display):
         n_warmup = estimator.n_warmup_ if ordered else 0
         thin = estimator.thin if ordered else 1
         features = isinstance(estimator, FeatureAllocation)
-        display = cls(
+        return cls(
             {name: np.asarray(draws[name]) for name in quantities},
             n_warmup + thin * np.arange(1, draws.n_draws + 1),
             r_hats={
@@ -296,8 +295,7 @@ class TraceDisplay(Display):
             n_warmup=n_warmup,
             ordered=ordered,
             words={"n_components": "features" if features else "components"},
-        )
-        return display.plot(ax)
+        ).plot(ax)
 
     def plot(self, ax=None):
         from matplotlib.ticker import MaxNLocator

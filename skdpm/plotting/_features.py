@@ -103,7 +103,7 @@ class FeaturesDisplay(Display):
                     f"image_shape must be (height, width) with height times width the "
                     f"{components.shape[1]} columns, got {image_shape}"
                 )
-        display = cls(
+        return cls(
             components,
             allocations[rows],
             rows,
@@ -111,8 +111,7 @@ class FeaturesDisplay(Display):
             image_shape=image_shape,
             column_names=names if name == "components" else None,
             what=name.removesuffix("s"),
-        )
-        return display.plot(ax)
+        ).plot(ax)
 
     def plot(self, ax=None):
         left, right = self._axes(ax, (1, 2), figsize=(8.4, 4.2), width_ratios=[1.6, 1.0])

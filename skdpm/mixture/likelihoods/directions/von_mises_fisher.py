@@ -202,8 +202,7 @@ class VonMisesFisher(Likelihood):
 
 class Sphere:
     """Law of a row that is noise: the uniform law on the sphere. It has the interface of
-    `background.Background`.
-    """
+    `background.Background`."""
 
     def __init__(self, n_features):
         self.n_features = n_features

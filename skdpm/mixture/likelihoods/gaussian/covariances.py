@@ -39,8 +39,8 @@ S_SHAPE, S_RATE = 0.5, 1.0
 WITHIN = 0.5
 # Smallest learned scale / k, as a share of v.
 SMALLEST_SHARE = 1e-16
-# The same per row under full covariances. Rows of a cluster may lie in a plane, and the scale must be
-# larger than the rounding errors of their scatter.
+# The same per row under full covariances. Rows of a cluster may lie in a plane, and the scale must
+# be larger than the rounding errors of their scatter.
 SMALLEST_PER_ROW = 2.0**-48
 # The same if chains draw missing entries: those of a few rows may otherwise follow each other to a
 # cluster that is too narrow for doubles.

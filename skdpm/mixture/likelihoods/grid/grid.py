@@ -126,8 +126,7 @@ class Grid(Likelihood):
 
     def cluster_params(self, stats):
         """Posterior `means` and `stds` of the parameter, (n_clusters, n_blocks) or (n_clusters,
-        n_blocks, n_params), and probabilities `grid_weights`, (n_clusters, n_blocks, n_points).
-        """
+        n_blocks, n_params), and probabilities `grid_weights`, (n_clusters, n_blocks, n_points)."""
         weights = self._posterior(stats)
         grid = self.grid if self.grid.ndim == 2 else self.grid[:, None]
         means = weights @ grid

@@ -138,8 +138,7 @@ class PyClone(Grid):
         """Posterior means `cellular_prevalence` of the prevalences of clusters, standard
         deviations `cellular_prevalence_std`, and ends of central 95 % intervals
         `cellular_prevalence_low` and `cellular_prevalence_high`, each (n_clusters,
-        n_tumour_samples).
-        """
+        n_tumour_samples)."""
         params = super().cluster_params(stats)
         low, high = mutations.interval(params["grid_weights"], self.grid)
         return {
