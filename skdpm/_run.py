@@ -22,6 +22,8 @@ class Run:
       likelihood.
     - `noise_law`: NoiseLaw or None. For particles that can take more rows: the law of rows that
       are noise.
+    - `known`: KnownLabels, Unlabelled or None. For particles that can take more rows: known labels
+      of the last rows, with all classes so far.
     - `told`: tuple of str. Quantities that a warning of `partial_fit` has named already.
     """
 
@@ -32,6 +34,7 @@ class Run:
     program: ChainProgram | None = None
     likelihood: object = None
     noise_law: object = None
+    known: object = None
     told: tuple = ()
 
     @property

@@ -82,7 +82,7 @@ SAMPLE_STREAM = 2**32 - 2
 RECIPE = "https://skdpm.readthedocs.io/en/latest/recipes/stuck_chains.html"
 
 # Parameters without a meaning in `partial_fit`.
-UNUSED_IN_STREAMS = {"init", "n_warmup", "store_labels", "thin"}
+UNUSED_IN_STREAMS = {"init", "known_labels", "n_warmup", "store_labels", "thin"}
 
 # Attributes that only some programs set.
 FURTHER_ATTRIBUTES = (
@@ -174,17 +174,16 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             After a few seconds, if the fit will take a minute or more.
         """
         if exposure is not None:
-            _refuse_lazy_exposure(X)
+            _refuse_lazy(X)
         n_samples = None if known_labels is None else _num_samples(given_rows(X))
         self._known, self._exposure = KnownLabels.checked(known_labels, n_samples), exposure
+        if self._known.unites:
+            _refuse_lazy(X, "known labels")
         return self._fit(X, y)
 
     @offered_if(lambda self: _without_streams(self.sampler))
-    @explains(
-        known_labels="streams take none; pass all rows to fit",
-        **UNSUPPORTED_IN_FIT,
-    )
-    def partial_fit(self, X, y=None, *, exposure=None):
+    @explains(**UNSUPPORTED_IN_FIT)
+    def partial_fit(self, X, y=None, *, known_labels=None, exposure=None):
         """Learn more rows. Each row is seen once and then forgotten. Needs `sampler="smc"`.
 
         The particles of `fit`, or of the previous call, take the rows in the given order; they are
@@ -198,6 +197,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             Rows. The chunks of a dask array are learned one after the other, all or none.
         y : None
             Ignored.
+        known_labels : array-like of int of shape (n_rows,), default=None
+            Classes of the rows, as in `fit`. A class may be that of earlier rows, or new.
         exposure : array-like of shape (n_rows,), default=None, as in `fit`
         """
         started = time.monotonic()
@@ -206,11 +207,14 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         before = 0.0 if previous is None else getattr(self, "fit_time_", 0.0)
         # A copy does the work; its attributes replace those of this object at the end.
         after = self._copied(vars(self))
-        after._known, after._exposure = UNLABELLED, exposure
+        seen = UNLABELLED if previous is None else previous.known
+        n_rows = _num_samples(X) if known_labels is not None or seen.unites else None
+        known, after._exposure = KnownLabels.checked(known_labels, n_rows, seen), exposure
         if exposure is not None:
-            _refuse_lazy_exposure(X)
+            _refuse_lazy(X)
         carried, first = previous, 0
         for rows, last in row_chunks(X):
+            after._known = known.take(slice(first, first + _num_samples(rows)))
             run = after._batch(rows, carried, first, last)
             if after._advance(run, run.program.n_samples):
                 raise KeyboardInterrupt("partial_fit was interrupted and changed nothing")
@@ -533,10 +537,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         signature = self._signature(likelihood, sampler)
         settings = self._settings(STREAM_LENGTH, sampler)
         if run is not None:
-            if run.signature["known_labels"] != signature["known_labels"]:
-                raise ValueError(
-                    "partial_fit cannot continue a fit with known_labels; pass all rows to fit"
-                )
             self._refuse_changed(run, signature, "partial_fit", remedy, UNUSED_IN_STREAMS)
             X = validate_rows(self, X, likelihood, reset=False)
             X = with_exposure(X, likelihood, self._exposure)
@@ -559,11 +559,15 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 signature=signature,
                 likelihood=likelihood,
                 noise_law=laws.get("noise_law"),
+                known=UNLABELLED,
                 chains=[],
             )
+        known = self._known
+        known.check(likelihood, settings["prior_of"](STREAM_LENGTH, 1.0).most_clusters, True)
         program = sampler.batch_program(
             X,
-            run.likelihood,
+            known.restricted(run.likelihood),
+            known=known,
             n_before=run.chains[0]["iteration"] if run.chains else 0,
             first=first,
             makes_draws=last,
@@ -571,7 +575,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             **settings,
         )
         self._limits(program)
-        chains = [dict(chain) for chain in run.chains] or [
+        chains = [known.continued(chain, run.known) for chain in run.chains] or [
             program.chain(run.entropy, c) for c in range(program.n_chains)
         ]
         return replace(run, program=program, chains=chains)
@@ -600,11 +604,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             objection = sampler.objection(likelihood, X)
         if objection is not None:
             raise ValueError(objection)
-        if self._known.unites and not sampler.takes_labels:
-            raise ValueError(
-                f'{sampler!r} cannot take known_labels; use sampler="auto" with rows in memory, '
-                "which chooses one that can"
-            )
         if check_noise(self.noise) is not None:
             refuse_noise(likelihood, sampler, X)
             if not self.store_labels:
@@ -817,7 +816,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         entries may be missing."""
         check_is_fitted(self)
         if exposure is not None or self.likelihood_.exposed:
-            _refuse_lazy_exposure(X)
+            _refuse_lazy(X)
         X = given_rows(X)
         if is_dask_frame(X):
             X = lazy_rows(self, X, self.likelihood_, reset=False)
@@ -903,11 +902,11 @@ def _log_density_draws(program, scored):
     return predictor.mean_log_densities(rows).reshape(n_chains, -1)
 
 
-def _refuse_lazy_exposure(X):
+def _refuse_lazy(X, what="exposures"):
     if is_dask(X):
         raise ValueError(
-            "rows with exposures must be in memory, and X is a dask array: pass X.compute(), or "
-            'one part of it at a time to predict and, with sampler="smc", to partial_fit'
+            f"rows with {what} must be in memory, and X is a dask array: pass X.compute(), or one "
+            'part of it at a time to predict and, with sampler="smc", to partial_fit'
         )
 
 

@@ -20,6 +20,8 @@ from skdpm.draws import Candidates, column_of
 from skdpm.mixture.answers.hills import read_draws
 from skdpm.mixture.answers.predictive import StoredMixture
 from skdpm.mixture.answers.training import informative_rows, of_all_rows
+from skdpm.mixture.chains._start import merged_stats
+from skdpm.mixture.likelihoods.composite.classified import classes_of
 from skdpm.mixture.rows.known import UNLABELLED
 from skdpm.mixture.rows.noise import alone, components_of, share_of_noise
 
@@ -99,6 +101,10 @@ class PointEstimate:
         if parts := getattr(likelihood, "columns_of_parts", dict)():
             names = getattr(model, "feature_names_in_", np.arange(model.n_features_in_))
             found["part_columns_"] = {part: names[columns] for part, columns in parts.items()}
+        if model._known.unites:
+            found["classes_"] = classes = model._known.names(len(weights))
+            found["labels_"] = np.append(classes, -1)[self.labels]
+        predictor.names = found.get("classes_")
         if model._training is not None:
             found |= self._of_rows(model, model._training, weights)
         for name in PER_ROW & found.keys():
@@ -137,9 +143,6 @@ class PointEstimate:
         found["probabilities_"] = np.append(weights, 0.0)[labels]
         found["probabilities_"][take(np.arange(len(labels)))] = shares
         if training.known.unites:
-            found["classes_"] = classes = training.known.names(len(weights))
-            found["labels_"] = np.append(classes, -1)[labels]
-            model._predictor.names = classes
             model._predictor.allotment = training.known.allotment(
                 model.draws_.scored, draws, training.spread(inside)
             )
@@ -363,6 +366,8 @@ def first_estimate(model, run, statistics):
     if program.store_labels:
         return DrawnClusters(model, None, statistics).of_draw(*_chosen_draw(model, run))
     labels, stats = program.kept_partition(_kept_draw(model, run))
+    if program.known.unites:
+        return _of_classes(program, labels, stats)
     informative = None
     if program.keeps_rows and not is_dask(program.given):
         informative = informative_rows(model.likelihood_, UNLABELLED, program.given)
@@ -372,6 +377,15 @@ def first_estimate(model, run, statistics):
         # Others join the largest cluster.
         labels, stats = np.maximum(inside, 0), statistics(inside)
     return PointEstimate(labels, stats)
+
+
+def _of_classes(program, labels, stats):
+    """The `PointEstimate` of a draw of a stream whose particles know the classes of components."""
+    owners = program.known.of_classes(classes_of(stats))
+    of_clusters = merged_stats(program.model(), stats, owners)
+    order = np.argsort(owners, kind="stable")
+    of_clusters, parts = map(program.likelihood.own_stats, (of_clusters, stats[order]))
+    return PointEstimate(np.append(owners, -1)[labels], of_clusters, None, parts, owners[order])
 
 
 def _chosen_draw(model, run):

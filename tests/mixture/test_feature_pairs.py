@@ -43,8 +43,8 @@ WORDS = {
 
 # At most one feature of each.
 ONE_OF = [(*COVARIANCES, *LAWS), ("tails", *LAWS), tuple(SAMPLERS)]
-# Streams are those of SMC, and take no known labels.
-NOT_ASKED = {("partial_fit", name) for name in ("known_labels", *SAMPLERS)}
+# Streams are those of SMC.
+NOT_ASKED = {("partial_fit", name) for name in SAMPLERS}
 
 PAIRS = [
     pair
@@ -56,7 +56,7 @@ PAIRS = [
 # What no model has yet, or what cannot be. A pair that works may leave the list.
 REFUSED = {
     *itertools.product(["noise"], ["tails", "select", "store_labels"]),
-    *itertools.product(["known_labels"], ["store_labels", "blocked_gibbs", "sub_cluster"]),
+    ("known_labels", "store_labels"),
     *itertools.product(["tails"], ["select", "blocked_gibbs", "sub_cluster"]),
     *itertools.product(["NaN"], ["Subspace", "VonMisesFisher", "blocked_gibbs", "sub_cluster"]),
     *itertools.product(["select"], ["partial_fit", "blocked_gibbs", "smc", "sub_cluster"]),
@@ -106,9 +106,9 @@ def fitted(features):
         n_chains=1,
         random_state=0,
     )
-    if online:
-        return X, model.partial_fit(X)
     known = np.where(np.arange(24) < 4, side, -1) if "known_labels" in features else None
+    if online:
+        return X, model.partial_fit(X, known_labels=known)
     return X, model.fit(X, known_labels=known)
 
 

@@ -19,6 +19,7 @@ from skdpm.mixture.priors import (
     MixtureOfFiniteMixturesPrior,
     PitmanYorPrior,
 )
+from skdpm.mixture.rows.known import UNLABELLED
 from skdpm.mixture.samplers import SAMPLERS
 from skdpm.mixture.samplers.base import BlockSampler
 from skdpm.mixture.state._state import MixtureState
@@ -164,10 +165,11 @@ class BlockRuns:
     rows : Rows
         Of X.
     noise : Noise or None
+    known : KnownLabels or Unlabelled
     """
 
-    def __init__(self, likelihood, X, prior, kernel, rows, noise=None):
-        self.rows, self.noise = rows, noise
+    def __init__(self, likelihood, X, prior, kernel, rows, noise=None, known=UNLABELLED):
+        self.rows, self.laws = rows, (noise, known)
         self.likelihood = likelihood.resolve_summary(self.rows.summary(likelihood))
         self.model = bind(self.likelihood, self.likelihood.encode(X), len(X))
         if noise is not None:
@@ -182,8 +184,9 @@ class BlockRuns:
             n_slots = self.kernel.n_slots(self.prior, int(max(labels)) + 1)
             self.starts[start] = BlockState.start(self.rows, self.likelihood, labels, n_slots)
         self.kernel.set_adaptation({})
+        saved = self.starts[start]
         self.state = BlockState(
-            self.rows, self.likelihood, self.prior, self.model, self.starts[start], self.noise
+            self.rows, self.likelihood, self.prior, self.model, saved, *self.laws
         )
 
     def run(self, state, bit_generator):
@@ -194,12 +197,12 @@ class BlockRuns:
         return self.state.cluster_labels()
 
 
-def block_case(likelihood_name, prior_name, kernel, rows, noise=None):
+def block_case(likelihood_name, prior_name, kernel, rows, noise=None, known=UNLABELLED):
     """An enumeration case whose rows are visited in blocks."""
     prior, params = PRIOR_CASES[prior_name]
     X = case_rows(likelihood_name)
     prior = make_prior(prior, len(X), **params)
-    return BlockRuns(make_likelihood(likelihood_name), X, prior, kernel, rows, noise)
+    return BlockRuns(make_likelihood(likelihood_name), X, prior, kernel, rows, noise, known)
 
 
 @cache

@@ -258,7 +258,7 @@ class Predictor:
         # Only sums over components need their probabilities at once.
         width = 1 if partition.owners is None else len(partition.stats)
         self._map(fill, X, len(partition.stats), n_jobs, width)
-        return labels
+        return labels if self.names is None else self.names[labels]
 
     def predict_proba(self, X, n_jobs=None, new_cluster=False):
         """Probabilities of the clusters, and of a new cluster as the last column if

@@ -100,6 +100,7 @@ class BlockProgram(MixtureProgram):
 
         Threads that the chains leave idle visit the blocks.
         """
+        likelihood = likelihood.own  # rows of known classes are drawn apart
         rows = open_rows(X, block_size, idle_threads(n_jobs, settings["n_chains"]))
         with rows:
             likelihood = likelihood.resolve_summary(rows.summary(likelihood))
@@ -190,6 +191,7 @@ class BlockChain(MixtureChain):
             program.model(self.values),
             saved["state"],
             program.noise,
+            program.known,
         )
         if self.values:
             self.state.likelihood = program.likelihood.at(self.values)
@@ -206,14 +208,19 @@ class BlockChain(MixtureChain):
     def _state_from(self, first, key):
         """Return the state of a `FirstState`, as if saved."""
         likelihood, prior = self.program.likelihood, self.program.make_prior(first.concentration)
-        if first.stats is None:
-            n_clusters = 1 if first.labels is None else int(first.labels.max()) + 1
-            n_slots = self.kernel.n_slots(prior, n_clusters)
-            return BlockState.start(self.rows, likelihood, first.labels, n_slots)
-        if first.values:
-            likelihood = likelihood.at(first.values)
-        n_slots = functools.partial(self.kernel.n_slots, prior)
-        return BlockState.draw(self.rows, likelihood, first.stats, n_slots, key)
+        n_slots, labels = functools.partial(self.kernel.n_slots, prior), first.labels
+        if first.stats is not None:
+            at = likelihood.at(first.values) if first.values else likelihood
+            state = BlockState.draw(self.rows, at, first.stats, n_slots, key)
+            if not self.program.known.unites:
+                return state
+            labels = state["codes"] >> 1
+        if self.program.known.unites:
+            labels = np.zeros(self.rows.n_samples, dtype=np.intp) if labels is None else labels
+            known = self.program.known.restricted(likelihood)
+            labels = known.separated(labels, prior.most_clusters)
+        n_clusters = 1 if labels is None else int(labels.max()) + 1
+        return BlockState.start(self.rows, likelihood, labels, n_slots(n_clusters))
 
     def _looks(self):
         """Iterations before which a chain tries clusters of a sample of rows: not the first if it

@@ -52,6 +52,7 @@ class Task:
     sweep: Sweep | None = None  # None: codes do not change
     splits: tuple = ()  # TrialSplit: random splits of the clusters after the sweep
     held_clusters: tuple = ()  # rows of these clusters keep their codes in the sweep
+    held_rows: tuple = ()  # and so do these, which are numbered from the first of all, ascending
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +63,14 @@ class Held:
     codes: np.ndarray
 
     @classmethod
-    def of_clusters(cls, codes, clusters):
-        """Find the rows that are in the given clusters; None if no cluster is given."""
-        if not clusters:
+    def of_clusters(cls, codes, clusters, rows=()):
+        """Find the rows that are in the given clusters, and add the given rows; None if neither
+        are given."""
+        if not (len(clusters) or len(rows)):
             return None
-        rows = np.flatnonzero(np.isin(codes >> 1, clusters))
+        is_held = np.isin(codes >> 1, clusters)
+        is_held[rows] = True
+        rows = np.flatnonzero(is_held)
         return cls(rows, codes[rows])
 
 

@@ -181,7 +181,9 @@ class MemoryRows(Rows):
 
         def visit_slice(X, block):
             where = self.slices[block - 1]
-            held = self.hold_back(codes[where], task.held_clusters)
+            rows = np.asarray(task.held_rows, dtype=np.intp)
+            rows = rows[slice(*np.searchsorted(rows, (where.start, where.stop)))] - where.start
+            held = self.hold_back(codes[where], task.held_clusters, rows)
             new_codes[where], collected = visit_block(
                 likelihood,
                 X,
@@ -210,9 +212,10 @@ class MemoryRows(Rows):
     def _noise(self, where):
         return None if self.log_noise is None else self.log_noise[where]
 
-    def hold_back(self, codes, clusters):
-        """Return the rows of a block that stay in the given clusters: Held, or None."""
-        return Held.of_clusters(codes, clusters)
+    def hold_back(self, codes, clusters, rows):
+        """Return the rows of a block that stay, in the given clusters and the given ones: Held, or
+        None."""
+        return Held.of_clusters(codes, clusters, rows)
 
     def launch(self, likelihood, codes, launch, key):
         def launch_slice(X, block):

@@ -4,6 +4,7 @@
 import numpy as np
 
 from skdpm.chains import stream
+from skdpm.mixture.blocks._visit import draw_in_turn
 from skdpm.mixture.blocks.records import (
     NOISE_CODE,
     Collected,
@@ -12,7 +13,11 @@ from skdpm.mixture.blocks.records import (
     Sweep,
     Task,
 )
+from skdpm.mixture.rows.known import UNLABELLED
 from skdpm.mixture.state.noise import clusters_for_noise
+
+# Number of rows with known labels that are copied at a time.
+N_KNOWN = 65536
 
 
 class BlockState:
@@ -22,12 +27,15 @@ class BlockState:
     - `model`: ClusterModel. Bound to any rows: it computes marginal likelihoods.
     - `saved`: dict. From `start`, `draw` or `save`.
     - `noise`: Noise or None. Law of rows that are noise.
+    - `known`: KnownLabels or Unlabelled. Known labels of the rows. Rows that have one are in
+      memory.
     - `codes`: object. Labels, as the rows keep them.
     - `collected`: Collected. Statistics of each code; those of cluster k are 2 k and 2 k + 1.
     """
 
-    def __init__(self, rows, likelihood, prior, model, saved, noise=None):
+    def __init__(self, rows, likelihood, prior, model, saved, noise=None, known=UNLABELLED):
         self.noise = noise
+        self.known = known
         self.rows = rows
         self.likelihood = likelihood
         self.prior = prior
@@ -105,12 +113,43 @@ class BlockState:
 
     def run_task(self, key, sweep=None, splits=(), held_clusters=()):
         """Do a `Task` on the rows and return what `Rows.visit` does; the state does not change."""
-        task = Task(self.n_slots, sweep, tuple(splits), tuple(held_clusters))
+        known = () if sweep is None else self.known.rows
+        task = Task(self.n_slots, sweep, tuple(splits), tuple(held_clusters), known)
         return self.rows.visit(self.likelihood, self.codes, task, key)
 
     def launch(self, key, launch):
         """Do a `Launch` on the rows and return what `Rows.launch` does."""
         return self.rows.launch(self.likelihood, self.codes, launch, key)
+
+    # Rows of known classes.
+
+    def draw_known(self, sweep, rng, least=1):
+        """Draw the codes of the rows with known labels in turn, given those of all others: each is
+        in a cluster without rows of another class. A cluster keeps `least` rows. The statistics
+        do not change."""
+        rows = self.known.rows
+        if len(rows) == 0:
+            return
+        codes, sizes = self.codes.copy(), self._sizes()
+        counts = np.bincount(codes[rows] >> 1, minlength=self.n_slots)
+        owners = np.zeros(self.n_slots, dtype=np.intp)
+        owners[codes[rows] >> 1] = self.known.codes[rows]
+        for first in range(0, len(rows), N_KNOWN):
+            some = rows[first : first + N_KNOWN]
+            model, classes = self.likelihood.parametric(self.rows.X[some]), self.known.codes[some]
+            new = codes[some]
+            draw_in_turn(
+                model, new, classes, sweep, sizes, counts, owners, least, rng.bit_generator
+            )
+            codes[some] = new
+        self.codes = codes
+
+    def may_join(self, one, other):
+        """Whether two clusters have no rows of two classes."""
+        rows = self.known.rows
+        if len(rows):
+            rows = rows[np.isin(self.codes[rows] >> 1, (one, other))]
+        return len(rows) == 0 or np.ptp(self.known.codes[rows]) == 0
 
     # Splits and merges.
 

@@ -226,7 +226,7 @@ class MixtureChain(LiveChain):
             snapshot["log_weights"] = snapshot["log_weights"] + np.log1p(-weight)
             snapshot["noise_weight"] = weight
             snapshot["n_stats"] = state.model.n_stats
-        if self.program.known.unites:
+        if self.program.known.unites and self.program.keeps_rows:
             # A row of each cluster, by which it is found in the labels of the draw.
             numbers, rows = np.unique(state.cluster_labels(), return_index=True)
             snapshot["rows"] = rows[numbers >= 0]

@@ -98,8 +98,9 @@ class ParticleProgram(MixtureProgram):
         return replace(
             run,
             data=None,
-            likelihood=self.likelihood,
+            likelihood=self.likelihood.own,
             noise_law=self.noise_law,
+            known=self.known,
             chains=[{name: chain[name] for name in CARRIED} for chain in run.chains],
         )
 

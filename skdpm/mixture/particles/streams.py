@@ -18,6 +18,9 @@ from skdpm.mixture.state._state import smallest
 # what matters is that all calls agree: a law of the number of components is tabulated to it.
 STREAM_LENGTH = 2**14
 
+# Below this are log weights of particles of which a component has rows of two classes.
+FORBIDDEN = -1e14
+
 
 @dataclass(kw_only=True)
 class StreamProgram(ParticleProgram):
@@ -37,7 +40,7 @@ class StreamProgram(ParticleProgram):
     moves_rows = False  # they are gone
 
     @classmethod
-    def prepare(cls, X, likelihood, *, n_before, noise_law, **settings):
+    def prepare(cls, X, likelihood, *, n_before, noise_law, known, **settings):
         """Make the program of a batch of validated rows, with a resolved likelihood and the other
         fields as settings."""
         seen = likelihood.as_seen(X, n_before)
@@ -52,7 +55,8 @@ class StreamProgram(ParticleProgram):
             first_state=None,
             store_labels=False,
             noise_law=noise_law,
-            noise=None if noise_law is None else noise_law.of(seen, new=n_before > 0),
+            noise=None if noise_law is None else noise_law.of(seen, known, new=n_before > 0),
+            known=known,
             **settings,
         )
 
@@ -85,6 +89,15 @@ class StreamProgram(ParticleProgram):
 
 class StreamChain(ParticleChain):
     """One particle system while it takes a batch."""
+
+    def step(self, iteration):
+        super().step(iteration)
+        if self.program.known.unites and self.system.log_evidence < FORBIDDEN:
+            raise ValueError(
+                "known_labels: no particle has a component left for a class, because rows of "
+                "other classes came first and took all; start again with a row of each class "
+                "first, with more particles (SMC(n_particles=...)) or with more components"
+            )
 
     def __init__(self, program, chain):
         super().__init__(program, chain)

@@ -7,6 +7,7 @@ Components with rows of one class are one cluster, the class. Clusters without a
 Clusters are numbered 0, ..., C - 1 for the classes in increasing order and from C on for new ones.
 """
 
+import functools
 from dataclasses import dataclass
 
 import joblib
@@ -14,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from skdpm import partitions
-from skdpm.mixture.likelihoods.composite.classified import Classified
+from skdpm.mixture.likelihoods.composite.classified import Classified, renumbered
 from skdpm.partitions import relabel_by_size
 
 
@@ -25,10 +26,12 @@ class Unlabelled:
     - `unites`: bool. Whether some components are one cluster because they are of one class.
     - `codes`: None. Position of the class of each row.
     - `key`: None. Hash, equal for equal labels.
+    - `rows`: empty. Rows whose class is known, in increasing order.
     """
 
     unites = False
     codes = key = None
+    rows = ()
 
     def take(self, rows):
         """The known labels of some rows."""
@@ -40,6 +43,11 @@ class Unlabelled:
     def restricted(self, likelihood):
         """The likelihood under which no component has rows of two classes."""
         return likelihood
+
+    def continued(self, chain, before):
+        """A chain of particles that have taken rows with the known labels `before`, for rows with
+        these: dict. These have the classes of those, and maybe more."""
+        return dict(chain)
 
     def has_label(self, n_samples):
         """Whether the class of each row is known: (n_samples,), bool."""
@@ -91,14 +99,15 @@ class KnownLabels(Unlabelled):
     unites = True
 
     @classmethod
-    def checked(cls, labels, n_samples):
-        """Known labels of n_samples rows, from the parameter `known_labels`, which may be None.
+    def checked(cls, labels, n_samples, before=UNLABELLED):
+        """Known labels of n_samples rows, from the parameter `known_labels`, which may be None,
+        with the classes of the rows before them in a stream.
 
         Raises ValueError if labels are no integers from -1 on, or not one per row.
         """
-        if labels is None:
+        if labels is None and not before.unites:
             return UNLABELLED
-        given = np.asarray(labels)
+        given = np.full(n_samples, -1) if labels is None else np.asarray(labels)
         if given.shape != (n_samples,):
             raise ValueError(
                 f"known_labels must have one entry for each of the {n_samples} rows of X, got "
@@ -123,9 +132,11 @@ class KnownLabels(Unlabelled):
             raise ValueError(f"{hint}; got {numbers[row]:g} in row {row}")
         whole = given.astype(np.int64)
         known = whole >= 0
-        if not known.any():
-            return UNLABELLED
         classes = np.unique(whole[known])
+        if before.unites:
+            classes = np.union1d(before.classes, classes)
+        if not len(classes):
+            return UNLABELLED
         codes = np.full(n_samples, -1, dtype=np.intp)
         codes[known] = np.searchsorted(classes, whole[known])
         if (codes[known].astype(np.float64) ** 2).sum() > 2.0**50:
@@ -153,8 +164,17 @@ class KnownLabels(Unlabelled):
         if not store_labels:
             raise ValueError("known_labels needs label draws; set store_labels=True")
 
+    @functools.cached_property
+    def rows(self):
+        return np.flatnonzero(self.codes >= 0)
+
     def restricted(self, likelihood):
         return Classified(likelihood, self.codes)
+
+    def continued(self, chain, before):
+        numbers = np.searchsorted(self.classes, before.classes) if before.unites else None
+        stats = [renumbered(of_family, numbers) for of_family in chain["system"]["stats"]]
+        return {**chain, "system": {**chain["system"], "stats": stats}}
 
     def has_label(self, n_samples):
         return self.codes >= 0
@@ -172,6 +192,12 @@ class KnownLabels(Unlabelled):
     def first_of_each(self, rows):
         first = np.unique(self.codes[rows], return_index=True)[1][-len(self.classes) :]
         return np.concatenate([rows[first], np.delete(rows, first)])
+
+    def of_classes(self, classes):
+        """Cluster of each component, from its class, -1 for those without: (n_components,). Those
+        without are new clusters, in their order."""
+        is_new = classes < 0
+        return np.where(is_new, len(self.classes) + np.cumsum(is_new) - 1, classes)
 
     def of_components(self, labels):
         classes = np.full(labels.max() + 1, -1, dtype=np.intp)

@@ -72,10 +72,6 @@ class Alternate(Sampler):
         return next((need for need in needs if need != "joint"), "joint")
 
     @property
-    def takes_labels(self):
-        return all(part.takes_labels for part in self._parts())
-
-    @property
     def takes_noise(self):
         return all(part.takes_noise for part in self._parts())
 

@@ -22,7 +22,6 @@ class Sampler(BaseEstimator):
     - `n_companions`: int. Number of further replicas in warm-up.
     - `online`: bool. Whether it takes each row once, one after the other, instead of running a
       Markov chain.
-    - `takes_labels`: bool. Whether labels of rows may be known.
     - `takes_noise`: bool. Whether the kernel keeps the law of states in which some items are
       noise, in no cluster (`MixtureState.labels`). `False` unless it says so.
     """
@@ -31,7 +30,6 @@ class Sampler(BaseEstimator):
     draws_gaps = True
     weighs_rows = True
     online = False
-    takes_labels = True
     takes_noise = False
     n_replicas = 1
     n_companions = 0
@@ -126,7 +124,6 @@ class BlockSampler(Sampler):
     requires = "instantiated"
     draws_gaps = False
     weighs_rows = False
-    takes_labels = False
     needs_labels = False  # whether new labels depend on the previous ones
 
     def objection(self, likelihood, X):

@@ -104,7 +104,8 @@ class SubClusterKernel(BlockKernel):
         """Draw labels and collect statistics, also those of the random splits among `moves`, which
         are returned as `RandomMoves.make` takes them.
 
-        Rows are drawn only among clusters in use. A cluster that loses all its rows would be lost,
+        Rows with known labels are drawn first and one by one, then all others at once. Rows are
+        drawn only among clusters in use. A cluster that loses all its rows would be lost,
         and the posterior would not be invariant (as in the published sampler). Instead the rows of
         such clusters stay, and if that empties other clusters, theirs do as well, until no cluster
         is empty. The way back is equally probable: let the rows that stayed draw the same, and the
@@ -116,6 +117,7 @@ class SubClusterKernel(BlockKernel):
         n_slots = state.n_slots
         trials = [move.trial(n_slots) for move in moves if move.is_split]
         sweep = self._parameters(state, state.totals(), rng)
+        state.draw_known(sweep, rng)
         held = np.empty(0, dtype=np.intp)
         while True:
             codes, collected = state.run_task(key, sweep, trials, held)

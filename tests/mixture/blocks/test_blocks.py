@@ -956,8 +956,8 @@ class HeldAndDropped(Dropping):
 class OneStays(MemoryRows):
     """Of a cluster that a pass would empty only the first row stays."""
 
-    def hold_back(self, codes, clusters):
-        held = super().hold_back(codes, clusters)
+    def hold_back(self, *arguments):
+        held = super().hold_back(*arguments)
         if held is None:
             return None
         first = np.sort(np.unique(held.codes >> 1, return_index=True)[1])

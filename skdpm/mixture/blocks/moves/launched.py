@@ -70,6 +70,8 @@ class LaunchedMoves:
             count[0] += 1
             if nodes.totals[nodes.sides[j], 0].min() == 0:
                 continue
+            if not nodes.is_whole[j] and not state.may_join(*union):
+                continue
             log_ratio = self.log_ratio(state, nodes, j, sides.log_q[j])
             nodes.flip(j)
             log_reverse = nodes.log_choice()

@@ -133,6 +133,8 @@ class RandomMoves:
         """Propose a merge. Returns whether it is accepted."""
         self.counts["random_merge"][0] += 1
         one, other = move.pair(state.n_slots)
+        if not state.may_join(one, other):
+            return False
         pair = state.totals([one, other])
         both = state.parametric.combined(pair[:1], pair[1:])
         log_m = state.model.log_marginals(np.concatenate([pair, both]))

@@ -61,7 +61,7 @@ def merge_close_clusters(state, memory, margin, rng):
     for p in np.argsort(-gains):
         if not gains[p] > 0:
             break
-        if free[pairs[p]].all():
+        if free[pairs[p]].all() and state.may_join(*pairs[p]):
             free[pairs[p]] = False
             chosen.append(tuple(pairs[p]))
     if chosen:

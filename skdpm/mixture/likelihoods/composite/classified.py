@@ -87,6 +87,27 @@ class Classified:
         )
 
 
+def classes_of(stats):
+    """Class of each cluster, from its statistics under a `Classified`, -1 for those without:
+    (n_clusters,)."""
+    counts, sums, _ = stats[:, -N_CLASS_STATS:].T
+    return np.where(counts > 0, sums / np.maximum(counts, 1.0), -1.0).astype(np.intp)
+
+
+def renumbered(stats, numbers):
+    """Statistics of clusters under a `Classified` with other numbers of the classes.
+
+    - `stats`: (n_clusters, n). Statistics, or statistics and cached terms.
+    - `numbers`: (n_classes,) or None. New number of each class. None: the likelihood had no
+      classes.
+    """
+    if numbers is None:
+        return np.pad(stats, ((0, 0), (0, N_CLASS_STATS)))
+    counts, codes = stats[:, -N_CLASS_STATS], np.append(numbers, 0.0)[classes_of(stats)]
+    new = np.column_stack([counts, counts * codes, counts * codes**2])
+    return np.hstack([stats[:, :-N_CLASS_STATS], new])
+
+
 def separated(labels, codes, most):
     """Cut clusters so that none has rows of two classes, into at most `most` clusters.
 
