@@ -23,7 +23,7 @@ from skdpm._rows import given_rows, names_columns
 from skdpm._run import Run
 from skdpm._validation import check_bool, check_integer, check_real, fingerprint, parameters, warn
 from skdpm.chains import MOST_DRAWS, run_chains, seed_entropy
-from skdpm.draws import Draws
+from skdpm.draws import Draws, column_of
 
 # Arguments that `fit` and `partial_fit` do not support, with advice.
 UNSUPPORTED_IN_FIT = {
@@ -92,7 +92,7 @@ class BriefRequest:
 class ChainEstimator(CallbackSupport, BaseEstimator):
     """Base class of estimators that sample a posterior by several chains.
 
-    A subclass implements `_registry`, `_validate_fit`, `_program`, `_publish`, `_summarise` and
+    A subclass implements `_registry`, `_validate_fit`, `_program`, `_summarise` and
     `score_samples`. If it writes an `__init__`, this may leave out `max_time` and `target_ess`.
     """
 
@@ -144,7 +144,12 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
 
     def _publish(self, draws, program):
         """Set the attributes that are draws."""
-        raise NotImplementedError
+        self.log_joint_samples_ = draws["log_joint"]
+        self.concentration_samples_ = draws["concentration"]
+        self.n_components_samples_ = draws["n_components"]
+        self.hyperparameter_samples_ = {
+            name: draws[column_of(name)] for name in program.likelihood.learned
+        }
 
     def _summarise(self, run):
         """Set the attributes that follow from `draws_`, except for its diagnostics."""

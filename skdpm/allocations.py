@@ -95,12 +95,9 @@ def point_estimate(allocation_samples, *, complements=False):
 
     Parameters
     ----------
-    allocation_samples : sequence of array-like of shape (n_samples, K_s)
-        Draws of a feature allocation, 0 or 1. A sequence of chains, such as the
-        `allocation_samples_` of `FeatureAllocation`, is flattened.
-    complements : bool, default=False
-        Whether a column and its complement are the same feature. Columns of the result then have
-        ones in at most half of the rows.
+    allocation_samples, complements
+        As in `allocation_distances`. If complements are the same feature, columns of the result
+        have ones in at most half of the rows.
 
     Returns
     -------

@@ -132,10 +132,8 @@ def label_probabilities(label_samples, labels):
 
     Parameters
     ----------
-    label_samples : array-like of int of shape (..., n_samples)
-        Draws of a partition; leading axes are flattened.
-    labels : array-like of int of shape (n_samples,)
-        The partition, such as a `point_estimate`.
+    label_samples, labels
+        As in `partition_distances`.
 
     Returns
     -------
@@ -196,13 +194,8 @@ def expected_loss(label_samples, labels, loss="vi"):
 
     Parameters
     ----------
-    label_samples : array-like of int of shape (..., n_samples)
-        Draws of a partition; leading axes are flattened.
-    labels : array-like of int of shape (n_samples,)
-        The partition.
-    loss : {"vi", "binder"} or tuple (name, split_cost), default="vi"
-        Variation of information in nats, or Binder's loss as a fraction of the n (n - 1) / 2 pairs
-        of rows, as in `partition_distances`.
+    label_samples, labels, loss
+        As in `partition_distances`.
 
     Returns
     -------
@@ -474,12 +467,8 @@ def merge_tree(label_samples, labels, loss="vi"):
 
     Parameters
     ----------
-    label_samples : array-like of int of shape (..., n_samples)
-        Draws of a partition; leading axes are flattened.
-    labels : array-like of int of shape (n_samples,)
-        The partition, such as a `point_estimate`.
-    loss : {"vi", "binder"} or tuple (name, split_cost), default="vi"
-        As in `point_estimate`: the exact mean over the draws.
+    label_samples, labels, loss
+        As in `partition_distances`; the loss is the exact mean over the draws.
 
     Returns
     -------

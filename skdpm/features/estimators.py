@@ -409,14 +409,9 @@ n_features_in_, feature_names_in_
     # Results.
 
     def _publish(self, draws, program):
-        self.log_joint_samples_ = draws["log_joint"]
-        self.concentration_samples_ = draws["concentration"]
-        self.n_components_samples_ = draws["n_components"]
+        super()._publish(draws, program)
         self.allocation_samples_ = draws["allocations"]
         likelihood = program.likelihood
-        self.hyperparameter_samples_ = {
-            name: draws[column_of(name)] for name in likelihood.learned
-        }
         for name in likelihood.common_params:
             setattr(self, f"{name}_samples_", draws[name])
         for name in likelihood.feature_params:

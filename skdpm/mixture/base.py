@@ -691,12 +691,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     def _publish(self, draws, program):
         if hasattr(self, "label_samples_"):
             del self.label_samples_
-        self.log_joint_samples_ = draws["log_joint"]
-        self.concentration_samples_ = draws["concentration"]
-        self.n_components_samples_ = draws["n_components"]
-        self.hyperparameter_samples_ = {
-            name: draws[column_of(name)] for name in program.likelihood.learned
-        }
+        super()._publish(draws, program)
         if program.store_labels:
             self.label_samples_ = of_all_rows(draws["labels"], program.copies)
 

@@ -151,12 +151,7 @@ class AdjacencyDisplay(Display):
     Attributes
     ----------
     ax_, figure_ : matplotlib Axes and Figure
-    im_ : matplotlib AxesImage
-        The matrix.
-    borders_ : list of matplotlib Rectangle
-        Around each cluster.
-    strips_ : list of matplotlib Rectangle
-        The colour of each cluster, beside the matrix.
+    im_, borders_, strips_ : as in `CoclusteringDisplay`
     """
 
     adjacency: np.ndarray
