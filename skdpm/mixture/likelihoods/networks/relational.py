@@ -8,6 +8,7 @@ from scipy.special import gammaln
 from skdpm._core._numerics import log_gamma_table
 from skdpm._validation import ColumnError, check_bool, check_real, parameters
 from skdpm.mixture.likelihoods.contract.base import Likelihood, read_only
+from skdpm.mixture.likelihoods.contract.roles import Start
 from skdpm.mixture.likelihoods.counts.categorical import PSEUDO_COUNT_PRIOR
 from skdpm.mixture.likelihoods.laws.coordinates import principal
 from skdpm.mixture.likelihoods.networks._relational import DegreeCorrectedModel, RelationalModel
@@ -105,13 +106,8 @@ class Relational(Likelihood):
     def resolve(self, X):
         check_bool(self.directed, "Relational.directed")
         check_bool(self.degree_correction, "Relational.degree_correction")
-        values, hyperpriors = {}, {}
-        for name in _Counted.hyperparameters:
-            value = getattr(self, name)
-            if value is not None:
-                values[name] = check_real(value, f"Relational.{name}", low=0.0)
-            elif name in self.hyperparameters:
-                hyperpriors[name] = PSEUDO_COUNT_PRIOR
+        if self.degree_concentration is not None:  # also without degree correction
+            check_real(self.degree_concentration, "Relational.degree_concentration", low=0.0)
         if X.shape[0] != X.shape[1]:
             raise ValueError(
                 f"Relational needs a square adjacency matrix; X has shape {tuple(X.shape)}"
@@ -128,8 +124,8 @@ class Relational(Likelihood):
                     )
         n_pairs = X.shape[0] * (X.shape[0] - 1) - holes.nnz
         frequency = (links.sum() + 0.5) / (n_pairs + 1.0)
-        resolved = self._copy(**{**self._law.start(frequency), **values})
-        resolved.learned_priors = self._learn_under(hyperpriors)
+        first = self._law.start(frequency).items()
+        resolved = self._start({name: Start(value, PSEUDO_COUNT_PRIOR) for name, value in first})
         resolved._degrees = _degrees(links, self_links, self.directed)
         return resolved
 
