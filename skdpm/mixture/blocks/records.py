@@ -69,7 +69,7 @@ class Held:
         if not (len(clusters) or len(rows)):
             return None
         is_held = np.isin(codes >> 1, clusters)
-        is_held[rows] = True
+        is_held[np.asarray(rows, dtype=np.intp)] = True
         rows = np.flatnonzero(is_held)
         return cls(rows, codes[rows])
 

@@ -181,7 +181,7 @@ class MemoryRows(Rows):
 
         def visit_slice(X, block):
             where = self.slices[block - 1]
-            rows = np.asarray(task.held_rows, dtype=np.intp)
+            rows = np.asarray(task.held_rows)
             rows = rows[slice(*np.searchsorted(rows, (where.start, where.stop)))] - where.start
             held = self.hold_back(codes[where], task.held_clusters, rows)
             new_codes[where], collected = visit_block(

@@ -28,7 +28,7 @@ from skdpm.mixture.blocks import state as _state
 from skdpm.mixture.blocks._visit import draw_in_turn
 from skdpm.mixture.blocks.moves.launched import LaunchedMoves
 from skdpm.mixture.blocks.moves.random import RandomMoves
-from skdpm.mixture.blocks.records import Task
+from skdpm.mixture.blocks.records import Held, Task
 from skdpm.mixture.blocks.rows import MemoryRows
 from skdpm.mixture.blocks.state import BlockState
 from skdpm.mixture.likelihoods import Gaussian
@@ -203,6 +203,15 @@ def test_fits_find_classes(sampler, tmp_path):
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
     again = clone(model).set_params(n_jobs=2).fit(mapped, known_labels=known)
     assert_same_fit(model, again, X[:5])
+
+
+def test_rows_that_are_held_back():
+    codes = np.array([0, 3, 2, -2, 4], dtype=np.int32)
+    for clusters, rows, expected in (((1,), (), [1, 2]), ((), [3], [3]), ((2,), [0, 4], [0, 4])):
+        held = Held.of_clusters(codes, clusters, rows)
+        np.testing.assert_array_equal(held.rows, expected)
+        np.testing.assert_array_equal(held.codes, codes[expected])
+    assert Held.of_clusters(codes, ()) is None
 
 
 def test_dask_arrays_are_refused():
