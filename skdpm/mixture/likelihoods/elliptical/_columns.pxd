@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from skdpm._core._rng cimport bitgen_t
-from skdpm.mixture.likelihoods.elliptical._elliptical cimport EllipticalModel
+from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
+    EllipticalModel, ParametricElliptical
+)
 from skdpm.mixture.likelihoods.elliptical._hyper cimport GaussianLaws
-from skdpm.mixture.likelihoods.contract._parametric cimport ParametricModel
 
 cdef enum:
     N_TERMS = 3     # cached terms before those of columns
@@ -13,22 +14,18 @@ cdef class DiagonalModel(EllipticalModel):
     cdef const double* scale
     cdef bint missing
     cdef Py_ssize_t place_of_mean   # in a set of moments, behind numbers of entries and masses
-    cdef const double* log_gain
-    cdef const double* log_norm
-    cdef Py_ssize_t n_tabled        # entries of these
+    # Tables; None with weights or spherical covariances.
+    cdef const double[::1] log_gain, log_norm, log_scale
+    cdef Py_ssize_t n_tabled        # entries of the first two
     cdef Py_ssize_t n_shared        # entries of these in `tables`
-    cdef const double* log_scale
-    cdef double* own                # tables for hyperparameters that have changed
 
-    cdef double bound_power(self) noexcept nogil
-    cdef object take_tables(self, tables)
-    cdef int take_hyperparameters(self) except -1
     cdef int make_tables(self) except -1
     cdef double log_gain_of(self, double n) noexcept nogil
     cdef double log_norm_of(self, double n) noexcept nogil
     cdef void compute_terms(self, double* stats) noexcept nogil
     cdef void finish(self, double* stats) noexcept nogil
     cdef bint lost(self, const double* stats, const double* x, double w) noexcept nogil
+    cdef double log_bound(self, Py_ssize_t slot, const double* box) noexcept nogil
     cdef double log_predictive_entries(self, const double* stats, const double* x) noexcept nogil
     cdef void log_terms_entries(
         self, Py_ssize_t slot, const double* x, Py_ssize_t first, Py_ssize_t n_terms, double* out
@@ -81,6 +78,7 @@ cdef class DiagLaws(GaussianLaws):
     cdef const double[::1] scale        # (D,): s, if it is fixed
 
     cdef double log_ratios(self, Py_ssize_t k, double r, double excess) noexcept nogil
+    cdef double draw_precision(self, Py_ssize_t k, Py_ssize_t d, bitgen_t* rng) noexcept nogil
 
     cdef inline double any_scale(self, Py_ssize_t d, double excess) noexcept nogil:
         """s, learned or fixed."""
@@ -92,14 +90,6 @@ cdef class DiagLaws(GaussianLaws):
         return self.stats[k, 2, d] + gap * gap / (1.0 / r + 1.0 / self.masses[k, d])
 
 
-cdef class ParametricGaussianDiag(ParametricModel):
-    cdef Py_ssize_t n_features
-    cdef const double* X
-    cdef const double* mean
-    cdef const double* scale
-    cdef double mean_precision, df
+cdef class ParametricGaussianDiag(ParametricElliptical):
+    cdef const double[::1] scale
     cdef bint missing
-    cdef double* work       # (n_features, LD)
-    cdef double* gaps       # (n_features + 1, LD)
-    cdef double* moments    # (n_stats,)
-    cdef object _owners

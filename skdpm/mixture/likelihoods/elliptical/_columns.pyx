@@ -37,33 +37,26 @@ from libc.float cimport DBL_EPSILON
 from libc.math cimport INFINITY, NAN
 from libc.math cimport M_PI as PI
 from libc.math cimport exp, fabs, log, log1p, sqrt
-from libc.stdlib cimport free, malloc
 
 import numpy as np
 
 from skdpm._core._culling cimport ABOVE, BELOW, SLACK
 from skdpm._core._math cimport log_rising
-from skdpm._core._memory cimport expect_shape, resized
+from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
-    BOUND, COUNTS, MOST_WEIGHTS, PEAK, WEIGHED, EllipticalModel
+    BOUND, COUNTS, LARGEST_LOSS, MOST_WEIGHTS, PEAK, WEIGHED, EllipticalModel,
+    ParametricElliptical
 )
 from skdpm.mixture.likelihoods.elliptical._hyper cimport (
     GaussianLaws, fill_log_evidence_norm, fill_log_norm, log_evidence_norm, log_norm_at, log_step,
     own_size
 )
-from skdpm.mixture.likelihoods.contract._parametric cimport (
-    LD,
-    MOST_DIMENSIONS,
-    TILE,
-    ParametricModel,
-)
+from skdpm.mixture.likelihoods.contract._parametric cimport LD, TILE, ParametricModel
 
 cdef double LOG_PI = log(PI)
 cdef double LARGE = 1e150           # the product of two such numbers is finite
-# Largest t of an item that leaves. The removal divides S by 1 + t^2, which costs digits.
-cdef double LARGEST_LOSS = 1e2
 
 
 cdef enum:
@@ -183,47 +176,26 @@ cdef class DiagonalModel(EllipticalModel):
 
     - `scale`: (n_features,). s.
     """
-    def __init__(
-        self, data, tables, mean, double mean_precision, double df, scale, law=None,
-        law_values=None
-    ):
-        cdef Py_ssize_t n_features
-        self.begin(data, tables, mean, mean_precision, df, scale, law, law_values)
-        n_features = self.n_features
+    cdef int begin(self, tables, scale) except -1:
+        cdef Py_ssize_t n_features = self.n_features
+        cdef bint weighted = self.weights is not None
         expect_shape("scale", scale, (n_features,) * min(scale.ndim, 1))
         self.missing = tables["missing"]
-        self.place_of_mean = n_features if law is None else 2 * n_features
-        self.half = self.bound_power()
+        if scale.ndim == 1:
+            self.half = 0.5     # of each column
+        if "log_gain" in tables:
+            self.log_gain = tables["log_gain"]
+            self.log_norm = tables["log_norm"]
+            self.log_scale = tables["log_scale"]
+            self.n_tabled = self.n_shared = self.log_gain.shape[0]
         # Numbers of items with each weight, and of their entries.
-        self.lay_out(
-            COUNTS + 2 * self.n_weights, self.place_of_mean + 2 * n_features,
-            N_TERMS + (3 if law is None else 4) * n_features
-        )
-        if law is None:
-            self._owners = (data["X"], self.take_tables(tables))
-        self.take_hyperparameters()
-
-    def __dealloc__(self):
-        free(self.own)
-
-    cdef double bound_power(self) noexcept nogil:
-        """`half`."""
-        return 0.5
-
-    cdef object take_tables(self, tables):
-        """Read the tables that kernels share. Returns what owns their memory."""
-        cdef const double[::1] log_gain = tables["log_gain"]
-        cdef const double[::1] log_norm = tables["log_norm"]
-        cdef const double[::1] log_scale = tables["log_scale"]
-        self.log_gain = &log_gain[0]
-        self.log_norm = &log_norm[0]
-        self.n_tabled = self.n_shared = log_gain.shape[0]
-        self.log_scale = &log_scale[0]
-        return (log_gain, log_norm, log_scale)
+        self.first_set = COUNTS + 2 * self.n_weights
+        self.place_of_mean = (1 + weighted) * n_features
+        self.n_set = self.place_of_mean + 2 * n_features
+        return self.lay_out(N_TERMS + (3 + weighted) * n_features)
 
     cdef int take_hyperparameters(self) except -1:
-        """Set the attributes that follow from `hyper`, and the empty row."""
-        self.take_prior()
+        EllipticalModel.take_hyperparameters(self)
         self.scale = self.hyper + self.n_features + 2
         self.compute(self.empty)
         return 0
@@ -231,7 +203,7 @@ cdef class DiagonalModel(EllipticalModel):
     cdef int retabulate(self) except -1:
         if not np.min(self.hyperparameters()[self.n_features : self.first_law]) > 0.0:
             raise ValueError("Gaussian.mean_precision, Gaussian.df or Gaussian.scale is not > 0")
-        if self.weights is None:
+        if self.n_tabled > 0:
             self.make_tables()
         return self.take_hyperparameters()
 
@@ -245,20 +217,13 @@ cdef class DiagonalModel(EllipticalModel):
         cdef double total = 0.0
         cdef const double* x = self.X
         cdef const double* scale = self.hyper + n_features + 2
-        cdef double* log_gain
-        cdef double* log_norm
-        cdef double* log_scale
-        cdef double* logs
-        self.own = <double*>resized(
-            self.own, 2 * size + self.n_samples + n_features, sizeof(double)
-        )
-        log_gain = self.own
-        log_norm = log_gain + size
-        log_scale = log_norm + size
-        logs = log_scale + self.n_samples
+        cdef double[::1] log_gain = np.empty(size)
+        cdef double[::1] log_norm = np.empty(size)
+        cdef double[::1] log_scale = np.empty(self.n_samples)
+        cdef double[::1] logs = np.empty(n_features)
         with nogil:
-            fill_log_norm(log_gain, size, r, nu, 1.0)
-            fill_log_evidence_norm(log_gain, log_norm, size, r, nu)
+            fill_log_norm(&log_gain[0], size, r, nu, 1.0)
+            fill_log_evidence_norm(&log_gain[0], &log_norm[0], size, r, nu)
             for d in range(n_features):
                 logs[d] = log(scale[d])
                 total += logs[d]
@@ -301,7 +266,7 @@ cdef class DiagonalModel(EllipticalModel):
         cdef double* spread = center + n_features
         cdef double* ratio = spread + n_features
         cdef const double* scale = self.scale
-        cdef const double* prior_mean = self.prior_mean
+        cdef const double* prior_mean = &self.prior_mean[0]
         cdef double gap
         cdef double n = stats[0]
         cdef double rho = self.mean_precision + n
@@ -458,18 +423,8 @@ cdef class DiagonalModel(EllipticalModel):
                 return True
         return False
 
-    cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
-        cdef Py_ssize_t k
-        cdef double* stats = row(self, dst)
-        cdef double* other = row(self, src)
-        for k in range(self.first_set):
-            stats[k] += other[k]
-        for k in range(self.n_sets):
-            combine_moments(
-                stats + self.first_set + k * self.n_set, other + self.first_set + k * self.n_set,
-                self.place_of_mean, self.n_features
-            )
-        self.compute(stats)
+    cdef void combine(self, double* moments, const double* other) noexcept nogil:
+        combine_moments(moments, other, self.place_of_mean, self.n_features)
 
     # Marginal likelihoods and hyperparameters.
 
@@ -505,7 +460,7 @@ cdef class DiagonalModel(EllipticalModel):
         )
         for d in range(n_features):
             squares = self.pool(
-                stats, d, factors, r, hyper[d] - self.origin_view[d], &n, &rho, &m
+                stats, d, factors, r, hyper[d] - self.origin[d], &n, &rho, &m
             )
             if n > 0.0:
                 total += log_rising(0.5 * nu, 0.5 * n) - 0.5 * (
@@ -515,9 +470,7 @@ cdef class DiagonalModel(EllipticalModel):
         return total
 
     def gaussian_laws(self, priors, values, stats, bit_generator):
-        return DiagLaws(
-            priors, values, self.spread, self.origin, self.floor, *self.pooled(stats)
-        )
+        return DiagLaws(priors, values, *self.units, *self.pooled(stats))
 
     def pooled(self, stats):
         if self.weights is None:
@@ -685,39 +638,37 @@ cdef class DiagonalModel(EllipticalModel):
     cdef void log_predictive_bound_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* box, double* out
     ) noexcept nogil:
-        """In each column |x - m| is at least max(0, |c - m| - h), with the centre c and the
-        half-width h of the box. Only for rows without missing entries."""
-        cdef Py_ssize_t d, k
-        cdef Py_ssize_t n_features = self.n_features
-        cdef const double* stats
-        cdef const double* cached
-        cdef const double* center
-        cdef const double* spread
-        cdef double peak, t
-        cdef double product, tail
+        cdef Py_ssize_t k
         if self.weights is not None:
             ClusterModel.log_predictive_bound_many(self, slots, n_slots, box, out)
             return
         for k in range(n_slots):
-            stats = row(self, slots[k])
-            cached = stats + self.n_stats
-            if cached[1] != 1.0:
-                out[k] = INFINITY
-                continue
-            center = cached + N_TERMS
-            spread = center + n_features
-            product = 1.0
-            tail = 0.0
-            for d in range(n_features):
-                t = (fabs(box[d] - center[d]) * BELOW - box[n_features + d] * ABOVE) * spread[d]
-                if t > 0.0:
-                    product *= 1.0 + min(t * t, LARGE)  # farther away any bound will do
-                    if product > LARGE:
-                        tail += log(product)
-                        product = 1.0
-            tail = 0.5 * (self.df + stats[0] + 1.0) * (tail + log(product))
-            peak = n_features * cached[2] - 0.5 * (self.log_scale[0] + cached[0])
-            out[k] = peak - tail + SLACK * (1.0 + fabs(n_features * cached[2]) + fabs(peak) + tail)
+            out[k] = INFINITY
+            if row(self, slots[k])[self.n_stats + COMPLETE] == 1.0:
+                out[k] = self.log_bound(slots[k], box)
+
+    cdef double log_bound(self, Py_ssize_t slot, const double* box) noexcept nogil:
+        """In each column |x - m| is at least max(0, |c - m| - h), with the centre c and the
+        half-width h of the box. Only for rows without missing entries."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* stats = row(self, slot)
+        cdef const double* cached = stats + self.n_stats
+        cdef const double* center = cached + N_TERMS
+        cdef const double* spread = center + n_features
+        cdef double product = 1.0
+        cdef double tail = 0.0
+        cdef double peak, t
+        for d in range(n_features):
+            t = (fabs(box[d] - center[d]) * BELOW - box[n_features + d] * ABOVE) * spread[d]
+            if t > 0.0:
+                product *= 1.0 + min(t * t, LARGE)  # farther away any bound will do
+                if product > LARGE:
+                    tail += log(product)
+                    product = 1.0
+        tail = 0.5 * (self.df + stats[0] + 1.0) * (tail + log(product))
+        peak = n_features * cached[2] - 0.5 * (self.log_scale[0] + cached[0])
+        return peak - tail + SLACK * (1.0 + fabs(n_features * cached[2]) + fabs(peak) + tail)
 
     cdef double log_predictive_floor(self, Py_ssize_t slot, const double* box) noexcept nogil:
         """Let an item be at t = x - m in a column, and let rho count the item. Without it,
@@ -778,8 +729,8 @@ cdef class DiagLaws(GaussianLaws):
         self.scale = values["scale"] / spread**2
 
     cdef double log_ratios(self, Py_ssize_t k, double r, double excess) noexcept nogil:
-        """Sum over the columns of cluster k of (nu + n) log(S / s). Neighbouring columns with the
-        same number of entries share a logarithm."""
+        """Of cluster k: the sum over its variances of (nu + n) log(S / s). Neighbouring columns
+        with the same number of entries share a logarithm."""
         cdef Py_ssize_t d
         cdef double n, ratio
         cdef double last = 0.0
@@ -811,9 +762,9 @@ cdef class DiagLaws(GaussianLaws):
                 if n != last:
                     log_ratio = log1p(n / r)
                     last = n
-                total -= 0.5 * log_ratio
-            total -= 0.5 * self.log_ratios(k, r, self.excess)
-        return total
+                total -= log_ratio
+            total -= self.log_ratios(k, r, self.excess)
+        return 0.5 * total
 
     cdef double log_evidence_df(self, double excess) noexcept nogil:
         cdef Py_ssize_t d, k
@@ -851,19 +802,21 @@ cdef class DiagLaws(GaussianLaws):
             total -= 0.5 * (self.excess + self.stats[k, 0, d]) * log1p(self.squares[k, d] / scale)
         return total
 
+    cdef double draw_precision(self, Py_ssize_t k, Py_ssize_t d, bitgen_t* rng) noexcept nogil:
+        """1 / v of a column of cluster k."""
+        cdef double half = 0.5 * (self.square(k, d, self.r) + self.any_scale(d, self.excess))
+        return exp(log_gamma_variate(rng, 0.5 * (self.excess + self.stats[k, 0, d]))) / half
+
     cdef bint draw_mean(self, bitgen_t* rng) noexcept nogil:
         """Normal given variances, of precision 1 + sum_k w_k / v_k, column by column."""
         cdef Py_ssize_t d, k
-        cdef double n, weight
-        cdef double precision, total
+        cdef double precision, total, weight
         for d in range(self.n_features):
             precision = 1.0
             total = 0.0
             for k in range(self.n_clusters):
-                n = self.stats[k, 0, d]
-                if n > 0.0:
-                    weight = 0.5 * (self.square(k, d, self.r) + self.any_scale(d, self.excess))
-                    weight = exp(log_gamma_variate(rng, 0.5 * (self.excess + n))) / weight
+                if self.stats[k, 0, d] > 0.0:
+                    weight = self.draw_precision(k, d, rng)
                     weight /= 1.0 / self.r + 1.0 / self.masses[k, d]
                     precision += weight
                     total += weight * (self.stats[k, 1, d] - self.center[d])
@@ -873,7 +826,7 @@ cdef class DiagLaws(GaussianLaws):
         return True
 
 
-cdef class ParametricGaussianDiag(ParametricModel):
+cdef class ParametricGaussianDiag(ParametricElliptical):
     """Gaussian rows under drawn means and variances, column by column.
 
     With S, m and rho as above, 1 / v ~ Gamma((nu + n) / 2, rate S / 2) and mu | v ~ N(m, v / rho).
@@ -881,40 +834,17 @@ cdef class ParametricGaussianDiag(ParametricModel):
     Parameters, with w = v^(-1/2): sum_d log w - D log(2 pi) / 2, w (D), w mu (D),
     log w - log(2 pi) / 2 (D).
 
-    - `X`: (n_samples, n_features). Rows minus the origin; NaN for a missing entry.
-    - `mean`: (n_features,). u minus the origin.
     - `scale`: (n_features,). s.
-    - `mean_precision`, `df`: float. r and nu.
     - `missing`: bool. Whether an entry of the data, in this block or another, may be missing.
     """
     def __init__(
-        self, const double[:, ::1] X, const double[::1] mean, const double[::1] scale,
-        double mean_precision, double df, bint missing
+        self, X, mean, const double[::1] scale, double mean_precision, double df, bint missing
     ):
-        cdef Py_ssize_t n_features = X.shape[1]
-        self._owners = (X, mean, scale)
-        self.mean = &mean[0]
-        self.n_samples = X.shape[0]
-        self.n_features = n_features
-        self.n_stats = self.n_params = 1 + 3 * n_features
-        self.X = &X[0, 0] if X.shape[0] else NULL
-        self.points = self.X
-        self.n_dimensions = n_features if n_features <= MOST_DIMENSIONS else 0
-        self.scale = &scale[0]
-        self.mean_precision = mean_precision
-        self.df = df
+        ParametricElliptical.__init__(
+            self, X, mean, mean_precision, df, 1 + 3 * X.shape[1]
+        )
+        self.scale = scale
         self.missing = missing
-        self.work = <double*>malloc(n_features * LD * sizeof(double))
-        self.moments = <double*>malloc(self.n_stats * sizeof(double))
-        if self.work == NULL or self.moments == NULL:
-            raise MemoryError
-        if self.n_dimensions > 0:
-            self.columns = <double*>resized(NULL, (2 * n_features + 1) * LD, sizeof(double))
-            self.gaps = self.columns + n_features * LD
-
-    def __dealloc__(self):
-        free(self.work)
-        free(self.moments)
 
     cdef void draw_params(
         self, const double* stats, double power, double* params, bitgen_t* rng
@@ -950,11 +880,11 @@ cdef class ParametricGaussianDiag(ParametricModel):
         cdef Py_ssize_t k
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* theta
-        tile_gather(self.X, n_features, items, n_items, self.work, LD)
+        tile_gather(self.points, n_features, items, n_items, &self.work[0], LD)
         for k in range(n_which):
             theta = params + which[k] * self.n_params
             tile_gaussian_diag(
-                self.work, LD, n_items, n_features, theta + 1, theta + 1 + n_features,
+                &self.work[0], LD, n_items, n_features, theta + 1, theta + 1 + n_features,
                 theta + 1 + 2 * n_features, theta[0], self.missing, out + k * TILE
             )
 
@@ -978,7 +908,7 @@ cdef class ParametricGaussianDiag(ParametricModel):
     ) noexcept nogil:
         """Loaded items have no missing entries."""
         cdef double moments[15]
-        cdef double* out = self.moments + 1
+        cdef double* out = &self.moments[1]
         cdef Py_ssize_t d
         cdef Py_ssize_t t = 0
         cdef Py_ssize_t n_features = self.n_features
@@ -995,7 +925,7 @@ cdef class ParametricGaussianDiag(ParametricModel):
             out[2 * n_features + d] = moments[1 + n_features + t]
             t += n_features - d
         if moments[0] > 0.0:
-            self.combine(stats, self.moments)
+            self.combine(stats, &self.moments[0])
 
     cdef void log_density_bound_many(
         self, const double* params, const Py_ssize_t* which, Py_ssize_t n_which, const double* box,
@@ -1040,15 +970,15 @@ cdef class ParametricGaussianDiag(ParametricModel):
         """The moments of the items by themselves, about their own mean; then both together."""
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
-        cdef double* moments = self.moments + 1
-        tile_gather(self.X, n_features, items, n_items, self.work, LD)
+        cdef double* moments = &self.moments[1]
+        tile_gather(self.points, n_features, items, n_items, &self.work[0], LD)
         self.moments[0] = n_items
         for d in range(n_features):
             tile_moments(
-                self.work + d * LD, n_items, moments + d, moments + n_features + d,
+                &self.work[d * LD], n_items, moments + d, moments + n_features + d,
                 moments + 2 * n_features + d
             )
-        self.combine(stats, self.moments)
+        self.combine(stats, &self.moments[0])
 
     cdef void combine(self, double* stats, const double* other) noexcept nogil:
         stats[0] += other[0]

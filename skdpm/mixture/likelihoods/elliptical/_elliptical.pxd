@@ -3,12 +3,16 @@ from libc.math cimport log
 from libc.string cimport memset
 
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel
+from skdpm.mixture.likelihoods.contract._parametric cimport ParametricModel
 from skdpm.mixture.likelihoods.elliptical._gaps cimport Gaps
 from skdpm.mixture.likelihoods.elliptical._weights cimport MOST_WEIGHTS, RowWeights
 
 cdef enum:
     NONE = -1
     MANY = 64           # slots that are evaluated together
+    # Largest t, a distance in standard deviations, of an item that leaves. The removal divides a
+    # sum of squares by 1 + t^2, which costs digits.
+    LARGEST_LOSS = 100
     COUNTS = 1          # place of the numbers of items with each weight in a row
     PEAK = 0            # place of the log density at the centre behind the statistics
     # Places of the terms of weights, behind those of the shape:
@@ -20,11 +24,13 @@ cdef enum:
 cdef class EllipticalModel(ClusterModel):
     """Gaussian clusters of rows: see the head of _elliptical."""
     cdef Py_ssize_t n_features          # D
+    cdef Py_ssize_t n_packed            # D (D + 1) / 2
     cdef const double* X                # the rows minus the origin, completed
-    cdef double* prior_mean             # (D,): u minus the origin
+    cdef double[::1] prior_mean         # (D,): u minus the origin
     cdef double mean_precision, df
-    cdef object origin, spread, floor
-    cdef const double[::1] origin_view
+    cdef const double[::1] origin
+    cdef tuple units                    # spread, origin and floor: see `GaussianLaws`
+    cdef double[::1] work               # scratch of the shape: (3 D,) or more
     cdef Gaps gaps                      # None: a chain draws no missing entries
     cdef RowWeights weights             # None: the weights of all rows are 1
     cdef Py_ssize_t n_weights, n_sets   # G, 0 without weights; sets of moments, 1 without
@@ -35,19 +41,18 @@ cdef class EllipticalModel(ClusterModel):
     cdef Py_ssize_t first_law           # first hyperparameter of the law of the weights
     cdef const double* factors          # (n_sets,)
     cdef double half                    # power of `bound_square` in `open_rest`
-    cdef object _owners
+    cdef const double[:, ::1] rows      # X as given
     # Of the last item whose densities were summed over weights, in some slots:
     cdef Py_ssize_t n_last              # number of slots; 0 if rows have changed since
     cdef Py_ssize_t last[MANY]          # these slots
     cdef double shares[MANY * MOST_WEIGHTS]        # of the weights, up to a factor per slot
     # See `comes_back`:
-    cdef double* kept                   # (width + n_stats,)
+    cdef double[::1] kept               # (width + n_stats,)
     cdef Py_ssize_t kept_item
     cdef Py_ssize_t kept_weight
 
-    cdef int begin(self, data, tables, mean, mean_precision, df, scale, law, values) except -1
-    cdef int lay_out(self, Py_ssize_t first_set, Py_ssize_t n_set, Py_ssize_t n_terms) except -1
-    cdef int take_prior(self) except -1
+    cdef int lay_out(self, Py_ssize_t n_terms) except -1
+    cdef int take_hyperparameters(self) except -1
     cdef int take_rows(self) except -1
     cdef void weigh(self, double rho, double* weighed) noexcept nogil
     cdef void finish_weights(self, double* stats, double rho, double bound) noexcept nogil
@@ -58,6 +63,8 @@ cdef class EllipticalModel(ClusterModel):
     ) noexcept nogil
     cdef bint draw_weight(self, Py_ssize_t slot, Py_ssize_t i, void* rng) noexcept nogil
     # A shape implements these; see _elliptical.pyx.
+    cdef int begin(self, tables, scale) except -1
+    cdef void combine(self, double* moments, const double* other) noexcept nogil
     cdef void compute(self, double* stats) noexcept nogil
     cdef bint shift(
         self, double* stats, Py_ssize_t i, Py_ssize_t g, double sign
@@ -178,3 +185,13 @@ cdef class EllipticalModel(ClusterModel):
             for e in range(d, n_features):
                 scatter[e - d] += by * gap[d] * gap[e]
             scatter += n_features - d
+
+
+cdef class ParametricElliptical(ParametricModel):
+    cdef Py_ssize_t n_features, n_packed
+    cdef const double[:, ::1] rows
+    cdef const double[::1] mean
+    cdef double mean_precision, df
+    cdef double[::1] work       # (n_features * LD,), zeros at first
+    cdef double[::1] moments    # (n_stats,)
+    cdef double* gaps           # (n_features + 1, LD), if there are bounds

@@ -21,7 +21,6 @@ which PEAK is the first, then if there are weights a bound, rho, and for each we
 log p(w) h^(D/2) (G) and h (G). Without weights there is one set, and n is its mass.
 """
 from libc.math cimport INFINITY, NAN, fabs
-from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy
 
 import numpy as np
@@ -29,7 +28,9 @@ import numpy as np
 from skdpm._core._memory cimport expect_shape, resized
 from skdpm._core._rng cimport bitgen_t, uniform
 from skdpm.mixture.likelihoods.contract._base cimport row
+from skdpm.mixture.likelihoods.contract._parametric cimport LD, MOST_DIMENSIONS
 from skdpm.mixture.likelihoods.elliptical._hyper cimport labels_show
+from skdpm.mixture.likelihoods.elliptical._moments cimport combine_moments, moments_of
 
 from skdpm.mixture.likelihoods.contract._base import HyperSampler
 
@@ -37,6 +38,7 @@ cdef double ONE = 1.0
 
 
 cdef extern from "tiles.h" nogil:
+    enum: SKDPM_STRIP
     double log_below(double x)
     double exp_above(double x)
     void tile_weigh(
@@ -68,66 +70,64 @@ cdef class EllipticalModel(ClusterModel):
     - `law_values`: (n_law_values,), optional. Its parameters.
     """
 
-    def __dealloc__(self):
-        free(self.prior_mean)
-        free(self.kept)
-
-    cdef int begin(self, data, tables, mean, mean_precision, df, scale, law, values) except -1:
-        """Set what shapes share, before the arena is allocated."""
+    def __init__(
+        self, data, tables, mean, double mean_precision, double df, scale, law=None, law_values=()
+    ):
         cdef const double[:, ::1] X = data["X"]
         names = ("mean",) * X.shape[1] + ("mean_precision", "df") + ("scale",) * scale.size
-        start = [mean, [mean_precision, df], np.ravel(scale)]
         drawn = []
-        self._owners = X
+        self.rows = X
         self.drifts = True
         self.n_samples = X.shape[0]
         self.n_features = X.shape[1]
+        self.n_packed = self.n_features * (self.n_features + 1) // 2
+        self.n_set = 1 + self.n_features + self.n_packed
         self.half = 0.5 * self.n_features
         self.n_max = tables["n_max"]
         self.X = &X[0, 0]
         self.n_sets = 1
         self.factors = &ONE
         expect_shape("scale", scale, (self.n_features,) * scale.ndim)
-        expect_shape("origin", tables["origin"], (self.n_features,))
-        self.origin = self.origin_view = tables["origin"]
-        self.spread = tables["spread"]
-        self.floor = tables["floor"]
-        self.prior_mean = <double*>resized(self.prior_mean, self.n_features, sizeof(double))
+        self.origin = tables["origin"]
+        expect_shape("origin", self.origin, (self.n_features,))
+        self.units = tables["spread"], tables["origin"], tables["floor"]
+        self.prior_mean = np.empty(self.n_features)
         self.first_law = len(names)
         if law is not None:
             self.weights = RowWeights(law, self.n_samples)
             self.bounds_rest = True
             self.n_weights = self.weights.n_weights
+            self.first_set = COUNTS + self.n_weights
             self.n_lanes = self.weights.n_lanes
             self.n_sets = self.weights.n_sets
             names += law.parameters
-            start.append(values)
             drawn.append(np.arange(self.n_samples))
+        start = [mean, [mean_precision, df], np.ravel(scale), law_values]
         self.declare_hyperparameters(names, np.concatenate(start))
         if "gap_columns" in data:
             self.gaps = Gaps(data)
             drawn.append(self.gaps.gap_items)
         if drawn:
             self.declare_incomplete(np.concatenate(drawn))
-        return 0
+        self.begin(tables, scale)
+        self.take_hyperparameters()
 
-    cdef int lay_out(self, Py_ssize_t first_set, Py_ssize_t n_set, Py_ssize_t n_terms) except -1:
+    cdef int lay_out(self, Py_ssize_t n_terms) except -1:
         """Allocate the arena, for `n_terms` terms of the shape."""
-        cdef Py_ssize_t n_stats = first_set + self.n_sets * n_set
-        self.first_set = first_set
-        self.n_set = n_set
+        cdef Py_ssize_t n_stats = self.first_set + self.n_sets * self.n_set
         self.terms = n_terms
         if self.weights is not None:
             n_terms += WEIGHED + 2 * self.n_lanes
+            self.kept = np.empty(2 * n_stats + n_terms)
         self.allocate(n_stats, n_stats + n_terms)
-        self.kept = <double*>resized(self.kept, self.width + n_stats, sizeof(double))
         return 0
 
-    cdef int take_prior(self) except -1:
-        """Set the attributes that follow from `hyper`, except the scale."""
+    cdef int take_hyperparameters(self) except -1:
+        """Set the attributes that follow from `hyper`. A shape also takes the scale, and sets the
+        empty row."""
         cdef Py_ssize_t d
         for d in range(self.n_features):
-            self.prior_mean[d] = self.hyper[d] - self.origin_view[d]
+            self.prior_mean[d] = self.hyper[d] - self.origin[d]
         self.mean_precision = self.hyper[self.n_features]
         self.df = self.hyper[self.n_features + 1]
         if not self.mean_precision > 0.0:
@@ -154,6 +154,14 @@ cdef class EllipticalModel(ClusterModel):
         self.weigh(rho, terms + WEIGHED)
 
     # What a shape implements.
+
+    cdef int begin(self, tables, scale) except -1:
+        """Allocate what the shape needs, and lay out rows."""
+        return 0
+
+    cdef void combine(self, double* moments, const double* other) noexcept nogil:
+        """Add another set of moments: by default of masses, means and scatters."""
+        combine_moments(moments, other, self.n_features, &self.work[0])
 
     cdef void compute(self, double* stats) noexcept nogil:
         """Compute all terms from the statistics."""
@@ -216,10 +224,10 @@ cdef class EllipticalModel(ClusterModel):
         else:
             self.kept_item = i
             self.kept_weight = self.weights.chosen[i]
-            memcpy(self.kept, stats, self.width * sizeof(double))
+            memcpy(&self.kept[0], stats, self.width * sizeof(double))
             if not self.shift(stats, i, self.kept_weight, -1.0):
                 self.recover(slot)
-            memcpy(self.kept + self.width, stats, self.n_stats * sizeof(double))
+            memcpy(&self.kept[self.width], stats, self.n_stats * sizeof(double))
 
     cdef bint comes_back(self, double* stats, Py_ssize_t i) noexcept nogil:
         """An item with a weight mostly comes back to the cluster that it left, with the statistics
@@ -229,15 +237,27 @@ cdef class EllipticalModel(ClusterModel):
         self.kept_item = NONE
         if (
             not is_kept or self.weights.chosen[i] != self.kept_weight
-            or memcmp(stats, self.kept + self.width, self.n_stats * sizeof(double)) != 0
+            or memcmp(stats, &self.kept[self.width], self.n_stats * sizeof(double)) != 0
         ):
             return False
         self.n_last = 0
-        memcpy(stats, self.kept, self.width * sizeof(double))
+        memcpy(stats, &self.kept[0], self.width * sizeof(double))
         return True
 
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
         self.compute(row(self, slot))
+
+    cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef double* stats = row(self, dst)
+        cdef const double* other = row(self, src)
+        for k in range(self.first_set):
+            stats[k] += other[k]
+        for k in range(self.n_sets):
+            self.combine(
+                stats + self.first_set + k * self.n_set, other + self.first_set + k * self.n_set
+            )
+        self.compute(stats)
 
     # Weights and missing entries of rows: in a completion the weights come first.
 
@@ -464,3 +484,50 @@ cdef class EllipticalModel(ClusterModel):
         masses = moments[:, 0].copy()
         moments[:, 0] = stats[:, 0]
         return moments, masses
+
+
+cdef class ParametricElliptical(ParametricModel):
+    """Gaussian rows under drawn parameters: what does not depend on the shape of covariances. By
+    default statistics are numbers of items, means and scatters.
+
+    - `X`: (n_samples, n_features). Rows minus the origin; NaN for a missing entry.
+    - `mean`: (n_features,). u minus the origin.
+    - `mean_precision`, `df`: float. r and nu.
+    - `n_stats`: int. Number of the statistics, and of the parameters.
+    """
+
+    def __init__(
+        self, const double[:, ::1] X, const double[::1] mean, double mean_precision, double df,
+        Py_ssize_t n_stats
+    ):
+        cdef Py_ssize_t n_features = X.shape[1]
+        expect_shape("mean", mean, (n_features,))
+        self.rows = X
+        self.mean = mean
+        self.n_samples = X.shape[0]
+        self.n_features = n_features
+        self.n_packed = n_features * (n_features + 1) // 2
+        self.n_stats = self.n_params = n_stats
+        self.points = &X[0, 0] if X.shape[0] else NULL
+        self.n_dimensions = n_features if n_features <= MOST_DIMENSIONS else 0
+        self.mean_precision = mean_precision
+        self.df = df
+        self.work = np.zeros(n_features * LD)
+        self.moments = np.empty(n_stats)
+        if self.n_dimensions > 0:
+            self.columns = <double*>resized(
+                NULL, (2 * n_features + 1) * LD + SKDPM_STRIP, sizeof(double)
+            )
+            self.gaps = self.columns + n_features * LD + SKDPM_STRIP
+
+    cdef void accumulate(
+        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items
+    ) noexcept nogil:
+        """The moments of the items by themselves, about their own mean; then both together."""
+        moments_of(
+            &self.rows[0, 0], items, n_items, self.n_features, &self.work[0], &self.moments[0]
+        )
+        self.combine(stats, &self.moments[0])
+
+    cdef void combine(self, double* stats, const double* other) noexcept nogil:
+        combine_moments(stats, other, self.n_features, &self.work[0])

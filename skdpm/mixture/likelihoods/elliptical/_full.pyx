@@ -54,31 +54,26 @@ from libc.float cimport DBL_EPSILON
 from libc.math cimport INFINITY, NAN
 from libc.math cimport M_PI as PI
 from libc.math cimport exp, fabs, lgamma, log, log1p, sqrt
-from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
 import numpy as np
 
 from skdpm._core._culling cimport ABOVE, BELOW, SLACK
 from skdpm._core._math cimport log_rising
-from skdpm._core._memory cimport expect_shape, resized
+from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
 from skdpm.mixture.likelihoods.contract._base cimport STRIP, ClusterModel, row
 from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
-    COUNTS, MANY, MOST_WEIGHTS, NONE, PEAK, PRECISION, WEIGHED, EllipticalModel
+    COUNTS, MANY, MOST_WEIGHTS, NONE, PEAK, PRECISION, WEIGHED, EllipticalModel,
+    ParametricElliptical
 )
 from skdpm.mixture.likelihoods.elliptical._moments cimport (
-    combine_moments, far_square, log_evidence, moments_of, solve_squared, unpack_scale
+    far_square, log_evidence, solve_squared, unpack_scale
 )
 from skdpm.mixture.likelihoods.elliptical._hyper cimport (
-    GaussianLaws, log_norm_at, log_step, own_log_norm, own_size
+    GaussianLaws, fill_log_norm, log_norm_at, log_step, own_size
 )
-from skdpm.mixture.likelihoods.contract._parametric cimport (
-    LD,
-    MOST_DIMENSIONS,
-    TILE,
-    ParametricModel,
-)
+from skdpm.mixture.likelihoods.contract._parametric cimport LD, TILE, ParametricModel
 
 cdef double LOG_PI = log(PI)
 cdef double LOG_1E100 = log(1e100)
@@ -200,15 +195,12 @@ cdef class FullModel(EllipticalModel):
       `log_norm_at` beyond its end.
     - `scale`: (n_features,) or (n_features, n_features). S, or its diagonal.
     """
-    cdef Py_ssize_t n_packed        # D (D + 1) / 2
     cdef bint diagonal              # is S, and given as a vector?
-    cdef double* scale              # (n_packed,): S, packed by columns
-    cdef const double* log_norm
+    cdef double[::1] scale          # (n_packed,): S, packed by columns
+    cdef const double[::1] log_norm
     cdef Py_ssize_t n_tabled        # entries of that
     cdef Py_ssize_t n_shared        # entries of that in `tables`
-    cdef double* work               # (3 * n_features + n_packed,)
-    cdef double* strip              # (2 n_features, STRIP): of items that are evaluated together
-    cdef double* own                # table for hyperparameters that have changed
+    cdef double[::1] strip          # (2 n_features, STRIP): of items that are evaluated together
     cdef Py_ssize_t pending_slot    # the row that still holds `pending_item`, or NONE
     cdef Py_ssize_t pending_item
     cdef Py_ssize_t pending_weight  # number of its weight
@@ -225,36 +217,22 @@ cdef class FullModel(EllipticalModel):
     cdef const double* weighed[MANY]    # log p(w) h^(D/2), then h
     cdef double own_weighed[2 * MOST_WEIGHTS]   # of the pending cluster without the item
 
-    def __init__(
-        self, data, tables, mean, double mean_precision, double df, scale, law=None,
-        law_values=None
-    ):
-        cdef const double[::1] log_norm = tables["log_norm"]
-        cdef Py_ssize_t n_features
-        self.begin(data, tables, mean, mean_precision, df, scale, law, law_values)
-        self._owners = (data["X"], log_norm)
-        n_features = self.n_features
-        self.n_packed = n_features * (n_features + 1) // 2
-        self.log_norm = &log_norm[0]
-        self.n_tabled = self.n_shared = log_norm.shape[0]
+    cdef int begin(self, tables, scale) except -1:
+        cdef Py_ssize_t n_features = self.n_features
+        self.log_norm = tables["log_norm"]
+        self.n_tabled = self.n_shared = self.log_norm.shape[0]
         self.diagonal = scale.ndim == 1
         self.hyper_period = min(MOST_PERIOD, max(1, <Py_ssize_t>(
             LEARNING_ROWS * n_features / <double>self.n_max + 0.5
         )))
         self.pending_slot = self.pending_item = self.gap_slot = NONE
-        self.work = <double*>malloc((3 * n_features + self.n_packed) * sizeof(double))
-        self.scale = <double*>malloc(self.n_packed * sizeof(double))
-        self.strip = <double*>malloc(2 * n_features * STRIP * sizeof(double))
-        if self.work == NULL or self.scale == NULL or self.strip == NULL:
-            raise MemoryError
-        self.lay_out(
-            0 if law is None else COUNTS + self.n_weights, 1 + n_features + self.n_packed,
-            CENTER + n_features + self.n_packed
-        )
-        self.take_hyperparameters()
+        self.work = np.empty(3 * n_features + self.n_packed)
+        self.scale = np.empty(self.n_packed)
+        self.strip = np.empty(2 * n_features * STRIP)
         if self.gaps is not None:
             self.norms = np.full((N_NORMS, 3), -1.0)
             self.spreads = np.empty((0, self.n_packed + 1 + n_features))
+        return self.lay_out(CENTER + n_features + self.n_packed)
 
     cdef int prepare(self, Py_ssize_t n_slots) except -1:
         ClusterModel.prepare(self, n_slots)
@@ -262,23 +240,16 @@ cdef class FullModel(EllipticalModel):
             self.spreads = np.full((n_slots, self.spreads.shape[1]), np.nan)
         return 0
 
-    def __dealloc__(self):
-        free(self.work)
-        free(self.scale)
-        free(self.strip)
-        free(self.own)
-
     cdef int take_hyperparameters(self) except -1:
-        """Set the attributes that follow from `hyper`, and the empty row."""
         cdef double* center = self.empty + self.n_stats + CENTER
         cdef double* factor = center + self.n_features
         cdef double* log_det = self.empty + self.n_stats + LOG_DET
-        self.take_prior()
-        memcpy(center, self.prior_mean, self.n_features * sizeof(double))
+        EllipticalModel.take_hyperparameters(self)
+        memcpy(center, &self.prior_mean[0], self.n_features * sizeof(double))
         unpack_scale(
-            self.hyper + self.n_features + 2, self.diagonal, self.n_features, self.scale
+            self.hyper + self.n_features + 2, self.diagonal, self.n_features, &self.scale[0]
         )
-        memcpy(factor, self.scale, self.n_packed * sizeof(double))
+        memcpy(factor, &self.scale[0], self.n_packed * sizeof(double))
         if not self.finish(self.empty, cholesky(factor, self.n_features, log_det)):
             raise ValueError("Gaussian.scale must be positive definite")
         self.log_det_prior = log_det[0]
@@ -286,10 +257,14 @@ cdef class FullModel(EllipticalModel):
 
     cdef int retabulate(self) except -1:
         cdef Py_ssize_t size = own_size(self.n_max, self.n_shared, self.n_samples)
-        self.log_norm = self.own = own_log_norm(
-            self.own, size, self.hyper[self.n_features], self.hyper[self.n_features + 1],
-            self.n_features
-        )
+        cdef double r = self.hyper[self.n_features]
+        cdef double nu = self.hyper[self.n_features + 1]
+        cdef double[::1] log_norm = np.empty(size)
+        if not (r > 0.0 and nu > self.n_features - 1):
+            raise ValueError("Gaussian.mean_precision or Gaussian.df is out of range")
+        with nogil:
+            fill_log_norm(&log_norm[0], size, r, nu, self.n_features)
+        self.log_norm = log_norm
         self.n_tabled = size
         if self.gaps is not None:
             self.norms[:] = -1.0
@@ -349,7 +324,7 @@ cdef class FullModel(EllipticalModel):
         cdef Py_ssize_t d, k
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* moments = stats + self.first_set
-        cdef double* gap = self.work
+        cdef double* gap = &self.work[0]
         cdef double mass, share
         cdef double total = 0.0
         cdef bint good = True
@@ -387,7 +362,7 @@ cdef class FullModel(EllipticalModel):
         cdef double* moments = stats + self.first_set
         cdef double weight
         cdef bint good
-        memcpy(factor, self.scale, self.n_packed * sizeof(double))
+        memcpy(factor, &self.scale[0], self.n_packed * sizeof(double))
         self.add_scatters(stats, self.factors, factor)
         if other != NULL:
             self.add_scatters(other, self.factors, factor)
@@ -401,14 +376,14 @@ cdef class FullModel(EllipticalModel):
             for k in range(self.n_sets):
                 if other[0] > 0.0:
                     weight = self.factors[k] * moments[0] * other[0] / (moments[0] + other[0])
-                    combine_moments(moments, other, n_features, self.work)
+                    self.combine(moments, other)
                     good = good and cholesky_update(
-                        factor, n_features, self.work, weight, log_det
+                        factor, n_features, &self.work[0], weight, log_det
                     )
                 moments += self.n_set
                 other += self.n_set
         good = good and self.add_means(
-            stats, self.factors, self.mean_precision, self.prior_mean, center, factor, log_det
+            stats, self.factors, self.mean_precision, &self.prior_mean[0], center, factor, log_det
         )
         if not good:
             log_det[0] = NAN
@@ -425,7 +400,7 @@ cdef class FullModel(EllipticalModel):
         cdef const double* x = self.X + i * self.n_features
         cdef double* cached = stats + self.n_stats
         cdef double* center = cached + CENTER
-        cdef double* gap = self.work
+        cdef double* gap = &self.work[0]
         cdef double by = sign * self.value_of(g)
         cdef double before
         # Sums of the numbers of items have no rounding errors.
@@ -453,7 +428,7 @@ cdef class FullModel(EllipticalModel):
         cdef const double* x = self.X + i * self.n_features
         cdef double* cached = stats + self.n_stats
         cdef double* center = cached + CENTER
-        cdef double* gap = self.work
+        cdef double* gap = &self.work[0]
         cdef double before = self.weights.values[old]
         cdef double after = self.weights.values[new]
         cdef double rho = cached[self.terms + PRECISION] - before
@@ -532,9 +507,9 @@ cdef class FullModel(EllipticalModel):
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats = row(self, slot)
         cdef const double* moments = stats + self.first_set
-        cdef double* center = self.work + n_features
-        cdef double* prior_mean = self.work + 2 * n_features
-        cdef double* factor = self.work + 3 * n_features
+        cdef double* center = &self.work[n_features]
+        cdef double* prior_mean = &self.work[2 * n_features]
+        cdef double* factor = &self.work[3 * n_features]
         cdef double factors[MOST_WEIGHTS]
         cdef double log_det, log_det_prior
         cdef double r = hyper[n_features]
@@ -547,7 +522,7 @@ cdef class FullModel(EllipticalModel):
             return NAN
         unpack_scale(hyper + n_features + 2, self.diagonal, n_features, factor)
         for d in range(n_features):
-            prior_mean[d] = hyper[d] - self.origin_view[d]
+            prior_mean[d] = hyper[d] - self.origin[d]
         self.add_scatters(stats, factors, factor)
         if not (
             cholesky(factor, n_features, &log_det)
@@ -564,9 +539,7 @@ cdef class FullModel(EllipticalModel):
         scale = values["scale"]
         if not self.diagonal:
             scale = scale.reshape(self.n_features, self.n_features)
-        return FullLaws(
-            priors, values, self.spread, self.origin, self.floor, *self.pooled(stats), scale
-        )
+        return FullLaws(priors, values, *self.units, *self.pooled(stats), scale)
 
     # Densities.
 
@@ -575,7 +548,7 @@ cdef class FullModel(EllipticalModel):
         cdef Py_ssize_t n_steps
         cdef const double* center = cached + CENTER
         cdef double q = far_square(
-            x, center, center + self.n_features, self.n_features, self.work, &n_steps
+            x, center, center + self.n_features, self.n_features, &self.work[0], &n_steps
         )
         return log(q) + 2.0 * n_steps * LOG_1E100
 
@@ -618,7 +591,7 @@ cdef class FullModel(EllipticalModel):
         cdef const double* cached = row(self, slot) + self.n_stats
         cdef const double* factor = cached + CENTER + self.n_features
         cdef double rest, rho, with_item
-        self.squares[k] = gap_squared(factor, self.n_features, x, cached + CENTER, self.work)
+        self.squares[k] = gap_squared(factor, self.n_features, x, cached + CENTER, &self.work[0])
         if slot == self.pending_slot:
             with_item = cached[self.terms + PRECISION]
             rho = with_item - self.weights.values[self.pending_weight]
@@ -639,7 +612,7 @@ cdef class FullModel(EllipticalModel):
             # The item makes up nearly all of the scatter in its direction: remove it at once.
             self.settle()
             self.squares[k] = gap_squared(
-                factor, self.n_features, x, cached + CENTER, self.work
+                factor, self.n_features, x, cached + CENTER, &self.work[0]
             )
         self.peaks[k] = cached[PEAK]
         self.exponents[k] = cached[EXPONENT]
@@ -650,7 +623,7 @@ cdef class FullModel(EllipticalModel):
         cdef const double* cached = row(self, slot) + self.n_stats
         return gap_squared(
             cached + CENTER + self.n_features, self.n_features,
-            self.X + i * self.n_features, cached + CENTER, self.work
+            self.X + i * self.n_features, cached + CENTER, &self.work[0]
         )
 
     cdef void log_terms(
@@ -807,12 +780,12 @@ cdef class FullModel(EllipticalModel):
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats = row(self, slot)
         cdef const double* factor = stats + self.n_stats + CENTER + n_features
-        cdef const double* scale = self.scale
+        cdef const double* scale = &self.scale[0]
         cdef const double* scatter = stats + 1 + n_features
         cdef double* kept = &self.spreads[slot, 0]
         cdef double* bound = kept + self.n_packed
         cdef double* inverse = bound + 1
-        cdef double* gap = self.work
+        cdef double* gap = &self.work[0]
         cdef double entry, pull, total
         if memcmp(kept, factor, self.n_packed * sizeof(double)) == 0:
             return bound
@@ -823,7 +796,7 @@ cdef class FullModel(EllipticalModel):
             inverse[d] = 1.0 / (scale[0] + scatter[0] + pull * gap[d] * gap[d])
             scale += n_features - d
             scatter += n_features - d
-        scale = self.scale
+        scale = &self.scale[0]
         scatter = stats + 1 + n_features
         bound[0] = 0.0
         for d in range(n_features):
@@ -898,7 +871,7 @@ cdef class FullModel(EllipticalModel):
         """The same for one slot, without the loop over slots."""
         cdef const double* cached = row(self, slot) + self.n_stats
         cdef double q = gap_squared(
-            cached + CENTER + self.n_features, self.n_features, x, cached + CENTER, self.work
+            cached + CENTER + self.n_features, self.n_features, x, cached + CENTER, &self.work[0]
         )
         if not (q < 1e300):
             return cached[PEAK] - cached[EXPONENT] * self.log_far_tail(x, cached)
@@ -918,7 +891,7 @@ cdef class FullModel(EllipticalModel):
         for k in range(n_slots):
             cached = row(self, slots[k]) + self.n_stats
             q = gap_squared(
-                cached + CENTER + n_features, n_features, x, cached + CENTER, self.work
+                cached + CENTER + n_features, n_features, x, cached + CENTER, &self.work[0]
             )
             if slots[k] == self.pending_slot:
                 rho = self.mean_precision + row(self, slots[k])[0]
@@ -931,7 +904,7 @@ cdef class FullModel(EllipticalModel):
                 # digits, so remove the item at once.
                 self.settle()
                 q = gap_squared(
-                    cached + CENTER + n_features, n_features, x, cached + CENTER, self.work
+                    cached + CENTER + n_features, n_features, x, cached + CENTER, &self.work[0]
                 )
             # log1p would be slower, for digits that the sum below loses anyway.
             tails[k] = 1.0 + q * cached[SHRINKAGE] if q < 1e300 else INFINITY
@@ -963,8 +936,8 @@ cdef class FullModel(EllipticalModel):
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* cached
         cdef const double* factor
-        cdef double* z = self.work
-        cdef double* r = self.work + n_features
+        cdef double* z = &self.work[0]
+        cdef double* r = &self.work[n_features]
         cdef double q, least
         cdef double tails[MANY]
         if self.weights is not None:
@@ -1015,8 +988,8 @@ cdef class FullModel(EllipticalModel):
         cdef const double* stats = row(self, slot)
         cdef const double* cached = stats + self.n_stats
         cdef const double* factor = cached + CENTER + n_features
-        cdef double* z = self.work
-        cdef double* r = self.work + n_features
+        cdef double* z = &self.work[0]
+        cdef double* r = &self.work[n_features]
         cdef double peak, tail
         cdef double q = 0.0
         cdef double rho = self.mean_precision + stats[0]
@@ -1042,7 +1015,7 @@ cdef class FullModel(EllipticalModel):
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* cached
         cdef const double* factor
-        cdef double* x = self.strip
+        cdef double* x = &self.strip[0]
         cdef double tails[STRIP]
         if self.weights is not None:
             ClusterModel.log_predictive_tile(self, slots, n_slots, items, n_items, out)
@@ -1323,70 +1296,28 @@ cdef inline void bound_densities(
 
 
 @cython.final
-cdef class ParametricGaussian(ParametricModel):
+cdef class ParametricGaussian(ParametricElliptical):
     """Gaussian rows under drawn means and covariances.
 
     A draw of the precision is W'W: see `draw_root_row`.
 
     Parameters: log |W| - D log(2 pi) / 2, W mu (D), W (packed by rows).
 
-    - `X`: (n_samples, n_features). Rows minus the origin.
-    - `mean`: (n_features,). u minus the origin.
     - `scale`: (n_features, n_features). S.
-    - `mean_precision`, `df`: float. r and nu.
     """
-    cdef Py_ssize_t n_features
-    cdef Py_ssize_t n_packed
-    cdef const double* X
-    cdef double mean_precision, df
-    cdef const double* mean
-    cdef double* prior      # packed: S, then its factor
-    cdef double* work       # n_features * TILE
-    cdef double* gaps       # (n_features + 1, LD)
-    cdef double* matrix     # (n_stats,)
-    cdef object _owners
+    cdef double[::1] prior      # S, packed
+    cdef double[::1] factor     # of S, packed
 
-    def __init__(
-        self, const double[:, ::1] X, const double[::1] mean, const double[:, ::1] scale,
-        double mean_precision, double df
-    ):
-        cdef Py_ssize_t d, e
-        cdef Py_ssize_t t = 0
-        cdef Py_ssize_t n_features = X.shape[1]
+    def __init__(self, X, mean, const double[:, ::1] scale, double mean_precision, double df):
         cdef double log_det
-        expect_shape("mean", mean, (n_features,))
+        n_features = X.shape[1]
         expect_shape("scale", scale, (n_features, n_features))
-        self._owners = (X, mean)
-        self.mean = &mean[0]
-        self.n_samples = X.shape[0]
-        self.n_features = n_features
-        self.n_packed = n_features * (n_features + 1) // 2
-        self.n_stats = self.n_params = 1 + n_features + self.n_packed
-        self.X = &X[0, 0] if X.shape[0] else NULL
-        self.points = self.X
-        self.n_dimensions = n_features if n_features <= MOST_DIMENSIONS else 0
-        self.mean_precision = mean_precision
-        self.df = df
-        self.prior = <double*>malloc(2 * self.n_packed * sizeof(double))
-        self.work = <double*>calloc(n_features * TILE, sizeof(double))
-        self.matrix = <double*>malloc(self.n_stats * sizeof(double))
-        if self.prior == NULL or self.work == NULL or self.matrix == NULL:
-            raise MemoryError
-        if self.n_dimensions > 0:
-            self.columns = <double*>resized(
-                NULL, (2 * n_features + 1) * LD + SKDPM_STRIP, sizeof(double)
-            )
-            self.gaps = self.columns + n_features * LD + SKDPM_STRIP
-        for d in range(n_features):
-            for e in range(d, n_features):
-                self.prior[t] = self.prior[self.n_packed + t] = scale[e, d]
-                t += 1
-        cholesky(self.prior + self.n_packed, n_features, &log_det)
-
-    def __dealloc__(self):
-        free(self.prior)
-        free(self.work)
-        free(self.matrix)
+        self.prior = np.asarray(scale).T[np.triu_indices(n_features)]
+        self.factor = np.array(self.prior)
+        ParametricElliptical.__init__(
+            self, X, mean, mean_precision, df, 1 + n_features + len(self.prior)
+        )
+        cholesky(&self.factor[0], n_features, &log_det)
 
     cdef void draw_params(
         self, const double* stats, double power, double* params, bitgen_t* rng
@@ -1398,7 +1329,7 @@ cdef class ParametricGaussian(ParametricModel):
         cdef double weight = self.mean_precision * n / rho
         cdef const double* mean = stats + 1
         cdef const double* scatter = mean + n_features
-        cdef double* factor = self.matrix
+        cdef double* factor = &self.moments[0]
         cdef double* center = params + 1
         cdef double* w = center + n_features
         cdef double log_det, total, value
@@ -1408,8 +1339,8 @@ cdef class ParametricGaussian(ParametricModel):
             self.work[d] = mean[d] - self.mean[d]
         # As in `FullModel.factorize`. NaN if that fails, also in params[0].
         if not (
-            cholesky_above(factor, n_features, self.prior + self.n_packed, &log_det)
-            and cholesky_update(factor, n_features, self.work, weight, &log_det)
+            cholesky_above(factor, n_features, &self.factor[0], &log_det)
+            and cholesky_update(factor, n_features, &self.work[0], weight, &log_det)
         ):
             log_det = NAN
         total = -0.5 * n_features * log(2.0 * PI) - 0.5 * log_det
@@ -1430,9 +1361,9 @@ cdef class ParametricGaussian(ParametricModel):
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* x
         cdef const double* theta
-        cdef double* strip = self.work
+        cdef double* strip = &self.work[0]
         for i in range(n_items):
-            x = self.X + items[i] * n_features
+            x = self.points + items[i] * n_features
             for d in range(n_features):
                 strip[d * SKDPM_STRIP + i % SKDPM_STRIP] = x[d]
             if (i + 1) % SKDPM_STRIP == 0:
@@ -1440,7 +1371,7 @@ cdef class ParametricGaussian(ParametricModel):
         for k in range(n_which):
             theta = params + which[k] * self.n_params
             tile_gaussian(
-                self.work, n_items, n_features, theta + 1 + n_features, theta + 1, theta[0],
+                &self.work[0], n_items, n_features, theta + 1 + n_features, theta + 1, theta[0],
                 out + k * TILE
             )
 
@@ -1461,16 +1392,15 @@ cdef class ParametricGaussian(ParametricModel):
         self, double* stats, Py_ssize_t first, Py_ssize_t n_items,
         const Py_ssize_t* keys, Py_ssize_t key      # IN (n_items,): those with the key join
     ) noexcept nogil:
-        cdef double scratch[4]
         if self.n_features > 4:
             ParametricModel.accumulate_loaded(self, stats, first, n_items, keys, key)
             return
         tile_keyed_moments(
             self.columns + first, LD, n_items, keys, key, self.n_features, self.gaps,
-            self.matrix
+            &self.moments[0]
         )
-        if self.matrix[0] > 0.0:
-            combine_moments(stats, self.matrix, self.n_features, scratch)
+        if self.moments[0] > 0.0:
+            self.combine(stats, &self.moments[0])
 
     cdef void log_density_bound_many(
         self, const double* params, const Py_ssize_t* which, Py_ssize_t n_which, const double* box,
@@ -1482,13 +1412,3 @@ cdef class ParametricGaussian(ParametricModel):
             bound_densities(
                 params, self.n_params, which, n_which, box, self.n_features, lower, upper
             )
-
-    cdef void accumulate(
-        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
-    ) noexcept nogil:
-        """The moments of the items by themselves, about their own mean; then both together."""
-        moments_of(self.X, items, n_items, self.n_features, self.work, self.matrix)
-        self.combine(stats, self.matrix)
-
-    cdef void combine(self, double* stats, const double* other) noexcept nogil:
-        combine_moments(stats, other, self.n_features, self.work)

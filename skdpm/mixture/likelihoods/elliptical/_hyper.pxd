@@ -5,7 +5,6 @@ from libc.math cimport M_PI as PI
 from libc.math cimport log, log1p
 
 from skdpm._core._math cimport log_rising
-from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bitgen_t
 from skdpm._core._slice cimport SliceSampled
 from skdpm._hyperpriors cimport LogDensity
@@ -68,18 +67,6 @@ cdef inline void fill_log_norm(
             both[n & 1] += log_step(nu + n + 1.0 - free, free)
 
 
-cdef inline double* own_log_norm(
-    double* own, Py_ssize_t size, double r, double nu, Py_ssize_t n_features
-) except NULL:
-    """A table of `log_norm_at` of D columns, in the memory of `own`."""
-    if not (r > 0.0 and nu > n_features - 1):
-        raise ValueError("Gaussian.mean_precision or Gaussian.df is out of range")
-    own = <double*>resized(own, size, sizeof(double))
-    with nogil:
-        fill_log_norm(own, size, r, nu, n_features)
-    return own
-
-
 cdef inline double log_evidence_norm(double n, double r, double nu) noexcept nogil:
     """log of pi^(-n/2) (r / (r + n))^(1/2) Gamma((nu + n) / 2) / Gamma(nu / 2): the sum of
     `log_norm_at` of one column over 0, ..., n - 1."""
@@ -117,13 +104,12 @@ cdef class GaussianLaws(SliceSampled):
     cdef double low                 # D - 1; 0 if covariances are diagonal or spherical
     cdef double r, excess           # excess: nu - low
     cdef double least               # lower limit of a learned excess
-    cdef double* u                  # (D,): u, in units of the spreads, like all arrays below
-    cdef double* center             # (D,): prior means of u
-    cdef double* floor              # (D,): see `scale_of`
-    cdef double* t                  # (n_scales,), if the scale is learned
-    cdef double* t_low              # (D,)
-    cdef double* t_log_unit         # (D,): log units of t in its hyperprior
-    cdef double* memory             # allocation of the arrays above
+    cdef double[::1] u              # (D,): u, in units of the spreads, like all arrays below
+    cdef double[::1] center         # (D,): prior means of u
+    cdef double[::1] floor          # (D,): see `scale_of`
+    cdef double[::1] t              # (n_scales,) used, if the scale is learned
+    cdef double[::1] t_low          # (D,)
+    cdef double[::1] t_log_unit     # (D,): log units of t in its hyperprior
     cdef tuple given                # values, spread, origin and floor, in the units of the data
     cdef LogDensity r_density, excess_density, t_density
     cdef Py_ssize_t current         # parameter that is drawn: the column of t, or PRECISION or DF

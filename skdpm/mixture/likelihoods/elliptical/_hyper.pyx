@@ -25,8 +25,6 @@ model, and Goerur & Rasmussen (2010), Dirichlet process Gaussian mixture models.
 Everything here is in units of the columns' spreads, so that units cannot make numbers large.
 """
 from libc.math cimport INFINITY, NAN, exp, log
-from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy
 
 import numpy as np
 
@@ -77,19 +75,9 @@ cdef class GaussianLaws(SliceSampled):
 
     def __init__(self, priors, values, spread, origin, double low, floor):
         cdef Py_ssize_t n_features = len(spread)
-        cdef const double[:, ::1] view
         self.n_features = n_features
         self.n_scales = len(values["scale"])
         self.given = (values, spread, origin, floor)
-        self.memory = <double*>malloc(6 * n_features * sizeof(double))
-        if self.memory == NULL:
-            raise MemoryError
-        self.u = self.memory
-        self.center = self.u + n_features
-        self.floor = self.center + n_features
-        self.t = self.floor + n_features
-        self.t_low = self.t + n_features
-        self.t_log_unit = self.t_low + n_features
         for name in priors:
             if name not in values:
                 raise ValueError(f"a Gaussian likelihood has no hyperparameter {name!r}")
@@ -116,11 +104,7 @@ cdef class GaussianLaws(SliceSampled):
             table[3] = (values["scale"] - floor) / spread / spread / self.excess
             table[4] = law.low / spread / spread
             table[5] = np.log(law.unit / spread / spread)
-        view = table
-        memcpy(self.memory, &view[0, 0], 6 * n_features * sizeof(double))
-
-    def __dealloc__(self):
-        free(self.memory)
+        self.u, self.center, self.floor, self.t, self.t_low, self.t_log_unit = table
 
     cdef double scale_of(self, Py_ssize_t d, double excess, double t) noexcept nogil:
         """S_dd of a learned scale."""
@@ -232,15 +216,11 @@ cdef class GaussianLaws(SliceSampled):
     def flat(self, bint good):
         """All hyperparameters in one vector, with the drawn values of learned ones, in the units
         of the data. Raises an error unless `good` and all are finite."""
-        cdef double[::1] u = np.empty(self.n_features)
-        cdef double[::1] t = np.empty(self.n_features)
         values, spread, origin, floor = self.given
-        memcpy(&u[0], self.u, self.n_features * sizeof(double))
-        memcpy(&t[0], self.t, self.n_features * sizeof(double))
         if self.learns_mean:
-            values["mean"] = origin + u.base * spread
+            values["mean"] = origin + np.asarray(self.u) * spread
         if self.learns_scale:
-            scale = floor + self.excess * t.base * spread * spread
+            scale = floor + self.excess * np.asarray(self.t) * spread * spread
             values["scale"] = scale[: self.n_scales]
         if self.learns_precision:
             values["mean_precision"] = [self.r]

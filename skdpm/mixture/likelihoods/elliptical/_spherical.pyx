@@ -76,15 +76,6 @@ cdef class SphericalModel(DiagonalModel):
     """Kernel of Gaussian clusters with one variance each. `tables` are those of `EllipticalModel`
     and `missing` of `DiagonalModel`; `scale` is s, ()."""
 
-    cdef double bound_power(self) noexcept nogil:
-        return 0.5 * self.n_features
-
-    cdef object take_tables(self, tables):
-        return None
-
-    cdef int make_tables(self) except -1:
-        return 0
-
     cdef void compute_terms(self, double* stats) noexcept nogil:
         """Cached terms of clusters without weights, O(D)."""
         cdef Py_ssize_t d
@@ -170,7 +161,7 @@ cdef class SphericalModel(DiagonalModel):
         self.take_factors(hyper, factors)
         for d in range(n_features):
             squares += self.pool(
-                stats, d, factors, r, hyper[d] - self.origin_view[d], &n, &rho, &m
+                stats, d, factors, r, hyper[d] - self.origin[d], &n, &rho, &m
             )
             if rho != last:
                 last = rho
@@ -183,9 +174,7 @@ cdef class SphericalModel(DiagonalModel):
         ) + self.log_law(stats + COUNTS, stats + COUNTS + self.n_weights, 1.0, factors)
 
     def gaussian_laws(self, priors, values, stats, bit_generator):
-        return SphericalLaws(
-            priors, values, self.spread, self.origin, self.floor, *self.pooled(stats)
-        )
+        return SphericalLaws(priors, values, *self.units, *self.pooled(stats))
 
     # Densities of rows with weights.
 
@@ -345,36 +334,22 @@ cdef class SphericalModel(DiagonalModel):
             q = log1p(q) if q < 1e300 else log_far_tail(x, center, spread, n_features)
             out[k] = cached[2] - 0.5 * (self.df + (stats[0] + 1.0) * n_features) * q
 
-    cdef void log_predictive_bound_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* box, double* out
-    ) noexcept nogil:
-        """See `DiagonalModel`."""
-        cdef Py_ssize_t d, k
+    cdef double log_bound(self, Py_ssize_t slot, const double* box) noexcept nogil:
+        cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
-        cdef const double* cached
-        cdef const double* center
-        cdef const double* spread
-        cdef double q, t
-        if self.weights is not None:
-            ClusterModel.log_predictive_bound_many(self, slots, n_slots, box, out)
-            return
-        for k in range(n_slots):
-            cached = row(self, slots[k]) + self.n_stats
-            if cached[1] != 1.0:
-                out[k] = INFINITY
-                continue
-            center = cached + N_TERMS
-            spread = center + n_features
-            q = 0.0
-            for d in range(n_features):
-                t = (fabs(box[d] - center[d]) * BELOW - box[n_features + d] * ABOVE) * spread[d]
-                if t > 0.0:
-                    q += t * t
-            # Farther away, any lower bound of q will do.
-            q = 0.5 * (self.df + (row(self, slots[k])[0] + 1.0) * n_features) * log1p(
-                min(q, 1e300)
-            )
-            out[k] = cached[2] - q + SLACK * (1.0 + fabs(cached[2]) + q)
+        cdef const double* stats = row(self, slot)
+        cdef const double* cached = stats + self.n_stats
+        cdef const double* center = cached + N_TERMS
+        cdef const double* spread = center + n_features
+        cdef double q = 0.0
+        cdef double t
+        for d in range(n_features):
+            t = (fabs(box[d] - center[d]) * BELOW - box[n_features + d] * ABOVE) * spread[d]
+            if t > 0.0:
+                q += t * t
+        # Farther away, any lower bound of q will do.
+        q = 0.5 * (self.df + (stats[0] + 1.0) * n_features) * log1p(min(q, 1e300))
+        return cached[2] - q + SLACK * (1.0 + fabs(cached[2]) + q)
 
     cdef double log_predictive_floor(self, Py_ssize_t slot, const double* box) noexcept nogil:
         """As in `DiagonalModel`, with t = |x - m| over all columns: an item's density is
@@ -429,23 +404,9 @@ cdef class SphericalLaws(DiagLaws):
                 total += self.square(k, d, r)
         return total
 
-    cdef double log_evidence_precision(self, double r) noexcept nogil:
-        cdef Py_ssize_t d, k
-        cdef double n
-        cdef double last = 0.0
-        cdef double log_ratio = 0.0
-        cdef double total = 0.0
-        for k in range(self.n_clusters):
-            for d in range(self.n_features):
-                n = self.masses[k, d]
-                if n != last:
-                    log_ratio = log1p(n / r)
-                    last = n
-                total -= log_ratio
-            total -= (self.excess + self.sizes[k]) * log1p(
-                self.sum_squares(k, r) / self.any_scale(0, self.excess)
-            )
-        return 0.5 * total
+    cdef double log_ratios(self, Py_ssize_t k, double r, double excess) noexcept nogil:
+        cdef double ratio = self.sum_squares(k, r) / self.any_scale(0, excess)
+        return (excess + self.sizes[k]) * log1p(ratio)
 
     cdef double log_evidence_df(self, double excess) noexcept nogil:
         cdef Py_ssize_t k
@@ -453,8 +414,7 @@ cdef class SphericalLaws(DiagLaws):
         cdef double total = 0.0
         for k in range(self.n_clusters):
             total += log_rising(0.5 * excess, 0.5 * self.sizes[k]) - 0.5 * (
-                self.sizes[k] * log(scale)
-                + (excess + self.sizes[k]) * log1p(self.sum_squares(k, self.r) / scale)
+                self.sizes[k] * log(scale) + self.log_ratios(k, self.r, excess)
             )
         return total
 
@@ -473,27 +433,17 @@ cdef class SphericalLaws(DiagLaws):
             total -= (self.excess + self.sizes[k]) * log1p(self.totals[k] / scale)
         return 0.5 * total
 
+    cdef double draw_precision(self, Py_ssize_t k, Py_ssize_t d, bitgen_t* rng) noexcept nogil:
+        return self.totals[k]
+
     cdef bint draw_mean(self, bitgen_t* rng) noexcept nogil:
-        """Normal given variances, of precision 1 + sum_k w_kd / v_k in column d."""
-        cdef Py_ssize_t d, k
-        cdef double precision, total, weight
-        for k in range(self.n_clusters):    # 1 / v_k
-            weight = 0.5 * (self.sum_squares(k, self.r) + self.any_scale(0, self.excess))
-            self.totals[k] = exp(
-                log_gamma_variate(rng, 0.5 * (self.excess + self.sizes[k]))
-            ) / weight
-        for d in range(self.n_features):
-            precision = 1.0
-            total = 0.0
-            for k in range(self.n_clusters):
-                if self.stats[k, 0, d] > 0.0:
-                    weight = self.totals[k] / (1.0 / self.r + 1.0 / self.masses[k, d])
-                    precision += weight
-                    total += weight * (self.stats[k, 1, d] - self.center[d])
-            self.u[d] = (
-                self.center[d] + total / precision + random_standard_normal(rng) / sqrt(precision)
-            )
-        return True
+        cdef Py_ssize_t k
+        cdef double half
+        for k in range(self.n_clusters):
+            half = 0.5 * (self.sum_squares(k, self.r) + self.any_scale(0, self.excess))
+            self.totals[k] = log_gamma_variate(rng, 0.5 * (self.excess + self.sizes[k]))
+            self.totals[k] = exp(self.totals[k]) / half
+        return DiagLaws.draw_mean(self, rng)
 
 
 @cython.final

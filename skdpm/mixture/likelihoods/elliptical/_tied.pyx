@@ -43,22 +43,19 @@ from libc.string cimport memcpy, memset
 import numpy as np
 
 from skdpm._core._culling cimport ABOVE, BELOW, SLACK
-from skdpm._core._memory cimport expect_shape, resized
+from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t, random_standard_normal
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods.elliptical._columns cimport ParametricGaussianDiag
 from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
-    COUNTS, MOST_WEIGHTS, PEAK, WEIGHED, EllipticalModel
+    COUNTS, LARGEST_LOSS, MOST_WEIGHTS, PEAK, WEIGHED, EllipticalModel, ParametricElliptical
 )
 from skdpm.mixture.likelihoods.elliptical._hyper cimport GaussianLaws
-from skdpm.mixture.likelihoods.elliptical._moments cimport combine_moments, moments_of
 from skdpm.mixture.likelihoods.contract._parametric cimport ParametricModel
 
 cdef double LOG_2PI = log(2.0 * PI)
 # Largest square of a distance. Rows beyond it count as equally far away.
 cdef double FARTHEST = 1e300
-# Largest change of a column's scatter by a removal, relative to what remains.
-cdef double LARGEST_LOSS = 1e4
 
 cdef enum:
     # Cached terms of a row, behind its statistics and after PEAK.
@@ -118,19 +115,6 @@ cdef void invert(
         precision += n_features - d
 
 
-cdef inline bint factorize_and_invert(
-    const double* sigma, Py_ssize_t n_features,     # IN (D, D)
-    double* factor, double* precision,              # OUT (packed)
-    double* log_det,
-    double* work                                    # scratch (2 D,)
-) noexcept nogil:
-    """`factorize` and `invert`."""
-    if not factorize(sigma, n_features, factor, log_det):
-        return False
-    invert(factor, n_features, precision, work)
-    return True
-
-
 def whitened(const double[:, ::1] X, sigma):
     """Rows times the inverse of the Cholesky factor of a covariance: ndarray like X."""
     cdef Py_ssize_t i
@@ -153,65 +137,46 @@ def whitened(const double[:, ::1] X, sigma):
 cdef class TiedModel(EllipticalModel):
     """Kernel of Gaussian clusters with one covariance, Sigma: `scale`, (n_features, n_features).
     `tables` are those of `EllipticalModel`, and `white`, the whitened rows."""
-    cdef Py_ssize_t n_packed            # D (D + 1) / 2
-    cdef object rows                    # X
     cdef const double[:, ::1] white
     cdef double log_det                 # log |Sigma|
     cdef double[::1] factor             # (n_packed,): of Sigma
     cdef double[::1] precision          # (n_packed,): see `invert`
-    cdef double[::1] work               # (3 D + 2 n_packed,)
     cdef const double[:, ::1] matrix    # Sigma^-1 and the columns of F^-1, if there are gaps
     cdef const double[:, ::1] inverse
 
-    def __init__(
-        self, data, tables, mean, double mean_precision, double df, scale, law=None,
-        law_values=None
-    ):
-        self.begin(data, tables, mean, mean_precision, df, scale, law, law_values)
-        self.rows = data["X"]
+    cdef int begin(self, tables, scale) except -1:
         self.white = tables["white"]
         expect_shape("scale", scale, (self.n_features, self.n_features))
         expect_shape("white", self.white, (self.n_samples, self.n_features))
-        self.n_packed = self.n_features * (self.n_features + 1) // 2
         self.factor = np.empty(self.n_packed)
         self.precision = np.empty(self.n_packed)
         self.work = np.empty(3 * self.n_features + 2 * self.n_packed)
-        self.lay_out(
-            0 if law is None else COUNTS + self.n_weights, 1 + self.n_features + self.n_packed,
-            CENTER + self.n_features
-        )
-        self.take_hyperparameters()
-        self.invert_factor()
+        return self.lay_out(CENTER + self.n_features)
 
     cdef int take_hyperparameters(self) except -1:
-        """Set the attributes that follow from `hyper`, and the empty row."""
-        self.take_prior()
-        if not factorize_and_invert(
-            self.hyper + self.n_features + 2, self.n_features, &self.factor[0],
-            &self.precision[0], &self.log_det, &self.work[0]
+        cdef Py_ssize_t n_features = self.n_features
+        EllipticalModel.take_hyperparameters(self)
+        if not factorize(
+            self.hyper + n_features + 2, n_features, &self.factor[0], &self.log_det
         ):
             raise ValueError("Gaussian.scale must be positive definite")
+        invert(&self.factor[0], n_features, &self.precision[0], &self.work[0])
         self.compute(self.empty)
+        if self.gaps is not None:
+            inverse = whitened(np.eye(n_features), self.sigma())
+            self.inverse = inverse
+            self.matrix = inverse @ inverse.T
         return 0
 
     cdef int retabulate(self) except -1:
         self.take_hyperparameters()
         self.white = whitened(self.rows, self.sigma())
-        self.invert_factor()
         return 0
 
     cdef int take_rows(self) except -1:
         EllipticalModel.take_rows(self)
         self.rows = self.gaps.rows.base
         self.white = whitened(self.rows, self.sigma())
-        return 0
-
-    cdef int invert_factor(self) except -1:
-        """Set what densities of rows with gaps need."""
-        if self.gaps is not None:
-            inverse = whitened(np.eye(self.n_features), self.sigma())
-            self.inverse = inverse
-            self.matrix = inverse @ inverse.T
         return 0
 
     def sigma(self):
@@ -228,7 +193,7 @@ cdef class TiedModel(EllipticalModel):
         cdef double* center = &self.work[0]
         cdef double mass
         cdef double rho = self.mean_precision
-        memcpy(center, self.prior_mean, self.n_features * sizeof(double))
+        memcpy(center, &self.prior_mean[0], self.n_features * sizeof(double))
         for k in range(self.n_sets):
             mass = self.factors[k] * moments[0]
             rho += mass
@@ -277,25 +242,13 @@ cdef class TiedModel(EllipticalModel):
             return True
         by = (before - moments[0]) * before / moments[0]
         for d in range(n_features):
-            if by * gap[d] * gap[d] > LARGEST_LOSS * (
+            # The change of the column's scatter, relative to what remains.
+            if by * gap[d] * gap[d] > LARGEST_LOSS * LARGEST_LOSS * (
                 scatter[0] + sigma[d * (n_features + 1)]
             ):
                 return False
             scatter += n_features - d
         return True
-
-    cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
-        cdef Py_ssize_t g, k
-        cdef double* stats = row(self, dst)
-        cdef double* other = row(self, src)
-        for g in range(self.first_set):
-            stats[g] += other[g]
-        for k in range(self.n_sets):
-            combine_moments(
-                stats + self.first_set + k * self.n_set, other + self.first_set + k * self.n_set,
-                self.n_features, &self.work[0]
-            )
-        self.compute(stats)
 
     # Marginal likelihoods and hyperparameters.
 
@@ -315,7 +268,7 @@ cdef class TiedModel(EllipticalModel):
         cdef double total = stats[0] * (n_features * LOG_2PI + log_det)
         cdef double mass, squares
         for d in range(n_features):
-            center[d] = hyper[d] - self.origin_view[d]
+            center[d] = hyper[d] - self.origin[d]
         for k in range(self.n_sets):
             mass = factors[k] * moments[0]
             if mass > 0.0:
@@ -349,17 +302,13 @@ cdef class TiedModel(EllipticalModel):
         cdef double factors[MOST_WEIGHTS]
         cdef double log_det
         self.take_factors(hyper, factors)
-        if not factorize_and_invert(
-            hyper + n_features + 2, n_features, factor, precision, &log_det, &self.work[0]
-        ):
+        if not factorize(hyper + n_features + 2, n_features, factor, &log_det):
             return NAN
+        invert(factor, n_features, precision, &self.work[0])
         return self.log_evidence(row(self, slot), hyper, factors, factor, precision, log_det)
 
     def gaussian_laws(self, priors, values, stats, bit_generator):
-        return given_covariance(
-            priors, values, self.spread, self.origin, self.floor, *self.pooled(stats),
-            bit_generator
-        )
+        return given_covariance(priors, values, *self.units, *self.pooled(stats), bit_generator)
 
     # Densities.
 
@@ -443,21 +392,17 @@ cdef class TiedModel(EllipticalModel):
         whiten(&self.factor[0], self.n_features, x, x + self.n_features)
         return good
 
-    cdef double gap_from(self, const double* center, double* z) noexcept nogil:
-        """z = y - m of the row of `prepare_known`; returns |z|^2."""
+    cdef double square_known(self, Py_ssize_t slot) noexcept nogil:
+        """q_B of the row of `prepare_known`. It does not depend on the missing entries of x, so
+        any do."""
         cdef Py_ssize_t d
         cdef const double* y = &self.work[2 * self.n_features]
+        cdef const double* center = row(self, slot) + self.n_stats + CENTER
+        cdef double* z = &self.work[0]
         cdef double q = 0.0
         for d in range(self.n_features):
             z[d] = y[d] - center[d]
             q += z[d] * z[d]
-        return q
-
-    cdef double square_known(self, Py_ssize_t slot) noexcept nogil:
-        """q_B of the row of `prepare_known`. It does not depend on the missing entries of x, so
-        any do."""
-        cdef double* z = &self.work[0]
-        cdef double q = self.gap_from(row(self, slot) + self.n_stats + CENTER, z)
         q = self.gaps.reduce(&self.inverse[0, 0], z, q)
         return FARTHEST if q > FARTHEST else q
 
@@ -661,12 +606,9 @@ cdef class ParametricGaussianTied(ParametricGaussianDiag):
     Densities, bounds and parameters are those of `ParametricGaussianDiag` over whitened rows, with
     w = 1: F^-1 mu ~ N(m, 1 / rho). Statistics are those of `TiedModel`.
 
-    - `X`: (n_samples, n_features). Rows minus the origin.
-    - `mean`: (n_features,). u minus the origin.
     - `sigma`: (n_features, n_features)
-    - `mean_precision`: float. r.
     """
-    cdef const double[:, ::1] rows
+    cdef object white               # whitened rows
     cdef double[::1] factor         # of Sigma, packed
     cdef double log_det
 
@@ -674,14 +616,14 @@ cdef class ParametricGaussianTied(ParametricGaussianDiag):
         self, const double[:, ::1] X, mean, const double[:, ::1] sigma, double mean_precision
     ):
         cdef Py_ssize_t n_features = X.shape[1]
-        cdef Py_ssize_t n_packed = n_features * (n_features + 1) // 2
+        self.white = whitened(X, sigma)
         ParametricGaussianDiag.__init__(
-            self, whitened(X, sigma), mean, np.ones(n_features), mean_precision, 0.0, False
+            self, self.white, mean, np.ones(n_features), mean_precision, 0.0, False
         )
         self.rows = X
-        self.n_stats = 1 + n_features + n_packed
-        self.moments = <double*>resized(self.moments, self.n_stats, sizeof(double))
-        self.factor = np.empty(n_packed)
+        self.n_stats = 1 + n_features + self.n_packed
+        self.moments = np.empty(self.n_stats)
+        self.factor = np.empty(self.n_packed)
         factorize(&sigma[0, 0], n_features, &self.factor[0], &self.log_det)
 
     cdef void draw_params(
@@ -712,11 +654,7 @@ cdef class ParametricGaussianTied(ParametricGaussianDiag):
     cdef void accumulate(
         self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
     ) noexcept nogil:
-        """The moments of the items by themselves, about their own mean; then both together."""
-        moments_of(
-            &self.rows[0, 0], items, n_items, self.n_features, self.work, self.moments
-        )
-        self.combine(stats, self.moments)
+        ParametricElliptical.accumulate(self, stats, items, n_items)
 
     cdef void combine(self, double* stats, const double* other) noexcept nogil:
-        combine_moments(stats, other, self.n_features, self.work)
+        ParametricElliptical.combine(self, stats, other)
