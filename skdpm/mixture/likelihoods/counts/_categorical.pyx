@@ -61,61 +61,49 @@ cdef class CategoricalModel(ClusterModel):
     - `hyper_names`: tuple of str. Name of the hyperparameter of each pseudo-count in `tables`.
     """
     cdef Py_ssize_t n_features, n_levels
-    cdef const int* codes
-    cdef const int* first
-    cdef const int* kinds
+    cdef const int[:, ::1] codes
+    cdef const int[::1] first, kinds
     cdef bint missing
     cdef CountTable* log_counts     # (n_kinds,)
     cdef CountTable* log_gammas     # (n_kinds,)
-    cdef const double* totals
-    # (n_max + 1,): NaN until it is needed; NULL if entries may be missing
-    cdef double* log_norm
-    cdef double* own_totals         # (n_features,): if hyperparameters have changed
-    cdef double* own_norm           # (n_max + 1,)
-    cdef Py_ssize_t* columns        # (n_hyper,): the only column of a pseudo-count, or -1
-    cdef object _owners
+    cdef const double[::1] totals
+    # (n_max + 1,): NaN until it is needed; None if entries may be missing
+    cdef const double[::1] log_norm
+    cdef double[::1] own_norm       # the same, if no others are given
+    cdef Py_ssize_t[::1] columns    # (n_hyper,): the only column of a pseudo-count, or -1
+    cdef tuple _tables
 
     def __init__(self, data, tables, hyper_names):
         cdef Py_ssize_t d, kind, t
-        cdef const int[:, ::1] codes = data["codes"]
-        cdef const int[::1] first = data["first"]
-        cdef const int[::1] kinds = tables["kinds"]
         cdef const double[::1] pseudo_counts = tables["pseudo_counts"]
         cdef const double[:, ::1] log_counts = tables["log_counts"]
         cdef const double[:, ::1] log_gammas = tables["log_gammas"]
-        cdef const double[::1] totals = tables["totals"]
-        cdef const double[::1] log_norm = tables["log_norm"]
         cdef Py_ssize_t n_kinds = pseudo_counts.shape[0]
-        expect_shape("first", first, (codes.shape[1] + 1,))
-        expect_shape("kinds", kinds, (first[codes.shape[1]],))
+        self.codes, self.first = data["codes"], data["first"]
+        self.kinds, self.totals = tables["kinds"], tables["totals"]
+        self.n_samples = self.codes.shape[0]
+        self.n_features = self.codes.shape[1]
+        self.n_levels = self.kinds.shape[0]
+        expect_shape("first", self.first, (self.n_features + 1,))
+        expect_shape("kinds", self.kinds, (self.first[self.n_features],))
         expect_shape("log_counts", log_counts, (n_kinds, log_counts.shape[1]))
         expect_shape("log_gammas", log_gammas, (n_kinds, log_gammas.shape[1]))
-        expect_shape("totals", totals, (codes.shape[1],))
-        self._owners = (codes, first, kinds, log_counts, log_gammas, totals, log_norm)
-        self.n_samples = codes.shape[0]
-        self.n_features = codes.shape[1]
-        self.n_levels = kinds.shape[0]
+        expect_shape("totals", self.totals, (self.n_features,))
+        self._tables = log_counts, log_gammas
         self.n_max = tables["n_max"]
-        self.codes = &codes[0, 0]
-        self.first = &first[0]
-        self.kinds = &kinds[0]
         self.missing = tables["missing"]
         self.log_counts = <CountTable*>resized(NULL, n_kinds, sizeof(CountTable))
         self.log_gammas = <CountTable*>resized(NULL, n_kinds, sizeof(CountTable))
-        self.columns = <Py_ssize_t*>resized(NULL, n_kinds, sizeof(Py_ssize_t))
+        self.columns = np.full(n_kinds, -2)
         for kind in range(n_kinds):
             self.log_counts[kind] = count_table(log_counts[kind], pseudo_counts[kind])
             self.log_gammas[kind] = count_table(log_gammas[kind], pseudo_counts[kind])
-            self.columns[kind] = -2
         for d in range(self.n_features):
-            for t in range(first[d], first[d + 1]):
-                kind = kinds[t]
+            for t in range(self.first[d], self.first[d + 1]):
+                kind = self.kinds[t]
                 self.columns[kind] = d if self.columns[kind] in (-2, d) else -1
-        self.totals = &totals[0]
-        if self.missing:
-            self.log_norm = NULL
-        elif log_norm.shape[0] > 0:
-            self.log_norm = <double*>&log_norm[0]
+        if not self.missing and len(tables["log_norm"]) > 0:
+            self.log_norm = tables["log_norm"]
         else:
             self.forget_norms()
         self.hyper_period = min(
@@ -130,19 +118,11 @@ cdef class CategoricalModel(ClusterModel):
     def __dealloc__(self):
         free(self.log_counts)
         free(self.log_gammas)
-        free(self.own_totals)
-        free(self.own_norm)
-        free(self.columns)
 
     cdef int forget_norms(self) except -1:
         """Forget the sums over columns of log(A_d + n), which are then computed when n occurs."""
-        cdef Py_ssize_t n
-        if self.missing:
-            return 0
-        self.own_norm = <double*>resized(self.own_norm, self.n_max + 1, sizeof(double))
-        self.log_norm = self.own_norm
-        for n in range(self.n_max + 1):
-            self.own_norm[n] = NAN
+        if not self.missing:
+            self.log_norm = self.own_norm = np.full(self.n_max + 1, np.nan)
         return 0
 
     cdef double compute_norm(self, Py_ssize_t n) noexcept nogil:
@@ -155,17 +135,14 @@ cdef class CategoricalModel(ClusterModel):
 
     cdef int retabulate(self) except -1:
         cdef Py_ssize_t d, kind, t
-        cdef double total
+        cdef double[::1] totals = np.zeros(self.n_features)
         for kind in range(self.n_hyper):
             self.log_counts[kind].size = self.log_gammas[kind].size = 0
             self.log_counts[kind].shift = self.log_gammas[kind].shift = self.hyper[kind]
-        self.own_totals = <double*>resized(self.own_totals, self.n_features, sizeof(double))
         for d in range(self.n_features):
-            total = 0.0
             for t in range(self.first[d], self.first[d + 1]):
-                total += self.hyper[self.kinds[t]]
-            self.own_totals[d] = total
-        self.totals = self.own_totals
+                totals[d] += self.hyper[self.kinds[t]]
+        self.totals = totals
         self.forget_norms()
         self.compute_log_values(self.empty)
         return 0
@@ -196,7 +173,7 @@ cdef class CategoricalModel(ClusterModel):
     cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
         """Add item i (by = 1) or remove it (by = -1)."""
         cdef Py_ssize_t d, t
-        cdef const int* codes = self.codes + i * self.n_features
+        cdef const int* codes = &self.codes[i, 0]
         cdef double* counts = stats + 1
         cdef double* observed = counts + self.n_levels
         cdef double* values = stats + self.n_stats
@@ -318,7 +295,7 @@ cdef class CategoricalModel(ClusterModel):
         cdef Py_ssize_t d, k
         cdef Py_ssize_t n_features = self.n_features
         cdef Py_ssize_t n_paired = n_features - n_features % 4
-        cdef const int* codes = self.codes + i * n_features
+        cdef const int* codes = &self.codes[i, 0]
         cdef const double* stats
         cdef const double* values
         cdef double a, b, c, e, norm
@@ -335,7 +312,7 @@ cdef class CategoricalModel(ClusterModel):
             for d in range(n_paired, n_features):
                 a += values[codes[d]]
             norm = 0.0
-            if self.log_norm != NULL:
+            if not self.missing:
                 norm = self.log_norm[<Py_ssize_t>stats[0]]
                 if norm != norm:
                     norm = self.compute_norm(<Py_ssize_t>stats[0])
@@ -354,30 +331,23 @@ cdef class ParametricCategorical(ParametricModel):
     - `pseudo_counts`: (n_levels,). Pseudo-count of each category.
     """
     cdef Py_ssize_t n_features, n_levels
-    cdef const int* codes
-    cdef const int* first
-    cdef const double* pseudo_counts
-    cdef double* table      # (n_params, SKDPM_LANES)
-    cdef object _owners
+    cdef const int[:, ::1] codes
+    cdef const int[::1] first
+    cdef const double[::1] pseudo_counts
+    cdef double[::1] table      # (n_params * SKDPM_LANES,)
 
     def __init__(
         self, const int[:, ::1] codes, const int[::1] first, const double[::1] pseudo_counts
     ):
         expect_shape("first", first, (codes.shape[1] + 1,))
         expect_shape("pseudo_counts", pseudo_counts, (first[codes.shape[1]],))
-        self._owners = (codes, first, pseudo_counts)
+        self.codes, self.first, self.pseudo_counts = codes, first, pseudo_counts
         self.n_samples = codes.shape[0]
         self.n_features = codes.shape[1]
         self.n_levels = first[self.n_features]
         self.n_stats = 1 + self.n_levels + self.n_features
         self.n_params = self.n_levels + 1
-        self.codes = &codes[0, 0] if codes.shape[0] else NULL
-        self.first = &first[0]
-        self.pseudo_counts = &pseudo_counts[0]
-        self.table = <double*>resized(NULL, self.n_params * SKDPM_LANES, sizeof(double))
-
-    def __dealloc__(self):
-        free(self.table)
+        self.table = np.empty(self.n_params * SKDPM_LANES)
 
     cdef void draw_params(
         self, const double* stats, double power, double* params, bitgen_t* rng
@@ -396,7 +366,7 @@ cdef class ParametricCategorical(ParametricModel):
     ) noexcept nogil:
         tile_categories(
             params, self.n_params, which, n_which, self.n_params, items, n_items, self.n_features,
-            self.codes, self.table, out, TILE
+            &self.codes[0, 0], &self.table[0], out, TILE
         )
 
     cdef void accumulate(
@@ -408,7 +378,7 @@ cdef class ParametricCategorical(ParametricModel):
         cdef double* observed = counts + self.n_levels
         stats[0] += n_items
         for i in range(n_items):
-            codes = self.codes + items[i] * self.n_features
+            codes = &self.codes[items[i], 0]
             for d in range(self.n_features):
                 t = codes[d]
                 if t < self.n_levels:

@@ -13,11 +13,10 @@ cdef class CountModel(ClusterModel):
     """Sums and numbers of entries of the columns. A likelihood overrides `change` and `compute`.
     """
     cdef Py_ssize_t n_features      # D
-    cdef const double* X
-    cdef const double* log_large
-    cdef const double* exposure     # NULL: 1 for every item
+    cdef const double[:, ::1] X
+    cdef const double[::1] log_large
+    cdef const double[::1] exposure     # None: 1 for every item
     cdef bint missing
-    cdef object _data_owners
 
     cdef int take_counts(self, data, tables) except -1
     cdef void move(self, double* stats, Py_ssize_t i, double by) noexcept nogil
@@ -28,9 +27,8 @@ cdef class CountModel(ClusterModel):
 cdef class ParametricCounts(ParametricModel):
     """A likelihood overrides `draw_params`."""
     cdef Py_ssize_t n_features
-    cdef const double* X
+    cdef const double[:, ::1] X
     cdef bint missing, large
-    cdef double* work       # (n_features, LD)
-    cdef object _owner
+    cdef double[::1] work       # (n_features * LD,)
 
     cdef double log_large_of(self, Py_ssize_t i) noexcept nogil

@@ -11,11 +11,11 @@ Parameters of a cluster: log densities of a row are linear in its counts,
     sum_d x_d l_d - c_d,    stored as -sum_d c_d, l_d (D), c_d (D).
 """
 from libc.math cimport floor
-from libc.stdlib cimport free
 from libc.string cimport memset
 
+import numpy as np
+
 from skdpm._core._math cimport log_gamma_function
-from skdpm._core._memory cimport resized
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods.contract._parametric cimport LD, TILE, ParametricModel
 
@@ -39,36 +39,26 @@ cdef class CountModel(ClusterModel):
     cdef int take_counts(self, data, tables) except -1:
         """Keep the data and what tables say about them.
 
-        data : dict
-            X : ndarray of shape (n_samples, n_features)
-                Counts; NaN marks a missing entry.
-            log_large : ndarray of shape (n_samples,)
-                Sum of log x! over the entries of an item that are large.
-            drifts : bool
-                Whether some are, or items have exposures.
-            exposure : ndarray of shape (n_samples,), optional
-                Exposures of the items.
-        tables : dict
-            n_max : int
-                Largest number of items of a cluster.
-            missing : bool
-                Whether entries may be missing.
+        - `data`: dict
+
+          - `X`: (n_samples, n_features). Counts; NaN marks a missing entry.
+          - `log_large`: (n_samples,). Sum of log x! over the entries of an item that are large.
+          - `drifts`: bool. Whether some are, or items have exposures.
+          - `exposure`: (n_samples,), optional. Exposures of the items.
+
+        - `tables`: dict
+
+          - `n_max`: int. Largest number of items of a cluster.
+          - `missing`: bool. Whether entries may be missing.
         """
-        cdef const double[:, ::1] X = data["X"]
-        cdef const double[::1] log_large = data["log_large"]
-        self._data_owners = (X, log_large)
-        cdef const double[::1] exposure
-        if "exposure" in data:
-            exposure = data["exposure"]
-            if exposure.shape[0] != X.shape[0]:
-                raise ValueError(f"{exposure.shape[0]} exposures for {X.shape[0]} items")
-            self._data_owners = (X, log_large, exposure)
-            self.exposure = &exposure[0]
-        self.n_samples = X.shape[0]
-        self.n_features = X.shape[1]
+        self.X = data["X"]
+        self.n_samples = self.X.shape[0]
+        self.n_features = self.X.shape[1]
+        self.exposure = data.get("exposure")
+        if self.exposure is not None and self.exposure.shape[0] != self.n_samples:
+            raise ValueError(f"{len(self.exposure)} exposures for {self.n_samples} items")
         self.n_max = tables["n_max"]
-        self.X = &X[0, 0]
-        self.log_large = &log_large[0]
+        self.log_large = data["log_large"]
         self.drifts = data["drifts"]
         self.missing = tables["missing"]
         return 0
@@ -77,11 +67,11 @@ cdef class CountModel(ClusterModel):
         """Add item i to the statistics (by = 1) or remove it (by = -1)."""
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
-        cdef const double* x = self.X + i * n_features
+        cdef const double* x = &self.X[i, 0]
         cdef double* sums = stats + N_HEAD
         cdef double* counts = sums + n_features
         cdef double whole
-        cdef double exposure = by if self.exposure == NULL else by * self.exposure[i]
+        cdef double exposure = by if self.exposure is None else by * self.exposure[i]
         stats[0] += by
         if stats[0] == 0.0:
             stats[1] = stats[2] = 0.0
@@ -90,14 +80,14 @@ cdef class CountModel(ClusterModel):
             whole = floor(self.log_large[i])
             stats[1] += by * whole
             stats[2] += by * (self.log_large[i] - whole)
-        if self.exposure != NULL and stats[0] == 0.0:
+        if self.exposure is not None and stats[0] == 0.0:
             # Without what rounding has left of the exposures.
             memset(sums, 0, 2 * n_features * sizeof(double))
             return
         if not self.missing:
             for d in range(n_features):
                 sums[d] += by * x[d]
-                counts[d] = stats[0] if self.exposure == NULL else counts[d] + exposure
+                counts[d] = stats[0] if self.exposure is None else counts[d] + exposure
             return
         for d in range(n_features):
             if x[d] == x[d]:
@@ -132,18 +122,14 @@ cdef class ParametricCounts(ParametricModel):
     """
 
     def __init__(self, const double[:, ::1] X, bint missing, bint large):
-        self._owner = X
+        self.X = X
         self.n_samples = X.shape[0]
         self.n_features = X.shape[1]
         self.n_stats = N_HEAD + 2 * self.n_features
         self.n_params = 1 + 2 * self.n_features
-        self.X = &X[0, 0] if X.shape[0] else NULL
         self.missing = missing
         self.large = large
-        self.work = <double*>resized(NULL, self.n_features * LD, sizeof(double))
-
-    def __dealloc__(self):
-        free(self.work)
+        self.work = np.empty(self.n_features * LD)
 
     cdef void log_density_many(
         self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
@@ -152,12 +138,12 @@ cdef class ParametricCounts(ParametricModel):
         cdef Py_ssize_t i, k
         cdef double log_large
         cdef const double* theta
-        tile_gather(self.X, self.n_features, items, n_items, self.work, LD)
+        tile_gather(&self.X[0, 0], self.n_features, items, n_items, &self.work[0], LD)
         for k in range(n_which):
             theta = params + which[k] * self.n_params
             tile_poisson(
-                self.work, LD, n_items, self.n_features, theta + 1, theta + 1 + self.n_features,
-                theta[0], self.missing, out + k * TILE
+                &self.work[0], LD, n_items, self.n_features, theta + 1,
+                theta + 1 + self.n_features, theta[0], self.missing, out + k * TILE
             )
         for i in range(n_items if self.large else 0):
             log_large = self.log_large_of(items[i])
@@ -174,7 +160,7 @@ cdef class ParametricCounts(ParametricModel):
         cdef double* counts = sums + self.n_features
         stats[0] += n_items
         for i in range(n_items):
-            x = self.X + items[i] * self.n_features
+            x = &self.X[items[i], 0]
             for d in range(self.n_features):
                 sums[d] += x[d] if x[d] == x[d] else 0.0
                 counts[d] += 1.0 if x[d] == x[d] else 0.0
@@ -187,7 +173,7 @@ cdef class ParametricCounts(ParametricModel):
     cdef double log_large_of(self, Py_ssize_t i) noexcept nogil:
         """Sum of log x! over the large entries of an item."""
         cdef Py_ssize_t d
-        cdef const double* x = self.X + i * self.n_features
+        cdef const double* x = &self.X[i, 0]
         cdef double total = 0.0
         for d in range(self.n_features):
             if x[d] >= LARGE:

@@ -32,7 +32,6 @@ Row: n, N, c_d (D) | 1 if the cluster is in the mirror, else 0.
 cimport cython
 from libc.math cimport log
 from libc.stdlib cimport free
-from libc.string cimport memset
 
 import numpy as np
 
@@ -112,23 +111,16 @@ cdef class MultinomialModel(ClusterModel):
     - `concentration`: float. c.
     """
     cdef Py_ssize_t n_features      # D
-    cdef const Py_ssize_t* indptr
-    cdef const Py_ssize_t* large_from
-    cdef const Py_ssize_t* factors
+    cdef const Py_ssize_t[::1] indptr, large_from, factors
     cdef const int* factor_columns
     cdef const unsigned char* offsets
-    cdef const int* indices
-    cdef const double* counts
-    cdef const double* totals
-    cdef const int* classes
-    cdef const double* weights
+    cdef const int[::1] indices, classes
+    cdef const double[::1] counts, totals, weights, pseudo_counts
     cdef Py_ssize_t n_weights
     cdef double total_weight
-    cdef const double* pseudo_counts
-    cdef double* own                # (n_features,): a_d if the hyperparameter has changed
-    cdef double* rising             # (n_tabled,): log Gamma(a + m) - log Gamma(a)
+    cdef double[::1] rising         # (n_tabled,): log Gamma(a + m) - log Gamma(a)
     cdef Py_ssize_t n_tabled        # 0 if the a_d differ
-    cdef int* present               # (n_features + 1,): scratch
+    cdef int[::1] present           # (n_features + 1,): scratch
     cdef double total_pseudo        # A
     cdef bint has_products          # all a_d are from LEAST to MOST
     # The mirror, empty if n_columns is 0.
@@ -143,62 +135,39 @@ cdef class MultinomialModel(ClusterModel):
     cdef double rent                # factors evaluated under many clusters without the mirror
     cdef bint fits                  # no count has been too large for float32
     # Number of counts above j, j < N_TALLIED, of clusters in columns of each weight.
-    cdef double* tally              # (n_weights, N_TALLIED)
-    cdef Py_ssize_t n_large         # number of counts above N_TALLIED
-    cdef double* large              # (n_large,): these counts
-    cdef int* large_class           # (n_large,): weights of their columns
-    cdef object _owners
+    cdef double[:, ::1] tally       # (n_weights, N_TALLIED)
+    cdef double[::1] large          # counts above N_TALLIED
+    cdef int[::1] large_class       # weights of their columns
+    cdef tuple _owners
 
     def __init__(self, data, tables, double concentration):
         cdef Py_ssize_t d
-        cdef const Py_ssize_t[::1] indptr = data["indptr"]
-        cdef const Py_ssize_t[::1] large = data["large"]
-        cdef const Py_ssize_t[::1] factors = data["factors"]
         cdef const int[::1] factor_columns = data["factor_columns"]
         cdef const unsigned char[::1] offsets = data["offsets"]
-        cdef const int[::1] indices = data["indices"]
-        cdef const double[::1] counts = data["counts"]
-        cdef const double[::1] totals = data["totals"]
-        cdef const int[::1] classes = tables["classes"]
-        cdef const double[::1] weights = tables["weights"]
-        cdef const double[::1] pseudo_counts = tables["pseudo_counts"]
-        self._owners = (
-            indptr, large, factors, factor_columns, offsets, indices, counts, totals, classes,
-            weights, pseudo_counts
-        )
-        self.n_samples = totals.shape[0]
+        self._owners = factor_columns, offsets
+        self.indptr, self.large_from = data["indptr"], data["large"]
+        self.factors, self.indices = data["factors"], data["indices"]
+        self.counts, self.totals = data["counts"], data["totals"]
+        self.classes, self.weights = tables["classes"], tables["weights"]
+        self.pseudo_counts = tables["pseudo_counts"]
+        self.n_samples = self.totals.shape[0]
         self.n_features = data["n_features"]
         self.n_max = tables["n_max"]
-        self.indptr = &indptr[0]
-        self.large_from = &large[0]
-        self.factors = &factors[0]
         self.factor_columns = &factor_columns[0] if factor_columns.shape[0] else NULL
         self.offsets = &offsets[0] if offsets.shape[0] else NULL
-        self.indices = &indices[0] if indices.shape[0] else NULL
-        self.counts = &counts[0] if counts.shape[0] else NULL
-        self.totals = &totals[0]
         self.keep_log_constants(data["log_constants"])
-        self.classes = &classes[0]
-        self.weights = &weights[0]
-        self.n_weights = weights.shape[0]
-        self.pseudo_counts = &pseudo_counts[0]
+        self.n_weights = self.weights.shape[0]
         for d in range(self.n_features):
-            self.total_weight += weights[classes[d]]
+            self.total_weight += self.weights[self.classes[d]]
         self.n_tabled = TABLED if self.n_weights == 1 else 0
-        self.rising = <double*>resized(NULL, self.n_tabled, sizeof(double))
-        self.present = <int*>resized(NULL, self.n_features + 1, sizeof(int))
+        self.rising = np.zeros(self.n_tabled)
+        self.present = np.empty(self.n_features + 1, dtype=np.int32)
         self.declare_hyperparameters(("concentration",), (concentration,))
         self.allocate(N_HEAD + self.n_features, N_HEAD + self.n_features + 1)
         self.fits = True
         self.weigh_columns()
 
     def __dealloc__(self):
-        free(self.own)
-        free(self.rising)
-        free(self.present)
-        free(self.tally)
-        free(self.large)
-        free(self.large_class)
         free(self.mirror)
         free(self.column_of)
         free(self.slot_of)
@@ -217,15 +186,11 @@ cdef class MultinomialModel(ClusterModel):
         for u in range(self.n_weights):
             self.has_products &= LEAST <= self.hyper[0] * self.weights[u] <= MOST
         # Differences of log Gamma would lose all digits if a is large.
-        for m in range(self.n_tabled):
-            self.rising[m] = self.rising[m - 1] + log(self.hyper[0] + (m - 1)) if m > 0 else 0.0
+        for m in range(1, self.n_tabled):
+            self.rising[m] = self.rising[m - 1] + log(self.hyper[0] + (m - 1))
 
     cdef int retabulate(self) except -1:
-        cdef Py_ssize_t d
-        self.own = <double*>resized(self.own, self.n_features, sizeof(double))
-        for d in range(self.n_features):
-            self.own[d] = self.hyper[0] * self.weights[self.classes[d]]
-        self.pseudo_counts = self.own
+        self.pseudo_counts = self.hyper[0] * np.asarray(self.weights)[np.asarray(self.classes)]
         self.weigh_columns()
         return 0
 
@@ -403,9 +368,11 @@ cdef class MultinomialModel(ClusterModel):
 
     cdef inline double log_joint_gain(self, Py_ssize_t d, double a, double b) noexcept nogil:
         """log of Gamma(a_d + a + b) Gamma(a_d) / (Gamma(a_d + a) Gamma(a_d + b))."""
-        cdef const double* rising = self.rising
         if a + b < self.n_tabled:
-            return rising[<Py_ssize_t>(a + b)] - rising[<Py_ssize_t>a] - rising[<Py_ssize_t>b]
+            return (
+                self.rising[<Py_ssize_t>(a + b)]
+                - self.rising[<Py_ssize_t>a] - self.rising[<Py_ssize_t>b]
+            )
         if b == 0.0:
             return 0.0
         return (
@@ -419,21 +386,19 @@ cdef class MultinomialModel(ClusterModel):
         """From the tally of the same slots."""
         cdef Py_ssize_t j, k, u
         cdef const double* stats
-        cdef const double* above
         cdef double a
         cdef double total = 0.0
         for u in range(self.n_weights):
-            above = self.tally + u * N_TALLIED
             a = hyper[0] * self.weights[u]
             for j in range(N_TALLIED):
-                if above[j] == 0.0:
+                if self.tally[u, j] == 0.0:
                     break
-                total += above[j] * log(a + j)
+                total += self.tally[u, j] * log(a + j)
         for k in range(n_slots):
             stats = row(self, slots[k])
             if stats[1] > 0.0:
                 total -= log_rising_count(hyper[0] * self.total_weight, stats[1])
-        for j in range(self.n_large):
+        for j in range(self.large.shape[0]):
             a = hyper[0] * self.weights[self.large_class[j]] + N_TALLIED
             total += log_rising(a, self.large[j] - N_TALLIED)
         return total
@@ -455,7 +420,7 @@ cdef class MultinomialModel(ClusterModel):
         if mirrors:
             tile_factors(
                 self.mirror + self.first_column, self.mirror_stride,
-                self.end_column - self.first_column, columns, offsets, n, self.pseudo_counts,
+                self.end_column - self.first_column, columns, offsets, n, &self.pseudo_counts[0],
                 uniform, self.products, self.products + self.mirror_room
             )
         for k in range(n_slots):
@@ -466,7 +431,7 @@ cdef class MultinomialModel(ClusterModel):
                 out[k] = self.products[self.column_of[slots[k]] - self.first_column]
             else:
                 out[k] = factors_of_counts(
-                    stats + N_HEAD, columns, offsets, n, self.pseudo_counts, uniform
+                    stats + N_HEAD, columns, offsets, n, &self.pseudo_counts[0], uniform
                 )
         if not self.has_products:
             large = first
@@ -511,37 +476,32 @@ cdef class MultinomialModel(ClusterModel):
         return ClusterModel.log_likelihoods_at(self, slots, values, h)
 
     cdef int tally_counts(self, slots) except -1:
-        cdef Py_ssize_t d, j, k, n_large
+        cdef Py_ssize_t d, j, k
+        cdef Py_ssize_t n_large = 0
         cdef const Py_ssize_t[::1] view = np.ascontiguousarray(slots, dtype=np.intp)
-        cdef Py_ssize_t size = self.n_weights * N_TALLIED
-        cdef double* above
         cdef const double* counts
-        self.tally = <double*>resized(self.tally, size, sizeof(double))
-        n_large = 0
+        self.tally = np.zeros((self.n_weights, N_TALLIED))
         with nogil:
-            memset(self.tally, 0, size * sizeof(double))
             for k in range(view.shape[0]):
                 counts = row(self, view[k]) + N_HEAD
                 for d in range(self.n_features):
                     if counts[d] > 0.0:
-                        above = self.tally + self.classes[d] * N_TALLIED
-                        above[min(<Py_ssize_t>counts[d], <Py_ssize_t>N_TALLIED) - 1] += 1.0
+                        j = min(<Py_ssize_t>counts[d], <Py_ssize_t>N_TALLIED) - 1
+                        self.tally[self.classes[d], j] += 1.0
                         n_large += counts[d] > N_TALLIED
-        self.large = <double*>resized(self.large, n_large, sizeof(double))
-        self.large_class = <int*>resized(self.large_class, n_large, sizeof(int))
-        self.n_large = 0
+        self.large, self.large_class = np.empty(n_large), np.empty(n_large, dtype=np.int32)
+        n_large = 0
         with nogil:
             for k in range(self.n_weights):
-                above = self.tally + k * N_TALLIED
                 for j in range(N_TALLIED - 2, -1, -1):
-                    above[j] += above[j + 1]
+                    self.tally[k, j] += self.tally[k, j + 1]
             for k in range(view.shape[0]):
                 counts = row(self, view[k]) + N_HEAD
                 for d in range(self.n_features):
                     if counts[d] > N_TALLIED:
-                        self.large[self.n_large] = counts[d]
-                        self.large_class[self.n_large] = self.classes[d]
-                        self.n_large += 1
+                        self.large[n_large] = counts[d]
+                        self.large_class[n_large] = self.classes[d]
+                        n_large += 1
         return 0
 
 
@@ -562,7 +522,7 @@ cdef class ParametricMultinomial(ParametricModel):
     cdef const int* indices
     cdef const double* counts
     cdef const double* pseudo_counts
-    cdef double* table      # (n_features, SKDPM_LANES)
+    cdef double[::1] table      # (n_features * SKDPM_LANES,)
     cdef object _owners
 
     def __init__(
@@ -579,10 +539,7 @@ cdef class ParametricMultinomial(ParametricModel):
         self.indices = &indices[0] if indices.shape[0] else NULL
         self.counts = &counts[0] if counts.shape[0] else NULL
         self.pseudo_counts = &pseudo_counts[0]
-        self.table = <double*>resized(NULL, n_features * SKDPM_LANES, sizeof(double))
-
-    def __dealloc__(self):
-        free(self.table)
+        self.table = np.empty(n_features * SKDPM_LANES)
 
     cdef void draw_params(
         self, const double* stats, double power, double* params, bitgen_t* rng
@@ -598,7 +555,7 @@ cdef class ParametricMultinomial(ParametricModel):
     ) noexcept nogil:
         tile_counts(
             params, self.n_params, which, n_which, self.n_features, items, n_items, self.indptr,
-            self.indices, self.counts, self.table, out, TILE
+            self.indices, self.counts, &self.table[0], out, TILE
         )
 
     cdef void accumulate(

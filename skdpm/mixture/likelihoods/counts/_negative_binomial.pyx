@@ -37,12 +37,12 @@ log Gamma of this, -log B(A + n r, B + s), log p(0 | cluster).
 cimport cython
 from libc.math cimport INFINITY, NAN, ceil, exp, fabs, floor, log, log1p
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 import numpy as np
 
 from skdpm._core._math cimport log_beta, log_gamma_function
-from skdpm._core._memory cimport expect_shape, resized
+from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods.counts._counts cimport N_HEAD, CountModel, ParametricCounts
@@ -133,98 +133,64 @@ cdef class NegativeBinomialModel(CountModel):
     - `dispersion`: (n_features,)
     """
     cdef double shape, rate
-    cdef const double* levels
-    cdef const double* level_exposures
-    cdef const Py_ssize_t* starts
-    cdef const int* codes
-    cdef const double* fitted_levels
-    cdef const double* fitted_exposures
-    cdef const Py_ssize_t* fitted_starts
-    cdef const double* fitted_tally
+    cdef const double[::1] levels, level_exposures
+    cdef const Py_ssize_t[::1] starts
+    cdef const int[:, ::1] codes
+    cdef const double[::1] fitted_levels, fitted_exposures, fitted_tally
+    cdef const Py_ssize_t[::1] fitted_starts
     cdef Py_ssize_t n_fitted
-    cdef double* prior              # (3, n_features): A, B, log B(A, B)
-    cdef double* r                  # (n_features,)
-    cdef double* terms              # (n_levels,): log h
-    cdef double* own_constants      # (n_samples,)
+    cdef double[:, ::1] prior       # (n_features, 3): A, B, log B(A, B)
+    cdef double[::1] r              # (n_features,)
+    cdef double[::1] terms          # (n_levels + 1,): log h
+    cdef double[::1] own_constants  # (n_samples,)
     # Of each slot: s and n of the columns (D, D); densities of the levels (n_tabled) for a cluster
     # with these statistics, and for an item that has just left it (n_tabled).
     cdef double* tables
     cdef Py_ssize_t n_tables        # number of slots with tables, the first ones
     cdef Py_ssize_t table_width
     cdef Py_ssize_t n_tabled
-    cdef Py_ssize_t* table_starts   # (D + 1,): first levels of columns; the next's: not in tables
-    cdef double* left_terms         # (D, N_TERMS): cached terms of the cluster that the item left
+    cdef Py_ssize_t[::1] table_starts   # (D + 1,): first levels of columns; equal: not in tables
+    cdef double[:, ::1] left_terms  # (D, N_TERMS): cached terms of the cluster that the item left
     cdef Py_ssize_t left_slot, left_item
     # Tally of the items whose clusters are those of a draw of hyperparameters, by its levels.
-    cdef double* tally
-    cdef const double* tally_of
-    cdef const double* tally_levels
-    cdef const double* tally_exposures
-    cdef const Py_ssize_t* tally_starts
-    cdef object _owners
+    cdef double[::1] tally
+    cdef const double[::1] tally_of, tally_levels, tally_exposures
+    cdef const Py_ssize_t[::1] tally_starts
 
     def __init__(self, data, tables, double shape, double rate, dispersion):
-        cdef const double[::1] levels = data["levels"]
-        cdef const double[::1] level_exposures = data["level_exposures"]
-        cdef const Py_ssize_t[::1] starts = data["starts"]
-        cdef const int[:, ::1] codes = data["codes"]
-        cdef const double[::1] fitted_levels = tables["fitted_levels"]
-        cdef const double[::1] fitted_exposures = tables["fitted_exposures"]
-        cdef const Py_ssize_t[::1] fitted_starts = tables["fitted_starts"]
-        cdef const double[::1] fitted_tally = tables["fitted_tally"]
-        cdef double[::1] constants
         cdef Py_ssize_t d, v
         self.take_counts(data, tables)
-        self._owners = (
-            levels, level_exposures, starts, codes,
-            fitted_levels, fitted_exposures, fitted_starts, fitted_tally,
-        )
-        self.levels = &levels[0] if levels.shape[0] else NULL
-        self.level_exposures = &level_exposures[0] if levels.shape[0] else NULL
-        self.starts = &starts[0]
-        self.codes = &codes[0, 0] if codes.shape[0] else NULL
-        self.fitted_levels = &fitted_levels[0] if fitted_levels.shape[0] else NULL
-        self.fitted_exposures = &fitted_exposures[0] if fitted_levels.shape[0] else NULL
-        self.fitted_starts = &fitted_starts[0]
-        self.fitted_tally = &fitted_tally[0] if fitted_tally.shape[0] else NULL
+        self.levels, self.level_exposures = data["levels"], data["level_exposures"]
+        self.starts, self.codes = data["starts"], data["codes"]
+        self.fitted_levels = tables["fitted_levels"]
+        self.fitted_exposures = tables["fitted_exposures"]
+        self.fitted_starts = tables["fitted_starts"]
+        self.fitted_tally = tables["fitted_tally"]
         self.n_fitted = tables["n_fitted"]
-        self.prior = <double*>resized(NULL, 3 * self.n_features, sizeof(double))
-        self.r = <double*>resized(NULL, self.n_features, sizeof(double))
-        self.terms = <double*>resized(NULL, levels.shape[0] + 1, sizeof(double))
-        self.tally = <double*>resized(NULL, levels.shape[0] + 1, sizeof(double))
-        self.left_terms = <double*>resized(NULL, N_TERMS * self.n_features, sizeof(double))
-        self.table_starts = <Py_ssize_t*>resized(
-            NULL, self.n_features + 1, sizeof(Py_ssize_t)
-        )
-        self.table_starts[0] = 0
+        self.prior = np.empty((self.n_features, 3))
+        self.r = np.empty(self.n_features)
+        self.terms, self.tally = np.empty((2, self.levels.shape[0] + 1))
+        self.left_terms = np.empty((self.n_features, N_TERMS))
+        self.table_starts = np.zeros(self.n_features + 1, dtype=np.intp)
         for d in range(self.n_features):
-            v = starts[d + 1] - starts[d]
+            v = self.starts[d + 1] - self.starts[d]
             v = v if v <= min(MOST_LEVELS, self.n_samples // N_OF_LEVEL) else 0
-            if self.exposure != NULL:
+            if self.exposure is not None:
                 v = 0
             self.table_starts[d + 1] = self.table_starts[d] + v
         self.n_tabled = self.table_starts[self.n_features]
         self.table_width = 2 * (self.n_features + self.n_tabled)
         self.left_slot = self.left_item = -1
         self.constants_vary = True
-        own = np.empty(self.n_samples)
-        if self.n_samples > 0:
-            constants = own
-            self.own_constants = &constants[0]
-        self.keep_log_constants(own)
+        self.own_constants = np.empty(self.n_samples)
+        self.keep_log_constants(self.own_constants)
         names = ("shape", "rate") + self.n_features * ("dispersion",)
         self.declare_hyperparameters(names, (shape, rate, *dispersion))
         self.allocate(N_HEAD + 2 * self.n_features, N_HEAD + (2 + N_TERMS) * self.n_features)
         self.retabulate()
 
     def __dealloc__(self):
-        free(self.prior)
-        free(self.r)
-        free(self.terms)
-        free(self.tally)
         free(self.tables)
-        free(self.table_starts)
-        free(self.left_terms)
 
     def dump(self, slots, bint cached=False):
         cdef Py_ssize_t d
@@ -270,16 +236,17 @@ cdef class NegativeBinomialModel(CountModel):
             for d in range(self.n_features):
                 phi = self.hyper[N_SHARED + d]
                 self.r[d] = 1.0 / phi
-                set_prior(self.shape, self.rate, phi, self.prior + 3 * d)
+                set_prior(self.shape, self.rate, phi, &self.prior[d, 0])
                 for v in range(self.starts[d], self.starts[d + 1]):
                     self.terms[v] = log_h(self.levels[v], self.level_exposures[v] * self.r[d])
             if self.n_samples > 0:
                 add_terms(
-                    self.terms, self.codes, self.n_samples, self.n_features, self.own_constants
+                    &self.terms[0], &self.codes[0, 0], self.n_samples, self.n_features,
+                    &self.own_constants[0]
                 )
             self.forget_tables(0, self.n_tables)
             for d in range(self.n_features):
-                self.compute_terms(self.empty, d, self.left_terms + N_TERMS * d)
+                self.compute_terms(self.empty, d, &self.left_terms[d, 0])
             self.compute(self.empty)
         return 0
 
@@ -287,7 +254,7 @@ cdef class NegativeBinomialModel(CountModel):
         self, const double* stats, Py_ssize_t d, double* terms              # OUT (N_TERMS,)
     ) noexcept nogil:
         """Terms of a column from its statistics: `terms`."""
-        cdef const double* prior = self.prior + 3 * d
+        cdef const double* prior = &self.prior[d, 0]
         cdef double n = stats[N_HEAD + self.n_features + d]
         cdef double alpha = prior[0] + n * self.r[d]
         cdef double beta = prior[1] + stats[N_HEAD + d]
@@ -313,8 +280,9 @@ cdef class NegativeBinomialModel(CountModel):
     ) noexcept nogil:
         """Terms of a column, computed anew if the statistics have changed. Those of the cluster
         that the item has just left are kept apart, as the item is likely to come back."""
-        cdef double* terms = self.left_terms if left else <double*>stats + self.n_stats
-        terms += N_TERMS * d
+        cdef double* terms = <double*>stats + self.n_stats + N_TERMS * d
+        if left:
+            terms = &self.left_terms[d, 0]
         if terms[0] == stats[N_HEAD + d] and terms[1] == stats[N_HEAD + self.n_features + d]:
             return terms
         return self.renew_terms(stats, d, terms)
@@ -324,7 +292,7 @@ cdef class NegativeBinomialModel(CountModel):
     ) noexcept nogil:
         """`terms_of` other statistics than before. After the item has left for another cluster,
         they are known."""
-        cdef const double* known = self.left_terms + N_TERMS * d
+        cdef const double* known = &self.left_terms[d, 0]
         if known[0] == stats[N_HEAD + d] and known[1] == stats[N_HEAD + self.n_features + d]:
             memcpy(terms, known, N_TERMS * sizeof(double))
             return terms
@@ -349,7 +317,7 @@ cdef class NegativeBinomialModel(CountModel):
         cdef const double* stats = row(self, slot)
         cdef double total = 0.0
         for d in range(self.n_features):
-            total -= self.terms_of(stats, d, False)[4] + self.prior[3 * d + 2]
+            total -= self.terms_of(stats, d, False)[4] + self.prior[d, 2]
         return total
 
     cdef double log_column_at(
@@ -416,12 +384,12 @@ cdef class NegativeBinomialModel(CountModel):
             self.tally_starts = self.fitted_starts
             self.tally_of = self.fitted_tally
         else:
-            memset(self.tally, 0, self.starts[self.n_features] * sizeof(double))
+            self.tally[:] = 0.0
             for i in range(self.n_samples if n == n_labelled else <Py_ssize_t>n):
                 if n == n_labelled and self.labels[i] < 0:
                     continue
                 for d in range(self.n_features):
-                    self.tally[self.codes[i * self.n_features + d]] += 1.0
+                    self.tally[self.codes[i, d]] += 1.0
             self.tally_levels = self.levels
             self.tally_exposures = self.level_exposures
             self.tally_starts = self.starts
@@ -467,7 +435,7 @@ cdef class NegativeBinomialModel(CountModel):
     ) noexcept nogil:
         """log p(x | column d), without h; `left` as for `terms_of`."""
         cdef const double* terms = self.terms_of(stats, d, left)
-        cdef double y = self.prior[3 * d + 1] + stats[N_HEAD + d]
+        cdef double y = self.prior[d, 1] + stats[N_HEAD + d]
         cdef double z = y + terms[2]
         cdef double above = y
         cdef double below = z
@@ -486,10 +454,10 @@ cdef class NegativeBinomialModel(CountModel):
     ) noexcept nogil:
         """The same for an item with an exposure."""
         cdef const double* terms = self.terms_of(stats, d, left)
-        cdef double alpha = self.prior[3 * d] + (
+        cdef double alpha = self.prior[d, 0] + (
             stats[N_HEAD + self.n_features + d] + exposure
         ) * self.r[d]
-        return log_beta(alpha, self.prior[3 * d + 1] + stats[N_HEAD + d] + x) + terms[4]
+        return log_beta(alpha, self.prior[d, 1] + stats[N_HEAD + d] + x) + terms[4]
 
     cdef double* table_of(
         self, Py_ssize_t slot, const double* stats, Py_ssize_t i, bint left
@@ -498,7 +466,7 @@ cdef class NegativeBinomialModel(CountModel):
         NaN if not yet computed. NULL: there is no table."""
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
-        cdef const double* x = self.X + i * n_features
+        cdef const double* x = &self.X[i, 0]
         cdef const double* sums = stats + N_HEAD
         cdef const double* counts = sums + n_features
         cdef double* known
@@ -544,8 +512,8 @@ cdef class NegativeBinomialModel(CountModel):
     ) noexcept nogil:
         """log p(x_i | items of each slot) less its `log_constants`, O(n_slots * D)."""
         cdef Py_ssize_t d, k
-        cdef const double* x = self.X + i * self.n_features
-        cdef const int* codes = self.codes + i * self.n_features
+        cdef const double* x = &self.X[i, 0]
+        cdef const int* codes = &self.codes[i, 0]
         cdef const double* stats
         cdef double* table
         cdef double* at
@@ -565,7 +533,7 @@ cdef class NegativeBinomialModel(CountModel):
                     if at[0] == at[0]:
                         total += at[0]
                         continue
-                if self.exposure == NULL:
+                if self.exposure is None:
                     value = self.log_predictive_column(x[d], stats, d, left)
                 else:
                     value = self.log_predictive_exposed(
@@ -581,11 +549,11 @@ cdef class NegativeBinomialModel(CountModel):
     ) noexcept nogil:
         """Bound of the rounding errors of the densities of a column, for counts up to `highest`.
         The terms of log Gamma(z) are below (1 + z) log(2 + z)."""
-        cdef double z = self.terms_of(stats, d, False)[2] + self.prior[3 * d + 1] + (
+        cdef double z = self.terms_of(stats, d, False)[2] + self.prior[d, 1] + (
             stats[N_HEAD + d] + highest
         )
         return ROUNDING * (1.0 + z) * (
-            2.0 + log(2.0 + z) + fabs(log(self.prior[3 * d + 1])) + log1p(self.r[d])
+            2.0 + log(2.0 + z) + fabs(log(self.prior[d, 1])) + log1p(self.r[d])
         )
 
     cdef void log_predictive_bound_many(
@@ -609,7 +577,7 @@ cdef class NegativeBinomialModel(CountModel):
             total = 0.0
             for d in range(n_features):
                 alpha = self.terms_of(stats, d, False)[2] - self.r[d]
-                beta = self.prior[3 * d + 1] + stats[N_HEAD + d]
+                beta = self.prior[d, 1] + stats[N_HEAD + d]
                 high = floor(box[d] + box[n_features + d])
                 mode = 0.0
                 if self.r[d] > 1.0:
@@ -650,7 +618,7 @@ cdef class NegativeBinomialModel(CountModel):
     ) noexcept nogil:
         """log of p(x | others) / B(alpha, beta) of a column."""
         cdef double alpha = self.terms_of(stats, d, False)[2] - 2.0 * self.r[d]
-        cdef double beta = self.prior[3 * d + 1] + (stats[N_HEAD + d] - x)
+        cdef double beta = self.prior[d, 1] + (stats[N_HEAD + d] - x)
         return log_h(x, self.r[d]) - log_beta(alpha, beta)
 
 
@@ -673,8 +641,7 @@ cdef class ParametricNegativeBinomial(ParametricCounts):
     - `dispersion`: (n_features,)
     """
     cdef double shape, rate
-    cdef const double* dispersion
-    cdef object _dispersion_owner
+    cdef const double[::1] dispersion
 
     def __init__(
         self, X, double shape, double rate, const double[::1] dispersion, bint missing
@@ -682,8 +649,7 @@ cdef class ParametricNegativeBinomial(ParametricCounts):
         ParametricCounts.__init__(self, X, missing, False)
         self.shape = shape
         self.rate = rate
-        self.dispersion = &dispersion[0]
-        self._dispersion_owner = dispersion
+        self.dispersion = dispersion
 
     cdef void draw_params(
         self, const double* stats, double power, double* params, bitgen_t* rng

@@ -30,7 +30,6 @@ cimport cython
 from libc.math cimport INFINITY
 from libc.math cimport M_PI as PI
 from libc.math cimport ceil, exp, fabs, floor, log, log1p
-from libc.stdlib cimport free
 from libc.string cimport memset
 
 import numpy as np
@@ -39,7 +38,6 @@ from skdpm._core._math cimport (
     CountTable, count_table, fill_log_gamma, log_gamma,
     log_gamma_function, log_rising, stirling_error
 )
-from skdpm._core._memory cimport resized
 from skdpm._core._numerics import log_gamma_table
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate
 from skdpm.mixture.likelihoods.contract._base cimport row
@@ -127,29 +125,22 @@ cdef class PoissonModel(CountModel):
 
     - `shape`, `rate`: float. a and b.
     """
-    cdef const double* totals
+    cdef const double[::1] totals
     cdef double shape, rate
-    cdef const double* log_next
-    cdef const double* log_step
-    cdef double n_tabled            # entries of these
-    cdef CountTable gamma
+    # Tables of the current hyperparameters.
+    cdef const double[::1] log_next, log_step, log_gammas
+    cdef double n_tabled            # entries of the first two
+    cdef CountTable gamma           # `log_gammas`
     cdef CountTable log_factorial
-    cdef double* own                # tables of other hyperparameters than those of `tables`
-    cdef object _owners
 
     def __init__(self, data, tables, double shape, double rate):
-        cdef const double[::1] totals = data["totals"]
-        cdef const double[::1] log_next = tables["log_next"]
-        cdef const double[::1] log_step = tables["log_step"]
-        cdef const double[::1] gamma = tables["log_gamma"]
-        self._owners = (totals, log_next, log_step, gamma)
         self.take_counts(data, tables)
-        self.totals = &totals[0]
+        self.totals = data["totals"]
         self.keep_log_constants(data["log_constants"])
-        self.log_next = &log_next[0]
-        self.log_step = &log_step[0]
-        self.n_tabled = log_next.shape[0]
-        self.gamma = count_table(gamma, shape)
+        self.log_next, self.log_step = tables["log_next"], tables["log_step"]
+        self.log_gammas = tables["log_gamma"]
+        self.n_tabled = self.log_next.shape[0]
+        self.gamma = count_table(self.log_gammas, shape)
         self.log_factorial = count_table(LOG_FACTORIAL, 1.0)
         self.shape = shape
         self.rate = rate
@@ -157,34 +148,20 @@ cdef class PoissonModel(CountModel):
         self.allocate(N_HEAD + 2 * self.n_features, N_HEAD + N_TERMS + 4 * self.n_features)
         self.compute(self.empty)
 
-    def __dealloc__(self):
-        free(self.own)
-
     cdef int retabulate(self) except -1:
-        cdef Py_ssize_t n
         # The table is filled for every value, so it is only as long as it saves time in a sweep
         # over the rows. Beyond it, Gamma functions are computed.
         cdef Py_ssize_t size = min(
             self.gamma.size, max(OWN_TABLE, self.n_samples * self.n_features // 4)
         )
-        cdef double* log_next
-        cdef double* log_step
-        cdef Py_ssize_t n_tabled = <Py_ssize_t>self.n_tabled
-        self.own = <double*>resized(self.own, size + 2 * n_tabled, sizeof(double))
+        cdef double[::1] log_gammas = np.empty(size)
         self.shape = self.hyper[0]
         self.rate = self.hyper[1]
-        log_next = self.own + size
-        log_step = log_next + n_tabled
         with nogil:
-            fill_log_gamma(self.own, size, self.shape)
-            for n in range(n_tabled):
-                log_next[n] = log_next_at(n, self.rate)
-                log_step[n] = log_step_at(n, self.rate)
-        self.gamma.values = self.own
-        self.gamma.size = size
-        self.gamma.shift = self.shape
-        self.log_next = log_next
-        self.log_step = log_step
+            fill_log_gamma(&log_gammas[0], size, self.shape)
+        self.log_gammas = log_gammas
+        self.gamma = count_table(self.log_gammas, self.shape)
+        self.log_next, self.log_step = rate_tables(self.log_next.shape[0] - 1, self.rate)
         self.compute(self.empty)
         return 0
 
@@ -231,7 +208,7 @@ cdef class PoissonModel(CountModel):
         cdef bint complete = True
         cdef bint small = True
         terms[0] = terms[1] = terms[2] = 0.0
-        if self.exposure != NULL:
+        if self.exposure is not None:
             return
         if self.missing:
             for d in range(self.n_features):
@@ -257,18 +234,18 @@ cdef class PoissonModel(CountModel):
         cdef Py_ssize_t d
         self.compute_all(stats)
         self.forget_columns(stats)
-        if self.missing and stats[self.n_stats + 2] <= 0.0 and self.exposure == NULL:
+        if self.missing and stats[self.n_stats + 2] <= 0.0 and self.exposure is None:
             for d in range(self.n_features):
                 self.compute_column(stats, d)
 
     cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
         """Add item i (by = 1) or remove it (by = -1)."""
         cdef Py_ssize_t d
-        cdef const double* x = self.X + i * self.n_features
+        cdef const double* x = &self.X[i, 0]
         cdef bint was_complete = stats[self.n_stats + 2] > 0.0
         self.move(stats, i, by)
         self.compute_all(stats)
-        if not self.missing or self.exposure != NULL:
+        if not self.missing or self.exposure is not None:
             return
         if stats[self.n_stats + 2] <= 0.0:
             for d in range(self.n_features):
@@ -328,7 +305,7 @@ cdef class PoissonModel(CountModel):
     cdef double log_predictive_exposed(self, const double* stats, Py_ssize_t i) noexcept nogil:
         """The density of `log_predictive_many` of an item with an exposure."""
         cdef Py_ssize_t d
-        cdef const double* x = self.X + i * self.n_features
+        cdef const double* x = &self.X[i, 0]
         cdef const double* sums = stats + N_HEAD
         cdef const double* counts = sums + self.n_features
         cdef double e = self.exposure[i]
@@ -358,7 +335,7 @@ cdef class PoissonModel(CountModel):
         """The density of `log_predictive_many`, entry by entry."""
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
-        cdef const double* x = self.X + i * n_features
+        cdef const double* x = &self.X[i, 0]
         cdef const double* sums = stats + N_HEAD
         cdef const double* counts = sums + n_features
         cdef const double* terms = stats + self.n_stats + N_TERMS
@@ -388,14 +365,14 @@ cdef class PoissonModel(CountModel):
         cdef Py_ssize_t d, k
         cdef Py_ssize_t n_features = self.n_features
         cdef Py_ssize_t n_paired = n_features - n_features % 2
-        cdef const double* x = self.X + i * n_features
+        cdef const double* x = &self.X[i, 0]
         cdef const double* stats
         cdef const double* sums
         cdef bint complete = self.totals[i] < LARGE
         cdef double a, b
         for k in range(n_slots):
             stats = row(self, slots[k])
-            if self.exposure != NULL:
+            if self.exposure is not None:
                 out[k] = self.log_predictive_exposed(stats, i)
                 continue
             if not complete or stats[self.n_stats + 2] <= 0.0:
