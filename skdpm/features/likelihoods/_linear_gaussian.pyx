@@ -122,14 +122,14 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
     - `noise_precision_prior`, `component_precision_prior`: tuple (shape, rate)
     - `intercept_precision`: float or None. tau_b; None: no intercept.
     """
-    cdef object data                    # keeps the arrays below alive
+    cdef object data
     cdef Py_ssize_t d
-    cdef const double* X                # (n_samples, d)
-    cdef double* residuals              # X of a restricted model
-    cdef const unsigned char* observed  # (n_samples, d) or NULL
-    cdef const Py_ssize_t* missing_rows
-    cdef const Py_ssize_t* missing_starts   # (d + 1,)
-    cdef const double* mean             # (d,)
+    cdef const double[:, ::1] X         # (n_samples, d)
+    cdef double[:, ::1] residuals       # X of a restricted model
+    cdef const unsigned char[:, ::1] observed   # (n_samples, d) or None
+    cdef const Py_ssize_t[::1] missing_rows
+    cdef const Py_ssize_t[::1] missing_starts   # (d + 1,)
+    cdef const double[::1] mean         # (d,)
     cdef double n_observed
     cdef double tau_b
     cdef double[::1] intercept          # (d,): b
@@ -158,22 +158,12 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         self, data, noise_precision, noise_precision_prior, component_precision,
         component_precision_prior, intercept_precision
     ):
-        cdef const double[:, ::1] X = data["X"]
-        cdef const unsigned char[:, ::1] observed
-        cdef const Py_ssize_t[::1] rows = data["missing_rows"]
-        cdef const Py_ssize_t[::1] starts = data["missing_starts"]
-        cdef const double[::1] mean = data["mean"]
         self.data = data
-        self.n_samples = X.shape[0]
-        self.d = self.width = X.shape[1]
-        self.X = &X[0, 0]
-        self.mean = &mean[0]
-        if data["observed"] is not None:
-            observed = data["observed"]
-            self.observed = &observed[0, 0]
-        self.missing_rows = &rows[0] if rows.shape[0] else NULL
-        self.missing_starts = &starts[0]
-        self.n_observed = self.n_samples * self.d - starts[self.d]
+        self.X, self.mean, self.observed = data["X"], data["mean"], data["observed"]
+        self.missing_rows, self.missing_starts = data["missing_rows"], data["missing_starts"]
+        self.n_samples = self.X.shape[0]
+        self.d = self.width = self.X.shape[1]
+        self.n_observed = self.n_samples * self.d - self.missing_starts[self.d]
         self.draws_tau_x = noise_precision is None
         self.draws_tau_v = component_precision is None
         self.x_shape, self.x_rate = noise_precision_prior
@@ -221,10 +211,10 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         self.row_d = d
         self.row_tau = self.tau_x
         for j in range(d):
-            residual[j] = self.X[i * d + j] - self.offset[j]
+            residual[j] = self.X[i, j] - self.offset[j]
         self.row_observed = NULL
-        if self.observed != NULL:
-            self.row_observed = self.observed + i * d
+        if self.observed is not None:
+            self.row_observed = &self.observed[i, 0]
             self.row_d = 0
             for j in range(d):
                 self.row_d += self.row_observed[j]
@@ -427,12 +417,11 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
     # Some features, with the others fixed: the same model of residuals.
 
     cdef FeatureModel restricted(self):
-        cdef LinearGaussianModel part
-        cdef double[:, ::1] residuals = np.zeros((self.n_samples, self.d))
-        part = LinearGaussianModel(
+        residuals = np.zeros((self.n_samples, self.d))
+        cdef LinearGaussianModel part = LinearGaussianModel(
             {**self.data, "X": residuals}, self.tau_x, (1.0, 1.0), self.tau_v, (1.0, 1.0), None
         )
-        part.residuals = &residuals[0, 0]
+        part.residuals = residuals
         return part
 
     cdef int restrict_from(
@@ -443,10 +432,10 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         cdef Py_ssize_t n_others = 0
         cdef const unsigned char* z
         cdef const double* V = &(<LinearGaussianModel>whole).V[0, 0]
-        cdef const double* X = (<LinearGaussianModel>whole).X
+        cdef const double* X = &(<LinearGaussianModel>whole).X[0, 0]
         cdef const double* offset = &(<LinearGaussianModel>whole).offset[0]
         cdef Py_ssize_t* others = &(<LinearGaussianModel>whole).active[0]
-        cdef double* residual = self.residuals
+        cdef double* residual
         self.tau_x = (<LinearGaussianModel>whole).tau_x
         self.tau_v = (<LinearGaussianModel>whole).tau_v
         for k in range(whole.n_latent):
@@ -457,16 +446,16 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
                     n_others -= 1
         for i in range(self.n_samples):
             z = whole.Z.row(i)
+            residual = &self.residuals[i, 0]
             for j in range(d):
                 residual[j] = X[i * d + j] - offset[j]
             for j in range(n_others):
                 k = others[j]
                 if z[k]:
                     add_scaled(residual, -1.0, V + k * d, d)
-            if self.observed != NULL:
+            if self.observed is not None:
                 for j in range(d):
-                    residual[j] = residual[j] if self.observed[i * d + j] else 0.0
-            residual += d
+                    residual[j] = residual[j] if self.observed[i, j] else 0.0
         return 0
 
     cdef int give_back(self, FeatureModel whole, const Py_ssize_t* features) except -1 nogil:
@@ -541,9 +530,9 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         for i in range(self.n_samples):
             n_active = self.add_to_gram(Z + i * stride, 1.0)
             for j in range(n_active):
-                add_scaled(&self.solution[self.active[j], 0], 1.0, self.X + i * d, d)
+                add_scaled(&self.solution[self.active[j], 0], 1.0, &self.X[i, 0], d)
         for i in range(self.n_samples):
-            square += dot(self.X + i * d, self.X + i * d, d)
+            square += dot(&self.X[i, 0], &self.X[i, 0], d)
         total = 0.5 * (
             self.n_observed * (log(self.tau_x) - log(2.0 * PI))
             + self.n_latent * d * log(self.tau_v) - self.tau_x * square
@@ -683,10 +672,11 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
     def start_hyperparameters(self):
         """Start with components as large as the data, so that features can tell rows apart. A
         precision that is far too large or too small takes long to recover."""
-        cdef Py_ssize_t j
+        cdef Py_ssize_t i, j
         cdef double square = 0.0
-        for j in range(self.n_samples * self.d):
-            square += self.X[j] * self.X[j]
+        for i in range(self.n_samples):
+            for j in range(self.d):
+                square += self.X[i, j] * self.X[i, j]
         start = self.n_observed / square if 0.0 < square < INFINITY else 1.0
         if self.draws_tau_x:
             self.tau_x = start

@@ -44,14 +44,11 @@ cdef class Reads(SliceSampled):
     - `data`: dict. Result of `skdpm.mutations.encode`.
     - `precision_prior`: tuple (shape, rate)
     """
-    cdef object _owners
     cdef Py_ssize_t n_cells
-    cdef const double* n_ref            # (n_cells,)
-    cdef const double* n_alt
-    cdef const double* constants
-    cdef const Py_ssize_t* genotypes
-    cdef const Py_ssize_t* starts       # (n_genotypes + 1,)
-    cdef const double* states           # (n_states, 4)
+    cdef const double[::1] n_ref, n_alt, constants  # (n_cells,)
+    cdef const Py_ssize_t[::1] genotypes
+    cdef const Py_ssize_t[::1] starts   # (n_genotypes + 1,)
+    cdef const double[:, ::1] states    # (n_states, 4)
     cdef bint is_binomial
     cdef double precision, shape, rate
     cdef double power                   # of the likelihood
@@ -59,20 +56,11 @@ cdef class Reads(SliceSampled):
     cdef double[::1] phi                # (n_cells,): as last filled
 
     def __init__(self, data, bint is_binomial, precision_prior):
-        cdef const double[:, ::1] n_ref = data["ref_counts"]
-        cdef const double[:, ::1] n_alt = data["alt_counts"]
-        cdef const double[:, ::1] constants = data["constants"]
-        cdef const Py_ssize_t[:, ::1] genotypes = data["genotypes"]
-        cdef const Py_ssize_t[::1] starts = data["starts"]
-        cdef const double[:, ::1] states = data["states"]
-        self._owners = (n_ref, n_alt, constants, genotypes, starts, states)
-        self.n_cells = n_ref.shape[0] * n_ref.shape[1]
-        self.n_ref = &n_ref[0, 0]
-        self.n_alt = &n_alt[0, 0]
-        self.constants = &constants[0, 0]
-        self.genotypes = &genotypes[0, 0]
-        self.starts = &starts[0]
-        self.states = &states[0, 0] if states.shape[0] else NULL
+        self.n_ref, self.n_alt, self.constants, self.genotypes = (
+            data[name].ravel() for name in ("ref_counts", "alt_counts", "constants", "genotypes")
+        )
+        self.starts, self.states = data["starts"], data["states"]
+        self.n_cells = self.n_ref.shape[0]
         self.is_binomial = is_binomial
         self.shape, self.rate = precision_prior
         self.power = 1.0
@@ -109,10 +97,10 @@ cdef class Reads(SliceSampled):
         if s == stop:
             return 0.0
         phi = 0.0 if phi < 0.0 else (1.0 if phi > 1.0 else phi)
-        top = self.log_state(c, self.states + 4 * s, phi)
+        top = self.log_state(c, &self.states[s, 0], phi)
         total = 1.0
         for s in range(s + 1, stop):
-            value = self.log_state(c, self.states + 4 * s, phi)
+            value = self.log_state(c, &self.states[s, 0], phi)
             if value <= top:
                 total += exp(value - top)
             else:

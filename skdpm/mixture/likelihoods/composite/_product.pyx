@@ -62,18 +62,18 @@ cdef class ProductModel(ClusterModel):
     """
     cdef Py_ssize_t n_parts
     cdef void** parts               # (n_parts,): ClusterModels, which `_owners` keeps alive
-    cdef Py_ssize_t* starts         # (n_parts + 1,): in a row, the first double of each part,
-    cdef Py_ssize_t* hyper_starts   # ... in all hyperparameters,
-    cdef Py_ssize_t* box_starts     # ... and among the coordinates of a box
-    cdef Py_ssize_t* discrete       # (n_parts,)
+    cdef Py_ssize_t[::1] starts     # (n_parts + 1,): in a row, the first double of each part,
+    cdef Py_ssize_t[::1] hyper_starts   # ... in all hyperparameters,
+    cdef Py_ssize_t[::1] box_starts     # ... and among the coordinates of a box
+    cdef Py_ssize_t[::1] discrete   # (n_parts,)
     cdef bint selects
-    cdef Py_ssize_t* active         # (n_active,): the selected parts
+    cdef Py_ssize_t[::1] active     # the first n_active: the selected parts
     cdef Py_ssize_t n_active
-    cdef double* extremes           # (n_parts, 2): smallest and largest `log_constants`
+    cdef double[:, ::1] extremes    # (n_parts, 2): smallest and largest `log_constants`
     cdef double lowest_apart, highest_apart     # sums of these over the other parts
     cdef bint among_all             # whether the items are among those of the row of all items
     cdef tuple places
-    cdef double* own_constants      # (n_samples,): `constants`, if they vary
+    cdef double[::1] own_constants  # (n_samples,): `constants`; empty unless they vary
     cdef tuple _owners
 
     def __init__(
@@ -81,19 +81,16 @@ cdef class ProductModel(ClusterModel):
     ):
         cdef Py_ssize_t p
         cdef ClusterModel part
-        cdef double[::1] view
         self._owners = tuple(parts)
         self.n_parts = len(self._owners)
         self.parts = <void**>resized(NULL, self.n_parts, sizeof(void*))
-        self.starts = <Py_ssize_t*>resized(NULL, self.n_parts + 1, sizeof(Py_ssize_t))
-        self.hyper_starts = <Py_ssize_t*>resized(NULL, self.n_parts + 1, sizeof(Py_ssize_t))
-        self.box_starts = <Py_ssize_t*>resized(NULL, self.n_parts + 1, sizeof(Py_ssize_t))
-        self.discrete = <Py_ssize_t*>resized(NULL, self.n_parts, sizeof(Py_ssize_t))
-        self.active = <Py_ssize_t*>resized(NULL, self.n_parts, sizeof(Py_ssize_t))
-        self.extremes = <double*>resized(NULL, 2 * self.n_parts, sizeof(double))
+        self.starts, self.hyper_starts, self.box_starts = np.zeros((3, self.n_parts + 1), np.intp)
+        self.discrete = np.array(discrete, dtype=np.intp)
+        self.active = np.empty(self.n_parts, dtype=np.intp)
+        self.extremes = np.zeros((self.n_parts, 2))
+        self.own_constants = np.empty(0)
         self.selects = self.keeps_all = selected is not None
         self.places = None if places is None else tuple(places)
-        self.starts[0] = self.hyper_starts[0] = self.box_starts[0] = 0
         n_stats = 0
         values = []
         constants = None
@@ -104,7 +101,6 @@ cdef class ProductModel(ClusterModel):
             if p > 0 and part.n_samples != self.n_samples:
                 raise ValueError(f"parts of {self.n_samples} and of {part.n_samples} items")
             self.parts[p] = <void*>part
-            self.discrete[p] = discrete[p]
             self.starts[p + 1] = self.starts[p] + part.width
             self.hyper_starts[p + 1] = self.hyper_starts[p] + part.n_hyper
             self.box_starts[p + 1] = self.box_starts[p] + n_coordinates[p]
@@ -115,11 +111,10 @@ cdef class ProductModel(ClusterModel):
             self.keeps_all = self.keeps_all or part.keeps_all
             n_stats += part.n_stats
             values.extend(part.hyperparameters())
-            self.extremes[2 * p] = self.extremes[2 * p + 1] = 0.0
             if part.log_constants is not None:
                 if self.selects and part.n_samples > 0:
-                    self.extremes[2 * p] = np.min(part.log_constants)
-                    self.extremes[2 * p + 1] = np.max(part.log_constants)
+                    self.extremes[p, 0] = np.min(part.log_constants)
+                    self.extremes[p, 1] = np.max(part.log_constants)
                 constants = part.log_constants + (0.0 if constants is None else constants)
         if self.box_starts[self.n_parts] > MOST_COORDINATES:
             raise ValueError(f"boxes of {self.box_starts[self.n_parts]} coordinates")
@@ -138,21 +133,13 @@ cdef class ProductModel(ClusterModel):
         if self.selects:
             self.reset(0)
         if constants is not None:
-            if self.constants_vary and self.n_samples > 0:
-                constants = np.array(constants)
-                view = constants
-                self.own_constants = &view[0]
+            if self.constants_vary:
+                self.own_constants = constants = np.array(constants)
             self.keep_log_constants(constants)
         self.declare_incomplete(np.concatenate([part.gap_items for part in self._owners]))
 
     def __dealloc__(self):
         free(self.parts)
-        free(self.starts)
-        free(self.hyper_starts)
-        free(self.box_starts)
-        free(self.discrete)
-        free(self.active)
-        free(self.extremes)
 
     def bind_labels(self, Py_ssize_t[::1] labels):
         ClusterModel.bind_labels(self, labels)
@@ -163,9 +150,9 @@ cdef class ProductModel(ClusterModel):
         """Add up the `log_constants` of the parts anew, if some have changed."""
         cdef Py_ssize_t i, p
         cdef const double* of_part
-        if self.own_constants == NULL:
+        if self.own_constants.shape[0] == 0:
             return
-        memset(self.own_constants, 0, self.n_samples * sizeof(double))
+        self.own_constants[:] = 0.0
         for p in range(self.n_parts):
             of_part = (<ClusterModel>self.parts[p]).constants
             if of_part == NULL:
@@ -173,10 +160,10 @@ cdef class ProductModel(ClusterModel):
             for i in range(self.n_samples):
                 self.own_constants[i] += of_part[i]
             if self.selects and (<ClusterModel>self.parts[p]).constants_vary:
-                self.extremes[2 * p] = self.extremes[2 * p + 1] = of_part[0]
+                self.extremes[p, :] = of_part[0]
                 for i in range(1, self.n_samples):
-                    self.extremes[2 * p] = min(self.extremes[2 * p], of_part[i])
-                    self.extremes[2 * p + 1] = max(self.extremes[2 * p + 1], of_part[i])
+                    self.extremes[p, 0] = min(self.extremes[p, 0], of_part[i])
+                    self.extremes[p, 1] = max(self.extremes[p, 1], of_part[i])
 
     cdef void take_selected(self) noexcept nogil:
         """List the selected parts. `log_constants` has the terms of all parts, also in bounds."""
@@ -188,8 +175,8 @@ cdef class ProductModel(ClusterModel):
                 self.active[self.n_active] = p
                 self.n_active += 1
             else:
-                self.lowest_apart += self.extremes[2 * p]
-                self.highest_apart += self.extremes[2 * p + 1]
+                self.lowest_apart += self.extremes[p, 0]
+                self.highest_apart += self.extremes[p, 1]
 
     cdef bint is_selected(self, const double* hyper, Py_ssize_t p) noexcept nogil:
         """Whether hyperparameters select a part."""
@@ -613,7 +600,7 @@ cdef class ProductModel(ClusterModel):
                 self.hyper + self.hyper_starts[p], part.hyper, part.n_hyper * sizeof(double)
             )
         self.take_empty()
-        if self.own_constants != NULL:
+        if self.own_constants.shape[0] > 0:
             self.take_constants()
             self.take_selected()
         return self.hyperparameters()
@@ -670,13 +657,13 @@ cdef class ParametricProduct(ParametricModel):
     kernels bound to the same rows."""
     cdef Py_ssize_t n_parts
     cdef void** parts               # (n_parts,): ParametricModels, which `_owners` keeps alive
-    cdef Py_ssize_t* numbers        # (SOME,): 0, 1, ...
-    cdef double* own                # (SOME, n_params) of a part
-    cdef double* more               # (SOME, TILE)
+    cdef Py_ssize_t[::1] numbers    # (SOME,): 0, 1, ...
+    cdef double[::1] own            # (SOME, n_params) of a part
+    cdef double[::1] more           # (SOME, TILE)
     cdef tuple _owners
 
     def __init__(self, parts):
-        cdef Py_ssize_t k, p
+        cdef Py_ssize_t p
         cdef ParametricModel part
         self._owners = tuple(parts)
         self.n_parts = len(self._owners)
@@ -689,17 +676,12 @@ cdef class ParametricProduct(ParametricModel):
             self.n_stats += part.n_stats
             self.n_params += part.n_params
             most = max(most, part.n_params)
-        self.numbers = <Py_ssize_t*>resized(NULL, SOME, sizeof(Py_ssize_t))
-        self.own = <double*>resized(NULL, SOME * most, sizeof(double))
-        self.more = <double*>resized(NULL, SOME * TILE, sizeof(double))
-        for k in range(SOME):
-            self.numbers[k] = k
+        self.numbers = np.arange(SOME)
+        self.own = np.empty(SOME * most)
+        self.more = np.empty(SOME * TILE)
 
     def __dealloc__(self):
         free(self.parts)
-        free(self.numbers)
-        free(self.own)
-        free(self.more)
 
     cdef void draw_params(
         self, const double* stats, double power, double* params, bitgen_t* rng
@@ -729,12 +711,13 @@ cdef class ParametricProduct(ParametricModel):
                 n = min(<Py_ssize_t>SOME, n_which - first)
                 for k in range(n):
                     memcpy(
-                        self.own + k * n_own, params + which[first + k] * self.n_params + start,
+                        &self.own[k * n_own], params + which[first + k] * self.n_params + start,
                         n_own * sizeof(double),
                     )
                 some = out + first * TILE
                 (<ParametricModel>self.parts[p]).log_density_many(
-                    items, n_items, self.own, self.numbers, n, some if p == 0 else self.more
+                    items, n_items, &self.own[0], &self.numbers[0], n,
+                    some if p == 0 else &self.more[0]
                 )
                 if p > 0:
                     for k in range(n):

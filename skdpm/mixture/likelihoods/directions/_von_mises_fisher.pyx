@@ -34,7 +34,6 @@ log sum_g exp(L_g), the g of the largest L_g.
 cimport cython
 from libc.math cimport NAN, exp, fabs, log, log1p, sqrt
 from libc.stdint cimport uint64_t
-from libc.stdlib cimport free
 from libc.string cimport memcpy
 
 from functools import cache, lru_cache
@@ -42,7 +41,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from skdpm._core._memory cimport expect_shape, resized
+from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport (
     bit_generator_pointer, bitgen_t, categorical_log, random_beta, random_standard_exponential,
     random_standard_normal
@@ -348,65 +347,39 @@ cdef void draw_direction(
 
 
 @cython.final
-cdef class VonMisesFisherModel(ClusterModel):
-    """Kernel of directions.
+cdef class Directions:
+    """Rows of unit length, or of zeros.
 
     - `data`: dict
 
-      - `X`: (n_samples, n_features), or None. Rows of unit length. None: they are sparse, in the
-        other arrays.
+      - `X`: (n_samples, n_features), or None. None: the rows are sparse, in the other arrays.
       - `indptr`: (n_samples + 1,), intp
       - `indices`: (n_entries,), int32
       - `entries`: (n_entries,)
-      - `log_constants`: (n_samples,)
       - `n_features`: int
-
-    - `tables`: dict
-
-      - `n_max`: int. Largest number of items of a cluster.
-      - `polynomials`: ndarray. See `interpolation`.
-
-    - `concentration`, `spread`: float. c and s.
     """
     cdef Py_ssize_t n_features
-    cdef const double* X
-    cdef const Py_ssize_t* indptr
+    cdef const double* X            # NULL: there are none, or they are sparse
+    cdef const Py_ssize_t* indptr   # NULL: they are dense
     cdef const int* indices
     cdef const double* entries
-    cdef Bessel bessel
-    cdef Points points
-    cdef object _owners
+    cdef object data
 
-    def __init__(self, data, tables, double concentration, double spread):
+    def __init__(self, data):
         cdef const double[:, ::1] X
         cdef const Py_ssize_t[::1] indptr
         cdef const int[::1] indices
         cdef const double[::1] entries
-        cdef const double[::1] coefficients = expansion()
-        cdef const double[:, ::1] pieces = tables["polynomials"]
-        self.n_samples = len(data["log_constants"])
+        self.data = data
         self.n_features = data["n_features"]
-        self.n_max = tables["n_max"]
         if data["X"] is not None:
             X = data["X"]
-            self.X = &X[0, 0] if self.n_samples else NULL
+            self.X = &X[0, 0] if X.shape[0] else NULL
         else:
             indptr, indices, entries = data["indptr"], data["indices"], data["entries"]
             self.indptr = &indptr[0]
             self.indices = &indices[0] if indices.shape[0] else NULL
             self.entries = &entries[0] if entries.shape[0] else NULL
-        self._owners = (data, coefficients, pieces)
-        self.drifts = True
-        self.keep_log_constants(data["log_constants"])
-        prepare(&self.bessel, 0.5 * self.n_features - 1.0, &coefficients[0], &pieces[0, 0])
-        self.declare_hyperparameters(("concentration", "spread"), (concentration, spread))
-        self.allocate(2 + self.n_features, 5 + self.n_features)
-        self.retabulate()
-
-    cdef int retabulate(self) except -1:
-        fill_points(&self.points, &self.bessel, self.hyper[0], self.hyper[1])
-        self.cache_terms(self.empty)
-        return 0
 
     cdef inline double dot(self, const double* r, Py_ssize_t i) noexcept nogil:
         """r'x_i."""
@@ -418,10 +391,61 @@ cdef class VonMisesFisherModel(ClusterModel):
             total += r[self.indices[m]] * self.entries[m]
         return total
 
+    cdef inline void add(self, double* r, Py_ssize_t i, double by) noexcept nogil:
+        """r + by x_i, in place of r."""
+        cdef Py_ssize_t d, m
+        cdef const double* x
+        if self.indptr == NULL:
+            x = self.X + i * self.n_features
+            for d in range(self.n_features):
+                r[d] += by * x[d]
+        else:
+            for m in range(self.indptr[i], self.indptr[i + 1]):
+                r[self.indices[m]] += by * self.entries[m]
+
     cdef inline bint has_direction(self, Py_ssize_t i) noexcept nogil:
         if self.indptr == NULL:
             return any_entry(self.X + i * self.n_features, self.n_features)
         return any_entry(self.entries + self.indptr[i], self.indptr[i + 1] - self.indptr[i])
+
+
+@cython.final
+cdef class VonMisesFisherModel(ClusterModel):
+    """Kernel of directions.
+
+    - `data`: dict. See `Directions`, and `log_constants`, (n_samples,).
+    - `tables`: dict
+
+      - `n_max`: int. Largest number of items of a cluster.
+      - `polynomials`: ndarray. See `interpolation`.
+
+    - `concentration`, `spread`: float. c and s.
+    """
+    cdef Py_ssize_t n_features
+    cdef Directions rows
+    cdef Bessel bessel
+    cdef Points points
+    cdef tuple _owners
+
+    def __init__(self, data, tables, double concentration, double spread):
+        cdef const double[::1] coefficients = expansion()
+        cdef const double[:, ::1] pieces = tables["polynomials"]
+        self.n_samples = len(data["log_constants"])
+        self.n_features = data["n_features"]
+        self.n_max = tables["n_max"]
+        self.rows = Directions(data)
+        self._owners = coefficients, pieces
+        self.drifts = True
+        self.keep_log_constants(data["log_constants"])
+        prepare(&self.bessel, 0.5 * self.n_features - 1.0, &coefficients[0], &pieces[0, 0])
+        self.declare_hyperparameters(("concentration", "spread"), (concentration, spread))
+        self.allocate(2 + self.n_features, 5 + self.n_features)
+        self.retabulate()
+
+    cdef int retabulate(self) except -1:
+        fill_points(&self.points, &self.bessel, self.hyper[0], self.hyper[1])
+        self.cache_terms(self.empty)
+        return 0
 
     cdef inline double directed(self, const double* stats) noexcept nogil:
         """Number of rows with a direction."""
@@ -441,21 +465,12 @@ cdef class VonMisesFisherModel(ClusterModel):
 
     cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
         """Add item i (by = 1) or remove it (by = -1)."""
-        cdef Py_ssize_t d, m
-        cdef double* r = stats + 1
-        cdef const double* x
         stats[0] += by
-        if not self.has_direction(i):
+        if not self.rows.has_direction(i):
             stats[self.n_stats - 1] += by
             return
-        stats[self.n_stats] += 2.0 * by * self.dot(r, i) + 1.0
-        if self.indptr == NULL:
-            x = self.X + i * self.n_features
-            for d in range(self.n_features):
-                r[d] += by * x[d]
-        else:
-            for m in range(self.indptr[i], self.indptr[i + 1]):
-                r[self.indices[m]] += by * self.entries[m]
+        stats[self.n_stats] += 2.0 * by * self.rows.dot(stats + 1, i) + 1.0
+        self.rows.add(stats + 1, i, by)
         self.cache_sum(stats)
 
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
@@ -505,7 +520,7 @@ cdef class VonMisesFisherModel(ClusterModel):
         cdef const double* cached
         cdef double mode, square
         cdef Py_ssize_t k
-        if not self.has_direction(i):
+        if not self.rows.has_direction(i):
             for k in range(n_slots):
                 out[k] = 0.0
             return
@@ -513,7 +528,7 @@ cdef class VonMisesFisherModel(ClusterModel):
             stats = row(self, slots[k])
             cached = stats + self.n_stats
             mode = cached[2]
-            square = cached[0] + 2.0 * self.dot(stats + 1, i) + 1.0
+            square = cached[0] + 2.0 * self.rows.dot(stats + 1, i) + 1.0
             out[k] = (
                 log_sum(&self.points, &self.bessel, square, self.directed(stats) + 1.0, &mode)
                 - cached[1]
@@ -526,47 +541,30 @@ cdef class ParametricVonMisesFisher(ParametricModel):
 
     Parameters: -F(kappa), kappa mu (D).
 
-    - `data`: dict. As for `VonMisesFisherModel`, without `log_constants`.
+    - `data`: dict. See `Directions`.
     """
     cdef Py_ssize_t n_features
-    cdef const double* X
-    cdef const Py_ssize_t* indptr
-    cdef const int* indices
-    cdef const double* entries
-    cdef double* table      # (n_features, SKDPM_LANES)
-    cdef double* mean       # (n_features,)
+    cdef Directions rows
+    cdef double[::1] table      # (n_features * SKDPM_LANES,), if the rows are sparse
+    cdef double[::1] mean       # (n_features,)
     cdef Bessel bessel
     cdef Points points
-    cdef object _owners
+    cdef tuple _owners
 
     def __init__(self, data, Py_ssize_t n_samples, double concentration, double spread):
-        cdef const double[:, ::1] X
-        cdef const Py_ssize_t[::1] indptr
-        cdef const int[::1] indices
-        cdef const double[::1] entries
         cdef const double[::1] coefficients = expansion()
         cdef const double[:, ::1] pieces = interpolation(0.5 * data["n_features"] - 1.0)
         self.n_samples = n_samples
         self.n_features = data["n_features"]
         self.n_params = 1 + self.n_features
         self.n_stats = 2 + self.n_features
-        if data["X"] is not None:
-            X = data["X"]
-            self.X = &X[0, 0] if n_samples else NULL
-        else:
-            indptr, indices, entries = data["indptr"], data["indices"], data["entries"]
-            self.indptr = &indptr[0]
-            self.indices = &indices[0] if indices.shape[0] else NULL
-            self.entries = &entries[0] if entries.shape[0] else NULL
-            self.table = <double*>resized(NULL, self.n_features * SKDPM_LANES, sizeof(double))
-        self.mean = <double*>resized(NULL, self.n_features, sizeof(double))
-        self._owners = (data, coefficients, pieces)
+        self.rows = Directions(data)
+        if data["X"] is None:
+            self.table = np.empty(self.n_features * SKDPM_LANES)
+        self.mean = np.empty(self.n_features)
+        self._owners = coefficients, pieces
         prepare(&self.bessel, 0.5 * self.n_features - 1.0, &coefficients[0], &pieces[0, 0])
         fill_points(&self.points, &self.bessel, concentration, spread)
-
-    def __dealloc__(self):
-        free(self.table)
-        free(self.mean)
 
     cdef void draw_params(
         self, const double* stats, double power, double* params, bitgen_t* rng
@@ -588,7 +586,7 @@ cdef class ParametricVonMisesFisher(ParametricModel):
         for d in range(self.n_features):
             self.mean[d] = stats[1 + d] / length if length > 0.0 else d == 0
         draw_direction(
-            params + 1, self.mean, kappa * power * length, self.n_features, rng
+            params + 1, &self.mean[0], kappa * power * length, self.n_features, rng
         )
         params[0] = -self.points.norm[g]
         for d in range(self.n_features):
@@ -599,46 +597,34 @@ cdef class ParametricVonMisesFisher(ParametricModel):
         const Py_ssize_t* which, Py_ssize_t n_which, double* out
     ) noexcept nogil:
         cdef Py_ssize_t i, k
-        if self.indptr == NULL:
+        if self.rows.indptr == NULL:
             tile_dots(
-                self.X, self.n_features, items, n_items, params, self.n_params, which, n_which,
-                out, TILE
+                self.rows.X, self.n_features, items, n_items, params, self.n_params, which,
+                n_which, out, TILE
             )
         else:
             tile_counts(
                 params + 1, self.n_params, which, n_which, self.n_features, items, n_items,
-                self.indptr, self.indices, self.entries, self.table, out, TILE
+                self.rows.indptr, self.rows.indices, self.rows.entries, &self.table[0], out,
+                TILE
             )
             for k in range(n_which):
                 for i in range(n_items):
                     out[k * TILE + i] += params[which[k] * self.n_params]
         for i in range(n_items):
-            if not self.has_direction(items[i]):
+            if not self.rows.has_direction(items[i]):
                 for k in range(n_which):
                     out[k * TILE + i] = 0.0
-
-    cdef inline bint has_direction(self, Py_ssize_t i) noexcept nogil:
-        if self.indptr == NULL:
-            return any_entry(self.X + i * self.n_features, self.n_features)
-        return any_entry(self.entries + self.indptr[i], self.indptr[i + 1] - self.indptr[i])
 
     cdef void accumulate(
         self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
     ) noexcept nogil:
-        cdef Py_ssize_t d, i, m
-        cdef const double* x
-        cdef double* r = stats + 1
+        cdef Py_ssize_t i
         stats[0] += n_items
         for i in range(n_items):
-            if not self.has_direction(items[i]):
+            if not self.rows.has_direction(items[i]):
                 stats[self.n_stats - 1] += 1.0
-            if self.indptr == NULL:
-                x = self.X + items[i] * self.n_features
-                for d in range(self.n_features):
-                    r[d] += x[d]
-            else:
-                for m in range(self.indptr[items[i]], self.indptr[items[i] + 1]):
-                    r[self.indices[m]] += self.entries[m]
+            self.rows.add(stats + 1, items[i], 1.0)
 
 
 # For Python.

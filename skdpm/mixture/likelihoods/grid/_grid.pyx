@@ -31,8 +31,9 @@ of impossible entries (D, M; 0 if L > 1)
 largest log w + S of each chunk, p_dm, with zeros after the last point.
 """
 from libc.math cimport fabs, log
-from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
+
+import numpy as np
 
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
 
@@ -112,48 +113,35 @@ cdef class GridModel(ClusterModel):
     cdef Layout layout
     cdef Py_ssize_t n_entries       # D M
     cdef Py_ssize_t n_all           # L D M
-    cdef const double* layers       # (L,)
-    cdef const double* log_likelihoods
-    cdef const double* highest
-    cdef const double* lowest
-    cdef const double* likelihoods
-    cdef const double* impossible
+    cdef const double[::1] layers   # (L,)
+    cdef const double[:, :, ::1] log_likelihoods, highest, lowest, likelihoods
+    cdef const double[::1] impossible
     cdef Py_ssize_t left_slot       # slot of the item that left last, or NONE
     cdef Py_ssize_t left_item
     cdef bint removed               # whether it was removed from the row, or that is deferred
-    cdef double* kept               # the row before the removal
-    cdef object _owners, _layers_owner
+    cdef double[::1] kept           # the row before the removal
+    cdef const double[:, ::1] log_weights
+    cdef double[::1] log_totals     # see `Layout`
 
     def __init__(self, data, tables, name=None, value=None):
-        cdef const double[::1] layers
-        cdef const double[:, ::1] log_weights = tables["log_weights"]
-        cdef const double[:, :, ::1] log_likelihoods = data["log_likelihoods"]
-        cdef const double[:, :, ::1] highest = data["highest"]
-        cdef const double[:, :, ::1] lowest = data["lowest"]
-        cdef const double[:, :, ::1] likelihoods = data["likelihoods"]
-        cdef const double[::1] impossible = data["impossible"]
-        self._owners = log_likelihoods, highest, lowest, likelihoods, impossible, log_weights
-        self.n_samples = log_likelihoods.shape[0]
-        self.layout.n_blocks = log_weights.shape[0]
+        self.log_weights = tables["log_weights"]
+        self.log_likelihoods = data["log_likelihoods"]
+        self.highest, self.lowest = data["highest"], data["lowest"]
+        self.likelihoods, self.impossible = data["likelihoods"], data["impossible"]
+        self.n_samples = self.log_likelihoods.shape[0]
+        self.layout.n_blocks = self.log_weights.shape[0]
         self.layout.n_layers = 1
-        self.layout.n_points = log_likelihoods.shape[2]
-        self.layout.n_chunks = highest.shape[2]
+        self.layout.n_points = self.log_likelihoods.shape[2]
+        self.layout.n_chunks = self.highest.shape[2]
         self.n_entries = self.layout.n_blocks * self.layout.n_points
         if name is not None:
-            layers = tables["layers"]
-            self._layers_owner = layers
-            self.layers = &layers[0]
-            self.layout.n_layers = layers.shape[0]
+            self.layers = tables["layers"]
+            self.layout.n_layers = self.layers.shape[0]
             self.declare_hyperparameters((name,), (value,))
             self.layout.layer = self.nearest(self.hyper)
         self.n_all = self.layout.n_layers * self.n_entries
         self.n_max = tables["n_max"]
-        self.log_likelihoods = &log_likelihoods[0, 0, 0]
-        self.highest = &highest[0, 0, 0]
-        self.lowest = &lowest[0, 0, 0]
-        self.likelihoods = &likelihoods[0, 0, 0]
-        self.impossible = &impossible[0]
-        self.layout.log_weights = &log_weights[0, 0]
+        self.layout.log_weights = &self.log_weights[0, 0]
         self.drifts = True
         self.keep_log_constants(data["log_constants"])
         self.left_slot = NONE
@@ -162,10 +150,9 @@ cdef class GridModel(ClusterModel):
             grid_n_stats(&self.layout)
             + self.layout.n_blocks * (1 + grid_block_width(&self.layout)),
         )
-        self.layout.log_totals = <double*>calloc(self.layout.n_blocks, sizeof(double))
-        self.kept = <double*>malloc(self.width * sizeof(double))
-        if self.layout.log_totals == NULL or self.kept == NULL:
-            raise MemoryError
+        self.log_totals = np.zeros(self.layout.n_blocks)
+        self.layout.log_totals = &self.log_totals[0]
+        self.kept = np.empty(self.width)
         grid_compute(&self.layout, self.empty)
         memcpy(
             self.layout.log_totals, self.empty + self.n_stats,
@@ -173,13 +160,9 @@ cdef class GridModel(ClusterModel):
         )
         grid_compute(&self.layout, self.empty)
 
-    def __dealloc__(self):
-        free(self.layout.log_totals)
-        free(self.kept)
-
-    cdef Py_ssize_t first_block(self, Py_ssize_t i) noexcept nogil:
-        """Number of the first block of item i in the current layer."""
-        return (i * self.layout.n_layers + self.layout.layer) * self.layout.n_blocks
+    cdef Py_ssize_t first_block(self) noexcept nogil:
+        """Number of the first block of an item in the current layer."""
+        return self.layout.layer * self.layout.n_blocks
 
     cdef Py_ssize_t nearest(self, const double* hyper) noexcept nogil:
         """The layer of a value of the hyperparameter."""
@@ -203,7 +186,7 @@ cdef class GridModel(ClusterModel):
 
     cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
         """Add item i to the statistics and cached terms (by = 1), or remove it (by = -1)."""
-        cdef const double* x = self.log_likelihoods + i * self.n_all
+        cdef const double* x = &self.log_likelihoods[i, 0, 0]
         cdef double* sums = stats + N_HEAD
         stats[0] += by
         stats[1] += by * self.impossible[i]
@@ -233,7 +216,7 @@ cdef class GridModel(ClusterModel):
         if slot == self.left_slot and i == self.left_item:
             self.left_slot = NONE
             if self.removed:
-                self.exchange(stats, self.kept, i)
+                self.exchange(stats, &self.kept[0], i)
             return
         self.settle()
         self.change(stats, i, 1.0)
@@ -244,12 +227,11 @@ cdef class GridModel(ClusterModel):
         self.left_slot = slot
         self.left_item = i
         self.removed = stats[0] == 1.0 or not grid_may_stay(
-            &self.layout, stats,
-            self.lowest + self.first_block(i) * self.layout.n_chunks
+            &self.layout, stats, &self.lowest[i, self.first_block(), 0]
         )
         if not self.removed:
             return
-        self.exchange(self.kept, stats, i)
+        self.exchange(&self.kept[0], stats, i)
         if stats[0] == 1.0:
             memcpy(stats, self.empty, self.width * sizeof(double))
         else:
@@ -286,12 +268,10 @@ cdef class GridModel(ClusterModel):
     ) noexcept nogil:
         """log p(x_i | items of each slot) less its `log_constants`, O(n_slots * D * M)."""
         cdef Py_ssize_t k
-        cdef Py_ssize_t first = self.first_block(i)
-        cdef const double* item = self.log_likelihoods + first * self.layout.n_points
-        cdef const double* highest = self.highest + first * self.layout.n_chunks
-        cdef const double* likelihoods = (
-            self.likelihoods + first * self.layout.n_chunks * CHUNK_POINTS
-        )
+        cdef Py_ssize_t first = self.first_block()
+        cdef const double* item = &self.log_likelihoods[i, first, 0]
+        cdef const double* highest = &self.highest[i, first, 0]
+        cdef const double* likelihoods = &self.likelihoods[i, first, 0]
         if self.left_slot != NONE and self.left_item != i:
             self.settle()
         if n_slots == 1:

@@ -37,15 +37,12 @@ the marginal of the law of more items: `log_predictive_many` is the ratio of the
 factors (gamma)_{d_i} have the degrees with all items of `fit`.
 """
 from libc.math cimport NAN, ceil, log, log1p
-from libc.stdlib cimport free
-from libc.string cimport memcpy, memset
 
 import numpy as np
 
 from skdpm._core._math cimport (
     CountTable, count_table, fill_log_gamma, log_gamma, log_rising_count
 )
-from skdpm._core._memory cimport resized
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
 
 
@@ -55,17 +52,6 @@ cdef enum:
     # the pairs of clusters.
     LEARNING_ITEMS = 350
     MOST_PERIOD = 5
-
-
-cdef double* widened(double* matrix, Py_ssize_t n, Py_ssize_t n_wider) except NULL:
-    """Move an (n, n) matrix into a larger one that is 0 elsewhere."""
-    cdef Py_ssize_t k
-    cdef double* wider = <double*>resized(NULL, n_wider * n_wider, sizeof(double))
-    memset(wider, 0, n_wider * n_wider * sizeof(double))
-    for k in range(n):
-        memcpy(wider + k * n_wider, matrix + k * n, n * sizeof(double))
-    free(matrix)
-    return wider
 
 
 cdef class LinkModel(ClusterModel):
@@ -96,21 +82,21 @@ cdef class LinkModel(ClusterModel):
     cdef const int* hole_item[2]
     cdef const double* self_links       # (n_samples,): links of items with themselves; NULL: none
     cdef double self_pairs              # number of pairs of an item with itself
-    cdef double* n_links                # (n_slots, n_slots): m_kl; symmetric if undirected
-    cdef double* n_pairs                # (n_slots, n_slots): e_kl
-    cdef double* linked[2]              # (n_slots,): s_l of the item in `counted`
-    cdef double* observed[2]            # (n_slots,): e_l
+    cdef double[::1] n_links            # (n_slots, n_slots), flat: m_kl; symmetric if undirected
+    cdef double[::1] n_pairs            # (n_slots, n_slots), flat: e_kl
+    cdef double[:, ::1] linked          # (2, n_slots): s_l of the item in `counted`
+    cdef double[:, ::1] observed        # (2, n_slots): e_l
     cdef Py_ssize_t counted             # the item whose links were counted last, or -1
     # Slots with items, ascending, so that sums do not depend on their history. All cells of other
     # slots are zero and never read.
-    cdef Py_ssize_t* live               # (n_live,)
+    cdef Py_ssize_t[::1] live           # the first n_live
     cdef Py_ssize_t n_live
     cdef Py_ssize_t n_tables
     cdef CountTable gamma[3]            # log Gamma(a + m), and others for b and a + b if needed
-    cdef double* own                    # tables for hyperparameters that have changed
+    cdef double[:, ::1] own             # tables for hyperparameters that have changed
     # Cells with pairs, listed for a slice step: links and pairs.
     cdef Py_ssize_t n_cells
-    cdef double* cells[2]
+    cdef double[:, ::1] cells
     cdef object _owners
 
     cdef double log_cell(self, double n_links, double n_pairs) noexcept nogil:
@@ -154,33 +140,23 @@ cdef class LinkModel(ClusterModel):
             self.gamma[t] = count_table(tables[names[t]], self.table_shift(t))
         return 0
 
-    def __dealloc__(self):
-        cdef Py_ssize_t part, side
-        free(self.own)
-        for part in range(2):
-            free(self.cells[part])
-        free(self.n_links)
-        free(self.n_pairs)
-        free(self.live)
-        for side in range(2):
-            free(self.linked[side])
-            free(self.observed[side])
-
     cdef int reserve(self, Py_ssize_t n_slots) except -1:
         """Also grow the matrices over slots."""
-        cdef Py_ssize_t k, side
+        cdef Py_ssize_t k
         cdef Py_ssize_t old = self.n_slots
         if n_slots <= old:
             return 0
         ClusterModel.reserve(self, n_slots)
-        self.n_links = widened(self.n_links, old, n_slots)
-        self.n_pairs = widened(self.n_pairs, old, n_slots)
-        self.live = <Py_ssize_t*>resized(self.live, n_slots, sizeof(Py_ssize_t))
+        n_links, n_pairs = np.zeros((2, n_slots, n_slots))
+        live = np.empty(n_slots, dtype=np.intp)
+        if old > 0:
+            n_links[:old, :old] = np.reshape(self.n_links, (old, old))
+            n_pairs[:old, :old] = np.reshape(self.n_pairs, (old, old))
+            live[:old] = self.live
+        self.n_links, self.n_pairs, self.live = n_links.ravel(), n_pairs.ravel(), live
         for k in range(old, n_slots):
             row(self, k)[0] = 0.0
-        for side in range(2):
-            self.linked[side] = <double*>resized(self.linked[side], n_slots, sizeof(double))
-            self.observed[side] = <double*>resized(self.observed[side], n_slots, sizeof(double))
+        self.linked, self.observed = np.empty((2, 2, n_slots))
         self.counted = -1
         return 0
 
@@ -218,17 +194,17 @@ cdef class LinkModel(ClusterModel):
         for side in range(2 if self.incoming else 1):
             for m in range(self.n_live):
                 slot = self.live[m]
-                self.linked[side][slot] = 0.0
-                self.observed[side][slot] = row(self, slot)[0]
+                self.linked[side, slot] = 0.0
+                self.observed[side, slot] = row(self, slot)[0]
             times = self.link_count[side]
             for m in range(self.link_start[side][i], self.link_start[side][i + 1]):
                 slot = self.labels[self.link_item[side][m]]
                 if slot >= 0:
-                    self.linked[side][slot] += 1.0 if times == NULL else times[m]
+                    self.linked[side, slot] += 1.0 if times == NULL else times[m]
             for m in range(self.hole_start[side][i], self.hole_start[side][i + 1]):
                 slot = self.labels[self.hole_item[side][m]]
                 if slot >= 0:
-                    self.observed[side][slot] -= 1.0
+                    self.observed[side, slot] -= 1.0
 
     cdef void change(self, Py_ssize_t slot, Py_ssize_t i, double by) noexcept nogil:
         """Add the pairs of item i with all clusters to `slot` (by = 1), or remove them (by = -1).
@@ -237,11 +213,11 @@ cdef class LinkModel(ClusterModel):
         cdef Py_ssize_t n = self.n_slots
         for m in range(self.n_live):
             l = self.live[m]
-            self.n_links[slot * n + l] += by * self.linked[0][l]
-            self.n_pairs[slot * n + l] += by * self.observed[0][l]
+            self.n_links[slot * n + l] += by * self.linked[0, l]
+            self.n_pairs[slot * n + l] += by * self.observed[0, l]
             if self.directed:
-                self.n_links[l * n + slot] += by * self.linked[1][l]
-                self.n_pairs[l * n + slot] += by * self.observed[1][l]
+                self.n_links[l * n + slot] += by * self.linked[1, l]
+                self.n_pairs[l * n + slot] += by * self.observed[1, l]
             elif l != slot:
                 self.n_links[l * n + slot] = self.n_links[slot * n + l]
                 self.n_pairs[l * n + slot] = self.n_pairs[slot * n + l]
@@ -281,28 +257,27 @@ cdef class LinkModel(ClusterModel):
         """Tables for the most frequent counts; short, because they are filled for every value."""
         cdef Py_ssize_t t
         cdef Py_ssize_t size = min(self.gamma[0].size, OWN_TABLE)
-        self.own = <double*>resized(self.own, self.n_tables * size, sizeof(double))
+        self.own = np.empty((self.n_tables, size))
         for t in range(self.n_tables):
             self.gamma[t].shift = self.table_shift(t)
-            self.gamma[t].values = self.own + t * size
+            self.gamma[t].values = &self.own[t, 0]
             self.gamma[t].size = size
             with nogil:
-                fill_log_gamma(self.own + t * size, size, self.gamma[t].shift)
+                fill_log_gamma(&self.own[t, 0], size, self.gamma[t].shift)
         return 0
 
     cdef int list_cells(self, const Py_ssize_t[::1] slots) except -1:
         """List the cells with pairs, for `log_likelihood_at`."""
-        cdef Py_ssize_t k, l, cell, part
+        cdef Py_ssize_t k, l, cell
         cdef Py_ssize_t n = slots.shape[0]
         self.n_cells = 0
-        for part in range(2):
-            self.cells[part] = <double*>resized(self.cells[part], n * n, sizeof(double))
+        self.cells = np.empty((2, n * n))
         for k in range(n):
             for l in range(0 if self.directed else k, n):
                 cell = slots[k] * self.n_slots + slots[l]
                 if self.n_pairs[cell] > 0.0:
-                    self.cells[0][self.n_cells] = self.n_links[cell]
-                    self.cells[1][self.n_cells] = self.n_pairs[cell]
+                    self.cells[0, self.n_cells] = self.n_links[cell]
+                    self.cells[1, self.n_cells] = self.n_pairs[cell]
                     self.n_cells += 1
         return 0
 
@@ -332,15 +307,15 @@ cdef class LinkModel(ClusterModel):
                 l = self.live[m]
                 if l == slot:
                     # Both directions are in the same cell within the cluster.
-                    links += self.linked[0][l]
-                    pairs += self.observed[0][l]
+                    links += self.linked[0, l]
+                    pairs += self.observed[0, l]
                     if self.incoming:
-                        links += self.linked[1][l]
-                        pairs += self.observed[1][l]
+                        links += self.linked[1, l]
+                        pairs += self.observed[1, l]
                     continue
-                total += log_gain(self, slot * n + l, self.linked[0][l], self.observed[0][l])
+                total += log_gain(self, slot * n + l, self.linked[0, l], self.observed[0, l])
                 if self.incoming:
-                    total += log_gain(self, l * n + slot, self.linked[1][l], self.observed[1][l])
+                    total += log_gain(self, l * n + slot, self.linked[1, l], self.observed[1, l])
             if pairs > 0.0:
                 total += log_gain(self, slot * n + slot, links, pairs)
             out[k] = total
@@ -348,9 +323,8 @@ cdef class LinkModel(ClusterModel):
     cdef void forget(self) noexcept nogil:
         """Remove all items and links from all slots."""
         cdef Py_ssize_t k
-        if self.n_slots > 0:
-            memset(self.n_links, 0, self.n_slots * self.n_slots * sizeof(double))
-            memset(self.n_pairs, 0, self.n_slots * self.n_slots * sizeof(double))
+        for k in range(self.n_slots * self.n_slots):
+            self.n_links[k] = self.n_pairs[k] = 0.0
         for k in range(self.n_slots):
             row(self, k)[0] = 0.0
         self.n_live = 0
@@ -371,8 +345,8 @@ cdef class LinkModel(ClusterModel):
         row(self, dst)[0] = NAN
 
     cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
-        self.merge_cells(self.n_links, dst, src)
-        self.merge_cells(self.n_pairs, dst, src)
+        self.merge_cells(&self.n_links[0], dst, src)
+        self.merge_cells(&self.n_pairs[0], dst, src)
         self.set_size(dst, row(self, dst)[0] + row(self, src)[0])
         self.set_size(src, 0.0)
         self.counted = -1
@@ -536,10 +510,10 @@ cdef class RelationalModel(LinkModel):
         cdef double count
         cdef double total = 0.0
         for m in range(self.n_cells):
-            count = self.cells[0][m] if h == 0 else self.cells[1][m] - self.cells[0][m]
+            count = self.cells[0, m] if h == 0 else self.cells[1, m] - self.cells[0, m]
             if count > 0.0:
                 total += log_rising_count(hyper[h], count)
-            total -= log_rising_count(hyper[0] + hyper[1], self.cells[1][m])
+            total -= log_rising_count(hyper[0] + hyper[1], self.cells[1, m])
         return total
 
 
@@ -567,21 +541,18 @@ cdef class DegreeCorrectedModel(LinkModel):
     cdef bint new
     cdef Py_ssize_t n_sides             # kinds of ends of a link
     cdef Py_ssize_t n_joining           # number of these kinds that a joining item has
-    cdef const double* degrees          # (n_sides, n_columns)
-    cdef double* ends[2]                # (n_slots,): d_k of each kind
-    cdef double* gains[2]               # (n_slots,): ends that the item in `counted` adds
-    cdef double* shifts                 # (n_slots,): change of the factor of degrees by these
+    cdef const double[:, ::1] degrees   # (n_sides, n_columns)
+    cdef double[:, ::1] ends            # (2, n_slots): d_k of each kind
+    cdef double[:, ::1] gains           # (2, n_slots): ends that the item in `counted` adds
+    cdef double[::1] shifts             # (n_slots,): change of the factor of degrees by these
     # Distinct numbers of ends of items, of both kinds, and the number of items with each.
-    cdef const double* distinct
-    cdef const double* n_distinct
-    cdef Py_ssize_t n_degrees
+    cdef const double[::1] distinct, n_distinct
     # Sizes of listed clusters and their ends, in turn.
     cdef Py_ssize_t n_listed
-    cdef double* listed
+    cdef double[::1] listed
 
     def __init__(self, data, tables, double a, double b, double gamma, bint directed):
         cdef const double[::1] view
-        cdef const double[:, ::1] degrees = data["degrees"]
         cdef Py_ssize_t side
         self.take_links(data, tables, directed)
         self.new = data["new"]
@@ -595,37 +566,19 @@ cdef class DegreeCorrectedModel(LinkModel):
         self.self_links = &view[0]
         self.self_pairs = 0.5 if not directed else 1.0 if self.incoming else 0.0
         self.keep_log_constants(data["log_constants"])
-        self.degrees = &degrees[0, 0]
-        distinct, times = np.unique(data["degrees"], return_counts=True)
-        times = times.astype(np.float64)
-        view = distinct
-        self.distinct = &view[0]
-        view = times
-        self.n_distinct = &view[0]
-        self.n_degrees = len(distinct)
-        self._owners = (data, tables, distinct, times)
+        self.degrees = data["degrees"]
+        self.distinct, times = np.unique(data["degrees"], return_counts=True)
+        self.n_distinct = times.astype(np.float64)
         self.hyper_period = 1       # a tenth of the time for 34 nodes, less for more nodes
         self.declare_hyperparameters(("a", "b", "degree_concentration"), (a, b, gamma))
         self.take_tables(tables, ("gamma_a",))
         self.allocate(1, 1)
 
-    def __dealloc__(self):
-        cdef Py_ssize_t side
-        for side in range(2):
-            free(self.ends[side])
-            free(self.gains[side])
-        free(self.shifts)
-        free(self.listed)
-
     cdef int reserve(self, Py_ssize_t n_slots) except -1:
-        cdef Py_ssize_t side
-        if n_slots <= self.n_slots:
-            return 0
-        LinkModel.reserve(self, n_slots)
-        for side in range(2):
-            self.ends[side] = <double*>resized(self.ends[side], n_slots, sizeof(double))
-            self.gains[side] = <double*>resized(self.gains[side], n_slots, sizeof(double))
-        self.shifts = <double*>resized(self.shifts, n_slots, sizeof(double))
+        if n_slots > self.n_slots:
+            LinkModel.reserve(self, n_slots)
+            self.ends, self.gains = np.empty((2, 2, n_slots))
+            self.shifts = np.empty(n_slots)
         return 0
 
     cdef double log_cell(self, double n_links, double n_pairs) noexcept nogil:
@@ -646,7 +599,7 @@ cdef class DegreeCorrectedModel(LinkModel):
         cdef Py_ssize_t side
         cdef double total = 0.0
         for side in range(self.n_sides):
-            total += log_rising_count(self.hyper[2], self.degrees[side * self.n_columns + i])
+            total += log_rising_count(self.hyper[2], self.degrees[side, i])
         return total
 
     cdef void count_ends(self, Py_ssize_t slot) noexcept nogil:
@@ -660,15 +613,15 @@ cdef class DegreeCorrectedModel(LinkModel):
                 coming += self.n_links[l * self.n_slots + slot]
         if not self.directed:
             going += self.n_links[slot * self.n_slots + slot]
-        self.ends[0][slot] = going
-        self.ends[1][slot] = coming
+        self.ends[0, slot] = going
+        self.ends[1, slot] = coming
 
     cdef double log_degrees_of(self, Py_ssize_t slot) noexcept nogil:
         """The factor of degrees of a slot whose ends are counted."""
         cdef Py_ssize_t side
         cdef double total = 0.0
         for side in range(self.n_sides):
-            total += self.log_degrees(row(self, slot)[0], self.ends[side][slot])
+            total += self.log_degrees(row(self, slot)[0], self.ends[side, slot])
         return total
 
     cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil:
@@ -693,16 +646,16 @@ cdef class DegreeCorrectedModel(LinkModel):
             slot = self.live[m]
             self.count_ends(slot)
             if self.directed:
-                self.gains[0][slot] = self.linked[1][slot] if self.incoming else 0.0
-                self.gains[1][slot] = self.linked[0][slot]
+                self.gains[0, slot] = self.linked[1, slot] if self.incoming else 0.0
+                self.gains[1, slot] = self.linked[0, slot]
             else:
-                self.gains[0][slot] = self.linked[0][slot]
+                self.gains[0, slot] = self.linked[0, slot]
             change = 0.0
             for side in range(self.n_sides):
-                if self.gains[side][slot] > 0.0:
+                if self.gains[side, slot] > 0.0:
                     change += self.log_degrees(
-                        row(self, slot)[0], self.ends[side][slot] + self.gains[side][slot]
-                    ) - self.log_degrees(row(self, slot)[0], self.ends[side][slot])
+                        row(self, slot)[0], self.ends[side, slot] + self.gains[side, slot]
+                    ) - self.log_degrees(row(self, slot)[0], self.ends[side, slot])
             self.shifts[slot] = change
             total += change
         return total
@@ -714,7 +667,7 @@ cdef class DegreeCorrectedModel(LinkModel):
         cdef double degree = 0.0
         cdef double total = 0.0
         # If links are directed, those of a new item raise numbers of incoming links.
-        cdef const double* degrees = self.degrees + (self.n_sides - 1) * self.n_columns
+        cdef const double* degrees = &self.degrees[self.n_sides - 1, 0]
         for m in range(self.link_start[0][i], self.link_start[0][i + 1]):
             times = self.link_count[0][m]
             degree += times
@@ -734,14 +687,14 @@ cdef class DegreeCorrectedModel(LinkModel):
         for side in range(self.n_joining):
             mine[side] = self.self_links[i] if self.directed else 2.0 * self.self_links[i]
             for m in range(self.n_live):
-                mine[side] += self.linked[side][self.live[m]]
+                mine[side] += self.linked[side, self.live[m]]
         for k in range(n_slots):
             slot = slots[k]
             size = row(self, slot)[0]
             total = others - self.shifts[slot] if size > 0.0 else others
             for side in range(self.n_sides):
-                ends = self.ends[side][slot] if size > 0.0 else 0.0
-                gains = self.gains[side][slot] if size > 0.0 else 0.0
+                ends = self.ends[side, slot] if size > 0.0 else 0.0
+                gains = self.gains[side, slot] if size > 0.0 else 0.0
                 if side < self.n_joining:
                     total += self.log_degrees(size + 1.0, ends + gains + mine[side])
                 else:
@@ -762,7 +715,7 @@ cdef class DegreeCorrectedModel(LinkModel):
             self.count_ends(slot)
             both = row(self, slot)[0] + row(self, src)[0]
             for side in range(self.n_sides):
-                out[k] += self.log_degrees(both, self.ends[side][slot] + self.ends[side][src])
+                out[k] += self.log_degrees(both, self.ends[side, slot] + self.ends[side, src])
             out[k] -= self.log_degrees_of(slot) + alone
 
     # Hyperparameters, of a partition of all items.
@@ -772,14 +725,14 @@ cdef class DegreeCorrectedModel(LinkModel):
         cdef Py_ssize_t k, side
         LinkModel.list_cells(self, slots)
         self.n_listed = 0
-        self.listed = <double*>resized(self.listed, 4 * slots.shape[0], sizeof(double))
+        self.listed = np.empty(4 * slots.shape[0])
         for k in range(slots.shape[0]):
             if row(self, slots[k])[0] == 0.0:
                 continue
             self.count_ends(slots[k])
             for side in range(self.n_sides):
                 self.listed[self.n_listed] = row(self, slots[k])[0]
-                self.listed[self.n_listed + 1] = self.ends[side][slots[k]]
+                self.listed[self.n_listed + 1] = self.ends[side, slots[k]]
                 self.n_listed += 2
         return 0
 
@@ -792,14 +745,14 @@ cdef class DegreeCorrectedModel(LinkModel):
         if h == 2:
             for m in range(0, self.n_listed, 2):
                 total -= log_rising_count(self.listed[m] * hyper[2], self.listed[m + 1])
-            for m in range(self.n_degrees):
+            for m in range(self.distinct.shape[0]):
                 total += self.n_distinct[m] * log_rising_count(hyper[2], self.distinct[m])
             return total
         for m in range(self.n_cells):
-            links = self.cells[0][m]
+            links = self.cells[0, m]
             total -= (
-                hyper[0] * log1p(self.cells[1][m] / hyper[1])
-                + links * log(hyper[1] + self.cells[1][m])
+                hyper[0] * log1p(self.cells[1, m] / hyper[1])
+                + links * log(hyper[1] + self.cells[1, m])
             )
             if h == 0:
                 total += log_rising_count(hyper[0], links)
