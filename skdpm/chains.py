@@ -43,14 +43,7 @@ MOST_DRAWS = 10 * DRAW_LOOKS[-1]
 def seed_entropy(random_state):
     """The entropy of the random streams of a run, an int.
 
-    Parameters
-    ----------
-    random_state : int, numpy.random.RandomState, numpy.random.Generator or None
-
-    Raises
-    ------
-    ValueError
-        If `random_state` is anything else.
+    - `random_state`: int, numpy.random.RandomState, numpy.random.Generator or None
     """
     if random_state is None:
         return np.random.SeedSequence().entropy
@@ -320,29 +313,19 @@ def run_chains(
     If there are fewer threads than chains, the chains take turns, so that all have about the same
     number of draws when Ctrl-C comes.
 
-    Parameters
-    ----------
-    advance : callable
-        Function `advance(chain, n_iterations, go_on)` that advances a chain in place until its
-        `"iteration"` is `n_iterations`. It calls `go_on(**figures)` after each iteration, or
-        `go_on(n_done, **figures)` after n_done of them, and stops if that returns False. If it
-        raises an error, the chain stays unchanged.
-    chains : list of dict
-        Plain chain states, each with an `"iteration"`.
-    n_iterations : int
-    n_jobs : int or None
-        Number of threads. The result does not depend on it.
-    verbose : int
-        Whether to show a progress bar.
-    halts : callable or None
-        Function of the number of iterations that all chains have done. It returns the iteration at
-        which they wait for each other next, or None to stop: see `Halts`. It is called by the
-        thread that calls `run_chains`. None: chains run to the end.
+    - `advance`: callable. Function `advance(chain, n_iterations, go_on)` that advances a chain in
+      place until its `"iteration"` is `n_iterations`. It calls `go_on(**figures)` after each
+      iteration, or `go_on(n_done, **figures)` after n_done of them, and stops if that returns
+      False. If it raises an error, the chain stays unchanged.
+    - `chains`: list of dict. Plain chain states, each with an `"iteration"`.
+    - `n_iterations`: int
+    - `n_jobs`: int or None. Number of threads. The result does not depend on it.
+    - `verbose`: int. Whether to show a progress bar.
+    - `halts`: callable or None. Function of the number of iterations that all chains have done. It
+      returns the iteration at which they wait for each other next, or None to stop: see `Halts`.
+      It is called by the thread that calls `run_chains`. None: chains run to the end.
 
-    Returns
-    -------
-    interrupted : bool
-        Whether Ctrl-C stopped the chains early.
+    Returns `interrupted`: bool. Whether Ctrl-C stopped the chains early.
     """
     remaining = sum(max(0, n_iterations - chain["iteration"]) for chain in chains)
     turn = math.inf if forecast is None else PATIENCE

@@ -20,11 +20,7 @@ from skdpm.mixture.blocks.rows import MemoryRows
 from skdpm.mixture.blocks.state import BlockState
 from skdpm.mixture.chains.automatic import MOST_SAMPLED, FirstState, find_clusters
 from skdpm.mixture.chains.init import first_state
-from skdpm.mixture.chains.program import (
-    N_NOISE_TRIALS,
-    MixtureChain,
-    MixtureProgram,
-)
+from skdpm.mixture.chains.program import N_NOISE_TRIALS, MixtureChain, MixtureProgram
 from skdpm.mixture.rows.noise import laws_of_noise
 
 
