@@ -82,10 +82,12 @@ cdef class LinkModel(ClusterModel):
     cdef const int* hole_item[2]
     cdef const double* self_links       # (n_samples,): links of items with themselves; NULL: none
     cdef double self_pairs              # number of pairs of an item with itself
-    cdef double[::1] n_links            # (n_slots, n_slots), flat: m_kl; symmetric if undirected
-    cdef double[::1] n_pairs            # (n_slots, n_slots), flat: e_kl
-    cdef double[:, ::1] linked          # (2, n_slots): s_l of the item in `counted`
-    cdef double[:, ::1] observed        # (2, n_slots): e_l
+    cdef double[:, :, ::1] matrices     # (2, n_slots, n_slots):
+    cdef double* n_links                # m_kl; symmetric if undirected
+    cdef double* n_pairs                # e_kl
+    cdef double[:, :, ::1] of_item      # (2, 2, n_slots), of the item in `counted`:
+    cdef double* linked[2]              # (n_slots,): s_l
+    cdef double* observed[2]            # (n_slots,): e_l
     cdef Py_ssize_t counted             # the item whose links were counted last, or -1
     # Slots with items, ascending, so that sums do not depend on their history. All cells of other
     # slots are zero and never read.
@@ -142,21 +144,23 @@ cdef class LinkModel(ClusterModel):
 
     cdef int reserve(self, Py_ssize_t n_slots) except -1:
         """Also grow the matrices over slots."""
-        cdef Py_ssize_t k
+        cdef Py_ssize_t k, side
         cdef Py_ssize_t old = self.n_slots
         if n_slots <= old:
             return 0
         ClusterModel.reserve(self, n_slots)
-        n_links, n_pairs = np.zeros((2, n_slots, n_slots))
-        live = np.empty(n_slots, dtype=np.intp)
+        matrices, live = np.zeros((2, n_slots, n_slots)), np.empty(n_slots, dtype=np.intp)
         if old > 0:
-            n_links[:old, :old] = np.reshape(self.n_links, (old, old))
-            n_pairs[:old, :old] = np.reshape(self.n_pairs, (old, old))
+            matrices[:, :old, :old] = self.matrices
             live[:old] = self.live
-        self.n_links, self.n_pairs, self.live = n_links.ravel(), n_pairs.ravel(), live
+        self.matrices, self.live = matrices, live
+        self.n_links, self.n_pairs = &self.matrices[0, 0, 0], &self.matrices[1, 0, 0]
         for k in range(old, n_slots):
             row(self, k)[0] = 0.0
-        self.linked, self.observed = np.empty((2, 2, n_slots))
+        self.of_item = np.empty((2, 2, n_slots))
+        for side in range(2):
+            self.linked[side] = &self.of_item[0, side, 0]
+            self.observed[side] = &self.of_item[1, side, 0]
         self.counted = -1
         return 0
 
@@ -194,17 +198,17 @@ cdef class LinkModel(ClusterModel):
         for side in range(2 if self.incoming else 1):
             for m in range(self.n_live):
                 slot = self.live[m]
-                self.linked[side, slot] = 0.0
-                self.observed[side, slot] = row(self, slot)[0]
+                self.linked[side][slot] = 0.0
+                self.observed[side][slot] = row(self, slot)[0]
             times = self.link_count[side]
             for m in range(self.link_start[side][i], self.link_start[side][i + 1]):
                 slot = self.labels[self.link_item[side][m]]
                 if slot >= 0:
-                    self.linked[side, slot] += 1.0 if times == NULL else times[m]
+                    self.linked[side][slot] += 1.0 if times == NULL else times[m]
             for m in range(self.hole_start[side][i], self.hole_start[side][i + 1]):
                 slot = self.labels[self.hole_item[side][m]]
                 if slot >= 0:
-                    self.observed[side, slot] -= 1.0
+                    self.observed[side][slot] -= 1.0
 
     cdef void change(self, Py_ssize_t slot, Py_ssize_t i, double by) noexcept nogil:
         """Add the pairs of item i with all clusters to `slot` (by = 1), or remove them (by = -1).
@@ -213,11 +217,11 @@ cdef class LinkModel(ClusterModel):
         cdef Py_ssize_t n = self.n_slots
         for m in range(self.n_live):
             l = self.live[m]
-            self.n_links[slot * n + l] += by * self.linked[0, l]
-            self.n_pairs[slot * n + l] += by * self.observed[0, l]
+            self.n_links[slot * n + l] += by * self.linked[0][l]
+            self.n_pairs[slot * n + l] += by * self.observed[0][l]
             if self.directed:
-                self.n_links[l * n + slot] += by * self.linked[1, l]
-                self.n_pairs[l * n + slot] += by * self.observed[1, l]
+                self.n_links[l * n + slot] += by * self.linked[1][l]
+                self.n_pairs[l * n + slot] += by * self.observed[1][l]
             elif l != slot:
                 self.n_links[l * n + slot] = self.n_links[slot * n + l]
                 self.n_pairs[l * n + slot] = self.n_pairs[slot * n + l]
@@ -307,15 +311,15 @@ cdef class LinkModel(ClusterModel):
                 l = self.live[m]
                 if l == slot:
                     # Both directions are in the same cell within the cluster.
-                    links += self.linked[0, l]
-                    pairs += self.observed[0, l]
+                    links += self.linked[0][l]
+                    pairs += self.observed[0][l]
                     if self.incoming:
-                        links += self.linked[1, l]
-                        pairs += self.observed[1, l]
+                        links += self.linked[1][l]
+                        pairs += self.observed[1][l]
                     continue
-                total += log_gain(self, slot * n + l, self.linked[0, l], self.observed[0, l])
+                total += log_gain(self, slot * n + l, self.linked[0][l], self.observed[0][l])
                 if self.incoming:
-                    total += log_gain(self, l * n + slot, self.linked[1, l], self.observed[1, l])
+                    total += log_gain(self, l * n + slot, self.linked[1][l], self.observed[1][l])
             if pairs > 0.0:
                 total += log_gain(self, slot * n + slot, links, pairs)
             out[k] = total
@@ -345,8 +349,8 @@ cdef class LinkModel(ClusterModel):
         row(self, dst)[0] = NAN
 
     cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
-        self.merge_cells(&self.n_links[0], dst, src)
-        self.merge_cells(&self.n_pairs[0], dst, src)
+        self.merge_cells(self.n_links, dst, src)
+        self.merge_cells(self.n_pairs, dst, src)
         self.set_size(dst, row(self, dst)[0] + row(self, src)[0])
         self.set_size(src, 0.0)
         self.counted = -1
@@ -542,9 +546,10 @@ cdef class DegreeCorrectedModel(LinkModel):
     cdef Py_ssize_t n_sides             # kinds of ends of a link
     cdef Py_ssize_t n_joining           # number of these kinds that a joining item has
     cdef const double[:, ::1] degrees   # (n_sides, n_columns)
-    cdef double[:, ::1] ends            # (2, n_slots): d_k of each kind
-    cdef double[:, ::1] gains           # (2, n_slots): ends that the item in `counted` adds
-    cdef double[::1] shifts             # (n_slots,): change of the factor of degrees by these
+    cdef double[:, ::1] of_slots        # (5, n_slots):
+    cdef double* ends[2]                # (n_slots,): d_k of each kind
+    cdef double* gains[2]               # (n_slots,): ends that the item in `counted` adds
+    cdef double* shifts                 # (n_slots,): change of the factor of degrees by these
     # Distinct numbers of ends of items, of both kinds, and the number of items with each.
     cdef const double[::1] distinct, n_distinct
     # Sizes of listed clusters and their ends, in turn.
@@ -575,10 +580,14 @@ cdef class DegreeCorrectedModel(LinkModel):
         self.allocate(1, 1)
 
     cdef int reserve(self, Py_ssize_t n_slots) except -1:
+        cdef Py_ssize_t side
         if n_slots > self.n_slots:
             LinkModel.reserve(self, n_slots)
-            self.ends, self.gains = np.empty((2, 2, n_slots))
-            self.shifts = np.empty(n_slots)
+            self.of_slots = np.empty((5, n_slots))
+            for side in range(2):
+                self.ends[side] = &self.of_slots[side, 0]
+                self.gains[side] = &self.of_slots[2 + side, 0]
+            self.shifts = &self.of_slots[4, 0]
         return 0
 
     cdef double log_cell(self, double n_links, double n_pairs) noexcept nogil:
@@ -613,15 +622,15 @@ cdef class DegreeCorrectedModel(LinkModel):
                 coming += self.n_links[l * self.n_slots + slot]
         if not self.directed:
             going += self.n_links[slot * self.n_slots + slot]
-        self.ends[0, slot] = going
-        self.ends[1, slot] = coming
+        self.ends[0][slot] = going
+        self.ends[1][slot] = coming
 
     cdef double log_degrees_of(self, Py_ssize_t slot) noexcept nogil:
         """The factor of degrees of a slot whose ends are counted."""
         cdef Py_ssize_t side
         cdef double total = 0.0
         for side in range(self.n_sides):
-            total += self.log_degrees(row(self, slot)[0], self.ends[side, slot])
+            total += self.log_degrees(row(self, slot)[0], self.ends[side][slot])
         return total
 
     cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil:
@@ -646,16 +655,16 @@ cdef class DegreeCorrectedModel(LinkModel):
             slot = self.live[m]
             self.count_ends(slot)
             if self.directed:
-                self.gains[0, slot] = self.linked[1, slot] if self.incoming else 0.0
-                self.gains[1, slot] = self.linked[0, slot]
+                self.gains[0][slot] = self.linked[1][slot] if self.incoming else 0.0
+                self.gains[1][slot] = self.linked[0][slot]
             else:
-                self.gains[0, slot] = self.linked[0, slot]
+                self.gains[0][slot] = self.linked[0][slot]
             change = 0.0
             for side in range(self.n_sides):
-                if self.gains[side, slot] > 0.0:
+                if self.gains[side][slot] > 0.0:
                     change += self.log_degrees(
-                        row(self, slot)[0], self.ends[side, slot] + self.gains[side, slot]
-                    ) - self.log_degrees(row(self, slot)[0], self.ends[side, slot])
+                        row(self, slot)[0], self.ends[side][slot] + self.gains[side][slot]
+                    ) - self.log_degrees(row(self, slot)[0], self.ends[side][slot])
             self.shifts[slot] = change
             total += change
         return total
@@ -687,14 +696,14 @@ cdef class DegreeCorrectedModel(LinkModel):
         for side in range(self.n_joining):
             mine[side] = self.self_links[i] if self.directed else 2.0 * self.self_links[i]
             for m in range(self.n_live):
-                mine[side] += self.linked[side, self.live[m]]
+                mine[side] += self.linked[side][self.live[m]]
         for k in range(n_slots):
             slot = slots[k]
             size = row(self, slot)[0]
             total = others - self.shifts[slot] if size > 0.0 else others
             for side in range(self.n_sides):
-                ends = self.ends[side, slot] if size > 0.0 else 0.0
-                gains = self.gains[side, slot] if size > 0.0 else 0.0
+                ends = self.ends[side][slot] if size > 0.0 else 0.0
+                gains = self.gains[side][slot] if size > 0.0 else 0.0
                 if side < self.n_joining:
                     total += self.log_degrees(size + 1.0, ends + gains + mine[side])
                 else:
@@ -715,7 +724,7 @@ cdef class DegreeCorrectedModel(LinkModel):
             self.count_ends(slot)
             both = row(self, slot)[0] + row(self, src)[0]
             for side in range(self.n_sides):
-                out[k] += self.log_degrees(both, self.ends[side, slot] + self.ends[side, src])
+                out[k] += self.log_degrees(both, self.ends[side][slot] + self.ends[side][src])
             out[k] -= self.log_degrees_of(slot) + alone
 
     # Hyperparameters, of a partition of all items.
@@ -732,7 +741,7 @@ cdef class DegreeCorrectedModel(LinkModel):
             self.count_ends(slots[k])
             for side in range(self.n_sides):
                 self.listed[self.n_listed] = row(self, slots[k])[0]
-                self.listed[self.n_listed + 1] = self.ends[side, slots[k]]
+                self.listed[self.n_listed + 1] = self.ends[side][slots[k]]
                 self.n_listed += 2
         return 0
 
