@@ -381,7 +381,8 @@ def first_estimate(model, run, statistics):
 
 def _of_classes(program, labels, stats):
     """The `PointEstimate` of a draw of a stream whose particles know the classes of components."""
-    owners = program.known.of_classes(classes_of(stats))
+    components = np.arange(len(stats))
+    owners = program.known.clusters(components, classes_of(stats), components)
     of_clusters = merged_stats(program.model(), stats, owners)
     order = np.argsort(owners, kind="stable")
     of_clusters, parts = map(program.likelihood.own_stats, (of_clusters, stats[order]))

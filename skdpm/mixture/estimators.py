@@ -110,7 +110,7 @@ default="auto"
     noise_probabilities_ : ndarray of shape (n_samples,)
         Probability that a row is noise. Only with `noise`.
     classes_ : ndarray of shape (`n_clusters_`,), int64
-        Clusters of `labels_` after a fit with `known_labels`: the classes, then new clusters.
+        Clusters of `labels_` with `known_labels`: the classes, then new clusters.
     weights_, cluster_params_ : ndarray of shape (`n_clusters_`,) and dict of ndarrays
         Posterior mean weights, and parameters, of the clusters of `labels_`. For a `Product`, a
         dict for each part, whose columns are in `part_columns_`.

@@ -81,6 +81,20 @@ def test_later_rows_meet_the_classes_of_earlier_ones(how, labelled):
     assert_enumerated(model, law_of("dp", codes, 5))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["systematic", "optimal"])
+def test_few_particles_are_unbiased(scheme):
+    """The mean of the evidence of small systems."""
+    X, codes = enumeration_case("gaussian").X, np.array([0, -1, 1, 0, 1])
+    model = stream("finite", n_chains=300, n_draws=1, point_estimate="last", random_state=1)
+    model.set_params(sampler=SMC(3, resampling=scheme, resample_threshold=1.0))
+    model.partial_fit(X[:2], known_labels=NAMES[codes[:2]])
+    model.partial_fit(X[2:], known_labels=NAMES[codes[2:]])
+    ratios = np.exp(model.log_evidence_chains_ - law_of("finite", codes, 5).log_evidence)
+    assert ratios.std() > 0.01
+    assert abs(ratios.mean() - 1.0) < 3.5 * ratios.std() / np.sqrt(len(ratios))
+
+
 @pytest.mark.parametrize("error", ["numbers", "classes"])
 def test_planted_errors_are_seen(error, monkeypatch):
     """Classes that keep their old numbers, and components that forget theirs."""

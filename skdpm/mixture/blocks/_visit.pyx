@@ -604,65 +604,48 @@ def draw_and_collect(
 
 
 def draw_in_turn(
-    ParametricModel model, int[::1] codes, const Py_ssize_t[::1] classes, sweep, double[::1] sizes,
-    Py_ssize_t[::1] counts, Py_ssize_t[::1] owners, Py_ssize_t least, bit_generator
+    int[::1] codes, const Py_ssize_t[::1] classes, const double[:, ::1] log_w, log_halves,
+    double[::1] sizes, Py_ssize_t[::1] counts, Py_ssize_t[::1] owners, Py_ssize_t least,
+    bit_generator
 ):
     """Draw new codes of rows of known classes in turn, in place, each among the clusters without
     rows of another class.
 
-    - `model`: ParametricModel. Bound to these rows.
-    - `classes`: (n_rows,)
-    - `sweep`: Sweep
+    - `codes`, `classes`: (n_rows,)
+    - `log_w`: (n_clusters, n_rows). Logarithms of weights times densities.
+    - `log_halves`: (2 n_clusters, n_rows), or None. The same of sub-clusters.
     - `sizes`, `counts`: (n_clusters,). Number of rows of each cluster, and of those with a class.
       They follow the draws.
     - `owners`: (n_clusters,). Class of each cluster with a count.
     - `least`: int. Number of rows, 0 or 1, that each cluster keeps.
 
-    Raises FloatingPointError if a weight is NaN.
+    Raises FloatingPointError if the weights of a row are no distribution.
     """
-    cdef Py_ssize_t first, i, j, k, n
+    cdef Py_ssize_t i, j, k
+    cdef Py_ssize_t half = 0
     cdef Py_ssize_t n_clusters = sizes.shape[0]
-    cdef const double[:, ::1] params = sweep.params
-    cdef const double[::1] log_weights = sweep.log_weights
-    cdef bint in_halves = sweep.sub_params is not None
-    cdef const double[:, ::1] sub_params = sweep.sub_params if in_halves else sweep.params
-    cdef const double[::1] sub_log_weights = sweep.sub_log_weights
-    cdef Py_ssize_t[::1] which = np.arange(2 * n_clusters)
-    cdef Py_ssize_t[::1] items = np.arange(codes.shape[0])
-    cdef double[:, ::1] log_w = np.empty((n_clusters, TILE)), halves = np.empty((2, TILE))
+    cdef bint may_join
+    cdef bint in_halves = log_halves is not None
+    cdef const double[:, ::1] halves = log_halves
     cdef double[::1] w = np.empty(max(n_clusters, 2))
     cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
     with bit_generator.lock, nogil:
         for i in range(codes.shape[0]):
-            first = i % TILE
-            if first == 0:
-                n = min(<Py_ssize_t>TILE, codes.shape[0] - i)
-                model.log_density_many(
-                    &items[i], n, &params[0, 0], &which[0], n_clusters, &log_w[0, 0]
-                )
             k = codes[i] // 2
             sizes[k] -= 1.0
             counts[k] -= 1
             if sizes[k] >= least:
                 for j in range(n_clusters):
-                    w[j] = log_weights[j] + log_w[j, first]
-                    if counts[j] > 0 and owners[j] != classes[i]:
-                        w[j] = -INFINITY
+                    may_join = counts[j] == 0 or owners[j] == classes[i]
+                    w[j] = log_w[j, i] if may_join else -INFINITY
                 k = categorical_log(rng, &w[0], n_clusters)
-            codes[i] = <int>(2 * k)
             if in_halves and k >= 0:
-                model.log_density_many(
-                    &items[i], 1, &sub_params[0, 0], &which[2 * k], 2, &halves[0, 0]
-                )
-                for j in range(2):
-                    w[j] = sub_log_weights[2 * k + j] + halves[j, 0]
-                j = categorical_log(rng, &w[0], 2)
-                codes[i] += <int>j
-                k = min(j, k)
-            if k < 0:
+                w[0], w[1] = halves[2 * k, i], halves[2 * k + 1, i]
+                half = categorical_log(rng, &w[0], 2)
+            if min(k, half) < 0:
                 with gil:
                     raise FloatingPointError("a row has no cluster of positive weight")
-            k = codes[i] // 2
+            codes[i] = <int>(2 * k + half)
             sizes[k] += 1.0
             counts[k] += 1
             owners[k] = classes[i]

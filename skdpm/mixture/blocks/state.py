@@ -16,8 +16,8 @@ from skdpm.mixture.blocks.records import (
 from skdpm.mixture.rows.known import UNLABELLED
 from skdpm.mixture.state.noise import clusters_for_noise
 
-# Number of rows with known labels that are copied at a time.
-N_KNOWN = 65536
+# Number of rows with known labels whose densities are computed at a time.
+N_KNOWN = 4096
 
 
 class BlockState:
@@ -136,13 +136,21 @@ class BlockState:
         owners[codes[rows] >> 1] = self.known.codes[rows]
         for first in range(0, len(rows), N_KNOWN):
             some = rows[first : first + N_KNOWN]
-            model, classes = self.likelihood.parametric(self.rows.X[some]), self.known.codes[some]
-            new = codes[some]
+            new, classes = codes[some], self.known.codes[some]
+            log_w = self._log_weights(some, sweep.params, sweep.log_weights)
+            halves = self._log_weights(some, sweep.sub_params, sweep.sub_log_weights)
             draw_in_turn(
-                model, new, classes, sweep, sizes, counts, owners, least, rng.bit_generator
+                new, classes, log_w, halves, sizes, counts, owners, least, rng.bit_generator
             )
             codes[some] = new
         self.codes = codes
+
+    def _log_weights(self, rows, params, log_weights):
+        """Logarithms of weights times densities of some rows: (len(params), n_rows), or None."""
+        if params is None:
+            return None
+        log_density = self.likelihood.parametric(self.rows.X[rows]).log_densities(params)
+        return log_density + log_weights[:, None]
 
     def may_join(self, one, other):
         """Whether two clusters have no rows of two classes."""

@@ -90,15 +90,6 @@ class StreamProgram(ParticleProgram):
 class StreamChain(ParticleChain):
     """One particle system while it takes a batch."""
 
-    def step(self, iteration):
-        super().step(iteration)
-        if self.program.known.unites and self.system.log_evidence < FORBIDDEN:
-            raise ValueError(
-                "known_labels: no particle has a component left for a class, because rows of "
-                "other classes came first and took all; start again with a row of each class "
-                "first, with more particles (SMC(n_particles=...)) or with more components"
-            )
-
     def __init__(self, program, chain):
         super().__init__(program, chain)
         self.views = {}
@@ -108,6 +99,15 @@ class StreamChain(ParticleChain):
 
     def items(self):
         return slice(None)
+
+    def step(self, iteration):
+        super().step(iteration)
+        if self.program.known.unites and self.system.log_evidence < FORBIDDEN:
+            raise ValueError(
+                "known_labels: no particle has a component left for a class, because rows of "
+                "other classes came first and took all; start again with a row of each class "
+                "first, with more particles (SMC(n_particles=...)) or with more components"
+            )
 
     def look_at(self, p, prior):
         if p not in self.views:

@@ -193,12 +193,6 @@ class KnownLabels(Unlabelled):
         first = np.unique(self.codes[rows], return_index=True)[1][-len(self.classes) :]
         return np.concatenate([rows[first], np.delete(rows, first)])
 
-    def of_classes(self, classes):
-        """Cluster of each component, from its class, -1 for those without: (n_components,). Those
-        without are new clusters, in their order."""
-        is_new = classes < 0
-        return np.where(is_new, len(self.classes) + np.cumsum(is_new) - 1, classes)
-
     def of_components(self, labels):
         classes = np.full(labels.max() + 1, -1, dtype=np.intp)
         known = self.codes >= 0

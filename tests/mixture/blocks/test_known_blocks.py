@@ -1,7 +1,5 @@
 """Known labels where rows are visited in blocks."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from reference.noise import log_box
@@ -100,11 +98,11 @@ def test_convergence(seed_sequence):
 def drawn_with(**changes):
     """`draw_in_turn` with other arguments: functions of the right ones."""
 
-    def spoiled(model, codes, classes, sweep, sizes, counts, owners, least, bit_generator):
-        right = {"classes": classes, "sweep": sweep, "least": least}
+    def spoiled(codes, classes, log_w, *others):
+        halves, *counts, least, bit_generator = others
+        right = {"classes": classes, "log_w": log_w, "least": least}
         wrong = [changes.get(name, lambda value: value)(right[name]) for name in right]
-        classes, sweep, least = wrong
-        draw_in_turn(model, codes, classes, sweep, sizes, counts, owners, least, bit_generator)
+        draw_in_turn(codes, *wrong[:2], halves, *counts, wrong[2], bit_generator)
 
     return _state, "draw_in_turn", spoiled
 
@@ -112,7 +110,7 @@ def drawn_with(**changes):
 may_join = BlockState.may_join
 ERRORS = [
     ("sweep", *drawn_with(classes=np.zeros_like)),
-    ("sweep", *drawn_with(sweep=lambda s: replace(s, log_weights=-3.0 * s.log_weights))),
+    ("sweep", *drawn_with(log_w=np.zeros_like)),
     ("sweep", *drawn_with(least=lambda least: 0)),
     ("sweep", _state, "Task", lambda *arguments: Task(*arguments[:4])),
     ("moves", BlockState, "may_join", lambda *arguments: True),
