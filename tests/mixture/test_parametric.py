@@ -15,7 +15,7 @@ from support.designs import thirds
 from support.examples import examples_of
 from support.kernels import bind
 from support.laws import example, numbers_of, reference_of
-from support.probes import Probe
+from support.probes import Probe, accumulated
 from support.pvalues import assert_p, assert_p_matrix
 
 from skdpm.hyperpriors import Hyperprior
@@ -203,7 +203,7 @@ def test_blocks_without_rows(case):
     assert model.n_samples == 0
     assert model.log_densities(params).shape == (2, 0)
     row = case.stats([1, 2])
-    np.testing.assert_array_equal(model.accumulated(row), row)
+    np.testing.assert_array_equal(accumulated(model, row), row)
     again = model.draw(row[None], np.ones(1), np.random.PCG64(0))
     np.testing.assert_array_equal(again, params[:1])
 
@@ -218,10 +218,10 @@ def test_accumulate_is_adding_one_by_one(case):
     for n_first, n_then in ((0, 1), (0, N_TILES), (1, 700), (400, 5), (7, 0)):
         items = rng.permutation(N_TILES)[: n_first + n_then]
         row = case.stats(items[:n_first], case.many)
-        actual = model.accumulated(row, items[n_first:])
+        actual = accumulated(model, row, items[n_first:])
         expected = case.stats(items, case.many)
         np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-9)
-        second = model.accumulated(np.zeros(model.n_stats), items[n_first:])
+        second = accumulated(model, np.zeros(model.n_stats), items[n_first:])
         np.testing.assert_allclose(
             model.combined([row], [second])[0], expected, rtol=1e-9, atol=1e-9
         )
@@ -272,7 +272,7 @@ def test_other_types_and_layouts(case):
         model = case.model(form)
         expected = case.model().log_densities(params)
         np.testing.assert_allclose(model.log_densities(params), expected, rtol=1e-9, atol=1e-9)
-        row = model.accumulated(np.zeros(model.n_stats), items)
+        row = accumulated(model, np.zeros(model.n_stats), items)
         np.testing.assert_allclose(row, case.stats(items), rtol=1e-9, atol=1e-9)
         assert_same_likelihood(case.given.resolve(form), case.likelihood)
         np.testing.assert_allclose(
@@ -306,7 +306,7 @@ def test_marginal_from_blocks(case):
     rows = []
     for block in (case.many[:700], case.many[700:700], case.many[700:]):
         model = case.model(block)
-        rows.append(model.accumulated(np.zeros(model.n_stats)))
+        rows.append(accumulated(model, np.zeros(model.n_stats)))
     total = reduce(lambda a, b: model.combined([a], [b])[0], rows)
     probe.model.load([total])
     np.testing.assert_allclose(probe.log_marginal(0), expected, rtol=1e-9, atol=1e-7)

@@ -21,7 +21,7 @@ from support.chains import run_chains
 from support.designs import everyday
 from support.exactness import SAMPLER_CASES, make_prior, make_state
 from support.kernels import bind
-from support.probes import Probe
+from support.probes import Probe, log_marginals_at, log_predictive_bounds, log_predictive_floors
 from support.pvalues import Cells, assert_p_matrix, chi_squared_p
 
 from skdpm import DPMixture, FiniteMixture
@@ -564,8 +564,8 @@ def test_densities_of_clusters_are_those_of_selected_units(name, choice):
     np.testing.assert_allclose(merged, other.log_merge_many(slots[:2], 2), rtol=1e-12)
     values = 1.1 * one.model.hyperparameters()
     values[-3:] = choice
-    found = one.model.log_marginals_at(slots, values)
-    expected = other.model.log_marginals_at(slots, 1.1 * other.model.hyperparameters())
+    found = log_marginals_at(one.model, slots, values)
+    expected = log_marginals_at(other.model, slots, 1.1 * other.model.hyperparameters())
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
     stats = one.model.dump(slots)
     np.testing.assert_allclose(
@@ -648,8 +648,8 @@ def test_bounds_of_selected_units():
             probe.acquire()
         for i in range(20):
             probe.add(i % 2, i)
-        bounds = model.log_predictive_bounds(np.arange(3), boxes)
-        floors = model.log_predictive_floors(np.arange(2), boxes[:20])
+        bounds = log_predictive_bounds(model, np.arange(3), boxes)
+        floors = log_predictive_floors(model, np.arange(2), boxes[:20])
         at = np.array([probe.log_predictive_many(np.arange(3), i) for i in range(20, 40)])
         assert (at <= bounds[20:]).all() and np.isfinite(bounds).all()
         for i in range(20):

@@ -21,6 +21,7 @@ from support.chains import run_chains
 from support.designs import combinations, everyday, in_shares, thirds
 from support.exactness import SAMPLER_CASES, make_prior
 from support.kernels import bind
+from support.probes import log_marginals_at, log_predictive_bounds, log_predictive_floors
 from support.pvalues import (
     Cells,
     assert_p,
@@ -566,7 +567,7 @@ def test_marginal_likelihoods(name):
     if case.tails == "contaminated":
         values["inflation"] = 3.0
     at = likelihood.at({**{k: np.array(v) for k, v in changed.items()}, **values})
-    found = state.model.log_marginals_at(state.cluster_slots(), at.flat_hyperparameters())
+    found = log_marginals_at(state.model, state.cluster_slots(), at.flat_hyperparameters())
     law = law_of_weights(case.tails, tuple(values.values()))
     changed["covariance_type"] = kind
     exact = [expected(m, changed, law) for m in members]
@@ -1242,8 +1243,8 @@ def test_rows_with_weights_have_no_bounds_of_boxes(kind):
     name = f"{kind} t".removeprefix("full ")
     state = state_of(likelihood_of(name))
     slots, box = state.cluster_slots(), np.array([[[0.0, 0.0], [1.0, 1.0]]])
-    assert np.isposinf(state.model.log_predictive_bounds(slots, box)).all()
-    assert np.isneginf(state.model.log_predictive_floors(slots, box)).all()
+    assert np.isposinf(log_predictive_bounds(state.model, slots, box)).all()
+    assert np.isneginf(log_predictive_floors(state.model, slots, box)).all()
 
 
 def test_refusals():

@@ -21,12 +21,14 @@ from skdpm.features.samplers._relaunch cimport (
 )
 from skdpm.features.state._state cimport FeatureState
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, log_constant
+from skdpm.mixture.likelihoods.contract._parametric cimport ParametricModel, TILE
 from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal, Members
 from skdpm.mixture.particles._slots cimport Family
 from skdpm.mixture.particles._system cimport ParticleSystem
 from skdpm.mixture.samplers._arm cimport Reconfiguration
 from skdpm.mixture.samplers._history cimport History
 from skdpm.mixture.samplers._moves cimport Closure, Trial, log_predictive_block, make_trial
+from skdpm.mixture.samplers._split_merge cimport SplitMergeKernel
 from skdpm.mixture.state._state cimport MixtureState, StoredState
 
 from skdpm.mixture.particles._weights import RESAMPLING
@@ -688,3 +690,115 @@ def conditional(FeaturePrior prior):
     """The law of one row given the others: the log odds of a feature that m other rows have, an
     ndarray of shape (n_samples,), and the Poisson rate of the row's singletons."""
     return np.array(prior.log_odds), prior.new_rate
+
+
+def log_marginals_at(ClusterModel model, slots, values):
+    """log p(items of each slot) under other hyperparameters: ndarray (len(slots),)."""
+    cdef Py_ssize_t k
+    cdef const double[::1] view = np.ascontiguousarray(values, dtype=np.float64)
+    if view.shape[0] != model.n_hyper:
+        raise ValueError(f"expected {model.n_hyper} hyperparameters, got {values!r}")
+    cdef const double* hyper = &view[0] if model.n_hyper > 0 else NULL
+    model.settle()
+    out = np.empty(len(slots))
+    for k in range(out.shape[0]):
+        out[k] = model.log_marginal_at(slots[k], hyper)
+    return out
+
+
+def log_predictive_bounds(ClusterModel model, slots, boxes):
+    """Upper bounds of log p(x | items of each slot) over the rows of boxes, which are centres
+    and half-widths, (n_boxes, 2, n_dimensions): ndarray (n_boxes, n_slots)."""
+    cdef Py_ssize_t t
+    cdef const Py_ssize_t[::1] slots_view = np.ascontiguousarray(slots, dtype=np.intp)
+    cdef const double[:, :, ::1] view = np.ascontiguousarray(boxes, dtype=np.float64)
+    bounds = np.empty((view.shape[0], slots_view.shape[0]))
+    cdef double[:, ::1] out = bounds
+    model.settle()
+    for t in range(view.shape[0] if slots_view.shape[0] else 0):
+        model.log_predictive_bound_many(
+            &slots_view[0], slots_view.shape[0], &view[t, 0, 0], &out[t, 0]
+        )
+    return bounds
+
+
+def log_predictive_floors(ClusterModel model, slots, boxes):
+    """Lower bounds of log p(x | items of each slot except x) over the rows x of boxes that are
+    among these items: ndarray of shape (n_boxes, n_slots); see `log_predictive_bounds`."""
+    cdef Py_ssize_t k, t
+    cdef const Py_ssize_t[::1] slots_view = np.ascontiguousarray(slots, dtype=np.intp)
+    cdef const double[:, :, ::1] view = np.ascontiguousarray(boxes, dtype=np.float64)
+    floors = np.empty((view.shape[0], slots_view.shape[0]))
+    cdef double[:, ::1] out = floors
+    model.settle()
+    for t in range(view.shape[0]):
+        for k in range(slots_view.shape[0]):
+            out[t, k] = model.log_predictive_floor(slots_view[k], &view[t, 0, 0])
+    return floors
+
+
+def log_density_bounds(ParametricModel model, const double[:, ::1] params, boxes):
+    """Bounds of log p(x | theta_k) less `log_constants` over the rows of boxes, which are
+    centres and half-widths, (n_boxes, 2, n_dimensions): two ndarrays (n_boxes, n_clusters).
+    """
+    cdef Py_ssize_t t
+    cdef Py_ssize_t n_which = params.shape[0]
+    cdef const Py_ssize_t[::1] which = np.arange(n_which)
+    cdef const double[:, :, ::1] view = np.ascontiguousarray(boxes, dtype=np.float64)
+    lower, upper = np.empty((2, view.shape[0], n_which))
+    cdef double[:, ::1] low = lower
+    cdef double[:, ::1] high = upper
+    for t in range(view.shape[0] if n_which else 0):
+        model.log_density_bound_many(
+            &params[0, 0], &which[0], n_which, &view[t, 0, 0], &low[t, 0], &high[t, 0]
+        )
+    return lower, upper
+
+
+def accumulated(ParametricModel model, stats, items=None):
+    """Statistics of a cluster after some items, or all, have joined: ndarray (n_stats,)."""
+    cdef Py_ssize_t first
+    cdef const Py_ssize_t[::1] items_view = model._items(items)
+    cdef Py_ssize_t n_items = items_view.shape[0]
+    out = np.array(stats, dtype=np.float64)
+    cdef double[::1] view = out
+    for first in range(0, n_items, TILE):
+        model.accumulate(&view[0], &items_view[first], min(<Py_ssize_t>TILE, n_items - first))
+    return out
+
+
+def allocation(SplitMergeKernel kernel, MixtureState state, bit_generator, sides=None):
+    """Allocate a random closure to two sides and restore the state.
+
+    - `sides`: sequence of int, optional. Forced allocation: 0 and 1 for the anchors, then a
+      side per item. Default: drawn.
+
+    Returns
+
+    - `items`, `sides`: ndarray of int. In the order of the move.
+    - `log_q`: float. Natural logarithm of the probability of these sides in this order.
+    """
+    cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+    cdef Py_ssize_t m, n
+    if state.n_samples < 2:
+        raise ValueError("a split needs two items")
+    state.prior.tabulate()
+    kernel.prepare(state)
+    kernel.closure.members.collect(state)
+    if not kernel.closure.pick(state, 2, rng):
+        raise ValueError("an anchor is noise")
+    kernel.closure.gather(state, rng)
+    n = kernel.closure.n_items
+    cells = [kernel.closure.cells[m] for m in range(n)]
+    if sides is not None:
+        if len(sides) != n or tuple(sides[:2]) != (0, 1) or not set(sides) <= {0, 1}:
+            raise ValueError(f"{n} items need 0, 1 and further sides, got {sides}")
+        for m in range(n):
+            kernel.closure.cells[m] = sides[m]
+    kernel.trial.begin(state, 2)
+    log_q = kernel.allocate(state, rng, sides is not None, -INFINITY)
+    drawn = np.array([kernel.trial.sides[m] for m in range(n)], dtype=np.intp)
+    for m in range(n):
+        kernel.closure.cells[m] = cells[m]
+    kernel.trial.restore(state)
+    return np.array([kernel.closure.items[m] for m in range(n)], np.intp), drawn, log_q

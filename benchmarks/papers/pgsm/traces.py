@@ -15,9 +15,9 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from PIL import Image
+from scipy.special import logsumexp
 from sklearn.metrics import v_measure_score
 
-from skdpm._core._numerics import log_sum_exp
 from skdpm.chains import stream
 from skdpm.hyperpriors import Gamma
 from skdpm.mixture.chains.program import REBUILD_EVERY
@@ -100,7 +100,7 @@ class Problem:
                 np.arange(len(stats) + 1), 0, self.tested.n_samples
             )
             terms += state.prior.log_weights(state.cluster_sizes())[:, None]
-            figures["log_predictive"] = log_sum_exp(terms).mean()
+            figures["log_predictive"] = logsumexp(terms, axis=0).mean()
         return figures
 
 

@@ -16,9 +16,7 @@ not be independent. This file contains the allocation and the decision.
 """
 from libc.math cimport INFINITY, NAN, exp, fabs, log
 
-import numpy as np
-
-from skdpm._core._rng cimport bit_generator_pointer, bitgen_t, uniform
+from skdpm._core._rng cimport bitgen_t, uniform
 from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.samplers._anchors cimport AnchorProposal
 from skdpm.mixture.samplers._base cimport PartitionKernel
@@ -168,42 +166,6 @@ cdef class SplitMergeKernel(PartitionKernel):
             log_q.divisor = 1.0
 
     # The Python boundary.
-
-    def allocation(self, MixtureState state, bit_generator, sides=None):
-        """Allocate a random closure to two sides and restore the state; for tests.
-
-        - `sides`: sequence of int, optional. Forced allocation: 0 and 1 for the anchors, then a
-          side per item. Default: drawn.
-
-        Returns
-
-        - `items`, `sides`: ndarray of int. In the order of the move.
-        - `log_q`: float. Natural logarithm of the probability of these sides in this order.
-        """
-        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-        cdef Py_ssize_t m, n
-        if state.n_samples < 2:
-            raise ValueError("a split needs two items")
-        state.prior.tabulate()
-        self.prepare(state)
-        self.closure.members.collect(state)
-        if not self.closure.pick(state, 2, rng):
-            raise ValueError("an anchor is noise")
-        self.closure.gather(state, rng)
-        n = self.closure.n_items
-        cells = [self.closure.cells[m] for m in range(n)]
-        if sides is not None:
-            if len(sides) != n or tuple(sides[:2]) != (0, 1) or not set(sides) <= {0, 1}:
-                raise ValueError(f"{n} items need 0, 1 and further sides, got {sides}")
-            for m in range(n):
-                self.closure.cells[m] = sides[m]
-        self.trial.begin(state, 2)
-        log_q = self.allocate(state, rng, sides is not None, -INFINITY)
-        drawn = np.array([self.trial.sides[m] for m in range(n)], dtype=np.intp)
-        for m in range(n):
-            self.closure.cells[m] = cells[m]
-        self.trial.restore(state)
-        return np.array([self.closure.items[m] for m in range(n)], np.intp), drawn, log_q
 
     def acceptance(self):
         """Numbers of proposed and accepted moves: keys "split" and "merge"."""

@@ -28,6 +28,7 @@ from support.exactness import (
     prior_cases,
     record_worst,
 )
+from support.probes import accumulated
 from support.pvalues import (
     FAIL_BELOW,
     IMPOSSIBLE,
@@ -399,7 +400,7 @@ def test_a_merge_has_the_ratio_of_the_split_that_undoes_it():
     chain.assign(np.array([0, 0, 0, 0, 1]))
     model = chain.likelihood.parametric(chain.rows.X)
     nothing = np.zeros(model.n_stats)
-    sides = [model.accumulated(nothing, rows) for rows in ([0, 3], [1, 2])]
+    sides = [accumulated(model, nothing, rows) for rows in ([0, 3], [1, 2])]
     parts = Collected(np.array([sides[0], nothing, sides[1], nothing]), np.array([0, -1, 1, -1]))
     assert moves.split(chain.state, (0, 0, 1), certain, certain.trial(2), parts, None)
     assert chain.state.n_slots == 3
@@ -503,7 +504,7 @@ def test_tasks_over_many_tiles():
     expected += [split == code for code in (2, 3, 6, 7, 0, 1, 8, 9)]
     model = likelihood.parametric(X)
     for mask, row, first in zip(expected, collected.stats, collected.first_rows, strict=True):
-        sums = model.accumulated(np.zeros(model.n_stats), np.flatnonzero(mask))
+        sums = accumulated(model, np.zeros(model.n_stats), np.flatnonzero(mask))
         np.testing.assert_allclose(row, sums, rtol=1e-9, atol=1e-9)
         assert first == (mask.argmax() if mask.any() else -1)
     assert 0.35 < (split[codes // 2 == 1] // 2 == 1).mean() < 0.45
@@ -517,7 +518,7 @@ def streams_run(one, other):
         X = np.zeros((round(1000 * factor), 1))
         likelihood = Gaussian(mean=0.0, scale=1.0).resolve(X)
         model = likelihood.parametric(X)
-        stats_of_all = model.accumulated(np.zeros(model.n_stats))[None]
+        stats_of_all = accumulated(model, np.zeros(model.n_stats))[None]
         params = np.repeat(model.draw(stats_of_all, np.ones(1), np.random.PCG64(0)), 2, axis=0)
         nothing, key = np.zeros(len(X), dtype=np.int32), (int(seed.generate_state(1)[0]), 0, 1)
         picked = []
@@ -714,7 +715,7 @@ def test_a_weight_that_is_no_number_is_refused(n_clusters, bad):
     X = np.random.default_rng(0).normal(size=(600, 2))
     rows, likelihood = MemoryRows(X, 600), Gaussian().resolve(X)
     model = likelihood.parametric(X)
-    stats = np.tile(model.accumulated(np.zeros(model.n_stats)), (2 * n_clusters, 1))
+    stats = np.tile(accumulated(model, np.zeros(model.n_stats)), (2 * n_clusters, 1))
     params = model.draw(stats, np.ones(2 * n_clusters), np.random.PCG64(0))
     for name, n in (("log_weights", n_clusters), ("sub_log_weights", 2 * n_clusters)):
         good = Sweep(params[:n_clusters], np.zeros(n_clusters), params, np.zeros(2 * n_clusters))
@@ -731,7 +732,7 @@ def test_a_weight_of_zero_is_a_weight():
     X = np.random.default_rng(0).normal(size=(600, 2))
     rows, likelihood = MemoryRows(X, 600), Gaussian().resolve(X)
     model = likelihood.parametric(X)
-    stats = np.tile(model.accumulated(np.zeros(model.n_stats)), (3, 1))
+    stats = np.tile(accumulated(model, np.zeros(model.n_stats)), (3, 1))
     params = model.draw(stats, np.ones(3), np.random.PCG64(0))
     sweep = Sweep(params, np.array([-np.inf, 0.0, -np.inf]))
     codes, _ = rows.visit(likelihood, rows.codes(None), Task(3, sweep), (0, 0, 1))
@@ -814,7 +815,7 @@ class GuardedStream:
 def test_streams_are_locked_while_they_are_drawn_from():
     X = np.random.default_rng(0).normal(size=(30, 2))
     model = Gaussian().resolve(X).parametric(X)
-    stats = model.accumulated(np.zeros(model.n_stats))[None]
+    stats = accumulated(model, np.zeros(model.n_stats))[None]
     sweep = Sweep(model.draw(stats, np.ones(1), np.random.PCG64(0)), np.zeros(1))
     trial, held = TrialSplit(0, 0.5, 1), []
     streams = [GuardedStream(np.random.PCG64(j), held) for j in range(2)]

@@ -11,6 +11,7 @@ from support.designs import everyday
 from support.exactness import block_case, case_rows, convergence_run, invariance_run
 from support.fits import assert_same_fit
 from support.noise import noise_law, noise_of
+from support.probes import accumulated
 from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 
 from skdpm import DPMixture, FiniteMixture
@@ -163,7 +164,7 @@ def test_draws_in_tiles_are_those_of_all_weights(likelihood, spread):
     nothing = np.zeros(model.n_stats)
     draws = [
         model.draw(
-            np.array([model.accumulated(nothing, np.flatnonzero(z == k)) for k in range(n)]),
+            np.array([accumulated(model, nothing, np.flatnonzero(z == k)) for k in range(n)]),
             np.ones(n),
             np.random.PCG64(n),
         )

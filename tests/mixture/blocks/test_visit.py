@@ -12,6 +12,7 @@ from support.exactness import (
     invariance_run,
     record_worst,
 )
+from support.probes import accumulated, log_density_bounds
 from support.pvalues import assert_p_matrix
 
 from skdpm.chains import stream
@@ -45,8 +46,8 @@ def make_clusters(covariance_type, n_rows, n_features, n_clusters, seed=0, sprea
     model = likelihood.parametric(X)
     nothing = np.zeros(model.n_stats)
     codes = (2 * labels + rng.integers(2, size=n_rows)).astype(np.int32)
-    stats = [model.accumulated(nothing, np.flatnonzero(labels == k)) for k in range(n_clusters)]
-    subs = [model.accumulated(nothing, np.flatnonzero(codes == k)) for k in range(2 * n_clusters)]
+    stats = [accumulated(model, nothing, np.flatnonzero(labels == k)) for k in range(n_clusters)]
+    subs = [accumulated(model, nothing, np.flatnonzero(codes == k)) for k in range(2 * n_clusters)]
     draw = [
         model.draw(np.array(some), np.ones(len(some)), np.random.PCG64(seed))
         for some in (stats, subs)
@@ -85,7 +86,7 @@ def test_densities_are_within_their_bounds(covariance_type, n_features, tile_row
         points = whitened(points, likelihood.scale)
     tiles = RowTiles(points, tile_rows, 4)
     boxes, rows = np.asarray(tiles.boxes), np.asarray(tiles.order)
-    lower, upper = model.log_density_bounds(params, boxes)
+    lower, upper = log_density_bounds(model, params, boxes)
     densities = model.log_densities(params)[:, rows]
     for t, bounds in enumerate(zip(lower, upper, strict=True)):
         tile = densities[:, t * tile_rows : (t + 1) * tile_rows]
@@ -103,7 +104,7 @@ def test_bounds_are_reached(covariance_type):
     likelihood, X, _, sweep = make_clusters(covariance_type, 60, 1, 5)
     model = likelihood.parametric(X)
     centre, half = np.array([0.3]), np.array([2.0])
-    lower, upper = model.log_density_bounds(sweep.params, np.array([[centre, half]]))
+    lower, upper = log_density_bounds(model, sweep.params, np.array([[centre, half]]))
     corners = np.concatenate([np.linspace(-1.7, 2.3, 20001)[:, None]]) + likelihood._origin
     densities = likelihood.parametric(corners).log_densities(sweep.params)
     inside = densities.argmax(axis=1) % 20000 != 0

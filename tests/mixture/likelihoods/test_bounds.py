@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support.designs import combinations
 from support.kernels import bind
-from support.probes import Probe
+from support.probes import Probe, log_predictive_bounds, log_predictive_floors
 
 from skdpm.mixture.likelihoods import Gaussian, Poisson
 from skdpm.mixture.state._tiles import RowTiles
@@ -75,7 +75,7 @@ def test_gaussian(covariance_type, n_features, unit, seed_sequence):
     log_densities = model.log_predictive_rows(slots, N_OLD, len(X))
     for size in (1, 2, 3, 32):
         tiles = RowTiles(points, size)
-        bounds = model.log_predictive_bounds(slots, tiles.boxes)
+        bounds = log_predictive_bounds(model, slots, tiles.boxes)
         order = np.asarray(tiles.order)
         for t, bound in enumerate(bounds):
             assert_bounds(bound, log_densities[:, order[t * size : (t + 1) * size]])
@@ -90,8 +90,8 @@ def test_gaussian(covariance_type, n_features, unit, seed_sequence):
             bind(likelihood, {"X": centre + half * inside, "missing": False}, len(X)), 0
         ).model
         near.load(model.dump(slots))
-        (bound,) = near.log_predictive_bounds(
-            slots, np.stack([centre, half * (1.0 + 1e-12) + 1e-15 * abs(centre)])[None]
+        (bound,) = log_predictive_bounds(
+            near, slots, np.stack([centre, half * (1.0 + 1e-12) + 1e-15 * abs(centre)])[None]
         )
         assert_bounds(bound, near.log_predictive_rows(slots, 0, len(inside)))
 
@@ -115,7 +115,7 @@ def test_gaussian_diag_is_no_higher_than_the_highest_density():
         near = bind(likelihood, likelihood.encode_new(nearest), len(X))
         near.load(model.dump(slots))
         point = likelihood.encode_new(centre[None])["X"][0]
-        (bound,) = near.log_predictive_bounds(slots, np.stack([point, half])[None])
+        (bound,) = log_predictive_bounds(near, slots, np.stack([point, half])[None])
         highest = np.diag(near.log_predictive_rows(slots, 0, len(slots)))
         np.testing.assert_allclose(bound, highest, rtol=1e-6, atol=1e-6)
 
@@ -131,7 +131,7 @@ def test_missing_entries():
     data = likelihood.encode_new(X[N_OLD:])
     model = bind(likelihood, data, None)
     model.load(fill(likelihood, X).dump(slots))
-    (bound,) = model.log_predictive_bounds(slots, RowTiles(likelihood.box_points(data)).boxes)
+    (bound,) = log_predictive_bounds(model, slots, RowTiles(likelihood.box_points(data)).boxes)
     assert_bounds(bound, model.log_predictive_rows(slots, 0, len(X) - N_OLD))
 
 
@@ -164,7 +164,7 @@ def test_poisson_by_all_counts_of_boxes(prior, missing, seed_sequence):
         model = bind(likelihood, data, None)
         model.load(stats)
         tiles = RowTiles(likelihood.box_points(data), len(rows))
-        (bound,) = model.log_predictive_bounds(slots, tiles.boxes)
+        (bound,) = log_predictive_bounds(model, slots, tiles.boxes)
         log_densities = model.log_predictive_rows(slots, 0, len(rows))
         assert_bounds(bound, log_densities)
         highest = log_densities.max(axis=1)
@@ -197,7 +197,7 @@ def test_poisson_floors(prior, unit, seed_sequence):
         alone = np.array(alone)
         for tile_size in (1, 2, 3, 32):
             tiles = RowTiles(points[items], tile_size)
-            floors = model.log_predictive_floors([k], tiles.boxes)[:, 0]
+            floors = log_predictive_floors(model, [k], tiles.boxes)[:, 0]
             order, starts = np.asarray(tiles.order), np.asarray(tiles.starts)
             for t, floor in enumerate(floors):
                 assert floor <= alone[order[starts[t] : starts[t + 1]]].min()
@@ -223,7 +223,7 @@ def test_poisson_of_large_counts(unit, seed_sequence):
     for size in (1, 2, 3, 32):
         tiles = RowTiles(points, size)
         order = np.asarray(tiles.order)
-        for t, bound in enumerate(model.log_predictive_bounds(slots, tiles.boxes)):
+        for t, bound in enumerate(log_predictive_bounds(model, slots, tiles.boxes)):
             assert_bounds(bound, log_densities[:, order[t * size : (t + 1) * size]])
 
 

@@ -20,7 +20,7 @@ from sklearn.preprocessing import FunctionTransformer
 from support.designs import everyday
 from support.exactness import convergence_run, invariance_run, make_prior, make_state
 from support.kernels import bind
-from support.probes import Probe
+from support.probes import Probe, log_marginals_at
 from support.pvalues import assert_p_matrix
 
 from skdpm import DPMixture, FiniteMixture
@@ -71,7 +71,7 @@ def test_densities_of_clusters(case, complete, unit):
     for values in (params, {**params, "shape": 0.7, "rate": 0.1}):
         if values is not params:
             flat = likelihood.at(values).flat_hyperparameters()
-            at = probe.model.log_marginals_at([slot], flat)[0]
+            at = log_marginals_at(probe.model, [slot], flat)[0]
             probe.model.set_hyperparameters(flat)
             assert probe.log_marginal(slot) == pytest.approx(at, rel=1e-9)
         log_marginal, constants = exposed(reference, values), probe.model.log_constants

@@ -17,7 +17,7 @@ from scipy import stats
 from scipy.special import gammaln
 from support.designs import everyday
 from support.kernels import bind
-from support.probes import Probe
+from support.probes import Probe, log_marginals_at, log_predictive_bounds, log_predictive_floors
 from support.pvalues import assert_p_matrix, worst_p
 
 from skdpm import DPMixture
@@ -135,7 +135,7 @@ def test_bounds_by_all_counts_of_boxes(hyper, seed_sequence):
         model = bind(likelihood, data, None)
         model.load(stats_)
         tiles = RowTiles(likelihood.box_points(data), len(rows))
-        (bound,) = model.log_predictive_bounds(range(4), tiles.boxes)
+        (bound,) = log_predictive_bounds(model, range(4), tiles.boxes)
         highest = model.log_predictive_rows(range(4), 0, len(rows)).max(axis=1)
         assert (bound >= highest).all()
         np.testing.assert_allclose(bound, highest, rtol=1e-3, atol=1e-2)
@@ -156,7 +156,7 @@ def test_floors_of_items_without_themselves(hyper, unit):
     alone = np.array(alone)
     for size in (1, 3, 16):
         tiles = RowTiles(points, size)
-        floors = probe.model.log_predictive_floors([0], tiles.boxes)[:, 0]
+        floors = log_predictive_floors(probe.model, [0], tiles.boxes)[:, 0]
         order, starts = np.asarray(tiles.order), np.asarray(tiles.starts)
         for t, floor in enumerate(floors):
             here = alone[order[starts[t] : starts[t + 1]]]
@@ -340,7 +340,7 @@ def with_terms_of(rows_of):
         log_p = PRIOR.log_density(GRID) + np.log(GRID)
         log_p += (gammaln(x + r) - gammaln(r)).sum(axis=1)
         slots = state.cluster_slots()
-        log_p += [model.log_marginals_at(slots, value).sum() for value in values]
+        log_p += [log_marginals_at(model, slots, value).sum() for value in values]
         p = np.exp(log_p - log_p.max())
         model.set_hyperparameters(values[rng.choice(len(GRID), p=p / p.sum())])
 

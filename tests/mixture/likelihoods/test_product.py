@@ -15,7 +15,7 @@ from sklearn.model_selection import GridSearchCV
 from support.designs import everyday
 from support.exactness import BlockRuns, convergence_run, invariance_run, make_prior, make_state
 from support.kernels import bind
-from support.probes import Probe
+from support.probes import Probe, log_predictive_bounds, log_predictive_floors
 from support.pvalues import assert_p_matrix
 
 from skdpm import DPMixture
@@ -219,7 +219,7 @@ def test_bounds_hold_and_spare_clusters():
         centre = points[rng.integers(200)]
         inside = np.flatnonzero((np.abs(points - centre) <= 0.7).all(axis=1))
         box = np.array([[centre, np.full(3, 0.7)]])
-        upper = model.log_predictive_bounds([0, 1, 2], box)[0]
+        upper = log_predictive_bounds(model, [0, 1, 2], box)[0]
         for i in inside:
             exact = model.log_predictive_rows([0, 1, 2], i, i + 1)[:, 0]
             assert (exact <= upper).all()
@@ -252,7 +252,7 @@ def test_floors_hold_where_a_part_has_no_box(hole):
     rest = slots.acquire()
     model = bind(likelihood, data, len(X))
     model.load(make_state(likelihood, X, make_prior("dp", len(X), **PRIOR), z).dump())
-    floors = model.log_predictive_floors([0, 1], np.stack([points, 0.0 * points], axis=1))
+    floors = log_predictive_floors(model, [0, 1], np.stack([points, 0.0 * points], axis=1))
     for i in range(1, 30):
         slots.rebuild(rest, np.flatnonzero((z == z[i]) & (np.arange(30) != i)))
         assert floors[i, z[i]] <= slots.log_predictive(rest, i)

@@ -27,6 +27,7 @@ from support.exactness import (
     record_worst,
 )
 from support.kernels import bind
+from support.probes import allocation
 from support.pvalues import assert_p_matrix
 from support.states import case_of, log_likelihood_of, new_state
 
@@ -386,11 +387,11 @@ def test_probability_of_an_allocation(name, prior):
             SplitMerge(n_restricted_scans=2),
         ):
             kernel = sampler.kernel()
-            items, drawn, log_q = kernel.allocation(state, np.random.PCG64(seed))
+            items, drawn, log_q = allocation(kernel, state, np.random.PCG64(seed))
             total = 0.0
             for rest in itertools.product([0, 1], repeat=len(items) - 2):
-                again, sides, forced = kernel.allocation(
-                    state, np.random.PCG64(seed), (0, 1, *rest)
+                again, sides, forced = allocation(
+                    kernel, state, np.random.PCG64(seed), (0, 1, *rest)
                 )
                 assert again.tolist() == items.tolist() and sides.tolist() == [0, 1, *rest]
                 total += np.exp(forced)

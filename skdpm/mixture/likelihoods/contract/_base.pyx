@@ -649,19 +649,6 @@ cdef class ClusterModel:
                 if not is_free[slot]:
                     self.refresh(slot)
 
-    def log_marginals_at(self, slots, values):
-        """log p(items of each slot) under other hyperparameters: ndarray (len(slots),)."""
-        cdef Py_ssize_t k
-        cdef const double[::1] view = np.ascontiguousarray(values, dtype=np.float64)
-        if view.shape[0] != self.n_hyper:
-            raise ValueError(f"expected {self.n_hyper} hyperparameters, got {values!r}")
-        cdef const double* hyper = &view[0] if self.n_hyper > 0 else NULL
-        self.settle()
-        out = np.empty(len(slots))
-        for k in range(out.shape[0]):
-            out[k] = self.log_marginal_at(slots[k], hyper)
-        return out
-
     def hyper_period_of(self, name):
         """Number of iterations between draws of a hyperparameter."""
         return self.hyper_period
@@ -710,35 +697,6 @@ cdef class ClusterModel:
     def free_list(self):
         """Free slots; the last one is acquired first."""
         return np.array([self.free_slots[k] for k in range(self.n_free)], dtype=np.intp)
-
-    def log_predictive_bounds(self, slots, boxes):
-        """Upper bounds of log p(x | items of each slot) over the rows of boxes, which are centres
-        and half-widths, (n_boxes, 2, n_dimensions): ndarray (n_boxes, n_slots)."""
-        cdef Py_ssize_t t
-        cdef const Py_ssize_t[::1] slots_view = np.ascontiguousarray(slots, dtype=np.intp)
-        cdef const double[:, :, ::1] view = np.ascontiguousarray(boxes, dtype=np.float64)
-        bounds = np.empty((view.shape[0], slots_view.shape[0]))
-        cdef double[:, ::1] out = bounds
-        self.settle()
-        for t in range(view.shape[0] if slots_view.shape[0] else 0):
-            self.log_predictive_bound_many(
-                &slots_view[0], slots_view.shape[0], &view[t, 0, 0], &out[t, 0]
-            )
-        return bounds
-
-    def log_predictive_floors(self, slots, boxes):
-        """Lower bounds of log p(x | items of each slot except x) over the rows x of boxes that are
-        among these items: ndarray of shape (n_boxes, n_slots); see `log_predictive_bounds`."""
-        cdef Py_ssize_t k, t
-        cdef const Py_ssize_t[::1] slots_view = np.ascontiguousarray(slots, dtype=np.intp)
-        cdef const double[:, :, ::1] view = np.ascontiguousarray(boxes, dtype=np.float64)
-        floors = np.empty((view.shape[0], slots_view.shape[0]))
-        cdef double[:, ::1] out = floors
-        self.settle()
-        for t in range(view.shape[0]):
-            for k in range(slots_view.shape[0]):
-                out[t, k] = self.log_predictive_floor(slots_view[k], &view[t, 0, 0])
-        return floors
 
     def log_predictive_rows(self, slots, Py_ssize_t first, Py_ssize_t stop):
         """log p(x_i | items of each slot) for the items first <= i < stop, with all constants:

@@ -148,34 +148,6 @@ cdef class ParametricModel:
                     view[k, first + i] = tile[k, i]
         return out
 
-    def log_density_bounds(self, const double[:, ::1] params, boxes):
-        """Bounds of log p(x | theta_k) less `log_constants` over the rows of boxes, which are
-        centres and half-widths, (n_boxes, 2, n_dimensions): two ndarrays (n_boxes, n_clusters).
-        """
-        cdef Py_ssize_t t
-        cdef Py_ssize_t n_which = params.shape[0]
-        cdef const Py_ssize_t[::1] which = np.arange(n_which)
-        cdef const double[:, :, ::1] view = np.ascontiguousarray(boxes, dtype=np.float64)
-        lower, upper = np.empty((2, view.shape[0], n_which))
-        cdef double[:, ::1] low = lower
-        cdef double[:, ::1] high = upper
-        for t in range(view.shape[0] if n_which else 0):
-            self.log_density_bound_many(
-                &params[0, 0], &which[0], n_which, &view[t, 0, 0], &low[t, 0], &high[t, 0]
-            )
-        return lower, upper
-
-    def accumulated(self, stats, items=None):
-        """Statistics of a cluster after some items, or all, have joined: ndarray (n_stats,)."""
-        cdef Py_ssize_t first
-        cdef const Py_ssize_t[::1] items_view = self._items(items)
-        cdef Py_ssize_t n_items = items_view.shape[0]
-        out = np.array(stats, dtype=np.float64)
-        cdef double[::1] view = out
-        for first in range(0, n_items, TILE):
-            self.accumulate(&view[0], &items_view[first], min(<Py_ssize_t>TILE, n_items - first))
-        return out
-
     def combined(self, stats, other):
         """Statistics of the unions of pairs of clusters: ndarray (n_clusters, n_stats)."""
         cdef Py_ssize_t k
