@@ -202,7 +202,8 @@ def of_all_rows(values, copies):
 def informative_rows(likelihood, known, X):
     """Positions of the rows of `fit` of which something is known; None if there are no others, or
     if there are only others."""
-    is_known = ~likelihood.uninformative(X) | known.has_label(X.shape[0])
+    is_known = ~likelihood.uninformative(X)
+    is_known[known.rows] = True
     return None if is_known.all() or not is_known.any() else np.flatnonzero(is_known)
 
 

@@ -113,7 +113,7 @@ class BlockState:
 
     def run_task(self, key, sweep=None, splits=(), held_clusters=()):
         """Do a `Task` on the rows and return what `Rows.visit` does; the state does not change."""
-        known = () if sweep is None else self.known.rows
+        known = self.known.rows if sweep is not None and self.known.unites else ()
         task = Task(self.n_slots, sweep, tuple(splits), tuple(held_clusters), known)
         return self.rows.visit(self.likelihood, self.codes, task, key)
 

@@ -26,12 +26,12 @@ class Unlabelled:
     - `unites`: bool. Whether some components are one cluster because they are of one class.
     - `codes`: None. Position of the class of each row.
     - `key`: None. Hash, equal for equal labels.
-    - `rows`: empty. Rows whose class is known, in increasing order.
+    - `rows`: (0,). Rows whose class is known, in increasing order.
     """
 
     unites = False
     codes = key = None
-    rows = ()
+    rows = np.empty(0, dtype=np.intp)
 
     def take(self, rows):
         """The known labels of some rows."""
@@ -48,10 +48,6 @@ class Unlabelled:
         """A chain of particles that have taken rows with the known labels `before`, for rows with
         these: dict. These have the classes of those, and maybe more."""
         return dict(chain)
-
-    def has_label(self, n_samples):
-        """Whether the class of each row is known: (n_samples,), bool."""
-        return np.zeros(n_samples, dtype=bool)
 
     def first_of_each(self, rows):
         """Rows in an order in which the first ones of each class come first."""
@@ -175,9 +171,6 @@ class KnownLabels(Unlabelled):
         numbers = np.searchsorted(self.classes, before.classes) if before.unites else None
         stats = [renumbered(of_family, numbers) for of_family in chain["system"]["stats"]]
         return {**chain, "system": {**chain["system"], "stats": stats}}
-
-    def has_label(self, n_samples):
-        return self.codes >= 0
 
     @property
     def key(self):

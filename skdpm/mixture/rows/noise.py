@@ -27,10 +27,9 @@ class NoiseLaw:
     def of(self, X, known=UNLABELLED, new=False):
         """The law of the rows X of `fit`, or of `new` rows of a stream, for states. A row whose
         class is known is no noise."""
-        log_density = self.background.log_density(X, new)
-        return Noise(
-            self.a, self.b, np.where(known.has_label(len(log_density)), -np.inf, log_density)
-        )
+        log_density = np.array(self.background.log_density(X, new))
+        log_density[known.rows] = -np.inf
+        return Noise(self.a, self.b, log_density)
 
     def weight(self, n_noise, n_samples):
         """Probability that a new row is noise, if n_noise of n_samples rows are."""
