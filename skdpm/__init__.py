@@ -58,14 +58,9 @@ def __dir__():
 
 
 def get_include():
-    """Folder of skdpm's C headers, for kernels that are built outside its tree.
+    """Absolute path of the folder of skdpm's C headers, for kernels built outside its tree: str.
 
     A kernel needs them if it cimports a `.pxd` file of `skdpm._core` that includes one. Cython
     finds the `.pxd` files themselves on `sys.path`.
-
-    Returns
-    -------
-    folder : str
-        Absolute path.
     """
     return os.path.join(os.path.dirname(__file__), "_core")

@@ -68,20 +68,14 @@ def log_evidence(estimators, X):
         - ``std_error``: ndarray of shape (n_models,), its Monte Carlo standard error by the delta
           method. NaN for one chain, and never above 1: above 0.5 one chain decides.
         - ``std``: ndarray of shape (n_models,), standard deviation of the chains' estimates of
-          the log evidence. Look at it first: above 1 the estimate is poor, whatever the standard
-          error is. With two or three chains both may be small by chance.
+          the log evidence. Look at it first: above 1, of which a ConvergenceWarning tells, the
+          estimate is poor, whatever the standard error is. With two or three chains both may be
+          small by chance.
         - ``log_bayes_factor``: ndarray of shape (n_models,), against the model of the largest log
           evidence; at most 0.
         - ``probability``: ndarray of shape (n_models,), posterior probability of each model under
           equal prior probabilities; the estimates are taken as exact.
         - ``log_evidence_chains``: list of ndarray of shape (n_chains,).
-
-    Warns
-    -----
-    ConvergenceWarning
-        If the estimates of a model's chains have a standard deviation above 1. They are unbiased
-        on the scale of densities, so logarithms are too low by about half their variance. More
-        particles reduce it.
     """
     if not isinstance(estimators, Mapping) or not estimators:
         raise ValueError(f"estimators must be a dict of names and mixtures, got {estimators!r}")

@@ -115,11 +115,6 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         -------
         X : ndarray or DataFrame of shape (n_samples, n_features_out)
             A completed copy.
-
-        Warns
-        -----
-        UserWarning
-            If columns had no entry in `fit`, and `keep_empty_features` is False.
         """
         check_is_fitted(self)
         X, empty = given_rows(X), self._empty

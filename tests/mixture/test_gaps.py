@@ -391,7 +391,7 @@ def test_bounds_of_rows_with_gaps(n_features):
     for i in range(90):
         probe.add(slots[i // 30 if i < 85 else 2], i)
     n_checked = 0
-    for i in probe.model.incomplete_items:
+    for i in np.unique(probe.model.gap_items):
         own = slots[min(i // 30, 2)]
         probe.remove(own, i)
         probe.open_gaps(i)

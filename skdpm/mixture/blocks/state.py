@@ -239,7 +239,7 @@ class BlockState:
         self.collected = first
         return True
 
-    # `StateView`: occupied clusters, in their order.
+    # What chains read of any state: occupied clusters, in their order.
 
     @property
     def n_samples(self):

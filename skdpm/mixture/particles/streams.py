@@ -138,7 +138,7 @@ class StreamChain(ParticleChain):
 
 
 class ParticleView:
-    """A particle as chains read states (`StateView`), without the rows that are gone.
+    """A particle as chains read states, without the rows that are gone.
 
     - `slots`: (n_clusters,)
     - `stats`: (n_clusters, n_stats)

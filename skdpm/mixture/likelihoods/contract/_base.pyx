@@ -90,11 +90,6 @@ cdef class ClusterModel:
         self.has_gaps = &flags[0]
         return 0
 
-    @property
-    def incomplete_items(self):
-        """Items with missing entries that a chain draws: ndarray of shape (n_incomplete,)."""
-        return np.empty(0, dtype=np.intp) if self.n_incomplete == 0 else self._gaps_owner[0]
-
     def complete(self, values=None):
         """Give all missing entries that a chain draws a value. Until then densities of their items
         are those of the other entries, and the items cannot join a cluster.
