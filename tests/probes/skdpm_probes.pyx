@@ -692,6 +692,21 @@ def conditional(FeaturePrior prior):
     return np.array(prior.log_odds), prior.new_rate
 
 
+def log_likelihoods_at(ClusterModel model, slots, values, Py_ssize_t h):
+    """log p(X | partition) of clusters, up to a constant, for rows of hyperparameters that differ
+    in number h: ndarray of shape (n_rows,)."""
+    cdef Py_ssize_t m
+    cdef const Py_ssize_t[::1] slots_view = np.ascontiguousarray(slots, dtype=np.intp)
+    cdef const double[:, ::1] view = np.ascontiguousarray(values, dtype=np.float64)
+    assert len(slots) > 0 and view.shape[1] == model.n_hyper and 0 <= h < model.n_hyper
+    model.settle()
+    model.tally_slots(slots)
+    out = np.empty(view.shape[0])
+    for m in range(view.shape[0]):
+        out[m] = model.log_likelihood_at(&slots_view[0], slots_view.shape[0], &view[m, 0], h)
+    return out
+
+
 def log_marginals_at(ClusterModel model, slots, values):
     """log p(items of each slot) under other hyperparameters: ndarray (len(slots),)."""
     cdef Py_ssize_t k

@@ -90,6 +90,7 @@ audit = _probes.audit
 conditional = _probes.conditional
 draw_pair = _probes.draw_pair
 log_density_bounds = _probes.log_density_bounds
+log_likelihoods_at = _probes.log_likelihoods_at
 log_marginals_at = _probes.log_marginals_at
 log_predictive_bounds = _probes.log_predictive_bounds
 log_predictive_floors = _probes.log_predictive_floors

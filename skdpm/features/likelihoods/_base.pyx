@@ -69,8 +69,7 @@ cdef class FeatureModel:
         self.spoil(0)
 
     cdef void log_flip_many(
-        self, const Py_ssize_t* candidates, Py_ssize_t n, Py_ssize_t k, bint on,
-        double* out     # OUT (n,)
+        self, const Py_ssize_t* candidates, Py_ssize_t n, Py_ssize_t k, bint on, double* out
     ) noexcept nogil:
         """log p(x_i | candidate with feature k switched on, or off) - log p(x_i | candidate). The
         candidates all lack feature k, or all have it."""
@@ -120,8 +119,7 @@ cdef class FeatureModel:
         return self.log_likelihood()
 
     cdef void log_rows(
-        self, const Py_ssize_t* features, const double* log_odds, Py_ssize_t n,
-        double* out     # OUT (2**n,)
+        self, const Py_ssize_t* features, const double* log_odds, Py_ssize_t n, double* out
     ) noexcept nogil:
         """For all values of n features, log p(x_i | z) plus the log odds of the features that are
         on, minus the same with all off. Feature j is on in out[r] if bit j of r is set.

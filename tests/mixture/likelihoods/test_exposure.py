@@ -20,7 +20,7 @@ from sklearn.preprocessing import FunctionTransformer
 from support.designs import everyday
 from support.exactness import convergence_run, invariance_run, make_prior, make_state
 from support.kernels import bind
-from support.probes import Probe, log_marginals_at
+from support.probes import Probe, log_likelihoods_at, log_marginals_at
 from support.pvalues import assert_p_matrix
 
 from skdpm import DPMixture, FiniteMixture
@@ -108,7 +108,7 @@ def test_dispersions_are_drawn_given_exposures():
     for i in range(len(Y)):
         probe.add(probe.acquire() if i == 0 else 0, i)
     values = np.array([[1.5, 0.4, phi, 0.2] for phi in (0.05, 0.6, 3.0)])
-    found = probe.model.log_likelihoods_at([0], values, 2)
+    found = log_likelihoods_at(probe.model, [0], values, 2)
     expected = [reference(X, **PRIOR, dispersion=v[2:], exposure=EXPOSURE) for v in values]
     np.testing.assert_allclose(np.diff(found), np.diff(expected), rtol=1e-10)
 

@@ -18,7 +18,7 @@ from support.designs import thirds
 from support.examples import examples_of
 from support.kernels import bind
 from support.laws import example, numbers_of, reference_of
-from support.probes import Probe, log_marginals_at
+from support.probes import Probe, log_likelihoods_at, log_marginals_at
 from support.pvalues import assert_p_matrix, worst_p
 
 from skdpm.hyperpriors import Gamma, Shifted
@@ -122,7 +122,7 @@ def test_other_values_equal_the_reference(likelihood, X):
             + log_constants(likelihood, X, range(8), value)
             for value in values
         ]
-        actual = probe.model.log_likelihoods_at([0, 1, 2], values, h)
+        actual = log_likelihoods_at(probe.model, [0, 1, 2], values, h)
         np.testing.assert_allclose(np.diff(actual), np.diff(expected), rtol=1e-8, atol=1e-9)
     # ... and touches nothing.
     np.testing.assert_array_equal(probe.model.dump(range(4), True), before)

@@ -17,7 +17,13 @@ from scipy import stats
 from scipy.special import gammaln
 from support.designs import everyday
 from support.kernels import bind
-from support.probes import Probe, log_marginals_at, log_predictive_bounds, log_predictive_floors
+from support.probes import (
+    Probe,
+    log_likelihoods_at,
+    log_marginals_at,
+    log_predictive_bounds,
+    log_predictive_floors,
+)
 from support.pvalues import assert_p_matrix, worst_p
 
 from skdpm import DPMixture
@@ -256,20 +262,20 @@ def test_dispersions_are_drawn_for_the_items_of_the_clusters():
         )
         for phi in values[:, 2]
     )
-    found = probe.model.log_likelihoods_at([0, 1], values, 2)
+    found = log_likelihoods_at(probe.model, [0, 1], values, 2)
     np.testing.assert_allclose(np.diff(found), second - first, rtol=1e-9)
     # All rows of the fit, of which the kernel has one.
     one = bind(likelihood, likelihood.encode(X[:1]), 10)
     one.load(filled(likelihood, X, [range(6), range(6, 10)]).model.dump([0, 1]))
-    found = one.log_likelihoods_at([0, 1], values, 2)
+    found = log_likelihoods_at(one, [0, 1], values, 2)
     whole = filled(likelihood, X, [range(6), range(6, 10)])
-    expected = whole.model.log_likelihoods_at([0, 1], values, 2)
+    expected = log_likelihoods_at(whole.model, [0, 1], values, 2)
     np.testing.assert_allclose(np.diff(found), np.diff(expected), rtol=1e-12)
     with pytest.raises(ValueError, match="first items"):
-        filled(likelihood, X, [[4, 5]]).model.log_likelihoods_at([0], values, 2)
+        log_likelihoods_at(filled(likelihood, X, [[4, 5]]).model, [0], values, 2)
     with pytest.raises(ValueError, match="clusters of 4 items"):
         one.load(probe.model.dump([0, 1]))
-        one.log_likelihoods_at([0, 1], values, 2)
+        log_likelihoods_at(one, [0, 1], values, 2)
 
 
 @pytest.mark.slow

@@ -127,7 +127,8 @@ cdef class ClusterModel:
         self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)
     ) noexcept nogil
     cdef int retabulate(self) except -1
-    # ... and this one if the default is slow, or clusters are coupled.
+    # ... and these two if the default is slow, or clusters are coupled.
+    cdef int tally_slots(self, slots) except -1
     cdef double log_likelihood_at(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
         const double* hyper, Py_ssize_t h                       # IN (n_hyper,)

@@ -187,9 +187,7 @@ cdef class ClusterModel:
         """Copy the statistics of a row, without its cached terms. The kernel is settled."""
         memcpy(out, row(self, slot), self.n_stats * sizeof(double))
 
-    cdef void unpack(
-        self, Py_ssize_t slot, const double* stats                          # IN (n_stats,)
-    ) noexcept nogil:
+    cdef void unpack(self, Py_ssize_t slot, const double* stats) noexcept nogil:
         """Write statistics into a row. The caller then computes cached terms by `refresh`."""
         memcpy(row(self, slot), stats, self.n_stats * sizeof(double))
 
@@ -217,9 +215,7 @@ cdef class ClusterModel:
         """Number of doubles per cluster for storing n_slots clusters together."""
         return self.width
 
-    cdef void store(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, double* out      # OUT
-    ) noexcept nogil:
+    cdef void store(self, const Py_ssize_t* slots, Py_ssize_t n_slots, double* out) noexcept nogil:
         """Store all clusters, which are in these slots: (n_slots, stored_width(n_slots))."""
         cdef Py_ssize_t k
         self.settle()
@@ -309,8 +305,7 @@ cdef class ClusterModel:
         return NAN
 
     cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         """log p(x_i | items of each slot) less the item's `log_constants`, for an item in no
         cluster; an empty slot gives the prior predictive."""
@@ -350,8 +345,7 @@ cdef class ClusterModel:
         self.refresh(dst)
 
     cdef void log_merge_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src,  # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src, double* out
     ) noexcept nogil:
         """log p(X | `src` and a slot are one cluster) - log p(X | they are two), for each of some
         slots; 0 if one of the two is empty.
@@ -394,8 +388,7 @@ cdef class ClusterModel:
         pass
 
     cdef bint log_open_bound_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         """Upper bounds of `log_predictive_many` for an item with open gaps. Returns whether they
         are much cheaper than these; otherwise `out` is not set."""
@@ -415,15 +408,11 @@ cdef class ClusterModel:
         close its gaps. Returns False if the law has no draw."""
         return True
 
-    cdef void read_gaps(
-        self, Py_ssize_t i, double* completion          # INOUT (n_gap_values,)
-    ) noexcept nogil:
+    cdef void read_gaps(self, Py_ssize_t i, double* completion) noexcept nogil:
         """Copy the values of the missing entries of item i to their places in a completion."""
         pass
 
-    cdef void write_gaps(
-        self, Py_ssize_t i, const double* completion    # IN (n_gap_values,)
-    ) noexcept nogil:
+    cdef void write_gaps(self, Py_ssize_t i, const double* completion) noexcept nogil:
         """Give the missing entries of item i, which is in no cluster, their values in a
         completion. Its gaps are closed."""
         pass
@@ -454,9 +443,7 @@ cdef class ClusterModel:
         )
 
     cdef void log_predictive_bound_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
-        const double* box,                                                  # IN: see `_culling`
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* box, double* out
     ) noexcept nogil:
         """Upper bound of log p(x | items of each slot), that is of what `log_predictive_many`
         computes plus the row's `log_constants`, for any row x that is not among these items and
@@ -466,17 +453,14 @@ cdef class ClusterModel:
         for k in range(n_slots):
             out[k] = INFINITY
 
-    cdef double log_predictive_floor(
-        self, Py_ssize_t slot, const double* box                            # IN: see `_culling`
-    ) noexcept nogil:
+    cdef double log_predictive_floor(self, Py_ssize_t slot, const double* box) noexcept nogil:
         """Lower bound, likewise, of log p(x | the other items of the slot) for any of its items
         whose point is in a box. The slot has at least two items."""
         return -INFINITY
 
     cdef void log_predictive_tile(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
-        const Py_ssize_t* items, Py_ssize_t n_items,                        # IN (n_items,)
-        double* out                                                # OUT (n_slots, n_items)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const Py_ssize_t* items,
+        Py_ssize_t n_items, double* out
     ) noexcept nogil:
         """log p(x_i | items of each slot) for at most STRIP items that are in none of them. The
         bits of an item's densities do not depend on the other items. Where clusters are not
@@ -489,15 +473,12 @@ cdef class ClusterModel:
 
     # Overridden by likelihoods with hyperparameters that can be learned.
 
-    cdef double log_marginal_at(
-        self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)
-    ) noexcept nogil:
+    cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
         """log p(items of the slot) under other hyperparameters, from the statistics alone."""
         return NAN
 
     cdef double log_likelihood_at(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
-        const double* hyper, Py_ssize_t h                       # IN (n_hyper,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* hyper, Py_ssize_t h
     ) noexcept nogil:
         """log p(X | partition) of the clusters in `slots` under other hyperparameters, as a
         function of hyper[h]: terms without it may be left out."""
@@ -506,6 +487,11 @@ cdef class ClusterModel:
         for k in range(n_slots):
             total += self.log_marginal_at(slots[k], hyper)
         return total
+
+    cdef int tally_slots(self, slots) except -1:
+        """Prepare `log_likelihood_at` of the clusters in these slots, which are all. By default
+        nothing has to be done."""
+        return 0
 
     cdef int retabulate(self) except -1:
         """Update everything that depends on `hyper`, including the empty row but not the rows.
@@ -661,6 +647,7 @@ cdef class ClusterModel:
         cdef HyperSampler sampler = HyperSampler(self, slots)
         cdef Py_ssize_t h
         self.settle()
+        self.tally_slots(slots)
         for name in priors:
             if name not in self.hyper_names:
                 raise ValueError(f"{type(self).__name__} has no hyperparameter {name!r}")
@@ -670,24 +657,6 @@ cdef class ClusterModel:
                 sampler.draw(h, prior, bit_generator)
         self.set_hyperparameters(sampler.values)
         return self.hyperparameters()
-
-    def log_likelihoods_at(self, slots, values, Py_ssize_t h):
-        """log p(X | partition) of clusters, up to a constant, for each row of values, (m,
-        n_hyper), which differ only in the hyperparameter h: ndarray (m,)."""
-        cdef Py_ssize_t m
-        cdef const Py_ssize_t[::1] slots_view = np.ascontiguousarray(slots, dtype=np.intp)
-        cdef const double[:, ::1] view = np.ascontiguousarray(values, dtype=np.float64)
-        if slots_view.shape[0] == 0 or view.shape[1] != self.n_hyper or not 0 <= h < self.n_hyper:
-            raise ValueError(
-                f"expected clusters and {self.n_hyper} hyperparameters, got {values!r}"
-            )
-        self.settle()
-        out = np.empty(view.shape[0])
-        for m in range(view.shape[0]):
-            out[m] = self.log_likelihood_at(
-                &slots_view[0], slots_view.shape[0], &view[m, 0], h
-            )
-        return out
 
     def free_list(self):
         """Free slots; the last one is acquired first."""

@@ -34,9 +34,8 @@ cdef class ParametricModel:
         params[0] = NAN
 
     cdef void log_density_many(
-        self, const Py_ssize_t* items, Py_ssize_t n_items,              # IN (n_items,), <= TILE
-        const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
-        double* out                                                     # OUT (n_which, TILE)
+        self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
+        const Py_ssize_t* which, Py_ssize_t n_which, double* out
     ) noexcept nogil:
         """log p(x_i | theta_k) less `log_constants`, for the parameters `which[k]`."""
         cdef Py_ssize_t i, k
@@ -64,16 +63,13 @@ cdef class ParametricModel:
         self.loaded = items
         tile_gather(self.points, self.n_dimensions, items, n_items, self.columns, LD)
 
-    cdef void enclose(
-        self, Py_ssize_t first, Py_ssize_t n_items, double* box     # OUT: see `_culling`
-    ) noexcept nogil:
+    cdef void enclose(self, Py_ssize_t first, Py_ssize_t n_items, double* box) noexcept nogil:
         """The smallest box around the points of some loaded items, rounded up."""
         tile_enclose(self.columns + first, LD, n_items, self.n_dimensions, box)
 
     cdef void log_density_bound_many(
-        self, const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
-        const double* box,                                              # IN
-        double* lower, double* upper                                    # OUT (n_which,) each
+        self, const double* params, const Py_ssize_t* which, Py_ssize_t n_which, const double* box,
+        double* lower, double* upper
     ) noexcept nogil:
         """Lower and upper bounds of what `log_density_many` computes for any item whose point is
         in the box, rounding included. Wrong bounds would make samplers inexact without notice. NaN

@@ -467,15 +467,7 @@ cdef class MultinomialModel(ClusterModel):
             # Stirling's series is for larger numbers.
             out[k] -= rising[k] if z[k] >= 20.0 else log_rising_count(z[k], self.totals[i])
 
-    def resample_hyperparameters(self, slots, priors, bit_generator):
-        self.tally_counts(slots)
-        return ClusterModel.resample_hyperparameters(self, slots, priors, bit_generator)
-
-    def log_likelihoods_at(self, slots, values, Py_ssize_t h):
-        self.tally_counts(slots)
-        return ClusterModel.log_likelihoods_at(self, slots, values, h)
-
-    cdef int tally_counts(self, slots) except -1:
+    cdef int tally_slots(self, slots) except -1:
         cdef Py_ssize_t d, j, k
         cdef Py_ssize_t n_large = 0
         cdef const Py_ssize_t[::1] view = np.ascontiguousarray(slots, dtype=np.intp)

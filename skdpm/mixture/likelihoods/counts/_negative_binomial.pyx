@@ -359,15 +359,7 @@ cdef class NegativeBinomialModel(CountModel):
                 )
         return total
 
-    def resample_hyperparameters(self, slots, priors, bit_generator):
-        self.tally_items(slots)
-        return ClusterModel.resample_hyperparameters(self, slots, priors, bit_generator)
-
-    def log_likelihoods_at(self, slots, values, Py_ssize_t h):
-        self.tally_items(slots)
-        return ClusterModel.log_likelihoods_at(self, slots, values, h)
-
-    cdef int tally_items(self, slots) except -1:
+    cdef int tally_slots(self, slots) except -1:
         """Count how often each level is among the items of the slots: those that have labels of
         clusters or, without labels, the first items of this kernel or, if there are more, all rows
         of the fit, which are seen in blocks."""

@@ -383,8 +383,7 @@ cdef class EllipticalModel(ClusterModel):
             self.log_terms(slots[k], i, self.weights.chosen[i], 1, out + k)
 
     cdef void log_weighted_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         """log p(x_i, its weight | items of each slot); the sum over weights if that of the item is
         open."""

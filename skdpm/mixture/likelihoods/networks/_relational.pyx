@@ -270,28 +270,21 @@ cdef class LinkModel(ClusterModel):
                 fill_log_gamma(&self.own[t, 0], size, self.gamma[t].shift)
         return 0
 
-    cdef int list_cells(self, const Py_ssize_t[::1] slots) except -1:
-        """List the cells with pairs, for `log_likelihood_at`."""
+    cdef int tally_slots(self, slots) except -1:
+        """List the cells with pairs."""
         cdef Py_ssize_t k, l, cell
-        cdef Py_ssize_t n = slots.shape[0]
+        cdef const Py_ssize_t[::1] view = np.ascontiguousarray(slots, dtype=np.intp)
+        cdef Py_ssize_t n = view.shape[0]
         self.n_cells = 0
         self.cells = np.empty((2, n * n))
         for k in range(n):
             for l in range(0 if self.directed else k, n):
-                cell = slots[k] * self.n_slots + slots[l]
+                cell = view[k] * self.n_slots + view[l]
                 if self.n_pairs[cell] > 0.0:
                     self.cells[0, self.n_cells] = self.n_links[cell]
                     self.cells[1, self.n_cells] = self.n_pairs[cell]
                     self.n_cells += 1
         return 0
-
-    def resample_hyperparameters(self, slots, priors, bit_generator):
-        self.list_cells(np.ascontiguousarray(slots, dtype=np.intp))
-        return ClusterModel.resample_hyperparameters(self, slots, priors, bit_generator)
-
-    def log_likelihoods_at(self, slots, values, Py_ssize_t h):
-        self.list_cells(np.ascontiguousarray(slots, dtype=np.intp))
-        return ClusterModel.log_likelihoods_at(self, slots, values, h)
 
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
@@ -729,19 +722,19 @@ cdef class DegreeCorrectedModel(LinkModel):
 
     # Hyperparameters, of a partition of all items.
 
-    cdef int list_cells(self, const Py_ssize_t[::1] slots) except -1:
+    cdef int tally_slots(self, slots) except -1:
         """Also list the sizes and ends of the clusters."""
-        cdef Py_ssize_t k, side
-        LinkModel.list_cells(self, slots)
+        cdef Py_ssize_t side, slot
+        LinkModel.tally_slots(self, slots)
         self.n_listed = 0
-        self.listed = np.empty(4 * slots.shape[0])
-        for k in range(slots.shape[0]):
-            if row(self, slots[k])[0] == 0.0:
+        self.listed = np.empty(4 * len(slots))
+        for slot in slots:
+            if row(self, slot)[0] == 0.0:
                 continue
-            self.count_ends(slots[k])
+            self.count_ends(slot)
             for side in range(self.n_sides):
-                self.listed[self.n_listed] = row(self, slots[k])[0]
-                self.listed[self.n_listed + 1] = self.ends[side][slots[k]]
+                self.listed[self.n_listed] = row(self, slot)[0]
+                self.listed[self.n_listed + 1] = self.ends[side][slot]
                 self.n_listed += 2
         return 0
 
