@@ -83,8 +83,7 @@ def bulk_ess(draws):
 
     Parameters
     ----------
-    draws : array-like of shape (n_chains, n_draws)
-        As in `split_rhat`.
+    draws : array-like of shape (n_chains, n_draws), as in `split_rhat`
 
     Returns
     -------
@@ -113,8 +112,7 @@ def tail_ess(draws):
 
     Parameters
     ----------
-    draws : array-like of shape (n_chains, n_draws)
-        As in `split_rhat`.
+    draws : array-like of shape (n_chains, n_draws), as in `split_rhat`
 
     Returns
     -------
@@ -138,8 +136,7 @@ def mcse_mean(draws):
 
     Parameters
     ----------
-    draws : array-like of shape (n_chains, n_draws)
-        As in `split_rhat`.
+    draws : array-like of shape (n_chains, n_draws), as in `split_rhat`
 
     Returns
     -------

@@ -195,8 +195,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         ----------
         X : array-like, CSR matrix or dask array of shape (n_rows, n_features)
             Rows. The chunks of a dask array are learned one after the other, all or none.
-        y : None
-            Ignored.
+        y : ignored
         known_labels : array-like of int of shape (n_rows,), default=None
             Classes of the rows, as in `fit`. A class may be that of earlier rows, or new.
         exposure : array-like of shape (n_rows,), default=None, as in `fit`

@@ -79,8 +79,7 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         ----------
         X : array-like or DataFrame of shape (n_samples, n_features)
             Rows; NaN, None or `pandas.NA` marks a missing entry.
-        y : None
-            Ignored.
+        y : ignored
         **fit_params : object
             Parameters of the `fit` of `estimator`, such as `known_labels`. If metadata routing is
             enabled, those that `estimator` requests by `set_fit_request`.

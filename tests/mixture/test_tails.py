@@ -21,7 +21,7 @@ from support.chains import run_chains
 from support.designs import combinations, everyday, in_shares, thirds
 from support.exactness import SAMPLER_CASES, make_prior
 from support.kernels import bind
-from support.probes import log_marginals_at, log_predictive_bounds, log_predictive_floors
+from support.probes import Probe, log_marginals_at, log_predictive_bounds, log_predictive_floors
 from support.pvalues import (
     Cells,
     assert_p,
@@ -479,11 +479,21 @@ def test_partition_weights_and_entry_follow_their_posterior(sampler, name, seed_
     assert_p(run, seed_sequence=seed_sequence)
 
 
+def test_values_are_checked_before_weights_change():
+    rows = rows_of(missing=True)
+    likelihood = likelihood_of(DRAWN[0].removeprefix("full "), rows)
+    model = bind(likelihood, likelihood.encode(rows), 9)
+    model.complete()
+    before = model.completion()
+    wrong = np.where(np.arange(len(before)) < 9, 1.0 - before, np.nan)  # other weights
+    with pytest.raises(ValueError, match="finite values of missing entries"):
+        model.complete(wrong)
+    np.testing.assert_array_equal(model.completion(), before)
+
+
 @pytest.mark.parametrize("name", DRAWN)
 def test_densities_of_rows_with_gaps(name):
     """The known entries of a row that is in no cluster, beside completed rows."""
-    from support.probes import Probe  # needs a compiler
-
     case = drawn_case(name)
     rows = rows_of(missing=True)
     likelihood = likelihood_of(name.removeprefix("full "), rows)
@@ -605,8 +615,6 @@ def test_clusters_stay_exact_along_a_chain(name):
 @pytest.mark.parametrize("name", [name for name in CASES if not CASES[name].missing])
 def test_bounds_of_other_clusters(name, n_features):
     """They are never below the weights of these, and not far above those of far clusters."""
-    from support.probes import Probe  # needs a compiler
-
     rng = np.random.default_rng(n_features)
     y = np.repeat(np.arange(16), 10)
     centers = rng.standard_normal((16, n_features)) * 40.0
@@ -683,8 +691,6 @@ def log_predictives(case, members, chosen, new):
 @pytest.mark.parametrize("name", CASES)
 def test_densities_of_rows(name):
     """Of rows in no cluster, of new rows, and of a row that has just left its cluster."""
-    from support.probes import Probe  # needs a compiler
-
     case = CASES[name]
     rows = rows_of(missing=case.missing)
     likelihood = likelihood_of(name, rows)

@@ -272,8 +272,10 @@ cdef class EllipticalModel(ClusterModel):
         self.kept_item = NONE
         self.n_last = 0
         if self.weights is not None:
-            if self.gaps is not None and values is not None:
-                weights, values = np.split(values, [self.n_samples])
+            if self.gaps is not None:
+                if values is not None:
+                    weights, values = np.split(values, [self.n_samples])
+                values = self.gaps.checked(values)      # before the weights change
             self.weights.complete(weights)
         if self.gaps is not None:
             self.gaps.complete(values)

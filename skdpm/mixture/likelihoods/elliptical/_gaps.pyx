@@ -85,9 +85,8 @@ cdef class Gaps:
         """Row of each missing entry: ndarray of shape (n_gaps,)."""
         return np.repeat(np.arange(self.data.shape[0]), np.diff(self.starts))
 
-    def complete(self, values=None):
-        """Complete all rows; see `ClusterModel.complete`. Returns them, (n_samples,
-        n_features)."""
+    def checked(self, values=None):
+        """Values of the missing entries; None: the first ones."""
         if values is None:
             if self.first is None:
                 raise ValueError("new rows have no values of missing entries")
@@ -95,8 +94,13 @@ cdef class Gaps:
         values = np.asarray(values, dtype=np.float64)
         if values.shape != (self.n_values,) or not np.isfinite(values).all():
             raise ValueError(f"expected {self.n_values} finite values of missing entries")
+        return values
+
+    def complete(self, values=None):
+        """Complete all rows; see `ClusterModel.complete`. Returns them, (n_samples,
+        n_features)."""
         rows = np.array(self.data)
-        rows[np.isnan(rows)] = values
+        rows[np.isnan(rows)] = self.checked(values)
         self.rows = rows
         self.is_open[:] = 0
         return rows

@@ -492,17 +492,11 @@ default=None
         return self._structure.divergences(len(self.mean), params)
 
     def cluster_params(self, stats):
-        """Posterior means of the parameters of clusters.
-
-        Returns
-        -------
-        params : dict
-            `means` : (n_clusters, n_features). `covariances` : (n_clusters, n_features,
-            n_features) if full or tied; the variances of the columns, (n_clusters, n_features), if
-            diagonal or spherical. The posterior mean of a covariance exists if df + n >
-            n_features + 1 (full; otherwise > 2, with n entries of the column, or of the cluster if
-            spherical); else its mode.
-        """
+        """Posterior `means`, (n_clusters, n_features), and `covariances`, (n_clusters, n_features,
+        n_features), of clusters; the variances of the columns, (n_clusters, n_features), if
+        diagonal or spherical. The posterior mean of a covariance exists if df + n > n_features + 1
+        (full; otherwise > 2, with n entries of the column, or of the cluster if spherical); else
+        its mode."""
         return self._structure.cluster_params(self, stats)
 
     def draw(self, stats, rng):
