@@ -41,7 +41,7 @@ from skdpm._partitions import (
     expand_agreements,
     joint_sums,
 )
-from skdpm._validation import check_real
+from skdpm._validation import check_integer, check_real
 
 __all__ = [
     "CredibleBall",
@@ -247,12 +247,12 @@ def point_estimate(label_samples, loss="vi", *, max_clusters=None, n_runs=32, ra
     draws = _as_draws(label_samples)
     n_samples = draws.shape[1]
     table, _, split_cost = _loss_table(loss, n_samples)
-    if max_clusters is None:
-        max_clusters = n_samples
-    for name, value in (("max_clusters", max_clusters), ("n_runs", n_runs)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-            raise ValueError(f"{name} must be a positive integer, got {value!r}")
-    rng = _as_generator(random_state)
+    max_clusters = n_samples if max_clusters is None else max_clusters
+    max_clusters = check_integer(max_clusters, "max_clusters", low=1)
+    n_runs = check_integer(n_runs, "n_runs", low=1)
+    if isinstance(random_state, np.random.RandomState):
+        random_state = random_state.randint(2**31, size=4)
+    rng = np.random.default_rng(random_state)
 
     first, group = _distinct_rows(draws)
     final_draws = _thin(draws, max(_MIN_FINAL_DRAWS, _FINAL_CELLS // len(first)))
@@ -357,8 +357,7 @@ def credible_ball(label_samples, center=None, *, level=0.95, loss="vi", random_s
     """
     draws = _as_draws(label_samples)
     _loss_table(loss, 1)
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level must be in (0, 1), got {level!r}")
+    level = check_real(level, "level", low=0.0, high=1.0)
     if center is None:
         center = point_estimate(draws, loss, random_state=random_state)
     else:
@@ -432,10 +431,7 @@ class MergeTree:
             From 0 by decreasing size.
         """
         most = len(self.expected_losses)
-        if isinstance(n_clusters, bool) or not isinstance(n_clusters, (int, np.integer)):
-            raise ValueError(f"n_clusters must be an integer, got {n_clusters!r}")
-        if not 1 <= n_clusters <= most:
-            raise ValueError(f"n_clusters must be in 1..{most}, got {n_clusters}")
+        n_clusters = check_integer(n_clusters, "n_clusters", low=1, high=most)
         root = np.arange(2 * most - 1)
         for m in range(most - n_clusters - 1, -1, -1):
             # Backwards, so that the result of a merge already knows its root.
@@ -631,12 +627,6 @@ def _as_partition(partition, n_samples, name):
         expected = "(n_samples,)" if n_samples is None else f"({n_samples},)"
         raise ValueError(f"{name} must have shape {expected}, got {partition.shape}")
     return partition
-
-
-def _as_generator(random_state):
-    if isinstance(random_state, np.random.RandomState):
-        random_state = random_state.randint(2**31, size=4)
-    return np.random.default_rng(random_state)
 
 
 def check_loss(loss, name="loss"):
