@@ -20,12 +20,10 @@ and all of them if there are many weights. Blocks mix slowly when links are rare
 """
 from libc.math cimport M_PI as PI
 from libc.math cimport exp, fabs, isfinite, log, log1p, sqrt
-from libc.stdlib cimport free
 
 import numpy as np
 
 from skdpm._core._check cimport SKDPM_CHECK
-from skdpm._core._memory cimport resized
 from skdpm._core._polya_gamma cimport N_SHARES, polya_gamma, tabulate_shares
 from skdpm._core._rng cimport (
     bit_generator_pointer, bitgen_t, integer, log_gamma_variate, random_standard_normal, uniform,
@@ -66,26 +64,23 @@ cdef inline bint are_few(Py_ssize_t n, bint directed) noexcept nogil:
 
 cdef class WeightSlice(SliceSampled):
     """A weight, or b, in units of `width`, given the pairs that it is part of."""
-    cdef double* y          # (n,): sign * log odds, at the value `origin`
-    cdef double* effects    # (n,): sign * how often the pair has the weight
+    cdef double[::1] y          # (n,): sign * log odds, at the value `origin`
+    cdef double[::1] effects    # (n,): sign * how often the pair has the weight
     cdef Py_ssize_t n, capacity
     cdef double origin, precision, width
 
-    def __dealloc__(self):
-        free(self.y)
-        free(self.effects)
-
     cdef int reserve(self, Py_ssize_t n) except -1:
         if n > self.capacity:
-            n = max(n, 2 * self.capacity)
-            self.y = <double*>resized(self.y, n, sizeof(double))
-            self.effects = <double*>resized(self.effects, n, sizeof(double))
-            self.capacity = n
+            arrays = np.empty((2, max(n, 2 * self.capacity)))
+            if self.n > 0:
+                arrays[0, :self.n], arrays[1, :self.n] = self.y[:self.n], self.effects[:self.n]
+            self.y, self.effects = arrays
+            self.capacity = arrays.shape[1]
         return 0
 
     cdef double log_density(self, double x) noexcept nogil:
         cdef double v = x * self.width
-        return tile_log_sigmoids(self.y, self.effects, v - self.origin, self.n) - (
+        return tile_log_sigmoids(&self.y[0], &self.effects[0], v - self.origin, self.n) - (
             0.5 * self.precision * v * v
         )
 
@@ -557,7 +552,9 @@ cdef class LFRMModel(LinkFlipModel):
         for i in range(self.n_samples):
             self.slice.n = 0
             self.add_links(i)
-            total += tile_log_sigmoids(self.slice.y, self.slice.effects, 0.0, self.slice.n)
+            total += tile_log_sigmoids(
+                &self.slice.y[0], &self.slice.effects[0], 0.0, self.slice.n
+            )
         return total
 
     cdef double log_prior(self) noexcept nogil:

@@ -23,10 +23,7 @@ import numpy as np
 from skdpm._core._rng cimport (
     bitgen_t, log_gamma_variate, random_poisson, random_standard_normal, uniform,
 )
-from skdpm.features.likelihoods._base cimport (
-    FeatureModel,
-    InterceptFeatureModel,
-)
+from skdpm.features.likelihoods._base cimport FeatureModel, InterceptFeatureModel
 
 cdef extern from "cholesky.h" nogil:
     bint cholesky(double* packed, Py_ssize_t n, double* log_det)

@@ -45,12 +45,14 @@ cdef inline Py_ssize_t count_full(FeatureState state) noexcept nogil:
 
 
 cdef class ColumnKernel:
-    """Kernel of whole columns.
+    """A Markov kernel on whole columns of Z, with their parameters.
 
     - `n_moves`: int. Number of proposals of `RelaunchKernel` per iteration, for a
       `CollapsedFeatureModel`; 0: no moves at all.
     - `relaunches`: bool, default=True. If not, only the moves above are made.
     """
+    cdef readonly Py_ssize_t n_moves
+    cdef readonly RelaunchKernel relaunch
 
     def __init__(self, Py_ssize_t n_moves, bint relaunches=True):
         self.n_moves = n_moves

@@ -779,6 +779,7 @@ cdef class ParticleSystem:
     def get_state(self):
         """Return a dict of plain objects for `set_state`. Slots are numbered within families."""
         cdef Py_ssize_t p
+        cdef Py_ssize_t n = self.weights.n
         cdef Family family
         self.count()
         slots = []
@@ -798,11 +799,14 @@ cdef class ParticleSystem:
             "stats": [family.save() for family in self.families],
             "family_constants": [(<Family>family).sum_constants for family in self.families],
             "labels": self.all_labels(),
-            "completions": self._kept_completions(),
+            "completions": np.array(self.completions[:n]) if self.completions.shape[1] else None,
             "step": self.nodes.step,
             "k_capacity": self.k_capacity,
             "vectors": self.nodes.save(self.weights.n),
-            **self._kept_noise(),
+            **({} if self.noise is None else {
+                "n_noise": np.array(self.n_noise[:n]),
+                "log_outside": np.array(self.log_outside[:n]),
+            }),
         }
 
     def set_state(self, models, state):
@@ -879,19 +883,6 @@ cdef class ParticleSystem:
             self.count()
         else:
             self.renew()
-
-    def _kept_noise(self):
-        if self.noise is None:
-            return {}
-        n = self.weights.n
-        return {
-            "n_noise": np.array(self.n_noise[:n]), "log_outside": np.array(self.log_outside[:n])
-        }
-
-    def _kept_completions(self):
-        if self.completions.shape[1] == 0:
-            return None
-        return np.array(self.completions[: self.weights.n])
 
     def forget_labels(self):
         """Keep no label and no missing entry of the rows so far."""

@@ -725,23 +725,17 @@ cdef class HyperSampler(SliceSampled):
     def draw(self, Py_ssize_t h, prior, bit_generator):
         """Draw the hyperparameter h under a prior given all others. Returns its value."""
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-        cdef bint good
+        cdef double x
         self.density = prior.family.density
         self.low, self.log_unit = prior.low, log(prior.unit)
+        self.current = h
         with bit_generator.lock, nogil:
-            good = self.step(h, rng)
-        if not good:
+            x = self.slice_step(log(self.hyper[h] - self.low), rng)
+        self.hyper[h] = self.low + exp(x)
+        if x != x:
             raise FloatingPointError(
                 f"the density of the hyperparameter {self.model.hyper_names[h]!r} is NaN (its "
                 f"value was {self.model.hyper[h]:g}); rescale the columns of X, or fix this "
                 "parameter"
             )
         return self.hyper[h]
-
-    cdef bint step(self, Py_ssize_t h, bitgen_t* rng) noexcept nogil:
-        """Draw the hyperparameter h given all others. Returns False if its density is NaN."""
-        cdef double x
-        self.current = h
-        x = self.slice_step(log(self.hyper[h] - self.low), rng)
-        self.hyper[h] = self.low + exp(x)
-        return x == x

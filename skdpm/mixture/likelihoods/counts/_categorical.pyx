@@ -291,7 +291,6 @@ cdef class CategoricalModel(ClusterModel):
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
-        """log p(x_i | items of each slot), O(n_slots * n_features)."""
         cdef Py_ssize_t d, k
         cdef Py_ssize_t n_features = self.n_features
         cdef Py_ssize_t n_paired = n_features - n_features % 4

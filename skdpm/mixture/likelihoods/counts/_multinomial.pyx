@@ -406,7 +406,6 @@ cdef class MultinomialModel(ClusterModel):
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
-        """log p(x_i | items of each slot) less `log_constants`, O(n_slots * entries of row i)."""
         cdef Py_ssize_t k, m
         cdef Py_ssize_t first = self.indptr[i]
         cdef Py_ssize_t large = self.large_from[i]

@@ -502,7 +502,6 @@ cdef class NegativeBinomialModel(CountModel):
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
-        """log p(x_i | items of each slot) less its `log_constants`, O(n_slots * D)."""
         cdef Py_ssize_t d, k
         cdef const double* x = &self.X[i, 0]
         cdef const int* codes = &self.codes[i, 0]

@@ -515,7 +515,6 @@ cdef class VonMisesFisherModel(ClusterModel):
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
-        """log p(x_i | items of each slot) less `log_constants`, O(n_slots * D)."""
         cdef const double* stats
         cdef const double* cached
         cdef double mode, square

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from skdpm._core._rng cimport bitgen_t
-from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
-    EllipticalModel, ParametricElliptical
-)
+from skdpm.mixture.likelihoods.elliptical._elliptical cimport EllipticalModel, ParametricElliptical
 from skdpm.mixture.likelihoods.elliptical._hyper cimport GaussianLaws
 
 cdef enum:

@@ -46,8 +46,7 @@ from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
-    BOUND, COUNTS, LARGEST_LOSS, MOST_WEIGHTS, PEAK, WEIGHED, EllipticalModel,
-    ParametricElliptical
+    BOUND, COUNTS, LARGEST_LOSS, MOST_WEIGHTS, PEAK, WEIGHED, EllipticalModel, ParametricElliptical
 )
 from skdpm.mixture.likelihoods.elliptical._hyper cimport (
     GaussianLaws, fill_log_evidence_norm, fill_log_norm, log_evidence_norm, log_norm_at, log_step,

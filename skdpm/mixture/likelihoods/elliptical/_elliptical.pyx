@@ -456,18 +456,15 @@ cdef class EllipticalModel(ClusterModel):
             parameters = {name: float(values[name][0]) for name in law.parameters}
             law.resample(
                 stats[:, COUNTS : COUNTS + self.n_weights].sum(axis=0), parameters, of_law,
-                lambda name, prior: self.slice_hyperparameter(slots, name, prior, bit_generator),
+                lambda name, prior: HyperSampler(self, slots).draw(
+                    self.hyper_names.index(name), prior, bit_generator
+                ),
                 np.random.Generator(bit_generator),
             )
             for name, value in parameters.items():
                 values[name] = [value]
             self.set_hyperparameters(np.concatenate(list(values.values())))
         return {name: prior for name, prior in priors.items() if name not in of_law}
-
-    def slice_hyperparameter(self, slots, name, prior, bit_generator):
-        """Draw a hyperparameter, a number, by a slice step: see `HyperSampler`."""
-        sampler = HyperSampler(self, slots)
-        return sampler.draw(self.hyper_names.index(name), prior, bit_generator)
 
     def gaussian_laws(self, priors, values, stats, bit_generator):
         """The `GaussianLaws` of hyperparameters, from statistics. `values` may change before, in

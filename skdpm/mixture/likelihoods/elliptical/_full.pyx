@@ -136,11 +136,6 @@ cdef extern from "tiles.h" nogil:
     )
 
 
-cdef inline double log_rising_half(double z, double v) noexcept nogil:
-    """log Gamma(z + v) - log Gamma(z)."""
-    return log_rising(z, v) if z > 20.0 else lgamma(z + v) - lgamma(z)
-
-
 cdef inline void substitute_box(
     const double* factor, Py_ssize_t n_features, const double* center,
     const double* box,              # (2 D,)
@@ -559,7 +554,6 @@ cdef class FullModel(EllipticalModel):
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
-        """log p(x_i | items of each slot), O(n_slots * D^2)."""
         cdef Py_ssize_t m
         if self.is_open(i):
             self.settle()
@@ -729,7 +723,9 @@ cdef class FullModel(EllipticalModel):
             norm[2] = LOG_PI
             if self.weights is None:
                 norm[2] += log1p(1.0 / (self.mean_precision + n))
-            norm[2] = self.log_norm_of(n) + half * norm[2] - log_rising_half(shape, half)
+            norm[2] = self.log_norm_of(n) + half * norm[2] - (
+                log_rising(shape, half) if shape > 20.0 else lgamma(shape + half) - lgamma(shape)
+            )
         return norm[2]
 
     cdef double project(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:

@@ -266,7 +266,6 @@ cdef class GridModel(ClusterModel):
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
-        """log p(x_i | items of each slot) less its `log_constants`, O(n_slots * D * M)."""
         cdef Py_ssize_t k
         cdef Py_ssize_t first = self.first_block()
         cdef const double* item = &self.log_likelihoods[i, first, 0]

@@ -40,9 +40,7 @@ from libc.math cimport NAN, ceil, log, log1p
 
 import numpy as np
 
-from skdpm._core._math cimport (
-    CountTable, count_table, fill_log_gamma, log_gamma, log_rising_count
-)
+from skdpm._core._math cimport CountTable, count_table, fill_log_gamma, log_gamma, log_rising_count
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
 
 
