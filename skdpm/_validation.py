@@ -123,10 +123,19 @@ def offered_if(objection):
 @typing.dataclass_transform(eq_default=False)
 def parameters(cls):
     """Decorate a class whose annotated attributes are its parameters: its `__init__` stores them,
-    and does nothing else, as scikit-learn asks. The signature has no types, as docstrings do."""
-    cls = dataclass(eq=False, repr=False, match_args=False)(cls)
-    for name in cls.__dataclass_fields__.keys() & vars(cls).keys():
+    and does nothing else, as scikit-learn asks. The signature has no types, as docstrings do.
+
+    The class is no dataclass itself: others, such as the tokens of dask, would take an object for
+    its parameters and not see that it is fitted.
+    """
+    bases = (getattr(cls, "_declared", object),)
+    made = type(cls.__name__, bases, {"__module__": cls.__module__})
+    made.__annotations__ = inspect.get_annotations(cls)
+    for name in made.__annotations__.keys() & vars(cls).keys():
+        setattr(made, name, vars(cls)[name])
         delattr(cls, name)  # defaults, which `help` would list again
+    cls._declared = dataclass(eq=False, repr=False, match_args=False)(made)
+    cls.__init__ = made.__init__
     signature = inspect.signature(cls.__init__)
     plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
     cls.__init__.__signature__ = signature.replace(

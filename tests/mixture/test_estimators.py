@@ -273,6 +273,14 @@ def test_estimate_labels_with_fewer_components(blobs):
     np.testing.assert_array_equal(again.probabilities_, before[1])
 
 
+def test_dask_tells_fits_apart(blobs):
+    tokenize = pytest.importorskip("dask.base").tokenize
+    params = {"n_warmup": 0, "n_draws": 1, "n_chains": 1, "random_state": 0}
+    fits = [DPMixture(**params).fit(X) for X in (blobs, blobs[::2])]
+    assert len({tokenize(fit.predict) for fit in (*fits, DPMixture(**params))}) == 3
+    assert len({tokenize(fit.likelihood_) for fit in fits}) == 2
+
+
 @pytest.mark.parametrize("loss", ["modal", "vi", "binder"])
 def test_labels_have_no_more_clusters_than_the_draws(blobs, loss, monkeypatch):
     """Five groups, of which each draw joins another two: the least loss has five clusters."""
