@@ -186,7 +186,9 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             numbers = [draw["draw"] for draw in self.draws_.scored.draws if draw["chain"] == 0]
             pointwise = (numbers, self.pointwise_log_likelihood(X))
         elif X is not None:
-            self._rows_of_fit(X, self.likelihood_)
+            rows = self._validate_fit(X, self.likelihood_, self.sampler_, reset=False)
+            if self._data is not None and fingerprint(rows) != self._data:
+                raise ValueError("X must be the rows of fit")
         return datatree(self, X, pointwise)
 
     @all_or_nothing
@@ -460,13 +462,6 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         return other
 
     @names_columns
-    def _rows_of_fit(self, X, likelihood):
-        """Check X under a likelihood; raise ValueError if it is not that of `fit`."""
-        X = self._validate_fit(X, likelihood, self.sampler_, reset=False)
-        if self._data is not None and fingerprint(X) != self._data:
-            raise ValueError("X must be the rows of fit")
-        return X
-
     def _limits(self, program):
         """Check the limits of a fit that are set: dict of floats by name."""
         limits = {

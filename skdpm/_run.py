@@ -40,7 +40,8 @@ class Run:
     @property
     def n_draws(self):
         """Number of draws that all chains have; after an interruption some have more."""
-        return min(self.program.n_draws, *(_n_kept(chain) for chain in self.chains))
+        kept = [chain["draws"]["log_joint"] if "draws" in chain else [] for chain in self.chains]
+        return min(self.program.n_draws, *map(len, kept))
 
     def least_ess(self, n_draws, draws=None):
         """Smallest bulk effective sample size of the program's `quantities`.
@@ -59,8 +60,3 @@ class Run:
     def finished(self):
         """What an estimator keeps after the fit."""
         return replace(self.program.carried(self), program=None)
-
-
-def _n_kept(chain):
-    """Number of draws that a chain has kept; 0 if it has not begun."""
-    return len(chain["draws"]["log_joint"]) if "draws" in chain else 0
