@@ -36,6 +36,19 @@ N_COMPARED_DRAWS, MOST_COMPARED, N_COMPARED_ROWS = 10, 100, 2000
 # cluster stay 6 to 41 below, those of default fits to many data sets up to 2.3.
 FARTHEST_BELOW = 5.0
 
+
+# A chain has lost the posterior's mass if the mean estimate of the log mass around its draws is
+# lower than that of the best chain by more than FARTHEST_MASS nats and three standard deviations
+# of an estimate. Levels of the log joint say less: two components in the place of one lower it by
+# the entropy of their labels, hundreds of nats, and may be as probable.
+FARTHEST_MASS = 8.0
+# Smallest number of estimates of each chain for that.
+FEWEST_MASSES = 3
+# Difference of the mean log joints of chains, in nats, that `summary` explains.
+WORTH_WORDS = 25.0
+# Smallest number of draws of each chain for the judgement that a disagreement does not matter.
+FEWEST_JUDGED = 25
+
 # Smallest number of draws of each chain for R-hat of the density; of many chains fewer score rows.
 FEWEST_SCORED = 4
 
@@ -123,6 +136,19 @@ def below_highest(log_joint):
     return np.maximum(halves[:, highest].min() - halves.max(axis=0), 0.0) / deviations
 
 
+def below_largest(masses):
+    """How far the mean log mass of each chain is below the largest, minus what chance explains.
+
+    - `masses`: (n_chains, n_estimates)
+
+    Returns `distance`: (n_chains,). In nats, at least 0; 0 where nothing can be compared.
+    """
+    if len(masses) < 2 or masses.shape[1] < FEWEST_MASSES or not np.isfinite(masses).all():
+        return np.zeros(len(masses))
+    means, deviation = masses.mean(axis=1), np.sqrt(np.mean(masses.var(axis=1, ddof=1)))
+    return np.maximum(means.max() - means - 3.0 * deviation, 0.0)
+
+
 def agreement(cluster_samples):
     """How well draws of the clusters agree, within chains and between them.
 
@@ -207,12 +233,24 @@ def unusable(figures, bad):
         return bad
     clusters = "coclustering" if "coclustering" in figures else "n_components"
     names = (clusters, "log_density", "log_joint")
-    return [name for name in names if name in bad and _matters(name, figures[name])]
+    found = [name for name in names if name in bad and _matters(name, figures[name])]
+    if from_one_start(figures) and "log_joint" not in found:
+        found.append("log_joint")
+    return found
+
+
+def from_one_start(figures):
+    """Whether all of several chains continue one start, because the others were far below it. A
+    state that one start in four finds is hardly the best one."""
+    return figures.get("log_joint", {}).get("n_starts", 2) == 1
 
 
 def _matters(name, entry):
     if name == "log_joint":
-        return entry.get("below_highest", 0.0) > FARTHEST_BELOW
+        return (
+            entry.get("below_highest", 0.0) > FARTHEST_BELOW
+            or entry.get("lost_mass", 0.0) > FARTHEST_MASS
+        )
     if "ari_between" in entry:
         # NaN counts as disagreement.
         return not entry["ari_between"] >= entry["ari_within"] - LARGEST_ARI_LOSS
@@ -244,28 +282,53 @@ def verdict(figures, bad):
             words.append("densities can be used")
         elif name == "n_components" and name in bad:
             words.append("they found different numbers of components")
-    if "log_joint" in bad:
+    if from_one_start(figures):
+        words.append("only one start led to this level of log_joint")
+    elif "log_joint" in bad:
         words.append("they stay at different levels of log_joint")
     words.sort(key=lambda word: word.endswith("can be used"))
     return "; ".join(words)
 
 
-def low_chains(log_joint):
-    """Words about the chains that stay below the highest one. The level is not the mass of a mode,
-    so that they may be right.
+def low_chains(log_joint, masses):
+    """Words about the chains that stay below the highest one. Without masses they may be right: a
+    level is not the mass of a mode.
 
     - `log_joint`: (n_chains, n_draws)
+    - `masses`: (n_chains, n_estimates)
     """
-    low = np.flatnonzero(below_highest(log_joint) > FARTHEST_BELOW)
-    levels = log_joint.mean(axis=1)
+    low, levels, of = below_highest(log_joint) > FARTHEST_BELOW, log_joint.mean(axis=1), ""
+    lost = below_largest(masses) > FARTHEST_MASS
+    if lost.any():
+        low, levels, of = lost, masses.mean(axis=1), " in an estimate of the log mass"
+    low = np.flatnonzero(low)
     stay = "stays" if len(low) == 1 else "stay"
     who = _named(low, len(levels)).capitalize()
-    return f"{who} {stay} {levels.max() - levels[low].mean():.0f} nats below the highest."
+    return f"{who} {stay} {levels.max() - levels[low].mean():.0f} nats below the highest{of}."
+
+
+def words_about_levels(figures, bad):
+    """Words about chains whose mean log joints differ, or None if that is not worth them.
+
+    - `figures`: dict of dicts. `diagnostics_`.
+    - `bad`: list of str. Names from `unusable`.
+    """
+    entry = figures.get("log_joint", {})
+    difference = entry.get("difference_chains", 0.0)
+    if not (difference > WORTH_WORDS and entry["r_hat"] > LARGEST_R_HAT):
+        return None
+    labels = "labels differ" if "coclustering" in bad else "labels agree"
+    words = f"{labels}; the levels of log_joint differ by {difference:.0f} nats between chains"
+    if "difference_masses" in entry:
+        words += (
+            f", estimates of the log mass around their draws by {entry['difference_masses']:.0f}"
+        )
+    return words
 
 
 def draws_to_ask(figures, names, n_draws):
     """Number of draws of each chain at which the quantities would probably agree, in hundreds."""
-    least = min(figures[name].get("ess_bulk", np.inf) for name in names)
+    least = min((figures[name].get("ess_bulk", np.inf) for name in names), default=np.inf)
     times = np.clip(4.0 * SUFFICIENT_ESS / least, 2.0, MOST_TIMES) if least > 0 else MOST_TIMES
     return int(np.ceil(times * n_draws / 100.0)) * 100
 

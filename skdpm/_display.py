@@ -7,6 +7,8 @@ import math
 
 import numpy as np
 
+from skdpm._convergence import LARGEST_R_HAT, words_about_levels
+
 
 class ShortRepr:
     """Mixin for dataclasses with arrays: a repr that shows their shapes, not their entries."""
@@ -52,6 +54,10 @@ def summary_of_fit(estimator, what):
     if r_hats:
         worst = max(r_hats, key=r_hats.get)
         lines["largest R-hat"] = f"{r_hats[worst]:.2f} ({worst})"
+    bad = estimator._unusable([name for name, r_hat in r_hats.items() if r_hat > LARGEST_R_HAT])
+    lines["converged"] = "yes" if estimator.converged_ else "no"
+    if words := words_about_levels(estimator.diagnostics_, bad):
+        lines["levels"] = words
     if hasattr(estimator, "fit_time_"):
         lines["time"] = _duration(estimator.fit_time_)
     return lines

@@ -241,6 +241,13 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             tags.input_tags.categorical = tags.input_tags.string = reads
         return tags
 
+    def summary(self):
+        """The fit in a few lines of text: clusters, draws, agreement of the chains, time."""
+        check_is_fitted(self)
+        lines = summary_of_fit(self, self._components)
+        width = max(map(len, lines))
+        return "\n".join(f"{name:{width}}  {value}" for name, value in lines.items())
+
     # Notebooks. Depending on its version, scikit-learn calls the second or the third.
 
     def _html_repr(self):
@@ -274,7 +281,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         # Callbacks see a copy: they cannot change the chains.
         reports = FitReports.of(self, program, X, y, functools.partial(self._fitted_so_far, run))
         halts = None
-        finds = program.finds_warmup or program.finds_draws
+        finds = program.finds_warmup or program.finds_draws or program.regroups
         if program.halts and (limits or finds or reports is not None):
             halts = Halts(
                 program,
@@ -295,6 +302,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             forecast = Forecast(program, started, n_before, self._say_how_long)
         interrupted = self._advance(run, program.n_iterations, halts, forecast)
         n_draws = run.n_draws
+        run.was_cut |= halts is not None and halts.shortened_from is not None
         if n_draws > 0:
             self._conclude(run, n_draws)
             self.fit_time_ = before + time.monotonic() - started
@@ -443,7 +451,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         figures = run.program.diagnostics(figures, run.chains)
         self.diagnostics_ = self._with_answers(figures, run)
         bad = self._disagreements(run.program)
-        self.converged_ = not self._unusable(bad)
+        self.converged_ = not self._unusable(bad) and self._is_judged(run, bad)
         run.told = tuple(sorted({*bad, *run.told}))
 
     def _fitted_so_far(self, run, n_draws):
@@ -523,6 +531,20 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         return _convergence.disagreements(
             self.diagnostics_, draws.n_chains, draws.n_draws, program.fewest_compared
         )
+
+    def _is_judged(self, run, bad):
+        """Whether there was enough to compare for the judgement that chains agree."""
+        program, draws = run.program, self.draws_
+        if not program.halts:
+            return draws.n_chains > 1
+        fewest = program.fewest_compared
+        if draws.n_chains == 1:
+            fewest = max(fewest, _convergence.FEWEST_OF_ONE_CHAIN)
+        if draws.n_draws < fewest or run.was_cut:
+            return False
+        if bad and draws.n_draws < _convergence.FEWEST_JUDGED:
+            return False
+        return not any(np.isnan(entry.get("r_hat", 1.0)) for entry in self.diagnostics_.values())
 
     def _with_answers(self, figures, run):
         """`diagnostics_` with those of what users read."""

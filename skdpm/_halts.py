@@ -81,8 +81,10 @@ class Halts:
         program = self.program
         if self.reports is not None:
             self._ended |= self.reports.tell(n_done)
-        if program.finds_warmup and n_done <= program.n_warmup and self._settled(n_done):
-            program.end_warmup(self.chains, n_done)
+        regrouped = program.regroup(self.chains, n_done)
+        if program.finds_warmup and n_done <= program.n_warmup and not regrouped:
+            if self._settled(n_done):
+                program.end_warmup(self.chains, n_done)
         steps = math.inf if self._clock is None else self._clock.affordable(n_done, program)
         if steps < 1 and 0 < n_done < program.n_warmup and program.shortens_warmup:
             # The rest of the warm-up would leave no time for draws. After an interruption some
@@ -143,8 +145,9 @@ class Halts:
     def _next_look(self, n_done, n_draws):
         """The next iteration after which something is decided."""
         program = self.program
-        if program.finds_warmup and n_done < program.n_warmup:
-            return min(look for look in program.warmup_looks if look > n_done)
+        if n_done < program.n_warmup and (program.finds_warmup or program.regroups):
+            looks = [look for look in program.warmup_looks if look > n_done]
+            return min(looks, default=program.n_iterations)
         if self.target_ess != math.inf:
             return program.iteration_of(self._looks(n_draws)[-1])
         if program.finds_draws:

@@ -24,6 +24,7 @@ class Run:
       are noise.
     - `known`: KnownLabels, Unlabelled or None. For particles that can take more rows: known labels
       of the last rows, with all classes so far.
+    - `was_cut`: bool. Whether a time limit ended the warm-up.
     - `told`: tuple of str. Quantities that a warning of `partial_fit` has named already.
     """
 
@@ -35,6 +36,7 @@ class Run:
     likelihood: object = None
     noise_law: object = None
     known: object = None
+    was_cut: bool = False
     told: tuple = ()
 
     @property

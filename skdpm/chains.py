@@ -20,6 +20,7 @@ import joblib
 import numpy as np
 from joblib import delayed
 
+from skdpm import _convergence
 from skdpm.draws import ChainDraws
 from skdpm.hyperpriors import Hyperprior
 
@@ -36,6 +37,8 @@ PATIENCE = 5.0
 # draws of each chain after which `n_draws="auto"` may end the fit.
 WARMUP_LOOKS = (50, 75, 113, 170, 250)
 DRAW_LOOKS = (100, 150, 225, 250)
+# Iterations of a chain between estimates of the log mass around its state.
+MASS_EVERY = 10
 # Largest number of draws of each chain with `n_draws="auto"` and `target_ess`.
 MOST_DRAWS = 10 * DRAW_LOOKS[-1]
 
@@ -124,6 +127,7 @@ class ChainProgram:
     shortens_warmup = False
     summaries = 15.0
     halts = True  # whether chains can stop before n_iterations
+    regroups = False  # whether chains far below the best one restart from it during warm-up
     complaint = "the chains have not mixed"
     remedies = "more iterations (n_warmup, n_draws), another init or another sampler"
     fewest_compared = 4
@@ -166,6 +170,24 @@ class ChainProgram:
         if "n_warmup" in chains[0]:
             self.n_warmup = chains[0]["n_warmup"]
             self.finds_warmup = False
+
+    def regroup(self, chains, n_done):
+        """Restart chains in warm-up, which need not be reversible: those whose log mass is far
+        below that of the best one go on from its state.
+
+        Returns whether a chain was restarted.
+        """
+        if not (self.regroups and n_done in self.warmup_looks and n_done < self.n_warmup):
+            return False
+        masses = masses_between(chains, n_done // 2, n_done)
+        low = np.flatnonzero(_convergence.below_largest(masses) > _convergence.FARTHEST_MASS)
+        for c in low:
+            self.restart(chains[c], chains[int(np.argmax(masses.mean(axis=1)))])
+        return len(low) > 0
+
+    def restart(self, chain, other):
+        """Give a chain the state of another one; its random streams stay."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `restart`")
 
     def make_prior(self, concentration, n_samples=None):
         """Make the prior over n_samples rows, by default all, with this concentration."""
@@ -226,6 +248,7 @@ class ChainProgram:
         draws = ChainDraws(self.columns(), expected, chain.get("draws"))
         iteration = chain["iteration"]
         moves_in_warmup, trace = {}, list(chain.get("warmup", ()))
+        masses = list(chain.get("masses", ()))
         with self.resume(chain) as live:
             running = True
             while running and iteration < n_iterations:
@@ -237,6 +260,8 @@ class ChainProgram:
                         f"the log joint density is {log_joint} after iteration {iteration} of "
                         f"chain {chain['index']}; rescale the columns of X"
                     )
+                if self.regroups and iteration % MASS_EVERY == 0:
+                    masses.append((iteration, live.log_mass(log_joint)))
                 if iteration <= self.n_warmup:
                     moves_in_warmup = live.acceptance()
                     trace.append(live.trace(log_joint))
@@ -251,6 +276,8 @@ class ChainProgram:
             )
             if self.finds_warmup:
                 chain["warmup"] = trace
+            if self.regroups:
+                chain["masses"] = masses
 
 
 class LiveChain:
@@ -281,6 +308,11 @@ class LiveChain:
         """The state from which `resume` continues to the bit: dict of plain objects."""
         raise NotImplementedError(f"{type(self).__name__} must implement `save`")
 
+    def log_mass(self, log_joint):
+        """An estimate of the log of the posterior mass around the state, up to a constant: the log
+        joint density, hyperpriors included, plus the entropy of the state given its parameters."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `log_mass`")
+
     def trace(self, log_joint):
         """Numbers whose levels show whether the warm-up can end: tuple of float."""
         return (log_joint,)
@@ -292,6 +324,12 @@ class LiveChain:
     def acceptance(self):
         """Numbers of moves since the chain was resumed: dict of (proposed, accepted) by kind."""
         return {}
+
+
+def masses_between(chains, first, last):
+    """Estimates of the log mass of each chain in the iterations first + 1, ..., last: ndarray of
+    shape (n_chains, n_estimates)."""
+    return np.array([[m for i, m in c.get("masses", ()) if first < i <= last] for c in chains])
 
 
 def _moves(before, now, in_warmup):

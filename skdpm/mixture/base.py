@@ -37,7 +37,7 @@ from skdpm._validation import (
     parameters,
     warn,
 )
-from skdpm.chains import seed_entropy, stream
+from skdpm.chains import masses_between, seed_entropy, stream
 from skdpm.draws import column_of, common_snapshots
 from skdpm.hyperpriors import check_hyperprior
 from skdpm.mixture.answers.lazy import over_rows, row_chunks
@@ -773,7 +773,16 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if not program.halts:
             return figures
         below = _convergence.below_highest(self.draws_["log_joint"])
-        figures["log_joint"]["below_highest"] = float(below.max())
+        entry = figures["log_joint"]
+        entry["below_highest"] = float(below.max())
+        entry["difference_chains"] = float(np.ptp(self.draws_["log_joint"].mean(axis=1)))
+        if program.regroups and len(run.chains) > 1:
+            origins = {chain.get("origin", chain["index"]) for chain in run.chains}
+            masses = _masses(run)
+            entry["n_starts"] = float(len(origins))
+            entry["lost_mass"] = float(_convergence.below_largest(masses).max())
+            if masses.size:
+                entry["difference_masses"] = float(np.ptp(masses.mean(axis=1)))
         log_density = _log_density_draws(program, self.draws_.scored)
         if log_density is not None and log_density.shape[1] >= _convergence.FEWEST_SCORED:
             figures["log_density"] = _convergence.level_figures(
@@ -794,9 +803,16 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             return super()._warning(program, bad, unusable)
         figures, draws = self.diagnostics_, self.draws_
         words = [f"{program.complaint}: {_convergence.verdict(figures, unusable)}."]
-        words.append(f"Chains disagree about {self._describe(bad)}.")
-        if "log_joint" in unusable:
-            words.append(_convergence.low_chains(draws["log_joint"]))
+        if bad:
+            words.append(f"Chains disagree about {self._describe(bad)}.")
+        if _convergence.from_one_start(figures):
+            words.append(
+                f"All chains go on from the state of one of {draws.n_chains} starts. In warm-up "
+                "the others were at far less probable states, so there may be a better state yet. "
+                "Try more chains, and compare log_joint_samples_ of fits with other seeds."
+            )
+        elif "log_joint" in unusable:
+            words.append(_convergence.low_chains(draws["log_joint"], _masses(self._run, program)))
         n_draws = _convergence.draws_to_ask(figures, unusable, draws.n_draws)
         words.append(
             f"Try n_warmup={2 * max(self.n_warmup_, 250)}, n_draws={n_draws}, or see {RECIPE}"
@@ -894,6 +910,13 @@ def _log_density_draws(program, scored):
     )
     n_chains = len({draw["chain"] for draw in scored.draws})
     return predictor.mean_log_densities(rows).reshape(n_chains, -1)
+
+
+def _masses(run, program=None):
+    """Estimates of the log mass around the draws: ndarray of shape (n_chains, n_estimates)."""
+    program = program or run.program
+    last = min(chain["iteration"] for chain in run.chains)
+    return masses_between(run.chains, program.n_warmup, last)
 
 
 def _refuse_lazy(X, what="exposures"):

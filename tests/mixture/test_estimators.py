@@ -602,7 +602,15 @@ def test_diagnostics(blobs):
             "mcse_mean": diagnostics.mcse_mean(draws),
         }
         if name == "log_joint":
+            masses = [
+                [mass for i, mass in chain["masses"] if i > estimator.n_warmup_]
+                for chain in estimator._run.chains
+            ]
             expected["below_highest"] = _convergence.below_highest(draws).max()
+            expected["difference_chains"] = np.ptp(estimator.log_joint_samples_.mean(axis=1))
+            expected["difference_masses"] = np.ptp(np.mean(masses, axis=1))
+            expected["lost_mass"] = _convergence.below_largest(np.array(masses)).max()
+            expected["n_starts"] = 3.0
         assert figures == pytest.approx(expected, rel=1e-9)
     expected = diagnostics.coclustering_diagnostics(estimator.label_samples_)
     found = estimator.diagnostics_["coclustering"]
@@ -633,7 +641,7 @@ def test_one_chain_is_compared_with_itself():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.fit(X)
-    assert model.diagnostics_["log_joint"]["r_hat"] > 1.05 and model.converged_ is True
+    assert model.diagnostics_["log_joint"]["r_hat"] > 1.05 and model.converged_ is False
     with pytest.warns(ConvergenceWarning, match=r"log_joint: it goes from .* to .* \(R-hat"):
         model.set_params(n_draws=100).fit(X)
     assert model.converged_ is False

@@ -47,6 +47,7 @@ from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 
 from skdpm import DPMixture, FiniteMixture, MixtureImputer
 from skdpm.mixture.answers.hills import points_of, read_hills
+from skdpm.mixture.chains import automatic
 from skdpm.mixture.likelihoods import Bernoulli, Gaussian, Product, Relational
 from skdpm.mixture.likelihoods.composite.classified import Classified, separated
 from skdpm.mixture.rows.known import KnownLabels
@@ -240,6 +241,7 @@ def test_predictions_with_noise_follow_from_the_draws(new_cluster):
             codes[inside],
             model._clusters[inside],
             X_new,
+            n_clusters=model._clusters.max() + 1,  # all rows of one may be noise in this draw
         )
         log_terms = log_densities(case.X[inside], labels[inside], X_new, "gaussian", case.params)
         densities = np.exp(log_terms + log_weights(labels[inside], "dp", params))
@@ -407,12 +409,15 @@ def test_fits_sample_the_posterior(likelihood, prior, codes, init, gap, seed_seq
     assert_p(run, seed_sequence=seed_sequence)
 
 
-def class_terms(case, params, prior, prior_params, labels, codes, estimate, X_new):
+def class_terms(
+    case, params, prior, prior_params, labels, codes, estimate, X_new, n_clusters=None
+):
     """Density of new rows in the clusters of a point estimate under one partition, and in a new
-    component: (n_rows, n_clusters + 1). `estimate` numbers clusters from 0, the classes first."""
+    component: (n_rows, n_clusters + 1). `estimate` numbers clusters from 0, the classes first;
+    `n_clusters` is needed if it lacks the last ones."""
     log_terms = log_densities(case, labels, X_new, prior[1], params)
     terms = np.exp(log_terms + log_weights(labels, prior[0], prior_params))
-    out = np.zeros((len(X_new), estimate.max() + 2))
+    out = np.zeros((len(X_new), 1 + (n_clusters or estimate.max() + 1)))
     for c in range(labels.max() + 1):
         mine = codes[(labels == c) & (codes >= 0)]
         if len(mine):
@@ -830,6 +835,7 @@ def test_pieces_of_the_automatic_start_are_cut(name, monkeypatch):
         return found
 
     monkeypatch.setattr(Classified, "separated", recorded)
+    monkeypatch.setattr(automatic, "MOST", automatic.FEWEST)  # pieces of several rows
     model = make_estimator(case.likelihood, "dp", init="auto", n_chains=1, n_draws=1, n_warmup=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

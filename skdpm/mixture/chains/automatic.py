@@ -4,15 +4,16 @@ log joint density rises.
 
 Merging needs hyperparameters. Learned hyperparameters should be those of the merged clusters, so
 merging and learning alternate. The first turn uses the initial values of the likelihood, the
-second those learned from a single cluster (under which noise stays a single cluster), and later
-turns the better of the two. The result with the highest log joint density, hyperpriors included,
-is kept.
+second those learned from a single cluster (under which noise stays a single cluster), the third
+those learned from the pieces (under which small clusters stay apart), and later turns the best of
+these. The result with the highest log joint density, hyperpriors included, is kept.
 
 Pieces that are not cut by k-means depend on the hyperparameters, too. Under the initial values,
 rows of different clusters may be in one piece. If a likelihood `cuts_again`, pieces are cut again
 under the learned values while the log joint density rises.
 
 Each chain cuts different pieces, and a different number of them, so that chains start dispersed.
+During warm-up, chains far below the best one restart from it (`MixtureProgram.restart`).
 """
 
 import functools
@@ -34,7 +35,7 @@ from skdpm.mixture.state._state import MixtureState
 # Largest number of rows that are cut into pieces. Other rows join the clusters found among these.
 MOST_SAMPLED = 20_000
 # Number of pieces: between these multiples of the square root of the number of rows.
-FEWEST, MOST = 2.0, 4.0
+FEWEST, MOST = 2.0, 6.0
 MOST_PIECES = 400
 # Number of dimensions, and of numbers that a merge visits, above which there are fewer pieces.
 SMOOTH, WIDE = 3, 60
@@ -251,12 +252,16 @@ def merge_pieces(program, model, prior, stats, bit_generator):
     # What is merged: first the pieces, in later turns unions of pieces.
     parts, part_stats = np.arange(len(stats)), stats
     best, n_before = None, 0
-    # The first turn uses the given values, the second those learned from a single cluster.
+    # The first turn uses the given values, the next ones those learned from a single cluster and
+    # from the pieces.
     for turn in range(N_TURNS if likelihood.learned else 1):
         if turn == 1:
             load_clusters(model, merged_stats(model, stats, np.zeros(len(stats), dtype=np.intp)))
             _learn(program, model, np.zeros(1, dtype=np.intp), bit_generator)
-        elif turn == 2 and best.values:
+        elif turn == 2:
+            load_clusters(model, stats)
+            _learn(program, model, np.arange(len(stats)), bit_generator)
+        elif turn == 3 and best.values:
             model.clear(0)
             model.set_hyperparameters(likelihood.at(best.values).flat_hyperparameters())
         merger = Merger(model, prior, part_stats)

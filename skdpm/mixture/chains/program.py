@@ -12,12 +12,13 @@ import scipy.sparse as sp
 from skdpm._validation import is_dask
 from skdpm.chains import ChainProgram, LiveChain, stream
 from skdpm.draws import Candidates, Column, Snapshots, column_of
+from skdpm.mixture.chains._start import load_clusters
 from skdpm.mixture.chains.automatic import FirstState, most_likely
 from skdpm.mixture.chains.init import dispersed_labels, first_state
 from skdpm.mixture.likelihoods.contract.base import set_hyperparameters
 from skdpm.mixture.rows.known import UNLABELLED
 from skdpm.mixture.rows.noise import laws_of_noise
-from skdpm.mixture.state._scoring import mixture_rows
+from skdpm.mixture.state._scoring import MixtureRows, mixture_rows
 from skdpm.mixture.state._state import MixtureState, labels_by_first_appearance
 from skdpm.mixture.state._tiles import RowTiles
 from skdpm.partitions import relabel_by_size
@@ -289,8 +290,21 @@ class RowProgram(MixtureProgram):
         """Tiles of the rows, shared by all chains; see `row_tiles`."""
         return row_tiles(self.likelihood, self.data)
 
+    @property
+    def regroups(self):
+        return self.n_chains > 1
+
     def resume(self, chain):
         return RowChain(self, chain)
+
+    def restart(self, chain, other):
+        streams = [replica["bit_generator"] for replica in chain["replicas"]]
+        kept = {name: chain[name] for name in ("index", "entropy", "acceptance", "draws")}
+        chain.update(other, **kept, origin=other.get("origin", other["index"]))
+        chain["replicas"] = [
+            {**replica, "bit_generator": stream}
+            for replica, stream in zip(other["replicas"], streams, strict=True)
+        ]
 
     def statistics(self, labels, completion=None):
         prior = self.make_prior(self.first_concentration)
@@ -307,6 +321,21 @@ class RowProgram(MixtureProgram):
         statistics, with these values of the learned hyperparameters."""
         rows = mixture_rows(self.likelihood, self.data, self.model(values), len(stats))
         return most_likely(rows, stats, log_weights).astype(np.intp)
+
+
+def state_entropy(program, state, values):
+    """Sum over the rows of the entropies of their labels given all clusters of a state; 0 if
+    clusters are not independent."""
+    n_clusters = state.n_clusters
+    if n_clusters < 2 or "product" not in program.likelihood.capabilities:
+        return 0.0
+    tiles = program.tiles
+    if tiles is not None and tiles.n_rows < program.n_samples:
+        tiles = None  # without the rows that have gaps
+    rows = MixtureRows(program.model(values), tiles)
+    load_clusters(rows.model, state.dump())
+    log_weights = np.asarray(state.prior.log_weights(state.cluster_sizes()))
+    return rows.label_entropy(log_weights[:n_clusters])
 
 
 def row_tiles(likelihood, data):
@@ -481,6 +510,12 @@ class RowChain(StateChain):
         self.kernel.record(iteration + 1, [replica.state for replica in self.replicas], adapting)
         if iteration + 1 == self.program.n_warmup:
             self._drop_companions()
+
+    def log_mass(self, log_joint):
+        program, state = self.program, self.state
+        value = log_joint + float(program.log_hyperprior(state.prior.concentration))
+        value += program.likelihood.log_hyperprior(self.values)
+        return value + state_entropy(program, state, self.values)
 
     def save(self):
         return {

@@ -37,6 +37,9 @@ cdef extern from "tiles.h" nogil:
     )
 
 
+# Logarithm of a share of the probability of a row that its entropy ignores.
+cdef double NEGLIGIBLE = -36.0
+
 # Minimum numbers of rows and of clusters for tiles: making them takes as long as some evaluations
 # of each row.
 FEWEST_TILED = 128
@@ -277,6 +280,30 @@ cdef class MixtureRows:
                         if line[i] == self.top[i]:
                             out[self.order[first + i]] = self.kept[k]
         return labels
+
+    def label_entropy(self, log_weights):
+        """Sum over the rows of the entropy of their cluster, in nats."""
+        cdef Py_ssize_t first, i, k, n, n_kept, t
+        cdef double cutoff = log(2.0) * 60.0 + log(<double>len(log_weights))
+        cdef double entropy = 0.0
+        cdef double x
+        cdef const double* line
+        self.take(log_weights)
+        with nogil:
+            for t in range(self.n_tiles):
+                first = self.start(t)
+                n = self.start(t + 1) - first
+                n_kept = self.add_up(t, first, n, cutoff)
+                # sum p (log total - x), with p = exp(x) / total
+                for i in range(n):
+                    entropy += log(self.total[i])
+                for k in range(n_kept):
+                    line = &self.log_w[self.lines[k] * n]
+                    for i in range(n):
+                        x = line[i] - self.top[i]
+                        if x > NEGLIGIBLE:
+                            entropy -= x * exp_negative(x) / self.total[i]
+        return entropy
 
     def fill_log_probabilities(
         self, log_weights, double[:, ::1] out, double[::1] tops=None, double[::1] totals=None

@@ -363,7 +363,8 @@ def test_rows_of_a_fit_with_copies():
     settings = {**FAST, "n_warmup": 10, "n_draws": 10}
     model = DPMixture(**settings).fit(X)
     filled = DPMixture(**settings).fit(rows).impute(rows)
-    np.testing.assert_array_equal(model.impute(X), np.tile(filled, (2, 1)))
+    # The last bit of a product of matrices depends on the number of rows.
+    np.testing.assert_allclose(model.impute(X), np.tile(filled, (2, 1)), rtol=1e-13)
     (drawn,) = pickle.loads(pickle.dumps(model)).impute(X, n_draws=1)
     assert not np.isnan(drawn).any()
     np.testing.assert_array_equal(drawn[~np.isnan(X)], X[~np.isnan(X)])

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Chains that restart, in warm-up, from the state of a far more probable one; the log mass around
+draws, by which they are compared; and the verdict about the levels of chains."""
+
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+from scipy.special import entr
+from scipy.stats import multivariate_t
+from sklearn.exceptions import ConvergenceWarning
+from support.fits import assert_same_fit
+
+from skdpm import DPMixture, _convergence
+from skdpm.mixture.chains import program as chain_program
+from skdpm.mixture.chains.automatic import FirstState
+from skdpm.mixture.likelihoods import Gaussian
+from skdpm.mixture.state._state import MixtureState
+
+FIXED = {"likelihood": Gaussian(0.0, 1e-6, 4.0, 1.0), "concentration": 1e-4, "sampler": "gibbs"}
+
+
+@pytest.fixture(scope="module")
+def four():
+    """Four clusters of 25 rows, which Gibbs sweeps do not split once they are one."""
+    rng = np.random.default_rng(0)
+    centres = 20.0 * np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
+    return np.repeat(centres, 25, axis=0) + rng.normal(size=(100, 2))
+
+
+def started(monkeypatch, starts):
+    """Let chain c begin with the labels starts[c]."""
+    order = itertools.cycle(starts)
+
+    def first_state(*_):
+        return lambda program, _: FirstState(
+            next(order), program.first_values(), program.first_concentration
+        )
+
+    monkeypatch.setattr(chain_program, "first_state", first_state)
+
+
+def fitted(X, **parameters):
+    model = DPMixture(**{**FIXED, "n_draws": 30, "n_jobs": 1, "random_state": 0, **parameters})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        return model.fit(X), [str(w.message) for w in caught]
+
+
+TRUE = np.repeat(np.arange(4), 25)
+PAIRS, ONE = TRUE // 2, np.zeros(100, dtype=int)
+
+
+def test_low_chains_restart_from_the_best(four, monkeypatch):
+    started(monkeypatch, [ONE, TRUE, TRUE, PAIRS])
+    model, said = fitted(four, n_warmup=75, n_chains=4)
+    assert [chain.get("origin") for chain in model._run.chains] == [1, None, None, 1]
+    assert (model.n_components_samples_ == 4).all()
+    assert model.converged_ and not said
+    # Their streams stay their own.
+    streams = [chain["replicas"][0]["bit_generator"]["state"] for chain in model._run.chains]
+    assert len({stream["inc"] for stream in streams}) == 4
+
+
+def test_no_chain_restarts_after_warmup(four, monkeypatch):
+    """A warm-up that ends at the first look leaves chains where they are."""
+    started(monkeypatch, [ONE, TRUE, TRUE, TRUE])
+    model, said = fitted(four, n_warmup=50, n_chains=4)
+    assert all("origin" not in chain for chain in model._run.chains)
+    assert (model.n_components_samples_[0] == 1).all()
+    assert not model.converged_
+    assert "Chain 0 stays" in said[0] and "estimate of the log mass" in said[0]
+    assert "levels" in model.summary() and "labels differ" in model.summary()
+
+
+def test_what_one_start_found_is_not_certain(four, monkeypatch):
+    started(monkeypatch, [ONE, TRUE, ONE, ONE])
+    model, said = fitted(four, n_warmup=75, n_chains=4)
+    assert model.diagnostics_["log_joint"]["n_starts"] == 1
+    assert (model.n_components_samples_ == 4).all()
+    assert not model.converged_
+    assert "only one start led to this level" in said[0]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_threads_do_not_change_restarts(four, monkeypatch):
+    fits = []
+    for n_jobs in (1, 2):
+        monkeypatch.undo()
+        model = DPMixture(**FIXED, init="single", n_chains=3, n_jobs=n_jobs, random_state=3)
+        fits.append(model.set_params(sampler="auto", n_warmup=80, n_draws=10).fit(four))
+    assert_same_fit(*fits, four)
+
+
+def test_mass_is_the_level_plus_the_entropy_of_labels(four):
+    """The entropies against those of Student's laws of the clusters, with the row itself."""
+    model, _ = fitted(four, n_warmup=0, n_draws=1, n_chains=2)
+    program = model._prepare(four, None).program
+    rng = np.random.default_rng(1)
+    labels = np.unique(rng.integers(5, size=100), return_inverse=True)[1]
+    state = MixtureState(program.model(), program.make_prior(1e-4), labels)
+    log_p = []
+    for k in range(labels.max() + 1):
+        rows = four[labels == k]
+        n, kappa, df = len(rows), 1e-6 + len(rows), 4.0 + len(rows)
+        mean = rows.sum(axis=0) / kappa
+        scatter = np.eye(2) + rows.T @ rows - kappa * np.outer(mean, mean)
+        shape = scatter * (kappa + 1.0) / (kappa * (df - 1.0))
+        log_p.append(np.log(n) + multivariate_t(mean, shape, df=df - 1.0).logpdf(four))
+    p = np.exp(np.array(log_p) - np.logaddexp.reduce(log_p))
+    found = chain_program.state_entropy(program, state, {})
+    assert found == pytest.approx(entr(p).sum(), rel=1e-9)
+
+
+def test_distances_of_masses():
+    rng = np.random.default_rng(0)
+    masses = rng.normal(scale=2.0, size=(4, 400))
+    masses[2] -= 50.0
+    lost = _convergence.below_largest(masses)
+    assert lost[2] == pytest.approx(44.0, abs=0.6) and (np.delete(lost, 2) == 0.0).all()
+    assert (_convergence.below_largest(masses[:1]) == 0.0).all()
+    assert (_convergence.below_largest(masses[:, :0]) == 0.0).all()
+
+
+# The verdict.
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("n_draws", [1, 3, 6])
+def test_few_draws_are_not_judged(n_draws):
+    X = np.random.default_rng(0).gamma(2.0, size=(400, 3))
+    model = DPMixture(n_warmup=1, n_draws=n_draws, random_state=0).fit(X)
+    assert model.converged_ is False
+
+
+def test_one_short_chain_is_not_judged(four):
+    model, said = fitted(four, n_chains=1, n_warmup=20, n_draws=99)
+    assert model.converged_ is False and not said
+    model, said = fitted(four, n_chains=1, n_warmup=20, n_draws=120, init=TRUE)
+    assert model.converged_ is True and not said
+
+
+def test_a_warmup_that_was_cut_has_not_converged(four):
+    model = DPMixture(**FIXED, init=TRUE, n_warmup=10**6, n_draws=30, max_time=1.0, random_state=0)
+    with pytest.warns(ConvergenceWarning, match="warm-up iterations"):
+        model.fit(four)
+    assert model.converged_ is False
+
+
+def test_levels_with_the_same_labels_are_a_sentence():
+    figures = {"r_hat": 1.2, "difference_chains": 31.4, "difference_masses": 2.6}
+    words = _convergence.words_about_levels({"log_joint": figures}, [])
+    assert words.startswith("labels agree; the levels of log_joint differ by 31 nats")
+    assert words.endswith("log mass around their draws by 3")
+    assert "labels differ" in _convergence.words_about_levels(
+        {"log_joint": figures}, ["coclustering"]
+    )
+    for quiet in ({"difference_chains": 20.0}, {"r_hat": 1.01}):
+        assert _convergence.words_about_levels({"log_joint": {**figures, **quiet}}, []) is None
