@@ -315,7 +315,7 @@ def words_about_levels(figures, bad):
     """
     entry = figures.get("log_joint", {})
     difference = entry.get("difference_chains", 0.0)
-    if not (difference > WORTH_WORDS and entry["r_hat"] > LARGEST_R_HAT):
+    if not difference > WORTH_WORDS or entry["r_hat"] <= LARGEST_R_HAT:
         return None
     labels = "labels differ" if "coclustering" in bad else "labels agree"
     words = f"{labels}; the levels of log_joint differ by {difference:.0f} nats between chains"

@@ -146,8 +146,9 @@ class Halts:
         """The next iteration after which something is decided."""
         program = self.program
         if n_done < program.n_warmup and (program.finds_warmup or program.regroups):
-            looks = [look for look in program.warmup_looks if look > n_done]
-            return min(looks, default=program.n_iterations)
+            looks = [look for look in program.warmup_looks if n_done < look <= program.n_warmup]
+            if looks:
+                return min(looks)
         if self.target_ess != math.inf:
             return program.iteration_of(self._looks(n_draws)[-1])
         if program.finds_draws:

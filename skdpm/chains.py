@@ -179,10 +179,16 @@ class ChainProgram:
         """
         if not (self.regroups and n_done in self.warmup_looks and n_done < self.n_warmup):
             return False
+        if chains[0].get("regrouped") == n_done:
+            return True  # a fit that was interrupted asks again
         masses = masses_between(chains, n_done // 2, n_done)
         low = np.flatnonzero(_convergence.below_largest(masses) > _convergence.FARTHEST_MASS)
+        best = int(np.argmax(masses.mean(axis=1))) if len(low) else 0
         for c in low:
-            self.restart(chains[c], chains[int(np.argmax(masses.mean(axis=1)))])
+            self.restart(chains[c], chains[best])
+        if len(low):
+            for chain in chains:
+                chain["regrouped"] = n_done
         return len(low) > 0
 
     def restart(self, chain, other):

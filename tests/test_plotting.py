@@ -196,6 +196,12 @@ def crescents():
     return fitted(DPMixture(n_chains=2, **SHORT), X), X
 
 
+@pytest.mark.parametrize("display", [ClustersDisplay, DensityDisplay])
+def test_rows_of_other_columns_are_refused(display, model, table):
+    with pytest.raises(ValueError, match="X has 2 features, but DPMixture is expecting 3"):
+        display.from_estimator(model, table.to_numpy()[:, :2], 0)
+
+
 @pytest.mark.slow
 def test_clusters_of_several_components(crescents):
     """Ellipses and curves are of components, in the colour and by the sum of their cluster."""

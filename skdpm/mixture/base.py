@@ -813,10 +813,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             )
         elif "log_joint" in unusable:
             words.append(_convergence.low_chains(draws["log_joint"], _masses(self._run, program)))
-        n_draws = _convergence.draws_to_ask(figures, unusable, draws.n_draws)
-        words.append(
-            f"Try n_warmup={2 * max(self.n_warmup_, 250)}, n_draws={n_draws}, or see {RECIPE}"
-        )
+        if bad:
+            n_draws = _convergence.draws_to_ask(figures, unusable, draws.n_draws)
+            n_warmup = 2 * max(self.n_warmup_, 250)
+            words.append(f"Try n_warmup={n_warmup}, n_draws={n_draws}, or see {RECIPE}")
         return " ".join(words)
 
     # New rows.

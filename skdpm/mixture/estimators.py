@@ -131,7 +131,8 @@ default="auto"
     diagnostics_ : dict
         R-hat, effective sample sizes and more, for each quantity (see `skdpm.diagnostics`).
     converged_ : bool
-        Whether `labels_` and densities can be used, as far as chains agree.
+        Whether `labels_` and densities can be used, as far as chains agree. False where too few
+        draws could be compared, or only one start led to the level of the chains.
     acceptance_rate_ : dict of str to ndarray of shape (n_chains,)
         Share of accepted moves after warm-up, for each kind of move.
     log_evidence_, log_evidence_chains_, effective_sample_size_, n_samples_seen_

@@ -3,7 +3,7 @@
 
 import numpy as np
 from sklearn.pipeline import Pipeline
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_n_features, check_is_fitted
 
 from skdpm._estimator import ChainEstimator
 from skdpm._tables import n_rows_of
@@ -201,6 +201,8 @@ def mixture_of(estimator, display, X=None):
     estimator, X, names = unwrapped(estimator, X)
     if not isinstance(estimator, BaseMixture):
         raise TypeError(f"{display} takes a DPMixture or FiniteMixture; got {estimator!r}")
+    if X is not None:
+        _check_n_features(estimator, X, reset=False)
     return estimator, X, names
 
 

@@ -89,8 +89,51 @@ def test_threads_do_not_change_restarts(four, monkeypatch):
     for n_jobs in (1, 2):
         monkeypatch.undo()
         model = DPMixture(**FIXED, init="single", n_chains=3, n_jobs=n_jobs, random_state=3)
-        fits.append(model.set_params(sampler="auto", n_warmup=80, n_draws=10).fit(four))
+        started(monkeypatch, [ONE, TRUE, ONE])
+        fits.append(model.set_params(init="auto", n_warmup=80, n_draws=10).fit(four))
+    assert any("origin" in chain for chain in fits[0]._run.chains)
     assert_same_fit(*fits, four)
+
+
+@pytest.mark.parametrize("limit", [{"target_ess": 20}, {"target_ess": None}])
+def test_a_long_warmup_leaves_the_looks_at_draws(four, limit):
+    """After the last look at the warm-up come those at the draws."""
+    model, _ = fitted(four, init=TRUE, n_warmup=300, n_draws="auto", n_chains=2, **limit)
+    assert model.draws_.n_draws == (50 if limit["target_ess"] else 100)
+
+
+def test_a_fit_that_goes_on_does_not_restart_chains_again(four, monkeypatch):
+    started(monkeypatch, [ONE, TRUE, TRUE])
+    model, _ = fitted(four, n_warmup=60, n_chains=3)
+    chains, program = model._run.chains, model._prepare(four, None).program
+    assert chains[0]["regrouped"] == 50
+    chains[1]["masses"] = [(i, mass - 1e6) for i, mass in chains[1]["masses"]]
+    before = [chain["replicas"] for chain in chains]
+    assert program.regroup(chains, 50)
+    assert [chain["replicas"] for chain in chains] == before
+
+
+def test_networks_and_drawn_entries_have_no_masses(four):
+    X = np.where(np.arange(200).reshape(100, 2) % 17 == 0, np.nan, four)
+    settings = {"n_warmup": 60, "n_draws": 30, "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        gaps = DPMixture(**settings).fit(X)
+        links = DPMixture(likelihood="relational", **settings).fit(np.eye(20)[::-1].copy())
+    for model in (gaps, links):
+        assert "lost_mass" not in model.diagnostics_["log_joint"]
+
+
+def test_rows_that_cannot_choose_have_no_entropy(four):
+    labels = np.unique(np.random.default_rng(1).integers(5, size=100), return_inverse=True)[1]
+    entropies = []
+    for known in (None, np.where(np.arange(100) < 60, 0, -1), np.zeros(100, dtype=int)):
+        model = DPMixture(**FIXED, n_warmup=0, n_draws=1, random_state=0)
+        model.fit(four, known_labels=known)
+        program = model._prepare(four, None).program
+        state = MixtureState(program.model(), program.make_prior(1e-4), labels)
+        entropies.append(chain_program.state_entropy(program, state, {}))
+    assert entropies[0] > entropies[1] > entropies[2] == 0.0
 
 
 def test_mass_is_the_level_plus_the_entropy_of_labels(four):

@@ -290,9 +290,12 @@ class RowProgram(MixtureProgram):
         """Tiles of the rows, shared by all chains; see `row_tiles`."""
         return row_tiles(self.likelihood, self.data)
 
-    @property
+    @functools.cached_property
     def regroups(self):
-        return self.n_chains > 1
+        # Without independent clusters, or with missing entries that chains draw, the entropy of a
+        # state is not that of the labels of single rows.
+        independent = "product" in self.likelihood.capabilities
+        return self.n_chains > 1 and independent and self.model().n_incomplete == 0
 
     def resume(self, chain):
         return RowChain(self, chain)
@@ -324,18 +327,21 @@ class RowProgram(MixtureProgram):
 
 
 def state_entropy(program, state, values):
-    """Sum over the rows of the entropies of their labels given all clusters of a state; 0 if
-    clusters are not independent."""
+    """Sum of the entropies of the labels of rows given all clusters of a state. Rows that are
+    noise or have a known class do not count: they cannot be in all clusters."""
     n_clusters = state.n_clusters
-    if n_clusters < 2 or "product" not in program.likelihood.capabilities:
+    if n_clusters < 2:
         return 0.0
     tiles = program.tiles
     if tiles is not None and tiles.n_rows < program.n_samples:
         tiles = None  # without the rows that have gaps
     rows = MixtureRows(program.model(values), tiles)
     load_clusters(rows.model, state.dump())
+    counts = state.cluster_labels() >= 0
+    if program.known.codes is not None:
+        counts &= program.known.codes < 0
     log_weights = np.asarray(state.prior.log_weights(state.cluster_sizes()))
-    return rows.label_entropy(log_weights[:n_clusters])
+    return rows.label_entropy(log_weights[:n_clusters], counts.view(np.uint8))
 
 
 def row_tiles(likelihood, data):

@@ -281,8 +281,11 @@ cdef class MixtureRows:
                             out[self.order[first + i]] = self.kept[k]
         return labels
 
-    def label_entropy(self, log_weights):
-        """Sum over the rows of the entropy of their cluster, in nats."""
+    def label_entropy(self, log_weights, const unsigned char[::1] counts):
+        """Sum of the entropies of the clusters of some rows, in nats.
+
+        - `counts`: (n_rows,). Whether each row counts.
+        """
         cdef Py_ssize_t first, i, k, n, n_kept, t
         cdef double cutoff = log(2.0) * 60.0 + log(<double>len(log_weights))
         cdef double entropy = 0.0
@@ -296,12 +299,13 @@ cdef class MixtureRows:
                 n_kept = self.add_up(t, first, n, cutoff)
                 # sum p (log total - x), with p = exp(x) / total
                 for i in range(n):
-                    entropy += log(self.total[i])
+                    if counts[self.order[first + i]]:
+                        entropy += log(self.total[i])
                 for k in range(n_kept):
                     line = &self.log_w[self.lines[k] * n]
                     for i in range(n):
                         x = line[i] - self.top[i]
-                        if x > NEGLIGIBLE:
+                        if x > NEGLIGIBLE and counts[self.order[first + i]]:
                             entropy -= x * exp_negative(x) / self.total[i]
         return entropy
 
