@@ -29,7 +29,7 @@ class NegativeBinomial(CountColumns):
     >>> import numpy as np
     >>> from skdpm import DPMixture
     >>> from skdpm.mixture.likelihoods import NegativeBinomial
-    >>> rng = np.random.default_rng(0)
+    >>> rng = np.random.default_rng(1)
     >>> rates = rng.gamma(2.0, np.repeat([[1.0], [40.0]], 100, axis=0) / 2.0, size=(200, 2))
     >>> X = rng.poisson(rates)
     >>> DPMixture(likelihood=NegativeBinomial(), random_state=0).fit(X).n_clusters_

@@ -45,6 +45,8 @@ SMALLEST_PER_ROW = 2.0**-48
 # The same if chains draw missing entries: those of a few rows may otherwise follow each other to a
 # cluster that is too narrow for doubles.
 SMALLEST_WITH_GAPS = 1e-8
+# Largest length of a table over numbers of rows: kernels compute the values beyond its end.
+MOST_TABLED = 2**20
 # Degrees of freedom that represent a known variance.
 KNOWN = 1e6
 
@@ -424,6 +426,7 @@ class Full(Matrix):
 
     def tables(self, g, data, n_tabled, missing):
         free = float(len(g.mean))
+        n_tabled = min(n_tabled, MOST_TABLED)
         return {"log_norm": log_norm_table(n_tabled, g.mean_precision, g.df, free)}
 
     def parametric(self, g, rows):
