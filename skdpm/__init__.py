@@ -28,6 +28,7 @@ _SUBMODULES = {
     "datasets",
     "diagnostics",
     "features",
+    "hyperpriors",
     "metrics",
     "mixture",
     "model_selection",
@@ -44,6 +45,7 @@ __all__ = [
     "get_include",
     "suggest_likelihood",
 ]
+__dir__ = [*__all__, *_SUBMODULES, "__version__"].copy
 
 
 def __getattr__(name):
@@ -51,10 +53,6 @@ def __getattr__(name):
     if name in _SUBMODULES:
         return importlib.import_module(f"skdpm.{name}")
     raise AttributeError(f"module 'skdpm' has no attribute {name!r}")
-
-
-def __dir__():
-    return sorted({*globals(), *_SUBMODULES})
 
 
 def get_include():

@@ -25,6 +25,7 @@ from scipy.optimize import linear_sum_assignment
 from skdpm._validation import check_binary, check_bool
 
 __all__ = ["allocation_distances", "point_estimate"]
+__dir__ = __all__.copy
 
 # The search starts from at most N_STARTS draws, and ends when N_AGREEING starts have led to the
 # same smallest expected distance. It reads at most MOST_SEARCHED draws, the final descent at most
@@ -32,10 +33,6 @@ __all__ = ["allocation_distances", "point_estimate"]
 N_STARTS, N_AGREEING = 16, 4
 MOST_SEARCHED, MOST_DRAWS, FEWEST_DRAWS = 200, 1000, 50
 MOST_ENTRIES = 1 << 25
-
-
-def __dir__():
-    return __all__
 
 
 def allocation_distances(allocation_samples, Z, *, complements=False):

@@ -27,6 +27,7 @@ __all__ = [
     "make_ring",
     "make_subclones",
 ]
+__dir__ = __all__.copy
 
 # Jain & Neal (2004), probabilities of ones: a line per cluster, a column per feature. Further
 # features are copies of the last one.
@@ -63,10 +64,6 @@ LARGEST_COVERAGE = 0.35
 
 # Number of units of the network of `make_embeddings`, and of rows in a batch.
 N_UNITS, BLOCK_ROWS = 256, 10_000
-
-
-def __dir__():
-    return __all__
 
 
 def make_bernoulli_mixture(

@@ -17,6 +17,7 @@ __all__ = [
     "stacking_weights",
     "tail_ess",
 ]
+__dir__ = __all__.copy
 
 # Probabilities of the quantiles of the tail effective sample size.
 TAILS = (0.05, 0.95)
@@ -24,10 +25,6 @@ TAILS = (0.05, 0.95)
 # Number of pairs of rows that are compared, and of entries in one Fourier transform.
 N_PAIRS = 300
 BLOCK_SIZE = 2**17
-
-
-def __dir__():
-    return __all__
 
 
 def split_rhat(draws):

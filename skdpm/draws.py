@@ -11,10 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 __all__ = ["Column", "Draws"]
-
-
-def __dir__():
-    return __all__
+__dir__ = __all__.copy
 
 
 def column_of(name):

@@ -11,13 +11,10 @@ from skdpm._hyperpriors import GammaDensity, HalfCauchyDensity, LogNormalDensity
 from skdpm._validation import check_real
 
 __all__ = ["Gamma", "HalfCauchy", "Hyperprior", "LogNormal"]
+__dir__ = __all__.copy
 
 # Draws are not below this, because samplers work with logarithms.
 SMALLEST_DRAW = 1e-300
-
-
-def __dir__():
-    return __all__
 
 
 class Hyperprior:

@@ -6,13 +6,10 @@ import numpy as np
 from skdpm._validation import check_binary
 
 __all__ = ["b_cubed_score", "relative_log_density"]
+__dir__ = __all__.copy
 
 # Number of pairs of rows in a block.
 _BLOCK_PAIRS = 1 << 20
-
-
-def __dir__():
-    return __all__
 
 
 def b_cubed_score(Z_true, Z_pred):

@@ -23,10 +23,7 @@ from skdpm.mixture.particles.program import log_weights_at
 from skdpm.mixture.samplers.smc import SMC
 
 __all__ = ["concentration_curve", "log_evidence"]
-
-
-def __dir__():
-    return __all__
+__dir__ = __all__.copy
 
 
 def log_evidence(estimators, X):

@@ -32,6 +32,7 @@ from skdpm._validation import (
 from skdpm.partitions import label_probabilities, relabel_by_size
 
 __all__ = ["mutation_design", "mutation_table"]
+__dir__ = __all__.copy
 
 # Columns of X of each sample.
 FIELDS = ("ref_counts", "alt_counts", "normal_cn", "minor_cn", "major_cn", "tumour_content")
@@ -62,10 +63,6 @@ ENDS = 0.025, 0.975
 
 # Number of entries of a table of log likelihoods computed at a time.
 CHUNK = 2**20
-
-
-def __dir__():
-    return __all__
 
 
 def states(normal_cn, minor_cn, major_cn, tumour_content, *, error_rate, genotype_prior):

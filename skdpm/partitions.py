@@ -55,6 +55,7 @@ __all__ = [
     "point_estimate",
     "relabel_by_size",
 ]
+__dir__ = __all__.copy
 
 # Draws are converted to int32 codes for the kernels this many labels at a time.
 _BLOCK_CELLS = 1 << 18
@@ -67,10 +68,6 @@ _MIN_RUN_DRAWS, _MIN_FINAL_DRAWS = 32, 100
 # smallest loss has been found _N_AGREEING times; beyond the second, runs and final descent end.
 _MIN_WORK, _MAX_WORK = 1 << 20, 1 << 28
 _N_AGREEING = 3
-
-
-def __dir__():
-    return __all__
 
 
 def coclustering_matrix(label_samples, rows=None):

@@ -1,6 +1,7 @@
 """What `import skdpm` brings along, and what it says where the compiled parts are missing."""
 
 import importlib
+import inspect
 import pathlib
 import shutil
 import subprocess
@@ -71,7 +72,9 @@ def test_other_import_errors_are_not_explained_away(tmp_path):
 
 
 def test_public_names():
-    assert set(skdpm.__all__) <= set(dir(skdpm))
+    modules = {name for name in dir(skdpm) if inspect.ismodule(getattr(skdpm, name))}
+    assert {"datasets", "hyperpriors", "mixture"} <= modules and not modules & sys.modules.keys()
+    assert set(skdpm.__all__) == set(dir(skdpm)) - modules - {"__version__"}
     assert skdpm.DPMixture.__module__ == "skdpm.mixture.estimators"
 
 
@@ -98,6 +101,7 @@ def test_parts_of_models_are_at_hand(family):
         "datasets",
         "diagnostics",
         "draws",
+        "hyperpriors",
         "metrics",
         "model_selection",
         "mutations",

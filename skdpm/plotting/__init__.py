@@ -32,7 +32,4 @@ __all__ = [
     "TraceDisplay",
     "cluster_colors",
 ]
-
-
-def __dir__():
-    return __all__
+__dir__ = __all__.copy
