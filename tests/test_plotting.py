@@ -37,6 +37,7 @@ from skdpm.plotting import (
     TraceDisplay,
     cluster_colors,
 )
+from skdpm.plotting._style import Display
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -97,6 +98,13 @@ def draw(display):
     """Draw it in full, as errors of artists show then alone."""
     display.figure_.draw_without_rendering()
     return display
+
+
+def test_displays_say_what_they_draw_on_and_return():
+    for cls in Display.__subclasses__():
+        words = cls.from_estimator.__doc__
+        assert words.count("        ax : matplotlib Axes") == 1, cls
+        assert f"        Returns\n        -------\n        display : {cls.__name__}\n" in words
 
 
 def test_coclustering_matrix_is_that_of_the_draws_in_order_of_label_and_certainty(model):

@@ -13,15 +13,13 @@ from skdpm.plotting._projections import discriminants, most_apart, principals
 from skdpm.plotting._style import (
     DARK,
     Display,
-    check_in_memory,
     cluster_colors,
     colors_of_rows,
+    column_name,
     column_positions,
     evenly,
     labels_of_fit,
     legend_above,
-    mixture_of,
-    tidy,
 )
 
 # Opacity of rows with an arbitrary label, and of rows with a certain one.
@@ -115,11 +113,9 @@ class ClustersDisplay(Display):
             `VonMisesFisher` with more than two columns.
         max_rows : int, default=20_000
             Largest number of rows shown; of more rows, evenly spaced ones are shown.
-        ax : see `plot`
         """
         max_rows = check_integer(max_rows, "max_rows", low=1)
-        check_in_memory(X, cls.__name__)
-        estimator, X, names = mixture_of(estimator, cls.__name__, X)
+        estimator, X, names = cls._mixture(estimator, X)
         n_rows = n_rows_of(X)
         rows = evenly(n_rows, max_rows)
         fitted = labels_of_fit(estimator, X)
@@ -163,9 +159,7 @@ class ClustersDisplay(Display):
             points = np.column_stack([_checked_column(taken, d, names) for d in columns])
             origin, directions = np.zeros(n_columns), np.zeros((n_columns, 2))
             directions[columns, [0, 1]] = 1.0
-            column_names = tuple(
-                f"column {d}" if names is None else str(names[d]) for d in columns
-            )
+            column_names = tuple(column_name(d, names) for d in columns)
         means, covariances = likelihood.moments(params, directions)
         if means is not None:
             shown = weights >= LEAST_SHARE * estimator.weights_[owners]
@@ -257,7 +251,6 @@ class ClustersDisplay(Display):
             for level in (1.0, 0.75, 0.5)
         ]
         legend_above(ax, keys, ["certain", "75%", "50%"], handletextpad=0.1)
-        tidy(ax)
         return self
 
 

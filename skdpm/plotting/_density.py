@@ -20,14 +20,12 @@ from skdpm.plotting._style import (
     LIGHT,
     MAIN,
     Display,
-    check_in_memory,
     cluster_colors,
     colors_of_rows,
+    column_name,
     column_positions,
     labels_of_fit,
     legend_above,
-    mixture_of,
-    tidy,
 )
 
 # Number of points of the grid, and of random densities for the band.
@@ -117,11 +115,9 @@ class DensityDisplay(Display):
             of X or of the clusters.
         clusters : bool, default=True
             Whether the clusters of the point estimate are shown.
-        ax : see `plot`
         """
         level = check_real(level, "level", low=0.0, high=1.0)
-        check_in_memory(X, cls.__name__)
-        estimator, X, names = mixture_of(estimator, cls.__name__, X)
+        estimator, X, names = cls._mixture(estimator, X)
         n_columns = estimator.n_features_in_
         if column is None:
             if n_columns > 1:
@@ -164,7 +160,7 @@ class DensityDisplay(Display):
             values=values,
             labels=labels,
             level=level,
-            column_name=f"column {column}" if names is None else str(names[column]),
+            column_name=column_name(column, names),
         ).plot(ax)
 
     def plot(self, ax=None):
@@ -221,7 +217,6 @@ class DensityDisplay(Display):
         ax.set_xlim(self.grid.min(), self.grid.max())
         ax.set_ylim(bottom=0.0)
         ax.set(xlabel=self.column_name, ylabel="density")
-        tidy(ax)
         return self
 
 

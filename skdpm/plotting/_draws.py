@@ -16,8 +16,8 @@ from skdpm.plotting._style import (
     PALER,
     Display,
     cluster_colors,
-    tidy,
     unwrapped,
+    whole_numbers,
 )
 
 # Largest difference of the probabilities of a number of clusters between chains that agree.
@@ -99,7 +99,6 @@ class NumberOfClustersDisplay(Display):
         chains : {"auto"} or bool, default="auto"
             Whether chains are shown separately. "auto": if they disagree, by the R-hat of the
             number of components or, for clusters of several components, by their probabilities.
-        ax : see `plot`
         """
         level = check_real(level, "level", low=0.0, high=1.0)
         estimator, _, _ = unwrapped(estimator)
@@ -145,8 +144,6 @@ class NumberOfClustersDisplay(Display):
 
     def plot(self, ax=None):
         ax = self._axis(ax, figsize=(4.8, 3.6))
-        from matplotlib.ticker import MaxNLocator
-
         low, high = _shortest_range(self.probabilities, self.level)
         self.interval_ = int(self.counts[low]), int(self.counts[high])
         inside = np.zeros(len(self.counts), dtype=bool)
@@ -183,7 +180,7 @@ class NumberOfClustersDisplay(Display):
         ax.set_yticks([tick for tick in ax.get_yticks() if tick <= min(1.0, 1.32 * top)])
         edges = [*self.counts[[0, -1]], self.estimate]
         ax.set_xlim(min(edges) - 0.9, max(edges) + 0.9)
-        ax.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, min_n_ticks=1))
+        whole_numbers(ax.xaxis, nbins=12)
         ax.set_xlabel(f"number of {self.what}")
         ax.set_ylabel("posterior probability")
         handles = [self.bars_.patches[low], self.estimate_, *self.chains_[:1]]
@@ -196,7 +193,6 @@ class NumberOfClustersDisplay(Display):
             edgecolor="none",
             borderaxespad=0.1,
         )
-        tidy(ax)
         return self
 
 
@@ -256,7 +252,6 @@ class TraceDisplay(Display):
         quantities : list of str, default=None
             Names in `draws_` of scalar quantities. None: the log joint, the number of components
             or features, and the concentration if it is learned.
-        ax : see `plot`
         """
         estimator, _, _ = unwrapped(estimator)
         draws = estimator.draws_
@@ -298,8 +293,6 @@ class TraceDisplay(Display):
         ).plot(ax)
 
     def plot(self, ax=None):
-        from matplotlib.ticker import MaxNLocator
-
         n_axes = len(self.traces)
         axes = self._axes(ax, (n_axes, 1), figsize=(6.4, 0.6 + 1.7 * n_axes))
         words = {**WORDS, **(self.words or {})}
@@ -325,10 +318,9 @@ class TraceDisplay(Display):
                     color=DARK if r_hat <= LARGEST_R_HAT else ACCENT,
                 )
             axis.margins(x=0.01)
-            axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+            whole_numbers(axis.xaxis)
             if name == "n_components":
-                axis.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-            tidy(axis)
+                whole_numbers(axis.yaxis)
             if axis is not axes[-1]:
                 axis.tick_params(labelbottom=False)
         if self.ordered:

@@ -7,7 +7,8 @@ from dataclasses import KW_ONLY
 import numpy as np
 
 from skdpm._validation import check_integer, parameters
-from skdpm.plotting._style import DARK, Display, cluster_colors, evenly, features_of
+from skdpm.features.estimators import FeatureAllocation
+from skdpm.plotting._style import DARK, Display, cluster_colors, evenly, unwrapped
 
 # Columns that are named below a heat map, at most.
 MOST_NAMES = 30
@@ -85,11 +86,12 @@ class FeaturesDisplay(Display):
         max_rows : int, default=2000
             Of more rows, the allocations of so many are shown: evenly spaced ones in the order of
             the picture.
-        ax : see `plot`
         """
         max_rows = check_integer(max_rows, "max_rows", low=1)
         max_features = check_integer(max_features, "max_features", low=1)
-        estimator, names = features_of(estimator, cls.__name__)
+        estimator, _, names = unwrapped(estimator)
+        if not isinstance(estimator, FeatureAllocation):
+            raise TypeError(f"{cls.__name__} takes a FeatureAllocation; got {estimator!r}")
         allocations = estimator.allocations_[:, :max_features]
         # Those with feature 0 first; of these, those with feature 1; and so on.
         rows = np.lexsort(tuple(~allocations.T[::-1]) or (np.zeros(len(allocations)),))
@@ -114,7 +116,7 @@ class FeaturesDisplay(Display):
         ).plot(ax)
 
     def plot(self, ax=None):
-        left, right = self._axes(ax, (1, 2), figsize=(8.4, 4.2), width_ratios=[1.6, 1.0])
+        left, right = self._axes(ax, (1, 2), (8.4, 4.2), framed=True, width_ratios=[1.6, 1.0])
         K = len(self.components)
         colors = cluster_colors(K)
         self.numbers_ = []

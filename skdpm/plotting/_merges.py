@@ -16,10 +16,8 @@ from skdpm.plotting._style import (
     PALE,
     Display,
     cluster_colors,
-    kept_partitions,
     legend_above,
-    mixture_of,
-    tidy,
+    whole_numbers,
 )
 
 # Words for the losses.
@@ -75,10 +73,9 @@ class MergeTreeDisplay(Display):
         Parameters
         ----------
         estimator : fitted DPMixture or FiniteMixture, or a pipeline or search that ends in one
-        ax : see `plot`
         """
-        estimator, _, _ = mixture_of(estimator, cls.__name__)
-        kept_partitions(estimator, cls.__name__)  # raises if they are missing
+        estimator, _, _ = cls._mixture(estimator)
+        cls._partitions(estimator)  # raises if they are missing
         return cls(estimator.merge_tree()).plot(ax)
 
     def plot(self, ax=None):
@@ -134,7 +131,6 @@ class MergeTreeDisplay(Display):
         left.set(xlabel=f"expected {_words(tree.loss)}", ylabel="cluster")
         self.losses_, _ = _draw_losses(right, tree.expected_losses[::-1], K)
         right.set(xlabel="number of clusters", ylabel="expected loss")
-        tidy(left)
         left.spines["left"].set_visible(False)
         return self
 
@@ -201,12 +197,11 @@ class ExpectedLossDisplay(Display):
             which can take seconds with many rows.
         X : array-like or CSR matrix of shape (n_samples, n_features), default=None
             Rows of `fit`. Needed only after pickling.
-        ax : see `plot`
         """
         if max_clusters is not None:
             max_clusters = check_integer(max_clusters, "max_clusters", low=1)
-        estimator, X, _ = mixture_of(estimator, cls.__name__, X)
-        kept_partitions(estimator, cls.__name__)  # raises if they are missing
+        estimator, X, _ = cls._mixture(estimator, X)
+        cls._partitions(estimator)  # raises if they are missing
         losses, loss = expected_losses(estimator, loss, max_clusters, X)
         return cls(losses, estimator.n_clusters_, loss=loss).plot(ax)
 
@@ -251,11 +246,8 @@ def _draw_losses(ax, losses, estimate):
 
 
 def _number_axis(ax, n_numbers):
-    from matplotlib.ticker import MaxNLocator
-
     ax.set_xlim(0.5, n_numbers + 0.5)
-    ax.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
-    tidy(ax)
+    whole_numbers(ax.xaxis, nbins=10)
 
 
 def _rows(size):

@@ -6,14 +6,7 @@ import scipy.sparse as sp
 
 from skdpm._validation import check_integer, parameters
 from skdpm.partitions import coclustering_matrix
-from skdpm.plotting._style import (
-    DARK,
-    Display,
-    colors_of_rows,
-    evenly,
-    kept_partitions,
-    mixture_of,
-)
+from skdpm.plotting._style import DARK, Display, colors_of_rows, evenly
 
 # Numbers of clusters beside the matrix are at least this share of a side apart.
 SMALLEST_GAP = 0.045
@@ -81,12 +74,10 @@ class CoclusteringDisplay(Display):
             picture are shown, so that clusters keep their shares.
         cmap : str or matplotlib Colormap, default="Blues"
         colorbar : bool, default=True
-        ax : see `plot`
         """
-        name = cls.__name__
         max_rows = check_integer(max_rows, "max_rows", low=1)
-        estimator, _, _ = mixture_of(estimator, name)
-        draws = kept_partitions(estimator, name, of)
+        estimator, _, _ = cls._mixture(estimator)
+        draws = cls._partitions(estimator, of)
         labels = estimator._clusters
         certainty = estimator.probabilities_
         rows = np.lexsort((-certainty, labels))
@@ -99,11 +90,16 @@ class CoclusteringDisplay(Display):
 
         Parameters
         ----------
-        ax : see `plot`
+        ax : matplotlib Axes, default=None
+            Axis to draw on. None: a new figure.
         cmap : str or matplotlib Colormap, default="Blues"
         colorbar : bool, default=True
+
+        Returns
+        -------
+        self : CoclusteringDisplay
         """
-        ax = self._axis(ax, figsize=(5.6, 4.8))
+        ax = self._axis(ax, (5.6, 4.8), framed=True)
         self.im_ = ax.imshow(
             self.coclustering,
             cmap=cmap,
@@ -171,10 +167,9 @@ class AdjacencyDisplay(Display):
         max_rows : int, default=2000
             Of more rows, so many are shown: evenly spaced ones in the order of the picture.
         cmap : str or matplotlib Colormap, default="Greys"
-        ax : see `plot`
         """
         max_rows = check_integer(max_rows, "max_rows", low=1)
-        estimator, X, _ = mixture_of(estimator, cls.__name__, X)
+        estimator, X, _ = cls._mixture(estimator, X)
         X = X.tocsr() if sp.issparse(X) else np.asarray(X, dtype=np.float64)
         labels = estimator._clusters
         if X.shape != (len(labels), len(labels)):
@@ -194,10 +189,15 @@ class AdjacencyDisplay(Display):
 
         Parameters
         ----------
-        ax : see `plot`
+        ax : matplotlib Axes, default=None
+            Axis to draw on. None: a new figure.
         cmap : str or matplotlib Colormap, default="Greys"
+
+        Returns
+        -------
+        self : AdjacencyDisplay
         """
-        ax = self._axis(ax, figsize=(4.9, 4.8))
+        ax = self._axis(ax, (4.9, 4.8), framed=True)
         self.im_ = ax.imshow(
             self.adjacency, cmap=cmap, vmin=0.0, interpolation=_interpolation(self.labels)
         )

@@ -7,21 +7,10 @@ from dataclasses import KW_ONLY
 import numpy as np
 
 from skdpm._validation import check_integer, check_real, parameters
-from skdpm.plotting._style import (
-    DARK,
-    LIGHT,
-    Display,
-    check_in_memory,
-    cluster_colors,
-    mixture_of,
-    tidy,
-)
+from skdpm.plotting._style import DARK, LIGHT, Display, cluster_colors, shortened
 
 # Panels in a line, at most.
 MOST_PANELS = 3
-
-# Longest name of a column, in characters.
-LONGEST_NAME = 28
 
 
 @parameters
@@ -82,14 +71,11 @@ class ProfilesDisplay(Display):
             Largest number of clusters: those with the most rows.
         level : float, default=0.9
             Probability of the credible intervals.
-        ax : see `plot`
         """
         max_columns = check_integer(max_columns, "max_columns", low=1)
         max_clusters = check_integer(max_clusters, "max_clusters", low=1)
         level = check_real(level, "level", low=0.0, high=1.0)
-        if X is not None:
-            check_in_memory(X, cls.__name__)
-        estimator, X, _ = mixture_of(estimator, cls.__name__, X)
+        estimator, X, _ = cls._mixture(estimator, X)
         if estimator.n_clusters_ < 2:
             raise ValueError(
                 f"{cls.__name__} compares clusters, and the mixture has one; see describe()"
@@ -145,7 +131,6 @@ class ProfilesDisplay(Display):
         ax.set_yticks(y, [_name(*line) for line in table[["kind", "mean"]].itertuples()])
         ax.tick_params(axis="y", length=0, labelsize="small", labelcolor=DARK)
         ax.set_ylim(-0.6, len(table) - 0.4)
-        tidy(ax)
 
 
 def _name(index, kind, mean):
@@ -154,8 +139,7 @@ def _name(index, kind, mean):
     words = f"column {column}" if isinstance(column, (int, np.integer)) else str(column)
     if not (isinstance(category, str) and category == ""):
         words += f" = {category}"
-    if len(words) > LONGEST_NAME:
-        words = words[: LONGEST_NAME - 1] + "…"
+    words = shortened(words)
     if kind != "share":
         return f"{words}  {mean:.3g}"
     return f"{words}  {mean:.0%}" if mean >= 0.01 else f"{words}  {100.0 * mean:.2g}%"

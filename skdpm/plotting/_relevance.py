@@ -6,10 +6,7 @@ from dataclasses import KW_ONLY
 import numpy as np
 
 from skdpm._validation import check_integer, parameters
-from skdpm.plotting._style import ACCENT, DARK, MAIN, PALE, Display, mixture_of, tidy
-
-# Longest name of a column, in characters.
-LONGEST_NAME = 28
+from skdpm.plotting._style import ACCENT, DARK, MAIN, PALE, Display, column_name, shortened
 
 
 @parameters
@@ -57,9 +54,8 @@ class RelevanceDisplay(Display):
             that ends in one.
         max_columns : int, default=40
             Largest number of bars.
-        ax : see `plot`
         """
-        estimator, _, names = mixture_of(estimator, cls.__name__)
+        estimator, _, names = cls._mixture(estimator)
         if not hasattr(estimator, "relevance_"):
             raise ValueError(
                 f"{cls.__name__} needs relevance_: fit with the likelihood "
@@ -79,13 +75,8 @@ class RelevanceDisplay(Display):
         colors = np.where(values > 0.5, MAIN, PALE)
         self.bars_ = ax.barh(y, values, height=0.7, color=colors)
         ax.axvline(0.5, color=ACCENT, linewidth=1.0, linestyle="--")
-        ax.set_yticks(y, [self._name(d) for d in self.columns_])
+        ax.set_yticks(y, [shortened(column_name(d, self.names)) for d in self.columns_])
         ax.tick_params(axis="y", length=0, labelsize="small", labelcolor=DARK)
         ax.set(xlim=(0.0, 1.0), ylim=(len(values) - 0.4, -0.6))
         ax.set_xlabel("probability of being in the clustering", fontsize="small")
-        tidy(ax)
         return self
-
-    def _name(self, column):
-        words = f"column {column}" if self.names is None else str(self.names[column])
-        return words if len(words) <= LONGEST_NAME else words[: LONGEST_NAME - 1] + "…"

@@ -8,7 +8,6 @@ from sklearn.utils.validation import _check_n_features, check_is_fitted
 from skdpm._estimator import ChainEstimator
 from skdpm._tables import n_rows_of
 from skdpm._validation import check_choice, check_integer, imported, is_dask
-from skdpm.features.estimators import FeatureAllocation
 from skdpm.mixture.base import BaseMixture
 from skdpm.mixture.rows.noise import alone
 
@@ -26,6 +25,9 @@ PALETTE = (
 )
 # Shades for further clusters: darker (below 0) or lighter.
 SHADES = (0.0, -0.4, 0.45)
+
+# Longest name of a column, in characters.
+LONGEST_NAME = 28
 
 # Colour of rows that are noise.
 NOISE = (0.6, 0.6, 0.6)
@@ -65,8 +67,25 @@ def colors_of_rows(labels):
     return np.vstack([colors, NOISE])[labels]
 
 
+# End of the docstrings of `from_estimator`, the same for all displays.
+DRAWN = """
+        ax : matplotlib Axes or array-like of Axes, default=None
+            Axis, or axes, to draw on, as in `plot`. None: a new figure.
+
+        Returns
+        -------
+        display : {}
+            Display, which has been drawn.
+        """
+
+
 class Display:
     """Base class of displays."""
+
+    def __init_subclass__(cls):
+        """Describe what all `from_estimator` take and return."""
+        method = cls.from_estimator.__func__
+        method.__doc__ = (method.__doc__ or "").rstrip() + DRAWN.format(cls.__name__)
 
     def plot(self, ax=None):
         """Draw the display, also again or elsewhere.
@@ -76,19 +95,26 @@ class Display:
         ax : matplotlib Axes or array-like of Axes, default=None
             Axis to draw on. A display with `axes_` draws on that many, or divides the one axis of
             a grid (``plt.subplots``) that is given. None: a new figure.
+
+        Returns
+        -------
+        self : Display
+            This object, with the figure and its parts as attributes.
         """
         raise NotImplementedError
 
-    def _axis(self, ax, figsize):
-        """Axis to draw on, new if none is given; sets `ax_` and `figure_`."""
+    def _axis(self, ax, figsize, framed=False):
+        """Axis to draw on, new if none is given, without a frame at the top and the right unless
+        `framed`; sets `ax_` and `figure_`."""
         plt = imported("matplotlib.pyplot", type(self).__name__, "'skdpm[plotting]'")
         if ax is None:
             _, ax = plt.subplots(figsize=figsize, layout="constrained")
+        ax.spines[["top", "right"]].set_visible(framed)
         self.ax_ = ax
         self.figure_ = ax.figure
         return ax
 
-    def _axes(self, ax, shape, figsize, **ratios):
+    def _axes(self, ax, shape, figsize, framed=False, **ratios):
         """Axes in rows and columns, a shape; sets `axes_`, flattened, and `figure_`. `ratios` are
         `width_ratios` and `height_ratios`."""
         plt = imported("matplotlib.pyplot", type(self).__name__, "'skdpm[plotting]'")
@@ -112,13 +138,44 @@ class Display:
                     f"{type(self).__name__} draws on {n_axes} axes, but got {axes.size}"
                 )
         self.axes_ = axes.ravel()
+        for axis in self.axes_:
+            axis.spines[["top", "right"]].set_visible(framed)
         self.figure_ = self.axes_[0].figure
         return self.axes_
 
+    @classmethod
+    def _mixture(cls, estimator, X=None):
+        """As `unwrapped`, for mixtures only, and X in memory."""
+        if is_dask(X):
+            raise ValueError(
+                f"{cls.__name__} needs rows in memory: compute a sample of the dask array, as in "
+                "X[::100].compute()"
+            )
+        estimator, X, names = unwrapped(estimator, X)
+        if not isinstance(estimator, BaseMixture):
+            raise TypeError(
+                f"{cls.__name__} takes a DPMixture or FiniteMixture; got {estimator!r}"
+            )
+        if X is not None:
+            _check_n_features(estimator, X, reset=False)
+        return estimator, X, names
 
-def tidy(ax):
-    """Hide the top and right spines."""
-    ax.spines[["top", "right"]].set_visible(False)
+    @classmethod
+    def _partitions(cls, estimator, of="clusters"):
+        """All draws of the clusters or components of a mixture: (n_draws, n_samples)."""
+        check_choice(of, "of", ("clusters", "components"))
+        if not hasattr(estimator, "label_samples_"):
+            if is_dask(estimator.labels_):
+                why = "a fit to a dask array does not keep them; fit a sample of the rows"
+            elif estimator.store_labels:
+                why = "partial_fit does not keep them; use fit"
+            else:
+                why = "fit with store_labels=True, the default"
+            raise ValueError(f"{cls.__name__} needs label_samples_: {why}")
+        draws = estimator.cluster_samples_ if of == "clusters" else estimator.label_samples_
+        draws = draws.reshape(-1, draws.shape[-1])
+        # Rows that are noise, -1, share no cluster.
+        return alone(draws) if draws.dtype.kind == "i" else draws
 
 
 def legend_above(ax, handles, words, **options):
@@ -135,15 +192,6 @@ def legend_above(ax, handles, words, **options):
         borderaxespad=0.2,
         **options,
     )
-
-
-def check_in_memory(X, display):
-    """Raise a ValueError if X is a dask array."""
-    if is_dask(X):
-        raise ValueError(
-            f"{display} needs rows in memory: compute a sample of the dask array, as in "
-            "X[::100].compute()"
-        )
 
 
 def labels_of_fit(estimator, X):
@@ -196,39 +244,21 @@ def unwrapped(estimator, X=None):
     return estimator, X, names
 
 
-def mixture_of(estimator, display, X=None):
-    """As `unwrapped`, for mixtures only."""
-    estimator, X, names = unwrapped(estimator, X)
-    if not isinstance(estimator, BaseMixture):
-        raise TypeError(f"{display} takes a DPMixture or FiniteMixture; got {estimator!r}")
-    if X is not None:
-        _check_n_features(estimator, X, reset=False)
-    return estimator, X, names
+def whole_numbers(axis, **options):
+    """Put ticks of a matplotlib Axis at whole numbers."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, **options))
 
 
-def features_of(estimator, display):
-    """As `unwrapped`, for feature allocations only."""
-    estimator, _, names = unwrapped(estimator)
-    if not isinstance(estimator, FeatureAllocation):
-        raise TypeError(f"{display} takes a FeatureAllocation; got {estimator!r}")
-    return estimator, names
+def column_name(column, names):
+    """Name of a column, given those of all, or None."""
+    return f"column {column}" if names is None else str(names[column])
 
 
-def kept_partitions(estimator, display, of="clusters"):
-    """All draws of the clusters or components of a mixture: (n_draws, n_samples)."""
-    check_choice(of, "of", ("clusters", "components"))
-    if not hasattr(estimator, "label_samples_"):
-        if is_dask(estimator.labels_):
-            why = "a fit to a dask array does not keep them; fit a sample of the rows"
-        elif estimator.store_labels:
-            why = "partial_fit does not keep them; use fit"
-        else:
-            why = "fit with store_labels=True, the default"
-        raise ValueError(f"{display} needs label_samples_: {why}")
-    draws = estimator.cluster_samples_ if of == "clusters" else estimator.label_samples_
-    draws = draws.reshape(-1, draws.shape[-1])
-    # Rows that are noise, -1, share no cluster.
-    return alone(draws) if draws.dtype.kind == "i" else draws
+def shortened(words):
+    """Words of at most `LONGEST_NAME` characters."""
+    return words if len(words) <= LONGEST_NAME else words[: LONGEST_NAME - 1] + "…"
 
 
 def evenly(n, most):
