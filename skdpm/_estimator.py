@@ -284,12 +284,10 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         finds = program.finds_warmup or program.finds_draws or program.regroups
         if program.halts and (limits or finds or reports is not None):
             halts = Halts(
-                program,
-                run.chains,
+                run,
                 began=started,
                 max_time=limits.get("max_time"),
                 target_ess=limits.get("target_ess"),
-                compute_ess=run.least_ess,
                 well_known=functools.partial(self._is_well_known, run),
                 reports=reports,
             )
@@ -302,7 +300,6 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             forecast = Forecast(program, started, n_before, self._say_how_long)
         interrupted = self._advance(run, program.n_iterations, halts, forecast)
         n_draws = run.n_draws
-        run.was_cut |= halts is not None and halts.shortened_from is not None
         if n_draws > 0:
             self._conclude(run, n_draws)
             self.fit_time_ = before + time.monotonic() - started
@@ -540,7 +537,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         fewest = program.fewest_compared
         if draws.n_chains == 1:
             fewest = max(fewest, _convergence.FEWEST_OF_ONE_CHAIN)
-        if draws.n_draws < fewest or run.was_cut:
+        if draws.n_draws < fewest or run.is_cut:
             return False
         if bad and draws.n_draws < _convergence.FEWEST_JUDGED:
             return False

@@ -38,16 +38,13 @@ MOST_FOR_SUMMARIES = 0.3
 class Halts:
     """Function of the number of iterations that all chains have done: see `__call__`.
 
-    - `program`: ChainProgram. Program. If it `finds_warmup`, its `n_warmup` becomes that at which
-      chains have settled.
-    - `chains`: list of dict
+    - `run`: Run. Its program's `n_warmup` becomes that at which chains have settled, if the
+      program `finds_warmup`.
     - `began`: float or None. Start of the fit on the clock of `time.monotonic`.
     - `max_time`: float or None. Limit of the whole fit in seconds. The time is checked in rounds,
       which become longer at first and shorter towards the end. No draw is begun that would
       probably end too late.
     - `target_ess`: float or None
-    - `compute_ess`: callable. Function of a number of draws per chain that returns their effective
-      sample size.
     - `well_known`: callable. Function of a number of draws per chain: whether the answers are
       known well enough. Asked if the program `finds_draws`.
     - `reports`: FitReports or None. Reports to callbacks, which may end the fit.
@@ -57,15 +54,13 @@ class Halts:
     - `ess`: float. Last computed effective sample size; NaN before the first.
     """
 
-    def __init__(
-        self, program, chains, *, began, max_time, target_ess, compute_ess, well_known, reports
-    ):
-        self.program = program
-        self.chains = chains
+    def __init__(self, run, *, began, max_time, target_ess, well_known, reports):
+        self.run = run
+        self.program = program = run.program
+        self.chains = run.chains
         self.began = began
         self.max_time = math.inf if max_time is None else max_time
         self.target_ess = math.inf if target_ess is None else target_ess
-        self.compute_ess = compute_ess
         self.well_known = well_known
         self.reports = reports
         self.is_late = False
@@ -91,7 +86,7 @@ class Halts:
             # chains are ahead; the others follow.
             ahead = max(chain["iteration"] for chain in self.chains)
             if ahead < program.n_warmup:
-                self.shortened_from = program.n_warmup
+                self.shortened_from = self.run.shortened_from = program.n_warmup
                 program.end_warmup(self.chains, ahead)
             if n_done < program.n_warmup:
                 return program.n_warmup
@@ -131,7 +126,7 @@ class Halts:
             return False
         if not self._looked or n_draws in self._looks(n_draws):
             self._looked = True
-            self.ess = self.compute_ess(n_draws)
+            self.ess = self.run.least_ess(n_draws)
         return self.ess >= self.target_ess
 
     def _looks(self, n_draws):

@@ -24,7 +24,8 @@ class Run:
       are noise.
     - `known`: KnownLabels, Unlabelled or None. For particles that can take more rows: known labels
       of the last rows, with all classes so far.
-    - `was_cut`: bool. Whether a time limit ended the warm-up.
+    - `shortened_from`: int or None. Number of warm-up iterations that were asked for, if a time
+      limit allowed fewer.
     - `told`: tuple of str. Quantities that a warning of `partial_fit` has named already.
     """
 
@@ -36,7 +37,7 @@ class Run:
     likelihood: object = None
     noise_law: object = None
     known: object = None
-    was_cut: bool = False
+    shortened_from: int | None = None
     told: tuple = ()
 
     @property
@@ -44,6 +45,12 @@ class Run:
         """Number of draws that all chains have; after an interruption some have more."""
         kept = [chain["draws"]["log_joint"] if "draws" in chain else [] for chain in self.chains]
         return min(self.program.n_draws, *map(len, kept))
+
+    @property
+    def is_cut(self):
+        """Whether the chains have made fewer iterations than a warm-up that a time limit cut."""
+        done = min(chain["iteration"] for chain in self.chains)
+        return self.shortened_from is not None and done < self.shortened_from
 
     def least_ess(self, n_draws, draws=None):
         """Smallest bulk effective sample size of the program's `quantities`.

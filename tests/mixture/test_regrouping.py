@@ -3,6 +3,7 @@
 draws, by which they are compared; and the verdict about the levels of chains."""
 
 import itertools
+import types
 import warnings
 
 import numpy as np
@@ -12,10 +13,11 @@ from scipy.stats import multivariate_t
 from sklearn.exceptions import ConvergenceWarning
 from support.fits import assert_same_fit
 
-from skdpm import DPMixture, _convergence
+from skdpm import DPMixture, _convergence, _estimator, _halts
 from skdpm.mixture.chains import program as chain_program
 from skdpm.mixture.chains.automatic import FirstState
 from skdpm.mixture.likelihoods import Gaussian
+from skdpm.mixture.state._scoring import MixtureRows
 from skdpm.mixture.state._state import MixtureState
 
 FIXED = {"likelihood": Gaussian(0.0, 1e-6, 4.0, 1.0), "concentration": 1e-4, "sampler": "gibbs"}
@@ -132,7 +134,8 @@ def test_rows_that_cannot_choose_have_no_entropy(four):
         model.fit(four, known_labels=known)
         program = model._prepare(four, None).program
         state = MixtureState(program.model(), program.make_prior(1e-4), labels)
-        entropies.append(chain_program.state_entropy(program, state, {}))
+        rows = MixtureRows(program.model(), program.tiles)
+        entropies.append(chain_program.state_entropy(rows, state, program.known))
     assert entropies[0] > entropies[1] > entropies[2] == 0.0
 
 
@@ -152,8 +155,23 @@ def test_mass_is_the_level_plus_the_entropy_of_labels(four):
         shape = scatter * (kappa + 1.0) / (kappa * (df - 1.0))
         log_p.append(np.log(n) + multivariate_t(mean, shape, df=df - 1.0).logpdf(four))
     p = np.exp(np.array(log_p) - np.logaddexp.reduce(log_p))
-    found = chain_program.state_entropy(program, state, {})
+    rows = MixtureRows(program.model(), program.tiles)
+    found = chain_program.state_entropy(rows, state, program.known)
     assert found == pytest.approx(entr(p).sum(), rel=1e-9)
+
+
+def test_masses_follow_learned_values():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    model = DPMixture(likelihood="gaussian", n_warmup=0, n_draws=1, init=TRUE[:60], random_state=0)
+    program = model._prepare(X, None).program
+    with program.resume(program.chain(0, 0)) as live:
+        for iteration in range(3):
+            live.step(iteration)
+            log_joint = live.compute_log_joint()
+            rows = MixtureRows(program.model(live.values), program.tiles)
+            entropy = chain_program.state_entropy(rows, live.state, program.known)
+            assert entropy > 1.0
+            assert live.log_mass(log_joint) == live.log_posterior(log_joint) + entropy
 
 
 def test_distances_of_masses():
@@ -189,6 +207,23 @@ def test_a_warmup_that_was_cut_has_not_converged(four):
     with pytest.warns(ConvergenceWarning, match="warm-up iterations"):
         model.fit(four)
     assert model.converged_ is False
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_fit_that_goes_on_long_enough_is_judged_again(four, monkeypatch):
+    """Once it has made the iterations that the warm-up lacked."""
+    fake = types.SimpleNamespace(monotonic=itertools.count(0.0, 1e-3).__next__)
+    monkeypatch.setattr(_halts, "time", fake)
+    monkeypatch.setattr(_estimator, "time", fake)
+    model = DPMixture(**FIXED, init=TRUE, n_warmup=200, warm_start=True, random_state=0)
+    model.set_params(n_draws=50, max_time=0.011).fit(four)
+    assert model.n_warmup_ < 50 and not model.converged_
+    model.set_params(n_draws=100, max_time=None).fit(four)
+    assert model.n_iter_ < 200 and not model.converged_
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        model.set_params(n_draws=200).fit(four)
+    assert model.converged_
 
 
 def test_levels_with_the_same_labels_are_a_sentence():

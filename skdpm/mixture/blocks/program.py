@@ -227,7 +227,7 @@ class BlockChain(MixtureChain):
     def _look_around(self, bit_generator, key, adapting):
         """Move to clusters of a sample of rows if these are more likely than those of the chain: a
         step of the warm-up."""
-        before, value = self.save(), self._log_posterior()
+        before, value = self.save(), self.log_posterior(self.compute_log_joint())
         self._resume(self._from(self.program.found(self.program, bit_generator), key))
         self.kernel.set_adaptation({})
         rng = np.random.Generator(bit_generator)
@@ -235,15 +235,9 @@ class BlockChain(MixtureChain):
         # them settle first.
         for n in range(N_SETTLING):
             self.kernel.step(self.state, rng, (*key, n), adapting)
-        if not self._log_posterior() > value:
+        if not self.log_posterior(self.compute_log_joint()) > value:
             self._resume(before)
             self.kernel.set_adaptation(before["adaptation"])
-
-    def _log_posterior(self):
-        """Compute log p(X, partition, hyperparameters)."""
-        program, state = self.program, self.state
-        value = state.compute_log_joint() + program.log_hyperprior(state.prior.concentration)
-        return value + program.likelihood.log_hyperprior(self.values)
 
     def step(self, iteration):
         program = self.program

@@ -13,7 +13,7 @@ rows of different clusters may be in one piece. If a likelihood `cuts_again`, pi
 under the learned values while the log joint density rises.
 
 Each chain cuts different pieces, and a different number of them, so that chains start dispersed.
-During warm-up, chains far below the best one restart from it (`MixtureProgram.restart`).
+During warm-up, chains far below the best one restart from it (`RowProgram.restart`).
 """
 
 import functools
@@ -274,7 +274,7 @@ def merge_pieces(program, model, prior, stats, bit_generator):
         cluster_stats = model.dump(slots)
         value = model.log_marginals(cluster_stats).sum() + prior.log_probability(sizes)
         value += model.log_density_apart()
-        value += _log_hyperprior(program, values, prior.concentration)
+        value = program.log_posterior(value, prior.concentration, values)
         if best is None or value > best.log_joint:
             best = Merged(clusters, cluster_stats, values, prior.concentration, value)
         if turn > 1 and len(part_stats) == len(stats) and len(slots) <= 1.5 * n_before:
@@ -296,14 +296,10 @@ def merge_coupled_pieces(program, state, rng):
         values = _learn(program, state.model, state.cluster_slots(), rng.bit_generator)
         values = program.likelihood.learned_values(values)
         concentration = state.prior.concentration
-        value = state.compute_log_joint() + _log_hyperprior(program, values, concentration)
+        value = program.log_posterior(state.compute_log_joint(), concentration, values)
         if best is None or value > best_value:
             best, best_value = FirstState(state.cluster_labels(), values, concentration), value
     return best
-
-
-def _log_hyperprior(program, values, concentration):
-    return program.likelihood.log_hyperprior(values) + program.log_hyperprior(concentration)
 
 
 def _learn(program, model, slots, bit_generator):

@@ -120,6 +120,11 @@ class MixtureProgram(ChainProgram):
         )
         return (*self.quantities, *(column_of(name) for name in scalars))
 
+    def log_posterior(self, log_joint, concentration, values):
+        """log p(X, partition, hyperparameters), from log p(X, partition given hyperparameters)."""
+        value = log_joint + float(self.log_hyperprior(concentration))
+        return value + self.likelihood.log_hyperprior(values)
+
     def first_values(self):
         """Initial values of the learned hyperparameters, by name, for chains whose start is not
         estimated from a partition."""
@@ -181,6 +186,10 @@ class MixtureChain(LiveChain):
     def compute_log_joint(self):
         return self.state.compute_log_joint()
 
+    def log_posterior(self, log_joint):
+        """The log joint density, hyperpriors included."""
+        return self.program.log_posterior(log_joint, self.state.prior.concentration, self.values)
+
     def trace(self, log_joint):
         return log_joint, float(self.state.n_clusters)
 
@@ -207,9 +216,7 @@ class MixtureChain(LiveChain):
         if program.store_labels:
             entries["labels"] = labels_by_first_appearance(state)
         else:
-            value = log_joint + program.log_hyperprior(concentration)
-            value += program.likelihood.log_hyperprior(self.values)
-            self.candidates.offer(draw, value, self.kept_labels())
+            self.candidates.offer(draw, self.log_posterior(log_joint), self.kept_labels())
         return entries
 
     def _snapshot(self):
@@ -326,20 +333,21 @@ class RowProgram(MixtureProgram):
         return most_likely(rows, stats, log_weights).astype(np.intp)
 
 
-def state_entropy(program, state, values):
+def state_entropy(rows, state, known):
     """Sum of the entropies of the labels of rows given all clusters of a state. Rows that are
-    noise or have a known class do not count: they cannot be in all clusters."""
+    noise or have a known class do not count: they cannot be in all clusters.
+
+    - `rows`: MixtureRows. The rows, under the hyperparameters of the state. Its clusters are
+      replaced.
+    - `known`: KnownLabels or Unlabelled
+    """
     n_clusters = state.n_clusters
     if n_clusters < 2:
         return 0.0
-    tiles = program.tiles
-    if tiles is not None and tiles.n_rows < program.n_samples:
-        tiles = None  # without the rows that have gaps
-    rows = MixtureRows(program.model(values), tiles)
     load_clusters(rows.model, state.dump())
     counts = state.cluster_labels() >= 0
-    if program.known.codes is not None:
-        counts &= program.known.codes < 0
+    if known.codes is not None:
+        counts &= known.codes < 0
     log_weights = np.asarray(state.prior.log_weights(state.cluster_sizes()))
     return rows.label_entropy(log_weights[:n_clusters], counts.view(np.uint8))
 
@@ -518,10 +526,19 @@ class RowChain(StateChain):
             self._drop_companions()
 
     def log_mass(self, log_joint):
-        program, state = self.program, self.state
-        value = log_joint + float(program.log_hyperprior(state.prior.concentration))
-        value += program.likelihood.log_hyperprior(self.values)
-        return value + state_entropy(program, state, self.values)
+        program, rows = self.program, self._label_rows
+        rows.model.clear(0)
+        if self.values:
+            set_hyperparameters(rows.model, program.likelihood.at(self.values))
+        return self.log_posterior(log_joint) + state_entropy(rows, self.state, program.known)
+
+    @functools.cached_property
+    def _label_rows(self):
+        """The rows, to be evaluated under all clusters: a second kernel."""
+        tiles = self.program.tiles
+        if tiles is not None and tiles.n_rows < self.program.n_samples:
+            tiles = None  # without the rows that have gaps
+        return MixtureRows(self.program.model(), tiles)
 
     def save(self):
         return {
