@@ -15,10 +15,12 @@ both losses share all code. f must be convex with f(0) = 0.
 
 from libc.math cimport INFINITY
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport free
 from libc.string cimport memset
 
-from skdpm._core._memory cimport expect_shape
+import numpy as np
+
+from skdpm._core._memory cimport expect_shape, resized
 
 ctypedef Py_ssize_t intp_t
 
@@ -44,9 +46,8 @@ def add_row_keys(
     cdef const int32_t* draw
     expect_shape("keys", keys, (n_samples,))
     cdef uint64_t* key = &keys[0]
-    cdef uint64_t* hashed = <uint64_t*> malloc(n_codes * sizeof(uint64_t))
-    if hashed == NULL:
-        raise MemoryError
+    cdef uint64_t[::1] hashes = np.empty(n_codes, np.uint64)
+    cdef uint64_t* hashed = &hashes[0]
     with nogil:
         for s in range(n_draws):
             draw = &labels[s, 0]
@@ -55,7 +56,6 @@ def add_row_keys(
                 hashed[i] = mix(seed + <uint64_t> i)
             for i in range(n_samples):
                 key[i] += hashed[draw[i]]
-    free(hashed)
 
 
 def joint_sums(
@@ -77,9 +77,8 @@ def joint_sums(
     cdef const int32_t* draw
     expect_shape("order", order, (labels.shape[1],))
     expect_shape("out", out, (n_draws,))
-    cdef int32_t* count = <int32_t*> calloc(n_codes, sizeof(int32_t))
-    if count == NULL:
-        raise MemoryError
+    cdef int32_t[::1] scratch = np.zeros(n_codes, np.int32)
+    cdef int32_t* count = &scratch[0]
     with nogil:
         for s in range(n_draws):
             draw = &labels[s, 0]
@@ -93,7 +92,6 @@ def joint_sums(
                         total += f[count[code]]
                         count[code] = 0
             out[s] = total
-    free(count)
 
 
 def add_company(
@@ -113,12 +111,9 @@ def add_company(
     cdef const int32_t* draw
     expect_shape("order", order, (n_samples,))
     expect_shape("out", out, (n_samples,))
-    cdef int32_t* size = <int32_t*> malloc(n_codes * sizeof(int32_t))
-    cdef int32_t* count = <int32_t*> calloc(n_codes, sizeof(int32_t))
-    if size == NULL or count == NULL:
-        free(size)
-        free(count)
-        raise MemoryError
+    cdef int32_t[:, ::1] scratch = np.zeros((2, n_codes), np.int32)
+    cdef int32_t* size = &scratch[0, 0]
+    cdef int32_t* count = &scratch[1, 0]
     with nogil:
         for s in range(n_draws):
             draw = &labels[s, 0]
@@ -135,8 +130,6 @@ def add_company(
                     out[order[p]] += count[draw[order[p]]] - 1
                 for p in range(bounds[j], bounds[j + 1]):
                     count[draw[order[p]]] = 0
-    free(size)
-    free(count)
 
 
 ctypedef fused code_t:
@@ -206,7 +199,6 @@ cdef class PartitionSearch:
 
     cdef readonly intp_t n_items, n_draws, n_blocks, n_clusters, max_clusters
     cdef readonly intp_t work   # overlaps read so far: a clock that does not depend on the machine
-    cdef const double[::1] f_array
     cdef const double* f        # (total weight + 1,)
     cdef double size_weight     # (2 - split_cost) * n_draws
     cdef double tol             # changes below tol * (the largest possible one) are rounding
@@ -214,7 +206,8 @@ cdef class PartitionSearch:
     cdef intp_t n_seen          # draws given so far to add_draws
     cdef intp_t n_idle          # items that stayed in a row when last offered to move
 
-    cdef int32_t* weight        # (n_items,)
+    cdef list arrays            # owners of the memory that is never moved
+    cdef const int32_t* weight  # (n_items,)
     cdef int32_t* label         # (n_items,) slot of the item's cluster, -1: not placed
     cdef int32_t* blocks        # blocks of item i: blocks[first_block[i] : first_block[i + 1]]
     cdef intp_t* first_block    # (n_items + 1,)
@@ -246,25 +239,18 @@ cdef class PartitionSearch:
         self.n_items = weight.shape[0]
         self.n_draws = n_draws
         self.max_clusters = max_clusters = min(max_clusters, self.n_items)
-        self.weight = <int32_t*> malloc(self.n_items * sizeof(int32_t))
-        self.label = <int32_t*> malloc(self.n_items * sizeof(int32_t))
-        self.blocks = <int32_t*> malloc(self.n_items * n_draws * sizeof(int32_t))
-        self.first_block = <intp_t*> malloc((self.n_items + 1) * sizeof(intp_t))
-        self.size = <intp_t*> calloc(max_clusters, sizeof(intp_t))
-        self.free_slots = <int32_t*> malloc(max_clusters * sizeof(int32_t))
-        self.shared = <double*> calloc(max_clusters, sizeof(double))
-        self.touched = <int32_t*> malloc(max_clusters * sizeof(int32_t))
-        self.members = <int32_t*> malloc(self.n_items * sizeof(int32_t))
-        if (
-            self.weight == NULL or self.label == NULL or self.blocks == NULL
-            or self.first_block == NULL or self.size == NULL or self.free_slots == NULL
-            or self.shared == NULL or self.touched == NULL or self.members == NULL
-        ):
-            raise MemoryError
-        self.f_array = f
+        self.arrays = [weight, f]
+        self.weight = &weight[0]
         self.f = &f[0]
+        self.label = <int32_t*> self.zeros(self.n_items * sizeof(int32_t))
+        self.blocks = <int32_t*> resized(NULL, self.n_items * n_draws, sizeof(int32_t))
+        self.first_block = <intp_t*> self.zeros((self.n_items + 1) * sizeof(intp_t))
+        self.size = <intp_t*> self.zeros(max_clusters * sizeof(intp_t))
+        self.free_slots = <int32_t*> self.zeros(max_clusters * sizeof(int32_t))
+        self.shared = <double*> self.zeros(max_clusters * sizeof(double))
+        self.touched = <int32_t*> self.zeros(max_clusters * sizeof(int32_t))
+        self.members = <int32_t*> self.zeros(self.n_items * sizeof(int32_t))
         for i in range(self.n_items):
-            self.weight[i] = weight[i]
             self.label[i] = -1
             self.n_rows += weight[i]
         for i in range(max_clusters):
@@ -273,52 +259,34 @@ cdef class PartitionSearch:
         self.tol = 1e-12 * n_draws
 
     def __dealloc__(self):
-        free(self.weight)
-        free(self.label)
         free(self.blocks)
-        free(self.first_block)
         free(self.block_key)
         free(self.block_weight)
         free(self.block_size)
         free(self.bucket)
-        free(self.first_overlap)
-        free(self.n_overlaps)
-        free(self.overlaps)
-        free(self.size)
-        free(self.free_slots)
-        free(self.shared)
-        free(self.touched)
-        free(self.members)
+
+    cdef void* zeros(self, size_t n_bytes) except NULL:
+        """Memory that lasts as long as the search."""
+        cdef unsigned char[::1] memory = np.zeros(max(n_bytes, 1), np.uint8)
+        self.arrays.append(memory)
+        return &memory[0]
 
     # Indexing the draws
 
     cdef int reserve(self, intp_t n_blocks) except -1:
         """Room for n_blocks, in arrays at least doubled, and buckets less than half full."""
         cdef intp_t n_buckets = 64, b, h
-        cdef void* grown
         if n_blocks <= self.block_capacity:
             return 0
         if n_blocks > INT32_MAX:
             raise MemoryError("too many clusters over all draws")
         n_blocks = max(n_blocks, 2 * self.block_capacity)
-        grown = realloc(self.block_key, n_blocks * sizeof(uint64_t))
-        if grown == NULL:
-            raise MemoryError
-        self.block_key = <uint64_t*> grown
-        grown = realloc(self.block_weight, n_blocks * sizeof(double))
-        if grown == NULL:
-            raise MemoryError
-        self.block_weight = <double*> grown
-        grown = realloc(self.block_size, n_blocks * sizeof(intp_t))
-        if grown == NULL:
-            raise MemoryError
-        self.block_size = <intp_t*> grown
+        self.block_key = <uint64_t*> resized(self.block_key, n_blocks, sizeof(uint64_t))
+        self.block_weight = <double*> resized(self.block_weight, n_blocks, sizeof(double))
+        self.block_size = <intp_t*> resized(self.block_size, n_blocks, sizeof(intp_t))
         while n_buckets < 2 * n_blocks:     # ends: it doubles
             n_buckets *= 2
-        grown = realloc(self.bucket, n_buckets * sizeof(int32_t))
-        if grown == NULL:
-            raise MemoryError
-        self.bucket = <int32_t*> grown
+        self.bucket = <int32_t*> resized(self.bucket, n_buckets, sizeof(int32_t))
         self.block_capacity = n_blocks
         self.n_buckets = n_buckets
         memset(self.bucket, 0xFF, n_buckets * sizeof(int32_t))
@@ -349,25 +317,17 @@ cdef class PartitionSearch:
         cdef intp_t n_new = labels.shape[0], s, i
         cdef int32_t code
         cdef const int32_t* draw
-        cdef uint64_t* key = NULL
-        cdef intp_t* size = NULL
-        cdef int32_t* block = NULL
+        cdef uint64_t[::1] key = np.empty(n_codes, np.uint64)
+        cdef intp_t[::1] size = np.empty(n_codes, np.intp)
+        cdef int32_t[::1] block = np.empty(n_codes, np.int32)
         if self.n_seen + n_new > self.n_draws:
             raise ValueError("more draws than announced")
         self.reserve(self.n_blocks + n_new * min(n_codes, self.n_items))
-        key = <uint64_t*> malloc(n_codes * sizeof(uint64_t))
-        size = <intp_t*> malloc(n_codes * sizeof(intp_t))
-        block = <int32_t*> malloc(n_codes * sizeof(int32_t))
-        if key == NULL or size == NULL or block == NULL:
-            free(key)
-            free(size)
-            free(block)
-            raise MemoryError
         with nogil:
             for s in range(n_new):
                 draw = &labels[s, 0]
-                memset(key, 0, n_codes * sizeof(uint64_t))
-                memset(size, 0, n_codes * sizeof(intp_t))
+                key[:] = 0
+                size[:] = 0
                 for i in range(self.n_items):
                     code = draw[i]
                     key[code] += mix(i)
@@ -385,9 +345,6 @@ cdef class PartitionSearch:
                         size[code] = 0
                     self.blocks[i * self.n_draws + self.n_seen + s] = block[code]
         self.n_seen += n_new
-        free(key)
-        free(size)
-        free(block)
         if self.n_seen == self.n_draws:
             self.index()
 
@@ -395,7 +352,6 @@ cdef class PartitionSearch:
         """After the last draw: lists of blocks per item, room for the overlaps."""
         cdef intp_t i, s, b, n_kept = 0, n_overlaps = 0
         cdef int32_t block
-        cdef void* shrunk
         with nogil:
             # blocks has one column per draw, -1 where an earlier draw has the same block.
             for i in range(self.n_items):
@@ -406,19 +362,13 @@ cdef class PartitionSearch:
                         self.blocks[n_kept] = block
                         n_kept += 1
             self.first_block[self.n_items] = n_kept
-        shrunk = realloc(self.blocks, n_kept * sizeof(int32_t))
-        if shrunk != NULL:
-            self.blocks = <int32_t*> shrunk
-        self.first_overlap = <intp_t*> malloc(self.n_blocks * sizeof(intp_t))
-        self.n_overlaps = <int32_t*> calloc(self.n_blocks, sizeof(int32_t))
-        if self.first_overlap == NULL or self.n_overlaps == NULL:
-            raise MemoryError
+        self.blocks = <int32_t*> resized(self.blocks, n_kept, sizeof(int32_t))
+        self.first_overlap = <intp_t*> self.zeros(self.n_blocks * sizeof(intp_t))
+        self.n_overlaps = <int32_t*> self.zeros(self.n_blocks * sizeof(int32_t))
         for b in range(self.n_blocks):
             self.first_overlap[b] = n_overlaps
             n_overlaps += min(self.block_size[b], self.max_clusters)
-        self.overlaps = <Overlap*> malloc(n_overlaps * sizeof(Overlap))
-        if self.overlaps == NULL:
-            raise MemoryError
+        self.overlaps = <Overlap*> self.zeros(n_overlaps * sizeof(Overlap))
         free(self.bucket)
         self.bucket = NULL
         return 0

@@ -510,7 +510,7 @@ def test_mixed_tables_are_shown_by_their_numbers(table):
     np.testing.assert_array_equal(display.values, table["height"])
     with pytest.raises(ValueError, match=r"column 'kind' of X holds no numbers; choose two"):
         ClustersDisplay.from_estimator(model, X, ["kind", "depth"])
-    with pytest.raises(ValueError, match=r"normal in each cluster.*Product"):
+    with pytest.raises(ValueError, match=r"normal or Student in every cluster.*Product"):
         DensityDisplay.from_estimator(model, X, "kind")
 
 
