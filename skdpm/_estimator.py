@@ -122,7 +122,6 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             if name.startswith("set_") and name.endswith("_request"):
                 setattr(cls, name, BriefRequest(method))
 
-    _finds_lengths = False  # whether `n_warmup` and `n_draws` may be "auto"
     _components = "clusters"  # users' word for them
     _other_names = ()  # pairs of a word and the likelihood that it means, for errors
     _ways_with_text = _ways_with_sparse = ""  # advice in errors about text and sparse matrices
@@ -645,7 +644,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         if not isinstance(self.verbose, (bool, np.bool_)):
             check_integer(self.verbose, "verbose", low=0)
         finds_warmup, finds_draws = (
-            self._finds_lengths and isinstance(length, str) and length == "auto"
+            isinstance(length, str) and length == "auto"
             for length in (self.n_warmup, self.n_draws)
         )
         n_warmup = n_draws = None
@@ -667,7 +666,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
     def _check_length(self, name, low):
         """Check a length of chains that is no "auto": int."""
         value = getattr(self, name)
-        if isinstance(value, str) and self._finds_lengths:
+        if isinstance(value, str):
             raise ValueError(f'{name} must be an integer or "auto", got {value!r}')
         return check_integer(value, name, low=low)
 

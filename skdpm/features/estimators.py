@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._set_output import ADAPTERS_MANAGER
 from sklearn.utils.validation import check_array, check_is_fitted
 
+from skdpm import _convergence
 from skdpm._callbacks import with_callbacks
 from skdpm._estimator import OTHER_NAMES, UNSUPPORTED_IN_FIT, ChainEstimator, all_or_nothing
 from skdpm._rows import names_columns, validate_rows
@@ -90,11 +91,9 @@ class FeatureAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Chain
 default="auto"
         Start of the chains: a guess of the likelihood ("auto"), a draw from the prior, no
         features, or a binary matrix.
-    n_warmup, n_draws : int, default=250
-        Numbers of initial iterations, which are dropped, and of kept draws per chain.
-    concentration_prior, thin, n_chains, n_jobs, max_time, target_ess, warm_start, random_state, \
-verbose
-        As in `DPMixture`.
+    concentration_prior, n_warmup, n_draws, thin, n_chains, n_jobs, max_time, target_ess, \
+warm_start, random_state, verbose
+        As in `DPMixture`. A warm-up of `Subclones` has 250 iterations if its length is "auto".
 
     Attributes
     ----------
@@ -136,8 +135,6 @@ n_features_in_, feature_names_in_
     n_components: int | None = None
     _: KW_ONLY
     likelihood: str | FeatureLikelihood = "linear_gaussian"
-    n_warmup: int = 250
-    n_draws: int = 250
 
     @explains(**UNSUPPORTED_IN_FIT)
     @all_or_nothing
@@ -427,6 +424,19 @@ n_features_in_, feature_names_in_
                 for name in likelihood.common_params + likelihood.feature_params
             },
         }
+
+    def _is_well_known(self, run, n_draws):
+        names = run.program.compared
+        draws = {
+            name: np.array([chain["draws"][name][:n_draws] for chain in run.chains])
+            for name in names
+        }
+        figures = _convergence.figures(draws, names)
+        return _convergence.are_well_known(draws["n_components"]) and all(
+            entry["r_hat"] <= _convergence.LARGEST_R_HAT
+            and entry["ess_bulk"] >= _convergence.SUFFICIENT_ESS
+            for entry in figures.values()
+        )
 
     def _forget(self):
         super()._forget()

@@ -108,7 +108,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     store_labels: bool = True
     point_estimate: object = "auto"
 
-    _finds_lengths = True
     _known = UNLABELLED  # known labels of the rows of `fit`
     _exposure = None  # exposures of the rows of `fit`
     _ways_with_text = '; use likelihood="mixed" for tables with columns of text'

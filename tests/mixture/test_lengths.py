@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from support.cases import FAST
 from support.designs import everyday
+from support.features import subclones_rows
 from support.fits import assert_same_fit
 
 from skdpm import (
@@ -96,8 +97,43 @@ def test_particles_have_no_warm_up(blobs):
 def test_other_words_are_refused(name, blobs):
     with pytest.raises(ValueError, match=f"{name} must be an integer or \"auto\", got 'long'"):
         DPMixture(**{name: "long"}).fit(blobs)
-    with pytest.raises((TypeError, ValueError), match=name):
-        FeatureAllocation(**{name: "auto"}).fit(blobs)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_lengths_of_feature_allocations_are_found(blobs):
+    blobs = blobs[:15]
+    model = FeatureAllocation(**AUTO).fit(blobs)
+    assert model.n_warmup_ < WARMUP_LOOKS[-1] and model.draws_.n_draws in DRAW_LOOKS
+    again = _repeated(model, blobs)
+    assert again.n_iter_ == model.n_iter_ and repr(again.diagnostics_) == repr(model.diagnostics_)
+    assert np.array_equal(again.log_joint_samples_, model.log_joint_samples_)
+    assert np.array_equal(again.score_samples(blobs), model.score_samples(blobs))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_warmup_that_tempers_has_its_length():
+    """The power of the law in warm-up depends on its length."""
+    X = subclones_rows(2, False)
+    model = FeatureAllocation(2, likelihood="subclones", init="prior", n_draws=4, **AUTO).fit(X)
+    assert model.n_warmup_ == WARMUP_LOOKS[-1]
+    assert np.array_equal(model.log_joint_samples_, _repeated(model, X).log_joint_samples_)
+
+
+@pytest.mark.parametrize("component, known", [(0.0, True), (1.0, False)])
+def test_features_that_suffice(component, known):
+    rng = np.random.default_rng(0)
+    draws = {
+        name: rng.normal(size=(4, 100))
+        for name in ("log_joint", "concentration", "likelihood__noise_precision")
+    }
+    draws["n_components"] = np.tile(rng.integers(3, 5, size=100), (4, 1))
+    draws["likelihood__noise_precision"] += component * np.arange(4)[:, None]
+    chains = [{"draws": {name: values[c] for name, values in draws.items()}} for c in range(4)]
+    program = types.SimpleNamespace(compared=list(draws))
+    run = types.SimpleNamespace(program=program, chains=chains)
+    assert FeatureAllocation()._is_well_known(run, 100) is known
+    assert FeatureAllocation()._is_well_known(run, 20) is False  # 80 draws in all
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -35,6 +35,10 @@ class FeatureProgram(ChainProgram):
             likelihood=likelihood, data=likelihood.encode(X), n_columns=X.shape[1], **settings
         )
 
+    def __post_init__(self):
+        super().__post_init__()
+        self.finds_warmup &= not self.likelihood.tempers
+
     @property
     def compared(self):
         return (*self.quantities, *(column_of(name) for name in self.likelihood.learned))
@@ -91,6 +95,9 @@ class FeatureChain(LiveChain):
 
     def compute_log_joint(self):
         return self.state.compute_log_joint()
+
+    def trace(self, log_joint):
+        return log_joint, float(self.figures()["features"])
 
     def figures(self):
         return {"features": int(np.count_nonzero(self.state.column_sums()))}

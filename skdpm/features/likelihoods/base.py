@@ -20,6 +20,8 @@ class FeatureLikelihood(BaseEstimator):
     - `needs_allocations`: bool. Whether a new row depends on the features of the rows of `fit`.
       The model then gets these by `FeatureModel.see`, and `reconstruct` as
       `params["allocations"]`.
+    - `tempers`: bool. Whether its `FeatureModel.anneal` uses the length of the warm-up, which then
+      cannot be found during the fit.
     - `preferred_sampler`: str. Name of the sampler for `sampler="auto"`.
     - `feature_params`: tuple of str. Names of the features' parameters in `FeatureModel.save`,
       arrays with one row per feature (unless `select` is overridden). Every draw of them is kept.
@@ -37,6 +39,7 @@ class FeatureLikelihood(BaseEstimator):
     read = None  # columns hold numbers
     text_hint = None
     needs_allocations = False
+    tempers = False
     preferred_sampler = "discrete_particle_filter"
     feature_params = ()
     common_params = ()

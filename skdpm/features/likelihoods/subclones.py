@@ -52,6 +52,7 @@ class Subclones(FeatureLikelihood):
     Roth et al. (2014), PyClone: statistical inference of clonal population structure in cancer.
     """
 
+    tempers = True
     feature_params = ("prevalences",)
 
     density: str = "binomial"
