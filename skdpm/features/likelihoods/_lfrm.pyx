@@ -92,8 +92,39 @@ cdef class WeightSlice(SliceSampled):
 
 cdef class LinkFlipModel(CachedFlipModel):
     """Flips of a row's features, whose running terms are sign * log odds of its counted pairs."""
+    cdef const signed char[:, ::1] signs
+    cdef bint is_new, directed, draws_b
+    cdef double b, tau, tau_b, first_b
+    cdef Py_ssize_t n_partners
     cdef Py_ssize_t row_links           # counted pairs of the row under update
     cdef double[:, ::1] effects         # (capacity, most_links): what a feature adds to each y
+
+    cdef void begin_row(self, Py_ssize_t i, const unsigned char* z) noexcept nogil:
+        cdef Py_ssize_t j, k, t
+        cdef double* y = self.candidates + N_CACHED
+        cdef const double* effects
+        if self.Z.n_samples != self.n_partners:
+            self.spoil(0)       # the model is not bound to the partners' features
+            return
+        self.row_links = 0
+        for j in range(self.n_partners):
+            if self.signs[i, j] != 0:
+                self.begin_link(i, j, self.signs[i, j], False)
+        if self.directed and not self.is_new:
+            for j in range(self.n_partners):
+                if self.signs[j, i] != 0:
+                    self.begin_link(i, j, self.signs[j, i], True)
+        for k in range(self.n_latent):
+            if z[k]:
+                effects = &self.effects[k, 0]
+                for t in range(self.row_links):
+                    y[t] += effects[t]
+        self.begin_terms()
+
+    cdef void begin_link(
+        self, Py_ssize_t i, Py_ssize_t j, double sign, bint incoming
+    ) noexcept nogil:
+        """Add the pair of row i with partner j."""
 
     cdef double log_terms(self, const double* terms) noexcept nogil:
         return tile_log_sigmoids(terms, terms, 0.0, self.row_links)
@@ -123,12 +154,11 @@ cdef class LFRMModel(LinkFlipModel):
     - `bias`, `weight_precision`: float or None. None: drawn.
     - `weight_precision_prior`: tuple (shape, rate)
     """
-    cdef const signed char[:, ::1] signs
-    cdef bint is_new, directed, draws_b, draws_tau
+    cdef bint draws_tau
     cdef public double share_of_blocks  # of the updates of few weights
     cdef LFRMPart part                  # without features; made when it is needed
-    cdef double b, tau, tau_b, shape, rate, first_b
-    cdef Py_ssize_t n_partners, capacity, most_links
+    cdef double shape, rate
+    cdef Py_ssize_t capacity, most_links
     cdef double[:, ::1] W               # (capacity, capacity)
     cdef WeightSlice slice
     # For the weights given Z.
@@ -192,36 +222,14 @@ cdef class LFRMModel(LinkFlipModel):
         self.capacity = n_latent
         return 0
 
-    # The row under update.
-
-    cdef void begin_row(self, Py_ssize_t i, const unsigned char* z) noexcept nogil:
-        cdef Py_ssize_t j, k, t
-        cdef double* y = self.candidates + N_CACHED
-        cdef const double* effects
-        if self.Z.n_samples != self.n_partners:
-            self.spoil(0)       # the model is not bound to the partners' features
-            return
-        self.row_links = 0
-        for j in range(self.n_partners):
-            if self.signs[i, j] != 0:
-                self.begin_link(j, self.signs[i, j], self.capacity, 1)
-        if self.directed and not self.is_new:
-            for j in range(self.n_partners):
-                if self.signs[j, i] != 0:
-                    self.begin_link(j, self.signs[j, i], 1, self.capacity)
-        for k in range(self.n_latent):
-            if z[k]:
-                effects = &self.effects[k, 0]
-                for t in range(self.row_links):
-                    y[t] += effects[t]
-        self.begin_terms()
-
     cdef void begin_link(
-        self, Py_ssize_t j, double sign, Py_ssize_t by_own, Py_ssize_t by_other
+        self, Py_ssize_t i, Py_ssize_t j, double sign, bint incoming
     ) noexcept nogil:
-        """Add the pair with partner j. The weight of the row's feature k and the partner's feature
-        l is W[k * by_own + l * by_other], W flat."""
+        """The weight of the row's feature k and the partner's feature l is W[k * by_own + l *
+        by_other], W flat."""
         cdef Py_ssize_t k, l
+        cdef Py_ssize_t by_own = 1 if incoming else self.capacity
+        cdef Py_ssize_t by_other = self.capacity if incoming else 1
         cdef Py_ssize_t stride = self.effects.shape[1]
         cdef const unsigned char* partner = self.Z.row(j)
         cdef const double* W = &self.W[0, 0]
@@ -333,8 +341,7 @@ cdef class LFRMModel(LinkFlipModel):
         """Propose all weights and b from their Gaussian approximation, a Metropolis step."""
         cdef double log_ratio = self.part.redraw(rng)
         if log_ratio != log_ratio:
-            with gil:
-                raise FloatingPointError("LFRM: weights have no law given Z")
+            raise FloatingPointError("LFRM: weights have no law given Z")
         if log1p(-uniform(rng)) < log_ratio:
             self.part.settle_params(rng)
             self.part.give_back(self, NULL)
@@ -409,8 +416,7 @@ cdef class LFRMModel(LinkFlipModel):
                 self.factor[c] = self.gram[i, j]
                 c += 1
         if not cholesky(&self.factor[0], n, &log_det):
-            with gil:
-                raise FloatingPointError(f"LFRM: the weights of feature {k} have no law given Z")
+            raise FloatingPointError(f"LFRM: the weights of feature {k} have no law given Z")
         draw_normal(&self.factor[0], n, target, noise)
         for a in range(n):
             if incoming or not self.directed:
@@ -486,8 +492,7 @@ cdef class LFRMModel(LinkFlipModel):
             self.add_links(i)
         self.b = self.take_slice(self.b, self.tau_b, 1.0, rng)
         if not isfinite(self.b):
-            with gil:
-                raise FloatingPointError("LFRM: the bias has no law given Z")
+            raise FloatingPointError("LFRM: the bias has no law given Z")
         return 0
 
     cdef double take_slice(
@@ -534,8 +539,7 @@ cdef class LFRMModel(LinkFlipModel):
             return 0        # its block has drawn it from the prior
         by = self.take_slice(value, self.tau, 2.0, rng) - value
         if not isfinite(by):
-            with gil:
-                raise FloatingPointError(f"LFRM: the weight of features {k}, {l} has no law")
+            raise FloatingPointError(f"LFRM: the weight of features {k}, {l} has no law")
         self.W[k, l] = value + by
         for a in range(n_own):
             self.sums[own[a], l] += by
@@ -624,9 +628,7 @@ cdef class LFRMPart(LinkFlipModel):
     Rows with the same features are of one *type*. Pairs of two types have the same log odds, and
     are counted.
     """
-    cdef const signed char[:, ::1] signs
-    cdef bint directed, draws_b, refits
-    cdef double b, tau, tau_b, first_b
+    cdef bint refits
     cdef Py_ssize_t room                # capacity for other features
     cdef Py_ssize_t n_whole             # features of the whole model that need room
     cdef Py_ssize_t n_others
@@ -661,7 +663,8 @@ cdef class LFRMPart(LinkFlipModel):
         self.directed, self.draws_b = whole.directed, whole.draws_b
         self.tau_b, self.first_b = whole.tau_b, whole.first_b
         self.n_whole = whole.capacity
-        self.n_samples, self.width = n, whole.width
+        self.n_samples = self.n_partners = n
+        self.width = whole.width
         self.kind = np.zeros(n, dtype=np.intp)
         self.n_active = np.zeros(n, dtype=np.intp)
         self.type_of = np.zeros(n, dtype=np.intp)
@@ -996,8 +999,7 @@ cdef class LFRMPart(LinkFlipModel):
         value = self.log_joint(self.mode)
         for _step in range(MOST_STEPS):
             if not self.factorize():
-                with gil:
-                    raise FloatingPointError("LFRM: weights have no law given Z")
+                raise FloatingPointError("LFRM: weights have no law given Z")
             for p in range(n):
                 self.towards[p] = self.gradient[p]
             solve_normal(&self.factor[0], n, &self.towards[0])
@@ -1052,9 +1054,7 @@ cdef class LFRMPart(LinkFlipModel):
     cdef double redraw(self, bitgen_t* rng) except? -1.0 nogil:
         """Draw parameters from q and keep them. Returns the log acceptance ratio of a Metropolis
         step from those kept before."""
-        cdef double log_ratio
-        self.find_mode(CLOSE)
-        log_ratio = -self.log_ratio(self.kept)
+        cdef double log_ratio = -self.log_weight()
         self.draw(self.kept, rng)
         return log_ratio + self.log_ratio(self.kept)
 
@@ -1096,25 +1096,6 @@ cdef class LFRMPart(LinkFlipModel):
         if self.draws_b:
             self.b = self.theta[0]
         return 0
-
-    # The row under update.
-
-    cdef void begin_row(self, Py_ssize_t i, const unsigned char* z) noexcept nogil:
-        cdef Py_ssize_t j, a, t
-        cdef double* y = self.candidates + N_CACHED
-        self.row_links = 0
-        for j in range(self.n_samples):
-            if self.signs[i, j] != 0:
-                self.begin_link(i, j, self.signs[i, j], False)
-        if self.directed:
-            for j in range(self.n_samples):
-                if self.signs[j, i] != 0:
-                    self.begin_link(i, j, self.signs[j, i], True)
-        for a in range(self.n_latent):
-            if z[a]:
-                for t in range(self.row_links):
-                    y[t] += self.effects[a, t]
-        self.begin_terms()
 
     cdef void begin_link(
         self, Py_ssize_t i, Py_ssize_t j, double sign, bint incoming

@@ -492,12 +492,11 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         cdef Py_ssize_t k
         cdef double square = 0.0
         if not isfinite(self.visit_columns(DRAW, rng)):
-            with gil:
-                raise FloatingPointError(
-                    "LinearGaussian: the components have no law given Z: their posterior "
-                    f"precision, with noise_precision {self.tau_x:g} and component_precision "
-                    f"{self.tau_v:g}, is not positive in doubles; rescale X or fix a precision"
-                )
+            raise FloatingPointError(
+                "LinearGaussian: the components have no law given Z: their posterior "
+                f"precision, with noise_precision {self.tau_x:g} and component_precision "
+                f"{self.tau_v:g}, is not positive in doubles; rescale X or fix a precision"
+            )
         for k in range(self.n_latent):
             square += self.norms[k]
         if self.draws_tau_v:

@@ -287,14 +287,12 @@ cdef class SubclonesModel(CachedFlipModel):
                 fine &= self.update_one(m, rng)
                 self.normalise(m)
         if not fine:
-            with gil:
-                raise FloatingPointError("prevalences have no law given the reads")
+            raise FloatingPointError("prevalences have no law given the reads")
         if self.draws_precision:
             self.fill()
             x = self.reads.slice_step(log(self.reads.precision), rng)
             if isnan(x):
-                with gil:
-                    raise FloatingPointError("precision has no law given the reads")
+                raise FloatingPointError("precision has no law given the reads")
             self.reads.set_precision(exp(x))
         return 0
 

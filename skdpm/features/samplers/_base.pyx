@@ -70,16 +70,14 @@ cdef class FeatureKernel:
                 self.values[j] = z[self.features[j]]
             state.model.begin_row(i, z)
             if self.update_row(state, rng) < 0:
-                with gil:
-                    raise FloatingPointError(f"row {i}: no value has a positive weight")
+                raise FloatingPointError(f"row {i}: no value has a positive weight")
             for j in range(self.n_shared):
                 state.Z.set(i, self.features[j], self.values[j])
         if rate != 0.0:
             if not 0.0 < rate <= MOST_SINGLETONS:
-                with gil:
-                    raise FloatingPointError(
-                        f"row {i}: the prior expects {rate:g} features that no other row has"
-                    )
+                raise FloatingPointError(
+                    f"row {i}: the prior expects {rate:g} features that no other row has"
+                )
             if state.collapses:
                 self.update_singletons_collapsed(state, i, rate, rng)
             else:
@@ -94,8 +92,7 @@ cdef class FeatureKernel:
         """Draw `values` from a kernel that leaves their conditional law invariant. Candidate 0 is
         the present row at first and anything afterwards. Returns -1 if no value has a positive
         weight."""
-        with gil:
-            raise NotImplementedError(f"{type(self).__name__} does not override `update_row`")
+        raise NotImplementedError(f"{type(self).__name__} does not override `update_row`")
 
     cdef void shuffle(self, bitgen_t* rng) noexcept nogil:
         """Put the shared features into a random order."""
@@ -116,10 +113,9 @@ cdef class FeatureKernel:
         state.model.begin_row(i, state.Z.row(i))
         n = state.collapsed.draw_n_singletons(self.n_singletons, rate, self.adapting, rng)
         if n < 0:
-            with gil:
-                raise FloatingPointError(
-                    f"row {i}: the number of features that no other row has cannot be drawn"
-                )
+            raise FloatingPointError(
+                f"row {i}: the number of features that no other row has cannot be drawn"
+            )
         while self.n_singletons > n:
             # Ends: one fewer each time. From the last one down, so that the feature that takes a
             # free place is not one of those left.
@@ -160,8 +156,7 @@ cdef class FeatureKernel:
             state.model.flip(0, k, j >= self.n_singletons)
             log_ratio += change
         if log_ratio != log_ratio:
-            with gil:
-                raise FloatingPointError(f"row {i}: no value has a positive weight")
+            raise FloatingPointError(f"row {i}: no value has a positive weight")
         if uniform(rng) < exp(log_ratio):
             for j in range(n):
                 state.Z.set(i, first + j, True)

@@ -23,8 +23,7 @@ from skdpm.features.samplers._relaunch cimport RelaunchKernel
 cdef inline bint taken(double log_ratio, bitgen_t* rng) except -1 nogil:
     """Decide a Metropolis step."""
     if log_ratio != log_ratio:
-        with gil:
-            raise FloatingPointError("a move of a whole column of Z has no probability")
+        raise FloatingPointError("a move of a whole column of Z has no probability")
     return log1p(-uniform(rng)) < log_ratio
 
 

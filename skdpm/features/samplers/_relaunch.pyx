@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Moves that replace some features by others. The parameters of the other features stay fixed.
-Those of the replaced and new features are integrated out; new ones are drawn when a move is
-accepted.
+"""Moves that replace some features by others; doc/design.md says what for. The parameters of the
+other features stay fixed. Those of the replaced and new features are integrated out; new ones are
+drawn when a move is accepted.
 
-Relaunches are Metropolis moves that replace s random features by s' others, |s - s'| <= 1: birth
-and death (0, 1), merge and split (1, 2), and the same for more features that only together explain
-what the new ones do. New columns come from a *launch*, which uses one row of each column to be
-replaced. This row a_j, drawn from the m_j rows that have feature j, is the anchor of new feature j
-and has it throughout the launch. The anchor of an additional feature, j > s, is drawn from all N
-rows. Gibbs sweeps over the new features alone follow, of parameters, then of rows. Given the last
-parameters and column sums, rows are independent and the new columns are drawn from
+Relaunches are Metropolis moves that replace s random features by s' others, |s - s'| <= 1. New
+columns come from a *launch*, which uses one row of each column to be replaced. This row a_j, drawn
+from the m_j rows that have feature j, is the anchor of new feature j and has it throughout the
+launch. The anchor of an additional feature, j > s, is drawn from all N rows. Gibbs sweeps over the
+new features alone follow, of parameters, then of rows. Given the last parameters and column sums,
+rows are independent and the new columns are drawn from
 
     q(Z' | launch) = prod_i q(z'_i | launch).
 
@@ -20,31 +19,27 @@ so that the acceptance ratio is
     p(Z', X) q(Z | reverse launch) prod_j m_j/N / (p(Z, X) q(Z' | launch) prod_j m'_j/N),
 
 where p(Z, X) is the law of unordered features, with those of the move integrated out. In warm-up
-the ratio is p(Z', X) / p(Z, X) alone. That is no valid step, but it replaces poor columns by good
-ones even if no reverse launch finds the poor ones.
+the ratio is p(Z', X) / p(Z, X) alone, which is no valid step.
 
 Recodings keep the number of features. Rows with the same values of s features are a group, and
-these values are the code of the group. If few of the 2^s codes are in use, many matrices tell the
-same groups apart, with other parameters. For example, three groups can have the codes 100, 010 and
-001, or 110, 011 and 101; updates of single rows cannot lead from one to the other. A recoding
-chooses s features and some codes except 0, whatever rows have them, and draws a permutation of
-these codes with probability proportional to p(Z', X). Permutations form a group, and each Z' has
-equally many of them, so this is a Gibbs step on an orbit. A permutation that leaves a feature
-without rows has probability 0.
+these values are its code. A recoding chooses s features and some codes except 0, whatever rows
+have them, and draws a permutation of these codes with probability proportional to p(Z', X).
+Permutations form a group, and each Z' has equally many of them, so this is a Gibbs step on an
+orbit. A permutation that leaves a feature without rows has probability 0.
 
-A likelihood may be unable to integrate parameters out. Then q(parameters | Z) takes the place of
-their law given X: they are drawn from it, and p(X, parameters | Z) / q(parameters | Z) takes the
-place of p(X | Z), on both sides (`FeatureModel.log_weight`). In launches rows are then visited
-given the earlier ones, and q(Z' | launch) is the product of their conditional laws. A recoding
-proposes one permutation, of all codes of one feature, its complement, or of two: the part has the
-bias, so rows without features may get some. The permutation and its inverse are equally probable.
+A likelihood may be unable to integrate parameters out. Then they are drawn from q(parameters | Z),
+and p(X, parameters | Z) / q(parameters | Z) takes the place of p(X | Z), on both sides
+(`FeatureModel.log_weight`). In launches rows are then visited given the earlier ones, and
+q(Z' | launch) is the product of their conditional laws. A recoding proposes one permutation, of
+all codes of one feature, its complement, or of two: the part has the bias, so rows without
+features may get some. The permutation and its inverse are equally probable.
 
-Launches from one row seldom find the parts of a feature that has been split. Such a model also
-proposes two features in place of one with the same rows, and their union in place of two. A launch
-of two parts gives each row of the feature one of them at random; later these rows, and no others,
-have one or both. Both anchors are rows of the feature. The union is not drawn. The ratio for two
-parts is p(Z', X) m^2 / (p(Z, X) q(Z' | launch) m'_1 m'_2). In warm-up one or two features are
-proposed in place of two: a random function of a row's two values, then a sweep over the rows.
+Such a model also proposes two features in place of one with the same rows, and their union in
+place of two. A launch of two parts gives each row of the feature one of them at random; later
+these rows, and no others, have one or both. Both anchors are rows of the feature. The union is not
+drawn. The ratio for two parts is p(Z', X) m^2 / (p(Z, X) q(Z' | launch) m'_1 m'_2). In warm-up one
+or two features are proposed in place of two: a random function of a row's two values, then a sweep
+over the rows.
 """
 from libc.math cimport INFINITY, NAN, exp, lgamma, log, log1p
 from libc.string cimport memset
@@ -281,8 +276,7 @@ cdef class RelaunchKernel:
                 log_w, (<Py_ssize_t>1) << n, forced, -1 if target == NULL else wanted, &log_q, rng
             )
             if r < 0:
-                with gil:
-                    raise FloatingPointError(f"row {i}: no value has a positive weight")
+                raise FloatingPointError(f"row {i}: no value has a positive weight")
             for j in range(n):
                 self.Z.set(i, j, (r >> j) & 1)
         return log_q
@@ -444,8 +438,7 @@ cdef class RelaunchKernel:
             )
             log_q += self.log_recoded(state, n, new, rng)
             if log_q != log_q:
-                with gil:
-                    raise FloatingPointError(NO_LAW)
+                raise FloatingPointError(NO_LAW)
             if log1p(-uniform(rng)) < log_q:
                 self.replace(state, n, n, n_used, rng)
             return 0
@@ -464,8 +457,7 @@ cdef class RelaunchKernel:
                 log_w[l] = self.log_recoded(state, n, new, rng)
         l = draw_or_find(log_w, n_orders, 0, -1, &log_q, rng)
         if l < 0:
-            with gil:
-                raise FloatingPointError(NO_LAW)
+            raise FloatingPointError(NO_LAW)
         if keys[l] != keys[0]:
             permute(codes, n_codes, l, new)
             self.give_codes(n, new)
@@ -582,8 +574,7 @@ cdef class RelaunchKernel:
             )
             self.fill(n_new, &self.columns[0, 0], rng)
         if log_ratio != log_ratio:
-            with gil:
-                raise FloatingPointError("a move of whole columns of Z has no probability")
+            raise FloatingPointError("a move of whole columns of Z has no probability")
         if log_u < log_ratio:
             self.accepted[n_old][n_new] += 1
             self.replace(state, n_old, n_new, n_used, rng)
