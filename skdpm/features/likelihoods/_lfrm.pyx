@@ -12,11 +12,9 @@ candidate are y = sign * (b + z_i' W z_j) of the row's counted pairs, outgoing o
 a flip costs one pass over them.
 
 Given Z, the weights and b are proposed together from the Gaussian approximation of their law at
-its mode, if there are few. Pairs of rows with the same features are counted, which makes this
-cheap. Where features decide links, the tails of the approximation are too light, and a chain could
-stay in a tail for long. Some updates are therefore made by Polya-Gamma blocks and by slice steps,
-and all of them if there are many weights. Blocks mix slowly when links are rare (Johndrow et al.
-2019), slice steps when features overlap.
+its mode, if there are few. Its tails are too light where features decide links. Some updates are
+therefore made by Polya-Gamma blocks, which mix slowly when links are rare (Johndrow et al. 2019),
+and by slice steps, and all of them if there are many weights.
 """
 from libc.math cimport M_PI as PI
 from libc.math cimport exp, fabs, isfinite, log, log1p, sqrt

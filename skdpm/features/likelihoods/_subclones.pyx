@@ -10,11 +10,9 @@ phi_iM. Slice steps update the prevalences of a sample: for a pair of features t
 in f_k + f_l, with prior Beta(a, a), which concerns the mutations that have one of the two; for one
 feature against all others, whose proportions stay, u = f_k with prior Beta(a, (K - 1) a).
 
-With many reads, a chain from an arbitrary start would stay at the first clones that explain some
-of them. In the first half of warm-up the likelihood is therefore raised to a power, which grows to
-1 from the value at which a cell has the weight of one read.
-
-Sums of prevalences are rounded: densities clip them to [0, 1].
+In the first half of warm-up the likelihood is raised to a power, which grows to 1 from the value
+at which a cell has the weight of one read: a chain would else stay at the first clones that
+explain some reads. Sums of prevalences are rounded: densities clip them to [0, 1].
 """
 cimport cython
 from libc.math cimport INFINITY, NAN, exp, isnan, lgamma, log

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Columns in parts with separate likelihoods, independent given the clusters:
 
-    p(X | partition) = prod_parts p_part(columns of the part | partition),
-
-so every log density is the sum of those of the parts.
+    p(X | partition) = prod_parts p_part(columns of the part | partition).
 
 Row: the rows of the parts' kernels side by side, each with its statistics and then its cached
 terms. The first number is the first part's count of items. `dump` and `load` (by `pack` and

@@ -1,19 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Base class of the kernels of likelihoods: the arena of sufficient statistics.
 
-A cluster is a row of doubles. Opening one copies the empty row, copying is memcpy, and merging
-adds the leading `n_stats` doubles. A likelihood only implements how one item enters and leaves a
-row, and two densities. `reserve` allocates all memory, under the GIL; the `nogil` methods neither
-allocate nor raise.
-
-Terms of log p(x_i) that do not depend on the cluster, such as log 1 / x! of counts, are one array
-of the model, `log_constants`. Rows, densities and marginal likelihoods leave them out;
+doc/design.md has the plan. `reserve` allocates all memory, under the GIL; the `nogil` methods
+neither allocate nor raise. Rows, densities and marginal likelihoods leave `log_constants` out;
 MixtureState, SMC and scores add them once. Only bounds over boxes include them. If they depend on
 hyperparameters (`constants_vary`), the model computes them anew in `retabulate`.
 
 Hyperparameters, common to all clusters, may change while rows stay: statistics do not depend on
-them, and cached terms are recomputed. They are learned by slice steps, one after the other, that
-leave p(theta | partition, X) invariant: the hyperprior times the marginal likelihoods.
+them, and cached terms are recomputed. Slice steps leave p(theta | partition, X) invariant.
 """
 from libc.math cimport INFINITY, NAN, exp, log
 from libc.stdlib cimport calloc, free, realloc

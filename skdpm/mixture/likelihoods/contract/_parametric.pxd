@@ -4,6 +4,18 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate
 
+cdef extern from "tiles.h" nogil:
+    const int SKDPM_LANES
+    void tile_gather(
+        const double* x, Py_ssize_t n_features, const Py_ssize_t* items, Py_ssize_t n,
+        double* out, Py_ssize_t ld
+    )
+    void tile_counts(
+        const double* params, Py_ssize_t n_params, const Py_ssize_t* which, Py_ssize_t n_which,
+        Py_ssize_t n_levels, const Py_ssize_t* items, Py_ssize_t n, const Py_ssize_t* indptr,
+        const int* indices, const double* counts, double* table, double* out, Py_ssize_t ld
+    )
+
 cdef enum:
     TILE = 512      # largest number of items for a kernel at a time
     # Distance of columns of a tile. With a power of two, they would share few lines of the cache.

@@ -9,10 +9,6 @@ from skdpm._core._rng cimport bit_generator_pointer, bitgen_t
 
 
 cdef extern from "tiles.h" nogil:
-    void tile_gather(
-        const double* x, Py_ssize_t n_features, const Py_ssize_t* items, Py_ssize_t n,
-        double* out, Py_ssize_t ld
-    )
     void tile_enclose(
         const double* x, Py_ssize_t ld, Py_ssize_t n, Py_ssize_t n_features, double* box
     )

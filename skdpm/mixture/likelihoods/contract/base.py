@@ -29,9 +29,7 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
     `merge_summaries` and `resolve_summary`), `encode`, `tables`, `bind` and `cluster_params`. The
     base classes are roles, which it may have.
 
-    - `capabilities`: frozenset of str. `"joint"`: the predictive density of an item given the
-      others. `"product"`: clusters are independent given the partition and their statistics can be
-      copied. `"instantiated"`: parameters can be drawn and rows evaluated under them.
+    - `capabilities`: frozenset of str: "joint", "product", "instantiated" (doc/design.md).
     - `has_points`: bool. Whether rows are points of a space, in which clusters have means,
       covariances and hills. Without it, `point_estimate="modal"` is `"vi"`.
     - `allow_nan`, `accept_sparse`, `pairwise`, `positive_only`: bool. Input tags of scikit-learn.
@@ -48,13 +46,10 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
       unit length (`scaled`).
     - `cuts_again`: bool. Whether the pieces of an automatic start depend so much on the
       hyperparameters that they are cut again under the learned ones.
-    - `select`: bool. Whether columns may be outside the clustering, with one law for all rows
-      (`Product`).
+    - `select`: bool. Whether columns may be outside the clustering (`Product`).
     - `left_out`: object or None. Columns that clusters are not made of, because the others
-      determined them in `fit`, with the methods of `gaussian.projected.Projection`: log_density(X)
-      is the log density of these given the others, which kernels leave out; log_density_known(X)
-      that of those that follow from known entries, for rows that `needs_laws` names; departures(X)
-      has the positions of those that do not follow from the others in some rows.
+      determined them in `fit`, with the methods `log_density`, `log_density_known` (for rows that
+      `needs_laws` names) and `departures` of `gaussian.projected.Projection`.
     - `constants_vary`: bool. Whether `log_constants` depend on hyperparameters.
     - `exposed`: bool. Whether the last column of X holds exposures: see `with_exposure`.
     """
@@ -93,8 +88,7 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
         return self
 
     def separated(self, labels, most):
-        """Cut the clusters of labels 0, 1, ... so that they are allowed as the start of a chain,
-        into at most `most` clusters."""
+        """Cut the clusters of labels 0, 1, ... into at most `most` that may start a chain."""
         return labels
 
     # with_exposure(self), a role, returns a copy for rows with exposures, which multiply the means
@@ -102,20 +96,15 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
     with_exposure = None
 
     def of_column(self, column, n_features):
-        """A copy for one of the `n_features` columns, if they are independent given the cluster;
-        otherwise None."""
+        """A copy for one of the columns; None unless they are independent given the cluster."""
         return None
 
     def doubtful(self, X):
-        """What the rows of `fit` say against clusters of points: a dict from positions of columns
-        to "two values", to the logarithm that would suit (`columns.skewed_columns`), to a
-        `columns.Far` or to a `columns.Fill`, and from None to the share of the rows that are
-        copies of others and the columns in which they are (None: all)."""
+        """What the rows of `fit` say against clusters of points, for `columns.words_about`."""
         return {}
 
     def by_columns(self, n_features):
-        """Likelihoods that are independent given the cluster, and the positions of their columns:
-        list of tuples (Likelihood, ndarray)."""
+        """Likelihoods that are independent given the cluster, each with positions of columns."""
         return [(self, np.arange(n_features))]
 
     def changed_by_columns(self, change, X):
@@ -123,18 +112,15 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
         return change(self, X)
 
     def independent(self, X, completion=None):
-        """The columns of X that clusters are made of. With a `completion`, the missing entries
-        that chains draw have these values (`ClusterModel.completion`)."""
+        """The columns that clusters are made of, with the drawn entries of a `completion`."""
         return X
 
     def as_seen(self, X, first=None):
-        """Rows as chains see them: moved by a `recorded.Recording`, if there is one. `first` is
-        the number of the first row in a stream; None: X are the rows of `fit`."""
+        """Rows of `fit` as chains see them, or from number `first` of a stream (`Recording`)."""
         return X
 
     def copies(self, X, classes=None):
-        """The rows of `fit` that are copies and say nothing new: `recorded.Copies`, or None. Rows
-        of different `classes`, (n_rows,), are no copies."""
+        """The rows of `fit` that are copies within their class: `recorded.Copies`, or None."""
         return None
 
     def n_drawn(self, X):
@@ -142,8 +128,7 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
         return 0
 
     def check_entries(self, X, gaps=False):
-        """Raise ValueError for the first column with infinity, or with NaN unless allowed. With
-        `gaps`, NaN is also allowed if there are `laws` of the other entries."""
+        """Refuse infinity, and NaN unless it is allowed or, with `gaps`, there are `laws`."""
         gaps = gaps and self.lacks("laws") is None
         check_finite(X, allow_nan=self.allow_nan or gaps, hint=self.nan_hint)
 
@@ -154,8 +139,7 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
         return np.isnan(self.independent(X)).any(axis=1)
 
     def uninformative(self, X):
-        """Whether each row says nothing about its cluster, as if all its entries were missing:
-        ndarray of bool."""
+        """Whether each row says as little about its cluster as one without entries."""
         if sp.issparse(X):
             return np.zeros(X.shape[0], dtype=bool)
         nothing = np.ones(len(X), dtype=bool)
@@ -175,20 +159,13 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
         return False
 
     def resolve(self, X):
-        """A copy with checked hyperparameters and concrete values for all defaults that depend on
-        the rows of `fit`, an ndarray or CSR array. Raises ValueError if the likelihood cannot
-        model a hyperparameter or a column."""
+        """A copy with checked parameters, and numbers for defaults that depend on X of `fit`."""
         if type(self).resolve_summary is Blocks.resolve_summary:
             raise NotImplementedError(f"{type(self).__name__} must implement `resolve`")
         return self.resolve_summary(self.summarise(X))
 
     def encode(self, X):
-        """Check rows that will be learned (of `fit` or of a batch of a stream) and convert them to
-        the form of the kernel, which all chains share: dict of arrays made `read_only`.
-
-        The likelihood is resolved, but later batches of a stream did not take part in that. A
-        value outside the domain of the likelihood, such as an unknown category, raises a
-        ValueError that names its column.
+        """Rows of `fit`, or of a batch, checked and in the form of the kernel: dict, `read_only`.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement `encode`")
 
@@ -197,34 +174,19 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
         return self.encode(X)
 
     def tables(self, data, n_max):
-        """Make the tables that kernels over these rows share, once per fit.
-
-        - `data`: dict. Result of `encode` or `encode_new`.
-        - `n_max`: int or None. Largest number of items of a cluster. None: unbounded, as in a
-          stream. Tables then have a fixed length, and densities of a row depend, to the bit, only
-          on the row, the cluster and the likelihood, not on other rows.
-
-        Returns `tables`: dict. `n_max` (see `bounds`), and arrays made `read_only`. Beyond the end
-        of a table, kernels compute the values of a longer one, to the bit.
-        """
+        """Tables that kernels over encoded rows share, made once per fit: dict, `read_only`."""
         return {"n_max": bounds(n_max)[0]}
 
     def bind(self, data, tables):
-        """Make a `ClusterModel` over encoded rows. It must be cheap: every chain, replica and
-        particle has one. All of them read the same arrays."""
+        """A `ClusterModel` over encoded rows. Every chain, replica and particle makes one."""
         raise NotImplementedError(f"{type(self).__name__} must implement `bind`")
 
     def coordinates(self, X):
-        """Points for k-means, such that similar rows of `fit` are close: ndarray of shape (n_rows,
-        n_dimensions), finite and independent of the units of columns. None: the likelihood has no
-        coordinates, and densities determine which rows are similar."""
+        """Points for k-means, finite and without units: (n_rows, n_dimensions). None: none."""
         return None
 
     def box_points(self, data):
-        """Points for which `ClusterModel.log_predictive_bound_many` bounds the densities of the
-        rows in a box, from the result of `encode` or `encode_new`: ndarray of shape (n_rows,
-        n_dimensions), finite. Samplers can then visit rows tile by tile (`_tiles`) and skip
-        clusters that are far away. None: kernels have no useful bounds for these rows."""
+        """Finite points of rows for bounds over boxes: (n_rows, n_dimensions). None: none."""
         return None
 
     def _copy(self, **resolved):
@@ -232,8 +194,7 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
         return type(self)(**{**self.get_params(deep=False), **resolved})
 
     def _single_column(self, column, n_features):
-        """This object for one of its columns: with one entry of every parameter, and of fitted
-        categories, that has an entry for each column."""
+        """This object for one column: with its entry of what has an entry for each column."""
         other = copy.copy(self)
         for name, value in vars(self).items():
             if isinstance(value, (list, tuple)) or np.ndim(value) == 1:
@@ -251,8 +212,7 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
 
 
 def bounds(n_max):
-    """Largest number of items of a cluster, and the last number of items in tables: (int, int),
-    from the `n_max` of `Likelihood.tables`."""
+    """Largest numbers of items of a cluster and in tables, from the `n_max` of `tables`."""
     return (UNBOUNDED, TABLED) if n_max is None else (n_max, n_max)
 
 

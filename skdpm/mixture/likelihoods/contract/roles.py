@@ -58,8 +58,7 @@ class Learned:
         return tuple(name for name in self.hyperparameters if name in self.learned_priors)
 
     def flat_hyperparameters(self):
-        """All hyperparameters in one vector, in the form of the kernel's `set_hyperparameters`:
-        ndarray of shape (n_hyper,)."""
+        """All hyperparameters in one vector, as the kernel has them: (n_hyper,)."""
         values = [np.ravel(getattr(self, name)) for name in self.hyperparameters]
         return np.concatenate([np.empty(0), *values])
 
@@ -70,8 +69,7 @@ class Learned:
         )
 
     def learned_values(self, flat):
-        """Learned hyperparameters of such a vector, by name and in their shape: dict of str to
-        float or ndarray."""
+        """Learned hyperparameters of such a vector, by name and in their shape: dict."""
         values, first = {}, 0
         for name in self.hyperparameters:
             shape = np.shape(getattr(self, name))
@@ -97,8 +95,7 @@ class Learned:
         return other
 
     def log_hyperprior(self, values):
-        """log density of the priors of learned hyperparameters at `values`, a dict as for `at`; 0
-        if none is learned."""
+        """log density of the priors of learned hyperparameters at `values`, as for `at`."""
         priors = self.learned_priors.items()
         return float(sum(np.sum(prior.log_density(values[name])) for name, prior in priors))
 
@@ -169,13 +166,11 @@ class Tables:
     text_hint = None
 
     def for_columns(self, X):
-        """A copy made for the columns of the X of `fit`, unchecked, which can `read` tables with
-        these columns. This object if columns hold numbers and have no names."""
+        """A copy for the columns of the X of `fit`, unchecked, which can `read` such tables."""
         return self
 
     def for_batch(self, X):
-        """Like `for_columns`, for the first batch of `partial_fit` without a fit. Columns that are
-        constant or dependent in it may vary in later batches."""
+        """Like `for_columns`, for a first batch, whose constant columns may vary later."""
         return self.for_columns(X).keeping_columns()
 
     def keeping_columns(self):
@@ -183,8 +178,7 @@ class Tables:
         return self
 
     def decode(self, X):
-        """Undo `read`: a list with (codes, categories) of each column, codes -1 if missing, and
-        None for a column of numbers. None instead of a list: all columns hold numbers."""
+        """Undo `read`: (codes, categories) of each column, None for numbers; None: only these."""
         return None
 
 
@@ -193,16 +187,11 @@ class Blocks:
     on several machines, and copy no more than a block at a time."""
 
     def suits_blocks(self, n_samples, n_features):
-        """Whether a sampler that visits these rows in blocks is much faster than one that moves
-        them one at a time, at little loss. `sampler="auto"` is then `SubCluster`.
-
-        It is called before any parameter is checked.
-        """
+        """Whether `sampler="auto"` is `SubCluster`, much faster at little loss, for such rows."""
         return False
 
     def summarise(self, X):
-        """Summarise a block of rows, of any numeric type, for `resolve`: dict of arrays. Here, the
-        rows themselves. A ValueError names the column of a value that it can never model."""
+        """What `resolve_summary` needs of a block of rows: dict of arrays."""
         return {"rows": X}
 
     def merge_summaries(self, first, second):
@@ -214,30 +203,24 @@ class Blocks:
         return self.resolve(summary["rows"])
 
     def parametric(self, X):
-        """The `ParametricModel` of a block of rows that have been summarised. It is called often
-        and must be fast; nothing is checked."""
+        """The `ParametricModel` of a block of summarised rows, made often, unchecked."""
         raise NotImplementedError(f"{type(self).__name__} must implement `parametric`")
 
     def condense(self, X):
-        """A form of a block of rows that `parametric`, `encode` and `log_constants` also take, and
-        faster: ndarray of shape (n_rows, n_numbers), which is kept in memory in place of the rows.
-        None: there is no better form than X."""
+        """A form of a block that other methods take faster: (n_rows, n_numbers). None: none."""
         rows = self.as_seen(X)
         return None if rows is X else rows
 
     def log_constants(self, X):
-        """Terms of log p(x) that do not depend on the cluster, equal to `log_constants` of the
-        kernel: ndarray of shape (n_rows,)."""
+        """Terms of log p(x) that do not depend on the cluster, as in the kernel: (n_rows,)."""
         return np.zeros(X.shape[0])
 
     def sum_varying_constants(self):
-        """Sum over all rows of `fit` of those `log_constants` that depend on hyperparameters, at
-        their current values, after `resolve`. Chains that visit rows in blocks add it."""
+        """Sum over the rows of `fit` of those `log_constants` that hyperparameters change."""
         return 0.0
 
     def divergences(self, params):
-        """Symmetric Kullback-Leibler divergences (J-divergences), (n_clusters, n_clusters), of
-        drawn parameters in the form of `ParametricModel`, (n_clusters, n_params)."""
+        """J-divergences, (n_clusters, n_clusters), of parameters of `ParametricModel`."""
         raise NotImplementedError(f"{type(self).__name__} must implement `divergences`")
 
 
@@ -272,18 +255,15 @@ class Answers:
     column_posterior = None
 
     def lacks(self, role):
-        """Name of the likelihood, or the part of it, that lacks one of the `ROLES`; None if it is
-        there."""
+        """Name of the likelihood or part that lacks one of the `ROLES`; None if it is there."""
         return type(self).__name__ if getattr(self, role) is None else None
 
     def scaled(self, X):
-        """Rows on the scale of `column_means`: X itself, or a copy of the same kind (ndarray or
-        CSR array)."""
+        """Rows on the scale of `column_means`, of the kind of X (ndarray or CSR array)."""
         return X
 
     def moments(self, params, directions):
-        """Posterior means of the clusters' means, (n_clusters, n_directions), and covariances,
-        (n_clusters, n_directions, n_directions), along directions (n_features, n_directions), from
+        """Means and covariances of clusters along directions, (n_features, n_directions), from
         their `cluster_params`. A pair of None: rows have no mean."""
         if not {"means", "covariances"} <= params.keys():
             return None, None

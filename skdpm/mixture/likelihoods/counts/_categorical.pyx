@@ -29,12 +29,11 @@ from skdpm._core._memory cimport expect_shape, resized
 from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods.contract._parametric cimport (
-    TILE, ParametricModel, draw_log_dirichlet, number
+    SKDPM_LANES, TILE, ParametricModel, draw_log_dirichlet, number
 )
 
 
 cdef extern from "tiles.h" nogil:
-    const int SKDPM_LANES
     void tile_categories(
         const double* params, Py_ssize_t n_params, const Py_ssize_t* which, Py_ssize_t n_which,
         Py_ssize_t n_levels, const Py_ssize_t* items, Py_ssize_t n, Py_ssize_t n_entries,

@@ -17,14 +17,10 @@ import numpy as np
 
 from skdpm._core._math cimport log_gamma_function
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
-from skdpm.mixture.likelihoods.contract._parametric cimport LD, TILE, ParametricModel
+from skdpm.mixture.likelihoods.contract._parametric cimport LD, TILE, ParametricModel, tile_gather
 
 
 cdef extern from "tiles.h" nogil:
-    void tile_gather(
-        const double* x, Py_ssize_t n_features, const Py_ssize_t* items, Py_ssize_t n,
-        double* out, Py_ssize_t ld
-    )
     void tile_poisson(
         const double* x, Py_ssize_t ld, Py_ssize_t n, Py_ssize_t n_features,
         const double* log_rate, const double* rate, double top, bint missing, double* out

@@ -16,16 +16,11 @@ a_d + c_d + 1, ..., of a product whose exponent is split off from time to time, 
 one logarithm. Larger counts use a table if all a_d are equal. A merge of two clusters changes only
 the terms of columns in which both have counts.
 
-A sweep weighs every row under all clusters. For this there is a second copy of the counts, the
-mirror: (n_features, n_columns), float32, so the counts of all clusters in a column of X are
-adjacent. A cluster is in the mirror if its row says so. It is copied there when rows
-have been weighed under many clusters for about the time of the copy, and items that join or leave
-then change both copies. `settle` ends the mirror, so rows are never copied while they are in it.
-Products by the mirror and by rows have the same bits.
+A second copy of the counts, the mirror, (n_features, n_columns), float32, has the counts of all
+clusters in a column of X side by side (doc/design.md). A cluster is in it if its row says so.
 
 The hyperparameter is c in a_d = c w_d, with fixed weights w_d of mean 1. Given the partition its
-density is a product of c w + j over weights w and j, and most counts are small. So the number of
-clusters and columns of a weight with more than j counts is tallied once per slice step.
+density is a product of c w + j over weights w and j, tallied once per slice step.
 
 Row: n, N, c_d (D) | 1 if the cluster is in the mirror, else 0.
 """
@@ -40,17 +35,11 @@ from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods.contract._parametric cimport (
-    TILE, ParametricModel, draw_log_dirichlet, number
+    SKDPM_LANES, TILE, ParametricModel, draw_log_dirichlet, number, tile_counts
 )
 
 
 cdef extern from "tiles.h" nogil:
-    const int SKDPM_LANES
-    void tile_counts(
-        const double* params, Py_ssize_t n_params, const Py_ssize_t* which, Py_ssize_t n_which,
-        Py_ssize_t n_levels, const Py_ssize_t* items, Py_ssize_t n, const Py_ssize_t* indptr,
-        const int* indices, const double* counts, double* table, double* out, Py_ssize_t ld
-    )
     const int SKDPM_COLUMNS
     double factors_of_counts(
         const double* counts, const int* columns, const unsigned char* offsets, Py_ssize_t n,

@@ -9,27 +9,23 @@ The mean of the column in a cluster is mu = r (1 - p) / p, its variance mu + phi
 
     A = 1 + k r,  B = k m,  m = a / b,  k = b + a phi
 
-this is the prior of Diaconis & Ylvisaker (1979), worth k items of mean m. For every phi the mean
-of mu is m, and the posterior mean is (k m + s) / (k + n). With this k, the parameter a keeps its
-meaning: mu is Gamma(a, rate b) for phi -> 0 and InvGamma(1 + a, a m) for phi -> infinity. So this
-is the law of Poisson clusters if phi is small. With n entries of sum s in a column of a cluster,
+this is the prior of Diaconis & Ylvisaker (1979), worth k items of mean m: mu is Gamma(a, rate b)
+for phi -> 0 and InvGamma(1 + a, a m) for phi -> infinity. With n entries of sum s in a column of a
+cluster,
 
     p(cluster) = B(A + n r, B + s) / B(A, B) prod_i h(x_i),
     p(x | cluster) = B(A + (n + 1) r, B + s + x) / B(A + n r, B + s) h(x),
     h(x) = Gamma(x + r) / (Gamma(r) x!) = 1 / (x B(r, x)),
 
 where B(.,.) is the beta function. log h(x) is the item's `log_constants`, which therefore vary
-with phi. A draw of phi needs their sum over the items in clusters: it is computed from the numbers
-of the different values ("levels") of the column.
+with phi. A draw of phi takes their sum from the numbers of the different values ("levels").
 
-If items have exposures e, x ~ NB(e r, p): its mean is e mu and its variance e mu (1 + phi mu),
-those of the sum of e independent counts with exposure 1. In all formulas n is then the sum of the
-exposures, and r of an item is e r. Equal exposures are equal sizes e r, whatever e is.
+If items have exposures e, x ~ NB(e r, p), like the sum of e independent counts with exposure 1. In
+all formulas n is then the sum of the exposures, and r of an item is e r.
 
 Small counts x cost x products and a logarithm: Gamma(y + x) is Gamma(y) y (y + 1) ... (y + x - 1).
-Most rows stay in their cluster, so densities seldom change. Tables of the slots keep those of the
-levels in two cases: for the cluster as it is, and for a row that has just left it. A table knows
-for which statistics it is valid, so that values never depend on whether there is one.
+Tables of the slots keep the densities of the levels: for the cluster as it is, and for a row that
+has just left it. A table knows for which statistics it is valid.
 
 Row: that of `_counts` | for each column s and n for which the following are valid, A + (n + 1) r,
 log Gamma of this, -log B(A + n r, B + s), log p(0 | cluster).

@@ -11,8 +11,8 @@ With n entries of sum s in a column of a cluster, and rho = b + n,
 The terms log 1 / x! are the item's `log_constants` and left out below, except for counts of LARGE
 or more: their densities are accurate as a whole, but the log density plus log x! would not be.
 
-Only Gamma(a + s + x) depends on item, cluster and column together: one table lookup each. If s or
-x is large, the density is computed without Gamma functions, which have too few digits then.
+Only Gamma(a + s + x) depends on item, cluster and column together. If s or x is large, the density
+is computed without Gamma functions, which have too few digits then.
 
 If items have exposures e, x ~ Poisson(e rate): rho is b plus the sum of the exposures, and
 

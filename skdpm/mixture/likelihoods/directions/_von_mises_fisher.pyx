@@ -14,14 +14,12 @@ in a cluster,
     p(cluster)     = A^-n sum_g exp(L_g) / G,   L_g = F(kappa_g |r|) - n F(kappa_g),
     p(x | cluster) = p(cluster and x) / p(cluster),   |r + x|^2 = |r|^2 + 2 r'x + 1.
 
-The factors 1 / A are the items' `log_constants` and left out below. So a row and a cluster take
-one dot product, and the values L_g that matter. A row of zeros has no known direction: its density
-is 1 in every cluster, and n counts the other rows.
+The factors 1 / A are the items' `log_constants` and left out below. A row of zeros has no known
+direction: its density is 1 in every cluster, and n counts the other rows.
 
-As a function of kappa, L rises up to one point and falls from there. Its derivative is
+As a function of kappa, L rises up to one point and falls from there: its derivative is
 |r| a(kappa |r|) - n a(kappa), a = F' = I_{nu+1} / I_nu, and a(kappa |r|) / a(kappa) decreases for
-|r| > 1. So a sum starts at the largest L_g of the cluster and stops on each side where terms are
-negligible. A large cluster needs two or three of the G points.
+|r| > 1. So a sum starts at the largest L_g of the cluster and stops where terms are negligible.
 
 F is computed by the uniform expansion of I_nu (Abramowitz & Stegun 9.7.7, in logarithms) for large
 nu. For small nu, 0F1(; b; z) = 0F1(; b + 1; z) + z / (b (b + 1)) 0F1(; b + 2; z) leads down from
@@ -47,21 +45,17 @@ from skdpm._core._rng cimport (
     random_standard_normal
 )
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
-from skdpm.mixture.likelihoods.contract._parametric cimport TILE, ParametricModel, number
+from skdpm.mixture.likelihoods.contract._parametric cimport (
+    SKDPM_LANES, TILE, ParametricModel, number, tile_counts
+)
 
 
 cdef extern from "tiles.h" nogil:
-    const int SKDPM_LANES
     double tile_dot(const double* a, const double* b, Py_ssize_t n)
     void tile_dots(
         const double* x, Py_ssize_t n_features, const Py_ssize_t* items, Py_ssize_t n,
         const double* params, Py_ssize_t n_params, const Py_ssize_t* which, Py_ssize_t n_which,
         double* out, Py_ssize_t ld
-    )
-    void tile_counts(
-        const double* params, Py_ssize_t n_params, const Py_ssize_t* which, Py_ssize_t n_which,
-        Py_ssize_t n_levels, const Py_ssize_t* items, Py_ssize_t n, const Py_ssize_t* indptr,
-        const int* indices, const double* counts, double* table, double* out, Py_ssize_t ld
     )
 
 

@@ -11,11 +11,8 @@ sum of squares C in a column of a cluster, and rho = r + n,
     p(x | cluster) = g_n S^(-1/2) (1 + t^2)^(-(nu + n + 1) / 2),
     g_n = (pi (rho + 1) / rho)^(-1/2) Gamma((nu + n + 1) / 2) / Gamma((nu + n) / 2).
 
-Columns with the same n share one logarithm of the product of their 1 + t^2.
-
-Rows are centred at an origin (u itself if that is fixed). Statistics, and u above, are relative to
-it. Hyperparameters: u (D), r, nu, s (D), those of the law of the weights. _hyper draws those that
-are learned.
+Rows and statistics, and u above, are relative to an origin (u itself if that is fixed).
+Hyperparameters: u (D), r, nu, s (D), those of the law of the weights.
 
 With weights (see _elliptical), one for all columns of a row, the terms of a column are
 
@@ -52,7 +49,8 @@ from skdpm.mixture.likelihoods.elliptical._hyper cimport (
     GaussianLaws, fill_log_evidence_norm, fill_log_norm, log_evidence_norm, log_norm_at, log_step,
     own_size
 )
-from skdpm.mixture.likelihoods.contract._parametric cimport LD, TILE, ParametricModel
+from skdpm.mixture.likelihoods.contract._parametric cimport LD, TILE, ParametricModel, tile_gather
+from skdpm.mixture.likelihoods.elliptical._moments cimport log_positive, tile_keyed_moments
 
 cdef double LOG_PI = log(PI)
 cdef double LARGE = 1e150           # the product of two such numbers is finite
@@ -67,22 +65,13 @@ cdef enum:
 
 
 cdef extern from "tiles.h" nogil:
-    double log_positive(double x)
     bint tile_scale_products(
         const double* x, const double* center, const double* spread, Py_ssize_t n_features,
         const double* h, Py_ssize_t n_weights, double exponent, double* out
     )
-    void tile_gather(
-        const double* x, Py_ssize_t n_features, const Py_ssize_t* items, Py_ssize_t n,
-        double* out, Py_ssize_t ld
-    )
     void tile_gaussian_diag(
         const double* x, Py_ssize_t ld, Py_ssize_t n, Py_ssize_t n_features, const double* w,
         const double* c, const double* log_w, double top, bint missing, double* out
-    )
-    void tile_keyed_moments(
-        const double* x, Py_ssize_t ld, Py_ssize_t n, const Py_ssize_t* keys, Py_ssize_t key,
-        Py_ssize_t n_features, double* gaps, double* out
     )
     void tile_moments(
         const double* x, Py_ssize_t n, double* count, double* mean, double* squares

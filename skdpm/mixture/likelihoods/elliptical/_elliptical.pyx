@@ -30,7 +30,7 @@ from skdpm._core._rng cimport bitgen_t, uniform
 from skdpm.mixture.likelihoods.contract._base cimport row
 from skdpm.mixture.likelihoods.contract._parametric cimport LD, MOST_DIMENSIONS
 from skdpm.mixture.likelihoods.elliptical._hyper cimport labels_show
-from skdpm.mixture.likelihoods.elliptical._moments cimport combine_moments, moments_of
+from skdpm.mixture.likelihoods.elliptical._moments cimport SKDPM_STRIP, combine_moments, moments_of
 
 from skdpm.mixture.likelihoods.contract._base import HyperSampler
 
@@ -38,7 +38,6 @@ cdef double ONE = 1.0
 
 
 cdef extern from "tiles.h" nogil:
-    enum: SKDPM_STRIP
     double log_below(double x)
     double exp_above(double x)
     void tile_weigh(

@@ -10,16 +10,14 @@ With n items, mean x_bar and scatter C = sum (x - x_bar)(x - x_bar)', and rho = 
     q   = (x - m)' S_n^-1 (x - m),
     c_n = pi^(-D/2) (rho / (rho + 1))^(D/2) Gamma((nu + n + 1) / 2) / Gamma((nu + n + 1 - D) / 2).
 
-The kernel keeps the Cholesky factor of S_n = L D L', which changes by one rank per item. Rows are
-centred at an origin (u itself if that is fixed), so that a far origin costs no digits. Statistics,
-and u below, are relative to it. A factor that is computed anew is that of S + C, and the terms of
-means follow by updates of one rank: in a sum with them, S + C would lose its digits as soon as a
-cluster is far from u on the scale of S. (C itself loses them if items of one cluster are that far
-apart. A factor from statistics alone is then as good as C.)
+The kernel keeps the Cholesky factor of S_n = L D L', which changes by one rank per item. Rows and
+statistics, and u below, are relative to an origin (u itself if that is fixed). A factor that is
+computed anew is that of S + C, and the terms of means follow by updates of one rank: in a sum with
+them, S + C would lose its digits as soon as a cluster is far from u on the scale of S.
 
-A removal is deferred: an item that leaves a cluster mostly comes back at once, and then nothing
-has to be done, and nothing is rounded. In between, the item's predictive density given the others
-follows from the factor with it. With h = q rho / (rho - 1),
+A removal is deferred: an item that leaves a cluster mostly comes back at once, and then nothing is
+rounded. In between, its density given the others follows from the factor with it. With
+h = q rho / (rho - 1),
 
     p(x | cluster without x) = c_{n-1} |S_n|^(-1/2) (1 - h)^((nu + n - 1) / 2).
 
@@ -37,13 +35,11 @@ and
     p(x, w | cluster) = p(w) c_n |S_n|^(-1/2) h^(D/2) (1 + q h)^(-(nu + n + 1) / 2),
     c_n = pi^(-D/2) Gamma((nu + n + 1) / 2) / Gamma((nu + n + 1 - D) / 2).
 
-So q, the slow part, is the same for all weights. Let x have the weight w and be among the items,
-and let rho' = rho - w be without it. Then q = p / (1 - w rho' p / rho), with p = q_with (rho /
-rho')^2, is that without it, and |S_n| without it is |S_n| (1 - w rho' p / rho). An item that comes
-back with another weight changes S_n by one rank.
+Let x have the weight w and be among the items, and let rho' = rho - w be without it. Then q = p /
+(1 - w rho' p / rho), with p = q_with (rho / rho')^2, is that without it, and |S_n| without it is
+|S_n| (1 - w rho' p / rho). An item that comes back with another weight changes S_n by one rank.
 
-Hyperparameters: u (D), r, nu, S (its diagonal, or all of it by rows), those of the law of the
-weights. _hyper draws those that are learned.
+Hyperparameters: u (D), r, nu, S (its diagonal, or all of it by rows), those of the weights.
 
 A set of moments: mass, mean (D), scatter (packed). Terms: log c_n |S_n|^(-1/2), without weights
 times h^(D/2); log |S_n|, rho / (rho + 1), (nu + n + 1) / 2, m (D), the factor (packed, by columns,
@@ -68,12 +64,13 @@ from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
     ParametricElliptical
 )
 from skdpm.mixture.likelihoods.elliptical._moments cimport (
-    far_square, log_evidence, solve_squared, unpack_scale
+    SKDPM_STRIP, cholesky, draw_normal, far_square, log_evidence, log_positive, solve_squared,
+    tile_keyed_moments, unpack_scale
 )
 from skdpm.mixture.likelihoods.elliptical._hyper cimport (
     GaussianLaws, fill_log_norm, log_norm_at, log_step, own_size
 )
-from skdpm.mixture.likelihoods.contract._parametric cimport LD, TILE, ParametricModel
+from skdpm.mixture.likelihoods.contract._parametric cimport LD, TILE, ParametricModel, tile_gather
 
 cdef double LOG_PI = log(PI)
 cdef double LOG_1E100 = log(1e100)
@@ -93,7 +90,6 @@ cdef enum:
 
 
 cdef extern from "cholesky.h" nogil:
-    bint cholesky(double* packed, Py_ssize_t n, double* log_det)
     bint cholesky_above(
         double* packed, Py_ssize_t n, const double* least, double* log_det
     )
@@ -103,12 +99,9 @@ cdef extern from "cholesky.h" nogil:
     double gap_squared(
         const double* packed, Py_ssize_t n, const double* x, const double* c, double* vector
     )
-    void draw_normal(const double* packed, Py_ssize_t n, double* vector, const double* noise)
 
 
 cdef extern from "tiles.h" nogil:
-    enum: SKDPM_STRIP
-    double log_positive(double x)
     void tile_log(double* x, Py_ssize_t n)
     void tile_scale_mixtures(
         const double* squares, const double* exponents, const double** weighed, Py_ssize_t n,
@@ -121,14 +114,6 @@ cdef extern from "tiles.h" nogil:
     void tile_gaussian_columns(
         const double* x, Py_ssize_t ld, Py_ssize_t n, Py_ssize_t n_features, const double* w,
         const double* c, double top, double* out
-    )
-    void tile_keyed_moments(
-        const double* x, Py_ssize_t ld, Py_ssize_t n, const Py_ssize_t* keys, Py_ssize_t key,
-        Py_ssize_t n_features, double* gaps, double* out
-    )
-    void tile_gather(
-        const double* x, Py_ssize_t n_features, const Py_ssize_t* items, Py_ssize_t n,
-        double* out, Py_ssize_t ld
     )
     void tile_tails(
         const double* x, Py_ssize_t n, Py_ssize_t n_features, const double* packed,

@@ -15,9 +15,7 @@ A cluster with a far outlier leaves M no digits. Then rotations make R triangula
 with the rows of B first (`rotate`). With z = R_BB^-1 (x_B - m_B) the square is q_B = z'z, and
 x_A = m_A + R_AB z + R_AA times normal variates.
 
-A kernel with `Gaps` holds completed rows. Samplers that move partitions see no missing entries. A
-Gibbs update of a row with gaps draws them with its cluster: it weighs the clusters by the
-densities of x_B, and draws x_A given x_B and the cluster (`MixtureState.place`).
+A kernel with `Gaps` holds completed rows. `MixtureState.place` draws x_A with the cluster.
 """
 from libc.math cimport INFINITY, fabs, hypot, log, sqrt
 from libc.string cimport memcpy, memset
@@ -25,6 +23,7 @@ from libc.string cimport memcpy, memset
 import numpy as np
 
 from skdpm._core._rng cimport bitgen_t, random_standard_normal
+from skdpm.mixture.likelihoods.elliptical._moments cimport cholesky, draw_normal, solve_squared
 
 
 # Smallest pivot of M, as a share of its diagonal entry, that has enough digits.
@@ -32,14 +31,11 @@ cdef double LEAST_PIVOT = 1e-8
 
 
 cdef extern from "cholesky.h" nogil:
-    bint cholesky(double* packed, Py_ssize_t n, double* log_det)
     void substitute_four(const double* packed, Py_ssize_t n, double* vectors)
     void products_of_four(
         const double* a, const double* b, const double* weight, Py_ssize_t n, double* out
     )
     double dot(const double* x, const double* y, Py_ssize_t n)
-    double solve_squared(const double* packed, Py_ssize_t n, double* vector)
-    void draw_normal(const double* packed, Py_ssize_t n, double* vector, const double* noise)
 
 
 cdef class Gaps:

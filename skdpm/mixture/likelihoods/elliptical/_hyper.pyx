@@ -4,10 +4,8 @@
     u_d ~ N(m_d, v_d),    S = (nu - low) diag(t) + diag(floor),
 
 with low = D - 1, or 0 if covariances are diagonal or spherical (with one t). The hyperpriors of
-r, nu and t_d are any `LogDensity`. The variances of a cluster are S_dd / chi-squared(nu - low), so
-their prior has about the same location for any nu. nu and t have lower limits above 0. The limit
-of t and the floor are fixed, and small unless a column has ties or is constant: the density of a
-cluster of equal values has a pole at S = 0.
+r, nu and t_d are any `LogDensity`. nu and t have lower limits above 0: the density of a cluster of
+equal values has a pole at S = 0.
 
 Covariances and means are integrated out as far as that is cheap, because hyperparameters would
 move little given them:
@@ -18,9 +16,6 @@ move little given them:
     t_d     by a slice step of log(t_d - its lowest value), column by column: S changes by rank 1;
     u       given covariances that are drawn from p(Sigma_k | items) and then discarded: normal,
             because x_bar_k ~ N(u, Sigma_k / w_k) with w_k = 1 / (1 / r + 1 / n_k).
-
-The hyperpriors of r, nu and u resemble those of Rasmussen (2000), The infinite Gaussian mixture
-model, and Goerur & Rasmussen (2010), Dirichlet process Gaussian mixture models.
 
 Everything here is in units of the columns' spreads, so that units cannot make numbers large.
 """

@@ -8,10 +8,18 @@ from libc.string cimport memset
 
 
 cdef extern from "cholesky.h" nogil:
+    bint cholesky(double* packed, Py_ssize_t n, double* log_det)
     double solve_squared(const double* packed, Py_ssize_t n, double* vector)
+    void draw_normal(const double* packed, Py_ssize_t n, double* vector, const double* noise)
 
 
 cdef extern from "tiles.h" nogil:
+    enum: SKDPM_STRIP
+    double log_positive(double x)
+    void tile_keyed_moments(
+        const double* x, Py_ssize_t ld, Py_ssize_t n, const Py_ssize_t* keys, Py_ssize_t key,
+        Py_ssize_t n_features, double* gaps, double* out
+    )
     void tile_scatter(const double* x, Py_ssize_t n, Py_ssize_t n_features, double* out)
 
 

@@ -41,16 +41,13 @@ from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
     BOUND, COUNTS, MOST_WEIGHTS, PEAK, WEIGHED
 )
 from skdpm.mixture.likelihoods.elliptical._hyper cimport log_step
+from skdpm.mixture.likelihoods.elliptical._moments cimport log_positive
 
 cdef double LOG_PI = log(PI)
 cdef double FAR = 300.0 * log(10.0)     # log of 1e150^2
 
 cdef enum:
     EXPONENT = 2        # with weights: see _columns
-
-
-cdef extern from "tiles.h" nogil:
-    double log_positive(double x)
 
 
 cdef inline double log_far_tail(

@@ -11,8 +11,7 @@ x_bar and scatter C = sum (x - x_bar)(x - x_bar)', and rho = r + n,
     p(items) = |2 pi Sigma|^(-n/2) (r / rho)^(D/2)
                exp(-tr(Sigma^-1 [C + (r n / rho) (x_bar - u)(x_bar - u)']) / 2).
 
-Statistics and u are relative to the origin of the rows. Rows are whitened once for each Sigma, so
-that a density takes O(D).
+Statistics and u are relative to the origin of the rows, which are whitened once for each Sigma.
 
 Learned hyperparameters are drawn one after the other, means of clusters integrated out. With
 w_k = 1 / (1 / r + 1 / n_k) and the hyperprior Sigma ~ IW(nu, S),
@@ -51,6 +50,7 @@ from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
     COUNTS, LARGEST_LOSS, MOST_WEIGHTS, PEAK, WEIGHED, EllipticalModel, ParametricElliptical
 )
 from skdpm.mixture.likelihoods.elliptical._hyper cimport GaussianLaws
+from skdpm.mixture.likelihoods.elliptical._moments cimport cholesky, draw_normal
 from skdpm.mixture.likelihoods.contract._parametric cimport ParametricModel
 
 cdef double LOG_2PI = log(2.0 * PI)
@@ -61,11 +61,6 @@ cdef enum:
     # Cached terms of a row, behind its statistics and after PEAK.
     HALF_PRECISION = 1      # without weights
     CENTER = 2
-
-
-cdef extern from "cholesky.h" nogil:
-    bint cholesky(double* packed, Py_ssize_t n, double* log_det)
-    void draw_normal(const double* packed, Py_ssize_t n, double* vector, const double* noise)
 
 
 cdef inline void whiten(

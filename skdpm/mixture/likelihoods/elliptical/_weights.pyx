@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Weights of rows under elliptical laws with heavy tails: x | w ~ N(mean, Sigma / w).
 
-A kernel with `RowWeights` holds a weight of each row. Samplers that move partitions take the
-weights as given. A Gibbs update of a row draws its weight with its cluster: it weighs the clusters
-by densities that are sums over the weights, and draws the weight given the cluster
-(`MixtureState.place`). So a weight is to the state what the missing entries of a row are (_gaps).
+To a state the weight of a row is what its missing entries are (_gaps).
 """
 import numpy as np
 

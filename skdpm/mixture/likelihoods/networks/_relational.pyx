@@ -10,14 +10,13 @@ are directed, k <= l otherwise. A model is the law of a cell with m links among 
         b^a (a)_m / (b + e)^(a + m),
 
 where (z)_m = Gamma(z + m) / Gamma(z). p(X | partition) is the product over cells, times factors of
-degrees in the second model. For the first see Herlau et al., section 3.2 (with k <= l: the cells
-on the diagonal count). Unobserved pairs are not counted. An item i with s_l links to and e_l pairs
-with the items of cluster l joins k with the probability
+degrees in the second model. Unobserved pairs are not counted. An item i with s_l links to and e_l
+pairs with the items of cluster l joins k with the probability
 
-    prod_l cell(m_kl + s_l, e_kl + e_l) / cell(m_kl, e_kl),
+    prod_l cell(m_kl + s_l, e_kl + e_l) / cell(m_kl, e_kl).
 
-so clusters are not independent. A row of the arena is only the size of its cluster; the counts of
-cells are two matrices over slots. They are multiples of 1/2, so they have no rounding errors.
+A row of the arena is only the size of its cluster; the counts of cells are two matrices over
+slots, multiples of 1/2, so they have no rounding errors.
 
 Degree correction (Karrer & Newman 2011, in the collapsed form of Herlau, Schmidt & Morup 2014):
 X_ij ~ Poisson(theta_i theta_j eta_kl) links of items i < j of clusters k and l, and of an item
