@@ -165,8 +165,7 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
         return self.resolve_summary(self.summarise(X))
 
     def encode(self, X):
-        """Rows of `fit`, or of a batch, checked and in the form of the kernel: dict, `read_only`.
-        """
+        """Rows of `fit` or of a batch, checked, in the form of the kernel: dict, `read_only`."""
         raise NotImplementedError(f"{type(self).__name__} must implement `encode`")
 
     def encode_new(self, X):
