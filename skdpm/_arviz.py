@@ -14,18 +14,9 @@ STATISTICS = {"log_joint": "lp"}
 
 
 def datatree(estimator, X=None, log_likelihood=None):
-    """Make the tree of a fit.
-
-    - `estimator`: ChainEstimator. Fitted estimator.
-    - `X`: array-like or DataFrame of shape (n_samples, n_features), optional. Rows of the fit,
-      unchecked.
-    - `log_likelihood`: tuple (draws, values), optional. Numbers of the draws, and an ndarray of
-      shape (n_chains, n_draws, n_samples).
-
-    Returns `tree`: xarray.DataTree.
-
-    Raises ImportError.
-    """
+    """Make the xarray.DataTree of a fitted estimator. X are the rows of the fit, unchecked;
+    `log_likelihood` is a pair of the numbers of draws and an ndarray (n_chains, n_draws,
+    n_samples)."""
     try:
         import arviz_base
         import xarray

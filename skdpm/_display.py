@@ -30,13 +30,7 @@ def _short(value):
 
 
 def summary_of_fit(estimator, what):
-    """Summarise a fit in a few lines.
-
-    - `estimator`: ChainEstimator. Fitted estimator.
-    - `what`: str. Name of its components.
-
-    Returns `lines`: dict of str to str
-    """
+    """Summarise a fit in a few lines: dict of str to str. `what` is the name of its components."""
     draws = estimator.draws_
     n_found = getattr(estimator, "n_clusters_", None) or estimator.n_components_
     low, high = np.quantile(draws["n_components"], (0.05, 0.95), method="inverted_cdf")

@@ -153,11 +153,8 @@ class Halts:
 
 
 class _Clock:
-    """Division of a time limit among warm-up, draws and summaries.
-
-    - `began`, `max_time`: float. As in `Halts`.
-    - `summaries`: float. Number of iterations that take as long as the summaries.
-    """
+    """Division of a time limit among warm-up, draws and summaries, which take as long as
+    `summaries` iterations. `began` and `max_time` are those of `Halts`."""
 
     def __init__(self, began, max_time, summaries):
         self.end = began + max_time
@@ -202,13 +199,11 @@ class _Clock:
 
 
 def settled(chains, n_done):
-    """Whether chains in warm-up have settled: whether the second half of their iterations agrees
-    about the log joint and the number of components, or shows no common drift.
+    """Whether chains in warm-up have settled: whether the second half of their first n_done
+    iterations agrees about the log joint and the number of components, or shows no common drift.
 
-    Chains that stay apart may be settled: more warm-up would not join them.
-
-    - `chains`: list of dict. Chains with "warmup", an array of shape (n_iterations, n_quantities).
-    - `n_done`: int. Number of iterations to consider. After an interruption some chains have more.
+    Chains that stay apart may be settled: more warm-up would not join them. `chains` are dicts
+    with "warmup", an array of shape (n_iterations, n_quantities).
     """
     traces = np.array([chain["warmup"][:n_done] for chain in chains])
     traces = traces[:, traces.shape[1] // 2 :]
@@ -228,12 +223,8 @@ def _is_level(values):
 
 
 class Forecast:
-    """Report once, after a few seconds, that a fit will take minutes.
-
-    - `began`: float. Start of the fit on the clock of `time.monotonic`.
-    - `n_before`: float. Mean number of iterations that the chains had done then.
-    - `say`: callable. Function of the message.
-    """
+    """Report once, after a few seconds, that a fit will take minutes, by the function `say` of a
+    message. At the time `began` of `time.monotonic` chains had done `n_before` iterations."""
 
     def __init__(self, program, began, n_before, say):
         self.program = program

@@ -104,17 +104,10 @@ def named_call(names, function, *args, **kwargs):
 
 
 def validate_rows(estimator, X, likelihood, reset, **allowed):
-    """X as contiguous doubles or a CSR matrix, its entries checked.
+    """X as contiguous doubles or a CSR matrix, its entries checked: (n_samples, n_features).
 
-    - `estimator`: ChainEstimator.
-    - `X`: array-like.
-    - `likelihood`: Likelihood or FeatureLikelihood.
-    - `reset`: bool. Whether the number and names of columns are new.
-    - `**allowed`: bool. Further arguments of `check_entries`.
-
-    Returns `X`: array of shape (n_samples, n_features).
-
-    Raises TypeError, ValueError.
+    With `reset` the number and names of columns are new. `allowed` are further arguments of
+    `check_entries`. Raises TypeError, ValueError.
     """
     rows = converted(estimator, X, likelihood, reset, dtype=np.float64, order="C")
     likelihood.check_entries(rows, **allowed)
@@ -194,16 +187,8 @@ def _of_partition(frame, read):
 
 
 def with_exposure(rows, likelihood, exposure=None):
-    """Checked rows, with their exposures as a further column if the likelihood takes them.
-
-    - `rows`: array of shape (n_samples, n_features).
-    - `likelihood`: Likelihood.
-    - `exposure`: array-like of shape (n_samples,) or None.
-
-    Returns `rows`: array of shape (n_samples, n_features), or one column more.
-
-    Raises ValueError also if there are exposures and the likelihood takes none, or the other way
-    round.
+    """Checked rows, with their exposures as a further column if the likelihood takes them. Raises
+    ValueError also if there are exposures and the likelihood takes none, or the other way round.
     """
     if not likelihood.exposed:
         if exposure is None:

@@ -53,13 +53,8 @@ class Run:
         return self.shortened_from is not None and done < self.shortened_from
 
     def least_ess(self, n_draws, draws=None):
-        """Smallest bulk effective sample size of the program's `quantities`.
-
-        - `n_draws`: int. Number of draws of each chain, from the first.
-        - `draws`: Draws, optional. The draws; by default those that the chains hold.
-
-        Returns `ess`: float. NaN if one of them is NaN.
-        """
+        """Smallest bulk effective sample size of the program's `quantities` in the first n_draws
+        draws of each chain, by default those that the chains hold; NaN if one is NaN."""
         sizes = []
         for name in self.program.quantities:
             values = [c["draws"][name] for c in self.chains] if draws is None else draws[name]

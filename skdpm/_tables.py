@@ -197,10 +197,8 @@ class Table:
         return called(self.positions[j], self.names)
 
     def number(self, j, advice=""):
-        """Column j as doubles, with NaN for missing entries.
-
-        - `j`: int.
-        - `advice`: str. Words about strings and categories.
+        """Column j as doubles, with NaN for missing entries. `advice` is about strings and
+        categories.
 
         Raises TypeError, ValueError if its entries are no numbers, and do not stand for numbers,
         such as "1".
@@ -273,10 +271,7 @@ def joined(words):
 
 
 class CodeFor:
-    """Lines of Python that change X, for its container.
-
-    - `names`: sequence of str, or None. Names of the columns.
-    """
+    """Lines of Python that change X, for its container. Columns may have no names: None."""
 
     def __init__(self, X, names):
         self.library = type(getattr(X, "X", X)).__module__.partition(".")[0]
@@ -473,12 +468,8 @@ def _known(values):
 
 
 def categories_of(column, where):
-    """The categories of a `Column`: those of its type, in their order, or the sorted values.
-
-    - `where`: str. Name of the column in messages.
-
-    Returns `categories`: ndarray of objects
-    """
+    """The categories of a `Column`, those of its type in their order or the sorted values: ndarray
+    of objects. `where` is the name of the column in messages."""
     values = column.categories
     try:
         values = sorted(column.distinct) if values is None else values
@@ -511,15 +502,9 @@ def to_codes(column, categories, where, handle_unknown):
 
 
 def decoded_table(X, decoded, names):
-    """A table of numbers and categories.
-
-    - `X`: (n_rows, n_columns). Numbers.
-    - `decoded`: list of (codes, categories) or None. Codes (-1 if missing) and categories of each
-      column; None for a column of numbers.
-    - `names`: sequence of str, or None
-
-    Returns `table`: DataFrame, or an ndarray of objects if columns have no names
-    """
+    """A table of numbers and categories: a DataFrame, or an ndarray of objects if columns have no
+    names. `decoded` has codes (-1 if missing) and categories of each column of X, (n_rows,
+    n_columns), or None for a column of numbers."""
     if names is not None:
         import pandas as pd
 
@@ -539,14 +524,10 @@ def decoded_table(X, decoded, names):
 
 
 def filled_table(X, rows, filled, decoded):
-    """A copy of X with its missing entries filled.
+    """A copy of X, as a user passed it, with its missing entries filled.
 
-    - `X`: array-like or DataFrame of shape (n_rows, n_columns). As a user passed it.
-    - `rows`, `filled`: (n_rows, n_columns). X as numbers, and the same with entries in place of
-      NaN.
-    - `decoded`: list of (codes, categories) or None, or None. `Likelihood.decode` of `filled`.
-
-    Returns `table`: DataFrame or ndarray
+    `rows` and `filled` are X as numbers, (n_rows, n_columns), and the same with entries in place
+    of NaN. `decoded` is `Likelihood.decode` of `filled`.
     """
     if as_table(X) is None or (decoded is None and not is_frame(X)):
         return filled
@@ -665,13 +646,9 @@ def take_columns(X, columns):
 
 
 def columns_of_rows(given, n_features, names, positions_of):
-    """One row given by its known entries, as an array of objects or a table of shape
-    (1, n_features).
-
-    - `given`: dict, Series, array-like or DataFrame
-    - `names`: ndarray of str, or None. Names of the columns of `fit`.
-    - `positions_of`: callable. Function of columns, `given` and a word that returns positions.
-    """
+    """One row given by its known entries, as an array of objects or a table of shape (1,
+    n_features). `names` are those of the columns of `fit`, or None; `positions_of` is a function
+    of columns, `given` and a word that returns positions."""
     if hasattr(given, "to_dict") and getattr(given, "ndim", 0) == 1:
         given = given.to_dict()  # a Series
     if not isinstance(given, dict):

@@ -94,14 +94,10 @@ class ColumnError(ValueError):
 
 
 def offered_if(objection):
-    """Decorate a method that some objects of its class do not have.
+    """Decorate a method that some objects of its class do not have: the function `objection` of
+    the object returns why it has no such method and what to do, or None.
 
     It is `available_if` of scikit-learn, except that the error says why the method is missing.
-
-    - `objection`: callable. Function of the object that returns why it has no such method and what
-      to do, or None if it has one.
-
-    Returns `decorate`: callable
     """
 
     class Offered:
@@ -146,12 +142,8 @@ def parameters(cls):
 
 def explains(**hints):
     """Decorate a method, or the `__init__` of a class, with helpful errors for keywords of other
-    libraries and for positional values that need a name. The signature does not change.
-
-    - **hints: str. Advice for each unsupported keyword.
-
-    Returns `decorate`: callable
-    """
+    libraries, with `hints` for each, and for positional values that need a name. The signature
+    does not change."""
 
     def decorate(method):
         if isinstance(method, type):
@@ -294,9 +286,7 @@ def check_binary(Z, name):
 
 def check_finite(X, *, allow_nan, hint=""):
     """Raise a ColumnError for the first column of X with infinity, or with NaN unless allowed.
-
-    - `hint`: str. Advice about NaN.
-    """
+    `hint` is advice about NaN."""
     entries = X.data if sp.issparse(X) else X
     for what, is_bad in (("infinity", np.isinf), ("NaN", np.isnan)):
         if what == "NaN" and allow_nan:
@@ -323,12 +313,8 @@ def has_nan(X):
 
 
 def check_columns(X, bad, what, hint=""):
-    """Raise a ColumnError for the first column with a bad entry, which the message shows.
-
-    - `bad`: (n_samples, n_features), bool
-    - `what`: str. Beginning of the message: who needs what.
-    - `hint`: str. End of the message: what to do.
-    """
+    """Raise a ColumnError for the first column with a bad entry, which the message shows. `what`
+    begins the message: who needs what. `hint` ends it: what to do."""
     if bad.any():
         column = int(np.flatnonzero(bad.any(axis=0))[0])
         row = int(np.flatnonzero(bad[:, column])[0])
@@ -342,11 +328,7 @@ def _bad_entry(what, column, value, hint, row=None):
 
 def check_counts(X, name, *, allow_nan=False, hint=""):
     """Raise a ColumnError unless X holds nonnegative integer counts that doubles hold exactly.
-
-    - `name`: str. Class that needs counts, for the message.
-    - `allow_nan`: bool
-    - `hint`: str. Advice about entries that are no counts.
-    """
+    `name` is the class that needs counts; `hint` is advice about entries that are no counts."""
     values = X.data if sp.issparse(X) else X
     with np.errstate(invalid="ignore"):
         bad = ~((values >= 0) & (values < np.inf) & (values == np.floor(values)))

@@ -272,13 +272,8 @@ def without_last_bits(draws):
 
 
 def row_pairs(n_samples, n_pairs=N_PAIRS):
-    """Choose pairs of different rows; the choice depends on the number of rows only.
-
-    - `n_samples`: int. Number of rows.
-    - `n_pairs`: int. Number of pairs.
-
-    Returns `first`, `second`: (min(n_pairs, n_samples * (n_samples - 1) / 2),)
-    """
+    """Choose at most n_pairs pairs of different rows, all if there are fewer; the choice depends
+    on the number of rows only. Returns `first`, `second`: (n_chosen,)."""
     if n_samples * (n_samples - 1) // 2 <= n_pairs:
         return np.triu_indices(n_samples, k=1)
     # Rows in random order, each paired with the row one place further, then two, and so on: the

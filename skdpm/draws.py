@@ -42,12 +42,8 @@ class Column(NamedTuple):
 
 
 class ChainDraws:
-    """The kept draws of one chain while it runs.
-
-    - `columns`: sequence of Column
-    - `n_draws`: int. Expected number of draws.
-    - `saved`: dict or None. Result of `save`, to continue.
-    """
+    """The kept draws of one chain while it runs, for an expected number of draws. `columns` are
+    `Column`s, and `saved` is the result of `save`, to continue."""
 
     def __init__(self, columns, n_draws, saved=None):
         self.columns = {column.name: column for column in columns}
@@ -126,13 +122,8 @@ class Draws(Mapping):
 
     @classmethod
     def of_chains(cls, columns, saved, n_draws):
-        """Combine the first n_draws draws of all chains.
-
-        - `columns`: sequence of Column
-        - `saved`: list of dict. `ChainDraws.save` of each chain. These draws are removed from it;
-          later ones stay.
-        - `n_draws`: int
-        """
+        """Combine the first n_draws draws of all chains, which are removed from `saved`, the
+        `ChainDraws.save` of each chain; later ones stay."""
         values = {}
         for column in columns:
             parts = [chain.pop(column.name) for chain in saved]
@@ -220,12 +211,11 @@ def _nbytes(values):
 
 
 class Candidates:
-    """Draws of one chain that may become the point estimate, if labels are not stored.
+    """Draws of one chain that may become the point estimate, if labels are not stored. `saved` is
+    the result of `save`, to continue.
 
     The best of the first n draws, for any n, is a draw better than all before it. So only these
     record draws, and the last draw, are kept. (A chain that has settled has about log n records.)
-
-    - `saved`: dict or None. Result of `save`, to continue.
     """
 
     def __init__(self, saved=None):
@@ -253,10 +243,8 @@ class Snapshots:
 
     Kept are the draws whose numbers are multiples of a power of two, the smallest that leaves at
     most `most` of them. The choice depends only on the number of draws, and continuing a chain
-    only drops some. Parts that several draws share are stored once.
-
-    - `most`: int. Largest number of kept draws.
-    - `saved`: dict or None. Result of `save`, to continue.
+    only drops some. Parts that several draws share are stored once. `saved` is the result of
+    `save`, to continue.
     """
 
     def __init__(self, most, saved=None):
@@ -274,11 +262,8 @@ class Snapshots:
         return draw % self.stride == 0
 
     def take(self, snapshot, parts=()):
-        """Keep the draw that was due.
-
-        - `snapshot`: dict. Plain objects; "keys" lists the shared parts that it needs.
-        - `parts`: iterable of (key, part). Shared parts that `pool` lacks.
-        """
+        """Keep the draw that was due: a dict of plain objects, whose "keys" lists the shared parts
+        that it needs. `parts` are pairs (key, part) that `pool` lacks."""
         self.pool.update(parts)
         self.draws.append({**snapshot, "draw": self.n_seen - 1})
         if len(self.draws) > self.most:
@@ -297,14 +282,9 @@ class Snapshots:
 
 
 def common_snapshots(chains, n_draws):
-    """Snapshots at the same draws of every chain.
-
-    - `chains`: list of dict. `Snapshots.save` of each chain with draws.
-    - `n_draws`: int. Number of draws of each chain to consider.
-
-    Returns `draws`: list of (int, dict, dict). Number of the chain, snapshot, and its pool of
-    shared parts.
-    """
+    """Snapshots at the same draws, among the first n_draws, of every chain: list of (number of the
+    chain, snapshot, its pool of shared parts). `chains` has the `Snapshots.save` of each with
+    draws."""
     stride = max(chain["stride"] for chain in chains)
     return [
         (c, draw, chain["pool"])

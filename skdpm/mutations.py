@@ -191,14 +191,9 @@ def encode(X, *, error_rate, genotype_prior):
 
 
 def log_likelihoods(data, prevalences, precision=None):
-    """Compute log p(reads of a mutation in a sample | prevalence) at every point of a grid.
-
-    - `data`: dict. Result of `encode`.
-    - `prevalences`: (n_points,)
-    - `precision`: float or None, default=None. Precision of the beta-binomial; None: binomial.
-
-    Returns `log_likelihoods`: (n_samples, n_tumour_samples, n_points)
-    """
+    """Compute log p(reads of a mutation in a sample | prevalence) at every point of a grid:
+    (n_samples, n_tumour_samples, n_points). `data` is the result of `encode`, and `precision` that
+    of the beta-binomial; None: binomial."""
     a, b = data["ref_counts"].ravel(), data["alt_counts"].ravel()
     genotypes = data["genotypes"].ravel()
     out = np.zeros((len(a), len(prevalences)))

@@ -64,15 +64,9 @@ FEW_CLUSTERS = 1, 2, 3, 4, 6, 9
 
 
 def overdispersed_columns(program, labels, bit_generator):
-    """Positions of the columns whose counts vary more within clusters than Poisson counts.
-
-    - `program`: MixtureProgram. Program of a fit with rows in memory, at its end.
-    - `labels`: (n_samples,). Components of a draw.
-    - `bit_generator`: numpy BitGenerator
-
-    Returns `columns`: list of int. Empty without clear evidence, or if the likelihood has no
-    Poisson columns.
-    """
+    """Positions of the columns whose counts vary more within clusters than Poisson counts: list of
+    int. It is empty without clear evidence, or if the likelihood has no Poisson columns. The
+    program is that of a fit at its end, with rows in memory; labels are components of a draw."""
     given = program.likelihood
     if len(labels) < FEWEST_ROWS or given.select or not _columns_of(program, Poisson):
         return []
@@ -232,11 +226,7 @@ def _compare(one, other, labels):
 
 
 class Comparison:
-    """A likelihood with hyperparameters for some rows, and their evidence.
-
-    - `likelihood`: Likelihood. Resolved.
-    - `bit_generator`: numpy BitGenerator
-    """
+    """A resolved likelihood with hyperparameters for some rows, and their evidence."""
 
     def __init__(self, program, likelihood, X, bit_generator):
         self.program = replace(program, likelihood=likelihood)

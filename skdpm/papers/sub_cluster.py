@@ -55,11 +55,7 @@ class PaperSubCluster(SubCluster):
 
 
 class PaperSubClusterKernel(SubClusterKernel):
-    """One iteration of a variant; see `SubCluster.from_paper`.
-
-    - `in_groups`, `wait`: bool
-    - `**options`: Parameters of `SubClusterKernel`.
-    """
+    """One iteration of a variant; see `VARIANTS`. Options are parameters of `SubClusterKernel`."""
 
     def __init__(self, in_groups=False, wait=True, **options):
         super().__init__(**options)

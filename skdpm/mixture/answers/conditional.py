@@ -135,11 +135,8 @@ class Mixture:
 
 
 class ConditionalLaws:
-    """The law of unknown entries of new rows, over all scored draws.
-
-    - `likelihood`: Likelihood. Resolved likelihood.
-    - `mixtures`: list of StoredMixture. `ScoredDraws.mixtures`.
-    """
+    """The law of unknown entries of new rows under a resolved likelihood, over all scored draws
+    (`ScoredDraws.mixtures`)."""
 
     def __init__(self, likelihood, mixtures):
         self.likelihood = likelihood
@@ -187,10 +184,7 @@ class ConditionalLaws:
 
 class OwnLaws:
     """The law of missing entries of rows of the fit, in the cluster of each row in each scored
-    draw. The clusters do not contain the row itself, whose known entries count as known.
-
-    - `likelihood`: Likelihood. Resolved likelihood.
-    """
+    draw. The clusters do not contain the row itself, whose known entries count as known."""
 
     def __init__(self, likelihood, training, draws):
         self.likelihood, self.training, self.draws = likelihood, training, draws
@@ -233,10 +227,7 @@ class OwnLaws:
 
 
 class NewLaws:
-    """The law of missing entries of new rows, in any of their clusters: as `OwnLaws`.
-
-    - `X`: (n_rows, n_features). Checked rows.
-    """
+    """The law of missing entries of new, checked rows, in any of their clusters: as `OwnLaws`."""
 
     def __init__(self, laws, X):
         self.laws, self.X, self.block = laws, X, laws.block

@@ -50,12 +50,8 @@ MOST_NUMBERS = 2**20
 
 
 def points_of(X):
-    """Rows as points with centred columns of unit variance, at most `MOST_COLUMNS`.
-
-    - `X`: array-like (n_samples, n_features). NaN marks a missing entry.
-
-    Returns `points`: (n_samples, n_columns), float64
-    """
+    """Rows, in which NaN marks a missing entry, as points with centred columns of unit variance,
+    at most `MOST_COLUMNS`: (n_samples, n_columns)."""
     X = np.asarray(X)
     columns = np.empty(X.shape[::-1])
     n_columns = 0
@@ -134,15 +130,12 @@ def read_draws(X, draws, n_jobs=None, completed=None, known=UNLABELLED):
 
 
 def read_hills(points, labels, known=UNLABELLED):
-    """Clusters of one partition into components.
+    """Clusters of one partition of `points_of` rows into components, the labels: (n_samples,),
+    int64.
 
-    - `points`: (n_samples, n_columns). Result of `points_of`.
-    - `labels`: (n_samples,), int. Component of each row.
-    - `known`: KnownLabels or Unlabelled. Known labels. Hills of two classes do not join. Those of
-      one class are one cluster, whatever is between them.
-
-    Returns `clusters`: (n_samples,), int64. From 0 by decreasing size, with known labels as by
-    `KnownLabels.clusters`.
+    Clusters are numbered from 0 by decreasing size, with known labels as by
+    `KnownLabels.clusters`. Hills of two known classes do not join. Those of one class are one
+    cluster, whatever is between them.
     """
     components, labels = np.unique(labels, return_inverse=True)
     classes = known.of_components(labels)

@@ -197,14 +197,8 @@ class Predictor:
         return _column_posterior(self.likelihood, self.partition.stats, column)
 
     def components(self):
-        """Components of the point estimate.
-
-        Returns
-
-        - `params`: dict of str to ndarray, first axis n_components. `Likelihood.cluster_params`.
-        - `weights`: (n_components,)
-        - `owners`: (n_components,), int. Cluster of each component, in increasing order.
-        """
+        """Components of the point estimate: their `Likelihood.cluster_params`, weights, and the
+        cluster of each, in increasing order."""
         partition = self.partition
         weights = np.exp(partition.log_weights[:-1])
         owners = np.arange(len(weights)) if partition.owners is None else partition.owners

@@ -71,11 +71,8 @@ class TrainingRows:
         """Clusters of all rows. A row of which nothing is known is in the largest cluster; in a
         draw it is with the informative rows of its component, if there are any.
 
-        - `labels`: (n_informative,)
-        - `clusters`: (n_chains, n_draws, n_informative). Clusters of draws.
-        - `components`: (n_chains, n_draws, n_samples). Their components.
-
-        Returns `labels, clusters`: ndarray. The same of all rows.
+        `labels` and `clusters` are those of informative rows, the latter of draws, (n_chains,
+        n_draws, n_informative); `components` are those of all rows. Returns both for all rows.
         """
         found = np.empty(components.shape, dtype=clusters.dtype)
         for at in np.ndindex(found.shape[:2]):
@@ -158,14 +155,8 @@ class TrainingRows:
             yield MixtureState(model, self.make_prior(1.0), labels, completion=completion)
 
     def log_leave_one_out(self, likelihood, draws, n_jobs=None):
-        """log p(x_i | all other rows, their partition and the hyperparameters of a draw).
-
-        - `likelihood`: Likelihood. Resolved likelihood.
-        - `n_jobs`: int or None. Number of threads.
-
-        Returns `log_densities`: (n_draws, n_samples). Log densities (natural) under the draws of
-        `draws.scored`.
-        """
+        """log p(x_i | all other rows, their partition and the hyperparameters of a draw), natural
+        logarithm, under the draws of `draws.scored`: (n_draws, n_samples)."""
         left_out = likelihood.left_out
         of_left_out = 0.0 if left_out is None else left_out.log_density(self.X)
         likelihood = self.known.restricted(likelihood)

@@ -40,11 +40,9 @@ def row_order(likelihood, X):
 
 
 class KeptOrders:
-    """Cache of the orders last used, looked up by the rows of the block.
+    """Cache of the orders last used, looked up by the rows of the block, in at most `most_bytes`.
 
     It serves workers of Dask, where nothing else lasts as long as a fit. Threads may share it.
-
-    - `most_bytes`: int. Maximum memory of the orders.
     """
 
     def __init__(self, most_bytes):

@@ -222,11 +222,8 @@ class Answer:
 
 async def call_place(token, which, function, arguments, finish, dask_worker=None):
     """Call a function for all blocks of a worker's chunks, or of those in `which`, on the threads
-    that also run its tasks: see `DaskRows._exchange`. Returns an `Answer` or `Lost`.
-
-    - `token`: str. Name of the places.
-    - `dask_worker`: distributed.Worker. Set by dask.
-    """
+    that also run its tasks: see `DaskRows._exchange`. Returns an `Answer` or `Lost`. `token` is
+    the name of the places; dask sets `dask_worker`."""
     data = dask_worker.data
     place = data.get(place_key(token, dask_worker.address))
     if place is None:

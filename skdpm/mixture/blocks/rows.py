@@ -60,13 +60,9 @@ class Rows(abc.ABC):
         return sum(self._map(_log_constant, likelihood))
 
     def sample(self, n_rows, key):
-        """Draw rows, in their order, from every block in proportion to its size.
-
-        Returns X of shape (n_rows, n_features).
-
-        - `n_rows`: int. All rows if there are fewer.
-        - `key`: tuple of int. Names random streams, with a block one of them.
-        """
+        """Draw n_rows rows, or all if there are fewer, in their order, from every block in
+        proportion to its size: (n_rows, n_features). The key, a tuple of int, and a block name a
+        random stream."""
         n_rows = min(n_rows, self.n_samples)
         bounds = np.append(self.first_rows, self.n_samples)
         counts = np.diff(bounds * n_rows // self.n_samples)
@@ -81,24 +77,15 @@ class Rows(abc.ABC):
 
     @abc.abstractmethod
     def codes(self, labels):
-        """Return codes to start from, with all rows in left sub-clusters.
-
-        - `labels`: (n_samples,), or None. None: all rows in one cluster.
-        """
+        """Return codes to start from, with all rows in left sub-clusters. Without labels, which
+        are (n_samples,), all rows are in one cluster."""
 
     @abc.abstractmethod
     def visit(self, likelihood, codes, task, key):
         """Do a task on all blocks; the given codes are not changed.
 
-        - `likelihood`: Likelihood. Resolved.
-        - `codes`: object. Codes of the chain so far.
-        - `key`: tuple of int, or None. Entropy, chain and iteration; None if nothing is drawn.
-
-        Returns
-
-        - `codes`: object
-        - `collected`: Collected. Statistics of each code, then of the four parts of each random
-          split.
+        The key is (entropy, chain, iteration), or None if nothing is drawn. Returns the codes and
+        `Collected` statistics of each code, then of the four parts of each random split.
         """
 
     @abc.abstractmethod
@@ -125,11 +112,8 @@ class Rows(abc.ABC):
 
 
 class MemoryRows(Rows):
-    """Rows in memory (or mapped into it), never copied whole; codes are an int32 array.
-
-    - `block_size`: int. Maximum number of rows in a block.
-    - `n_threads`: int
-    """
+    """Rows in memory (or mapped into it), never copied whole, in blocks of at most `block_size`
+    rows; codes are an int32 array."""
 
     keeps_labels = True
 

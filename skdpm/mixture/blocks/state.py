@@ -180,12 +180,9 @@ class BlockState:
         self.collected = Collected(stats, first_rows)
 
     def split_clusters(self, changes, collected):
-        """Split clusters in two; the second sides become new, last clusters.
-
-        - `changes`: list of RandomSplit or LaunchedSplit
-        - `collected`: list of Collected. Statistics of the two sides of each or, in this order, of
-          their sub-clusters.
-        """
+        """Split clusters in two by `RandomSplit`s or `LaunchedSplit`s; the second sides become
+        new, last clusters. `collected` has the statistics of the two sides of each or, in this
+        order, of their sub-clusters."""
         n = 2 * self.n_slots
         stats = np.concatenate([self.stats, np.zeros((2 * len(changes), self.stats.shape[1]))])
         first_rows = np.concatenate([self.collected.first_rows, np.full(2 * len(changes), -1)])

@@ -306,13 +306,8 @@ cdef inline void normalise(double* w, Py_ssize_t n) noexcept nogil:
 
 
 def log_ratios(PartitionPrior prior, sizes, concentrations, nodes, log_hyper):
-    """log p(partition | concentration) - log p(partition), the latter over weighted nodes.
-
-    - `sizes`: list of ndarray of shape (n_clusters,). Cluster sizes of each partition.
-    - `concentrations`: array-like. Finite, above the lowest concentration of the prior.
-    - `nodes`, `log_hyper`: (n_nodes,)
-
-    Returns `log_ratios`: (len(concentrations), len(sizes))
+    """log p(partition | concentration) - log p(partition), the latter over weighted nodes, for
+    partitions of given cluster sizes: (n_concentrations, n_partitions).
 
     Raises ValueError for a concentration that the prior cannot have.
     """

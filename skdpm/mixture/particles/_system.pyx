@@ -543,10 +543,7 @@ cdef class ParticleSystem:
         return [family.model for family in self.families]
 
     def begin(self, models):
-        """Start without rows.
-
-        - `models`: list of ClusterModel. One kernel for all particles, or one for each.
-        """
+        """Start without rows, with one kernel for all particles or one for each."""
         n = self.weights.n_most
         if len(models) == 1 and self.weights.optimal:
             n = 1       # its choices are followed
@@ -683,12 +680,9 @@ cdef class ParticleSystem:
         return nodes[min(at, len(nodes) - 1)]
 
     def lend(self, Py_ssize_t p, MixtureState state, order=None):
-        """Copy the partition of a particle, with its clusters, to a state.
-
-        - `state`: MixtureState. State of n_rows items, all of whose labels are kept. Its kernel
-          takes over the hyperparameters.
-        - `order`: (n_rows,), intp, optional. Number of each row in the state. Default: 0, 1, ...
-        """
+        """Copy the partition of a particle, with its clusters, to a state of n_rows items, all of
+        whose labels are kept. Its kernel takes over the hyperparameters. `order` is the number of
+        each row in the state, by default 0, 1, ..."""
         cdef const Py_ssize_t[::1] items
         cdef const Py_ssize_t* first = NULL
         self._check_state(p, state)

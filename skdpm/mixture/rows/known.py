@@ -193,15 +193,9 @@ class KnownLabels(Unlabelled):
         return classes
 
     def clusters(self, groups, classes, labels):
-        """Clusters of the rows, from groups of components.
-
-        - `groups`: (n_components,). Group of each component. A group has components of at most one
-          class.
-        - `classes`: (n_components,). Class of each component, -1 for those without.
-        - `labels`: (n_samples,).
-
-        Returns `clusters`: (n_samples,), int64. Classes, and new clusters by decreasing size.
-        """
+        """Clusters of the rows, (n_samples,), from the group and class of each component. A group
+        has components of at most one class, -1 is no class, and `labels` are components of the
+        rows. Clusters are classes, then new ones by decreasing size."""
         of_group = np.full(groups.max() + 1, -1)
         np.maximum.at(of_group, groups, classes)
         found = np.where(classes >= 0, classes, of_group[groups])
@@ -276,15 +270,9 @@ class KnownLabels(Unlabelled):
         return found
 
     def allotment(self, scored, draws, labels):
-        """Shares of the rows of each stored component in each cluster of labels. Components with a
-        class are in its cluster.
-
-        - `scored`: ScoredDraws.
-        - `draws`: (n_chains, n_draws, n_samples). Components of the rows.
-        - `labels`: (n_samples,). Clusters; -1 for rows that count for none.
-
-        Returns `allotment`: csr_array of shape (n_stored, n_clusters).
-        """
+        """Shares of the rows of each stored component in each cluster of labels, -1 for rows that
+        count for none: csr_array of shape (n_stored, n_clusters). Components with a class are in
+        its cluster. `draws` are components of the rows, (n_chains, n_draws, n_samples)."""
         n_clusters = max(labels.max() + 1, len(self.classes))
         found, at, is_seen = [], [], np.zeros(len(scored.stats), dtype=bool)
         for draw in scored.draws:

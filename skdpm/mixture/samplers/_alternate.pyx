@@ -23,11 +23,7 @@ FEWEST, MOST = 0.1, 1000.0
 
 
 cdef class AlternateKernel(PartitionKernel):
-    """Kernel of `Alternate`.
-
-    - `parts`: list of PartitionKernel
-    - `n_turns`: int. Turns per step.
-    """
+    """Kernel of `Alternate`: kernels that take `n_turns` turns per step."""
     cdef readonly list parts
     cdef object move_share
     cdef Py_ssize_t n_turns

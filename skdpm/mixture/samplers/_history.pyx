@@ -71,12 +71,8 @@ cdef class History:
         self.hold(labels, iterations)
 
     def hold(self, labels, iterations):
-        """Replace all states.
-
-        - `labels`: (n_chains, m, n_samples). Labels of an unsigned type, clusters numbered by
-          first appearance.
-        - `iterations`: (m,). Iterations after which the states were recorded.
-        """
+        """Replace all states by labels, (n_chains, m, n_samples), recorded after m iterations. The
+        labels have an unsigned type and number clusters by first appearance."""
         cdef Py_ssize_t before = self.n_samples
         cdef const unsigned char[::1] view
         labels = np.asarray(labels)

@@ -36,15 +36,9 @@ class Sampler(BaseEstimator):
 
     @classmethod
     def automatic(cls, likelihood, shape, make_prior):
-        """Make the sampler that `sampler="auto"` uses if it chooses this class.
-
-        - `likelihood`: Likelihood. Likelihood as given by the user.
-        - `shape`: tuple of int. Shape (n_samples, n_features) of X.
-        - `make_prior`: callable. Function from a number of rows to the prior over their
-          partitions.
-
-        Returns `sampler`: Sampler or None. None: another class is better.
-        """
+        """Make the sampler that `sampler="auto"` uses if it chooses this class; None: another
+        class is better. The likelihood is as given by the user, `shape` that of X, and
+        `make_prior` a function from a number of rows to the prior over their partitions."""
         return cls()
 
     def kernel(self):

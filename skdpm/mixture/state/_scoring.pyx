@@ -244,11 +244,8 @@ cdef class MixtureRows:
                 totals[item] += self.total[i] * exp_negative(gap)
 
     def add_log_densities(self, log_weights, double[::1] tops, double[::1] totals):
-        """Add the density of each row under a mixture to exp(tops) * totals.
-
-        - `log_weights`: (n_clusters,). Log weights of the mixture's clusters.
-        - `tops`, `totals`: (n_rows,). Start with minus infinity and 0.
-        """
+        """Add the density of each row under a mixture, with log weights of its clusters, to
+        exp(tops) * totals, which start with minus infinity and 0."""
         cdef Py_ssize_t first, n, t
         cdef double cutoff = log(2.0) * 60.0 + log(<double>len(log_weights))
         self.take(log_weights)
@@ -282,10 +279,7 @@ cdef class MixtureRows:
         return labels
 
     def label_entropy(self, log_weights, const unsigned char[::1] counts):
-        """Sum of the entropies of the clusters of some rows, in nats.
-
-        - `counts`: (n_rows,). Whether each row counts.
-        """
+        """Sum of the entropies of the clusters of the rows that count, in nats."""
         cdef Py_ssize_t first, i, k, n, n_kept, t
         cdef double cutoff = log(2.0) * 60.0 + log(<double>len(log_weights))
         cdef double entropy = 0.0
@@ -312,12 +306,8 @@ cdef class MixtureRows:
     def fill_log_probabilities(
         self, log_weights, double[:, ::1] out, double[::1] tops=None, double[::1] totals=None
     ):
-        """Log probability of each cluster given each row; evaluates all clusters.
-
-        - `log_weights`: (n_clusters,)
-        - `out`: (n_rows, n_clusters)
-        - `tops`, `totals`: (n_rows,), default=None. If given, densities are added to them as by
-          `add_log_densities`.
+        """Log probability of each cluster given each row, (n_rows, n_clusters); evaluates all
+        clusters. Densities are added to `tops` and `totals`, if given, as by `add_log_densities`.
         """
         cdef Py_ssize_t first, i, k, n, t
         cdef double cutoff = log(2.0) * 60.0 + log(<double>len(log_weights))

@@ -542,11 +542,9 @@ cdef class MixtureState:
     # The Python boundary.
 
     def assign(self, labels):
-        """Change to another partition. This is much cheaper than a new state.
-
-        - `labels`: (n_samples,). Cluster of each item, 0, ..., K - 1, none of them empty; -1 for
-          an item in no cluster, which is noise if there is noise.
-        """
+        """Change to another partition. This is much cheaper than a new state. Labels,
+        (n_samples,), are 0, ..., K - 1, none of them empty, and -1 for an item in no cluster,
+        noise if there is noise."""
         cdef Py_ssize_t i, k
         cdef const Py_ssize_t[::1] given = _as_labels(labels, self.n_samples)
         cdef const Py_ssize_t[::1] first = _first_items(given)
