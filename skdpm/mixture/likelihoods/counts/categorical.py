@@ -24,7 +24,7 @@ from skdpm.mixture.likelihoods.counts._categorical import (
     number_levels,
 )
 from skdpm.mixture.likelihoods.laws.background import shares
-from skdpm.mixture.likelihoods.laws.laws import IndependentLaws, Shares
+from skdpm.mixture.likelihoods.laws.laws import IndependentLaws, Shares, drawn_places
 from skdpm.mixture.likelihoods.laws.means import ColumnMeans, means_of_columns
 
 # Largest number of categories of all columns. A cluster keeps a count of each, so a column of
@@ -42,8 +42,13 @@ PSEUDO_COUNT_PRIOR = Gamma(1.0, 1.0)
 class Levels(Likelihood):
     """Base class of `Categorical` and `Bernoulli`, for columns with a few different values.
 
-    The categories of all columns are numbered in one sequence. A subclass implements `_sizes`,
-    `_kinds` and `_checked`, and sets `_fitted_missing` when it is resolved.
+    The categories of all columns are numbered in one sequence. A subclass sets `_fitted_missing`
+    when it is resolved, and implements
+
+    - `_sizes(n_features)`: Number of categories of each column: ndarray of shape (n_features,).
+    - `_kinds(n_features)`: Position of the pseudo-count of each category in the hyperparameters.
+    - `_checked(X)`: Rows as integer codes from 0, checked; NaN marks a missing entry.
+    - `_of_columns(stats)`: Pseudo-counts plus counts, (n_clusters, n_categories), of each column.
     """
 
     capabilities = frozenset({"joint", "product", "instantiated"})
@@ -62,18 +67,6 @@ class Levels(Likelihood):
                 setattr(unit, name, 1.0)
         return unit
 
-    def _sizes(self, n_features):
-        """Number of categories of each column: ndarray of shape (n_features,), int."""
-        raise NotImplementedError
-
-    def _kinds(self, n_features):
-        """Position among the hyperparameters of the pseudo-count of each category: ndarray."""
-        raise NotImplementedError
-
-    def _checked(self, X):
-        """Check rows, and return them as integer codes from 0; NaN marks a missing entry."""
-        raise NotImplementedError
-
     def _numbered(self, X):
         """Numbers of the categories of codes, and the first of each column: see
         `CategoricalModel`."""
@@ -91,14 +84,10 @@ class Levels(Likelihood):
         return {**self.encode(X), "missing": True}
 
     def tables(self, data, n_max):
-        """Make the tables that kernels share.
-
-        Returns `tables`: dict. `log_counts` and `log_gammas`, (n_kinds, n_max + 1 or fewer), are
-        functions of pseudo-counts plus counts; `totals`, (n_features,), the sums A_d of
-        pseudo-counts; `log_norm`, (n_max + 1,), the sum over columns of log(A_d + n), empty if
-        entries of these or other rows may be missing. With many different pseudo-counts the tables
-        are empty, and kernels compute the values.
-        """
+        """`log_counts` and `log_gammas`, (n_kinds, n_max + 1), are functions of pseudo-counts plus
+        counts; `totals`, (n_features,), the sums A_d of pseudo-counts; `log_norm`, (n_max + 1,),
+        the sum over columns of log(A_d + n), empty if entries may be missing. With many different
+        pseudo-counts tables are empty, and kernels compute the values."""
         pseudo_counts = self.flat_hyperparameters()
         kinds = self._kinds(len(data["first"]) - 1)
         missing = data["missing"] or self._fitted_missing or n_max is None
@@ -154,11 +143,6 @@ class Levels(Likelihood):
     def column_means(self, stats, n_draws=None, rng=None):
         values = means_of_columns(self, stats, n_draws, rng)
         return ColumnMeans.of_columns("share", values, coded=True)
-
-    def _of_columns(self, stats):
-        """Pseudo-counts plus counts of the categories of each column: list of ndarray of shape
-        (n_clusters, n_categories)."""
-        raise NotImplementedError
 
 
 @parameters
@@ -346,9 +330,7 @@ class Categorical(Levels):
         return {"probabilities": self._probabilities(stats)}
 
     def draw(self, stats, rng):
-        cumulated = np.cumsum(self._probabilities(stats), axis=2)
-        u = rng.random((*cumulated.shape[:2], 1)) * cumulated[:, :, -1:]
-        return (u >= cumulated).sum(axis=2).astype(np.float64)
+        return drawn_places(self._probabilities(stats), rng).astype(np.float64)
 
     def _probabilities(self, stats):
         probabilities = np.zeros((len(stats), len(self.n_categories), max(self.n_categories)))

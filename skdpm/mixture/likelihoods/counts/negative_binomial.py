@@ -136,17 +136,17 @@ class NegativeBinomial(CountColumns):
 
     def log_constants(self, X):
         coded = _levels(*self._parts_of(X))
-        dispersion = np.ascontiguousarray(self.dispersion)
-        terms = level_terms(coded["levels"], coded["level_exposures"], coded["starts"], dispersion)
-        return sums_of_terms(terms, coded["codes"])
+        return sums_of_terms(
+            self._terms(coded["levels"], coded["level_exposures"], coded["starts"]), coded["codes"]
+        )
 
     def sum_varying_constants(self):
-        values, exposures, tallies = zip(*self._fitted_levels, strict=True)
-        dispersion = np.ascontiguousarray(self.dispersion)
-        terms = level_terms(
-            np.concatenate(values), np.concatenate(exposures), _starts(values), dispersion
-        )
-        return float(terms @ np.concatenate(tallies))
+        tables = self.tables({"missing": False}, None)
+        names = ("fitted_levels", "fitted_exposures", "fitted_starts")
+        return float(self._terms(*(tables[name] for name in names)) @ tables["fitted_tally"])
+
+    def _terms(self, *levels):
+        return level_terms(*levels, np.ascontiguousarray(self.dispersion))
 
     def divergences(self, params):
         log_rest, costs = np.split(params[:, 1:], 2, axis=1)

@@ -29,6 +29,7 @@ from skdpm.mixture.likelihoods.directions._von_mises_fisher import (
     unit_entries,
     unit_rows,
 )
+from skdpm.mixture.likelihoods.laws.laws import drawn_places
 from skdpm.mixture.likelihoods.laws.means import ColumnMeans
 
 # In units of the number of columns.
@@ -165,9 +166,7 @@ class VonMisesFisher(Likelihood):
     def _draw_params(self, stats, rng):
         """Mean directions and concentrations of clusters from their posterior."""
         directions, lengths, p = self._posterior(stats)
-        below = np.cumsum(p, axis=1)
-        u = rng.random(len(p))[:, None] * below[:, -1:]
-        kappa = self._grid()[(u >= below).sum(axis=1)]
+        kappa = self._grid()[drawn_places(p, rng)]
         return draw_directions(directions, kappa * lengths, rng.bit_generator), kappa
 
     def column_means(self, stats, n_draws=None, rng=None):

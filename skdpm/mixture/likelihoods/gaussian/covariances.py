@@ -1,13 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Covariance structures of `Gaussian`: one class each, and its kernel.
 
-A structure defines the law of a cluster's covariance and interprets the statistics of its kernel.
-`Gaussian` checks parameters, centres the rows and leaves everything else to its structure. A new
-structure is a subclass of `Covariance`, listed in `COVARIANCES`, with kernels for clusters and for
-drawn parameters.
-
-Methods take the resolved likelihood as `g`, with the parameters `mean`, `mean_precision`, `df` and
-`scale`. Rows and statistics are relative to `g._origin`.
+A new structure is a subclass of `Covariance`, listed in `COVARIANCES`, with kernels for clusters
+and for drawn parameters. Methods take the resolved likelihood as `g`, with the parameters `mean`,
+`mean_precision`, `df` and `scale`. Rows and statistics are relative to `g._origin`.
 """
 
 from dataclasses import dataclass
@@ -115,6 +111,13 @@ class Covariance:
     - `learns_df`: bool. Whether `df` is learned. Otherwise None means the initial value.
     - `correlates`: bool. Whether columns may be correlated in a cluster. If not, missing entries
       are integrated out of all densities; else chains draw them.
+    - `model`: Kernel of clusters.
+    - `tables(g, data, n_tabled, missing)`: Its tables besides `n_max`, `origin`, `spread` and
+      `floor`: dict.
+    - `parametric(g, rows)`: Kernel of drawn parameters, for rows minus the origin.
+    - `cluster_params(g, stats)`, `column_posterior(g, stats, column)`: See `Gaussian`.
+    - `draw_rows(g, stats, rng)`: Rows as of `draw`, without weights of rows.
+    - `laws_given(g, stats, rng, weights)`: Laws of a row with each of these weights: list.
     """
 
     start = 4.0
@@ -164,20 +167,12 @@ class Covariance:
         """Squared units of the columns, from the scale."""
         return g.scale
 
-    def tables(self, g, data, n_tabled, missing):
-        """Tables of kernels in addition to `n_max`, `origin`, `spread` and `floor`: dict."""
-        raise NotImplementedError
-
     def bind(self, g, data, tables):
         """The kernel of clusters."""
         weights = () if g.law_of_weights is None else (g.law_of_weights, np.array(g.tail_values))
         return self.model(
             data, tables, g.mean, g.mean_precision, g.df, np.asarray(g.scale), *weights
         )
-
-    def parametric(self, g, rows):
-        """The kernel of drawn parameters, for rows minus the origin."""
-        raise NotImplementedError
 
     def divergences(self, n_features, params):
         """See `Likelihood.divergences`. Parameters of a column are w, w mu and log w."""
@@ -190,20 +185,12 @@ class Covariance:
             out[k] = 0.5 * (ratio + gap - 1.0).sum(axis=1)
         return out + out.T
 
-    def cluster_params(self, g, stats):
-        """Posterior means: `means` and `covariances`, see `Gaussian.cluster_params`."""
-        raise NotImplementedError
-
     def draw(self, g, stats, rng):
         """See `Likelihood.draw`."""
         if g.law_of_weights is None:
             return self.draw_rows(g, stats, rng)
         nothing = np.full((len(stats), len(g.mean)), np.nan)
         return self.laws(g, stats, None).fill(nothing, np.arange(len(stats)), rng)
-
-    def draw_rows(self, g, stats, rng):
-        """The same without weights of rows."""
-        raise NotImplementedError
 
     def laws(self, g, stats, rng):
         """See `Likelihood.laws`."""
@@ -213,18 +200,27 @@ class Covariance:
         log_weights = np.tile(log_probabilities, (len(stats), 1))
         return MixedLaws(log_weights, self.laws_given(g, stats, rng, weights))
 
-    def laws_given(self, g, stats, rng, weights):
-        """Laws of a row with each of these weights: list of Laws."""
-        raise NotImplementedError
-
-    def column_posterior(self, g, stats, column):
-        """See `Likelihood.column_posterior`."""
-        raise NotImplementedError
-
 
 class ByColumn(Covariance):
     """Base class of structures whose statistics are counts, means and sums of squares of the
-    columns."""
+    columns.
+
+    - `parametric_model`: Class of the kernel of drawn parameters.
+    - `posterior(g, stats)`: Means, scales, degrees of freedom and mean_precision + n of the
+      clusters' posteriors: (n_clusters, n_features) each.
+    - `student(means, spread, df)`: Laws that are Student in every column.
+    - `draw_factors(df, rng)`: Scales over variances, from chi-squared laws.
+    """
+
+    def parametric(self, g, rows):
+        return self.parametric_model(
+            rows,
+            g.mean - g._origin,
+            np.atleast_1d(g.scale),
+            g.mean_precision,
+            g.df,
+            g._fitted_missing,
+        )
 
     def moments(self, g, stats):
         """Posterior means, sums of squares about the prior mean, counts and mean_precision + n,
@@ -241,11 +237,6 @@ class ByColumn(Covariance):
         gap = center - (g.mean - g._origin)
         squares = scatter + g.mean_precision * mass / rho * gap**2
         return g.mean + mass / rho * gap, squares, n, rho
-
-    def posterior(self, g, stats):
-        """Means, scales, degrees of freedom and mean_precision + n of the clusters' posteriors:
-        (n_clusters, n_features) each."""
-        raise NotImplementedError
 
     def cluster_params(self, g, stats):
         means, scales, df, _ = self.posterior(g, stats)
@@ -266,19 +257,11 @@ class ByColumn(Covariance):
         means = means + spread / np.sqrt(rho) * rng.standard_normal(means.shape)
         return [normal_laws(means, spread / np.sqrt(w)) for w in weights]
 
-    def student(self, means, spread, df):
-        """Laws that are Student in every column."""
-        raise NotImplementedError
-
-    def draw_factors(self, df, rng):
-        """Draw scales over variances, from chi-squared laws with these degrees of freedom."""
-        raise NotImplementedError
-
 
 class Diagonal(ByColumn):
     """A variance for each column of each cluster."""
 
-    model = DiagonalModel
+    model, parametric_model = DiagonalModel, ParametricGaussianDiag
 
     def check_scale(self, value, n_features):
         if np.ndim(value) > 1:
@@ -300,12 +283,6 @@ class Diagonal(ByColumn):
             "log_scale": np.broadcast_to(log_scale.sum(axis=1), len(data["X"])).copy(),
         }
 
-    def parametric(self, g, rows):
-        mean = g.mean - g._origin
-        return ParametricGaussianDiag(
-            rows, mean, g.scale, g.mean_precision, g.df, g._fitted_missing
-        )
-
     def posterior(self, g, stats):
         means, squares, n, rho = self.moments(g, stats)
         return means, g.scale + squares, g.df + n, rho
@@ -326,7 +303,7 @@ class Diagonal(ByColumn):
 class Spherical(ByColumn):
     """One variance for each cluster, the same in every column."""
 
-    model = SphericalModel
+    model, parametric_model = SphericalModel, ParametricGaussianSpherical
 
     def pooled(self, variances, varies):
         pooled = variances[varies].mean() if varies.any() else variances.mean()
@@ -346,12 +323,6 @@ class Spherical(ByColumn):
 
     def tables(self, g, data, n_tabled, missing):
         return {"missing": missing}
-
-    def parametric(self, g, rows):
-        mean, scale = g.mean - g._origin, np.array([g.scale])
-        return ParametricGaussianSpherical(
-            rows, mean, scale, g.mean_precision, g.df, g._fitted_missing
-        )
 
     def posterior(self, g, stats):
         means, squares, n, rho = self.moments(g, stats)
@@ -374,8 +345,8 @@ class Spherical(ByColumn):
 class Matrix(Covariance):
     """Base class of structures whose statistics are counts, means and scatter matrices.
 
-    Subclasses also have a method `combination_posterior(g, stats, weights, constant)`, the
-    `column_posterior` of a linear combination of the columns.
+    - `combination_posterior(g, stats, weights, constant)`: `column_posterior` of a linear
+      combination of the columns.
     """
 
     start = 3.0
@@ -403,6 +374,9 @@ class Matrix(Covariance):
 
     def variances(self, g):
         return np.diagonal(as_matrix(g.scale))
+
+    def column_posterior(self, g, stats, column):
+        return self.combination_posterior(g, stats, np.eye(len(g.mean))[column], 0.0)
 
     def matrix_laws(self, loc, roots, df, by):
         """Laws of rows with these locations, roots of scale matrices and degrees of freedom, for
@@ -509,9 +483,6 @@ class Full(Matrix):
         least = np.diagonal(np.linalg.cholesky(as_matrix(g.scale))) ** 2
         return factors(self.scatters(g, moments), self.pull(g, moments), least)
 
-    def column_posterior(self, g, stats, column):
-        return self.combination_posterior(g, stats, np.eye(len(g.mean))[column], 0.0)
-
     def combination_posterior(self, g, stats, weights, constant):
         # The marginal of a normal-inverse-Wishart law.
         means, scales, df, rho = self.posterior(g, stats)
@@ -570,9 +541,6 @@ class Tied(Matrix):
             means = draw_means(means, roots, rho[:, 0], rng)
             by = np.tile(1.0 / weights, (len(stats), 1))
         return self.matrix_laws(means, roots, np.full(len(stats), np.inf), by)
-
-    def column_posterior(self, g, stats, column):
-        return self.combination_posterior(g, stats, np.eye(len(g.mean))[column], 0.0)
 
     def combination_posterior(self, g, stats, weights, constant):
         means, rho = self.means(g, stats)

@@ -216,9 +216,8 @@ default=None
         return other
 
     def summarise(self, X, n_head=HEAD_ROWS):
-        """Counts, means, sums of squares, ends (`low`, `high`) and first rows of the bulk of the
-        columns, and its scatter matrix for covariances with correlations; the ends of the columns
-        (`smallest`, `largest`), and whether all entries are at these."""
+        """Counts, means, sums of squares, ends, first rows and perhaps scatter matrix of the bulk
+        of the columns; the ends of the columns, and whether all entries are at these."""
         structure = self._structure  # raises an error for unknown names
         X = np.asarray(X, dtype=np.float64)
         missing = bool(np.isnan(X).any())
@@ -494,9 +493,7 @@ default=None
     def cluster_params(self, stats):
         """Posterior `means`, (n_clusters, n_features), and `covariances`, (n_clusters, n_features,
         n_features), of clusters; the variances of the columns, (n_clusters, n_features), if
-        diagonal or spherical. The posterior mean of a covariance exists if df + n > n_features + 1
-        (full; otherwise > 2, with n entries of the column, or of the cluster if spherical); else
-        its mode."""
+        diagonal or spherical. A covariance whose posterior has no mean is its mode."""
         return self._structure.cluster_params(self, stats)
 
     def draw(self, stats, rng):
@@ -669,25 +666,26 @@ def _ends(X):
     )
 
 
+def _refuse(bad, before, after, row=None):
+    """Raise an error about the first bad column."""
+    if bad.any():
+        column = int(np.flatnonzero(bad)[0])
+        raise ColumnError(f"Gaussian: {before}", column, after, row=row)
+
+
 def _refuse_overflow(per_column):
-    if not np.isfinite(per_column).all():
-        column = int(np.flatnonzero(~np.isfinite(per_column))[0])
-        raise ColumnError(
-            "Gaussian: the values in ",
-            column,
-            f" are so large that their variance {OVERFLOWS}",
-            row=FARTHEST,
-        )
+    words = f" are so large that their variance {OVERFLOWS}"
+    _refuse(~np.isfinite(per_column), "the values in ", words, FARTHEST)
 
 
 def _refuse_underflow(spreads):
-    tiny = np.flatnonzero((spreads > 0.0) & (spreads < SMALLEST_SPREAD))
-    if tiny.size:
-        raise ColumnError(
-            "Gaussian: the values in ",
-            tiny[0],
-            " differ by so little that their variance underflows; rescale the column",
-        )
+    words = " differ by so little that their variance underflows; rescale the column"
+    _refuse((spreads > 0.0) & (spreads < SMALLEST_SPREAD), "the values in ", words)
+
+
+def _refuse_uncentred(columns):
+    words = f" holds values too large to centre, as their distance {OVERFLOWS}"
+    _refuse(columns, "", words, FARTHEST)
 
 
 def _centred(X, origin):
@@ -703,17 +701,6 @@ def _centred(X, origin):
     np.subtract(X[:n_rows].reshape(shape), np.tile(origin, 64), out=out[:n_rows].reshape(shape))
     np.subtract(X[n_rows:], origin, out=out[n_rows:])
     return out
-
-
-def _refuse_uncentred(columns):
-    if columns.any():
-        column = int(np.flatnonzero(columns)[0])
-        raise ColumnError(
-            "Gaussian: ",
-            column,
-            f" holds values too large to centre, as their distance {OVERFLOWS}",
-            row=FARTHEST,
-        )
 
 
 def _as_numbers(scale):

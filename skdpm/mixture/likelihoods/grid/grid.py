@@ -7,6 +7,7 @@ import numpy as np
 
 from skdpm.mixture.likelihoods.contract.base import Likelihood, bounds, read_only
 from skdpm.mixture.likelihoods.grid._grid import CHUNK, IMPOSSIBLE, TINY, GridModel
+from skdpm.mixture.likelihoods.laws.laws import drawn_places
 
 # Largest log likelihood of a row at its best point. Beyond it, densities under clusters are not
 # accurate to 1e-9.
@@ -144,10 +145,7 @@ class Grid(Likelihood):
         return type(self).__name__ + hint
 
     def draw(self, stats, rng):
-        weights = self._posterior(stats)
-        below = np.cumsum(weights, axis=-1)
-        u = rng.random(below.shape[:-1])[..., None] * below[..., -1:]
-        points = (u >= below).sum(axis=-1)
+        points = drawn_places(self._posterior(stats), rng)
         X = np.empty((len(stats), self._n_columns))
         for k, theta in enumerate(self.grid[points]):
             x = np.asarray(self.sample(theta, rng), dtype=np.float64)

@@ -55,6 +55,11 @@ class ColumnLaw:
     """Law of a column in each of some clusters. Its arrays have the clusters as first axis.
 
     - `is_discrete`: bool. Whether the values are whole numbers from 0.
+    - `log_density(x)`: log density of each number under each cluster: (n, n_clusters).
+    - `mean()`: Mean in each cluster; the location if there is no mean.
+    - `cdf(x)`: Probability of at most x[k] in cluster k.
+    - `quantile(p)`: Quantile p in each cluster.
+    - `draw(rng)`: Value in each cluster.
     """
 
     is_discrete = False
@@ -69,30 +74,10 @@ class ColumnLaw:
         arrays = zip(*(vars(law).values() for law in laws), strict=True)
         return cls(*map(np.concatenate, arrays))
 
-    def log_density(self, x):
-        """log density of each number under each cluster: (n, n_clusters)."""
-        raise NotImplementedError
-
-    def mean(self):
-        """Mean in each cluster; the location if there is no mean."""
-        raise NotImplementedError
-
-    def cdf(self, x):
-        """Probability of at most x[k] in cluster k."""
-        raise NotImplementedError
-
-    def quantile(self, p):
-        """Quantile p in each cluster."""
-        raise NotImplementedError
-
     def bracket(self, p):
         """Lower and upper bounds of quantile p in each cluster: two arrays."""
         quantile = self.quantile(p)
         return quantile, quantile
-
-    def draw(self, rng):
-        """Draw a value in each cluster."""
-        raise NotImplementedError
 
     def probabilities(self):
         """Probabilities of the categories: (n_clusters, n_categories). None: values are
@@ -326,9 +311,7 @@ class Shares(ColumnLaw):
         return self.p @ np.arange(self.p.shape[1])
 
     def draw(self, rng):
-        cumulated = np.cumsum(self.p, axis=1)
-        u = rng.random((len(self.p), 1)) * cumulated[:, -1:]
-        return (u >= cumulated).sum(axis=1).astype(np.float64)
+        return drawn_places(self.p, rng).astype(np.float64)
 
     def probabilities(self):
         return self.p
@@ -374,7 +357,7 @@ class MixedLaw(ColumnLaw):
         return np.min(lowest, axis=0), np.max(highest, axis=0)
 
     def draw(self, rng):
-        chosen = draw_rows(self.log_weights, rng)
+        chosen = drawn_places(np.exp(self.log_weights), rng)
         return np.choose(chosen, [part.draw(rng) for part in self.parts])
 
 
@@ -385,44 +368,17 @@ class Laws:
     """Laws of a row in each of some clusters.
 
     - `width`: int. Memory for the laws of a pair, relative to a few numbers per column.
+    - `log_density(X, log_weights=None)`: log density of the known entries of each row in each
+      cluster, (n_rows, n_clusters); 0 for a row of which nothing is known. With log weights of a
+      mixture, densities of clusters that do not matter to it may be minus infinity.
+    - `given(X, clusters, columns)`: Law of each of some columns, with an entry for each pair of a
+      row and its cluster, given the known entries of the row. None if it is not modelled.
+    - `fill(X, clusters, rng)`: Rows with drawn unknown entries; NaN if they are not modelled.
+    - `joined(laws)`: Class method: the laws of the clusters of several laws of one likelihood.
+    - `rebuilt(projection)`: Laws of all columns, if these are the laws of the independent ones.
     """
 
     width = 1
-
-    def log_density(self, X, log_weights=None):
-        """log density of the known entries of each row in each cluster.
-
-        - `log_weights`: (n_clusters,). Log weights of a mixture. If they are given, densities of
-          clusters that do not matter to it may be minus infinity.
-
-        Returns `log_densities`: (n_rows, n_clusters). 0 for a row of which nothing is known.
-        """
-        raise NotImplementedError
-
-    def given(self, X, clusters, columns):
-        """The laws of columns in each pair, given the known entries of the row.
-
-        - `clusters`: (n_pairs,), intp
-        - `columns`: sequence of int
-
-        Returns `laws`: list of ColumnLaw or None. Laws with an entry for each pair, without a
-        meaning in rows where the column is known. None for a column that is not modelled.
-        """
-        raise NotImplementedError
-
-    def fill(self, X, clusters, rng):
-        """Draw the unknown entries of each pair: (n_pairs, n_features). Columns that are not
-        modelled stay NaN."""
-        raise NotImplementedError
-
-    @classmethod
-    def joined(cls, laws):
-        """The laws of the clusters of several laws of one likelihood."""
-        raise NotImplementedError
-
-    def rebuilt(self, projection):
-        """The laws of all columns, if these are the laws of the independent ones."""
-        raise NotImplementedError
 
 
 class IndependentLaws(Laws):
@@ -739,7 +695,7 @@ class MixedLaws(Laws):
         return [MixedLaw(log_weights, list(laws)) for laws in columns]
 
     def fill(self, X, clusters, rng):
-        chosen = draw_rows(self._posterior(X, clusters), rng)
+        chosen = drawn_places(np.exp(self._posterior(X, clusters)), rng)
         filled = np.empty(X.shape)
         for j, part in enumerate(self.parts):
             rows = np.flatnonzero(chosen == j)
@@ -837,11 +793,11 @@ def norms(vectors, axis):
     return np.where(found < LARGEST, found, LARGEST)
 
 
-def draw_rows(log_weights, rng):
-    """Draw a column of each row of log weights: (n_rows,), intp."""
-    cumulated = np.cumsum(np.exp(log_weights), axis=1)
-    u = rng.random((len(log_weights), 1)) * cumulated[:, -1:]
-    return np.minimum((u >= cumulated).sum(axis=1), log_weights.shape[1] - 1)
+def drawn_places(weights, rng):
+    """Draw places in the last axis by their weights: intp, of the shape of the other axes."""
+    below = np.cumsum(weights, axis=-1)
+    u = rng.random(below.shape[:-1])[..., None] * below[..., -1:]
+    return np.minimum((u >= below).sum(axis=-1), below.shape[-1] - 1)
 
 
 def shared_factors(df, rng):

@@ -17,7 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammainc, gammaln, logsumexp, ndtr, ndtri
 
-from skdpm.mixture.likelihoods.laws.laws import ColumnLaw, StudentLaws, factors, patterns
+from skdpm.mixture.likelihoods.laws.laws import (
+    ColumnLaw,
+    StudentLaws,
+    drawn_places,
+    factors,
+    patterns,
+)
 
 # Largest number of entries of arrays of rows, clusters and nodes (32 MiB).
 MOST_ENTRIES = 2**22
@@ -245,10 +251,7 @@ class SubspaceLaws(StudentLaws):
     def fill(self, X, clusters, rng):
         filled = X.copy()
         for rows, frame, chosen, which, spectra, _, _, w, p in self._conditioned(X, clusters):
-            cumulated = np.cumsum(p, axis=1)
-            u = rng.random((len(rows), 1)) * cumulated[:, -1:]
-            at = np.arange(len(rows)), (u >= cumulated[:, :-1]).sum(axis=1)
-            v = w[at][:, None]
+            v = w[np.arange(len(rows)), drawn_places(p, rng)][:, None]
             # A free row, corrected by the known entries (Matheron's rule).
             roots = factors(self.scale[chosen])
             normal = rng.standard_normal((len(rows), self.axes.shape[1]))
