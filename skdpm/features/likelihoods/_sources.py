@@ -38,12 +38,9 @@ class BinarySources:
         self._principal_scores = functools.cache(self._principal_scores)
 
     def draw(self, most, rng):
-        """Find at most `most` sources in a bootstrap sample of the rows, so that starts of
-        different chains differ as far as the data leave them open.
-
-        Returns `Z`: (n_samples, n_sources), bool. Each source is on in at least one row and in at
-        most half of them.
-        """
+        """At most `most` sources in a bootstrap sample of the rows, so that starts differ as far
+        as the data leave them open: (n_samples, n_sources), bool. Each is on in at least one row
+        and in at most half of them."""
         n_samples, n_features = self.X.shape
         most = min(most, MOST_SOURCES, n_samples - 1, n_features)
         if most < 1:

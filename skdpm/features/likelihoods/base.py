@@ -12,8 +12,7 @@ class FeatureLikelihood(BaseEstimator):
     """Base class of likelihoods of feature allocations.
 
     A subclass implements `resolve`, `encode` and `bind`, and `reconstruct` if rows have an
-    expectation given their features. It overrides `check_prior`, `initial_allocations`,
-    `select` and `encode_new` if their defaults do not hold.
+    expectation given their features.
 
     - `allow_nan`, `accept_sparse`, `pairwise`, `positive_only`: bool. Input tags of scikit-learn.
       Sparse matrices are passed as CSR.
@@ -65,8 +64,7 @@ class FeatureLikelihood(BaseEstimator):
         no feature can be added, for example, refuses priors with `grows`."""
 
     def encode(self, X):
-        """Convert the rows of `fit` to the form of the model: a dict that all chains share. Called
-        on a resolved likelihood."""
+        """The rows of `fit` in the form of the model: a dict that all chains share."""
         raise NotImplementedError(f"{type(self).__name__} must implement `encode`")
 
     def bind(self, data):
@@ -74,16 +72,9 @@ class FeatureLikelihood(BaseEstimator):
         raise NotImplementedError(f"{type(self).__name__} must implement `bind`")
 
     def initial_allocations(self, data, most, rng):
-        """Guess Z quickly and roughly, so that chains start near a good fit; by default there is
-        no guess. Called on a resolved likelihood.
-
-        - `data`: dict. Result of `encode`.
-        - `most`: int. Largest number of features.
-        - `rng`: numpy.random.Generator. Generator of a chain. Guesses of different chains differ.
-
-        Returns `Z`: (n_samples, n_latent), bool; or None. With a `CollapsedFeatureModel` it may
-        have superfluous features: the start removes them.
-        """
+        """A quick and rough guess of Z for the start of a chain, from the result of `encode`:
+        (n_samples, n_latent), bool, with at most `most` features. None: no guess. With a
+        `CollapsedFeatureModel` the start removes superfluous features."""
         return None
 
     def encode_new(self, X):
@@ -91,27 +82,16 @@ class FeatureLikelihood(BaseEstimator):
         return self.encode(X)
 
     def observed(self, X):
-        """Find the rows of X, an ndarray or CSR matrix, with any observed entry; by default, any
-        that is not NaN. Returns an ndarray of shape (n_samples,), bool."""
+        """Whether rows of X, an ndarray or CSR matrix, have any observed entry: (n_samples,)."""
         if scipy.sparse.issparse(X):
             return np.ones(X.shape[0], dtype=bool)
         return ~np.isnan(X).all(axis=1)
 
     def select(self, params, features):
-        """Select the `feature_params` of some features from a dict of `FeatureModel.save`; by
-        default, along the first axis.
-
-        - `features`: ndarray of int. Numbers of the features, in the order of the result.
-        """
+        """The `feature_params` of some features, in their order, of a `FeatureModel.save`."""
         return {name: params[name][features] for name in self.feature_params}
 
     def reconstruct(self, Z, params):
-        """Compute the expected rows. Without it the estimator has no `impute` and no
-        `inverse_transform`.
-
-        - `Z`: (n_samples, n_latent). Values or probabilities of the features.
-        - `params`: dict. Parameters, and "allocations" if `needs_allocations`.
-
-        Returns `X`: (n_samples, n_features)
-        """
+        """Expected rows, (n_samples, n_features), from values or probabilities of the features,
+        (n_samples, n_latent), and parameters, with "allocations" if `needs_allocations`."""
         raise NotImplementedError(f"{type(self).__name__} must implement `reconstruct`")

@@ -93,10 +93,9 @@ class LFRM(FeatureLikelihood):
         return self._encoded(X, is_new=False)
 
     def initial_allocations(self, data, most, rng):
-        """Guess blocks of nodes that link to the same nodes, by k-means of spectral points. There
-        are more blocks than likely features, because chains merge features more readily than they
-        find new ones. Two more features mark nodes with many links, which blocks describe badly.
-        """
+        """Guess blocks of nodes that link to the same nodes, by k-means of spectral points, and
+        two features of nodes with many links. Chains merge features more readily than they find
+        new ones."""
         signs = data["signs"]
         n_blocks = min(MOST_BLOCKS, len(signs) // NODES_PER_BLOCK, most - len(SHARES_WITH_FEWER))
         if n_blocks < 2:
@@ -117,15 +116,7 @@ class LFRM(FeatureLikelihood):
         return {"signs": signs, "is_new": is_new}
 
     def bind(self, data):
-        return LFRMModel(
-            data["signs"],
-            data["is_new"],
-            self.directed,
-            self.bias,
-            self.bias_precision,
-            self.weight_precision,
-            self.weight_precision_prior,
-        )
+        return LFRMModel(**data, **self.get_params(deep=False))
 
     def select(self, params, features):
         return {"weights": params["weights"][np.ix_(features, features)]}
@@ -136,14 +127,11 @@ class LFRM(FeatureLikelihood):
 
 
 def _spectral_points(signs, n_points, directed, rng):
-    """Place nodes by the leading singular vectors of their links, which are normalised by degrees
-    plus the mean degree (Qin & Rohe 2013, Regularized spectral clustering under the
-    degree-corrected stochastic blockmodel). An unobserved pair counts as an average one.
+    """Points of nodes, (n_samples, n_points) or twice as many columns if `directed`, and degrees.
 
-    Returns
-
-    - `points`: (n_samples, n_points), or twice as many columns if `directed`
-    - `degrees`: (n_samples,)
+    Points are leading singular vectors of links, which are normalised by degrees plus the mean
+    degree (Qin & Rohe 2013, Regularized spectral clustering under the degree-corrected stochastic
+    blockmodel). An unobserved pair counts as an average one.
     """
     holes = signs == 0
     np.fill_diagonal(holes, False)

@@ -158,14 +158,8 @@ class Projection:
 
 
 def projection_of(summary):
-    """Find the columns that others determine.
-
-    - `summary`: dict. `Gaussian.summarise` of the rows. Without "scatter", only constants are
-      found.
-
-    Returns `projection`: Projection, or None. None: no column depends on others, or all columns
-    are constant.
-    """
+    """The `Projection` of the columns that others determine, from `Gaussian.summarise` (without
+    "scatter", of constants); None if there are none, or all columns are constant."""
     smallest, largest = summary["smallest"], summary["largest"]
     n_features = len(smallest)
     varies = largest > smallest

@@ -79,7 +79,7 @@ class OnGrid:
 class Tails(BaseEstimator):
     """Law of the weight of a row.
 
-    A subclass has one parameter in `__init__` for each of `parameters`, in their order.
+    A subclass has one parameter in `__init__` for each of `parameters`, in their order, and
 
     - `parameters`: tuple of str. Names of its parameters as hyperparameters of `Gaussian`. No
       parameter of `Gaussian` has one of these names.
@@ -87,17 +87,14 @@ class Tails(BaseEstimator):
       moments.
     - `sets`: (n_weights,), intp. Set of moments of the rows with each weight.
     - `first`: int. Number of the weight 1, with which chains start.
+    - `start()`: Initial values of all parameters, checked, and priors of those that are None: two
+      dicts.
+    - `log_law(values)`: Log probabilities of the weights, and factors of the sets of moments, from
+      values of the parameters in their order.
+    - `resample(counts, values, priors, step, rng)`: Draw the learned parameters, with `priors`, in
+      the dict `values`, given the numbers of rows with each weight. step(name, prior) is a slice
+      step of a parameter given everything else.
     """
-
-    def start(self):
-        """Check parameters and return the initial values of all, and the priors of those that are
-        None: two dicts."""
-        raise NotImplementedError
-
-    def log_law(self, values):
-        """Log probabilities of the weights, and the factors of the sets of moments, from values of
-        the parameters in their order."""
-        raise NotImplementedError
 
     def weights(self, values):
         """Log probabilities of the weights, and the weights."""
@@ -106,11 +103,7 @@ class Tails(BaseEstimator):
 
     def moments(self, stats, n_features, factors):
         """Masses, means and scatters of the weighted items of clusters, in the form of the
-        statistics of a kernel without weights, from these factors of the sets of moments.
-
-        - `stats`: (n_clusters, n_stats). Numbers of items; those with each weight; and mass, mean
-          and scatter of each set.
-        """
+        statistics of a kernel without weights, from these factors of the sets of moments."""
         n_set = 1 + n_features + n_features * (n_features + 1) // 2
         upper = np.triu_indices(n_features)
         sets = stats[:, 1 + len(self.relative) :].reshape(len(stats), -1, n_set)
@@ -128,12 +121,7 @@ class Tails(BaseEstimator):
 
     def moments_by_column(self, stats, n_features, factors):
         """Numbers of entries, masses, means and sums of squares of the columns of clusters, from
-        these factors of the sets of moments: (n_clusters, n_features) each.
-
-        - `stats`: (n_clusters, n_stats). Numbers of items; those with each weight, and of their
-          entries; and for each set numbers of entries, masses, means and sums of squares of the
-          columns.
-        """
+        these factors of the sets of moments: (n_clusters, n_features) each."""
         sets = stats[:, 1 + 2 * len(self.relative) :].reshape(len(stats), -1, 4, n_features)
         n, mass, mean, squares = np.zeros((4, len(stats), n_features))
         for k, factor in enumerate(factors):
@@ -145,18 +133,6 @@ class Tails(BaseEstimator):
             mean += share * gap
             mass += more
         return n, mass, mean, squares
-
-    def resample(self, counts, values, priors, step, rng):
-        """Draw learned parameters given the numbers of rows with each weight.
-
-        - `counts`: (n_weights,)
-        - `values`: dict of str to float
-        - `priors`: dict of str to object. Priors of the learned ones.
-        - `step`: callable. Slice step of a parameter, by its name and prior, given everything
-          else.
-        - `rng`: Generator
-        """
-        raise NotImplementedError
 
 
 @parameters

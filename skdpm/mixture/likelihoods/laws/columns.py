@@ -61,12 +61,8 @@ class Fill(NamedTuple):
 
 
 def far_columns(X, low, high, n_ranges=REMOTE):
-    """Columns with remote entries: dict of int to `Far`.
-
-    - `X`: (n_samples, n_features). Numbers, NaN for missing entries.
-    - `low`, `high`: (n_features,). Ends of the bulk of the columns.
-    - `n_ranges`: float. Ranges of the bulk beyond which an entry is named.
-    """
+    """Columns with entries beyond so many ranges of the bulk, from `low` to `high`: dict of int to
+    `Far`."""
     found = {}
     for d, (column, reach) in enumerate(zip(X.T, n_ranges * (high - low), strict=True)):
         with np.errstate(invalid="ignore", over="ignore"):
@@ -154,17 +150,13 @@ def _needed(mark, n_rows, others):
 
 
 def skewed_columns(X):
-    """Columns whose logarithms are much closer to few Gaussian clusters.
+    """Columns whose logarithms are much closer to few Gaussian clusters: dict of int to str.
 
     A column of positive amounts that is strongly skewed needs several Gaussian components for one
     cluster. It is told from clusters at different distances by mixtures of Gaussians, which are
-    fitted to the column and to its logarithms.
-
-    - `X`: (n_samples, n_features). Numbers, NaN for missing entries.
-
-    Returns `logarithms`: dict of int to str. Code of the logarithm that suits, with {} for the
-    column, by the position of the column: "np.log({})", "np.log1p({})" for a column with zeros,
-    and that of the distance below a number for a column with a long tail of small values.
+    fitted to the column and to its logarithms. The result has the code of the logarithm, with {}
+    for the column: "np.log({})", "np.log1p({})" for a column with zeros, and that of the distance
+    below a number for a column with a long tail of small values.
     """
     found, n_judged = {}, 0
     X = X[:: -(-len(X) // MOST_ROWS) or 1]
@@ -241,10 +233,10 @@ def _information_criterion(x):
 
 
 def words_about(doubtful, X, n_rows, names):
-    """Warning about what `Likelihood.doubtful` found.
+    """Warning about what `Likelihood.doubtful` found in X, a `Table` or array.
 
-    - `X`: Table or array. What the user passes.
-    - `names`: sequence of str, or None. Names of the columns of X.
+    - `doubtful`: dict. For a column, "two values", the code of a logarithm, a `Far` or a `Fill`;
+      for None, `Copies` or the share of rows that are copies and the columns in which they are.
     """
     words, code = [], CodeFor(X, names)
     frame = getattr(X, "X", X)
@@ -314,11 +306,8 @@ def words_about(doubtful, X, n_rows, names):
 
 
 def groups_of_fills(found, n_rows):
-    """Columns with the same marks, the marks, and words about both: list of tuples.
-
-    - `found`: dict. Values that are a `Fill` count, by their columns.
-    - `n_rows`: int. Number of rows of the table.
-    """
+    """Columns with the same marks, the marks, and words about both: list of tuples. Values of
+    `found` that are a `Fill` count."""
     groups, fills = {}, {d: fill for d, fill in found.items() if isinstance(fill, Fill)}
     for d, fill in fills.items():
         groups.setdefault(fill.values, []).append(d)

@@ -60,14 +60,8 @@ def drawn_in(X):
 
 
 def standardised(X):
-    """Rows in columns with mean 0 and variance 1, far entries moved to the limits.
-
-    A column that varies only by rounding becomes 0; scaling would turn it into noise.
-
-    - `X`: (n_rows, n_columns). Finite rows.
-
-    Returns `points`: ndarray of the same shape, float64
-    """
+    """Finite rows in columns with mean 0 and variance 1, far entries moved to the limits. A column
+    that varies only by rounding becomes 0; scaling would turn it into noise."""
     X = drawn_in(np.asarray(X, dtype=np.float64))
     largest = np.abs(X).max(axis=0)
     # Scaled by the spread first, so that no square is too large or too small for a double.
@@ -79,14 +73,8 @@ def standardised(X):
 
 
 def principal(matrix):
-    """Rows of a matrix in its leading singular directions, by subspace iteration.
-
-    - `matrix`: CSR array of shape (n_rows, n_columns)
-
-    Returns `points`: (n_rows, N_DIMENSIONS), or fewer columns
-
-    Halko, Martinsson & Tropp (2011), Finding structure with randomness.
-    """
+    """Rows of a CSR array in its leading singular directions, at most N_DIMENSIONS, by subspace
+    iteration: Halko, Martinsson & Tropp (2011), Finding structure with randomness."""
     n_directions = min(*matrix.shape, N_DIMENSIONS + N_MORE)
     # A fixed seed, so that points are a function of the matrix.
     rng = np.random.Generator(np.random.PCG64(0))
@@ -99,16 +87,9 @@ def principal(matrix):
 
 
 def completed(X):
-    """Rows with guesses of missing entries, from which chains start: about their means given the
-    known entries under one normal law.
-
-    Its correlations are those of the pairs of known entries, mixed with independence. Every column
-    in turn is predicted from the others (Gauss-Seidel iterations).
-
-    - `X`: (n_rows, n_columns). Rows; NaN for a missing entry.
-
-    Returns `rows`: ndarray of the same shape
-    """
+    """Rows with guesses in place of NaN, from which chains start: about their means given the
+    known entries under one normal law. Its correlations are those of the pairs of known entries,
+    mixed with independence. Every column in turn is predicted from the others (Gauss-Seidel)."""
     missing = np.isnan(X)
     counts = np.maximum((~missing).sum(axis=0), 1)
     mean = np.where(missing, 0.0, X / counts).sum(axis=0)

@@ -92,13 +92,8 @@ class Copies(NamedTuple):
 
 
 def copies_in(X, classes=None):
-    """Find rows that are copies.
-
-    - `classes`: (n_rows,), int, or None. Rows of different classes are different.
-
-    Returns `copies`: Copies or None. None: coarse columns explain equal rows, or these are a few
-    points, or there are none.
-    """
+    """Rows that are copies within their class: `Copies`, or None if there are none, or they are a
+    few points, or coarse columns explain them."""
     if not _are_copies(X[:MANY_ROWS]) or (len(X) > MANY_ROWS and not _are_copies(X)):
         return None
     contents = np.empty(len(X), dtype=np.uint64)
@@ -155,16 +150,11 @@ class Recording:
         return f"Recording(columns={sorted(self.cells)}, share={self.share:.2f})"
 
     def spread(self, X, first=None):
-        """Rows as chains see them.
+        """Rows as chains see them: a `Spread`, or X itself if no row moves.
 
         The result is a function of the rows, whatever their order, except that equal rows may
-        exchange their noise. In a stream it is a function of each row and its number, so that it
-        does not depend on the batches: entries are anywhere in their cells, and copies stay.
-
-        - `first`: int or None. Number of the first row in a stream. None: X are all rows, or a
-          block of them.
-
-        Returns `rows`: Spread of the same shape, or X itself if no row moves
+        exchange their noise. From number `first` of a stream on it is a function of each row and
+        its number: entries are anywhere in their cells, and copies stay.
         """
         if isinstance(X, Spread) or not self.moves:
             return X
@@ -212,14 +202,8 @@ def _drawn_near(rows, low, high, n_ranges):
 
 
 def recording_of(rows, variances, ends=None, n_ranges=REMOTE):
-    """Find how rows are recorded, from their equal entries.
-
-    - `rows`: (n_rows, n_features). NaN for missing entries.
-    - `variances`: (n_features,). Variances of the columns; 0 in columns without different values.
-    - `ends`, `n_ranges`: As in `Recording`.
-
-    Returns `recording`: Recording
-    """
+    """How rows are recorded, from their equal entries: `Recording`. `variances` of the columns are
+    0 in columns without different values."""
     cells, repeated = {}, []
     for d, column in enumerate(rows.T):
         column = column[~np.isnan(column)]
