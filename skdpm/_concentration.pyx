@@ -51,11 +51,7 @@ cdef class ConcentrationSampled:
         )
 
     def resample(self, counts, hyperprior, bit_generator):
-        """Draw the concentration given the counts.
-
-        - `counts`: (n_counts,)
-
-        Raises FloatingPointError if the concentration has no density.
+        """Draw the concentration given the counts. Raises FloatingPointError if it has no density.
         """
         cdef const Py_ssize_t[::1] view = np.ascontiguousarray(counts, dtype=np.intp)
         cdef Py_ssize_t n_counts = view.shape[0]

@@ -367,12 +367,9 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
 
     @names_columns
     def _prepare(self, X, previous=None, who="", remedy="", reset=True):
-        """Check parameters and rows, and make the run.
-
-        - `previous`: Run or None. Run to continue, which must have the same rows and parameters.
-        - `who`, `remedy`: str. Words for the error if they differ: who needs them, and what to do.
-        - `reset`: bool. Whether the number and names of columns are new.
-        """
+        """Check parameters and rows, and make the run. If there is a previous one, it must have
+        the same rows and parameters; the error says `who` needs them, with a remedy. With `reset`
+        the number and names of columns are new."""
         likelihood = self._bound_likelihood(X)
         sampler = self._resolved_sampler(likelihood, X)
         rows = self._validate_fit(X, likelihood, sampler, reset=reset)

@@ -482,14 +482,10 @@ def categories_of(column, where):
 
 
 def to_codes(column, categories, where, handle_unknown):
-    """Positions of the entries of a column among known categories, NaN for missing entries.
+    """Positions of the entries of a `Column` among known categories, NaN for missing entries.
 
-    - `column`: Column.
-    - `categories`: ndarray of objects. Known categories.
-    - `where`: str. Name of the column in messages.
-    - `handle_unknown`: {"error", "missing"}. Treatment of other values.
-
-    Raises ValueError if a value is unknown; the message names it.
+    `where` is the name of the column in messages. Unknown values are an "error", which raises a
+    ValueError that names one, or "missing".
     """
     position = {category: float(c) for c, category in enumerate(categories)}
     unknown = [value for value in column.distinct if value not in position]

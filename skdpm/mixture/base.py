@@ -124,16 +124,11 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     )
 
     def make_prior(self, n_samples, concentration):
-        """Make the prior over partitions of n_samples rows.
+        """Make the `PartitionPrior` of n_samples rows, with a concentration above its
+        `lowest_concentration`. (Streams pass a fixed number of rows.)
 
         It is called often, and from threads, so it must depend on the parameters alone. Raises
         ValueError that names a wrong parameter of the subclass.
-
-        - `n_samples`: int. Number of rows for which the prior tabulates. (Streams pass a fixed
-          number.)
-        - `concentration`: float. Value above `PartitionPrior.lowest_concentration`.
-
-        Returns `prior`: PartitionPrior
         """
         raise NotImplementedError(f"{type(self).__name__} must implement `make_prior`")
 
@@ -518,13 +513,9 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     @names_columns
     def _batch(self, X, run, first, last):
-        """Check parameters and rows, and make the run of the particles over a batch.
-
-        - `X`: array-like of shape (n_rows, n_features).
-        - `run`: Run or None. Run of the particles so far. None: they start.
-        - `first`: int. Number of the first row, for errors.
-        - `last`: bool. Whether the chains make draws afterwards.
-        """
+        """Check parameters and rows, and make the run of the particles over a batch, whose first
+        row has the number `first` in errors. The run of the particles so far is None if they
+        start. The `last` batch is one after which the chains make draws."""
         remedy = "start again with fit, or with a clone of the estimator"
         if run is None:
             likelihood = self._resolved("likelihood").for_batch(X)

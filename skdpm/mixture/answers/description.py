@@ -82,16 +82,9 @@ class Description:
 
 
 def describe(likelihood, training, draws, labels, level, rng):
-    """Describe the clusters of labels.
-
-    - `likelihood`: Likelihood. Resolved likelihood with `column_means`.
-    - `training`: TrainingRows. The rows of the fit, recalled.
-    - `labels`: (n_samples,), int. Clusters 0, 1, ...; -1 for rows that are noise, which count
-      nowhere.
-    - `level`: float. Probability of the intervals.
-
-    Returns `description`: Description
-    """
+    """Describe the clusters 0, 1, ... of labels, (n_samples,); rows of noise, -1, count nowhere.
+    The resolved likelihood has `column_means`, `training` has recalled its rows, and `level` is
+    the probability of the intervals."""
     if not (labels >= 0).any():
         raise ValueError("there is no cluster to describe; all rows are noise")
     scored, partitions, weights = _with_clusters(draws)

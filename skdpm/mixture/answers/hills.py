@@ -213,14 +213,12 @@ class Components:
         return out
 
     def valleys(self, j):
-        """Valleys between the large component number j and those after it.
+        """Valleys between the large component number j and those after it: three arrays
+        (n_after,).
 
-        Returns
-
-        - `depths, evidence`: (n_after,). As in `_valleys`; infinite if the components are far
-          apart.
-        - `facing`: (n_after,), bool. Whether the valley is shallow, and no mean of a large
-          component is in the ball with the two means as poles, in the metric of the line.
+        Depths and evidence are those of `_valleys`, infinite if the components are far apart. A
+        valley is facing if it is shallow, and no mean of a large component is in the ball with the
+        two means as poles, in the metric of the line.
         """
         a, others = self.large[j], self.large[j + 1 :]
         sizes, means = self.sizes, self.means

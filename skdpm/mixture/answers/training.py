@@ -205,18 +205,14 @@ def _partitions(draws, scored):
 
 
 def outlier_scores(log_densities, weights):
-    """-log p(x_i | all other rows), from draws of the posterior given all rows.
+    """-log p(x_i | all other rows), (n_samples,), from log p(x_i | others, z), (n_draws,
+    n_samples), and weights of draws of the posterior given all rows; weights sum to 1.
 
     The posterior of the partition z and the hyperparameters given the other rows is p(z | all
-    rows) times a constant over p(x_i | others, z). So 1 / p(x_i | others) is the mean of
-    1 / p(x_i | others, z) over the draws: the conditional predictive ordinate of Gelfand, Dey &
-    Chang (1992). The mean is uncertain if few draws dominate it. The terms are bounded, because
-    x_i may always begin a new cluster: p(x_i | others, z) is at least the probability of this
-    times the density of x_i in a new cluster.
-
-    - `log_densities`: (n_draws, n_samples). log p(x_i | others, z).
-    - `weights`: (n_draws,). Weights of the draws; they sum to 1.
-
-    Returns `scores`: (n_samples,)
+    rows) times a constant over p(x_i | others, z). So 1 / p(x_i | others) is the mean of 1 / p(x_i
+    | others, z) over the draws: the conditional predictive ordinate of Gelfand, Dey & Chang
+    (1992). The mean is uncertain if few draws dominate it. The terms are bounded, because x_i may
+    always begin a new cluster: p(x_i | others, z) is at least the probability of this times the
+    density of x_i in a new cluster.
     """
     return logsumexp(-log_densities, axis=0, b=weights[:, None])

@@ -132,15 +132,12 @@ class DaskRows(Rows):
         return [results[block] for block in range(1, self.n_blocks + 1)]
 
     def _exchange(self, function, arguments, finish, paced=False):
-        """Call a function for all blocks and combine the results of each worker on the worker.
+        """Call a function for all blocks and combine the results of each worker on the worker:
+        list of what `finish` returned, in any order.
 
-        - `function`: callable. Takes the rows of a block, its number, the number of its first row,
-          a `BlockStore` or None, and `arguments`.
-        - `arguments`: tuple
-        - `finish`: callable. Takes a list of (number of the block, result).
-        - `paced`: bool. Whether the duration measures the speed of workers.
-
-        Returns `pieces`: list. What `finish` returned, in any order.
+        The function takes the rows of a block, its number, the number of its first row, a
+        `BlockStore` or None, and `arguments`; `finish` takes a list of (number of the block,
+        result). If the exchange is `paced`, its duration measures the speed of workers.
         """
         if self.client is None:
             tasks = [
@@ -350,11 +347,7 @@ class DaskRows(Rows):
 
 
 def check_dask(X, sampler, *, init, point_estimate):
-    """Return X with chunks of known sizes that are cut along the rows only.
-
-    - `X`: dask.array.Array.
-    - `sampler`: Sampler.
-    - `init, point_estimate`: object. Parameters of the estimator.
+    """Return X, a dask array, with chunks of known sizes that are cut along the rows only.
 
     Raises ValueError if the settings do not support a dask array, or this one; it names an
     alternative.
@@ -472,17 +465,12 @@ def all_paces(paces, n_threads):
 
 
 def moves(chunks_of, sizes, paces):
-    """Choose chunks to move between workers.
+    """Choose chunks to move between workers: dict of the new worker of each chunk that moves.
 
     The slowest worker gives chunks away as long as both it and the receiver then need less than
-    its present time by `LEAST_GAIN`. Results do not depend on where chunks are.
-
-    - `chunks_of`: dict of str to list of int. Numbers of the chunks of each worker, which may have
-      none.
-    - `sizes`: list of int. Number of rows of each chunk.
-    - `paces`: dict of str to float. Seconds per row of each worker.
-
-    Returns `moved`: dict of int to str. New worker of each chunk that moves.
+    its present time by `LEAST_GAIN`. Results do not depend on where chunks are. `chunks_of` has
+    the numbers of the chunks of each worker, `sizes` their numbers of rows, and `paces` the
+    seconds per row of each worker.
     """
     chunks_of = {worker: list(chunks) for worker, chunks in chunks_of.items()}
     seconds = {w: paces[w] * sum(sizes[c] for c in chunks) for w, chunks in chunks_of.items()}

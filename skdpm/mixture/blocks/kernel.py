@@ -22,14 +22,10 @@ class BlockKernel(abc.ABC):
 
     @abc.abstractmethod
     def step(self, state, rng, key, adapting=0.0):
-        """Do one iteration.
-
-        - `state`: BlockState.
-        - `rng`: numpy.random.Generator. Random numbers of the clusters.
-        - `key`: tuple of int. Entropy, chain and iteration: names the streams of the rows.
-        - `adapting`: float, default=0. Share of the warm-up that is left. While it is positive,
-          the iteration need not leave the posterior invariant.
-        """
+        """Do one iteration on a `BlockState`. `rng` has the random numbers of the clusters; the
+        key (entropy, chain, iteration) names the streams of the rows. While `adapting`, the share
+        of the warm-up that is left, is positive, the iteration need not leave the posterior
+        invariant."""
 
     def acceptance(self):
         """Return the numbers of moves so far: dict, move -> (proposed, accepted)."""
@@ -45,17 +41,9 @@ class BlockKernel(abc.ABC):
 
 
 def draw_log_weights(state, shapes, rng):
-    """Draw the weights of clusters, and of noise if there is any.
-
-    - `shapes`: (n_clusters + 1,). Parameters of the Dirichlet law of the weights, last that of all
-      other clusters.
-    - `rng`: numpy.random.Generator
-
-    Returns
-
-    - `log_weights`: (n_clusters,). Logarithms, up to a constant.
-    - `log_noise_weight`: float or None
-    """
+    """Draw the logarithms of the weights of clusters, up to a constant, and that of noise, or
+    None. `shapes`, (n_clusters + 1,), are parameters of their Dirichlet law, last that of all
+    other clusters."""
     if state.noise is None:
         return log_gamma_variates(shapes[:-1], rng), None
     log_weights = log_gamma_variates(shapes, rng)

@@ -26,10 +26,7 @@ from skdpm.mixture.rows.noise import laws_of_noise
 
 class SampledClusters:
     """Start of chains from clusters of a sample of rows, or of all if there are few, found as in
-    `chains.automatic`. Called with a program and a bit generator.
-
-    - `likelihood`: Likelihood. Resolved.
-    """
+    `chains.automatic`. Called with a program and a bit generator."""
 
     def __init__(self, rows, likelihood):
         self.rows = rows

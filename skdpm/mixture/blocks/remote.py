@@ -46,14 +46,8 @@ def blocks_of(chunks):
 def visit_by_recipe(X, block, start, store, likelihood, recipe, task, key, name):
     """Do a task on a block; for other parameters see `visit_block`.
 
-    - `block`, `start`: int. Number of the block, and of its first row.
-    - `recipe`: Recipe or None. Recipe of the codes so far; None if they are not needed.
-    - `name`: bytes. Name of the sweep, from `sweep_name`.
-
-    Returns
-
-    - `collected`: Collected
-    - `held`: Held or None. Rows that were held back.
+    Without a recipe the codes so far are not needed; `name` is the `sweep_name`. Returns
+    `Collected` statistics and the rows that were held back, `Held` or None.
     """
     codes = held = None
     if recipe is not None:

@@ -243,17 +243,9 @@ def even_blocks(n_rows, block_size):
 
 
 def visit_block(likelihood, X, codes, task, key, block, held=None, orders=None, log_noise=None):
-    """Do a task on the block of rows X: see `Rows.visit` and `draw_and_collect`.
-
-    - `orders`: dict, or None. Orders of the blocks, to which new ones are added. None: use the
-      cache of the last orders.
-    - `log_noise`: (n_rows,), or None
-
-    Returns
-
-    - `codes`: (n_rows,), int32
-    - `collected`: Collected. Statistics, with rows numbered from the first of the block.
-    """
+    """Do a task on the block of rows X: see `Rows.visit` and `draw_and_collect`. New orders of
+    blocks are added to `orders`; None: use the cache of the last orders. Returns codes and
+    `Collected` statistics, with rows numbered from the first of the block."""
     order = None
     if uses_order(task) and orders is None:
         order = KEPT_ORDERS.find(likelihood, X)
@@ -270,18 +262,13 @@ def visit_block(likelihood, X, codes, task, key, block, held=None, orders=None, 
 
 
 def add_up(model, nodes, n_blocks):
-    """Add up nodes of the tree above the blocks as far as possible.
+    """Add up nodes of the tree above n_blocks blocks as far as possible: the fewest nodes with the
+    same content, a single one if all blocks are given.
 
     Node (0, j) of the tree is the j-th block, from 0; node (l + 1, j) has the nodes (l, 2 j) and
     (l, 2 j + 1) below it, in this order, or the former alone if it is the last. So sums of all
-    blocks have the same bits whichever nodes are added up beforehand, and where.
-
-    - `nodes`: dict of (int, int) to Collected. Nodes, none of them above another. Rows are
-      numbered from the first of all.
-    - `n_blocks`: int. Number of all blocks.
-
-    Returns `nodes`: dict of (int, int) to Collected. The fewest nodes with the same content; a
-    single one if all blocks are given.
+    blocks have the same bits whichever nodes are added up beforehand, and where. No given node is
+    above another, and rows are numbered from the first of all.
     """
     levels = [{} for _ in range(max(n_blocks - 1, 0).bit_length() + 1)]
     for (level, j), collected in nodes.items():

@@ -344,17 +344,12 @@ def move_times(n_samples, growth):
 
 
 def log_weights_at(chain, prior, concentrations, concentration_prior=None):
-    """Log weights of a chain's particles, reweighted to other concentrations.
+    """Log weights of the particles of a chain at its end, reweighted to other concentrations:
+    (n_concentrations, n_current). Each row's weights sum to an estimate of p(X | concentration).
+    The further a concentration from that of the run, the noisier.
 
-    - `chain`: dict. Chain of a `ParticleProgram`, at its end.
-    - `prior`: PartitionPrior. Prior of the run, at any concentration.
-    - `concentrations`: array-like (m,). Concentrations; the further from that of the run, the
-      noisier.
-    - `concentration_prior`: Hyperprior, optional. Prior of the concentration in the run, if its
-      concentration was integrated out.
-
-    Returns `log_weights`: (m, n_current). Each row's weights sum to an estimate of p(X |
-    concentration).
+    `prior` is that of the run, at any concentration, and `concentration_prior` that of the
+    concentration, if it was integrated out.
     """
     state = chain["system"]
     sizes = [

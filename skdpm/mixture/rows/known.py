@@ -231,19 +231,13 @@ class KnownLabels(Unlabelled):
         return found
 
     def estimate(self, clusters, search, max_clusters, of_noise):
-        """Point estimate of the clusters.
+        """Point estimate of the clusters, (n_samples,), from their draws, (n_chains, n_draws,
+        n_samples).
 
         A row is in its most probable class, unless it is more probable that it is in a new
-        cluster. The other rows form the new clusters with the least expected loss. If no new
-        cluster is allowed, they have the label -1.
-
-        - `clusters`: (n_chains, n_draws, n_samples). Draws of the clusters.
-        - `search`: callable. Function (clusters, max_clusters) that returns labels with the least
-          expected loss.
-        - `max_clusters`: int. Largest number of clusters, at least the number of classes.
-        - `of_noise`: (n_samples,). Share of draws in which each row is noise.
-
-        Returns `labels`: (n_samples,), int64.
+        cluster. The other rows form the new clusters with the least expected loss, by `search`, a
+        function of clusters and of their largest number. If no new cluster is allowed, they have
+        the label -1. `of_noise` has the share of draws in which each row is noise.
         """
         n_classes = len(self.classes)
         shares = self.shares(clusters)

@@ -29,13 +29,8 @@ cdef class PartitionKernel:
     # The Python boundary.
 
     def run(self, MixtureState state, bit_generator, bint adapting=False, Py_ssize_t replica=0):
-        """Do one step on a state.
-
-        - `state`: MixtureState. State with all items in clusters, or noise.
-        - `adapting`: bool. Whether the chain is in warm-up.
-        - `replica`: int. Number of the state among the chain's replicas: 0, 1, ... One kernel
-          serves all replicas, in any order, and learns from each separately.
-        """
+        """Do one step on a state with all items in clusters, or noise; `adapting` in warm-up. One
+        kernel serves all replicas of a chain, in any order, and learns from each separately."""
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
         cdef Py_ssize_t n_placed = state.n_attached + state.n_noise
         if n_placed < state.n_samples:
@@ -62,12 +57,8 @@ cdef class PartitionKernel:
             state.model.settle()
 
     def record(self, Py_ssize_t t, states, bint adapting):
-        """Learn from the states of all replicas after iteration t of the chain.
-
-        - `t`: int. Number of iterations so far: 1, 2, ...
-        - `states`: list of MixtureState. One per replica, in their order.
-        - `adapting`: bool. Whether the iteration was in warm-up.
-        """
+        """Learn from the states of all replicas, in their order, after iteration t = 1, 2, ... of
+        the chain, which is `adapting` in warm-up."""
         if self.learner is not None:
             self.learner.record(t, states, adapting)
 

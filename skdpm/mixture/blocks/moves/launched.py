@@ -44,12 +44,8 @@ SHARPNESS = 2.0  # factor in the exponent of the other law
 
 
 class LaunchedMoves:
-    """Launched splits and merges of one chain.
-
-    - `n_unions`: int. Maximum number of unions at a time.
-    - `n_passes`: int. Number of passes over the rows of the unions before the one that draws the
-      proposal.
-    """
+    """Launched splits and merges of one chain, of at most `n_unions` unions at a time. `n_passes`
+    is the number of passes over their rows before the one that draws the proposal."""
 
     def __init__(self, n_unions=10, n_passes=4):
         self.n_unions = n_unions

@@ -86,11 +86,9 @@ class RandomMoves:
     def make(self, state, key, moves, evaluated, memory):
         """Propose moves in turn. Returns whether one was accepted.
 
-        - `key`: tuple of int. Entropy, chain and iteration.
-        - `moves`: list of RandomMove
-        - `evaluated`: dict of int to (TrialSplit, Collected). Splits whose parts are known, by
-          stream number, until a move changes the clusters.
-        - `memory`: SubClusterMemory or None. Memory to be updated with the clusters.
+        The key is (entropy, chain, iteration). `evaluated` has the splits whose parts are known,
+        by stream number, until a move changes the clusters: (TrialSplit, Collected). A memory, if
+        there is one, is updated with the clusters.
         """
         changed = False
         for move in moves:
