@@ -231,6 +231,14 @@ def check_real(value, name, *, low=-np.inf, high=np.inf, closed=False):
     return value
 
 
+def check_share(value, name):
+    """Return a float from 0 to 1. Raises ValueError that names the parameter."""
+    share = check_real(value, name, low=0.0, closed=True)
+    if share > 1.0:
+        raise ValueError(f"{name} must be at most 1, got {value!r}")
+    return share
+
+
 def check_positive(value, name, n_entries):
     """Return a positive float, or an array of n_entries positive floats.
 

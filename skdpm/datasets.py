@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import expit
 
 from skdpm import mutations
-from skdpm._validation import check_bool, check_integer, check_real
+from skdpm._validation import check_bool, check_integer, check_real, check_share
 from skdpm.chains import seed_entropy, stream
 
 __all__ = [
@@ -101,9 +101,7 @@ def make_bernoulli_mixture(
     """
     rng, labels = _start(n_samples, n_clusters, random_state)
     n_features = check_integer(n_features, "n_features", low=1)
-    uninformative = check_real(uninformative, "uninformative", low=0.0, closed=True)
-    if uninformative > 1.0:
-        raise ValueError(f"uninformative must be at most 1, got {uninformative!r}")
+    uninformative = check_share(uninformative, "uninformative")
     probabilities = rng.random((n_clusters, n_features))
     probabilities[:, n_features - round(uninformative * n_features) :] = 0.5
     return _bernoulli(rng, probabilities[labels]), labels
@@ -409,14 +407,10 @@ def make_linear_gaussian_features(
     Bouchard-Cote & Roth, Particle-Gibbs sampling for Bayesian feature allocation models, sections
     3.2 (n_samples=100) and 3.3.1 (1000 rows of 5 or 20 components).
     """
-    n_samples = check_integer(n_samples, "n_samples", low=1)
-    n_components = check_integer(n_components, "n_components", low=1)
     n_features = check_integer(n_features, "n_features", low=1)
-    concentration = check_real(concentration, "concentration", low=0.0)
     component_precision = check_real(component_precision, "component_precision", low=0.0)
     noise_precision = check_real(noise_precision, "noise_precision", low=0.0)
-    rng = _generator(random_state)
-    Z = _beta_bernoulli(rng, n_samples, n_components, concentration)
+    rng, Z = _allocate(n_samples, n_components, concentration, random_state)
     components = rng.standard_normal((n_components, n_features)) / np.sqrt(component_precision)
     noise = rng.standard_normal((n_samples, n_features)) / np.sqrt(noise_precision)
     return Z @ components + noise, Z, components
@@ -471,14 +465,10 @@ def make_lfrm(
     Bouchard-Cote & Roth, Particle-Gibbs sampling for Bayesian feature allocation models, section
     3.3.2.
     """
-    n_samples = check_integer(n_samples, "n_samples", low=1)
-    n_components = check_integer(n_components, "n_components", low=1)
-    concentration = check_real(concentration, "concentration", low=0.0)
     weight_precision = check_real(weight_precision, "weight_precision", low=0.0)
     bias = check_real(bias, "bias")
     check_bool(directed, "directed")
-    rng = _generator(random_state)
-    Z = _beta_bernoulli(rng, n_samples, n_components, concentration)
+    rng, Z = _allocate(n_samples, n_components, concentration, random_state)
     weights = rng.standard_normal((n_components, n_components)) / np.sqrt(weight_precision)
     if not directed:
         weights = np.triu(weights) + np.triu(weights, 1).T
@@ -643,16 +633,10 @@ def make_subclones(
     Bouchard-Cote & Roth, Particle-Gibbs sampling for Bayesian feature allocation models, section
     3.3.3: K = 4, 8 and 12 clones in D = 4, 10 and 10 samples.
     """
-    n_samples = check_integer(n_samples, "n_samples", low=1)
-    n_components = check_integer(n_components, "n_components", low=1)
     n_tumour_samples = check_integer(n_tumour_samples, "n_tumour_samples", low=1)
-    concentration = check_real(concentration, "concentration", low=0.0)
-    prevalence_concentration = check_real(
-        prevalence_concentration, "prevalence_concentration", low=0.0
-    )
-    rng = _generator(random_state)
-    Z = _beta_bernoulli(rng, n_samples, n_components, concentration)
-    prevalences = rng.dirichlet(np.full(n_components, prevalence_concentration), n_tumour_samples)
+    shape = check_real(prevalence_concentration, "prevalence_concentration", low=0.0)
+    rng, Z = _allocate(n_samples, n_components, concentration, random_state)
+    prevalences = rng.dirichlet(np.full(n_components, shape), n_tumour_samples)
     prevalences = np.ascontiguousarray(prevalences.T)
     # Rounding may raise a sum above 1.
     phi = np.minimum(Z @ prevalences, 1.0)
@@ -727,7 +711,11 @@ def _bernoulli(rng, probabilities):
     return (rng.random(probabilities.shape) < probabilities).astype(np.float64)
 
 
-def _beta_bernoulli(rng, n_samples, n_components, concentration):
-    """Draw Z from the finite prior."""
+def _allocate(n_samples, n_components, concentration, random_state):
+    """Generator of a data set, and its Z, drawn from the finite prior."""
+    n_samples = check_integer(n_samples, "n_samples", low=1)
+    n_components = check_integer(n_components, "n_components", low=1)
+    concentration = check_real(concentration, "concentration", low=0.0)
+    rng = _generator(random_state)
     probabilities = rng.beta(concentration / n_components, 1.0, size=n_components)
-    return rng.random((n_samples, n_components)) < probabilities
+    return rng, rng.random((n_samples, n_components)) < probabilities

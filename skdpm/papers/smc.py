@@ -3,8 +3,8 @@
 
 from dataclasses import KW_ONLY
 
-from skdpm._validation import check_choice, check_integer, check_real, parameters
-from skdpm.mixture.samplers.smc import SMC, check_share
+from skdpm._validation import check_choice, check_integer, check_real, check_share, parameters
+from skdpm.mixture.samplers.smc import SMC
 from skdpm.papers._annealed import AnnealedSystem
 
 

@@ -81,8 +81,16 @@ class Collected:
     stats: np.ndarray  # (n_groups, n_stats); the first statistic is the number of rows
     first_rows: np.ndarray  # (n_groups,): first row of each group, -1 if it is empty
 
+    @classmethod
+    def of_no_rows(cls, n_groups, n_stats):
+        return cls(np.zeros((n_groups, n_stats)), np.full(n_groups, -1))
+
     def __len__(self):
         return len(self.first_rows)
+
+    def put(self, places, other):
+        """Replace some groups."""
+        self.stats[places], self.first_rows[places] = other.stats, other.first_rows
 
     def __getitem__(self, groups):
         return Collected(self.stats[groups], self.first_rows[groups])

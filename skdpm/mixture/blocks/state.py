@@ -50,11 +50,7 @@ class BlockState:
         None put all rows in one cluster."""
         codes = rows.codes(labels)
         _, collected = rows.visit(likelihood, codes, Task(n_slots), None)
-        return {
-            "codes": codes,
-            "collected": collected,
-            "log_constant": _fixed_log_constant(rows, likelihood),
-        }
+        return _saved(codes, collected, _fixed_log_constant(rows, likelihood))
 
     @staticmethod
     def draw(rows, likelihood, stats, n_slots, key):
@@ -71,22 +67,13 @@ class BlockState:
             table = np.zeros(2 * len(stats), dtype=np.int32)
             table[2 * used] = 2 * np.arange(len(used))
             codes = rows.changed(codes, [Relabelling(table)])
-        first = Collected(np.zeros((2 * n_slots, stats.shape[1])), np.full(2 * n_slots, -1))
-        first.stats[: 2 * len(used) : 2] = collected.stats[2 * used]
-        first.first_rows[: 2 * len(used) : 2] = collected.first_rows[2 * used]
-        return {
-            "codes": codes,
-            "collected": first,
-            "log_constant": _fixed_log_constant(rows, likelihood),
-        }
+        first = Collected.of_no_rows(2 * n_slots, stats.shape[1])
+        first.put(slice(0, 2 * len(used), 2), collected[2 * used])
+        return _saved(codes, first, _fixed_log_constant(rows, likelihood))
 
     def save(self):
         """Return all that the state needs to continue with the same bits."""
-        return {
-            "codes": self.codes,
-            "collected": self.collected,
-            "log_constant": self.log_constant,
-        }
+        return _saved(self.codes, self.collected, self.log_constant)
 
     @property
     def likelihood(self):
@@ -165,8 +152,8 @@ class BlockState:
         """Change codes by a table of the new code of each code, (2 n_slots,), int32; codes with
         the same new code are united. Afterwards there are n_clusters clusters."""
         old = self.collected
-        stats = np.zeros((2 * n_clusters, old.stats.shape[1]))
-        first_rows = np.full(2 * n_clusters, -1)
+        united = Collected.of_no_rows(2 * n_clusters, old.stats.shape[1])
+        stats, first_rows = united.stats, united.first_rows
         codes = np.flatnonzero(old.stats[:, 0])
         while len(codes):
             new, which = np.unique(table[codes], return_index=True)
@@ -177,23 +164,22 @@ class BlockState:
             first_rows[new] = first.view(np.intp)
             codes = np.delete(codes, which)
         self.codes = self.rows.changed(self.codes, [Relabelling(table)])
-        self.collected = Collected(stats, first_rows)
+        self.collected = united
 
     def split_clusters(self, changes, collected):
         """Split clusters in two by `RandomSplit`s or `LaunchedSplit`s; the second sides become
         new, last clusters. `collected` has the statistics of the two sides of each or, in this
         order, of their sub-clusters."""
-        n = 2 * self.n_slots
-        stats = np.concatenate([self.stats, np.zeros((2 * len(changes), self.stats.shape[1]))])
-        first_rows = np.concatenate([self.collected.first_rows, np.full(2 * len(changes), -1)])
+        n, n_stats = self.stats.shape
+        split = Collected.of_no_rows(n + 2 * len(changes), n_stats)
+        split.put(slice(n), self.collected)
         for m, (change, groups) in enumerate(zip(changes, collected, strict=True)):
             codes = np.array([0, 1, n + 2 * m, n + 2 * m + 1])
             codes[:2] += 2 * change.cluster
-            stats[codes], first_rows[codes] = 0.0, -1
-            codes = codes[:: 4 // len(groups)]
-            stats[codes], first_rows[codes] = groups.stats, groups.first_rows
+            split.put(codes, Collected.of_no_rows(4, n_stats))
+            split.put(codes[:: 4 // len(groups)], groups)
         self.codes = self.rows.changed(self.codes, changes, self.likelihood)
-        self.collected = Collected(stats, first_rows)
+        self.collected = split
 
     def join_clusters(self, pairs):
         """Merge disjoint pairs of clusters: the rows of the second cluster of a pair go to the
@@ -226,12 +212,8 @@ class BlockState:
         table = np.full(2 * self.n_slots, NOISE_CODE, dtype=np.int32)
         old = np.repeat(2 * kept, 2) + np.tile([0, 1], len(kept))
         table[old] = np.arange(len(old))
-        first = Collected(
-            np.zeros((2 * n_slots(len(kept)), self.stats.shape[1])),
-            np.full(2 * n_slots(len(kept)), -1),
-        )
-        first.stats[: len(old)] = self.collected.stats[old]
-        first.first_rows[: len(old)] = self.collected.first_rows[old]
+        first = Collected.of_no_rows(2 * n_slots(len(kept)), self.stats.shape[1])
+        first.put(slice(len(old)), self.collected[old])
         self.codes = self.rows.changed(self.codes, [Relabelling(table)])
         self.collected = first
         return True
@@ -291,6 +273,10 @@ class BlockState:
         cluster_numbers = np.zeros(self.n_slots, dtype=np.int64)
         cluster_numbers[occupied[order]] = np.arange(len(occupied))
         return KeptPartition(self.rows.keep(self.codes), cluster_numbers, self.dump(order))
+
+
+def _saved(codes, collected, log_constant):
+    return {"codes": codes, "collected": collected, "log_constant": log_constant}
 
 
 def _fixed_log_constant(rows, likelihood):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Particle Gibbs split-merge."""
 
-from skdpm._validation import check_choice, check_integer, check_real, parameters
+from skdpm._validation import check_choice, check_integer, check_share, parameters
 from skdpm.mixture.particles._weights import RESAMPLING
 from skdpm.mixture.samplers._anchors import INFORMED, AnchorProposal
 from skdpm.mixture.samplers._pgsm import PGSMKernel
@@ -50,21 +50,11 @@ class PGSM(Sampler):
     gibbs_sweeps: int = 1
 
     def kernel(self):
-        n_anchors = check_integer(self.n_anchors, "PGSM.n_anchors", low=2)
-        if n_anchors > 5:
-            raise ValueError(f"PGSM.n_anchors must be at most 5, got {n_anchors}")
-        resample_threshold = check_real(
-            self.resample_threshold, "PGSM.resample_threshold", low=0.0, closed=True
-        )
-        if resample_threshold > 1.0:
-            raise ValueError(
-                f"PGSM.resample_threshold must be at most 1, got {resample_threshold}"
-            )
         return PGSMKernel(
             check_integer(self.n_particles, "PGSM.n_particles", low=2, high=10_000),
-            n_anchors,
+            check_integer(self.n_anchors, "PGSM.n_anchors", low=2, high=5),
             AnchorProposal(check_choice(self.anchors, "PGSM.anchors", ("uniform", *INFORMED))),
-            resample_threshold,
+            check_share(self.resample_threshold, "PGSM.resample_threshold"),
             check_choice(self.resampling, "PGSM.resampling", RESAMPLING),
             check_integer(self.gibbs_sweeps, "PGSM.gibbs_sweeps", low=0),
         )

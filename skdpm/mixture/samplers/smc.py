@@ -4,7 +4,14 @@
 from dataclasses import KW_ONLY
 
 from skdpm._papers import paper_variant
-from skdpm._validation import check_choice, check_integer, check_real, is_dask, parameters
+from skdpm._validation import (
+    check_choice,
+    check_integer,
+    check_real,
+    check_share,
+    is_dask,
+    parameters,
+)
 from skdpm.mixture.particles._system import ParticleSystem
 from skdpm.mixture.particles._weights import RESAMPLING
 from skdpm.mixture.particles.program import FitProgram
@@ -164,9 +171,3 @@ class SMC(Sampler):
 
     def batch_program(self, X, likelihood, **settings):
         return StreamProgram.prepare(X, likelihood, **settings)
-
-
-def check_share(value, name):
-    """Check that a value is from 0 to 1."""
-    if check_real(value, name, low=0.0, closed=True) > 1.0:
-        raise ValueError(f"{name} must be at most 1, got {value}")
