@@ -21,7 +21,15 @@ from skdpm._display import html_table, summary_of_fit
 from skdpm._halts import Forecast, Halts
 from skdpm._rows import given_rows, names_columns
 from skdpm._run import Run
-from skdpm._validation import check_bool, check_integer, check_real, fingerprint, parameters, warn
+from skdpm._validation import (
+    check_bool,
+    check_integer,
+    check_nested,
+    check_real,
+    fingerprint,
+    parameters,
+    warn,
+)
 from skdpm.chains import MOST_DRAWS, run_chains, seed_entropy
 from skdpm.draws import Draws, column_of
 
@@ -621,14 +629,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
 
     def set_params(self, **params):
         """Set parameters; ``likelihood__df=3`` sets one of an object. Returns the estimator."""
-        for name in ("likelihood", "sampler"):
-            nested = [key for key in params if key.startswith(f"{name}__")]
-            value = params.get(name, getattr(self, name))
-            if nested and isinstance(value, str):
-                raise ValueError(
-                    f"cannot set {nested[0]!r}, because {name}={value!r} means an object with "
-                    f"default parameters; pass an object as {name} to set its parameters"
-                )
+        check_nested(params, {"likelihood": self.likelihood, "sampler": self.sampler})
         return super().set_params(**params)
 
     def _chain_parameters(self):

@@ -282,6 +282,24 @@ def check_choice(value, name, known):
     return value
 
 
+def check_nested(params, present, hint=""):
+    """Refuse to set parameters ``name__parameter`` of what is no object: a name or None.
+
+    - `params`: dict. Arguments of `set_params`.
+    - `present`: dict. Values of the parameters that may be objects.
+    - `hint`: str. End of the error.
+    """
+    for key in params:
+        name, nested, _ = key.partition("__")
+        value = params.get(name, present.get(name))
+        if nested and name in present and (value is None or isinstance(value, str)):
+            means = "is no object" if value is None else "means an object with default parameters"
+            raise ValueError(
+                f"cannot set {key!r}, because {name}={value!r} {means}; pass an object as {name} "
+                f"to set its parameters{hint}"
+            )
+
+
 def check_binary(Z, name):
     """Check a matrix of 0 and 1, which may have no columns: ndarray of bool."""
     if isinstance(Z, np.ndarray) and Z.dtype == bool and Z.ndim == 2 and len(Z):

@@ -101,6 +101,8 @@ def test_wrong_priors_of_the_concentration(prior, message):
         (Poisson(hyperpriors={"rate": 1.0}), r"Poisson.hyperpriors\['rate'\] must be a pair"),
         (Poisson(rate=1.0, hyperpriors={"rate": (0, 1)}), "Gamma.shape must be finite and > 0"),
         (Gaussian(hyperpriors={"mean": (1, 1)}), "'mean', whose prior cannot be changed"),
+        (Gaussian(hyperpriors={"a": (1, 1)}, tails="t"), "names are mean_precision, df, scale$"),
+        (Gaussian(hyperpriors={"a": (1, 1)}, tails="contaminated"), "df, scale, inflation$"),
         (Subspace(2, hyperpriors={"mean": (1, 1)}), "Subspace.hyperpriors has .*'mean'"),
     ],
 )

@@ -1253,6 +1253,17 @@ def test_rows_with_weights_have_no_bounds_of_boxes(kind):
     assert np.isneginf(log_predictive_floors(state.model, slots, box)).all()
 
 
+@pytest.mark.parametrize("tails", ["t", None])
+def test_parameters_of_tails_need_an_object(tails):
+    """Also two objects deep, as in a search; the estimator is then as before."""
+    mixture = DPMixture(likelihood=Gaussian(tails=tails))
+    with pytest.raises(ValueError, match=f"tails={tails!r} .* such as StudentTails"):
+        mixture.set_params(likelihood__tails__df=3.0)
+    assert mixture.likelihood.tails == tails
+    mixture.set_params(likelihood__tails=StudentTails(), likelihood__tails__df=3.0)
+    assert mixture.likelihood.tails.df == 3.0
+
+
 def test_refusals():
     rows = two_groups()
 

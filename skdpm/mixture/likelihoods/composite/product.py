@@ -5,7 +5,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.metaestimators import _BaseComposition
 
-from skdpm._validation import check_bool
+from skdpm._validation import check_bool, check_nested
 from skdpm.mixture.likelihoods.composite._product import ParametricProduct, ProductModel
 from skdpm.mixture.likelihoods.composite.joined import (
     JoinedAnswers,
@@ -126,14 +126,7 @@ class Product(JoinedHyperparameters, JoinedTables, JoinedAnswers, _BaseCompositi
         """Set parameters, also those of the parts, ``name__parameter``, and return self."""
         if "parts" in params:
             self.parts = params.pop("parts")  # first, because the others may belong to these
-        before = self.get_params()
-        for key in params:
-            name, _, parameter = key.partition("__")
-            if parameter and name not in params and isinstance(before.get(name), str):
-                raise ValueError(
-                    f"cannot set {key!r}, because {name}={before[name]!r} means an object with "
-                    f"default parameters; pass an object as {name} to set its parameters"
-                )
+        check_nested(params, self.get_params())
         self._set_params("_named", **params)
         self._known = None  # what followed from the old ones
         return self

@@ -132,24 +132,23 @@ class Learned:
                 f"{owner} must be None or a dict from names of parameters to priors, got "
                 f"{self.hyperpriors!r}"
             )
+        possible = [
+            name
+            for name in self.hyperparameters
+            if isinstance(defaults.get(name), (Hyperprior, Shifted, type(None)))
+        ]
         priors = dict(defaults)
         for name, given in (self.hyperpriors or {}).items():
-            if name not in self.hyperparameters:
+            if name not in possible:
+                known = name in self.hyperparameters
+                what = "whose prior cannot be changed" if known else "which is no hyperparameter"
                 raise ValueError(
-                    f"{owner} has an entry for {name!r}, which is not a learned parameter; "
-                    f"possible names are {', '.join(self.hyperparameters)}"
+                    f"{owner} has an entry for {name!r}, {what}; possible names are "
+                    f"{', '.join(possible)}"
                 )
-            family = check_hyperprior(given, f"{owner}[{name!r}]")
-            default = defaults.get(name, family)
-            if isinstance(default, Shifted):
-                priors[name] = replace(default, family=family)
-            elif isinstance(default, Hyperprior):
-                priors[name] = family
-            else:
-                raise ValueError(
-                    f"{owner} has an entry for {name!r}, whose prior cannot be changed; leave it "
-                    "out"
-                )
+            family, default = check_hyperprior(given, f"{owner}[{name!r}]"), defaults.get(name)
+            shifts = isinstance(default, Shifted)
+            priors[name] = replace(default, family=family) if shifts else family
         return {name: priors[name] for name in defaults}
 
 

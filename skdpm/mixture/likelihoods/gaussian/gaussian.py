@@ -5,7 +5,15 @@ import copy
 
 import numpy as np
 
-from skdpm._validation import FARTHEST, ColumnError, check_choice, check_real, explains, parameters
+from skdpm._validation import (
+    FARTHEST,
+    ColumnError,
+    check_choice,
+    check_nested,
+    check_real,
+    explains,
+    parameters,
+)
 from skdpm.hyperpriors import Gamma, Shifted
 from skdpm.mixture.likelihoods.contract.base import MOST_BOXED, Likelihood, bounds, read_only
 from skdpm.mixture.likelihoods.gaussian.covariances import (
@@ -146,6 +154,12 @@ default=None
     covariance_type: str = "full"
     hyperpriors: dict | None = None
     tails: object = None
+
+    def set_params(self, **params):
+        """Set parameters; ``tails__df=3`` sets one of an object. Returns the likelihood."""
+        hint = ", such as StudentTails(df=4) or ContaminatedTails(contamination=0.1)"
+        check_nested(params, {"tails": self.tails}, hint)
+        return super().set_params(**params)
 
     @property
     def fitted_gaps(self):
