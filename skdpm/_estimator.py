@@ -84,6 +84,26 @@ def all_or_nothing(method):
     return kept
 
 
+# Methods of scikit-learn that are described in a sentence: it has pages about them.
+BRIEF = {
+    "fit_predict": "Fit, and return `labels_`. Keywords are those of `fit`.",
+    "get_metadata_routing": "Requests of arguments, for scikit-learn's routing of metadata.",
+    "get_params": "Parameters: dict. With `deep` also those of objects, as ``likelihood__df``.",
+    "set_callbacks": "Set callbacks of scikit-learn. Returns the estimator.",
+}
+
+
+def brief(method, words):
+    """A method with other words of description."""
+
+    @functools.wraps(method)
+    def described(self, *args, **kwargs):
+        return method(self, *args, **kwargs)
+
+    described.__doc__, described.__module__ = words, __name__
+    return described
+
+
 class BriefRequest:
     """A method of metadata routing, described in a sentence: scikit-learn has a page about it."""
 
@@ -122,13 +142,17 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
     verbose: int = 0
 
     def __init_subclass__(cls, **kwargs):
-        """Describe metadata requests in a sentence, and fill in what an `__init__` leaves out."""
+        """Describe methods of scikit-learn briefly, and fill in what an `__init__` leaves out."""
         super().__init_subclass__(**kwargs)
         if "__init__" in vars(cls):
             cls.max_time = cls.target_ess = cls.noise = None
         for name, method in list(vars(cls).items()):
             if name.startswith("set_") and name.endswith("_request"):
                 setattr(cls, name, BriefRequest(method))
+        for name, words in BRIEF.items():
+            method = getattr(cls, name, None)
+            if getattr(method, "__module__", "").startswith("sklearn."):
+                setattr(cls, name, brief(method, words))
 
     _components = "clusters"  # users' word for them
     _other_names = ()  # pairs of a word and the likelihood that it means, for errors

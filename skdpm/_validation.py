@@ -141,13 +141,14 @@ def parameters(cls):
 
 
 def explains(**hints):
-    """Decorate a method, or the `__init__` of a class, with helpful errors for keywords of other
-    libraries, with `hints` for each, and for positional values that need a name. The signature
-    does not change."""
+    """Decorate a method, or `__init__` and `set_params` of a class, with helpful errors for
+    keywords of other libraries, each with a hint, and for positional values that need a name. The
+    signature does not change."""
 
     def decorate(method):
         if isinstance(method, type):
             method.__init__ = decorate(method.__init__)
+            method.set_params = decorate(method.set_params)
             return method
         taken = list(inspect.signature(method).parameters.values())[1:]
         n_positional = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in taken)
@@ -164,7 +165,8 @@ def explains(**hints):
                 what = type(self).__name__
                 if method.__name__ != "__init__":
                     what += f".{method.__name__}"
-                raise TypeError(f"{what} has no parameter {name!r}: {hints[name]}")
+                error = ValueError if method.__name__ == "set_params" else TypeError
+                raise error(f"{what} has no parameter {name!r}: {hints[name]}")
             return method(self, *args, **kwargs)
 
         return explained

@@ -358,6 +358,10 @@ def test_parameters_of_others():
         Gaussian(tail_df=3)
     with pytest.raises(TypeError, match=r"'inflation': .*tails=ContaminatedTails\(inflation=10\)"):
         Gaussian(inflation=4.0)
+    with pytest.raises(ValueError, match=r"set_params .* 'tail_df': .* tails=StudentTails\(df=3"):
+        DPMixture(likelihood=Gaussian()).set_params(likelihood__tail_df=3)
+    with pytest.raises(ValueError, match="'alpha': its name is concentration"):
+        DPMixture().set_params(alpha=1.0)
     with pytest.raises(TypeError, match="unexpected keyword argument 'covariance_type'"):
         FeatureAllocation(covariance_type="full")
     assert inspect.signature(DPMixture).parameters.keys() == DPMixture().get_params().keys()
