@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from skdpm._convergence import LARGEST_R_HAT, words_about_levels
+from skdpm._convergence import LARGEST_R_HAT, stay_apart, words_about_levels
 
 
 class ShortRepr:
@@ -40,6 +40,8 @@ def summary_of_fit(estimator, what):
     }
     if draws.n_chains == 1:
         lines["draws"] = f"{draws.n_draws} of one chain"
+    if stay_apart(estimator.diagnostics_):
+        lines["draws"] += ", which stay in separate modes"
     r_hats = {
         name: figures["r_hat"]
         for name, figures in estimator.diagnostics_.items()

@@ -445,7 +445,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         )
 
     def _is_well_known(self, run, n_draws):
-        """Whether the first n_draws draws of each chain suffice. Asked if lengths are found."""
+        """Whether the first n_draws draws of each chain suffice, or more would gain nothing."""
         raise NotImplementedError
 
     def _say_how_long(self, message):

@@ -743,6 +743,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         labels = None
         if program.store_labels:
             labels = np.array([chain["draws"]["labels"][:n_draws] for chain in run.chains])
+            if _convergence.separation(labels) > _convergence.LARGEST_SEPARATION:
+                return True  # more draws would not join the chains
         n_components = np.array([c["draws"]["n_components"][:n_draws] for c in run.chains])
         if not _convergence.are_well_known(n_components, labels):
             return False
@@ -803,7 +805,12 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             )
         elif "log_joint" in unusable:
             words.append(_convergence.low_chains(draws["log_joint"], _masses(self._run, program)))
-        if bad:
+        if _convergence.stay_apart(figures):
+            words.append(
+                "They stay in separate modes, which more draws would not join. Try more chains "
+                f"or another init or sampler, or see {RECIPE}"
+            )
+        elif bad:
             n_draws = _convergence.draws_to_ask(figures, unusable, draws.n_draws)
             n_warmup = 2 * max(self.n_warmup_, 250)
             words.append(f"Try n_warmup={n_warmup}, n_draws={n_draws}, or see {RECIPE}")

@@ -615,7 +615,7 @@ def test_diagnostics(blobs):
     expected = diagnostics.coclustering_diagnostics(estimator.label_samples_)
     found = estimator.diagnostics_["coclustering"]
     assert {name: found[name] for name in expected} == expected
-    assert set(found) - set(expected) == {"ari_between", "ari_within"}
+    assert set(found) - set(expected) == {"ari_between", "ari_within", "separation"}
     likelihood = fixed_gaussian(blobs)
     fixed = FiniteMixture(concentration=1.0, likelihood=likelihood, **FAST).fit(blobs)
     expected = {"log_joint", "n_components", "coclustering", "log_density"}

@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from support.fits import assert_same_fit
 
 from skdpm import DPMixture, _convergence, _estimator, _halts
+from skdpm.chains import DRAW_LOOKS
 from skdpm.mixture.chains import program as chain_program
 from skdpm.mixture.chains.automatic import FirstState
 from skdpm.mixture.likelihoods import Gaussian
@@ -74,6 +75,32 @@ def test_no_chain_restarts_after_warmup(four, monkeypatch):
     assert not model.converged_
     assert "Chain 0 stays" in said[0] and "estimate of the log mass" in said[0]
     assert "levels" in model.summary() and "labels differ" in model.summary()
+
+
+def test_chains_in_separate_modes_end_early(four, monkeypatch):
+    started(monkeypatch, [ONE, TRUE, TRUE, PAIRS])
+    model, said = fitted(four, n_warmup=50, n_draws="auto", n_chains=4)
+    assert model.draws_.n_draws == DRAW_LOOKS[0]
+    assert model.diagnostics_["coclustering"]["separation"] == np.inf
+    assert "They stay in separate modes" in said[0] and "n_draws=" not in said[0]
+    assert "4 chains, which stay in separate modes" in model.summary()
+
+
+def test_separation_of_chains():
+    """Of chains that mix, it is 1; a chain apart adds its distance; a slow chain moves."""
+    draws = np.random.default_rng(0).integers(3, size=(6, 200, 40))
+    assert _convergence.separation(draws) == pytest.approx(1.0, abs=0.1)
+    apart = draws.copy()
+    apart[2] = np.where(np.arange(200)[:, None] % 20 == 0, apart[2], 0)
+    assert _convergence.separation(apart) > _convergence.LARGEST_SEPARATION
+    slow = draws.copy()
+    slow[:, 100:] = 0
+    assert _convergence.separation(slow) < 0.1
+    stuck = np.broadcast_to(draws[:, :1], draws.shape)
+    assert _convergence.separation(stuck) == np.inf
+    assert _convergence.separation(np.zeros((2, 50, 9))) == 0.0
+    assert _convergence.separation(draws[:1]) == 0.0
+    assert _convergence.separation(draws[:, :10]) == 0.0
 
 
 def test_what_one_start_found_is_not_certain(four, monkeypatch):
