@@ -4,6 +4,12 @@
 from importlib import import_module
 
 
-def paper_variant(sampler, variant, **params):
-    """Make a variant of a sampler, named by its module in `skdpm.papers`."""
-    return import_module(f"skdpm.papers.{sampler}").make(variant, **params)
+def paper_variants(module, words):
+    """The method `from_paper` of a sampler, by its module in `skdpm.papers`; words describe the
+    variants."""
+
+    def from_paper(*variant, **params):
+        return import_module(f"skdpm.papers.{module}").make(*variant, **params)
+
+    from_paper.__doc__ = f"Make {words}: see `skdpm.papers.{module}`."
+    return staticmethod(from_paper)

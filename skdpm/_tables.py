@@ -513,9 +513,7 @@ def decoded_table(X, decoded, names):
         return pd.DataFrame(columns)
     out = X.astype(object)
     for d, column in enumerate(decoded):
-        if column is not None:
-            codes, categories = column
-            out[:, d] = np.append(categories, None)[codes]
+        out[:, d] = _values_of(out[:, d], column)
     return out
 
 

@@ -84,12 +84,14 @@ RECIPE = "https://skdpm.readthedocs.io/en/latest/recipes/stuck_chains.html"
 # Parameters without a meaning in `partial_fit`.
 UNUSED_IN_STREAMS = {"init", "known_labels", "n_warmup", "store_labels", "thin"}
 
-# Attributes that only some programs set.
+# Attributes that only some programs set, or none before they are asked for.
 FURTHER_ATTRIBUTES = (
+    "acceptance_rate_",
     "effective_sample_size_",
     "log_evidence_",
     "log_evidence_chains_",
     "n_samples_seen_",
+    "outlier_scores_",
     "relevance_",
 )
 
@@ -721,7 +723,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         self._predictor = Predictor(
             likelihood, self.n_features_in_, None, draws.scored, _background(program)
         )
-        vars(self).pop("outlier_scores_", None)
         for name in FURTHER_ATTRIBUTES:
             vars(self).pop(name, None)
         estimate = first_estimate(self, run, statistics)
@@ -731,8 +732,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 move: np.array([_rate(chain["acceptance"][move]) for chain in chains])
                 for move in chains[0]["acceptance"]
             }
-        else:
-            vars(self).pop("acceptance_rate_", None)
         vars(self).update(program.further_attributes(chains))
         if "selected" in likelihood.learned:
             self.relevance_ = likelihood.relevance(draws.mean(column_of("selected")))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Discrete particle filter for rows."""
 
-from skdpm._papers import paper_variant
+from skdpm._papers import paper_variants
 from skdpm._validation import parameters
 from skdpm.features.samplers._particle_gibbs import DiscreteFilterKernel
 from skdpm.features.samplers.particle_gibbs import RowFilter
@@ -37,10 +37,7 @@ class DiscreteParticleFilter(RowFilter):
     annealing_power: float = 1.0
     column_moves: int = 1
 
-    @staticmethod
-    def from_paper(test_path, **params):
-        """Make a variant with another test path: see `skdpm.papers.discrete_particle_filter`."""
-        return paper_variant("discrete_particle_filter", test_path, **params)
+    from_paper = paper_variants("discrete_particle_filter", "a variant with another test path")
 
     def kernel(self):
         return DiscreteFilterKernel(*self._filter_params())

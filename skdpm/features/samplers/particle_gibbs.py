@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Particle Gibbs sampling of rows."""
 
-from skdpm._papers import paper_variant
+from skdpm._papers import paper_variants
 from skdpm._validation import check_integer, check_real, parameters
 from skdpm.features.samplers._particle_gibbs import ParticleGibbsKernel
 from skdpm.features.samplers.base import FeatureSampler
@@ -47,10 +47,7 @@ class ParticleGibbs(RowFilter):
     resample_threshold: float = 0.5
     column_moves: int = 1
 
-    @staticmethod
-    def from_paper(test_path, **params):
-        """Make a variant with another test path: see `skdpm.papers.particle_gibbs`."""
-        return paper_variant("particle_gibbs", test_path, **params)
+    from_paper = paper_variants("particle_gibbs", "a variant with another test path")
 
     def kernel(self):
         return ParticleGibbsKernel(*self._filter_params())

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Adaptive reconfiguration moves."""
 
-from skdpm._papers import paper_variant
+from skdpm._papers import paper_variants
 from skdpm._validation import check_choice, check_integer, parameters
 from skdpm.mixture.samplers._arm import BLOCKS, ARMKernel
 from skdpm.mixture.samplers._history import History
@@ -51,11 +51,7 @@ class ARM(Sampler):
     gibbs_sweeps: int = 1
     n_split_merges: int = 1
 
-    @staticmethod
-    def from_paper(variant, **params):
-        """Make "ARM", "sARM" or "sRM" of the paper, whose history grows throughout the chain: see
-        `skdpm.papers.arm`."""
-        return paper_variant("arm", variant, **params)
+    from_paper = paper_variants("arm", '"ARM", "sARM" or "sRM", whose history grows throughout')
 
     @property
     def n_companions(self):

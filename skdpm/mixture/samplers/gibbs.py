@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Collapsed Gibbs sampling."""
 
-from skdpm._papers import paper_variant
+from skdpm._papers import paper_variants
 from skdpm._validation import check_integer, parameters
 from skdpm.mixture.samplers._gibbs import GibbsKernel
 from skdpm.mixture.samplers.base import Sampler
@@ -25,10 +25,7 @@ class Gibbs(Sampler):
 
     n_sweeps: int = 1
 
-    @staticmethod
-    def from_paper(variant, **params):
-        """Make "GIBBS+SUPC", to which Chang & Fisher compare: see `skdpm.papers.gibbs`."""
-        return paper_variant("gibbs", variant, **params)
+    from_paper = paper_variants("gibbs", '"GIBBS+SUPC", to which Chang & Fisher compare')
 
     def kernel(self):
         return GibbsKernel(self._n_sweeps())

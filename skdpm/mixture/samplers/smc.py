@@ -3,7 +3,7 @@
 
 from dataclasses import KW_ONLY
 
-from skdpm._papers import paper_variant
+from skdpm._papers import paper_variants
 from skdpm._validation import (
     check_choice,
     check_integer,
@@ -79,11 +79,7 @@ class SMC(Sampler):
     resample_threshold: float = 0.5
     order: str = "random"
 
-    @staticmethod
-    def from_paper(variant, **params):
-        """Make "PF", "SMC-G" or "SMC-A", which Ulker, Gunsel & Cemgil compare: see
-        `skdpm.papers.smc`."""
-        return paper_variant("smc", variant, **params)
+    from_paper = paper_variants("smc", '"PF", "SMC-G" or "SMC-A", which Ulker et al. compare')
 
     @property
     def moves(self):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Split-merge by restricted Gibbs scans."""
 
-from skdpm._papers import paper_variant
+from skdpm._papers import paper_variants
 from skdpm._validation import check_choice, check_integer, parameters
 from skdpm.mixture.samplers._anchors import ANCHORS, INFORMED, AnchorProposal
 from skdpm.mixture.samplers._split_merge import JainNealKernel
@@ -38,10 +38,7 @@ default="uniform"
     anchors: str = "uniform"
     gibbs_sweeps: int = 1
 
-    @staticmethod
-    def from_paper(variant, **params):
-        """Make "bSM", which Herlau et al. (2014) compare: see `skdpm.papers.split_merge`."""
-        return paper_variant("split_merge", variant, **params)
+    from_paper = paper_variants("split_merge", '"bSM", which Herlau et al. (2014) compare')
 
     @property
     def requires(self):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Sub-cluster splits, launched and random splits and merges, over rows visited in blocks."""
 
-from skdpm._papers import paper_variant
+from skdpm._papers import paper_variants
 from skdpm._validation import check_integer
 from skdpm.mixture.samplers.base import BlockSampler
 from skdpm.mixture.samplers.sub_cluster_kernel import SubClusterKernel
@@ -32,11 +32,9 @@ class SubCluster(BlockSampler):
     def __init__(self, block_size=65536):
         self.block_size = block_size
 
-    @staticmethod
-    def from_paper(variant, **params):
-        """Make "SUBC", "SUBC+SUPC", "SUBC APPROX" or "SUBC+SUPC APPROX", which Chang & Fisher
-        compare: see `skdpm.papers.sub_cluster`."""
-        return paper_variant("sub_cluster", variant, **params)
+    from_paper = paper_variants(
+        "sub_cluster", '"SUBC", "SUBC+SUPC", "SUBC APPROX" or "SUBC+SUPC APPROX" of Chang & Fisher'
+    )
 
     @classmethod
     def automatic(cls, likelihood, shape, make_prior):
