@@ -148,12 +148,10 @@ cdef class AnnealedSystem(ParticleSystem):
             self.evaluate(i)
             for p in range(self.weights.n):
                 if not self.redraw(p, rng):
-                    with gil:
-                        raise FloatingPointError(f"row {i}: no cluster has a positive weight")
+                    raise FloatingPointError(f"row {i}: no cluster has a positive weight")
             self.reattach(i, rng)
             if self.is_stuck():
-                with gil:
-                    raise FloatingPointError(f"row {i}: its missing entries have no law")
+                raise FloatingPointError(f"row {i}: its missing entries have no law")
         self.block_start = stop if stop < n_old else 0
         return 0
 

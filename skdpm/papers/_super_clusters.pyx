@@ -51,8 +51,7 @@ cdef class SuperClusterGibbsKernel(PartitionKernel):
                         state.reserve(2 * state.capacity)
                         self.prepare(state)
                 if not self.place(state, i, rng):
-                    with gil:
-                        raise unplaceable(i)
+                    raise unplaceable(i)
         return 0
 
     cdef bint place(self, MixtureState state, Py_ssize_t i, bitgen_t* rng) noexcept nogil:

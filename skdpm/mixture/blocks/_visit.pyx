@@ -643,8 +643,7 @@ def draw_in_turn(
                 w[0], w[1] = halves[2 * k, i], halves[2 * k + 1, i]
                 half = categorical_log(rng, &w[0], 2)
             if min(k, half) < 0:
-                with gil:
-                    raise FloatingPointError("a row has no cluster of positive weight")
+                raise FloatingPointError("a row has no cluster of positive weight")
             codes[i] = <int>(2 * k + half)
             sizes[k] += 1.0
             counts[k] += 1

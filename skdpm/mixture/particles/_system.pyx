@@ -361,19 +361,16 @@ cdef class ParticleSystem:
         self.share_out()
         for p in range(self.weights.n):
             if not self.weigh(p):
-                with gil:
-                    raise FloatingPointError(f"row {i}: no cluster has a positive weight")
+                raise FloatingPointError(f"row {i}: no cluster has a positive weight")
         if not self.weights.optimal:
             if self.weights.is_degenerate():
                 self.resample(rng)
             self.draw_all(rng)
         elif not self.follow_children(rng):
-            with gil:
-                raise FloatingPointError(f"row {i}: the weights are no distribution")
+            raise FloatingPointError(f"row {i}: the weights are no distribution")
         self.nodes.follow_laws(self.n_rows)
         if not self.grow(i, rng):
-            with gil:
-                raise FloatingPointError(f"row {i}: its missing entries have no law")
+            raise FloatingPointError(f"row {i}: its missing entries have no law")
         self.n_rows += 1
         if (<Family>self.family_at[0]).model.constants_vary:
             for f in range(self.n_families):

@@ -234,8 +234,7 @@ def attachment(MixtureState state, double threshold):
                 if not (w[j] <= top):                 # a NaN remains the largest
                     top = w[j]
             if not (top < INFINITY):
-                with gil:
-                    raise FloatingPointError(f"row {i}: a density is not a number")
+                raise FloatingPointError(f"row {i}: a density is not a number")
             total = 0.0
             for j in range(k):
                 w[j] = exp(w[j] - top) if w[j] > -INFINITY else 0.0

@@ -320,8 +320,7 @@ cdef class Reconfiguration:
                 return 0
         pick = self.choose(rng, state.log_w, n, pick)
         if pick < 0:
-            with gil:
-                raise unplaceable(x)
+            raise unplaceable(x)
         slot = self.options[pick]
         if n_rows == 1:
             state.attach(x, slot)
@@ -573,11 +572,10 @@ cdef class ARMKernel(PartitionKernel):
         state.model.settle()
         log_ratio += state.log_joint() - self.construction.log_t
         if isnan(log_ratio):
-            with gil:
-                raise FloatingPointError(
-                    f"rows {self.construction.i} and {self.construction.j}: "
-                    "a move between them has no density"
-                )
+            raise FloatingPointError(
+                f"rows {self.construction.i} and {self.construction.j}: "
+                "a move between them has no density"
+            )
         # T of the reverse is at most 1, so most moves are refused without it.
         limit = log_u - log_ratio
         accepted = limit < 0.0

@@ -12,8 +12,7 @@ cdef class PartitionKernel:
         return 0
 
     cdef int step(self, MixtureState state, bitgen_t* rng) except -1 nogil:
-        with gil:
-            raise RuntimeError(f"{type(self).__name__} does not override `step`")
+        raise RuntimeError(f"{type(self).__name__} does not override `step`")
 
     cdef int repeat(
         self, MixtureState state, bitgen_t* rng, Py_ssize_t n_steps

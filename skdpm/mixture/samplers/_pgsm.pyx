@@ -164,8 +164,7 @@ cdef class PGSMKernel(PartitionKernel):
             if self.resampling != OPTIMAL:
                 self.resample(rng)
             if not self.extend(state, rng, t, n, n_anchors):
-                with gil:
-                    raise unplaceable(self.closure.items[t])
+                raise unplaceable(self.closure.items[t])
             if t >= n_anchors - 1 and self.n_current == 1 and self.nodes[0].n_cells == 1:
                 # All particles have one cell, also the retained one. The move will therefore end
                 # in the current partition.
@@ -174,11 +173,10 @@ cdef class PGSMKernel(PartitionKernel):
         self.n_moves += 1
         node = self.draw_node(rng)
         if node < 0:
-            with gil:
-                raise FloatingPointError(
-                    f"row {self.closure.items[n - 1]}: the weights of the particles are no "
-                    "distribution"
-                )
+            raise FloatingPointError(
+                f"row {self.closure.items[n - 1]}: the weights of the particles are no "
+                "distribution"
+            )
         # If the move has ended early, nothing has changed.
         changed = self.trace(node, n)
         for t in range(self.n_current):

@@ -71,11 +71,10 @@ cdef class SplitMergeKernel(PartitionKernel):
                 self.closure.members.collect(state)
             self.work += MOVE_WORK + state.n_clusters
             if state.n_samples > 1 and not self.move(state, rng):
-                with gil:
-                    raise FloatingPointError(
-                        f"rows {self.closure.items[0]} and {self.closure.items[1]}: "
-                        "a split between them has no density"
-                    )
+                raise FloatingPointError(
+                    f"rows {self.closure.items[0]} and {self.closure.items[1]}: "
+                    "a split between them has no density"
+                )
             sweep(self, state, rng, self.gibbs_sweeps)
         return 0
 

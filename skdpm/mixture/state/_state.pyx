@@ -418,8 +418,7 @@ cdef class MixtureState:
             with gil:
                 self.reserve(2 * self.capacity)
         if not self.place(i, rng):
-            with gil:
-                raise unplaceable(i)
+            raise unplaceable(i)
         return 0
 
     cdef void close_cluster(self, Py_ssize_t slot) noexcept nogil:
