@@ -57,11 +57,10 @@ cdef double kth_largest(double* x, Py_ssize_t n, Py_ssize_t k) noexcept nogil:
 cdef class RowLaw:
     """p(z, m | x_i) under one draw of the features.
 
-    - `model`: FeatureModel. Over the new rows, with the draw's parameters.
     - `log_odds`: (n_latent,). Prior log odds of each feature.
-    - `log_pmf`: ndarray. log p(m) for m = 0, 1, ...: numbers of new features.
-    - `beam`: int or None, default=None. Number of values in the beam; 0: sum all values. None: 0
-      for up to `max_bits` features of the model, else 512.
+    - `log_pmf`: log p(m) for m = 0, 1, ...: numbers of new features.
+    - `beam`: Number of values in the beam; 0: sum all values. None: 0 for up to `max_bits`
+      features of the model, else `BEAM`.
     """
     cdef FeatureModel model
     cdef CollapsedFeatureModel collapsed    # the model; None if it cannot integrate parameters out
@@ -110,22 +109,10 @@ cdef class RowLaw:
         model.reserve_candidates(beam + 1)
 
     def evaluate(self, observed):
-        """Compute the law of every row.
-
-        - `observed`: (n_samples,), bool. Whether any entry of the row is observed. If not, its law
-          is the prior.
-
-        Returns
-
-        - `log_density`: (n_samples,). log p(x_i); a lower bound if n_latent is more than
-          `max_bits`.
-        - `probabilities`: (n_samples, n_latent). Probability that the row has each feature.
-        - `best`: (n_samples, n_latent), uint8. Most probable value, jointly with the number of new
-          features.
-
-        Raises FloatingPointError if no value of a row has a positive weight; it names the first
-        such row.
-        """
+        """log p(x_i) of every row, (n_samples,), a lower bound with a beam; the probabilities of
+        its features, (n_samples, n_latent); and its most probable value, uint8, jointly with the
+        number of new features. The law of a row without `observed` entries is the prior. Raises
+        FloatingPointError for the first row of which no value has a positive weight."""
         cdef Py_ssize_t n = self.model.n_samples
         cdef Py_ssize_t width = self.n_latent
         log_density = np.empty(n)

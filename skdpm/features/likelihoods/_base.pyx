@@ -53,10 +53,8 @@ cdef class FeatureModel:
             self.candidates[candidate * self.width + j] = NAN
 
     cdef int bind_allocations(self, Allocations Z) except -1:
-        """Read the features of all rows from Z from now on.
-
-        A state calls this at its start and, after `reserve`, whenever Z has grown. A model with
-        terms of all rows allocates and computes them here."""
+        """Read the features of all rows from Z from now on. A state calls this at its start and,
+        after `reserve`, whenever Z has grown."""
         self.Z = Z
         return 0
 
@@ -122,11 +120,8 @@ cdef class FeatureModel:
         self, const Py_ssize_t* features, const double* log_odds, Py_ssize_t n, double* out
     ) noexcept nogil:
         """For all values of n features, log p(x_i | z) plus the log odds of the features that are
-        on, minus the same with all off. Feature j is on in out[r] if bit j of r is set.
-
-        Candidate 0 has these features off, before and after. The values are visited in the order
-        of a Gray code, which flips one feature at a time.
-        """
+        on, minus the same with all off. Feature j is on in out[r] if bit j of r is set. Candidate
+        0 has these features off, before and after. A Gray code flips one feature at a time."""
         cdef Py_ssize_t j
         cdef Py_ssize_t r = 0
         cdef Py_ssize_t candidate = 0
@@ -149,9 +144,8 @@ cdef class FeatureModel:
             self.flip(0, features[n - 1], False)  # the code ends with the last feature alone
 
     cdef FeatureModel restricted(self):
-        """Make a part without features, for `restrict_from`. Its `update_params` draws all its
-        parameters from q(parameters | Z), which does not depend on their present values: for a
-        `CollapsedFeatureModel` their law given X."""
+        """Make a part without features. Its `update_params` draws all its parameters from
+        q(parameters | Z): for a `CollapsedFeatureModel` their law given X."""
         self.refuse("restricted")
 
     cdef int restrict_from(
@@ -222,9 +216,8 @@ cdef class FeatureModel:
         """Set learned hyperparameters to the values at which a chain starts."""
 
     def anneal(self, Py_ssize_t n_warmup):
-        """Announce a chain that begins at an arbitrary state, with `n_warmup` warm-up iterations.
-        A model may temper its law in these (`update_params` while `adapting`). The progress of
-        this is part of the adaptation."""
+        """Announce a chain that begins at an arbitrary state. A model may temper its law in the
+        warm-up (`update_params` while `adapting`); its progress is part of the adaptation."""
 
 
 cdef class CachedFlipModel(FeatureModel):
@@ -275,10 +268,9 @@ cdef class CollapsedFeatureModel(FeatureModel):
     cdef Py_ssize_t draw_n_singletons(
         self, Py_ssize_t n, double rate, bint adapting, bitgen_t* rng
     ) except? -1 nogil:
-        """Draw the next number of singletons of the row under update, which has n now. The step
-        leaves the number's conditional law invariant, under a Poisson(rate) prior and with the
-        singletons' parameters integrated out; in warm-up (`adapting`) it may be another step.
-        Candidate 0 has no singletons. Returns -1 if the weights are no distribution."""
+        """Draw the next number of singletons of the row under update, which has n now: a step that
+        leaves its conditional law invariant under a Poisson(rate) prior, except in warm-up
+        (`adapting`). Candidate 0 has no singletons. -1: the weights are no distribution."""
         return self.refuse("draw_n_singletons")
 
     cdef int draw_singletons(

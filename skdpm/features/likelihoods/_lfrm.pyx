@@ -146,11 +146,10 @@ cdef class LFRMPart(LinkFlipModel)
 cdef class LFRMModel(LinkFlipModel):
     """Kernel of `LFRM`.
 
-    - `signs`: (n_samples, n_partners), int8. Signs of pairs; symmetric unless directed, 0 on the
+    - `signs`: (n_samples, n_partners). Signs of pairs; symmetric unless directed, 0 on the
       diagonal except for new rows.
-    - `is_new`: bool. Whether rows are not among the partners; their links only go out.
-    - `bias`, `weight_precision`: float or None. None: drawn.
-    - `weight_precision_prior`: tuple (shape, rate)
+    - `is_new`: Whether rows are not among the partners; their links only go out.
+    - `bias`, `weight_precision`: None: drawn.
     """
     cdef bint draws_tau
     cdef public double share_of_blocks  # of the updates of few weights
@@ -1120,12 +1119,9 @@ cdef class LFRMPart(LinkFlipModel):
 
 
 def mode_of_weights(W, Z, signs, bias, precision, bint directed):
-    """Find the mode of p(W | Z, X), which is log concave, by Newton's method from W. Steps are
-    halved until the density rises.
-
-    For weights (k, l) and (m, o) the Hessian has the sum over pairs of
-    omega_ij z_ik z_im z_jl z_jo; `both` holds the products z_ik z_im of one row.
-    """
+    """The mode of p(W | Z, X), which is log concave, by Newton's method from W. For weights (k, l)
+    and (m, o) the Hessian has the sum over pairs of omega_ij z_ik z_im z_jl z_jo; `both` holds the
+    products z_ik z_im of one row."""
     n = W.shape[0]
     Z = Z.astype(np.float64)
     both = (Z[:, :, None] * Z[:, None, :]).reshape(len(Z), -1)

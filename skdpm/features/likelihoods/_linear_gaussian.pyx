@@ -27,6 +27,7 @@ from skdpm.features.likelihoods._base cimport FeatureModel, InterceptFeatureMode
 
 cdef extern from "cholesky.h" nogil:
     bint cholesky(double* packed, Py_ssize_t n, double* log_det)
+    double dot(const double* x, const double* y, Py_ssize_t n)
 
 
 LOWEST_PRECISION = 1e-140
@@ -45,25 +46,6 @@ cdef enum Purpose:
     EVALUATE
     DRAW
     AVERAGE
-
-
-cdef inline double dot(const double* a, const double* b, Py_ssize_t n) noexcept nogil:
-    """Inner product by four independent sums: one would wait for every addition."""
-    cdef double s0 = 0.0
-    cdef double s1 = 0.0
-    cdef double s2 = 0.0
-    cdef double s3 = 0.0
-    cdef Py_ssize_t j = 0
-    while j + 4 <= n:
-        s0 += a[j] * b[j]
-        s1 += a[j + 1] * b[j + 1]
-        s2 += a[j + 2] * b[j + 2]
-        s3 += a[j + 3] * b[j + 3]
-        j += 4
-    while j < n:
-        s0 += a[j] * b[j]
-        j += 1
-    return (s0 + s1) + (s2 + s3)
 
 
 cdef inline double draw_precision(bitgen_t* rng, double shape, double rate) noexcept nogil:
@@ -110,14 +92,11 @@ cdef void solve_upper(
 cdef class LinearGaussianModel(InterceptFeatureModel):
     """Kernel of `LinearGaussian`.
 
-    - `data`: dict. "X": ndarray of shape (n_samples, n_features), less "mean", the intercept's
-      prior mean, and 0 if missing; "observed": ndarray of the same shape, uint8, or None if
-      nothing is missing; "missing_rows" and "missing_starts": the rows in which each column is
-      missing, column by column.
-    - `noise_precision`, `component_precision`: float or None. tau_x and tau_v; None: under the
-      priors.
-    - `noise_precision_prior`, `component_precision_prior`: tuple (shape, rate)
-    - `intercept_precision`: float or None. tau_b; None: no intercept.
+    - `data`: dict. "X", (n_samples, n_features), less "mean", the intercept's prior mean, and 0 if
+      missing; "observed", uint8 of the same shape, or None if nothing is missing; "missing_rows"
+      and "missing_starts", the rows in which each column is missing, column by column.
+    - `noise_precision`, `component_precision`: tau_x and tau_v. None: under their priors.
+    - `intercept_precision`: tau_b. None: no intercept.
     """
     cdef object data
     cdef Py_ssize_t d

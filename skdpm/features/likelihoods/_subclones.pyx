@@ -128,10 +128,8 @@ cdef class SubclonesModel(CachedFlipModel):
     """Kernel of `Subclones`.
 
     - `data`: dict. Result of `skdpm.mutations.encode`.
-    - `density`: {"binomial", "beta_binomial"}
-    - `precision`: float or None. Precision of the beta-binomial; None: under its prior.
-    - `precision_prior`: tuple (shape, rate)
-    - `prevalence_concentration`: float. a.
+    - `precision`: Precision of the beta-binomial. None: under its prior.
+    - `prevalence_concentration`: a.
     """
     cdef Reads reads
     cdef Py_ssize_t n_tumours           # M

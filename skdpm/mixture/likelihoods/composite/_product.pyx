@@ -45,18 +45,14 @@ cdef double OUTSIDE = 0.25
 cdef class ProductModel(ClusterModel):
     """Kernel of clusters whose columns are in parts.
 
-    - `parts`: sequence of ClusterModel. Kernels bound to the same items. They belong to this
-      kernel from now on.
-    - `hyper_names`: tuple of str. Names of the hyperparameters of all parts.
-    - `n_coordinates`: sequence of int. Number of coordinates of a box for each part; 0 if it has
-      no bounds.
-    - `discrete`: sequence of bool. Whether the densities of a part are probabilities, and so at
-      most 1.
-    - `selected`: sequence of float, default=None. 1 for a part that is selected, 0 for the others.
-      None: all are, and this is no question. Otherwise these are the last hyperparameters, with
-      the name "selected".
-    - `places`: sequence of int, default=None. Position of each part in the tuples of priors of
-      hyperparameters that several parts have under one name.
+    - `parts`: Kernels bound to the same items. They belong to this kernel from now on.
+    - `hyper_names`: Names of the hyperparameters of all parts.
+    - `n_coordinates`: Number of coordinates of a box for each part; 0 if it has no bounds.
+    - `discrete`: Whether the densities of each part are probabilities, and so at most 1.
+    - `selected`: 1 for a part that is selected, 0 for the others: the last hyperparameters, with
+      the name "selected". None: all are, and this is no question.
+    - `places`: Position of each part in the tuples of priors of hyperparameters that several parts
+      have under one name.
     """
     cdef Py_ssize_t n_parts
     cdef void** parts               # (n_parts,): ClusterModels, which `_owners` keeps alive

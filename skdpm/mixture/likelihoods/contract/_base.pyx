@@ -48,12 +48,8 @@ cdef class ClusterModel:
         return 0
 
     cdef int declare_hyperparameters(self, names, values) except -1:
-        """Declare the numbers that `set_hyperparameters` takes. Call it before `allocate`.
-
-        names : tuple of str
-            Name of each number, in the order of `Likelihood.hyperparameters`. The numbers of a
-            vector are adjacent and have the same name.
-        """
+        """Declare the numbers that `set_hyperparameters` takes, before `allocate`. Names are in
+        the order of `Likelihood.hyperparameters`; the numbers of a vector have the same name."""
         cdef Py_ssize_t h
         self.hyper_names = tuple(names)
         self.n_hyper = len(self.hyper_names)
@@ -85,11 +81,9 @@ cdef class ClusterModel:
         return 0
 
     def complete(self, values=None):
-        """Give all missing entries that a chain draws a value. Until then densities of their items
-        are those of the other entries, and the items cannot join a cluster.
-
-        - `values`: (n_gap_values,). None: values from which chains start.
-        """
+        """Give all missing entries that a chain draws a value; None: those from which chains
+        start. Until then densities of their items are those of the other entries, and the items
+        cannot join a cluster."""
 
     @property
     def gap_items(self):
@@ -123,9 +117,8 @@ cdef class ClusterModel:
         return 0.0 if self.constants == NULL else float(self.log_constants[:n_items].sum())
 
     cdef void place(self, double* stats, Py_ssize_t stride, Py_ssize_t n_slots) noexcept:
-        """Put the rows inside those of another model, such as the rows of some columns inside
-        those of all columns. The other model then acquires and releases slots, and calls this
-        again whenever its rows have moved. It has called `prepare` for as many slots."""
+        """Put the rows inside those of another model, which then acquires and releases slots, and
+        calls this again whenever its rows have moved. It has called `prepare` before."""
         if not self.placed:
             free(self.stats)
         self.placed = True
@@ -220,12 +213,9 @@ cdef class ClusterModel:
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* stored,    # IN
         const Py_ssize_t* labels                                                    # IN
     ) noexcept nogil:
-        """Replace all clusters by those stored by `store`. `labels` are those at that time.
+        """Replace all clusters by those of `store`, at whose time `labels` were those of items.
         Before, rows agree with the model's labels. Afterwards, the caller sets the free slots and
-        the labels.
-
-        Coupled clusters may consist of more than their rows. The default empties them, and the
-        items join again."""
+        the labels. By default the items of coupled clusters join again."""
         cdef Py_ssize_t i, k
         self.settle()
         if self.factorizes:
@@ -319,12 +309,9 @@ cdef class ClusterModel:
         return total
 
     cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
-        """Move the items of `src` to another slot, `dst`. The caller then sets their labels to
-        `dst` before any other call.
-
-        If clusters are independent, the row of `src` does not change, and labels do not matter. If
-        they are coupled, `src` is empty afterwards; labels agree with the rows before, except that
-        those of the items may be set already."""
+        """Move the items of `src` to another slot, `dst`. The caller then sets their labels before
+        any other call. The row of an independent `src` does not change; a coupled one is empty
+        afterwards, and labels agree with the rows before, unless those of the items are set."""
         cdef Py_ssize_t d, n_items
         cdef double* a = row(self, dst)
         cdef double* b = row(self, src)
@@ -342,10 +329,8 @@ cdef class ClusterModel:
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src, double* out
     ) noexcept nogil:
         """log p(X | `src` and a slot are one cluster) - log p(X | they are two), for each of some
-        slots; 0 if one of the two is empty.
-
-        If clusters are independent, a slot must be free. If they are coupled, labels agree with
-        the rows. Rows and labels do not change, to the bit if statistics are integers."""
+        slots; 0 if one is empty. A slot must be free, or labels of coupled clusters agree with the
+        rows. Rows and labels do not change, to the bit if statistics are integers."""
         cdef Py_ssize_t k, n_items, scratch
         cdef double alone
         if self.factorizes:
@@ -439,10 +424,9 @@ cdef class ClusterModel:
     cdef void log_predictive_bound_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* box, double* out
     ) noexcept nogil:
-        """Upper bound of log p(x | items of each slot), that is of what `log_predictive_many`
-        computes plus the row's `log_constants`, for any row x that is not among these items and
-        whose point (`Likelihood.box_points`) is in a box. The bound includes rounding: one too low
-        makes samplers inexact, without a message. The kernel is settled."""
+        """Upper bound of `log_predictive_many` plus the row's `log_constants` for any row that is
+        not among the items and whose point (`Likelihood.box_points`) is in a box. It includes
+        rounding: one too low makes samplers inexact, without a message. The kernel is settled."""
         cdef Py_ssize_t k
         for k in range(n_slots):
             out[k] = INFINITY
@@ -457,8 +441,7 @@ cdef class ClusterModel:
         Py_ssize_t n_items, double* out
     ) noexcept nogil:
         """log p(x_i | items of each slot) for at most STRIP items that are in none of them. The
-        bits of an item's densities do not depend on the other items. Where clusters are not
-        independent this is the slow way: `log_predictive_many` shares work between slots."""
+        bits of an item's densities do not depend on the other items."""
         cdef Py_ssize_t i, k
         # Cluster by cluster: its row stays in the cache while the items go by.
         for k in range(n_slots):
@@ -629,15 +612,9 @@ cdef class ClusterModel:
         return self.hyper_period
 
     def resample_hyperparameters(self, slots, priors, bit_generator):
-        """Draw hyperparameters given the partition and the data, by a slice step for each.
-
-        - `slots`: (n_clusters,), intp. Slots of all clusters.
-        - `priors`: dict of str to Hyperprior or Shifted. Priors of the learned ones
-          (`Likelihood.learned_priors`); the others stay. Lower limits and units are numbers.
-
-        Returns the values of all hyperparameters, (n_hyper,). Raises FloatingPointError if the
-        density of one is NaN, which the message names.
-        """
+        """Draw the hyperparameters with `priors` (`Likelihood.learned_priors`) given the clusters
+        in these slots, which are all, by a slice step for each. Returns the values of all,
+        (n_hyper,). Raises FloatingPointError if the density of one is NaN."""
         cdef HyperSampler sampler = HyperSampler(self, slots)
         cdef Py_ssize_t h
         self.settle()

@@ -50,14 +50,11 @@ cdef enum:
 cdef class CategoricalModel(ClusterModel):
     """Kernel of the categorical likelihoods.
 
-    - `data`: dict
-
-      - `codes`: (n_samples, n_features), int32. Number of the category of each entry in the common
-        sequence; `n_levels` if missing.
-      - `first`: (n_features + 1,), int32. First category of each column, then `n_levels`.
-
+    - `data`: dict. `codes`, (n_samples, n_features), number of the category of each entry in the
+      common sequence, `n_levels` if missing; `first`, (n_features + 1,), first category of each
+      column, then `n_levels`.
     - `tables`: dict. Result of `Levels.tables`.
-    - `hyper_names`: tuple of str. Name of the hyperparameter of each pseudo-count in `tables`.
+    - `hyper_names`: Name of the hyperparameter of each pseudo-count in `tables`.
     """
     cdef Py_ssize_t n_features, n_levels
     cdef const int[:, ::1] codes
@@ -321,12 +318,8 @@ cdef class CategoricalModel(ClusterModel):
 cdef class ParametricCategorical(ParametricModel):
     """Rows of categories under drawn probabilities theta_d ~ Dirichlet(a_t + c_t).
 
-    Parameters: log theta_t (n_levels), and 0 for a missing entry.
-
-    - `codes`: (n_samples, n_features), int32. Categories in the common sequence, see
-      `CategoricalModel`.
-    - `first`: (n_features + 1,), int32. First category of each column, then `n_levels`.
-    - `pseudo_counts`: (n_levels,). Pseudo-count of each category.
+    Parameters: log theta_t (n_levels), and 0 for a missing entry. `codes` and `first` are those of
+    `CategoricalModel`, `pseudo_counts` those of each category, (n_levels,).
     """
     cdef Py_ssize_t n_features, n_levels
     cdef const int[:, ::1] codes
@@ -385,15 +378,7 @@ cdef class ParametricCategorical(ParametricModel):
 
 
 def number_levels(const number[:, :] X, const int[::1] first):
-    """Convert codes per column to numbers in the common sequence.
-
-    - `X`: (n_samples, n_features). Integer codes from 0; NaN marks a missing entry.
-    - `first`: (n_features + 1,), int32. First category of each column, then the number of
-      categories.
-
-    Returns `codes`: (n_samples, n_features), int32. Numbers of the categories; the number of
-    categories if missing.
-    """
+    """Codes from 0 of each column, NaN if missing, as the `codes` of `CategoricalModel`."""
     cdef Py_ssize_t d, i
     expect_shape("first", first, (X.shape[1] + 1,))
     cdef int missing = first[X.shape[1]]

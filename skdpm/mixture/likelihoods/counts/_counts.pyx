@@ -33,20 +33,9 @@ LARGE_COUNT = LARGE
 cdef class CountModel(ClusterModel):
 
     cdef int take_counts(self, data, tables) except -1:
-        """Keep the data and what tables say about them.
-
-        - `data`: dict
-
-          - `X`: (n_samples, n_features). Counts; NaN marks a missing entry.
-          - `log_large`: (n_samples,). Sum of log x! over the entries of an item that are large.
-          - `drifts`: bool. Whether some are, or items have exposures.
-          - `exposure`: (n_samples,), optional. Exposures of the items.
-
-        - `tables`: dict
-
-          - `n_max`: int. Largest number of items of a cluster.
-          - `missing`: bool. Whether entries may be missing.
-        """
+        """Keep counts `X`, NaN for missing entries; `log_large`, sums of log x! over the large
+        entries of the items; `drifts`, whether there are such entries or exposures; `exposure` of
+        the items, if any; and of the tables `n_max` and whether entries may be `missing`."""
         self.X = data["X"]
         self.n_samples = self.X.shape[0]
         self.n_features = self.X.shape[1]
@@ -110,12 +99,8 @@ cdef class CountModel(ClusterModel):
 
 
 cdef class ParametricCounts(ParametricModel):
-    """Rows of counts under drawn parameters.
-
-    - `X`: (n_samples, n_features). Counts; NaN marks a missing entry.
-    - `missing`, `large`: bool. Whether entries of this or another block may be missing, or large
-      and have separate terms.
-    """
+    """Rows of counts, NaN for missing entries, under drawn parameters. Entries of this or another
+    block may be `missing`, or `large` with separate terms."""
 
     def __init__(self, const double[:, ::1] X, bint missing, bint large):
         self.X = X

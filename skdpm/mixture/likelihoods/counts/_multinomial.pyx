@@ -75,29 +75,15 @@ LARGEST_FACTOR = N_FACTORS
 cdef class MultinomialModel(ClusterModel):
     """Kernel of multinomial rows.
 
-    - `data`: dict
-
-      - `indptr`: (n_samples + 1,), intp. Positions of entries: item i has indptr[i], ..., indptr[i
-        + 1] - 1.
-      - `large`: (n_samples,), intp. Position of the first entry above `LARGEST_FACTOR` of each
-        item; entries before it are smaller.
-      - `factors`: (n_samples + 1,), intp. Positions of factors: item i has factors[i], ...,
-        factors[i + 1] - 1.
-      - `factor_columns`: (n_factors,), int32
-      - `offsets`: (n_factors,), uint8. 0, ..., x - 1 of an entry x.
-      - `indices`: (n_entries,), int32. Columns.
-      - `counts`: (n_entries,). Positive counts.
-      - `totals`, `log_constants`: (n_samples,)
-      - `n_features`: int
-
-    - `tables`: dict
-
-      - `n_max`: int. Largest number of items of a cluster.
-      - `classes`: (n_features,), int32. Position in `weights` of the weight of each column.
-      - `weights`: (n_weights,). Distinct weights.
-      - `pseudo_counts`: (n_features,). a_d.
-
-    - `concentration`: float. c.
+    - `data`: dict. CSR `indptr`, `indices`, `counts` (positive) and `n_features`;
+      `totals`, `log_constants`: (n_samples,);
+      `large`: (n_samples,). Position of the first entry above `LARGEST_FACTOR` of each item;
+      entries before it are smaller;
+      `factors`: (n_samples + 1,). Positions of factors, as `indptr` those of entries;
+      `factor_columns`, `offsets`: (n_factors,). Offsets are 0, ..., x - 1 of an entry x.
+    - `tables`: dict. `n_max`; `weights`, distinct weights; `classes`, (n_features,), position of
+      the weight of each column among them; `pseudo_counts`, (n_features,), a_d.
+    - `concentration`: c.
     """
     cdef Py_ssize_t n_features      # D
     cdef const Py_ssize_t[::1] indptr, large_from, factors
@@ -489,13 +475,7 @@ cdef class MultinomialModel(ClusterModel):
 cdef class ParametricMultinomial(ParametricModel):
     """Rows of counts under drawn probabilities of the columns, theta ~ Dirichlet(a_d + c_d).
 
-    Parameters: log theta_d (D).
-
-    - `indptr`: (n_samples + 1,), intp. The entries of item i are indptr[i], ..., indptr[i + 1] -
-      1.
-    - `indices`: (n_entries,), int32. Columns; in any order, repeated ones add up.
-    - `counts`: (n_entries,)
-    - `pseudo_counts`: (n_features,). a_d.
+    Parameters: log theta_d (D). Rows are CSR; columns are in any order, and repeated ones add up.
     """
     cdef Py_ssize_t n_features
     cdef const Py_ssize_t* indptr

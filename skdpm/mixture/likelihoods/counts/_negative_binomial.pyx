@@ -112,21 +112,12 @@ cdef void add_terms(
 cdef class NegativeBinomialModel(CountModel):
     """Kernel of negative binomial columns.
 
-    - `data`: dict
-
-      - `X`, `log_large`, `drifts`: See `CountModel.take_counts`.
-      - `levels`, `level_exposures`, `starts`: See `level_terms`.
-      - `codes`: (n_samples, n_features), int32. Position of each entry in `levels`.
-
-    - `tables`: dict
-
-      - `n_max`, `missing`: See `CountModel.take_counts`.
-      - `n_fitted`: int. Number of rows of the fit.
-      - `fitted_levels`, `fitted_exposures`, `fitted_starts`: Levels of its columns.
-      - `fitted_tally`: ndarray. Number of entries of each of these.
-
-    - `shape`, `rate`: float. a and b.
-    - `dispersion`: (n_features,)
+    - `data`: dict. See `CountModel.take_counts` and, of `levels`, `level_exposures` and `starts`,
+      `level_terms`; `codes`, (n_samples, n_features), positions of the entries in `levels`.
+    - `tables`: dict. See `CountModel.take_counts`; `n_fitted`, number of rows of the fit, and
+      `fitted_levels`, `fitted_exposures`, `fitted_starts`, levels of its columns, with the number
+      of entries of each, `fitted_tally`.
+    - `shape`, `rate`: a and b.
     """
     cdef double shape, rate
     cdef const double[::1] levels, level_exposures
@@ -623,9 +614,7 @@ cdef class ParametricNegativeBinomial(ParametricCounts):
 
     Parameters: the sum of r log p, log(1 - p) (D), -r log p (D).
 
-    - `X`, `missing`: See `ParametricCounts`.
-    - `shape`, `rate`: float. a and b.
-    - `dispersion`: (n_features,)
+    - `shape`, `rate`: a and b.
     """
     cdef double shape, rate
     cdef const double[::1] dispersion

@@ -110,20 +110,12 @@ cdef inline double log_negative_binomial(double x, double size, double rho) noex
 cdef class PoissonModel(CountModel):
     """Kernel of Poisson columns.
 
-    - `data`: dict
-
-      - `X`, `log_large`, `drifts`: See `CountModel.take_counts`.
-      - `totals`: (n_samples,). Sums of the entries of the items, NaN if one is missing.
-      - `log_constants`: (n_samples,). Sum of log 1 / x! over the entries of an item that are not
-        large, and of x log e over all.
-
-    - `tables`: dict
-
-      - `n_max`, `missing`: See `CountModel.take_counts`.
-      - `log_gamma`: ndarray. log Gamma(a + m), m = 0, 1, ...
-      - `log_next`, `log_step`: ndarray. log(rho + 1) and log((rho + 1) / rho), n = 0, 1, ...
-
-    - `shape`, `rate`: float. a and b.
+    - `data`: dict. See `CountModel.take_counts`; `totals`, sums of the entries of the items, NaN
+      if one is missing; and `log_constants`, sums of log 1 / x! over the entries of an item that
+      are not large, and of x log e over all.
+    - `tables`: dict. See `CountModel.take_counts`; `log_gamma`, log Gamma(a + m), m = 0, 1, ...;
+      `log_next` and `log_step`, log(rho + 1) and log((rho + 1) / rho), n = 0, 1, ...
+    - `shape`, `rate`: a and b.
     """
     cdef const double[::1] totals
     cdef double shape, rate
@@ -494,8 +486,7 @@ cdef class ParametricPoisson(ParametricCounts):
 
     Parameters: minus the sum of the rates, their logarithms (D), the rates (D).
 
-    - `X`, `missing`, `large`: See `ParametricCounts`.
-    - `shape`, `rate`: float. a and b.
+    - `shape`, `rate`: a and b.
     """
     cdef double shape, rate
 

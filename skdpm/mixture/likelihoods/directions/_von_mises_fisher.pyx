@@ -82,13 +82,9 @@ cdef double NEGLIGIBLE = 45.0
 
 @cache
 def expansion():
-    """Coefficients of the expansion, in the order in which `series` reads them.
-
-    With U_k of Abramowitz & Stegun 9.3.9, log sum_k U_k(p) / nu^k = sum_k D_k(p) / nu^k, and
-    D_k(p) is p^k times a polynomial of degree k in p^2.
-
-    Returns `coefficients`: ndarray. Of D_1, ..., D_8, highest powers first.
-    """
+    """Coefficients of D_1, ..., D_8 of the expansion, highest powers first. With U_k of Abramowitz
+    & Stegun 9.3.9, log sum_k U_k(p) / nu^k = sum_k D_k(p) / nu^k, and D_k(p) is p^k times a
+    polynomial of degree k in p^2."""
     terms = [{0: Fraction(1)}]
     for k in range(MOST_TERMS):
         following = {}
@@ -220,10 +216,8 @@ cdef void prepare(
 
 @lru_cache(maxsize=16)
 def interpolation(double nu):
-    """Polynomials of F in s = -1, ..., 1 over the pieces, through its values at Chebyshev nodes.
-
-    Returns `pieces`: (N_OCTAVES * 2**LOG_PIECES, N_COEFFICIENTS)
-    """
+    """Polynomials of F in s = -1, ..., 1 over the pieces, through its values at Chebyshev nodes:
+    (N_OCTAVES * 2**LOG_PIECES, N_COEFFICIENTS)."""
     n_pieces = 1 << LOG_PIECES
     nodes = np.cos(np.pi * (np.arange(N_COEFFICIENTS) + 0.5) / N_COEFFICIENTS)
     centres = 1.0 + (np.arange(n_pieces) + 0.5) / n_pieces
@@ -342,16 +336,8 @@ cdef void draw_direction(
 
 @cython.final
 cdef class Directions:
-    """Rows of unit length, or of zeros.
-
-    - `data`: dict
-
-      - `X`: (n_samples, n_features), or None. None: the rows are sparse, in the other arrays.
-      - `indptr`: (n_samples + 1,), intp
-      - `indices`: (n_entries,), int32
-      - `entries`: (n_entries,)
-      - `n_features`: int
-    """
+    """Rows of unit length, or of zeros: `data["X"]` or, if that is None, CSR `indptr`, `indices`
+    and `entries`; and `n_features`."""
     cdef Py_ssize_t n_features
     cdef const double* X            # NULL: there are none, or they are sparse
     cdef const Py_ssize_t* indptr   # NULL: they are dense
@@ -408,12 +394,8 @@ cdef class VonMisesFisherModel(ClusterModel):
     """Kernel of directions.
 
     - `data`: dict. See `Directions`, and `log_constants`, (n_samples,).
-    - `tables`: dict
-
-      - `n_max`: int. Largest number of items of a cluster.
-      - `polynomials`: ndarray. See `interpolation`.
-
-    - `concentration`, `spread`: float. c and s.
+    - `tables`: dict. `n_max`, and `polynomials` of `interpolation`.
+    - `concentration`, `spread`: c and s.
     """
     cdef Py_ssize_t n_features
     cdef Directions rows
@@ -530,12 +512,8 @@ cdef class VonMisesFisherModel(ClusterModel):
 
 @cython.final
 cdef class ParametricVonMisesFisher(ParametricModel):
-    """Directions under a drawn mean direction and concentration.
-
-    Parameters: -F(kappa), kappa mu (D).
-
-    - `data`: dict. See `Directions`.
-    """
+    """Directions under a drawn mean direction and concentration. Parameters: -F(kappa), kappa mu
+    (D)."""
     cdef Py_ssize_t n_features
     cdef Directions rows
     cdef double[::1] table      # (n_features * SKDPM_LANES,), if the rows are sparse
@@ -658,11 +636,7 @@ def _values(t, double nu, bint interpolated):
 def draw_directions(
     const double[:, ::1] means, const double[::1] concentrations, bit_generator
 ):
-    """Draw a direction from each of some von Mises-Fisher laws: ndarray (n_laws, n_features).
-
-    - `means`: (n_laws, n_features). Of unit length.
-    - `concentrations`: (n_laws,)
-    """
+    """Draw a direction from each of some von Mises-Fisher laws: ndarray (n_laws, n_features)."""
     cdef Py_ssize_t k
     cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
     expect_shape("concentrations", concentrations, (means.shape[0],))
@@ -675,10 +649,7 @@ def draw_directions(
 
 
 def unit_rows(const number[:, :] X):
-    """Scale rows to unit length.
-
-    Returns `rows`: (n_rows, n_features), float64. A row of zeros stays.
-    """
+    """Rows scaled to unit length, float64; rows of zeros stay."""
     cdef Py_ssize_t d, i
     cdef double scale, square
     rows = np.empty((X.shape[0], X.shape[1]))

@@ -155,14 +155,12 @@ cdef inline double log_factors(
 cdef class DiagonalModel(EllipticalModel):
     """Kernel of Gaussian clusters with diagonal covariances.
 
-    - `tables`: dict. Those of `EllipticalModel`, and
+    `tables` are those of `EllipticalModel`, and
 
-      - `missing`: bool. Whether an entry of the data may be missing.
-      - `log_gain`, `log_norm`: ndarray. Without weights: log g_n, n = 0, 1, ..., and the sum of
-        the log g_m, m < n; `log_norm_at` and `log_evidence_norm` beyond their end.
-      - `log_scale`: (n_samples,). Without weights: sum of log s over the columns of each item.
-
-    - `scale`: (n_features,). s.
+    - `missing`: Whether an entry of the data may be missing.
+    - `log_gain`, `log_norm`: Without weights: log g_n, n = 0, 1, ..., and the sum of the log g_m,
+      m < n; `log_norm_at` and `log_evidence_norm` beyond their end.
+    - `log_scale`: (n_samples,). Without weights: sum of log s over the columns of each item.
     """
     cdef int begin(self, tables, scale) except -1:
         cdef Py_ssize_t n_features = self.n_features

@@ -50,23 +50,13 @@ cdef extern from "tiles.h" nogil:
 cdef class EllipticalModel(ClusterModel):
     """Kernel of Gaussian clusters.
 
-    - `data`: dict
-
-      - `X`: (n_samples, n_features). Rows minus the origin; NaN for a missing entry.
-      - `incomplete`, ...: If a chain draws missing entries: see `Gaps`.
-
-    - `tables`: dict
-
-      - `n_max`: int. Most items that one cluster may hold.
-      - `origin`, `spread`: (n_features,). Point at which the rows are centred; units of the
-        columns in which hyperparameters are drawn.
-      - `floor`: (n_features,). Smallest diagonal of S, if that is learned.
-
-    - `mean`: (n_features,). u, not relative to the origin.
-    - `mean_precision`, `df`: float. r and nu.
-    - `scale`: ndarray. S, or what a shape has in its place.
-    - `law`: Tails, optional. Law of the weights.
-    - `law_values`: (n_law_values,), optional. Its parameters.
+    - `data`: dict. `X`, rows minus the origin, NaN for a missing entry; see `Gaps` if a chain
+      draws missing entries.
+    - `tables`: dict. `n_max`; `origin` of the rows; `spread`, units of the columns in which
+      hyperparameters are drawn; `floor`, smallest diagonal of S, if that is learned.
+    - `mean`, `mean_precision`, `df`: u, not relative to the origin, r and nu.
+    - `scale`: S, or what a shape has in its place.
+    - `law`, `law_values`: `Tails`, the law of the weights, and values of its parameters.
     """
 
     def __init__(
@@ -487,10 +477,9 @@ cdef class ParametricElliptical(ParametricModel):
     """Gaussian rows under drawn parameters: what does not depend on the shape of covariances. By
     default statistics are numbers of items, means and scatters.
 
-    - `X`: (n_samples, n_features). Rows minus the origin; NaN for a missing entry.
-    - `mean`: (n_features,). u minus the origin.
-    - `mean_precision`, `df`: float. r and nu.
-    - `n_stats`: int. Number of the statistics, and of the parameters.
+    - `X`, `mean`: Rows, NaN for a missing entry, and u, minus the origin.
+    - `mean_precision`, `df`: r and nu.
+    - `n_stats`: Number of the statistics, and of the parameters.
     """
 
     def __init__(

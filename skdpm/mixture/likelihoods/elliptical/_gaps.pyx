@@ -39,16 +39,14 @@ cdef extern from "cholesky.h" nogil:
 
 
 cdef class Gaps:
-    """Missing entries of rows.
+    """Missing entries of rows, from `data` with
 
-    - `data`: dict
-
-      - `X`: (n_samples, n_features). Rows; NaN for a missing entry.
-      - `incomplete`: (n_incomplete,), intp. Rows with missing entries, increasing.
-      - `gap_starts`: (n_samples + 1,), intp. Place of the first missing entry of each row in
-        `gap_columns`.
-      - `gap_columns`: (n_gaps,), intp. Columns of the missing entries, row by row, increasing.
-      - `gap_values`: (n_gaps,). Values from which chains start; absent for new rows.
+    - `X`: (n_samples, n_features). Rows; NaN for a missing entry.
+    - `incomplete`: (n_incomplete,). Rows with missing entries, increasing.
+    - `gap_starts`: (n_samples + 1,). Place of the first missing entry of each row in
+      `gap_columns`.
+    - `gap_columns`: (n_gaps,). Columns of the missing entries, row by row, increasing.
+    - `gap_values`: (n_gaps,). Values from which chains start; absent for new rows.
     """
 
     def __init__(self, data):

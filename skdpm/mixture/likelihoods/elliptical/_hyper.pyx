@@ -59,12 +59,10 @@ def log_evidence_norm_table(Py_ssize_t n_max, double r, double nu):
 cdef class GaussianLaws(SliceSampled):
     """Conditional laws of single hyperparameters.
 
-    - `priors`: dict of str to hyperprior. Priors of the learned hyperparameters.
-    - `values`: dict of str to ndarray. Values of all hyperparameters: "mean", "mean_precision",
-      "df" and "scale", each of at least one dimension.
-    - `spread`, `origin`: (n_features,). Spreads of the columns, and the point at which rows are
-      centred.
-    - `low`: float. Lower limit of nu.
+    - `priors`: Priors of the learned hyperparameters, by name.
+    - `values`: Values of all: "mean", "mean_precision", "df" and "scale", each an ndarray.
+    - `spread`, `origin`: (n_features,). Spreads of the columns, and the origin of rows.
+    - `low`: Lower limit of nu.
     - `floor`: (n_features,). Floor of S, in the units of the data, like all values above.
     """
 

@@ -7,11 +7,7 @@ import numpy as np
 
 
 cdef class RowWeights:
-    """Weights of rows.
-
-    - `law`: Tails. Law of a weight.
-    - `n_rows`: int
-    """
+    """Weights of rows, under a law, a `Tails`."""
 
     def __init__(self, law, Py_ssize_t n_rows):
         self.law = law

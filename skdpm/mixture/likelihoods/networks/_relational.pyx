@@ -54,21 +54,13 @@ cdef enum:
 cdef class LinkModel(ClusterModel):
     """Base class of the kernels: counts of cells, for any law of a cell (`log_cell`).
 
-    - `data`: dict
-
-      - `shape`: tuple (n_samples, n_columns). Items of this model and items that they link to.
-      - `out`: tuple (links, holes), each a tuple (indptr, indices) of int32 ndarrays. CSR over
-        items and columns: items to which each item has a link, and items with which its pair is
-        unobserved, without the diagonal.
-      - `in`: tuple (links, holes) or None. The same for incoming links of a directed network.
-        None: undirected, or new items with unknown incoming links.
-
-    - `tables`: dict
-
-      - `n_max`: int
-      - `gamma_a` and others: ndarray. log Gamma(a + m), m = 0, 1, ...; see `take_tables`.
-
-    - `directed`: bool
+    - `data`: dict.
+      `shape`: (n_samples, n_columns). Items of this model and items that they link to;
+      `out`: (links, holes), each (indptr, indices), CSR over items and columns: items to which
+      each item has a link, and with which its pair is unobserved, without the diagonal;
+      `in`: The same for incoming links of a directed network. None: undirected, or new items with
+      unknown incoming links.
+    - `tables`: dict. `n_max`; `gamma_a` and others, log Gamma(a + m), m = 0, 1, ...
     """
     cdef Py_ssize_t n_columns
     cdef bint directed, incoming
@@ -474,10 +466,7 @@ cdef inline double log_gain(
 
 
 cdef class RelationalModel(LinkModel):
-    """Kernel of the infinite relational model: links are Bernoulli.
-
-    - `data`, `tables`: dict. See `LinkModel`; `tables` has gamma_a, gamma_b and gamma_ab.
-    """
+    """Kernel of the infinite relational model: links are Bernoulli."""
 
     def __init__(self, data, tables, double a, double b, bint directed):
         self.take_links(data, tables, directed)
@@ -514,23 +503,14 @@ cdef class RelationalModel(LinkModel):
 cdef class DegreeCorrectedModel(LinkModel):
     """Kernel of the model with degree correction: numbers of links are Poisson.
 
-    - `data`: dict. See `LinkModel`, with no unobserved pair, and
+    `data` is that of `LinkModel`, with no unobserved pair, and
 
-      - `counts`: tuple of ndarray. Number of links of each item listed in `out`, and in `in`.
-      - `self_links`: (n_samples,). Links of items with themselves.
-      - `degrees`: (n_sides, n_columns). Numbers of ends of links of the items of `fit`; outgoing
-        and incoming if directed.
-      - `log_constants`: (n_samples,). Terms whose sum is minus the logarithm of all
-        multiplicities.
-      - `new`: bool. Whether items are new, not among the columns.
-
-    - `tables`: dict
-
-      - `n_max`: int
-      - `gamma_a`: ndarray
-
-    - `a`, `b`, `gamma`: float
-    - `directed`: bool
+    - `counts`: Number of links of each item listed in `out`, and in `in`.
+    - `self_links`: (n_samples,). Links of items with themselves.
+    - `degrees`: (n_sides, n_columns). Numbers of ends of links of the items of `fit`; outgoing
+      and incoming if directed.
+    - `log_constants`: (n_samples,). Terms whose sum is minus the logarithm of all multiplicities.
+    - `new`: Whether items are new, not among the columns.
     """
     cdef bint new
     cdef Py_ssize_t n_sides             # kinds of ends of a link
