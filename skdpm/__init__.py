@@ -58,7 +58,7 @@ def __getattr__(name):
 def get_include():
     """Absolute path of the folder of skdpm's C headers, for kernels built outside its tree: str.
 
-    A kernel needs them if it cimports a `.pxd` file of `skdpm._core` that includes one. Cython
-    finds the `.pxd` files themselves on `sys.path`.
+    A kernel needs them if it cimports a `.pxd` file that includes one, as those of `skdpm._core`
+    and of `ParametricModel` do. Cython finds the `.pxd` files themselves on `sys.path`.
     """
     return os.path.join(os.path.dirname(__file__), "_core")

@@ -990,7 +990,7 @@ def model_run(tails, planted=None, n=8, n_chains=2_000, n_alternations=4):
     priors = {**likelihood.learned_priors, **(planted or {})}
     prior = make_prior("dp", n, concentration=1.0)
     kernel = SAMPLERS["Gibbs()"].kernel()
-    law = likelihood.law_of_weights
+    law = likelihood._law_of_weights
 
     def draw_rows(values, labels, weights, rng):
         X = np.empty((n, 2))
@@ -1238,9 +1238,9 @@ def test_the_likelihood_of_a_fit_keeps_what_was_learned(tails):
     settings = {**SETTINGS, "n_warmup": 20, "n_draws": 10}
     model = DPMixture(likelihood=Gaussian(tails=tails), **settings).fit(two_groups())
     found = model.likelihood_
-    assert found.tails.get_params() == TAILS[tails](*found.tail_values).get_params()
+    assert found.tails.get_params() == TAILS[tails](*found._tail_values).get_params()
     again = DPMixture(likelihood=found, **settings).fit(two_groups())
-    assert again.likelihood_.tail_values == found.tail_values
+    assert again.likelihood_._tail_values == found._tail_values
     assert again.likelihood_.learned_priors == {}
 
 

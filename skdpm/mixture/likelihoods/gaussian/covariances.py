@@ -169,7 +169,9 @@ class Covariance:
 
     def bind(self, g, data, tables):
         """The kernel of clusters."""
-        weights = () if g.law_of_weights is None else (g.law_of_weights, np.array(g.tail_values))
+        weights = (
+            () if g._law_of_weights is None else (g._law_of_weights, np.array(g._tail_values))
+        )
         return self.model(
             data, tables, g.mean, g.mean_precision, g.df, np.asarray(g.scale), *weights
         )
@@ -187,16 +189,16 @@ class Covariance:
 
     def draw(self, g, stats, rng):
         """See `Likelihood.draw`."""
-        if g.law_of_weights is None:
+        if g._law_of_weights is None:
             return self.draw_rows(g, stats, rng)
         nothing = np.full((len(stats), len(g.mean)), np.nan)
         return self.laws(g, stats, None).fill(nothing, np.arange(len(stats)), rng)
 
     def laws(self, g, stats, rng):
         """See `Likelihood.laws`."""
-        if g.law_of_weights is None:
+        if g._law_of_weights is None:
             return self.laws_given(g, stats, rng, np.ones(1))[0]
-        log_probabilities, weights = g.law_of_weights.weights(g.tail_values)
+        log_probabilities, weights = g._law_of_weights.weights(g._tail_values)
         log_weights = np.tile(log_probabilities, (len(stats), 1))
         return MixedLaws(log_weights, self.laws_given(g, stats, rng, weights))
 
@@ -225,13 +227,13 @@ class ByColumn(Covariance):
     def moments(self, g, stats):
         """Posterior means, sums of squares about the prior mean, counts and mean_precision + n,
         or the sum of weights for n: (n_clusters, n_features) each."""
-        if g.law_of_weights is None:
+        if g._law_of_weights is None:
             n, center, scatter = np.split(stats[:, 1:], 3, axis=1)
             mass = n
         else:
-            law = g.law_of_weights
+            law = g._law_of_weights
             n, mass, center, scatter = law.moments_by_column(
-                stats, len(g.mean), law.log_law(g.tail_values)[1]
+                stats, len(g.mean), law.log_law(g._tail_values)[1]
             )
         rho = g.mean_precision + mass
         gap = center - (g.mean - g._origin)
@@ -363,10 +365,10 @@ class Matrix(Covariance):
     def moments(self, g, stats):
         """Masses, means and scatters of clusters, and numbers of items: without weights of rows
         the masses are these numbers."""
-        law = g.law_of_weights
+        law = g._law_of_weights
         if law is None:
             return stats, stats[:, 0]
-        return law.moments(stats, len(g.mean), law.log_law(g.tail_values)[1]), stats[:, 0]
+        return law.moments(stats, len(g.mean), law.log_law(g._tail_values)[1]), stats[:, 0]
 
     def gaps(self, g, moments):
         """Means of the clusters relative to the prior mean."""

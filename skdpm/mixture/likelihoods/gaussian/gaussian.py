@@ -171,7 +171,7 @@ default=None
         return COVARIANCES[check_choice(self.covariance_type, "Gaussian.covariance_type", types)]
 
     @property
-    def law_of_weights(self):
+    def _law_of_weights(self):
         """Law of the weights of rows: a `Tails`; None without tails."""
         if self.tails is None or isinstance(self.tails, Tails):
             return self.tails
@@ -179,15 +179,15 @@ default=None
         return TAILS[check_choice(self.tails, name, tuple(TAILS))]
 
     @property
-    def tail_values(self):
+    def _tail_values(self):
         """Values of its parameters, in their order."""
-        return [getattr(self, name) for name in self.law_of_weights.parameters]
+        return [getattr(self, name) for name in self._law_of_weights.parameters]
 
     def at(self, values):
         other = super().at(values)
-        law = other.law_of_weights
+        law = other._law_of_weights
         if law is not None:  # a fit with the copy takes these values
-            other.tails = type(law)(*map(float, other.tail_values))
+            other.tails = type(law)(*map(float, other._tail_values))
         return other
 
     @property
@@ -197,7 +197,7 @@ default=None
 
     @property
     def hyperparameters(self):
-        more = self.law_of_weights.parameters if self.weighs_rows else ()
+        more = self._law_of_weights.parameters if self.weighs_rows else ()
         return ("mean", "mean_precision", "df", "scale", *more)
 
     @property
@@ -382,7 +382,7 @@ default=None
             )
         else:
             scale = structure.check_scale(_as_numbers(self.scale), n_features)
-        tails, of_tails = self.law_of_weights, {}
+        tails, of_tails = self._law_of_weights, {}
         if tails is not None:
             of_tails, priors = tails.start()
             hyperpriors |= priors
@@ -488,8 +488,7 @@ default=None
         )
 
     def log_hyperprior(self, values):
-        """See `Likelihood`. The prior of `scale` is a density of a function of it: see the
-        class."""
+        # The prior of `scale` is a density of a function of it.
         values, log_jacobian = dict(values), 0.0
         if "scale" in self.learned_priors:
             values["scale"], log_jacobian = self._structure.scale_to_share(self, values)
