@@ -68,9 +68,8 @@ class Automatic(Gaussian):
         return likelihood
 
     def for_batch(self, X):
-        return (
-            Gaussian().keeping_columns()
-        )  # a batch contains too little information about principal axes
+        # A batch contains too little information about principal axes.
+        return Gaussian().keeping_columns()
 
     def suits_blocks(self, n_samples, n_features):
         return _of_columns(n_features).suits_blocks(n_samples, n_features)

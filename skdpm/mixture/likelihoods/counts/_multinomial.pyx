@@ -75,15 +75,16 @@ LARGEST_FACTOR = N_FACTORS
 cdef class MultinomialModel(ClusterModel):
     """Kernel of multinomial rows.
 
-    - `data`: dict. CSR `indptr`, `indices`, `counts` (positive) and `n_features`;
-      `totals`, `log_constants`: (n_samples,);
-      `large`: (n_samples,). Position of the first entry above `LARGEST_FACTOR` of each item;
-      entries before it are smaller;
-      `factors`: (n_samples + 1,). Positions of factors, as `indptr` those of entries;
-      `factor_columns`, `offsets`: (n_factors,). Offsets are 0, ..., x - 1 of an entry x.
-    - `tables`: dict. `n_max`; `weights`, distinct weights; `classes`, (n_features,), position of
-      the weight of each column among them; `pseudo_counts`, (n_features,), a_d.
-    - `concentration`: c.
+    `data` has `indptr`, `indices` and `counts` (positive) of CSR rows, `n_features`, `totals` and
+    `log_constants` of the items, and
+
+    - `large`: (n_samples,). Position of the first entry above `LARGEST_FACTOR` of each item;
+      entries before it are smaller.
+    - `factors`: (n_samples + 1,). Positions of factors, as `indptr` has those of entries.
+    - `factor_columns`, `offsets`: (n_factors,). Offsets are 0, ..., x - 1 of an entry x.
+
+    `tables` has `n_max`, distinct `weights`, `classes`, (n_features,), the position of the weight
+    of each column among them, and `pseudo_counts`, (n_features,), a_d. `concentration` is c.
     """
     cdef Py_ssize_t n_features      # D
     cdef const Py_ssize_t[::1] indptr, large_from, factors

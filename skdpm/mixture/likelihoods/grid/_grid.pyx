@@ -89,16 +89,18 @@ cdef Py_ssize_t NONE = -1
 cdef class GridModel(ClusterModel):
     """Kernel of likelihoods on a grid.
 
-    - `data`: dict.
-      `log_likelihoods`: (n_samples, n_layers * n_blocks, n_points). Relative to the largest of
-      each item and block; IMPOSSIBLE points of an item are for a single layer alone;
-      `highest`, `lowest`: (..., n_chunks). Largest and smallest of each chunk of CHUNK points;
-      `likelihoods`: (..., n_chunks * CHUNK). exp of these; 0 below TINY, 1 after the last point;
-      `log_constants`, `impossible`: (n_samples,). Sums of the subtracted maxima, and numbers of
-      IMPOSSIBLE entries.
-    - `tables`: dict. `n_max`; `log_weights`, (n_blocks, n_points), log w up to a constant for each
-      block; and, if there is a hyperparameter, `layers`, (n_layers,), its values, increasing.
-    - `name`, `value`: Name and value of the hyperparameter, if there is one.
+    `data` has
+
+    - `log_likelihoods`: (n_samples, n_layers * n_blocks, n_points). Relative to the largest of
+      each item and block; IMPOSSIBLE for points that are, which only a single layer allows.
+    - `highest`, `lowest`: (..., n_chunks). Largest and smallest of each chunk of CHUNK points.
+    - `likelihoods`: (..., n_chunks * CHUNK). exp of these; 0 below TINY, 1 after the last point.
+    - `log_constants`, `impossible`: (n_samples,). Sums over blocks of the subtracted maxima, and
+      numbers of IMPOSSIBLE entries.
+
+    `tables` has `n_max`, `log_weights`, (n_blocks, n_points), log w up to a constant for each
+    block, and `layers`, (n_layers,), increasing values of the hyperparameter, if there is one, of
+    which `name` and `value` are given.
     """
     cdef Layout layout
     cdef Py_ssize_t n_entries       # D M

@@ -54,13 +54,13 @@ cdef enum:
 cdef class LinkModel(ClusterModel):
     """Base class of the kernels: counts of cells, for any law of a cell (`log_cell`).
 
-    - `data`: dict.
-      `shape`: (n_samples, n_columns). Items of this model and items that they link to;
-      `out`: (links, holes), each (indptr, indices), CSR over items and columns: items to which
-      each item has a link, and with which its pair is unobserved, without the diagonal;
-      `in`: The same for incoming links of a directed network. None: undirected, or new items with
+    `tables` has `n_max`, `gamma_a`, log Gamma(a + m), m = 0, 1, ..., and others. `data` has
+
+    - `shape`: (n_samples, n_columns). Items of this model and items that they link to.
+    - `out`: (links, holes), each (indptr, indices), CSR over items and columns: items to which
+      each item has a link, and with which its pair is unobserved, without the diagonal.
+    - `in`: The same for incoming links of a directed network. None: undirected, or new items with
       unknown incoming links.
-    - `tables`: dict. `n_max`; `gamma_a` and others, log Gamma(a + m), m = 0, 1, ...
     """
     cdef Py_ssize_t n_columns
     cdef bint directed, incoming
