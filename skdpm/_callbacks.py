@@ -26,12 +26,8 @@ N_REPORTS = 100
 
 
 class FitReports:
-    """Reports of one fit to callbacks.
-
-    - `X`, `y`: object. Arguments of `fit`.
-    - `fitted`: callable. Function of a number of draws per chain that returns the fitted
-      attributes of an estimator whose fit ended there, a dict.
-    """
+    """Reports of one fit of X and y to callbacks. `fitted` is a function of a number of draws per
+    chain: the fitted attributes of an estimator whose fit ended there, a dict."""
 
     def __init__(self, estimator, program, X, y, fitted):
         self.estimator = estimator

@@ -125,11 +125,8 @@ def point_estimate(allocation_samples, *, complements=False):
 
 
 def nearest_draws(draws, Z, most, complements):
-    """Find the draws nearest to Z among those with as many columns or more.
-
-    Returns `nearest`: list of (int, ndarray of int). Numbers of at most `most` draws, and for each
-    of them the columns that match those of Z.
-    """
+    """Find the at most `most` draws nearest to Z among those with as many columns or more: list of
+    their numbers, each with the columns that match those of Z."""
     wide = [s for s, draw in enumerate(draws) if draw.shape[1] >= Z.shape[1]]
     wide = [wide[j] for j in _spaced([draws[s] for s in wide], MOST_DRAWS)]
     aligned = AlignedDraws([draws[s] for s in wide], complements)
@@ -148,13 +145,8 @@ def _spaced(draws, most):
 
 
 class AlignedDraws:
-    """Draws side by side, whose columns are matched with those of one allocation.
-
-    - `draws`: list of ndarray of shape (n_samples, K_s), bool
-    - `complements`: bool
-
-    - `bounds`: (n_draws + 1,), int. First column of each draw, and the number of columns of all
-      draws.
+    """Draws, (n_samples, K_s), side by side, whose columns are matched with those of one
+    allocation. `bounds` has the first column of each draw, and the number of columns of all draws.
     """
 
     def __init__(self, draws, complements):

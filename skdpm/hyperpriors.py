@@ -150,11 +150,8 @@ class LogNormal(Hyperprior):
 
 @dataclass(frozen=True)
 class Shifted:
-    """Prior of numbers above a lower limit: (value - low) / unit is of a family.
-
-    - `family`: Hyperprior
-    - `low`, `unit`: float, or ndarray with an entry per number
-    """
+    """Prior of numbers above a lower limit: (value - low) / unit is of a family. Limit and unit
+    may be arrays with an entry per number."""
 
     family: Hyperprior
     low: float = 0.0
@@ -170,10 +167,7 @@ class Shifted:
 
 
 def check_hyperprior(value, name):
-    """Make a family of a pair (shape, rate), or check one.
-
-    Returns `prior`: Hyperprior
-    """
+    """Make a family of a pair (shape, rate), or check one: Hyperprior."""
     if isinstance(value, Hyperprior):
         return value.check(name)
     try:

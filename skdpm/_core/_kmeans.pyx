@@ -31,14 +31,11 @@ cdef Py_ssize_t nearest(
 
 
 def kmeans(points, Py_ssize_t n_centres, bit_generator, Py_ssize_t n_iterations=10):
-    """Cut points into pieces by k-means: k-means++ (Arthur & Vassilvitskii 2007), then Lloyd.
+    """Cut finite points, (n, n_features), into pieces by k-means: k-means++ (Arthur &
+    Vassilvitskii 2007), then Lloyd. Returns labels 0, ..., K - 1, none of them empty, with K =
+    n_centres, or fewer if there are fewer distinct points.
 
     The order of all sums is fixed, so that a seed gives the same bits for any number of threads.
-
-    - `points`: (n, n_features). Finite coordinates.
-    - `n_centres`: int. Number of pieces; fewer if there are fewer distinct points.
-
-    Returns `labels`: (n,). 0, ..., K - 1, none of them empty.
     """
     cdef Py_ssize_t i, d, k, _iteration, changes
     cdef const double[:, ::1] x = np.ascontiguousarray(points, dtype=np.float64)

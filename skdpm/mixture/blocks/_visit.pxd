@@ -73,8 +73,6 @@ cdef class BlockTask:
     cdef const double* doubles(self, values) except? NULL
     cdef const Py_ssize_t* indices(self, values) except? NULL
     cdef const int* integers(self, values) except? NULL
-    cdef int set_sweep(self, sweep) except -1
-    cdef int set_codes(self, codes) except -1
     cdef bint choose(
         self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
         const double* log_weights, const Py_ssize_t* which, Py_ssize_t n_which, const double* u

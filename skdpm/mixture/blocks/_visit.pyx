@@ -51,12 +51,7 @@ TILE_ROWS = 128     # rows of a batch that are bounded together
 
 
 cdef class BlockTask:
-    """A task on the rows of one block, with its memory.
-
-    - `model`: ParametricModel. Bound to the rows.
-    - `codes`, `task`, `bit_generators`, `held`, `order`, `tile_rows`, `log_noise`: See
-      `draw_and_collect`.
-    """
+    """A task on the rows of one block, with its memory; see `draw_and_collect`."""
 
     def __cinit__(
         self, ParametricModel model, codes, task, list bit_generators, held, order,
@@ -102,7 +97,13 @@ cdef class BlockTask:
         self.backoff.pause = self.backoff.last = 0
         if task.sweep is not None:
             self.rng = bit_generator_pointer(bit_generators[0])
-            self.set_sweep(task.sweep)
+            self.sweeping = True
+            self.params = self.doubles(task.sweep.params)
+            self.log_weights = self.doubles(task.sweep.log_weights)
+            if task.sweep.sub_params is not None:
+                self.sub_params = self.doubles(task.sweep.sub_params)
+                self.sub_log_weights = self.doubles(task.sweep.sub_log_weights)
+            self.all_clusters = self.indices(np.arange(n_clusters))
             if task.sweep.log_noise_weight is not None:
                 if len(log_noise) != model.n_samples:
                     raise ValueError(
@@ -120,7 +121,13 @@ cdef class BlockTask:
             self.order = self.integers(order)
             if model.n_dimensions > 0:
                 self.tile_rows = min(tile_rows, <Py_ssize_t>TILE)
-        self.set_codes(codes)
+        if codes is None:
+            if not self.sweeping:
+                raise ValueError("a task without a sweep needs codes")
+        elif len(codes) != model.n_samples:
+            raise ValueError(f"{len(codes)} codes for {model.n_samples} rows")
+        else:
+            self.codes = self.integers(codes)
         n = 2 * n_clusters + 4 * self.n_splits
         cdef int[::1] new_codes = np.empty(max(model.n_samples, 1), dtype=np.int32)
         cdef double[:, ::1] stats = np.zeros((n, model.n_stats))
@@ -149,26 +156,6 @@ cdef class BlockTask:
         cdef const int[::1] flat = np.ascontiguousarray(values, dtype=np.int32)
         self.arrays.append(flat)
         return &flat[0] if flat.shape[0] > 0 else NULL
-
-    cdef int set_sweep(self, sweep) except -1:
-        self.sweeping = True
-        self.params = self.doubles(sweep.params)
-        self.log_weights = self.doubles(sweep.log_weights)
-        if sweep.sub_params is not None:
-            self.sub_params = self.doubles(sweep.sub_params)
-            self.sub_log_weights = self.doubles(sweep.sub_log_weights)
-        self.all_clusters = self.indices(np.arange(self.n_clusters))
-        return 0
-
-    cdef int set_codes(self, codes) except -1:
-        if codes is None:
-            if not self.sweeping:
-                raise ValueError("a task without a sweep needs codes")
-            return 0
-        if len(codes) != self.model.n_samples:
-            raise ValueError(f"{len(codes)} codes for {self.model.n_samples} rows")
-        self.codes = self.integers(codes)
-        return 0
 
     # Parts of all tasks.
 

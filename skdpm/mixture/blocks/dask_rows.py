@@ -70,15 +70,12 @@ class Recipe:
 
 
 class DaskRows(Rows):
-    """Rows of a dask array; codes are a `Recipe`.
+    """Rows of a dask array, cut along the rows only in chunks of known sizes (`check_dask`); codes
+    are a `Recipe`. On a cluster of `dask.distributed` chunks are persisted while this object
+    lives.
 
-    Each chunk is cut into blocks like an array in memory. Equal blocks give equal results, to the
-    bit.
-
-    - `X`: dask.array.Array of shape (n_samples, n_features). Its chunks are cut along the rows
-      only and have known sizes (`check_dask`). On a cluster of `dask.distributed` they are
-      persisted while this object lives.
-    - `block_size`: int. Maximum number of rows in a block.
+    Each chunk is cut into blocks of at most `block_size` rows, like an array in memory. Equal
+    blocks give equal results, to the bit.
     """
 
     keeps_labels = False

@@ -7,11 +7,9 @@ import numpy as np
 
 
 class BlockKernel(abc.ABC):
-    """Base class of the kernels of block samplers: one per chain, on a `BlockState`.
-
-    - `looks_around`: bool. Whether chains move, in warm-up, to clusters found in a sample of rows
-      if these are more likely.
-    """
+    """Base class of the kernels of block samplers: one per chain, on a `BlockState`. If it
+    `looks_around`, chains move, in warm-up, to clusters found in a sample of rows if these are
+    more likely."""
 
     looks_around = False
 

@@ -122,15 +122,12 @@ def add_up_visits(likelihood, no_rows, n_blocks, results):
 
 
 class BlockStore:
-    """Store of blocks during a fit: the codes that chains drew last, and the orders in which rows
-    are visited, of four bytes a row. Threads share it.
+    """Store of blocks during a fit: the codes that chains drew last, in at most `n_bytes`, and the
+    orders in which rows are visited, of four bytes a row. Threads share it.
 
     It keeps two sweeps of each block and chain: the second visit of an iteration, in which rows
     are held back, needs the codes from before the first. If memory is short, the codes that have
     not been used for longest are dropped.
-
-    - `n_bytes`: int. Maximum memory of the codes.
-    - `orders`: dict. See `visit_block`.
     """
 
     def __init__(self, n_bytes):
@@ -177,13 +174,11 @@ def _same(one, other):
 
 
 class Place:
-    """Data of a fit on a worker.
+    """Data of a fit on a worker. `jobs` has the key of each of its chunks, and what `blocks_of`
+    takes besides its rows. It takes over the store of the previous place, if there was one.
 
-    - `jobs`: dict of int to tuple. Key of each of its chunks, and what `blocks_of` takes besides
-      its rows.
-    - `worker`: str. Address of the worker. If the place is made again elsewhere because the worker
-      was lost, its task fails, which informs the client.
-    - `token_before`: str or None. Name of the previous place, whose store it takes over.
+    If the place is made again elsewhere because the worker was lost, its task fails, which informs
+    the client.
     """
 
     def __init__(self, jobs, worker, n_threads, token_before):

@@ -337,15 +337,12 @@ def log_ratios(PartitionPrior prior, sizes, concentrations, nodes, log_hyper):
 
 
 def concentration_nodes(hyperprior, double step):
-    """Nodes of a trapezoidal rule in the logarithm x of a concentration A.
+    """Nodes of a trapezoidal rule in the logarithm x of a concentration A, and their log weights.
+    Nodes are at most a step apart, less where the prior is narrow; weights sum to 1.
 
     The factor of the concentration given a partition, A^(k-1) / (A + 1) ... (A + n - 1) or the
     like, is constant below the first node if k is 1, and negligible there otherwise: the first
     node stands for all concentrations below it, too.
-
-    - `step`: float. Largest distance of the logarithms; smaller where the prior is narrow.
-
-    Returns `nodes`, `log_weights`: (n_nodes,). The weights sum to 1.
     """
     density = hyperprior.density
     quartiles = np.log(np.maximum(hyperprior.ppf(np.array([0.25, 0.5, 0.75])), 1e-300))

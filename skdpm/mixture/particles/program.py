@@ -45,12 +45,10 @@ GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 @dataclass(kw_only=True)
 class ParticleProgram(MixtureProgram):
-    """Program of chains that are particle systems. An iteration is a row.
+    """Program of chains that are particle systems. An iteration is one of the validated `rows`,
+    and `stops` are rising numbers of rows at which a block ends.
 
     A subclass overrides `resume` and `encoded`.
-
-    - `rows`: array of shape (n_rows, n_features). Rows that this program takes, validated.
-    - `stops`: list of int. Numbers of rows at which a block of rows ends, rising.
     """
 
     rows: object
@@ -241,11 +239,8 @@ class ParticleChain(MixtureChain):
 
 @dataclass(kw_only=True)
 class FitProgram(ParticleProgram, RowProgram):
-    """Program of `fit` with `SMC`: all rows are in memory, and particles move.
-
-    - `grouped`: bool. Whether chains take the rows cluster by cluster of the labels that `init`
-      gives.
-    """
+    """Program of `fit` with `SMC`: all rows are in memory, and particles move. If `grouped`,
+    chains take the rows cluster by cluster of the labels that `init` gives."""
 
     grouped: bool = False
 

@@ -138,13 +138,8 @@ class StreamChain(ParticleChain):
 
 
 class ParticleView:
-    """A particle as chains read states, without the rows that are gone.
-
-    - `slots`: (n_clusters,)
-    - `stats`: (n_clusters, n_stats)
-    - `labels`: (n_new,). Clusters of the rows of the last batch, -1 for noise.
-    - `n_samples`, `n_noise`: int. Number of rows so far, and of those that are noise.
-    """
+    """A particle as chains read states, without the rows that are gone. Labels are the clusters of
+    the rows of the last batch, -1 for noise."""
 
     def __init__(self, system, p, prior):
         self.prior = prior

@@ -126,11 +126,7 @@ cdef class MixtureOfFiniteMixturesPrior(PartitionPrior):
             log_term = log_f + log_p
             if not log_term < INFINITY:
                 return NAN
-            if log_term > top:
-                total = total * exp(top - log_term) + 1.0
-                top = log_term
-            elif log_term > -INFINITY:
-                total += exp(log_term - top)
+            add_term(log_term, &top, &total)
             if self.law == TABLE and K >= self.n_support:
                 break
             falling += log1p(k / (K + 1.0 - k))

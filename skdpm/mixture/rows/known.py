@@ -199,11 +199,7 @@ class KnownLabels(Unlabelled):
         of_group = np.full(groups.max() + 1, -1)
         np.maximum.at(of_group, groups, classes)
         found = np.where(classes >= 0, classes, of_group[groups])
-        clusters = np.where(found >= 0, found, len(self.classes) + groups)[labels]
-        is_new = clusters >= len(self.classes)
-        if is_new.any():
-            clusters[is_new] = len(self.classes) + relabel_by_size(clusters[is_new])
-        return clusters
+        return self.numbered(np.where(found >= 0, found, len(self.classes) + groups)[labels])
 
     def join(self, draws):
         """Clusters of draws of components, (..., n_samples), where only components with rows of a

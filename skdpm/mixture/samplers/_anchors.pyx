@@ -272,13 +272,9 @@ cdef double log_apart(
 
 
 cdef class AnchorProposal:
-    """The law of the anchors.
-
-    - `kind`: {"uniform", "neighbours", "cluster_informed", "threshold_informed"}. Law of the first
-      two anchors; further ones are uniform.
-    - `threshold`: float. Minimal attachment probability of a cluster for the second anchor, with
-      "threshold_informed".
-    """
+    """The law of the anchors. `kind` is that of the first two; further ones are uniform. The
+    threshold is the smallest attachment probability of a cluster for the second, with
+    "threshold_informed"."""
 
     def __init__(self, str kind, double threshold=0.01):
         self.kind = kind

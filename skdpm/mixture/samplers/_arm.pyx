@@ -497,13 +497,8 @@ cdef inline double log_new(MixtureState state, Py_ssize_t k) noexcept nogil:
 
 
 cdef class ARMKernel(PartitionKernel):
-    """Kernel of `ARM`.
-
-    - `blocks`: {"all", "pair", "none"}
-    - `split_merge`: PartitionKernel. Moves that need no history: splits that all past states lack
-      are found by these alone.
-    - `n_split_merges`: int. Number of its steps after each reconfiguration.
-    """
+    """Kernel of `ARM`. After each reconfiguration `split_merge` makes `n_split_merges` steps,
+    which need no history: splits that all past states lack are found by these alone."""
     cdef readonly History history
     cdef Reconfiguration construction
     cdef Py_ssize_t gibbs_sweeps

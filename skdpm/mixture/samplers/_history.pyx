@@ -39,12 +39,8 @@ def stride_at(t, n_kept):
 
 
 cdef class History:
-    """An empty history.
-
-    - `n_recorded`: int. Number of chains to record, from the first on. Other chains do not use the
-      history.
-    - `n_kept`: int. Maximal number of states of each chain.
-    """
+    """An empty history, for at most `n_kept` states of each of the first `n_recorded` chains.
+    Other chains do not use it."""
 
     def __init__(self, Py_ssize_t n_recorded, Py_ssize_t n_kept):
         self.n_recorded = n_recorded

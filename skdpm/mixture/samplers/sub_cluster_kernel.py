@@ -31,14 +31,9 @@ CLEAR_GAIN = 0.5
 class SubClusterKernel(BlockKernel):
     """One iteration of `SubCluster` on a `BlockState`.
 
-    Its parts can be switched off, so that each can be tested alone.
-
-    - `sweep`: bool. Whether to pass over the rows.
-    - `random_moves`, `launched_moves`: RandomMoves and LaunchedMoves, or None. Moves. None:
-      default numbers.
-    - `sub_splits`: bool. Whether the warm-up has sub-clusters, splits into them, and merges.
-    - `launch_every`: int or None. Iterations between launched moves after the warm-up; None:
-      LAUNCH_EVERY.
+    Its parts can be switched off, so that each can be tested alone: the pass over the rows, moves
+    (None: default numbers), and what the warm-up does with sub-clusters. `launch_every` is the
+    number of iterations between launched moves after the warm-up; None: LAUNCH_EVERY.
     """
 
     looks_around = True

@@ -58,12 +58,9 @@ def mixture_rows(likelihood, data, model, n_clusters):
 
 
 cdef class MixtureRows:
-    """The rows of a kernel, to be evaluated under mixtures of its clusters.
-
-    - `model`: ClusterModel. Its clusters are in the slots 0, 1, ...
-    - `tiles`: RowTiles or None. Tiles of its rows, of at most STRIP rows. None: every cluster is
-      evaluated for every row.
-    """
+    """The rows of a kernel, whose clusters are in the slots 0, 1, ..., to be evaluated under
+    mixtures of these. Without tiles, of at most STRIP rows, every cluster is evaluated for every
+    row."""
     cdef readonly ClusterModel model
     cdef RowTiles tiles
     cdef readonly Py_ssize_t n_evaluated    # evaluations of a row under a cluster so far

@@ -26,12 +26,8 @@ cdef double CLEAR = -5.0
 
 
 cdef class Noise:
-    """The law of noise.
-
-    - `a`, `b`: float. Parameters of the Beta law of the probability of noise.
-    - `log_density`: (n_samples,). Natural log density of each item if it is noise, all constants
-      included.
-    """
+    """The law of noise, whose probability is Beta(a, b). `log_density`, (n_samples,), is the
+    natural log density of each item if it is noise, all constants included."""
 
     def __init__(self, double a, double b, log_density):
         self.a = a

@@ -61,12 +61,9 @@ class RandomMove:
 
 
 class RandomMoves:
-    """Random splits and merges of one chain.
-
-    - `n_moves`: int. Number of moves per iteration.
-    - `split_share`: float. Probability that a move is a split. Merges need no visit to the rows,
-      and many are needed to find a pair that should merge, because pairs are drawn uniformly.
-    """
+    """Random splits and merges of one chain: `n_moves` an iteration, of which `split_share` are
+    splits. Merges need no visit to the rows, and many are needed to find a pair that should merge,
+    because pairs are drawn uniformly."""
 
     def __init__(self, n_moves=10, split_share=0.1):
         self.n_moves = n_moves
