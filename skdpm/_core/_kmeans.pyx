@@ -31,9 +31,9 @@ cdef Py_ssize_t nearest(
 
 
 def kmeans(points, Py_ssize_t n_centres, bit_generator, Py_ssize_t n_iterations=10):
-    """Cut finite points, (n, n_features), into pieces by k-means: k-means++ (Arthur &
-    Vassilvitskii 2007), then Lloyd. Returns labels 0, ..., K - 1, none of them empty, with K =
-    n_centres, or fewer if there are fewer distinct points.
+    """Cut points into pieces by k-means: k-means++ (Arthur & Vassilvitskii 2007), then Lloyd.
+    Points are finite, (n, n_features). No piece 0, ..., K - 1 is empty: K is below n_centres if
+    there are fewer distinct points.
 
     The order of all sums is fixed, so that a seed gives the same bits for any number of threads.
     """

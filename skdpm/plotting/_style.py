@@ -216,8 +216,8 @@ def column_positions(columns, names, n_columns):
 
 
 def unwrapped(estimator, X=None):
-    """The fitted estimator within a search or a pipeline, X transformed by the steps before it,
-    and names of the columns of the fit, or None."""
+    """The fitted estimator within a search or a pipeline, and X transformed by the steps before
+    it. Last, the names of the columns of the fit, or None."""
     estimator = getattr(estimator, "best_estimator_", estimator)
     names = None
     if isinstance(estimator, Pipeline):

@@ -82,9 +82,9 @@ class Description:
 
 
 def describe(likelihood, training, draws, labels, level, rng):
-    """Describe the clusters 0, 1, ... of labels, (n_samples,); rows of noise, -1, count nowhere.
-    The resolved likelihood has `column_means`, `training` has recalled its rows, and `level` is
-    the probability of the intervals."""
+    """Describe the clusters 0, 1, ... of labels. Rows of noise, -1, count nowhere. The resolved
+    likelihood has `column_means`, and `training` has recalled its rows. `level` is the probability
+    of the intervals."""
     if not (labels >= 0).any():
         raise ValueError("there is no cluster to describe; all rows are noise")
     scored, partitions, weights = _with_clusters(draws)

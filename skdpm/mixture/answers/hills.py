@@ -50,8 +50,8 @@ MOST_NUMBERS = 2**20
 
 
 def points_of(X):
-    """Rows, in which NaN marks a missing entry, as points with centred columns of unit variance,
-    at most `MOST_COLUMNS`: (n_samples, n_columns)."""
+    """Rows as points with centred columns of unit variance: (n_samples, n_columns), with at most
+    `MOST_COLUMNS`. NaN marks a missing entry."""
     X = np.asarray(X)
     columns = np.empty(X.shape[::-1])
     n_columns = 0

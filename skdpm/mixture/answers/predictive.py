@@ -197,8 +197,8 @@ class Predictor:
         return _column_posterior(self.likelihood, self.partition.stats, column)
 
     def components(self):
-        """Components of the point estimate: their `Likelihood.cluster_params`, weights, and the
-        cluster of each, in increasing order."""
+        """Components of the point estimate: their `Likelihood.cluster_params`, their weights, and
+        the increasing numbers of their clusters."""
         partition = self.partition
         weights = np.exp(partition.log_weights[:-1])
         owners = np.arange(len(weights)) if partition.owners is None else partition.owners

@@ -205,8 +205,8 @@ def _partitions(draws, scored):
 
 
 def outlier_scores(log_densities, weights):
-    """-log p(x_i | all other rows), (n_samples,), from log p(x_i | others, z), (n_draws,
-    n_samples), and weights of draws of the posterior given all rows; weights sum to 1.
+    """-log p(x_i | all other rows): (n_samples,). `log_densities` has log p(x_i | others, z) under
+    draws of the posterior given all rows, (n_draws, n_samples), whose weights sum to 1.
 
     The posterior of the partition z and the hyperparameters given the other rows is p(z | all
     rows) times a constant over p(x_i | others, z). So 1 / p(x_i | others) is the mean of 1 / p(x_i

@@ -51,8 +51,8 @@ def launch_sides(ParametricModel model, const int[::1] codes, launch, list bit_g
     """Draw sides for the rows of unions of clusters, in a block; no code changes. The model is
     bound to the rows, and each union has a bit generator.
 
-    Returns the statistics of the two sides of each union, the first row of each, or -1, and the
-    four sums of each union, (n_unions, 4).
+    Returns the statistics of the two sides of each union, the first row of each side (-1: it has
+    none) and the four sums of each union, (n_unions, 4).
     """
     cdef Py_ssize_t i, j, k, m, n, s, first
     cdef Py_ssize_t n_unions = len(launch.unions)

@@ -39,9 +39,9 @@ class BlockKernel(abc.ABC):
 
 
 def draw_log_weights(state, shapes, rng):
-    """Draw the logarithms of the weights of clusters, up to a constant, and that of noise, or
-    None. `shapes`, (n_clusters + 1,), are parameters of their Dirichlet law, last that of all
-    other clusters."""
+    """Draw the weights of clusters, and of noise if there is any: their logarithms, those of
+    clusters up to a constant. `shapes` has the parameters of the Dirichlet law of the weights,
+    (n_clusters + 1,); the last is that of all other clusters."""
     if state.noise is None:
         return log_gamma_variates(shapes[:-1], rng), None
     log_weights = log_gamma_variates(shapes, rng)

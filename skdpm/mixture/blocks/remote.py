@@ -122,8 +122,8 @@ def add_up_visits(likelihood, no_rows, n_blocks, results):
 
 
 class BlockStore:
-    """Store of blocks during a fit: the codes that chains drew last, in at most `n_bytes`, and the
-    orders in which rows are visited, of four bytes a row. Threads share it.
+    """Store of blocks during a fit: the codes that chains drew last, and the orders in which rows
+    are visited, of four bytes a row. Codes take at most `n_bytes`. Threads share it.
 
     It keeps two sweeps of each block and chain: the second visit of an iteration, in which rows
     are held back, needs the codes from before the first. If memory is short, the codes that have

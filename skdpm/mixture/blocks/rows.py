@@ -60,9 +60,8 @@ class Rows(abc.ABC):
         return sum(self._map(_log_constant, likelihood))
 
     def sample(self, n_rows, key):
-        """Draw n_rows rows, or all if there are fewer, in their order, from every block in
-        proportion to its size: (n_rows, n_features). The key, a tuple of int, and a block name a
-        random stream."""
+        """Draw n_rows rows, or all, from every block in proportion to its size. They stay in their
+        order. The key, a tuple of int, and a block name a random stream."""
         n_rows = min(n_rows, self.n_samples)
         bounds = np.append(self.first_rows, self.n_samples)
         counts = np.diff(bounds * n_rows // self.n_samples)

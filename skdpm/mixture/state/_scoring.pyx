@@ -241,8 +241,8 @@ cdef class MixtureRows:
                 totals[item] += self.total[i] * exp_negative(gap)
 
     def add_log_densities(self, log_weights, double[::1] tops, double[::1] totals):
-        """Add the density of each row under a mixture, with log weights of its clusters, to
-        exp(tops) * totals, which start with minus infinity and 0."""
+        """Add the density of each row under a mixture of the clusters to exp(tops) * totals, which
+        start with minus infinity and 0."""
         cdef Py_ssize_t first, n, t
         cdef double cutoff = log(2.0) * 60.0 + log(<double>len(log_weights))
         self.take(log_weights)
