@@ -181,15 +181,27 @@ class ChainProgram:
             return False
         if chains[0].get("regrouped") == n_done:
             return True  # a fit that was interrupted asks again
-        masses = masses_between(chains, n_done // 2, n_done)
-        low = np.flatnonzero(_convergence.below_largest(masses) > _convergence.FARTHEST_MASS)
-        best = int(np.argmax(masses.mean(axis=1))) if len(low) else 0
+        found, masses = chains, masses_between(chains, n_done // 2, n_done)
+        below = _convergence.below_largest(masses)
+        if below.max() > _convergence.FARTHEST_MASS and not any("origin" in c for c in chains):
+            # Starts differ, so a better one may exist: try another.
+            probe = self.probe(chains, n_done)
+            if probe is not None:
+                found = [*chains, probe]
+                masses = masses_between(found, n_done // 2, n_done)
+                below = np.maximum(below, _convergence.below_largest(masses)[:-1])
+        low = np.flatnonzero(below > _convergence.FARTHEST_MASS)
         for c in low:
-            self.restart(chains[c], chains[best])
+            self.restart(chains[c], found[int(np.argmax(masses.mean(axis=1)))])
         if len(low):
             for chain in chains:
                 chain["regrouped"] = n_done
         return len(low) > 0
+
+    def probe(self, chains, n_done):
+        """Make a further chain, from another kind of start, as if it had done n_done iterations;
+        or None. Asked when chains first restart, which then may do so from it."""
+        return None
 
     def restart(self, chain, other):
         """Give a chain the state of another one; its random streams stay."""

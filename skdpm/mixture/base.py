@@ -798,7 +798,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             words.append(f"Chains disagree about {self._describe(bad)}.")
         if _convergence.from_one_start(figures):
             words.append(
-                f"All chains go on from the state of one of {draws.n_chains} starts. In warm-up "
+                "All chains go on from the state of a single start. In warm-up "
                 "the others were at far less probable states, so there may be a better state yet. "
                 "Try more chains, and compare log_joint_samples_ of fits with other seeds."
             )

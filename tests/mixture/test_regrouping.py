@@ -13,10 +13,10 @@ from scipy.stats import multivariate_t
 from sklearn.exceptions import ConvergenceWarning
 from support.fits import assert_same_fit
 
-from skdpm import DPMixture, _convergence, _estimator, _halts
+from skdpm import DPMixture, FiniteMixture, _convergence, _estimator, _halts
 from skdpm.chains import DRAW_LOOKS
 from skdpm.mixture.chains import program as chain_program
-from skdpm.mixture.chains.automatic import FirstState
+from skdpm.mixture.chains.automatic import AutomaticStart, FirstState
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.state._scoring import MixtureRows
 from skdpm.mixture.state._state import MixtureState
@@ -129,6 +129,84 @@ def test_a_long_warmup_leaves_the_looks_at_draws(four, limit):
     """After the last look at the warm-up come those at the draws."""
     model, _ = fitted(four, init=TRUE, n_warmup=300, n_draws="auto", n_chains=2, **limit)
     assert model.draws_.n_draws == (50 if limit["target_ess"] else 100)
+
+
+def probed(monkeypatch, starts):
+    """Let chain c begin with the labels starts[c]; probes have their own starts."""
+    order = itertools.cycle(starts)
+    monkeypatch.setattr(
+        AutomaticStart,
+        "__call__",
+        lambda self, program, _: FirstState(
+            next(order), program.first_values(), program.first_concentration
+        ),
+    )
+
+
+def test_a_probe_finds_what_all_chains_miss(four, monkeypatch):
+    probed(monkeypatch, [ONE, PAIRS])
+    model, said = fitted(four, n_warmup="auto", n_chains=2)
+    assert [chain["origin"] for chain in model._run.chains] == [2, 2]
+    assert (model.n_components_samples_ > 3).all()
+    assert not model.converged_ and "only one start led to this level" in said[0]
+    other, _ = fitted(four, n_warmup=model.n_warmup_, n_chains=2, n_jobs=2)
+    assert_same_fit(model, other, four)
+
+
+def test_a_probe_that_fails_changes_nothing(four, monkeypatch):
+    fits = []
+    for name, error in (("finest", FloatingPointError), ("probe", None)):
+        probed(monkeypatch, [ONE, TRUE])
+
+        def replaced(*_, error=error):
+            if error is not None:
+                raise error
+
+        owner = AutomaticStart if error else chain_program.RowProgram
+        monkeypatch.setattr(owner, name, replaced)
+        fits.append(fitted(four, n_warmup=80, n_chains=2)[0])
+    assert [chain.get("origin") for chain in fits[0]._run.chains] == [1, None]
+    assert_same_fit(*fits, four)
+
+
+@pytest.mark.parametrize("origin", [{}, {"origin": 1}])
+def test_when_chains_restart_from_a_probe(four, monkeypatch, origin):
+    """If it is the best, and no chain has restarted before."""
+    program = DPMixture(n_chains=3, random_state=0)._prepare(four, None).program
+    probe = {"index": 3}
+    restarted = []
+    monkeypatch.setattr(type(program), "probe", lambda *_: probe)
+    monkeypatch.setattr(
+        type(program), "restart", lambda _, *two: restarted.append([c["index"] for c in two])
+    )
+    best = [[0, 1]] if origin else [[0, 3], [1, 3], [2, 3]]
+    varies = [[0, 1]] if origin else [[0, 3]]
+    for expected, values in (
+        ([[0, 1]], (-9e3, 0.0, 90.0)),
+        (best, (500.0, 500.0, 500.0)),
+        (varies, (-200.0, 300.0, 600.0)),
+    ):
+        probe["masses"] = list(zip((30, 40, 50), values, strict=True))
+        chains = [
+            {"index": c, "masses": [(i, 100.0 * (c > 0)) for i in (30, 40, 50)], **origin}
+            for c in range(3)
+        ]
+        assert program.regroup(chains, 50) and restarted == expected
+        restarted.clear()
+
+
+def test_the_finest_start_is_not_merged(four):
+    program = DPMixture(random_state=0)._prepare(four, None).program
+    first = program.first_state.finest(program, np.random.PCG64(0))
+    assert np.bincount(first.labels).size == 10
+    assert first.values["mean_precision"] != program.first_values()["mean_precision"]
+    chain = program.chain(0, 0)
+    program.advance(chain, 50, lambda **_: True)
+    probe = program.probe([chain], 50)
+    assert probe["iteration"] == len(probe["warmup"]) == 50
+    assert [i for i, _ in probe["masses"]] == [20, 30, 40, 50]
+    finite = FiniteMixture(n_components=3, random_state=0)._prepare(four, None).program
+    assert finite.first_state.finest(finite, np.random.PCG64(0)).labels.max() == 2
 
 
 def test_a_fit_that_goes_on_does_not_restart_chains_again(four, monkeypatch):

@@ -37,6 +37,8 @@ MOST_SAMPLED = 20_000
 # Number of pieces: between these multiples of the square root of the number of rows.
 FEWEST, MOST = 2.0, 6.0
 MOST_PIECES = 400
+# Rows in a piece of the finest start.
+ROWS_OF_FINEST = 10
 # Number of dimensions, and of numbers that a merge visits, above which there are fewer pieces.
 SMOOTH, WIDE = 3, 60
 MOST_COUPLED = 40  # largest number of pieces if clusters are not independent
@@ -114,6 +116,19 @@ class AutomaticStart:
             labels = without_gaps(labels)
         return FirstState(labels, merged.values, merged.concentration)
 
+    def finest(self, program, bit_generator):
+        """Draw a start from pieces of a few rows, unmerged, with the hyperparameters learned from
+        them. Merging may miss small or narrow clusters, which sweeps find from there."""
+        rng = np.random.Generator(bit_generator)
+        model, prior = program.model(), program.make_prior(program.first_concentration)
+        n_pieces = min(-(-model.n_samples // ROWS_OF_FINEST), MOST_PIECES, prior.most_clusters)
+        state = cut(self.likelihood, model, prior, self.points, rng, n_pieces)
+        sizes = state.cluster_sizes()
+        program.resample_concentration(prior, sizes, bit_generator)
+        values = _learn(program, model, state.cluster_slots(), bit_generator)
+        values = self.likelihood.learned_values(values)
+        return FirstState(state.cluster_labels(), values, prior.concentration)
+
 
 def find_clusters(program, likelihood, model, points, bit_generator):
     """Cut rows into pieces and merge the pieces. Clusters are independent.
@@ -164,7 +179,7 @@ def number_of_pieces(n, u, share=1.0):
     return max(1, min(round(n_pieces), MOST_PIECES, n))
 
 
-def cut(likelihood, model, prior, points, rng):
+def cut(likelihood, model, prior, points, rng, n_pieces=None):
     """Cut rows into pieces.
 
     Points are cut by k-means. Without points, some rows are seeds; the others join, in random
@@ -176,6 +191,7 @@ def cut(likelihood, model, prior, points, rng):
       (`separated`).
     - `model`: ClusterModel. Model bound to the rows.
     - `points`: (n_rows, n_dimensions), or None
+    - `n_pieces`: int, optional. By default `number_of_pieces`.
 
     Returns `state`: MixtureState
     """
@@ -186,7 +202,8 @@ def cut(likelihood, model, prior, points, rng):
         share = (SMOOTH / max(points.shape[1], SMOOTH)) ** 0.4
     else:
         share = (WIDE / max(model.merge_width, WIDE)) ** 0.25
-    n_pieces = number_of_pieces(n, rng.random(), share)
+    if n_pieces is None:
+        n_pieces = number_of_pieces(n, rng.random(), share)
     if not model.factorizes:
         n_pieces = min(n_pieces, MOST_COUPLED, prior.most_clusters)
     if points is not None:

@@ -13,7 +13,7 @@ from skdpm._validation import is_dask
 from skdpm.chains import ChainProgram, LiveChain, stream
 from skdpm.draws import Candidates, Column, Snapshots, column_of
 from skdpm.mixture.chains._start import load_clusters
-from skdpm.mixture.chains.automatic import FirstState, most_likely
+from skdpm.mixture.chains.automatic import AutomaticStart, FirstState, most_likely
 from skdpm.mixture.chains.init import dispersed_labels, first_state
 from skdpm.mixture.likelihoods.contract.base import set_hyperparameters
 from skdpm.mixture.rows.known import UNLABELLED
@@ -34,6 +34,9 @@ N_DENSITY_ROWS = 500
 # Rows in a tile, which a sweep visits together, and tiles in a group. Small tiles have tight
 # bounds, large tiles need fewer bounds.
 TILE_SIZE, GROUP_SIZE = 16, 32
+
+# Iterations of a probe before its masses are compared.
+N_SETTLING = 12
 
 # Number of first iterations of a warm-up after which whole clusters may become noise.
 N_NOISE_TRIALS = 20
@@ -307,6 +310,20 @@ class RowProgram(MixtureProgram):
     def resume(self, chain):
         return RowChain(self, chain)
 
+    def probe(self, chains, n_done):
+        start = self.first_state
+        if not (isinstance(start, AutomaticStart) and start.n_sampled == self.n_samples):
+            return None
+        chain = self.chain(chains[0]["entropy"], self.n_chains)
+        chain.update(iteration=n_done // 2 - N_SETTLING, is_probe=True)
+        if "warmup" in chains[0]:
+            chain["warmup"] = chains[0]["warmup"][: chain["iteration"]]
+        try:
+            self.advance(chain, n_done, lambda **_: True)
+        except FloatingPointError:
+            return None  # it is only a trial
+        return chain
+
     def restart(self, chain, other):
         streams = [replica["bit_generator"] for replica in chain["replicas"]]
         kept = {name: chain[name] for name in ("index", "entropy", "acceptance", "draws")}
@@ -487,7 +504,8 @@ class RowChain(StateChain):
                 program.first_concentration,
             )
         else:
-            first = program.first_state(program, bit_generator)
+            draw = program.first_state
+            first = (draw.finest if chain.pop("is_probe", False) else draw)(program, bit_generator)
         labels = first.labels
         if labels is None:
             labels = np.zeros(program.n_samples, dtype=np.intp)
