@@ -2,7 +2,7 @@
 """How far chains of default fits stay below chains that start at the truth.
 
     python benchmarks/modes.py --cases 500 --cache modes.json
-    python benchmarks/modes.py --cases 100 --families full diag --largest 20000
+    python benchmarks/modes.py --cases 100 --families full diag --largest 20000 --limit 60
     python benchmarks/modes.py --data FOLDER --cache modes.json
 
 A case is a partition and rows that are drawn from the model: a likelihood and its
@@ -17,12 +17,14 @@ minus that of the default chains, in nats. A level is not the mass of a mode: it
 of the labels, so that where clusters overlap chains of one mode may stay hundreds of nats apart.
 The gap of masses compares estimates of the log mass (doc/guide/convergence.md) in the same way. A
 case is "below" if the first gap is above 8 nats, and a miss if the second is; it is silent if
-`converged_` is True. Numbers in brackets are the differences between the default chains. Effective
-draws are those of the log joint, per second.
+`converged_` is True. Cases that take longer than --limit seconds of processor time are left out.
+Numbers in brackets are the differences between the default chains. Effective draws are those of
+the log joint, per second.
 """
 
 import argparse
 import json
+import signal
 import time
 import warnings
 from pathlib import Path
@@ -253,6 +255,20 @@ def fit(X, likelihood, **parameters):
     return model, seconds
 
 
+def measure_within(seconds, *problem):
+    """`measure`, or TimeoutError after some seconds of processor time."""
+
+    def stop(*_):
+        raise TimeoutError(f"{seconds} s were not enough")
+
+    signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        return measure(*problem)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+
+
 def measure(X, y, likelihood):
     model, seconds = fit(X, likelihood)
     reference, _ = fit(X, likelihood, init=y, n_warmup=150, n_draws=100)
@@ -286,6 +302,7 @@ def main():
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--families", nargs="+", default=list(FAMILIES), choices=FAMILIES)
     parser.add_argument("--largest", type=int, default=2000)
+    parser.add_argument("--limit", type=float, default=1e6)
     parser.add_argument("--data")
     parser.add_argument("--only", nargs="+")
     parser.add_argument("--cache", type=Path)
@@ -312,8 +329,8 @@ def main():
                 if problem is None:
                     continue
             try:
-                cells[name] = measure(*problem)
-            except FloatingPointError as error:
+                cells[name] = measure_within(given.limit, *problem)
+            except (FloatingPointError, TimeoutError) as error:
                 print(f"{name:28s} fails: {error}")
                 continue
             if given.cache is not None:
