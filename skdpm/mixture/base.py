@@ -51,6 +51,7 @@ from skdpm.mixture.answers.training import (
 from skdpm.mixture.chains.init import labels_of_rows
 from skdpm.mixture.doubts import warn_of_columns, warn_of_departures, warn_of_overdispersion
 from skdpm.mixture.estimate import (
+    HILLS,
     SINGLE_DRAWS,
     DrawnClusters,
     check_point_estimate,
@@ -426,7 +427,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         ----------
         max_clusters : int, default=None
             Largest number of clusters, at least that of the known classes. None: no limit.
-        loss : {"modal", "vi", "binder"} or tuple (name, split_cost), default=None
+        loss : {"adaptive", "modal", "vi", "binder"} or tuple (name, split_cost), default=None
             Loss, as in `point_estimate`. None: `point_estimate`, or "vi" if that is a single draw.
         X : array-like or CSR matrix of shape (n_samples, n_features), default=None
             Rows of `fit`. Needed only after pickling.
@@ -450,7 +451,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         Parameters
         ----------
         loss : {"vi", "binder"} or tuple (name, split_cost), default=None
-            Loss. None: that of `point_estimate`, or "vi" if that is "modal" or a single draw.
+            Loss. None: that of `point_estimate`, or "vi" if that reads hills or is a single draw.
 
         Returns
         -------
@@ -460,7 +461,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         self._check_label_draws("merge_tree", "n_components_samples_")
         if loss is None:
             loss = self.point_estimate
-            loss = "vi" if loss in (*SINGLE_DRAWS, "auto", "modal") else loss
+            loss = "vi" if loss in (*SINGLE_DRAWS, *HILLS, "auto") else loss
         training = self._training
         draws, labels = map(training.different, (self.cluster_samples_, self._clusters))
         inside = np.flatnonzero(training.spread(training.take(labels)) >= 0)

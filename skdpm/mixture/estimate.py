@@ -28,8 +28,9 @@ from skdpm.mixture.rows.noise import alone, components_of, share_of_noise
 # Stream of a run beyond those of its chains, which are numbered from 0.
 POINT_ESTIMATE_STREAM = 2**32 - 1
 
-# Losses, and point estimates that are one of the draws.
-LOSSES = ("modal", "vi", "binder")
+# Readings of hills, whose loss is "vi", all losses, and point estimates that are one of the draws.
+HILLS = ("adaptive", "modal")
+LOSSES = (*HILLS, "vi", "binder")
 SINGLE_DRAWS = ("map", "last")
 
 # Numbers of clusters for which a display searches, in about a second each.
@@ -49,9 +50,9 @@ def check_point_estimate(value):
 
 
 def loss_of_estimate(loss, point_estimate):
-    """Check the parameter `loss` of `estimate_labels`: "modal", or a loss of `partitions`."""
+    """Check the parameter `loss` of `estimate_labels`: of `HILLS`, or a loss of `partitions`."""
     if loss is None and point_estimate not in SINGLE_DRAWS:
-        return "modal" if point_estimate == "auto" else point_estimate
+        return "adaptive" if point_estimate == "auto" else point_estimate
     if loss is None:
         return "vi"
     if isinstance(loss, tuple):
@@ -153,14 +154,14 @@ class DrawnClusters:
     """Clusters of the draws of a fit, as a loss needs them.
 
     - `model`: BaseMixture. Fitted mixture with label draws.
-    - `loss`: str or tuple. "modal", or a loss of `partitions.point_estimate`. None: for single
+    - `loss`: str or tuple. Of `HILLS`, or a loss of `partitions.point_estimate`. None: for single
       draws.
     - `statistics`: callable. Function of labels that returns the statistics of their clusters.
       None: from the rows.
 
     - `clusters`: (n_chains, n_read_draws, n_informative).
     - `components`: (n_chains, n_read_draws, n_samples). Components of the draws that were read.
-    - `loss`: str or tuple. Loss between partitions: "vi" for "modal".
+    - `loss`: str or tuple. Loss between partitions: "vi" for hills.
     - `known`: KnownLabels or Unlabelled. Known labels of the informative rows.
     - `merges`: bool. Whether estimates with fewer clusters are merges of the estimate without a
       limit.
@@ -172,16 +173,16 @@ class DrawnClusters:
             self.training.statistics, model.likelihood_
         )
         self.known = self.training.known_of_informative
-        self.loss = "vi" if loss == "modal" else loss
-        are_hills = loss == "modal" and model.likelihood_.has_points
+        self.loss = "vi" if loss in HILLS else loss
+        are_hills = loss in HILLS and model.likelihood_.has_points
         self.merges = (are_hills or self._has_noise) and not self.known.unites
         self.components = model.draws_["labels"]
         if are_hills:
-            self._read_hills(model.likelihood_)
+            self._read_hills(model.likelihood_, loss == "adaptive")
         else:
             self.clusters = self.known.join(self.training.take(self.components))
 
-    def _read_hills(self, likelihood):
+    def _read_hills(self, likelihood, adaptive):
         draws, take, X = self.components, self.training.take, likelihood.as_seen(self.training.X)
 
         def points(completion=None):
@@ -195,7 +196,7 @@ class DrawnClusters:
         if completed:  # of the first chains, whose draws are scored
             draws = draws[: 1 + max(c for c, _ in completed)]
         chosen, self.clusters = read_draws(
-            points(), take(draws), self.model.n_jobs, completed or None, self.known
+            points(), take(draws), self.model.n_jobs, completed or None, self.known, adaptive
         )
         self.components = draws[:, chosen]
 
@@ -359,7 +360,7 @@ def first_estimate(model, run, statistics):
     """
     program, wanted = run.program, model.point_estimate
     if wanted == "auto":
-        wanted = "modal" if program.store_labels else "map"
+        wanted = "adaptive" if program.store_labels else "map"
     if program.keeps_rows and wanted not in SINGLE_DRAWS:
         most = program.make_prior(program.first_concentration).most_clusters
         return DrawnClusters(model, wanted, statistics).least_expected_loss(most)

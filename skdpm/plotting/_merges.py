@@ -191,10 +191,10 @@ class ExpectedLossDisplay(Display):
         max_clusters : int, default=None
             Largest number of clusters shown. It is at most the number that the loss finds without
             a limit. None: this number, or 20 if it is smaller and numbers need searches.
-        loss : {"modal", "vi", "binder"} or tuple (name, split_cost), default=None
-            Loss, as in `estimate_labels`. With noise, and with "modal" if the likelihood has hills
-            of a density, a single path of merges has all numbers. Otherwise each needs a search,
-            which can take seconds with many rows.
+        loss : {"adaptive", "modal", "vi", "binder"} or tuple (name, split_cost), default=None
+            Loss, as in `estimate_labels`. With noise, and with "adaptive" and "modal" if the
+            likelihood has hills of a density, a single path of merges has all numbers. Otherwise
+            each needs a search, which can take seconds with many rows.
         X : array-like or CSR matrix of shape (n_samples, n_features), default=None
             Rows of `fit`. Needed only after pickling.
         """

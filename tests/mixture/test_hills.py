@@ -251,7 +251,7 @@ def test_draws_of_clusters_take_little_memory(monkeypatch):
     X, pieces = ring(np.random.default_rng(3))
     draws = np.array([[pieces]])
     assert read_draws(X, draws)[1].dtype == np.uint8
-    monkeypatch.setattr(_hills, "read_hills", lambda points, labels, known: np.arange(len(labels)))
+    monkeypatch.setattr(_hills.Hills, "clusters", lambda hills, *_: np.arange(len(hills.labels)))
     assert read_draws(X, draws)[1].dtype == np.uint16
 
 

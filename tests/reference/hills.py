@@ -50,19 +50,22 @@ def valley(one, other, t_one, t_other):
     return depth, np.interp(t, nodes, ratio, left=0.0, right=0.0).sum()
 
 
-def hills(points, labels, *, least_rows, error=None):
-    """Hill of each component; `error` names a planted error."""
-    laws = normal_laws(points, labels)
-    n_components = len(laws)
-    by_size = sorted(range(n_components), key=lambda k: -laws[k][0])
+def large_components(laws, n_rows, least_rows):
+    """Components with enough rows for a hill, in increasing order."""
+    by_size = sorted(range(len(laws)), key=lambda k: -laws[k][0])
     large, covered = [], 0
     for k in by_size:
-        if laws[k][0] >= least_rows or covered < 0.75 * len(points):
+        if laws[k][0] >= least_rows or covered < 0.75 * n_rows:
             large.append(k)
         elif laws[k][0] == laws[large[-1]][0]:
             large.append(k)
         covered += laws[k][0]
-    large.sort()
+    return sorted(large)
+
+
+def all_valleys(points, labels, laws, large, error=None):
+    """Evidence and depth of the valleys of all pairs of large components that are not far apart,
+    and the evidence of those that face each other."""
     supports, depths, facing = {}, {}, {}
     for a, b in itertools.combinations(large, 2):
         (n_a, m_a, C_a), (n_b, m_b, C_b) = laws[a], laws[b]
@@ -89,6 +92,23 @@ def hills(points, labels, *, least_rows, error=None):
                 far(c, m_a) + far(c, m_b) >= far(m_a, m_b) for c in others
             ):
                 facing[a, b] = supports[a, b]
+
+    return supports, depths, facing
+
+
+def facing_valleys(points, labels, *, least_rows):
+    """Evidence for the valleys of pairs of components that face each other: dict."""
+    laws = normal_laws(points, labels)
+    large = large_components(laws, len(points), least_rows)
+    return all_valleys(points, labels, laws, large)[2]
+
+
+def hills(points, labels, *, least_rows, error=None):
+    """Hill of each component; `error` names a planted error."""
+    laws = normal_laws(points, labels)
+    n_components = len(laws)
+    large = large_components(laws, len(points), least_rows)
+    supports, depths, facing = all_valleys(points, labels, laws, large, error)
 
     def density(k, at):
         n_k, m_k, C_k = laws[k]

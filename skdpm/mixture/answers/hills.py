@@ -18,6 +18,7 @@ import joblib
 import numpy as np
 import scipy.linalg
 
+from skdpm.mixture.answers import bricks
 from skdpm.mixture.answers._valleys import valleys
 from skdpm.mixture.likelihoods.laws.coordinates import drawn_in
 from skdpm.mixture.rows.known import UNLABELLED
@@ -73,7 +74,7 @@ def points_of(X):
     return np.ascontiguousarray(points)
 
 
-def read_draws(X, draws, n_jobs=None, completed=None, known=UNLABELLED):
+def read_draws(X, draws, n_jobs=None, completed=None, known=UNLABELLED, adaptive=False):
     """Clusters of draws of the partition into components.
 
     - `draws`: (n_chains, n_draws, n_samples), int. Components of the rows, -1 for rows that are
@@ -83,6 +84,8 @@ def read_draws(X, draws, n_jobs=None, completed=None, known=UNLABELLED):
       some draws, given by chain and number, a function that returns the rows with these entries.
       Only these draws are read.
     - `known`: KnownLabels or Unlabelled
+    - `adaptive`: bool. Whether the components of a hill are clusters where they are more than
+      bricks of it; see `bricks`.
 
     Returns
 
@@ -101,49 +104,88 @@ def read_draws(X, draws, n_jobs=None, completed=None, known=UNLABELLED):
         n_read = min(n_read, len(numbers))
     chosen = numbers[np.linspace(len(numbers) - 1, 0, n_read).round().astype(int)[::-1]]
     points = points_of(X) if completed is None else None
-    has_noise = draws.min() < 0
-
-    def read(c, s):
-        # With many rows, all labels as int64 would take more memory than the draws.
-        rows = points if completed is None else points_of(completed[c, s]())
-        if has_noise:
-            inside = draws[c, s] >= 0
-            clusters = np.full(len(rows), -1)
-            if inside.any():
-                of_draw = draws[c, s][inside]
-                clusters[inside] = read_hills(rows[inside], of_draw, known.take(inside))
-            return clusters.astype(np.min_scalar_type(-1 - clusters.max(initial=0)))
-        clusters = read_hills(rows, draws[c, s], known)
-        return clusters.astype(np.min_scalar_type(clusters.max()))
-
     wanted = [(c, s) for c in range(n_chains) for s in chosen]
-    # Equal partitions of complete rows have equal clusters.
+    # Equal partitions of complete rows have equal hills.
     keys = wanted
     if completed is None:
         keys = [hashlib.blake2b(draws[place].tobytes()).digest() for place in wanted]
     first = dict(zip(reversed(keys), reversed(wanted), strict=True))
-    clusters = joblib.Parallel(n_jobs=n_jobs, require="sharedmem")(
-        joblib.delayed(read)(*place) for place in first.values()
-    )
-    of_key = dict(zip(first, clusters, strict=True))
+    signed = draws.min() < 0
+
+    def points_in(c, s):
+        return points if completed is None else points_of(completed[c, s]())
+
+    def inside(c, s):
+        return np.flatnonzero(draws[c, s] >= 0)
+
+    def read(c, s):
+        rows = inside(c, s)
+        if not len(rows):
+            return None
+        given = points_in(c, s)
+        given = given[rows] if len(rows) < len(given) else given
+        return Hills.of(given, draws[c, s][rows], known.take(rows))
+
+    def placed(c, s, hills, split=None):
+        clusters = np.full(draws.shape[2], -1)
+        if hills is not None:
+            rows = inside(c, s)
+            clusters[rows] = hills.clusters(known.take(rows), split)
+        most = clusters.max(initial=0)
+        return clusters.astype(np.min_scalar_type(-1 - most if signed else most))
+
+    def likeliest(c, s, hills):
+        some = points_in(c, s)[:: -(-draws.shape[2] // bricks.MOST_ROWS)]
+        if hills is None:
+            return np.zeros(len(some), dtype=np.intp)
+        return bricks.likeliest(some, hills.sizes, hills.means, hills.covariances)
+
+    pool = joblib.Parallel(n_jobs=n_jobs, require="sharedmem")
+
+    def each(function, *arguments):
+        return pool(
+            joblib.delayed(function)(*place, *others)
+            for place, *others in zip(first.values(), *arguments, strict=True)
+        )
+
+    hills = each(read)
+    split = [None] * len(hills)
+    if adaptive and any(draw is not None and draw.has_parts for draw in hills):
+        components = each(likeliest, hills)
+        number = {key: i for i, key in enumerate(first)}
+        grid = np.array([number[key] for key in keys]).reshape(n_chains, n_read)
+        # Draws of other chains, or of a single chain those that are the farthest.
+        half = n_read // 2
+        others = [
+            np.delete(grid[:, s], c) if n_chains > 1 else grid[0, [(s + half) % n_read]][:half]
+            for c, s in (np.argwhere(grid == i)[0] for i in range(len(first)))
+        ]
+        evidence = bricks.evidence_of(
+            hills,
+            [inside(*place) for place in first.values()],
+            draws.shape[2],
+            components,
+            others,
+            np.bincount(grid.ravel()),
+        )
+        split = [None if values is None else bricks.are_clusters(values) for values in evidence]
+    found = each(placed, hills, split)
+    of_key = dict(zip(first, found, strict=True))
     return chosen, np.array([of_key[key] for key in keys]).reshape(n_chains, n_read, -1)
 
 
 def read_hills(points, labels, known=UNLABELLED):
-    """Clusters of one partition of `points_of` rows into components, the labels: (n_samples,),
-    int64.
+    """Clusters of one partition into components.
 
-    Clusters are numbered from 0 by decreasing size, with known labels as by
-    `KnownLabels.clusters`. Hills of two known classes do not join. Those of one class are one
-    cluster, whatever is between them.
+    - `points`: (n_samples, n_columns). Result of `points_of`.
+    - `labels`: (n_samples,), int. Component of each row.
+    - `known`: KnownLabels or Unlabelled. Known labels. Hills of two classes do not join. Those of
+      one class are one cluster, whatever is between them.
+
+    Returns `clusters`: (n_samples,), int64. From 0 by decreasing size, with known labels as by
+    `KnownLabels.clusters`.
     """
-    components, labels = np.unique(labels, return_inverse=True)
-    classes = known.of_components(labels)
-    if len(components) == 1 or points.shape[1] == 0:
-        hills = np.zeros(len(components), dtype=np.int64)
-    else:
-        hills = _hills(Components.of(points, labels), classes)
-    return known.clusters(hills, classes, labels)
+    return Hills.of(points, labels, known).clusters(known)
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,9 +311,66 @@ class Components:
         return depths, evidence, facing
 
 
+@dataclass(frozen=True, eq=False)
+class Hills:
+    """Hills of a draw.
+
+    - `labels`: (n_samples,), int. Component of each row, 0, ..., K - 1.
+    - `classes`: (n_components,). Known class of each component, -1 if it has none.
+    - `of_components`: (n_components,). Hill of each component, 0, ..., H - 1.
+    - `sizes`, `means`, `covariances`: as of `Components`.
+    - `facing`: (n_facing, 2). Hill and evidence of the valleys between two components of a hill
+      that face each other.
+    """
+
+    labels: np.ndarray
+    classes: np.ndarray
+    of_components: np.ndarray
+    sizes: np.ndarray
+    means: np.ndarray
+    covariances: np.ndarray
+    facing: np.ndarray
+
+    @property
+    def n_hills(self):
+        """Number of hills."""
+        return self.of_components.max() + 1
+
+    @property
+    def has_parts(self):
+        """Whether a hill has several components, which can be clusters."""
+        return self.n_hills < len(self.sizes) and self.means.size > 0
+
+    @classmethod
+    def of(cls, points, labels, known=UNLABELLED):
+        """Hills of the components of a draw; parameters are those of `read_hills`."""
+        labels = np.unique(labels, return_inverse=True)[1]
+        classes = known.of_components(labels)
+        n_components = len(classes)
+        components = Components.of(points, labels)
+        hills = np.zeros(n_components, dtype=np.int64)
+        facing = np.empty((0, 2))
+        if n_components > 1 and points.shape[1] > 0:
+            hills, facing = _hills(components, classes)
+        small = labels.astype(np.min_scalar_type(n_components))
+        laws = components.sizes, components.means, components.covariances
+        return cls(small, classes, hills, *laws, facing)
+
+    def clusters(self, known, split=None):
+        """Clusters of the rows.
+
+        - `split`: (n_hills,), bool, or None. Hills whose components are clusters.
+        """
+        groups = self.of_components
+        if split is not None:
+            groups = np.where(split[groups], len(groups) + bricks.parts_of(self), groups)
+            groups = np.unique(groups, return_inverse=True)[1]
+        return known.clusters(groups, self.classes, self.labels)
+
+
 def _hills(components, classes):
-    """Hill of each component: (n_components,). `classes` has the known class of each, -1 if it has
-    none: hills of two classes do not join.
+    """Hill of each component, and the valleys between components that face each other, as in
+    `Hills`. Hills of two classes do not join.
 
     Open pairs of large components are taken by falling level, the lower of their heights: the
     density of a component at its mean. Two hills join if the lower of their peaks is not prominent
@@ -281,13 +380,14 @@ def _hills(components, classes):
     """
     large = components.large
     n_large = len(large)
-    evidence, depths, facing = np.full((3, n_large, n_large), np.inf)
-    facing[...] = 0.0
+    evidence, depths = np.full((2, n_large, n_large), np.inf)
+    facing = np.full((n_large, n_large), np.nan)
     for j in range(n_large - 1):
         depths[j, j + 1 :], evidence[j, j + 1 :], found = components.valleys(j)
-        facing[j, j + 1 :] = np.where(found, evidence[j, j + 1 :], 0.0)
+        facing[j, j + 1 :][found] = evidence[j, j + 1 :][found]
     # From here on, the sums of evidence between hills that face each other.
-    between = facing + facing.T
+    between = np.nan_to_num(facing)
+    between = between + between.T
     n_shallow = ((depths > 0.0) & (depths <= DEEPEST)).sum()
     least = LEAST_EVIDENCE + np.log(max(n_shallow / 2.0, 1.0))
     densities = components.log_densities()
@@ -310,8 +410,9 @@ def _hills(components, classes):
             between[:, one] += between[:, other]
     hills = hill[densities.argmax(axis=0)]
     hills[large] = hill
-    if classes is not None:
-        # A small component with a class says nothing about the hill that it is on.
-        alone = np.setdiff1d(np.flatnonzero(classes >= 0), large)
-        hills[alone] = n_large + np.arange(len(alone))
-    return hills
+    # A small component with a class says nothing about the hill that it is on.
+    alone = np.setdiff1d(np.flatnonzero(classes >= 0), large)
+    hills[alone] = n_large + np.arange(len(alone))
+    one, other = np.nonzero(~np.isnan(facing) & (hill[:, None] == hill))
+    hills = np.unique(hills, return_inverse=True)[1]
+    return hills, np.column_stack([hills[large[one]], facing[one, other]])

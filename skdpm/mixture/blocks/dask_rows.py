@@ -354,7 +354,7 @@ def check_dask(X, sampler, *, init, point_estimate):
             f"{sampler!r} needs the previous label of each row, and labels are not kept for a "
             "dask array; choose SubCluster()"
         )
-    if isinstance(point_estimate, tuple) or point_estimate in ("modal", "vi", "binder"):
+    if point_estimate not in ("auto", "last", "map"):
         raise ValueError(
             f"point_estimate={point_estimate!r} needs the kept partitions, and label "
             'draws are not kept for a dask array; choose point_estimate="auto", "last" or "map"'

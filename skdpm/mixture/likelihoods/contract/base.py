@@ -31,7 +31,7 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
 
     - `capabilities`: frozenset of str: "joint", "product", "instantiated" (doc/design.md).
     - `has_points`: bool. Whether rows are points of a space, in which clusters have means,
-      covariances and hills. Without it, `point_estimate="modal"` is `"vi"`.
+      covariances and hills. Without it, readings of hills are `"vi"`.
     - `allow_nan`, `accept_sparse`, `pairwise`, `positive_only`: bool. Input tags of scikit-learn.
       `accept_sparse` "as dense": CSR rows are made dense before use.
     - `projective`: bool. Whether the law of some rows is that of more rows with the others

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""`point_estimate="adaptive"`: components of a hill are clusters, or bricks of one."""
+
+import numpy as np
+import pytest
+from reference import bricks as reference
+from sklearn.metrics import adjusted_rand_score
+
+from skdpm import DPMixture
+from skdpm.mixture.answers import bricks
+from skdpm.mixture.answers.hills import Hills, points_of, read_draws, read_hills
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+FAST = {"n_chains": 2, "n_warmup": 80, "n_draws": 80, "random_state": 0}
+ERRORS = ("drawn", "itself", "chance", "scale", "weights", "total")
+
+
+def random_draws(rng, n_chains=2, n_draws=2):
+    """Rows of some overlapping normal laws, and draws of components that come from their cells."""
+    n, d = int(rng.integers(120, 200)), int(rng.integers(1, 4))
+    centres = rng.normal(scale=1.6, size=(4, d))
+    X = centres[rng.integers(4, size=n)] + rng.normal(size=(n, d)) * rng.uniform(0.5, 1.5, size=d)
+    draws = np.empty((n_chains, n_draws, n), dtype=np.int64)
+    for place in np.ndindex(n_chains, n_draws):
+        means = centres + rng.normal(scale=0.4, size=centres.shape)
+        far = ((X[:, None] - means) ** 2).sum(axis=2) + rng.gumbel(scale=0.7, size=(n, 4))
+        draws[place] = np.unique(far.argmin(axis=1), return_inverse=True)[1]
+    return points_of(X), draws
+
+
+def found_and_expected(rng, **planted):
+    points, draws = random_draws(rng)
+    places = list(np.ndindex(*draws.shape[:2]))
+    hills = [Hills.of(points, draws[place]) for place in places]
+    found = bricks.evidence_of(
+        hills,
+        [np.arange(len(points))] * len(places),
+        len(points),
+        [bricks.likeliest(points, h.sizes, h.means, h.covariances) for h in hills],
+        [[places.index((1 - c, s))] for c, s in places],
+        [1] * len(places),
+    )
+    of_rows = np.reshape([h.of_components[h.labels] for h in hills], draws.shape)
+    expected = reference.evidence(points, draws, of_rows, least_rows=5, **planted)
+    return np.concatenate(found), np.concatenate(expected)
+
+
+def test_evidence_is_the_definition():
+    rng = np.random.default_rng(0)
+    for _ in range(6):
+        np.testing.assert_allclose(*found_and_expected(rng), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_planted_errors_are_seen(error):
+    rng = np.random.default_rng(0)
+    pairs = (found_and_expected(rng, error=error) for _ in range(6))
+    assert any(np.abs(found - expected).max() > 0.01 for found, expected in pairs)
+
+
+def test_each_kind_of_evidence_counts_in_its_direction():
+    base = np.array([0.7, 0.5, 0.5, 0.75])
+    steps = np.array([0.2, 3.0, 1.0, -0.1])
+    for i, step in enumerate(steps):
+        ends = np.array([base - 4 * step * (np.arange(4) == i), base + step * (np.arange(4) == i)])
+        assert bricks.are_clusters(np.maximum(ends, 0.0)).tolist() == [False, True]
+
+
+def bars(rng, n=400):
+    """Two bars that cross."""
+    y = rng.integers(2, size=n)
+    X = rng.normal(size=(n, 2)) * np.where(y[:, None] == 0, [4.0, 0.5], [0.5, 4.0])
+    return X, y
+
+
+def ring(rng, n=500):
+    angle, y = rng.uniform(0, 2 * np.pi, size=n), (np.arange(n) < n // 5).astype(int)
+    X = np.column_stack([np.cos(angle), np.sin(angle)]) * np.where(y, 0.1, 1.0)[:, None]
+    return X + rng.normal(scale=0.07, size=(n, 2)), y
+
+
+def student(rng, n=400):
+    return rng.normal(size=(n, 3)) / np.sqrt(rng.chisquare(4, size=(n, 1)) / 4), np.zeros(n)
+
+
+def touching(rng, n=900):
+    y = rng.integers(9, size=n)
+    return np.column_stack([y // 3, y % 3]) * 3.6 + rng.normal(size=(n, 2)), y
+
+
+@pytest.mark.parametrize(
+    "make, n_clusters, modal", [(bars, 2, 1), (ring, 2, 2), (student, 1, 1), (touching, 9, None)]
+)
+def test_bars_are_two_clusters_and_a_ring_is_one(make, n_clusters, modal):
+    X, y = make(np.random.default_rng(1))
+    model = DPMixture(**FAST).fit(X)
+    assert model.n_clusters_ == n_clusters
+    assert n_clusters == 1 or adjusted_rand_score(y, model.labels_) > 0.5
+    assert np.mean(model.predict(X) == model.labels_) > 0.95
+    assert abs(np.median(model.n_clusters_samples_) - n_clusters) <= 0.5 * n_clusters
+    if modal:
+        assert model.estimate_labels(loss="modal").n_clusters_ == modal
+
+
+def drawn_bars():
+    rng = np.random.default_rng(2)
+    X, y = bars(rng)
+    draws = np.array([[np.where(rng.random(len(y)) < 0.005, 1 - y, y) for _ in range(4)]] * 2)
+    draws[1] = draws[1, ::-1]
+    return X, draws
+
+
+def test_order_units_and_threads_change_no_cluster():
+    X, draws = drawn_bars()
+    rng = np.random.default_rng(3)
+    expected = read_draws(X, draws, adaptive=True)[1]
+    assert expected.max() == 1
+    np.testing.assert_array_equal(read_draws(X, draws, n_jobs=2, adaptive=True)[1], expected)
+    order = rng.permutation(len(X))
+    found = read_draws(X[order], draws[:, :, order], adaptive=True)[1]
+    mixed = read_draws(1e3 * X @ rng.normal(size=(2, 2)) - 5.0, draws, adaptive=True)[1]
+    for place in np.ndindex(2, 4):
+        assert adjusted_rand_score(expected[place][order], found[place]) == 1.0
+        assert adjusted_rand_score(expected[place], mixed[place]) == 1.0
+
+
+def test_components_much_smaller_than_the_others_join_the_likeliest():
+    rng = np.random.default_rng(4)
+    labels = np.repeat([0, 1, 2, 3], [200, 200, 8, 60])
+    centres = np.array([[0.0, 0.0], [2.0, 0.0], [2.5, 0.0], [0.0, 2.0]])
+    hills = Hills.of(centres[labels] + rng.normal(size=(468, 2)), labels)
+    assert hills.n_hills == 1
+    assert bricks.parts_of(hills).tolist() == [0, 1, 1, 3]
+    hills.classes[2] = 0
+    assert bricks.parts_of(hills).tolist() == [0, 1, 2, 3]
+
+
+def test_a_single_draw_and_rows_without_columns_stay_hills():
+    X, draws = drawn_bars()
+    one = read_draws(X, draws[:1, :1], adaptive=True)[1][0, 0]
+    np.testing.assert_array_equal(one, read_hills(points_of(X), draws[0, 0]))
+    assert read_draws(np.ones_like(X), draws, adaptive=True)[1].max() == 0
+
+
+def test_noise_and_many_rows(monkeypatch):
+    X, draws = drawn_bars()
+    draws[:, :, :10] = -1
+    draws[0, 0] = -1
+    found = read_draws(X, draws, adaptive=True)[1]
+    assert (found[0, 0] == -1).all() and (found[:, :, :10] == -1).all() and found.max() == 1
+    monkeypatch.setattr(bricks, "MOST_ROWS", 90)
+    monkeypatch.setattr(bricks, "MOST_NUMBERS", 1)
+    np.testing.assert_array_equal(read_draws(X, draws, adaptive=True)[1], found)
+
+
+def test_a_chain_is_compared_with_itself_half_a_chain_later():
+    X, draws = drawn_bars()
+    assert read_draws(X, draws[:1], adaptive=True)[1].max() == 1
+    # Bricks that lie elsewhere in the other half are not clusters.
+    across = np.where(X[:, 0] + X[:, 1] > 0.0, 1, 0)
+    halves = np.concatenate([draws[:1, :2], np.tile(across, (1, 2, 1))], axis=1)
+    assert read_draws(X, halves, adaptive=True)[1].max() == 0

@@ -1,0 +1,87 @@
+"""Evidence that the components of hills are clusters, by the definition."""
+
+import itertools
+
+import numpy as np
+import scipy.linalg
+from scipy.stats import multivariate_normal
+from sklearn.metrics import adjusted_rand_score
+
+from reference.hills import facing_valleys, normal_laws
+
+
+def likeliest(points, laws):
+    """Most probable component of each point."""
+    densities = [n * multivariate_normal(mean, cov).pdf(points) for n, mean, cov in laws]
+    return np.argmax(densities, axis=0)
+
+
+def apart(laws, error=None):
+    """Mean distance of the components of a hill, none of which is a wider copy of another."""
+    n_rows = sum(n for n, _, _ in laws)
+    laws = [law for law in laws if law[0] >= 0.02 * n_rows]
+    total, weight = 0.0, 0.0
+    for (n, mean, cov), (m, other, wide) in itertools.combinations(laws, 2):
+        d = len(mean)
+        both, gap = (cov + wide) / 2, mean - other
+        shapes = cov / np.linalg.det(cov) ** (1 / d), wide / np.linalg.det(wide) ** (1 / d)
+        if error == "scale":
+            shapes = cov, wide
+        shape = np.log(
+            np.linalg.det(sum(shapes) / 2)
+            / np.sqrt(np.linalg.det(shapes[0]) * np.linalg.det(shapes[1]))
+        )
+        distance = gap @ np.linalg.inv(both) @ gap / 8 + shape / 2
+        product = 1.0 if error == "weights" else n * m
+        total, weight = total + product * min(distance, 3.0), weight + product
+    return total / weight if weight else 0.0
+
+
+def spread(laws, error=None):
+    """Largest share of the variance on a line that is between components."""
+    sizes = np.array([n for n, _, _ in laws], dtype=float)
+    sizes /= sizes.sum()
+    if error == "weights":
+        sizes[:] = 1 / len(sizes)
+    means = np.array([mean for _, mean, _ in laws])
+    between = np.cov(means.T, aweights=sizes, ddof=0).reshape(means.shape[1], -1)
+    within = sum(share * cov for share, (_, _, cov) in zip(sizes, laws, strict=True))
+    total = within if error == "total" else within + between
+    return scipy.linalg.eigh(between, total, eigvals_only=True)[-1]
+
+
+def evidence(points, draws, hills, least_rows, error=None):
+    """Evidence of the hills of draws, each from the other chains at the same place:
+    list of (n_hills, 4), after averaging over the draws.
+
+    - `draws`: (n_chains, n_draws, n_rows). Components 0, ..., K - 1 of each draw.
+    - `hills`: of the same shape. Hill of each row.
+    """
+    n_chains, n_draws, n_rows = draws.shape
+    laws = {place: normal_laws(points, draws[place]) for place in np.ndindex(n_chains, n_draws)}
+    found = {place: likeliest(points, law) for place, law in laws.items()}
+    if error == "drawn":
+        found = {place: draws[place] for place in found}
+    total = np.zeros((n_rows, 4))
+    for c, s in laws:
+        facing = facing_valleys(points, draws[c, s], least_rows=least_rows)
+        for h in range(hills[c, s].max() + 1):
+            rows = hills[c, s] == h
+            parts = np.unique(draws[c, s][rows])
+            chains = range(n_chains) if error == "itself" else set(range(n_chains)) - {c}
+            recurrence = np.mean(
+                [adjusted_rand_score(found[c, s][rows], found[e, s][rows]) for e in chains]
+            )
+            inside = [laws[c, s][k] for k in parts]
+            valleys = sum(
+                support - (0.0 if error == "chance" else 0.75)
+                for (a, b), support in facing.items()
+                if {a, b} <= set(parts)
+            )
+            values = recurrence, valleys, apart(inside, error), spread(inside, error)
+            total[rows] += values if len(parts) > 1 else (1.0, 0.0, 0.0, 0.0)
+    total /= n_chains * n_draws
+    return [
+        np.array([total[of == h].mean(axis=0) for h in range(of.max() + 1)])
+        for of in hills.reshape(-1, n_rows)
+    ]
