@@ -2,17 +2,17 @@
 """Labels on batteries of data sets, beside those of other methods that are told nothing.
 
     python benchmarks/batteries.py FOLDER --cache cells.json
-    python benchmarks/batteries.py - --cache cells.json --methods modal hdbscan1 --only rings moons
+    python benchmarks/batteries.py - --cache cells.json --methods adaptive vi --only rings moons
     python benchmarks/batteries.py FOLDER --cache cells.json --seeds 0 1
     python benchmarks/batteries.py - --cache cells.json --figure clusters.png
 
 FOLDER has npz files with `X` (n_samples, n_features) and `labels` (reference labellings of the
 rows, one per line; rows with label 0 do not count); `-` leaves them out. Other sets are generated.
 The rows of FOLDER are centred and divided by one common standard deviation, plus normal noise of
-deviation 1e-6.
+deviation 1e-6. Tables, files with classes `y` in place of `labels`, are taken as they are.
 
-Methods: "modal": `DPMixture()`, all defaults; "vi": the same draws with `loss="vi"`; "gmm":
-`GaussianMixture` with the number of components of least BIC among 1..30; "bgmm":
+Methods: "adaptive": `DPMixture()`, all defaults; "modal", "vi": the same draws with these losses;
+"gmm": `GaussianMixture` with the number of components of least BIC among 1..30; "bgmm":
 `BayesianGaussianMixture(30)`; "hdbscan": `HDBSCAN()`; "hdbscan1": at least 1 % of the rows in a
 cluster and 5 neighbours. Rows that HDBSCAN calls noise join the cluster of the nearest other row.
 
@@ -23,6 +23,7 @@ labels of the two fits.
 """
 
 import argparse
+import functools
 import json
 import time
 import warnings
@@ -40,8 +41,8 @@ from threadpoolctl import threadpool_limits
 
 from skdpm import DPMixture
 
-METHODS = ("modal", "vi", "gmm", "bgmm", "hdbscan", "hdbscan1")
-OURS = ("modal", "vi")
+METHODS = ("adaptive", "modal", "vi", "gmm", "bgmm", "hdbscan", "hdbscan1")
+OURS = METHODS[:3]
 
 
 def rings(rng):
@@ -150,7 +151,10 @@ def load(name, folder):
         X, y = GENERATED[name](np.random.default_rng(0))
         return np.asarray(X, dtype=float), np.asarray(y, dtype=int)[None] + 1
     data = np.load(Path(folder, f"{name}.npz"))
-    X, labels = data["X"].astype(float), np.atleast_2d(data["labels"])
+    X = data["X"].astype(float)
+    if "labels" not in data:  # a table
+        return X, np.unique(data["y"], return_inverse=True)[1][None] + 1
+    labels = np.atleast_2d(data["labels"])
     labels = labels if labels.shape[1] == len(X) else labels.T
     X = (X - X.mean(axis=0)) / X.std(ddof=1)
     return X + np.random.default_rng(0).normal(scale=1e-6, size=X.shape), labels
@@ -175,10 +179,15 @@ def to_nearest(X, labels):
     return np.where(known, labels, labels[known][nearest])
 
 
+@functools.lru_cache(maxsize=1)
+def fitted(numbers, shape, seed):
+    """The fit that all readings of one set share."""
+    return DPMixture(random_state=seed).fit(np.frombuffer(numbers).reshape(shape))
+
+
 def labels_of(method, X, seed):
     if method in OURS:
-        model = DPMixture(random_state=seed).fit(X)
-        return (model.estimate_labels(loss="vi") if method == "vi" else model).labels_
+        return fitted(X.tobytes(), X.shape, seed).estimate_labels(loss=method).labels_
     if method == "gmm":
         fits = [GaussianMixture(k, random_state=seed).fit(X) for k in range(1, 31) if k < len(X)]
         return min(fits, key=lambda fit: fit.bic(X)).predict(X)
@@ -246,7 +255,7 @@ def draw(cells, path):
 
     from skdpm.plotting._style import cluster_colors
 
-    words = {"modal": "skdpm", "hdbscan1": "HDBSCAN, 1 %", "gmm": "GaussianMixture, BIC"}
+    words = {"adaptive": "skdpm", "hdbscan1": "HDBSCAN, 1 %", "gmm": "GaussianMixture, BIC"}
     figure, axes = plt.subplots(
         len(words), len(SHOWN), figsize=(14.0, 5.6), squeeze=False, layout="compressed"
     )
@@ -286,7 +295,7 @@ def main():
     if options.only:
         names = [name for name in names if name in options.only]
     if options.figure:
-        options.methods, names = ["modal", "hdbscan1", "gmm"], [*SHOWN]
+        options.methods, names = ["adaptive", "hdbscan1", "gmm"], [*SHOWN]
     cells = json.loads(options.cache.read_text()) if options.cache.exists() else {}
     for name in names:
         for method in options.methods:
@@ -295,7 +304,12 @@ def main():
                 if key not in cells or method in options.again:
                     cells[key] = measure(method, name, options.folder, seed)
                     options.cache.write_text(json.dumps(cells))
-    groups = [[n for n in names if n not in GENERATED], [n for n in names if n in GENERATED]]
+    given = [name for name in names if name not in GENERATED]
+    groups = [
+        [name for name in given if not name.startswith("wut-")],
+        [name for name in given if name.startswith("wut-")],
+        [name for name in names if name in GENERATED],
+    ]
     for group in groups:
         if group:
             show(cells, group, options.methods, options.seeds)
