@@ -183,9 +183,10 @@ class DrawnClusters:
             self.clusters = self.known.join(self.training.take(self.components))
 
     def _read_hills(self, likelihood, adaptive):
-        draws, take, X = self.components, self.training.take, likelihood.as_seen(self.training.X)
+        draws, take, recorded = self.components, self.training.take, self.training.X
+        X = likelihood.as_seen(recorded)
 
-        def points(completion=None):
+        def points(completion=None, X=X):
             return take(likelihood.independent(X, completion).T).T
 
         completed = {
@@ -196,7 +197,13 @@ class DrawnClusters:
         if completed:  # of the first chains, whose draws are scored
             draws = draws[: 1 + max(c for c, _ in completed)]
         chosen, self.clusters = read_draws(
-            points(), take(draws), self.model.n_jobs, completed or None, self.known, adaptive
+            points(),
+            take(draws),
+            self.model.n_jobs,
+            completed or None,
+            self.known,
+            adaptive,
+            None if X is recorded else points(X=recorded),
         )
         self.components = draws[:, chosen]
 

@@ -13,7 +13,7 @@ from skdpm.mixture.answers.hills import Hills, points_of, read_draws, read_hills
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 FAST = {"n_chains": 2, "n_warmup": 80, "n_draws": 80, "random_state": 0}
-ERRORS = ("drawn", "itself", "chance", "scale", "weights", "total")
+ERRORS = ("drawn", "itself", "chance", "scale", "weights", "total", "few rows")
 
 
 def random_draws(rng, n_chains=2, n_draws=2):
@@ -21,11 +21,15 @@ def random_draws(rng, n_chains=2, n_draws=2):
     n, d = int(rng.integers(120, 200)), int(rng.integers(1, 4))
     centres = rng.normal(scale=1.6, size=(4, d))
     X = centres[rng.integers(4, size=n)] + rng.normal(size=(n, d)) * rng.uniform(0.5, 1.5, size=d)
+    X[:, 0] = np.round(X[:, 0] / 2.0) * 2.0 if rng.random() < 0.5 else X[:, 0]  # ties
     draws = np.empty((n_chains, n_draws, n), dtype=np.int64)
     for place in np.ndindex(n_chains, n_draws):
         means = centres + rng.normal(scale=0.4, size=centres.shape)
         far = ((X[:, None] - means) ** 2).sum(axis=2) + rng.gumbel(scale=0.7, size=(n, 4))
-        draws[place] = np.unique(far.argmin(axis=1), return_inverse=True)[1]
+        # Some components are in a plane.
+        parts = far.argmin(axis=1) + 4 * (X[:, 0] == 2.0)
+        parts[rng.integers(n, size=2)] = 8
+        draws[place] = np.unique(parts, return_inverse=True)[1]
     return points_of(X), draws
 
 
@@ -60,10 +64,10 @@ def test_planted_errors_are_seen(error):
 
 
 def test_each_kind_of_evidence_counts_in_its_direction():
-    base = np.array([0.7, 0.5, 0.5, 0.75])
-    steps = np.array([0.2, 3.0, 1.0, -0.1])
+    base = np.array([1.0, 0.5, 0.5, 0.8, 0.1])
+    steps = np.array([0.2, 3.0, 2.0, -0.1, -0.1])
     for i, step in enumerate(steps):
-        ends = np.array([base - 4 * step * (np.arange(4) == i), base + step * (np.arange(4) == i)])
+        ends = np.array([base - 4 * step * (np.arange(5) == i), base + step * (np.arange(5) == i)])
         assert bricks.are_clusters(np.maximum(ends, 0.0)).tolist() == [False, True]
 
 
@@ -101,6 +105,17 @@ def test_bars_are_two_clusters_and_a_ring_is_one(make, n_clusters, modal):
     assert abs(np.median(model.n_clusters_samples_) - n_clusters) <= 0.5 * n_clusters
     if modal:
         assert model.estimate_labels(loss="modal").n_clusters_ == modal
+
+
+def test_components_of_one_answer_are_bricks():
+    """Rows with one answer in a column are in a plane, and so in all draws."""
+    rng = np.random.default_rng(0)
+    X = 3.0 + (rng.random((300, 4)) < 0.15)
+    draws = np.where(X[:, 0] > 3.0, 1, np.where(X[:, 1] > 3.0, 2, 0))[None, None]
+    draws = np.repeat(draws, 2, axis=0)
+    spread_out = X + rng.uniform(-0.5, 0.5, size=X.shape)
+    assert read_draws(spread_out, draws, adaptive=True)[1].max() > 0
+    assert read_draws(spread_out, draws, adaptive=True, recorded=X)[1].max() == 0
 
 
 def drawn_bars():

@@ -50,9 +50,16 @@ def spread(laws, error=None):
     return scipy.linalg.eigh(between, total, eigvals_only=True)[-1]
 
 
+def is_flat(rows, error=None):
+    """Whether rows, more than columns, are in a plane."""
+    n, d = rows.shape
+    rank = np.linalg.matrix_rank(rows - rows.mean(axis=0), tol=1e-8)
+    return rank < d and (n > d or error == "few rows")
+
+
 def evidence(points, draws, hills, least_rows, error=None):
     """Evidence of the hills of draws, each from the other chains at the same place:
-    list of (n_hills, 4), after averaging over the draws.
+    list of (n_hills, 5), after averaging over the draws.
 
     - `draws`: (n_chains, n_draws, n_rows). Components 0, ..., K - 1 of each draw.
     - `hills`: of the same shape. Hill of each row.
@@ -62,7 +69,7 @@ def evidence(points, draws, hills, least_rows, error=None):
     found = {place: likeliest(points, law) for place, law in laws.items()}
     if error == "drawn":
         found = {place: draws[place] for place in found}
-    total = np.zeros((n_rows, 4))
+    total = np.zeros((n_rows, 5))
     for c, s in laws:
         facing = facing_valleys(points, draws[c, s], least_rows=least_rows)
         for h in range(hills[c, s].max() + 1):
@@ -78,8 +85,9 @@ def evidence(points, draws, hills, least_rows, error=None):
                 for (a, b), support in facing.items()
                 if {a, b} <= set(parts)
             )
-            values = recurrence, valleys, apart(inside, error), spread(inside, error)
-            total[rows] += values if len(parts) > 1 else (1.0, 0.0, 0.0, 0.0)
+            ties = np.mean([is_flat(points[draws[c, s] == k], error) for k in draws[c, s][rows]])
+            values = recurrence, valleys, apart(inside, error), spread(inside, error), ties
+            total[rows] += values if len(parts) > 1 else (1.0, 0.0, 0.0, 0.0, 0.0)
     total /= n_chains * n_draws
     return [
         np.array([total[of == h].mean(axis=0) for h in range(of.max() + 1)])

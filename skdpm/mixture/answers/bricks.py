@@ -15,7 +15,7 @@ import numpy as np
 # Intercept and weights in nats of the evidence, in the order of `Evidence`, of a logistic
 # regression on pairs of rows; see `doc/background/clusters.md`.
 INTERCEPT = -5.9
-WEIGHTS = np.array([8.7, 3.4, 2.0, -21.0])
+WEIGHTS = np.array([8.7, 3.4, 2.0, -21.0, -20.0])
 # Spread from which a hill is long, and what is added to `apart` before the logarithm.
 LONG, NESTED = 0.7, 0.05
 # Evidence (nats) that a valley between two components which face each other has by chance.
@@ -25,6 +25,9 @@ CHANCE = 0.75
 LEAST_PART, FARTHEST = 0.02, 3.0
 # Components smaller than this share of the typical size in a hill are no clusters.
 SMALL = 0.25
+# A component is in a plane if its smallest variance, as a multiple of that within components, is
+# less than this.
+FLAT = 1e-12
 # Number of rows whose most probable components are compared between draws.
 MOST_ROWS = 20_000
 # Largest number of temporary numbers.
@@ -66,6 +69,25 @@ def parts_of(hills):
         laws = (values[many] for values in (hills.sizes, hills.means, hills.covariances))
         parts[few] = many[likeliest(hills.means[few], *laws)]
     return parts
+
+
+def tied(points, labels):
+    """Components with more rows than columns that are in a plane, because rows tie, as answers and
+    rounded numbers do: (n_components,), bool."""
+    points = np.where(np.isnan(points), 0.0, points)
+    n_rows, d = points.shape
+    sizes = np.bincount(labels)
+    if d == 0:
+        return np.zeros(len(sizes), dtype=bool)
+    scatters = np.zeros((len(sizes), d, d))
+    for k in range(len(sizes)):
+        part = points[labels == k]
+        part = part - part.mean(axis=0)
+        scatters[k] = part.T @ part
+    within = scatters.sum(axis=0) / n_rows + 1e-9 * np.eye(d)
+    whiten = np.linalg.inv(np.linalg.cholesky(within))
+    thinnest = np.linalg.eigvalsh(whiten @ scatters @ whiten.T)[:, 0]
+    return (thinnest < FLAT * sizes) & (sizes > d)
 
 
 def agreement(one, other):
@@ -115,9 +137,9 @@ def spread(sizes, means, covariances):
 
 
 def of_laws(hills):
-    """Evidence of each hill that follows from the laws of its components: (n_hills, 3). Columns
-    are valleys, apart and spread; see `are_clusters`."""
-    out = np.zeros((hills.n_hills, 3))
+    """Evidence of each hill that follows from the laws of its components: (n_hills, 4). Columns
+    are valleys, apart, spread and ties; see `are_clusters`."""
+    out = np.zeros((hills.n_hills, 4))
     of_facing = hills.facing[:, 0].astype(np.intp)
     np.add.at(out[:, 0], of_facing, hills.facing[:, 1] - CHANCE)
     for h in range(hills.n_hills):
@@ -126,6 +148,7 @@ def of_laws(hills):
             continue
         laws = [values[inside] for values in (hills.sizes, hills.means, hills.covariances)]
         out[h, 2] = spread(*laws)
+        out[h, 3] = np.average(hills.tied[inside], weights=laws[0])
         counts = laws[0] >= LEAST_PART * laws[0].sum()
         if counts.sum() > 1:
             out[h, 1] = apart(*(values[counts] for values in laws))
@@ -152,7 +175,7 @@ def recurrence(hills, of_rows, components, others):
 def are_clusters(evidence):
     """Whether the components of hills are clusters: (n_hills,), bool.
 
-    - `evidence`: (n_hills, 4). Means over the draws of
+    - `evidence`: (n_hills, 5). Means over the draws of
 
       - recurrence: the adjusted Rand index of the most probable components of the rows in this
         draw and in draws of other chains. Bricks lie elsewhere in each draw.
@@ -161,19 +184,22 @@ def are_clusters(evidence):
       - apart: the mean distance of the components, of which none is a wider copy of another one.
       - spread: the share of the variance that is between the components. It is close to 1 if many
         bricks follow a curve.
+      - ties: the share of the rows in components that are in a plane. Answers and rounded numbers
+        have such components, one for each value, in all draws.
     """
-    recurs, valleys, distances, shares = evidence.T
+    recurs, valleys, distances, shares, ties = evidence.T
     terms = [
         recurs,
         np.log1p(np.maximum(valleys, 0.0)),
         np.log(distances + NESTED),
         np.maximum(shares - LONG, 0.0),
+        ties,
     ]
     return INTERCEPT + WEIGHTS @ terms > 0.0
 
 
 def evidence_of(hills, rows, n_rows, components, others, times):
-    """Evidence of the hills of draws, as `are_clusters` needs it: list of (n_hills, 4), or None
+    """Evidence of the hills of draws, as `are_clusters` needs it: list of (n_hills, 5), or None
     for draws without clusters. Each row has the mean over the draws, and each hill that over its
     rows, so that the hills of all draws agree.
 
@@ -184,7 +210,7 @@ def evidence_of(hills, rows, n_rows, components, others, times):
     - `others`: list of sequences of int. Draws with which each draw is compared.
     - `times`: list of int. How often each draw counts.
     """
-    total, count = np.zeros((n_rows, 4)), np.zeros(n_rows)
+    total, count = np.zeros((n_rows, 5)), np.zeros(n_rows)
     step = -(-n_rows // len(components[0]))
     of_draws = []
     for draw, inside, found, compared, n in zip(

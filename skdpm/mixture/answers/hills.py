@@ -74,7 +74,9 @@ def points_of(X):
     return np.ascontiguousarray(points)
 
 
-def read_draws(X, draws, n_jobs=None, completed=None, known=UNLABELLED, adaptive=False):
+def read_draws(
+    X, draws, n_jobs=None, completed=None, known=UNLABELLED, adaptive=False, recorded=None
+):
     """Clusters of draws of the partition into components.
 
     - `draws`: (n_chains, n_draws, n_samples), int. Components of the rows, -1 for rows that are
@@ -86,6 +88,8 @@ def read_draws(X, draws, n_jobs=None, completed=None, known=UNLABELLED, adaptive
     - `known`: KnownLabels or Unlabelled
     - `adaptive`: bool. Whether the components of a hill are clusters where they are more than
       bricks of it; see `bricks`.
+    - `recorded`: array-like (n_samples, n_features) or None. Rows as they were recorded, if X has
+      rounded numbers that were spread out.
 
     Returns
 
@@ -104,6 +108,7 @@ def read_draws(X, draws, n_jobs=None, completed=None, known=UNLABELLED, adaptive
         n_read = min(n_read, len(numbers))
     chosen = numbers[np.linspace(len(numbers) - 1, 0, n_read).round().astype(int)[::-1]]
     points = points_of(X) if completed is None else None
+    recorded = None if recorded is None or completed is not None else points_of(recorded)
     wanted = [(c, s) for c in range(n_chains) for s in chosen]
     # Equal partitions of complete rows have equal hills.
     keys = wanted
@@ -124,7 +129,8 @@ def read_draws(X, draws, n_jobs=None, completed=None, known=UNLABELLED, adaptive
             return None
         given = points_in(c, s)
         given = given[rows] if len(rows) < len(given) else given
-        return Hills.of(given, draws[c, s][rows], known.take(rows))
+        with_ties = None if recorded is None else recorded[rows]
+        return Hills.of(given, draws[c, s][rows], known.take(rows), with_ties)
 
     def placed(c, s, hills, split=None):
         clusters = np.full(draws.shape[2], -1)
@@ -319,6 +325,7 @@ class Hills:
     - `classes`: (n_components,). Known class of each component, -1 if it has none.
     - `of_components`: (n_components,). Hill of each component, 0, ..., H - 1.
     - `sizes`, `means`, `covariances`: as of `Components`.
+    - `tied`: (n_components,), bool. Components whose rows tie; see `bricks.tied`.
     - `facing`: (n_facing, 2). Hill and evidence of the valleys between two components of a hill
       that face each other.
     """
@@ -329,6 +336,7 @@ class Hills:
     sizes: np.ndarray
     means: np.ndarray
     covariances: np.ndarray
+    tied: np.ndarray
     facing: np.ndarray
 
     @property
@@ -342,8 +350,9 @@ class Hills:
         return self.n_hills < len(self.sizes) and self.means.size > 0
 
     @classmethod
-    def of(cls, points, labels, known=UNLABELLED):
-        """Hills of the components of a draw; parameters are those of `read_hills`."""
+    def of(cls, points, labels, known=UNLABELLED, recorded=None):
+        """Hills of the components of a draw; parameters are those of `read_hills` and
+        `bricks.tied`."""
         labels = np.unique(labels, return_inverse=True)[1]
         classes = known.of_components(labels)
         n_components = len(classes)
@@ -353,7 +362,8 @@ class Hills:
         if n_components > 1 and points.shape[1] > 0:
             hills, facing = _hills(components, classes)
         small = labels.astype(np.min_scalar_type(n_components))
-        laws = components.sizes, components.means, components.covariances
+        tied = bricks.tied(points if recorded is None else recorded, labels)
+        laws = components.sizes, components.means, components.covariances, tied
         return cls(small, classes, hills, *laws, facing)
 
     def clusters(self, known, split=None):
