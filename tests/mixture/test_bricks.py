@@ -68,7 +68,9 @@ def test_each_kind_of_evidence_counts_in_its_direction():
     steps = np.array([0.2, 3.0, 2.0, -0.1, -0.1])
     for i, step in enumerate(steps):
         ends = np.array([base - 4 * step * (np.arange(5) == i), base + step * (np.arange(5) == i)])
-        assert bricks.are_clusters(np.maximum(ends, 0.0)).tolist() == [False, True]
+        assert bricks.are_clusters(np.maximum(ends, 0.0), 2).tolist() == [False, True]
+    assert bricks.are_clusters(base[None] * [1.0, 1.0, 1.0, 1.0, 0.0], 8).all()
+    assert not bricks.are_clusters(base[None] * [1.0, 1.0, 1.0, 1.0, 0.0], 32).any()
 
 
 def bars(rng, n=400):

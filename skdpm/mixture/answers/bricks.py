@@ -16,6 +16,8 @@ import numpy as np
 # regression on pairs of rows; see `doc/background/clusters.md`.
 INTERCEPT = -5.9
 WEIGHTS = np.array([8.7, 3.4, 2.0, -21.0, -20.0])
+# Weight of the log number of columns above FEW_COLUMNS: in many columns, bricks recur too.
+WEIGHT_OF_COLUMNS, FEW_COLUMNS = -1.8, 8
 # Spread from which a hill is long, and what is added to `apart` before the logarithm.
 LONG, NESTED = 0.7, 0.05
 # Evidence (nats) that a valley between two components which face each other has by chance.
@@ -172,7 +174,7 @@ def recurrence(hills, of_rows, components, others):
     return out
 
 
-def are_clusters(evidence):
+def are_clusters(evidence, n_columns):
     """Whether the components of hills are clusters: (n_hills,), bool.
 
     - `evidence`: (n_hills, 5). Means over the draws of
@@ -186,6 +188,7 @@ def are_clusters(evidence):
         bricks follow a curve.
       - ties: the share of the rows in components that are in a plane. Answers and rounded numbers
         have such components, one for each value, in all draws.
+    - `n_columns`: int. Number of columns of the points.
     """
     recurs, valleys, distances, shares, ties = evidence.T
     terms = [
@@ -195,7 +198,8 @@ def are_clusters(evidence):
         np.maximum(shares - LONG, 0.0),
         ties,
     ]
-    return INTERCEPT + WEIGHTS @ terms > 0.0
+    level = INTERCEPT + WEIGHT_OF_COLUMNS * np.log(max(n_columns / FEW_COLUMNS, 1.0))
+    return level + WEIGHTS @ terms > 0.0
 
 
 def evidence_of(hills, rows, n_rows, components, others, times):

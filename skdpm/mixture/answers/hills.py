@@ -174,7 +174,10 @@ def read_draws(
             others,
             np.bincount(grid.ravel()),
         )
-        split = [None if values is None else bricks.are_clusters(values) for values in evidence]
+        split = [
+            None if values is None else bricks.are_clusters(values, draw.means.shape[1])
+            for draw, values in zip(hills, evidence, strict=True)
+        ]
     found = each(placed, hills, split)
     of_key = dict(zip(first, found, strict=True))
     return chosen, np.array([of_key[key] for key in keys]).reshape(n_chains, n_read, -1)
