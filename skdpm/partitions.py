@@ -436,7 +436,7 @@ class MergeTree:
         return _relabel_inside(np.where(self.labels >= 0, root[self.labels], -1))
 
 
-def merge_tree(label_samples, labels, loss="vi"):
+def merge_tree(label_samples, labels, loss="vi", distances=None):
     """Merge the clusters of a partition greedily, for fewer clusters that are nested in it.
 
     >>> from skdpm.partitions import merge_tree
@@ -452,7 +452,8 @@ def merge_tree(label_samples, labels, loss="vi"):
     Each step merges the two clusters whose union gives the smallest posterior expected loss.
     Another partition with the same number of clusters may have a smaller loss; `point_estimate`
     with ``max_clusters`` searches for it, and its clusters need not be unions of the old ones. The
-    cost of a union of two clusters that share no cluster of any draw depends on sizes alone.
+    cost of a union of two clusters that share no cluster of any draw depends on sizes alone. With
+    `distances`, such clusters merge after all others, the nearest first (single linkage).
 
     Let n_jb be the number of rows of cluster j in cluster b of a draw. The cost of merging i and j
     is a sum over those b that hold rows of both. The time is O(n_draws * n_samples) to count, then
@@ -462,13 +463,17 @@ def merge_tree(label_samples, labels, loss="vi"):
     ----------
     label_samples, labels, loss
         As in `partition_distances`; the loss is the exact mean over the draws.
+    distances : ndarray of shape (K, K), default=None
+        Distances between the clusters of `labels`, in increasing order of labels. None: where
+        draws do not decide, the smallest clusters merge first.
 
     Returns
     -------
     tree : MergeTree
     """
     draws = _as_draws(label_samples)
-    labels = relabel_by_size(_as_partition(labels, draws.shape[1], "labels"))
+    given = _as_partition(labels, draws.shape[1], "labels")
+    labels = relabel_by_size(given)
     table, norm, split_cost = _loss_table(loss, draws.shape[1])
     sizes = np.bincount(labels)
     overlaps = _Overlaps(draws, labels, table)
@@ -483,11 +488,27 @@ def merge_tree(label_samples, labels, loss="vi"):
     costs = np.full((n_clusters, n_clusters), np.inf)  # those below the diagonal are not used
     for j in range(n_clusters - 1):
         costs[j, j + 1 :] = cost(gains[j, j + 1 :], j, every[j + 1 :])
+    if distances is not None:
+        first = np.unique(given, return_index=True)[1]
+        order = np.argsort(labels[first])
+        distances = _as_distances(distances, n_clusters)[np.ix_(order, order)]
+        np.fill_diagonal(distances, np.inf)
+        shares = np.array([overlaps.pairs(j) > 0.0 for j in range(n_clusters)])
     number, n_leaves = every.copy(), np.ones(n_clusters)
     linkage, probabilities = np.empty((n_clusters - 1, 4)), np.empty(n_clusters - 1)
     losses = np.full(n_clusters, expected_loss(draws, labels, loss))
     for m in range(n_clusters - 1):
         i, j = np.unravel_index(np.argmin(costs), costs.shape)
+        if distances is not None:
+            decided = np.where(shares, costs, np.inf)
+            undecided = np.isinf(decided).all()
+            nearest = np.argmin(distances if undecided else decided)
+            i, j = sorted(np.unravel_index(nearest, costs.shape))
+            distances[i] = distances[:, i] = np.minimum(distances[i], distances[j])
+            shares[i] |= shares[j]
+            shares[:, i] = shares[i]
+            distances[i, i] = distances[j, :] = distances[:, j] = np.inf
+            shares[j] = shares[:, j] = False
         losses[m + 1] = max(losses[m] + costs[i, j], 0.0)
         probabilities[m] = overlaps.pairs(j)[i] / (float(sizes[i]) * sizes[j])
         n_leaves[i] += n_leaves[j]
@@ -564,6 +585,17 @@ class _Overlaps:
         self.cluster = np.append(self.cluster[rest], np.full(len(blocks), i))
         self.block = np.append(self.block[rest], blocks)
         self.count = np.append(self.count[rest], of_block[blocks])
+
+
+def _as_distances(distances, n_clusters):
+    """Check the distances between clusters."""
+    distances = np.array(distances, dtype=np.float64)
+    if distances.shape != (n_clusters, n_clusters) or np.isnan(distances).any():
+        raise ValueError(
+            f"distances must be an array of shape ({n_clusters}, {n_clusters}) without NaN, a row "
+            f"for each cluster; got shape {distances.shape}"
+        )
+    return np.minimum(distances, distances.T)
 
 
 def relabel_by_size(labels):

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from reference.enumerate import enumerate_partitions
 from reference.partitions import expected_losses, together
-from scipy.cluster.hierarchy import is_valid_linkage
-from sklearn.metrics import mutual_info_score, rand_score
+from scipy.cluster.hierarchy import fcluster, is_valid_linkage, linkage
+from scipy.spatial.distance import cdist
+from sklearn.metrics import adjusted_rand_score, mutual_info_score, rand_score
 from support.designs import combinations, everyday
 
 from skdpm import partitions
@@ -464,3 +465,29 @@ def test_large_posteriors_end_at_the_planted_partition(loss):
     np.testing.assert_array_equal(
         point_estimate(draws, loss, random_state=0), relabel_by_size(truth)
     )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_clusters_that_no_draw_joins_merge_by_single_linkage(seed):
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.repeat(np.arange(7), [9, 3, 5, 4, 8, 6, 2]))
+    points = rng.normal(size=(7, 1))
+    tree = merge_tree([labels, labels], labels, distances=cdist(points, points))
+    for k in range(1, 8):
+        expected = fcluster(linkage(points, "single"), k, "maxclust")[labels]
+        assert adjusted_rand_score(tree.cut(k), expected) == 1.0
+    by_size = merge_tree([labels, labels], labels).cut(4)
+    assert adjusted_rand_score(by_size, tree.cut(4)) < 1.0
+
+
+def test_clusters_that_draws_join_merge_before_near_ones():
+    labels = np.repeat([0, 1, 2, 3], 5)
+    joined = np.where(labels == 3, 0, labels)
+    distances = np.ones((4, 4))
+    distances[0, 3] = distances[3, 0] = 100.0
+    distances[1, 2] = distances[2, 1] = 0.5
+    tree = merge_tree([labels, joined], labels, distances=distances)
+    assert adjusted_rand_score(tree.cut(3), joined) == 1.0
+    assert adjusted_rand_score(tree.cut(2), [0] * 5 + [1] * 10 + [0] * 5) == 1.0
+    with pytest.raises(ValueError, match=r"distances must be an array of shape \(4, 4\)"):
+        merge_tree([labels, joined], labels, distances=np.ones((3, 3)))

@@ -446,6 +446,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     def merge_tree(self, loss=None):
         """Merge the clusters of `labels_`, two at a time, with the least posterior expected loss.
+        Where no draw joins any, the nearest merge if rows are points.
 
         Parameters
         ----------
@@ -466,7 +467,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         inside = np.flatnonzero(training.spread(training.take(labels)) >= 0)
         if not len(inside):
             raise ValueError("merge_tree needs a cluster; all rows are noise")
-        tree = partitions.merge_tree(alone(draws[:, :, inside]), labels[inside], loss)
+        draws = alone(draws[:, :, inside])
+        tree = partitions.merge_tree(draws, labels[inside], loss, self._distances)
         return replace(tree, labels=self._clusters)
 
     @property

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from skdpm import partitions
 from skdpm._validation import check_choice, is_dask
 from skdpm.draws import Candidates, column_of
-from skdpm.mixture.answers.hills import read_draws
+from skdpm.mixture.answers.hills import distances_between, points_of, read_draws
 from skdpm.mixture.answers.predictive import StoredMixture
 from skdpm.mixture.answers.training import informative_rows, of_all_rows
 from skdpm.mixture.chains._start import merged_stats
@@ -79,6 +79,8 @@ class PointEstimate:
     - `components`: (n_components, n_stats). Statistics of the components of the clusters. None:
       those of the clusters.
     - `owners`: (n_components,). Cluster of each component, in increasing order.
+    - `distances`: (n_clusters, n_clusters). Distances between the clusters. None: rows are no
+      points, or labels are not kept.
     """
 
     labels: np.ndarray
@@ -86,6 +88,7 @@ class PointEstimate:
     clusters: np.ndarray | None = None
     components: np.ndarray | None = None
     owners: np.ndarray | None = None
+    distances: np.ndarray | None = None
 
     def publish(self, model, make_prior, copies):
         """Set the attributes of a mixture that follow from the partition of different rows."""
@@ -98,6 +101,7 @@ class PointEstimate:
             "n_clusters_samples_": model.n_components_samples_,
             "cluster_params_": likelihood.cluster_params(self.stats),
             "weights_": weights,
+            "_distances": self.distances,
         }
         if parts := getattr(likelihood, "columns_of_parts", dict)():
             names = getattr(model, "feature_names_in_", np.arange(model.n_features_in_))
@@ -182,28 +186,36 @@ class DrawnClusters:
         else:
             self.clusters = self.known.join(self.training.take(self.components))
 
+    def _points(self, completion=None, recorded=False):
+        """Informative rows in independent columns, as chains see them or as they were recorded."""
+        likelihood, X = self.model.likelihood_, self.training.X
+        X = X if recorded else likelihood.as_seen(X)
+        return self.training.take(likelihood.independent(X, completion).T).T
+
+    def distances(self, labels):
+        """Distances between clusters of the informative rows, or None if rows are no points."""
+        inside = labels >= 0
+        if not self.model.likelihood_.has_points or not inside.any():
+            return None
+        return distances_between(points_of(self._points())[inside], labels[inside])
+
     def _read_hills(self, likelihood, adaptive):
-        draws, take, recorded = self.components, self.training.take, self.training.X
-        X = likelihood.as_seen(recorded)
-
-        def points(completion=None, X=X):
-            return take(likelihood.independent(X, completion).T).T
-
+        draws, take, X = self.components, self.training.take, self.training.X
         completed = {
-            (draw["chain"], draw["draw"]): functools.partial(points, draw["completion"])
+            (draw["chain"], draw["draw"]): functools.partial(self._points, draw["completion"])
             for draw in self.model.draws_.scored.draws
             if "completion" in draw and likelihood.fitted_gaps
         }
         if completed:  # of the first chains, whose draws are scored
             draws = draws[: 1 + max(c for c, _ in completed)]
         chosen, self.clusters = read_draws(
-            points(),
+            self._points(),
             take(draws),
             self.model.n_jobs,
             completed or None,
             self.known,
             adaptive,
-            None if X is recorded else points(X=recorded),
+            None if likelihood.as_seen(X) is X else self._points(recorded=True),
         )
         self.components = draws[:, chosen]
 
@@ -240,7 +252,7 @@ class DrawnClusters:
         a higher probability than they share the cluster with its other rows (or are alone in
         it)."""
         clusters, known = alone(self.clusters[:, :, inside]), self.known.take(inside)
-        found = known.estimate(clusters, self._searching(), max_clusters, of_noise)
+        found = known.estimate(clusters, self._searching(inside), max_clusters, of_noise)
         self._give_classes(found, inside)
         if not of_noise.any():
             return found
@@ -250,8 +262,8 @@ class DrawnClusters:
         of_cluster[is_single] -= of_noise[is_single]
         return np.where(of_noise > of_cluster, -1, found)
 
-    def _searching(self):
-        """Function (clusters, max_clusters) that searches for labels."""
+    def _searching(self, inside):
+        """Function (clusters, max_clusters) that searches for labels of the rows inside."""
         random_state = state_of_estimate(self.training.entropy)
 
         def search(clusters, max_clusters=None):
@@ -263,13 +275,33 @@ class DrawnClusters:
                 random_state=random_state,
             )
 
-        def merged(clusters, max_clusters):
-            labels = search(clusters)
-            if labels.max() >= max_clusters:
-                labels = partitions.merge_tree(clusters, labels, self.loss).cut(max_clusters)
-            return labels
+        @functools.cache
+        def free():
+            return search(alone(self.clusters[:, :, inside]))
 
-        return merged if self.merges else search
+        @functools.cache
+        def tree():
+            return self._tree(free(), inside)
+
+        def nested(clusters, max_clusters):
+            if self.merges and free().max() < max_clusters:
+                return free()
+            found = None if self.merges else search(clusters, max_clusters)
+            if self.merges or max_clusters <= min(clusters.max(), free().max()):
+                # Where draws do not decide, the nearest clusters merge.
+                n_merges = len(tree().expected_losses) - max_clusters
+                if self.merges or (tree().probabilities[:n_merges] == 0.0).any():
+                    return tree().cut(max_clusters)
+            return found
+
+        return search if self.known.unites else nested
+
+    def _tree(self, labels, inside):
+        """Merges of the clusters of the rows inside."""
+        spread = np.full(self.clusters.shape[2], -1)
+        spread[inside] = labels
+        draws = alone(self.clusters[:, :, inside])
+        return partitions.merge_tree(draws, labels, self.loss, self.distances(spread))
 
     def _give_classes(self, labels, inside):
         """Give rows of no cluster, -1 in labels, their most probable class given that they have
@@ -313,6 +345,7 @@ class DrawnClusters:
     def _placed(self, estimate):
         """A `PointEstimate` of all rows, from that of the informative ones."""
         training = self.training
+        estimate = replace(estimate, distances=self.distances(estimate.labels))
         if training.informative is None:
             return estimate
         clusters = estimate.clusters
@@ -340,12 +373,12 @@ class DrawnClusters:
             raise ValueError("the expected loss needs a cluster; all rows are noise")
         clusters = alone(self.clusters[:, :, inside])
         most = int(clusters.max()) + 1
-        labels = self._searching()(clusters, most)
+        search = self._searching(inside)
+        labels = search(clusters, most)
         if self.merges:
-            losses = partitions.merge_tree(clusters, labels, self.loss).expected_losses[::-1]
-            return losses[:max_clusters]
+            return self._tree(labels, inside).expected_losses[::-1][:max_clusters]
         most = min(int(labels.max()) + 1, max_clusters or MOST_SEARCHES)
-        found = (self._searching()(clusters, k) for k in range(1, most + 1))
+        found = (search(clusters, k) for k in range(1, most + 1))
         return np.array([partitions.expected_loss(clusters, k, self.loss) for k in found])
 
 

@@ -17,6 +17,7 @@ from reference.priors import log_eppf, log_gamma_density
 from scipy.special import gammaln
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_rand_score
 from support.cases import (
     CASES,
     FAST,
@@ -777,3 +778,19 @@ def test_repr_is_short():
     buffer = io.BytesIO()
     pickle.dump(DPMixture(), buffer)
     assert len(buffer.getvalue()) < 2000
+
+
+@pytest.mark.parametrize("loss", [None, "vi"])
+def test_fewer_clusters_join_the_nearest(loss):
+    """A large and a small cluster in each corner: no draw joins any."""
+    rng = np.random.default_rng(0)
+    corner = np.repeat(np.arange(4), 50)
+    X = np.column_stack([corner // 2, corner % 2]) * 200.0 + rng.normal(size=(200, 2))
+    X[::5, 0] += 14.0
+    model = DPMixture(n_chains=2, n_warmup=60, n_draws=40, random_state=0).fit(X)
+    assert model.n_clusters_ == 8
+    tree = model.estimate_labels(loss=loss).merge_tree()
+    assert adjusted_rand_score(tree.cut(4), corner) == 1.0
+    model.estimate_labels(max_clusters=4, loss=loss)
+    assert adjusted_rand_score(model.labels_, corner) == 1.0
+    assert adjusted_rand_score(pickle.loads(pickle.dumps(model)).merge_tree().cut(2), corner) > 0.4

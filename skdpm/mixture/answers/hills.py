@@ -320,6 +320,18 @@ class Components:
         return depths, evidence, facing
 
 
+def distances_between(points, labels):
+    """Mahalanobis distances of the means of clusters 0, ..., K - 1, by the mean of the covariances
+    of both: (K, K)."""
+    clusters = Components.of(points, labels)
+    out = np.zeros((len(clusters.sizes),) * 2)
+    for k, (mean, covariance) in enumerate(zip(clusters.means, clusters.covariances, strict=True)):
+        gaps = (clusters.means - mean)[:, :, None]
+        both = (clusters.covariances + covariance) / 2.0
+        out[k] = np.sqrt((gaps * np.linalg.solve(both, gaps)).sum(axis=(1, 2)))
+    return out
+
+
 @dataclass(frozen=True, eq=False)
 class Hills:
     """Hills of a draw.
