@@ -32,12 +32,18 @@ def _short(value):
 def summary_of_fit(estimator, what):
     """Summarise a fit in a few lines: dict of str to str. `what` is the name of its components."""
     draws = estimator.draws_
-    n_found = getattr(estimator, "n_clusters_", None) or estimator.n_components_
-    low, high = np.quantile(draws["n_components"], (0.05, 0.95), method="inverted_cdf")
-    lines = {
-        what: f"{n_found} (in 90 % of the draws {low:g} to {high:g})",
-        "draws": f"{draws.n_draws} of each of {draws.n_chains} chains",
-    }
+
+    def usual(numbers):
+        low, high = np.quantile(numbers, (0.05, 0.95), method="inverted_cdf")
+        return f"in 90 % of the draws {low:g} to {high:g}"
+
+    of_components = usual(draws["n_components"])
+    if hasattr(estimator, "n_clusters_"):
+        of_clusters = usual(estimator.n_clusters_samples_)
+        lines = {what: f"{estimator.n_clusters_} ({of_clusters})", "components": of_components}
+    else:
+        lines = {what: f"{estimator.n_components_} ({of_components})"}
+    lines["draws"] = f"{draws.n_draws} of each of {draws.n_chains} chains"
     if draws.n_chains == 1:
         lines["draws"] = f"{draws.n_draws} of one chain"
     if stay_apart(estimator.diagnostics_):

@@ -145,6 +145,7 @@ def mcse_mean(draws):
     halves = _split(draws)
     if halves is None:
         return float("nan")
+    draws = np.asarray(draws, dtype=np.float64)
     if np.ptp(draws) == 0:
         return 0.0
     return float(np.std(draws, ddof=1) / np.sqrt(_ess(halves)))

@@ -57,6 +57,7 @@ from skdpm.mixture.estimate import (
     check_point_estimate,
     first_estimate,
     loss_of_estimate,
+    other_readings,
 )
 from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.likelihoods.composite.automatic import Automatic, Mixed
@@ -470,6 +471,9 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         draws = alone(draws[:, :, inside])
         tree = partitions.merge_tree(draws, labels[inside], loss, self._distances)
         return replace(tree, labels=self._clusters)
+
+    def _other_readings(self):
+        return other_readings(self)
 
     @property
     def _clusters(self):

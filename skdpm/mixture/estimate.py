@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.metrics import adjusted_rand_score
 
 from skdpm import partitions
 from skdpm._validation import check_choice, is_dask
@@ -32,6 +33,10 @@ POINT_ESTIMATE_STREAM = 2**32 - 1
 HILLS = ("adaptive", "modal")
 LOSSES = (*HILLS, "vi", "binder")
 SINGLE_DRAWS = ("map", "last")
+
+# Another reading is worth a word if its mean probability of rows to be in their cluster is above
+# the first, and its adjusted Rand index with the labels is below the second.
+SURE, AGREE = 0.8, 0.5
 
 # Numbers of clusters for which a display searches, in about a second each.
 MOST_SEARCHES = 20
@@ -389,6 +394,30 @@ def expected_losses(model, loss, max_clusters, X):
     model._recall(X)
     drawn = DrawnClusters(model, loss)
     return drawn.expected_losses(max_clusters), drawn.loss
+
+
+def other_readings(model):
+    """Readings of the draws that are sure of other clusters than `labels_`: dict of a line for
+    `BaseMixture.summary`. Empty if the rows are not at hand."""
+    training, words = model._training, []
+    if training is None or training.known.unites:
+        return {}
+    try:
+        training.recall()
+    except ValueError:
+        return {}
+    labels = training.different(model._clusters)
+    most = training.make_prior(1.0).most_clusters
+    for loss in (*HILLS, "vi")[0 if model.likelihood_.has_points else 2 :]:
+        found = DrawnClusters(model, loss).least_expected_loss(most)
+        clusters = model.draws_["labels"] if found.clusters is None else found.clusters
+        sure = partitions.label_probabilities(alone(clusters), alone(found.labels)).mean()
+        if sure > SURE and adjusted_rand_score(found.labels, labels) < AGREE:
+            number = "1 cluster" if len(found.stats) == 1 else f"{len(found.stats)} clusters"
+            words.append(f'"{loss}" has {number}')
+    if not words:
+        return {}
+    return {"other readings": f"{', '.join(words)}: see estimate_labels(loss=...)"}
 
 
 def first_estimate(model, run, statistics):

@@ -21,6 +21,7 @@ from skdpm._validation import (
     warn,
 )
 from skdpm.chains import seed_entropy, stream
+from skdpm.diagnostics import mcse_mean
 from skdpm.mixture.answers.conditional import (
     NewLaws,
     OwnLaws,
@@ -51,6 +52,57 @@ def offered_with(role):
 
 class Questions:
     """Methods of `BaseMixture` about unknown entries, which NaN marks, and about clusters."""
+
+    def probability_of_number(self, n_clusters):
+        """Posterior probability of a number of clusters, with its Monte Carlo error.
+
+        >>> import numpy as np
+        >>> from skdpm import DPMixture
+        >>> X = np.random.default_rng(0).normal(size=(60, 2)) + 9.0 * (np.arange(60) % 2)[:, None]
+        >>> probability, error = DPMixture(random_state=0).fit(X).probability_of_number(2)
+        >>> probability > 0.8 and error < 0.1
+        True
+
+        Parameters
+        ----------
+        n_clusters : int
+            Number of clusters, as `n_clusters_samples_` counts them.
+
+        Returns
+        -------
+        probability : float
+            Share of the draws of `cluster_samples_`.
+        error : float
+            Monte Carlo standard error of the share, see `skdpm.diagnostics.mcse_mean`. It is at
+            least that of one different draw, as shares of 0 and 1 are never certain.
+        """
+        number = check_integer(n_clusters, "n_clusters", low=1)
+        self._check_label_draws("probability_of_number", "draws_")
+        return _share(self.n_clusters_samples_ == number)
+
+    def probability_together(self, first, second):
+        """Posterior probability that two rows share a cluster, with its Monte Carlo error.
+
+        Parameters
+        ----------
+        first, second : int
+            Positions of the rows in X of `fit`.
+
+        Returns
+        -------
+        probability : float
+            Share of the draws of `cluster_samples_`. Components are in `label_samples_`.
+        error : float
+            Monte Carlo standard error, as of `probability_of_number`.
+        """
+        self._check_label_draws("probability_together", "draws_")
+        clusters = self.cluster_samples_
+        high = clusters.shape[2] - 1
+        first = check_integer(first, "first", low=0, high=high)
+        second = check_integer(second, "second", low=0, high=high)
+        of_first = clusters[:, :, first]
+        together = (of_first == clusters[:, :, second]) & ((of_first >= 0) | (first == second))
+        return _share(together)
 
     @offered_with("column_means")
     def describe(self, X=None, *, level=0.9):
@@ -218,6 +270,13 @@ class Questions:
 
 
 @names_columns
+def _share(happens):
+    """Share of draws, (n_chains, n_draws), and its Monte Carlo error: at least that of one of them
+    that differs."""
+    share = float(np.mean(happens))
+    return share, float(np.fmax(mcse_mean(happens.astype(np.float64)), 1.0 / happens.size))
+
+
 def complete(estimator, X, n_draws=None, ignored=(), exposure=None):
     """`Questions.impute`, without a warning of the columns `ignored`."""
     check_is_fitted(estimator)

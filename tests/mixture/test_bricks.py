@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """`point_estimate="adaptive"`: components of a hill are clusters, or bricks of one."""
 
+import pickle
+
 import numpy as np
 import pytest
 from reference import bricks as reference
 from sklearn.metrics import adjusted_rand_score
 
 from skdpm import DPMixture
+from skdpm.diagnostics import mcse_mean
 from skdpm.mixture.answers import bricks
 from skdpm.mixture.answers.hills import Hills, points_of, read_draws, read_hills
 
@@ -178,3 +181,41 @@ def test_a_chain_is_compared_with_itself_half_a_chain_later():
     across = np.where(X[:, 0] + X[:, 1] > 0.0, 1, 0)
     halves = np.concatenate([draws[:1, :2], np.tile(across, (1, 2, 1))], axis=1)
     assert read_draws(X, halves, adaptive=True)[1].max() == 0
+
+
+def test_summary_names_readings_that_are_sure_of_other_clusters():
+    X, _ = bars(np.random.default_rng(1))
+    model = DPMixture(**FAST).fit(X)
+    assert "other readings" in model.summary() and '"modal" has 1 cluster:' in model.summary()
+    assert '"vi" has' not in model.summary()
+    model.set_params(point_estimate="modal").estimate_labels()
+    assert '"adaptive" has 2 clusters, "vi" has 2 clusters' in model.summary()
+    assert "other readings" not in pickle.loads(pickle.dumps(model)).summary()  # needs the rows
+    X, _ = ring(np.random.default_rng(1))
+    assert "other readings" not in DPMixture(**FAST).fit(X).summary()
+
+
+def test_probabilities_have_errors():
+    X, _ = bars(np.random.default_rng(1))
+    model = DPMixture(**{**FAST, "n_chains": 4}, concentration=8.0).fit(X)
+    numbers, clusters = model.n_clusters_samples_, model.cluster_samples_
+    for k in (1, 2, 3):
+        probability, error = model.probability_of_number(k)
+        assert probability == np.mean(numbers == k)
+        assert error == max(mcse_mean(numbers == k), 1 / numbers.size)
+    for i, j in [(0, 1), (2, 2), (-1 % len(X), 0)]:
+        probability, error = model.probability_together(i, j)
+        assert probability == np.mean(clusters[:, :, i] == clusters[:, :, j])
+        assert error >= 1 / numbers.size
+    with pytest.raises(ValueError, match="second must be"):
+        model.probability_together(0, len(X))
+    with pytest.raises(ValueError, match="n_clusters must be at least 1"):
+        model.probability_of_number(0)
+
+
+def test_rows_that_are_noise_share_no_cluster():
+    X, _ = ring(np.random.default_rng(1))
+    X = np.concatenate([X, [[40.0, 0.0], [0.0, -50.0]]])
+    model = DPMixture(**FAST, noise=True).fit(X)
+    assert (model.cluster_samples_[:, :, -2:] == -1).mean() > 0.8
+    assert model.probability_together(len(X) - 1, len(X) - 2)[0] < 0.2

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Components of a hill: clusters, or bricks of one cluster.
 
-Clusters that overlap have no valley between them, and each has a component of its own. A curve or
-a law that is not that of the likelihood has several components, and where one ends and the next
-begins is arbitrary. `Evidence` measures for each hill what tells the two apart, averaged over the
-draws, and `are_clusters` weighs it. See `doc/background/clusters.md`.
+Clusters that overlap have no valley between them, and each has a separate component. A curve or a
+law that is not that of the likelihood has several components, and where one ends and the next
+begins is arbitrary. `evidence_of` measures for each hill what distinguishes the two, averaged over
+the draws, and `are_clusters` weighs it. See `doc/background/clusters.md`.
 
 Related: components that keep apart in all draws (CliPS, arXiv 2603.00277), fusing components by
 the distance of their laws (Dombowsky & Dunson 2024), ridgelines (Hennig 2010).
@@ -12,7 +12,7 @@ the distance of their laws (Dombowsky & Dunson 2024), ridgelines (Hennig 2010).
 
 import numpy as np
 
-# Intercept and weights in nats of the evidence, in the order of `Evidence`, of a logistic
+# Intercept and weights in nats of the evidence, in the order of `are_clusters`, of a logistic
 # regression on pairs of rows; see `doc/background/clusters.md`.
 INTERCEPT = -5.9
 WEIGHTS = np.array([8.7, 3.4, 2.0, -21.0, -20.0])
@@ -109,9 +109,9 @@ def agreement(one, other):
 
 
 def apart(sizes, means, covariances):
-    """Mean Bhattacharyya distance of two rows' components after their covariances were scaled to
-    one determinant: it is 0 for components with one mean of which one is a wider copy of the
-    other, as a law with heavy tails has them."""
+    """Mean Bhattacharyya distance of two components whose covariances are scaled to one
+    determinant. It is 0 for components with one mean of which one is a wider copy of the other, as
+    a law with heavy tails has them."""
     sizes = sizes / sizes.sum()
     d = means.shape[1]
     log_dets = np.linalg.slogdet(covariances)[1]
