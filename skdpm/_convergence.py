@@ -4,6 +4,7 @@
 import itertools
 
 import numpy as np
+import scipy.stats
 
 from skdpm import diagnostics
 
@@ -61,10 +62,10 @@ SUFFICIENT_SHARE, SUFFICIENT_NUMBER = 0.05, 0.1
 SUFFICIENT_ERROR = 0.01
 
 # Chains are in separate modes, which more draws would not join, if their means differ from each
-# other by this times the variance that the halves of chains explain (`separation`). It is about 1
-# if chains mix. Four chains that drift slowly, in one direction, exceed it in one case of 300;
-# fits to 17 public data sets have at most 15.
-LARGEST_SEPARATION = 30.0
+# other by more than the variance that the halves of chains explain (`separation`): beyond what
+# chains that drift slowly, in one direction, exceed with this probability. That is 30 times the
+# variance for four chains; fits to 17 public data sets have at most 15.
+APART_BY_CHANCE = 1.0 / 300.0
 
 # Largest factor by which a warning asks for more draws.
 MOST_TIMES = 10
@@ -176,9 +177,16 @@ def separation(labels):
     return float(between / within) if within > 0.0 else np.inf if between > 0.0 else 0.0
 
 
-def stay_apart(figures):
+def largest_separation(n_chains):
+    """Separation from which chains are in separate modes: a quantile of an F law, because the two
+    variances have n_chains - 1 and n_chains degrees of freedom."""
+    return scipy.stats.f.isf(APART_BY_CHANCE, max(n_chains - 1, 1), n_chains)
+
+
+def stay_apart(figures, n_chains):
     """Whether chains are in separate modes, by `diagnostics_`."""
-    return figures.get("coclustering", {}).get("separation", 0.0) > LARGEST_SEPARATION
+    separation = figures.get("coclustering", {}).get("separation", 0.0)
+    return separation > largest_separation(n_chains)
 
 
 def agreement(cluster_samples):

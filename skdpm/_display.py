@@ -46,7 +46,7 @@ def summary_of_fit(estimator, what):
     lines["draws"] = f"{draws.n_draws} of each of {draws.n_chains} chains"
     if draws.n_chains == 1:
         lines["draws"] = f"{draws.n_draws} of one chain"
-    if stay_apart(estimator.diagnostics_):
+    if stay_apart(estimator.diagnostics_, draws.n_chains):
         lines["draws"] += ", which stay in separate modes"
     r_hats = {
         name: figures["r_hat"]

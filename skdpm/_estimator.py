@@ -275,10 +275,11 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
     def summary(self):
         """The fit in a few lines of text: clusters, draws, agreement of the chains, time."""
         check_is_fitted(self)
-        lines = summary_of_fit(self, self._components) | self._other_readings()
+        lines = summary_of_fit(self, self._components) | self._other_readings
         width = max(map(len, lines))
         return "\n".join(f"{name:{width}}  {value}" for name, value in lines.items())
 
+    @property
     def _other_readings(self):
         """Lines of `summary` about other point estimates: dict."""
         return {}

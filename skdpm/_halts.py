@@ -33,6 +33,8 @@ LONG = 60.0
 
 # Largest share of a time limit that is kept for summaries of the draws.
 MOST_FOR_SUMMARIES = 0.3
+# Share of a time limit after which no probe goes on.
+MOST_FOR_PROBES = 0.4
 
 
 class Halts:
@@ -76,7 +78,7 @@ class Halts:
         program = self.program
         if self.reports is not None:
             self._ended |= self.reports.tell(n_done)
-        regrouped = program.regroup(self.chains, n_done)
+        regrouped = program.regroup(self.chains, n_done, self._affords_probe)
         if program.finds_warmup and n_done <= program.n_warmup and not regrouped:
             if self._settled(n_done):
                 program.end_warmup(self.chains, n_done)
@@ -111,6 +113,10 @@ class Halts:
         # Chains must have the same number of draws.
         more = max(1, steps // program.thin)
         return min(stop, program.iteration_of(n_draws + more))
+
+    def _affords_probe(self, **_):
+        """Whether a probe may go on: until a share of the time limit is over."""
+        return time.monotonic() < (self.began or 0.0) + MOST_FOR_PROBES * self.max_time
 
     def _settled(self, n_done):
         """Whether warm-up ends here."""

@@ -171,9 +171,9 @@ class ChainProgram:
             self.n_warmup = chains[0]["n_warmup"]
             self.finds_warmup = False
 
-    def regroup(self, chains, n_done):
+    def regroup(self, chains, n_done, go_on=lambda **_: True):
         """Restart chains in warm-up, which need not be reversible: those whose log mass is far
-        below that of the best one go on from its state.
+        below that of the best one go on from its state. A probe ends where `go_on` says so.
 
         Returns whether a chain was restarted.
         """
@@ -185,7 +185,7 @@ class ChainProgram:
         below = _convergence.below_largest(masses)
         if below.max() > _convergence.FARTHEST_MASS and not any("origin" in c for c in chains):
             # Starts differ, so a better one may exist: try another.
-            probe = self.probe(chains, n_done)
+            probe = self.probe(chains, n_done, go_on)
             if probe is not None:
                 found = [*chains, probe]
                 masses = masses_between(found, n_done // 2, n_done)
@@ -198,9 +198,10 @@ class ChainProgram:
                 chain["regrouped"] = n_done
         return len(low) > 0
 
-    def probe(self, chains, n_done):
+    def probe(self, chains, n_done, go_on):
         """Make a further chain, from another kind of start, as if it had done n_done iterations;
-        or None. Asked when chains first restart, which then may do so from it."""
+        or None, also if `go_on` ends it. Asked when chains first restart, which then may do so
+        from it."""
         return None
 
     def restart(self, chain, other):

@@ -590,10 +590,10 @@ class _Overlaps:
 def _as_distances(distances, n_clusters):
     """Check the distances between clusters."""
     distances = np.array(distances, dtype=np.float64)
-    if distances.shape != (n_clusters, n_clusters) or np.isnan(distances).any():
+    if distances.shape != (n_clusters, n_clusters) or not np.isfinite(distances).all():
         raise ValueError(
-            f"distances must be an array of shape ({n_clusters}, {n_clusters}) without NaN, a row "
-            f"for each cluster; got shape {distances.shape}"
+            f"distances must be a finite array of shape ({n_clusters}, {n_clusters}), a row for "
+            f"each cluster; got shape {distances.shape}"
         )
     return np.minimum(distances, distances.T)
 

@@ -489,5 +489,5 @@ def test_clusters_that_draws_join_merge_before_near_ones():
     tree = merge_tree([labels, joined], labels, distances=distances)
     assert adjusted_rand_score(tree.cut(3), joined) == 1.0
     assert adjusted_rand_score(tree.cut(2), [0] * 5 + [1] * 10 + [0] * 5) == 1.0
-    with pytest.raises(ValueError, match=r"distances must be an array of shape \(4, 4\)"):
+    with pytest.raises(ValueError, match=r"distances must be a finite array of shape \(4, 4\)"):
         merge_tree([labels, joined], labels, distances=np.ones((3, 3)))

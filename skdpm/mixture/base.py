@@ -469,9 +469,12 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if not len(inside):
             raise ValueError("merge_tree needs a cluster; all rows are noise")
         draws = alone(draws[:, :, inside])
-        tree = partitions.merge_tree(draws, labels[inside], loss, self._distances)
+        tree = partitions.merge_tree(
+            draws, labels[inside], loss, getattr(self, "_distances", None)
+        )
         return replace(tree, labels=self._clusters)
 
+    @functools.cached_property
     def _other_readings(self):
         return other_readings(self)
 
@@ -750,7 +753,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         labels = None
         if program.store_labels:
             labels = np.array([chain["draws"]["labels"][:n_draws] for chain in run.chains])
-            if _convergence.separation(labels) > _convergence.LARGEST_SEPARATION:
+            if _convergence.separation(labels) > _convergence.largest_separation(len(labels)):
                 return True  # more draws would not join the chains
         n_components = np.array([c["draws"]["n_components"][:n_draws] for c in run.chains])
         if not _convergence.are_well_known(n_components, labels):
@@ -812,7 +815,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             )
         elif "log_joint" in unusable:
             words.append(_convergence.low_chains(draws["log_joint"], _masses(self._run, program)))
-        if _convergence.stay_apart(figures):
+        if _convergence.stay_apart(figures, draws.n_chains):
             words.append(
                 "They stay in separate modes, which more draws would not join. Try more chains "
                 f"or another init or sampler, or see {RECIPE}"

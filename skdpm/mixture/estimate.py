@@ -119,7 +119,7 @@ class PointEstimate:
             found |= self._of_rows(model, model._training, weights)
         for name in PER_ROW & found.keys():
             found[name] = of_all_rows(found[name], copies)
-        for name in NOT_ALWAYS - found.keys():
+        for name in {*NOT_ALWAYS, "_other_readings"} - found.keys():
             vars(model).pop(name, None)
         vars(model).update(found)
 
@@ -269,7 +269,6 @@ class DrawnClusters:
 
     def _searching(self, inside):
         """Function (clusters, max_clusters) that searches for labels of the rows inside."""
-        random_state = state_of_estimate(self.training.entropy)
 
         def search(clusters, max_clusters=None):
             most = int(clusters.max()) + 1
@@ -277,7 +276,7 @@ class DrawnClusters:
                 clusters,
                 loss=self.loss,
                 max_clusters=most if max_clusters is None else min(max_clusters, most),
-                random_state=random_state,
+                random_state=state_of_estimate(self.training.entropy),
             )
 
         @functools.cache
@@ -292,7 +291,8 @@ class DrawnClusters:
             if self.merges and free().max() < max_clusters:
                 return free()
             found = None if self.merges else search(clusters, max_clusters)
-            if self.merges or max_clusters <= min(clusters.max(), free().max()):
+            is_limited = max_clusters <= clusters.max() and max_clusters <= free().max()
+            if self.merges or is_limited:
                 # Where draws do not decide, the nearest clusters merge.
                 n_merges = len(tree().expected_losses) - max_clusters
                 if self.merges or (tree().probabilities[:n_merges] == 0.0).any():
@@ -399,22 +399,24 @@ def expected_losses(model, loss, max_clusters, X):
 def other_readings(model):
     """Readings of the draws that are sure of other clusters than `labels_`: dict of a line for
     `BaseMixture.summary`. Empty if the rows are not at hand."""
-    training, words = model._training, []
-    if training is None or training.known.unites:
+    training = model._training
+    if training is None or training.known.unites or not model.likelihood_.has_points:
         return {}
     try:
         training.recall()
     except ValueError:
         return {}
-    labels = training.different(model._clusters)
-    most = training.make_prior(1.0).most_clusters
-    for loss in (*HILLS, "vi")[0 if model.likelihood_.has_points else 2 :]:
-        found = DrawnClusters(model, loss).least_expected_loss(most)
-        clusters = model.draws_["labels"] if found.clusters is None else found.clusters
-        sure = partitions.label_probabilities(alone(clusters), alone(found.labels)).mean()
-        if sure > SURE and adjusted_rand_score(found.labels, labels) < AGREE:
-            number = "1 cluster" if len(found.stats) == 1 else f"{len(found.stats)} clusters"
-            words.append(f'"{loss}" has {number}')
+    labels, words = training.take(training.different(model._clusters)), []
+    readings = {loss: DrawnClusters(model, loss) for loss in HILLS}
+    draws = {loss: drawn.clusters for loss, drawn in readings.items()}
+    draws["vi"] = training.take(readings["modal"].components)
+    for loss, clusters in draws.items():
+        random_state = state_of_estimate(training.entropy)
+        found = partitions.point_estimate(alone(clusters), random_state=random_state)
+        sure = partitions.label_probabilities(alone(clusters), found).mean()
+        if sure > SURE and adjusted_rand_score(found, labels) < AGREE:
+            n_clusters = int(found.max()) + 1
+            words.append(f'"{loss}" has {n_clusters} cluster{"s" if n_clusters > 1 else ""}')
     if not words:
         return {}
     return {"other readings": f"{', '.join(words)}: see estimate_labels(loss=...)"}

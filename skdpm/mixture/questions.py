@@ -269,7 +269,6 @@ class Questions:
         return out
 
 
-@names_columns
 def _share(happens):
     """Share of draws, (n_chains, n_draws), and its Monte Carlo error: at least that of one of them
     that differs."""
@@ -277,6 +276,7 @@ def _share(happens):
     return share, float(np.fmax(mcse_mean(happens.astype(np.float64)), 1.0 / happens.size))
 
 
+@names_columns
 def complete(estimator, X, n_draws=None, ignored=(), exposure=None):
     """`Questions.impute`, without a warning of the columns `ignored`."""
     check_is_fitted(estimator)

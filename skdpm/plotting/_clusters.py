@@ -52,7 +52,7 @@ class ClustersDisplay(Display):
     Pale rows are uncertain members of their cluster; a cluster is as pale as its rows are on
     average. Ellipses show the posterior mean of a component's mean, and one and two posterior mean
     standard deviations: 39 % and 86 % of a normal law in two columns. A cluster of several
-    components (``point_estimate="modal"``) has an ellipse of one deviation for each. Rows of a fit
+    components (a hill of the density) has an ellipse of one deviation for each. Rows of a fit
     with `VonMisesFisher` are shown at unit length, without ellipses.
 
     Parameters

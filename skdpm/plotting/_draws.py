@@ -93,7 +93,7 @@ class NumberOfClustersDisplay(Display):
         estimator : fitted estimator, or a pipeline or search that ends in one
         of : {"clusters", "components"}, default="clusters"
             Draws that are counted for a mixture: `n_clusters_samples_` or
-            `n_components_samples_`. They differ with ``point_estimate="modal"``.
+            `n_components_samples_`. They differ if clusters are hills.
         level : float, default=0.9
             Probability of the dark bars, in (0, 1).
         chains : {"auto"} or bool, default="auto"

@@ -67,8 +67,8 @@ class CoclusteringDisplay(Display):
         ----------
         estimator : fitted DPMixture or FiniteMixture, or a pipeline or search that ends in one
         of : {"clusters", "components"}, default="clusters"
-            Draws that are compared: `cluster_samples_` or `label_samples_`. They differ with
-            ``point_estimate="modal"``.
+            Draws that are compared: `cluster_samples_` or `label_samples_`. They differ if
+            clusters are hills.
         max_rows : int, default=2000
             Largest number of rows shown. Of more rows, evenly spaced ones in the order of the
             picture are shown, so that clusters keep their shares.

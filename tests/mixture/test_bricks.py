@@ -45,6 +45,7 @@ def found_and_expected(rng, **planted):
         [np.arange(len(points))] * len(places),
         len(points),
         [bricks.likeliest(points, h.sizes, h.means, h.covariances) for h in hills],
+        [bricks.tied(points, h.labels) for h in hills],
         [[places.index((1 - c, s))] for c, s in places],
         [1] * len(places),
     )
@@ -107,7 +108,7 @@ def test_bars_are_two_clusters_and_a_ring_is_one(make, n_clusters, modal):
     assert model.n_clusters_ == n_clusters
     assert n_clusters == 1 or adjusted_rand_score(y, model.labels_) > 0.5
     assert np.mean(model.predict(X) == model.labels_) > 0.95
-    assert abs(np.median(model.n_clusters_samples_) - n_clusters) <= 0.5 * n_clusters
+    assert abs(np.median(model.n_clusters_samples_) - n_clusters) <= 0.7 * n_clusters
     if modal:
         assert model.estimate_labels(loss="modal").n_clusters_ == modal
 
@@ -120,6 +121,8 @@ def test_components_of_one_answer_are_bricks():
     draws = np.repeat(draws, 2, axis=0)
     spread_out = X + rng.uniform(-0.5, 0.5, size=X.shape)
     assert read_draws(spread_out, draws, adaptive=True)[1].max() > 0
+    assert read_draws(spread_out, draws, adaptive=True, recorded=X)[1].max() == 0
+    X[::50, 2] = np.nan
     assert read_draws(spread_out, draws, adaptive=True, recorded=X)[1].max() == 0
 
 
@@ -140,6 +143,8 @@ def test_order_units_and_threads_change_no_cluster():
     order = rng.permutation(len(X))
     found = read_draws(X[order], draws[:, :, order], adaptive=True)[1]
     mixed = read_draws(1e3 * X @ rng.normal(size=(2, 2)) - 5.0, draws, adaptive=True)[1]
+    copied = read_draws(np.c_[X, 1.8 * X[:, 0] + 32.0], draws, adaptive=True)[1]
+    np.testing.assert_array_equal(copied, expected)
     for place in np.ndindex(2, 4):
         assert adjusted_rand_score(expected[place][order], found[place]) == 1.0
         assert adjusted_rand_score(expected[place], mixed[place]) == 1.0
@@ -190,7 +195,9 @@ def test_summary_names_readings_that_are_sure_of_other_clusters():
     assert '"vi" has' not in model.summary()
     model.set_params(point_estimate="modal").estimate_labels()
     assert '"adaptive" has 2 clusters, "vi" has 2 clusters' in model.summary()
-    assert "other readings" not in pickle.loads(pickle.dumps(model)).summary()  # needs the rows
+    assert pickle.loads(pickle.dumps(model)).summary() == model.summary()
+    model = pickle.loads(pickle.dumps(model.estimate_labels()))
+    assert "other readings" not in model.summary()  # needs the rows
     X, _ = ring(np.random.default_rng(1))
     assert "other readings" not in DPMixture(**FAST).fit(X).summary()
 

@@ -634,6 +634,7 @@ def test_leave_one_out_of_rows_with_gaps(name):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # of short chains
 @pytest.mark.parametrize("name", everyday(OBJECTS, "full"))
 def test_a_continued_fit_has_the_bits_of_one_fit(name):
     X = two_groups()

@@ -837,3 +837,13 @@ def test_pickled_estimators_answer_alike():
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.impute(X), model.impute(X))
     np.testing.assert_array_equal(again.impute(X, 2), model.impute(X, 2))
+
+
+def test_impute_names_columns_with_infinity():
+    frame = pd.DataFrame(
+        np.random.default_rng(0).normal(size=(30, 2)), columns=["height", "width"]
+    )
+    model = DPMixture(n_chains=1, n_warmup=10, n_draws=10, random_state=0).fit(frame)
+    frame.loc[3, "width"] = np.inf
+    with pytest.raises(ValueError, match="column 'width'"):
+        model.impute(frame)

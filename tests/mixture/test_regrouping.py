@@ -92,7 +92,7 @@ def test_separation_of_chains():
     assert _convergence.separation(draws) == pytest.approx(1.0, abs=0.1)
     apart = draws.copy()
     apart[2] = np.where(np.arange(200)[:, None] % 20 == 0, apart[2], 0)
-    assert _convergence.separation(apart) > _convergence.LARGEST_SEPARATION
+    assert _convergence.separation(apart) > _convergence.largest_separation(len(apart))
     slow = draws.copy()
     slow[:, 100:] = 0
     assert _convergence.separation(slow) < 0.1
@@ -202,7 +202,8 @@ def test_the_finest_start_is_not_merged(four):
     assert first.values["mean_precision"] != program.first_values()["mean_precision"]
     chain = program.chain(0, 0)
     program.advance(chain, 50, lambda **_: True)
-    probe = program.probe([chain], 50)
+    assert program.probe([chain], 50, lambda **_: False) is None  # as when the time is over
+    probe = program.probe([chain], 50, lambda **_: True)
     assert probe["iteration"] == len(probe["warmup"]) == 50
     assert [i for i, _ in probe["masses"]] == [20, 30, 40, 50]
     finite = FiniteMixture(n_components=3, random_state=0)._prepare(four, None).program

@@ -17,7 +17,7 @@ import numpy as np
 INTERCEPT = -5.9
 WEIGHTS = np.array([8.7, 3.4, 2.0, -21.0, -20.0])
 # Weight of the log number of columns above FEW_COLUMNS: in many columns, bricks recur too.
-WEIGHT_OF_COLUMNS, FEW_COLUMNS = -1.8, 8
+WEIGHT_OF_COLUMNS, FEW_COLUMNS = -3.0, 8
 # Spread from which a hill is long, and what is added to `apart` before the logarithm.
 LONG, NESTED = 0.7, 0.05
 # Evidence (nats) that a valley between two components which face each other has by chance.
@@ -26,10 +26,12 @@ CHANCE = 0.75
 # distance that counts.
 LEAST_PART, FARTHEST = 0.02, 3.0
 # Components smaller than this share of the typical size in a hill are no clusters.
-SMALL = 0.25
-# A component is in a plane if its smallest variance, as a multiple of that within components, is
-# less than this.
-FLAT = 1e-12
+SMALL = 0.15
+# A component is in a plane if its smallest variance, as a multiple of that of all rows, is less
+# than this, which is above the rounding errors of eigenvalues.
+FLAT = 1e-13
+# Directions count if their variance is more than this share of the largest one.
+LEAST_VARIANCE = 1e-9
 # Number of rows whose most probable components are compared between draws.
 MOST_ROWS = 20_000
 # Largest number of temporary numbers.
@@ -73,23 +75,33 @@ def parts_of(hills):
     return parts
 
 
-def tied(points, labels):
-    """Components with more rows than columns that are in a plane, because rows tie, as answers and
-    rounded numbers do: (n_components,), bool."""
-    points = np.where(np.isnan(points), 0.0, points)
-    n_rows, d = points.shape
+def tied(columns, labels):
+    """Components in a plane in which not all rows are, because rows tie, as answers and rounded
+    numbers do: (n_components,), bool. They have more rows than columns.
+
+    - `columns`: (n_rows, n_columns). Rows as they were recorded, at most `MOST_COLUMNS` of them:
+      more columns are not judged. NaN is replaced by the mean of the component.
+    - `labels`: (n_rows,). Components 0, ..., K - 1.
+    """
     sizes = np.bincount(labels)
-    if d == 0:
+    scatters = np.zeros((len(sizes), *2 * columns.shape[1:]))
+    rows = columns[np.argsort(labels, kind="stable")]
+    unknown = np.zeros(len(sizes), dtype=bool)
+    for k, part in enumerate(np.split(rows, np.cumsum(sizes)[:-1])):
+        is_known = ~np.isnan(part)
+        unknown[k] = not is_known.any(axis=0).all()
+        means = np.where(is_known, part, 0.0).sum(axis=0) / np.maximum(is_known.sum(axis=0), 1)
+        gaps = np.where(is_known, part - means, 0.0)
+        scatters[k] = gaps.T @ gaps
+    filled = np.where(np.isnan(rows), 0.0, rows)
+    filled -= filled.mean(axis=0)
+    variances, directions = np.linalg.eigh(filled.T @ filled / len(rows))
+    varies = variances > LEAST_VARIANCE * max(variances[-1], 0.0)
+    if not varies.any():
         return np.zeros(len(sizes), dtype=bool)
-    scatters = np.zeros((len(sizes), d, d))
-    for k in range(len(sizes)):
-        part = points[labels == k]
-        part = part - part.mean(axis=0)
-        scatters[k] = part.T @ part
-    within = scatters.sum(axis=0) / n_rows + 1e-9 * np.eye(d)
-    whiten = np.linalg.inv(np.linalg.cholesky(within))
-    thinnest = np.linalg.eigvalsh(whiten @ scatters @ whiten.T)[:, 0]
-    return (thinnest < FLAT * sizes) & (sizes > d)
+    whiten = directions[:, varies] / np.sqrt(variances[varies])
+    thinnest = np.linalg.eigvalsh(whiten.T @ scatters @ whiten)[:, 0]
+    return (thinnest < FLAT * sizes) & (sizes > varies.sum()) & ~unknown
 
 
 def agreement(one, other):
@@ -138,7 +150,7 @@ def spread(sizes, means, covariances):
     return np.linalg.eigvals(np.linalg.solve(within + between, between)).real.max()
 
 
-def of_laws(hills):
+def of_laws(hills, is_tied):
     """Evidence of each hill that follows from the laws of its components: (n_hills, 4). Columns
     are valleys, apart, spread and ties; see `are_clusters`."""
     out = np.zeros((hills.n_hills, 4))
@@ -150,7 +162,7 @@ def of_laws(hills):
             continue
         laws = [values[inside] for values in (hills.sizes, hills.means, hills.covariances)]
         out[h, 2] = spread(*laws)
-        out[h, 3] = np.average(hills.tied[inside], weights=laws[0])
+        out[h, 3] = np.average(is_tied[inside], weights=laws[0])
         counts = laws[0] >= LEAST_PART * laws[0].sum()
         if counts.sum() > 1:
             out[h, 1] = apart(*(values[counts] for values in laws))
@@ -202,7 +214,7 @@ def are_clusters(evidence, n_columns):
     return level + WEIGHTS @ terms > 0.0
 
 
-def evidence_of(hills, rows, n_rows, components, others, times):
+def evidence_of(hills, rows, n_rows, components, are_tied, others, times):
     """Evidence of the hills of draws, as `are_clusters` needs it: list of (n_hills, 5), or None
     for draws without clusters. Each row has the mean over the draws, and each hill that over its
     rows, so that the hills of all draws agree.
@@ -211,29 +223,29 @@ def evidence_of(hills, rows, n_rows, components, others, times):
     - `rows`: list of ndarray. Rows inside the clusters of each draw.
     - `n_rows`: int. Number of rows.
     - `components`: list of (n_some,). Most probable components of every `step`-th row.
+    - `are_tied`: list of (n_components,), bool. See `tied`.
     - `others`: list of sequences of int. Draws with which each draw is compared.
     - `times`: list of int. How often each draw counts.
     """
     total, count = np.zeros((n_rows, 5)), np.zeros(n_rows)
     step = -(-n_rows // len(components[0]))
-    of_draws = []
-    for draw, inside, found, compared, n in zip(
-        hills, rows, components, others, times, strict=True
+    for draw, inside, found, is_tied, compared, n in zip(
+        hills, rows, components, are_tied, others, times, strict=True
     ):
-        of_rows = np.full(n_rows, -1)
         if draw is not None:
+            of_rows = np.full(n_rows, -1)
             of_rows[inside] = draw.of_components[draw.labels]
             recurs = recurrence(draw, of_rows[::step], found, [components[j] for j in compared])
-            values = np.column_stack([recurs, of_laws(draw)])
+            values = np.column_stack([recurs, of_laws(draw, is_tied)])
             total[inside] += n * values[of_rows[inside]]
             count[inside] += n
-        of_draws.append(of_rows[inside])
     total /= np.maximum(count, 1.0)[:, None]
     found = []
-    for draw, inside, of_rows in zip(hills, rows, of_draws, strict=True):
+    for draw, inside in zip(hills, rows, strict=True):
         if draw is None:
             found.append(None)
             continue
+        of_rows = draw.of_components[draw.labels]
         sizes = np.bincount(of_rows, minlength=draw.n_hills)
         means = [np.bincount(of_rows, column[inside], draw.n_hills) / sizes for column in total.T]
         found.append(np.column_stack(means))

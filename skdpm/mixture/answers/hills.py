@@ -53,16 +53,7 @@ MOST_NUMBERS = 2**20
 def points_of(X):
     """Rows as points with centred columns of unit variance: (n_samples, n_columns), with at most
     `MOST_COLUMNS`. NaN marks a missing entry."""
-    X = np.asarray(X)
-    columns = np.empty(X.shape[::-1])
-    n_columns = 0
-    for column in X.T:  # one at a time: X may fill most of the memory
-        column = drawn_in(column.astype(np.float64)[:, None])[:, 0]
-        scale = 0.0 if np.isnan(column).all() else np.nanstd(column)
-        if scale > 0.0:
-            columns[n_columns] = (column - np.nanmean(column)) / scale
-            n_columns += 1
-    points = columns[:n_columns].T
+    points = standardised_columns(X)
     if points.shape[1] > MOST_COLUMNS:
         points = np.nan_to_num(points, copy=False)
         some = points[:: max(1, len(points) // AXIS_ROWS)]
@@ -72,6 +63,20 @@ def points_of(X):
         )
         points = points @ axes
     return np.ascontiguousarray(points)
+
+
+def standardised_columns(X):
+    """Columns that vary, centred and with unit variance: (n_samples, n_columns), float64."""
+    X = np.asarray(X)
+    columns = np.empty(X.shape[::-1])
+    n_columns = 0
+    for column in X.T:  # one at a time: X may fill most of the memory
+        column = drawn_in(column.astype(np.float64)[:, None])[:, 0]
+        scale = 0.0 if np.isnan(column).all() else np.nanstd(column)
+        if scale > 0.0:
+            columns[n_columns] = (column - np.nanmean(column)) / scale
+            n_columns += 1
+    return columns[:n_columns].T
 
 
 def read_draws(
@@ -108,7 +113,6 @@ def read_draws(
         n_read = min(n_read, len(numbers))
     chosen = numbers[np.linspace(len(numbers) - 1, 0, n_read).round().astype(int)[::-1]]
     points = points_of(X) if completed is None else None
-    recorded = None if recorded is None or completed is not None else points_of(recorded)
     wanted = [(c, s) for c in range(n_chains) for s in chosen]
     # Equal partitions of complete rows have equal hills.
     keys = wanted
@@ -121,16 +125,13 @@ def read_draws(
         return points if completed is None else points_of(completed[c, s]())
 
     def inside(c, s):
-        return np.flatnonzero(draws[c, s] >= 0)
+        return np.flatnonzero(draws[c, s] >= 0) if signed else slice(None)
 
     def read(c, s):
         rows = inside(c, s)
-        if not len(rows):
+        if signed and not len(rows):
             return None
-        given = points_in(c, s)
-        given = given[rows] if len(rows) < len(given) else given
-        with_ties = None if recorded is None else recorded[rows]
-        return Hills.of(given, draws[c, s][rows], known.take(rows), with_ties)
+        return Hills.of(points_in(c, s)[rows], draws[c, s][rows], known.take(rows))
 
     def placed(c, s, hills, split=None):
         clusters = np.full(draws.shape[2], -1)
@@ -146,6 +147,11 @@ def read_draws(
             return np.zeros(len(some), dtype=np.intp)
         return bricks.likeliest(some, hills.sizes, hills.means, hills.covariances)
 
+    def tied(c, s, hills):
+        if hills is None or not hills.has_parts or columns.shape[1] > MOST_COLUMNS:
+            return np.zeros(0 if hills is None else len(hills.sizes), dtype=bool)
+        return bricks.tied(columns[inside(c, s)], hills.labels)
+
     pool = joblib.Parallel(n_jobs=n_jobs, require="sharedmem")
 
     def each(function, *arguments):
@@ -158,6 +164,7 @@ def read_draws(
     split = [None] * len(hills)
     if adaptive and any(draw is not None and draw.has_parts for draw in hills):
         components = each(likeliest, hills)
+        columns = standardised_columns(X if recorded is None else recorded)
         number = {key: i for i, key in enumerate(first)}
         grid = np.array([number[key] for key in keys]).reshape(n_chains, n_read)
         # Draws of other chains, or of a single chain those that are the farthest.
@@ -171,6 +178,7 @@ def read_draws(
             [inside(*place) for place in first.values()],
             draws.shape[2],
             components,
+            each(tied, hills),
             others,
             np.bincount(grid.ravel()),
         )
@@ -340,7 +348,6 @@ class Hills:
     - `classes`: (n_components,). Known class of each component, -1 if it has none.
     - `of_components`: (n_components,). Hill of each component, 0, ..., H - 1.
     - `sizes`, `means`, `covariances`: as of `Components`.
-    - `tied`: (n_components,), bool. Components whose rows tie; see `bricks.tied`.
     - `facing`: (n_facing, 2). Hill and evidence of the valleys between two components of a hill
       that face each other.
     """
@@ -351,7 +358,6 @@ class Hills:
     sizes: np.ndarray
     means: np.ndarray
     covariances: np.ndarray
-    tied: np.ndarray
     facing: np.ndarray
 
     @property
@@ -365,9 +371,8 @@ class Hills:
         return self.n_hills < len(self.sizes) and self.means.size > 0
 
     @classmethod
-    def of(cls, points, labels, known=UNLABELLED, recorded=None):
-        """Hills of the components of a draw; parameters are those of `read_hills` and
-        `bricks.tied`."""
+    def of(cls, points, labels, known=UNLABELLED):
+        """Hills of the components of a draw; parameters are those of `read_hills`."""
         labels = np.unique(labels, return_inverse=True)[1]
         classes = known.of_components(labels)
         n_components = len(classes)
@@ -377,8 +382,7 @@ class Hills:
         if n_components > 1 and points.shape[1] > 0:
             hills, facing = _hills(components, classes)
         small = labels.astype(np.min_scalar_type(n_components))
-        tied = bricks.tied(points if recorded is None else recorded, labels)
-        laws = components.sizes, components.means, components.covariances, tied
+        laws = components.sizes, components.means, components.covariances
         return cls(small, classes, hills, *laws, facing)
 
     def clusters(self, known, split=None):

@@ -310,7 +310,7 @@ class RowProgram(MixtureProgram):
     def resume(self, chain):
         return RowChain(self, chain)
 
-    def probe(self, chains, n_done):
+    def probe(self, chains, n_done, go_on):
         start = self.first_state
         if not (isinstance(start, AutomaticStart) and start.n_sampled == self.n_samples):
             return None
@@ -319,10 +319,10 @@ class RowProgram(MixtureProgram):
         if "warmup" in chains[0]:
             chain["warmup"] = chains[0]["warmup"][: chain["iteration"]]
         try:
-            self.advance(chain, n_done, lambda **_: True)
+            self.advance(chain, n_done, go_on)
         except FloatingPointError:
             return None  # it is only a trial
-        return chain
+        return chain if chain["iteration"] == n_done else None
 
     def restart(self, chain, other):
         streams = [replica["bit_generator"] for replica in chain["replicas"]]
