@@ -216,14 +216,17 @@ def agreement(cluster_samples):
     sums, counts = np.zeros(2), np.zeros(2)
     for a, b in itertools.combinations(range(len(flat)), 2):
         same = int(owner[a] == owner[b])
-        sums[same] += _adjusted_rand(flat[a], flat[b], pairs[a], pairs[b])
+        sums[same] += adjusted_rand(flat[a], flat[b], pairs[a], pairs[b])
         counts[same] += 1
     between, within = (s / n if n else 1.0 for s, n in zip(sums, counts, strict=True))
     return {"ari_within": float(within), "ari_between": float(between)}
 
 
-def _adjusted_rand(a, b, one, other):
-    """Adjusted Rand index (Hubert & Arabie 1985) of two label vectors with these `_n_pairs`."""
+def adjusted_rand(a, b, one=None, other=None):
+    """Adjusted Rand index (Hubert & Arabie 1985) of two label vectors of small integers, whose
+    `_n_pairs` may be given."""
+    one = _n_pairs(a) if one is None else one
+    other = _n_pairs(b) if other is None else other
     both, total = _n_pairs(a * (b.max() + 1) + b), float(len(a) * (len(a) - 1))
     expected = one * other / total if total else 0.0
     most = 0.5 * (one + other)

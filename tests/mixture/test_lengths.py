@@ -347,7 +347,7 @@ def test_many_chains_are_compared_by_few_draws(n_chains, monkeypatch):
         compared.extend((a.tobytes(), b.tobytes()))
         return 0.0
 
-    monkeypatch.setattr(_convergence, "_adjusted_rand", recorded)
+    monkeypatch.setattr(_convergence, "adjusted_rand", recorded)
     draws = np.random.default_rng(0).integers(8, size=(n_chains, 20, 30))
     _convergence.agreement(draws)
     assert 2 * min(n_chains, 25) <= len(set(compared)) <= 100

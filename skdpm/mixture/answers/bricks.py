@@ -12,6 +12,8 @@ the distance of their laws (Dombowsky & Dunson 2024), ridgelines (Hennig 2010).
 
 import numpy as np
 
+from skdpm._convergence import adjusted_rand
+
 # Intercept and weights in nats of the evidence, in the order of `are_clusters`, of a logistic
 # regression on pairs of rows; see `doc/background/clusters.md`.
 INTERCEPT = -5.9
@@ -104,22 +106,6 @@ def tied(columns, labels):
     return (thinnest < FLAT * sizes) & (sizes > varies.sum()) & ~unknown
 
 
-def agreement(one, other):
-    """Adjusted Rand index of two labellings of the same rows by small integers (Hubert & Arabie
-    1985)."""
-    width = other.max() + 1
-    table = np.bincount(one * width + other, minlength=(one.max() + 1) * width)
-    table = table.reshape(-1, width).astype(float)
-
-    def pairs(counts):
-        return (counts * (counts - 1.0)).sum() / 2.0
-
-    both, of_one, of_other = map(pairs, (table, table.sum(axis=1), table.sum(axis=0)))
-    by_chance = of_one * of_other / max(pairs(np.array([len(one)])), 1.0)
-    most = (of_one + of_other) / 2.0
-    return 1.0 if most == by_chance else (both - by_chance) / (most - by_chance)
-
-
 def apart(sizes, means, covariances):
     """Mean Bhattacharyya distance of two components whose covariances are scaled to one
     determinant. It is 0 for components with one mean of which one is a wider copy of the other, as
@@ -181,7 +167,7 @@ def recurrence(hills, of_rows, components, others):
     out = np.ones(hills.n_hills)
     for h in np.flatnonzero(np.bincount(hills.of_components) > 1):
         rows = np.flatnonzero(of_rows == h)
-        found = [agreement(components[rows], other[rows]) for other in others if len(rows)]
+        found = [adjusted_rand(components[rows], other[rows]) for other in others if len(rows)]
         out[h] = np.mean(found) if found else 0.0
     return out
 
@@ -220,9 +206,10 @@ def evidence_of(hills, rows, n_rows, components, are_tied, others, times):
     rows, so that the hills of all draws agree.
 
     - `hills`: list of Hills or None, one for each draw.
-    - `rows`: list of ndarray. Rows inside the clusters of each draw.
+    - `rows`: list of ndarray or slice. Rows inside the clusters of each draw.
     - `n_rows`: int. Number of rows.
-    - `components`: list of (n_some,). Most probable components of every `step`-th row.
+    - `components`: list of (n_some,). Most probable components of every second,
+      third, ... row.
     - `are_tied`: list of (n_components,), bool. See `tied`.
     - `others`: list of sequences of int. Draws with which each draw is compared.
     - `times`: list of int. How often each draw counts.
