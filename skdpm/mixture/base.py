@@ -558,7 +558,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 entropy=seed_entropy(self.random_state),
                 signature=signature,
                 likelihood=likelihood,
-                noise_law=laws.get("noise_law"),
+                noise_law=laws["noise_law"],
                 known=UNLABELLED,
                 chains=[],
             )
@@ -730,7 +730,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 informative_rows(likelihood, program.known, program.given),
             )
         self._predictor = Predictor(
-            likelihood, self.n_features_in_, None, draws.scored, _background(program)
+            likelihood, self.n_features_in_, None, draws.scored, program.noise_law.background
         )
         for name in FURTHER_ATTRIBUTES:
             vars(self).pop(name, None)
@@ -912,9 +912,8 @@ def _log_density_draws(program, scored):
     rows = program.density_rows
     if rows is None:
         return None
-    predictor = Predictor(
-        program.likelihood.own, rows.shape[1], None, scored, _background(program)
-    )
+    background = program.noise_law.background
+    predictor = Predictor(program.likelihood.own, rows.shape[1], None, scored, background)
     n_chains = len({draw["chain"] for draw in scored.draws})
     return predictor.mean_log_densities(rows).reshape(n_chains, -1)
 
@@ -932,10 +931,6 @@ def _refuse_lazy(X, what="exposures"):
             f"rows with {what} must be in memory, and X is a dask array: pass X.compute(), or one "
             'part of it at a time to predict and, with sampler="smc", to partial_fit'
         )
-
-
-def _background(program):
-    return None if program.noise_law is None else program.noise_law.background
 
 
 def _rate(counts):

@@ -57,7 +57,7 @@ def warn_of_departures(model, X, likelihood):
 
 
 def warn_of_overdispersion(model, program):
-    if program.known.unites or program.noise is not None or not program.store_labels:
+    if program.known.unites or program.noise_law.takes_rows or not program.store_labels:
         return
     labels = model.draws_["labels"][0, -1]
     if has_overdispersed_links(program, labels, np.random.PCG64(0)):

@@ -146,7 +146,7 @@ class PointEstimate:
             found["n_clusters_samples_"] = clusters.max(axis=2) + np.int64(1)
         inside = take(labels)
         shares = training.known_of_informative.probabilities(alone(take(clusters)), alone(inside))
-        if training.noise is not None:
+        if training.noise_law.takes_rows:
             found["noise_probabilities_"] = of_noise = share_of_noise(draws)
             shares = np.where(inside < 0, take(of_noise), shares)
         # Of rows of which nothing is known, the probability of the cluster is its weight.
@@ -226,7 +226,7 @@ class DrawnClusters:
 
     @property
     def _has_noise(self):
-        return self.training.noise is not None
+        return self.training.noise_law.takes_rows
 
     def _rows_inside(self):
         """Share of draws in which each row is noise, in the chains that are read, and the rows

@@ -309,7 +309,7 @@ def _laws_of(estimator, rows, incomplete):
     else `NewLaws`."""
     training, predictor = estimator._training, estimator._predictor
     # With noise, a row may be in no cluster.
-    if training is None or training.noise is not None or fingerprint(rows) != training.key:
+    if training is None or training.noise_law.takes_rows or fingerprint(rows) != training.key:
         if len(incomplete):
             predictor.checked(rows[incomplete])
         return NewLaws(predictor.conditional, rows)

@@ -103,9 +103,7 @@ class ScoredDraws:
         n_stats = self.draws[0].get("n_stats", 0)
         all_stats = np.array(stats) if stats else np.empty((0, n_stats))
         self.stats = all_stats if own_stats is None else own_stats(all_stats)
-        self.noise_weight = sum(
-            draw["weight"] * draw.get("noise_weight", 0.0) for draw in self.draws
-        )
+        self.noise_weight = sum(draw["weight"] * draw["noise_weight"] for draw in self.draws)
         for _, draw, pool in snapshots:
             for key in draw.get("keys", ()):
                 # The statistics of another chain may differ in the last digits. A continued chain

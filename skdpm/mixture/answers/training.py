@@ -13,6 +13,7 @@ from skdpm.draws import column_of
 from skdpm.mixture.answers._leave_one_out import log_leave_one_out, statistics_without
 from skdpm.mixture.likelihoods.contract.base import set_hyperparameters
 from skdpm.mixture.rows.known import UNLABELLED
+from skdpm.mixture.rows.noise import NO_NOISE
 from skdpm.mixture.state._state import MixtureState
 
 
@@ -28,7 +29,7 @@ class TrainingRows:
     - `completion`: (n_gaps,), or None. Values of missing entries that the chains drew, for
       statistics of any labels.
     - `known`: KnownLabels or Unlabelled. Known labels of the rows.
-    - `noise`: NoiseLaw or None. Law of rows that are noise.
+    - `noise_law`: NoiseLaw. Law of any rows that are noise.
     - `copies`: Copies or None. Rows of `fit` that X does not contain again; n_samples does not
       count them.
     - `informative`: ndarray of int or None. Rows of which something is known. Clusters are read
@@ -41,7 +42,7 @@ class TrainingRows:
     entropy: int
     completion: np.ndarray | None = None
     known: object = UNLABELLED
-    noise: object = None
+    noise_law: object = NO_NOISE
     copies: object = None
     informative: np.ndarray | None = None
 
@@ -161,9 +162,7 @@ class TrainingRows:
         of_left_out = 0.0 if left_out is None else left_out.log_density(self.X)
         likelihood = self.known.restricted(likelihood)
         data, tables = self.encoded(likelihood)
-        noise = (
-            None if self.noise is None else self.noise.of(likelihood.as_seen(self.X), self.known)
-        )
+        noise = self.noise_law.of(likelihood.as_seen(self.X), self.known)
 
         def of_draw(draw):
             at = draw["chain"], draw["draw"]

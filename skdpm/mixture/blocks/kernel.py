@@ -42,7 +42,7 @@ def draw_log_weights(state, shapes, rng):
     """Draw the weights of clusters, and of noise if there is any: their logarithms, those of
     clusters up to a constant. `shapes` has the parameters of the Dirichlet law of the weights,
     (n_clusters + 1,); the last is that of all other clusters."""
-    if state.noise is None:
+    if not len(state.rows.log_noise):
         return log_gamma_variates(shapes[:-1], rng), None
     log_weights = log_gamma_variates(shapes, rng)
     n_noise = state.n_noise

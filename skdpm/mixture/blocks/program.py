@@ -117,7 +117,7 @@ class BlockProgram(MixtureProgram):
         )
 
     def resume(self, chain):
-        if self.noise is not None and self.rows.log_noise is None:
+        if self.noise_law.takes_rows and not len(self.rows.log_noise):
             log_density = np.asarray(self.noise.log_density)
             self.rows.log_noise = log_density - self.likelihood.log_constants(self.rows.X)
         return BlockChain(self, chain)
@@ -245,7 +245,7 @@ class BlockChain(MixtureChain):
             self._look_around(bit_generator, (*key, 0), adapting)
         state = self.state
         self.kernel.step(state, np.random.Generator(bit_generator), key, adapting)
-        if program.noise is not None and adapting and iteration < N_NOISE_TRIALS:
+        if program.noise_law.takes_rows and adapting and iteration < N_NOISE_TRIALS:
             if state.give_to_noise(functools.partial(self.kernel.n_slots, state.prior)):
                 self.kernel.set_adaptation({})
         program.resample_concentration(state.prior, state.cluster_sizes(), bit_generator)

@@ -34,8 +34,8 @@ class Rows(abc.ABC):
     n_samples: int
     first_rows: np.ndarray  # number of the first row of each block
     keeps_labels = True  # whether `labels` returns those of every draw
-    # (n_samples,): log density of each row as noise, less `log_constants`; None: there is none.
-    log_noise = None
+    # (n_samples,): log density of each row as noise, less `log_constants`; (0,): there is none.
+    log_noise = np.empty(0)
 
     def __enter__(self):
         return self
@@ -167,16 +167,9 @@ class MemoryRows(Rows):
             rows = np.asarray(task.held_rows)
             rows = rows[slice(*np.searchsorted(rows, (where.start, where.stop)))] - where.start
             held = self.hold_back(codes[where], task.held_clusters, rows)
+            noise = self.log_noise[where]
             new_codes[where], collected = visit_block(
-                likelihood,
-                X,
-                codes[where],
-                task,
-                key,
-                block,
-                held,
-                self.orders,
-                self._noise(where),
+                likelihood, X, codes[where], task, key, block, held, self.orders, noise
             )
             return numbered_from(collected, where.start)
 
@@ -191,9 +184,6 @@ class MemoryRows(Rows):
         chosen = clusters < n_clusters
         places = np.where(clusters < 0, n_clusters, clusters)[chosen]
         return np.bincount(places, self.log_noise[chosen], n_clusters + 1)
-
-    def _noise(self, where):
-        return None if self.log_noise is None else self.log_noise[where]
 
     def hold_back(self, codes, clusters, rows):
         """Return the rows of a block that stay, in the given clusters and the given ones: Held, or
@@ -224,7 +214,7 @@ class MemoryRows(Rows):
 
     def keep(self, codes):
         n_clusters = int(codes.max()) // 2 + 1
-        most = n_clusters if self.log_noise is None else -max(n_clusters, 1)
+        most = n_clusters if codes.min() >= 0 else -max(n_clusters, 1)
         return (codes >> 1).astype(np.min_scalar_type(most))
 
     def kept_labels(self, kept, cluster_numbers, likelihood):

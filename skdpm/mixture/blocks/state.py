@@ -227,7 +227,7 @@ class BlockState:
     @property
     def n_noise(self):
         """Number of rows that are noise."""
-        return 0 if self.noise is None else self.n_samples - int(self._sizes().sum())
+        return self.n_samples - int(self._sizes().sum())
 
     def _sizes(self):
         return self.stats[0::2, 0] + self.stats[1::2, 0]
@@ -255,7 +255,7 @@ class BlockState:
         """Compute log p(partition, X) at the current concentration, natural logarithm."""
         constants = self.log_constant + self.likelihood.sum_varying_constants()
         log_likelihood = self.model.log_marginals(self.dump()).sum() + constants
-        if self.noise is not None:
+        if len(self.rows.log_noise):
             n_noise = self.n_noise
             log_likelihood += self.noise.log_probability(n_noise, self.n_samples - n_noise)
             log_likelihood += self.rows.sum_noise(self.codes, 0)[-1]

@@ -17,7 +17,7 @@ from skdpm.mixture.chains.automatic import AutomaticStart, FirstState, most_like
 from skdpm.mixture.chains.init import dispersed_labels, first_state
 from skdpm.mixture.likelihoods.contract.base import set_hyperparameters
 from skdpm.mixture.rows.known import UNLABELLED
-from skdpm.mixture.rows.noise import laws_of_noise
+from skdpm.mixture.rows.noise import NO_NOISE, laws_of_noise
 from skdpm.mixture.state._scoring import MixtureRows, mixture_rows
 from skdpm.mixture.state._state import MixtureState, labels_by_first_appearance
 from skdpm.mixture.state._tiles import RowTiles
@@ -57,8 +57,8 @@ class MixtureProgram(ChainProgram):
       are forgotten.
     - `copies`: Copies or None. Rows of `fit` that are left out.
     - `known`: KnownLabels or Unlabelled. Known labels of the rows of `given`.
-    - `noise_law`, `noise`: NoiseLaw and Noise, or None. Law of any rows that are noise, and of
-      those of `given`.
+    - `noise_law`: NoiseLaw. Law of any rows that are noise.
+    - `noise`: Noise or None. Law of those of `given`, for states.
     """
 
     data: dict
@@ -68,7 +68,7 @@ class MixtureProgram(ChainProgram):
     given: object = None
     copies: object = None
     known: object = UNLABELLED
-    noise_law: object = None
+    noise_law: object = NO_NOISE
     noise: object = None
 
     shortens_warmup = True
@@ -109,10 +109,10 @@ class MixtureProgram(ChainProgram):
         ]
         latent = self.make_prior(self.first_concentration).latent
         columns += [Column(name, dtype=np.int64) for name in latent]
-        if self.noise is not None:
+        if self.noise_law.takes_rows:
             columns.append(Column("n_noise", dtype=np.int64))
         if self.store_labels:
-            dtype = np.uint8 if self.noise is None else np.int8
+            dtype = np.int8 if self.noise_law.takes_rows else np.uint8
             columns.append(Column("labels", "labels", dtype, (self.n_samples,)))
         return columns
 
@@ -212,7 +212,7 @@ class MixtureChain(LiveChain):
             **{column_of(name): value for name, value in self.values.items()},
             **state.prior.latent_values(),
         }
-        if program.noise is not None:
+        if program.noise_law.takes_rows:
             entries["n_noise"] = state.n_noise
         if program.scores(self.index) and self.snapshots.due():
             self.snapshots.take(*self._snapshot())
@@ -226,17 +226,13 @@ class MixtureChain(LiveChain):
         """Make a snapshot, from which this draw scores new rows, and list the clusters that the
         pool lacks. Draws that contain the same independent cluster share its statistics."""
         state = self.state
+        weight = self.program.noise_law.weight(state.n_noise, state.n_samples)
         snapshot = {
-            "log_weights": state.prior.log_weights(state.cluster_sizes()),
+            "log_weights": state.prior.log_weights(state.cluster_sizes()) + np.log1p(-weight),
+            "noise_weight": weight,
             "values": dict(self.values),
             **self.completion(),
         }
-        noise = self.program.noise_law
-        if noise is not None:
-            weight = noise.weight(state.n_noise, state.n_samples)
-            snapshot["log_weights"] = snapshot["log_weights"] + np.log1p(-weight)
-            snapshot["noise_weight"] = weight
-            snapshot["n_stats"] = state.model.n_stats
         if self.program.known.unites and self.program.keeps_rows:
             # A row of each cluster, by which it is found in the labels of the draw.
             numbers, rows = np.unique(state.cluster_labels(), return_index=True)
@@ -248,6 +244,7 @@ class MixtureChain(LiveChain):
             return snapshot, ()
         # Statistics depend only on the items, so draws with different hyperparameters share
         # clusters too. Densities are computed separately for each value.
+        snapshot["n_stats"] = state.model.n_stats
         snapshot["keys"] = keys = self.cluster_keys()
         new = [k for k, key in enumerate(keys) if key not in self.snapshots.pool]
         return snapshot, zip((keys[k] for k in new), state.dump(new) if new else (), strict=True)
@@ -363,8 +360,7 @@ def state_entropy(rows, state, known):
         return 0.0
     load_clusters(rows.model, state.dump())
     counts = state.cluster_labels() >= 0
-    if known.codes is not None:
-        counts &= known.codes < 0
+    counts[known.rows] = False
     log_weights = np.asarray(state.prior.log_weights(state.cluster_sizes()))
     return rows.label_entropy(log_weights[:n_clusters], counts.view(np.uint8))
 
@@ -404,19 +400,15 @@ class Replica:
         prior = program.make_prior(saved["concentration"])
         prior.set_latent(saved["latent"])
         model = program.model(self.values)
-        if "state" in saved:
-            self.state = MixtureState(
-                model, prior, saved=saved["state"], tiles=program.tiles, noise=program.noise
-            )
-        else:
-            self.state = MixtureState(
-                model,
-                prior,
-                saved["labels"],
-                tiles=program.tiles,
-                completion=saved.get("completion"),
-                noise=program.noise,
-            )
+        self.state = MixtureState(
+            model,
+            prior,
+            saved.get("labels"),
+            saved.get("state"),
+            tiles=program.tiles,
+            completion=saved.get("completion"),
+            noise=program.noise,
+        )
 
     def resample(self, program, iteration):
         """Draw what the prior learns, then the likelihood's hyperparameters, given the

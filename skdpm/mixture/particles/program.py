@@ -84,7 +84,7 @@ class ParticleProgram(MixtureProgram):
                     draws = ChainDraws(self.columns(), self.n_draws)
                     live.draw_all(draws)
                     after["draws"] = draws.save()
-                    if self.noise is not None and not self.store_labels:
+                    if self.noise_law.takes_rows and not self.store_labels:
                         after["noise_probabilities"] = system.noise_probabilities()
                 system.forget_labels()
             if self.keeps_rows:
@@ -105,7 +105,7 @@ class ParticleProgram(MixtureProgram):
     def further_attributes(self, chains):
         log_evidence = np.array([chain["log_evidence"] for chain in chains])
         of_noise = {}
-        if self.noise is not None and not self.store_labels:
+        if self.noise_law.takes_rows and not self.store_labels:
             shares = [chain["noise_probabilities"] for chain in chains]
             of_noise["noise_probabilities_"] = np.mean(shares, axis=0)
         return {
@@ -148,7 +148,7 @@ class ParticleChain(MixtureChain):
         self.bit_generator = stream(self.entropy, self.index)
         self.order = chain["grouped"] if "grouped" in chain else self.row_order()
         self.encoded = program.encoded(self.order)
-        self.noise = None if program.noise is None else program.noise.of(self.items())
+        self.noise = program.noise_law.of_items(program.noise, self.items())
         sampler = program.sampler
         self.system = sampler.system(
             program.make_prior(program.first_concentration),
@@ -299,7 +299,7 @@ class FitChain(ParticleChain, StateChain):
             prior.set_concentration(system.concentration)
         if self.mover is None:
             self.mover = program.bind(self.encoded, {})
-        noise = None if self.noise is None else self.noise.of(slice(n_rows))
+        noise = program.noise_law.of_items(self.noise, slice(n_rows))
         state = self.state = MixtureState(self.mover, prior, n_samples=n_rows, noise=noise)
         for p in range(system.n_current):
             if program.concentration is None:

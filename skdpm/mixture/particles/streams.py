@@ -55,7 +55,7 @@ class StreamProgram(ParticleProgram):
             first_state=None,
             store_labels=False,
             noise_law=noise_law,
-            noise=None if noise_law is None else noise_law.of(seen, known, new=n_before > 0),
+            noise=noise_law.of(seen, known, new=n_before > 0),
             known=known,
             **settings,
         )
@@ -150,7 +150,7 @@ class ParticleView:
         self.n_clusters = len(self.slots)
         self.model = system.models[self.family]
         self.n_samples, self.n_noise = system.n_rows, system.n_noise_of(p)
-        self.labels = smallest(system.labels_of(p), self.n_clusters, system.noise is not None)
+        self.labels = smallest(system.labels_of(p), self.n_clusters, self.n_noise > 0)
 
     def cluster_sizes(self):
         return self.sizes

@@ -18,48 +18,61 @@ DEFAULT = (1.0, 49.0)
 @dataclass(frozen=True, eq=False)
 class NoiseLaw:
     """A row is noise with a probability that follows Beta(a, b), and then has the law
-    `background`."""
+    `background`. If a is 0, no row is noise."""
 
-    a: float
-    b: float
-    background: object
+    a: float = 0.0
+    b: float = 1.0
+    background: object = None
+
+    @property
+    def takes_rows(self):
+        """Whether rows may be noise."""
+        return self.a > 0.0
 
     def of(self, X, known=UNLABELLED, new=False):
-        """The law of the rows X of `fit`, or of `new` rows of a stream, for states. A row whose
-        class is known is no noise."""
+        """The law of the rows X of `fit`, or of `new` rows of a stream, for states: Noise, or None
+        if there is none. A row whose class is known is no noise."""
+        if not self.takes_rows:
+            return None
         log_density = np.array(self.background.log_density(X, new))
         log_density[known.rows] = -np.inf
         return Noise(self.a, self.b, log_density)
+
+    def of_items(self, noise, items):
+        """The law of some items, in their order, from that of all, for states."""
+        return noise.of(items) if self.takes_rows else None
 
     def weight(self, n_noise, n_samples):
         """Probability that a new row is noise, if n_noise of n_samples rows are."""
         return (self.a + n_noise) / (self.a + self.b + n_samples)
 
 
-def laws_of_noise(noise, likelihood, X, known=UNLABELLED):
+NO_NOISE = NoiseLaw()
+
+
+def laws_of_noise(beta, likelihood, X, known=UNLABELLED):
     """Fields `noise_law` and `noise` of a program of a fit to X, from the parameters of the Beta
     law, or None, and the resolved likelihood."""
-    if noise is None:
-        return {}
+    if not beta:
+        return {"noise_law": NO_NOISE}
     seen = likelihood.as_seen(X)
-    law = NoiseLaw(*noise, likelihood.background(seen))
+    law = NoiseLaw(*beta, likelihood.background(seen))
     return {"noise_law": law, "noise": law.of(seen, known)}
 
 
 def check_noise(noise):
     """The parameters (a, b) of a Beta law, from the parameter `noise`; None if there is none."""
-    if isinstance(noise, (np.bool_, np.ndarray)):
-        noise = noise.tolist()
-    if noise is None or noise is False:
+    given = noise.tolist() if isinstance(noise, (np.bool_, np.ndarray)) else noise
+    if given is None or given is False:
         return None
-    if noise is True:
+    if given is True:
         return DEFAULT
-    if not isinstance(noise, (tuple, list)) or len(noise) != 2:
+    if not isinstance(given, (tuple, list)) or len(given) != 2:
         raise ValueError(
             f"noise must be None, True or a pair (a, b), the parameters of a Beta law; got "
-            f"{noise!r}"
+            f"{given!r}"
         )
-    return tuple(check_real(noise[j], f"noise[{j}]", low=0.0) for j in range(2))
+    return tuple(check_real(given[j], f"noise[{j}]", low=0.0) for j in range(2))
 
 
 def refuse_noise(likelihood, sampler, X):
