@@ -4,12 +4,12 @@
 from importlib import import_module
 
 
-def paper_variants(module, words):
-    """The method `from_paper` of a sampler, by its module in `skdpm.papers`; words describe the
-    variants."""
+def paper_variants(module, words, make="make"):
+    """The method `from_paper` of a sampler, by its module in `skdpm.papers` and the function there
+    that makes variants; words describe these."""
 
     def from_paper(*variant, **params):
-        return import_module(f"skdpm.papers.{module}").make(*variant, **params)
+        return getattr(import_module(f"skdpm.papers.{module}"), make)(*variant, **params)
 
     from_paper.__doc__ = f"Make {words}: see `skdpm.papers.{module}`."
     return staticmethod(from_paper)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A task on a block of rows in which each row draws its cluster from a group of clusters.
 
-See `grouped_sweep`. Every cluster of the group is evaluated for each of its rows.
+See `GroupedSweep`. Every cluster of the group is evaluated for each of its rows.
 """
 import numpy as np
 

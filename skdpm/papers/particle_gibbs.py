@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Particle Gibbs of rows with other test paths (Bouchard-Côté & Roth)."""
+"""Particle filters of rows with other test paths (Bouchard-Côté & Roth)."""
 
 from skdpm._validation import check_choice, parameters
-from skdpm.features.samplers.particle_gibbs import ParticleGibbs
-from skdpm.papers._test_paths import TEST_PATHS, PathParticleGibbsKernel
+from skdpm.features.samplers.particle_gibbs import DiscreteParticleFilter, ParticleGibbs
+from skdpm.papers._test_paths import (
+    TEST_PATHS,
+    PathDiscreteFilterKernel,
+    PathParticleGibbsKernel,
+)
 
 
 def make(test_path, **params):
@@ -26,13 +30,32 @@ def make(test_path, **params):
     return PaperParticleGibbs(test_path=test_path, **params)
 
 
+def make_discrete(test_path, **params):
+    """`make` with parameters of `DiscreteParticleFilter`."""
+    return PaperDiscreteParticleFilter(test_path=test_path, **params)
+
+
 @parameters
 class PaperParticleGibbs(ParticleGibbs):
     """Particle Gibbs with a test path and no moves of columns."""
+
+    _with_path = PathParticleGibbsKernel
 
     column_moves: int = 0
     test_path: str = "zeros"
 
     def kernel(self):
         path = check_choice(self.test_path, f"{type(self).__name__}.test_path", TEST_PATHS)
-        return PathParticleGibbsKernel(path, *self._filter_params())
+        return self._with_path(path, *self._filter_params())
+
+
+@parameters
+class PaperDiscreteParticleFilter(DiscreteParticleFilter):
+    """The filter with a test path and no moves of columns."""
+
+    _with_path = PathDiscreteFilterKernel
+
+    column_moves: int = 0
+    test_path: str = "zeros"
+
+    kernel = PaperParticleGibbs.kernel

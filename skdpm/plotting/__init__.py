@@ -14,8 +14,7 @@ from skdpm.plotting._draws import NumberOfClustersDisplay, TraceDisplay
 from skdpm.plotting._features import FeaturesDisplay
 from skdpm.plotting._merges import ExpectedLossDisplay, MergeTreeDisplay
 from skdpm.plotting._partitions import AdjacencyDisplay, CoclusteringDisplay
-from skdpm.plotting._profiles import ProfilesDisplay
-from skdpm.plotting._relevance import RelevanceDisplay
+from skdpm.plotting._profiles import ProfilesDisplay, RelevanceDisplay
 from skdpm.plotting._style import cluster_colors
 
 __all__ = [

@@ -6,8 +6,7 @@
 """
 
 from skdpm.features.priors._base import FeaturePrior
-from skdpm.features.priors._beta_bernoulli import BetaBernoulliPrior
-from skdpm.features.priors._indian_buffet import IndianBuffetPrior
+from skdpm.features.priors._priors import BetaBernoulliPrior, IndianBuffetPrior
 
 # The registry: one line per prior. A name is the snake case of its class, less "Prior".
 PRIORS = {

@@ -1,11 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-from libc.math cimport lgamma
-
 from skdpm._concentration cimport ConcentrationSampled
-
-
-cdef inline double log_beta(double x, double y) noexcept nogil:
-    return lgamma(x) + lgamma(y) - lgamma(x + y)
 
 
 cdef class FeaturePrior(ConcentrationSampled):

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Samplers of feature allocations."""
 
-from skdpm.features.samplers.discrete_particle_filter import DiscreteParticleFilter
-from skdpm.features.samplers.element_gibbs import ElementGibbs
-from skdpm.features.samplers.particle_gibbs import ParticleGibbs
-from skdpm.features.samplers.row_gibbs import RowGibbs
+from skdpm.features.samplers.gibbs import ElementGibbs, RowGibbs
+from skdpm.features.samplers.particle_gibbs import DiscreteParticleFilter, ParticleGibbs
 
 # The registry: one line per sampler. A name is the snake case of its class.
 SAMPLERS = {

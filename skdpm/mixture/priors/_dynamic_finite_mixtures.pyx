@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from skdpm._core._math cimport log_rising
-from skdpm.mixture.priors._finite_dirichlet cimport FiniteDirichletPrior
+from skdpm.mixture.priors._two_parameter cimport FiniteDirichletPrior
 
 from skdpm.mixture.priors._mixture_of_finite_mixtures import log_tails
 

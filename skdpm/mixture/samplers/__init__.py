@@ -7,9 +7,8 @@ from skdpm.mixture.samplers.arm import ARM
 from skdpm.mixture.samplers.blocked_gibbs import BlockedGibbs
 from skdpm.mixture.samplers.gibbs import Gibbs
 from skdpm.mixture.samplers.pgsm import PGSM
-from skdpm.mixture.samplers.sams import SAMS
 from skdpm.mixture.samplers.smc import SMC
-from skdpm.mixture.samplers.split_merge import SplitMerge
+from skdpm.mixture.samplers.split_merge import SAMS, SplitMerge
 from skdpm.mixture.samplers.sub_cluster import SubCluster
 
 # The registry: one line per sampler. A name is the snake case of its class.

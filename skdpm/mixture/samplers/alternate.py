@@ -5,7 +5,7 @@ from skdpm._validation import check_integer, check_real, parameters
 from skdpm.mixture.samplers._alternate import AlternateKernel
 from skdpm.mixture.samplers.base import BlockSampler, Sampler
 from skdpm.mixture.samplers.gibbs import Gibbs
-from skdpm.mixture.samplers.sams import SAMS
+from skdpm.mixture.samplers.split_merge import SAMS
 
 # The fixed cost of an iteration is about that of a sweep over TURN_ROWS rows.
 TURN_ROWS, MOST_TURNS = 600, 5

@@ -21,8 +21,7 @@ from skdpm.mixture.samplers.arm import ARM
 from skdpm.mixture.samplers.base import BlockSampler, Sampler
 from skdpm.mixture.samplers.gibbs import Gibbs
 from skdpm.mixture.samplers.pgsm import PGSM
-from skdpm.mixture.samplers.sams import SAMS
-from skdpm.mixture.samplers.split_merge import SplitMerge
+from skdpm.mixture.samplers.split_merge import SAMS, SplitMerge
 
 # Samplers that can move particles, by name.
 MOVERS = {

@@ -57,8 +57,7 @@ from skdpm.mixture.samplers.base import BlockSampler
 from skdpm.mixture.samplers.blocked_gibbs import BlockedGibbsKernel
 from skdpm.mixture.samplers.sub_cluster import SubCluster
 from skdpm.mixture.samplers.sub_cluster_kernel import SubClusterKernel
-from skdpm.papers.grouped_sweep import GroupedSweep
-from skdpm.papers.sub_cluster import PaperSubClusterKernel
+from skdpm.papers.sub_cluster import GroupedSweep, PaperSubClusterKernel
 
 
 class KernelCase(NamedTuple):

@@ -7,7 +7,7 @@ import pytest
 from skdpm.mixture.blocks.records import Task
 from skdpm.mixture.blocks.rows import MemoryRows
 from skdpm.mixture.likelihoods import Gaussian
-from skdpm.papers.grouped_sweep import GroupedSweep, draw_groups
+from skdpm.papers.sub_cluster import GroupedSweep, draw_groups
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e6, np.inf])

@@ -27,7 +27,7 @@ from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.likelihoods.elliptical._tied import whitened
 from skdpm.mixture.samplers.sub_cluster_kernel import SubClusterKernel
 from skdpm.mixture.state._tiles import RowTiles
-from skdpm.papers.grouped_sweep import GroupedSweep
+from skdpm.papers.sub_cluster import GroupedSweep
 
 KINDS = ("full", "diag", "tied", "spherical")
 

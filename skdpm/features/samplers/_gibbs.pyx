@@ -1,19 +1,44 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Row-wise Gibbs (PGFA, algorithm 2): one of the 2^T values of a row's T shared features is drawn
-from
-
-    p(z_i | rest) ~ p(x_i | z_i) prod_k odds_k^z_ik.
-"""
+"""Gibbs sampling of the entries of a row, one at a time or all together."""
+from libc.math cimport exp
 
 import numpy as np
 
-from skdpm._core._rng cimport bitgen_t, categorical_log
+from skdpm._core._rng cimport bitgen_t, categorical_log, uniform
 from skdpm.features.state._state cimport FeatureState
 from skdpm.features.samplers._base cimport FeatureKernel
 
 
+cdef class ElementGibbsKernel(FeatureKernel):
+    """Kernel of `ElementGibbs`: every shared feature of a row, in random order, from
+
+        p(z_ik = 1 | rest) / p(z_ik = 0 | rest) = odds_k p(x_i | z_ik = 1) / p(x_i | z_ik = 0).
+    """
+
+    cdef int update_row(self, FeatureState state, bitgen_t* rng) except? -1 nogil:
+        cdef Py_ssize_t j
+        cdef Py_ssize_t candidate = 0
+        cdef double log_ratio       # of the other value to this one
+        for j in range(self.n_shared):
+            state.model.log_flip_many(
+                &candidate, 1, self.features[j], not self.values[j], &log_ratio
+            )
+            log_ratio += -self.log_odds[j] if self.values[j] else self.log_odds[j]
+            if log_ratio != log_ratio:
+                return -1
+            # The other value has probability 1 / (1 + exp(-log_ratio)).
+            if uniform(rng) * (1.0 + exp(-log_ratio)) < 1.0:
+                state.model.flip(0, self.features[j], not self.values[j])
+                self.values[j] = not self.values[j]
+        return 0
+
+
 cdef class RowGibbsKernel(FeatureKernel):
-    """Kernel of `RowGibbs`."""
+    """Kernel of `RowGibbs` (PGFA, algorithm 2): one of the 2^T values of a row's T shared features
+    is drawn from
+
+        p(z_i | rest) ~ p(x_i | z_i) prod_k odds_k^z_ik.
+    """
     cdef Py_ssize_t max_components
     cdef double[::1] log_w          # (2**n,), n >= n_shared
 
