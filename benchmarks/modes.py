@@ -17,7 +17,8 @@ minus that of the default chains, in nats. A level is not the mass of a mode: it
 of the labels, so that where clusters overlap chains of one mode may stay hundreds of nats apart.
 The gap of masses compares estimates of the log mass (doc/guide/convergence.md) in the same way. A
 case is "below" if the first gap is above 8 nats, and a miss if the second is; it is silent if
-`converged_` is True. Cases that take longer than --limit seconds of processor time are left out.
+`converged_` is True. Cases that take longer than --limit seconds of processor time are left out;
+--max-time is the parameter of the default fits, in seconds.
 Numbers in brackets are the differences between the default chains. Effective draws are those of
 the log joint, per second.
 """
@@ -191,8 +192,9 @@ def simulate(family, case, largest):
 
 
 def labelled(folder):
-    """Labelled sets of a folder: names and functions that read rows and labels."""
-    paths = sorted(p for p in Path(folder).rglob("*.npz") if "outliers" not in p.parts)
+    """Files of labelled sets in a folder, smallest first: dict of names and paths."""
+    paths = [p for p in Path(folder).rglob("*.npz") if "outliers" not in p.parts]
+    paths.sort(key=lambda path: (path.stat().st_size, path))
     return {str(path.relative_to(folder)): path for path in paths}
 
 
@@ -269,8 +271,8 @@ def measure_within(seconds, *problem):
         signal.setitimer(signal.ITIMER_PROF, 0.0)
 
 
-def measure(X, y, likelihood):
-    model, seconds = fit(X, likelihood)
+def measure(X, y, likelihood, max_time=None):
+    model, seconds = fit(X, likelihood, max_time=max_time)
     reference, _ = fit(X, likelihood, init=y, n_warmup=150, n_draws=100)
     ours, theirs = levels(model), levels(reference)
     return {
@@ -303,6 +305,7 @@ def main():
     parser.add_argument("--families", nargs="+", default=list(FAMILIES), choices=FAMILIES)
     parser.add_argument("--largest", type=int, default=2000)
     parser.add_argument("--limit", type=float, default=1e6)
+    parser.add_argument("--max-time", type=float)
     parser.add_argument("--data")
     parser.add_argument("--only", nargs="+")
     parser.add_argument("--cache", type=Path)
@@ -329,7 +332,7 @@ def main():
                 if problem is None:
                     continue
             try:
-                cells[name] = measure_within(given.limit, *problem)
+                cells[name] = measure_within(given.limit, *problem, given.max_time)
             except (FloatingPointError, TimeoutError) as error:
                 print(f"{name:28s} fails: {error}")
                 continue

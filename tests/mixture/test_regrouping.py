@@ -210,6 +210,19 @@ def test_the_finest_start_is_not_merged(four):
     assert finite.first_state.finest(finite, np.random.PCG64(0)).labels.max() == 2
 
 
+def test_the_finest_start_keeps_known_classes_apart(four):
+    known = np.where(np.arange(100) % 5 == 0, np.arange(100) // 5 % 2, -1)
+    model = FiniteMixture(n_components=3, n_warmup=0, n_draws=1, n_chains=1, random_state=0)
+    model.fit(four, known_labels=known)
+    program = model._prepare(four, None).program
+    chain = program.chain(0, 0)
+    program.advance(chain, 50, lambda **_: True)
+    assert program.probe([chain], 50, lambda **_: True)["iteration"] == 50
+    labels = program.first_state.finest(program, np.random.PCG64(0)).labels
+    assert labels.max() == 2
+    assert not set(labels[known == 0]) & set(labels[known == 1])
+
+
 def test_a_fit_that_goes_on_does_not_restart_chains_again(four, monkeypatch):
     started(monkeypatch, [ONE, TRUE, TRUE])
     model, _ = fitted(four, n_warmup=60, n_chains=3)

@@ -191,7 +191,8 @@ def cut(likelihood, model, prior, points, rng, n_pieces=None):
       (`separated`).
     - `model`: ClusterModel. Model bound to the rows.
     - `points`: (n_rows, n_dimensions), or None
-    - `n_pieces`: int, optional. By default `number_of_pieces`.
+    - `n_pieces`: int, optional. Number of pieces that start a chain, so that not more pieces are
+      cut than the prior allows. By default `number_of_pieces`, which will be merged.
 
     Returns `state`: MixtureState
     """
@@ -202,8 +203,9 @@ def cut(likelihood, model, prior, points, rng, n_pieces=None):
         share = (SMOOTH / max(points.shape[1], SMOOTH)) ** 0.4
     else:
         share = (WIDE / max(model.merge_width, WIDE)) ** 0.25
+    most = prior.most_clusters
     if n_pieces is None:
-        n_pieces = number_of_pieces(n, rng.random(), share)
+        n_pieces, most = number_of_pieces(n, rng.random(), share), n
     if not model.factorizes:
         n_pieces = min(n_pieces, MOST_COUPLED, prior.most_clusters)
     if points is not None:
@@ -219,7 +221,7 @@ def cut(likelihood, model, prior, points, rng, n_pieces=None):
     for _ in range(n_passes):
         assign_in_turn(state, rng.permutation(n))
     labels = state.cluster_labels()
-    allowed = likelihood.separated(labels, n)
+    allowed = likelihood.separated(labels, most)
     if allowed is labels:
         return state
     state = None  # a model belongs to one state at a time
