@@ -10,7 +10,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skdpm import DPMixture, _convergence
-from skdpm._convergence import below_highest, describe, describe_partitions, disagreements
+from skdpm._convergence import (
+    below_highest,
+    chance_of_drift,
+    describe,
+    describe_partitions,
+    disagreements,
+)
 from skdpm.diagnostics import coclustering_diagnostics, split_rhat
 from skdpm.mixture.chains import program as chain_program
 from skdpm.mixture.chains.automatic import FirstState
@@ -107,6 +113,28 @@ def test_how_far_chains_stay_below_the_highest():
     assert below_highest(constant[:, :3]).tolist() == [0, 0, 0]
     constant[1, 7] = np.nan
     assert below_highest(constant).tolist() == [0, 0, 0]
+
+
+def test_chains_that_all_rise_have_not_settled():
+    """Against the tail of Student's law with four degrees of freedom, in closed form."""
+    draws = np.zeros((3, 11))
+    draws[:, 6:] = np.array([1.0, 2.0, 6.0])[:, None]
+    draws[:, :5] = np.array([0.0, 0.0, 1.0])[:, None]
+    # Differences 1, 2, 5 and sums 1, 2, 7 of the halves.
+    t = (8.0 / 3.0) / np.sqrt((13.0 / 3.0 + 31.0 / 3.0) / 2.0 / 3.0)
+    x = t / np.sqrt(4.0 + t**2)
+    tails = 1.0 - 1.5 * (x - x**3 / 3.0)
+    for same in (draws, -draws, draws[:, ::-1]):
+        assert chance_of_drift(same) == pytest.approx(tails, rel=1e-9)
+    draws[0] *= -3.0
+    assert chance_of_drift(draws) > 0.2
+    settled = np.random.default_rng(0).normal(size=(500, 4, 20))
+    found = np.array([chance_of_drift(four) for four in settled])
+    assert np.mean(found < 0.05) == pytest.approx(0.05, abs=0.03)
+    steps = np.repeat([[0.0], [1.0]], 4, axis=1)
+    assert chance_of_drift(np.array([[0.0, 0, 1, 1]] * 3)) == 0.0
+    for nothing in (steps, steps[:1], steps[:, :3], np.full((3, 9), np.nan)):
+        assert chance_of_drift(nothing) == 1.0
 
 
 @pytest.mark.parametrize("low", [(), (2,), (0, 3), (0, 1, 3)], ids=str)

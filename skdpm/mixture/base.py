@@ -777,6 +777,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         below = _convergence.below_highest(self.draws_["log_joint"])
         entry = figures["log_joint"]
         entry["below_highest"] = float(below.max())
+        entry["chance_of_drift"] = _convergence.chance_of_drift(self.draws_["log_joint"])
         entry["difference_chains"] = float(np.ptp(self.draws_["log_joint"].mean(axis=1)))
         if program.regroups and len(run.chains) > 1:
             origins = {chain.get("origin", chain["index"]) for chain in run.chains}
@@ -813,8 +814,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 "the others were at far less probable states, so there may be a better state yet. "
                 "Try more chains, and compare log_joint_samples_ of fits with other seeds."
             )
-        elif "log_joint" in unusable:
+        elif "log_joint" in unusable and _convergence.stay_low(figures["log_joint"]):
             words.append(_convergence.low_chains(draws["log_joint"], _masses(self._run, program)))
+        elif "log_joint" in unusable:
+            words.append("Its level still changes in all chains, because the warm-up was short.")
         if _convergence.stay_apart(figures, draws.n_chains):
             words.append(
                 "They stay in separate modes, which more draws would not join. Try more chains "

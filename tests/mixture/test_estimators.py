@@ -608,6 +608,7 @@ def test_diagnostics(blobs):
                 for chain in estimator._run.chains
             ]
             expected["below_highest"] = _convergence.below_highest(draws).max()
+            expected["chance_of_drift"] = _convergence.chance_of_drift(draws)
             expected["difference_chains"] = np.ptp(estimator.log_joint_samples_.mean(axis=1))
             expected["difference_masses"] = np.ptp(np.mean(masses, axis=1))
             expected["lost_mass"] = _convergence.below_largest(np.array(masses)).max()

@@ -396,6 +396,16 @@ def test_a_chain_in_another_mode_makes_draws_unusable():
     assert _convergence.unusable(figures, ["log_joint"]) == []
 
 
+def test_chains_that_have_not_settled_make_draws_unusable():
+    """If R-hat says so, too."""
+    figures = {"n_components": {}, "log_joint": {"chance_of_drift": 0.009}}
+    assert _convergence.unusable(figures, ["log_joint"]) == ["log_joint"]
+    assert _convergence.unusable(figures, []) == []
+    assert "log_joint has not settled" in _convergence.verdict(figures, ["log_joint"])
+    figures["log_joint"]["chance_of_drift"] = 0.011
+    assert _convergence.unusable(figures, ["log_joint"]) == []
+
+
 def test_what_makes_densities_unusable():
     figures = {"log_density": {"difference_chains": 0.2}, "n_components": {}}
     assert _convergence.unusable(figures, ["log_density"]) == ["log_density"]
