@@ -40,14 +40,14 @@ DESCRIBE_STREAM = 2**32 - 4
 OUTLIER_STREAM = 2**32 - 5
 
 
-def current_likelihood(estimator):
-    """The likelihood of the fit, or before it that of the parameter; None if that is wrong."""
-    return getattr(estimator, "likelihood_", None) or estimator._lenient_likelihood()
-
-
 def offered_with(role):
-    """Decorate a method that needs a role of the likelihood."""
-    return offered_if(lambda estimator: refusal(current_likelihood(estimator), role))
+    """Decorate a method that needs a role of the likelihood of the fit, or before it of that of
+    the parameter."""
+    return offered_if(
+        lambda estimator: refusal(
+            getattr(estimator, "likelihood_", None) or estimator._lenient_likelihood(), role
+        )
+    )
 
 
 class Questions:

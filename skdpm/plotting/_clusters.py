@@ -216,11 +216,13 @@ class ClustersDisplay(Display):
                 ):
                     if n_deviations > 1.0 and not alone:
                         continue
-                    size, angle = _extent(covariance)
+                    variances, directions = np.linalg.eigh(covariance)
+                    x, y = directions[:, 1]  # the longer axis
+                    size = np.sqrt(np.maximum(variances[::-1], 0.0))
                     ellipse = Ellipse(
                         mean,
                         *(2.0 * n_deviations * size),
-                        angle=angle,
+                        angle=math.degrees(math.atan2(y, x)),
                         facecolor=(*colors[k], 0.08 * sure[k] if few else 0.0),
                         edgecolor=(*(0.8 * colors[k]), strength * sure[k]),
                         linewidth=width,
@@ -256,14 +258,6 @@ class ClustersDisplay(Display):
 
 def _opacity(certainty):
     return PALEST + (FULL - PALEST) * np.clip(certainty, 0.0, 1.0)
-
-
-def _extent(covariance):
-    """Standard deviations along the longer and the shorter axis, and the angle of the longer, in
-    degrees."""
-    variances, directions = np.linalg.eigh(covariance)
-    x, y = directions[:, 1]
-    return np.sqrt(np.maximum(variances[::-1], 0.0)), math.degrees(math.atan2(y, x))
 
 
 def _checked_column(X, d, names):

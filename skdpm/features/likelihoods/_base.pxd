@@ -33,6 +33,10 @@ cdef class FeatureModel:
     cdef int reserve_candidates(self, Py_ssize_t n_candidates) except -1
     cdef void copy(self, Py_ssize_t target, Py_ssize_t source) noexcept nogil
     cdef void spoil(self, Py_ssize_t candidate) noexcept nogil
+    cdef Py_ssize_t list_others(
+        self, const Py_ssize_t* features, Py_ssize_t n,
+        Py_ssize_t* others      # OUT (n_latent - n,); scratch (n_latent,)
+    ) noexcept nogil
 
     # A likelihood overrides these; z is the value of the row under update, (n_latent,).
     cdef int reserve(self, Py_ssize_t n_latent) except -1

@@ -52,6 +52,19 @@ cdef class FeatureModel:
         for j in range(max(self.width, 1)):
             self.candidates[candidate * self.width + j] = NAN
 
+    cdef Py_ssize_t list_others(
+        self, const Py_ssize_t* features, Py_ssize_t n, Py_ssize_t* others
+    ) noexcept nogil:
+        """List the features that are not among n given ones. Returns their number."""
+        cdef Py_ssize_t j, k
+        cdef Py_ssize_t n_others = 0
+        for k in range(self.n_latent):
+            others[n_others] = k
+            n_others += 1
+            for j in range(n):
+                n_others -= features[j] == k
+        return n_others
+
     cdef int bind_allocations(self, Allocations Z) except -1:
         """Read the features of all rows from Z from now on. A state calls this at its start and,
         after `reserve`, whenever Z has grown."""

@@ -60,6 +60,20 @@ cdef inline bint are_few(Py_ssize_t n, bint directed) noexcept nogil:
     return (n * n if directed else n * (n + 1) // 2) <= MOST_REFITTED
 
 
+cdef bint factorize(
+    const double[:, ::1] gram, Py_ssize_t n, double* factor, double* log_det
+) noexcept nogil:
+    """Factor a matrix, given by the entries below its diagonal. False if it is not positive
+    definite."""
+    cdef Py_ssize_t p, q
+    cdef Py_ssize_t c = 0
+    for q in range(n):
+        for p in range(q, n):
+            factor[c] = gram[p, q]
+            c += 1
+    return cholesky(factor, n, log_det)
+
+
 cdef class WeightSlice(SliceSampled):
     """A weight, or b, in units of `width`, given the pairs that it is part of."""
     cdef double[::1] y          # (n,): sign * log odds, at the value `origin`
@@ -406,13 +420,9 @@ cdef class LFRMModel(LinkFlipModel):
                     target[terms[a]] += design[a] * residual
                     for c in range(a + 1):
                         self.gram[terms[a], terms[c]] += omega * design[a] * design[c]
-        c = 0
         for j in range(n):
             self.gram[j, j] += self.tau
-            for i in range(j, n):
-                self.factor[c] = self.gram[i, j]
-                c += 1
-        if not cholesky(&self.factor[0], n, &log_det):
+        if not factorize(self.gram, n, &self.factor[0], &log_det):
             raise FloatingPointError(f"LFRM: the weights of feature {k} have no law given Z")
         draw_normal(&self.factor[0], n, target, noise)
         for a in range(n):
@@ -736,7 +746,7 @@ cdef class LFRMPart(LinkFlipModel):
     cdef int restrict_from(
         self, FeatureModel whole, const Py_ssize_t* features, Py_ssize_t n
     ) except -1 nogil:
-        cdef Py_ssize_t i, j, k, l, m, a, c, s, t
+        cdef Py_ssize_t i, k, l, m, a, c, s, t
         cdef Py_ssize_t width = (<LFRMModel>whole).capacity
         cdef const double* W
         cdef const unsigned char* z
@@ -748,13 +758,7 @@ cdef class LFRMPart(LinkFlipModel):
                 self.reserve(self.n_reserved)
         W = &(<LFRMModel>whole).W[0, 0]
         self.tau = (<LFRMModel>whole).tau
-        self.n_others = 0
-        for k in range(whole.n_latent):
-            self.others[self.n_others] = k
-            self.n_others += 1
-            for j in range(n):
-                if features[j] == k:
-                    self.n_others -= 1
+        self.n_others = whole.list_others(features, n, &self.others[0])
         self.refits = are_few(self.n_others, self.directed)
         # Kinds.
         self.n_kinds = 0
@@ -973,16 +977,6 @@ cdef class LFRMPart(LinkFlipModel):
                             self.gram[p, q] += slope
         return total
 
-    cdef bint factorize(self) noexcept nogil:
-        cdef Py_ssize_t p, q
-        cdef Py_ssize_t c = 0
-        cdef Py_ssize_t n = self.first_of(self.n_latent)
-        for q in range(n):
-            for p in range(q, n):
-                self.factor[c] = self.gram[p, q]
-                c += 1
-        return cholesky(&self.factor[0], n, &self.log_det)
-
     cdef int find_mode(self, double close) except -1 nogil:
         """Set `mode`, up to a gain of `close`, and factorize the precision there."""
         cdef Py_ssize_t p, _step
@@ -995,7 +989,7 @@ cdef class LFRMPart(LinkFlipModel):
             self.mode[0] = self.first_b
         value = self.log_joint(self.mode)
         for _step in range(MOST_STEPS):
-            if not self.factorize():
+            if not factorize(self.gram, n, &self.factor[0], &self.log_det):
                 raise FloatingPointError("LFRM: weights have no law given Z")
             for p in range(n):
                 self.towards[p] = self.gradient[p]

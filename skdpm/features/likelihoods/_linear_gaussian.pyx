@@ -405,7 +405,7 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
     ) except -1 nogil:
         cdef Py_ssize_t i, j, k
         cdef Py_ssize_t d = self.d
-        cdef Py_ssize_t n_others = 0
+        cdef Py_ssize_t n_others
         cdef const unsigned char* z
         cdef const double* V = &(<LinearGaussianModel>whole).V[0, 0]
         cdef const double* X = &(<LinearGaussianModel>whole).X[0, 0]
@@ -414,12 +414,7 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         cdef double* residual
         self.tau_x = (<LinearGaussianModel>whole).tau_x
         self.tau_v = (<LinearGaussianModel>whole).tau_v
-        for k in range(whole.n_latent):
-            others[n_others] = k
-            n_others += 1
-            for j in range(n):
-                if features[j] == k:
-                    n_others -= 1
+        n_others = whole.list_others(features, n, others)
         for i in range(self.n_samples):
             z = whole.Z.row(i)
             residual = &self.residuals[i, 0]

@@ -68,7 +68,9 @@ class Sampler(BaseEstimator):
                 "or Gaussian(tails=None)"
             )
         if self.requires in likelihood.capabilities:
-            return self._incomplete(likelihood, X)
+            if self.draws_gaps or not likelihood.draws_gaps or is_dask(X) or not has_nan(X):
+                return None
+            return gaps_objection(type(self).__name__)
         if likelihood.select:
             return self._cannot_select()
         if likelihood.exposed:
@@ -88,12 +90,6 @@ class Sampler(BaseEstimator):
             f"{type(self).__name__} cannot select columns, because it does not have all rows at "
             "once; choose another sampler or Product(select=False)"
         )
-
-    def _incomplete(self, likelihood, X):
-        """Return the objection to missing entries that have to be drawn, or None."""
-        if self.draws_gaps or not likelihood.draws_gaps or is_dask(X) or not has_nan(X):
-            return None
-        return gaps_objection(type(self).__name__)
 
     def validate(self, estimator, X, likelihood, reset):
         """Check the X of `fit` and return it as an array, as `validate_rows` does."""

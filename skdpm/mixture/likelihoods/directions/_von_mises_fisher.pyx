@@ -46,7 +46,7 @@ from skdpm._core._rng cimport (
 )
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods.contract._parametric cimport (
-    SKDPM_LANES, TILE, ParametricModel, number, tile_counts
+    SKDPM_LANES, TILE, ParametricModel, tile_counts
 )
 
 
@@ -648,28 +648,10 @@ def draw_directions(
     return out
 
 
-def unit_rows(const number[:, :] X):
+def unit_rows(X):
     """Rows scaled to unit length, float64; rows of zeros stay."""
-    cdef Py_ssize_t d, i
-    cdef double scale, square
-    rows = np.empty((X.shape[0], X.shape[1]))
-    cdef double[:, ::1] out = rows
-    with nogil:
-        for i in range(X.shape[0]):
-            scale = square = 0.0
-            for d in range(X.shape[1]):
-                out[i, d] = <double>X[i, d]
-                scale = max(scale, fabs(out[i, d]))
-            if scale == 0.0:
-                continue
-            # First by the largest, because squares may overflow or underflow.
-            for d in range(X.shape[1]):
-                out[i, d] /= scale
-                square += out[i, d] * out[i, d]
-            square = sqrt(square)
-            for d in range(X.shape[1]):
-                out[i, d] /= square
-    return rows
+    starts = np.arange(X.shape[0] + 1) * X.shape[1]
+    return unit_entries(starts, np.array(X, dtype=np.float64).ravel()).reshape(X.shape)
 
 
 def unit_entries(const Py_ssize_t[::1] indptr, const double[::1] entries):
@@ -685,6 +667,7 @@ def unit_entries(const Py_ssize_t[::1] indptr, const double[::1] entries):
                 scale = max(scale, fabs(out[m]))
             if scale == 0.0:
                 continue
+            # First by the largest, because squares may overflow or underflow.
             for m in range(indptr[i], indptr[i + 1]):
                 out[m] /= scale
                 square += out[m] * out[m]

@@ -64,7 +64,7 @@ from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
     ParametricElliptical
 )
 from skdpm.mixture.likelihoods.elliptical._moments cimport (
-    SKDPM_STRIP, cholesky, draw_normal, far_square, log_evidence, log_positive, solve_squared,
+    SKDPM_STRIP, cholesky, far_square, log_evidence, log_positive, solve_squared,
     tile_keyed_moments, unpack_scale
 )
 from skdpm.mixture.likelihoods.elliptical._hyper cimport (
@@ -1191,7 +1191,6 @@ cdef class FullLaws(GaussianLaws):
         cdef Py_ssize_t d, e, f, k, t
         cdef Py_ssize_t n_features = self.n_features
         cdef double part, weight
-        cdef double log_det
         cdef double* b = &self.work[0]
         cdef double* root = b + n_features
         cdef double* noise = b + 2 * n_features
@@ -1223,14 +1222,7 @@ cdef class FullLaws(GaussianLaws):
                     for f in range(e, d + 1):
                         column[f - e] += weight * root[e] * root[f]
                     column += n_features - e
-        if not cholesky(system, n_features, &log_det):
-            return False
-        for d in range(n_features):
-            noise[d] = random_standard_normal(rng)
-        draw_normal(system, n_features, b, noise)
-        for d in range(n_features):
-            self.u[d] = self.center[d] + b[d]
-        return True
+        return self.draw_mean_of(system, b, noise, rng)
 
 
 cdef inline void bound_densities(

@@ -118,6 +118,9 @@ cdef class GaussianLaws(SliceSampled):
     cdef double least_step(self, Py_ssize_t d, double excess) noexcept nogil
     cdef bint below_support(self, double excess) noexcept nogil
     cdef bint draw(self, bitgen_t* rng) noexcept nogil
+    cdef bint draw_mean_of(
+        self, double* system, double* b, double* noise, bitgen_t* rng       # INOUT
+    ) noexcept nogil
     # A subclass overrides these: see _hyper.pyx.
     cdef bint prepare_precision(self) noexcept nogil
     cdef double log_evidence_precision(self, double r) noexcept nogil

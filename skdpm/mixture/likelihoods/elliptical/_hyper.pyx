@@ -23,8 +23,9 @@ from libc.math cimport INFINITY, NAN, exp, log
 
 import numpy as np
 
-from skdpm._core._rng cimport bit_generator_pointer, bitgen_t
+from skdpm._core._rng cimport bit_generator_pointer, bitgen_t, random_standard_normal
 from skdpm._core._slice cimport SliceSampled
+from skdpm.mixture.likelihoods.elliptical._moments cimport cholesky, draw_normal
 
 cdef enum:
     PRECISION = -1
@@ -137,6 +138,21 @@ cdef class GaussianLaws(SliceSampled):
     cdef bint draw_mean(self, bitgen_t* rng) noexcept nogil:
         """Draw u given everything else."""
         return False
+
+    cdef bint draw_mean_of(
+        self, double* system, double* b, double* noise, bitgen_t* rng
+    ) noexcept nogil:
+        """Draw u - m from N(A^-1 b, A^-1); `system` is A, packed. False if it has no factor."""
+        cdef Py_ssize_t d
+        cdef double log_det
+        if not cholesky(system, self.n_features, &log_det):
+            return False
+        for d in range(self.n_features):
+            noise[d] = random_standard_normal(rng)
+        draw_normal(system, self.n_features, b, noise)
+        for d in range(self.n_features):
+            self.u[d] = self.center[d] + b[d]
+        return True
 
     cdef double least_step(self, Py_ssize_t d, double excess) noexcept nogil:
         """Smallest excess of t_d over its lowest value."""

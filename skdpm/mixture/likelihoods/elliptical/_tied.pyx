@@ -570,7 +570,7 @@ cdef class TiedLaws(GaussianLaws):
         cdef double* noise = b + n_features
         cdef double* system = noise + n_features
         cdef double total = 0.0
-        cdef double log_det, weight
+        cdef double weight
         memset(noise, 0, n_features * sizeof(double))
         for k in range(self.n_clusters):
             weight = 1.0 / (1.0 / self.r + 1.0 / self.n[k])
@@ -584,14 +584,7 @@ cdef class TiedLaws(GaussianLaws):
             for e in range(d, n_features):
                 system[t] = total * self.precision[d, e] + (1.0 if d == e else 0.0)
                 t += 1
-        if not cholesky(system, n_features, &log_det):
-            return False
-        for d in range(n_features):
-            noise[d] = random_standard_normal(rng)
-        draw_normal(system, n_features, b, noise)
-        for d in range(n_features):
-            self.u[d] = self.center[d] + b[d]
-        return True
+        return self.draw_mean_of(system, b, noise, rng)
 
 
 @cython.final

@@ -135,7 +135,10 @@ class Covariance:
 
     def check_scale(self, value, n_features):
         """Check the parameter `scale`: a diagonal of shape (n_features,)."""
-        return as_positive_vector(value, n_features)
+        vector = as_vector(value, n_features, "Gaussian.scale")
+        if not (vector > 0).all():
+            raise ValueError(f"Gaussian.scale must be positive, got {value!r}")
+        return vector
 
     def learn_scale(self, variances, varies, n_rows, df, smallest=SMALLEST_SHARE):
         """Initial value of a learned scale, its hyperprior, and its floor.
@@ -592,14 +595,6 @@ def as_vector(value, n_features, name):
         vector = np.full(n_features, vector)
     if vector.shape != (n_features,) or not np.isfinite(vector).all():
         raise ValueError(f"{name} must be finite, a number or one per column ({n_features})")
-    return vector
-
-
-def as_positive_vector(value, n_features):
-    """Check the parameter `scale`, a number or one positive number per column."""
-    vector = as_vector(value, n_features, "Gaussian.scale")
-    if not (vector > 0).all():
-        raise ValueError(f"Gaussian.scale must be positive, got {value!r}")
     return vector
 
 

@@ -409,7 +409,9 @@ default=None
             squares = summary["squares"] + summary["n"] * (summary["mean"] - mean) ** 2
             squares = np.where(summary["n"] > 0, np.maximum(squares, extreme**2), 0.0)
         _refuse_overflow(squares)
-        _refuse_underflow(summary["largest"] - summary["smallest"])
+        spreads = summary["largest"] - summary["smallest"]
+        words = " differ by so little that their variance underflows; rescale the column"
+        _refuse((spreads > 0.0) & (spreads < SMALLEST_SPREAD), "the values in ", words)
         return resolved
 
     def as_seen(self, X, first=None):
@@ -689,11 +691,6 @@ def _refuse(bad, before, after, row=None):
 def _refuse_overflow(per_column):
     words = f" are so large that their variance {OVERFLOWS}"
     _refuse(~np.isfinite(per_column), "the values in ", words, FARTHEST)
-
-
-def _refuse_underflow(spreads):
-    words = " differ by so little that their variance underflows; rescale the column"
-    _refuse((spreads > 0.0) & (spreads < SMALLEST_SPREAD), "the values in ", words)
 
 
 def _refuse_uncentred(columns):

@@ -101,9 +101,12 @@ class Grid(Likelihood):
         self._check_rows_alone(X, log_likelihoods)
         data = self._encoded(log_likelihoods)
         if log_likelihoods.shape[2] >= CONTINUUM:
-            # Of the last layer, the most precise one.
+            # Of the last layer, the most precise one: the median over rows and blocks of one over
+            # the sum of squares of normalised likelihoods.
             last = log_likelihoods[:, -len(self.log_weights) :]
-            effective = _effective_points(np.exp(last - last.max(axis=2, keepdims=True)))
+            last = np.exp(last - last.max(axis=2, keepdims=True))
+            squares = np.einsum("idm,idm->id", last, last)
+            effective = float(np.median(last.sum(axis=2) ** 2 / squares))
             if effective < FEWEST_EFFECTIVE:
                 warnings.warn(
                     f"the grid of {type(self).__name__} is coarse for these data: for half of the "
@@ -288,10 +291,3 @@ def _aligned_zeros(shape):
     memory = np.zeros(size + 8)
     first = -memory.ctypes.data % 64 // 8
     return memory[first : first + size].reshape(shape)
-
-
-def _effective_points(likelihoods):
-    """Effective number of points, 1 / sum of squares of normalised likelihoods: the median over
-    rows and blocks."""
-    squares = np.einsum("idm,idm->id", likelihoods, likelihoods)
-    return float(np.median(likelihoods.sum(axis=2) ** 2 / squares))

@@ -319,8 +319,10 @@ def _cells(values, counts):
         return None
     step = _step(gaps)
     if len(values) <= FEW_VALUES:
-        digits = _decimal_step(values)
-        step = digits if digits is not None else step
+        # The smallest place that they have in decimal notation, unless there are many digits.
+        places = range(MOST_DIGITS + 1)
+        exact = (10.0**-d for d in places if (np.round(values, d) == values).all())
+        step = next(exact, step)
     if step is not None:
         halves = 0.5 * step * _steps_of_heaps(np.rint((values - values[0]) / step), counts)
         return (None, halves[0]) if (halves == halves[0]).all() else (values, halves)
@@ -379,14 +381,6 @@ def _step(gaps):
     if (np.abs(gaps - step * steps) > 2.0 * ROUND_OFF * step).any():
         return None
     return (gaps @ steps) / (steps @ steps)
-
-
-def _decimal_step(values):
-    """The smallest place that numbers have in decimal notation; None if there are many digits."""
-    for digits in range(MOST_DIGITS + 1):
-        if (np.round(values, digits) == values).all():
-            return 10.0**-digits
-    return None
 
 
 def _words(rows):

@@ -149,7 +149,9 @@ class Relational(Likelihood):
             data["new"] = new
             # A pair of nodes of `fit` is counted in both rows if links are undirected.
             in_two_rows = not (new or self.directed)
-            log_multiplicities = _log_factorials(links) * (0.5 if in_two_rows else 1.0)
+            values = gammaln(links.data + 1.0), links.indices, links.indptr
+            log_multiplicities = sp.csr_array(values, shape=links.shape).sum(axis=1)
+            log_multiplicities *= 0.5 if in_two_rows else 1.0
             log_multiplicities += gammaln(self_links + 1.0)
             if not self.directed:
                 log_multiplicities += self_links * np.log(2.0)
@@ -320,12 +322,6 @@ def _degrees(links, self_links, directed):
     if directed:
         return np.array([links.sum(axis=1) + self_links, links.sum(axis=0) + self_links])
     return (links.sum(axis=1) + 2.0 * self_links)[None]
-
-
-def _log_factorials(links):
-    """Sum over each row of log X_ij!."""
-    values = gammaln(links.data + 1.0)
-    return sp.csr_array((values, links.indices, links.indptr), shape=links.shape).sum(axis=1)
 
 
 def _csr(matrix):

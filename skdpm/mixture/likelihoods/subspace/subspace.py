@@ -124,7 +124,10 @@ class Subspace(Likelihood):
         counts = np.sqrt(np.maximum(summary["n"], 1))
         n = summary["n"].max()
         variances, axes = np.linalg.eigh(summary["scatter"] / np.outer(counts, counts))
-        variances, axes = variances[::-1], _oriented(axes[:, ::-1])
+        variances, axes = variances[::-1], axes[:, ::-1]
+        # Signs with which the largest entry of each axis, a column, is positive.
+        largest = np.abs(axes).argmax(axis=0)
+        axes = axes * np.where(axes[largest, np.arange(len(axes))] < 0.0, -1.0, 1.0)
         extents = np.maximum(np.abs(summary["low"]), np.abs(summary["high"]))
         extent = extents.max()
         # The rounding error of entries and of eigenvalues.
@@ -305,9 +308,3 @@ def _warn_of_units(deviations):
             UserWarning,
             stacklevel=2,
         )
-
-
-def _oriented(axes):
-    """Choose the signs of axes (columns) so that the largest entry of each is positive."""
-    largest = np.abs(axes).argmax(axis=0)
-    return axes * np.where(axes[largest, np.arange(axes.shape[1])] < 0.0, -1.0, 1.0)
