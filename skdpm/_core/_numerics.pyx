@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tables of numbers that kernels share, for Python."""
+"""Tables of numbers that kernels share, and coordinates of rows, for Python."""
 from libc.math cimport log
 
 import numpy as np
 
 from skdpm._core._math cimport MAX_TABLE, fill_log_gamma
+
+
+cdef extern from "tiles.h" nogil:
+    void tile_rotate(
+        const double* x, Py_ssize_t n, Py_ssize_t n_features, const double* center,
+        const double* axes, Py_ssize_t n_axes, double* out
+    )
 
 
 def log_gamma_table(double shift, largest):
@@ -28,3 +35,27 @@ def log_table(double shift, largest):
         for m in range(view.shape[0]):
             view[m] = log(shift + m)
     return values
+
+
+def rotate(X, const double[::1] center, const double[:, ::1] axes):
+    """Coordinates of rows on some axes. Their bits do not depend on the other rows.
+
+    - `X`: (n_rows, n_features)
+    - `center`: (n_features,). Origin of the coordinates.
+    - `axes`: (n_features, n_axes)
+
+    Returns `points`: (n_rows, n_axes)
+    """
+    cdef const double[:, ::1] rows = np.ascontiguousarray(X, dtype=np.float64)
+    cdef Py_ssize_t n = rows.shape[0]
+    cdef Py_ssize_t n_axes = axes.shape[1]
+    if rows.shape[1] != center.shape[0] or rows.shape[1] != axes.shape[0]:
+        raise ValueError(f"rows of {rows.shape[1]} columns, axes of {axes.shape[0]}")
+    points = np.empty((n, n_axes))
+    cdef double[:, ::1] view = points
+    if n > 0 and n_axes > 0:
+        with nogil:
+            tile_rotate(
+                &rows[0, 0], n, rows.shape[1], &center[0], &axes[0, 0], n_axes, &view[0, 0]
+            )
+    return points

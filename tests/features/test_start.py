@@ -7,7 +7,7 @@ import pytest
 from support.designs import everyday
 
 from skdpm import FeatureAllocation
-from skdpm.features.chains.start import first_state
+from skdpm.features.chains.program import first_state
 from skdpm.features.likelihoods import LinearGaussian
 from skdpm.features.likelihoods._sources import BinarySources
 from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior

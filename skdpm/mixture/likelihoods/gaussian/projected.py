@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from skdpm._core._numerics import rotate
 from skdpm._validation import ColumnError
-from skdpm.mixture.likelihoods.laws._coordinates import rotate
 from skdpm.mixture.likelihoods.laws.laws import depends, factors, log_student, norms, patterns
 
 # Largest residual of a dependent column in the first rows, and root of the mean square in all

@@ -5,10 +5,10 @@ import warnings
 
 import numpy as np
 
+from skdpm._core._numerics import rotate
 from skdpm._validation import check_integer, parameters
 from skdpm.mixture.likelihoods.contract.base import Likelihood, read_only
 from skdpm.mixture.likelihoods.gaussian.gaussian import Gaussian, recording_in
-from skdpm.mixture.likelihoods.laws._coordinates import rotate
 from skdpm.mixture.likelihoods.laws.background import box
 from skdpm.mixture.likelihoods.laws.columns import far_columns, filled_columns
 from skdpm.mixture.likelihoods.laws.coordinates import bulk, standardised
