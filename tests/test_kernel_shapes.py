@@ -64,8 +64,7 @@ CALLS = {
         [
             X,
             np.array([0, 3, 6]),
-            0,
-            np.array([1]),
+            np.array([[0, 1]]),
             np.ones((1, 2)),
             np.ones((1, 2)),
             np.ones((1, 2)),
@@ -73,11 +72,12 @@ CALLS = {
             np.zeros(1),
         ],
         {
+            2: [np.array([[0, 1, 1]])],
+            3: [np.ones((1, 1))],
             4: [np.ones((1, 1))],
-            5: [np.ones((1, 1))],
-            6: [np.ones((2, 2))],
+            5: [np.ones((2, 2))],
+            6: [np.zeros(0)],
             7: [np.zeros(0)],
-            8: [np.zeros(0)],
         },
     ),
     "ParametricGaussian": (

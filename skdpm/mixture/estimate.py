@@ -18,8 +18,9 @@ from sklearn.metrics import adjusted_rand_score
 from skdpm import partitions
 from skdpm._validation import check_choice, is_dask
 from skdpm.draws import Candidates, column_of
-from skdpm.mixture.answers.hills import distances_between, points_of, read_draws
+from skdpm.mixture.answers.components import distances_between, points_of
 from skdpm.mixture.answers.predictive import StoredMixture
+from skdpm.mixture.answers.reading import join_fragments, read_draws
 from skdpm.mixture.answers.training import informative_rows, of_all_rows
 from skdpm.mixture.chains._start import merged_stats
 from skdpm.mixture.likelihoods.composite.classified import classes_of
@@ -169,9 +170,11 @@ class DrawnClusters:
       None: from the rows.
 
     - `clusters`: (n_chains, n_read_draws, n_informative).
+    - `cells`: of the same shape. Clusters in which a search begins; see `read_draws`.
     - `components`: (n_chains, n_read_draws, n_samples). Components of the draws that were read.
     - `loss`: str or tuple. Loss between partitions: "vi" for hills.
     - `known`: KnownLabels or Unlabelled. Known labels of the informative rows.
+    - `are_hills`: bool. Whether clusters are read off hills.
     - `merges`: bool. Whether estimates with fewer clusters are merges of the estimate without a
       limit.
     """
@@ -183,13 +186,14 @@ class DrawnClusters:
         )
         self.known = self.training.known_of_informative
         self.loss = "vi" if loss in HILLS else loss
-        are_hills = loss in HILLS and model.likelihood_.has_points
-        self.merges = (are_hills or self._has_noise) and not self.known.unites
+        self.are_hills = loss in HILLS and model.likelihood_.has_points
+        self.merges = (self.are_hills or self._has_noise) and not self.known.unites
         self.components = model.draws_["labels"]
-        if are_hills:
+        if self.are_hills:
             self._read_hills(model.likelihood_, loss == "adaptive")
         else:
             self.clusters = self.known.join(self.training.take(self.components))
+            self.cells = self.clusters
 
     def _points(self, completion=None, recorded=False):
         """Informative rows in independent columns, as chains see them or as they were recorded."""
@@ -213,7 +217,7 @@ class DrawnClusters:
         }
         if completed:  # of the first chains, whose draws are scored
             draws = draws[: 1 + max(c for c, _ in completed)]
-        chosen, self.clusters = read_draws(
+        chosen, self.clusters, self.cells = read_draws(
             self._points(),
             take(draws),
             self.model.n_jobs,
@@ -281,7 +285,8 @@ class DrawnClusters:
 
         @functools.cache
         def free():
-            return search(alone(self.clusters[:, :, inside]))
+            cells = alone(self.cells[:, :, inside])
+            return join_fragments(search(cells), cells) if self.are_hills else search(cells)
 
         @functools.cache
         def tree():
@@ -408,11 +413,11 @@ def other_readings(model):
         return {}
     labels, words = training.take(training.different(model._clusters)), []
     readings = {loss: DrawnClusters(model, loss) for loss in HILLS}
-    draws = {loss: drawn.clusters for loss, drawn in readings.items()}
-    draws["vi"] = training.take(readings["modal"].components)
-    for loss, clusters in draws.items():
+    draws = {loss: (drawn.clusters, drawn.cells) for loss, drawn in readings.items()}
+    draws["vi"] = (training.take(readings["modal"].components),) * 2
+    for loss, (clusters, cells) in draws.items():
         random_state = state_of_estimate(training.entropy)
-        found = partitions.point_estimate(alone(clusters), random_state=random_state)
+        found = partitions.point_estimate(alone(cells), random_state=random_state)
         sure = partitions.label_probabilities(alone(clusters), found).mean()
         if sure > SURE and adjusted_rand_score(found, labels) < AGREE:
             n_clusters = int(found.max()) + 1

@@ -6,12 +6,16 @@ import pickle
 import numpy as np
 import pytest
 from reference import bricks as reference
+from scipy.stats import multivariate_normal
 from sklearn.metrics import adjusted_rand_score
 
 from skdpm import DPMixture
 from skdpm.diagnostics import mcse_mean
-from skdpm.mixture.answers import bricks
-from skdpm.mixture.answers.hills import Hills, points_of, read_draws, read_hills
+from skdpm.mixture.answers import bricks, components, reading
+from skdpm.mixture.answers.components import points_of
+from skdpm.mixture.answers.hills import Hills, read_hills
+from skdpm.mixture.answers.reading import join_fragments, read_draws
+from skdpm.mixture.rows.known import UNLABELLED
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -39,17 +43,12 @@ def random_draws(rng, n_chains=2, n_draws=2):
 def found_and_expected(rng, **planted):
     points, draws = random_draws(rng)
     places = list(np.ndindex(*draws.shape[:2]))
-    hills = [Hills.of(points, draws[place]) for place in places]
-    found = bricks.evidence_of(
-        hills,
-        [np.arange(len(points))] * len(places),
-        len(points),
-        [bricks.likeliest(points, h.sizes, h.means, h.covariances) for h in hills],
-        [bricks.tied(points, h.labels) for h in hills],
-        [[places.index((1 - c, s))] for c, s in places],
-        [1] * len(places),
-    )
-    of_rows = np.reshape([h.of_components[h.labels] for h in hills], draws.shape)
+    drawn = [
+        bricks.DrawnHills.of(points, draws[place], UNLABELLED, columns=points) for place in places
+    ]
+    evidence = bricks.evidence_of(drawn, np.arange(len(places)).reshape(draws.shape[:2]))
+    found = [draw.mean_of_hills(evidence) for draw in drawn]
+    of_rows = np.reshape([draw.of_rows for draw in drawn], draws.shape)
     expected = reference.evidence(points, draws, of_rows, least_rows=5, **planted)
     return np.concatenate(found), np.concatenate(expected)
 
@@ -150,6 +149,53 @@ def test_order_units_and_threads_change_no_cluster():
         assert adjusted_rand_score(expected[place], mixed[place]) == 1.0
 
 
+def test_cells_are_the_most_probable_components():
+    """Rows between two clusters change from draw to draw, their cells do not."""
+    rng = np.random.default_rng(5)
+    X, y = bars(rng, 2000)
+    laws = [multivariate_normal(np.zeros(2), np.diag(s)) for s in ([16.0, 0.25], [0.25, 16.0])]
+    p = [law.pdf(X) for law in laws]
+    sampled = (rng.random((2, 6, len(y))) < p[1] / (p[0] + p[1])).astype(int)
+    _, clusters, cells = read_draws(X, sampled, adaptive=True)
+    assert cells.max() == 1 and not np.array_equal(cells, clusters)
+    expected = (p[1] > p[0]).astype(int)
+    for cell, cluster in zip(cells.reshape(12, -1), clusters.reshape(12, -1), strict=True):
+        assert adjusted_rand_score(expected, cell) > 0.95
+        assert adjusted_rand_score(expected, cluster) < 0.8
+    X[::9, 0] = np.nan  # the component in the draw
+    _, clusters, cells = read_draws(X, sampled)
+    np.testing.assert_array_equal(cells[:, :, ::9], clusters[:, :, ::9])
+    wide = np.column_stack([X, rng.normal(size=(len(X), 7))])
+    _, clusters, cells = read_draws(wide, sampled, adaptive=True)
+    np.testing.assert_array_equal(cells, clusters)
+
+
+def test_rows_of_fragments_join_the_clusters_with_which_they_are():
+    draws = np.repeat([0, 1], 6)[None].repeat(10, axis=0)
+    draws[:6, 0], draws[6:, 5] = 1, 1  # row 0 is in either, more often in the other one
+    draws = np.column_stack([draws, np.full(10, 2)])[None]  # the last row is always alone
+    labels = np.repeat([1, 0, 2], [6, 6, 1])
+    labels[[0, 5]] = 3, 3
+    found = join_fragments(labels, draws)
+    np.testing.assert_array_equal(found, [0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 2])
+    np.testing.assert_array_equal(join_fragments(found, draws), found)
+    one = np.zeros(13, dtype=int)
+    np.testing.assert_array_equal(join_fragments(one, draws), one)
+
+
+def test_more_draws_are_read_if_their_numbers_of_clusters_differ(monkeypatch):
+    X, draws = drawn_bars()
+    X = np.concatenate([X, X + [40.0, 0.0]])
+    draws = np.concatenate([draws, draws + 2], axis=2)
+    monkeypatch.setattr(reading, "MOST_READ", 4)
+    assert len(read_draws(X, draws, adaptive=True)[0]) == 2
+    draws[0, -1, draws[0, -1] < 2] = 0
+    chosen, clusters, cells = read_draws(X, draws, adaptive=True)
+    assert len(chosen) == 4 and clusters.shape == cells.shape == draws.shape
+    monkeypatch.setattr(reading, "MOST_IF_UNSURE", 6)
+    assert len(read_draws(X, draws, adaptive=True)[0]) == 3
+
+
 def test_components_much_smaller_than_the_others_join_the_likeliest():
     rng = np.random.default_rng(4)
     labels = np.repeat([0, 1, 2, 3], [200, 200, 8, 60])
@@ -176,6 +222,7 @@ def test_noise_and_many_rows(monkeypatch):
     assert (found[0, 0] == -1).all() and (found[:, :, :10] == -1).all() and found.max() == 1
     monkeypatch.setattr(bricks, "MOST_ROWS", 90)
     monkeypatch.setattr(bricks, "MOST_NUMBERS", 1)
+    monkeypatch.setattr(components, "MOST_NUMBERS", 1)
     np.testing.assert_array_equal(read_draws(X, draws, adaptive=True)[1], found)
 
 

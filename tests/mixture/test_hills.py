@@ -15,9 +15,13 @@ from sklearn.metrics import adjusted_rand_score
 from support.designs import everyday
 
 from skdpm import DPMixture, FiniteMixture
+from skdpm.mixture.answers import bricks, reading
+from skdpm.mixture.answers import components as _components
 from skdpm.mixture.answers import hills as _hills
 from skdpm.mixture.answers._valleys import valleys
-from skdpm.mixture.answers.hills import points_of, read_draws, read_hills
+from skdpm.mixture.answers.components import points_of
+from skdpm.mixture.answers.hills import read_hills
+from skdpm.mixture.answers.reading import read_draws
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -27,7 +31,7 @@ FAST = {"n_chains": 2, "n_warmup": 60, "n_draws": 60, "random_state": 0}
 @pytest.fixture
 def four_rows(monkeypatch):
     """Hills of four rows."""
-    monkeypatch.setattr(_hills, "LEAST_ROWS", 4)
+    monkeypatch.setattr(_components, "LEAST_ROWS", 4)
 
 
 def random_line(rng):
@@ -135,8 +139,7 @@ def line_between(distance, rows, share=0.5, deviation=1.0):
     valleys(
         np.asarray(rows, dtype=float).reshape(-1, 1),
         np.array([0, n_a, len(rows)]),
-        0,
-        np.array([1]),
+        np.array([[0, 1]]),
         np.ones((1, 1)),
         np.array([[0.0, distance]]),
         np.array([[1.0, deviation]]),
@@ -220,7 +223,7 @@ def test_missing_entries_constant_and_many_columns():
     assert read_hills(points_of(np.ones((5, 2))), np.arange(5)).tolist() == [0] * 5
     y = np.repeat([0, 1], 200)
     wide = rng.normal(size=(400, 60)) + 6.0 * np.outer(y, rng.normal(size=60) / 8)
-    assert points_of(wide).shape == (400, _hills.MOST_COLUMNS)
+    assert points_of(wide).shape == (400, _components.MOST_COLUMNS)
     pieces = 2 * y + rng.integers(2, size=400)
     assert adjusted_rand_score(read_hills(points_of(wide), pieces), y) == 1.0
 
@@ -229,8 +232,8 @@ def test_draws_are_read_evenly_and_threads_make_no_difference(monkeypatch):
     rng = np.random.default_rng(3)
     X, pieces = ring(rng)
     draws = np.array([[np.minimum(pieces, k) for k in range(9)]] * 2)
-    monkeypatch.setattr(_hills, "MOST_READ", 6)
-    chosen, clusters = read_draws(X, draws)
+    monkeypatch.setattr(reading, "MOST_READ", 6)
+    chosen, clusters, _ = read_draws(X, draws)
     assert chosen.tolist() == [0, 4, 8] and clusters.shape == (2, 3, 600)
     for s, found in zip(chosen, clusters[1], strict=True):
         np.testing.assert_array_equal(found, read_hills(points_of(X), draws[1, s]))
@@ -241,8 +244,8 @@ def test_of_many_components_fewer_draws_are_read(monkeypatch):
     X, pieces = ring(np.random.default_rng(3))
     draws = np.array([[pieces] * 9] * 2)
     for most_pairs, n_read in [(18 * 64, 9), (18 * 64 - 1, 8), (8 * 64, 4), (64, 1), (1, 1)]:
-        monkeypatch.setattr(_hills, "MOST_PAIRS", most_pairs)
-        chosen, clusters = read_draws(X, draws)
+        monkeypatch.setattr(reading, "MOST_PAIRS", most_pairs)
+        chosen, clusters, _ = read_draws(X, draws)
         assert len(chosen) == n_read and clusters.shape == (2, n_read, 600)
         assert chosen[-1] == 8
 
@@ -251,7 +254,9 @@ def test_draws_of_clusters_take_little_memory(monkeypatch):
     X, pieces = ring(np.random.default_rng(3))
     draws = np.array([[pieces]])
     assert read_draws(X, draws)[1].dtype == np.uint8
-    monkeypatch.setattr(_hills.Hills, "clusters", lambda hills, *_: np.arange(len(hills.labels)))
+    monkeypatch.setattr(
+        bricks.DrawnHills, "clusters", lambda draw, *_: np.tile(np.arange(draw.n_samples), (2, 1))
+    )
     assert read_draws(X, draws)[1].dtype == np.uint16
 
 
@@ -273,7 +278,7 @@ def test_hundreds_of_components(n_columns):
 def test_balls_are_checked_in_parts(monkeypatch, four_rows):
     cases = list(random_cases(40))
     expected = [read_hills(*case) for case in cases]
-    monkeypatch.setattr(_hills, "MOST_NUMBERS", 1)
+    monkeypatch.setattr(_components, "MOST_NUMBERS", 1)
     for case, clusters in zip(cases, expected, strict=True):
         np.testing.assert_array_equal(read_hills(*case), clusters)
 
@@ -281,11 +286,11 @@ def test_balls_are_checked_in_parts(monkeypatch, four_rows):
 @pytest.mark.slow
 def test_posterior_of_the_number_of_clusters(monkeypatch):
     """All partitions of six rows, each with its number of clusters."""
-    monkeypatch.setattr(_hills, "LEAST_ROWS", 1)
-    monkeypatch.setattr(_hills, "MOST_READ", 10**6)
+    monkeypatch.setattr(_components, "LEAST_ROWS", 1)
+    monkeypatch.setattr(reading, "MOST_READ", 10**6)
     X = np.array([0.0, 0.3, 0.5, 4.0, 4.2, 9.0])[:, None]
     partitions = enumerate_partitions(6)
-    _, clusters = read_draws(X, partitions[None])
+    _, clusters, _ = read_draws(X, partitions[None])
     expected = [len(set(hills(points_of(X), z, least_rows=1))) for z in partitions]
     np.testing.assert_array_equal(clusters[0].max(axis=1) + 1, expected)
     assert len(set(expected)) >= 3

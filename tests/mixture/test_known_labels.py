@@ -46,7 +46,8 @@ from support.noise import BETA, log_noise_of
 from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 
 from skdpm import DPMixture, FiniteMixture, MixtureImputer
-from skdpm.mixture.answers.hills import points_of, read_hills
+from skdpm.mixture.answers.components import points_of
+from skdpm.mixture.answers.hills import read_hills
 from skdpm.mixture.chains import automatic
 from skdpm.mixture.likelihoods import Bernoulli, Gaussian, Product, Relational
 from skdpm.mixture.likelihoods.composite.classified import Classified, separated

@@ -147,43 +147,41 @@ cdef class Line:
 def valleys(
     const double[:, ::1] rows,
     const Py_ssize_t[::1] bounds,
-    Py_ssize_t a,
-    const Py_ssize_t[::1] others,
+    const Py_ssize_t[:, ::1] pairs,
     const double[:, ::1] directions,
     const double[:, ::1] places,
     const double[:, ::1] deviations,
     double[::1] depth,
     double[::1] evidence,
 ):
-    """Fill depth and evidence of the valleys between a component and others.
+    """Fill depth and evidence of the valleys between pairs of components.
 
     - `rows`: (n_rows, n_features). Rows by component.
     - `bounds`: (n_components + 1,). Position of the first row of each component, and the number of
       rows.
-    - `a`: int. Component.
-    - `others`: (n_others,). Other components.
-    - `directions`: (n_others, n_features). Directions of the lines, on which a is left of the
-      other component.
-    - `places`, `deviations`: (n_others, 2). Means and standard deviations of a and of the other
-      component on the line.
-    - `depth`: (n_others,). Output: log of the ratio of the lower peak to the bottom of the valley;
+    - `pairs`: (n_pairs, 2). Two components.
+    - `directions`: (n_pairs, n_features). Directions of the lines, on which the first component is
+      left of the second.
+    - `places`, `deviations`: (n_pairs, 2). Means and standard deviations of the two components on
+      the line.
+    - `depth`: (n_pairs,). Output: log of the ratio of the lower peak to the bottom of the valley;
       0 without one.
-    - `evidence`: (n_others,). Output: evidence in nats; 0 without a valley.
+    - `evidence`: (n_pairs,). Output: evidence in nats; 0 without a valley.
     """
     cdef Line line = Line()
-    cdef Py_ssize_t b, m
-    cdef Py_ssize_t n_others = others.shape[0]
-    expect_shape("directions", directions, (n_others, rows.shape[1]))
-    expect_shape("places", places, (n_others, 2))
-    expect_shape("deviations", deviations, (n_others, 2))
-    expect_shape("depth", depth, (n_others,))
-    expect_shape("evidence", evidence, (n_others,))
-    cdef double n_a = bounds[a + 1] - bounds[a]
-    cdef double n_b
+    cdef Py_ssize_t a, b, m
+    cdef Py_ssize_t n_pairs = pairs.shape[0]
+    cdef double n_a, n_b
+    expect_shape("pairs", pairs, (n_pairs, 2))
+    expect_shape("directions", directions, (n_pairs, rows.shape[1]))
+    expect_shape("places", places, (n_pairs, 2))
+    expect_shape("deviations", deviations, (n_pairs, 2))
+    expect_shape("depth", depth, (n_pairs,))
+    expect_shape("evidence", evidence, (n_pairs,))
     with nogil:
-        for m in range(n_others):
-            b = others[m]
-            n_b = bounds[b + 1] - bounds[b]
+        for m in range(n_pairs):
+            a, b = pairs[m, 0], pairs[m, 1]
+            n_a, n_b = bounds[a + 1] - bounds[a], bounds[b + 1] - bounds[b]
             line.place(
                 places[m, 0], deviations[m, 0], places[m, 1], deviations[m, 1], n_a / (n_a + n_b)
             )

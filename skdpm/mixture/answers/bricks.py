@@ -10,9 +10,13 @@ Related: components that keep apart in all draws (CliPS, arXiv 2603.00277), fusi
 the distance of their laws (Dombowsky & Dunson 2024), ridgelines (Hennig 2010).
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from skdpm._convergence import adjusted_rand
+from skdpm.mixture.answers.components import MOST_COLUMNS, Components
+from skdpm.mixture.answers.hills import Hills
 
 # Intercept and weights in nats of the evidence, in the order of `are_clusters`, of a logistic
 # regression on pairs of rows; see `doc/background/clusters.md`.
@@ -40,40 +44,95 @@ MOST_ROWS = 20_000
 MOST_NUMBERS = 2**20
 
 
-def likeliest(points, sizes, means, covariances):
-    """Most probable of the normal laws of components at each point.
+@dataclass(frozen=True, eq=False)
+class DrawnHills:
+    """Hills of a draw, and what is known of their components.
 
-    - `points`: (n_points, n_columns). A missing entry is replaced by 0, the mean of all rows.
-    - `sizes`, `means`, `covariances`: as of `Components`.
-
-    Returns `components`: (n_points,), int
+    - `n_samples`: int. Number of rows.
+    - `rows`: ndarray or slice. Rows inside clusters: those that are not noise.
+    - `hills`: Hills or None. Hills of these rows. None: there are none.
+    - `most_probable`: (n_samples,), int. Most probable component of each row; of a row with a
+      missing entry, the component in the draw.
+    - `are_tied`: (n_components,), bool. See `tied`. None: only hills are wanted.
     """
-    points = np.where(np.isnan(points), 0.0, points)
-    factors = np.linalg.cholesky(covariances)
-    heights = np.log(sizes) - np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
-    found = np.zeros(len(points), dtype=np.intp)
-    highest = np.full(len(points), -np.inf)
-    for k, inverse in enumerate(np.linalg.inv(factors)):
-        z = (points - means[k]) @ inverse.T
-        density = heights[k] - 0.5 * np.einsum("nd,nd->n", z, z)
-        higher = density > highest
-        found[higher], highest[higher] = k, density[higher]
-    return found
+
+    n_samples: int
+    rows: np.ndarray | slice
+    hills: Hills | None
+    most_probable: np.ndarray
+    are_tied: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, points, labels, known, has_noise=False, columns=None):
+        """Hills of points.
+
+        - `labels`: (n_samples,), int. Component of each row, -1 for noise.
+        - `has_noise`: bool. Whether some draw has rows that are noise.
+        - `columns`: (n_samples, n_columns) or None. Rows as `tied` needs them. None: only hills
+          are wanted.
+        """
+        rows = np.flatnonzero(labels >= 0) if has_noise else slice(None)
+        if not len(labels[rows]):
+            return cls(len(labels), rows, None, np.zeros(len(labels), np.uint8))
+        hills = Hills.of(points[rows], labels[rows], known.take(rows))
+        most_probable = hills.laws.most_probable(points).astype(hills.labels.dtype)
+        has_gaps = np.isnan(points[rows]).any(axis=1)
+        most_probable[rows] = np.where(has_gaps, hills.labels, most_probable[rows])
+        are_tied = None
+        if columns is not None:
+            are_tied = np.zeros(len(hills.of_components), dtype=bool)
+            if hills.has_parts and columns.shape[1] <= MOST_COLUMNS:
+                are_tied = tied(columns[rows], hills.labels)
+        return cls(len(labels), rows, hills, most_probable, are_tied)
+
+    @property
+    def of_rows(self):
+        """Hill of each row inside clusters."""
+        return self.hills.of_components[self.hills.labels]
+
+    def mean_of_hills(self, values):
+        """Means of values of all rows, (n_samples, n_values), over the hills:
+        (n_hills, n_values)."""
+        sums = [np.bincount(self.of_rows, column) for column in values[self.rows].T]
+        return np.column_stack(sums) / np.bincount(self.of_rows)[:, None]
+
+    def parts(self, evidence):
+        """Numbers of the clusters of the components.
+
+        - `evidence`: (n_samples, 5) or None. Result of `evidence_of`. None: each hill is a
+          cluster.
+        """
+        hill, n_columns = self.hills.of_components, self.hills.laws.means.shape[1]
+        if evidence is None or not self.hills.has_parts:
+            return hill
+        split = are_clusters(self.mean_of_hills(evidence), n_columns)[hill]
+        parts = np.where(split, parts_of(self.hills), len(hill) + hill)
+        return np.unique(parts, return_inverse=True)[1]
+
+    def clusters(self, known, evidence=None):
+        """Clusters of all rows, -1 for noise: those of their components in the draw, and those of
+        their most probable components. Both are (n_samples,)."""
+        found = np.full((2, self.n_samples), -1)
+        if self.hills is not None:
+            known, parts = known.take(self.rows), self.parts(evidence)
+            both = self.hills.labels, self.most_probable[self.rows]
+            found[:, self.rows] = [
+                known.clusters(parts, self.hills.classes, labels) for labels in both
+            ]
+        return found
 
 
 def parts_of(hills):
     """Component that each component joins if those of its hill are clusters: (n_components,).
     Components much smaller than the others are none, unless they have a known class."""
-    parts = np.arange(len(hills.sizes))
-    for h in range(hills.n_hills):
+    laws, parts = hills.laws, np.arange(len(hills.of_components))
+    for h in np.flatnonzero(np.bincount(hills.of_components) > 1):
         inside = np.flatnonzero(hills.of_components == h)
-        sizes = hills.sizes[inside]
-        shares = sizes / sizes.sum()
+        shares = laws.sizes[inside] / laws.sizes[inside].sum()
         typical = np.exp((shares * np.log(shares)).sum())  # 1 / effective number
         small = (shares < SMALL * typical) & (hills.classes[inside] < 0)
         few, many = inside[small], inside[~small]
-        laws = (values[many] for values in (hills.sizes, hills.means, hills.covariances))
-        parts[few] = many[likeliest(hills.means[few], *laws)]
+        parts[few] = many[laws.take(many).most_probable(laws.means[few])]
     return parts
 
 
@@ -85,32 +144,22 @@ def tied(columns, labels):
       more columns are not judged. NaN is replaced by the mean of the component.
     - `labels`: (n_rows,). Components 0, ..., K - 1.
     """
-    sizes = np.bincount(labels)
-    scatters = np.zeros((len(sizes), *2 * columns.shape[1:]))
-    rows = columns[np.argsort(labels, kind="stable")]
-    unknown = np.zeros(len(sizes), dtype=bool)
-    for k, part in enumerate(np.split(rows, np.cumsum(sizes)[:-1])):
-        is_known = ~np.isnan(part)
-        unknown[k] = not is_known.any(axis=0).all()
-        means = np.where(is_known, part, 0.0).sum(axis=0) / np.maximum(is_known.sum(axis=0), 1)
-        gaps = np.where(is_known, part - means, 0.0)
-        scatters[k] = gaps.T @ gaps
-    filled = np.where(np.isnan(rows), 0.0, rows)
-    filled -= filled.mean(axis=0)
-    variances, directions = np.linalg.eigh(filled.T @ filled / len(rows))
+    parts = Components.of(columns, labels)
+    variances, directions = np.linalg.eigh(parts.rows.T @ parts.rows / len(columns))
     varies = variances > LEAST_VARIANCE * max(variances[-1], 0.0)
     if not varies.any():
-        return np.zeros(len(sizes), dtype=bool)
+        return np.zeros(len(parts.sizes), dtype=bool)
     whiten = directions[:, varies] / np.sqrt(variances[varies])
-    thinnest = np.linalg.eigvalsh(whiten.T @ scatters @ whiten)[:, 0]
-    return (thinnest < FLAT * sizes) & (sizes > varies.sum()) & ~unknown
+    thinnest = np.linalg.eigvalsh(whiten.T @ parts.scatters @ whiten)[:, 0]
+    is_flat = thinnest < FLAT * parts.sizes
+    return is_flat & (parts.sizes > varies.sum()) & parts.are_known
 
 
-def apart(sizes, means, covariances):
+def apart(laws):
     """Mean Bhattacharyya distance of two components whose covariances are scaled to one
     determinant. It is 0 for components with one mean of which one is a wider copy of the other, as
     a law with heavy tails has them."""
-    sizes = sizes / sizes.sum()
+    sizes, means, covariances = laws.sizes / laws.sizes.sum(), laws.means, laws.covariances
     d = means.shape[1]
     log_dets = np.linalg.slogdet(covariances)[1]
     shapes = covariances / np.exp(log_dets / d)[:, None, None]
@@ -127,31 +176,29 @@ def apart(sizes, means, covariances):
     return np.average(distances, weights=sizes[one] * sizes[other])
 
 
-def spread(sizes, means, covariances):
+def spread(laws):
     """Largest share of the variance on a line that is between the components."""
-    sizes = sizes / sizes.sum()
-    gaps = means - sizes @ means
-    between = np.einsum("k,kd,ke->de", sizes, gaps, gaps)
-    within = np.einsum("k,kde->de", sizes, covariances)
+    shares = laws.sizes / laws.sizes.sum()
+    gaps = laws.means - shares @ laws.means
+    between = (shares * gaps.T) @ gaps
+    within = np.tensordot(shares, laws.covariances, 1)
     return np.linalg.eigvals(np.linalg.solve(within + between, between)).real.max()
 
 
-def of_laws(hills, is_tied):
+def of_laws(hills, are_tied):
     """Evidence of each hill that follows from the laws of its components: (n_hills, 4). Columns
     are valleys, apart, spread and ties; see `are_clusters`."""
     out = np.zeros((hills.n_hills, 4))
     of_facing = hills.facing[:, 0].astype(np.intp)
     np.add.at(out[:, 0], of_facing, hills.facing[:, 1] - CHANCE)
-    for h in range(hills.n_hills):
+    for h in np.flatnonzero(np.bincount(hills.of_components) > 1):
         inside = hills.of_components == h
-        if inside.sum() == 1:
-            continue
-        laws = [values[inside] for values in (hills.sizes, hills.means, hills.covariances)]
-        out[h, 2] = spread(*laws)
-        out[h, 3] = np.average(is_tied[inside], weights=laws[0])
-        counts = laws[0] >= LEAST_PART * laws[0].sum()
+        laws = hills.laws.take(inside)
+        out[h, 2] = spread(laws)
+        out[h, 3] = np.average(are_tied[inside], weights=laws.sizes)
+        counts = laws.sizes >= LEAST_PART * laws.sizes.sum()
         if counts.sum() > 1:
-            out[h, 1] = apart(*(values[counts] for values in laws))
+            out[h, 1] = apart(laws.take(counts))
     return out
 
 
@@ -200,40 +247,34 @@ def are_clusters(evidence, n_columns):
     return level + WEIGHTS @ terms > 0.0
 
 
-def evidence_of(hills, rows, n_rows, components, are_tied, others, times):
-    """Evidence of the hills of draws, as `are_clusters` needs it: list of (n_hills, 5), or None
-    for draws without clusters. Each row has the mean over the draws, and each hill that over its
-    rows, so that the hills of all draws agree.
+def evidence_of(draws, grid):
+    """Evidence of the hill of each row, as `are_clusters` needs it: (n_samples, 5). It is the mean
+    over the draws, so that the hills of all draws agree.
 
-    - `hills`: list of Hills or None, one for each draw.
-    - `rows`: list of ndarray or slice. Rows inside the clusters of each draw.
-    - `n_rows`: int. Number of rows.
-    - `components`: list of (n_some,). Most probable components of every second,
-      third, ... row.
-    - `are_tied`: list of (n_components,), bool. See `tied`.
-    - `others`: list of sequences of int. Draws with which each draw is compared.
-    - `times`: list of int. How often each draw counts.
+    - `draws`: list of DrawnHills. Different draws.
+    - `grid`: (n_chains, n_draws), int. Which of them each draw of each chain is.
+
+    Returns None if no draw has a hill of several components.
     """
-    total, count = np.zeros((n_rows, 5)), np.zeros(n_rows)
-    step = -(-n_rows // len(components[0]))
-    for draw, inside, found, is_tied, compared, n in zip(
-        hills, rows, components, are_tied, others, times, strict=True
-    ):
-        if draw is not None:
-            of_rows = np.full(n_rows, -1)
-            of_rows[inside] = draw.of_components[draw.labels]
-            recurs = recurrence(draw, of_rows[::step], found, [components[j] for j in compared])
-            values = np.column_stack([recurs, of_laws(draw, is_tied)])
-            total[inside] += n * values[of_rows[inside]]
-            count[inside] += n
-    total /= np.maximum(count, 1.0)[:, None]
-    found = []
-    for draw, inside in zip(hills, rows, strict=True):
-        if draw is None:
-            found.append(None)
+    if not any(draw.hills is not None and draw.hills.has_parts for draw in draws):
+        return None
+    n_chains, n_draws = grid.shape
+    n_samples = draws[0].n_samples
+    total, count = np.zeros((n_samples, 5)), np.zeros(n_samples)
+    step = -(-n_samples // MOST_ROWS)
+    for i, (draw, times) in enumerate(zip(draws, np.bincount(grid.ravel()), strict=True)):
+        if draw.hills is None:
             continue
-        of_rows = draw.of_components[draw.labels]
-        sizes = np.bincount(of_rows, minlength=draw.n_hills)
-        means = [np.bincount(of_rows, column[inside], draw.n_hills) / sizes for column in total.T]
-        found.append(np.column_stack(means))
-    return found
+        # Draws of other chains, or of a single chain those that are the farthest.
+        c, s = np.argwhere(grid == i)[0]
+        others = np.delete(grid[:, s], c)
+        if n_chains == 1:
+            others = grid[0, [(s + n_draws // 2) % n_draws]][: n_draws // 2]
+        of_all = np.full(n_samples, -1)
+        of_all[draw.rows] = draw.of_rows
+        found, *others = (draws[j].most_probable[::step] for j in [i, *others])
+        recurs = recurrence(draw.hills, of_all[::step], found, others)
+        values = np.column_stack([recurs, of_laws(draw.hills, draw.are_tied)])
+        total[draw.rows] += times * values[draw.of_rows]
+        count[draw.rows] += times
+    return total / np.maximum(count, 1.0)[:, None]

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Components of a draw, as normal laws of points."""
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+
+from skdpm.mixture.likelihoods.laws.coordinates import drawn_in
+
+# More columns than this are replaced by their principal axes.
+MOST_COLUMNS = 32
+# Number of rows that determine the principal axes.
+AXIS_ROWS = 20_000
+# Smallest component with a hill: this share of the rows, and this number. Smaller ones have hills
+# until this share of all rows is in components with hills.
+LEAST_SHARE, LEAST_ROWS = 0.01, 5
+LEAST_COVERED = 0.75
+# Largest number of temporary numbers.
+MOST_NUMBERS = 2**20
+
+
+def points_of(X):
+    """Rows as points with centred columns of unit variance: (n_samples, n_columns), with at most
+    `MOST_COLUMNS`. NaN marks a missing entry."""
+    points = standardised_columns(X)
+    if points.shape[1] > MOST_COLUMNS:
+        points = np.nan_to_num(points, copy=False)
+        some = points[:: max(1, len(points) // AXIS_ROWS)]
+        n_axes = points.shape[1]
+        _, axes = scipy.linalg.eigh(
+            some.T @ some, subset_by_index=(n_axes - MOST_COLUMNS, n_axes - 1)
+        )
+        points = points @ axes
+    return np.ascontiguousarray(points)
+
+
+def standardised_columns(X):
+    """Columns that vary, centred and with unit variance: (n_samples, n_columns), float64."""
+    X = np.asarray(X)
+    columns = np.empty(X.shape[::-1])
+    n_columns = 0
+    for column in X.T:  # one at a time: X may fill most of the memory
+        column = drawn_in(column.astype(np.float64)[:, None])[:, 0]
+        scale = 0.0 if np.isnan(column).all() else np.nanstd(column)
+        if scale > 0.0:
+            columns[n_columns] = (column - np.nanmean(column)) / scale
+            n_columns += 1
+    return columns[:n_columns].T
+
+
+@dataclass(frozen=True, eq=False)
+class Laws:
+    """Normal laws of components, weighted by their sizes.
+
+    - `sizes`: (n_components,). Numbers of rows.
+    - `means`: (n_components, n_columns)
+    - `covariances`: (n_components, n_columns, n_columns)
+    """
+
+    sizes: np.ndarray
+    means: np.ndarray
+    covariances: np.ndarray
+
+    def take(self, which):
+        """Laws of some components."""
+        return Laws(self.sizes[which], self.means[which], self.covariances[which])
+
+    def _parts(self, points):
+        """Parts of points, at least one, so that temporary numbers are few."""
+        step = max(1, MOST_NUMBERS // max(self.means.size, 1))
+        return [points[i : i + step] for i in range(0, max(len(points), 1), step)]
+
+    def log_densities(self, points):
+        """Logs of the weighted densities, up to one term for all: (n_components, n_points)."""
+        factors = np.linalg.cholesky(self.covariances)
+        inverses = np.linalg.inv(factors).transpose(0, 2, 1)
+        heights = np.log(self.sizes)
+        heights -= np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
+        squares = [
+            np.square((some - self.means[:, None]) @ inverses).sum(axis=2)
+            for some in self._parts(points)
+        ]
+        return heights[:, None] - 0.5 * np.concatenate(squares, axis=1)
+
+    def most_probable(self, points):
+        """Most probable component at each point: (n_points,), int. A missing entry is replaced
+        by 0, the mean of all rows."""
+        parts = self._parts(np.where(np.isnan(points), 0.0, points))
+        return np.concatenate([self.log_densities(some).argmax(axis=0) for some in parts])
+
+
+@dataclass(frozen=True, eq=False)
+class Components:
+    """Rows of the components of a draw, and their moments.
+
+    - `rows`: (n_samples, n_columns). Points by component. A missing entry is replaced by the mean
+      of its component.
+    - `bounds`: (n_components + 1,). Position of the first row of each component, and the number of
+      rows.
+    - `means`: (n_components, n_columns)
+    - `scatters`: (n_components, n_columns, n_columns). Sums of products of deviations from the
+      means.
+    - `are_known`: (n_components,), bool. Whether each column has an entry that is not missing.
+    """
+
+    rows: np.ndarray
+    bounds: np.ndarray
+    means: np.ndarray
+    scatters: np.ndarray
+    are_known: np.ndarray
+
+    @classmethod
+    def of(cls, points, labels):
+        """Components 0, ..., K - 1 of points; all of them have rows."""
+        sizes = np.bincount(labels)
+        bounds = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
+        # Small integers are sorted several times as fast.
+        small = labels.astype(np.min_scalar_type(len(sizes)))
+        rows = points[np.argsort(small, kind="stable")]
+        parts = [rows[first:stop] for first, stop in itertools.pairwise(bounds)]
+        are_known = np.ones(len(sizes), dtype=bool)
+        if np.isnan(points).any():
+            for k, part in enumerate(parts):
+                known = ~np.isnan(part)
+                are_known[k] = known.any(axis=0).all()
+                means = np.where(known, part, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+                part[...] = np.where(known, part, means)
+        means = np.array([part.mean(axis=0) for part in parts])
+        gaps = rows - np.repeat(means, sizes, axis=0)
+        parts = [gaps[first:stop] for first, stop in itertools.pairwise(bounds)]
+        return cls(rows, bounds, means, np.array([part.T @ part for part in parts]), are_known)
+
+    @property
+    def sizes(self):
+        """Number of rows of each component."""
+        return np.diff(self.bounds)
+
+    def laws(self):
+        """Normal laws of the components. Covariances are shrunk towards the mean covariance within
+        components."""
+        n_columns = self.rows.shape[1]
+        within = self.scatters.sum(axis=0) / len(self.rows) + 1e-9 * np.eye(n_columns)
+        more = n_columns + 2.0
+        covariances = (self.scatters + more * within) / (self.sizes + more)[:, None, None]
+        return Laws(self.sizes, self.means, covariances)
+
+    def large(self):
+        """Components with enough rows for a hill."""
+        n_rows = len(self.rows)
+        falling = np.sort(self.sizes)[::-1]
+        covering = falling[np.searchsorted(np.cumsum(falling), LEAST_COVERED * n_rows)]
+        return np.flatnonzero(self.sizes >= min(max(LEAST_ROWS, LEAST_SHARE * n_rows), covering))
+
+
+def distances_between(points, labels):
+    """Mahalanobis distances of the means of clusters 0, ..., K - 1, by the mean of the covariances
+    of both: (K, K)."""
+    laws = Components.of(points, labels).laws()
+    out = np.zeros((len(laws.sizes),) * 2)
+    for k, (mean, covariance) in enumerate(zip(laws.means, laws.covariances, strict=True)):
+        gaps = (laws.means - mean)[:, :, None]
+        both = (laws.covariances + covariance) / 2.0
+        out[k] = np.sqrt((gaps * np.linalg.solve(both, gaps)).sum(axis=(1, 2)))
+    return out

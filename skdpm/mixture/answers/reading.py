@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Clusters of the draws of a fit, read off the components of each draw."""
+
+import hashlib
+
+import joblib
+import numpy as np
+
+from skdpm.mixture.answers import bricks
+from skdpm.mixture.answers.components import points_of, standardised_columns
+from skdpm.mixture.rows.known import UNLABELLED
+from skdpm.partitions import relabel_by_size
+
+# Largest number of draws that are read if their numbers of clusters are equal, and if they differ.
+MOST_READ, MOST_IF_UNSURE = 40, 80
+# Largest number of pairs of components in them: draws of more than 500 take seconds each.
+MOST_PAIRS = 10**7
+# Largest number of columns in which normal laws find the most probable components well enough.
+MOST_CELL_COLUMNS = 8
+
+
+def read_draws(
+    X, draws, n_jobs=None, completed=None, known=UNLABELLED, adaptive=False, recorded=None
+):
+    """Clusters of draws of the partition into components.
+
+    - `draws`: (n_chains, n_draws, n_samples), int. Components of the rows, -1 for rows that are
+      noise.
+    - `n_jobs`: int or None. Number of threads. The result does not depend on it.
+    - `completed`: dict of (int, int) to callable, or None. If chains drew missing entries: for
+      some draws, given by chain and number, a function that returns the rows with these entries.
+      Only these draws are read.
+    - `known`: KnownLabels or Unlabelled
+    - `adaptive`: bool. Whether the components of a hill are clusters where they are more than
+      bricks of it; see `bricks`.
+    - `recorded`: array-like (n_samples, n_features) or None. Rows as they were recorded, if X has
+      rounded numbers that were spread out.
+
+    Returns
+
+    - `chosen`: (n_read,), int. Numbers of the draws that are read, evenly spaced in each chain; at
+      most `MOST_READ` with `MOST_PAIRS` pairs of components in all, and at least one per chain.
+      If the number of clusters differs between them, up to `MOST_IF_UNSURE` are read.
+    - `clusters`: (n_chains, n_read, n_samples). Clusters of the rows, numbered as by `read_hills`,
+      in the smallest unsigned type; if some rows are noise, -1, in the smallest signed type.
+    - `cells`: (n_chains, n_read, n_samples). Clusters of the most probable components of the rows,
+      in which a search finds those that overlap. With more than `MOST_CELL_COLUMNS` columns or
+      known labels they are `clusters`.
+    """
+    numbers = np.arange(draws.shape[1])
+    if completed is not None:
+        numbers = np.array(sorted({s for _, s in completed}))
+    has_noise = draws.min() < 0
+    points = points_of(X) if completed is None else None
+    columns = None
+    if adaptive:
+        columns = standardised_columns(X if recorded is None else recorded)
+    has_cells = X.shape[1] <= MOST_CELL_COLUMNS and not known.unites
+    pool = joblib.Parallel(n_jobs=n_jobs, require="sharedmem")
+
+    def each(function, values):
+        return pool(joblib.delayed(function)(value) for value in values)
+
+    def read(most, columns=None, evidence=None):
+        chosen = _evenly(numbers, draws, most)
+        places, grid = _different(draws, chosen, completed is None)
+
+        def drawn(place):
+            found = points if completed is None else points_of(completed[place]())
+            return bricks.DrawnHills.of(found, draws[place], known, has_noise, columns)
+
+        def placed(draw):
+            clusters, cells = draw.clusters(known, evidence)
+            most = clusters.max(initial=0)
+            dtype = np.min_scalar_type(-1 - most if has_noise else most)
+            return clusters.astype(dtype), cells.astype(dtype) if has_cells else None
+
+        found = each(drawn, places)
+        if columns is not None:
+            evidence = bricks.evidence_of(found, grid)
+        clusters, cells = zip(*each(placed, found), strict=True)
+        clusters = np.array(clusters)[grid]
+        return evidence, chosen, clusters, np.array(cells)[grid] if has_cells else clusters
+
+    evidence, chosen, *found = read(MOST_READ, columns)
+    if len(chosen) < len(numbers) and np.ptp(found[0].max(axis=2)) > 0:
+        _, chosen, *found = read(MOST_IF_UNSURE, None, evidence)
+    return chosen, *found
+
+
+def _evenly(numbers, draws, most):
+    """Numbers of the draws to read, of those in `numbers`: at most `most` of all chains."""
+    n_components = draws.max(axis=2) + 1.0
+    most = min(most, MOST_PAIRS / max(np.mean(n_components**2), 1.0))
+    n_read = min(len(numbers), max(int(most // len(draws)), 1))
+    return numbers[np.linspace(len(numbers) - 1, 0, n_read).round().astype(int)[::-1]]
+
+
+def _different(draws, chosen, are_complete):
+    """Chains and numbers of the draws that differ, and which of them each draw of each chain is:
+    (n_chains, n_chosen). Equal partitions of complete rows have equal hills."""
+    places = [(c, s) for c in range(len(draws)) for s in chosen]
+    keys = places
+    if are_complete:
+        keys = [hashlib.blake2b(draws[place].tobytes()).digest() for place in places]
+    first = dict(zip(reversed(keys), reversed(places), strict=True))
+    number = {key: i for i, key in enumerate(first)}
+    return list(first.values()), np.array([number[key] for key in keys]).reshape(len(draws), -1)
+
+
+def join_fragments(labels, draws):
+    """Labels without fragments: clusters whose rows are in clusters more than twice as large in
+    most draws. A search leaves rows alone that may be in each of several clusters. Each row of a
+    fragment joins the cluster with whose rows it is together most often.
+
+    - `labels`: (n_samples,), int. Clusters 0, ..., K - 1.
+    - `draws`: (n_chains, n_draws, n_samples), int. Draws of clusters, none negative.
+
+    Returns `joined`: (n_samples,), int64. Clusters by decreasing size.
+    """
+    draws = draws.reshape(-1, len(labels))
+    sizes = np.bincount(labels)
+    is_small = np.zeros(len(labels))
+    for draw in draws:
+        is_small += np.bincount(draw)[draw] <= 2 * sizes[labels]
+    is_fragment = np.bincount(labels, is_small) / sizes < 0.5 * len(draws)
+    if is_fragment.all() or not is_fragment.any():
+        return labels
+    rows = np.flatnonzero(is_fragment[labels])
+    together = np.zeros((len(rows), len(sizes)))
+    for draw in draws:
+        shares = np.zeros((draw.max() + 1, len(sizes)))
+        np.add.at(shares, (draw, labels), 1.0 / sizes[labels])
+        together += shares[draw[rows]]
+    together[:, is_fragment] = -1.0
+    joined = labels.copy()
+    joined[rows] = together.argmax(axis=1)
+    return relabel_by_size(joined)
