@@ -91,16 +91,21 @@ def figures(draws, names):
         values = draws[name]
         if name == "log_joint":
             values = diagnostics.without_last_bits(values)
-        found[name] = {
-            "r_hat": diagnostics.split_rhat(values),
-            "ess_bulk": diagnostics.bulk_ess(values),
-            "ess_tail": diagnostics.tail_ess(values),
-            "mcse_mean": diagnostics.mcse_mean(values),
-        }
+        found[name] = of_values(values)
     if "labels" in draws:
         found["coclustering"] = diagnostics.coclustering_diagnostics(draws["labels"])
         found["coclustering"]["separation"] = separation(draws["labels"])
     return found
+
+
+def of_values(values):
+    """`diagnostics_` of a quantity, of shape (n_chains, n_draws)."""
+    return {
+        "r_hat": diagnostics.split_rhat(values),
+        "ess_bulk": diagnostics.bulk_ess(values),
+        "ess_tail": diagnostics.tail_ess(values),
+        "mcse_mean": diagnostics.mcse_mean(values),
+    }
 
 
 def level_figures(values, shape):
@@ -117,13 +122,8 @@ def level_figures(values, shape):
     means = [np.mean(part) for part in parts if len(part)]
     n_samples, n_features = shape
     chance = 0.5 * N_PARAMETERS / n_samples
-    return {
-        "r_hat": diagnostics.split_rhat(values),
-        "ess_bulk": diagnostics.bulk_ess(values),
-        "ess_tail": diagnostics.tail_ess(values),
-        "mcse_mean": diagnostics.mcse_mean(values),
-        "difference_chains": float(np.maximum(np.ptp(means) / n_features - chance, 0.0)),
-    }
+    difference = float(np.maximum(np.ptp(means) / n_features - chance, 0.0))
+    return {**of_values(values), "difference_chains": difference}
 
 
 def below_highest(log_joint):
@@ -412,6 +412,12 @@ def draws_to_ask(figures, names, n_draws):
     return int(np.ceil(times * n_draws / 100.0)) * 100
 
 
+def judged(figures):
+    """`diagnostics_` by which chains are judged: without the number of clusters, as clusters are
+    read off so few draws that R-hat is large by chance."""
+    return {name: entry for name, entry in figures.items() if name != "n_clusters"}
+
+
 def disagreements(figures, n_chains, n_draws, fewest_compared):
     """Names of the quantities on which chains disagree.
 
@@ -423,7 +429,7 @@ def disagreements(figures, n_chains, n_draws, fewest_compared):
     if n_chains == 1:
         fewest_compared = max(fewest_compared, FEWEST_OF_ONE_CHAIN)
     bad = []
-    for name, entry in figures.items():
+    for name, entry in judged(figures).items():
         # NaN, for enough draws, counts as disagreement.
         mixed = n_draws < fewest_compared or entry.get("r_hat", 1.0) <= LARGEST_R_HAT
         if not (mixed and entry.get("std", 0.0) <= LARGEST_STD):

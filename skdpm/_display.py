@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from skdpm._convergence import LARGEST_R_HAT, stay_apart, words_about_levels
+from skdpm._convergence import LARGEST_R_HAT, judged, stay_apart, words_about_levels
 
 
 class ShortRepr:
@@ -50,7 +50,7 @@ def summary_of_fit(estimator, what):
         lines["draws"] += ", which stay in separate modes"
     r_hats = {
         name: figures["r_hat"]
-        for name, figures in estimator.diagnostics_.items()
+        for name, figures in judged(estimator.diagnostics_).items()
         if not math.isnan(figures.get("r_hat", math.nan))
     }
     if r_hats:

@@ -574,7 +574,8 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             return False
         if bad and draws.n_draws < _convergence.FEWEST_JUDGED:
             return False
-        return not any(np.isnan(entry.get("r_hat", 1.0)) for entry in self.diagnostics_.values())
+        figures = _convergence.judged(self.diagnostics_)
+        return not any(np.isnan(entry.get("r_hat", 1.0)) for entry in figures.values())
 
     def _with_answers(self, figures, run):
         """`diagnostics_` with those of what users read."""

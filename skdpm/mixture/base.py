@@ -794,6 +794,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if self._training is not None and "coclustering" in figures:
             clusters = self._training.different(self.cluster_samples_)
             figures["coclustering"].update(_convergence.agreement(clusters))
+        figures["n_clusters"] = _convergence.of_values(self.n_clusters_samples_)
         return figures
 
     def _unusable(self, bad):

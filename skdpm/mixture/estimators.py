@@ -131,7 +131,8 @@ default="auto"
     relevance_ : ndarray of shape (n_features,)
         Probability of each column to be in the clustering. Only with ``Product(select=True)``.
     diagnostics_ : dict
-        R-hat, effective sample sizes and more, for each quantity (see `skdpm.diagnostics`).
+        R-hat, effective sample sizes and more, for each quantity (see `skdpm.diagnostics`). The
+        number of clusters is no part of the verdict: clusters are read off few draws.
     converged_ : bool
         Whether `labels_` and densities can be used, as far as chains agree. False where too few
         draws could be compared, or only one start led to the level of the chains.

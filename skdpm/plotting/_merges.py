@@ -23,6 +23,9 @@ from skdpm.plotting._style import (
 # Words for the losses.
 LOSSES = {"vi": "variation of information", "binder": "Binder's loss"}
 
+# Color of costs of numbers of clusters that no draw has.
+UNDECIDED = "0.85"
+
 # Style of the probabilities of merges.
 NUMBERS = {"size": 6.5, "va": "bottom", "color": DARK}
 
@@ -153,7 +156,8 @@ class ExpectedLossDisplay(Display):
     of them are called noise, so that `estimate_labels` may find fewer. A bar shows how much the
     loss grows from one number to the next smaller one. Small clusters, and clusters that draws
     often join, cost little. Choose a number to the left of which bars are tall, and pass it to
-    `estimate_labels`.
+    `estimate_labels`. Grey bars are of numbers that no draw has. The nearest clusters merge there,
+    and tall bars are those of large clusters, so they say nothing for or against a number.
 
     Parameters
     ----------
@@ -163,6 +167,8 @@ class ExpectedLossDisplay(Display):
         Number of clusters of `labels_`.
     loss : {"vi", "binder"} or tuple (name, split_cost), default="vi"
         Loss between partitions.
+    fewest : int, default=1
+        Smallest number of clusters of a draw.
 
     Attributes
     ----------
@@ -180,6 +186,7 @@ class ExpectedLossDisplay(Display):
     estimate: int
     _: KW_ONLY
     loss: str | tuple = "vi"
+    fewest: int = 1
 
     @classmethod
     def from_estimator(cls, estimator, *, max_clusters=None, loss=None, X=None, ax=None):
@@ -203,15 +210,19 @@ class ExpectedLossDisplay(Display):
         estimator, X, _ = cls._mixture(estimator, X)
         cls._partitions(estimator)  # raises if they are missing
         losses, loss = expected_losses(estimator, loss, max_clusters, X)
-        return cls(losses, estimator.n_clusters_, loss=loss).plot(ax)
+        fewest = int(estimator.n_clusters_samples_.min())
+        return cls(losses, estimator.n_clusters_, loss=loss, fewest=fewest).plot(ax)
 
     def plot(self, ax=None):
         upper, lower = self._axes(ax, (2, 1), figsize=(5.6, 5.6))
         n_numbers = len(self.losses)
         self.losses_, self.estimate_ = _draw_losses(upper, self.losses, self.estimate)
-        self.costs_ = lower.bar(
-            np.arange(1, n_numbers) + 0.5, -np.diff(self.losses), width=0.8, color=PALE
-        )
+        numbers = np.arange(1, n_numbers)
+        is_drawn = numbers >= self.fewest
+        colors = np.where(is_drawn, PALE, UNDECIDED)
+        self.costs_ = lower.bar(numbers + 0.5, -np.diff(self.losses), width=0.8, color=colors)
+        if not is_drawn.all():
+            legend_above(lower, [self.costs_[0]], ["no draw has so few clusters"])
         _number_axis(lower, n_numbers)
         upper.set(ylabel=f"expected {_words(self.loss)}")
         upper.tick_params(labelbottom=False)
