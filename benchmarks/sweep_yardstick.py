@@ -28,7 +28,7 @@ from sklearn.metrics import v_measure_score
 from suite.problems import Stepper, make_problem
 
 from skdpm import DPMixture
-from skdpm.mixture.blocks import order
+from skdpm.mixture.blocks import rows as block_rows
 from skdpm.mixture.blocks.rows import MemoryRows
 from skdpm.mixture.blocks.state import BlockState
 from skdpm.mixture.likelihoods import Gaussian, Product
@@ -426,7 +426,7 @@ def product():
 def blocks():
     """Iterations of SubCluster from the true clusters, with bounds and with every cluster
     evaluated for every row."""
-    fewest = order.FEWEST_CLUSTERS
+    fewest = block_rows.FEWEST_CLUSTERS
     for n_samples, n_clusters, spread, target in [
         (10**6, 100, 6.0, 0.1),
         (10**5, 15, 6.0, None),
@@ -446,13 +446,13 @@ def blocks():
             kernel = SubClusterKernel()
 
             def step():
-                order.FEWEST_CLUSTERS = at_least
+                block_rows.FEWEST_CLUSTERS = at_least
                 kernel.step(state, rng, (0, 0, next(key)))  # noqa: B023
 
             return step
 
         here, plain = smallest_times(stepper(fewest), stepper(np.inf), repetitions=8)
-        order.FEWEST_CLUSTERS = fewest
+        block_rows.FEWEST_CLUSTERS = fewest
         what = f"SubCluster {n_samples} x 2, {n_clusters} clusters {spread:g} apart: iteration"
         report(what, 1e3 * here, None, "ms")
         report("  the same / all clusters evaluated", here / plain, target)

@@ -40,8 +40,7 @@ from skdpm._validation import (
 from skdpm.chains import masses_between, seed_entropy, stream
 from skdpm.draws import column_of, common_snapshots
 from skdpm.hyperpriors import check_hyperprior
-from skdpm.mixture.answers.lazy import over_rows, row_chunks
-from skdpm.mixture.answers.predictive import Predictor, ScoredDraws
+from skdpm.mixture.answers.predictive import Predictor, ScoredDraws, over_rows, row_chunks
 from skdpm.mixture.answers.training import (
     TrainingRows,
     informative_rows,

@@ -19,9 +19,8 @@ from skdpm.chains import stream
 from skdpm.mixture.blocks._visit import draw_and_collect
 from skdpm.mixture.blocks.moves.launched import LaunchedMoves
 from skdpm.mixture.blocks.moves.random import RandomMoves
-from skdpm.mixture.blocks.order import row_order
 from skdpm.mixture.blocks.records import Held, Sweep, Task, TrialSplit
-from skdpm.mixture.blocks.rows import MemoryRows
+from skdpm.mixture.blocks.rows import MemoryRows, row_order
 from skdpm.mixture.likelihoods import Gaussian, Poisson
 from skdpm.mixture.samplers import BlockedGibbs, SubCluster
 from skdpm.mixture.samplers.blocked_gibbs import BlockedGibbsKernel

@@ -16,13 +16,11 @@ from support.probes import accumulated, log_density_bounds
 from support.pvalues import assert_p_matrix
 
 from skdpm.chains import stream
-from skdpm.mixture.blocks import order as order_module
 from skdpm.mixture.blocks import rows as rows_module
 from skdpm.mixture.blocks._visit import draw_and_collect
 from skdpm.mixture.blocks.moves.random import RandomMoves
-from skdpm.mixture.blocks.order import KeptOrders, row_order, uses_order
 from skdpm.mixture.blocks.records import Held, Sweep, Task, TrialSplit
-from skdpm.mixture.blocks.rows import MemoryRows, visit_block
+from skdpm.mixture.blocks.rows import KeptOrders, MemoryRows, row_order, uses_order, visit_block
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.likelihoods.elliptical._tied import whitened
 from skdpm.mixture.samplers.sub_cluster_kernel import SubClusterKernel
@@ -255,7 +253,7 @@ def test_kept_orders_are_those_of_the_rows():
 )
 def test_invariance(tile_rows, likelihood, prior, monkeypatch, seed_sequence, record_property):
     """Sweeps of chains on five rows, with bounds in every one: see `test_blocks`."""
-    monkeypatch.setattr(order_module, "FEWEST_CLUSTERS", 1)
+    monkeypatch.setattr(rows_module, "FEWEST_CLUSTERS", 1)
     monkeypatch.setattr(
         rows_module,
         "draw_and_collect",
