@@ -34,7 +34,7 @@ from skdpm.mixture.blocks.state import BlockState
 from skdpm.mixture.likelihoods import Gaussian, Product
 from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.samplers import SAMPLERS
-from skdpm.mixture.samplers.sub_cluster_kernel import SubClusterKernel
+from skdpm.mixture.samplers.sub_cluster import SubClusterKernel
 
 HERE = Path(__file__).resolve().parent
 

@@ -9,8 +9,7 @@ from scipy.sparse.csgraph import connected_components
 
 from skdpm._validation import check_choice, check_integer
 from skdpm.mixture.blocks.records import Sweep
-from skdpm.mixture.samplers.sub_cluster import SubCluster
-from skdpm.mixture.samplers.sub_cluster_kernel import SubClusterKernel
+from skdpm.mixture.samplers.sub_cluster import SubCluster, SubClusterKernel
 from skdpm.papers._grouped_visit import GroupedTask
 
 # Variants of the paper: whether they restrict rows to super-clusters, and whether splits wait

@@ -70,7 +70,6 @@ from skdpm.mixture.samplers import (
 from skdpm.mixture.samplers._arm import BLOCKS
 from skdpm.mixture.state._state import MixtureState, Noise
 from skdpm.mixture.state._tiles import RowTiles
-from skdpm.mixture.state.noise import clusters_for_noise
 
 LIKELIHOODS = ("gaussian", "gaussian_diag", "bernoulli", "poisson")
 COUNTS = ("poisson", "negative_binomial")
@@ -874,9 +873,9 @@ def test_most_rows_never_become_noise_at_once():
     gains, sizes = np.array([5.0, 400.0, 300.0, 900.0]), np.array([2, 40, 30, 90])
     prior = make_prior("dp", 200, concentration=1.0)
     noise = Noise(1.0, 1.0, np.zeros(200))
-    given = clusters_for_noise(gains, sizes, 0, noise, prior)
+    given = noise.clusters_for_noise(gains, sizes, 0, prior)
     assert 0 < sizes[given].sum() <= sizes.sum() // 2
-    assert len(clusters_for_noise(gains, sizes, 162, noise, prior)) == 0
-    assert len(clusters_for_noise(-gains - 1e3, sizes, 0, noise, prior)) == 0
-    one = clusters_for_noise(np.array([10.0, -1e4]), np.array([3, 90]), 0, noise, prior)
+    assert len(noise.clusters_for_noise(gains, sizes, 162, prior)) == 0
+    assert len(noise.clusters_for_noise(-gains - 1e3, sizes, 0, prior)) == 0
+    one = noise.clusters_for_noise(np.array([10.0, -1e4]), np.array([3, 90]), 0, prior)
     assert one.tolist() == [0]

@@ -14,7 +14,6 @@ from skdpm.mixture.blocks.records import (
     Task,
 )
 from skdpm.mixture.rows.known import UNLABELLED
-from skdpm.mixture.state.noise import clusters_for_noise
 
 # Number of rows with known labels whose densities are computed at a time.
 N_KNOWN = 4096
@@ -205,7 +204,7 @@ class BlockState:
         occupied, sizes = self._occupied(), self.cluster_sizes()
         gains = self.rows.sum_noise(self.codes, self.n_slots)[occupied]
         gains -= self.model.log_marginals(self.dump())
-        given = clusters_for_noise(gains, sizes, self.n_noise, self.noise, self.prior, least=1)
+        given = self.noise.clusters_for_noise(gains, sizes, self.n_noise, self.prior, least=1)
         if len(given) == 0:
             return False
         kept = np.delete(occupied, given)

@@ -8,8 +8,7 @@ from libc.string cimport memcpy
 from weakref import WeakValueDictionary
 
 import numpy as np
-
-from skdpm.mixture.state.noise import clusters_for_noise
+from scipy.special import gammaln
 
 from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._memory cimport resized
@@ -49,6 +48,42 @@ cdef class Noise:
     def of(self, items):
         """The law of some items, in their order."""
         return Noise(self.a, self.b, np.asarray(self.log_density)[items])
+
+    def clusters_for_noise(self, gains, sizes, n_noise, prior, least=0):
+        """Find whole clusters that should be noise: those that lose least per row, as many as
+        raise the log joint most, up to half of the rows.
+
+        A state whose clusters overlap has many others like it, which the log joint of one does not
+        count. So it may be less likely than one without clusters, although the clusters are real.
+
+        - `gains`: (n_clusters,). log density of the rows of each cluster as noise, less their
+          marginal likelihood.
+        - `sizes`: (n_clusters,), intp.
+        - `n_noise`: int. Number of other rows that are noise.
+        - `prior`: PartitionPrior.
+        - `least`: int, default=0. Number of clusters that stay in any case.
+
+        Returns `clusters`: ndarray of int.
+        """
+
+        def log_prior(left):
+            m = int(sizes[left].sum())
+            log_law = self.log_probability(n_noise + int(sizes.sum()) - m, m)
+            return log_law + prior.log_probability(sizes[left])
+
+        factors = gammaln(sizes - prior.sigma) - gammaln(1.0 - prior.sigma)
+        order = np.argsort(-(gains - factors) / sizes, kind="stable")
+        best, chosen = log_prior(order), 0
+        total = 0.0
+        most = (int(sizes.sum()) + n_noise) // 2 - n_noise
+        for j in range(len(order) - least):
+            if sizes[order[: j + 1]].sum() > most:
+                break
+            total += gains[order[j]]
+            value = total + log_prior(order[j + 1 :])
+            if value > best:
+                best, chosen = value, j + 1
+        return order[:chosen]
 
 
 cdef class TileBounds:
@@ -575,7 +610,7 @@ cdef class MixtureState:
         sizes = self.cluster_sizes()
         for k in range(self.n_clusters):
             gains[k] -= self.model.log_marginal(self.slots[k])
-        given = clusters_for_noise(gains, sizes, self.n_noise, self.noise, self.prior)
+        given = self.noise.clusters_for_noise(gains, sizes, self.n_noise, self.prior)
         for i in np.flatnonzero(np.isin(labels, given)):
             self.detach(i)
             self.attach(i, NOISE)

@@ -55,8 +55,7 @@ from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers import SAMPLERS
 from skdpm.mixture.samplers.base import BlockSampler
 from skdpm.mixture.samplers.blocked_gibbs import BlockedGibbsKernel
-from skdpm.mixture.samplers.sub_cluster import SubCluster
-from skdpm.mixture.samplers.sub_cluster_kernel import SubClusterKernel
+from skdpm.mixture.samplers.sub_cluster import SubCluster, SubClusterKernel
 from skdpm.papers.sub_cluster import GroupedSweep, PaperSubClusterKernel
 
 

@@ -30,7 +30,7 @@ from skdpm.mixture.blocks import dask_rows, program  # noqa: E402
 from skdpm.mixture.blocks.dask_rows import DaskRows, Recipe, all_paces, moves  # noqa: E402
 from skdpm.mixture.blocks.records import LaunchedSplit  # noqa: E402
 from skdpm.mixture.blocks.remote import Answer, Lost, blocks_of, place_key  # noqa: E402
-from skdpm.mixture.samplers import sub_cluster_kernel  # noqa: E402
+from skdpm.mixture.samplers import sub_cluster  # noqa: E402
 
 # Importing and closing a cluster warns of its own affairs.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
@@ -117,7 +117,7 @@ def test_chunks_of_unknown_and_of_no_size(X):
 @pytest.mark.slow
 def test_recipes_know_held_rows_and_accepted_moves(X, monkeypatch):
     """Labels have the sizes of the clusters, whatever has happened since the last pass."""
-    monkeypatch.setattr(sub_cluster_kernel, "LAUNCH_EVERY", 1)
+    monkeypatch.setattr(sub_cluster, "LAUNCH_EVERY", 1)
     rows = da.from_array(X[:60], chunks=(25, 2))
     moved = launched = held = 0
     for seed in range(16):

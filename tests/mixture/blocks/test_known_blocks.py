@@ -34,7 +34,7 @@ from skdpm.mixture.likelihoods.composite.classified import separated
 from skdpm.mixture.rows.known import KnownLabels
 from skdpm.mixture.samplers import SubCluster
 from skdpm.mixture.samplers.blocked_gibbs import BlockedGibbsKernel
-from skdpm.mixture.samplers.sub_cluster_kernel import SubClusterKernel
+from skdpm.mixture.samplers.sub_cluster import SubClusterKernel
 from skdpm.mixture.state._state import Noise
 
 NO_MOVES = RandomMoves(n_moves=0)

@@ -24,7 +24,7 @@ from skdpm.mixture.blocks.rows import MemoryRows, row_order
 from skdpm.mixture.likelihoods import Gaussian, Poisson
 from skdpm.mixture.samplers import BlockedGibbs, SubCluster
 from skdpm.mixture.samplers.blocked_gibbs import BlockedGibbsKernel
-from skdpm.mixture.samplers.sub_cluster_kernel import SubClusterKernel
+from skdpm.mixture.samplers.sub_cluster import SubClusterKernel
 
 # Of the log densities of noise, so that about half of the rows are noise.
 SHIFT = 1.5

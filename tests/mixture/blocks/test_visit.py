@@ -23,7 +23,7 @@ from skdpm.mixture.blocks.records import Held, Sweep, Task, TrialSplit
 from skdpm.mixture.blocks.rows import KeptOrders, MemoryRows, row_order, uses_order, visit_block
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.likelihoods.elliptical._tied import whitened
-from skdpm.mixture.samplers.sub_cluster_kernel import SubClusterKernel
+from skdpm.mixture.samplers.sub_cluster import SubClusterKernel
 from skdpm.mixture.state._tiles import RowTiles
 from skdpm.papers.sub_cluster import GroupedSweep
 

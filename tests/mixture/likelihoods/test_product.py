@@ -32,7 +32,7 @@ from skdpm.mixture.likelihoods import (
     Relational,
 )
 from skdpm.mixture.samplers import PGSM, SAMS, SMC, Gibbs, SplitMerge
-from skdpm.mixture.samplers.sub_cluster_kernel import SubClusterKernel
+from skdpm.mixture.samplers.sub_cluster import SubClusterKernel
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

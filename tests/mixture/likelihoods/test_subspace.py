@@ -34,7 +34,7 @@ from skdpm.mixture.likelihoods import Gaussian, Poisson, Product, Subspace
 from skdpm.mixture.likelihoods.composite.automatic import MANY_COLUMNS
 from skdpm.mixture.likelihoods.subspace import subspace
 from skdpm.mixture.samplers import PGSM, SAMS, Alternate, Gibbs, SubCluster
-from skdpm.mixture.samplers.sub_cluster_kernel import SubClusterKernel
+from skdpm.mixture.samplers.sub_cluster import SubClusterKernel
 
 X_FEW = np.array(
     [
