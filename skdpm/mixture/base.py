@@ -2,7 +2,6 @@
 """Base class of the mixture estimators: everything except the prior over partitions."""
 
 import functools
-import math
 import time
 from dataclasses import KW_ONLY, replace
 
@@ -87,6 +86,7 @@ UNUSED_IN_STREAMS = {"init", "known_labels", "n_warmup", "store_labels", "thin"}
 
 # Attributes that only some programs set, or none before they are asked for.
 FURTHER_ATTRIBUTES = (
+    "acceptance_rate_",
     "effective_sample_size_",
     "log_evidence_",
     "log_evidence_chains_",
@@ -736,12 +736,11 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         estimate = first_estimate(self, run, statistics)
         estimate.publish(self, program.make_prior, program.copies)
         if "acceptance" in chains[0]:
-            self.acceptance_rate_ = {
-                move: np.array([_rate(chain["acceptance"][move]) for chain in chains])
-                for move in chains[0]["acceptance"]
-            }
-        else:
-            vars(self).pop("acceptance_rate_", None)
+            self.acceptance_rate_ = {}
+            for move in chains[0]["acceptance"]:
+                proposed, accepted = np.transpose([chain["acceptance"][move] for chain in chains])
+                with np.errstate(invalid="ignore"):
+                    self.acceptance_rate_[move] = accepted / proposed
         vars(self).update(program.further_attributes(chains))
         if "selected" in likelihood.learned:
             self.relevance_ = likelihood.relevance(draws.mean(column_of("selected")))
@@ -934,8 +933,3 @@ def _refuse_lazy(X, what="exposures"):
             f"rows with {what} must be in memory, and X is a dask array: pass X.compute(), or one "
             'part of it at a time to predict and, with sampler="smc", to partial_fit'
         )
-
-
-def _rate(counts):
-    proposed, accepted = counts
-    return accepted / proposed if proposed else math.nan
