@@ -19,8 +19,9 @@ The gap of masses compares estimates of the log mass (doc/guide/convergence.md) 
 case is "below" if the first gap is above 8 nats, and a miss if the second is; it is silent if
 `converged_` is True. Cases that take longer than --limit seconds of processor time are left out;
 --max-time is the parameter of the default fits, in seconds.
-Numbers in brackets are the differences between the default chains. Effective draws are those of
-the log joint, per second.
+Numbers in brackets are the differences between the default chains. After ± is the standard error
+of the gap of masses, by the variance between chains: slow chains have gaps by chance. Effective
+draws are those of the log joint, per second.
 """
 
 import argparse
@@ -239,6 +240,11 @@ def masses(model):
     ]
 
 
+def error_of_gap(cell):
+    """Standard error of the gap of masses of a case."""
+    return np.sqrt(sum(np.var(cell[m], ddof=1) / len(cell[m]) for m in ("mass", "mass_truth")))
+
+
 class Observed(DPMixture):
     """`DPMixture` that keeps its program, which has the hyperpriors."""
 
@@ -347,7 +353,8 @@ def main():
         print(
             f"{name:28s} {cell['shape'][0]:5d} x {cell['shape'][1]:2d}  K {cell['K']:3d} "
             f"k {cell['k']:6.1f} {cell['k_truth']:6.1f}  level {cell['gap']:8.1f} "
-            f"({np.ptp(cell['levels']):6.1f})  mass {cell['mass_gap']:8.1f} "
+            f"({np.ptp(cell['levels']):6.1f})  "
+            f"mass {cell['mass_gap']:8.1f} ± {error_of_gap(cell):4.1f} "
             f"({np.ptp(cell['mass']):6.1f})  starts {cell['n_starts']:.0f}  "
             f"{cell['seconds']:6.1f} s  {cell['ess_per_s']:6.1f} / s  {' '.join(notes)}",
             flush=True,
