@@ -90,7 +90,9 @@ def test_models_that_count_other_rows_are_not_compared():
     X = np.tile(np.random.default_rng(0).normal(size=(20, 1)), (2, 2))
     X[:, 1] += np.arange(40) % 20
     models = {
-        name: DPMixture(likelihood=Gaussian(**fixed), n_chains=1, random_state=0)
+        name: DPMixture(
+            likelihood=Gaussian(**fixed), sampler=SMC(n_particles=20), n_chains=1, random_state=0
+        )
         for name, fixed in (("learned", {}), ("fixed", {"scale": np.eye(2), "df": 4.0}))
     }
     with pytest.raises(ValueError, match="'learned': 20, 'fixed': 40"):

@@ -15,7 +15,7 @@ from skdpm import DPMixture
 from skdpm.mixture.likelihoods import Categorical, Gaussian, Product
 
 TYPES = ("full", "tied", "diag", "spherical")
-FAST = {"n_chains": 2, "n_warmup": 20, "n_draws": 20, "random_state": 0, "n_jobs": 1}
+FAST = {"n_chains": 2, "n_warmup": 8, "n_draws": 8, "random_state": 0, "n_jobs": 1}
 X = load_iris().data[::2]
 
 
