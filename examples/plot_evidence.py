@@ -30,14 +30,16 @@ from threadpoolctl import threadpool_limits
 
 from skdpm import DPMixture, FiniteMixture
 from skdpm.mixture.likelihoods import Gaussian
+from skdpm.mixture.samplers import SMC
 from skdpm.model_selection import concentration_curve, log_evidence
 
 threadpool_limits(1)  # small matrices: more BLAS threads only wait for each other
 X = load_iris().data[:, 2:]  # cm
 names = ["2", "3", "4", "DP"]
 models = {}
+settings = {"sampler": SMC(n_particles=50), "random_state": 0}  # few particles: a quick look
 for covariances in ("full", "diag"):
-    settings = {"likelihood": Gaussian(covariance_type=covariances), "random_state": 0}
+    settings["likelihood"] = Gaussian(covariance_type=covariances)
     for k in (2, 3, 4):
         models[covariances, str(k)] = FiniteMixture(k, **settings)
     models[covariances, "DP"] = DPMixture(**settings)
@@ -52,7 +54,7 @@ print(f"evidence of {len(models)} models: {time.perf_counter() - start:.1f} s")
 
 start = time.perf_counter()
 folds = KFold(5, shuffle=True, random_state=0)  # the file is sorted by species
-short = {"n_chains": 1, "n_warmup": 100, "n_draws": 100}
+short = {"sampler": "auto", "n_chains": 1, "n_warmup": 100, "n_draws": 100}
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", ConvergenceWarning)  # chains are short
     scores = {
