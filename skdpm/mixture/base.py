@@ -270,8 +270,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         )
 
     def score_samples(self, X, given=None, *, exposure=None):
-        """log posterior predictive density of each row, averaged over up to 100 evenly spaced
-        draws.
+        """log posterior predictive density of each row, the mean over up to 100 draws.
 
         >>> import numpy as np
         >>> from skdpm import DPMixture
@@ -304,8 +303,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         return self._over_rows(score, X, np.float64, gaps=True, exposure=exposure)
 
     def score(self, X, y=None, *, exposure=None):
-        """Mean of `score_samples(X, exposure=exposure)`: the held-out log density per row. y is
-        ignored."""
+        """Mean of `score_samples(X, exposure=exposure)`, the held-out log density per row."""
         return float(np.mean(self.score_samples(X, exposure=exposure)))
 
     @offered_with("draw")

@@ -43,9 +43,8 @@ class DPMixture(BaseMixture):
     >>> model.predict_proba([[5.2]]).argmax(axis=1)
     array([1])
 
-    The model is partition ~ CRP(concentration, discount) and X | partition ~ `likelihood`. The
-    parameters of clusters are integrated out. The number of clusters is inferred. The page
-    "Parameters and attributes" of the guide has the details of what follows.
+    The model is partition ~ CRP(concentration, discount) and X | partition ~ `likelihood`, with
+    parameters of clusters integrated out. Details: the guide, "Parameters and attributes".
 
     Parameters
     ----------
@@ -131,8 +130,7 @@ default="auto"
     relevance_ : ndarray of shape (n_features,)
         Probability of each column to be in the clustering. Only with ``Product(select=True)``.
     diagnostics_ : dict
-        R-hat, effective sample sizes and more, for each quantity (see `skdpm.diagnostics`). The
-        number of clusters is no part of the verdict: clusters are read off few draws.
+        R-hat, effective sample sizes and more, for each quantity (see `skdpm.diagnostics`).
     converged_ : bool
         Whether `labels_` and densities can be used, as far as chains agree. False where too few
         draws could be compared, or only one start led to the level of the chains.

@@ -56,13 +56,6 @@ class Questions:
     def probability_of_number(self, n_clusters):
         """Posterior probability of a number of clusters, with its Monte Carlo error.
 
-        >>> import numpy as np
-        >>> from skdpm import DPMixture
-        >>> X = np.random.default_rng(0).normal(size=(60, 2)) + 9.0 * (np.arange(60) % 2)[:, None]
-        >>> probability, error = DPMixture(random_state=0).fit(X).probability_of_number(2)
-        >>> probability > 0.8 and error < 0.1
-        True
-
         Parameters
         ----------
         n_clusters : int
@@ -73,8 +66,7 @@ class Questions:
         probability : float
             Share of the draws of `cluster_samples_`.
         error : float
-            Monte Carlo standard error of the share, see `skdpm.diagnostics.mcse_mean`. It is at
-            least that of one different draw, as shares of 0 and 1 are never certain.
+            Monte Carlo standard error, at least the share of one draw.
         """
         number = check_integer(n_clusters, "n_clusters", low=1)
         self._check_label_draws("probability_of_number", "draws_")
@@ -90,10 +82,8 @@ class Questions:
 
         Returns
         -------
-        probability : float
-            Share of the draws of `cluster_samples_`. Components are in `label_samples_`.
-        error : float
-            Monte Carlo standard error, as of `probability_of_number`.
+        probability, error : float
+            Share of the draws of `cluster_samples_`, and error as of `probability_of_number`.
         """
         self._check_label_draws("probability_together", "draws_")
         clusters = self.cluster_samples_
@@ -106,17 +96,7 @@ class Questions:
 
     @offered_with("column_means")
     def describe(self, X=None, *, level=0.9):
-        """Describe the clusters of `labels_`, and how each differs from the other rows. Needs
-        pandas.
-
-        >>> import numpy as np
-        >>> from skdpm import DPMixture
-        >>> rng = np.random.default_rng(0)
-        >>> X = np.r_[rng.normal(0, 1, (60, 2)), rng.normal([0, 9], 1, (40, 2))]
-        >>> model = DPMixture(random_state=0).fit(X)
-        >>> line = model.describe().loc[(1, 1, "")]
-        >>> f"{line['mean']:.0f} in cluster 1, {line['rest']:.0f} in other rows"
-        '9 in cluster 1, 0 in other rows'
+        """Describe how each cluster of `labels_` differs from the other rows. Needs pandas.
 
         Parameters
         ----------
