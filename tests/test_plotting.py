@@ -673,6 +673,10 @@ def test_losses_mark_the_number_of_the_labels(overlapping):
     model.estimate_labels(max_clusters=2)
     display = draw(ExpectedLossDisplay.from_estimator(model))
     assert display.estimate_.get_xydata().tolist() == [[2, display.losses[1]]]
+    fewest = int(model.n_clusters_samples_.min())
+    pale = [bar.get_facecolor() for bar in display.costs_]
+    assert display.fewest == fewest and all(color == pale[-1] for color in pale[fewest - 1 :])
+    assert all(color != pale[-1] for color in pale[: fewest - 1])
     beyond = draw(ExpectedLossDisplay.from_estimator(model, max_clusters=1))
     assert len(beyond.estimate_.get_xydata()) == 0 and len(beyond.costs_) == 0
     assert beyond.estimate_.get_label() == "point estimate: 2"
@@ -685,6 +689,15 @@ def test_losses_mark_the_number_of_the_labels(overlapping):
     )
     with pytest.raises(ValueError, match="fit without known_labels, or choose max_clusters"):
         ExpectedLossDisplay.from_estimator(known)
+
+
+def test_costs_of_numbers_that_no_draw_has_are_grey():
+    display = draw(ExpectedLossDisplay(np.array([3.0, 2.0, 1.5, 0.2]), 4, fewest=3).plot())
+    colors = [bar.get_facecolor() for bar in display.costs_]
+    assert colors[0] == colors[1] != colors[2]
+    assert "no draw" in display.axes_[1].get_legend().get_texts()[0].get_text()
+    display = draw(ExpectedLossDisplay(np.array([3.0, 2.0, 1.5, 0.2]), 4).plot())
+    assert display.axes_[1].get_legend() is None
 
 
 def lines_of(display):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Base class of the mixture estimators: everything except the prior over partitions."""
 
+import copy
 import functools
 import time
 from dataclasses import KW_ONLY, replace
@@ -440,6 +441,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         self._recall(X)
         estimate = DrawnClusters(self, loss).least_expected_loss(wanted)
         estimate.publish(self, training.make_prior, training.copies)
+        self.diagnostics_ = self._with_clusters(copy.deepcopy(self.diagnostics_))
         return self
 
     def merge_tree(self, loss=None):
@@ -461,7 +463,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             loss = self.point_estimate
             loss = "vi" if loss in (*SINGLE_DRAWS, *HILLS, "auto") else loss
         training = self._training
-        draws, labels = map(training.different, (self.cluster_samples_, self._clusters))
+        labels, draws = training.different(self._clusters), getattr(self, "_cells", None)
+        draws = training.different(self.cluster_samples_) if draws is None else draws
         inside = np.flatnonzero(training.spread(training.take(labels)) >= 0)
         if not len(inside):
             raise ValueError("merge_tree needs a cluster; all rows are noise")
@@ -787,6 +790,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             figures["log_density"] = _convergence.level_figures(
                 log_density, (program.n_samples, self.n_features_in_)
             )
+        return self._with_clusters(figures)
+
+    def _with_clusters(self, figures):
+        """Add what the draws of clusters say."""
         if self._training is not None and "coclustering" in figures:
             clusters = self._training.different(self.cluster_samples_)
             figures["coclustering"].update(_convergence.agreement(clusters))

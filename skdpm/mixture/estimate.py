@@ -2,7 +2,7 @@
 """The point estimate: a partition that summarises the draws, and what follows from it.
 
 `DrawnClusters` reads clusters off the components of the draws and searches for the partition with
-the least posterior expected loss. `PointEstimate.publish` sets the attributes of the estimator.
+the least expected loss. `PointEstimate.publish` sets the attributes of the estimator.
 What a row may be, of a known class or noise, is known to `rows` alone: known labels unite
 components, and in draws of clusters a row that is noise, -1, is a cluster of one row (`alone`).
 """
@@ -85,6 +85,8 @@ class PointEstimate:
     - `components`: (n_components, n_stats). Statistics of the components of the clusters. None:
       those of the clusters.
     - `owners`: (n_components,). Cluster of each component, in increasing order.
+    - `cells`: (n_chains, n_read_draws, n_different). Draws of the clusters for the search, see
+      `read_draws`. None: those in `clusters`.
     - `distances`: (n_clusters, n_clusters). Distances between the clusters. None: rows are no
       points, or labels are not kept.
     """
@@ -94,6 +96,7 @@ class PointEstimate:
     clusters: np.ndarray | None = None
     components: np.ndarray | None = None
     owners: np.ndarray | None = None
+    cells: np.ndarray | None = None
     distances: np.ndarray | None = None
 
     def publish(self, model, make_prior, copies):
@@ -107,6 +110,7 @@ class PointEstimate:
             "n_clusters_samples_": model.n_components_samples_,
             "cluster_params_": likelihood.cluster_params(self.stats),
             "weights_": weights,
+            "_cells": self.cells,
             "_distances": self.distances,
         }
         if parts := getattr(likelihood, "columns_of_parts", dict)():
@@ -174,7 +178,7 @@ class DrawnClusters:
     - `components`: (n_chains, n_read_draws, n_samples). Components of the draws that were read.
     - `loss`: str or tuple. Loss between partitions: "vi" for hills.
     - `known`: KnownLabels or Unlabelled. Known labels of the informative rows.
-    - `are_hills`: bool. Whether clusters are read off hills.
+    - `is_adaptive`: bool. Whether components of hills can be clusters.
     - `merges`: bool. Whether estimates with fewer clusters are merges of the estimate without a
       limit.
     """
@@ -186,11 +190,12 @@ class DrawnClusters:
         )
         self.known = self.training.known_of_informative
         self.loss = "vi" if loss in HILLS else loss
-        self.are_hills = loss in HILLS and model.likelihood_.has_points
-        self.merges = (self.are_hills or self._has_noise) and not self.known.unites
+        are_hills = loss in HILLS and model.likelihood_.has_points
+        self.is_adaptive = are_hills and loss == "adaptive"
+        self.merges = (are_hills or self._has_noise) and not self.known.unites
         self.components = model.draws_["labels"]
-        if self.are_hills:
-            self._read_hills(model.likelihood_, loss == "adaptive")
+        if are_hills:
+            self._read_hills(model.likelihood_)
         else:
             self.clusters = self.known.join(self.training.take(self.components))
             self.cells = self.clusters
@@ -208,7 +213,7 @@ class DrawnClusters:
             return None
         return distances_between(points_of(self._points())[inside], labels[inside])
 
-    def _read_hills(self, likelihood, adaptive):
+    def _read_hills(self, likelihood):
         draws, take, X = self.components, self.training.take, self.training.X
         completed = {
             (draw["chain"], draw["draw"]): functools.partial(self._points, draw["completion"])
@@ -223,10 +228,12 @@ class DrawnClusters:
             self.model.n_jobs,
             completed or None,
             self.known,
-            adaptive,
+            self.is_adaptive,
             None if likelihood.as_seen(X) is X else self._points(recorded=True),
         )
         self.components = draws[:, chosen]
+        if not self.is_adaptive:
+            self.cells = self.clusters
 
     @property
     def _has_noise(self):
@@ -241,20 +248,24 @@ class DrawnClusters:
         of_noise = share_of_noise(self.training.take(draws))
         return of_noise, np.flatnonzero(of_noise <= 0.5)
 
-    def least_expected_loss(self, max_clusters):
-        """Make the `PointEstimate` with the least posterior expected loss, with no more than
-        `max_clusters` clusters, nor than the draw with the most."""
+    def labels(self, max_clusters):
+        """Labels of the informative rows with the least expected loss between their cells, with no
+        more than `max_clusters` clusters, nor than the draw with the most."""
         of_noise, inside = self._rows_inside()
         labels = np.full(len(of_noise), -1, dtype=np.int64)
         of_noise = of_noise[inside]
         if len(of_noise):
             labels[inside] = self._estimate(max_clusters, inside, of_noise)
-            labels = self.known.numbered(labels)
-        return self._placed(
-            self._with_components(labels, self.clusters, self.components)
-            if self.merges or self.known.unites
-            else PointEstimate(labels, self.statistics(self.training.spread(labels)))
-        )
+        return self.known.numbered(labels)
+
+    def least_expected_loss(self, max_clusters):
+        """Make the `PointEstimate` of `labels`."""
+        labels = self.labels(max_clusters)
+        if not self.merges and not self.known.unites:
+            spread = self.training.spread(labels)
+            return self._placed(PointEstimate(labels, self.statistics(spread)))
+        estimate = self._with_components(labels, self.clusters, self.components)
+        return self._placed(replace(estimate, cells=self.cells if self.is_adaptive else None))
 
     def _estimate(self, max_clusters, inside, of_noise):
         """Labels of the rows inside with the least expected loss, -1 for rows that are noise with
@@ -286,7 +297,7 @@ class DrawnClusters:
         @functools.cache
         def free():
             cells = alone(self.cells[:, :, inside])
-            return join_fragments(search(cells), cells) if self.are_hills else search(cells)
+            return join_fragments(search(cells), cells) if self.is_adaptive else search(cells)
 
         @functools.cache
         def tree():
@@ -310,7 +321,7 @@ class DrawnClusters:
         """Merges of the clusters of the rows inside."""
         spread = np.full(self.clusters.shape[2], -1)
         spread[inside] = labels
-        draws = alone(self.clusters[:, :, inside])
+        draws = alone(self.cells[:, :, inside])
         return partitions.merge_tree(draws, labels, self.loss, self.distances(spread))
 
     def _give_classes(self, labels, inside):
@@ -361,17 +372,23 @@ class DrawnClusters:
         clusters = estimate.clusters
         if clusters is None:
             clusters = training.take(self.components)
+        cells = estimate.cells
+        if cells is not None:
+            cells = training.place(estimate.labels, cells, self.components)[1]
         labels, clusters = training.place(estimate.labels, clusters, self.components)
-        return replace(estimate, labels=labels, clusters=clusters)
+        return replace(estimate, labels=labels, clusters=clusters, cells=cells)
 
     def expected_losses(self, max_clusters=None):
         """Expected losses of the estimates with 1, 2, ... clusters, at most `max_clusters` and
         the number of the estimate without a limit. If `max_clusters` is None and each number
         needs a search, there are at most MOST_SEARCHES.
 
-        Returns `losses`: (n_numbers,). Losses between the rows that can be in clusters. With
-        noise, `estimate_labels` then calls more rows noise, and the number of its clusters may be
-        smaller.
+        Returns
+
+        - `losses`: (n_numbers,). Losses between the rows that can be in clusters. With noise,
+          `estimate_labels` then calls more rows noise, and the number of its clusters may be
+          smaller.
+        - `fewest`: int. Smallest number of clusters of a draw.
         """
         if self.known.unites:
             raise ValueError(
@@ -381,24 +398,25 @@ class DrawnClusters:
         of_noise, inside = self._rows_inside()
         if not len(of_noise[inside]):
             raise ValueError("the expected loss needs a cluster; all rows are noise")
-        clusters = alone(self.clusters[:, :, inside])
+        clusters = alone(self.cells[:, :, inside])
         most = int(clusters.max()) + 1
         search = self._searching(inside)
-        labels = search(clusters, most)
+        labels, fewest = search(clusters, most), int(clusters.max(axis=2).min()) + 1
         if self.merges:
-            return self._tree(labels, inside).expected_losses[::-1][:max_clusters]
+            return self._tree(labels, inside).expected_losses[::-1][:max_clusters], fewest
         most = min(int(labels.max()) + 1, max_clusters or MOST_SEARCHES)
         found = (search(clusters, k) for k in range(1, most + 1))
-        return np.array([partitions.expected_loss(clusters, k, self.loss) for k in found])
+        losses = np.array([partitions.expected_loss(clusters, k, self.loss) for k in found])
+        return losses, fewest
 
 
 def expected_losses(model, loss, max_clusters, X):
-    """Expected losses of what `estimate_labels` finds with 1, 2, ... clusters, and the loss
-    between partitions; parameters are those of `estimate_labels`."""
+    """Expected losses of what `estimate_labels` finds with 1, 2, ... clusters, the smallest number
+    of clusters of a draw, and the loss; parameters are those of `estimate_labels`."""
     loss = loss_of_estimate(loss, model.point_estimate)
     model._recall(X)
     drawn = DrawnClusters(model, loss)
-    return drawn.expected_losses(max_clusters), drawn.loss
+    return *drawn.expected_losses(max_clusters), drawn.loss
 
 
 def other_readings(model):
@@ -412,13 +430,12 @@ def other_readings(model):
     except ValueError:
         return {}
     labels, words = training.take(training.different(model._clusters)), []
-    readings = {loss: DrawnClusters(model, loss) for loss in HILLS}
-    draws = {loss: (drawn.clusters, drawn.cells) for loss, drawn in readings.items()}
-    draws["vi"] = (training.take(readings["modal"].components),) * 2
-    for loss, (clusters, cells) in draws.items():
-        random_state = state_of_estimate(training.entropy)
-        found = partitions.point_estimate(alone(cells), random_state=random_state)
-        sure = partitions.label_probabilities(alone(clusters), found).mean()
+    for loss in (*HILLS, "vi"):
+        drawn = DrawnClusters(model, loss)
+        found = drawn.labels(np.inf)
+        inside = np.flatnonzero(found >= 0)
+        draws = alone(drawn.clusters[:, :, inside])
+        sure = partitions.label_probabilities(draws, found[inside]).mean() if len(inside) else 0.0
         if sure > SURE and adjusted_rand_score(found, labels) < AGREE:
             n_clusters = int(found.max()) + 1
             words.append(f'"{loss}" has {n_clusters} cluster{"s" if n_clusters > 1 else ""}')

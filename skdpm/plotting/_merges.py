@@ -156,8 +156,8 @@ class ExpectedLossDisplay(Display):
     of them are called noise, so that `estimate_labels` may find fewer. A bar shows how much the
     loss grows from one number to the next smaller one. Small clusters, and clusters that draws
     often join, cost little. Choose a number to the left of which bars are tall, and pass it to
-    `estimate_labels`. Grey bars are of numbers that no draw has. The nearest clusters merge there,
-    and tall bars are those of large clusters, so they say nothing for or against a number.
+    `estimate_labels`. Grey bars are of numbers below those of all draws. The nearest clusters
+    merge there, and large ones cost most, so these bars say nothing for or against a number.
 
     Parameters
     ----------
@@ -209,8 +209,7 @@ class ExpectedLossDisplay(Display):
             max_clusters = check_integer(max_clusters, "max_clusters", low=1)
         estimator, X, _ = cls._mixture(estimator, X)
         cls._partitions(estimator)  # raises if they are missing
-        losses, loss = expected_losses(estimator, loss, max_clusters, X)
-        fewest = int(estimator.n_clusters_samples_.min())
+        losses, fewest, loss = expected_losses(estimator, loss, max_clusters, X)
         return cls(losses, estimator.n_clusters_, loss=loss, fewest=fewest).plot(ax)
 
     def plot(self, ax=None):

@@ -9,12 +9,13 @@ from reference import bricks as reference
 from scipy.stats import multivariate_normal
 from sklearn.metrics import adjusted_rand_score
 
-from skdpm import DPMixture
+from skdpm import DPMixture, _convergence, partitions
 from skdpm.diagnostics import mcse_mean
 from skdpm.mixture.answers import bricks, components, reading
 from skdpm.mixture.answers.components import points_of
 from skdpm.mixture.answers.hills import Hills, read_hills
 from skdpm.mixture.answers.reading import join_fragments, read_draws
+from skdpm.mixture.estimate import DrawnClusters
 from skdpm.mixture.rows.known import UNLABELLED
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -136,17 +137,22 @@ def drawn_bars():
 def test_order_units_and_threads_change_no_cluster():
     X, draws = drawn_bars()
     rng = np.random.default_rng(3)
-    expected = read_draws(X, draws, adaptive=True)[1]
+    _, expected, cells = read_draws(X, draws, adaptive=True)
     assert expected.max() == 1
-    np.testing.assert_array_equal(read_draws(X, draws, n_jobs=2, adaptive=True)[1], expected)
+    np.testing.assert_array_equal(
+        read_draws(X, draws, n_jobs=2, adaptive=True)[1:], (expected, cells)
+    )
     order = rng.permutation(len(X))
-    found = read_draws(X[order], draws[:, :, order], adaptive=True)[1]
-    mixed = read_draws(1e3 * X @ rng.normal(size=(2, 2)) - 5.0, draws, adaptive=True)[1]
+    of_order = read_draws(X[order], draws[:, :, order], adaptive=True)[1:]
+    mixed = read_draws(1e3 * X @ rng.normal(size=(2, 2)) - 5.0, draws, adaptive=True)[1:]
+    constant = read_draws(np.c_[X, np.ones((len(X), 8))], draws, adaptive=True)[1:]
     copied = read_draws(np.c_[X, 1.8 * X[:, 0] + 32.0], draws, adaptive=True)[1]
     np.testing.assert_array_equal(copied, expected)
-    for place in np.ndindex(2, 4):
-        assert adjusted_rand_score(expected[place][order], found[place]) == 1.0
-        assert adjusted_rand_score(expected[place], mixed[place]) == 1.0
+    for i, one in enumerate((expected, cells)):
+        np.testing.assert_array_equal(constant[i], one)
+        for place in np.ndindex(2, 4):
+            assert adjusted_rand_score(one[place][order], of_order[i][place]) == 1.0
+            assert adjusted_rand_score(one[place], mixed[i][place]) == 1.0
 
 
 def test_cells_are_the_most_probable_components():
@@ -181,6 +187,10 @@ def test_rows_of_fragments_join_the_clusters_with_which_they_are():
     np.testing.assert_array_equal(join_fragments(found, draws), found)
     one = np.zeros(13, dtype=int)
     np.testing.assert_array_equal(join_fragments(one, draws), one)
+    # Fragments of a cluster that is never with another one stay.
+    parts = np.repeat([0, 1, 2, 3], [100, 30, 30, 30])
+    draws = np.repeat([0, 1], [100, 90])[None, None].repeat(4, axis=1)
+    np.testing.assert_array_equal(join_fragments(parts, draws), parts)
 
 
 def test_more_draws_are_read_if_their_numbers_of_clusters_differ(monkeypatch):
@@ -191,9 +201,39 @@ def test_more_draws_are_read_if_their_numbers_of_clusters_differ(monkeypatch):
     assert len(read_draws(X, draws, adaptive=True)[0]) == 2
     draws[0, -1, draws[0, -1] < 2] = 0
     chosen, clusters, cells = read_draws(X, draws, adaptive=True)
-    assert len(chosen) == 4 and clusters.shape == cells.shape == draws.shape
-    monkeypatch.setattr(reading, "MOST_IF_UNSURE", 6)
-    assert len(read_draws(X, draws, adaptive=True)[0]) == 3
+    assert chosen.tolist() == [0, 1, 3] and clusters.shape == cells.shape == (2, 3, len(X))
+    monkeypatch.setattr(reading, "MOST_PAIRS", 4 * 16)  # few draws, because each takes long
+    assert len(read_draws(X, draws, adaptive=True)[0]) == 2
+
+
+def test_labels_are_searched_among_cells_and_have_no_fragments(monkeypatch):
+    X, _ = bars(np.random.default_rng(1), 600)
+    X[:, :] *= [0.5, 1.0]
+    model = DPMixture(**FAST).fit(X)
+    drawn = DrawnClusters(model, "adaptive")
+    assert not np.array_equal(drawn.cells, drawn.clusters)
+    sought = []
+
+    def found(draws, **options):
+        sought.append(draws)
+        labels = np.arange(draws.shape[2]) % 2
+        labels[0] = 2  # a fragment
+        return labels
+
+    monkeypatch.setattr(partitions, "point_estimate", found)
+    labels = drawn.labels(9)
+    np.testing.assert_array_equal(sought[0], drawn.cells)
+    assert labels.max() == 1
+    model.estimate_labels()
+    monkeypatch.undo()
+    tree, expected = model.merge_tree(), partitions.merge_tree(drawn.cells, model.labels_)
+    np.testing.assert_array_equal(tree.expected_losses, expected.expected_losses)
+
+
+def test_the_number_of_clusters_is_not_judged():
+    figures = {"log_joint": {"r_hat": 1.0}, "n_clusters": {"r_hat": 2.0}}
+    assert _convergence.disagreements(figures, 2, 100, 4) == []
+    assert _convergence.disagreements({"log_joint": {"r_hat": 2.0}}, 2, 100, 4) == ["log_joint"]
 
 
 def test_components_much_smaller_than_the_others_join_the_likeliest():
@@ -265,6 +305,17 @@ def test_probabilities_have_errors():
         model.probability_together(0, len(X))
     with pytest.raises(ValueError, match="n_clusters must be at least 1"):
         model.probability_of_number(0)
+
+
+def test_summary_counts_clusters_and_not_noise():
+    rng = np.random.default_rng(1)
+    X = np.concatenate([bars(rng)[0], rng.uniform(-30, 30, size=(25, 2))])
+    model = DPMixture(**FAST, noise=True, point_estimate="modal").fit(X)
+    assert '"adaptive" has 2 clusters, "vi" has 2 clusters' in model.summary()
+    before = model.diagnostics_["n_clusters"]
+    model.estimate_labels(loss="vi")
+    found = model.diagnostics_["n_clusters"]
+    assert found["mcse_mean"] == mcse_mean(model.n_clusters_samples_) != before["mcse_mean"]
 
 
 def test_rows_that_are_noise_share_no_cluster():

@@ -313,7 +313,7 @@ def test_crescents(moons):
     assert adjusted_rand_score(y, model.labels_) > 0.99
     assert np.median(model.n_components_samples_) > 4
     assert np.median(model.n_clusters_samples_) == 2 == model.n_clusters_
-    assert model.cluster_samples_.shape == (2, 20, 400)
+    assert model.cluster_samples_.shape == (2, 39, 400)
     np.testing.assert_array_equal(
         model.n_clusters_samples_, model.cluster_samples_.max(axis=2) + 1
     )

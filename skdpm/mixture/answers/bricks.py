@@ -38,6 +38,8 @@ SMALL = 0.15
 FLAT = 1e-13
 # Directions count if their variance is more than this share of the largest one.
 LEAST_VARIANCE = 1e-9
+# Largest number of columns in which normal laws find the most probable components well enough.
+MOST_CELL_COLUMNS = 8
 # Number of rows whose most probable components are compared between draws.
 MOST_ROWS = 20_000
 # Largest number of temporary numbers.
@@ -111,14 +113,15 @@ class DrawnHills:
 
     def clusters(self, known, evidence=None):
         """Clusters of all rows, -1 for noise: those of their components in the draw, and those of
-        their most probable components. Both are (n_samples,)."""
+        their most probable components, (2, n_samples). With more than `MOST_CELL_COLUMNS` columns
+        or known labels both are the first."""
         found = np.full((2, self.n_samples), -1)
         if self.hills is not None:
             known, parts = known.take(self.rows), self.parts(evidence)
-            both = self.hills.labels, self.most_probable[self.rows]
-            found[:, self.rows] = [
-                known.clusters(parts, self.hills.classes, labels) for labels in both
-            ]
+            found[:, self.rows] = known.clusters(parts, self.hills.classes, self.hills.labels)
+            if self.hills.laws.means.shape[1] <= MOST_CELL_COLUMNS and not known.unites:
+                most_probable = self.most_probable[self.rows]
+                found[1, self.rows] = known.clusters(parts, self.hills.classes, most_probable)
         return found
 
 

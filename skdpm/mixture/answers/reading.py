@@ -11,12 +11,10 @@ from skdpm.mixture.answers.components import points_of, standardised_columns
 from skdpm.mixture.rows.known import UNLABELLED
 from skdpm.partitions import relabel_by_size
 
-# Largest number of draws that are read if their numbers of clusters are equal, and if they differ.
-MOST_READ, MOST_IF_UNSURE = 40, 80
+# Largest number of draws that are read; almost twice as many if their numbers of clusters differ.
+MOST_READ = 40
 # Largest number of pairs of components in them: draws of more than 500 take seconds each.
 MOST_PAIRS = 10**7
-# Largest number of columns in which normal laws find the most probable components well enough.
-MOST_CELL_COLUMNS = 8
 
 
 def read_draws(
@@ -40,12 +38,11 @@ def read_draws(
 
     - `chosen`: (n_read,), int. Numbers of the draws that are read, evenly spaced in each chain; at
       most `MOST_READ` with `MOST_PAIRS` pairs of components in all, and at least one per chain.
-      If the number of clusters differs between them, up to `MOST_IF_UNSURE` are read.
+      If the number of clusters differs between them, those halfway between them are read, too.
     - `clusters`: (n_chains, n_read, n_samples). Clusters of the rows, numbered as by `read_hills`,
       in the smallest unsigned type; if some rows are noise, -1, in the smallest signed type.
     - `cells`: (n_chains, n_read, n_samples). Clusters of the most probable components of the rows,
-      in which a search finds those that overlap. With more than `MOST_CELL_COLUMNS` columns or
-      known labels they are `clusters`.
+      in which a search finds those that overlap; see `DrawnHills.clusters`.
     """
     numbers = np.arange(draws.shape[1])
     if completed is not None:
@@ -55,14 +52,10 @@ def read_draws(
     columns = None
     if adaptive:
         columns = standardised_columns(X if recorded is None else recorded)
-    has_cells = X.shape[1] <= MOST_CELL_COLUMNS and not known.unites
     pool = joblib.Parallel(n_jobs=n_jobs, require="sharedmem")
+    hills = {}
 
-    def each(function, values):
-        return pool(joblib.delayed(function)(value) for value in values)
-
-    def read(most, columns=None, evidence=None):
-        chosen = _evenly(numbers, draws, most)
+    def read(chosen, columns=None, evidence=None):
         places, grid = _different(draws, chosen, completed is None)
 
         def drawn(place):
@@ -70,48 +63,54 @@ def read_draws(
             return bricks.DrawnHills.of(found, draws[place], known, has_noise, columns)
 
         def placed(draw):
-            clusters, cells = draw.clusters(known, evidence)
-            most = clusters.max(initial=0)
-            dtype = np.min_scalar_type(-1 - most if has_noise else most)
-            return clusters.astype(dtype), cells.astype(dtype) if has_cells else None
+            found = draw.clusters(known, evidence)
+            most = found.max(initial=0)
+            return found.astype(np.min_scalar_type(-1 - most if has_noise else most))
 
-        found = each(drawn, places)
+        new = [key for key in places if key not in hills]
+        found = pool(joblib.delayed(drawn)(places[key]) for key in new)
+        hills.update(zip(new, found, strict=True))
+        found = [hills[key] for key in places]
         if columns is not None:
             evidence = bricks.evidence_of(found, grid)
-        clusters, cells = zip(*each(placed, found), strict=True)
-        clusters = np.array(clusters)[grid]
-        return evidence, chosen, clusters, np.array(cells)[grid] if has_cells else clusters
+        of_draws = np.stack(pool(joblib.delayed(placed)(draw) for draw in found), axis=1)
+        return evidence, of_draws[0][grid], of_draws[1][grid]
 
-    evidence, chosen, *found = read(MOST_READ, columns)
-    if len(chosen) < len(numbers) and np.ptp(found[0].max(axis=2)) > 0:
-        _, chosen, *found = read(MOST_IF_UNSURE, None, evidence)
-    return chosen, *found
+    at, between = _evenly(numbers, draws)
+    evidence, *found = read(numbers[at], columns)
+    if len(between) and np.ptp(found[0].max(axis=2)) > 0:
+        at = np.sort(np.concatenate([at, between]))
+        _, *found = read(numbers[at], None, evidence)
+    return numbers[at], *found
 
 
-def _evenly(numbers, draws, most):
-    """Numbers of the draws to read, of those in `numbers`: at most `most` of all chains."""
+def _evenly(numbers, draws):
+    """Positions in `numbers` of the draws to read, and of those between them that are read if
+    their numbers of clusters differ, unless pairs of components are too many."""
     n_components = draws.max(axis=2) + 1.0
-    most = min(most, MOST_PAIRS / max(np.mean(n_components**2), 1.0))
-    n_read = min(len(numbers), max(int(most // len(draws)), 1))
-    return numbers[np.linspace(len(numbers) - 1, 0, n_read).round().astype(int)[::-1]]
+    most_pairs = MOST_PAIRS / max(np.mean(n_components**2), 1.0)
+    n_read = min(len(numbers), max(int(min(MOST_READ, most_pairs) // len(draws)), 1))
+    at = np.linspace(len(numbers) - 1, 0, n_read).round().astype(int)[::-1]
+    between = np.setdiff1d((at[:-1] + at[1:]) // 2, at)
+    return at, between if most_pairs >= 2 * MOST_READ else between[:0]
 
 
 def _different(draws, chosen, are_complete):
-    """Chains and numbers of the draws that differ, and which of them each draw of each chain is:
-    (n_chains, n_chosen). Equal partitions of complete rows have equal hills."""
+    """Chain and number of each different draw, by a key: dict; and which of them each draw of each
+    chain is: (n_chains, n_chosen). Equal partitions of complete rows have equal hills."""
     places = [(c, s) for c in range(len(draws)) for s in chosen]
     keys = places
     if are_complete:
         keys = [hashlib.blake2b(draws[place].tobytes()).digest() for place in places]
     first = dict(zip(reversed(keys), reversed(places), strict=True))
     number = {key: i for i, key in enumerate(first)}
-    return list(first.values()), np.array([number[key] for key in keys]).reshape(len(draws), -1)
+    return first, np.array([number[key] for key in keys]).reshape(len(draws), -1)
 
 
 def join_fragments(labels, draws):
     """Labels without fragments: clusters whose rows are in clusters more than twice as large in
     most draws. A search leaves rows alone that may be in each of several clusters. Each row of a
-    fragment joins the cluster with whose rows it is together most often.
+    fragment joins the cluster with whose rows it is together most often, if it ever is.
 
     - `labels`: (n_samples,), int. Clusters 0, ..., K - 1.
     - `draws`: (n_chains, n_draws, n_samples), int. Draws of clusters, none negative.
@@ -133,6 +132,7 @@ def join_fragments(labels, draws):
         np.add.at(shares, (draw, labels), 1.0 / sizes[labels])
         together += shares[draw[rows]]
     together[:, is_fragment] = -1.0
+    is_with = together.max(axis=1) > 0.0
     joined = labels.copy()
-    joined[rows] = together.argmax(axis=1)
+    joined[rows[is_with]] = together[is_with].argmax(axis=1)
     return relabel_by_size(joined)
