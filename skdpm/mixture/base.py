@@ -87,7 +87,6 @@ UNUSED_IN_STREAMS = {"init", "known_labels", "n_warmup", "store_labels", "thin"}
 
 # Attributes that only some programs set, or none before they are asked for.
 FURTHER_ATTRIBUTES = (
-    "acceptance_rate_",
     "effective_sample_size_",
     "log_evidence_",
     "log_evidence_chains_",
@@ -742,6 +741,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 proposed, accepted = np.transpose([chain["acceptance"][move] for chain in chains])
                 with np.errstate(invalid="ignore"):
                     self.acceptance_rate_[move] = accepted / proposed
+        else:
+            vars(self).pop("acceptance_rate_", None)
         vars(self).update(program.further_attributes(chains))
         if "selected" in likelihood.learned:
             self.relevance_ = likelihood.relevance(draws.mean(column_of("selected")))
