@@ -323,9 +323,14 @@ def stay_low(entry):
     )
 
 
+def has_drifted(entry):
+    """Whether the log joint rises or falls in all chains, by its entry."""
+    return entry.get("chance_of_drift", 1.0) < DRIFT_BY_CHANCE
+
+
 def _matters(name, entry):
     if name == "log_joint":
-        return stay_low(entry) or entry.get("chance_of_drift", 1.0) < DRIFT_BY_CHANCE
+        return stay_low(entry) or has_drifted(entry)
     if "ari_between" in entry:
         # NaN counts as disagreement.
         return not entry["ari_between"] >= entry["ari_within"] - LARGEST_ARI_LOSS

@@ -7,7 +7,13 @@ import math
 
 import numpy as np
 
-from skdpm._convergence import LARGEST_R_HAT, judged, stay_apart, words_about_levels
+from skdpm._convergence import (
+    LARGEST_R_HAT,
+    has_drifted,
+    judged,
+    stay_apart,
+    words_about_levels,
+)
 
 
 class ShortRepr:
@@ -58,6 +64,8 @@ def summary_of_fit(estimator, what):
         lines["largest R-hat"] = f"{r_hats[worst]:.2f} ({worst})"
     bad = estimator._unusable([name for name, r_hat in r_hats.items() if r_hat > LARGEST_R_HAT])
     lines["converged"] = "yes" if estimator.converged_ else "no"
+    if "log_joint" in bad and has_drifted(estimator.diagnostics_["log_joint"]):
+        lines["converged"] += ", log_joint has not settled"
     if words := words_about_levels(estimator.diagnostics_, bad):
         lines["levels"] = words
     if hasattr(estimator, "fit_time_"):

@@ -364,4 +364,5 @@ def test_chains_that_still_move_have_not_converged():
     with pytest.warns(ConvergenceWarning, match="log_joint has not settled.*still changes in all"):
         model = DPMixture(**settings).fit(X)
     assert model.converged_ is False
+    assert "no, log_joint has not settled" in model.summary()
     assert model.diagnostics_["log_joint"]["below_highest"] < _convergence.FARTHEST_BELOW
