@@ -11,7 +11,8 @@ import time
 
 import numpy as np
 
-from skdpm import diagnostics
+from skdpm import _convergence, diagnostics
+from skdpm.chains import masses_between
 
 # Seconds between checks of the time limit, for which all chains wait.
 ROUND = 0.5
@@ -25,6 +26,11 @@ LOOK_GROWTH = 1.1
 # that have not moved in one direction, in standard errors of its mean over the chains.
 SETTLED_R_HAT = 1.1
 SETTLED_DRIFT = 1.0
+# Smallest number of iterations per component in warm-up, and the standard error of the mean log
+# mass, in nats, up to which they are not needed: a drift by FARTHEST_MASS would then be seen.
+# Components split and merge one at a time, so that many of them drift slowly.
+ITERATIONS_PER_COMPONENT = 3
+LARGEST_ERROR = _convergence.FARTHEST_MASS / 3.0
 
 # Seconds after which a fit without a progress bar shows how long it will take, if that is at least
 # LONG seconds.
@@ -206,14 +212,21 @@ class _Clock:
 
 def settled(chains, n_done):
     """Whether chains in warm-up have settled: whether the second half of their first n_done
-    iterations agrees about the log joint and the number of components, or shows no common drift.
+    iterations agrees about the log joint and the number of components, or shows no common drift,
+    and is not too short for a drift of many components.
 
     Chains that stay apart may be settled: more warm-up would not join them. `chains` are dicts
-    with "warmup", an array of shape (n_iterations, n_quantities).
+    with "warmup", an array of shape (n_iterations, n_quantities), and maybe "masses".
     """
     traces = np.array([chain["warmup"][:n_done] for chain in chains])
     traces = traces[:, traces.shape[1] // 2 :]
-    return all(_is_level(traces[:, :, q]) for q in range(traces.shape[2]))
+    if not all(_is_level(traces[:, :, q]) for q in range(traces.shape[2])):
+        return False
+    masses = masses_between(chains, n_done // 2, n_done)
+    if masses.size == 0 or n_done >= ITERATIONS_PER_COMPONENT * traces[:, :, 1].mean():
+        return True
+    error = np.sqrt(masses.var(axis=1, ddof=1).mean() / masses.size)
+    return bool(error <= LARGEST_ERROR)
 
 
 def _is_level(values):

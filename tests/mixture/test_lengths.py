@@ -212,6 +212,24 @@ def test_settled_chains():
     assert not _settled(level[:1] + trend, level[:1])
 
 
+@pytest.mark.parametrize(
+    ("half_range", "n_components", "expected"),
+    [(10.0, 26.6, True), (10.0, 26.7, False), (9.2, 60.0, True), (9.3, 60.0, False)],
+)
+def test_many_components_settle_slowly(half_range, n_components, expected):
+    """If the standard error of the mean mass, half_range / sqrt(12), exceeds 8 / 3 nats."""
+    level = _noise()
+    numbers = np.where(np.arange(80) < 40, 99.0, n_components) + 0.0 * level
+    masses = [
+        (i, half_range * (-1) ** (i // 10) if i > 40 else 1e3 * i) for i in range(10, 91, 10)
+    ]
+    chains = [
+        {"warmup": np.stack([*trace], axis=1), "masses": [(i, m + 99.0 * c) for i, m in masses]}
+        for c, trace in enumerate(zip(level, numbers, strict=True))
+    ]
+    assert _halts.settled(chains, 80) == expected
+
+
 def test_draws_that_suffice():
     rng = np.random.default_rng(0)
     numbers = rng.poisson(5.0, size=(4, 100))
