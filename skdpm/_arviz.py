@@ -51,8 +51,6 @@ def datatree(estimator, X=None, log_likelihood=None):
     statistics = {
         STATISTICS[name]: without_last_bits(draws[name]) for name in STATISTICS if name in draws
     }
-    if draws.log_weights is not None:
-        statistics["log_weight"] = draws.log_weights
     sample_stats = dataset(statistics, {})
     rates = getattr(estimator, "acceptance_rate_", {})
     if rates:

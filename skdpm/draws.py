@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Kept draws: columns with an entry per draw, optional weights, and snapshots that score new rows.
+"""Kept draws: columns with an entry per draw, and snapshots that score new rows.
 
 A chain fills a `ChainDraws`, which is saved as a plain dict. `Draws` combines all chains for
 users: a mapping from names to arrays whose first two axes are chains and draws.
@@ -109,15 +109,12 @@ class Draws(Mapping):
     Parameters
     ----------
     values : dict of str to ndarray or list
-    log_weights : ndarray of shape (n_chains, n_draws) or None
-        Unnormalised log weights (natural). None: equal weights, as for Markov chains.
     scored : object or None
         Some of the draws in a compact form, from which densities of new rows are computed.
     """
 
-    def __init__(self, values, log_weights=None, scored=None):
+    def __init__(self, values, scored=None):
         self._values = dict(values)
-        self.log_weights = log_weights
         self.scored = scored
 
     @classmethod
@@ -151,13 +148,17 @@ class Draws(Mapping):
                 whole[name] = np.concatenate([values[index], beyond[name]])
         return whole
 
+    def with_scored(self, scored):
+        """The same draws with others in compact form."""
+        return Draws(self._values, scored)
+
     def only(self, chains):
         """The draws of a list of chains, without `scored`."""
         values = {
             name: [values[c] for c in chains] if isinstance(values, list) else values[chains]
             for name, values in self._values.items()
         }
-        return Draws(values, None if self.log_weights is None else self.log_weights[chains])
+        return Draws(values)
 
     @property
     def n_chains(self):
@@ -169,14 +170,6 @@ class Draws(Mapping):
         return len(next(iter(self._values.values()))[0])
 
     @property
-    def weights(self):
-        """Weights of the draws, which sum to 1: ndarray of shape (n_chains, n_draws)."""
-        if self.log_weights is None:
-            return np.full((self.n_chains, self.n_draws), 1.0 / (self.n_chains * self.n_draws))
-        weights = np.exp(self.log_weights - np.max(self.log_weights))
-        return weights / weights.sum()
-
-    @property
     def nbytes(self):
         """Memory of all arrays, in bytes."""
         return sum(_nbytes(values) for values in self._values.values())
@@ -186,9 +179,7 @@ class Draws(Mapping):
         values = self._values[name]
         if isinstance(values, list):
             raise TypeError(f"{name!r} has no mean, because its shape differs between draws")
-        if self.log_weights is None:
-            return values.mean(axis=(0, 1))
-        return np.tensordot(self.weights, values, axes=2)
+        return values.mean(axis=(0, 1))
 
     def __getitem__(self, name):
         return self._values[name]
@@ -282,9 +273,10 @@ class Snapshots:
 
 
 def common_snapshots(chains, n_draws):
-    """Snapshots at the same draws, among the first n_draws, of every chain: list of (number of the
-    chain, snapshot, its pool of shared parts). `chains` has the `Snapshots.save` of each with
-    draws."""
+    """Snapshots at the same draws, among the first n_draws, of every chain that has any: list of
+    (number of the chain, snapshot, its pool of shared parts). `chains` has the `Snapshots.save` of
+    each."""
+    chains = [chain for chain in chains if chain["draws"]]
     stride = max(chain["stride"] for chain in chains)
     return [
         (c, draw, chain["pool"])

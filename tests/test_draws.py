@@ -2,7 +2,6 @@
 
 import pickle
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -77,16 +76,10 @@ def test_chains_are_cut_to_their_common_draws_and_can_go_on():
     assert [len(part) for part in whole["parts"]] == [s % 3 for s in range(9)]
 
 
-def test_weights_and_means():
+def test_means():
     draws = Draws.of_chains(COLUMNS, [filled(0, 4), filled(0, 4)], 4)
-    assert draws.weights.shape == (2, 4) and draws.weights.sum() == pytest.approx(1)
     assert draws.mean("count") == 1.5
     np.testing.assert_allclose(draws.mean("theta"), [1.5, 2.0])
-    draws.log_weights = np.full((2, 4), -np.inf)
-    draws.log_weights[0, 1], draws.log_weights[1, 3] = 1000.0, 1000.0 + np.log(3)
-    np.testing.assert_allclose(draws.weights, [[0, 0.25, 0, 0], [0, 0, 0, 0.75]], atol=1e-12)
-    assert draws.mean("count") == pytest.approx(2.5)
-    np.testing.assert_allclose(draws.mean("theta"), [2.5, 3.0])
 
 
 @pytest.mark.parametrize("n_draws", [1, 3, 7, 20])
@@ -140,7 +133,6 @@ def test_draws_of_mixtures_are_the_attributes(blobs):
     assert model.draws_["concentration"] is model.concentration_samples_
     assert model.draws_["n_components"] is model.n_components_samples_
     assert model.draws_["log_joint"] is model.log_joint_samples_
-    assert model.draws_.log_weights is None
     for name, values in model.draws_.items():
         assert values.shape[:2] == (2, 12), name
     names = ", ".join(model.draws_)
@@ -176,27 +168,6 @@ def test_scored_draws_tell_densities_draw_by_draw(blobs):
         vars(alone._predictor.scored).pop("mixtures", None)  # pooled once
         terms.append(alone.score_samples(blobs))
     np.testing.assert_allclose(np.logaddexp.reduce(terms) - np.log(24), model.score_samples(blobs))
-
-
-def test_log_weights_of_draws_weigh_scores(blobs):
-    """Sampled with weights, a fit would be scored with them: here two draws are all there is."""
-    model = DPMixture(**FAST).fit(blobs)
-    log_weights = np.full((2, 12), -np.inf)
-    log_weights[0, 3], log_weights[1, 7] = np.log(0.2), np.log(0.8)
-    program = model._program(blobs, model.likelihood_, model.sampler_)
-    expected = 0.0
-    for (c, s), weight in {(0, 3): 0.2, (1, 7): 0.8}.items():
-        (draw,) = (
-            draw for draw in model.draws_.scored.draws if (draw["chain"], draw["draw"]) == (c, s)
-        )
-        stats = model.draws_.scored.stats[draw["clusters"]]
-        kernel = program.model(draw["values"])
-        kernel.load(stats)
-        block = kernel.log_predictive_rows(np.arange(len(stats) + 1), 0, len(blobs))
-        expected = expected + weight * np.exp(block + draw["log_weights"][:, None]).sum(axis=0)
-    model.draws_.log_weights = log_weights
-    model._summarise(replace(model._run, program=program))
-    np.testing.assert_allclose(model.score_samples(blobs), np.log(expected))
 
 
 # Bugs that were.

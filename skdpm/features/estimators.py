@@ -446,15 +446,16 @@ n_features_in_, feature_names_in_
     def _summarise(self, run):
         program, draws = run.program, self.draws_
         model = self._set_estimate(program)
-        snapshots = [chain["snapshots"] for chain in run.chains if chain["snapshots"]["draws"]]
-        draws.scored = [
+        snapshots = [chain["snapshots"] for chain in run.chains]
+        scored = [
             _law_of_new_row(
                 program.make_prior(float(draw["concentration"])), draw["col_sums"], draw["params"]
             )
             for _, draw, _ in common_snapshots(snapshots, draws.n_draws)
         ]
+        self.draws_ = draws.with_scored(scored)
         self.exact_ = isinstance(model, CollapsedFeatureModel) and all(
-            len(draw["log_odds"]) <= model.max_bits for draw in draws.scored
+            len(draw["log_odds"]) <= model.max_bits for draw in scored
         )
 
     def _set_estimate(self, program):

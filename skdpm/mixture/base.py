@@ -204,13 +204,13 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         after = self._copied(vars(self))
         seen = UNLABELLED if previous is None else previous.known
         n_rows = _num_samples(X) if known_labels is not None or seen.unites else None
-        known, after._exposure = KnownLabels.checked(known_labels, n_rows, seen), exposure
+        known = KnownLabels.checked(known_labels, n_rows, seen)
         if exposure is not None:
             _refuse_lazy(X)
         carried, first = previous, 0
         for rows, last in row_chunks(X):
-            after._known = known.take(slice(first, first + _num_samples(rows)))
-            run = after._batch(rows, carried, first, last)
+            of_rows = known.take(slice(first, first + _num_samples(rows)))
+            run = after._batch(rows, of_rows, exposure, carried, first, last)
             if after._advance(run, run.program.n_samples):
                 raise KeyboardInterrupt("partial_fit was interrupted and changed nothing")
             first += run.program.n_new
@@ -219,8 +219,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         # Chains that have parted stay apart: the warning comes once, not after every batch.
         told = () if previous is None else previous.told
         after._warn_if_not_converged(run.program, told)  # raises if warnings are errors
-        after.fit_time_ = before + time.monotonic() - started
         self.__dict__ = vars(after)
+        self.fit_time_ = before + time.monotonic() - started
         return self
 
     def predict(self, X, *, exposure=None):
@@ -522,10 +522,11 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     # Streams.
 
     @names_columns
-    def _batch(self, X, run, first, last):
+    def _batch(self, X, known, exposure, run, first, last):
         """Check parameters and rows, and make the run of the particles over a batch, whose first
         row has the number `first` in errors. The run of the particles so far is None if they
         start. The `last` batch is one after which the chains make draws."""
+        self._known, self._exposure = known, exposure
         remedy = "start again with fit, or with a clone of the estimator"
         if run is None:
             likelihood = self._resolved("likelihood").for_batch(X)
@@ -561,7 +562,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 known=UNLABELLED,
                 chains=[],
             )
-        known = self._known
         known.check(likelihood, settings["prior_of"](STREAM_LENGTH, 1.0).most_clusters, True)
         program = sampler.batch_program(
             X,
@@ -705,16 +705,13 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 {name: mean.item() if mean.ndim == 0 else mean for name, mean in means.items()}
             )
         self.likelihood_ = likelihood = likelihood.own
-        snapshots = [chain["snapshots"] for chain in chains if chain["snapshots"]["draws"]]
-        draws.scored = ScoredDraws(
-            common_snapshots(snapshots, draws.n_draws),
-            None if draws.log_weights is None else draws.weights,
-            program.likelihood.own_stats,
-        )
+        snapshots = common_snapshots([chain["snapshots"] for chain in chains], draws.n_draws)
+        scored = ScoredDraws(snapshots, program.likelihood.own_stats)
+        self.draws_ = draws.with_scored(scored)
         self._n_different = program.n_samples
         self._training = None
         # Statistics of any labels need values of missing entries: those of one draw.
-        completion = draws.scored.draws[-1].get("completion")
+        completion = scored.draws[-1].get("completion")
         statistics = functools.partial(program.statistics, completion=completion)
         if program.store_labels:
             self._training = TrainingRows(
@@ -729,7 +726,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 informative_rows(likelihood, program.known, program.given),
             )
         self._predictor = Predictor(
-            likelihood, self.n_features_in_, None, draws.scored, program.noise_law.background
+            likelihood, self.n_features_in_, None, scored, program.noise_law.background
         )
         for name in FURTHER_ATTRIBUTES:
             vars(self).pop(name, None)
@@ -762,10 +759,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         snapshots = [
             {**chain["snapshots"], "pool": dict(chain["snapshots"]["pool"])}
             for chain in run.chains
-            if chain["snapshots"]["draws"]
         ]
-        own_stats = program.likelihood.own_stats
-        scored = ScoredDraws(common_snapshots(snapshots, n_draws), own_stats=own_stats)
+        scored = ScoredDraws(common_snapshots(snapshots, n_draws), program.likelihood.own_stats)
         log_density = _log_density_draws(program, scored)
         return log_density is None or _convergence.is_well_known(log_density)
 

@@ -7,7 +7,6 @@ What a row may be, of a known class or noise, is known to `rows` alone: known la
 components, and in draws of clusters a row that is noise, -1, is a cluster of one row (`alone`).
 """
 
-import copy
 import functools
 from dataclasses import dataclass, replace
 
@@ -101,8 +100,8 @@ class PointEstimate:
 
     def publish(self, model, make_prior, copies):
         """Set the attributes of a mixture that follow from the partition of different rows."""
-        likelihood, predictor = model.likelihood_, model._predictor
-        predictor.partition = partition = self._mixture(model, make_prior)
+        likelihood, allotment = model.likelihood_, None
+        partition = self._mixture(model, make_prior)
         weights = partition.by_owner(np.exp(partition.log_weights[None, :-1]))[0]
         found = {
             "labels_": self.labels,
@@ -119,9 +118,15 @@ class PointEstimate:
         if model._known.unites:
             found["classes_"] = classes = model._known.names(len(weights))
             found["labels_"] = np.append(classes, -1)[self.labels]
-        predictor.names = found.get("classes_")
         if model._training is not None:
             found |= self._of_rows(model, model._training, weights)
+            allotment = _allotment(model, self.labels)
+        model._predictor = replace(
+            model._predictor,
+            partition=partition,
+            allotment=allotment,
+            names=found.get("classes_"),
+        )
         for name in PER_ROW & found.keys():
             found[name] = of_all_rows(found[name], copies)
         for name in {*NOT_ALWAYS, "_other_readings"} - found.keys():
@@ -157,11 +162,16 @@ class PointEstimate:
         # Of rows of which nothing is known, the probability of the cluster is its weight.
         found["probabilities_"] = np.append(weights, 0.0)[labels]
         found["probabilities_"][take(np.arange(len(labels)))] = shares
-        if training.known.unites:
-            model._predictor.allotment = training.known.allotment(
-                model.draws_.scored, draws, training.spread(inside)
-            )
         return found
+
+
+def _allotment(model, labels):
+    """`KnownLabels.allotment` to the clusters of labels of all rows, if there are known labels."""
+    training = model._training
+    if not training.known.unites:
+        return None
+    spread = training.spread(training.take(labels))
+    return training.known.allotment(model.draws_.scored, model.draws_["labels"], spread)
 
 
 class DrawnClusters:
@@ -327,15 +337,14 @@ class DrawnClusters:
     def _give_classes(self, labels, inside):
         """Give rows of no cluster, -1 in labels, their most probable class given that they have
         one."""
-        training, predictor = self.training, copy.copy(self.model._predictor)
+        training = self.training
         without = training.take(np.arange(training.n_samples))[inside][labels < 0]
         if not len(without):
             return
         rows = training.X[without]
         rows = rows if sp.issparse(rows) else np.ascontiguousarray(rows, dtype=np.float64)
-        draws = self.model.draws_["labels"]
-        nothing = np.full(draws.shape[2], -1)
-        predictor.allotment = training.known.allotment(self.model.draws_.scored, draws, nothing)
+        nothing = np.full(training.n_samples, -1)
+        predictor = replace(self.model._predictor, allotment=_allotment(self.model, nothing))
         labels[labels < 0] = predictor.predict_proba(rows, self.model.n_jobs).argmax(axis=1)
 
     def of_draw(self, chain, draw):

@@ -111,18 +111,8 @@ class NumberOfClustersDisplay(Display):
             estimate = len(estimator._predictor.components()[1])
         else:
             numbers, estimate = estimator.n_clusters_samples_, int(estimator.n_clusters_)
-        weights = estimator.draws_.weights
-        if weights.shape != numbers.shape:
-            weights = np.ones(numbers.shape)  # of evenly spaced draws of equal weight
-        lowest, highest = numbers.min(), numbers.max()
-        of_chains = np.array(
-            [
-                np.bincount(drawn - lowest, weight, minlength=highest - lowest + 1)
-                for drawn, weight in zip(numbers, weights, strict=True)
-            ]
-        )
-        pooled = of_chains.sum(axis=0)
-        totals = of_chains.sum(axis=1, keepdims=True)
+        counts = np.arange(numbers.min(), numbers.max() + 1)
+        of_chains = (numbers[:, :, None] == counts).mean(axis=1)
         if isinstance(chains, str):
             if chains != "auto":
                 raise ValueError(f'chains must be "auto", True or False, got {chains!r}')
@@ -131,11 +121,11 @@ class NumberOfClustersDisplay(Display):
             chains = not r_hat <= LARGEST_R_HAT
             if numbers.shape != estimator.n_components_samples_.shape:
                 # R-hat says little about the few draws that are read.
-                chains = np.ptp(of_chains / totals, axis=0).max() > LARGEST_GAP
+                chains = np.ptp(of_chains, axis=0).max() > LARGEST_GAP
         return cls(
-            np.arange(lowest, highest + 1),
-            pooled / pooled.sum(),
-            of_chains / np.where(totals > 0.0, totals, 1.0),
+            counts,
+            of_chains.mean(axis=0),
+            of_chains,
             estimate,
             agree=not chains,
             level=level,

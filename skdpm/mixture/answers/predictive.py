@@ -71,9 +71,8 @@ class ScoredDraws:
     - `snapshots`: list of (int, dict, dict). Number of the chain, snapshot and pool of clusters
       (`skdpm.draws.common_snapshots`). Pools become views of `stats`, so that the statistics are
       in memory once.
-    - `weights`: (n_chains, n_draws) or None. Weights of all draws. None: equal weights.
     - `own_stats`: callable. Function from statistics to those with which new rows are scored
-      (`Likelihood.own_stats`). None: all.
+      (`Likelihood.own_stats`).
     - `stats`: (n_stored, n_stats). Statistics of the shared clusters; (0, 0) if clusters are
       coupled.
     - `noise_weight`: float. Mean weight of noise; 0 if there is none.
@@ -82,20 +81,16 @@ class ScoredDraws:
       positions in `stats`; a draw of coupled clusters has "stats" and "labels" instead.
     """
 
-    def __init__(self, snapshots, weights=None, own_stats=None):
-        shares = np.array(
-            [1.0 if weights is None else weights[c, draw["draw"]] for c, draw, _ in snapshots]
-        )
-        shares /= shares.sum()
+    def __init__(self, snapshots, own_stats):
         position, stats = {}, []
         self.draws = []
-        for (c, draw, pool), share in zip(snapshots, shares, strict=True):
+        for c, draw, pool in snapshots:
             for key in draw.get("keys", ()):
                 if key not in position:
                     position[key] = len(stats)
                     stats.append(pool[key])
             scored = {name: value for name, value in draw.items() if name != "keys"}
-            scored.update(chain=c, weight=float(share))
+            scored.update(chain=c, weight=1.0 / len(snapshots))
             if "keys" in draw:
                 at = [position[key] for key in draw["keys"]]
                 scored["clusters"] = np.array(at, dtype=np.intp)
@@ -103,7 +98,7 @@ class ScoredDraws:
         # If all rows are noise there are no clusters.
         n_stats = self.draws[0].get("n_stats", 0)
         all_stats = np.array(stats) if stats else np.empty((0, n_stats))
-        self.stats = all_stats if own_stats is None else own_stats(all_stats)
+        self.stats = own_stats(all_stats)
         self.noise_weight = sum(draw["weight"] * draw["noise_weight"] for draw in self.draws)
         for _, draw, pool in snapshots:
             for key in draw.get("keys", ()):
@@ -136,8 +131,6 @@ class ScoredDraws:
             ]
         groups = {}
         for draw in self.draws:
-            if draw["weight"] == 0.0:
-                continue
             key = tuple(np.asarray(value).tobytes() for value in draw["values"].values())
             groups.setdefault(key, []).append(draw)
         return [self._pooled(draws) for draws in groups.values()]
@@ -158,6 +151,7 @@ class ScoredDraws:
         return StoredMixture(stats, log_weights, None, draws[0]["values"], total, stored=stored)
 
 
+@dataclass(eq=False)
 class Predictor:
     """Predictions for new rows. An object small enough to be sent to every worker.
 
@@ -172,14 +166,13 @@ class Predictor:
     - `names`: (n_clusters,) or None. With known labels: numbers of the clusters.
     """
 
-    allotment = names = None
-
-    def __init__(self, likelihood, n_features, partition, scored, background=None):
-        self.likelihood = likelihood
-        self.background = background
-        self.n_features = n_features
-        self.partition = partition
-        self.scored = scored
+    likelihood: object
+    n_features: int
+    partition: StoredMixture | None
+    scored: ScoredDraws
+    background: object = None
+    allotment: object = None
+    names: np.ndarray | None = None
 
     def __getstate__(self):
         """The state without the laws, which are made on first use."""
