@@ -378,12 +378,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         run = self._prepare(X, self._run, "warm_start=True", remedy, reset=not fitted)
         # After an interruption some chains have more draws; a later fit may ask for them.
         done = self.draws_.n_draws if hasattr(self, "draws_") else 0
-        if run.program.finds_draws:
-            # A fit that ended by itself is complete; one that was interrupted goes on.
-            ended = len({chain["iteration"] for chain in run.chains}) == 1
-            if done > run.program.n_draws or (ended and done in run.program.draw_looks):
-                run.program.n_draws = done
-        n_draws = run.program.n_draws
+        n_draws = run.program.end_draws(run.chains, done)
         if n_draws < done:
             raise ValueError(
                 f"n_draws must be at least {done} with warm_start=True, because {done} draws "

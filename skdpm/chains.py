@@ -171,6 +171,15 @@ class ChainProgram:
             self.n_warmup = chains[0]["n_warmup"]
             self.finds_warmup = False
 
+    def end_draws(self, chains, done):
+        """End the draws of continued chains, which have `done` draws each, if a fit that finds
+        their number ended with these. Returns the number of draws."""
+        # A fit that ended by itself is complete; one that was interrupted goes on.
+        ended = len({chain["iteration"] for chain in chains}) == 1
+        if self.finds_draws and (done > self.n_draws or (ended and done in self.draw_looks)):
+            self.n_draws = done
+        return self.n_draws
+
     def regroup(self, chains, n_done, go_on=lambda **_: True):
         """Restart chains in warm-up, which need not be reversible: those whose log mass is far
         below that of the best one go on from its state. A probe ends where `go_on` says so.

@@ -173,7 +173,7 @@ class BlockRuns:
         self.likelihood = likelihood.resolve_summary(self.rows.summary(likelihood))
         self.model = bind(self.likelihood, self.likelihood.encode(X), len(X))
         if noise is not None:
-            self.rows.log_noise = noise.log_density - self.likelihood.log_constants(X)
+            self.rows.admit_noise(noise, self.likelihood)
         self.prior = prior
         self.kernel = kernel
         self.starts = {}

@@ -100,6 +100,9 @@ class BlockProgram(MixtureProgram):
             if likelihood.fitted_gaps:
                 raise ValueError(gaps_objection(type(settings["sampler"]).__name__))
             rows.condense(likelihood)
+        laws = laws_of_noise(noise, likelihood, X, settings["known"])
+        if "noise" in laws:
+            rows.admit_noise(laws["noise"], likelihood)
         data = likelihood.encode(rows.first_row())
         found = SampledClusters(rows, likelihood)
         automatic = isinstance(init, str) and init == "auto"
@@ -112,14 +115,11 @@ class BlockProgram(MixtureProgram):
             found=found,
             first_state=found if automatic else first_state(init, X, likelihood, most_clusters),
             given=X,
-            **laws_of_noise(noise, likelihood, X, settings["known"]),
+            **laws,
             **settings,
         )
 
     def resume(self, chain):
-        if self.noise_law.takes_rows and not len(self.rows.log_noise):
-            log_density = np.asarray(self.noise.log_density)
-            self.rows.log_noise = log_density - self.likelihood.log_constants(self.rows.X)
         return BlockChain(self, chain)
 
     def statistics(self, labels, completion=None):
@@ -179,15 +179,13 @@ class BlockChain(MixtureChain):
         self.values = dict(saved["values"])
         self.state = BlockState(
             self.rows,
-            program.likelihood,
+            program.likelihood.at(self.values) if self.values else program.likelihood,
             program.make_prior(saved["concentration"]),
             program.model(self.values),
             saved["state"],
             program.noise,
             program.known,
         )
-        if self.values:
-            self.state.likelihood = program.likelihood.at(self.values)
 
     def _from(self, first, key):
         """Return what a chain at a `FirstState` would save. The key names random streams, other
@@ -258,7 +256,7 @@ class BlockChain(MixtureChain):
             )
             state.model.clear(0)  # marginal likelihoods need no slot
             self.values = program.likelihood.learned_values(values)
-            state.likelihood = program.likelihood.at(self.values)
+            state.replace_likelihood(program.likelihood.at(self.values))
 
     def cluster_keys(self):
         """Hashes of the statistics."""

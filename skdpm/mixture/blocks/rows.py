@@ -185,6 +185,11 @@ class MemoryRows(Rows):
         (collected,) = add_up(likelihood.parametric(self.X[:0]), nodes, len(nodes)).values()
         return new_codes, collected
 
+    def admit_noise(self, noise, likelihood):
+        """Rows may be noise from now on, with this law: Noise."""
+        log_density = np.asarray(noise.log_density)
+        self.log_noise = log_density - likelihood.log_constants(self.X)
+
     def sum_noise(self, codes, n_clusters):
         """Sums of `log_noise` over the rows of the first clusters, last over the rows that are
         noise: (n_clusters + 1,)."""

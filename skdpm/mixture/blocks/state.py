@@ -36,7 +36,7 @@ class BlockState:
         self.noise = noise
         self.known = known
         self.rows = rows
-        self.likelihood = likelihood
+        self.replace_likelihood(likelihood)
         self.prior = prior
         self.model = model
         self.codes = saved["codes"]
@@ -74,14 +74,9 @@ class BlockState:
         """Return all that the state needs to continue with the same bits."""
         return _saved(self.codes, self.collected, self.log_constant)
 
-    @property
-    def likelihood(self):
-        """Resolved likelihood; it may be replaced between iterations."""
-        return self._likelihood
-
-    @likelihood.setter
-    def likelihood(self, likelihood):
-        self._likelihood = likelihood
+    def replace_likelihood(self, likelihood):
+        """Go on, between iterations, with other hyperparameters."""
+        self.likelihood = likelihood
         self.parametric = likelihood.parametric(self.rows.first_row()[:0])
 
     @property
@@ -102,6 +97,10 @@ class BlockState:
         known = self.known.rows if sweep is not None and self.known.unites else ()
         task = Task(self.n_slots, sweep, tuple(splits), tuple(held_clusters), known)
         return self.rows.visit(self.likelihood, self.codes, task, key)
+
+    def accept(self, codes, collected):
+        """Go on with the codes and statistics that `run_task` returned."""
+        self.codes, self.collected = codes, collected[: 2 * self.n_slots]
 
     def launch(self, key, launch):
         """Do a `Launch` on the rows and return what `Rows.launch` does."""

@@ -73,4 +73,4 @@ class BlockedGibbsKernel(BlockKernel):
         log_weights, of_noise = draw_log_weights(state, np.append(shapes, 0.0), rng)
         sweep = Sweep(params, log_weights, log_noise_weight=of_noise)
         state.draw_known(sweep, rng, least=0)
-        state.codes, state.collected = state.run_task(key, sweep)
+        state.accept(*state.run_task(key, sweep))

@@ -138,17 +138,13 @@ class SubClusterKernel(BlockKernel):
             self.counts["sub_cluster_split"] += split_into_sub_clusters(
                 state, self.memory, self._ready(), rng
             )
-            self._merge(state, CLEAR_GAIN * adapting, rng)
+            merge_close_clusters(state, self.memory, CLEAR_GAIN * adapting, rng)
         elif key[-1] % (EXACT_EVERY if adapting else self.launch_every) == 0:
             self.launched_moves.make(state, rng, key)
 
     def _ready(self):
         """Return the clusters whose sub-clusters may be split off: (n_slots,), bool."""
         return self.memory.ready
-
-    def _merge(self, state, margin, rng):
-        """Merge close clusters, in warm-up."""
-        merge_close_clusters(state, self.memory, margin, rng)
 
     def _pass(self, state, rng, key, moves):
         """Draw labels and collect statistics, also those of the random splits among `moves`, which
@@ -179,7 +175,7 @@ class SubClusterKernel(BlockKernel):
                 raise RuntimeError(f"clusters {emptied} have no rows that could stay")
             held = np.append(held, emptied)
         self.counts["sweep"] += 1, len(held) == 0
-        state.codes, state.collected = codes, collected[: 2 * n_slots]
+        state.accept(codes, collected)
         if self.memory is not None:
             self.memory.observe(sub_cluster_gains(state), state.stats[:, 0] == 0)
         parts = [collected[first : first + 4] for first in range(2 * n_slots, len(collected), 4)]

@@ -692,7 +692,8 @@ def test_another_likelihood_may_take_its_place():
     chain = make_runs("sweep", "gaussian", "dp", 5)
     chain.assign(np.array([0, 1, 1, 0, 1]))
     other = make_likelihood("gaussian", df=1e6, scale=1e-2 * np.eye(2)).resolve(chain.rows.X)
-    before, chain.state.likelihood = chain.state.parametric, other
+    before = chain.state.parametric
+    chain.state.replace_likelihood(other)
     assert chain.state.likelihood is other
     draws = [
         model.draw(chain.state.totals(), np.zeros(2), np.random.PCG64(0))

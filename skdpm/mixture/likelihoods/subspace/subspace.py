@@ -13,7 +13,7 @@ from skdpm.mixture.likelihoods.laws.background import box
 from skdpm.mixture.likelihoods.laws.columns import far_columns, filled_columns
 from skdpm.mixture.likelihoods.laws.coordinates import bulk, standardised
 from skdpm.mixture.likelihoods.laws.means import normal_means
-from skdpm.mixture.likelihoods.laws.recorded import Recording, copies_in
+from skdpm.mixture.likelihoods.laws.recorded import copies_in
 from skdpm.mixture.likelihoods.subspace.subspace_laws import SubspaceLaws
 
 # Shares of the largest entry: variation below the first is mostly rounding, and the second is the
@@ -156,7 +156,7 @@ class Subspace(Likelihood):
             "high": spread,
             "at_ends": np.zeros(n_axes, dtype=bool),
             "missing": False,
-            "head": rotate(summary["head"], summary["mean"], lead),
+            "head": np.empty((0, n_axes)),  # chains see the coordinates as they are
         }
         try:
             given = self.mean, self.mean_precision, self.df, self.scale
@@ -168,7 +168,7 @@ class Subspace(Likelihood):
         mean_variance = variances.mean() or (CONSTANT * extent) ** 2 or 1.0
         rest_spread = np.sqrt((n * variances[n_axes:] + mean_variance) / (n + 1.0))
         resolved = self._copy(n_axes=n_axes)
-        inner._recording, resolved._recording = Recording({}), recording
+        resolved._recording = recording
         resolved.center_ = summary["mean"]
         resolved.axes_ = lead.T
         resolved._lead = lead
