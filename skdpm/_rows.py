@@ -30,14 +30,12 @@ def given_rows(X):
         return X
     if isinstance(X, np.ma.MaskedArray):
         X = _without_mask(X)
-    elif hasattr(X, "__array__") and not (isinstance(X, (np.ndarray, Table)) or _has_columns(X)):
+    elif hasattr(X, "__array__") and not (
+        isinstance(X, (np.ndarray, Table)) or sp.issparse(X) or is_frame(X) or hasattr(X, "iloc")
+    ):
         X = np.asarray(X)  # so that its dates, say, are seen
     table = as_table(X)
     return X if table is None else table
-
-
-def _has_columns(X):
-    return sp.issparse(X) or is_frame(X) or hasattr(X, "iloc")
 
 
 def _without_mask(X):

@@ -229,7 +229,7 @@ static inline double gap_squared(
 }
 
 /* b -> a draw from N(A^-1 b, A^-1), of standard normal variates: forward substitution, and back
- * after they have joined. O(n^2). */
+ * after they have joined; A^-1 b if `noise` is NULL. O(n^2). */
 static inline void draw_normal(
     const double *packed, ptrdiff_t n, double *restrict b, const double *noise)
 {
@@ -237,24 +237,9 @@ static inline void draw_normal(
     for (ptrdiff_t j = 0; j < n; j++) {
         for (ptrdiff_t i = 1; i < n - j; i++)
             b[j + i] -= b[j] * a[i];
-        b[j] = b[j] * a[0] + sqrt(a[0]) * noise[j];
-        a += n - j;
-    }
-    for (ptrdiff_t j = n - 1; j >= 0; j--) {
-        a -= n - j;
-        for (ptrdiff_t i = 1; i < n - j; i++)
-            b[j] -= a[i] * b[j + i];
-    }
-}
-
-/* b -> A^-1 b. O(n^2). */
-static inline void solve_normal(const double *packed, ptrdiff_t n, double *restrict b)
-{
-    const double *a = packed;
-    for (ptrdiff_t j = 0; j < n; j++) {
-        for (ptrdiff_t i = 1; i < n - j; i++)
-            b[j + i] -= b[j] * a[i];
         b[j] *= a[0];
+        if (noise)
+            b[j] += sqrt(a[0]) * noise[j];
         a += n - j;
     }
     for (ptrdiff_t j = n - 1; j >= 0; j--) {

@@ -2,19 +2,8 @@
  * Arithmetic on tiles: at most a few hundred items at a time, each array contiguous along the items,
  * so that every inner loop is vectorised over items that do not depend on each other. The compiler
  * makes a version for each instruction set and the loader chooses one. No sum runs along a vector
- * register and none is contracted, so all versions give the same bits.
- *
- * Contents:
- * - exponentials and logarithms: exp_negative, tile_exp; log_positive, tile_log
- * - sums: tile_log_sigmoids; tile_sum_exp; tile_combine, tile_averages, tile_multiply, tile_dot,
- *   tile_dots
- * - rows and columns: tile_gather; tile_rotate; tile_enclose, the box around items
- * - statistics: tile_scatter, tile_moments, tile_keyed_moments
- * - Gaussian densities: tile_gaussian, tile_gaussian_columns, tile_gaussian_diag, and tile_tails of
- *   Student's t; tile_weigh, tile_mixtures and others of rows with weights
- * - densities of counts and categories: tile_categories, tile_counts, tile_poisson;
- *   factors_of_counts, tile_factors; tile_log_rising
- * draws.h draws clusters from such densities. */
+ * register and none is contracted, so all versions give the same bits. draws.h draws clusters from
+ * the densities. */
 #ifndef SKDPM_TILES_H
 #define SKDPM_TILES_H
 

@@ -35,7 +35,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaln
 
-from skdpm.mixture.chains.automatic import merge_pieces
+from skdpm.mixture.chains.automatic import merge_pieces, take_values
 from skdpm.mixture.likelihoods import Multinomial, NegativeBinomial, Poisson
 from skdpm.mixture.samplers import SMC, Gibbs
 from skdpm.mixture.state._state import MixtureState
@@ -252,10 +252,7 @@ class Comparison:
         stats = MixtureState(model, prior, labels).dump()
         model.clear(0)
         merged = merge_pieces(self.program, model, prior, stats, self.bit_generator)
-        model.clear(0)
-        if merged.values:
-            model.set_hyperparameters(self.likelihood.at(merged.values).flat_hyperparameters())
-        prior.set_concentration(merged.concentration)
+        take_values(self.likelihood, model, prior, merged)
         total = model.log_marginals(merged.stats).sum() + model.log_density_apart()
         if not model.constants_vary:
             total += model.sum_log_constants(len(self.X))

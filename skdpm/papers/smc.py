@@ -63,6 +63,12 @@ class AnnealedSMC(SMC):
         annealing = None
         if self.initial_concentration is not None:
             annealing = self.initial_concentration, self.annealing_rate
+            if concentration_prior is not None:
+                raise ValueError(
+                    "AnnealedSMC.initial_concentration needs a fixed concentration, and "
+                    "concentration=None is learned: set the mixture's concentration to a number, "
+                    "or initial_concentration=None"
+                )
         return AnnealedSystem(
             self.n_particles,
             self._scheme(moves_rows and (self.moves or self.active_block > 0)),
@@ -86,20 +92,4 @@ class AnnealedSMC(SMC):
                 self.initial_concentration,
                 "AnnealedSMC.initial_concentration",
                 low=prior.lowest_concentration,
-            )
-
-    def program(self, X, likelihood, **settings):
-        self._check_annealing(settings["concentration"])
-        return super().program(X, likelihood, **settings)
-
-    def batch_program(self, X, likelihood, **settings):
-        self._check_annealing(settings["concentration"])
-        return super().batch_program(X, likelihood, **settings)
-
-    def _check_annealing(self, concentration):
-        if self.initial_concentration is not None and concentration is None:
-            raise ValueError(
-                "AnnealedSMC.initial_concentration needs a fixed concentration, and "
-                "concentration=None is learned: set the mixture's concentration to a number, or "
-                "initial_concentration=None"
             )

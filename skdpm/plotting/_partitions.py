@@ -100,14 +100,7 @@ class CoclusteringDisplay(Display):
         self : CoclusteringDisplay
         """
         ax = self._axis(ax, (5.6, 4.8), framed=True)
-        self.im_ = ax.imshow(
-            self.coclustering,
-            cmap=cmap,
-            vmin=0.0,
-            vmax=1.0,
-            interpolation=_interpolation(self.labels),
-        )
-        _draw_blocks(self, ax)
+        _draw_matrix(self, ax, self.coclustering, cmap=cmap, vmax=1.0)
         ax.set_xlabel("rows, by cluster and certainty")
         ax.set_ylabel("rows, by cluster and certainty")
         self.colorbar_ = None
@@ -198,25 +191,20 @@ class AdjacencyDisplay(Display):
         self : AdjacencyDisplay
         """
         ax = self._axis(ax, (4.9, 4.8), framed=True)
-        self.im_ = ax.imshow(
-            self.adjacency, cmap=cmap, vmin=0.0, interpolation=_interpolation(self.labels)
-        )
-        _draw_blocks(self, ax)
+        _draw_matrix(self, ax, self.adjacency, cmap=cmap)
         ax.set(xlabel="rows, by cluster", ylabel="rows, by cluster")
         return self
 
 
-def _interpolation(labels):
-    # What has more rows than pixels is averaged.
-    return "nearest" if len(labels) < 400 else "antialiased"
-
-
-def _draw_blocks(display, ax):
-    """Borders, colours and numbers of the clusters along a matrix whose rows are ordered by them;
-    sets `borders_` and `strips_`."""
+def _draw_matrix(display, ax, matrix, **options):
+    """Draw a matrix whose rows are ordered by clusters, with borders, colours and numbers of the
+    clusters along it; sets `im_`, `borders_` and `strips_`."""
     from matplotlib.patches import Rectangle
 
     n = len(display.labels)
+    # What has more rows than pixels is averaged.
+    how = "nearest" if n < 400 else "antialiased"
+    display.im_ = ax.imshow(matrix, vmin=0.0, interpolation=how, **options)
     names, first, sizes = np.unique(display.labels, return_index=True, return_counts=True)
     colors = dict(zip(names, colors_of_rows(names), strict=True))
     display.borders_, display.strips_ = [], []

@@ -8,12 +8,13 @@ import pytest
 from reference import bricks as reference
 from scipy.stats import multivariate_normal
 from sklearn.metrics import adjusted_rand_score
+from support.hills import read_hills
 
 from skdpm import DPMixture, _convergence, partitions
 from skdpm.diagnostics import mcse_mean
 from skdpm.mixture.answers import bricks, components, reading
 from skdpm.mixture.answers.components import points_of
-from skdpm.mixture.answers.hills import Hills, read_hills
+from skdpm.mixture.answers.hills import Hills
 from skdpm.mixture.answers.reading import join_fragments, read_draws
 from skdpm.mixture.estimate import DrawnClusters
 from skdpm.mixture.rows.known import UNLABELLED

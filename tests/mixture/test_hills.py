@@ -13,6 +13,7 @@ from scipy.stats import norm
 from sklearn.datasets import make_moons
 from sklearn.metrics import adjusted_rand_score
 from support.designs import everyday
+from support.hills import read_hills
 
 from skdpm import DPMixture, FiniteMixture
 from skdpm.mixture.answers import bricks, reading
@@ -20,7 +21,6 @@ from skdpm.mixture.answers import components as _components
 from skdpm.mixture.answers import hills as _hills
 from skdpm.mixture.answers._valleys import valleys
 from skdpm.mixture.answers.components import points_of
-from skdpm.mixture.answers.hills import read_hills
 from skdpm.mixture.answers.reading import read_draws
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

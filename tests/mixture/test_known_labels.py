@@ -40,6 +40,7 @@ from support.exactness import (
     run_kernel,
 )
 from support.fits import assert_same_fit
+from support.hills import read_hills
 from support.kernels import bind
 from support.known import CODES, case_law, case_rows, noisy_law, united
 from support.noise import BETA, log_noise_of
@@ -47,7 +48,6 @@ from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 
 from skdpm import DPMixture, FiniteMixture, MixtureImputer
 from skdpm.mixture.answers.components import points_of
-from skdpm.mixture.answers.hills import read_hills
 from skdpm.mixture.chains import automatic
 from skdpm.mixture.likelihoods import Bernoulli, Gaussian, Product, Relational
 from skdpm.mixture.likelihoods.composite.classified import Classified, separated

@@ -33,7 +33,6 @@ from skdpm.features.likelihoods._base cimport N_CACHED, CachedFlipModel, Feature
 cdef extern from "cholesky.h" nogil:
     bint cholesky(double* packed, Py_ssize_t n, double* log_det)
     void draw_normal(const double* packed, Py_ssize_t n, double* b, const double* noise)
-    void solve_normal(const double* packed, Py_ssize_t n, double* b)
 
 cdef extern from "tiles.h" nogil:
     double tile_log_sigmoids(const double* y, const double* effects, double by, Py_ssize_t n)
@@ -993,7 +992,7 @@ cdef class LFRMPart(LinkFlipModel):
                 raise FloatingPointError("LFRM: weights have no law given Z")
             for p in range(n):
                 self.towards[p] = self.gradient[p]
-            solve_normal(&self.factor[0], n, &self.towards[0])
+            draw_normal(&self.factor[0], n, &self.towards[0], NULL)
             gain = 0.0
             for p in range(n):
                 gain += self.towards[p] * self.gradient[p]

@@ -32,21 +32,6 @@ FARTHEST = 3.0
 DEEPEST = 2.0
 
 
-def read_hills(points, labels, known=UNLABELLED):
-    """Clusters of one partition into components.
-
-    - `points`: (n_samples, n_columns). Result of `points_of`.
-    - `labels`: (n_samples,), int. Component of each row.
-    - `known`: KnownLabels or Unlabelled. Known labels. Hills of two classes do not join. Those of
-      one class are one cluster, whatever is between them.
-
-    Returns `clusters`: (n_samples,), int64. From 0 by decreasing size, with known labels as by
-    `KnownLabels.clusters`.
-    """
-    hills = Hills.of(points, labels, known)
-    return known.clusters(hills.of_components, hills.classes, hills.labels)
-
-
 @dataclass(frozen=True, eq=False)
 class Hills:
     """Hills of a draw.
@@ -77,7 +62,12 @@ class Hills:
 
     @classmethod
     def of(cls, points, labels, known=UNLABELLED):
-        """Hills of the components of a draw; parameters are those of `read_hills`."""
+        """Hills of the components of a draw.
+
+        - `points`: (n_samples, n_columns). Result of `points_of`.
+        - `labels`: (n_samples,), int. Component of each row.
+        - `known`: KnownLabels or Unlabelled. Hills of two classes do not join.
+        """
         labels = np.unique(labels, return_inverse=True)[1]
         classes = known.of_components(labels)
         n_components = len(classes)

@@ -39,8 +39,9 @@ def read_draws(
     - `chosen`: (n_read,), int. Numbers of the draws that are read, evenly spaced in each chain; at
       most `MOST_READ` with `MOST_PAIRS` pairs of components in all, and at least one per chain.
       If the number of clusters differs between them, those halfway between them are read, too.
-    - `clusters`: (n_chains, n_read, n_samples). Clusters of the rows, numbered as by `read_hills`,
-      in the smallest unsigned type; if some rows are noise, -1, in the smallest signed type.
+    - `clusters`: (n_chains, n_read, n_samples). Clusters of the rows by decreasing size, or
+      as by `KnownLabels.clusters`, in the smallest unsigned type; if some rows are noise, -1, in
+      the smallest signed type.
     - `cells`: (n_chains, n_read, n_samples). Clusters of the most probable components of the rows,
       in which a search finds those that overlap; see `DrawnHills.clusters`.
     """

@@ -14,9 +14,7 @@ that are noise have the code NOISE_CODE and no statistics. In the draw, noise is
 after the clusters.
 
 Given an order in which close rows follow one another, a batch is cut into tiles, and only clusters
-that may matter in a tile are evaluated for its rows (`_core/_culling`, which has the proof). For a
-row that these do not decide, all clusters are evaluated, with the same uniform. So the draws are
-those of a visit that evaluates all clusters, to the last bit.
+that may matter in a tile are evaluated for its rows (`_core/_culling`).
 """
 from contextlib import ExitStack
 

@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The rows of a fit in the chunks of a dask array, visited where they are.
 
-Labels need not be kept. A chain has a *recipe* of them: the last sweep (small arrays and the key
-of its random streams), the few rows that it held back, and the changes since. The recipe and the
-rows give the same labels again, to the bit. So when a worker is lost, only its work has to be
-repeated.
-
 On a cluster of `dask.distributed` a visit is one exchange: the scheduler sends the same message to
 all workers that have chunks, and each answers with the statistics of its blocks. It uses no tasks,
 as the scheduler needs milliseconds for one. This module decides which chunks each worker has;
@@ -61,7 +56,8 @@ LEAST_GAIN = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Recipe of the codes of all rows; the default has all rows in one cluster."""
+    """Recipe of the codes of all rows, in place of these (doc/design.md); the default has all rows
+    in one cluster."""
 
     task: Task | None = None  # with the last sweep
     key: tuple | None = None  # of its random streams

@@ -1,19 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The start `init="auto"`: rows are cut into many pieces, and pieces are merged greedily while the
-log joint density rises.
-
-Merging needs hyperparameters. Learned hyperparameters should be those of the merged clusters, so
-merging and learning alternate. The first turn uses the initial values of the likelihood, the
-second those learned from a single cluster (under which noise stays a single cluster), the third
-those learned from the pieces (under which small clusters stay apart), and later turns the best of
-these. The result with the highest log joint density, hyperpriors included, is kept.
-
-Pieces that are not cut by k-means depend on the hyperparameters, too. Under the initial values,
-rows of different clusters may be in one piece. If a likelihood `cuts_again`, pieces are cut again
-under the learned values while the log joint density rises.
-
-Each chain cuts different pieces, and a different number of them, so that chains start dispersed.
-During warm-up, chains far below the best one restart from it (`RowProgram.restart`).
+log joint density rises. doc/design.md says why merging and learning alternate, and why some pieces
+are cut again.
 """
 
 import functools
@@ -149,7 +137,7 @@ def find_clusters(program, likelihood, model, points, bit_generator):
     labels, merged = merge_state(program, state, bit_generator)
     for _ in range(MOST_CUTS if likelihood.cuts_again and likelihood.learned else 0):
         state = None  # a model belongs to one state at a time
-        _take_values(likelihood, model, prior, merged)
+        take_values(likelihood, model, prior, merged)
         state = cut(likelihood, model, prior, points, rng)
         new_labels, new = merge_state(program, state, bit_generator)
         if not new.log_joint > merged.log_joint:
@@ -157,15 +145,15 @@ def find_clusters(program, likelihood, model, points, bit_generator):
         labels, merged = new_labels, new
     for _ in range(N_REFINEMENTS):
         state = None
-        _take_values(likelihood, model, prior, merged)
+        take_values(likelihood, model, prior, merged)
         state = MixtureState(model, prior, labels)
         assign_in_turn(state, rng.permutation(model.n_samples), by_size=True)
         labels, merged = merge_state(program, state, bit_generator)
     return labels, merged
 
 
-def _take_values(likelihood, model, prior, merged):
-    """Remove the clusters of a model, and give it and the prior what was learned."""
+def take_values(likelihood, model, prior, merged):
+    """Remove the clusters of a model, and give it and the prior what was learned: Merged."""
     model.clear(0)
     if merged.values:
         model.set_hyperparameters(likelihood.at(merged.values).flat_hyperparameters())

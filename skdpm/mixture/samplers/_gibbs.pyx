@@ -13,17 +13,13 @@ n_0 other items that are noise and m in clusters
 where V of the line above is that of m + 1 items and V_{m,k} / V_{m+1,k} is the sum of the prior's
 weights of all clusters and of a new one.
 
-If the state has tiles of items, most of these weights are not computed. A uniform u selects among
-the clusters in an order in which the cluster that the item leaves comes first: it is selected if
-u (w + r) < w, with its weight w and the sum r of all other weights. Over the items of a tile every
-weight has an upper bound, as the prior's part is the same for all of them and the kernel bounds
-the densities (`log_predictive_bound_many`). Let R be the sum of the bounds of the other clusters.
-The item stays if u (w + R) < w. With a lower bound L of w (`log_predictive_floor`), it also stays
-if u < L / (L + R), which depends on the tile and the cluster alone: most items only draw u. The
-others evaluate their own cluster; then clusters with large bounds, which usually decide
-(`choose_among_few`); then all clusters with a bound above 2^-60 w, as smaller terms are lost when
-the sum is rounded. Each draw is the one that all weights lead to, except for the last digit of
-their sum; `_core/_culling` has the proof.
+If the state has tiles of items, most of these weights are not computed (`_core/_culling`). A
+uniform u selects among the clusters, of which the one that the item leaves comes first. Let w be
+its weight, and R the sum of the bounds of the others over the tile. The item stays if
+u (w + R) < w. With a lower bound L of w, it also stays if u < L / (L + R), which depends on the
+tile and the cluster alone: most items only draw u. The others evaluate their own cluster; then
+clusters with large bounds, which usually decide (`choose_among_few`); then all clusters with a
+bound above 2^-60 w, as smaller terms are lost when the sum is rounded.
 
 The density of noise is a constant of the item. Its bound over a tile, the largest, is one of the
 terms of R, and where R does not decide, its weight is computed. Items that are noise are compared

@@ -9,10 +9,7 @@ exact under any law of these that does not depend on the current state.
 
 If rows may be noise, a past row of noise is a cluster of one row.
 
-The history must not depend on the current state either, so it stops growing at the end of warm-up,
-whose draws are dropped. From then on every transition, given the history, leaves the posterior
-invariant. While the history grows, chains are adaptive, and the current state of the chain under
-update is among the past ones.
+The history must not depend on the current state either, so it stops growing at the end of warm-up.
 
 After iteration t the history holds the states after the iterations u, t / 2 < u <= t, that are
 multiples of the *stride*: the smallest power of two with t / (2 stride) <= n_kept.

@@ -12,7 +12,7 @@ a merge with probability min(1, 1 / r). There q is the probability that the allo
 random order, leads to the two current clusters. As r contains the whole prior, any prior will do.
 
 Densities of items enter by the chain rule alone and clusters through a `Trial`, so clusters need
-not be independent. This file contains the allocation and the decision.
+not be independent.
 """
 from libc.math cimport INFINITY, NAN, exp, fabs, log
 

@@ -10,9 +10,6 @@ between rows, so that few boxes have rows of two clusters that are apart.
 `sklearn.neighbors.KDTree` has no such cuts: its leaves are n / 2^m rows, half full on average,
 whose boxes cost as much as those of full ones, and it ignores gaps. With it, Gibbs sweeps over 100
 and 500 clusters 6 standard deviations apart (20,000 to 87,000 x 2) took 10 to 40 % longer.
-
-If a kernel bounds a density over a box (`ClusterModel.log_predictive_bound_many`), clusters that
-are too far from a tile to matter there can be passed over (`_core/_culling`).
 """
 from libc.float cimport DBL_EPSILON, DBL_MIN
 from libc.math cimport fabs
