@@ -481,7 +481,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
 
     def _fitted_so_far(self, run, n_draws):
         """The fitted attributes if the fit ended now, with n_draws draws of each chain: dict."""
-        after = self._copied(("n_features_in_", "feature_names_in_"))
+        after = self._copied(("n_features_in_", "feature_names_in_", "_known", "_exposure"))
         chains = [{**chain, "draws": dict(chain["draws"])} for chain in run.chains]
         after._conclude(replace(run, chains=chains), n_draws)
         parameters = self.get_params(deep=False)

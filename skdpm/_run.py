@@ -27,6 +27,7 @@ class Run:
     - `shortened_from`: int or None. Number of warm-up iterations that were asked for, if a time
       limit allowed fewer.
     - `told`: tuple of str. Quantities that a warning of `partial_fit` has named already.
+    - `n_judged`: int. Number of rows when `partial_fit` last compared the chains.
     """
 
     entropy: int
@@ -39,6 +40,7 @@ class Run:
     known: object = None
     shortened_from: int | None = None
     told: tuple = ()
+    n_judged: int = 0
 
     @property
     def n_draws(self):

@@ -144,6 +144,26 @@ class Particles:
             self.estimator.fit(self.X)
 
 
+class Stream:
+    """One row into `partial_fit` after a default fit of 1000 rows: 4 chains of 100 particles, with
+    hyperparameters of their own. Other attributes than the score are not read."""
+
+    param_names = ("n_features",)
+    params = ((2, 8),)
+    timeout = 300
+
+    def setup(self, n_features):
+        _, self.X, _ = make_problem("gaussian", 1001, n_features, 4)
+        self.estimator = DPMixture(sampler="smc", random_state=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            # The first call after a fit compares the chains, as every quarter more rows do.
+            self.estimator.fit(self.X[:1000]).partial_fit(self.X[1000:])
+
+    def time_row(self, n_features):
+        self.estimator.partial_fit(self.X[1000:]).log_evidence_  # noqa: B018
+
+
 class Fitted:
     """What follows the sampling: `log_joint`, scoring and summaries of 4 x 250 draws."""
 

@@ -62,6 +62,7 @@ from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.likelihoods.composite.automatic import Automatic, Mixed
 from skdpm.mixture.likelihoods.composite.registry import names_with, refusal
 from skdpm.mixture.likelihoods.contract.base import Likelihood
+from skdpm.mixture.particles.program import BLOCK
 from skdpm.mixture.particles.streams import STREAM_LENGTH
 from skdpm.mixture.questions import (
     OUTLIER_STREAM,
@@ -84,6 +85,22 @@ RECIPE = "https://skdpm.readthedocs.io/en/latest/recipes/stuck_chains.html"
 
 # Parameters without a meaning in `partial_fit`.
 UNUSED_IN_STREAMS = {"init", "known_labels", "n_warmup", "store_labels", "thin"}
+
+# `partial_fit` compares chains when the rows have grown by this factor since the last time. Calls
+# of more than `BLOCK` rows do it always: their time does not matter, and nor should memory.
+GROWTH = 1.25
+
+# Attributes that follow from draws, besides those for users.
+READ_OFF = {
+    "_cells",
+    "_data",
+    "_distances",
+    "_n_different",
+    "_other_readings",
+    "_predictor",
+    "_training",
+    "_unread",
+}
 
 # Attributes that only some programs set, or none before they are asked for.
 FURTHER_ATTRIBUTES = (
@@ -169,6 +186,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         UserWarning
             After a few seconds, if the fit will take a minute or more.
         """
+        self._read()
         if exposure is not None:
             _refuse_lazy(X)
         n_samples = None if known_labels is None else _num_samples(given_rows(X))
@@ -200,25 +218,38 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         X = given_rows(X)
         previous = self._run if self._takes_more_rows() else None
         before = 0.0 if previous is None else getattr(self, "fit_time_", 0.0)
+        if previous is None and self.__sklearn_is_fitted__():
+            warn(
+                "partial_fit starts anew, because the last fit used another sampler and has no "
+                "particles to continue",
+                UserWarning,
+            )
         # A copy does the work; its attributes replace those of this object at the end.
-        after = self._copied(vars(self))
+        after = self._copied([name for name in vars(self) if not _is_read_off(name)])
         seen = UNLABELLED if previous is None else previous.known
         n_rows = _num_samples(X) if known_labels is not None or seen.unites else None
         known = KnownLabels.checked(known_labels, n_rows, seen)
         if exposure is not None:
             _refuse_lazy(X)
         carried, first = previous, 0
-        for rows, last in row_chunks(X):
+        for rows in row_chunks(X):
             of_rows = known.take(slice(first, first + _num_samples(rows)))
-            run = after._batch(rows, of_rows, exposure, carried, first, last)
+            run = after._batch(rows, of_rows, exposure, carried, first)
             if after._advance(run, run.program.n_samples):
                 raise KeyboardInterrupt("partial_fit was interrupted and changed nothing")
             first += run.program.n_new
             carried = run.finished()
-        after._conclude(run, run.program.n_draws)
-        # Chains that have parted stay apart: the warning comes once, not after every batch.
-        told = () if previous is None else previous.told
-        after._warn_if_not_converged(run.program, told)  # raises if warnings are errors
+        program = run.program
+        after._run = carried
+        after._unread = functools.partial(after._copied(vars(after))._read_off, run)
+        vars(after).update(program.further_attributes(run.chains))
+        if program.n_new > BLOCK or program.n_samples >= GROWTH * carried.n_judged:
+            after._read()
+            # Chains that have parted stay apart: the warning comes once, not after every batch.
+            told, bad = carried.told, after._disagreements(program)
+            carried.told = tuple(sorted({*told, *bad}))
+            carried.n_judged = program.n_samples
+            after._warn_if_not_converged(program, told)  # raises if warnings are errors
         self.__dict__ = vars(after)
         self.fit_time_ = before + time.monotonic() - started
         return self
@@ -355,9 +386,21 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         return tags
 
     def __sklearn_is_fitted__(self):
-        return hasattr(self, "labels_")
+        return "_unread" in vars(self) or hasattr(self, "labels_")
+
+    def __getattr__(self, name):
+        # Called for attributes that are not set.
+        if "_unread" in vars(self) and _is_read_off(name):
+            self._read()
+            return getattr(self, name)
+        return object.__getattribute__(self, name)
+
+    def __getstate__(self):
+        self._read()
+        return super().__getstate__()
 
     def __dir__(self):
+        self._read()
         # Without attributes that would be computed when a notebook or scikit-learn inspects all
         # members.
         computed = {"outlier_scores_", "probabilities_"}
@@ -522,10 +565,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     # Streams.
 
     @names_columns
-    def _batch(self, X, known, exposure, run, first, last):
+    def _batch(self, X, known, exposure, run, first):
         """Check parameters and rows, and make the run of the particles over a batch, whose first
         row has the number `first` in errors. The run of the particles so far is None if they
-        start. The `last` batch is one after which the chains make draws."""
+        start."""
         self._known, self._exposure = known, exposure
         remedy = "start again with fit, or with a clone of the estimator"
         if run is None:
@@ -543,12 +586,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             likelihood.resolve(X)  # raises an error for rows that it cannot model
             warn_of_departures(self, X, likelihood)
         else:
-            if self.__sklearn_is_fitted__():
-                warn(
-                    "partial_fit starts anew, because the last fit used another sampler and has "
-                    "no particles to continue",
-                    UserWarning,
-                )
             self._forget()
             X = validate_rows(self, X, likelihood, reset=True)
             X = with_exposure(X, likelihood, self._exposure)
@@ -569,7 +606,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             known=known,
             n_before=run.chains[0]["iteration"] if run.chains else 0,
             first=first,
-            makes_draws=last,
             noise_law=run.noise_law,
             **settings,
         )
@@ -578,6 +614,19 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             program.chain(run.entropy, c) for c in range(program.n_chains)
         ]
         return replace(run, program=program, chains=chains)
+
+    def _read_off(self, run):
+        """Make draws of the particles of a batch: the fitted attributes, dict."""
+        chains = [run.program.drawn(chain) for chain in run.chains]
+        return self._fitted_so_far(replace(run, chains=chains), run.program.n_draws)
+
+    def _read(self):
+        """Set the attributes that follow from the draws of the last batch, if none of them was
+        read yet."""
+        if "_unread" in vars(self):
+            attributes = {**self._unread(), **vars(self)}
+            attributes.pop("_unread")
+            self.__dict__ = attributes
 
     # Parameters.
 
@@ -872,6 +921,12 @@ def _without_streams(given):
     if getattr(sampler, "online", False):
         return None
     return f'sampler={given!r} needs all rows at once; set sampler="smc", or pass all rows to fit'
+
+
+def _is_read_off(name):
+    """Whether an attribute follows from draws."""
+    is_fitted = name.endswith("_") and not name.startswith("_")
+    return name in READ_OFF or (is_fitted and name not in ("feature_names_in_", "n_features_in_"))
 
 
 def _draws_gaps(sampler):

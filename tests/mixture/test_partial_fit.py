@@ -63,6 +63,7 @@ STREAM_ATTRIBUTES = {
 
 
 def public(estimator):
+    estimator._read()
     return {name for name in vars(estimator) if name.endswith("_")}
 
 
@@ -444,14 +445,22 @@ def test_point_estimates():
 
 @pytest.mark.slow
 def test_warnings_tell_what_is_new():
-    """Each quantity that chains disagree about is told once, by `fit` or by a batch."""
+    """Each quantity that chains disagree about is told once, by `fit` or by the first batch after
+    which the rows have grown by a quarter; never by an attribute that is read."""
     X = 3.0 * np.random.default_rng(0).normal(size=(90, 2))
     estimator, told = gaussian_stream(sampler=SMC(3), concentration=10.0, n_draws=50), set()
+    n_rows = n_compared = 0
     for batch in np.split(X, [10, *range(11, 90)]):
+        n_rows += len(batch)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            estimator.fit(batch) if len(batch) == 10 else estimator.partial_fit(batch)
-        figures = estimator.diagnostics_
+            estimator.fit(batch) if n_rows == 10 else estimator.partial_fit(batch)
+            figures = estimator.diagnostics_
+        if n_rows > 10:
+            if n_rows < 1.25 * n_compared:
+                assert not caught
+                continue
+            n_compared = n_rows
         bad = {name for name, f in figures.items() if not f.get("r_hat", 1.0) <= 1.05}
         bad |= {name for name, f in figures.items() if not f.get("std", 0.0) <= 1.0}
         assert len(caught) == bool(bad - told)
@@ -462,6 +471,36 @@ def test_warnings_tell_what_is_new():
             assert "SMC(n_particles=...)" in str(warning.message)
         told |= bad
     assert told == {"log_joint", "n_components", "log_evidence"}
+
+
+def test_draws_are_made_when_they_are_read(blobs, monkeypatch):
+    """And once, under the parameters of the call; what says how the rows fare does not wait."""
+    X, _ = blobs
+    calls, drawn = [], _streams.StreamProgram.drawn
+
+    def counted(self, chain):
+        calls.append(chain["index"])
+        return drawn(self, chain)
+
+    monkeypatch.setattr(_streams.StreamProgram, "drawn", counted)
+    estimator = gaussian_stream().partial_fit(X[:100])
+    assert calls == [0, 1]
+    expected = pickle.loads(pickle.dumps(estimator)).partial_fit(X[100:103])
+    for n in range(100, 103):
+        estimator.partial_fit(X[n : n + 1])
+        assert estimator.n_samples_seen_ == n + 1 and np.isfinite(estimator.log_evidence_)
+        assert estimator.fit_time_ > 0.0 and estimator.n_features_in_ == 2
+        assert not hasattr(estimator, "feature_names_in_")
+    assert calls == [0, 1]
+    estimator.set_params(point_estimate="last", n_draws=2)
+    with pytest.raises(AttributeError, match=r"needs label draws.* no partial_fit"):
+        estimator.probabilities_  # noqa: B018
+    assert calls == [0, 1] * 2 and estimator.draws_.n_draws == 8
+    estimator.set_params(point_estimate="auto", n_draws=8)
+    assert_same_stream(estimator, expected, X)
+    assert calls == [0, 1] * 3 and clone(estimator).get_params() is not None
+    with pytest.raises(AttributeError, match="has no attribute 'no_such_name_'"):
+        estimator.no_such_name_  # noqa: B018
 
 
 def test_draws_do_not_touch_the_stream(blobs):
@@ -594,7 +633,8 @@ def test_a_law_of_the_number_of_components():
 
 def snapshot(estimator):
     """Attributes as objects, and all that is in them as bytes."""
-    return dict(vars(estimator)), pickle.dumps(estimator)
+    content = pickle.dumps(estimator)
+    return dict(vars(estimator)), content
 
 
 def assert_untouched(estimator, before):

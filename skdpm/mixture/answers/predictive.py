@@ -523,18 +523,17 @@ def _of_chunk(X, function, check, empty):
 
 
 def row_chunks(X):
-    """Yield (rows, is_last) for each batch of the X of `partial_fit`."""
+    """Yield the batches of the X of `partial_fit`."""
     if not is_dask(X) or X.ndim != 2:
-        yield X, True
+        yield X
         return
     if hasattr(X, "rechunk"):
         X = X.rechunk({1: -1})
-    rows = X.partitions[0].compute()
-    for b in range(1, X.npartitions):
-        following = X.partitions[b].compute()
-        if following.shape[0] == 0:
-            continue
+    found = False
+    for b in range(X.npartitions):
+        rows = X.partitions[b].compute()
         if rows.shape[0] > 0:
-            yield rows, False
-        rows = following
-    yield rows, True
+            found = True
+            yield rows
+    if not found:
+        yield rows  # an error says that there are none

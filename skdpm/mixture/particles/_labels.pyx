@@ -45,10 +45,6 @@ cdef class KeptLabels:
         the largest number is noise."""
         return self._view()[particles, :n_rows - self.n_before].copy()
 
-    def forget(self, Py_ssize_t n_rows):
-        """Forget the labels of all n_rows rows so far."""
-        self.n_before = n_rows
-
 
 def _recoded(labels, bint wide):
     """Labels of any type, as numbers of 32 bits if `wide` and otherwise of 16."""

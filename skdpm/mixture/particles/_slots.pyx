@@ -39,6 +39,7 @@ cdef class Family:
         """Load clusters, (n, n_stats) or with the cached terms (n, width), which no particle
         holds yet."""
         cdef Py_ssize_t slot
+        cdef const double[:, ::1] view = stats
         self.number = number
         self.n_live = self.empty = len(stats)
         self.newborn_tick = -1
@@ -49,7 +50,7 @@ cdef class Family:
         self.reserve(model.n_slots)
         for slot in range(self.n_live):
             self.live[slot] = self.position[slot] = slot
-            self.sizes[slot] = stats[slot, 0]
+            self.sizes[slot] = view[slot, 0]
 
     def __dealloc__(self):
         free(self.live)
@@ -133,7 +134,15 @@ cdef class Family:
 
     def save(self):
         """Statistics of the live slots, with the cached terms: (n_live, width)."""
-        cdef Py_ssize_t j
-        return self.model.dump(
-            np.array([self.live[j] for j in range(self.n_live)], dtype=np.intp), True
-        )
+        return self.model.dump(listed(self.live, self.n_live), True)
+
+
+cdef object listed(const Py_ssize_t* values, Py_ssize_t n):
+    """An ndarray of intp with a copy of n values."""
+    cdef Py_ssize_t j
+    cdef Py_ssize_t[::1] view
+    found = np.empty(n, dtype=np.intp)
+    view = found
+    for j in range(n):
+        view[j] = values[j]
+    return found

@@ -789,6 +789,7 @@ cdef class ParticleSystem:
             "slots": slots,
             "stats": [family.save() for family in self.families],
             "family_constants": [(<Family>family).sum_constants for family in self.families],
+            "hyperparameters": [model.hyperparameters() for model in self.models],
             "labels": self.all_labels(),
             "completions": np.array(self.completions[:n]) if self.completions.shape[1] else None,
             "step": self.nodes.step,
@@ -803,8 +804,7 @@ cdef class ParticleSystem:
     def set_state(self, models, state):
         """Continue from `get_state` or from other partitions.
 
-        - `models`: list of ClusterModel. Kernels of the families, with their hyperparameters.
-          Their slots are replaced.
+        - `models`: list of ClusterModel. Kernels of the families, whose slots are replaced.
         - `state`: dict
 
           - `n_rows`, `n_resampled`: int
@@ -817,6 +817,8 @@ cdef class ParticleSystem:
             them any
           - `sum_constants`: float; without it that of before
           - `n_noise`, `log_outside`: (n_current,), with noise; without them no row is noise
+          - `hyperparameters`: list of (n_hyper,), those of the families; without it the kernels
+            have them
           - `family_constants`: list of float, if `log_constants` vary: their sum in each family;
             without it the rows so far are the first ones of the kernels
           - `step`, `k_capacity`, `vectors`: laws of the concentration; without them they are
@@ -830,6 +832,8 @@ cdef class ParticleSystem:
         for model in models:
             if not (<ClusterModel?>model).factorizes:
                 raise ValueError(f"clusters of {type(model).__name__} are not independent")
+        for model, values in zip(models, state.get("hyperparameters", ())):
+            model.set_hyperparameters(values)
         self.families = [
             Family(f, model, stats)
             for f, (model, stats) in enumerate(zip(models, state["stats"], strict=True))
@@ -874,11 +878,6 @@ cdef class ParticleSystem:
             self.count()
         else:
             self.renew()
-
-    def forget_labels(self):
-        """Keep no label and no missing entry of the rows so far."""
-        self.labels.forget(self.n_rows)
-        self.completions = np.empty((self.weights.n_most, 0))
 
     def _check_state(self, Py_ssize_t p, MixtureState state):
         self._check_particle(p)

@@ -55,7 +55,7 @@ class ParticleProgram(MixtureProgram):
 
     halts = False  # draws are made after the last row
     n_before = 0  # rows taken earlier
-    makes_draws = True
+    makes_draws = True  # with the last row, not when draws are read
     moves_rows = True  # whether the sampler may move rows taken earlier
     complaint = "the chains, which are independent particle systems, disagree"
     remedies = "more particles (SMC(n_particles=...))"
@@ -79,33 +79,31 @@ class ParticleProgram(MixtureProgram):
                 n_before = system.n_rows
                 live.step(n_before)
                 running = go_on(n_done=system.n_rows - n_before, **live.figures())
-            if system.n_rows == n_iterations:
-                if self.makes_draws:
-                    draws = ChainDraws(self.columns(), self.n_draws)
-                    live.draw_all(draws)
-                    after["draws"] = draws.save()
-                    if self.noise_law.takes_rows and not self.store_labels:
-                        after["noise_probabilities"] = system.noise_probabilities()
-                system.forget_labels()
+            if self.makes_draws and system.n_rows == n_iterations:
+                after = live.drawn()
             if self.keeps_rows:
                 after["acceptance"] = _moves(chain.get("acceptance", {}), live.acceptance(), {})
             chain.update(live.save(), iteration=system.n_rows, **after)
 
     def carried(self, run):
         """The particles: statistics of their clusters, without labels and draws."""
+        chains = [{name: chain[name] for name in CARRIED} for chain in run.chains]
+        for chain in chains:
+            labels = chain["system"]["labels"][:, :0].copy()
+            chain["system"] = {**chain["system"], "labels": labels, "completions": None}
         return replace(
             run,
             data=None,
             likelihood=self.likelihood.own,
             noise_law=self.noise_law,
             known=self.known,
-            chains=[{name: chain[name] for name in CARRIED} for chain in run.chains],
+            chains=chains,
         )
 
     def further_attributes(self, chains):
         log_evidence = np.array([chain["log_evidence"] for chain in chains])
         of_noise = {}
-        if self.noise_law.takes_rows and not self.store_labels:
+        if "noise_probabilities" in chains[0]:
             shares = [chain["noise_probabilities"] for chain in chains]
             of_noise["noise_probabilities_"] = np.mean(shares, axis=0)
         return {
@@ -159,7 +157,8 @@ class ParticleChain(MixtureChain):
         if "system" in chain:
             self.bit_generator.state = chain["bit_generator"]
             self.family_values = list(chain["family_values"])
-            self.system.set_state(self._models(), chain["system"])
+            models = [program.bind(self.encoded, {}) for _ in self.family_values]
+            self.system.set_state(models, chain["system"])
             if self.kernel is not None:
                 self.kernel.set_adaptation(chain.get("adaptation", {}))
         else:
@@ -170,7 +169,9 @@ class ParticleChain(MixtureChain):
                     program.likelihood.draw_hyperparameters(rng)
                     for _ in range(sampler.n_particles)
                 ]
-            self.system.begin(self._models())
+            self.system.begin(
+                [program.bind(self.encoded, values) for values in self.family_values]
+            )
         self.system.expect(program.n_samples)
 
     def row_order(self):
@@ -185,9 +186,6 @@ class ParticleChain(MixtureChain):
         """Set `state` to particle p."""
         raise NotImplementedError(f"{type(self).__name__} must override `look_at`")
 
-    def _models(self):
-        return [self.program.bind(self.encoded, values) for values in self.family_values]
-
     def step(self, iteration):
         """Take the rows up to the next stop."""
         stops = self.program.stops
@@ -199,6 +197,15 @@ class ParticleChain(MixtureChain):
         except FloatingPointError as error:
             row = self.order[self.system.row_at_hand]
             raise FloatingPointError(f"row {row}: {str(error).split(': ')[-1]}") from None
+
+    def drawn(self):
+        """Make the draws: entries of the chain's dict."""
+        draws = ChainDraws(self.program.columns(), self.program.n_draws)
+        self.draw_all(draws)
+        found = {"draws": draws.save()}
+        if self.program.noise_law.takes_rows and not self.program.store_labels:
+            found["noise_probabilities"] = self.system.noise_probabilities()
+        return found
 
     def draw_all(self, draws):
         """Make draws of equal weight: particles at golden-section steps along the cumulated

@@ -18,6 +18,9 @@ from skdpm.mixture.state._state import smallest
 # what matters is that all calls agree: a law of the number of components is tabulated to it.
 STREAM_LENGTH = 2**14
 
+# Entries of a system's state with an element for each family.
+OF_FAMILIES = ("stats", "family_constants", "hyperparameters")
+
 # Below this are log weights of particles of which a component has rows of two classes.
 FORBIDDEN = -1e14
 
@@ -28,14 +31,13 @@ class StreamProgram(ParticleProgram):
 
     - `n_before`: int. Number of rows taken earlier; `n_samples` counts these and the batch.
     - `first`: int. Number of the batch's first row in error messages.
-    - `makes_draws`: bool. Whether chains make draws at the end.
     """
 
     n_before: int
     first: int
-    makes_draws: bool
 
     keeps_rows = False
+    makes_draws = False
     remedies = "a new start with more particles (SMC(n_particles=...)), with a fit,"
     moves_rows = False  # they are gone
 
@@ -75,6 +77,11 @@ class StreamProgram(ParticleProgram):
 
     def resume(self, chain):
         return StreamChain(self, chain)
+
+    def drawn(self, chain):
+        """A chain that has taken the batch, with its draws."""
+        with self.resume(chain) as live:
+            return {**chain, **live.drawn(), **live.save()}
 
     def encoded(self, items):
         return self.data, self.tables
@@ -131,8 +138,7 @@ class StreamChain(ParticleChain):
         saved["system"] = {
             **state,
             "family": family,
-            "stats": [state["stats"][f] for f in used],
-            "family_constants": [state["family_constants"][f] for f in used],
+            **{name: [state[name][f] for f in used] for name in OF_FAMILIES},
         }
         return saved
 

@@ -13,6 +13,7 @@ from support.designs import everyday
 from support.exactness import case_posterior, case_rows, make_likelihood, make_prior
 from support.probes import audit
 
+from skdpm._run import Run
 from skdpm.hyperpriors import Gamma
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.particles._nodes import concentration_nodes
@@ -240,8 +241,8 @@ def test_weights_of_concentrations_follow_the_rows(prior):
             np.testing.assert_allclose(weights, expected, atol=1e-10)
 
 
-def test_chains_hold_labels_until_their_draws_are_made():
-    """In two bytes each where they are interrupted."""
+def test_chains_hold_labels_until_they_are_carried():
+    """In two bytes each."""
     _, live = live_chain("gaussian", "dp", SMC(5), n_samples=300)
     program, chain = live.program, live.program.chain(5, 0)
     program.advance(chain, 300, lambda **_: False)
@@ -250,5 +251,6 @@ def test_chains_hold_labels_until_their_draws_are_made():
     assert labels.shape == (5, chain["iteration"])
     while chain["iteration"] < 300:
         program.advance(chain, 300, lambda **_: True)
-    assert chain["system"]["labels"].shape == (5, 0)
+    run = Run(entropy=0, signature={}, chains=[chain], program=program)
+    assert run.finished().chains[0]["system"]["labels"].shape == (5, 0)
     assert chain["draws"]["labels"].shape[-1] == 300

@@ -9,7 +9,7 @@ hyperparameters (`constants_vary`), the model computes them anew in `retabulate`
 Hyperparameters, common to all clusters, may change while rows stay: statistics do not depend on
 them, and cached terms are recomputed. Slice steps leave p(theta | partition, X) invariant.
 """
-from libc.math cimport INFINITY, NAN, exp, log
+from libc.math cimport INFINITY, NAN, exp, isfinite, log
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy
 
@@ -590,15 +590,23 @@ cdef class ClusterModel:
     def set_hyperparameters(self, values):
         """Set the values of the hyperparameters, (n_hyper,); the clusters stay."""
         cdef Py_ssize_t h, slot
+        cdef bint finite = True
+        cdef bint same = True
         cdef const double[::1] view = np.ascontiguousarray(values, dtype=np.float64)
-        if view.shape[0] != self.n_hyper or not np.isfinite(view).all():
+        if view.shape[0] == self.n_hyper:
+            for h in range(self.n_hyper):
+                finite = finite and isfinite(view[h])
+                same = same and view[h] == self.hyper[h]
+        if view.shape[0] != self.n_hyper or not finite:
             raise ValueError(f"expected {self.n_hyper} finite hyperparameters, got {values!r}")
-        if np.array_equal(view, self.hyperparameters()):
+        if same:
             return
         self.settle()
         for h in range(self.n_hyper):
             self.hyper[h] = view[h]
         self.retabulate()
+        if self.n_slots == self.n_free:
+            return
         free_slots = np.zeros(self.n_slots, dtype=np.uint8)
         free_slots[self.free_list()] = 1
         cdef const unsigned char[::1] is_free = free_slots

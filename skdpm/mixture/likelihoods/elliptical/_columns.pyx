@@ -208,7 +208,7 @@ cdef class DiagonalModel(EllipticalModel):
         cdef double[::1] log_scale = np.empty(self.n_samples)
         cdef double[::1] logs = np.empty(n_features)
         with nogil:
-            fill_log_norm(&log_gain[0], size, r, nu, 1.0)
+            fill_log_norm(&log_gain[0], 0, size, r, nu, 1.0)
             fill_log_evidence_norm(&log_gain[0], &log_norm[0], size, r, nu)
             for d in range(n_features):
                 logs[d] = log(scale[d])

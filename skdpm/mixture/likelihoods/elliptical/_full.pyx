@@ -68,7 +68,7 @@ from skdpm.mixture.likelihoods.elliptical._moments cimport (
     tile_keyed_moments, unpack_scale
 )
 from skdpm.mixture.likelihoods.elliptical._hyper cimport (
-    GaussianLaws, fill_log_norm, log_norm_at, log_step, own_size
+    RUN, GaussianLaws, fill_log_norm, log_norm_at, log_step, own_size
 )
 from skdpm.mixture.likelihoods.contract._parametric cimport LD, TILE, ParametricModel, tile_gather
 
@@ -178,6 +178,7 @@ cdef class FullModel(EllipticalModel):
     cdef bint diagonal              # is S, and given as a vector?
     cdef double[::1] scale          # (n_packed,): S, packed by columns
     cdef const double[::1] log_norm
+    cdef double[::1] own_norm       # the same, if hyperparameters have changed
     cdef Py_ssize_t n_tabled        # entries of that
     cdef Py_ssize_t n_shared        # entries of that in `tables`
     cdef double[::1] strip          # (2 n_features, STRIP): of items that are evaluated together
@@ -239,23 +240,33 @@ cdef class FullModel(EllipticalModel):
         cdef Py_ssize_t size = own_size(self.n_max, self.n_shared, self.n_samples)
         cdef double r = self.hyper[self.n_features]
         cdef double nu = self.hyper[self.n_features + 1]
-        cdef double[::1] log_norm = np.empty(size)
         if not (r > 0.0 and nu > self.n_features - 1):
             raise ValueError("Gaussian.mean_precision or Gaussian.df is out of range")
-        with nogil:
-            fill_log_norm(&log_norm[0], size, r, nu, self.n_features)
-        self.log_norm = log_norm
+        # Filled where it is read: a stream makes many kernels, for a row each.
+        self.log_norm = self.own_norm = np.full(size, NAN)
         self.n_tabled = size
         if self.gaps is not None:
             self.norms[:] = -1.0
             self.spreads[:] = np.nan
         return self.take_hyperparameters()
 
+    cdef void fill_norms(self, Py_ssize_t n) noexcept nogil:
+        """Fill the run of the table that has entry n."""
+        cdef Py_ssize_t first = n // RUN * RUN
+        cdef const double* r_nu = self.hyper + self.n_features
+        fill_log_norm(
+            &self.own_norm[first], first, min(first + RUN, self.n_tabled), r_nu[0], r_nu[1],
+            self.n_features
+        )
+
     cdef inline double log_norm_of(self, double n) noexcept nogil:
         """log c_n; without weights, c_n h^(D/2)."""
         cdef double value
         if n < self.n_tabled:
             value = self.log_norm[<Py_ssize_t>n]
+            if value != value:
+                self.fill_norms(<Py_ssize_t>n)
+                value = self.log_norm[<Py_ssize_t>n]
         else:
             value = log_norm_at(n, self.mean_precision, self.df, self.n_features)
         if self.weights is None:

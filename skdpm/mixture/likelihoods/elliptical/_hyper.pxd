@@ -50,20 +50,20 @@ cdef inline double log_norm_at(double n, double r, double nu, double free) noexc
 
 
 cdef inline void fill_log_norm(
-    double* values, Py_ssize_t size, double r, double nu, double free    # OUT (size,)
+    double* values, Py_ssize_t begin, Py_ssize_t end, double r, double nu, double free  # OUT
 ) noexcept nogil:
-    """`log_norm_at` for n = 0, ..., size - 1. From n to n + 2 the ratio of Gamma functions grows
-    by the factor (nu + n + 1) / (nu + n + 1 - f)."""
+    """`log_norm_at` for n = begin, ..., end - 1; `begin` is a multiple of RUN. From n to n + 2 the
+    ratio of Gamma functions grows by the factor (nu + n + 1) / (nu + n + 1 - f)."""
     cdef Py_ssize_t first, n, stop, _run
     cdef double both[2]
     cdef double constant = 0.5 * free * log(PI)
-    for _run in range((size + RUN - 1) // RUN):
-        first = _run * RUN
-        stop = min(first + RUN, size)
+    for _run in range((end - begin + RUN - 1) // RUN):
+        first = begin + _run * RUN
+        stop = min(first + RUN, end)
         for n in range(2):
             both[n] = log_rising(0.5 * (nu + (first + n) + 1.0 - free), 0.5 * free) - constant
         for n in range(first, stop):
-            values[n] = both[n & 1] - 0.5 * free * log_step(r + n, 1.0)
+            values[n - begin] = both[n & 1] - 0.5 * free * log_step(r + n, 1.0)
             both[n & 1] += log_step(nu + n + 1.0 - free, free)
 
 
