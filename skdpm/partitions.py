@@ -614,12 +614,15 @@ def relabel_by_size(labels):
     ndarray of shape (n_samples,), int64
     """
     labels = _as_partition(labels, None, "labels")
-    _, first, codes, sizes = np.unique(
-        labels, return_index=True, return_inverse=True, return_counts=True
-    )
-    rank = np.empty(len(first), dtype=np.int64)
-    rank[np.lexsort((first, -sizes))] = np.arange(len(first))
-    return rank[codes]
+    n_samples = len(labels)
+    if labels.max() > 4 * n_samples:  # few numbers are counted faster than they are sorted
+        labels = np.unique(labels, return_inverse=True)[1]
+    sizes = np.bincount(labels.astype(np.intp))
+    first = np.empty(len(sizes), dtype=np.intp)
+    first[labels[::-1]] = np.arange(n_samples)[::-1]
+    rank = np.empty(len(sizes), dtype=np.int64)
+    rank[np.lexsort((first, -sizes))] = np.arange(len(sizes))
+    return rank[labels]
 
 
 def _relabel_inside(labels):

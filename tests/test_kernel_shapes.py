@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from skdpm import _partitions
-from skdpm.mixture.answers._valleys import valleys
+from skdpm.mixture.answers._components import most_probable, valleys
 from skdpm.mixture.blocks._launch import draw_sides, launch_sides
 from skdpm.mixture.blocks.records import Launch, LaunchedSplit
 from skdpm.mixture.chains._start import merged_stats
@@ -64,21 +64,28 @@ CALLS = {
         [
             X,
             np.array([0, 3, 6]),
-            np.array([[0, 1]]),
-            np.ones((1, 2)),
-            np.ones((1, 2)),
-            np.ones((1, 2)),
-            np.zeros(1),
-            np.zeros(1),
+            places(2),
+            np.ones((2, 2)),
+            np.ones((2, 2, 2)),
+            1,
+            3.0,
+            2.0,
+            np.zeros((1, 2)),
+            np.zeros((1, 2)),
+            np.zeros((1, 2), np.uint8),
         ],
         {
-            2: [np.array([[0, 1, 1]])],
-            3: [np.ones((1, 1))],
-            4: [np.ones((1, 1))],
-            5: [np.ones((2, 2))],
-            6: [np.zeros(0)],
-            7: [np.zeros(0)],
+            3: [np.ones((2, 1)), np.ones((3, 2))],
+            4: [np.ones((2, 2, 1))],
+            8: [np.ones((2, 2)), np.ones((1, 3))],
+            9: [np.ones((1, 1))],
+            10: [np.zeros((2, 2), np.uint8)],
         },
+    ),
+    "most_probable": (
+        most_probable,
+        [X, np.ones((3, 2)), np.ones((3, 2, 2)), np.ones(3), places(6)],
+        {1: [np.ones((3, 1))], 2: [np.ones((2, 2, 2))], 3: [np.ones(2)], 4: [places(5)]},
     ),
     "ParametricGaussian": (
         ParametricGaussian,

@@ -182,6 +182,8 @@ class DrawnClusters:
       draws.
     - `statistics`: callable. Function of labels that returns the statistics of their clusters.
       None: from the rows.
+    - `hills`: dict. Hills of the draws that an adaptive reading has found, empty before. None:
+      nobody reads them again.
 
     - `clusters`: (n_chains, n_read_draws, n_informative).
     - `cells`: of the same shape. Clusters in which a search begins; see `read_draws`.
@@ -193,7 +195,7 @@ class DrawnClusters:
       limit.
     """
 
-    def __init__(self, model, loss=None, statistics=None):
+    def __init__(self, model, loss=None, statistics=None, hills=None):
         self.model, self.training = model, model._training
         self.statistics = statistics or functools.partial(
             self.training.statistics, model.likelihood_
@@ -205,7 +207,7 @@ class DrawnClusters:
         self.merges = (are_hills or self._has_noise) and not self.known.unites
         self.components = model.draws_["labels"]
         if are_hills:
-            self._read_hills(model.likelihood_)
+            self._read_hills(model.likelihood_, hills)
         else:
             self.clusters = self.known.join(self.training.take(self.components))
             self.cells = self.clusters
@@ -223,7 +225,7 @@ class DrawnClusters:
             return None
         return distances_between(points_of(self._points())[inside], labels[inside])
 
-    def _read_hills(self, likelihood):
+    def _read_hills(self, likelihood, hills):
         draws, take, X = self.components, self.training.take, self.training.X
         completed = {
             (draw["chain"], draw["draw"]): functools.partial(self._points, draw["completion"])
@@ -240,6 +242,7 @@ class DrawnClusters:
             self.known,
             self.is_adaptive,
             None if likelihood.as_seen(X) is X else self._points(recorded=True),
+            hills,
         )
         self.components = draws[:, chosen]
         if not self.is_adaptive:
@@ -438,9 +441,9 @@ def other_readings(model):
         training.recall()
     except ValueError:
         return {}
-    labels, words = training.take(training.different(model._clusters)), []
+    labels, words, hills = training.take(training.different(model._clusters)), [], {}
     for loss in (*HILLS, "vi"):
-        drawn = DrawnClusters(model, loss)
+        drawn = DrawnClusters(model, loss, hills=hills)
         found = drawn.labels(np.inf)
         inside = np.flatnonzero(found >= 0)
         draws = alone(drawn.clusters[:, :, inside])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from reference.enumerate import canonical_labels, enumerate_partitions
 from reference.hills import hills, unimodal
-from scipy.stats import norm
+from scipy.stats import multivariate_normal, norm
 from sklearn.datasets import make_moons
 from sklearn.metrics import adjusted_rand_score
 from support.designs import everyday
@@ -19,7 +19,7 @@ from skdpm import DPMixture, FiniteMixture
 from skdpm.mixture.answers import bricks, reading
 from skdpm.mixture.answers import components as _components
 from skdpm.mixture.answers import hills as _hills
-from skdpm.mixture.answers._valleys import valleys
+from skdpm.mixture.answers._components import valleys
 from skdpm.mixture.answers.components import points_of
 from skdpm.mixture.answers.reading import read_draws
 
@@ -135,18 +135,22 @@ def test_stricter_separation_gives_no_more_clusters(name, monkeypatch, four_rows
 def line_between(distance, rows, share=0.5, deviation=1.0):
     """Depth and evidence of two normal laws with given rows of both."""
     n_a = round(share * len(rows))
-    depth, evidence = np.empty((2, 1))
+    depth, evidence = np.empty((2, 2, 2))
+    faces = np.empty((2, 2), dtype=np.uint8)
     valleys(
         np.asarray(rows, dtype=float).reshape(-1, 1),
         np.array([0, n_a, len(rows)]),
-        np.array([[0, 1]]),
-        np.ones((1, 1)),
-        np.array([[0.0, distance]]),
-        np.array([[1.0, deviation]]),
+        np.array([0, 1]),
+        np.array([[0.0], [distance]]),
+        np.array([[[1.0]], [[deviation**2]]]),
+        0,
+        3.0,
+        2.0,
         depth,
         evidence,
+        faces,
     )
-    return depth[0], evidence[0]
+    return depth[0, 1], evidence[0, 1]
 
 
 def test_two_normal_laws_have_a_valley_if_their_means_are_two_deviations_apart():
@@ -180,6 +184,21 @@ def test_evidence_of_rows_with_and_without_a_valley(share, deviation):
     far = np.concatenate([rows, [-50.0, 90.0]])
     further = line_between(distance, np.sort(far), (n_a + 1) / (n + 2), deviation)[1]
     np.testing.assert_allclose(further, with_valley, rtol=0.02)
+
+
+def test_the_first_of_the_most_probable_components_is_found():
+    rng = np.random.default_rng(0)
+    means, roots = rng.normal(size=(7, 3)), rng.normal(size=(7, 3, 3)) / 2.0
+    laws = _components.Laws.of(rng.uniform(1, 9, size=7), means, np.eye(3) + roots @ roots.mT)
+    laws = laws.take([0, 1, 2, 3, 4, 5, 6, 6, 0])
+    points = rng.normal(size=(500, 3))
+    points[::9, 1] = np.nan
+    whole = np.nan_to_num(points)
+    parts = zip(laws.sizes, laws.means, laws.covariances, strict=True)
+    densities = [n * multivariate_normal(mean, cov).pdf(whole) for n, mean, cov in parts]
+    expected = np.argmax(densities, axis=0)
+    assert len(set(expected)) == 7
+    np.testing.assert_array_equal(laws.most_probable(points), expected)
 
 
 def ring(rng, n=600, n_pieces=8):
@@ -275,7 +294,7 @@ def test_hundreds_of_components(n_columns):
     )
 
 
-def test_balls_are_checked_in_parts(monkeypatch, four_rows):
+def test_pairs_are_tested_in_parts(monkeypatch, four_rows):
     cases = list(random_cases(40))
     expected = [read_hills(*case) for case in cases]
     monkeypatch.setattr(_components, "MOST_NUMBERS", 1)

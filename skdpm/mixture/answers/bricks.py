@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from skdpm._convergence import adjusted_rand
-from skdpm.mixture.answers.components import MOST_COLUMNS, Components
+from skdpm.mixture.answers import components as _components
+from skdpm.mixture.answers.components import MOST_COLUMNS, Components, renumbered
 from skdpm.mixture.answers.hills import Hills
 
 # Intercept and weights in nats of the evidence, in the order of `are_clusters`, of a logistic
@@ -42,8 +43,6 @@ LEAST_VARIANCE = 1e-9
 MOST_CELL_COLUMNS = 8
 # Number of rows whose most probable components are compared between draws.
 MOST_ROWS = 20_000
-# Largest number of temporary numbers.
-MOST_NUMBERS = 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,33 +53,35 @@ class DrawnHills:
     - `rows`: ndarray or slice. Rows inside clusters: those that are not noise.
     - `hills`: Hills or None. Hills of these rows. None: there are none.
     - `most_probable`: (n_samples,), int. Most probable component of each row; of a row with a
-      missing entry, the component in the draw.
-    - `are_tied`: (n_components,), bool. See `tied`. None: only hills are wanted.
+      missing entry, the component in the draw. None: nobody needs it.
+    - `are_tied`: (n_components,), bool. See `tied`. None: nobody needs it.
     """
 
     n_samples: int
     rows: np.ndarray | slice
     hills: Hills | None
-    most_probable: np.ndarray
+    most_probable: np.ndarray | None = None
     are_tied: np.ndarray | None = None
 
     @classmethod
-    def of(cls, points, labels, known, has_noise=False, columns=None):
+    def of(cls, points, labels, known, has_noise=False, adaptive=False, columns=None):
         """Hills of points.
 
         - `labels`: (n_samples,), int. Component of each row, -1 for noise.
         - `has_noise`: bool. Whether some draw has rows that are noise.
-        - `columns`: (n_samples, n_columns) or None. Rows as `tied` needs them. None: only hills
-          are wanted.
+        - `adaptive`: bool. Whether components of hills can be clusters.
+        - `columns`: (n_samples, n_columns) or None. Rows as `tied` needs them. None: the draw
+          gives no evidence.
         """
         rows = np.flatnonzero(labels >= 0) if has_noise else slice(None)
         if not len(labels[rows]):
             return cls(len(labels), rows, None, np.zeros(len(labels), np.uint8))
         hills = Hills.of(points[rows], labels[rows], known.take(rows))
-        most_probable = hills.laws.most_probable(points).astype(hills.labels.dtype)
-        has_gaps = np.isnan(points[rows]).any(axis=1)
-        most_probable[rows] = np.where(has_gaps, hills.labels, most_probable[rows])
-        are_tied = None
+        most_probable = are_tied = None
+        if columns is not None or (adaptive and points.shape[1] <= MOST_CELL_COLUMNS):
+            most_probable = hills.laws.most_probable(points).astype(hills.labels.dtype)
+            has_gaps = np.isnan(points[rows]).any(axis=1)
+            most_probable[rows] = np.where(has_gaps, hills.labels, most_probable[rows])
         if columns is not None:
             are_tied = np.zeros(len(hills.of_components), dtype=bool)
             if hills.has_parts and columns.shape[1] <= MOST_COLUMNS:
@@ -107,35 +108,38 @@ class DrawnHills:
         hill, n_columns = self.hills.of_components, self.hills.laws.means.shape[1]
         if evidence is None or not self.hills.has_parts:
             return hill
-        split = are_clusters(self.mean_of_hills(evidence), n_columns)[hill]
-        parts = np.where(split, parts_of(self.hills), len(hill) + hill)
-        return np.unique(parts, return_inverse=True)[1]
+        split = are_clusters(self.mean_of_hills(evidence), n_columns)
+        parts = np.where(split[hill], parts_of(self.hills, split), len(hill) + hill)
+        return renumbered(parts)
 
     def clusters(self, known, evidence=None):
         """Clusters of all rows, -1 for noise: those of their components in the draw, and those of
-        their most probable components, (2, n_samples). With more than `MOST_CELL_COLUMNS` columns
-        or known labels both are the first."""
+        their most probable components, (2, n_samples). With more than `MOST_CELL_COLUMNS` columns,
+        known labels or no evidence both are the first."""
         found = np.full((2, self.n_samples), -1)
         if self.hills is not None:
             known, parts = known.take(self.rows), self.parts(evidence)
             found[:, self.rows] = known.clusters(parts, self.hills.classes, self.hills.labels)
-            if self.hills.laws.means.shape[1] <= MOST_CELL_COLUMNS and not known.unites:
+            is_in_cells = self.hills.laws.means.shape[1] <= MOST_CELL_COLUMNS
+            if self.most_probable is not None and is_in_cells and not known.unites:
                 most_probable = self.most_probable[self.rows]
                 found[1, self.rows] = known.clusters(parts, self.hills.classes, most_probable)
         return found
 
 
-def parts_of(hills):
-    """Component that each component joins if those of its hill are clusters: (n_components,).
-    Components much smaller than the others are none, unless they have a known class."""
+def parts_of(hills, split):
+    """Component that each component joins if those of its hill are clusters, as `split`,
+    (n_hills,), says: (n_components,). Components much smaller than the others are none, unless
+    they have a known class."""
     laws, parts = hills.laws, np.arange(len(hills.of_components))
-    for h in np.flatnonzero(np.bincount(hills.of_components) > 1):
+    for h in np.flatnonzero(split & (np.bincount(hills.of_components) > 1)):
         inside = np.flatnonzero(hills.of_components == h)
         shares = laws.sizes[inside] / laws.sizes[inside].sum()
         typical = np.exp((shares * np.log(shares)).sum())  # 1 / effective number
         small = (shares < SMALL * typical) & (hills.classes[inside] < 0)
-        few, many = inside[small], inside[~small]
-        parts[few] = many[laws.take(many).most_probable(laws.means[few])]
+        if small.any():
+            few, many = inside[small], inside[~small]
+            parts[few] = many[laws.take(many).most_probable(laws.means[few])]
     return parts
 
 
@@ -168,7 +172,7 @@ def apart(laws):
     shapes = covariances / np.exp(log_dets / d)[:, None, None]
     one, other = np.triu_indices(len(sizes), 1)
     distances = np.empty(len(one))
-    step = max(1, MOST_NUMBERS // (d * d))
+    step = max(1, _components.MOST_NUMBERS // (d * d))
     for first in range(0, len(one), step):
         a, b = one[first : first + step], other[first : first + step]
         gap = (means[a] - means[b])[:, :, None]

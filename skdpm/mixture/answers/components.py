@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
+from skdpm.mixture.answers._components import most_probable
 from skdpm.mixture.likelihoods.laws.coordinates import drawn_in
 
 # More columns than this are replaced by their principal axes.
@@ -50,6 +51,11 @@ def standardised_columns(X):
     return columns[:n_columns].T
 
 
+def renumbered(labels):
+    """Labels, which are not negative, as 0, ..., K - 1 in the same order."""
+    return (np.cumsum(np.bincount(labels) > 0) - 1)[labels]
+
+
 @dataclass(frozen=True, eq=False)
 class Laws:
     """Normal laws of components, weighted by their sizes.
@@ -57,38 +63,35 @@ class Laws:
     - `sizes`: (n_components,). Numbers of rows.
     - `means`: (n_components, n_columns)
     - `covariances`: (n_components, n_columns, n_columns)
+    - `whiteners`: of the same shape. Inverses of their Cholesky factors.
+    - `heights`: (n_components,). Logs of the weighted densities at the means, up to one term for
+      all.
     """
 
     sizes: np.ndarray
     means: np.ndarray
     covariances: np.ndarray
+    whiteners: np.ndarray
+    heights: np.ndarray
+
+    @classmethod
+    def of(cls, sizes, means, covariances):
+        """Laws with these sizes and moments."""
+        whiteners = np.linalg.inv(np.linalg.cholesky(covariances))
+        roots = np.diagonal(whiteners, axis1=1, axis2=2)
+        heights = np.log(sizes) + np.log(roots).sum(axis=1)
+        return cls(sizes, means, covariances, whiteners, heights)
 
     def take(self, which):
         """Laws of some components."""
-        return Laws(self.sizes[which], self.means[which], self.covariances[which])
-
-    def _parts(self, points):
-        """Parts of points, at least one, so that temporary numbers are few."""
-        step = max(1, MOST_NUMBERS // max(self.means.size, 1))
-        return [points[i : i + step] for i in range(0, max(len(points), 1), step)]
-
-    def log_densities(self, points):
-        """Logs of the weighted densities, up to one term for all: (n_components, n_points)."""
-        factors = np.linalg.cholesky(self.covariances)
-        inverses = np.linalg.inv(factors).transpose(0, 2, 1)
-        heights = np.log(self.sizes)
-        heights -= np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
-        squares = [
-            np.square((some - self.means[:, None]) @ inverses).sum(axis=2)
-            for some in self._parts(points)
-        ]
-        return heights[:, None] - 0.5 * np.concatenate(squares, axis=1)
+        return Laws(*(values[which] for values in vars(self).values()))
 
     def most_probable(self, points):
         """Most probable component at each point: (n_points,), int. A missing entry is replaced
         by 0, the mean of all rows."""
-        parts = self._parts(np.where(np.isnan(points), 0.0, points))
-        return np.concatenate([self.log_densities(some).argmax(axis=0) for some in parts])
+        out = np.empty(len(points), dtype=np.intp)
+        most_probable(points, self.means, self.whiteners, self.heights, out)
+        return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +130,7 @@ class Components:
                 are_known[k] = known.any(axis=0).all()
                 means = np.where(known, part, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
                 part[...] = np.where(known, part, means)
-        means = np.array([part.mean(axis=0) for part in parts])
+        means = np.add.reduceat(rows, bounds[:-1], axis=0) / sizes[:, None]
         gaps = rows - np.repeat(means, sizes, axis=0)
         parts = [gaps[first:stop] for first, stop in itertools.pairwise(bounds)]
         return cls(rows, bounds, means, np.array([part.T @ part for part in parts]), are_known)
@@ -144,7 +147,7 @@ class Components:
         within = self.scatters.sum(axis=0) / len(self.rows) + 1e-9 * np.eye(n_columns)
         more = n_columns + 2.0
         covariances = (self.scatters + more * within) / (self.sizes + more)[:, None, None]
-        return Laws(self.sizes, self.means, covariances)
+        return Laws.of(self.sizes, self.means, covariances)
 
     def large(self):
         """Components with enough rows for a hill."""

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from skdpm.mixture.answers import components as _components
-from skdpm.mixture.answers._valleys import valleys
-from skdpm.mixture.answers.components import Components, Laws
+from skdpm.mixture.answers._components import valleys
+from skdpm.mixture.answers.components import Components, Laws, renumbered
 from skdpm.mixture.rows.known import UNLABELLED
 
 # Evidence (nats) from which a valley separates two components or two hills, if at most two pairs
@@ -65,10 +65,10 @@ class Hills:
         """Hills of the components of a draw.
 
         - `points`: (n_samples, n_columns). Result of `points_of`.
-        - `labels`: (n_samples,), int. Component of each row.
+        - `labels`: (n_samples,), int. Component of each row, not negative.
         - `known`: KnownLabels or Unlabelled. Hills of two classes do not join.
         """
-        labels = np.unique(labels, return_inverse=True)[1]
+        labels = renumbered(labels)
         classes = known.of_components(labels)
         n_components = len(classes)
         components = Components.of(points, labels)
@@ -80,56 +80,21 @@ class Hills:
 
 
 def _valleys(components, laws, large):
-    """Valleys between large components: three arrays (n_large, n_large), of which the entries
-    above the diagonal count.
-
-    Depths and evidence are those of `_valleys`, infinite if the components are far apart. A valley
-    is facing if it is shallow, and no mean of a large component is in the ball with the two means
-    as poles, in the metric of the line.
-    """
-    laws, n_columns = laws.take(large), laws.means.shape[1]
-    n_large = len(large)
-    depths, evidence = np.full((2, n_large, n_large), np.inf)
-    facing = np.zeros((n_large, n_large), dtype=bool)
-    step = max(1, _components.MOST_NUMBERS // (n_large * n_columns**2))
+    """Valleys between two large components that are not far apart: their positions in `large`,
+    their depths, their evidence, and whether the two face each other; five arrays (n_pairs,)."""
+    n_large, found = len(large), []
+    step = max(1, _components.MOST_NUMBERS // n_large)
     for first in range(0, n_large, step):
-        after = np.arange(n_large) > np.arange(first, min(first + step, n_large))[:, None]
-        a, b = np.nonzero(after)
-        a += first
-        share = (laws.sizes[b] / (laws.sizes[a] + laws.sizes[b]))[:, None, None]
-        pooled = (1.0 - share) * laws.covariances[a] + share * laws.covariances[b]
-        gaps = laws.means[b] - laws.means[a]
-        directions = np.linalg.solve(pooled, gaps[:, :, None])[:, :, 0]
-        pair = np.stack([a, b], axis=1)
-        places = (laws.means[pair] * directions[:, None]).sum(axis=2)
-        on_line = (laws.covariances[pair] @ directions[:, None, :, None])[..., 0]
-        deviations = np.sqrt((on_line * directions[:, None]).sum(axis=2))
-        near = np.flatnonzero(
-            (places[:, 1] - places[:, 0] <= FARTHEST * deviations.sum(axis=1))
-            & (deviations > 0.0).all(axis=1)
-        )
-        found = np.zeros((2, len(near)))
-        lines = directions[near], places[near], deviations[near]
-        valleys(components.rows, components.bounds, large[pair[near]], *lines, *found)
-        depths[a[near], b[near]], evidence[a[near], b[near]] = found
-        shallow = near[(found[0] > 0.0) & (found[0] <= DEEPEST)]
-        facing[a[shallow], b[shallow]] = _face(laws.means, pair[shallow], pooled[shallow])
-    return depths, evidence, facing
-
-
-def _face(means, pairs, covariances):
-    """Whether no mean is in the ball with the means of a pair as poles: (n_pairs,), bool."""
-    faces = np.empty(len(pairs), dtype=bool)
-    step = max(1, _components.MOST_NUMBERS // means.size)
-    for first in range(0, len(pairs), step):
-        some = pairs[first : first + step]
-        from_a, from_b = (means - means[end][:, None] for end in some.T)
-        metrics = np.linalg.inv(covariances[first : first + step])
-        inner = ((from_a @ metrics) * from_b).sum(axis=2)
-        # Exactly 0 for the poles.
-        np.put_along_axis(inner, some, 0.0, axis=1)
-        faces[first : first + step] = (inner >= 0.0).all(axis=1)
-    return faces
+        shape = min(step, n_large - first), n_large
+        depths, evidence = np.empty((2, *shape))
+        faces = np.empty(shape, dtype=np.uint8)
+        outputs = depths, evidence, faces
+        moments = laws.means, laws.covariances
+        where = components.rows, components.bounds, large
+        valleys(*where, *moments, first, FARTHEST, DEEPEST, *outputs)
+        pairs = np.nonzero(np.isfinite(depths))
+        found.append((first + pairs[0], pairs[1], *(values[pairs] for values in outputs)))
+    return [np.concatenate(part) for part in zip(*found, strict=True)]
 
 
 def _hills(components, laws, classes):
@@ -143,36 +108,45 @@ def _hills(components, laws, classes):
     mean.
     """
     large = components.large()
-    n_large = len(large)
-    depths, evidence, is_facing = _valleys(components, laws, large)
-    # From here on, the sums of evidence between hills that face each other.
-    between = np.where(is_facing, evidence, 0.0)
-    between = between + between.T
+    low, high, depths, evidence, faces = _valleys(components, laws, large)
     n_shallow = ((depths > 0.0) & (depths <= DEEPEST)).sum()
     least = LEAST_EVIDENCE + np.log(max(n_shallow / 2.0, 1.0))
-    densities = laws.take(large).log_densities(laws.means)
-    height = densities[np.arange(n_large), large]
-    low, high = np.nonzero(evidence < least)
+    height = laws.heights[large]
     level = np.minimum(height[low], height[high])
-    hill, peak = np.arange(n_large), height.copy()
-    class_of = classes[large]
-    for pair in np.lexsort((depths[low, high], -level)):
-        one, other = hill[low[pair]], hill[high[pair]]
+    pairs = np.flatnonzero(evidence < least)
+    pairs = pairs[np.lexsort((depths[pairs], -level[pairs]))]
+    is_facing = faces > 0
+    # From here on lists, as single numbers of arrays are slow. For each hill the sums of evidence
+    # between it and those that it faces, and its components.
+    between, members = [{} for _ in large], [[k] for k in range(len(large))]
+    facing = (values[is_facing].tolist() for values in (low, high, evidence))
+    for a, b, nats in zip(*facing, strict=True):
+        between[a][b] = between[b][a] = nats
+    hill, peak, class_of = list(range(len(large))), height.tolist(), classes[large].tolist()
+    by_level = (values[pairs].tolist() for values in (low, high, level))
+    for a, b, pass_ in zip(*by_level, strict=True):
+        one, other = hill[a], hill[b]
         pair_classes = sorted((class_of[one], class_of[other]))
         if one == other or 0 <= pair_classes[0] != pair_classes[1]:
             continue
         if peak[one] < peak[other]:
             one, other = other, one
-        if peak[other] - level[pair] < LEAST_PROMINENCE and between[one, other] < least:
-            hill[hill == other] = one
+        if peak[other] - pass_ < LEAST_PROMINENCE and between[one].get(other, 0.0) < least:
+            for k in members[other]:
+                hill[k] = one
+            members[one] += members[other]
             class_of[one] = pair_classes[1]
-            between[one] += between[other]
-            between[:, one] += between[:, other]
-    hills = hill[densities.argmax(axis=0)]
+            for k, nats in between[other].items():
+                del between[k][other]
+                if k != one:
+                    between[one][k] = between[k][one] = between[one].get(k, 0.0) + nats
+    hill = np.array(hill)
+    hills = hill[laws.take(large).most_probable(laws.means)]
     hills[large] = hill
     # A small component with a class says nothing about the hill that it is on.
-    alone = np.setdiff1d(np.flatnonzero(classes >= 0), large)
-    hills[alone] = n_large + np.arange(len(alone))
-    one, other = np.nonzero(is_facing & (hill[:, None] == hill))
-    hills = np.unique(hills, return_inverse=True)[1]
-    return hills, np.column_stack([hills[large[one]], evidence[one, other]])
+    alone = classes >= 0
+    alone[large] = False
+    hills[alone] = len(large) + np.arange(alone.sum())
+    inside = is_facing & (hill[low] == hill[high])
+    hills = renumbered(hills)
+    return hills, np.column_stack([hills[large[low[inside]]], evidence[inside]])

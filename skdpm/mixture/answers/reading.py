@@ -18,7 +18,14 @@ MOST_PAIRS = 10**7
 
 
 def read_draws(
-    X, draws, n_jobs=None, completed=None, known=UNLABELLED, adaptive=False, recorded=None
+    X,
+    draws,
+    n_jobs=None,
+    completed=None,
+    known=UNLABELLED,
+    adaptive=False,
+    recorded=None,
+    hills=None,
 ):
     """Clusters of draws of the partition into components.
 
@@ -33,6 +40,7 @@ def read_draws(
       bricks of it; see `bricks`.
     - `recorded`: array-like (n_samples, n_features) or None. Rows as they were recorded, if X has
       rounded numbers that were spread out.
+    - `hills`: dict or None. Hills of draws that an adaptive reading has found; others are added.
 
     Returns
 
@@ -54,14 +62,14 @@ def read_draws(
     if adaptive:
         columns = standardised_columns(X if recorded is None else recorded)
     pool = joblib.Parallel(n_jobs=n_jobs, require="sharedmem")
-    hills = {}
+    hills = {} if hills is None else hills
 
     def read(chosen, columns=None, evidence=None):
         places, grid = _different(draws, chosen, completed is None)
 
         def drawn(place):
             found = points if completed is None else points_of(completed[place]())
-            return bricks.DrawnHills.of(found, draws[place], known, has_noise, columns)
+            return bricks.DrawnHills.of(found, draws[place], known, has_noise, adaptive, columns)
 
         def placed(draw):
             found = draw.clusters(known, evidence)
