@@ -403,6 +403,8 @@ class MergeTree:
     probabilities : ndarray of shape (K - 1,)
         Posterior probability of each merge: that a row of one node and a row of the other share a
         cluster, averaged over these pairs of rows.
+    names : ndarray of shape (K,), int64, or None
+        The clusters in `labels_` of the mixture. None: their numbers.
     """
 
     labels: np.ndarray
@@ -410,6 +412,7 @@ class MergeTree:
     expected_losses: np.ndarray
     loss: object
     probabilities: np.ndarray | None = None
+    names: np.ndarray | None = None
 
     def __repr__(self):
         return f"MergeTree(n_clusters={len(self.expected_losses)}, loss={self.loss!r})"

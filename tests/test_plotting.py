@@ -4,6 +4,7 @@ Each property of an artist is compared with the draws themselves.
 """
 
 import copy
+import dataclasses
 import pickle
 import sys
 import warnings
@@ -136,6 +137,15 @@ def test_coclustering_borders_and_strips_are_where_clusters_are(model):
     colors = [strip.get_facecolor()[:3] for strip in display.strips_[::2]]
     np.testing.assert_allclose(colors, cluster_colors(len(sizes)))
     assert display.colorbar_ is None
+
+
+def test_matrices_name_classes():
+    X = np.repeat([[0.0], [9.0], [18.0]], 4, axis=0) + np.arange(12.0)[:, None] / 24
+    model = DPMixture(n_chains=1, n_warmup=5, n_draws=5, random_state=0)
+    model.fit(X, known_labels=np.repeat([0, 7, 1], 4))
+    display = draw(CoclusteringDisplay.from_estimator(model))
+    assert [label.get_text() for label in display.ax_.get_xticklabels()] == ["0", "1", "7"]
+    np.testing.assert_array_equal(display.labels, model.labels_[display.rows])
 
 
 def test_coclustering_names_noise():
@@ -601,6 +611,10 @@ def test_merges_are_brackets_at_their_heights():
     assert words == [f"{k} ({rows[k]})" for k in display.leaves_]
     np.testing.assert_array_equal(display.losses_.get_xydata(), np.c_[[1, 2, 3, 4], losses[::-1]])
     assert left.get_xlabel() == "expected variation of information"
+    tree = dataclasses.replace(tree, names=np.array([7, 0, 1, 9]))
+    left = draw(MergeTreeDisplay(tree).plot()).axes_[0]
+    words = [label.get_text().split()[0] for label in left.get_yticklabels()]
+    assert words == [str(tree.names[k]) for k in display.leaves_]
 
 
 @pytest.mark.slow

@@ -48,7 +48,12 @@ from skdpm.mixture.answers.training import (
     outlier_scores,
 )
 from skdpm.mixture.chains.init import labels_of_rows
-from skdpm.mixture.doubts import warn_of_columns, warn_of_departures, warn_of_overdispersion
+from skdpm.mixture.doubts import (
+    warn_of_classes,
+    warn_of_columns,
+    warn_of_departures,
+    warn_of_overdispersion,
+)
 from skdpm.mixture.estimate import (
     HILLS,
     SINGLE_DRAWS,
@@ -193,6 +198,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         self._known, self._exposure = KnownLabels.checked(known_labels, n_samples), exposure
         if self._known.unites:
             _refuse_lazy(X, "known labels")
+        warn_of_classes(y, known_labels)
         return self._fit(X, y)
 
     @offered_if(lambda self: _without_streams(self.sampler))
@@ -514,7 +520,11 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         tree = partitions.merge_tree(
             draws, labels[inside], loss, getattr(self, "_distances", None)
         )
-        return replace(tree, labels=self._clusters)
+        # Classes are in increasing order, clusters of a tree by decreasing size.
+        of_cluster = tree.labels[np.unique(labels[inside], return_index=True)[1]]
+        found = np.append(of_cluster, -1)[self._clusters]
+        names = getattr(self, "classes_", np.arange(len(of_cluster)))
+        return replace(tree, labels=found, names=names[np.argsort(of_cluster)])
 
     @functools.cached_property
     def _other_readings(self):

@@ -4,8 +4,12 @@
 import numpy as np
 import scipy.sparse as sp
 
-from skdpm._tables import listed
+from skdpm._tables import joined, listed
 from skdpm._validation import is_dask, warn
+from skdpm.draws import column_of
+from skdpm.mixture.answers.bricks import tied
+from skdpm.mixture.answers.components import AXIS_ROWS, MOST_COLUMNS, standardised_columns
+from skdpm.mixture.answers.training import of_all_rows
 from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.likelihoods.laws.columns import LEAST_COPIES, words_about
 from skdpm.mixture.overdispersion import (
@@ -17,6 +21,8 @@ from skdpm.mixture.overdispersion import (
 
 # Fewest rows that are said to be alone in clusters: of fewer each may be of a kind of its own.
 FEWEST_ALONE = 10
+# Learned scale, as a share of the variance of a column, that no rows with a width lead to.
+SMALL_SCALE = 1e-8
 
 
 def warn_of_columns(model, X, program, given):
@@ -38,6 +44,16 @@ def warn_of_columns(model, X, program, given):
                 UserWarning,
             )
     warn_of_departures(model, X, likelihood)
+
+
+def warn_of_classes(y, known_labels):
+    """Warn of labels in y that look like known classes of some rows."""
+    if known_labels is None and isinstance(y, np.ndarray | list) and np.isin([-1, 0], y).all():
+        warn(
+            "fit ignores y, which has classes from 0 on and -1, as if the class of some rows is "
+            "not known. To use the classes, pass known_labels=y",
+            UserWarning,
+        )
 
 
 def warn_of_departures(model, X, likelihood):
@@ -70,6 +86,7 @@ def warn_of_overdispersion(model, program):
     _warn_of_single_rows(model, program, labels)
     if not isinstance(program.given, np.ndarray):
         return
+    _warn_of_planes(model, program, labels)
     columns = columns_with_totals(program, labels, np.random.PCG64(0))
     if columns:
         named = "X" if len(columns) == model.n_features_in_ else f"X[:, {columns}]"
@@ -89,6 +106,31 @@ def warn_of_overdispersion(model, program):
             f"{named} of X {vary} more within clusters than Poisson counts. So components are "
             "parts of clusters, and labels may cut clusters. Use NegativeBinomial() instead "
             "of Poisson()",
+            UserWarning,
+        )
+
+
+def _warn_of_planes(model, program, labels):
+    """Warn if clusters without width drive the scale that all clusters share to 0."""
+    likelihood, training = program.likelihood, model._training
+    if not isinstance(likelihood, LIKELIHOODS["gaussian"]) or "scale" not in likelihood.learned:
+        return
+    X = likelihood.independent(training.X)
+    scale = model.draws_.mean(column_of("scale"))
+    if np.ndim(scale) > 1 or X.shape[1] > MOST_COLUMNS:
+        return
+    some = np.nan_to_num(X[:: max(1, len(X) // AXIS_ROWS)])
+    if not (scale < SMALL_SCALE * some.var(axis=0)).any():
+        return
+    is_flat = tied(standardised_columns(X), labels)[labels]
+    rows = np.flatnonzero(of_all_rows(is_flat, training.copies))
+    if len(rows):
+        named = joined([str(i) for i in rows[:3]])
+        warn(
+            f"{len(rows)} rows of X, of which the first are {named}, are exactly on lines or "
+            "planes, and other rows are not. So the learned scale, which all clusters share, is "
+            "close to 0, and densities of these rows have no limit. Labels can be right. For "
+            "densities, fit these rows apart, or set the scale: Gaussian(scale=...)",
             UserWarning,
         )
 

@@ -123,7 +123,9 @@ class MergeTreeDisplay(Display):
                 if probability >= 0.005
             ]
         small = {} if K <= 25 else {"fontsize": max(4.0, 400.0 / K)}
-        left.set_yticks(np.arange(K), [f"{k} ({_rows(sizes[k])})" for k in self.leaves_], **small)
+        names = np.arange(K) if tree.names is None else tree.names
+        words = [f"{names[k]} ({_rows(sizes[k])})" for k in self.leaves_]
+        left.set_yticks(np.arange(K), words, **small)
         left.tick_params(axis="y", length=0)
         for k, label in zip(self.leaves_, left.get_yticklabels(), strict=True):
             label.set_color(tuple(0.8 * colors[k]))

@@ -78,7 +78,7 @@ class CoclusteringDisplay(Display):
         max_rows = check_integer(max_rows, "max_rows", low=1)
         estimator, _, _ = cls._mixture(estimator)
         draws = cls._partitions(estimator, of)
-        labels = estimator._clusters
+        labels = np.asarray(estimator.labels_)
         certainty = estimator.probabilities_
         rows = np.lexsort((-certainty, labels))
         rows = rows[evenly(len(rows), max_rows)]
@@ -164,7 +164,7 @@ class AdjacencyDisplay(Display):
         max_rows = check_integer(max_rows, "max_rows", low=1)
         estimator, X, _ = cls._mixture(estimator, X)
         X = X.tocsr() if sp.issparse(X) else np.asarray(X, dtype=np.float64)
-        labels = estimator._clusters
+        labels = np.asarray(estimator.labels_)
         if X.shape != (len(labels), len(labels)):
             raise ValueError(
                 f"X must be the matrix of fit, {len(labels)} rows and columns; got {X.shape}"
@@ -206,7 +206,8 @@ def _draw_matrix(display, ax, matrix, **options):
     how = "nearest" if n < 400 else "antialiased"
     display.im_ = ax.imshow(matrix, vmin=0.0, interpolation=how, **options)
     names, first, sizes = np.unique(display.labels, return_index=True, return_counts=True)
-    colors = dict(zip(names, colors_of_rows(names), strict=True))
+    numbers = np.arange(len(names)) - (names < 0).sum()
+    colors = dict(zip(names, colors_of_rows(numbers), strict=True))
     display.borders_, display.strips_ = [], []
     for name, start, size in zip(names, first, sizes, strict=True):
         low = start - 0.5

@@ -17,6 +17,7 @@ from skdpm.mixture.answers.components import points_of
 from skdpm.mixture.answers.hills import Hills
 from skdpm.mixture.answers.reading import join_fragments, read_draws
 from skdpm.mixture.estimate import DrawnClusters
+from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.rows.known import UNLABELLED
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -125,6 +126,19 @@ def test_components_of_one_answer_are_bricks():
     assert read_draws(spread_out, draws, adaptive=True, recorded=X)[1].max() == 0
     X[::50, 2] = np.nan
     assert read_draws(spread_out, draws, adaptive=True, recorded=X)[1].max() == 0
+
+
+def test_fits_warn_of_rows_in_a_plane():
+    """They drive the scale of all clusters to 0; rows near a plane do not."""
+    rng = np.random.default_rng(0)
+    t = rng.uniform(-1, 1, size=(40, 1))
+    line = np.array([9.0, 9.0]) + t * [3.0, 2.0]
+    X = np.concatenate([rng.normal(size=(60, 2)), line])[[*range(100), 70]]  # a copy of row 70
+    model = DPMixture(**FAST)
+    with pytest.warns(UserWarning, match="^41 rows of X, of which the first are 60, 61 and 62,"):
+        model.fit(X)
+    model.fit(X + np.where(X[:, :1] > 5.0, 1e-3, 0.0) * rng.normal(size=X.shape))
+    model.set_params(likelihood=Gaussian(scale=1.0)).fit(X)
 
 
 def drawn_bars():

@@ -319,6 +319,31 @@ def test_point_estimates_with_noise(point_estimate):
     assert set(model.estimate_labels(max_clusters=2).labels_) == {-1, 2, 4}
 
 
+def test_merge_tree_names_the_classes():
+    """Classes are in increasing order, clusters of a tree by decreasing size."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 7], [40, 20, 60])
+    X = np.repeat([[0.0, 0.0], [9.0, 9.0], [3.5, 0.0]], [40, 20, 60], axis=0)
+    model = DPMixture(n_warmup=30, n_draws=20, n_chains=2, random_state=0)
+    known = np.where(rng.random(120) < 0.3, y, -1)
+    model.fit(X + rng.normal(size=X.shape), known_labels=known)
+    tree = model.merge_tree()
+    assert tree.names.tolist() == [7, 0, 1]
+    np.testing.assert_array_equal(tree.names[tree.labels], model.labels_)
+    np.testing.assert_array_equal(tree.cut(2), np.where(model.labels_ == 1, 1, 0))
+
+
+def test_labels_in_y_are_pointed_to_known_labels():
+    X = np.repeat([[0.0], [9.0]], 4, axis=0) + np.arange(8.0)[:, None] / 8
+    model = DPMixture(n_warmup=5, n_draws=5, n_chains=1, random_state=0)
+    known = [0, -1, -1, 0, 3, -1, -1, 3]
+    with pytest.warns(UserWarning, match="pass known_labels=y"):
+        model.fit(X, known)
+    model.fit(X, known, known_labels=known)
+    model.fit(X, [-1, 1] * 4)
+    model.fit(X, ["0", "-1"] * 4)
+
+
 # Particles.
 
 
