@@ -24,6 +24,7 @@ class Run:
       are noise.
     - `known`: KnownLabels, Unlabelled or None. For particles that can take more rows: known labels
       of the last rows, with all classes so far.
+    - `kept`: Window or None. For particles that forget rows: the rows that are kept.
     - `shortened_from`: int or None. Number of warm-up iterations that were asked for, if a time
       limit allowed fewer.
     - `told`: tuple of str. Quantities that a warning of `partial_fit` has named already.
@@ -38,6 +39,7 @@ class Run:
     likelihood: object = None
     noise_law: object = None
     known: object = None
+    kept: object = None
     shortened_from: int | None = None
     told: tuple = ()
     n_judged: int = 0

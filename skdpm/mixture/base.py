@@ -204,12 +204,13 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     @offered_if(lambda self: _without_streams(self.sampler))
     @explains(**UNSUPPORTED_IN_FIT)
     def partial_fit(self, X, y=None, *, known_labels=None, exposure=None):
-        """Learn more rows. Each row is seen once and then forgotten. Needs `sampler="smc"`.
+        """Learn more rows, each seen once. Needs `sampler="smc"`.
 
         The particles of `fit`, or of the previous call, take the rows in the given order; they are
         not moved. Without a fit, the first batch determines all defaults that depend on data, so
         choose a typical one. `labels_` is about the rows of the call, other attributes are about
-        all rows seen. The guide explains streams.
+        all rows seen, or kept with `SMC(half_life=...)`. They are made when one of them is read.
+        The guide explains streams.
 
         Parameters
         ----------
@@ -617,6 +618,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             n_before=run.chains[0]["iteration"] if run.chains else 0,
             first=first,
             noise_law=run.noise_law,
+            kept=run.kept,
             **settings,
         )
         self._limits(program)

@@ -16,13 +16,10 @@ import numpy as np
 from skdpm._core._math cimport log_rising
 from skdpm._core._rng cimport bitgen_t, uniform
 from skdpm.mixture.particles._labels cimport OUTSIDE
-from skdpm.mixture.particles._slots cimport Family, Turn
+from skdpm.mixture.particles._slots cimport Family
 from skdpm.mixture.particles._system cimport FAINT, ParticleSystem
 from skdpm.mixture.priors._base cimport PartitionPrior
 from skdpm.mixture.state._state cimport Noise
-
-cdef enum:
-    ALONE = -2      # `Turn.heir` of a slot whose only item is the current row
 
 
 cdef class AnnealedSystem(ParticleSystem):
@@ -170,8 +167,8 @@ cdef class AnnealedSystem(ParticleSystem):
             if (<Family>self.kin[p]).has_gaps(i):
                 # As they are in the cluster, for all who share it.
                 (<Family>self.kin[p]).model.write_gaps(i, &self.completions[p, 0])
-            self.alone[p] = leave(
-                <Family>self.kin[p], self.slots[p, self.origins[p]], i, self.tick
+            self.alone[p] = (<Family>self.kin[p]).leave(
+                self.slots[p, self.origins[p]], i, self.tick
             )
 
     cdef double average_ratio(self, Py_ssize_t k) noexcept nogil:
@@ -339,20 +336,6 @@ cdef class AnnealedSystem(ParticleSystem):
                 self.enter(p, j, i, rng)
         self.close_gaps(i)
 
-    cdef Py_ssize_t close(self, Py_ssize_t p, Py_ssize_t place, Py_ssize_t j) noexcept nogil:
-        """The last cluster of a particle takes the place of an empty one. Returns the number that
-        cluster j has then."""
-        cdef Py_ssize_t m
-        cdef Py_ssize_t last = self.n_clusters[p] - 1
-        self.n_clusters[p] = last
-        if place == last:
-            return j
-        self.slots[p, place] = self.slots[p, last]
-        for m in range(self.n_rows - self.labels.n_before):
-            if self.labels.at(p, m) == last:
-                self.labels.set(p, m, place)
-        return place if j == last else j
-
     # The Python boundary.
 
     def run(self, bit_generator, Py_ssize_t first, Py_ssize_t stop):
@@ -375,22 +358,6 @@ cdef class AnnealedSystem(ParticleSystem):
             self.nodes.concentration = self.concentration_of(state["n_rows"])
         super().set_state(models, state)
         self.block_start = state.get("block_start", 0)
-
-
-cdef inline bint leave(
-    Family family, Py_ssize_t slot, Py_ssize_t i, Py_ssize_t tick
-) noexcept nogil:
-    """Row i leaves a slot, once per placement. Returns whether it is the only item there; then it
-    stays."""
-    cdef Turn* turn = &family.turns[slot]
-    if turn.tick != tick:
-        turn.tick = tick
-        turn.n_choosers = 0
-        turn.heir = ALONE if family.sizes[slot] == 1.0 else -1
-        if turn.heir != ALONE:
-            family.model.remove(slot, i)
-            family.sizes[slot] -= 1.0
-    return turn.heir == ALONE
 
 
 cdef inline double sum_without(double* terms, Py_ssize_t n, Py_ssize_t left_out) noexcept nogil:

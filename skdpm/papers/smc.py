@@ -37,8 +37,9 @@ class AnnealedSMC(SMC):
 
     Parameters
     ----------
-    n_particles, rejuvenation, growth, resampling, resample_threshold, order
-        As for `SMC`. Resampling "auto" is "optimal" if nothing is moved and no row drawn again.
+    n_particles, rejuvenation, growth, resampling, resample_threshold, order, half_life
+        As for `SMC`, but `half_life` must be None. Resampling "auto" is "optimal" if nothing is
+        moved and no row drawn again.
     active_block : int, default=9
         Number of earlier rows that Gibbs draws again, in every particle, after each new row: the
         next ones in turn. When they reach the newest row they start again from the first one.
@@ -83,6 +84,8 @@ class AnnealedSMC(SMC):
     def kernel(self):
         check_integer(self.active_block, "AnnealedSMC.active_block", low=0)
         check_share(self.annealing_rate, "AnnealedSMC.annealing_rate")
+        if self.half_life is not None:
+            raise ValueError("AnnealedSMC has no half_life: set it to None, or use SMC")
         return super().kernel()
 
     def check_prior(self, prior):

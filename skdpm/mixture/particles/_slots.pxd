@@ -51,6 +51,10 @@ cdef class SharedSlots:
         return copy
 
 
+cdef enum:
+    ALONE = -2      # `Turn.heir` of a slot whose only item is the row that leaves
+
+
 cdef struct Turn:                       # what the current row does to a slot
     Py_ssize_t tick                     # the last placement that touched the slot
     Py_ssize_t n_choosers               # particles that chose it
@@ -83,7 +87,7 @@ cdef class Family(SharedSlots):
     cdef double v_new
 
     cdef int reserve(self, Py_ssize_t n_slots) except -1
-    cdef void add_constant(self, Py_ssize_t i) noexcept nogil
+    cdef void count_constant(self, Py_ssize_t i, double sign) noexcept nogil
     cdef double evaluate(self, Py_ssize_t i) noexcept nogil
     cdef void scale(self, double top, bint common, double sigma) noexcept nogil
     cdef void hold_all(self, const int* slots, Py_ssize_t n_slots) noexcept nogil
@@ -118,6 +122,19 @@ cdef class Family(SharedSlots):
             last = self.live[self.n_live]
             self.live[self.position[slot]] = last
             self.position[last] = self.position[slot]
+
+    cdef inline bint leave(self, Py_ssize_t slot, Py_ssize_t i, Py_ssize_t tick) noexcept nogil:
+        """Row i leaves a slot, once per placement, for all who hold it. Returns whether it is the
+        only item there; then it stays."""
+        cdef Turn* turn = &self.turns[slot]
+        if turn.tick != tick:
+            turn.tick = tick
+            turn.n_choosers = 0
+            turn.heir = ALONE if self.sizes[slot] == 1.0 else -1
+            if turn.heir != ALONE:
+                self.model.remove(slot, i)
+                self.sizes[slot] -= 1.0
+        return turn.heir == ALONE
 
     cdef inline bint has_gaps(self, Py_ssize_t i) noexcept nogil:
         return self.model.has_gaps != NULL and self.model.has_gaps[i]

@@ -80,9 +80,9 @@ cdef class Family:
             self.turns[slot].tick = -1
         return self.bind(self.model, n_slots)
 
-    cdef void add_constant(self, Py_ssize_t i) noexcept nogil:
-        """Count the `log_constants` of row i."""
-        self.sum_constants += log_constant(self.model, i)
+    cdef void count_constant(self, Py_ssize_t i, double sign) noexcept nogil:
+        """Add the `log_constants` of row i times `sign`."""
+        self.sum_constants += sign * log_constant(self.model, i)
 
     cdef double evaluate(self, Py_ssize_t i) noexcept nogil:
         """Evaluate row i in all live slots and in a new cluster. Returns the largest log density;

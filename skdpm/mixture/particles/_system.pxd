@@ -61,17 +61,20 @@ cdef class ParticleSystem:
     cdef void close_gaps(self, Py_ssize_t i) noexcept nogil
     cdef double list_terms(self, Py_ssize_t p, double top, double* terms) noexcept nogil
     cdef double top_of(self, Py_ssize_t p) noexcept nogil
-    cdef bint weigh(self, Py_ssize_t p) noexcept nogil
+    cdef bint weigh(self, Py_ssize_t p, double sign) noexcept nogil
     cdef Py_ssize_t draw(self, Py_ssize_t p, bitgen_t* rng) noexcept nogil
     cdef int step(self, Py_ssize_t i, bitgen_t* rng) except -1 nogil
     cdef int place(self, Py_ssize_t i, bitgen_t* rng) except -1 nogil
     cdef void resample(self, bitgen_t* rng) noexcept nogil
     cdef void draw_all(self, bitgen_t* rng) noexcept nogil
     cdef bint follow_children(self, bitgen_t* rng) noexcept nogil
+    cdef void count_constant(self, Py_ssize_t i, double sign) noexcept nogil
     cdef bint grow(self, Py_ssize_t i, bitgen_t* rng) noexcept nogil
     cdef void enter(self, Py_ssize_t p, Py_ssize_t j, Py_ssize_t i, bitgen_t* rng) noexcept nogil
     cdef void keep_gaps(self, Py_ssize_t p, Py_ssize_t slot, Py_ssize_t i) noexcept nogil
     cdef bint is_stuck(self) noexcept nogil
+    cdef Py_ssize_t close(self, Py_ssize_t p, Py_ssize_t place, Py_ssize_t j) noexcept nogil
+    cdef int take_away(self, Py_ssize_t i) except -1 nogil
     cdef void count(self) noexcept nogil
     cdef void renew_own_law(self, Py_ssize_t p) noexcept nogil
 

@@ -26,6 +26,11 @@ density of the others, and once y has joined a cluster, the missing ones follow 
 So E sum_i W_i 1(z_i = z, u_i in du) = p(z) p(X, du | z), u being the entries drawn so far, and the
 evidence is that of the known entries. Particles that share a cluster share the entries of its
 rows, which changes no expectation.
+
+A row x that is forgotten leaves its cluster, and W is divided by the sum of the terms that x, as
+the next row, would have then: p(x | z, other rows). Summed over the choices of x, E sum W 1(z)
+was p(z) p(X | z) p(x | z, other rows) for partitions z of the other rows, so it is that of these
+rows again. The labels of rows are in the places of the kernels' rows then.
 """
 from libc.math cimport INFINITY, exp, log
 from libc.stdlib cimport free
@@ -262,9 +267,9 @@ cdef class ParticleSystem:
             top = max(top, self.log_as_noise(p, self.row_at_hand))
         return top
 
-    cdef bint weigh(self, Py_ssize_t p) noexcept nogil:
-        """Multiply a particle's weight by the sum of its terms. Returns False unless that is a
-        positive number."""
+    cdef bint weigh(self, Py_ssize_t p, double sign) noexcept nogil:
+        """Multiply a particle's weight by the sum of its terms, or divide by it if `sign` is -1.
+        Returns False unless that is a positive number."""
         cdef Py_ssize_t j
         cdef Py_ssize_t k = self.n_clusters[p]
         cdef const int* slots = &self.slots[p, 0]
@@ -293,9 +298,11 @@ cdef class ParticleSystem:
         if not (0.0 < total < INFINITY):
             return False
         self.totals[p] = total
-        self.weights.log_w[p] += self.tops[p] + log(total)
+        self.weights.log_w[p] += sign * (self.tops[p] + log(total))
         if (<Family>self.kin[p]).model.constants_vary:
-            self.weights.log_w[p] += log_constant((<Family>self.kin[p]).model, self.row_at_hand)
+            self.weights.log_w[p] += sign * log_constant(
+                (<Family>self.kin[p]).model, self.row_at_hand
+            )
         return True
 
     cdef Py_ssize_t draw(self, Py_ssize_t p, bitgen_t* rng) noexcept nogil:
@@ -350,7 +357,7 @@ cdef class ParticleSystem:
 
     cdef int place(self, Py_ssize_t i, bitgen_t* rng) except -1 nogil:
         """Weigh the particles by row i of the kernels, resample them, and let the row join."""
-        cdef Py_ssize_t f, p
+        cdef Py_ssize_t p
         if not self.has_room(1):
             with gil:
                 self.make_room(1)
@@ -360,7 +367,7 @@ cdef class ParticleSystem:
         self.nodes.weigh(&self.n_clusters[0], &self.n_noise[0], self.weights.n, self.n_rows)
         self.share_out()
         for p in range(self.weights.n):
-            if not self.weigh(p):
+            if not self.weigh(p, 1.0):
                 raise FloatingPointError(f"row {i}: no cluster has a positive weight")
         if not self.weights.optimal:
             if self.weights.is_degenerate():
@@ -372,12 +379,17 @@ cdef class ParticleSystem:
         if not self.grow(i, rng):
             raise FloatingPointError(f"row {i}: its missing entries have no law")
         self.n_rows += 1
+        self.count_constant(i, 1.0)
+        return 0
+
+    cdef void count_constant(self, Py_ssize_t i, double sign) noexcept nogil:
+        """Add the `log_constants` of row i times `sign`."""
+        cdef Py_ssize_t f
         if (<Family>self.family_at[0]).model.constants_vary:
             for f in range(self.n_families):
-                (<Family>self.family_at[f]).add_constant(i)
+                (<Family>self.family_at[f]).count_constant(i, sign)
         else:
-            self.sum_constants += log_constant((<Family>self.family_at[0]).model, i)
-        return 0
+            self.sum_constants += sign * log_constant((<Family>self.family_at[0]).model, i)
 
     cdef void resample(self, bitgen_t* rng) noexcept nogil:
         """Replace the particles by as many of equal weight. Survivors keep their places."""
@@ -520,6 +532,42 @@ cdef class ParticleSystem:
             stuck |= (<Family>self.family_at[f]).stuck
         return stuck
 
+    # A row that is forgotten.
+
+    cdef int take_away(self, Py_ssize_t i) except -1 nogil:
+        """Row i of the kernels leaves its cluster in all particles. A cluster of this row alone
+        ends."""
+        cdef Py_ssize_t j, p
+        if not self.has_room(0):
+            with gil:
+                self.make_room(0)
+        self.tick += 1
+        for p in range(self.weights.n):
+            j = self.labels.at(p, i)
+            self.labels.set(p, i, OUTSIDE)
+            if (<Family>self.kin[p]).leave(self.slots[p, j], i, self.tick):
+                (<Family>self.kin[p]).let_go_live(self.slots[p, j])
+                self.close(p, j, j)
+        self.n_rows -= 1
+        self.labels.n_before -= 1   # places of labels stay
+        self.row_at_hand = i
+        self.evaluate(i)
+        return 0
+
+    cdef Py_ssize_t close(self, Py_ssize_t p, Py_ssize_t place, Py_ssize_t j) noexcept nogil:
+        """The last cluster of a particle takes the place of an empty one. Returns the number that
+        cluster j has then."""
+        cdef Py_ssize_t m
+        cdef Py_ssize_t last = self.n_clusters[p] - 1
+        self.n_clusters[p] = last
+        if place == last:
+            return j
+        self.slots[p, place] = self.slots[p, last]
+        for m in range(self.n_rows - self.labels.n_before):
+            if self.labels.at(p, m) == last:
+                self.labels.set(p, m, place)
+        return place if j == last else j
+
     # The Python boundary.
 
     @property
@@ -570,9 +618,49 @@ cdef class ParticleSystem:
             for i in range(first, stop):
                 self.step(i, rng)
 
-    def expect(self, Py_ssize_t n_rows):
-        """Take memory for the labels of n_rows rows, those so far included."""
-        self.labels.reserve(self.n_rows, n_rows - self.n_rows, self.labels.wide)
+    def forget(self, Py_ssize_t i):
+        """Forget row i of the kernels, which have all rows, none noise and without missing entries
+        that are drawn. Weights are then those of the rows that stay, times a number: their sum
+        does not change."""
+        cdef Py_ssize_t p
+        cdef double shift = self.weights.log_total()
+        self.take_away(i)
+        self.renew()
+        self.nodes.weigh(&self.n_clusters[0], &self.n_noise[0], self.weights.n, self.n_rows)
+        for p in range(self.weights.n):
+            if not self.weigh(p, -1.0):
+                raise FloatingPointError(f"row {i}: no cluster has a positive weight")
+        self.count_constant(i, -1.0)
+        shift -= self.weights.log_total()
+        if not (<Family>self.family_at[0]).model.constants_vary:
+            shift += log_constant((<Family>self.family_at[0]).model, i)
+        for p in range(self.weights.n):
+            self.weights.log_w[p] += shift
+
+    def rebuild(self):
+        """Compute the statistics of all clusters from their rows, against rounding errors."""
+        cdef Py_ssize_t j, m, n, p, slot
+        cdef Py_ssize_t n_kept = self.n_rows - self.labels.n_before
+        cdef Py_ssize_t[::1] items = np.empty(n_kept, dtype=np.intp)
+        cdef Family family
+        self.tick += 1
+        for p in range(self.weights.n):
+            family = self.families[self.family_of(p)]
+            for j in range(self.n_clusters[p]):
+                slot = self.slots[p, j]
+                if family.turns[slot].tick == self.tick:
+                    continue
+                family.choose(slot, self.tick)
+                n = 0
+                for m in range(n_kept):
+                    if self.labels.at(p, m) == j:
+                        items[n] = m
+                        n += 1
+                family.model.rebuild(slot, &items[0], n)
+
+    def expect(self, Py_ssize_t n_more):
+        """Take memory for the labels of n_more rows."""
+        self.labels.reserve(self.n_rows, n_more, self.labels.wide)
 
     @property
     def log_evidence(self):

@@ -14,6 +14,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.special import logsumexp
 
 from skdpm.chains import _moves, stream
@@ -36,6 +37,9 @@ BLOCK = 256
 ORDER_STREAM = 1
 DRAW_STREAM = 2
 
+# Largest lifetime of a row in half-lives: one row in a thousand would live longer.
+LONGEST = 10.0
+
 # Entries of a chain's dict that more rows need.
 CARRIED = ("index", "entropy", "iteration", "system", "family_values", "bit_generator")
 
@@ -52,9 +56,11 @@ class ParticleProgram(MixtureProgram):
     """
 
     rows: object
+    window: object = None  # `Window` of the rows, if a stream keeps and forgets them
 
     halts = False  # draws are made after the last row
     n_before = 0  # rows taken earlier
+    first_item = 0  # number, in the kernels, of the first row that is not taken
     makes_draws = True  # with the last row, not when draws are read
     moves_rows = True  # whether the sampler may move rows taken earlier
     complaint = "the chains, which are independent particle systems, disagree"
@@ -73,32 +79,44 @@ class ParticleProgram(MixtureProgram):
 
     def advance(self, chain, n_iterations, go_on):
         with self.resume(chain) as live:
-            system, after = live.system, {}
+            after = {}
             running = True
-            while running and system.n_rows < n_iterations:
-                n_before = system.n_rows
+            while running and live.n_taken < n_iterations:
+                n_before = live.n_taken
                 live.step(n_before)
-                running = go_on(n_done=system.n_rows - n_before, **live.figures())
-            if self.makes_draws and system.n_rows == n_iterations:
+                running = go_on(n_done=live.n_taken - n_before, **live.figures())
+            if self.makes_draws and live.n_taken == n_iterations:
                 after = live.drawn()
             if self.keeps_rows:
                 after["acceptance"] = _moves(chain.get("acceptance", {}), live.acceptance(), {})
-            chain.update(live.save(), iteration=system.n_rows, **after)
+            chain.update(live.save(), iteration=live.n_taken, **after)
 
     def carried(self, run):
-        """The particles: statistics of their clusters, without labels and draws."""
-        chains = [{name: chain[name] for name in CARRIED} for chain in run.chains]
-        for chain in chains:
-            labels = chain["system"]["labels"][:, :0].copy()
-            chain["system"] = {**chain["system"], "labels": labels, "completions": None}
+        """The particles: statistics of their clusters, and labels of the rows that are kept."""
+        stay = np.empty(0, np.intp)
+        kept = None
+        if self.window is not None:
+            stay = self.window.after(self.n_samples)
+            kept = self.window.take(stay)
+        chains = []
+        for chain in run.chains:
+            system = chain["system"]
+            labels = system["labels"][:, self.places(chain)[stay]].copy()
+            system = {**system, "labels": labels, "completions": None}
+            chains.append({**{name: chain[name] for name in CARRIED}, "system": system})
         return replace(
             run,
             data=None,
             likelihood=self.likelihood.own,
             noise_law=self.noise_law,
             known=self.known,
+            kept=kept,
             chains=chains,
         )
+
+    def places(self, chain):
+        """Places of the rows of the window among those of a chain's kernels."""
+        return np.arange(0 if self.window is None else len(self.window.leaves))
 
     def further_attributes(self, chains):
         log_evidence = np.array([chain["log_evidence"] for chain in chains])
@@ -172,7 +190,8 @@ class ParticleChain(MixtureChain):
             self.system.begin(
                 [program.bind(self.encoded, values) for values in self.family_values]
             )
-        self.system.expect(program.n_samples)
+        self.n_taken = chain["iteration"]
+        self.system.expect(program.n_samples - self.n_taken)
 
     def row_order(self):
         """Numbers of the rows in the order in which they come."""
@@ -189,14 +208,18 @@ class ParticleChain(MixtureChain):
     def step(self, iteration):
         """Take the rows up to the next stop."""
         stops = self.program.stops
-        stop = stops[bisect_right(stops, iteration)]
         try:
-            # The kernels do not have the rows that were taken earlier.
-            n_before = self.program.n_before
-            self.system.run(self.bit_generator, self.system.n_rows - n_before, stop - n_before)
+            self.take(stops[bisect_right(stops, iteration)])
         except FloatingPointError as error:
             row = self.order[self.system.row_at_hand]
             raise FloatingPointError(f"row {row}: {str(error).split(': ')[-1]}") from None
+
+    def take(self, stop):
+        """Take rows until the number of rows is `stop`."""
+        first, n_rows = self.program.first_item, stop - self.n_taken
+        first += self.n_taken - self.program.n_before
+        self.system.run(self.bit_generator, first, first + n_rows)
+        self.n_taken = stop
 
     def drawn(self):
         """Make the draws: entries of the chain's dict."""
@@ -244,6 +267,41 @@ class ParticleChain(MixtureChain):
         }
 
 
+@dataclass(frozen=True, eq=False)
+class Window:
+    """Rows that a stream keeps for a time.
+
+    - `rows`: (n, n_features). Rows as chains see them.
+    - `leaves`: (n,). Number of rows seen, of the whole stream, after which each is forgotten.
+    """
+
+    rows: object
+    leaves: np.ndarray
+
+    def after(self, n_seen):
+        """Positions of the rows that are kept after n_seen rows."""
+        return np.flatnonzero(self.leaves > n_seen)
+
+    def take(self, positions):
+        return Window(self.rows[positions], self.leaves[positions])
+
+    def then(self, other):
+        """These rows, then others."""
+        if sp.issparse(other.rows):
+            rows = sp.vstack([self.rows, other.rows], format="csr")
+        else:
+            rows = np.concatenate([self.rows, other.rows]).view(type(other.rows))
+        return Window(rows, np.concatenate([self.leaves, other.leaves]))
+
+
+def lifetimes(first, n, half_life):
+    """Numbers of rows after which the rows first, ..., first + n - 1 of a stream are forgotten:
+    quantiles of the exponential law at golden-section steps, so that any rows next to each other
+    leave evenly. No lifetime exceeds `LONGEST` half-lives: (n,), intp."""
+    u = ((first + np.arange(1, n + 1)) * GOLDEN) % 1.0
+    return np.ceil(half_life * np.clip(-np.log2(u), 1e-9, LONGEST)).astype(np.intp)
+
+
 @dataclass(kw_only=True)
 class FitProgram(ParticleProgram, RowProgram):
     """Program of `fit` with `SMC`: all rows are in memory, and particles move. If `grouped`,
@@ -259,6 +317,15 @@ class FitProgram(ParticleProgram, RowProgram):
         times = move_times(n, self.sampler.growth) if self.sampler.moves else ()
         self.move_times = {time: number for number, time in enumerate(times, start=1)}
         self.stops = sorted({*range(BLOCK, n, BLOCK), *self.move_times, n})
+        half_life = self.sampler.half_life
+        if half_life is not None:
+            leaves = n + lifetimes(0, n, half_life)
+            self.window = Window(self._rows_as_seen, leaves)
+
+    def places(self, chain):
+        if self.window is None:
+            return super().places(chain)
+        return np.argsort(chain["grouped"])
 
     def resume(self, chain):
         return FitChain(self, chain)
@@ -331,9 +398,10 @@ class FitChain(ParticleChain, StateChain):
         self.system.lend(p, self.state, self.order)
 
     def save(self):
-        # A random order is quick to draw again; one by k-means is not.
-        grouped = {"grouped": self.order} if self.program.grouped else {}
-        return {**super().save(), **grouped}
+        # A random order is quick to draw again; one by k-means is not, and rows that are kept need
+        # one.
+        is_kept = self.program.grouped or self.program.window is not None
+        return {**super().save(), **({"grouped": self.order} if is_kept else {})}
 
 
 def move_times(n_samples, growth):

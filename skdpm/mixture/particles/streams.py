@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Particle systems that take rows in batches: `partial_fit`.
 
-Each row is seen once, and only its contribution to cluster statistics is kept. So particles do not
-move, and rows come in the order given. A chain's dict holds the particles, the values of learned
+Each row is seen once, and only its contribution to cluster statistics is kept, unless rows are
+forgotten: then they are kept until they leave their clusters. Particles do not move, and rows come
+in the order given. A chain's dict holds the particles, the values of learned
 hyperparameters and the state of the bit generator; its size is that of the clusters. What a row
 draws depends on these alone, so the same rows give the same bits however they are batched.
 """
@@ -11,7 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skdpm.mixture.particles.program import BLOCK, ParticleChain, ParticleProgram
+from skdpm.mixture.chains.program import REBUILD_EVERY
+from skdpm.mixture.particles.program import (
+    BLOCK,
+    ParticleChain,
+    ParticleProgram,
+    Window,
+    lifetimes,
+)
 from skdpm.mixture.state._state import smallest
 
 # Number of rows of the priors of streams. Only functions that hold for any number are called, so
@@ -42,10 +50,18 @@ class StreamProgram(ParticleProgram):
     moves_rows = False  # they are gone
 
     @classmethod
-    def prepare(cls, X, likelihood, *, n_before, noise_law, known, **settings):
+    def prepare(cls, X, likelihood, *, n_before, noise_law, known, sampler, kept, **settings):
         """Make the program of a batch of validated rows, with a resolved likelihood and the other
-        fields as settings."""
-        seen = likelihood.as_seen(X, n_before)
+        fields as settings. `kept` is the `Window` of earlier rows that are not forgotten, or
+        None."""
+        seen, window = likelihood.as_seen(X, n_before), None
+        n_rows = X.shape[0]
+        if sampler.half_life is not None:
+            numbers = n_before + np.arange(1, n_rows + 1)
+            leaves = numbers + lifetimes(n_before, n_rows, sampler.half_life)
+            window = Window(seen, leaves)
+            window = window if kept is None else kept.then(window)
+            seen = window.rows
         data = likelihood.encode(seen)
         return cls(
             likelihood=likelihood,
@@ -53,7 +69,9 @@ class StreamProgram(ParticleProgram):
             tables=likelihood.tables(data, None),
             rows=X,
             n_before=n_before,
-            n_samples=n_before + X.shape[0],
+            n_samples=n_before + n_rows,
+            sampler=sampler,
+            window=window,
             first_state=None,
             store_labels=False,
             noise_law=noise_law,
@@ -71,6 +89,10 @@ class StreamProgram(ParticleProgram):
     def n_new(self):
         """Number of rows in the batch."""
         return self.n_samples - self.n_before
+
+    @property
+    def first_item(self):
+        return 0 if self.window is None else len(self.window.leaves) - self.n_new
 
     def make_prior(self, concentration, n_samples=STREAM_LENGTH):
         return super().make_prior(concentration, n_samples)
@@ -91,7 +113,15 @@ class StreamProgram(ParticleProgram):
         order = np.argsort(-stats[:, 0], kind="stable")
         inside = labels >= 0  # -1 for noise
         labels[inside] = np.argsort(order)[labels[inside]]
-        return labels, stats[order]
+        stats = stats[order]
+        if self.window is not None and not inside.all():
+            # Rows of the batch that are forgotten: the cluster that predicts them best.
+            model, rows = self.model(kept["values"]), np.flatnonzero(~inside)
+            model.load(stats)
+            first = self.first_item
+            log_p = model.log_predictive_rows(np.arange(len(stats)), first, first + self.n_new)
+            labels[rows] = np.argmax(log_p + np.log(stats[:, :1]), axis=0)[rows]
+        return labels, stats
 
 
 class StreamChain(ParticleChain):
@@ -102,7 +132,8 @@ class StreamChain(ParticleChain):
         self.views = {}
 
     def row_order(self):
-        return self.program.first + np.arange(self.program.n_new)
+        first = self.program.first_item
+        return self.program.first + np.arange(-first, self.program.n_new)
 
     def items(self):
         return slice(None)
@@ -116,6 +147,18 @@ class StreamChain(ParticleChain):
                 "first, with more particles (SMC(n_particles=...)) or with more components"
             )
 
+    def take(self, stop):
+        window = self.program.window
+        if window is None:
+            super().take(stop)
+            return
+        while self.n_taken < stop:
+            super().take(self.n_taken + 1)
+            for item in np.flatnonzero(window.leaves == self.n_taken):
+                self.system.forget(item)
+            if self.n_taken % REBUILD_EVERY == 0:
+                self.system.rebuild()
+
     def look_at(self, p, prior):
         if p not in self.views:
             self.views[p] = ParticleView(self.system, p, prior)
@@ -127,7 +170,8 @@ class StreamChain(ParticleChain):
         return [f"{self.index}-{state.family}-{slot}" for slot in state.slots]
 
     def kept_labels(self):
-        return {"labels": self.state.labels, "stats": self.state.stats}
+        labels = self.state.labels[self.program.first_item :]
+        return {"labels": labels, "stats": self.state.stats, "values": self.values}
 
     def save(self):
         """Save without the families that have lost all particles."""
@@ -156,7 +200,8 @@ class ParticleView:
         self.n_clusters = len(self.slots)
         self.model = system.models[self.family]
         self.n_samples, self.n_noise = system.n_rows, system.n_noise_of(p)
-        self.labels = smallest(system.labels_of(p), self.n_clusters, self.n_noise > 0)
+        labels = system.labels_of(p)
+        self.labels = smallest(labels, self.n_clusters, (labels < 0).any())
 
     def cluster_sizes(self):
         return self.sizes

@@ -60,6 +60,11 @@ class SMC(Sampler):
     order : {"random", "given"}, default="random"
         Order in which rows are taken. "random": a separate order for each chain, or cluster after
         cluster if `init` is "kmeans" or labels.
+    half_life : float, default=None
+        Half-life of the rows of a stream, above 0, in rows. `partial_fit` keeps its rows and
+        forgets each after a time: of the rows that came a rows ago, the share 2^(-a / half_life)
+        is kept, up to 10 half-lives, and results are those of the rows that are kept. Rows of
+        `fit` count as the last ones before the stream. None: no row is forgotten, or kept.
 
     References
     ----------
@@ -77,6 +82,7 @@ class SMC(Sampler):
     resampling: str = "auto"
     resample_threshold: float = 0.5
     order: str = "random"
+    half_life: float | None = None
 
     from_paper = paper_variants("smc", '"PF", "SMC-G" or "SMC-A", which Ulker et al. compare')
 
@@ -136,6 +142,8 @@ class SMC(Sampler):
         check_choice(self.order, "SMC.order", ("random", "given"))
         check_real(self.growth, "SMC.growth", low=1.0)
         check_share(self.resample_threshold, "SMC.resample_threshold")
+        if self.half_life is not None:
+            check_real(self.half_life, "SMC.half_life", low=0.0)
         mover = self._mover()
         return None if mover is None else mover.kernel()
 
@@ -162,7 +170,26 @@ class SMC(Sampler):
 
     def program(self, X, likelihood, *, init, **settings):
         grouped = not (isinstance(init, str) and init in ("auto", "single", "singletons"))
-        return FitProgram.prepare(X, likelihood, rows=X, init=init, grouped=grouped, **settings)
+        return self._checked(
+            FitProgram.prepare(X, likelihood, rows=X, init=init, grouped=grouped, **settings)
+        )
 
     def batch_program(self, X, likelihood, **settings):
-        return StreamProgram.prepare(X, likelihood, **settings)
+        return self._checked(StreamProgram.prepare(X, likelihood, **settings))
+
+    def _checked(self, program):
+        """The program. Raises ValueError if rows cannot leave their clusters, but must."""
+        reason = None
+        if self.half_life is None:
+            return program
+        if program.known.unites:
+            reason = "known labels"
+        elif program.noise_law.takes_rows:
+            reason = "noise"
+        elif program.model().n_incomplete > 0:
+            reason = "missing entries or weights of rows that particles draw"
+        if reason is not None:
+            raise ValueError(
+                f"SMC.half_life cannot be combined with {reason}; set SMC(half_life=None)"
+            )
+        return program

@@ -364,4 +364,4 @@ def test_variants_of_the_paper():
 
 
 def test_the_everyday_sampler_knows_no_setting_of_the_paper():
-    assert len(SMC().get_params()) == 6
+    assert len(SMC().get_params()) == 7
