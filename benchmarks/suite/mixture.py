@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from skdpm import DPMixture
+from skdpm.hyperpriors import Gamma
 from skdpm.mixture.particles._system import ParticleSystem
 from skdpm.mixture.priors import (
     DirichletProcessPrior,
@@ -119,7 +120,7 @@ class Filter:
             "finite": lambda: FiniteDirichletPrior(self.n_samples, 1.0, 30),
             "mfm": lambda: MixtureOfFiniteMixturesPrior(self.n_samples, 1.0, "poisson"),
         }[name]()
-        hyperprior = (1.0, 1.0) if learned else None
+        hyperprior = Gamma(1.0, 1.0) if learned else None
         self.system = ParticleSystem(100, resampling, 0.5, prior, hyperprior)
 
     def time_filter(self, prior, resampling):

@@ -483,7 +483,9 @@ def test_draws_are_made_when_they_are_read(blobs, monkeypatch):
         return drawn(self, chain)
 
     monkeypatch.setattr(_streams.StreamProgram, "drawn", counted)
-    estimator = gaussian_stream().partial_fit(X[:100])
+    estimator = gaussian_stream().fit(X[:70])
+    estimator.summary()
+    estimator.partial_fit(X[70:100])
     assert calls == [0, 1]
     expected = pickle.loads(pickle.dumps(estimator)).partial_fit(X[100:103])
     for n in range(100, 103):
@@ -492,6 +494,10 @@ def test_draws_are_made_when_they_are_read(blobs, monkeypatch):
         assert estimator.fit_time_ > 0.0 and estimator.n_features_in_ == 2
         assert not hasattr(estimator, "feature_names_in_")
     assert calls == [0, 1]
+    # Nothing of earlier draws is left.
+    rest = {"_exposure", "_known", "_run", "_unread", "n_features_in_", "fit_time_"}
+    rest |= {"n_samples_seen_", "effective_sample_size_", "log_evidence_", "log_evidence_chains_"}
+    assert vars(estimator).keys() - estimator.get_params().keys() == rest
     estimator.set_params(point_estimate="last", n_draws=2)
     with pytest.raises(AttributeError, match=r"needs label draws.* no partial_fit"):
         estimator.probabilities_  # noqa: B018

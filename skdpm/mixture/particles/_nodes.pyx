@@ -21,12 +21,16 @@ from libc.math cimport INFINITY, cos, exp, fabs, log
 from libc.math cimport M_PI as PI
 from libc.string cimport memcpy
 
+import functools
+
 import numpy as np
 from scipy.special import logsumexp
 
 from skdpm._core cimport _resampling
 from skdpm._core._math cimport log_rising
 from skdpm.mixture.priors._base cimport PartitionPrior
+
+from skdpm.mixture.likelihoods.contract.base import read_only
 
 # Distance of the nodes' logarithms. With k clusters it is at most k^(-1/2): the factor of the
 # concentration is then smooth between nodes.
@@ -187,7 +191,9 @@ cdef class ConcentrationNodes:
         if self.hyperprior is None:
             self.values, self.log_hyper = np.array([self.concentration]), np.zeros(1)
         else:
-            self.values, self.log_hyper = concentration_nodes(self.hyperprior, self.step)
+            self.values, self.log_hyper = map(
+                np.array, concentration_nodes(self.hyperprior, self.step)
+            )
         self.n_nodes = n = self.values.shape[0]
         self.sigmas = sigmas = np.array([self.prior.sigma_at(value) for value in self.values])
         self.common = (sigmas == sigmas[0]).all() and not self.has_noise
@@ -454,6 +460,7 @@ def log_ratios(PartitionPrior prior, sizes, concentrations, nodes, log_hyper):
     return log_p[:m] - logsumexp(log_p[m:].T + log_hyper, axis=1)
 
 
+@functools.lru_cache    # a stream asks in every call
 def concentration_nodes(hyperprior, double step):
     """Nodes of a trapezoidal rule in the logarithm x of a concentration A, and their log weights.
     Nodes are at most a step apart, less where the prior is narrow; weights sum to 1.
@@ -486,4 +493,4 @@ def concentration_nodes(hyperprior, double step):
     # Geometric sum of the nodes that would follow below.
     log_weights[0] -= np.log(-np.expm1(density(low - step) - log_weights[0]))
     log_weights -= logsumexp(log_weights)
-    return np.exp(x), log_weights
+    return read_only((np.exp(x), log_weights))
