@@ -73,6 +73,7 @@ cdef class MixtureState:
     cdef Py_ssize_t* position               # index of a slot in `slots`
     cdef Py_ssize_t* sizes                  # number of items of a slot
     cdef double* log_w                      # (n_clusters + 1,): scratch
+    cdef Py_ssize_t* some                   # (2, capacity): scratch
     cdef readonly double sum_constants      # sum of the items' `log_constants`
     cdef readonly TileBounds bounds         # None: sweeps visit the items in their own order
     # Whether missing entries, and which items are noise, were drawn in this step.
@@ -89,6 +90,9 @@ cdef class MixtureState:
     cdef Py_ssize_t detach(self, Py_ssize_t i) noexcept nogil
     cdef bint place(self, Py_ssize_t i, bitgen_t* rng) noexcept nogil
     cdef bint place_at(self, Py_ssize_t i, double u, bitgen_t* rng) noexcept nogil
+    cdef Py_ssize_t choose_near(
+        self, Py_ssize_t i, Py_ssize_t place, bint own_first, double u
+    ) noexcept nogil
     cdef double log_weight_as_noise(self, Py_ssize_t i) noexcept nogil
     cdef double log_noise_weight(self, Py_ssize_t n_noise, Py_ssize_t m) noexcept nogil
     cdef double log_prior_noise(self, Py_ssize_t n_noise, Py_ssize_t k) noexcept nogil

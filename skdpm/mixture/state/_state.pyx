@@ -214,6 +214,7 @@ cdef class MixtureState:
         free(self.position)
         free(self.sizes)
         free(self.log_w)
+        free(self.some)
 
     cdef int reserve(self, Py_ssize_t n_slots) except -1:
         """Make room for `n_slots` clusters, the spare one included."""
@@ -226,7 +227,8 @@ cdef class MixtureState:
         self.slots = <Py_ssize_t*>resized(self.slots, n_slots, sizeof(Py_ssize_t))
         self.position = <Py_ssize_t*>resized(self.position, n_slots, sizeof(Py_ssize_t))
         self.sizes = <Py_ssize_t*>resized(self.sizes, n_slots, sizeof(Py_ssize_t))
-        self.log_w = <double*>resized(self.log_w, n_slots + 1, sizeof(double))
+        self.log_w = <double*>resized(self.log_w, n_slots + 8, sizeof(double))
+        self.some = <Py_ssize_t*>resized(self.some, 2 * n_slots, sizeof(Py_ssize_t))
         self.capacity = n_slots
         return 0
 
@@ -342,6 +344,13 @@ cdef class MixtureState:
                     return False
                 self.attach(i, own)
                 return True
+        elif self.model.finds_near and self.noise is None:
+            # An item that was alone is compared with a new cluster.
+            j = self.position[own] if self.sizes[own] > 0 else k
+            j = self.choose_near(i, j, self.bounds is not None, u)
+            if j >= 0:
+                self.attach(i, self.slots[j])
+                return True
         self.model.log_predictive_many(self.slots, k + 1, i, self.log_w)
         self.add_log_prior()
         if self.noise is not None:      # the last choice; the weights leave out the constant of i
@@ -356,6 +365,73 @@ cdef class MixtureState:
             return False
         self.attach(i, self.slots[j])
         return True
+
+    cdef Py_ssize_t choose_near(
+        self, Py_ssize_t i, Py_ssize_t place, bint own_first, double u
+    ) noexcept nogil:
+        """The index of the cluster that u selects for item i, in no cluster, by the clusters near
+        the item; -1 if these do not decide. See `_core/_culling`: R is at most half of
+        min(u, 1 - u) times the weight of the cluster of index `place`, in which it was."""
+        cdef Py_ssize_t j, m, n, slot
+        cdef Py_ssize_t k = self.n_clusters
+        cdef Py_ssize_t own = self.slots[place]
+        cdef Py_ssize_t* others = self.some
+        cdef Py_ssize_t* near = self.some + self.capacity
+        cdef double* log_w = self.log_w
+        cdef double before, log_own, rest, top, total
+        cdef double log_new = self.prior.log_v[k + 1] - self.prior.log_v[k]
+        cdef double share = 0.5 * min(u, 1.0 - u) / (k + 1)
+        if not share > 0.0 or k == 0:
+            return -1
+        self.model.log_predictive_many(&own, 1, i, &log_own)
+        log_own += self.prior.log_join[self.sizes[own]] if place < k else log_new
+        if not -1e300 < log_own < 1e300:
+            return -1
+        rest = log_own + log(share)
+        n = 0
+        for j in range(k + 1):
+            if j != place:
+                slot = self.slots[j]
+                others[n] = slot
+                log_w[n] = rest - (self.prior.log_join[self.sizes[slot]] if j < k else log_new)
+                n += 1
+        m = n
+        n = self.model.find_near(others, m, i, log_w, near)
+        if n < 0:
+            return -1
+        rest = share * (m - n)
+        for j in range(n):
+            near[j] = others[near[j]]
+        self.model.log_predictive_many(near, n, i, log_w)
+        top = log_own
+        for j in range(n):
+            slot = near[j]
+            if self.position[slot] < k:
+                log_w[j] += self.prior.log_join[self.sizes[slot]]
+            else:
+                log_w[j] += log_new
+            top = max(top, log_w[j])
+        # Insert the cluster in which it was.
+        m = 0 if own_first else n
+        while m > 0 and self.position[near[m - 1]] > place:
+            m -= 1
+        for j in range(n, m, -1):
+            near[j] = near[j - 1]
+            log_w[j] = log_w[j - 1]
+        near[m] = own
+        log_w[m] = log_own
+        before = total = 0.0
+        for j in range(n + 1):
+            log_w[j] = exp(log_w[j] - top)
+            total += log_w[j]
+        rest = rest * exp(log_own - top) * (1.0 + 1e-9) + 1e-12 * total
+        for j in range(n + 1):
+            if u * (total + rest) < before + log_w[j]:
+                if u * total >= before + rest or (own_first and j == 0):
+                    return self.position[near[j]]
+                return -1
+            before += log_w[j]
+        return -1
 
     cdef double log_weight_as_noise(self, Py_ssize_t i) noexcept nogil:
         """Log weight of noise for a detached item, less its `log_constants`."""

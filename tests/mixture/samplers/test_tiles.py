@@ -173,6 +173,41 @@ def test_draws_are_those_of_all_weights(covariance_type, n_features):
                 assert len(n_clusters_seen) > 1
 
 
+@pytest.mark.parametrize(
+    ("n_features", "own_first"), [(4, True), (4, False), (9, False), (18, False)]
+)
+def test_clusters_that_are_not_near_change_no_draw(n_features, own_first):
+    """Chains that weigh the clusters near a row, and chains that weigh all: the same draws, while
+    moves write rows and hyperparameters change."""
+    X, labels = grid(400, 20, 2.5, n_features, seed=n_features)
+    likelihood = gaussian("full", X).resolve(X)
+    data = likelihood.encode(X)
+    tiles = RowTiles(likelihood.box_points(data), 16, 4) if own_first else None
+    states = []
+    for finds_near in (True, False):
+        model = bind(likelihood, data, len(X))
+        assert model.finds_near
+        model.finds_near = finds_near
+        prior = DirichletProcessPrior(len(X), 4.0)
+        states.append(MixtureState(model, prior, labels, tiles=tiles))
+        if own_first:
+            states[-1].bounds.off = True
+    streams = [np.random.PCG64(5) for _ in states]
+    kernels = [SAMS(gibbs_sweeps=1).kernel() for _ in states]
+    values = states[0].model.hyperparameters()
+    n_clusters_seen = set()
+    for t in range(12):
+        values[n_features] = 0.01 + 0.02 * (t % 3)
+        for state, kernel, stream in zip(states, kernels, streams, strict=True):
+            state.model.set_hyperparameters(values)
+            kernel.run(state, stream)
+            if t % 4 == 3:
+                state.rebuild()
+        np.testing.assert_array_equal(*(state.cluster_labels() for state in states))
+        n_clusters_seen.add(states[0].n_clusters)
+    assert len(n_clusters_seen) > 1 and max(n_clusters_seen) > 8
+
+
 def test_clusters_far_from_a_group_count():
     """A row that is alone between its cluster and another, which is far from all others of its
     group: it leaves in the first sweep."""

@@ -34,6 +34,7 @@ cdef class ClusterModel:
     cdef const Py_ssize_t* incomplete       # (n_incomplete,)
     cdef const unsigned char* has_gaps      # (n_samples,): whether each item is one of these
     cdef public bint bounds_rest            # `open_rest` is overridden; False: do not use it
+    cdef public bint finds_near             # the same of `find_near`
     cdef object _labels_owner, _constants_owner, _gaps_owner
 
     # Slots. Not overridden.
@@ -97,6 +98,11 @@ cdef class ClusterModel:
     ) noexcept nogil
     cdef double log_predictive_floor(
         self, Py_ssize_t slot, const double* box                            # IN: see `_culling`
+    ) noexcept nogil
+    cdef Py_ssize_t find_near(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
+        double* log_least,                                                  # IN (n_slots,), spoilt
+        Py_ssize_t* near                                                    # OUT (n_slots,)
     ) noexcept nogil
     cdef void log_predictive_tile(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)

@@ -355,6 +355,15 @@ cdef class ClusterModel:
         """Bring every row up to date, for likelihoods that defer work."""
         pass
 
+    cdef Py_ssize_t find_near(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* log_least,
+        Py_ssize_t* near
+    ) noexcept nogil:
+        """List the indices of slots whose `log_predictive_many` may be at least `log_least`,
+        ascending, for an item without gaps. There must be room for eight more numbers behind
+        `log_least`. Returns their number; -1 if that would save no time."""
+        return -1
+
     # Missing entries that a chain draws. By default there are none.
 
     cdef void open_gaps(self, Py_ssize_t i) noexcept nogil:

@@ -41,6 +41,12 @@ Let x have the weight w and be among the items, and let rho' = rho - w be withou
 
 Hyperparameters: u (D), r, nu, S (its diagonal, or all of it by rows), those of the weights.
 
+`find_near` rules out clusters that are too far from a row by the first columns: q is a sum of
+squares, one for each column given those before it. It reads a second copy of centres and factors,
+the mirror, in groups of LANES clusters: the same numbers of a group are side by side, as registers
+of the processor hold them. A cluster is in the mirror until its row changes. `settle` empties the
+mirror: other code writes rows only after it.
+
 A set of moments: mass, mean (D), scatter (packed). Terms: log c_n |S_n|^(-1/2), without weights
 times h^(D/2); log |S_n|, rho / (rho + 1), (nu + n + 1) / 2, m (D), the factor (packed, by columns,
 1 / D on the diagonal).
@@ -82,6 +88,10 @@ cdef enum:
     MOST_PERIOD = 10
 
     N_NORMS = 512       # of rows with gaps
+    # With fewer columns or clusters, or more numbers, there is no mirror.
+    FEWEST_COLUMNS = 4
+    FEWEST_CLUSTERS = 6
+    MOST_MIRRORED = 1 << 23
     # Cached terms of a row, behind its statistics and after PEAK.
     LOG_DET = 1
     SHRINKAGE = 2
@@ -102,7 +112,13 @@ cdef extern from "cholesky.h" nogil:
 
 
 cdef extern from "tiles.h" nogil:
+    enum: LANES "SKDPM_LANES"
+    void tile_exp(double* x, Py_ssize_t n)
     void tile_log(double* x, Py_ssize_t n)
+    unsigned tile_near(
+        const double* x, Py_ssize_t n_features, const double* mirror, const double* most,
+        double* z
+    )
     void tile_scale_mixtures(
         const double* squares, const double* exponents, const double** weighed, Py_ssize_t n,
         Py_ssize_t n_weights, double* shares, double* logs
@@ -191,6 +207,11 @@ cdef class FullModel(EllipticalModel):
     cdef double gap_square
     cdef double[:, ::1] norms       # (N_NORMS, 3): see `log_observed_norm`
     cdef double[:, ::1] spreads     # (n_slots, n_packed + 1 + D): see `spread_of`
+    cdef double[:, :, ::1] mirror           # (n_groups, n_features + n_packed, LANES)
+    cdef Py_ssize_t n_mirrored              # groups that may not be empty, from the first on
+    cdef unsigned char[::1] is_mirrored     # of each slot
+    cdef double[::1] most                   # of each slot: see `tile_near`; -1 between calls
+    cdef unsigned char[::1] is_near         # of each slot; 0 between calls
     # Of the last item with a weight, in some slots:
     cdef double squares[MANY]           # q
     cdef double exponents[MANY]
@@ -207,7 +228,9 @@ cdef class FullModel(EllipticalModel):
             LEARNING_ROWS * n_features / <double>self.n_max + 0.5
         )))
         self.pending_slot = self.pending_item = self.gap_slot = NONE
-        self.work = np.empty(3 * n_features + self.n_packed)
+        self.mirror = np.empty((0, n_features + self.n_packed, LANES))
+        self.finds_near = self.weights is None and n_features >= FEWEST_COLUMNS
+        self.work = np.empty(max(3 * n_features + self.n_packed, LANES * n_features))
         self.scale = np.empty(self.n_packed)
         self.strip = np.empty(2 * n_features * STRIP)
         if self.gaps is not None:
@@ -216,7 +239,19 @@ cdef class FullModel(EllipticalModel):
         return self.lay_out(CENTER + n_features + self.n_packed)
 
     cdef int prepare(self, Py_ssize_t n_slots) except -1:
+        cdef Py_ssize_t n_groups = (n_slots + LANES - 1) // LANES
+        cdef Py_ssize_t n_numbers = self.n_features + self.n_packed
         ClusterModel.prepare(self, n_slots)
+        if (
+            self.finds_near and n_groups > self.mirror.shape[0]
+            and n_groups * LANES * n_numbers <= MOST_MIRRORED
+        ):
+            # Zeros: lanes without a cluster take part in arithmetic.
+            self.mirror = np.zeros((n_groups, n_numbers, LANES))
+            self.is_mirrored = np.zeros(n_groups * LANES, dtype=np.uint8)
+            self.is_near = np.zeros(n_groups * LANES, dtype=np.uint8)
+            self.most = np.full(n_groups * LANES, -1.0)
+            self.n_mirrored = 0
         if self.gaps is not None and self.spreads.shape[0] < n_slots:
             self.spreads = np.full((n_slots, self.spreads.shape[1]), np.nan)
         return 0
@@ -433,12 +468,23 @@ cdef class FullModel(EllipticalModel):
             rho * (after / (rho + after) - before / (rho + before)), cached + LOG_DET
         ))
 
+    cdef inline void row_changes(self, Py_ssize_t slot) noexcept nogil:
+        if slot < self.n_mirrored * LANES:
+            self.is_mirrored[slot] = 0
+
     cdef void settle(self) noexcept nogil:
+        self.leave()
+        if self.n_mirrored > 0:
+            memset(&self.is_mirrored[0], 0, self.n_mirrored * LANES)
+            self.n_mirrored = 0
+
+    cdef void leave(self) noexcept nogil:
         """Do the deferred removal."""
         cdef Py_ssize_t slot = self.pending_slot
         if slot == NONE:
             return
         self.pending_slot = NONE
+        self.row_changes(slot)
         if not self.shift(row(self, slot), self.pending_item, self.pending_weight, -1.0):
             self.recover(slot)
 
@@ -451,13 +497,15 @@ cdef class FullModel(EllipticalModel):
             ):
                 self.recover(slot)
             return
-        self.settle()
+        self.leave()
+        self.row_changes(slot)
         if not self.shift(row(self, slot), i, g, 1.0):
             self.recover(slot)
 
     cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        self.settle()
+        self.leave()
         if row(self, slot)[0] == 1.0:
+            self.row_changes(slot)
             memcpy(row(self, slot), self.empty, self.width * sizeof(double))
         else:
             self.pending_slot = slot
@@ -467,9 +515,15 @@ cdef class FullModel(EllipticalModel):
     cdef void release(self, Py_ssize_t slot) noexcept nogil:
         if slot == self.pending_slot:
             self.pending_slot = NONE
+        self.row_changes(slot)
         ClusterModel.release(self, slot)
 
+    cdef void reset(self, Py_ssize_t slot) noexcept nogil:
+        self.row_changes(slot)
+        ClusterModel.reset(self, slot)
+
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
+        self.row_changes(slot)
         if row(self, slot)[0] == 0.0:
             self.reset(slot)  # to the bit, as in chains that continue
         else:
@@ -551,10 +605,8 @@ cdef class FullModel(EllipticalModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         cdef Py_ssize_t m
-        if self.is_open(i):
-            self.settle()
-        elif self.pending_slot != NONE and self.pending_item != i:
-            self.settle()
+        if self.is_open(i) or self.pending_item != i:
+            self.leave()
         if self.weights is not None:
             self.log_weighted_many(slots, n_slots, i, out)
             return
@@ -894,7 +946,7 @@ cdef class FullModel(EllipticalModel):
                     continue
                 # The item makes up nearly all of the scatter in its direction. 1 - h has too few
                 # digits, so remove the item at once.
-                self.settle()
+                self.leave()
                 q = gap_squared(
                     cached + CENTER + n_features, n_features, x, cached + CENTER, &self.work[0]
                 )
@@ -918,6 +970,70 @@ cdef class FullModel(EllipticalModel):
             if tails[k] > 700.0:
                 tails[k] = self.log_far_tail(x, cached)
             out[k] = cached[PEAK] - cached[EXPONENT] * tails[k]
+
+    cdef Py_ssize_t find_near(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* log_least,
+        Py_ssize_t* near
+    ) noexcept nogil:
+        """The density is at least exp(l) if 1 + q rho / (rho + 1) is at most exp((peak - l) / e),
+        e the exponent."""
+        cdef Py_ssize_t g, k, slot
+        cdef Py_ssize_t n_groups = 0
+        cdef Py_ssize_t n_near = 0
+        cdef unsigned found
+        cdef const double* cached
+        cdef double most
+        if n_slots < FEWEST_CLUSTERS or self.n_slots > self.mirror.shape[0] * LANES:
+            return -1
+        if self.pending_item != i:
+            self.leave()
+        for k in range(n_slots):
+            slot = slots[k]
+            n_groups = max(n_groups, slot // LANES + 1)
+            self.n_mirrored = max(self.n_mirrored, n_groups)
+            if not self.is_mirrored[slot]:
+                self.put_in_mirror(slot)
+            cached = row(self, slot) + self.n_stats
+            log_least[k] = (log_least[k] - cached[PEAK]) / cached[EXPONENT]
+            if log_least[k] > 0.0:      # NaN stays: its cluster is near
+                log_least[k] = 0.0
+        tile_exp(log_least, (n_slots + LANES - 1) // LANES * LANES)
+        for k in range(n_slots):
+            cached = row(self, slots[k]) + self.n_stats
+            most = (1.0 / log_least[k] - 1.0) / cached[SHRINKAGE]
+            self.most[slots[k]] = most * ABOVE + 1e-9
+        for g in range(n_groups):
+            found = tile_near(
+                self.X + i * self.n_features, self.n_features, &self.mirror[g, 0, 0],
+                &self.most[g * LANES], &self.work[0]
+            )
+            for k in range(LANES if found else 0):
+                if found >> k & 1:
+                    self.is_near[g * LANES + k] = 1
+        for k in range(n_slots):
+            slot = slots[k]
+            self.most[slot] = -1.0      # of no use to other calls
+            if self.is_near[slot]:
+                self.is_near[slot] = 0
+                near[n_near] = k
+                n_near += 1
+        return n_near
+
+    cdef void put_in_mirror(self, Py_ssize_t slot) noexcept nogil:
+        cdef Py_ssize_t d, e
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* center = row(self, slot) + self.n_stats + CENTER
+        cdef const double* entry
+        cdef double* lane = &self.mirror[slot // LANES, 0, slot % LANES]
+        for d in range(n_features):
+            lane[0] = center[d]
+            lane += LANES
+            entry = center + n_features + d
+            for e in range(d + 1):
+                lane[0] = entry[0]
+                lane += LANES
+                entry += n_features - e - 1
+        self.is_mirrored[slot] = 1
 
     cdef void log_predictive_bound_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* box, double* out
