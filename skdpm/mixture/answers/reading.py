@@ -62,7 +62,7 @@ def read_draws(
     if adaptive:
         columns = standardised_columns(X if recorded is None else recorded)
     pool = joblib.Parallel(n_jobs=n_jobs, require="sharedmem")
-    hills = {} if hills is None else hills
+    hills, clusters = {} if hills is None else hills, {}
 
     def read(chosen, columns=None, evidence=None):
         places, grid = _different(draws, chosen, completed is None)
@@ -79,10 +79,12 @@ def read_draws(
         new = [key for key in places if key not in hills]
         found = pool(joblib.delayed(drawn)(places[key]) for key in new)
         hills.update(zip(new, found, strict=True))
-        found = [hills[key] for key in places]
         if columns is not None:
-            evidence = bricks.evidence_of(found, grid)
-        of_draws = np.stack(pool(joblib.delayed(placed)(draw) for draw in found), axis=1)
+            evidence = bricks.evidence_of([hills[key] for key in places], grid)
+        new = [key for key in places if key not in clusters]
+        found = pool(joblib.delayed(placed)(hills[key]) for key in new)
+        clusters.update(zip(new, found, strict=True))
+        of_draws = np.stack([clusters[key] for key in places], axis=1)
         return evidence, of_draws[0][grid], of_draws[1][grid]
 
     at, between = _evenly(numbers, draws)
