@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """One fit as an object: the chains, and what must stay the same for them to continue."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -25,6 +25,7 @@ class Run:
     - `known`: KnownLabels, Unlabelled or None. For particles that can take more rows: known labels
       of the last rows, with all classes so far.
     - `kept`: Window or None. For particles that forget rows: the rows that are kept.
+    - `pool`: dict. For particles that can take more rows: see `StreamProgram`.
     - `shortened_from`: int or None. Number of warm-up iterations that were asked for, if a time
       limit allowed fewer.
     - `told`: tuple of str. Quantities that a warning of `partial_fit` has named already.
@@ -40,6 +41,7 @@ class Run:
     noise_law: object = None
     known: object = None
     kept: object = None
+    pool: dict = field(default_factory=dict)
     shortened_from: int | None = None
     told: tuple = ()
     n_judged: int = 0
@@ -64,6 +66,9 @@ class Run:
             values = [c["draws"][name] for c in self.chains] if draws is None else draws[name]
             sizes.append(diagnostics.bulk_ess(np.array([chain[:n_draws] for chain in values])))
         return float(np.min(sizes))
+
+    def __getstate__(self):
+        return {**vars(self), "pool": {}}
 
     def finished(self):
         """What an estimator keeps after the fit."""

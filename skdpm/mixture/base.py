@@ -619,6 +619,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             first=first,
             noise_law=run.noise_law,
             kept=run.kept,
+            pool=run.pool,
             **settings,
         )
         self._limits(program)

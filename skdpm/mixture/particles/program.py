@@ -175,8 +175,7 @@ class ParticleChain(MixtureChain):
         if "system" in chain:
             self.bit_generator.state = chain["bit_generator"]
             self.family_values = list(chain["family_values"])
-            models = [program.bind(self.encoded, {}) for _ in self.family_values]
-            self.system.set_state(models, chain["system"])
+            self.system.set_state(self.kernels(), chain["system"])
             if self.kernel is not None:
                 self.kernel.set_adaptation(chain.get("adaptation", {}))
         else:
@@ -192,6 +191,10 @@ class ParticleChain(MixtureChain):
             )
         self.n_taken = chain["iteration"]
         self.system.expect(program.n_samples - self.n_taken)
+
+    def kernels(self):
+        """Kernels of the families."""
+        return [self.program.bind(self.encoded, {}) for _ in self.family_values]
 
     def row_order(self):
         """Numbers of the rows in the order in which they come."""

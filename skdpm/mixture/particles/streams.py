@@ -39,10 +39,13 @@ class StreamProgram(ParticleProgram):
 
     - `n_before`: int. Number of rows taken earlier; `n_samples` counts these and the batch.
     - `first`: int. Number of the batch's first row in error messages.
+    - `pool`: dict. Kernels of the last batch by the number of the chain, for use again: most of
+      the time of a row is that of the kernels of its chains.
     """
 
     n_before: int
     first: int
+    pool: dict
 
     keeps_rows = False
     makes_draws = False
@@ -131,6 +134,15 @@ class StreamChain(ParticleChain):
         super().__init__(program, chain)
         self.views = {}
 
+    def kernels(self):
+        program, n = self.program, len(self.family_values)
+        pooled = program.pool.pop(self.index, ())[:n]
+        # With known labels the kernels are others.
+        if len(pooled) < n or program.known.unites:
+            return super().kernels()
+        can = all(model.reread(program.data) for model in pooled)
+        return pooled if can else super().kernels()
+
     def row_order(self):
         first = self.program.first_item
         return self.program.first + np.arange(-first, self.program.n_new)
@@ -174,11 +186,12 @@ class StreamChain(ParticleChain):
         return {"labels": labels, "stats": self.state.stats, "values": self.values}
 
     def save(self):
-        """Save without the families that have lost all particles."""
+        """Save without the families that have lost all particles. The chain ends here."""
         saved = super().save()
         state = saved["system"]
         used, family = np.unique(state["family"], return_inverse=True)
         saved["family_values"] = [self.family_values[f] for f in used]
+        self.program.pool[self.index] = [self.system.models[f] for f in used]
         saved["system"] = {
             **state,
             "family": family,

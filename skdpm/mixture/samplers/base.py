@@ -99,7 +99,7 @@ class Sampler(BaseEstimator):
         """Make the `ChainProgram` of a fit; see `RowProgram.prepare`."""
         return RowProgram.prepare(X, likelihood, **settings)
 
-    def batch_program(self, X, likelihood, *, n_before, first, kept, **settings):
+    def batch_program(self, X, likelihood, *, n_before, first, kept, pool, **settings):
         """Make the program of a batch of `partial_fit`, if the sampler is `online`; see
         `StreamProgram.prepare`."""
         raise NotImplementedError(f"{type(self).__name__} must implement `batch_program`")

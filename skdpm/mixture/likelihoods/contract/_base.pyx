@@ -94,6 +94,11 @@ cdef class ClusterModel:
         """Values of the missing entries that a chain draws: ndarray of shape (n_gap_values,)."""
         return np.empty(0)
 
+    def reread(self, data):
+        """Change to other encoded rows, before all clusters are replaced. Returns whether the
+        kernel can, which one cannot that has made something of the rows: bool."""
+        return False
+
     def keep_log_constants(self, const double[::1] log_constants):
         """Set the terms of log p(x_i) that do not depend on the cluster. Returns the kernel."""
         if log_constants.shape[0] != self.n_samples:

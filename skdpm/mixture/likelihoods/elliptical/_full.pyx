@@ -238,6 +238,16 @@ cdef class FullModel(EllipticalModel):
             self.spreads = np.empty((0, self.n_packed + 1 + n_features))
         return self.lay_out(CENTER + n_features + self.n_packed)
 
+    def reread(self, data):
+        cdef const double[:, ::1] X = data["X"]
+        if self.gaps is not None or "gap_columns" in data or self.weights is not None:
+            return False
+        self.settle()
+        self.rows = X
+        self.X = &X[0, 0]
+        self.n_samples = X.shape[0]
+        return True
+
     cdef int prepare(self, Py_ssize_t n_slots) except -1:
         cdef Py_ssize_t n_groups = (n_slots + LANES - 1) // LANES
         cdef Py_ssize_t n_numbers = self.n_features + self.n_packed
