@@ -17,6 +17,11 @@ import numpy as np
 
 from skdpm._core._memory cimport expect_shape
 
+cdef extern from "cholesky.h" nogil:
+    int cholesky(double* packed, Py_ssize_t n, double* log_det)
+    double dot(const double* x, const double* y, Py_ssize_t n)
+    double solve_squared(const double* packed, Py_ssize_t n, double* v)
+
 cdef enum:
     N_POINTS = 49           # at which the density of each component is evaluated
     N_NODES = 2 * N_POINTS
@@ -146,28 +151,6 @@ cdef class Line:
         return total
 
 
-cdef void factorise(double[:, ::1] matrix) noexcept nogil:
-    """Replace the lower triangle of a positive definite matrix by that of its Cholesky factor."""
-    cdef Py_ssize_t i, j, k
-    for j in range(matrix.shape[0]):
-        for k in range(j):
-            matrix[j, j] -= matrix[j, k] * matrix[j, k]
-        matrix[j, j] = sqrt(matrix[j, j])
-        for i in range(j + 1, matrix.shape[0]):
-            for k in range(j):
-                matrix[i, j] -= matrix[i, k] * matrix[j, k]
-            matrix[i, j] /= matrix[j, j]
-
-
-cdef void whiten(const double[:, ::1] factor, double[::1] gap) noexcept nogil:
-    """Multiply a vector by the inverse of a lower triangular factor."""
-    cdef Py_ssize_t i, k
-    for i in range(gap.shape[0]):
-        for k in range(i):
-            gap[i] -= factor[i, k] * gap[k]
-        gap[i] /= factor[i, i]
-
-
 cdef double variance(const double[:, ::1] covariance, const double[::1] w) noexcept nogil:
     """Variance on the line with direction w."""
     cdef Py_ssize_t i, k
@@ -175,20 +158,6 @@ cdef double variance(const double[:, ::1] covariance, const double[::1] w) noexc
     for i in range(w.shape[0]):
         for k in range(w.shape[0]):
             total += w[i] * covariance[i, k] * w[k]
-    return total
-
-
-cdef void subtract(const double[::1] one, const double[::1] other, double[::1] out) noexcept nogil:
-    cdef Py_ssize_t i
-    for i in range(out.shape[0]):
-        out[i] = one[i] - other[i]
-
-
-cdef double product(const double[::1] one, const double[::1] other) noexcept nogil:
-    cdef Py_ssize_t i
-    cdef double total = 0.0
-    for i in range(other.shape[0]):
-        total += one[i] * other[i]
     return total
 
 
@@ -228,17 +197,16 @@ def valleys(
     cdef Py_ssize_t n_first = depth.shape[0]
     cdef Py_ssize_t n_large = large.shape[0]
     cdef Py_ssize_t n_components = bounds.shape[0] - 1
-    cdef Py_ssize_t a, b, c, i, j, k
-    cdef double n_a, n_b, share, t_a, t_b, s_a, s_b
+    cdef Py_ssize_t a, b, c, i, j, k, p
+    cdef double n_a, n_b, share, t_a, t_b, s_a, s_b, log_det
     expect_shape("means", means, (n_components, n_columns))
     expect_shape("covariances", covariances, (n_components, n_columns, n_columns))
     expect_shape("depth", depth, (min(n_first, n_large - first), n_large))
     expect_shape("evidence", evidence, (n_first, n_large))
     expect_shape("faces", faces, (n_first, n_large))
-    cdef double[:, ::1] factor = np.empty((n_columns, n_columns))
-    cdef double[::1] gap = np.empty(n_columns)
+    cdef double[::1] packed = np.empty(n_columns * (n_columns + 1) // 2)
     cdef double[::1] w = np.empty(n_columns)
-    cdef double[::1] to_third = np.empty(n_columns)
+    cdef double[::1] gap = np.empty(n_columns)
     depth[:] = INFINITY
     evidence[:] = INFINITY
     faces[:] = 0
@@ -250,19 +218,26 @@ def valleys(
                 b = large[j]
                 n_b = bounds[b + 1] - bounds[b]
                 share = n_b / (n_a + n_b)
+                p = 0
                 for k in range(n_columns):
-                    for c in range(k + 1):
-                        factor[k, c] = (1.0 - share) * covariances[a, k, c]
-                        factor[k, c] += share * covariances[b, k, c]
-                factorise(factor)
-                subtract(means[b], means[a], gap)
-                whiten(factor, gap)
+                    w[k] = means[b, k] - means[a, k]
+                    for c in range(k, n_columns):
+                        packed[p] = (1.0 - share) * covariances[a, k, c]
+                        packed[p] += share * covariances[b, k, c]
+                        p += 1
+                if not cholesky(&packed[0], n_columns, &log_det):
+                    continue
+                p = 0
+                for k in range(n_columns):
+                    for c in range(1, n_columns - k):
+                        w[k + c] -= packed[p + c] * w[k]
+                    p += n_columns - k
                 for k in range(n_columns - 1, -1, -1):
-                    w[k] = gap[k]
-                    for c in range(k + 1, n_columns):
-                        w[k] -= factor[c, k] * w[c]
-                    w[k] /= factor[k, k]
-                t_a, t_b = product(means[a], w), product(means[b], w)
+                    p -= n_columns - k
+                    w[k] *= packed[p]
+                    w[k] -= dot(&packed[p] + 1, &w[0] + k + 1, n_columns - k - 1)
+                t_a = dot(&means[a, 0], &w[0], n_columns)
+                t_b = dot(&means[b, 0], &w[0], n_columns)
                 s_a, s_b = sqrt(variance(covariances[a], w)), sqrt(variance(covariances[b], w))
                 if not (t_b - t_a <= farthest * (s_a + s_b) and s_a > 0.0 and s_b > 0.0):
                     continue
@@ -276,10 +251,13 @@ def valleys(
                     continue
                 faces[i, j] = 1
                 for k in range(n_large):
-                    subtract(means[large[k]], means[a], to_third)
-                    whiten(factor, to_third)
-                    # Negative inside the ball, exactly 0 at its poles.
-                    if product(to_third, to_third) < product(to_third, gap):
+                    if large[k] == a or large[k] == b:
+                        continue
+                    for c in range(n_columns):
+                        gap[c] = means[large[k], c] - means[a, c]
+                    # Negative if the mean is inside the ball.
+                    t_a = -dot(&gap[0], &w[0], n_columns)
+                    if t_a + solve_squared(&packed[0], n_columns, &gap[0]) < 0.0:
                         faces[i, j] = 0
                         break
 
@@ -314,7 +292,8 @@ def most_probable(
                 point[j] = points[i, j] if points[i, j] == points[i, j] else 0.0
             best = -INFINITY
             for k in range(n_components):
-                subtract(point, means[k], gap)
+                for j in range(n_columns):
+                    gap[j] = point[j] - means[k, j]
                 room = 2.0 * (heights[k] - best)
                 total = 0.0
                 for j in range(n_columns):
