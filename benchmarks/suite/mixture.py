@@ -14,7 +14,7 @@ from skdpm.mixture.priors import (
     FiniteDirichletPrior,
     MixtureOfFiniteMixturesPrior,
 )
-from skdpm.mixture.samplers import SAMPLERS
+from skdpm.mixture.samplers import SAMPLERS, SMC
 from skdpm.partitions import point_estimate
 from suite.problems import NAMES, Stepper, make_problem
 
@@ -149,19 +149,19 @@ class Stream:
     """One row into `partial_fit` after a default fit of 1000 rows: 4 chains of 100 particles, with
     hyperparameters of their own. Other attributes than the score are not read."""
 
-    param_names = ("n_features",)
-    params = ((2, 8),)
+    param_names = ("n_features", "half_life")
+    params = ((2, 8), (None, 300.0))
     timeout = 300
 
-    def setup(self, n_features):
+    def setup(self, n_features, half_life):
         _, self.X, _ = make_problem("gaussian", 1001, n_features, 4)
-        self.estimator = DPMixture(sampler="smc", random_state=0)
+        self.estimator = DPMixture(sampler=SMC(half_life=half_life), random_state=0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             # The first call after a fit compares the chains, as every quarter more rows do.
             self.estimator.fit(self.X[:1000]).partial_fit(self.X[1000:])
 
-    def time_row(self, n_features):
+    def time_row(self, n_features, half_life):
         self.estimator.partial_fit(self.X[1000:]).log_evidence_  # noqa: B018
 
 
