@@ -332,8 +332,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         forecast = None
         # The pace of particle systems changes with the rows.
         if program.halts and not self.verbose and "max_time" not in limits:
-            n_before = np.mean([chain["iteration"] for chain in run.chains])
-            forecast = Forecast(program, started, n_before, self._say_how_long)
+            forecast = Forecast(program, started, self._say_how_long)
         interrupted = self._advance(run, program.n_iterations, halts, forecast)
         n_draws = run.n_draws
         if n_draws > 0:

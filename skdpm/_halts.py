@@ -243,26 +243,47 @@ def _is_level(values):
 
 class Forecast:
     """Report once, after a few seconds, that a fit will take minutes, by the function `say` of a
-    message. At the time `began` of `time.monotonic` chains had done `n_before` iterations."""
+    message. `began` is the start of the fit on the clock of `time.monotonic`.
 
-    def __init__(self, program, began, n_before, say):
+    The first call is after the starts of the chains. The pace is that since the last call: first
+    iterations are slower. Of lengths that the fit finds it takes the geometric mean of the
+    shortest and the longest, which is wrong by less than a factor of 2.
+    """
+
+    def __init__(self, program, began, say):
         self.program = program
         self.began = began
-        self.n_before = n_before
         self.say = say
         self.said = False
+        self._first = None  # time of the first call
+        self._last = None  # time and iterations at the last call
 
     def __call__(self, n_done):
-        elapsed = time.monotonic() - self.began
-        n_new = n_done - self.n_before
-        if self.said or elapsed < PATIENCE or n_new <= 0:
+        now = time.monotonic()
+        if self._first is None:
+            self._first, self._last = now, (now, n_done)
+        before, n_before = self._last
+        self._last = (now, n_done)
+        if self.said or now - self._first < PATIENCE or n_done <= n_before:
             return
-        total = elapsed * (self.program.n_iterations - self.n_before) / n_new
+        pace = (now - before) / (n_done - n_before)
+        left = self._likely_iterations(n_done) - n_done + self.program.summaries
+        total = now - self.began + pace * left
         if total < LONG:
             return
         self.said = True
-        most = "up to" if self.program.finds_warmup or self.program.finds_draws else "about"
-        self.say(f"this fit will take {most} {_duration(total)}")
+        self.say(f"this fit will take about {_duration(total)}")
+
+    def _likely_iterations(self, n_done):
+        program = self.program
+        n_warmup, n_draws = program.n_warmup, program.n_draws
+        if program.finds_warmup:
+            looks = (look for look in program.warmup_looks if look >= n_done)
+            n_warmup = min(looks, default=n_warmup)
+        if program.finds_draws:
+            done = program.n_draws_after(n_done)
+            n_draws = min((look for look in program.draw_looks if look >= done), default=n_draws)
+        return math.sqrt((n_warmup + n_draws * program.thin) * program.n_iterations)
 
 
 def _duration(seconds):

@@ -297,30 +297,56 @@ def test_time_is_over_for_a_fit_whose_chains_are_apart(blobs, monkeypatch):
 def test_long_fits_say_so_once(monkeypatch):
     clock = types.SimpleNamespace(now=100.0)
     monkeypatch.setattr(_halts, "time", types.SimpleNamespace(monotonic=lambda: clock.now))
-    program = types.SimpleNamespace(n_iterations=500, finds_warmup=True, finds_draws=False)
+    program = chains.ChainProgram(
+        likelihood=None,
+        sampler=None,
+        n_samples=10,
+        prior_of=None,
+        concentration=1.0,
+        concentration_prior=None,
+        n_warmup=None,
+        n_draws=None,
+        thin=1,
+        n_chains=4,
+    )
+    assert program.n_iterations == 500
     said = []
-    forecast = _halts.Forecast(program, 100.0, 0, said.append)
-    clock.now = 104.0
-    forecast(5)
-    assert said == []  # too early to tell
-    clock.now = 106.0
-    forecast(5)
-    forecast(6)
-    assert said == ["this fit will take up to 10 minutes"]
-    program.finds_warmup = False
-    _halts.Forecast(program, 100.0, 0, said.append)(400)
+
+    def hear(now, n_done):
+        clock.now = now
+        forecast(n_done)
+
+    forecast = _halts.Forecast(program, 0.0, said.append)
+    hear(103.0, 1.0)  # the starts
+    assert said == []
+    hear(107.0, 2.0)  # too early to tell
+    assert said == []
+    hear(109.0, 3.0)
+    hear(110.0, 4.0)
+    # 109 s, and 497 iterations and the summaries at a pace of 2 s.
+    assert said == ["this fit will take about 19 minutes"]
+    forecast = _halts.Forecast(program, 100.0, said.append)
+    hear(102.0, 300.0)
+    hear(106.0, 400.0)
     assert len(said) == 1  # soon done
-    _halts.Forecast(program, 100.0, 0, said.append)(0.1)
-    assert said[1] == "this fit will take about 8.3 hours"
-    # A warm start counts its own iterations.
-    _halts.Forecast(program, 100.0, 400, said.append)(401)
-    assert said[2] == "this fit will take about 10 minutes"
+    # Lengths that are found: of 150 to 500 iterations, 274.
+    program.finds_warmup = program.finds_draws = True
+    forecast = _halts.Forecast(program, 100.0, said.append)
+    hear(101.0, 5.0)
+    hear(111.0, 10.0)
+    assert said[1] == "this fit will take about 9 minutes"
+    # After 110 iterations warm-up ends with 113 at the earliest: of 213 to 500, 326.
+    forecast = _halts.Forecast(program, 100.0, said.append)
+    hear(101.0, 10.0)
+    hear(601.0, 110.0)
+    assert said[2] == "this fit will take about 28 minutes"
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_the_forecast_names_ways_out(blobs, monkeypatch):
     monkeypatch.setattr(_halts, "PATIENCE", 0.0)
     monkeypatch.setattr(_halts, "LONG", 0.0)
+    monkeypatch.setattr(chains, "TURN", 0.0)  # chains wait for each other often
     with pytest.warns(UserWarning, match="this fit will take") as record:
         DPMixture(**FAST).fit(blobs)
     message = str(record[0].message)
