@@ -34,9 +34,24 @@ def load(name, folder=None):
 def _bundled(loader, *, scaled=False):
     def make(folder):
         X, y = loader(return_X_y=True)
-        return DataSet((X - X.mean(axis=0)) / X.std(axis=0) if scaled else X, y)
+        return DataSet(_standardised(X) if scaled else X, y)
 
     return make
+
+
+def _table(name):
+    """A table of the folder, without constant columns, scaled."""
+
+    def make(folder):
+        arrays = _read(folder, f"tables/{name}")
+        X = arrays["X"].astype(np.float64)
+        return DataSet(_standardised(X[:, X.std(axis=0) > 0.0]), arrays["y"].astype(int))
+
+    return make
+
+
+def _standardised(X):
+    return (X - X.mean(axis=0)) / X.std(axis=0)
 
 
 def _stored(stem, *, n_rows=None, likelihood="auto"):
@@ -218,6 +233,9 @@ SETS = {
     "dim064": _stored("dim064"),
     "kos": _kos,
     "digits": _bundled(datasets.load_digits),
+    "ionosphere scaled": _table("ionosphere"),
+    "statlog scaled": _table("statlog"),
+    "satellite scaled": _table("satellite"),
     "5000 x 8": _generated(normals(5000, 8, 12, 8.0, 3.0)),
     "20000 x 8": _generated(normals(20_000, 8, 15, 6.0, 3.0)),
     "50000 x 2": _generated(normals(50_000, 2, 15, 30.0, 4.0)),
