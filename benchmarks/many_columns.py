@@ -4,6 +4,7 @@
     python benchmarks/many_columns.py methods --data FOLDER [--sets digits] [--methods gmm]
     python benchmarks/many_columns.py likelihoods [--n-samples 20000]
     python benchmarks/many_columns.py others [--data FOLDER]
+    python benchmarks/many_columns.py choice [--data FOLDER]
 
 - "methods": labels by `DPMixture` and by what users take instead, on data with known classes, and
   on documents of which half of the words are held out. "told" has the number of classes; for
@@ -11,6 +12,8 @@
 - "likelihoods": some iterations of one chain under several laws of a cluster, on 20,000 rows of
   the same, and the held-out density of 5000 more.
 - "others": data sets that the default was not tuned to; FOLDER has those that are not bundled.
+- "choice": held-out densities, labels and time of fits under the laws among which the default
+  chooses, and which one that is; on digits, and tables of FOLDER with at least eight columns.
 
 Times are processor times of all threads, except those called wall. NMI is the normalised mutual
 information of labels and classes, ARI the adjusted Rand index. Rows that HDBSCAN calls noise are
@@ -30,13 +33,19 @@ from sklearn.cluster import HDBSCAN, KMeans, kmeans_plusplus
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.feature_extraction.text import TfidfTransformer
-from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+from sklearn.metrics import (
+    adjusted_rand_score,
+    normalized_mutual_info_score,
+    v_measure_score,
+)
 from sklearn.mixture import GaussianMixture
 from sklearn.preprocessing import normalize
 
 from skdpm import DPMixture
 from skdpm.datasets import make_embeddings, make_high_dimensional_gaussians
 from skdpm.mixture.likelihoods import Gaussian, Subspace
+from skdpm.mixture.likelihoods.composite.automatic import MANY_COLUMNS, laws_for
+from skdpm.mixture.trials import best_law, scores_of_laws
 
 N_HELD_OUT = 5000
 N_STARTS = 10  # of k-means
@@ -306,9 +315,42 @@ def others(folder):
                 one_chain(f"{name}, {law}", likelihood, X[rows], classes[rows], new, "auto", 60)
 
 
+def choice(folder):
+    """Print a line for each set and law: standardised columns, four fifths of the rows fitted."""
+    sets = {"digits": load_digits(return_X_y=True)}
+    for path in [] if folder is None else sorted((folder / "tables").glob("*.npz")):
+        with np.load(path) as file:
+            X, labels = file["X"].astype(np.float64), file["y" if "y" in file else "labels"]
+            if X.shape[1] >= MANY_COLUMNS:
+                sets[path.stem] = X, labels
+    print("| set | law | held out | ARI | V | clusters | components | R-hat | s |", flush=True)
+    print("|---|---|---|---|---|---|---|---|---|", flush=True)
+    for name, (X, labels) in sets.items():
+        rows = np.random.default_rng(0).permutation(len(X))[:2500]
+        X, labels = X[rows], labels[rows]
+        new = np.arange(len(X)) >= 4 * len(X) // 5
+        X = X[:, X[~new].std(axis=0) > 0.0]
+        X = (X - X.mean(axis=0)) / X.std(axis=0)
+        laws = laws_for(X)
+        chosen = best_law(scores_of_laws(DPMixture(), laws, X[~new]))
+        for place, law in enumerate(laws):
+            model = DPMixture(likelihood=law, random_state=0, max_time=60)
+            _, used, _ = timed(lambda model=model, X=X, new=new: model.fit(X[~new]))
+            scores = model.score_samples(X[new])
+            print(
+                f"| {name} {sum(~new)} x {X.shape[1]} | {law}{' *' * (place == chosen)} | "
+                f"{scores.mean():.1f} ± {scores.std() / np.sqrt(len(scores)):.1f} | "
+                f"{adjusted_rand_score(labels[~new], model.labels_):.2f} | "
+                f"{v_measure_score(labels[~new], model.labels_):.2f} | {model.n_clusters_} | "
+                f"{model.n_components_samples_.mean():.0f} | "
+                f"{model.diagnostics_['log_density']['r_hat']:.2f} | {used:.1f} |",
+                flush=True,
+            )
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=["methods", "likelihoods", "others"])
+    parser.add_argument("what", choices=["methods", "likelihoods", "others", "choice"])
     parser.add_argument("--n-samples", type=int)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--sets", nargs="*", choices=[*SETS, "KOS"])
@@ -319,8 +361,10 @@ def main():
         methods(args.data, args.sets, args.methods)
     elif args.what == "likelihoods":
         likelihoods(args.n_samples or 20_000)
-    else:
+    elif args.what == "others":
         others(args.data)
+    else:
+        choice(args.data)
 
 
 if __name__ == "__main__":

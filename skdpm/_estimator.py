@@ -401,7 +401,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         """Check parameters and rows, and make the run. If there is a previous one, it must have
         the same rows and parameters; the error says `who` needs them, with a remedy. With `reset`
         the number and names of columns are new."""
-        likelihood = self._bound_likelihood(X)
+        likelihood, trials = self._chosen_likelihood(X, previous)
         sampler = self._resolved_sampler(likelihood, X)
         rows = self._validate_fit(X, likelihood, sampler, reset=reset)
         data = fingerprint(rows)
@@ -427,6 +427,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             entropy=entropy,
             signature=signature,
             data=data,
+            trials=trials,
             program=program,
             chains=[program.chain(entropy, c) for c in range(program.n_chains)],
         )
@@ -638,6 +639,10 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
     def _bound_likelihood(self, X):
         """The likelihood object, made for the columns of the X of `fit`."""
         return self._resolved("likelihood")
+
+    def _chosen_likelihood(self, X, previous):
+        """The same, if need be by short fits, and the `trials` of the run."""
+        return self._bound_likelihood(X), {}
 
     def _resolved_sampler(self, likelihood, X):
         """The sampler object for this likelihood and the X of `fit`."""

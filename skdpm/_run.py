@@ -17,6 +17,8 @@ class Run:
     - `signature`: dict of str to list. Hashes of each parameter that must not change.
     - `chains`: list of dict
     - `data`: tuple or None. `fingerprint` of the rows. None for particles, which do not keep rows.
+    - `trials`: dict of str to float. Mean held-out log density of each law that was tried, by its
+      repr; the law of the fit comes first.
     - `program`: ChainProgram or None. None after the fit: the encoded rows are not kept.
     - `likelihood`: Likelihood or None. For particles that can take more rows: the resolved
       likelihood.
@@ -36,6 +38,7 @@ class Run:
     signature: dict
     chains: list
     data: tuple | None = None
+    trials: dict = field(default_factory=dict)
     program: ChainProgram | None = None
     likelihood: object = None
     noise_law: object = None

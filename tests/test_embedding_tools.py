@@ -55,6 +55,7 @@ def corpus():
     return documents, TruncatedSVD(5, random_state=0).fit_transform(tfidf), subject
 
 
+@pytest.mark.filterwarnings("ignore:.*exactly on lines or planes")
 @pytest.mark.parametrize("noise", [None, True])
 @pytest.mark.parametrize("make", [Stub, real])
 def test_a_mixture_takes_the_place_of_hdbscan(make, noise, corpus):

@@ -64,7 +64,7 @@ from skdpm.mixture.estimate import (
     other_readings,
 )
 from skdpm.mixture.likelihoods import LIKELIHOODS
-from skdpm.mixture.likelihoods.composite.automatic import Automatic, Mixed
+from skdpm.mixture.likelihoods.composite.automatic import Automatic, Mixed, laws_for
 from skdpm.mixture.likelihoods.composite.registry import names_with, refusal
 from skdpm.mixture.likelihoods.contract.base import Likelihood
 from skdpm.mixture.particles.program import BLOCK
@@ -81,6 +81,7 @@ from skdpm.mixture.rows.known import UNLABELLED, KnownLabels
 from skdpm.mixture.rows.noise import alone, check_noise, laws_of_noise, refuse_noise
 from skdpm.mixture.samplers import SAMPLERS, automatic_sampler
 from skdpm.mixture.samplers.base import Sampler
+from skdpm.mixture.trials import best_law, scores_of_laws
 
 # Stream of a run beyond those of its chains, which are numbered from 0.
 SAMPLE_STREAM = 2**32 - 2
@@ -110,6 +111,7 @@ READ_OFF = {
 # Attributes that only some programs set, or none before they are asked for.
 FURTHER_ATTRIBUTES = (
     "effective_sample_size_",
+    "likelihood_scores_",
     "log_evidence_",
     "log_evidence_chains_",
     "n_samples_seen_",
@@ -529,7 +531,14 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     @functools.cached_property
     def _other_readings(self):
-        return other_readings(self)
+        scores = getattr(self, "likelihood_scores_", {})
+        lines = [f"{law} {score:.4g}" for law, score in scores.items()]
+        law = (
+            {"likelihood": f"{lines[0]} nats a held-out row; {', '.join(lines[1:])}"}
+            if lines
+            else {}
+        )
+        return law | other_readings(self)
 
     @property
     def _clusters(self):
@@ -653,6 +662,21 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     def _bound_likelihood(self, X):
         likelihood = self._resolved("likelihood").for_columns(X)
         return _exposed(likelihood, self._exposure, self.noise)
+
+    def _chosen_likelihood(self, X, previous):
+        likelihood = self._bound_likelihood(X)
+        laws = laws_for(X) if isinstance(self._resolved("likelihood"), Automatic) else []
+        if len(laws) < 2:
+            return likelihood, {}
+        by_name = {repr(law): law for law in laws}
+        if previous is not None and previous.trials:
+            return by_name[next(iter(previous.trials))], previous.trials
+        scores = scores_of_laws(self, laws, X)
+        if not scores.size:
+            return likelihood, {}
+        best = best_law(scores)
+        means = dict(zip(by_name, scores.mean(axis=1).tolist(), strict=True))
+        return laws[best], {repr(laws[best]): means[repr(laws[best])], **means}
 
     def _resolved_sampler(self, likelihood, X):
         if isinstance(self.sampler, str) and self.sampler == "auto":
@@ -803,6 +827,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         else:
             vars(self).pop("acceptance_rate_", None)
         vars(self).update(program.further_attributes(chains))
+        if run.trials:
+            self.likelihood_scores_ = dict(run.trials)
         if "selected" in likelihood.learned:
             self.relevance_ = likelihood.relevance(draws.mean(column_of("selected")))
         warn_of_overdispersion(self, program)

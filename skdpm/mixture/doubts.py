@@ -126,9 +126,10 @@ def _warn_of_planes(model, program, labels):
     rows = np.flatnonzero(of_all_rows(is_flat, training.copies))
     if len(rows):
         named = joined([str(i) for i in rows[:3]])
+        others = ", and other rows are not" if len(rows) < len(training.X) else ""
         warn(
             f"{len(rows)} rows of X, of which the first are {named}, are exactly on lines or "
-            "planes, and other rows are not. So the learned scale, which all clusters share, is "
+            f"planes{others}. So the learned scale, which all clusters share, is "
             "close to 0, and densities of these rows have no limit. Labels can be right. For "
             "densities, fit these rows apart, or set the scale: Gaussian(scale=...)",
             UserWarning,

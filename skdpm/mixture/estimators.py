@@ -50,7 +50,8 @@ class DPMixture(BaseMixture):
     ----------
     likelihood : str or Likelihood, default="auto"
         Law of the rows of one cluster: an object of `skdpm.mixture.likelihoods` or a name in its
-        `LIKELIHOODS`; "auto" is `Gaussian`, or `Subspace` for more than 32 columns.
+        `LIKELIHOODS`; "auto" is `Gaussian` up to 7 columns, and the law with the best
+        held-out density in short fits above.
     sampler : str or Sampler, default="auto"
         Algorithm: an object of `skdpm.mixture.samplers` or a name in its `SAMPLERS`; "auto" is
         `Alternate`, or `SubCluster` for many rows.
@@ -141,6 +142,9 @@ default="auto"
         of rows. Only with "smc".
     likelihood_, sampler_ : Likelihood and Sampler
         Choices of the fit; learned hyperparameters are at their posterior means.
+    likelihood_scores_ : dict of str to float
+        Mean held-out log densities (nats) of the laws among which "auto" chose, that of the fit
+        first. Only with at least 8 columns.
     n_iter_, n_warmup_, fit_time_ : int, int and float
         Numbers of iterations and of those in warm-up, and seconds of `fit`.
     n_features_in_, feature_names_in_ : int and ndarray

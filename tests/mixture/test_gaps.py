@@ -718,15 +718,14 @@ def test_samplers_without_a_way_refuse():
     )
 
 
-def test_auto_keeps_full_covariances():
+def test_auto_takes_missing_entries():
     X = two_groups()
     model = DPMixture(**SETTINGS).fit(X)
     assert model.likelihood_.covariance_type == "full"
     wide = with_gaps(np.random.default_rng(0).standard_normal((60, 35)), 0.1, 0)
     settings = {**SETTINGS, "n_warmup": 2, "n_draws": 2}
-    with pytest.warns(UserWarning, match=r"Gaussian\(\) instead of Subspace.*fill the gaps"):
-        model = DPMixture(**settings).fit(wide)
-    assert model.likelihood_.covariance_type == "full"
+    model = DPMixture(**settings).fit(wide)
+    assert model.likelihood_.covariance_type == "diag"
 
 
 def test_columns_without_entries_and_dependent_columns():

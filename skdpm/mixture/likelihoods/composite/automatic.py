@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_array
 from skdpm._rows import given_rows
 from skdpm._tables import CodeFor, Column, Table, TextForm, as_table, identifies, listed, text_form
 from skdpm._validation import given_shape, has_nan, is_dask, warn
+from skdpm.hyperpriors import Gamma
 from skdpm.mixture.likelihoods.composite.product import Product
 from skdpm.mixture.likelihoods.counts.bernoulli import Bernoulli
 from skdpm.mixture.likelihoods.counts.categorical import Categorical
@@ -23,8 +24,14 @@ from skdpm.mixture.likelihoods.laws.columns import (
 )
 from skdpm.mixture.likelihoods.subspace.subspace import Subspace
 
-# Smallest number of columns for which "auto" is `Subspace`; below it is `Gaussian`.
-MANY_COLUMNS = 33
+# Number of columns from which on `likelihood="auto"` chooses between laws by their held-out
+# densities. With fewer columns it is `Gaussian`.
+MANY_COLUMNS = 8
+# Full covariances are among these laws up to so many columns, or rows times squared columns.
+ALWAYS_FULL, MOST_WORK = 32, 2e7
+# Prior of the mean precision if there are few rows. Means of clusters may then be equal: otherwise
+# every row of noise is most probable as a cluster.
+MEANS_ALIKE = Gamma(0.5, 0.05)
 
 # Fewest rows for which columns can be those of identifiers. In fewer rows, nearly all entries of a
 # column of 50 categories may be different by chance.
@@ -56,27 +63,43 @@ class Automatic(Gaussian):
     """ "auto". Its tags, before columns are known, hold for `Gaussian` and for `Subspace`."""
 
     def for_columns(self, X):
-        likelihood = _of_columns((*given_shape(X), 1, 1)[1])
-        if not likelihood.allow_nan and not is_dask(X) and has_nan(X):
-            warn(
-                "X has missing entries, so the likelihood is Gaussian() instead of Subspace(), "
-                "which is slower in many columns. Leave out these rows, or fill the gaps first "
-                "(MixtureImputer); likelihood=Gaussian() silences this",
-                UserWarning,
-            )
-            return Gaussian()
-        return likelihood
+        return laws_for(X)[0]
 
     def for_batch(self, X):
         # A batch contains too little information about principal axes.
         return Gaussian().keeping_columns()
 
     def suits_blocks(self, n_samples, n_features):
-        return _of_columns(n_features).suits_blocks(n_samples, n_features)
+        return _laws_of_shape(n_samples, n_features)[0].suits_blocks(n_samples, n_features)
 
 
-def _of_columns(n_features):
-    return Subspace() if n_features >= MANY_COLUMNS else Gaussian()
+def laws_for(X):
+    """Laws among which "auto" chooses for these rows: list of Likelihood. The first is preferred.
+    Of chunks of rows that are not in memory the number of columns alone decides."""
+    shape = (*given_shape(X), 1, 1)[:2]
+    if is_dask(X):
+        return [Subspace() if shape[1] > ALWAYS_FULL else Gaussian()]
+    laws = _laws_of_shape(*shape)
+    if laws[0].suits_blocks(*shape):
+        # Many rows need a law whose sampler visits them in blocks.
+        laws = [law for law in laws if law.suits_blocks(*shape)]
+    if len(laws) > 1 and has_nan(X):
+        laws = [law for law in laws if law.allow_nan]
+    return laws
+
+
+def _laws_of_shape(n_samples, n_features):
+    full, diagonal, subspace = Gaussian(), Gaussian(covariance_type="diag"), Subspace()
+    if n_features < MANY_COLUMNS:
+        return [full]
+    more = [subspace] if n_features > subspace.n_axes else []
+    if n_features > ALWAYS_FULL and n_samples * n_features**2 > MOST_WORK:
+        return [*more, diagonal]
+    if n_samples >= 2 * n_features:
+        return [full, diagonal, *more]
+    # Fewer rows do not determine the covariances of two clusters.
+    diagonal.hyperpriors = {"mean_precision": MEANS_ALIKE}
+    return [diagonal, *more] if n_features > ALWAYS_FULL else [diagonal, full, *more]
 
 
 class Mixed(Product):

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tests of the law that `likelihood="auto"` chooses for rows of many columns."""
+
+import numpy as np
+import pytest
+
+from skdpm import DPMixture, FiniteMixture
+from skdpm.mixture.likelihoods import Gaussian
+from skdpm.mixture.likelihoods.composite.automatic import ALWAYS_FULL, MANY_COLUMNS, laws_for
+from skdpm.mixture.trials import MOST_ROWS, N_DRAWS, N_WARMUP, best_law, scores_of_laws
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+SHORT = {"n_chains": 2, "n_warmup": 3, "n_draws": 4, "random_state": 0}
+
+
+def names(laws):
+    return [getattr(law, "covariance_type", "subspace") for law in laws]
+
+
+def rows(kind, n_samples=150, n_features=14, seed=0):
+    """Three clusters whose columns are independent or correlated."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n_samples) % 3
+    X = rng.standard_normal((n_samples, n_features)) * rng.uniform(0.3, 3.0, n_features)
+    if kind == "correlated":
+        X = X @ rng.standard_normal((n_features, n_features))
+    return X + 3.0 * X.std(axis=0) * rng.standard_normal((3, n_features))[labels]
+
+
+# Which laws are tried.
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((500, MANY_COLUMNS - 1), ["full"]),
+        ((500, MANY_COLUMNS), ["full", "diag"]),
+        ((500, 13), ["full", "diag", "subspace"]),
+        ((500, ALWAYS_FULL + 1), ["full", "diag", "subspace"]),
+        ((25, 13), ["diag", "full", "subspace"]),
+        ((60, ALWAYS_FULL + 1), ["diag", "subspace"]),
+        ((9000, ALWAYS_FULL), ["full", "diag", "subspace"]),
+        ((9000, 60), ["subspace", "diag"]),
+        ((15_000, 20), ["full"]),
+        ((30_000, 20), ["full", "subspace"]),
+        ((30_000, 60), ["subspace"]),
+    ],
+)
+def test_laws_that_are_tried(shape, expected):
+    assert names(laws_for(np.zeros(shape))) == expected
+
+
+def test_laws_with_missing_entries_take_them():
+    X = np.zeros((500, 40))
+    X[7, 3] = np.nan
+    assert names(laws_for(X)) == ["full", "diag"]
+    assert all(law.allow_nan for law in laws_for(X))
+
+
+def test_chunks_are_not_tried():
+    da = pytest.importorskip("dask.array")
+    assert names(laws_for(da.zeros((90, ALWAYS_FULL)))) == ["full"]
+    assert names(laws_for(da.zeros((90, ALWAYS_FULL + 1)))) == ["subspace"]
+
+
+# Which one is chosen.
+
+
+def test_the_first_law_stays_unless_another_is_clearly_better():
+    rng = np.random.default_rng(0)
+    first = rng.standard_normal(100)
+    noise = rng.standard_normal((2, 100))
+    assert best_law(np.array([first, first - 1.0 + noise[0]])) == 0
+    assert best_law(np.array([first, first + 1.0 + noise[0]])) == 1
+    # By 0.14 of its standard deviation: 1.4 standard errors.
+    standard = (noise[0] - noise[0].mean()) / noise[0].std(ddof=1)
+    assert best_law(np.array([first, first + standard + 0.14])) == 0
+    assert best_law(np.array([first, first + standard + 0.28])) == 1
+    assert best_law(np.array([first, first + 1.0 + noise[0], first + 2.0 + noise[1]])) == 2
+
+
+def test_one_row_does_not_decide():
+    scores = np.random.default_rng(0).standard_normal((2, 100))
+    scores[0, 3] = -1e4
+    assert scores.mean(axis=1).argmax() == 1
+    assert best_law(scores) == 0
+
+
+def test_laws_that_refuse_the_rows_are_not_chosen():
+    scores = np.zeros((3, 10))
+    scores[1] = -np.inf
+    scores[2] = np.arange(10) + 1.0
+    assert best_law(scores) == 2
+    assert best_law(scores[:2]) == 0
+    assert best_law(np.full((2, 10), -np.inf)) == 0
+    assert best_law(np.array([[0.0], [1.0]])) == 0  # no standard error
+
+
+@pytest.mark.parametrize(
+    ("kind", "covariance_type"), [("independent", "diag"), ("correlated", "full")]
+)
+def test_the_law_of_the_rows_is_found(kind, covariance_type):
+    model = DPMixture(**SHORT).fit(rows(kind))
+    assert model.likelihood_.covariance_type == covariance_type
+    scores = model.likelihood_scores_
+    assert len(scores) == 3
+    assert next(iter(scores.values())) == max(scores.values())
+    named = DPMixture(likelihood=Gaussian(covariance_type=covariance_type), **SHORT)
+    named.fit(rows(kind))
+    np.testing.assert_array_equal(model.log_joint_samples_, named.log_joint_samples_)
+    assert not hasattr(named, "likelihood_scores_")
+    assert (
+        f"covariance_type={covariance_type!r}" in repr(model.likelihood_) or kind == "correlated"
+    )
+    assert next(iter(scores)) in model.summary()
+
+
+def test_scores_are_those_of_rows_that_were_not_fitted():
+    X = rows("independent", n_samples=100)
+    laws = laws_for(X)[1:]
+    scores = scores_of_laws(DPMixture(random_state=7), laws, X)
+    assert scores.shape == (2, 100)  # all in turn
+    order = np.random.default_rng(0).permutation(100)
+    model = DPMixture(
+        likelihood=laws[0],
+        n_warmup=N_WARMUP,
+        n_draws=N_DRAWS,
+        n_chains=1,
+        point_estimate="last",
+        random_state=0,
+    ).fit(X[order[20:]])
+    np.testing.assert_array_equal(scores[0, :20], model.score_samples(X[order[:20]]))
+
+
+def test_few_of_many_rows_are_tried():
+    X = rows("independent", n_samples=1200)
+    assert scores_of_laws(DPMixture(), laws_for(X)[1:2], X).shape == (1, MOST_ROWS // 5)
+
+
+def test_going_on_keeps_the_law():
+    X = rows("independent")
+    whole = DPMixture(**SHORT).fit(X)
+    model = DPMixture(warm_start=True, **{**SHORT, "n_draws": 2}).fit(X)
+    scores = model.likelihood_scores_
+    model.set_params(n_draws=4).fit(X)
+    assert model.likelihood_scores_ == scores
+    np.testing.assert_array_equal(model.log_joint_samples_, whole.log_joint_samples_)
+
+
+def test_finite_mixtures_and_single_rows():
+    X = rows("independent", n_samples=60)
+    assert FiniteMixture(3, **SHORT).fit(X).likelihood_.covariance_type == "diag"
+    single = DPMixture(**SHORT).fit(X[:1])
+    assert single.n_clusters_ == 1
+    assert not hasattr(single, "likelihood_scores_")
+
+
+# Fewer rows than columns.
+
+
+@pytest.mark.parametrize(("n_samples", "n_features"), [(12, 9), (11, 24), (20, 20), (25, 45)])
+def test_noise_is_one_cluster(n_samples, n_features):
+    X = np.random.default_rng(n_samples).standard_normal((n_samples, n_features))
+    assert DPMixture(n_chains=2, random_state=0).fit(X).n_clusters_ <= 2
+
+
+@pytest.mark.parametrize(("n_samples", "n_features"), [(24, 20), (30, 33), (30, 60)])
+def test_clear_groups_are_found(n_samples, n_features):
+    rng = np.random.default_rng(5)
+    labels = np.arange(n_samples) % 3
+    X = rng.standard_normal((n_samples, n_features))
+    X += 2.0 * rng.standard_normal((3, n_features))[labels]
+    model = DPMixture(n_chains=2, random_state=0).fit(X)
+    assert model.n_clusters_ == 3
+    assert all(len(np.unique(model.labels_[labels == k])) == 1 for k in range(3))
