@@ -20,7 +20,7 @@ from skdpm._rows import validate_rows
 # Most rows that are used, or rows times squared columns if these are at least FEWEST rows. One in
 # FOLDS is held out, in turn until ENOUGH are.
 MOST_ROWS, MOST_WORK, FEWEST = 1000, 2e6, 300
-FOLDS, ENOUGH = 5, 100
+FOLDS, ENOUGH = 5, 50
 # Length of the chains.
 N_WARMUP, N_DRAWS = 15, 5
 N_ERRORS = 2.0

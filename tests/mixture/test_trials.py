@@ -101,13 +101,13 @@ def test_laws_that_refuse_the_rows_are_not_chosen():
     ("kind", "covariance_type"), [("independent", "diag"), ("correlated", "full")]
 )
 def test_the_law_of_the_rows_is_found(kind, covariance_type):
-    model = DPMixture(**SHORT).fit(rows(kind))
+    model = DPMixture(**SHORT).fit(rows(kind, n_samples=300))
     assert model.likelihood_.covariance_type == covariance_type
     scores = model.likelihood_scores_
     assert len(scores) == 3
     assert next(iter(scores.values())) == max(scores.values())
     named = DPMixture(likelihood=Gaussian(covariance_type=covariance_type), **SHORT)
-    named.fit(rows(kind))
+    named.fit(rows(kind, n_samples=300))
     np.testing.assert_array_equal(model.log_joint_samples_, named.log_joint_samples_)
     assert not hasattr(named, "likelihood_scores_")
     assert (
@@ -120,7 +120,7 @@ def test_scores_are_those_of_rows_that_were_not_fitted():
     X = rows("independent", n_samples=100)
     laws = laws_for(X)[1:]
     scores = scores_of_laws(DPMixture(random_state=7), laws, X)
-    assert scores.shape == (2, 100)  # all in turn
+    assert scores.shape == (2, 60)  # until there are enough
     order = np.random.default_rng(0).permutation(100)
     model = DPMixture(
         likelihood=laws[0],
