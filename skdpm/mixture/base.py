@@ -3,6 +3,7 @@
 
 import copy
 import functools
+import threading
 import time
 from dataclasses import KW_ONLY, replace
 
@@ -31,6 +32,7 @@ from skdpm._validation import (
     check_integer,
     check_real,
     explains,
+    given_shape,
     is_dask,
     is_dask_frame,
     offered_if,
@@ -85,6 +87,9 @@ from skdpm.mixture.trials import best_law, scores_of_laws
 
 # Stream of a run beyond those of its chains, which are numbered from 0.
 SAMPLE_STREAM = 2**32 - 2
+
+# One thread at a time reads off draws, which change kernels.
+READING = threading.RLock()
 
 # Page about chains that disagree.
 RECIPE = "https://skdpm.readthedocs.io/en/latest/recipes/stuck_chains.html"
@@ -645,10 +650,12 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     def _read(self):
         """Set the attributes that follow from the draws of the last batch, if none of them was
         read yet."""
-        if "_unread" in vars(self):
-            attributes = {**self._unread(), **vars(self)}
-            attributes.pop("_unread")
-            self.__dict__ = attributes
+        with READING:
+            unread = vars(self).get("_unread")
+            if unread is not None:
+                attributes = {**unread(), **vars(self)}
+                del attributes["_unread"]
+                self.__dict__ = attributes
 
     # Parameters.
 
@@ -670,7 +677,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             return likelihood, {}
         by_name = {repr(law): law for law in laws}
         if previous is not None and previous.trials:
-            return by_name[next(iter(previous.trials))], previous.trials
+            # Other rows, which are an error, may not have this law.
+            return by_name.get(next(iter(previous.trials)), likelihood), previous.trials
+        # Checks the parameters before the short fits.
+        self._settings(max(given_shape(X)[0], 1), self._resolved_sampler(likelihood, X))
         scores = scores_of_laws(self, laws, X)
         if not scores.size:
             return likelihood, {}

@@ -4,26 +4,34 @@
 No law is best for all tables of many columns. Full covariances describe most of them best, but few
 rows do not determine them; the columns of others are independent within clusters, or their
 clusters differ along a few axes only (`laws_for`). So a short chain runs under each law, on the
-same rows, and the mean log density of rows that it has not seen decides.
+same rows, and log densities of rows that it has not seen decide. Columns that others determine are
+left out: they have no density, and not all laws know it.
 
-The first law stays unless another is better by N_ERRORS standard errors, those of the mean
-difference over the held-out rows: one row far from all others must not decide. Few rows are held
-out in turn. The streams are those of a fixed seed, so equal rows have equal laws.
+The first law stays unless another has a larger mean, and a trimmed mean that is larger by N_ERRORS
+standard errors (Yuen 1974): a few rows far from all others must not decide, nor hide a difference
+of all others. Few rows are held out in turn. The streams are those of a fixed seed.
 """
 
 import warnings
+from numbers import Real
 
 import numpy as np
+from sklearn.utils.validation import _num_samples
 
 from skdpm._rows import validate_rows
+from skdpm.mixture.likelihoods import Gaussian
 
 # Most rows that are used, or rows times squared columns if these are at least FEWEST rows. One in
 # FOLDS is held out, in turn until ENOUGH are.
 MOST_ROWS, MOST_WORK, FEWEST = 1000, 2e6, 300
-FOLDS, ENOUGH = 5, 50
+FOLDS, ENOUGH = 5, 30
 # Length of the chains.
 N_WARMUP, N_DRAWS = 15, 5
 N_ERRORS = 2.0
+# Share of the held-out rows that is trimmed at each end.
+TRIMMED = 0.1
+# Share of `max_time` for a short fit.
+SHARE_OF_TIME = 0.05
 
 
 def scores_of_laws(estimator, laws, X):
@@ -36,16 +44,23 @@ def scores_of_laws(estimator, laws, X):
         the laws do not take X, which then is an error of the fit.
     """
     trial = estimator._copied()
+    rng = np.random.default_rng(0)
+    order = rng.permutation(_num_samples(X))[:MOST_ROWS]
     try:
-        rows = validate_rows(trial, X, laws[0], reset=True)
+        if isinstance(X, np.ndarray):  # perhaps large, or in a file
+            rows = validate_rows(trial, X[order], laws[0], reset=True)
+        else:
+            rows = validate_rows(trial, X, laws[0], reset=True)[order]
+        rows = rows[: max(FEWEST, int(MOST_WORK / rows.shape[1] ** 2))]
+        resolved = Gaussian().resolve(rows)
     except (TypeError, ValueError):
         return np.empty((len(laws), 0))
-    rng = np.random.default_rng(0)
-    n_rows = min(MOST_ROWS, max(FEWEST, int(MOST_WORK / rows.shape[1] ** 2)))
-    rows = rows[rng.permutation(len(rows))[:n_rows]]
+    if hasattr(resolved, "projection"):
+        rows = np.ascontiguousarray(rows[:, resolved.projection.columns])
     n_held_out = -(-len(rows) // FOLDS)
     if n_held_out == len(rows):
         return np.empty((len(laws), 0))
+    limit = estimator.max_time
     trial.set_params(
         sampler="auto",
         n_warmup=N_WARMUP,
@@ -55,7 +70,7 @@ def scores_of_laws(estimator, laws, X):
         init="auto",
         point_estimate="last",
         store_labels=True,
-        max_time=None,
+        max_time=SHARE_OF_TIME * limit if isinstance(limit, Real) else None,
         target_ess=None,
         warm_start=False,
         verbose=0,
@@ -66,7 +81,7 @@ def scores_of_laws(estimator, laws, X):
         held_out = rows[first : first + n_held_out]
         others = np.delete(rows, slice(first, first + n_held_out), axis=0)
         scores.append([_score(trial.set_params(likelihood=law), others, held_out) for law in laws])
-        if first + n_held_out >= ENOUGH:
+        if first + n_held_out >= ENOUGH or limit is not None:
             break
     return np.concatenate(scores, axis=1)
 
@@ -82,13 +97,20 @@ def _score(trial, rows, held_out):
 
 def best_law(scores):
     """Position of the law to choose, from `scores_of_laws`."""
+    usable = np.isfinite(scores).all(axis=1)
+    if not usable[0]:
+        return int(np.argmax(np.where(usable, scores.mean(axis=1), -np.inf)))
     best, largest = 0, 0.0
-    for law in range(1, len(scores)):
-        with np.errstate(invalid="ignore"):
-            gains = scores[law] - scores[0]
-        if len(gains) < 2 or np.isnan(gains).any():
+    for law in np.flatnonzero(usable)[1:]:
+        gains = np.sort(scores[law] - scores[0])
+        n_ends = int(TRIMMED * len(gains))
+        n_kept = len(gains) - 2 * n_ends
+        if n_kept < 2:
             continue
-        gain = gains.mean()
-        if gain > largest and gain > N_ERRORS * gains.std(ddof=1) / np.sqrt(len(gains)):
-            best, largest = law, gain
+        gain = gains[n_ends : n_ends + n_kept].mean()
+        # Of winsorised gains.
+        spread = np.clip(gains, gains[n_ends], gains[-1 - n_ends]).std(ddof=1)
+        error = spread * np.sqrt(len(gains) - 1) / np.sqrt(n_kept * (n_kept - 1))
+        if gains.mean() > 0.0 and gain > N_ERRORS * error and gain > largest:
+            best, largest = int(law), gain
     return best

@@ -1,9 +1,12 @@
 """Streams that forget: against enumerated partitions of the rows that are kept."""
 
 import pickle
+import threading
+import time
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from reference.likelihoods import log_posterior, log_posterior_concentration
 from reference.simulate import LIKELIHOOD_NAMES, PRIOR_CASES, enumeration_case
 from support.cases import make_estimator
@@ -194,3 +197,54 @@ def test_refusals():
     with pytest.raises(ValueError, match="missing entries"):
         stream.partial_fit(gaps)
     assert stream.partial_fit(whole[10:]).n_samples_seen_ == 30
+
+
+def test_known_labels_of_a_later_call_are_refused():
+    whole = np.random.default_rng(0).normal(size=(12, 2))
+    stream = DPMixture(sampler=SMC(3, half_life=50.0), n_draws=2, n_chains=1)
+    stream.partial_fit(whole[:10])
+    with pytest.raises(ValueError, match=r"SMC\.half_life .* known labels"):
+        stream.partial_fit(whole[10:], known_labels=[0, 1])
+
+
+def test_rows_may_come_dense_after_sparse():
+    X = np.random.default_rng(0).poisson(1.0, (20, 4)).astype(float) + np.eye(4)[0]
+    settings = {"sampler": SMC(5, half_life=8.0), "n_chains": 1, "random_state": 0}
+    labels = [
+        DPMixture(likelihood="multinomial", **settings)
+        .partial_fit(first)
+        .partial_fit(second)
+        .labels_
+        for first, second in [(sp.csr_array(X[:9]), X[9:]), (X[:9], X[9:])]
+    ]
+    np.testing.assert_array_equal(*labels)
+
+
+def test_threads_read_the_draws_of_a_stream():
+    """The first read makes the draws; the others wait for it."""
+    X = np.random.default_rng(0).normal(size=(110, 2))
+    stream, twin = (
+        DPMixture(sampler=SMC(50), n_chains=2, n_draws=50, random_state=0)
+        .partial_fit(X[:100])
+        .partial_fit(X[100:])
+        for _ in range(2)
+    )
+    unread, found = vars(twin)["_unread"], []
+
+    def slow():
+        time.sleep(0.05)
+        return unread()
+
+    def read():
+        found.append(twin.labels_)
+
+    twin._unread = slow
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    for labels in found:
+        np.testing.assert_array_equal(labels, stream.labels_)

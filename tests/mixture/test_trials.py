@@ -87,6 +87,18 @@ def test_one_row_does_not_decide():
     assert best_law(scores) == 0
 
 
+def test_a_few_rows_do_not_hide_what_all_others_say():
+    rng = np.random.default_rng(0)
+    scores = rng.standard_normal((2, 100))
+    scores[1] += 3.0
+    scores[0, :4] = -1e4
+    gains = scores[1] - scores[0]
+    assert gains.mean() < 3.0 * gains.std() / 10.0
+    assert best_law(scores) == 1
+    scores[1, 4:8] = -1e5  # a law that is better for most rows, but not in the mean
+    assert best_law(scores) == 0
+
+
 def test_laws_that_refuse_the_rows_are_not_chosen():
     scores = np.zeros((3, 10))
     scores[1] = -np.inf
@@ -94,6 +106,7 @@ def test_laws_that_refuse_the_rows_are_not_chosen():
     assert best_law(scores) == 2
     assert best_law(scores[:2]) == 0
     assert best_law(np.full((2, 10), -np.inf)) == 0
+    assert best_law(scores[[1, 0, 2]]) == 2  # nor kept
     assert best_law(np.array([[0.0], [1.0]])) == 0  # no standard error
 
 
@@ -120,7 +133,7 @@ def test_scores_are_those_of_rows_that_were_not_fitted():
     X = rows("independent", n_samples=100)
     laws = laws_for(X)[1:]
     scores = scores_of_laws(DPMixture(random_state=7), laws, X)
-    assert scores.shape == (2, 60)  # until there are enough
+    assert scores.shape == (2, 40)  # until there are enough
     order = np.random.default_rng(0).permutation(100)
     model = DPMixture(
         likelihood=laws[0],
@@ -131,6 +144,31 @@ def test_scores_are_those_of_rows_that_were_not_fitted():
         random_state=0,
     ).fit(X[order[20:]])
     np.testing.assert_array_equal(scores[0, :20], model.score_samples(X[order[:20]]))
+
+
+def test_dependent_columns_are_left_out():
+    """Only full covariances know that they have no density."""
+    X = rows("independent", n_samples=300)
+    laws = laws_for(X)
+    scores = scores_of_laws(DPMixture(), laws, X)
+    more = np.column_stack([X, X.sum(axis=1), X[:, :2], np.full(300, 3.0)])
+    np.testing.assert_array_equal(scores_of_laws(DPMixture(), laws, more), scores)
+
+
+def test_trials_end_in_time():
+    X = rows("independent", n_samples=60)
+    scores = scores_of_laws(DPMixture(max_time=100.0), laws_for(X), X)
+    assert scores.shape == (3, 12)  # once
+    assert np.isfinite(scores).all()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"n_draws": -1}, {"n_chains": 0}, {"sampler": "nope"}, {"thin": 0}], ids=repr
+)
+def test_wrong_parameters_are_refused_before_the_trials(wrong, monkeypatch):
+    monkeypatch.setattr("skdpm.mixture.base.scores_of_laws", None)
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        DPMixture(**{**SHORT, **wrong}).fit(rows("independent"))
 
 
 def test_few_of_many_rows_are_tried():
@@ -148,6 +186,15 @@ def test_going_on_keeps_the_law():
     np.testing.assert_array_equal(model.log_joint_samples_, whole.log_joint_samples_)
 
 
+def test_going_on_with_other_rows_is_refused():
+    X = rows("independent")
+    model = DPMixture(warm_start=True, **SHORT).fit(X)
+    few = np.where(np.arange(len(X)) < 20, 1, 0).astype(bool)
+    for other in (X[few], np.where(X == X[3, 3], np.nan, X)):
+        with pytest.raises(ValueError, match="needs the rows of the last fit"):
+            model.set_params(n_draws=8).fit(other)
+
+
 def test_finite_mixtures_and_single_rows():
     X = rows("independent", n_samples=60)
     assert FiniteMixture(3, **SHORT).fit(X).likelihood_.covariance_type == "diag"
@@ -159,10 +206,12 @@ def test_finite_mixtures_and_single_rows():
 # Fewer rows than columns.
 
 
-@pytest.mark.parametrize(("n_samples", "n_features"), [(12, 9), (11, 24), (20, 20), (25, 45)])
+@pytest.mark.parametrize(
+    ("n_samples", "n_features"), [(12, 9), (20, 8), (11, 24), (20, 20), (25, 45)]
+)
 def test_noise_is_one_cluster(n_samples, n_features):
     X = np.random.default_rng(n_samples).standard_normal((n_samples, n_features))
-    assert DPMixture(n_chains=2, random_state=0).fit(X).n_clusters_ <= 2
+    assert DPMixture(n_chains=2, random_state=0).fit(X).n_clusters_ == 1
 
 
 @pytest.mark.parametrize(("n_samples", "n_features"), [(24, 20), (30, 33), (30, 60)])

@@ -290,7 +290,7 @@ class Window:
 
     def then(self, other):
         """These rows, then others."""
-        if sp.issparse(other.rows):
+        if sp.issparse(self.rows) or sp.issparse(other.rows):
             rows = sp.vstack([self.rows, other.rows], format="csr")
         else:
             rows = np.concatenate([self.rows, other.rows]).view(type(other.rows))

@@ -175,21 +175,23 @@ class SMC(Sampler):
         )
 
     def batch_program(self, X, likelihood, **settings):
+        self._refuse("known labels" if settings["known"].unites else None)
         return self._checked(StreamProgram.prepare(X, likelihood, **settings))
 
     def _checked(self, program):
         """The program. Raises ValueError if rows cannot leave their clusters, but must."""
         reason = None
-        if self.half_life is None:
-            return program
         if program.known.unites:
             reason = "known labels"
         elif program.noise_law.takes_rows:
             reason = "noise"
         elif program.model().n_incomplete > 0:
             reason = "missing entries or weights of rows that particles draw"
-        if reason is not None:
+        self._refuse(reason)
+        return program
+
+    def _refuse(self, reason):
+        if self.half_life is not None and reason is not None:
             raise ValueError(
                 f"SMC.half_life cannot be combined with {reason}; set SMC(half_life=None)"
             )
-        return program

@@ -29,8 +29,9 @@ from skdpm.mixture.likelihoods.subspace.subspace import Subspace
 MANY_COLUMNS = 8
 # Full covariances are among these laws up to so many columns, or rows times squared columns.
 ALWAYS_FULL, MOST_WORK = 32, 2e7
-# Prior of the mean precision if there are few rows. Means of clusters may then be equal: otherwise
-# every row of noise is most probable as a cluster.
+# Prior of the mean precision if rows are fewer than twice the columns, or than FEW_ROWS. Means of
+# clusters may then be equal: otherwise every row of noise is most probable as a cluster.
+FEW_ROWS = 50
 MEANS_ALIKE = Gamma(0.5, 0.05)
 
 # Fewest rows for which columns can be those of identifiers. In fewer rows, nearly all entries of a
@@ -95,10 +96,12 @@ def _laws_of_shape(n_samples, n_features):
     more = [subspace] if n_features > subspace.n_axes else []
     if n_features > ALWAYS_FULL and n_samples * n_features**2 > MOST_WORK:
         return [*more, diagonal]
-    if n_samples >= 2 * n_features:
-        return [full, diagonal, *more]
     # Fewer rows do not determine the covariances of two clusters.
-    diagonal.hyperpriors = {"mean_precision": MEANS_ALIKE}
+    undetermined = n_samples < 2 * n_features
+    if undetermined or n_samples < FEW_ROWS:
+        full.hyperpriors = diagonal.hyperpriors = {"mean_precision": MEANS_ALIKE}
+    if not undetermined:
+        return [full, diagonal, *more]
     return [diagonal, *more] if n_features > ALWAYS_FULL else [diagonal, full, *more]
 
 
