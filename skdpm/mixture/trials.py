@@ -4,12 +4,11 @@
 No law is best for all tables of many columns. Full covariances describe most of them best, but few
 rows do not determine them; the columns of others are independent within clusters, or their
 clusters differ along a few axes only (`laws_for`). So a short chain runs under each law, on the
-same rows, and log densities of rows that it has not seen decide. Columns that others determine are
-left out: they have no density, and not all laws know it.
+same rows, and log densities of rows that it has not seen decide.
 
-The first law stays unless another has a larger mean, and a trimmed mean that is larger by N_ERRORS
-standard errors (Yuen 1974): a few rows far from all others must not decide, nor hide a difference
-of all others. Few rows are held out in turn. The streams are those of a fixed seed.
+The first law stays unless another is better by N_ERRORS standard errors, those of the mean
+difference over the held-out rows: a few rows far from all others must not decide. Few rows are
+held out in turn. The streams are those of a fixed seed.
 """
 
 import warnings
@@ -19,7 +18,6 @@ import numpy as np
 from sklearn.utils.validation import _num_samples
 
 from skdpm._rows import validate_rows
-from skdpm.mixture.likelihoods import Gaussian
 
 # Most rows that are used, or rows times squared columns if these are at least FEWEST rows. One in
 # FOLDS is held out, in turn until ENOUGH are.
@@ -28,8 +26,6 @@ FOLDS, ENOUGH = 5, 30
 # Length of the chains.
 N_WARMUP, N_DRAWS = 15, 5
 N_ERRORS = 2.0
-# Share of the held-out rows that is trimmed at each end.
-TRIMMED = 0.1
 # Share of `max_time` for a short fit.
 SHARE_OF_TIME = 0.05
 
@@ -52,11 +48,8 @@ def scores_of_laws(estimator, laws, X):
         else:
             rows = validate_rows(trial, X, laws[0], reset=True)[order]
         rows = rows[: max(FEWEST, int(MOST_WORK / rows.shape[1] ** 2))]
-        resolved = Gaussian().resolve(rows)
     except (TypeError, ValueError):
         return np.empty((len(laws), 0))
-    if hasattr(resolved, "projection"):
-        rows = np.ascontiguousarray(rows[:, resolved.projection.columns])
     n_held_out = -(-len(rows) // FOLDS)
     if n_held_out == len(rows):
         return np.empty((len(laws), 0))
@@ -102,15 +95,10 @@ def best_law(scores):
         return int(np.argmax(np.where(usable, scores.mean(axis=1), -np.inf)))
     best, largest = 0, 0.0
     for law in np.flatnonzero(usable)[1:]:
-        gains = np.sort(scores[law] - scores[0])
-        n_ends = int(TRIMMED * len(gains))
-        n_kept = len(gains) - 2 * n_ends
-        if n_kept < 2:
+        gains = scores[law] - scores[0]
+        if len(gains) < 2:
             continue
-        gain = gains[n_ends : n_ends + n_kept].mean()
-        # Of winsorised gains.
-        spread = np.clip(gains, gains[n_ends], gains[-1 - n_ends]).std(ddof=1)
-        error = spread * np.sqrt(len(gains) - 1) / np.sqrt(n_kept * (n_kept - 1))
-        if gains.mean() > 0.0 and gain > N_ERRORS * error and gain > largest:
+        gain = gains.mean()
+        if gain > largest and gain > N_ERRORS * gains.std(ddof=1) / np.sqrt(len(gains)):
             best, largest = int(law), gain
     return best
