@@ -358,7 +358,9 @@ def test_ellipses_of_every_likelihood_with_moments_are_those_of_drawn_rows(likel
     X = np.tile(np.round(np.exp(table.to_numpy() / 3.0 + 3.0)), (20, 1))
     if likelihood != "poisson":
         X = X + rng.normal(size=X.shape)
-    model = FiniteMixture(1, likelihood=likelihood, n_chains=1, n_warmup=0, n_draws=1)
+    model = FiniteMixture(
+        1, likelihood=likelihood, n_chains=1, n_warmup=0, n_draws=1, random_state=0
+    )
     model = fitted(model, X)
     display = draw(ClustersDisplay.from_estimator(model, X, [0, 2]))
     one = display.ellipses_[0]
