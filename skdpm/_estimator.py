@@ -628,7 +628,11 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         elif isinstance(value, str):
             close = difflib.get_close_matches(value, registry, n=1)
             close = [name for word, name in self._other_names if word == value] or close
-            value, hint = repr(value), f"; did you mean {close[0]!r}?" if close else ""
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            for cls in registry.values():
+                if value in getattr(getattr(cls, "from_paper", None), "variants", ()):
+                    hint = f"; for that of a paper pass {cls.__name__}.from_paper({value!r})"
+            value = repr(value)
         else:
             value = repr(value)
         raise ValueError(

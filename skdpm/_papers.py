@@ -4,12 +4,14 @@
 from importlib import import_module
 
 
-def paper_variants(module, words, make="make"):
+def paper_variants(module, variants, words, make="make"):
     """The method `from_paper` of a sampler, by its module in `skdpm.papers` and the function there
-    that makes variants; words describe these."""
+    that makes variants: a tuple of their names, which words describe."""
 
     def from_paper(*variant, **params):
         return getattr(import_module(f"skdpm.papers.{module}"), make)(*variant, **params)
 
-    from_paper.__doc__ = f"Make {words}: see `skdpm.papers.{module}`."
+    names = ", ".join(map(repr, variants))
+    from_paper.__doc__ = f"Make {names}, {words}: see `skdpm.papers.{module}`."
+    from_paper.variants = variants
     return staticmethod(from_paper)

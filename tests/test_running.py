@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+import re
 import threading
 import types
 
@@ -28,10 +29,11 @@ from skdpm import (
 from skdpm._run import Run
 from skdpm.chains import ChainProgram
 from skdpm.diagnostics import bulk_ess
+from skdpm.features import samplers as feature_samplers
 from skdpm.features.chains.program import FeatureChain
 from skdpm.mixture.chains.program import RowChain
 from skdpm.mixture.likelihoods import Gaussian
-from skdpm.mixture.samplers import SMC
+from skdpm.mixture.samplers import SAMPLERS, SMC
 from skdpm.partitions import credible_ball
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -414,6 +416,15 @@ def test_text_is_found(blobs):
             DPMixture(likelihood=name).fit(table)
     with pytest.raises(ValueError, match="did you mean 'von_mises_fisher'"):
         DPMixture(likelihood="cosine").fit(blobs)
+    for cls in set(SAMPLERS.values()) | set(feature_samplers.SAMPLERS.values()):
+        if "from_paper" not in vars(cls):
+            continue
+        estimator = DPMixture if cls in SAMPLERS.values() else FeatureAllocation
+        for variant in cls.from_paper.variants:
+            assert cls.from_paper(variant).kernel
+            with pytest.raises(ValueError, match=re.escape(f".from_paper('{variant}')")):
+                estimator(sampler=variant).fit(blobs)
+        assert repr(variant) in cls.from_paper.__doc__
 
 
 # Notebooks.

@@ -5,6 +5,9 @@ from skdpm._validation import check_choice
 from skdpm.mixture.samplers._history import History
 from skdpm.mixture.samplers.arm import ARM
 
+# More states than a chain has iterations.
+EVERY_STATE = 2**62
+
 # The samplers of the paper.
 VARIANTS = {
     "ARM": {"blocks": "pair"},
@@ -18,11 +21,16 @@ def make(variant, **params):
 
     >>> from skdpm.mixture.samplers import ARM
     >>> ARM.from_paper("sARM")
-    GrowingARM(blocks='none', n_split_merges=0)
+    GrowingARM(blocks='none', n_history=None, n_split_merges=0)
 
-    The companions stay after warm-up, so that an iteration always costs that of
-    `n_history_chains` chains. Draws follow the posterior only asymptotically, as the moves
+    After iteration t the history has all states of the iterations from t / 2 to t of each of
+    `n_history_chains` chains; with a number, `n_history`, evenly spaced ones. It takes one byte
+    per row, state and chain. The companions stay after warm-up, so that an iteration always costs
+    that of `n_history_chains` chains. Draws follow the posterior only asymptotically, as the moves
     keep changing with the past.
+
+    The sampler deviates from the paper in these points. There is no phase of 50 Gibbs iterations
+    before the first move. Companions start from random partitions into 4, 8, 16, ... clusters.
 
     Parameters
     ----------
@@ -33,7 +41,7 @@ def make(variant, **params):
         Parameters of `ARM` to change, such as `blocks="all"`.
     """
     check_choice(variant, "variant of ARM.from_paper", VARIANTS)
-    return GrowingARM(**{"n_split_merges": 0, **VARIANTS[variant], **params})
+    return GrowingARM(**{"n_split_merges": 0, "n_history": None, **VARIANTS[variant], **params})
 
 
 class GrowingHistory(History):
@@ -48,6 +56,9 @@ class GrowingARM(ARM):
 
     n_companions = 0
     _history = GrowingHistory
+
+    def _n_history(self):
+        return EVERY_STATE if self.n_history is None else super()._n_history()
 
     @property
     def n_replicas(self):

@@ -11,6 +11,13 @@ from skdpm.papers._annealed import AnnealedSystem
 def make(variant, **params):
     """Make a variant that Ulker, Gunsel & Cemgil (2010) compare.
 
+    >>> from skdpm.mixture.samplers import SMC
+    >>> SMC.from_paper("SMC-A")
+    AnnealedSMC(initial_concentration=1.0)
+
+    Rows come in their order in X and particles are resampled systematically, as in the paper. The
+    paper does not give the parameters of its base measure: those of the likelihood are used.
+
     Parameters
     ----------
     variant : {"PF", "SMC-G", "SMC-A"}
@@ -20,7 +27,12 @@ def make(variant, **params):
     **params
         Parameters of `SMC` to change.
     """
-    settings = {"rejuvenation": None, "resample_threshold": 0.8, **params}
+    settings = {
+        "rejuvenation": None,
+        "resample_threshold": 0.8,
+        "order": "given",
+        **params,
+    }
     check_choice(variant, "variant of SMC.from_paper", ("PF", "SMC-G", "SMC-A"))
     if variant == "PF":
         return SMC(**{"n_particles": 1000, "resampling": "systematic", **settings})
@@ -38,8 +50,8 @@ class AnnealedSMC(SMC):
     Parameters
     ----------
     n_particles, rejuvenation, growth, resampling, resample_threshold, order, half_life
-        As for `SMC`, but `half_life` must be None. Resampling "auto" is "optimal" if nothing is
-        moved and no row drawn again.
+        As for `SMC`, but `half_life` must be None, and the default order is "given". Resampling
+        "auto" is "optimal" if nothing is moved and no row drawn again.
     active_block : int, default=9
         Number of earlier rows that Gibbs draws again, in every particle, after each new row: the
         next ones in turn. When they reach the newest row they start again from the first one.
@@ -56,6 +68,7 @@ class AnnealedSMC(SMC):
     _: KW_ONLY
     rejuvenation: object = None
     resample_threshold: float = 0.8
+    order: str = "given"
     active_block: int = 9
     initial_concentration: float | None = None
     annealing_rate: float = 0.01

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components
 
 from skdpm._validation import check_choice, check_integer
+from skdpm.mixture.blocks.moves.random import RandomMoves
 from skdpm.mixture.blocks.records import Sweep
 from skdpm.mixture.samplers.sub_cluster import SubCluster, SubClusterKernel
 from skdpm.papers._grouped_visit import GroupedTask
@@ -15,33 +16,53 @@ from skdpm.papers._grouped_visit import GroupedTask
 # Variants of the paper: whether they restrict rows to super-clusters, and whether splits wait
 # until sub-clusters have burned in.
 VARIANTS = {
+    "SUBC": (False, True),
     "SUBC+SUPC": (True, True),
     "SUBC APPROX": (False, False),
     "SUBC+SUPC APPROX": (True, False),
 }
 
+# Random moves of an iteration, one of them a split on average. The paper does not say how many it
+# makes; with 999 merges each pair of 45 clusters is tried once.
+N_RANDOM_MOVES = 1000
+
 
 def make(variant, **params):
-    """Make a variant that Chang & Fisher (2013) compare, for reproductions.
+    """Make a sampler of Chang & Fisher (2013), whose sub-clusters are split in every iteration.
+
+    >>> from skdpm.mixture.samplers import SubCluster
+    >>> SubCluster.from_paper("SUBC")
+    PaperSubCluster(variant='SUBC')
+
+    An iteration draws weights, parameters and all labels, makes random splits and merges, and
+    proposes to split each cluster into its sub-clusters. These splits are never undone by a merge
+    of the same kind, as in the paper, so that draws do not follow the posterior: on five rows the
+    total variation distance is 0.16. Chains start at the estimator's `init`.
+
+    The sampler deviates from the paper in these points. A cluster that would lose all its rows
+    keeps them, because the paper's pass over the rows is not exact. Sub-clusters burn in by their
+    marginal likelihood, in place of the likelihood at drawn parameters, and start anew if they
+    have gained nothing for 20 iterations. The numbers of random moves are ours: 1000 an iteration,
+    999 of them merges, because the paper leaves them to its supplement. The ratio of a split has
+    that of the partition prior, which need not be a Dirichlet process.
 
     Parameters
     ----------
     variant : {"SUBC", "SUBC+SUPC", "SUBC APPROX", "SUBC+SUPC APPROX"}
-        "SUBC": `SubCluster`. "SUPC": each row is restricted to its super-cluster, a group of
-        similar clusters that is drawn anew in every iteration (their Algorithm 1 with the
-        J-divergence, except that no cluster is its own neighbour); not possible with Dask
-        arrays. "APPROX": in warm-up a split into sub-clusters is proposed in every iteration,
-        without waiting until the sub-clusters have burned in, that is until their marginal
-        likelihood no longer rises.
+        "SUBC": sub-clusters, which may be split off once they have burned in, that is when their
+        marginal likelihood no longer rises. "SUPC": each row is restricted to its super-cluster, a
+        group of similar clusters that is drawn anew in every iteration (their algorithm 1 with the
+        J-divergence, except that no cluster is its own neighbour); not possible with Dask arrays.
+        "APPROX": splits do not wait until sub-clusters have burned in. Not with a noise component.
     **params
         Parameters of `SubCluster` to change.
     """
-    check_choice(variant, "variant of SubCluster.from_paper", ("SUBC", *VARIANTS))
-    return SubCluster(**params) if variant == "SUBC" else PaperSubCluster(variant, **params)
+    check_choice(variant, "variant of SubCluster.from_paper", VARIANTS)
+    return PaperSubCluster(variant, **params)
 
 
 class PaperSubCluster(SubCluster):
-    """A variant of `SubCluster`; see `SubCluster.from_paper`."""
+    """`SubCluster.from_paper`: splits into sub-clusters in every iteration."""
 
     takes_noise = False
 
@@ -61,12 +82,24 @@ class PaperSubCluster(SubCluster):
 
 
 class PaperSubClusterKernel(SubClusterKernel):
-    """One iteration of a variant; see `VARIANTS`. Options are parameters of `SubClusterKernel`."""
+    """One iteration of a variant; see `VARIANTS`. Other options are parameters of
+    `SubClusterKernel`."""
 
-    def __init__(self, in_groups=False, wait=True, **options):
-        super().__init__(**options)
+    looks_around = False
+
+    def __init__(self, in_groups=False, wait=True, random_moves=None, **options):
+        if random_moves is None:
+            random_moves = RandomMoves(N_RANDOM_MOVES, 1.0 / N_RANDOM_MOVES)
+        super().__init__(random_moves=random_moves, **options)
         self.in_groups = in_groups
         self.wait = wait
+
+    def acceptance(self):
+        counts = {**self.counts, **self.random_moves.counts}
+        return {move: values.copy() for move, values in counts.items()}
+
+    def step(self, state, rng, key, adapting=0.0):
+        self._pass_and_move(state, rng, key, self.sub_splits)
 
     def _ready(self):
         return self.memory.ready | (not self.wait)

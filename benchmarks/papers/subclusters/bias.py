@@ -12,6 +12,7 @@ written here in NumPy: the package has only the corrected one.
 
 import argparse
 import time
+from functools import partial
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from skdpm.mixture.blocks.rows import MemoryRows
 from skdpm.mixture.blocks.state import BlockState
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.priors import DirichletProcessPrior
+from skdpm.mixture.samplers.sub_cluster import SubClusterKernel
 from skdpm.papers.sub_cluster import PaperSubClusterKernel
 
 CASES = {
@@ -33,13 +35,13 @@ CASES = {
         1.0,
     ),
 }
-# A warm-up that never ends, as published.
-PUBLISHED = {"adapting": 1.0}
 SAMPLERS = {
-    "SUBC": {},
-    "SUBC+SUPC": {"in_groups": True},
-    "SUBC, warm-up": PUBLISHED,
-    "SUBC APPROX, warm-up": {**PUBLISHED, "wait": False},
+    "SubCluster()": partial(SubClusterKernel, launch_every=1),
+    "SUBC": PaperSubClusterKernel,
+    "SUBC+SUPC": partial(PaperSubClusterKernel, in_groups=True),
+    "SUBC APPROX": partial(PaperSubClusterKernel, wait=False),
+    "SUBC+SUPC APPROX": partial(PaperSubClusterKernel, in_groups=True, wait=False),
+    "SUBC without sub-cluster splits": partial(PaperSubClusterKernel, sub_splits=False),
 }
 BURN_IN = 100
 
@@ -98,16 +100,13 @@ class Case:
         return 0.5 * np.sqrt(2 * p * (1 - p) / (np.pi * size)).sum()
 
 
-def chain(case, options, start, n_iterations, rng):
-    """The partition after each iteration."""
-    state = case.state(start)
-    options = dict(options)
-    adapting = options.pop("adapting", 0.0)
-    kernel = PaperSubClusterKernel(**options, launch_every=1)
+def chain(case, make, start, n_iterations, rng):
+    """The partition after each iteration of a kernel."""
+    state, kernel = case.state(start), make()
     out = np.empty(n_iterations, dtype=np.intp)
     entropy = int(rng.integers(2**62))
     for t in range(n_iterations):
-        kernel.step(state, rng, (entropy, 0, t + 1), adapting)
+        kernel.step(state, rng, (entropy, 0, t + 1))
         out[t] = case.number(state.cluster_labels())
     return out
 
@@ -178,15 +177,15 @@ def main():
                 for times in (1, 5, 50)
             ]
             print(f"  {title:45s}", *(f"{d:.3f}" for d in found), f"floor {case.floor(n):.3f}")
-        for title, options in SAMPLERS.items():
+        for title, make in SAMPLERS.items():
             began = time.perf_counter()
             found = []
             for times, n_chains in ((1, args.chains), (5, args.chains), (50, args.chains // 5)):
                 starts = case.draw(n_chains, rng)
-                ends = [chain(case, options, start, times, rng)[-1] for start in starts]
+                ends = [chain(case, make, start, times, rng)[-1] for start in starts]
                 found.append(f"{case.distance(np.array(ends)):.3f}")
             runs = [
-                chain(case, options, start, args.iterations // 10 + BURN_IN, rng)[BURN_IN:]
+                chain(case, make, start, args.iterations // 10 + BURN_IN, rng)[BURN_IN:]
                 for start in case.draw(10, rng)
             ]
             long_run = np.concatenate(runs)

@@ -5,10 +5,10 @@
     python benchmarks/papers/subclusters/run.py all --data FOLDER --out FOLDER
     python benchmarks/papers/subclusters/run.py targets --data FOLDER
 
-FOLDER of the data holds mnist70k.npz (images as rows of an array X, digits y), kos.npz (bags of
-words, a scipy.sparse file) and news20_w100.npz (words in texts X, groups y). Each figure writes
-its traces (npz), a table (txt) and pictures (png) over seconds and over iterations; `--redraw`
-makes these again from the traces.
+FOLDER of the data holds mnist70k.npz (images as rows of an array X, digits y), kos.npz and ap.npz
+(bags of words, scipy.sparse files) and news20_w100.npz (words in texts X, groups y). Each figure
+writes its traces (npz), a table (txt) and pictures (png) over seconds and over iterations;
+`--redraw` makes these again from the traces.
 
 Chains start from one cluster, or from labels drawn uniformly among 50, the same for all samplers;
 the concentration and the hyperparameters are fixed. All chains of the figures have one thread, and
@@ -36,7 +36,6 @@ from skdpm.datasets import make_gaussian_mixture, make_high_dimensional_gaussian
 from skdpm.mixture.blocks.program import WARMUP
 from skdpm.mixture.likelihoods import Gaussian, Multinomial
 from skdpm.mixture.samplers import SAMS, BlockedGibbs, Gibbs, SubCluster
-from skdpm.papers.sub_cluster import PaperSubClusterKernel
 
 sys.path.append(str(Path(__file__).parents[1] / "pgsm"))
 import traces
@@ -44,43 +43,13 @@ import traces
 traces.LABELS["log_joint"] = "log joint (nats per row)"
 traces.LABELS["v_measure"] = "NMI (V-measure)"
 
-
-class PublishedKernel(PaperSubClusterKernel):
-    """Splits into sub-clusters in all iterations. The package's ways to find clusters, merges of
-    close clusters and clusters of a sample of rows, are off."""
-
-    looks_around = False
-
-    def step(self, state, rng, key, adapting=0.0):
-        super().step(state, rng, key, adapting=1.0)
-
-    def _merge(self, state, margin, rng):
-        pass
-
-
-class Published(SubCluster):
-    """The sampler as published, except that clusters keep their rows instead of vanishing."""
-
-    def __init__(self, in_groups=False, wait=True, block_size=65536):
-        super().__init__(block_size)
-        self.in_groups = in_groups
-        self.wait = wait
-
-    @property
-    def needs_labels(self):
-        return self.in_groups
-
-    def kernel(self):
-        return PublishedKernel(in_groups=self.in_groups, wait=self.wait)
-
-
 SAMPLERS = {
     "GIBBS": Gibbs(),
     "GIBBS+SUPC": Gibbs.from_paper("GIBBS+SUPC"),
     "GIBBS+SAMS": SAMS(),
-    "SUBC": Published(),
-    "SUBC+SUPC": Published(in_groups=True),
-    "SUBC+SUPC APPROX": Published(in_groups=True, wait=False),
+    "SUBC": SubCluster.from_paper("SUBC"),
+    "SUBC+SUPC": SubCluster.from_paper("SUBC+SUPC"),
+    "SUBC+SUPC APPROX": SubCluster.from_paper("SUBC+SUPC APPROX"),
     "FSD": BlockedGibbs(),
     "SubCluster()": SubCluster(),
 }
@@ -256,10 +225,19 @@ def mnist(args):
     return starts("MNIST, ", X, y, fixed_gaussian(X), args.seconds_mnist, 1)
 
 
+def press(args):
+    """Figure 5b: Associated Press, 2246 bags of 10,473 words, from 1 and from 50 clusters."""
+    return bags("ap", "AP, ", args)
+
+
 def kos(args):
-    """As figure 5b to e: KOS, 3430 bags of 6906 words, from 1 and from 50 clusters."""
-    X = scipy.sparse.csr_array(scipy.sparse.load_npz(Path(args.data) / "kos.npz"))
-    return starts("KOS, ", X, None, WORDS, args.seconds, args.seeds)
+    """As figure 5c to e: KOS, 3430 bags of 6906 words, from 1 and from 50 clusters."""
+    return bags("kos", "KOS, ", args)
+
+
+def bags(name, title, args):
+    X = scipy.sparse.csr_array(scipy.sparse.load_npz(Path(args.data) / f"{name}.npz"))
+    return starts(title, X, None, WORDS, args.seconds, args.seeds)
 
 
 def news20(args):
@@ -430,8 +408,8 @@ def targets(args):
         "1.7 times",
     )
     X, y = make_gaussian_mixture(100_000, n_clusters=10, spread=0.02, random_state=0)
-    for name, wait in (("SUBC", True), ("SUBC APPROX", False)):
-        sampler = Published(wait=wait)
+    for name in ("SUBC", "SUBC APPROX"):
+        sampler = SubCluster.from_paper(name)
         found = [first_reach(sampler, X, y, seed) for seed in range(3)]
         report(
             f"100,000 x 2, one cluster to V >= 0.95, {name}",
@@ -510,6 +488,7 @@ def peak_resident():
 FIGURES = {
     "synthetic": synthetic,
     "mnist": mnist,
+    "press": press,
     "kos": kos,
     "news20": news20,
     "growth": growth,

@@ -19,6 +19,10 @@ class RowFilter(FeatureSampler):
         )
 
 
+# Of the paper.
+TEST_PATHS = "zeros", "ones", "random", "unconditional", "conditional", "two_stage"
+
+
 @parameters
 class ParticleGibbs(RowFilter):
     """Particle Gibbs update of a row of Z, at a cost linear in the number of features.
@@ -47,7 +51,7 @@ class ParticleGibbs(RowFilter):
     resample_threshold: float = 0.5
     column_moves: int = 1
 
-    from_paper = paper_variants("particle_gibbs", "a variant with another test path")
+    from_paper = paper_variants("particle_gibbs", TEST_PATHS, "another test path")
 
     def kernel(self):
         return ParticleGibbsKernel(*self._filter_params())
@@ -90,9 +94,7 @@ class DiscreteParticleFilter(RowFilter):
     annealing_power: float = 1.0
     column_moves: int = 1
 
-    from_paper = paper_variants(
-        "particle_gibbs", "a variant with another test path", "make_discrete"
-    )
+    from_paper = paper_variants("particle_gibbs", TEST_PATHS, "another test path", "make_discrete")
 
     def kernel(self):
         return DiscreteFilterKernel(*self._filter_params())

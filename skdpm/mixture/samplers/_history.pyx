@@ -30,7 +30,7 @@ cdef enum:
 def stride_at(t, n_kept):
     """Number of iterations between recorded states in a history of t iterations."""
     stride = 1
-    while t > 2 * stride * n_kept:
+    while t > 2 * n_kept * stride:
         stride *= 2
     return stride
 

@@ -15,6 +15,9 @@ is the sum of the target's ratios over the possible cells: their number at an an
 
     gamma_|s|^(1/(n-|s|)) sum_b (|b| - sigma) p(x_t | x_b).
 
+For reproductions, zeta_t may have another power r > 0 of (t-|s|) / (n-|s|), or the targets may be
+those of section 3.3: gamma^_t = gamma_t for all t.
+
 Cells that the prior forbids (more than k0 in a finite mixture) are never proposed.
 
 Particles with the same history are one *node* with a multiplicity, computed once. Nodes share the
@@ -22,7 +25,7 @@ slots of common cells until one of them adds an item (`particles/_slots`). Optim
 weighs the children of every node and keeps about N of them (Fearnhead & Clifford 2003; in
 conditional form Whiteley, Andrieu & Doucet 2010).
 """
-from libc.math cimport INFINITY, exp, log
+from libc.math cimport INFINITY, exp, log, pow
 from libc.stdlib cimport free
 
 import numpy as np
@@ -67,6 +70,7 @@ cdef class PGSMKernel(PartitionKernel):
     """Kernel of `PGSM`, whose parameters it has."""
     cdef Py_ssize_t n_particles, n_anchors, gibbs_sweeps
     cdef double resample_threshold
+    cdef double power               # r; 0 for the targets of section 3.3
     cdef int resampling
     cdef readonly AnchorProposal anchors
     cdef long long n_moves, n_changes
@@ -91,7 +95,7 @@ cdef class PGSMKernel(PartitionKernel):
 
     def __init__(
         self, Py_ssize_t n_particles, Py_ssize_t n_anchors, AnchorProposal anchors,
-        double resample_threshold, str resampling, Py_ssize_t gibbs_sweeps
+        double resample_threshold, str resampling, Py_ssize_t gibbs_sweeps, double power=1.0
     ):
         self.n_particles = n_particles
         self.n_anchors = n_anchors
@@ -99,6 +103,7 @@ cdef class PGSMKernel(PartitionKernel):
         self.resample_threshold = resample_threshold
         self.resampling = RESAMPLING[resampling]
         self.gibbs_sweeps = gibbs_sweeps
+        self.power = power
         self.closure = Closure(anchors)
         self.shared = SharedSlots()
         self.chosen = np.empty(0, dtype=np.int8)
@@ -236,7 +241,7 @@ cdef class PGSMKernel(PartitionKernel):
             if t < n_anchors and log_v[n_choices + 1] != -INFINITY:
                 gains[n_choices] = state.model.log_predictive(state.slots[state.n_clusters], i)
                 n_choices += 1
-            anneal = node.log_gamma / (n - n_anchors) if t >= n_anchors else 0.0
+            anneal = self.annealed(node.log_gamma, t - n_anchors, n - n_anchors)
             for b in range(n_choices):
                 self.children[n_children + b].parent = g
                 self.children[n_children + b].cell = b
@@ -249,8 +254,14 @@ cdef class PGSMKernel(PartitionKernel):
                     log_gamma += gains[b]
                     if t == n_anchors - 1:
                         log_gamma += log_v[node.n_cells + (b == node.n_cells)]
-                    # The last generation has the target gamma.
-                    terms[b] = log_gamma if t == n - 1 else 0.0
+                    if self.power == 0.0:
+                        terms[b] = (
+                            gains[b] + log_v[node.n_cells + (b == node.n_cells)]
+                            - log_v[node.n_cells]
+                        )
+                    else:
+                        # The last generation has the target gamma.
+                        terms[b] = log_gamma if t == n - 1 else 0.0
                 self.children[n_children + b].log_gamma = log_gamma
                 self.children[n_children + b].log_w = node.log_w + anneal + terms[b]
             if self.resampling != OPTIMAL:
@@ -262,6 +273,14 @@ cdef class PGSMKernel(PartitionKernel):
                 return 0
         self.branch(state, t, n_children)
         return 1
+
+    cdef double annealed(self, double log_gamma, Py_ssize_t t, Py_ssize_t n) noexcept nogil:
+        """The share of log gamma_|s| that item t of the n after the anchors adds to the target."""
+        if t < 0 or self.power == 0.0:
+            return 0.0
+        if self.power == 1.0:
+            return log_gamma / n
+        return log_gamma * (pow((t + 1.0) / n, self.power) - pow(<double>t / n, self.power))
 
     cdef bint propose(
         self, bitgen_t* rng, Node* node, Child* children, Py_ssize_t n_choices    # INOUT

@@ -51,16 +51,19 @@ class ARM(Sampler):
     gibbs_sweeps: int = 1
     n_split_merges: int = 1
 
-    from_paper = paper_variants("arm", '"ARM", "sARM" or "sRM", whose history grows throughout')
+    from_paper = paper_variants("arm", ("ARM", "sARM", "sRM"), "whose history grows throughout")
 
     @property
     def n_companions(self):
         return max(0, self.n_history_chains - 1)
 
+    def _n_history(self):
+        return check_integer(self.n_history, "ARM.n_history", low=1)
+
     def kernel(self):
         history = self._history(
             check_integer(self.n_history_chains, "ARM.n_history_chains", low=0),
-            check_integer(self.n_history, "ARM.n_history", low=1),
+            self._n_history(),
         )
         return ARMKernel(
             check_choice(self.blocks, "ARM.blocks", BLOCKS),

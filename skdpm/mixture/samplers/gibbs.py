@@ -25,7 +25,7 @@ class Gibbs(Sampler):
 
     n_sweeps: int = 1
 
-    from_paper = paper_variants("gibbs", '"GIBBS+SUPC", to which Chang & Fisher compare')
+    from_paper = paper_variants("gibbs", ("GIBBS+SUPC",), "to which Chang & Fisher (2013) compare")
 
     def kernel(self):
         return GibbsKernel(self._n_sweeps())

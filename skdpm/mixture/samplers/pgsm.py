@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Particle Gibbs split-merge."""
 
+from skdpm._papers import paper_variants
 from skdpm._validation import check_choice, check_integer, check_share, parameters
 from skdpm.mixture.particles._weights import RESAMPLING
 from skdpm.mixture.samplers._anchors import INFORMED, AnchorProposal
@@ -49,11 +50,19 @@ class PGSM(Sampler):
     resampling: str = "multinomial"
     gibbs_sweeps: int = 1
 
+    from_paper = paper_variants("pgsm", ("PGSM", "basic"), "of Bouchard-Cote et al. (2017)")
+
+    def _anchors(self):
+        return AnchorProposal(check_choice(self.anchors, "PGSM.anchors", ("uniform", *INFORMED)))
+
     def kernel(self):
-        return PGSMKernel(
+        return PGSMKernel(*self._settings())
+
+    def _settings(self):
+        return (
             check_integer(self.n_particles, "PGSM.n_particles", low=2, high=10_000),
             check_integer(self.n_anchors, "PGSM.n_anchors", low=2, high=5),
-            AnchorProposal(check_choice(self.anchors, "PGSM.anchors", ("uniform", *INFORMED))),
+            self._anchors(),
             check_share(self.resample_threshold, "PGSM.resample_threshold"),
             check_choice(self.resampling, "PGSM.resampling", RESAMPLING),
             check_integer(self.gibbs_sweeps, "PGSM.gibbs_sweeps", low=0),

@@ -84,7 +84,9 @@ class SMC(Sampler):
     order: str = "random"
     half_life: float | None = None
 
-    from_paper = paper_variants("smc", '"PF", "SMC-G" or "SMC-A", which Ulker et al. compare')
+    from_paper = paper_variants(
+        "smc", ("PF", "SMC-G", "SMC-A"), "which Ulker et al. (2010) compare"
+    )
 
     @property
     def moves(self):

@@ -79,7 +79,7 @@ default="uniform"
     anchors: str = "uniform"
     gibbs_sweeps: int = 1
 
-    from_paper = paper_variants("split_merge", '"bSM", which Herlau et al. (2014) compare')
+    from_paper = paper_variants("split_merge", ("bSM",), "which Herlau et al. (2014) compare")
 
     def kernel(self):
         anchors = AnchorProposal(check_choice(self.anchors, "SplitMerge.anchors", ANCHORS))

@@ -57,7 +57,9 @@ class SubCluster(BlockSampler):
         self.block_size = block_size
 
     from_paper = paper_variants(
-        "sub_cluster", '"SUBC", "SUBC+SUPC", "SUBC APPROX" or "SUBC+SUPC APPROX" of Chang & Fisher'
+        "sub_cluster",
+        ("SUBC", "SUBC+SUPC", "SUBC APPROX", "SUBC+SUPC APPROX"),
+        "of Chang & Fisher (2013)",
     )
 
     @classmethod
@@ -125,6 +127,14 @@ class SubClusterKernel(BlockKernel):
 
     def step(self, state, rng, key, adapting=0.0):
         finding = self.sub_splits and adapting > EXACT_SHARE
+        self._pass_and_move(state, rng, key, finding)
+        if finding:
+            merge_close_clusters(state, self.memory, CLEAR_GAIN * adapting, rng)
+        elif key[-1] % (EXACT_EVERY if adapting else self.launch_every) == 0:
+            self.launched_moves.make(state, rng, key)
+
+    def _pass_and_move(self, state, rng, key, finding):
+        """Draw all labels, then propose random moves and, if `finding`, sub-cluster splits."""
         if not finding:
             self.memory = None
         elif self.memory is None:
@@ -138,9 +148,6 @@ class SubClusterKernel(BlockKernel):
             self.counts["sub_cluster_split"] += split_into_sub_clusters(
                 state, self.memory, self._ready(), rng
             )
-            merge_close_clusters(state, self.memory, CLEAR_GAIN * adapting, rng)
-        elif key[-1] % (EXACT_EVERY if adapting else self.launch_every) == 0:
-            self.launched_moves.make(state, rng, key)
 
     def _ready(self):
         """Return the clusters whose sub-clusters may be split off: (n_slots,), bool."""
@@ -161,7 +168,7 @@ class SubClusterKernel(BlockKernel):
         if not self.sweep:
             return {}
         n_slots = state.n_slots
-        trials = [move.trial(n_slots) for move in moves if move.is_split]
+        trials = moves.trials(n_slots)
         sweep = self._parameters(state, state.totals(), rng)
         state.draw_known(sweep, rng)
         held = np.empty(0, dtype=np.intp)

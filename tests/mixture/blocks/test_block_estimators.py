@@ -358,7 +358,6 @@ def test_bad_parameters(sampler, name, X):
 def test_variants_of_the_paper():
     """They are scikit-learn objects, and none of their settings is in the everyday signature."""
     assert list(SubCluster().get_params()) == ["block_size"]
-    assert type(SubCluster.from_paper("SUBC", block_size=50)) is SubCluster
     with pytest.raises(ValueError, match=r"from_paper must be one of SUBC, .*; got 'X'"):
         SubCluster.from_paper("X")
     for variant, (in_groups, wait) in sub_cluster.VARIANTS.items():
@@ -366,7 +365,23 @@ def test_variants_of_the_paper():
         assert sampler.get_params() == {"variant": variant, "block_size": 50}
         assert sampler.needs_labels == in_groups
         kernel = sampler.kernel()
-        assert (kernel.in_groups, kernel.wait) == (in_groups, wait)
+        assert (kernel.in_groups, kernel.wait, kernel.looks_around) == (in_groups, wait, False)
+
+
+@pytest.mark.parametrize("variant", ["SUBC", "SUBC APPROX"])
+def test_published_splits_go_on_after_the_warm_up(variant):
+    """Sub-clusters are split in draws, and no close clusters are merged but at random."""
+    rows = np.repeat(np.arange(3.0), 9)[:, None]
+    sampler = SubCluster.from_paper(variant)
+    settings = {"n_warmup": 5, "n_draws": 60, "n_chains": 1, "init": "single"}
+    estimator = DPMixture(sampler=sampler, random_state=0, **settings).fit(rows)
+    assert list(estimator.acceptance_rate_) == [
+        "sweep",
+        "sub_cluster_split",
+        "random_split",
+        "random_merge",
+    ]
+    assert estimator.acceptance_rate_["sub_cluster_split"] > 0
 
 
 @pytest.mark.parametrize("discount", [0.0, 0.3])

@@ -42,7 +42,7 @@ from support.pvalues import (
 from skdpm.mixture.blocks._visit import draw_and_collect, split_codes
 from skdpm.mixture.blocks.kernel import log_gamma_variates
 from skdpm.mixture.blocks.moves.launched import LaunchedMoves, Nodes
-from skdpm.mixture.blocks.moves.random import RandomMove, RandomMoves
+from skdpm.mixture.blocks.moves.random import DrawnMoves, RandomMoves
 from skdpm.mixture.blocks.moves.sub_clusters import (
     SubClusterMemory,
     merge_close_clusters,
@@ -75,9 +75,17 @@ MOVES_ONLY = {"sweep": False}
 NO_MOVES = {"n_moves": 0}
 KERNELS = {
     "sweep": KernelCase(SubClusterKernel, {}, NO_MOVES),
-    "in_groups": KernelCase(PaperSubClusterKernel, {"in_groups": True}, NO_MOVES),
+    "in_groups": KernelCase(
+        PaperSubClusterKernel,
+        {"in_groups": True, "sub_splits": False},
+        {"n_moves": 2, "split_share": 0.5},
+        n_iterations=40,
+    ),
     "moves": KernelCase(SubClusterKernel, MOVES_ONLY, {}),
     "even_moves": KernelCase(SubClusterKernel, MOVES_ONLY, {"n_moves": 4, "split_share": 0.5}),
+    "many_merges": KernelCase(
+        SubClusterKernel, MOVES_ONLY, {"n_moves": 40, "split_share": 0.05}, n_iterations=60
+    ),
     "sweep_and_moves": KernelCase(
         SubClusterKernel, {}, {"n_moves": 2, "split_share": 0.5}, n_iterations=40
     ),
@@ -85,8 +93,8 @@ KERNELS = {
         SubClusterKernel, MOVES_ONLY, NO_MOVES, {"n_unions": 2, "n_passes": 1}, n_iterations=30
     ),
     "everything": KernelCase(
-        PaperSubClusterKernel,
-        {"in_groups": True},
+        SubClusterKernel,
+        {},
         {"n_moves": 1, "split_share": 0.5},
         {"n_unions": 1, "n_passes": 1},
         n_iterations=20,
@@ -310,8 +318,9 @@ def shares_run(alpha, split_share, law):
 
     def run(seed, factor):
         rng = np.random.default_rng(seed)
-        moves = [RandomMove.draw(rng, alpha, 1, split_share) for _ in range(round(2_000 * factor))]
-        shares = [move.share for move in moves if move.is_split]
+        moves = DrawnMoves.draw(rng, alpha, round(2_000 * factor), split_share)
+        assert np.isnan(moves.shares[~moves.is_split]).all()
+        shares = moves.shares[moves.is_split]
         return stats.kstest(shares, law.cdf).pvalue
 
     return run
@@ -332,10 +341,10 @@ def kinds_run(moves, split_share):
 
     def run(seed, factor):
         rng = np.random.default_rng(seed)
-        drawn = [move for _ in range(round(400 * factor)) for move in moves.draw(state.state, rng)]
-        n_splits = sum(move.is_split for move in drawn)
-        assert [move.stream_number for move in drawn[: moves.n_moves]] == [1, 2, 3]
-        return Cells([n_splits, len(drawn) - n_splits], [split_share, 1.0 - split_share])
+        drawn = [moves.draw(state.state, rng) for _ in range(round(400 * factor))]
+        n_splits = sum(one.is_split.sum() for one in drawn)
+        assert [drawn[0].trial(m, 1).stream_number for m in range(len(drawn[0]))] == [1, 2, 3]
+        return Cells([n_splits, 3 * len(drawn) - n_splits], [split_share, 1.0 - split_share])
 
     return run
 
@@ -371,12 +380,16 @@ def test_ratio_of_random_splits_has_the_law_of_their_sides(prior, split_share):
         assert actual == pytest.approx(expected, rel=1e-9)
 
 
+def drawn_moves(is_split, log_u, u):
+    """`DrawnMoves` with the given numbers, and shares of one half."""
+    shares = np.where(is_split, 0.5, np.nan)
+    return DrawnMoves(np.array(is_split), np.array(log_u), np.array(u), shares)
+
+
 def test_pairs_to_merge_are_uniform():
-    pairs = []
-    for one in range(4):
-        for other in range(3):
-            move = RandomMove(1, False, 0.0, ((one + 0.5) / 4, (other + 0.5) / 3))
-            pairs.append(move.pair(4))
+    u = [((one + 0.5) / 4, (other + 0.5) / 3) for one in range(4) for other in range(3)]
+    pairs = drawn_moves([False] * 12, [0.0] * 12, u).pairs(slice(None), 4)
+    assert (pairs[:, 0] < pairs[:, 1]).all()
     counts = np.unique(pairs, axis=0, return_counts=True)[1]
     assert counts.tolist() == [2] * 6
 
@@ -387,20 +400,21 @@ def test_a_merge_has_the_ratio_of_the_split_that_undoes_it():
 
     class Recorded(RandomMoves):
         def log_ratio(self, state, n_clusters, left, right):
-            ratios.append((n_clusters, left, right))
+            ratios.append((n_clusters, left.item(), right.item()))
             return super().log_ratio(state, n_clusters, left, right)
 
     moves, chain = Recorded(), make_runs("moves", "gaussian", "dp", 5)
-    certain = RandomMove(1, False, -np.inf, (0.1, 0.1), 0.5)
+    certain = drawn_moves([False], [-np.inf], [(0.1, 0.1)])
     chain.assign(np.array([0, 1, 1, 0, 2]))
-    assert moves.merge(chain.state, certain, None)
+    assert moves.merge(chain.state, certain, 0, 1, None) == (True, 1)
     assert sorted(np.bincount(chain.cluster_labels())) == [1, 4]
     chain.assign(np.array([0, 0, 0, 0, 1]))
     model = chain.likelihood.parametric(chain.rows.X)
     nothing = np.zeros(model.n_stats)
     sides = [accumulated(model, nothing, rows) for rows in ([0, 3], [1, 2])]
     parts = Collected(np.array([sides[0], nothing, sides[1], nothing]), np.array([0, -1, 1, -1]))
-    assert moves.split(chain.state, (0, 0, 1), certain, certain.trial(2), parts, None)
+    trial = TrialSplit(0, 0.5, 1)
+    assert moves.split(chain.state, (0, 0, 1), -np.inf, trial, parts, None)
     assert chain.state.n_slots == 3
     assert ratios == [(2, 2.0, 2.0)] * 2
 
@@ -766,11 +780,11 @@ def test_random_moves_without_an_answer_are_refused(size, message):
     chain.assign(np.array([0, 1, 1, 1, 2]))
     chain.state.model = NoMarginal(chain.model, size)
     is_split = "split" in message
-    move = RandomMove(1, is_split, 0.0, (0.5 if is_split else 0.1, 0.1), 0.5)
+    move = drawn_moves([is_split], [0.0], [(0.5 if is_split else 0.1, 0.1)])
     with pytest.raises(FloatingPointError, match=message):
         # Some key splits the cluster of three into 2 and 1.
         for iteration in range(100):
-            moves.make(chain.state, (0, 0, iteration), [move], {}, None)
+            moves.make(chain.state, (0, 0, iteration), move, {}, None)
 
 
 def test_sub_cluster_splits_without_an_answer_are_refused():
@@ -968,7 +982,39 @@ class SweepStream(RandomMoves):
     """Random splits on the random stream of the labels."""
 
     def draw(self, state, rng):
-        return [replace(move, stream_number=0) for move in super().draw(state, rng)]
+        moves = super().draw(state, rng)
+        return FirstStream(moves.is_split, moves.log_u, moves.u, moves.shares)
+
+
+class FirstStream(DrawnMoves):
+    """Splits on the random stream of the labels."""
+
+    def trial(self, m, n_clusters):
+        return replace(super().trial(m, n_clusters), stream_number=0)
+
+
+class AsManyAsPairs(RandomMoves):
+    """A number of moves that depends on the clusters: that of their pairs."""
+
+    def draw(self, state, rng):
+        self.n_moves = max(1, state.n_slots * (state.n_slots - 1) // 2)
+        return super().draw(state, rng)
+
+
+class MergesOfBefore(RandomMoves):
+    """Merges weighed before an accepted one, whose clusters are no longer these."""
+
+    def make(self, state, key, moves, evaluated, memory):
+        self.before = None
+        return super().make(state, key, moves, evaluated, memory)
+
+    def log_ratios(self, state, pairs):
+        every = np.argwhere(np.triu(np.ones((5, 5)), 1)).tolist()
+        if self.before is None:
+            mine = [pair for pair in every if pair[1] < state.n_slots]
+            found = super().log_ratios(state, np.array(mine))
+            self.before = dict(zip(map(tuple, mine), found, strict=True))
+        return np.array([self.before.get(tuple(pair), -np.inf) for pair in pairs])
 
 
 class FirstSides(SubClusterKernel):
@@ -1059,6 +1105,8 @@ ERRORS = [
     (PairsBefore, "even_moves"),
     (NoAllocation, "even_moves"),
     (NoClusterChoice, "even_moves"),
+    (AsManyAsPairs, "even_moves"),
+    (MergesOfBefore, "many_merges"),
     (GroupsOfLabels, "sweep"),
     (PriorParameters, "sweep"),
     (WrongPower, "sweep"),

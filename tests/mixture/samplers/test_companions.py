@@ -126,6 +126,10 @@ def test_window(n_history):
     for t in range(1, 8):
         growing.record(t, states, False)
     assert growing.get_state()["iterations"].tolist() == window(7, n_history)
+    published = ARM.from_paper("ARM").kernel().history
+    for t in range(1, 102):
+        published.record(t, states, False)
+    assert published.get_state()["iterations"].tolist() == list(range(51, 102))
 
 
 def test_labels_are_as_narrow_as_the_states_that_are_kept():

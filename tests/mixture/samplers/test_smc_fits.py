@@ -349,6 +349,7 @@ def test_variants_of_the_paper():
         "rejuvenation": None,
         "resampling": "systematic",
         "resample_threshold": 0.8,
+        "order": "given",
     }
     plain, annealed = SMC.from_paper("SMC-G"), SMC.from_paper("SMC-A", n_particles=7)
     assert repr(plain) == "AnnealedSMC()"

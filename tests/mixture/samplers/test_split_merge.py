@@ -31,6 +31,7 @@ from support.probes import allocation
 from support.pvalues import assert_p_matrix
 from support.states import case_of, log_likelihood_of, new_state
 
+from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers import PGSM, SAMS, SplitMerge
 from skdpm.mixture.state._state import MixtureState
 
@@ -158,6 +159,64 @@ def test_pgsm_anneals_a_strong_prior(seed_sequence, record_property):
         for n_anchors in (2, 3)
     }
     check(runs, seed_sequence, record_property)
+
+
+@pytest.mark.parametrize("variant", everyday(["basic", 0.5, 3.0], "basic"))
+def test_pgsm_with_other_targets(variant, seed_sequence, record_property):
+    """The targets of section 3.3, and schedules with other powers."""
+    params = {"anchors": "uniform", "n_particles": 3, "resample_threshold": 1.0}
+    if variant != "basic":
+        params["annealing_power"], variant = variant, "PGSM"
+    runs = {
+        f"{scheme} {n_anchors} {prior}": cell(
+            PGSM.from_paper(variant, n_anchors=n_anchors, resampling=scheme, **params),
+            "gaussian",
+            prior,
+            5,
+            **changes,
+        )
+        for scheme, n_anchors in (("multinomial", 2), ("systematic", 3), ("optimal", 3))
+        for prior, changes in (("dp", {"concentration": 0.05}), ("pitman_yor", {}), ("finite", {}))
+    }
+    check(runs, seed_sequence, record_property)
+
+
+def test_targets_of_section_3_3_are_greedy():
+    """If the prior is against a split, only annealed targets propose one."""
+    X = np.repeat([[-9.0], [9.0]], 10, axis=0) + np.linspace(-1, 1, 20)[:, None]
+    found = {}
+    for variant, params in (("PGSM", {}), ("PGSM", {"annealing_power": 2.0}), ("basic", {})):
+        prior = make_prior("dp", 20, concentration=1e-12)
+        state = make_state(Gaussian(mean=0.0, mean_precision=0.1, df=3.0, scale=1.0), X, prior)
+        state.assign(np.zeros(20, dtype=np.int64))
+        kernel = PGSM.from_paper(variant, anchors="uniform", **params).kernel()
+        rng = np.random.PCG64(0)
+        for _ in range(60):
+            kernel.run(state, rng)
+        found[variant, *params] = state.n_clusters
+    assert found == {("PGSM",): 2, ("PGSM", "annealing_power"): 2, ("basic",): 1}
+
+
+def test_the_threshold_of_informed_anchors():
+    """Clusters below the threshold are not drawn for the second anchor."""
+    X = np.array([[0.0], [0.1], [0.2], [1.0], [1.1], [1.2]])
+    found = []
+    for threshold in (0.0, 0.5, 1.0):
+        sampler = PGSM.from_paper(
+            "PGSM", anchors="threshold_informed", attachment_threshold=threshold
+        )
+        likelihood = Gaussian(mean=0.0, mean_precision=0.1, df=3.0, scale=1.0)
+        state = make_state(likelihood, X, make_prior("dp", 6, concentration=1.0))
+        state.assign(np.array([0, 0, 0, 1, 1, 1]))
+        kernel = sampler.kernel()
+        kernel.run(state, np.random.PCG64(0), True)
+        found.append(kernel.get_adaptation()["snapshots"][0]["arrays"]["eligible"].sum())
+    assert found[0] > found[1] > found[2]
+    for name, value in (("attachment_threshold", 2.0), ("annealing_power", 0.0)):
+        with pytest.raises(ValueError, match=f"PGSM.{name} must be"):
+            PGSM.from_paper("PGSM", **{name: value}).kernel()
+    with pytest.raises(ValueError, match=r"variant of PGSM.from_paper must be one of PGSM, basic"):
+        PGSM.from_paper("annealed")
 
 
 @pytest.mark.parametrize("n", everyday([2, 3, 4, 5], 3))

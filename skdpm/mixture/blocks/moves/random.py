@@ -31,39 +31,54 @@ def proposal_alpha(state):
 
 
 @dataclass(frozen=True, slots=True)
-class RandomMove:
-    """Random numbers of a split or merge, drawn before the clusters are known."""
+class DrawnMoves:
+    """Random numbers of the moves of an iteration, drawn before the clusters are known.
 
-    stream_number: int  # number of the split's random streams over the rows, from 1
-    is_split: bool
-    log_u: float  # log of the uniform that decides acceptance
-    u: tuple  # two uniforms, which choose clusters
-    share: float | None = None  # probability of the first side; None for a merge
+    - `is_split`: (n_moves,), bool. Splits; the others are merges.
+    - `log_u`: (n_moves,). Logarithms of the uniforms that decide acceptance.
+    - `u`: (n_moves, 2). Uniforms that choose clusters.
+    - `shares`: (n_moves,). Probability of the first side of a split; NaN for a merge.
+    """
+
+    is_split: np.ndarray
+    log_u: np.ndarray
+    u: np.ndarray
+    shares: np.ndarray
 
     @classmethod
-    def draw(cls, rng, alpha, stream_number, split_share):
-        is_split = bool(rng.random() < split_share)
-        log_u = float(np.log1p(-rng.random()))
-        u = tuple(rng.random(2))
-        share = rng.beta(0.5 * alpha, 0.5 * alpha) if is_split else None
-        return cls(stream_number, is_split, log_u, u, share)
+    def draw(cls, rng, alpha, n_moves, split_share):
+        is_split = rng.random(n_moves) < split_share
+        log_u = np.log1p(-rng.random(n_moves))
+        u = rng.random((n_moves, 2))
+        shares = np.full(n_moves, np.nan)
+        shares[is_split] = rng.beta(0.5 * alpha, 0.5 * alpha, int(is_split.sum()))
+        return cls(is_split, log_u, u, shares)
 
-    def trial(self, n_clusters):
-        """Return the split of one of n_clusters clusters: TrialSplit."""
-        return TrialSplit(int(self.u[0] * n_clusters), self.share, self.stream_number)
+    def __len__(self):
+        return len(self.is_split)
 
-    def pair(self, n_clusters):
-        """Return two different clusters, the lower one first."""
-        one = int(self.u[0] * n_clusters)
-        other = int(self.u[1] * (n_clusters - 1))
+    def trial(self, m, n_clusters):
+        """Return the split of one of n_clusters clusters: TrialSplit. Its random streams over the
+        rows have the number m + 1."""
+        return TrialSplit(int(self.u[m, 0] * n_clusters), float(self.shares[m]), m + 1)
+
+    def trials(self, n_clusters):
+        """Return all splits, as if each were the first move: list of TrialSplit."""
+        return [self.trial(int(m), n_clusters) for m in np.flatnonzero(self.is_split)]
+
+    def pairs(self, moves, n_clusters):
+        """Return two different clusters for each of the moves, a slice, the lower one first:
+        (n, 2)."""
+        one = (self.u[moves, 0] * n_clusters).astype(np.intp)
+        other = (self.u[moves, 1] * (n_clusters - 1)).astype(np.intp)
         other += other >= one
-        return min(one, other), max(one, other)
+        return np.sort(np.stack([one, other], axis=1), axis=1)
 
 
 class RandomMoves:
     """Random splits and merges of one chain: `n_moves` an iteration, of which `split_share` are
     splits. Merges need no visit to the rows, and many are needed to find a pair that should merge,
-    because pairs are drawn uniformly."""
+    because pairs are drawn uniformly. Their number must not depend on the clusters."""
 
     def __init__(self, n_moves=10, split_share=0.1):
         self.n_moves = n_moves
@@ -73,38 +88,37 @@ class RandomMoves:
         }
 
     def draw(self, state, rng):
-        """Draw the moves of an iteration: list of RandomMove."""
-        alpha = proposal_alpha(state)
-        return [
-            RandomMove.draw(rng, alpha, number, self.split_share)
-            for number in range(1, 1 + self.n_moves)
-        ]
+        """Draw the moves of an iteration: DrawnMoves."""
+        return DrawnMoves.draw(rng, proposal_alpha(state), self.n_moves, self.split_share)
 
     def make(self, state, key, moves, evaluated, memory):
-        """Propose moves in turn. Returns whether one was accepted.
+        """Propose `DrawnMoves` in turn. Returns whether one was accepted.
 
         The key is (entropy, chain, iteration). `evaluated` has the splits whose parts are known,
         by stream number, until a move changes the clusters: (TrialSplit, Collected). A memory, if
         there is one, is updated with the clusters.
         """
-        changed = False
-        for move in moves:
+        changed, m = False, 0
+        splits = np.append(np.flatnonzero(moves.is_split), len(moves))
+        while m < len(moves):
             n_slots = state.n_slots
-            if move.is_split:
-                if move.stream_number not in evaluated:
-                    trial = move.trial(n_slots)
+            if moves.is_split[m]:
+                if m + 1 not in evaluated:
+                    trial = moves.trial(m, n_slots)
                     _, collected = state.run_task(key, splits=[trial])
-                    evaluated = {move.stream_number: (trial, collected[2 * n_slots :])}
-                trial, parts = evaluated[move.stream_number]
-                accepted = self.split(state, key, move, trial, parts, memory)
+                    evaluated = {m + 1: (trial, collected[2 * n_slots :])}
+                trial, parts = evaluated[m + 1]
+                accepted = self.split(state, key, moves.log_u[m], trial, parts, memory)
+                m += 1
             else:
-                accepted = n_slots > 1 and self.merge(state, move, memory)
+                stop = splits[np.searchsorted(splits, m)]
+                accepted, m = self.merge(state, moves, m, stop, memory)
             if accepted:
                 changed = True
                 evaluated = {}
         return changed
 
-    def split(self, state, key, move, trial, parts, memory):
+    def split(self, state, key, log_u, trial, parts, memory):
         """Propose a split whose parts are known (`Collected`). Returns whether it is accepted."""
         self.counts["random_split"][0] += 1
         sides = state.parametric.combined(parts.stats[0::2], parts.stats[1::2])
@@ -115,7 +129,7 @@ class RandomMoves:
         log_ratio = log_m[0] + log_m[1] - log_m[2]
         log_ratio += self.log_ratio(state, state.n_slots, first, second)
         refuse_nan(log_ratio, f"the log ratio of the random split of cluster {trial.cluster}")
-        if not move.log_u < log_ratio:
+        if not log_u < log_ratio:
             return False
         self.counts["random_split"][1] += 1
         change = RandomSplit(trial, state.n_slots, key)
@@ -124,32 +138,48 @@ class RandomMoves:
             memory.append(trial.cluster)
         return True
 
-    def merge(self, state, move, memory):
-        """Propose a merge. Returns whether it is accepted."""
-        self.counts["random_merge"][0] += 1
-        one, other = move.pair(state.n_slots)
-        if not state.may_join(one, other):
-            return False
-        pair = state.totals([one, other])
-        both = state.parametric.combined(pair[:1], pair[1:])
-        log_m = state.model.log_marginals(np.concatenate([pair, both]))
-        log_ratio = log_m[2] - log_m[0] - log_m[1]
-        log_ratio -= self.log_ratio(state, state.n_slots - 1, *pair[:, 0])
-        refuse_nan(log_ratio, f"the log ratio of the random merge of clusters {one} and {other}")
-        if not move.log_u < log_ratio:
-            return False
-        self.counts["random_merge"][1] += 1
-        # The larger cluster keeps its sub-clusters.
-        kept = state.join_clusters([(one, other) if pair[0, 0] >= pair[1, 0] else (other, one)])
-        if memory is not None:
-            memory.take(kept)
-        return True
+    def merge(self, state, moves, m, stop, memory):
+        """Propose the merges from number m to `stop` - 1 until one is accepted. All pairs are
+        weighed at once. Returns whether one was accepted, and the number of the next move."""
+        if state.n_slots == 1:
+            return False, stop
+        pairs = moves.pairs(slice(m, stop), state.n_slots)
+        unique, which = np.unique(pairs, axis=0, return_inverse=True)
+        accepted = moves.log_u[m:stop] < self.log_ratios(state, unique)[which.ravel()]
+        for j in np.flatnonzero(accepted):
+            one, other = (int(k) for k in pairs[j])
+            if not state.may_join(one, other):
+                continue
+            self.counts["random_merge"] += j + 1, 1
+            # The larger cluster keeps its sub-clusters.
+            sizes = state.totals([one, other])[:, 0]
+            kept = state.join_clusters([(one, other) if sizes[0] >= sizes[1] else (other, one)])
+            if memory is not None:
+                memory.take(kept)
+            return True, m + int(j) + 1
+        self.counts["random_merge"][0] += stop - m
+        return False, stop
+
+    def log_ratios(self, state, pairs):
+        """Compute the log ratios of merges of pairs of clusters, (n, 2): (n,)."""
+        totals = state.totals()
+        first, second = totals[pairs[:, 0]], totals[pairs[:, 1]]
+        unions = state.parametric.combined(first, second)
+        log_m = state.model.log_marginals(np.concatenate([totals, unions]))
+        log_ratios = log_m[len(totals) :] - log_m[pairs].sum(axis=1)
+        log_ratios -= self.log_ratio(state, state.n_slots - 1, first[:, 0], second[:, 0])
+        for one, other in pairs[np.isnan(log_ratios)]:
+            refuse_nan(np.nan, f"the log ratio of the random merge of clusters {one} and {other}")
+        return log_ratios
 
     def log_ratio(self, state, n_clusters, left, right):
-        """Compute the log ratio of a split of one of n_clusters clusters, without the marginal
-        likelihoods: the prior's ratio, and the probability of the merge over that of the split."""
+        """Compute the log ratios of splits of one of n_clusters clusters into sides of `left` and
+        `right` rows, arrays or numbers, without the marginal likelihoods: the prior's ratio, and
+        the probability of the merge over that of the split."""
+        sides = np.broadcast(left, right)
+        of_prior = [state.prior.log_split(n_clusters, *pair) for pair in sides]
         half = 0.5 * proposal_alpha(state)
         log_sides = np.log(2) + betaln(half + left, half + right) - betaln(half, half)
         log_split = np.log(self.split_share) - np.log(n_clusters) + log_sides
         log_merge = np.log1p(-self.split_share) - np.log(n_clusters * (n_clusters + 1) / 2)
-        return state.prior.log_split(n_clusters, left, right) + log_merge - log_split
+        return np.reshape(of_prior, sides.shape) + log_merge - log_split
