@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Families of priors of positive numbers: concentrations and hyperparameters of likelihoods."""
+"""Families of priors of concentrations and of hyperparameters of likelihoods: of positive numbers,
+and of a covariance matrix."""
 
 from dataclasses import astuple, dataclass, fields
 from functools import cached_property
 
 import numpy as np
-from scipy.special import gammaincinv, ndtri
+from scipy.special import gammaincinv, gammaln, multigammaln, ndtri
 
 from skdpm._hyperpriors import GammaDensity, HalfCauchyDensity, LogNormalDensity
 from skdpm._validation import check_real
 
-__all__ = ["Gamma", "HalfCauchy", "Hyperprior", "LogNormal"]
+__all__ = ["LKJ", "Gamma", "HalfCauchy", "Hyperprior", "LogNormal"]
 __dir__ = __all__.copy
 
 # Draws are not below this, because samplers work with logarithms.
@@ -149,6 +150,64 @@ class LogNormal(Hyperprior):
 
 
 @dataclass(frozen=True)
+class LKJ:
+    """Prior of a covariance matrix: correlations of density proportional to
+    |R|^(concentration - 1), and independent variances.
+
+    It is for the `scale` of `Gaussian` with full covariances.
+
+    Parameters
+    ----------
+    concentration : float, default=1.0
+        Concentration; 1 is uniform over correlation matrices, and with more the correlations are
+        nearer to 0.
+    variances : Gamma, default=Gamma(0.5, 1.0)
+        Prior of the variances, in units of those of the columns; its shape must be below
+        concentration + 1 / 2.
+
+    References
+    ----------
+    Lewandowski, Kurowicka & Joe (2009), Generating random correlation matrices based on vines and
+    extended onion method.
+    """
+
+    concentration: float = 1.0
+    variances: Gamma = Gamma(0.5, 1.0)
+
+    @property
+    def density(self):
+        """Kernel's density of the logarithm of a variance."""
+        return self.variances.density
+
+    def check(self, name):
+        """This prior with its parameters as floats; `name` is that of the prior, for errors."""
+        concentration = check_real(self.concentration, f"{name}: LKJ.concentration", low=0.0)
+        variances = Gamma(*check_gamma(self.variances, f"{name}: LKJ.variances"))
+        if not variances.shape < concentration + 0.5:
+            raise ValueError(
+                f"{name}: the shape of LKJ.variances must be below LKJ.concentration + 1/2 = "
+                f"{concentration + 0.5}, got {variances.shape}"
+            )
+        return LKJ(concentration, variances)
+
+    def draw_correlations(self, n_features, rng):
+        """Draw a matrix of correlations, that of a Wishart matrix: ndarray of shape (n_features,
+        n_features)."""
+        df = 2.0 * self.concentration + n_features - 1.0
+        root = np.tril(rng.standard_normal((n_features, n_features)), -1)
+        root[np.diag_indices(n_features)] = np.sqrt(rng.chisquare(df - np.arange(n_features)))
+        root /= np.linalg.norm(root, axis=1)[:, None]
+        return root @ root.T
+
+    def log_density_correlations(self, matrix):
+        """Natural logarithm of the density of a matrix of correlations."""
+        n = len(matrix)
+        half = self.concentration + 0.5 * (n - 1.0)
+        log_constant = n * gammaln(half) - multigammaln(half, n)
+        return log_constant + (self.concentration - 1.0) * np.linalg.slogdet(matrix)[1]
+
+
+@dataclass(frozen=True)
 class Shifted:
     """Prior of numbers above a lower limit: (value - low) / unit is of a family. Limit and unit
     may be arrays with an entry per number."""
@@ -170,6 +229,11 @@ def check_hyperprior(value, name):
     """Make a family of a pair (shape, rate), or check one: Hyperprior."""
     if isinstance(value, Hyperprior):
         return value.check(name)
+    if isinstance(value, LKJ):
+        raise ValueError(
+            f"{name}: LKJ is a prior of matrices, for the scale of Gaussian with "
+            'covariance_type="full"; use a prior of numbers such as skdpm.hyperpriors.Gamma(1, 1)'
+        )
     try:
         shape, rate = value
     except (TypeError, ValueError):

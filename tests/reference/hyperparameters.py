@@ -110,7 +110,9 @@ def gaussian_log_marginals(X, *, mean, mean_precision, df, scale, full):
     ----------
     X : ndarray of shape (n, n_features)
         NaN is missing where `full` is false.
-    mean, scale : ndarray of shape (n_values, n_features)
+    mean : ndarray of shape (n_values, n_features)
+    scale : ndarray of shape (n_values, n_features) or (n_values, n_features, n_features)
+        Diagonals or, if `full`, matrices.
     mean_precision, df : ndarray of shape (n_values,)
     full : bool
 
@@ -139,13 +141,15 @@ def gaussian_log_marginals(X, *, mean, mean_precision, df, scale, full):
     centred = gaps - gaps.mean(axis=1, keepdims=True)
     squares = np.einsum("gid,gie->gde", centred, centred)
     middle = gaps.mean(axis=1) * np.sqrt(n / (1.0 + n / mean_precision))[:, None]
-    squares += middle[:, :, None] * middle[:, None, :] + np.eye(n_features) * scale[:, None]
+    if scale.ndim == 2:
+        scale = np.eye(n_features) * scale[:, None]
+    squares += middle[:, :, None] * middle[:, None, :] + scale
     d = np.arange(n_features)[:, None]
     return (
         (gammaln((df + n - d) / 2) - gammaln((df - d) / 2)).sum(axis=0)
         - n * n_features / 2 * np.log(np.pi)
         - n_features / 2 * log_omega
-        + df / 2 * np.log(scale).sum(axis=1)
+        + df / 2 * np.linalg.slogdet(scale)[1]
         - (df + n) / 2 * np.linalg.slogdet(squares)[1]
     )
 

@@ -24,6 +24,7 @@ from support.kernels import bind
 from support.pvalues import Cells, assert_p, assert_p_matrix, correct_for_number
 
 from skdpm import DPMixture, FiniteMixture
+from skdpm.hyperpriors import LKJ, Gamma
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.samplers import BlockedGibbs, SubCluster
@@ -42,11 +43,16 @@ ESTIMATORS = {
 }
 CONCENTRATION = 1.2
 TYPES = ("full", "diag")
+# "full" and a scale whose correlations are learned.
+MATRIX = "matrix"
+PRIOR = LKJ(1.4, Gamma(0.5, 1.0))
 
 
 def likelihood_of(covariance_type, learned):
-    fixed = {**FIXED, "df": 4.5 if covariance_type == "full" else 3.5}
+    fixed = {**FIXED, "df": 3.5 if covariance_type == "diag" else 4.5}
     free = {name: None if name in learned else value for name, value in fixed.items()}
+    if covariance_type == MATRIX:
+        return Gaussian(hyperpriors={"scale": PRIOR}, **free)
     return Gaussian(covariance_type=covariance_type, **free)
 
 
@@ -60,15 +66,27 @@ def rows_of(covariance_type):
 # From the unit cube, on which the hyperprior is uniform, to values.
 
 
-def n_dimensions(name):
+def n_dimensions(name, covariance_type=None):
+    if name == "scale" and covariance_type == MATRIX:
+        return 3
     return 2 if name in ("mean", "scale") else 1
 
 
 def from_uniform(likelihood, name, u):
-    """Values of a learned hyperparameter at points of the cube: (n, n_dimensions)."""
+    """Values of a learned hyperparameter at points of the cube: (n, n_dimensions); matrices from
+    two variances and a correlation."""
     prior = likelihood.learned_priors[name]
     if name == "mean":
         return stats.norm.ppf(u, prior.mean, np.sqrt(prior.variance))
+    if name == "scale" and u.shape[-1] == 3:
+        gamma, eta = prior.family.variances, prior.family.concentration
+        roots = np.sqrt(
+            prior.unit * stats.gamma.ppf(u[..., :2], gamma.shape, scale=1 / gamma.rate)
+        )
+        matrices = roots[..., None] * roots[..., None, :] * beyond(likelihood, likelihood.df)
+        correlation = 2.0 * stats.beta.ppf(u[..., 2], eta, eta) - 1.0
+        matrices[..., [0, 1], [1, 0]] *= correlation[..., None]
+        return matrices
     values = from_gamma(prior, u)
     if name == "scale":
         return likelihood._floor + values * beyond(likelihood, likelihood.df)
@@ -88,6 +106,18 @@ def to_uniform(likelihood, name, values, df):
     prior = likelihood.learned_priors[name]
     if name == "mean":
         return stats.norm.cdf(values, prior.mean, np.sqrt(prior.variance))
+    if name == "scale" and np.shape(values)[-2:] == (2, 2):
+        gamma, eta = prior.family.variances, prior.family.concentration
+        y = np.diagonal(values, axis1=-2, axis2=-1)
+        correlation = values[..., 0, 1] / np.sqrt(y.prod(axis=-1))
+        y = y / beyond(likelihood, df) / prior.unit
+        return np.concatenate(
+            [
+                stats.gamma.cdf(y, gamma.shape, scale=1 / gamma.rate),
+                stats.beta.cdf(0.5 * (1.0 + correlation), eta, eta)[..., None],
+            ],
+            axis=-1,
+        )
     if name == "scale":
         values = (values - likelihood._floor) / beyond(likelihood, df)
     return stats.gamma.cdf((values - prior.low) / prior.unit, *gamma_of(prior))
@@ -116,18 +146,18 @@ def invariance_run(kind, likelihood, X, name, far=False):
     likelihood = chains.program.likelihood
     prior, params = ESTIMATORS[kind][1]
     partitions = enumerate_partitions(len(X))
-    n_dims = n_dimensions(name)
-    n_points, n_bins = (480, 6) if n_dims == 1 else (45, 3)
+    is_matrix = name == "scale" and isinstance(likelihood.learned_priors[name].family, LKJ)
+    n_dims = n_dimensions(name, MATRIX if is_matrix else None)
+    n_points, n_bins = {1: (480, 6), 2: (45, 3), 3: (24, 2)}[n_dims]
     u = (np.arange(n_points) + 0.5) / n_points
     grid = np.stack(np.meshgrid(*[u] * n_dims, indexing="ij"), axis=-1).reshape(-1, n_dims)
-    values = {
-        other: np.broadcast_to(
-            np.asarray(getattr(likelihood, other)),
-            (len(grid), 2) if n_dimensions(other) == 2 else len(grid),
-        )
-        for other in NAMES
-    }
-    values[name] = from_uniform(likelihood, name, grid).reshape(values[name].shape)
+    values = {}
+    for other in set(NAMES) - {name}:
+        value = np.asarray(getattr(likelihood, other))
+        values[other] = np.broadcast_to(value, (len(grid), *value.shape))
+    values[name] = from_uniform(likelihood, name, grid)
+    if n_dims == 1:
+        values[name] = values[name][:, 0]
     joint = gaussian_joint(
         X,
         lambda sizes: log_eppf(sizes, prior, concentration=CONCENTRATION, **params),
@@ -154,13 +184,13 @@ def invariance_run(kind, likelihood, X, name, far=False):
         if far:
             starts[:], labels[:] = 0.995, 0
         starts = from_uniform(likelihood, name, starts)
-        ends = np.empty_like(starts)
+        ends = []
         for s in range(size):
-            start = starts[s] if n_dims == 2 else starts[s, 0]
+            start = starts[s] if n_dims > 1 else starts[s, 0]
             n_iterations = 30 if far else 1 + s % 2 if kind == "rows" else 5 + s % 2
             labels[s], after = chains.step(labels[s], {name: start}, rng, n_iterations)
-            ends[s] = after[name]
-        ends = to_uniform(likelihood, name, ends, likelihood.df)
+            ends.append(after[name])
+        ends = to_uniform(likelihood, name, np.array(ends), likelihood.df).reshape(size, n_dims)
         seen = np.zeros(law.shape, dtype=int)
         np.add.at(seen, (partition_index(labels), cells(ends)), 1)
         return Cells(seen, law)
@@ -216,7 +246,8 @@ def simulate(likelihood, labels, values, rng):
             # Bartlett's decomposition of the inverse: S^-1/2 A A' S^-1/2.
             A = np.tril(rng.normal(size=(D, D)), -1)
             A[np.diag_indices(D)] = np.sqrt(rng.chisquare(df - np.arange(D)))
-            root = np.sqrt(scale)[:, None] * np.linalg.inv(A).T
+            root = np.linalg.cholesky(scale if scale.ndim == 2 else np.diag(scale))
+            root = root @ np.linalg.inv(A).T
         else:
             root = np.diag(np.sqrt(0.5 * scale / rng.gamma(0.5 * df, size=D)))
         center = mean + root @ rng.normal(size=D) / np.sqrt(r)
@@ -236,33 +267,35 @@ def joint_run(kind, covariance_type, n=8, hidden=0.0):
 
     def functions(labels, values, X):
         """Of everything together."""
-        gaps = (X - values["mean"]) / np.sqrt(values["scale"])
+        scale = values["scale"]
+        variances = np.diagonal(scale) if scale.ndim == 2 else scale
+        gaps = (X - values["mean"]) / np.sqrt(variances)
         within = [np.ptp(X[labels == k], axis=0).sum() for k in np.unique(labels)]
         centred = X[labels == np.bincount(labels).argmax()]
         centred = centred - centred.mean(axis=0)
-        lengths = np.sqrt((centred**2).sum(axis=0)) + 1e-300
+        lengths = np.sqrt((centred**2).sum(axis=0)) + 1e-150
         return [
             values["mean_precision"] * np.median(np.abs(gaps)),
             np.median(np.abs(gaps)) * len(within),
-            np.sum(within) / np.sqrt(values["scale"][0]),
+            np.sum(within) / np.sqrt(variances[0]),
             values["df"] * np.abs(gaps).max(),
-            np.abs(gaps).min() * values["scale"][0],
+            np.abs(gaps).min() * variances[0],
             np.abs(centred[:, 0] @ centred[:, 1]) / lengths.prod(),
+            centred[:, 0] @ centred[:, 1] * scale[-1].min() / lengths.prod() / variances[1],
         ]
 
     def run(seed, factor):
         rng = np.random.default_rng(seed)
         size = round((4000 if hidden else 1000 if kind == "rows" else 600) * factor)
         labels = simulate_partitions(prior, n, size, rng, concentration=CONCENTRATION, **params)
-        u = {name: rng.random((size, n_dimensions(name))) for name in NAMES}
+        u = {name: rng.random((size, n_dimensions(name, covariance_type))) for name in NAMES}
         before, after, drawn = [], [], []
         for s in range(size):
             values = {name: from_uniform(likelihood, name, u[name][s]) for name in NAMES}
             values["mean_precision"] = values["mean_precision"].item()
             values["df"] = values["df"].item()
-            values["scale"] -= likelihood._floor
+            # There is no constant column, so no floor.
             values["scale"] *= beyond(likelihood, values["df"]) / beyond(likelihood, likelihood.df)
-            values["scale"] += likelihood._floor
             X = simulate(likelihood, labels[s], values, rng)
             before.append(functions(labels[s], values, X))
             if hidden:
@@ -295,14 +328,17 @@ def joint_run(kind, covariance_type, n=8, hidden=0.0):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_chains_keep_the_joint_law_of_all(kind, seed_sequence):
-    runs = {name: joint_run(kind, name) for name in TYPES}
+    runs = {name: joint_run(kind, name) for name in (*TYPES, MATRIX)}
     assert_p_matrix(runs, seed_sequence=seed_sequence)
 
 
 @pytest.mark.slow
 def test_chains_keep_the_joint_law_with_missing_entries(seed_sequence):
     """Hyperparameters, partition and missing entries together."""
-    runs = {f"{hidden}": joint_run("rows", "full", n=20, hidden=hidden) for hidden in (0.2, 0.5)}
+    cases = (("full", 0.2), ("full", 0.5), (MATRIX, 0.2))
+    runs = {
+        f"{name} {hidden}": joint_run("rows", name, n=20, hidden=hidden) for name, hidden in cases
+    }
     assert_p_matrix(runs, seed_sequence=seed_sequence)
 
 
@@ -316,6 +352,62 @@ def test_chains_reach_the_law_from_afar(covariance_type, seed_sequence):
         for name in NAMES
     }
     assert_p_matrix(runs, seed_sequence=seed_sequence)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_chains_keep_the_law_of_partition_and_scale_matrix(kind, seed_sequence):
+    likelihood = likelihood_of(MATRIX, ("scale",))
+    run = invariance_run(kind, likelihood, rows_of(MATRIX), "scale")
+    assert_p(run, seed_sequence=seed_sequence)
+
+
+def test_kernels_reach_the_law_of_a_scale_matrix_given_the_partition(seed_sequence):
+    """Three columns, one of them constant; without chains, so that many draws take no time. Few
+    clusters and degrees of freedom, so that the prior matters."""
+    rows = np.array([[-3.1, -2.2], [3.9, 3.7], [2.3, 1.1], [-2.4, -3.2]])  # correlated
+    X = np.insert(rows, 1, 5.0, axis=1)
+    labels, df = np.array([0, 0, 0, 1]), 2.4
+    likelihood = likelihood_of(MATRIX, ("scale",))
+    likelihood.set_params(mean=[0.3, 5.0, -0.5], df=df)
+    likelihood = likelihood.keeping_columns().resolve(X)
+    model = bind(likelihood, likelihood.encode(X), len(X))
+    state = MixtureState(model, DirichletProcessPrior(len(X), 1.0), labels)
+    # The constant column, which is at its mean, is a factor of the densities of clusters.
+    two = likelihood_of(MATRIX, ("scale",)).set_params(df=df - 1.0).resolve(X[:, [0, 2]])
+    n_points, n_bins = 30, 3
+    u = (np.arange(n_points) + 0.5) / n_points
+    grid = np.stack(np.meshgrid(u, u, u, indexing="ij"), axis=-1).reshape(-1, 3)
+    values = {name: np.asarray(getattr(two, name)) for name in NAMES[:3]}
+    values = {name: np.broadcast_to(v, (len(grid), *v.shape)) for name, v in values.items()}
+    values |= {"df": np.full(len(grid), df), "scale": from_uniform(two, "scale", grid)}
+    log_p = sum(
+        gaussian_log_marginals(X[labels == k][:, [0, 2]], full=True, **values) for k in range(2)
+    )
+    law = np.zeros(n_bins**3)
+
+    def cells(u):
+        return np.minimum((u * n_bins).astype(int), n_bins - 1) @ n_bins ** np.arange(3)
+
+    np.add.at(law, cells(grid), np.exp(log_p - logsumexp(log_p)))
+    moments = model.dump(state.cluster_slots())
+    priors, start = likelihood.learned_priors, model.named_hyperparameters()
+
+    def run(seed, factor):
+        rng = np.random.default_rng(seed)
+        ends = []
+        for _ in range(round(8000 * factor)):
+            bits = np.random.PCG64(rng.integers(2**62))
+            laws = model.gaussian_laws(priors, {**start}, moments, bits)
+            for _ in range(12):
+                drawn = laws.resample(model, bits)
+            matrix = drawn[-9:].reshape(3, 3)
+            assert (matrix[1, [0, 2]] == 0.0).all()
+            ends.append(matrix[np.ix_([0, 2], [0, 2])])
+        seen = np.bincount(cells(to_uniform(two, "scale", np.array(ends), two.df)), minlength=27)
+        return Cells(seen, law)
+
+    assert_p(run, seed_sequence=seed_sequence)
 
 
 def test_columns_take_their_steps_one_given_the_other(seed_sequence):
@@ -338,12 +430,12 @@ def two_groups(n=100):
 
 @pytest.mark.slow
 @quiet
-@pytest.mark.parametrize("covariance_type", everyday(TYPES, "full"))
+@pytest.mark.parametrize("covariance_type", everyday((*TYPES, MATRIX), "full"))
 def test_log_joints_and_scores_are_those_of_their_own_values(covariance_type):
     X = two_groups()
-    model = DPMixture(likelihood=Gaussian(covariance_type=covariance_type), **FAST).fit(X)
+    model = DPMixture(likelihood=likelihood_of(covariance_type, NAMES), **FAST).fit(X)
     X_new, terms = X[::5] + 1.0, []
-    name = "gaussian" if covariance_type == "full" else "gaussian_diag"
+    name = "gaussian_diag" if covariance_type == "diag" else "gaussian"
     for c, s in np.ndindex(2, 10):
         labels = model.label_samples_[c, s].astype(int)
         hyper = {key: v[c, s] for key, v in model.hyperparameter_samples_.items()}
@@ -361,7 +453,7 @@ def test_log_joints_and_scores_are_those_of_their_own_values(covariance_type):
 @combinations(
     names=[n for m in range(5) for n in itertools.combinations(NAMES, m)],
     sampler=["gibbs", SubCluster(block_size=20)],
-    covariance_type=TYPES,
+    covariance_type=(*TYPES, MATRIX),
 )
 def test_any_of_them_may_be_learned(names, sampler, covariance_type):
     X = two_groups()
@@ -369,8 +461,9 @@ def test_any_of_them_may_be_learned(names, sampler, covariance_type):
     model = DPMixture(likelihood=likelihood, **{**FAST, "sampler": sampler}).fit(X)
     assert tuple(model.hyperparameter_samples_) == names
     for name, draws in model.hyperparameter_samples_.items():
-        assert draws.shape == (2, 10, 2)[: 1 + n_dimensions(name)]
-        assert len(np.unique(draws)) == draws.size
+        n_numbers = n_dimensions(name, covariance_type)  # of a matrix 3, and one of them twice
+        assert draws.shape == {1: (2, 10), 2: (2, 10, 2), 3: (2, 10, 2, 2)}[n_numbers]
+        assert len(np.unique(draws)) == 20 * n_numbers
         np.testing.assert_allclose(
             getattr(model.likelihood_, name), draws.mean(axis=(0, 1)), rtol=1e-12
         )
@@ -390,17 +483,18 @@ def test_a_matrix_may_be_fixed_where_others_are_learned():
 
 
 @quiet
-@pytest.mark.parametrize("covariance_type", everyday(TYPES, "full"))
+@pytest.mark.parametrize("covariance_type", everyday((*TYPES, MATRIX), "full"))
 @pytest.mark.parametrize("sampler", everyday(["gibbs", SubCluster(block_size=20)], "gibbs"))
 def test_units_do_not_matter(covariance_type, sampler):
     """Powers of two: not a digit of the data is lost."""
     X = two_groups()
     unit = np.array([2.0**20, 2.0**-20])
-    estimator = DPMixture(likelihood=Gaussian(covariance_type=covariance_type), **FAST)
+    estimator = DPMixture(likelihood=likelihood_of(covariance_type, NAMES), **FAST)
     estimator.set_params(sampler=sampler)
     model, other = estimator.fit(X), clone(estimator).fit(unit * X)
     np.testing.assert_array_equal(other.label_samples_, model.label_samples_)
-    for name, by in zip(NAMES, (unit, 1.0, 1.0, unit**2), strict=True):
+    of_scale = np.outer(unit, unit) if covariance_type == MATRIX else unit**2
+    for name, by in zip(NAMES, (unit, 1.0, 1.0, of_scale), strict=True):
         np.testing.assert_allclose(
             other.hyperparameter_samples_[name],
             by * model.hyperparameter_samples_[name],
@@ -423,10 +517,14 @@ DEGENERATE = {
 
 @pytest.mark.filterwarnings("ignore:.*are copies", "ignore:.*as far out as other entries")
 @quiet
-@combinations(rows=DEGENERATE, sampler=["gibbs", SubCluster(block_size=20)], covariance_type=TYPES)
+@combinations(
+    rows=DEGENERATE,
+    sampler=["gibbs", SubCluster(block_size=20)],
+    covariance_type=(*TYPES, MATRIX),
+)
 def test_degenerate_data(covariance_type, sampler, rows):
     X = DEGENERATE[rows]
-    estimator = DPMixture(likelihood=Gaussian(covariance_type=covariance_type), **FAST)
+    estimator = DPMixture(likelihood=likelihood_of(covariance_type, NAMES), **FAST)
     model = estimator.set_params(sampler=sampler, n_draws=40).fit(X)
     assert np.isfinite(model.log_joint_samples_).all()
     assert np.isfinite(model.score_samples(X)).all()
@@ -512,6 +610,69 @@ def test_log_hyperprior_is_the_documented_density(covariance_type):
     t = values["scale"] / k
     expected += (stats.gamma.logpdf(t, 0.5, prior.low, X.var(axis=0)) - np.log(k)).sum()
     assert likelihood.log_hyperprior(values) == pytest.approx(expected)
+
+
+def test_the_hyperprior_of_a_matrix_is_a_density():
+    """Its mass where variances are between 0.01 and 9 is that of the variances alone."""
+    likelihood = likelihood_of(MATRIX, ("scale",)).resolve(two_groups())
+    unit = likelihood.learned_priors["scale"].unit
+    k = likelihood.df - 1.0
+    x, weights = np.polynomial.legendre.leggauss(8)
+    roots, of_roots = 0.1 + 1.45 * (1.0 + x), 1.45 * weights
+    x, of_correlations = np.polynomial.legendre.leggauss(16)
+    total = 0.0
+    for (i, a), (j, b), (m, correlation) in itertools.product(
+        enumerate(roots), enumerate(roots), enumerate(x)
+    ):
+        sd = np.sqrt(unit) * [a, b]
+        matrix = np.outer(sd, sd) * [[1.0, correlation], [correlation, 1.0]]
+        # Jacobians of k, of the roots, and of the correlation.
+        jacobian = k**3 * 4.0 * a * b * unit.prod() * sd.prod()
+        density = np.exp(likelihood.log_hyperprior({"scale": k * matrix}))
+        total += density * jacobian * of_roots[i] * of_roots[j] * of_correlations[m]
+    mass = np.diff(stats.gamma.cdf([0.01, 9.0], 0.5)).item() ** 2
+    assert total == pytest.approx(mass, rel=0.005)
+
+
+def test_columns_that_do_not_vary_have_no_correlations():
+    """They have a floor, and the others are those of a fit without them."""
+    X = np.insert(two_groups(), 1, 5.0, axis=1)
+    likelihood = likelihood_of(MATRIX, ("scale",)).set_params(mean=[0.0, 5.0, 0.0])
+    fast = {**FAST, "n_chains": 1, "n_draws": 40}
+    model = DPMixture(likelihood=likelihood.keeping_columns(), **fast)
+    scale = model.fit(X).hyperparameter_samples_["scale"][0]
+    assert (scale[:, 1, [0, 2]] == 0.0).all()
+    assert (scale[:, 1, 1] > likelihood.keeping_columns().resolve(X)._floor[1]).all()
+    assert len(np.unique(scale[:, 0, 2])) == 40
+
+
+def test_draws_of_the_prior_of_a_matrix():
+    X = np.insert(two_groups(), 1, 5.0, axis=1)
+    likelihood = likelihood_of(MATRIX, ("scale",)).set_params(mean=[0.0, 5.0, 0.0])
+    law = likelihood.keeping_columns().resolve(X).learned_priors["scale"]
+    rng = np.random.default_rng(0)
+    draws = np.array([law.draw(rng) for _ in range(2000)])
+    for d in range(3):
+        assert stats.kstest(draws[:, d, d] / law.unit[d], stats.gamma(0.5).cdf).pvalue > 1e-3
+    correlation = draws[:, 0, 2] / np.sqrt(draws[:, 0, 0] * draws[:, 2, 2])
+    eta = PRIOR.concentration
+    assert stats.kstest(0.5 * (1.0 + correlation), stats.beta(eta, eta).cdf).pvalue > 1e-3
+    assert (draws[:, 1, [0, 2]] == 0.0).all()
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "words"),
+    [
+        (Gaussian(covariance_type="diag", hyperpriors={"scale": LKJ()}), "prior of matrices"),
+        (Gaussian(hyperpriors={"df": LKJ()}), "prior of matrices"),
+        (Gaussian(hyperpriors={"scale": LKJ(-1.0)}), r"LKJ.concentration must be"),
+        (Gaussian(hyperpriors={"scale": LKJ(1.0, Gamma(1.5, 1.0))}), r"must be below .* 1.5"),
+        (Gaussian(hyperpriors={"scale": LKJ(1.0, "flat")}), "LKJ.variances must be a pair"),
+    ],
+)
+def test_priors_of_matrices_that_are_refused(likelihood, words):
+    with pytest.raises(ValueError, match=words):
+        DPMixture(likelihood=likelihood).fit(two_groups())
 
 
 def test_a_constant_column_has_a_floor():

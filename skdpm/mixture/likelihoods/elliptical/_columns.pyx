@@ -793,7 +793,7 @@ cdef class DiagLaws(GaussianLaws):
         cdef double half = 0.5 * (self.square(k, d, self.r) + self.any_scale(d, self.excess))
         return exp(log_gamma_variate(rng, 0.5 * (self.excess + self.stats[k, 0, d]))) / half
 
-    cdef bint draw_mean(self, bitgen_t* rng) noexcept nogil:
+    cdef bint draw_given_covariances(self, bitgen_t* rng) noexcept nogil:
         """Normal given variances, of precision 1 + sum_k w_k / v_k, column by column."""
         cdef Py_ssize_t d, k
         cdef double precision, total, weight

@@ -56,7 +56,7 @@ from libc.float cimport DBL_EPSILON
 from libc.math cimport INFINITY, NAN
 from libc.math cimport M_PI as PI
 from libc.math cimport exp, fabs, lgamma, log, log1p, sqrt
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy, memmove, memset
 
 import numpy as np
 
@@ -64,6 +64,7 @@ from skdpm._core._culling cimport ABOVE, BELOW, SLACK
 from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
+from skdpm._hyperpriors cimport GammaDensity
 from skdpm.mixture.likelihoods.contract._base cimport STRIP, ClusterModel, row
 from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
     COUNTS, MANY, MOST_WEIGHTS, NONE, PEAK, PRECISION, WEIGHED, EllipticalModel,
@@ -181,6 +182,18 @@ cdef inline double draw_root_row(
         for f in range(e + 1, d + 1):
             w[e] -= w[f] * column[f - e]
     return value
+
+
+cdef inline void add_square(
+    const double* w, Py_ssize_t d, Py_ssize_t n_features, double weight,
+    double* matrix          # INOUT packed
+) noexcept nogil:
+    """Add weight w w' for a vector of which only entries up to d are not 0."""
+    cdef Py_ssize_t e, f
+    for e in range(d + 1):
+        for f in range(e, d + 1):
+            matrix[f - e] += weight * w[e] * w[f]
+        matrix += n_features - e
 
 
 @cython.final
@@ -1168,6 +1181,19 @@ cdef class FullModel(EllipticalModel):
 cdef class FullLaws(GaussianLaws):
     """Conditional laws of hyperparameters of full covariances.
 
+    A learned S is (nu - low) A diag(t) A' plus the floors of constant columns. A has ones on the
+    diagonal and zeros above it: t_d changes S by one rank, along a column of A, 0 before entry d.
+    A is the identity if S is diagonal. Otherwise the prior of Lambda = A diag(t) A' is
+    that of `ScaleMatrix` in covariances.py: with p = eta + (D - 1) / 2 - a and y its diagonal,
+
+        p(Lambda) ~ |Lambda|^(eta - 1) prod_d y_d^-p exp(-b y_d),    all t above their limits.
+
+    Given covariances this is the law of a Wishart matrix but for y^-p, which is the integral of
+    omega^(p - 1) exp(-omega y) / Gamma(p) over omega > 0. So `draw_matrix` draws omega_d ~
+    Gamma(p, y_d), and then Lambda from the Wishart law of 2 eta + D - 1 + K nu degrees of freedom
+    with the inverse scale (nu - low) sum_k Sigma_k^-1 + 2 diag(omega + b). It stays where it is
+    if a t would be below its limit. Constant columns have no part in this: D is without them.
+
     - `stats`: (n_clusters, n_stats). Numbers of items, means and scatters.
     - `masses`: (n_clusters,). Precisions of the means, in units of Sigma_k^-1: the numbers of
       items, unless these have weights.
@@ -1177,11 +1203,18 @@ cdef class FullLaws(GaussianLaws):
     cdef const double[:, ::1] stats     # in units of the spreads
     cdef const double[::1] masses       # (K,)
     cdef double[:, ::1] factors         # (K, n_packed): of S_n, while columns take their steps
-    cdef double[::1] squares            # (K,): g' (S + C)^-1 g with g = x_bar - u; or (S_n^-1)_dd
-    cdef const double[::1] scale        # (n_packed,): S if it is fixed
-    cdef double[::1] work               # (3 D + n_packed,)
+    cdef double[::1] squares            # (K,): g' (S + C)^-1 g with g = x_bar - u; or a' S_n^-1 a
+    cdef double[::1] shape              # (n_packed,): Lambda, or S if it is fixed
+    cdef double[::1] axes               # (n_packed,): A, by columns
+    cdef double[::1] work               # (3 D + 4 n_packed,)
+    # If A is learned:
+    cdef unsigned char[::1] is_free     # of each column: whether it is not constant
+    cdef Py_ssize_t n_free
+    cdef double eta                     # concentration of the prior
+    cdef GammaDensity y_density         # of y in its units
 
     def __init__(self, priors, values, spread, origin, floor, stats, masses, scale):
+        cdef Py_ssize_t d
         cdef Py_ssize_t n_features = len(spread)
         GaussianLaws.__init__(self, priors, values, spread, origin, n_features - 1.0, floor)
         upper = np.triu_indices(n_features)
@@ -1192,29 +1225,76 @@ cdef class FullLaws(GaussianLaws):
         self.masses = np.ascontiguousarray(masses)
         self.factors = np.empty((self.n_clusters, self.n_packed))
         self.squares = np.empty(self.n_clusters)
-        self.work = np.empty(3 * n_features + self.n_packed)
-        self.scale = (np.diag(scale) if scale.ndim == 1 else scale)[upper] / products
+        self.work = np.empty(3 * n_features + 4 * self.n_packed)
+        if not self.learns_scale:
+            self.shape = (np.diag(scale) if scale.ndim == 1 else scale)[upper] / products
+            return
+        self.axes = np.eye(n_features)[upper]
+        self.learns_matrix = scale.ndim == 2
+        if not self.learns_matrix:
+            self.shape = np.diag(self.t)[upper]
+            return
+        law = priors["scale"]
+        self.is_free = law.free.astype(np.uint8)
+        self.n_free = np.count_nonzero(law.free)
+        self.eta = law.family.concentration
+        self.y_density = self.t_density
+        self.shape = (scale - np.diag(floor))[upper] / products / self.excess
+        if not self.take_matrix(&self.shape[0]):
+            # Rounding has moved a t to its limit.
+            for d in range(n_features):
+                self.t[d] = max(self.t[d], self.t_low[d] + self.least_step(d, self.excess))
+
+    def scale_values(self, spread, floor):
+        if not self.learns_matrix:
+            return GaussianLaws.scale_values(self, spread, floor)
+        upper = np.triu_indices(self.n_features)
+        scale = np.empty((self.n_features, self.n_features))
+        scale[upper] = self.excess * np.asarray(self.shape) * (spread[upper[0]] * spread[upper[1]])
+        scale.T[upper] = scale[upper]
+        return (scale + np.diag(floor)).ravel()
+
+    cdef bint take_matrix(self, const double* matrix) noexcept nogil:
+        """Factor Lambda, packed, to A and t. False, without the effect, if a t is not above its
+        limit."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t t = 0
+        cdef Py_ssize_t n_features = self.n_features
+        cdef double* factor = &self.work[3 * n_features + 3 * self.n_packed]
+        cdef double log_det
+        memcpy(factor, matrix, self.n_packed * sizeof(double))
+        if not cholesky(factor, n_features, &log_det):
+            return False
+        for d in range(n_features):
+            if not 1.0 / factor[t] - self.t_low[d] >= self.least_step(d, self.excess):
+                return False
+            t += n_features - d
+        memmove(&self.shape[0], matrix, self.n_packed * sizeof(double))
+        memcpy(&self.axes[0], factor, self.n_packed * sizeof(double))
+        t = 0
+        for d in range(n_features):
+            self.t[d] = 1.0 / factor[t]
+            self.axes[t] = 1.0
+            t += n_features - d
+        return True
 
     cdef double* factor_of(
         self, Py_ssize_t k, double excess, double* factor, double* log_det, double* square
     ) noexcept nogil:
         """Factor S + C of cluster k; `square` becomes g' (S + C)^-1 g. NULL if that fails."""
-        cdef Py_ssize_t d
-        cdef Py_ssize_t t = 0
+        cdef Py_ssize_t d, t
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats = &self.stats[k, 0]
-        memcpy(factor, stats + 1 + n_features, self.n_packed * sizeof(double))
-        if self.learns_scale:
-            for d in range(n_features):
-                factor[t] += self.scale_of(d, excess, self.t[d])
-                t += n_features - d
-        else:
-            for t in range(self.n_packed):
-                factor[t] += self.scale[t]
+        cdef double by = excess if self.learns_scale else 1.0
+        for t in range(self.n_packed):
+            factor[t] = stats[1 + n_features + t] + by * self.shape[t]
+        t = 0
+        for d in range(n_features):
+            factor[t] += self.floor[d]
+            self.work[d] = stats[1 + d] - self.u[d]
+            t += n_features - d
         if not cholesky(factor, n_features, log_det):
             return NULL
-        for d in range(n_features):
-            self.work[d] = stats[1 + d] - self.u[d]
         square[0] = solve_squared(factor, n_features, &self.work[0])
         return factor
 
@@ -1250,7 +1330,7 @@ cdef class FullLaws(GaussianLaws):
             for d in range(self.n_features):
                 total += log(self.scale_of(d, excess, self.t[d]))
         else:
-            memcpy(factor, &self.scale[0], self.n_packed * sizeof(double))
+            memcpy(factor, &self.shape[0], self.n_packed * sizeof(double))
             if not cholesky(factor, self.n_features, &total):
                 return NAN
         total *= 0.5 * nu * self.n_clusters
@@ -1286,20 +1366,49 @@ cdef class FullLaws(GaussianLaws):
             good &= self.refactor(k)
         return good
 
-    cdef inline Py_ssize_t unit_vector(self, Py_ssize_t d) noexcept nogil:
-        """Write e_d, from entry d on, to `work`. Returns the start of a factor's column d."""
-        memset(&self.work[0], 0, (self.n_features - d) * sizeof(double))
-        self.work[0] = 1.0
-        return d * self.n_features - d * (d - 1) // 2
+    cdef inline Py_ssize_t axis(self, Py_ssize_t d) noexcept nogil:
+        """Write column d of A, from entry d on, to `work`. Returns the start of a factor's column
+        d."""
+        cdef Py_ssize_t first = d * self.n_features - d * (d - 1) // 2
+        memcpy(&self.work[0], &self.axes[first], (self.n_features - d) * sizeof(double))
+        return first
 
     cdef bint prepare_column(self, Py_ssize_t d) noexcept nogil:
         cdef Py_ssize_t k, first
         for k in range(self.n_clusters):
-            first = self.unit_vector(d)
+            first = self.axis(d)
             self.squares[k] = solve_squared(
                 &self.factors[k, first], self.n_features - d, &self.work[0]
             )
         return True
+
+    cdef double log_prior_scale(self, Py_ssize_t d, double x) noexcept nogil:
+        """If A is learned, that of the t_d of Lambda = A diag(t) A' given A: |Lambda| is the
+        product of all t, and d Lambda has a factor t_d for each free column after d."""
+        cdef Py_ssize_t e
+        cdef Py_ssize_t first = d * self.n_features - d * (d - 1) // 2
+        cdef Py_ssize_t t = first
+        cdef double after = self.t_low[d] + exp(x)
+        cdef double power = self.eta + 0.5 * (self.n_free - 1)
+        cdef double total, log_y
+        if not self.learns_matrix:
+            return GaussianLaws.log_prior_scale(self, d, x)
+        log_y = log(after)
+        if not self.is_free[d]:
+            return x - log_y + self.t_density.at(log_y - self.t_log_unit[d])
+        total = x + (self.eta - 2.0) * log_y
+        for e in range(d, self.n_features):
+            if self.is_free[e]:
+                total += log_y  # of a factor t_d for each free column, of which d is one too many
+        for e in range(d, self.n_features):
+            if self.is_free[e]:
+                log_y = log(
+                    self.shape[t]
+                    + (after - self.t[d]) * self.axes[first + e - d] * self.axes[first + e - d]
+                )
+                total += self.t_density.at(log_y - self.t_log_unit[e]) - power * log_y
+            t += self.n_features - e
+        return total
 
     cdef double log_evidence_scale(self, Py_ssize_t d, double t) noexcept nogil:
         cdef Py_ssize_t k
@@ -1311,34 +1420,40 @@ cdef class FullLaws(GaussianLaws):
         return total
 
     cdef bint take_column(self, Py_ssize_t d, double t) noexcept nogil:
-        cdef Py_ssize_t k, first
+        cdef Py_ssize_t e, f, k
+        cdef Py_ssize_t first = self.axis(d)
+        cdef Py_ssize_t at = first
         cdef double log_det = 0.0
-        cdef double change = self.excess * (t - self.t[d])
+        cdef double change = t - self.t[d]
+        for e in range(d, self.n_features):
+            for f in range(e, self.n_features):
+                self.shape[at + f - e] += change * self.work[e - d] * self.work[f - d]
+            at += self.n_features - e
         self.t[d] = t
         for k in range(self.n_clusters):
-            first = self.unit_vector(d)
+            self.axis(d)
             if not cholesky_update(
-                &self.factors[k, first], self.n_features - d, &self.work[0], change, &log_det
+                &self.factors[k, first], self.n_features - d, &self.work[0], self.excess * change,
+                &log_det
             ) and not self.refactor(k):
                 return False
         return True
 
-    cdef bint draw_mean(self, bitgen_t* rng) noexcept nogil:
-        """Normal given covariances, of precision 1 + sum_k w_k Sigma_k^-1."""
-        cdef Py_ssize_t d, e, f, k, t
+    cdef bint draw_given_covariances(self, bitgen_t* rng) noexcept nogil:
+        """u is normal given covariances, of precision 1 + sum_k w_k Sigma_k^-1."""
+        cdef Py_ssize_t d, e, k
+        cdef Py_ssize_t t = 0
         cdef Py_ssize_t n_features = self.n_features
         cdef double part, weight
         cdef double* b = &self.work[0]
         cdef double* root = b + n_features
         cdef double* noise = b + 2 * n_features
         cdef double* system = b + 3 * n_features
-        cdef double* column
+        cdef double* precision = system + self.n_packed     # sum_k Sigma_k^-1
         cdef const double* mean
         if not self.learns_scale and not self.prepare_scale():
             return False
-        memset(system, 0, self.n_packed * sizeof(double))
-        memset(b, 0, n_features * sizeof(double))
-        t = 0
+        memset(b, 0, (3 * n_features + 2 * self.n_packed) * sizeof(double))
         for d in range(n_features):
             system[t] = 1.0
             t += n_features - d
@@ -1353,13 +1468,56 @@ cdef class FullLaws(GaussianLaws):
                 part = 0.0
                 for e in range(d + 1):
                     part += root[e] * (mean[e] - self.center[e])
-                column = system
                 for e in range(d + 1):
                     b[e] += weight * root[e] * part
-                    for f in range(e, d + 1):
-                        column[f - e] += weight * root[e] * root[f]
-                    column += n_features - e
-        return self.draw_mean_of(system, b, noise, rng)
+                add_square(root, d, n_features, weight, system)
+                if self.learns_matrix:
+                    add_square(root, d, n_features, 1.0, precision)
+        if self.learns_matrix and self.n_free > 1 and not self.draw_matrix(precision, root, rng):
+            return False
+        return not self.learns_mean or self.draw_mean_of(system, b, noise, rng)
+
+    cdef bint draw_matrix(
+        self, double* precision, double* root, bitgen_t* rng    # root: scratch (D,)
+    ) noexcept nogil:
+        """Draw Lambda given the sum of the precisions, which is overwritten."""
+        cdef Py_ssize_t d, e
+        cdef Py_ssize_t t = 0
+        cdef Py_ssize_t n = 0
+        cdef Py_ssize_t n_free = self.n_free
+        cdef double* matrix = precision + self.n_packed
+        cdef double power = self.eta + 0.5 * (n_free - 1) - self.y_density.shape
+        cdef double df = 2.0 * self.eta + n_free - 1.0
+        cdef double log_det, omega
+        df += self.n_clusters * (self.low + self.excess)
+        for d in range(self.n_features):
+            for e in range(d, self.n_features):
+                if self.is_free[d] and self.is_free[e]:
+                    precision[n] = self.excess * precision[t]
+                    if e == d:
+                        omega = exp(log_gamma_variate(rng, power)) / self.shape[t]
+                        precision[n] += 2.0 * (
+                            omega + self.y_density.rate * exp(-self.t_log_unit[d])
+                        )
+                    n += 1
+                t += 1
+        if not cholesky(precision, n_free, &log_det):
+            return False
+        memset(matrix, 0, n * sizeof(double))
+        for d in range(n_free):
+            draw_root_row(precision, n_free, d, df, root, rng)
+            add_square(root, d, n_free, 1.0, matrix)
+        # Back to all columns, from the last on: entries of the free ones move to later places.
+        for d in range(self.n_features - 1, -1, -1):
+            for e in range(self.n_features - 1, d - 1, -1):
+                t -= 1
+                if self.is_free[d] and self.is_free[e]:
+                    n -= 1
+                    matrix[t] = matrix[n]
+                else:
+                    matrix[t] = self.t[d] if d == e else 0.0
+        self.take_matrix(matrix)
+        return True
 
 
 cdef inline void bound_densities(

@@ -99,6 +99,7 @@ cdef inline bint labels_show(ClusterModel model, Py_ssize_t slot, double n) noex
 cdef class GaussianLaws(SliceSampled):
     cdef Py_ssize_t n_features      # D
     cdef Py_ssize_t n_scales        # entries of t: D; 1 if covariances are spherical
+    cdef bint learns_matrix         # whether S = A (nu - low) diag(t) A', and A is learned too
     cdef Py_ssize_t n_clusters      # K, all with items
     cdef bint learns_mean, learns_precision, learns_df, learns_scale
     cdef double low                 # D - 1; 0 if covariances are diagonal or spherical
@@ -114,6 +115,7 @@ cdef class GaussianLaws(SliceSampled):
     cdef LogDensity r_density, excess_density, t_density
     cdef Py_ssize_t current         # parameter that is drawn: the column of t, or PRECISION or DF
 
+    cdef double log_prior_scale(self, Py_ssize_t d, double x) noexcept nogil
     cdef double scale_of(self, Py_ssize_t d, double excess, double t) noexcept nogil
     cdef double least_step(self, Py_ssize_t d, double excess) noexcept nogil
     cdef bint below_support(self, double excess) noexcept nogil
@@ -129,4 +131,4 @@ cdef class GaussianLaws(SliceSampled):
     cdef bint prepare_column(self, Py_ssize_t d) noexcept nogil
     cdef double log_evidence_scale(self, Py_ssize_t d, double t) noexcept nogil
     cdef bint take_column(self, Py_ssize_t d, double t) noexcept nogil
-    cdef bint draw_mean(self, bitgen_t* rng) noexcept nogil
+    cdef bint draw_given_covariances(self, bitgen_t* rng) noexcept nogil

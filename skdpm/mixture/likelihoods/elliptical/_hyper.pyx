@@ -15,7 +15,8 @@ move little given them:
             determinant per cluster;
     t_d     by a slice step of log(t_d - its lowest value), column by column: S changes by rank 1;
     u       given covariances that are drawn from p(Sigma_k | items) and then discarded: normal,
-            because x_bar_k ~ N(u, Sigma_k / w_k) with w_k = 1 / (1 / r + 1 / n_k).
+            because x_bar_k ~ N(u, Sigma_k / w_k) with w_k = 1 / (1 / r + 1 / n_k);
+    A       if S = A diag(...) A' is a full matrix: given the same covariances (see _full).
 
 Everything here is in units of the columns' spreads, so that units cannot make numbers large.
 """
@@ -70,7 +71,7 @@ cdef class GaussianLaws(SliceSampled):
     def __init__(self, priors, values, spread, origin, double low, floor):
         cdef Py_ssize_t n_features = len(spread)
         self.n_features = n_features
-        self.n_scales = len(values["scale"])
+        self.n_scales = min(len(values["scale"]), n_features)
         self.given = (values, spread, origin, floor)
         for name in priors:
             if name not in values:
@@ -95,7 +96,8 @@ cdef class GaussianLaws(SliceSampled):
             law = priors["scale"]
             self.t_density = law.family.density
             table[2] = floor / spread / spread
-            table[3] = (values["scale"] - floor) / spread / spread / self.excess
+            if len(values["scale"]) <= n_features:
+                table[3] = (values["scale"] - floor) / spread / spread / self.excess
             table[4] = law.low / spread / spread
             table[5] = np.log(law.unit / spread / spread)
         self.u, self.center, self.floor, self.t, self.t_low, self.t_log_unit = table
@@ -103,6 +105,14 @@ cdef class GaussianLaws(SliceSampled):
     cdef double scale_of(self, Py_ssize_t d, double excess, double t) noexcept nogil:
         """S_dd of a learned scale."""
         return excess * t + self.floor[d]
+
+    cdef double log_prior_scale(self, Py_ssize_t d, double x) noexcept nogil:
+        """log prior density of x = log(t_d - its lowest value)."""
+        return self.t_density.at(x - self.t_log_unit[d])
+
+    def scale_values(self, spread, floor):
+        """S as hyperparameters of the kernel: its diagonal, one number, or all of it by rows."""
+        return (floor + self.excess * np.asarray(self.t) * spread * spread)[: self.n_scales]
 
     # Methods that a subclass implements. Those that prepare something return whether it worked.
 
@@ -135,8 +145,8 @@ cdef class GaussianLaws(SliceSampled):
         self.t[d] = t
         return True
 
-    cdef bint draw_mean(self, bitgen_t* rng) noexcept nogil:
-        """Draw u given everything else."""
+    cdef bint draw_given_covariances(self, bitgen_t* rng) noexcept nogil:
+        """Draw u, and A, if they are learned, given everything else."""
         return False
 
     cdef bint draw_mean_of(
@@ -179,10 +189,7 @@ cdef class GaussianLaws(SliceSampled):
             return self.excess_density.at(x) + self.log_evidence_df(self.least + exp(x))
         if exp(x) < self.least_step(d, self.excess):
             return -INFINITY
-        return (
-            self.t_density.at(x - self.t_log_unit[d])
-            + self.log_evidence_scale(d, self.t_low[d] + exp(x))
-        )
+        return self.log_prior_scale(d, x) + self.log_evidence_scale(d, self.t_low[d] + exp(x))
 
     cdef bint draw(self, bitgen_t* rng) noexcept nogil:
         """Draw all learned hyperparameters, one after the other. Returns False if a density is
@@ -208,8 +215,8 @@ cdef class GaussianLaws(SliceSampled):
                 self.current = d
                 x = self.slice_step(log(self.t[d] - self.t_low[d]), rng)
                 good &= x == x and self.take_column(d, self.t_low[d] + exp(x))
-        if self.learns_mean:
-            good &= self.draw_mean(rng)
+        if self.learns_mean or self.learns_matrix:
+            good &= self.draw_given_covariances(rng)
         return good
 
     def resample(self, model, bit_generator):
@@ -229,8 +236,7 @@ cdef class GaussianLaws(SliceSampled):
         if self.learns_mean:
             values["mean"] = origin + np.asarray(self.u) * spread
         if self.learns_scale:
-            scale = floor + self.excess * np.asarray(self.t) * spread * spread
-            values["scale"] = scale[: self.n_scales]
+            values["scale"] = self.scale_values(spread, floor)
         if self.learns_precision:
             values["mean_precision"] = [self.r]
         if self.learns_df:

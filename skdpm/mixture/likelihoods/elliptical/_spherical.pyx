@@ -433,14 +433,14 @@ cdef class SphericalLaws(DiagLaws):
     cdef double draw_precision(self, Py_ssize_t k, Py_ssize_t d, bitgen_t* rng) noexcept nogil:
         return self.totals[k]
 
-    cdef bint draw_mean(self, bitgen_t* rng) noexcept nogil:
+    cdef bint draw_given_covariances(self, bitgen_t* rng) noexcept nogil:
         cdef Py_ssize_t k
         cdef double half
         for k in range(self.n_clusters):
             half = 0.5 * (self.sum_squares(k, self.r) + self.any_scale(0, self.excess))
             self.totals[k] = log_gamma_variate(rng, 0.5 * (self.excess + self.sizes[k]))
             self.totals[k] = exp(self.totals[k]) / half
-        return DiagLaws.draw_mean(self, rng)
+        return DiagLaws.draw_given_covariances(self, rng)
 
 
 @cython.final

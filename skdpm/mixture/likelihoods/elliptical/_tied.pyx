@@ -561,7 +561,7 @@ cdef class TiedLaws(GaussianLaws):
             total -= self.squares[k] / (1.0 / r + 1.0 / self.n[k])
         return 0.5 * total
 
-    cdef bint draw_mean(self, bitgen_t* rng) noexcept nogil:
+    cdef bint draw_given_covariances(self, bitgen_t* rng) noexcept nogil:
         """Normal, of precision 1 + sum_k w_k Sigma^-1."""
         cdef Py_ssize_t d, e, k
         cdef Py_ssize_t t = 0

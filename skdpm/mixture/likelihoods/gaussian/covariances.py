@@ -94,6 +94,60 @@ class InverseWishart:
         return InverseWishart(self.df + n, self.scale + scatter)
 
 
+@dataclass(frozen=True)
+class ScaleMatrix(Shifted):
+    """Hyperprior of a matrix Lambda: correlations and variances / unit are of a family `LKJ`. With
+    Lambda = A diag(t) A', where A is triangular with ones on its diagonal, all t are above the
+    limits `low`: the density is that of the family there, without its normalising constant.
+
+    - `free`: (n_features,). Columns that may be correlated with others.
+    """
+
+    free: np.ndarray | None = None
+
+    def draw(self, rng, shape=()):
+        """Draw a matrix of the shape of Lambda."""
+        matrix = np.zeros((len(self.free), len(self.free)))
+        free = np.flatnonzero(self.free)
+        while True:
+            variances = self.unit * self.family.variances.draw(rng, len(matrix))
+            matrix[np.ix_(free, free)] = self.family.draw_correlations(len(free), rng)
+            matrix[np.diag_indices(len(matrix))] = 1.0
+            matrix *= np.sqrt(variances[:, None] * variances)
+            if self.supports(matrix):
+                return matrix
+
+    def supports(self, matrix):
+        """Whether all t are above their limits."""
+        try:
+            factor = np.linalg.cholesky(matrix)
+        except np.linalg.LinAlgError:
+            return False
+        return bool((np.diagonal(factor) ** 2 > self.low).all())
+
+    def log_density(self, value):
+        """Natural logarithm of the density of a matrix, with respect to its free entries."""
+        if not self.supports(value):
+            return -np.inf
+        variances = np.diagonal(value)
+        total = np.sum(self.family.variances.log_density(variances / self.unit))
+        total -= np.log(self.unit).sum()
+        free = np.flatnonzero(self.free)
+        roots = np.sqrt(variances[free])
+        if len(free) < 2:
+            return float(total)
+        total += self.family.log_density_correlations(
+            value[np.ix_(free, free)] / roots / roots[:, None]
+        )
+        return float(total - (len(free) - 1.0) * np.log(roots).sum())
+
+    @property
+    def n_entries(self):
+        """Number of free entries of a matrix."""
+        n_free = np.count_nonzero(self.free)
+        return len(self.free) + n_free * (n_free - 1) // 2
+
+
 def drawn_root(df, factor, rng):
     """Draw R with R R' ~ IW(df, S), from the Cholesky factor of S, by Bartlett's decomposition of
     the inverse."""
@@ -140,13 +194,14 @@ class Covariance:
             raise ValueError(f"Gaussian.scale must be positive, got {value!r}")
         return vector
 
-    def learn_scale(self, variances, varies, n_rows, df, smallest=SMALLEST_SHARE):
+    def learn_scale(self, variances, varies, n_rows, df, smallest=SMALLEST_SHARE, family=None):
         """Initial value of a learned scale, its hyperprior, and its floor.
 
         - `variances`, `varies`, `n_rows`: (n_features,). Variance of each column, whether it has
           two different values, and the number of its entries.
         - `df`: float
         - `smallest`: float. Smallest scale / k, in units of the variances.
+        - `family`: `LKJ` if a full covariance has correlated columns a priori.
         """
         k = df - self.low(len(variances))
         smallest = smallest * variances
@@ -319,7 +374,7 @@ class Spherical(ByColumn):
             raise ValueError('Gaussian.scale must be a number with covariance_type="spherical"')
         return super().check_scale(value, 1)[0]
 
-    def learn_scale(self, variances, varies, n_rows, df, smallest=SMALLEST_SHARE):
+    def learn_scale(self, variances, varies, n_rows, df, smallest=SMALLEST_SHARE, family=None):
         start, law, floor = super().learn_scale(variances[:1], varies.any(), n_rows, df, smallest)
         return start[0], Shifted(law.family, law.low[0], law.unit[0]), floor[0]
 
@@ -399,9 +454,25 @@ class Full(Matrix):
 
     model = FullModel
 
-    def learn_scale(self, variances, varies, n_rows, df, smallest=SMALLEST_SHARE):
+    def learn_scale(self, variances, varies, n_rows, df, smallest=SMALLEST_SHARE, family=None):
         smallest = np.maximum(smallest, SMALLEST_PER_ROW * n_rows)
-        return super().learn_scale(variances, varies, n_rows, df, smallest)
+        start, law, floor = super().learn_scale(variances, varies, n_rows, df, smallest)
+        if family is None:
+            return start, law, floor
+        return np.diag(start), ScaleMatrix(family, law.low, law.unit, varies), floor
+
+    def scale_to_share(self, g, values):
+        law = g.learned_priors["scale"]
+        if not isinstance(law, ScaleMatrix):
+            return super().scale_to_share(g, values)
+        k = values.get("df", g.df) - self.low(len(g.mean))
+        return (np.asarray(values["scale"]) - np.diag(g._floor)) / k, -law.n_entries * np.log(k)
+
+    def share_to_scale(self, g, values):
+        if np.ndim(values["scale"]) < 2:
+            return super().share_to_scale(g, values)
+        k = values.get("df", g.df) - self.low(len(g.mean))
+        return np.diag(g._floor) + k * values["scale"]
 
     def tables(self, g, data, n_tabled, missing):
         free = float(len(g.mean))
@@ -504,7 +575,7 @@ class Tied(Matrix):
     def check_scale(self, value, n_features):
         return as_matrix(super().check_scale(value, n_features))
 
-    def learn_scale(self, variances, varies, n_rows, df, smallest=SMALLEST_SHARE):
+    def learn_scale(self, variances, varies, n_rows, df, smallest=SMALLEST_SHARE, family=None):
         diagonal = WITHIN * variances * max_or_one(df - len(variances) - 1.0)
         smallest = np.where(varies, 0.0, WITHIN * variances)
         law = InverseWishart(df, np.diag(diagonal + n_rows * smallest))

@@ -14,7 +14,7 @@ from skdpm._validation import (
     explains,
     parameters,
 )
-from skdpm.hyperpriors import Gamma, Shifted
+from skdpm.hyperpriors import LKJ, Gamma, Shifted
 from skdpm.mixture.likelihoods.contract.base import MOST_BOXED, Likelihood, bounds, read_only
 from skdpm.mixture.likelihoods.gaussian.covariances import (
     COVARIANCES,
@@ -129,7 +129,9 @@ default=None
         Structure of the covariances.
     hyperpriors : dict of str to Hyperprior, or None, default=None
         Priors of the learned "mean_precision", "df", "scale" and "inflation" in place of Gamma
-        priors: families of `skdpm.hyperpriors` or pairs (shape, rate).
+        priors: families of `skdpm.hyperpriors` or pairs (shape, rate). With full covariances,
+        "scale" may be of the family `LKJ`: then it is a matrix whose correlations are learned too,
+        otherwise diagonal.
     tails : {"contaminated", "t"}, Tails or None, default=None
         Heavy tails: row i of cluster k is N(mean_k, covariance_k / w_i). "t" is `StudentTails()`,
         "contaminated" is `ContaminatedTails()`; with arguments, these fix what is else learned.
@@ -169,6 +171,20 @@ default=None
     def _structure(self):
         types = tuple(COVARIANCES)
         return COVARIANCES[check_choice(self.covariance_type, "Gaussian.covariance_type", types)]
+
+    @property
+    def _law_of_matrix(self):
+        """Prior of a `scale` with correlations: `LKJ` or None."""
+        given = self.hyperpriors.get("scale") if isinstance(self.hyperpriors, dict) else None
+        if self.covariance_type != "full" or not isinstance(given, LKJ):
+            return None
+        return given.check("Gaussian.hyperpriors['scale']")
+
+    def _learn_under(self, defaults):
+        if self._law_of_matrix is None:
+            return super()._learn_under(defaults)
+        others = {name: law for name, law in self.hyperpriors.items() if name != "scale"}
+        return self._copy(hyperpriors=others)._learn_under(defaults)
 
     @property
     def _law_of_weights(self):
@@ -379,6 +395,7 @@ default=None
                 summary["n"],
                 df,
                 SMALLEST_WITH_GAPS if summary["missing"] and self.draws_gaps else SMALLEST_SHARE,
+                self._law_of_matrix,
             )
         else:
             scale = structure.check_scale(_as_numbers(self.scale), n_features)
