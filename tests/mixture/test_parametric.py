@@ -19,7 +19,7 @@ from support.probes import Probe, accumulated
 from support.pvalues import assert_p, assert_p_matrix
 
 from skdpm.hyperpriors import Hyperprior
-from skdpm.mixture.likelihoods import LIKELIHOODS, Gaussian, Product, Subspace
+from skdpm.mixture.likelihoods import LIKELIHOODS, Gaussian, Grid, Product, PyClone, Subspace
 from skdpm.mixture.likelihoods.contract.base import Likelihood
 from skdpm.mixture.likelihoods.laws.recorded import Recording
 
@@ -69,6 +69,15 @@ CASES = [param.values[0] for param in EXAMPLES]
 every = thirds("case", EXAMPLES)
 
 
+def log_table(likelihood, X):
+    """log p(row, block | point) of a resolved `Grid`: (n_rows, n_blocks, n_points). Impossible
+    points are as in the kernel."""
+    table = likelihood.table(X) if isinstance(likelihood, PyClone) else likelihood._evaluate(X)
+    table = np.asarray(table, dtype=float)
+    table = table[:, None] if table.ndim == 2 else table
+    return np.maximum(table, table.max(axis=2, keepdims=True) - 1e10)
+
+
 def law(likelihood, theta):
     """What a vector of parameters says: a function of a row, its log density."""
     name = type(likelihood).__name__
@@ -76,6 +85,9 @@ def law(likelihood, theta):
         kappa, constant = von_mises_fisher(theta)
         # A row of zeros has no direction.
         return lambda x: constant + theta[1:] @ x / np.linalg.norm(x) - kappa if x.any() else 0.0
+    if isinstance(likelihood, Grid):
+        chosen = np.arange(len(theta)), theta.astype(int)
+        return lambda x: log_table(likelihood, x[None])[0][chosen].sum()
     if name == "Product":
         own = [(law(part, mine), where) for part, where, mine in parts_of(likelihood, theta)]
         return lambda x: sum(log_density(x[where]) for log_density, where in own)
@@ -336,6 +348,15 @@ def pivots(case, items, power, params):
     name = type(likelihood).__name__
     D = X.shape[1]
     out = {}
+    if isinstance(likelihood, Grid):
+        log_p = power * log_table(likelihood, X).sum(axis=0) + likelihood.log_weights
+        rng = np.random.default_rng(0)
+        for d, p in enumerate(np.exp(log_p - log_p.max(axis=1, keepdims=True))):
+            # A uniform variate within the step of the distribution function.
+            ends = np.append(0.0, np.cumsum(p / p.sum()))
+            m = params[:, d].astype(int)
+            out[f"point {d}"] = ends[m] + rng.random(len(m)) * np.diff(ends)[m], stats.uniform.cdf
+        return out
     if name == "VonMisesFisher":
         # Of the concentration, made continuous; of the angle between the mean direction and the
         # sum of rows; and of the part of the mean direction that is across.
@@ -558,7 +579,12 @@ def test_summaries_of_blocks_are_that_of_the_whole(case):
 
 
 def divergence(likelihood, a, b):
-    """KL(a | b), by sums over all rows or by a quadrature that is exact for squares."""
+    """KL(a | b), by sums over all rows or by a quadrature that is exact for squares. Half the
+    squared distance of points of a `Grid`, which has no divergence."""
+    if isinstance(likelihood, Grid):
+        grid = likelihood.grid.reshape(len(likelihood.grid), -1)
+        gaps = (grid[a.astype(int)] - grid[b.astype(int)]) / grid.std(axis=0)
+        return 0.5 * (gaps**2).sum()
     if isinstance(likelihood, Product):
         pairs = zip(parts_of(likelihood, a), parts_of(likelihood, b), strict=True)
         return sum(divergence(part, mine, other) for (part, _, mine), (*_, other) in pairs)

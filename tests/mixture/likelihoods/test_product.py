@@ -475,7 +475,8 @@ def test_a_part_may_have_no_summary():
 
 def test_capabilities_are_those_of_all_parts():
     assert KINDS.capabilities == {"joint", "product", "instantiated"}
-    grid = Product([("num", Gaussian(), [0]), ("grid", "pyclone", [1])])
+    plain = type("Plain", (Grid,), {"capabilities": frozenset({"joint", "product"})})()
+    grid = Product([("num", Gaussian(), [0]), ("grid", plain, [1, 2])])
     assert grid.capabilities == {"joint", "product"}
     with pytest.raises(ValueError, match="cannot sample a mixture with the likelihood Product"):
         DPMixture(likelihood=grid, sampler="sub_cluster").fit(three_kinds()[0])

@@ -21,6 +21,8 @@ that size would leave no digits to the others, so they are counted instead.
 
 The sum over d of max_m l_idm is the item's `log_constants`.
 
+Given the rows of a cluster, theta_d is point m with probability p_dm: `ParametricGrid` draws it.
+
 A hyperparameter may be learned. Its law has L layers: log likelihoods for each of L values, and a
 value counts as the nearest of them in the logarithm. Rows have the sums of all layers. Maxima are
 over layers too, so that they do not depend on the value.
@@ -30,12 +32,15 @@ of impossible entries (D, M; 0 if L > 1)
 | log Z_d (D), and for each block the numbers of `grid.h`: chunks of points with a weight, the
 largest log w + S of each chunk, p_dm, with zeros after the last point.
 """
-from libc.math cimport fabs, log
+from libc.math cimport NAN, fabs, log
 from libc.string cimport memcpy
 
 import numpy as np
 
+from skdpm._core._memory cimport expect_shape
+from skdpm._core._rng cimport bitgen_t, categorical_log
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods.contract._parametric cimport TILE, ParametricModel
 
 
 cdef extern from "grid.h" nogil:
@@ -280,3 +285,80 @@ cdef class GridModel(ClusterModel):
                     out[k] = grid_predict_without(
                         &self.layout, row(self, slots[k]), likelihoods
                     )
+
+
+cdef class ParametricGrid(ParametricModel):
+    """Items at drawn points of a grid.
+
+    Parameters: the number of the point of each block, (n_blocks,). `rows`, (n_samples, n_all + 2),
+    are those of `Grid.condense`; `layer` is the one of n_layers that counts. `log_weights` are
+    those of `GridModel`.
+    """
+    cdef Layout layout
+    cdef Py_ssize_t n_entries, n_all
+    cdef const double[:, ::1] rows, log_weights
+    cdef double[::1] log_p      # (n_points,)
+
+    def __init__(
+        self, const double[:, ::1] rows, const double[:, ::1] log_weights, Py_ssize_t n_layers,
+        Py_ssize_t layer
+    ):
+        self.rows, self.log_weights = rows, log_weights
+        self.n_samples = rows.shape[0]
+        self.layout.n_blocks, self.layout.n_points = log_weights.shape[0], log_weights.shape[1]
+        self.layout.n_layers, self.layout.layer = n_layers, layer
+        self.layout.log_weights = &self.log_weights[0, 0]
+        self.n_entries = self.layout.n_blocks * self.layout.n_points
+        self.n_all = n_layers * self.n_entries
+        expect_shape("rows", rows, (self.n_samples, self.n_all + 2))
+        self.n_stats = grid_n_stats(&self.layout)
+        self.n_params = self.layout.n_blocks
+        self.log_p = np.empty(self.layout.n_points)
+
+    cdef void draw_params(
+        self, const double* stats, double power, double* params, bitgen_t* rng
+    ) noexcept nogil:
+        cdef Py_ssize_t d, m
+        cdef Py_ssize_t n_points = self.layout.n_points
+        cdef const double* sums = stats + N_HEAD + self.layout.layer * self.n_entries
+        cdef const double* counts = stats + N_HEAD + self.n_all
+        for d in range(self.layout.n_blocks):
+            for m in range(n_points):
+                self.log_p[m] = self.log_weights[d, m] + power * (
+                    sums[d * n_points + m] + _IMPOSSIBLE * counts[d * n_points + m]
+                )
+            m = categorical_log(rng, &self.log_p[0], n_points)
+            params[d] = m if m >= 0 else NAN
+
+    cdef void log_density_many(
+        self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
+        const Py_ssize_t* which, Py_ssize_t n_which, double* out
+    ) noexcept nogil:
+        cdef Py_ssize_t d, i, k
+        cdef Py_ssize_t first = self.layout.layer * self.n_entries
+        cdef const double* x
+        cdef const double* points
+        cdef double total
+        for i in range(n_items):
+            x = &self.rows[items[i], first]
+            for k in range(n_which):
+                points = params + which[k] * self.n_params
+                total = 0.0
+                for d in range(self.layout.n_blocks):
+                    total += x[d * self.layout.n_points + <Py_ssize_t>points[d]]
+                out[k * TILE + i] = total
+
+    cdef void accumulate(
+        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
+    ) noexcept nogil:
+        cdef Py_ssize_t i
+        cdef const double* x
+        cdef double* sums = stats + N_HEAD
+        for i in range(n_items):
+            x = &self.rows[items[i], 0]
+            stats[0] += 1.0
+            stats[1] += x[self.n_all + 1]
+            if x[self.n_all + 1] == 0.0:
+                grid_shift(sums, x, self.n_all, 1.0)
+            else:
+                grid_shift_possible(sums, sums + self.n_entries, x, self.n_entries, 1.0)

@@ -6,17 +6,31 @@ import warnings
 import numpy as np
 
 from skdpm.mixture.likelihoods.contract.base import Likelihood, bounds, read_only
-from skdpm.mixture.likelihoods.grid._grid import CHUNK, IMPOSSIBLE, TINY, GridModel
+from skdpm.mixture.likelihoods.grid._grid import (
+    CHUNK,
+    IMPOSSIBLE,
+    TINY,
+    GridModel,
+    ParametricGrid,
+)
 from skdpm.mixture.likelihoods.laws.laws import drawn_places
 
 # Largest log likelihood of a row at its best point. Beyond it, densities under clusters are not
 # accurate to 1e-9.
 LARGEST = 1e6
 
+# Rows from which the default is `SubCluster`.
+MANY = 2000
+
 # Smallest number of points of a grid that represents a continuum, and of points that should matter
 # for a row then.
 CONTINUUM = 20
 FEWEST_EFFECTIVE = 3.0
+
+
+class Tabulated(np.ndarray):
+    """Result of `Grid.condense`: each row has its relative log likelihoods, the sum of the largest
+    ones, and the number of those that are impossible."""
 
 
 class Grid(Likelihood):
@@ -40,6 +54,11 @@ class Grid(Likelihood):
         Function ``sample(theta, rng)`` of the point of each block, (n_blocks,) or (n_blocks,
         n_params), and a Generator, that returns a row of X. Estimators need it for `sample`.
     """
+
+    capabilities = frozenset({"joint", "product", "instantiated"})
+
+    def suits_blocks(self, n_samples, n_features):
+        return n_samples >= MANY
 
     def __init__(self, log_likelihood=None, grid=None, log_weights=None, sample=None):
         self.log_likelihood = log_likelihood
@@ -96,10 +115,17 @@ class Grid(Likelihood):
         resolved._n_columns = X.shape[1]
         return resolved
 
+    def resolve_summary(self, summary):
+        resolved = self.resolve(summary["rows"])
+        resolved.encode(summary["rows"])
+        return resolved
+
     def encode(self, X):
+        if isinstance(X, Tabulated):
+            return self._encoded(X)
         log_likelihoods = self._log_likelihoods(X)
         self._check_rows_alone(X, log_likelihoods)
-        data = self._encoded(log_likelihoods)
+        data = self._encoded(self._tabulated(log_likelihoods))
         if log_likelihoods.shape[2] >= CONTINUUM:
             # Of the last layer, the most precise one: the median over rows and blocks of one over
             # the sum of squares of normalised likelihoods.
@@ -117,10 +143,31 @@ class Grid(Likelihood):
         return data
 
     def encode_new(self, X):
-        return self._encoded(self._log_likelihoods(X))
+        return self._encoded(self.condense(X))
+
+    def condense(self, X):
+        if isinstance(X, Tabulated):
+            return X
+        if len(X) == 0:
+            n_entries = self._layers[0] * self.log_weights.size
+            return np.empty((0, n_entries + 2)).view(Tabulated)
+        return self._tabulated(self._log_likelihoods(X))
 
     def log_constants(self, X):
-        return self.encode_new(X)["log_constants"]
+        return np.asarray(self.condense(X))[:, -2].copy()
+
+    def parametric(self, X):
+        rows = np.ascontiguousarray(self.condense(X)).view(np.ndarray)
+        return ParametricGrid(rows, self.log_weights, *self._layers)
+
+    def divergences(self, params):
+        """Squared distances of the points, each parameter divided by its standard deviation over
+        the grid: a table of log likelihoods has no divergence."""
+        grid = self.grid.reshape(len(self.grid), -1)
+        scales = grid.std(axis=0)
+        grid = grid / np.where(scales > 0.0, scales, 1.0)
+        points = grid[params.astype(np.intp)].reshape(len(params), -1)
+        return ((points[:, None] - points) ** 2).sum(axis=2)
 
     def tables(self, data, n_max):
         return read_only({"n_max": bounds(n_max)[0], "log_weights": self.log_weights})
@@ -228,7 +275,8 @@ class Grid(Likelihood):
                 "first row depends on the other rows"
             )
 
-    def _encoded(self, table):
+    def _tabulated(self, table):
+        """Rows of a checked table: `Tabulated`."""
         n_layers = self._layers[0]
         if table.shape[1] != n_layers * len(self.log_weights):
             raise ValueError(
@@ -257,6 +305,14 @@ class Grid(Likelihood):
             table = np.maximum(table, 0.5 * IMPOSSIBLE)
         impossible = table <= IMPOSSIBLE
         table[impossible] = IMPOSSIBLE
+        parts = [table.reshape(len(table), -1), tops.sum(axis=1)[:, None]]
+        return np.hstack([*parts, impossible.sum(axis=(1, 2))[:, None]]).view(Tabulated)
+
+    def _encoded(self, rows):
+        """The form of the kernel, from `Tabulated` rows."""
+        rows = np.asarray(rows)
+        shape = len(rows), self._layers[0] * len(self.log_weights), len(self.grid)
+        table = np.ascontiguousarray(rows[:, :-2]).reshape(shape)
         first = np.arange(0, table.shape[2], CHUNK)
         likelihoods = _aligned_zeros((*table.shape[:2], CHUNK * len(first)))
         np.exp(table, out=likelihoods[:, :, : table.shape[2]])
@@ -268,8 +324,8 @@ class Grid(Likelihood):
                 "highest": np.maximum.reduceat(table, first, axis=2),
                 "lowest": np.minimum.reduceat(table, first, axis=2),
                 "likelihoods": likelihoods,
-                "log_constants": tops.sum(axis=1),
-                "impossible": impossible.sum(axis=(1, 2), dtype=np.float64),
+                "log_constants": rows[:, -2].copy(),
+                "impossible": rows[:, -1].copy(),
             }
         )
 
