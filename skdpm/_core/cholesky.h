@@ -10,6 +10,8 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "versions.h"
+
 /* A -> its factor, in place. Returns 0, and leaves log_det NaN, if A is not positive definite.
  * O(n^3 / 3).
  *
@@ -60,14 +62,17 @@ static inline int cholesky(double *packed, ptrdiff_t n, double *log_det)
  * By one elementary transformation per column (Gill, Golub, Murray & Saunders 1974, method C1).
  * Returns 0 if a downdate (alpha < 0) would leave too few digits of a pivot, or if a number is no
  * double; the factor is then spoilt. O(n^2). */
-static inline int cholesky_update(
+SKDPM_VERSIONS
+SKDPM_UNUSED static int cholesky_update(
     double *packed, ptrdiff_t n, double *restrict v, double alpha, double *log_det)
 {
     double *restrict column = packed;
     double ratio = 1.0; /* product of the pivots' ratios: one logarithm instead of n */
     double change = 0.0;
     for (ptrdiff_t j = 0; j < n; j++) {
-        const double p = v[j];
+        const ptrdiff_t m = n - j;
+        double *restrict w = v + j;
+        const double p = w[0];
         const double square = 1.0 + alpha * (p * (p * column[0]));
         if (!(square > 1e-10 && square < 1e300)) {
             /* The 1 in a square that large has no digit left: the limits of what stands below. */
@@ -78,11 +83,11 @@ static inline int cholesky_update(
             change += log(alpha) + log(fabs(p)) + log(fabs(scaled));
             column[0] = inverse;
             alpha = (1.0 / p) / scaled;
-            for (ptrdiff_t i = 1; i < n - j; i++) {
-                v[j + i] -= p * column[i];
-                column[i] += v[j + i] / p;
+            for (ptrdiff_t i = 1; i < m; i++) {
+                w[i] -= p * column[i];
+                column[i] += w[i] / p;
             }
-            column += n - j;
+            column += m;
             continue;
         }
         const double inverse = 1.0 / square;
@@ -94,14 +99,52 @@ static inline int cholesky_update(
         }
         const double by = alpha * (p * column[0]);
         alpha *= inverse;
-        for (ptrdiff_t i = 1; i < n - j; i++) {
-            v[j + i] -= p * column[i];
-            column[i] += by * v[j + i];
+        if (m > 2) {
+            /* The next column too, if it is an ordinary one: v is then read and written once for
+             * both. Every number has the bits of one column at a time. */
+            double *restrict next = column + m;
+            const double r = w[1] - p * column[1];
+            const double second = 1.0 + alpha * (r * (r * next[0]));
+            const double together = ratio * second;
+            if (second > 1e-10 && second < 1e300 && together > 1e-100 && together < 1e100) {
+                const double other = 1.0 / second;
+                next[0] *= other;
+                ratio = together;
+                const double step = alpha * (r * next[0]);
+                alpha *= other;
+                column[1] += by * r;
+                for (ptrdiff_t i = 2; i < m; i++) {
+                    const double z = w[i] - p * column[i];
+                    column[i] += by * z;
+                    w[i] = z - r * next[i - 1];
+                    next[i - 1] += step * w[i];
+                }
+                column = next + m - 1;
+                j++;
+                continue;
+            }
         }
-        column += n - j;
+        for (ptrdiff_t i = 1; i < m; i++) {
+            w[i] -= p * column[i];
+            column[i] += by * w[i];
+        }
+        column += m;
     }
     *log_det += change + log(ratio);
     return 1;
+}
+
+/* A -> A + by v v'. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void add_square(
+    double *restrict packed, ptrdiff_t n, const double *restrict v, double by)
+{
+    for (ptrdiff_t j = 0; j < n; j++) {
+        const double scaled = by * v[j];
+        for (ptrdiff_t i = j; i < n; i++)
+            packed[i - j] += scaled * v[i];
+        packed += n - j;
+    }
 }
 
 /* Two doubles side by side: gcc does not find them in loops over four vectors by itself. */
@@ -183,7 +226,8 @@ static inline double dot(const double *restrict x, const double *restrict y, ptr
 }
 
 /* v' A^-1 v by forward substitution; v is destroyed. O(n^2 / 2). */
-static inline double solve_squared(const double *packed, ptrdiff_t n, double *restrict v)
+SKDPM_VERSIONS
+SKDPM_UNUSED static double solve_squared(const double *packed, ptrdiff_t n, double *restrict v)
 {
     const double *restrict a = packed;
     double q = 0.0;

@@ -12,20 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Versions by instruction set need the loader of glibc; without it there is one version. */
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) \
-    && !defined(__SANITIZE_ADDRESS__)
-#define SKDPM_VERSIONS __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define SKDPM_VERSIONS
-#endif
-#if defined(__GNUC__)
-#define SKDPM_UNUSED __attribute__((unused))
-#define SKDPM_INLINE static inline __attribute__((always_inline))
-#else
-#define SKDPM_UNUSED
-#define SKDPM_INLINE static inline
-#endif
+#include "versions.h"
 
 /* Exponentials and logarithms. */
 

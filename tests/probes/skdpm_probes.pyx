@@ -31,8 +31,33 @@ from skdpm.mixture.samplers._moves cimport Closure, Trial, log_predictive_block,
 from skdpm.mixture.samplers._split_merge cimport SplitMergeKernel
 from skdpm.mixture.state._state cimport MixtureState, StoredState
 
+cdef extern from "cholesky.h" nogil:
+    bint c_cholesky_update "cholesky_update" (
+        double* packed, Py_ssize_t n, double* vector, double alpha, double* log_det
+    )
+    void c_add_square "add_square" (
+        double* packed, Py_ssize_t n, const double* vector, double by
+    )
+
 from skdpm.mixture.particles._weights import RESAMPLING
 from skdpm.mixture.state._state import labels_by_first_appearance
+
+
+def cholesky_update(packed, vector, double alpha):
+    """The changed factor, (n_packed,), what it adds to log |A|, and whether there is one."""
+    cdef double[::1] factor = np.array(packed, dtype=np.float64)
+    cdef double[::1] v = np.array(vector, dtype=np.float64)
+    cdef double log_det = 0.0
+    good = c_cholesky_update(&factor[0], v.shape[0], &v[0], alpha, &log_det)
+    return np.asarray(factor), log_det, bool(good)
+
+
+def add_square(packed, vector, double by):
+    """A + by v v', packed by columns: (n_packed,)."""
+    cdef double[::1] matrix = np.array(packed, dtype=np.float64)
+    cdef const double[::1] v = np.array(vector, dtype=np.float64)
+    c_add_square(&matrix[0], v.shape[0], &v[0], by)
+    return np.asarray(matrix)
 
 
 cdef class Probe:

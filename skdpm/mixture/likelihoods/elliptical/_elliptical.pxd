@@ -6,6 +6,10 @@ from skdpm.mixture.likelihoods.contract._base cimport ClusterModel
 from skdpm.mixture.likelihoods.contract._parametric cimport ParametricModel
 from skdpm.mixture.likelihoods.elliptical._gaps cimport Gaps
 
+cdef extern from "cholesky.h" nogil:
+    void add_square(double* packed, Py_ssize_t n, const double* v, double by)
+
+
 cdef enum:
     NONE = -1
     MANY = 64           # slots that are evaluated together
@@ -183,12 +187,11 @@ cdef class EllipticalModel(ClusterModel):
         self, double* stats, Py_ssize_t i, Py_ssize_t g, double sign, double* gap
     ) noexcept nogil:
         """The statistics of item i, of weight number g, enter (sign = 1) or leave (-1)."""
-        cdef Py_ssize_t d, e
+        cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* x = self.X + i * n_features
         cdef double* moments = self.set_of(stats, g)
         cdef double* mean = moments + 1
-        cdef double* scatter = mean + n_features
         cdef double before = moments[0]
         cdef double by = self.count(stats, g, sign)
         moments[0] = self.mass_of(stats, g)
@@ -199,11 +202,7 @@ cdef class EllipticalModel(ClusterModel):
         for d in range(n_features):
             gap[d] = x[d] - mean[d]
             mean[d] += by * gap[d]
-        by *= before
-        for d in range(n_features):
-            for e in range(d, n_features):
-                scatter[e - d] += by * gap[d] * gap[e]
-            scatter += n_features - d
+        add_square(mean + n_features, n_features, gap, by * before)
 
 
 cdef class ParametricElliptical(ParametricModel):
