@@ -70,6 +70,10 @@ SUFFICIENT_ERROR = 0.01
 # chains that drift slowly, in one direction, exceed with this probability. That is 30 times the
 # variance for four chains; fits to 17 public data sets have at most 15.
 APART_BY_CHANCE = 1.0 / 300.0
+# So do chains that drift for longer than a fit lasts: the effective sample size of the partitions
+# would, in the longest fit, stay below this share of the sufficient one. Four chains that never
+# meet have one of 5 or 6.
+OUT_OF_REACH = 0.25
 
 # Largest factor by which a warning asks for more draws.
 MOST_TIMES = 10
@@ -266,16 +270,27 @@ def _n_pairs(labels):
     return float((counts * (counts - 1)).sum())
 
 
-def are_well_known(n_components, labels=None):
-    """Whether numbers of components, (n_chains, n_draws), and partitions, (n_chains, n_draws,
-    n_samples), are known well enough to end a fit."""
+def are_well_known(n_components, partitions=None):
+    """Whether numbers of components, (n_chains, n_draws), and partitions, by their
+    `coclustering_diagnostics`, are known well enough to end a fit."""
     largest = max(SUFFICIENT_SHARE * np.mean(n_components), SUFFICIENT_NUMBER)
     if not diagnostics.mcse_mean(n_components) <= largest:
         return False
-    if labels is None:
+    if partitions is None:
         return True
-    entry = diagnostics.coclustering_diagnostics(labels)
-    return entry["r_hat"] <= LARGEST_R_HAT and entry["ess_bulk"] >= SUFFICIENT_ESS
+    return partitions["r_hat"] <= LARGEST_R_HAT and partitions["ess_bulk"] >= SUFFICIENT_ESS
+
+
+def are_out_of_reach(partitions, shape, n_longest):
+    """Whether the partitions of several chains would be known badly even in the longest fit.
+
+    - `partitions`: dict. Their `coclustering_diagnostics`.
+    - `shape`: tuple of int. Numbers of chains and of draws of each.
+    - `n_longest`: int. Number of draws of each chain in the longest fit.
+    """
+    n_chains, n_draws = shape
+    expected = partitions["ess_bulk"] * n_longest / n_draws
+    return n_chains > 1 and expected < OUT_OF_REACH * SUFFICIENT_ESS
 
 
 def is_well_known(log_density):

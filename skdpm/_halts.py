@@ -36,6 +36,8 @@ LARGEST_ERROR = _convergence.FARTHEST_MASS / 3.0
 # LONG seconds.
 PATIENCE = 5.0
 LONG = 60.0
+# Smallest ratio of the pace, in seconds per iteration, to the one before that counts as steady.
+STEADY = 2.0 / 3.0
 
 # Largest share of a time limit that is kept for summaries of the draws.
 MOST_FOR_SUMMARIES = 0.3
@@ -245,9 +247,10 @@ class Forecast:
     """Report once, after a few seconds, that a fit will take minutes, by the function `say` of a
     message. `began` is the start of the fit on the clock of `time.monotonic`.
 
-    The first call is after the starts of the chains. The pace is that since the last call: first
-    iterations are slower. Of lengths that the fit finds it takes the geometric mean of the
-    shortest and the longest, which is wrong by less than a factor of 2.
+    The first call is after the starts of the chains. The pace is that since the last call. First
+    iterations are slower, up to four times, so it waits until the pace is not much faster than
+    before. Of lengths that the fit finds it takes the geometric mean of the shortest and the
+    longest, which is wrong by less than a factor of 2.
     """
 
     def __init__(self, program, began, say):
@@ -257,16 +260,19 @@ class Forecast:
         self.said = False
         self._first = None  # time of the first call
         self._last = None  # time and iterations at the last call
+        self._pace = math.inf  # seconds per iteration before it
 
     def __call__(self, n_done):
         now = time.monotonic()
         if self._first is None:
             self._first, self._last = now, (now, n_done)
         before, n_before = self._last
-        self._last = (now, n_done)
-        if self.said or now - self._first < PATIENCE or n_done <= n_before:
+        if self.said or n_done <= n_before:
             return
-        pace = (now - before) / (n_done - n_before)
+        pace, earlier = (now - before) / (n_done - n_before), self._pace
+        self._last, self._pace = (now, n_done), pace
+        if now - self._first < PATIENCE or pace < STEADY * earlier:
+            return
         left = self._likely_iterations(n_done) - n_done + self.program.summaries
         total = now - self.began + pace * left
         if total < LONG:

@@ -40,6 +40,7 @@ from skdpm._validation import (
     warn,
 )
 from skdpm.chains import masses_between, seed_entropy, stream
+from skdpm.diagnostics import coclustering_diagnostics
 from skdpm.draws import column_of, common_snapshots
 from skdpm.hyperpriors import check_hyperprior
 from skdpm.mixture.answers.predictive import Predictor, ScoredDraws, over_rows, row_chunks
@@ -845,13 +846,16 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     def _is_well_known(self, run, n_draws):
         program = run.program
-        labels = None
+        partitions = None
         if program.store_labels:
             labels = np.array([chain["draws"]["labels"][:n_draws] for chain in run.chains])
-            if _convergence.separation(labels) > _convergence.largest_separation(len(labels)):
+            partitions = coclustering_diagnostics(labels)
+            if _convergence.separation(labels) > _convergence.largest_separation(
+                len(labels)
+            ) or _convergence.are_out_of_reach(partitions, labels.shape[:2], program.n_draws):
                 return True  # more draws would not join the chains
         n_components = np.array([c["draws"]["n_components"][:n_draws] for c in run.chains])
-        if not _convergence.are_well_known(n_components, labels):
+        if not _convergence.are_well_known(n_components, partitions):
             return False
         # Copies, because scored draws share the clusters of their pools.
         snapshots = [

@@ -1,12 +1,14 @@
 """Lengths of chains that the fit finds, their repetition, and the verdict about the answers."""
 
 import itertools
+import math
 import signal
 import types
 import warnings
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from support.cases import FAST
@@ -23,6 +25,7 @@ from skdpm import (
     _halts,
     chains,
 )
+from skdpm.diagnostics import coclustering_diagnostics
 from skdpm.mixture.chains.program import RowChain
 from skdpm.mixture.samplers import ARM, PGSM, SubCluster
 
@@ -234,17 +237,38 @@ def test_draws_that_suffice():
     rng = np.random.default_rng(0)
     numbers = rng.poisson(5.0, size=(4, 100))
     labels = rng.integers(3, size=(4, 100, 20))
-    assert _convergence.are_well_known(numbers) and _convergence.are_well_known(numbers, labels)
+    known = coclustering_diagnostics(labels)
+    assert _convergence.are_well_known(numbers) and _convergence.are_well_known(numbers, known)
     stuck = labels.copy()
     stuck[0] = 0
-    assert not _convergence.are_well_known(numbers, stuck)
+    assert not _convergence.are_well_known(numbers, coclustering_diagnostics(stuck))
     slow = np.repeat(numbers[:, :10], 10, axis=1)
-    assert not _convergence.are_well_known(slow, labels)
+    assert not _convergence.are_well_known(slow, known)
     density = rng.normal(size=(4, 25))
     assert _convergence.is_well_known(density)
     apart = density + 3.0 * np.arange(4)[:, None]
     assert not _convergence.is_well_known(apart)
     assert _convergence.is_well_known(1e-3 * apart)  # by its Monte Carlo error
+
+
+def test_partitions_out_of_reach():
+    """An effective sample size that the longest fit would leave below 25, of several chains."""
+    far = _convergence.are_out_of_reach
+    assert far({"ess_bulk": 9.9}, (4, 100), 250) and not far({"ess_bulk": 10.1}, (4, 100), 250)
+    assert far({"ess_bulk": 22.4}, (4, 225), 250) and not far({"ess_bulk": 22.6}, (4, 225), 250)
+    assert not far({"ess_bulk": 1.0}, (1, 100), 250)
+    assert not far({"ess_bulk": math.nan}, (4, 3), 250)
+
+
+def test_draws_end_if_partitions_are_out_of_reach(monkeypatch):
+    """At the first look, although no chain stands still."""
+    X = np.random.default_rng(0).normal(size=(40, 1))
+    model = DPMixture(n_warmup=10, n_draws="auto", random_state=0)
+    monkeypatch.setattr(_convergence, "are_well_known", lambda *_: False)
+    monkeypatch.setattr(_convergence, "separation", lambda labels: 0.0)
+    assert clone(model).fit(X).draws_.n_draws == DRAW_LOOKS[-1]
+    monkeypatch.setattr(_convergence, "OUT_OF_REACH", 1e3)
+    assert clone(model).fit(X).draws_.n_draws == DRAW_LOOKS[0]
 
 
 # Time.
@@ -322,22 +346,28 @@ def test_long_fits_say_so_once(monkeypatch):
     hear(107.0, 2.0)  # too early to tell
     assert said == []
     hear(109.0, 3.0)
-    hear(110.0, 4.0)
-    # 109 s, and 497 iterations and the summaries at a pace of 2 s.
+    assert said == []  # twice as fast as before
+    hear(109.0, 3.0)  # no news
+    hear(111.0, 4.0)
+    hear(112.0, 5.0)
+    # 111 s, and 496 iterations and the summaries at a pace of 2 s.
     assert said == ["this fit will take about 19 minutes"]
     forecast = _halts.Forecast(program, 100.0, said.append)
     hear(102.0, 300.0)
     hear(106.0, 400.0)
+    hear(110.0, 499.0)
     assert len(said) == 1  # soon done
     # Lengths that are found: of 150 to 500 iterations, 274.
     program.finds_warmup = program.finds_draws = True
     forecast = _halts.Forecast(program, 100.0, said.append)
+    hear(91.0, 0.0)
     hear(101.0, 5.0)
     hear(111.0, 10.0)
     assert said[1] == "this fit will take about 9 minutes"
     # After 110 iterations warm-up ends with 113 at the earliest: of 213 to 500, 326.
     forecast = _halts.Forecast(program, 100.0, said.append)
     hear(101.0, 10.0)
+    hear(121.0, 14.0)
     hear(601.0, 110.0)
     assert said[2] == "this fit will take about 28 minutes"
 

@@ -8,6 +8,9 @@ Costs of steps differ by orders of magnitude. The cost of a step of each kernel,
 evaluations, is measured in warm-up, whose draws are dropped. Numbers of steps are chosen from
 these costs and fixed after warm-up. (If an iteration ended after a given amount of work, its last
 partition would more often be one in which steps are costly.)
+
+After warm-up, moves that are hardly ever accepted make fewer steps: they found what they could
+find, and a chain that seldom takes one gains little by twice as many proposals.
 """
 from copy import deepcopy
 
@@ -20,6 +23,14 @@ from skdpm.mixture.samplers._base cimport PartitionKernel
 MEMORY = 20.0
 # Range of the mean number of steps of a part in a turn.
 FEWEST, MOST = 0.1, 1000.0
+# Accepted moves in a turn below which there are fewer steps after warm-up, in proportion, and the
+# smallest share of the steps.
+ENOUGH, LEAST = 0.05, 0.2
+
+
+def accepted(PartitionKernel part):
+    """Number of moves of a part that changed the partition."""
+    return sum(n_accepted for _, n_accepted in part.acceptance().values())
 
 
 cdef class AlternateKernel(PartitionKernel):
@@ -53,6 +64,10 @@ cdef class AlternateKernel(PartitionKernel):
                 {"steps": [1.0] * n_parts, "work": [0.0] * n_parts, "done": [0.0] * n_parts}
             )
         pace = self.learned[self.replica]
+        if self.adapting:
+            pace.setdefault("accepted", [0.0] * n_parts)
+        elif "accepted" in pace:
+            self.thin_out(pace)
         for p in range(n_parts):
             part = self.parts[p]
             part.adapting = self.adapting
@@ -62,6 +77,7 @@ cdef class AlternateKernel(PartitionKernel):
             if mean != n_steps:
                 n_steps += uniform(rng) < mean - n_steps
             before = part.work
+            n_accepted = accepted(part) if self.adapting else 0
             part.prepare(state)
             with nogil:
                 part.repeat(state, rng, n_steps)
@@ -70,6 +86,8 @@ cdef class AlternateKernel(PartitionKernel):
                 keep = 1.0 - 1.0 / MEMORY
                 pace["work"][p] = keep * pace["work"][p] + (part.work - before)
                 pace["done"][p] = keep * pace["done"][p] + n_steps
+                n_accepted = accepted(part) - n_accepted
+                pace["accepted"][p] = keep * pace["accepted"][p] + n_accepted
         if self.adapting and self.move_share is not None:
             self.share(pace)
         return 0
@@ -85,6 +103,16 @@ cdef class AlternateKernel(PartitionKernel):
             if costs[p] > 0.0:
                 ratio = self.move_share / (1.0 - self.move_share) / n_moves
                 pace["steps"][p] = min(max(ratio * costs[0] / costs[p], FEWEST), MOST)
+
+    def thin_out(self, pace):
+        """Make fewer steps of parts of which hardly any is accepted, when warm-up has ended."""
+        n_accepted = pace.pop("accepted")
+        if self.move_share is None:
+            return
+        for p in range(1, len(n_accepted)):
+            if pace["done"][p] > 0.0:
+                per_turn = pace["steps"][p] * n_accepted[p] / pace["done"][p]
+                pace["steps"][p] *= min(max(per_turn / ENOUGH, LEAST), 1.0)
 
     # The Python boundary.
 

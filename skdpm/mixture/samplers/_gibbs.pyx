@@ -59,6 +59,9 @@ cdef double MOST_REST = 0.1     # maximum sum of the bounds of these, as a share
 
 cdef enum:
     CALL = 3            # fixed cost of weighing an item, in evaluations
+    # Cost of an evaluation where partial distances rule clusters out (`choose_near`): 5 of 8.
+    PARTIAL = 5
+    WHOLE = 8
     UNDECIDED = -3      # no slot, and not NOISE
 
 
@@ -468,12 +471,16 @@ cdef int sweep(
     """Sweep, and add the work to that of a kernel: row evaluations of all clusters and of a new
     one, unless passed over, and the two moves of each item."""
     cdef Py_ssize_t _sweep
+    cdef Py_ssize_t per_item
     for _sweep in range(n_sweeps):
         gibbs_sweep(state, rng)
         if state.bounds is not None:
             kernel.work += state.bounds.sweep_work
         else:
-            kernel.work += state.n_samples * (state.n_clusters + 3)
+            per_item = state.n_clusters + 3
+            if state.model.finds_near and state.noise is None:
+                per_item = PARTIAL * per_item // WHOLE + 1
+            kernel.work += state.n_samples * per_item
     return 0
 
 

@@ -25,7 +25,8 @@ class Alternate(Sampler):
     In each turn the first sampler makes one step, and the others as many steps as their share of
     the work allows. The work of a step is measured in warm-up, in row evaluations rather than
     seconds, so that the same seed gives the same draws. After warm-up the numbers of steps are
-    fixed, which keeps the draws exact.
+    fixed, which keeps the draws exact. They are then smaller, down to a fifth, for moves of which
+    fewer than one in twenty turns was accepted.
 
     Parameters
     ----------

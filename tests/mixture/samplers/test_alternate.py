@@ -22,7 +22,7 @@ from support.pvalues import assert_p_matrix
 
 from skdpm import DPMixture
 from skdpm.mixture.likelihoods import Gaussian
-from skdpm.mixture.samplers import PGSM, SAMS, Alternate, Gibbs, SplitMerge, SubCluster
+from skdpm.mixture.samplers import PGSM, SAMS, Alternate, Gibbs, SplitMerge, SubCluster, _alternate
 
 FEW = {"n_warmup": 10, "n_draws": 3, "n_chains": 2, "random_state": 0}  # too few for a warning
 
@@ -75,8 +75,9 @@ def test_several_steps_on_end(seed_sequence, record_property):
 
 
 @pytest.mark.parametrize("move_share", everyday([0.2, 0.5, 0.8], 0.2))
-def test_the_work_is_shared(move_share):
+def test_the_work_is_shared(move_share, monkeypatch):
     """After warm-up the parts behind the first have their share, in equal parts."""
+    monkeypatch.setattr(_alternate, "LEAST", 1.0)
     state = blobs()
     parts = [Gibbs(), SAMS(gibbs_sweeps=0), PGSM(n_particles=5, gibbs_sweeps=0)]
     kernel = Alternate(parts, move_share=move_share).kernel()
@@ -100,12 +101,42 @@ def test_numbers_of_steps_stay_after_warmup():
     bit_generator = np.random.PCG64(1)
     for _ in range(30):
         kernel.run(state, bit_generator, True)
+    assert learned(kernel)[0] == 1.0 and learned(kernel)[1] > 1.5
+    kernel.run(state, bit_generator, False)
     steps = learned(kernel)
-    assert steps[0] == 1.0 and steps[1] > 1.5
     state.assign(np.arange(300))
     for _ in range(30):
         kernel.run(state, bit_generator, False)
     assert learned(kernel) == steps
+
+
+@pytest.mark.parametrize(
+    ("per_turn", "share"), [(0.0, 0.2), (0.008, 0.2), (0.025, 0.5), (0.05, 1.0), (3.0, 1.0)]
+)
+def test_moves_that_are_hardly_accepted_make_fewer_steps(per_turn, share):
+    """When warm-up has ended: one accepted move in twenty turns is enough."""
+    kernel = Alternate([Gibbs(), SAMS(gibbs_sweeps=0)]).kernel()
+    pace = {"steps": [1.0, 8.0], "work": [1.0, 1.0], "done": [20.0, 160.0]}
+    pace["accepted"] = [0.0, 20.0 * per_turn]
+    kernel.set_adaptation({"parts": [{}, {}], "learned": [pace]})
+    state, bit_generator = blobs(), np.random.PCG64(1)
+    kernel.run(state, bit_generator, False)
+    assert learned(kernel) == [1.0, pytest.approx(8.0 * share)]
+    kernel.run(state, bit_generator, False)
+    assert learned(kernel) == [1.0, pytest.approx(8.0 * share)]
+
+
+def test_accepted_moves_are_counted_in_warmup(monkeypatch):
+    """About the mean number of the last turns."""
+    monkeypatch.setattr(_alternate, "MEMORY", 1e9)
+    state, bit_generator = blobs(), np.random.PCG64(1)
+    state.assign(np.arange(300) // 30)
+    kernel = Alternate([Gibbs(), SAMS(gibbs_sweeps=0)]).kernel()
+    for _ in range(20):
+        kernel.run(state, bit_generator, True)
+    (pace,) = kernel.get_adaptation()["learned"]
+    n_accepted = sum(accepted for _, accepted in kernel.acceptance().values())
+    assert pace["accepted"] == [0.0, pytest.approx(n_accepted)] and n_accepted > 3
 
 
 @pytest.mark.parametrize("kind", ["no warm-up", "no share"])
