@@ -24,6 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 FAST = {"n_chains": 2, "n_warmup": 80, "n_draws": 80, "random_state": 0}
 ERRORS = ("drawn", "itself", "chance", "scale", "weights", "total", "few rows")
+ERRORS += ("largest", "all", "narrow axes")
 
 
 def random_draws(rng, n_chains=2, n_draws=2):
@@ -70,13 +71,13 @@ def test_planted_errors_are_seen(error):
 
 
 def test_each_kind_of_evidence_counts_in_its_direction():
-    base = np.array([1.0, 0.5, 0.5, 0.8, 0.1])
-    steps = np.array([0.2, 3.0, 2.0, -0.1, -0.1])
+    base = np.array([0.8, 0.5, 0.5, 0.5, 0.04, 0.75, 0.05])
+    steps = np.array([0.2, -0.5, 3.0, 2.0, 0.2, -0.1, -0.1])
     for i, step in enumerate(steps):
-        ends = np.array([base - 4 * step * (np.arange(5) == i), base + step * (np.arange(5) == i)])
+        ends = np.array([base - 4 * step * (np.arange(7) == i), base + step * (np.arange(7) == i)])
         assert bricks.are_clusters(np.maximum(ends, 0.0), 2).tolist() == [False, True]
-    assert bricks.are_clusters(base[None] * [1.0, 1.0, 1.0, 1.0, 0.0], 8).all()
-    assert not bricks.are_clusters(base[None] * [1.0, 1.0, 1.0, 1.0, 0.0], 32).any()
+    assert bricks.are_clusters(base[None] * [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0], 8).all()
+    assert not bricks.are_clusters(base[None] * [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0], 32).any()
 
 
 def bars(rng, n=400):
@@ -113,6 +114,27 @@ def test_bars_are_two_clusters_and_a_ring_is_one(make, n_clusters, modal):
     assert abs(np.median(model.n_clusters_samples_) - n_clusters) <= 0.7 * n_clusters
     if modal:
         assert model.estimate_labels(loss="modal").n_clusters_ == modal
+
+
+def with_core(rng, shift, n=800):
+    """A core, wings of another shape around it whose centre is `shift` away, and draws of the
+    two."""
+    y = rng.integers(2, size=n)
+    wings = np.array([4.0, 0.7])
+    X = rng.normal(size=(n, 2)) * np.where(y[:, None] == 0, 0.6, wings) + y[:, None] * [shift, 0.0]
+    p = multivariate_normal([shift, 0.0], np.diag(wings**2)).pdf(X)
+    p /= p + multivariate_normal(np.zeros(2), 0.36 * np.eye(2)).pdf(X)
+    return X, (rng.random((2, 4, n)) < p).astype(int)
+
+
+def test_a_core_inside_its_wings_is_one_cluster():
+    """The components recur and have different shapes, as those of bars that cross do."""
+    X, draws = with_core(np.random.default_rng(0), 0.0)
+    assert read_draws(X, draws, adaptive=True)[1].max() == 0
+    X, draws = with_core(np.random.default_rng(0), 5.0)
+    assert read_draws(X, draws, adaptive=True)[1].max() == 1
+    X, draws = drawn_bars()
+    assert read_draws(X, draws, adaptive=True)[1].max() == 1
 
 
 def test_components_of_one_answer_are_bricks():

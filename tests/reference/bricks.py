@@ -37,6 +37,26 @@ def apart(laws, error=None):
     return total / weight if weight else 0.0
 
 
+def outside(laws, error=None):
+    """Bhattacharyya distance of the component with the highest peak from the moments of the
+    others, without the axes on which it is narrower."""
+    peaks = [n * multivariate_normal(mean, cov).pdf(mean) for n, mean, cov in laws]
+    if error == "largest":
+        peaks = [n for n, _, _ in laws]
+    core = int(np.argmax(peaks))
+    others = [law for k, law in enumerate(laws) if k != core or error == "all"]
+    sizes = np.array([n for n, _, _ in others], dtype=float)
+    mean = np.average([m for _, m, _ in others], axis=0, weights=sizes)
+    wide = sum(n * (cov + np.outer(m - mean, m - mean)) for n, m, cov in others) / sizes.sum()
+    _, centre, narrow = laws[core]
+    gap = centre - mean
+    total = gap @ np.linalg.inv((narrow + wide) / 2) @ gap / 8
+    for ratio in scipy.linalg.eigh(narrow, wide, eigvals_only=True):
+        if ratio > 1.0 or error == "narrow axes":
+            total += np.log((ratio + 1) / 2) / 2 - np.log(ratio) / 4
+    return total
+
+
 def spread(laws, error=None):
     """Largest share of the variance on a line that is between components."""
     sizes = np.array([n for n, _, _ in laws], dtype=float)
@@ -59,7 +79,7 @@ def is_flat(rows, error=None):
 
 def evidence(points, draws, hills, least_rows, error=None):
     """Evidence of the hills of draws, each from the other chains at the same place:
-    list of (n_hills, 5), after averaging over the draws.
+    list of (n_hills, 7), after averaging over the draws.
 
     - `draws`: (n_chains, n_draws, n_rows). Components 0, ..., K - 1 of each draw.
     - `hills`: of the same shape. Hill of each row.
@@ -69,7 +89,7 @@ def evidence(points, draws, hills, least_rows, error=None):
     found = {place: likeliest(points, law) for place, law in laws.items()}
     if error == "drawn":
         found = {place: draws[place] for place in found}
-    total = np.zeros((n_rows, 5))
+    total = np.zeros((n_rows, 7))
     for c, s in laws:
         facing = facing_valleys(points, draws[c, s], least_rows=least_rows)
         for h in range(hills[c, s].max() + 1):
@@ -79,6 +99,7 @@ def evidence(points, draws, hills, least_rows, error=None):
             recurrence = np.mean(
                 [adjusted_rand_score(found[c, s][rows], found[e, s][rows]) for e in chains]
             )
+            certainty = adjusted_rand_score(draws[c, s][rows], found[c, s][rows])
             inside = [laws[c, s][k] for k in parts]
             valleys = sum(
                 support - (0.0 if error == "chance" else 0.75)
@@ -86,8 +107,11 @@ def evidence(points, draws, hills, least_rows, error=None):
                 if {a, b} <= set(parts)
             )
             ties = np.mean([is_flat(points[draws[c, s] == k], error) for k in draws[c, s][rows]])
-            values = recurrence, valleys, apart(inside, error), spread(inside, error), ties
-            total[rows] += values if len(parts) > 1 else (1.0, 0.0, 0.0, 0.0, 0.0)
+            if len(parts) == 1:
+                total[rows, 0] += 1.0
+                continue
+            of_laws = apart(inside, error), outside(inside, error), spread(inside, error)
+            total[rows] += recurrence, certainty, valleys, *of_laws, ties
     total /= n_chains * n_draws
     return [
         np.array([total[of == h].mean(axis=0) for h in range(of.max() + 1)])

@@ -21,12 +21,15 @@ from skdpm.mixture.answers.hills import Hills
 
 # Intercept and weights in nats of the evidence, in the order of `are_clusters`, of a logistic
 # regression on pairs of rows; see `doc/background/clusters.md`.
-INTERCEPT = -5.9
-WEIGHTS = np.array([8.7, 3.4, 2.0, -21.0, -20.0])
+INTERCEPT = -6.2
+WEIGHTS = np.array([12.8, -3.6, 3.5, 2.0, 1.6, -21.5, -20.0])
 # Weight of the log number of columns above FEW_COLUMNS: in many columns, bricks recur too.
 WEIGHT_OF_COLUMNS, FEW_COLUMNS = -3.0, 8
 # Spread from which a hill is long, and what is added to `apart` before the logarithm.
 LONG, NESTED = 0.7, 0.05
+# Distance of the core from which it is no part of the others, and what is added to it as a share
+# of this before the logarithm.
+OUTSIDE, INSIDE = 0.1, 0.1
 # Evidence (nats) that a valley between two components which face each other has by chance.
 CHANCE = 0.75
 # Components with a smaller share of the rows of a hill do not count for `apart`, and the largest
@@ -102,7 +105,7 @@ class DrawnHills:
     def parts(self, evidence):
         """Numbers of the clusters of the components.
 
-        - `evidence`: (n_samples, 5) or None. Result of `evidence_of`. None: each hill is a
+        - `evidence`: (n_samples, 7) or None. Result of `evidence_of`. None: each hill is a
           cluster.
         """
         hill, n_columns = self.hills.of_components, self.hills.laws.means.shape[1]
@@ -183,6 +186,22 @@ def apart(laws):
     return np.average(distances, weights=sizes[one] * sizes[other])
 
 
+def outside(laws):
+    """Distance of the core, the component with the highest peak, from the normal law with the
+    moments of all others. It is the Bhattacharyya distance without the axes on which the core is
+    narrower, so it is 0 for a core inside wings with the same centre, whatever their shapes."""
+    core = laws.heights.argmax()
+    others = np.arange(len(laws.sizes)) != core
+    shares = laws.sizes[others] / laws.sizes[others].sum()
+    mean = shares @ laws.means[others]
+    gaps = laws.means[others] - mean
+    wide = np.tensordot(shares, laws.covariances[others], 1) + (shares * gaps.T) @ gaps
+    narrow, gap = laws.covariances[core], laws.means[core] - mean
+    of_means = gap @ np.linalg.solve(narrow + wide, gap) / 4.0
+    ratios = np.maximum(np.linalg.eigvals(np.linalg.solve(wide, narrow)).real, 1.0)
+    return of_means + np.log((ratios + 1.0) / (2.0 * np.sqrt(ratios))).sum() / 2.0
+
+
 def spread(laws):
     """Largest share of the variance on a line that is between the components."""
     shares = laws.sizes / laws.sizes.sum()
@@ -193,60 +212,72 @@ def spread(laws):
 
 
 def of_laws(hills, are_tied):
-    """Evidence of each hill that follows from the laws of its components: (n_hills, 4). Columns
-    are valleys, apart, spread and ties; see `are_clusters`."""
-    out = np.zeros((hills.n_hills, 4))
+    """Evidence of each hill that follows from the laws of its components: (n_hills, 5). Columns
+    are valleys, apart, outside, spread and ties; see `are_clusters`."""
+    out = np.zeros((hills.n_hills, 5))
     of_facing = hills.facing[:, 0].astype(np.intp)
     np.add.at(out[:, 0], of_facing, hills.facing[:, 1] - CHANCE)
     for h in np.flatnonzero(np.bincount(hills.of_components) > 1):
         inside = hills.of_components == h
         laws = hills.laws.take(inside)
-        out[h, 2] = spread(laws)
-        out[h, 3] = np.average(are_tied[inside], weights=laws.sizes)
+        out[h, 2] = outside(laws)
+        out[h, 3] = spread(laws)
+        out[h, 4] = np.average(are_tied[inside], weights=laws.sizes)
         counts = laws.sizes >= LEAST_PART * laws.sizes.sum()
         if counts.sum() > 1:
             out[h, 1] = apart(laws.take(counts))
     return out
 
 
-def recurrence(hills, of_rows, components, others):
-    """How far the components of each hill are those of other draws: (n_hills,). 1 if the hill has
-    a single component.
+def recurrence(hills, of_rows, drawn, components, others):
+    """How far the components of each hill are those of other draws, and how far the drawn ones are
+    the most probable ones: (n_hills, 2). 1 and 0 if the hill has a single component.
 
     - `hills`: Hills
     - `of_rows`: (n_rows,). Hill of each row, -1 for noise.
+    - `drawn`: (n_rows,). Component of each row in the draw, any number for noise.
     - `components`: (n_rows,). Most probable component of each row.
     - `others`: list of (n_rows,). The same of the other draws.
     """
-    out = np.ones(hills.n_hills)
+    out = np.repeat([[1.0, 0.0]], hills.n_hills, axis=0)
     for h in np.flatnonzero(np.bincount(hills.of_components) > 1):
         rows = np.flatnonzero(of_rows == h)
-        found = [adjusted_rand(components[rows], other[rows]) for other in others if len(rows)]
-        out[h] = np.mean(found) if found else 0.0
+        if not len(rows):
+            out[h] = 0.0
+            continue
+        found = [adjusted_rand(components[rows], other[rows]) for other in others]
+        out[h] = np.mean(found) if found else 0.0, adjusted_rand(drawn[rows], components[rows])
     return out
 
 
 def are_clusters(evidence, n_columns):
     """Whether the components of hills are clusters: (n_hills,), bool.
 
-    - `evidence`: (n_hills, 5). Means over the draws of
+    - `evidence`: (n_hills, 7). Means over the draws of
 
       - recurrence: the adjusted Rand index of the most probable components of the rows in this
         draw and in draws of other chains. Bricks lie elsewhere in each draw.
+      - certainty: the adjusted Rand index of the components of the rows in this draw and of their
+        most probable ones. Components of overlapping clusters recur although it is small; bricks
+        recur less than it allows.
       - valleys: the sum of the evidence for valleys between components that face each other, less
         what they have by chance. No single valley of many may be certain.
       - apart: the mean distance of the components, of which none is a wider copy of another one.
+      - outside: the distance of the core from the others. It is 0 for the core of a law with heavy
+        tails or with arms on all sides.
       - spread: the share of the variance that is between the components. It is close to 1 if many
         bricks follow a curve.
       - ties: the share of the rows in components that are in a plane. Answers and rounded numbers
         have such components, one for each value, in all draws.
     - `n_columns`: int. Number of columns of the points.
     """
-    recurs, valleys, distances, shares, ties = evidence.T
+    recurs, certain, valleys, distances, beyond, shares, ties = evidence.T
     terms = [
         recurs,
+        certain,
         np.log1p(np.maximum(valleys, 0.0)),
         np.log(distances + NESTED),
+        np.log(np.minimum(beyond / OUTSIDE, 1.0) + INSIDE),
         np.maximum(shares - LONG, 0.0),
         ties,
     ]
@@ -255,7 +286,7 @@ def are_clusters(evidence, n_columns):
 
 
 def evidence_of(draws, grid):
-    """Evidence of the hill of each row, as `are_clusters` needs it: (n_samples, 5). It is the mean
+    """Evidence of the hill of each row, as `are_clusters` needs it: (n_samples, 7). It is the mean
     over the draws, so that the hills of all draws agree.
 
     - `draws`: list of DrawnHills. Different draws.
@@ -267,7 +298,7 @@ def evidence_of(draws, grid):
         return None
     n_chains, n_draws = grid.shape
     n_samples = draws[0].n_samples
-    total, count = np.zeros((n_samples, 5)), np.zeros(n_samples)
+    total, count = np.zeros((n_samples, 7)), np.zeros(n_samples)
     step = -(-n_samples // MOST_ROWS)
     for i, (draw, times) in enumerate(zip(draws, np.bincount(grid.ravel()), strict=True)):
         if draw.hills is None:
@@ -277,10 +308,10 @@ def evidence_of(draws, grid):
         others = np.delete(grid[:, s], c)
         if n_chains == 1:
             others = grid[0, [(s + n_draws // 2) % n_draws]][: n_draws // 2]
-        of_all = np.full(n_samples, -1)
-        of_all[draw.rows] = draw.of_rows
+        of_all, drawn = np.full((2, n_samples), -1)
+        of_all[draw.rows], drawn[draw.rows] = draw.of_rows, draw.hills.labels
         found, *others = (draws[j].most_probable[::step] for j in [i, *others])
-        recurs = recurrence(draw.hills, of_all[::step], found, others)
+        recurs = recurrence(draw.hills, of_all[::step], drawn[::step], found, others)
         values = np.column_stack([recurs, of_laws(draw.hills, draw.are_tied)])
         total[draw.rows] += times * values[draw.of_rows]
         count[draw.rows] += times
