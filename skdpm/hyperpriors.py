@@ -159,8 +159,8 @@ class LKJ:
     Parameters
     ----------
     concentration : float, default=1.0
-        Concentration; 1 is uniform over correlation matrices, and with more the correlations are
-        nearer to 0.
+        Concentration, at least 0.1; 1 is uniform over correlation matrices, and with more the
+        correlations are nearer to 0.
     variances : Gamma, default=Gamma(0.5, 1.0)
         Prior of the variances, in units of those of the columns; its shape must be below
         concentration + 1 / 2.
@@ -182,6 +182,10 @@ class LKJ:
     def check(self, name):
         """This prior with its parameters as floats; `name` is that of the prior, for errors."""
         concentration = check_real(self.concentration, f"{name}: LKJ.concentration", low=0.0)
+        if concentration < 0.1:  # draws would be singular
+            raise ValueError(
+                f"{name}: LKJ.concentration must be at least 0.1, got {concentration}"
+            )
         variances = Gamma(*check_gamma(self.variances, f"{name}: LKJ.variances"))
         if not variances.shape < concentration + 0.5:
             raise ValueError(

@@ -634,6 +634,27 @@ def test_the_hyperprior_of_a_matrix_is_a_density():
     assert total == pytest.approx(mass, rel=0.005)
 
 
+def test_rounding_moves_one_column_of_a_matrix_to_its_limit():
+    """The others keep theirs: Lambda stays A diag(t) A'."""
+    X = two_groups(40)
+    likelihood = likelihood_of(MATRIX, ("scale",)).resolve(X)
+    model = bind(likelihood, likelihood.encode(X), len(X))
+    state = MixtureState(model, DirichletProcessPrior(len(X), 1.0), np.zeros(len(X), dtype=int))
+    law, k = likelihood.learned_priors["scale"], likelihood.df - 1.0
+    variances, correlation = X.var(axis=0), 0.5
+    below = k * np.diag([variances[0], law.low[1] * (1.0 - 1e-3) + correlation**2 * variances[1]])
+    below[[0, 1], [1, 0]] = k * correlation * np.sqrt(variances.prod())
+    model.set_hyperparameters(
+        np.concatenate([X.mean(axis=0), [0.1, likelihood.df], below.ravel()])
+    )
+    bits = np.random.PCG64(0)
+    start, moments = model.named_hyperparameters(), model.dump(state.cluster_slots())
+    laws = model.gaussian_laws({"scale": law}, start, moments, bits)
+    scale = laws.scale_values(np.sqrt(variances), np.zeros(2)).reshape(2, 2)
+    np.testing.assert_allclose(scale, below, rtol=1e-9)
+    assert np.linalg.det(scale / k) / variances[0] > 0.0
+
+
 def test_columns_that_do_not_vary_have_no_correlations():
     """They have a floor, and the others are those of a fit without them."""
     X = np.insert(two_groups(), 1, 5.0, axis=1)
@@ -666,6 +687,7 @@ def test_draws_of_the_prior_of_a_matrix():
         (Gaussian(covariance_type="diag", hyperpriors={"scale": LKJ()}), "prior of matrices"),
         (Gaussian(hyperpriors={"df": LKJ()}), "prior of matrices"),
         (Gaussian(hyperpriors={"scale": LKJ(-1.0)}), r"LKJ.concentration must be"),
+        (Gaussian(hyperpriors={"scale": LKJ(0.01, Gamma(0.2, 1.0))}), r"at least 0.1, got 0.01"),
         (Gaussian(hyperpriors={"scale": LKJ(1.0, Gamma(1.5, 1.0))}), r"must be below .* 1.5"),
         (Gaussian(hyperpriors={"scale": LKJ(1.0, "flat")}), "LKJ.variances must be a pair"),
     ],

@@ -1240,10 +1240,13 @@ cdef class FullLaws(GaussianLaws):
         self.eta = law.family.concentration
         self.y_density = self.t_density
         self.shape = (scale - np.diag(floor))[upper] / products / self.excess
-        if not self.take_matrix(&self.shape[0]):
-            # Rounding has moved a t to its limit.
-            for d in range(n_features):
-                self.t[d] = max(self.t[d], self.t_low[d] + self.least_step(d, self.excess))
+        if not self.take_matrix(&self.shape[0], False):
+            raise FloatingPointError("the matrix Gaussian.scale is singular; rescale the columns")
+        for d in range(n_features):
+            # Rounding may have moved a t to its limit.
+            self.move_column(
+                d, max(self.t[d], self.t_low[d] + self.least_step(d, self.excess))
+            )
 
     def scale_values(self, spread, floor):
         if not self.learns_matrix:
@@ -1254,9 +1257,9 @@ cdef class FullLaws(GaussianLaws):
         scale.T[upper] = scale[upper]
         return (scale + np.diag(floor)).ravel()
 
-    cdef bint take_matrix(self, const double* matrix) noexcept nogil:
-        """Factor Lambda, packed, to A and t. False, without the effect, if a t is not above its
-        limit."""
+    cdef bint take_matrix(self, const double* matrix, bint limited) noexcept nogil:
+        """Factor Lambda, packed, to A and t. False, without the effect, if that fails or if, with
+        `limited`, a t is not above its limit."""
         cdef Py_ssize_t d
         cdef Py_ssize_t t = 0
         cdef Py_ssize_t n_features = self.n_features
@@ -1266,7 +1269,9 @@ cdef class FullLaws(GaussianLaws):
         if not cholesky(factor, n_features, &log_det):
             return False
         for d in range(n_features):
-            if not 1.0 / factor[t] - self.t_low[d] >= self.least_step(d, self.excess):
+            if limited and not (
+                1.0 / factor[t] - self.t_low[d] >= self.least_step(d, self.excess)
+            ):
                 return False
             t += n_features - d
         memmove(&self.shape[0], matrix, self.n_packed * sizeof(double))
@@ -1419,17 +1424,24 @@ cdef class FullLaws(GaussianLaws):
             total -= 0.5 * (nu + self.stats[k, 0]) * log1p(change * self.squares[k])
         return total
 
-    cdef bint take_column(self, Py_ssize_t d, double t) noexcept nogil:
-        cdef Py_ssize_t e, f, k
+    cdef Py_ssize_t move_column(self, Py_ssize_t d, double t) noexcept nogil:
+        """Set t_d and change Lambda. Returns the start of a factor's column d."""
+        cdef Py_ssize_t e, f
         cdef Py_ssize_t first = self.axis(d)
         cdef Py_ssize_t at = first
-        cdef double log_det = 0.0
         cdef double change = t - self.t[d]
         for e in range(d, self.n_features):
             for f in range(e, self.n_features):
                 self.shape[at + f - e] += change * self.work[e - d] * self.work[f - d]
             at += self.n_features - e
         self.t[d] = t
+        return first
+
+    cdef bint take_column(self, Py_ssize_t d, double t) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef double log_det = 0.0
+        cdef double change = t - self.t[d]
+        cdef Py_ssize_t first = self.move_column(d, t)
         for k in range(self.n_clusters):
             self.axis(d)
             if not cholesky_update(
@@ -1516,7 +1528,7 @@ cdef class FullLaws(GaussianLaws):
                     matrix[t] = matrix[n]
                 else:
                     matrix[t] = self.t[d] if d == e else 0.0
-        self.take_matrix(matrix)
+        self.take_matrix(matrix, True)
         return True
 
 
