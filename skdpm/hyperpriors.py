@@ -151,8 +151,8 @@ class LogNormal(Hyperprior):
 
 @dataclass(frozen=True)
 class LKJ:
-    """Prior of a covariance matrix: correlations of density proportional to
-    |R|^(concentration - 1), and independent variances.
+    """Prior of a covariance matrix: correlations R of density proportional to
+    det(R) ** (concentration - 1), and independent variances.
 
     It is for the `scale` of `Gaussian` with full covariances.
 
