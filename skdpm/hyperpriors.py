@@ -197,9 +197,7 @@ class LKJ:
     def draw_correlations(self, n_features, rng):
         """Draw a matrix of correlations, that of a Wishart matrix: ndarray of shape (n_features,
         n_features)."""
-        df = 2.0 * self.concentration + n_features - 1.0
-        root = np.tril(rng.standard_normal((n_features, n_features)), -1)
-        root[np.diag_indices(n_features)] = np.sqrt(rng.chisquare(df - np.arange(n_features)))
+        root = wishart_root(2.0 * self.concentration + n_features - 1.0, n_features, rng)
         root /= np.linalg.norm(root, axis=1)[:, None]
         return root @ root.T
 
@@ -227,6 +225,13 @@ class Shifted:
     def log_density(self, value):
         """See `Hyperprior.log_density`."""
         return self.family.log_density((value - self.low) / self.unit) - np.log(self.unit)
+
+
+def wishart_root(df, n, rng):
+    """Draw the triangular root of a Wishart matrix of order n: Bartlett's decomposition."""
+    root = np.tril(rng.standard_normal((n, n)), -1)
+    root[np.diag_indices(n)] = np.sqrt(rng.chisquare(df - np.arange(n)))
+    return root
 
 
 def check_hyperprior(value, name):

@@ -849,11 +849,11 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         partitions = None
         if program.store_labels:
             labels = np.array([chain["draws"]["labels"][:n_draws] for chain in run.chains])
-            partitions = coclustering_diagnostics(labels)
-            if _convergence.separation(labels) > _convergence.largest_separation(
-                len(labels)
-            ) or _convergence.are_out_of_reach(partitions, labels.shape[:2], program.n_draws):
+            if _convergence.separation(labels) > _convergence.largest_separation(len(labels)):
                 return True  # more draws would not join the chains
+            partitions = coclustering_diagnostics(labels)
+            if _convergence.are_out_of_reach(partitions, labels.shape[:2], program.n_draws):
+                return True
         n_components = np.array([c["draws"]["n_components"][:n_draws] for c in run.chains])
         if not _convergence.are_well_known(n_components, partitions):
             return False

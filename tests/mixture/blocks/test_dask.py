@@ -1,6 +1,7 @@
 """Fits of dask arrays: the bits of fits in memory, wherever chunks are computed and how often."""
 
 import contextlib
+import itertools
 import os
 import pickle
 import signal
@@ -120,10 +121,12 @@ def test_recipes_know_held_rows_and_accepted_moves(X, monkeypatch):
     monkeypatch.setattr(sub_cluster, "LAUNCH_EVERY", 1)
     rows = da.from_array(X[:60], chunks=(25, 2))
     moved = launched = held = 0
-    for seed in range(16):
+    # Samplers of the paper propose no launched splits.
+    samplers = SubCluster(), SubCluster.from_paper("SUBC APPROX")
+    for seed, sampler in itertools.product(range(16), samplers):
         settings = {**SETTINGS, "random_state": seed, "concentration": 9.0, "n_chains": 1}
         settings |= {"n_warmup": 0, "n_draws": 2 + seed % 8}
-        estimator = DPMixture(sampler=SubCluster.from_paper("SUBC APPROX"), **settings).fit(rows)
+        estimator = DPMixture(sampler=sampler, **settings).fit(rows)
         sizes = np.bincount(estimator.labels_.compute())
         np.testing.assert_array_equal(sizes, np.sort(sizes)[::-1])
         np.testing.assert_allclose(sizes, estimator._predictor.partition.stats[:, 0])

@@ -68,7 +68,7 @@ from skdpm._hyperpriors cimport GammaDensity
 from skdpm.mixture.likelihoods.contract._base cimport STRIP, ClusterModel, row
 from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
     COUNTS, MANY, MOST_WEIGHTS, NONE, PEAK, PRECISION, WEIGHED, EllipticalModel,
-    ParametricElliptical
+    ParametricElliptical, add_square
 )
 from skdpm.mixture.likelihoods.elliptical._moments cimport (
     SKDPM_STRIP, cholesky, far_square, log_evidence, log_positive, solve_squared,
@@ -182,18 +182,6 @@ cdef inline double draw_root_row(
         for f in range(e + 1, d + 1):
             w[e] -= w[f] * column[f - e]
     return value
-
-
-cdef inline void add_square(
-    const double* w, Py_ssize_t d, Py_ssize_t n_features, double weight,
-    double* matrix          # INOUT packed
-) noexcept nogil:
-    """Add weight w w' for a vector of which only entries up to d are not 0."""
-    cdef Py_ssize_t e, f
-    for e in range(d + 1):
-        for f in range(e, d + 1):
-            matrix[f - e] += weight * w[e] * w[f]
-        matrix += n_features - e
 
 
 @cython.final
@@ -1472,6 +1460,7 @@ cdef class FullLaws(GaussianLaws):
         for k in range(self.n_clusters):
             weight = 1.0 / (1.0 / self.r + 1.0 / self.masses[k])
             mean = &self.stats[k, 1]
+            memset(root, 0, n_features * sizeof(double))
             for d in range(n_features):
                 draw_root_row(
                     &self.factors[k, 0], n_features, d, self.low + self.excess + self.stats[k, 0],
@@ -1482,9 +1471,9 @@ cdef class FullLaws(GaussianLaws):
                     part += root[e] * (mean[e] - self.center[e])
                 for e in range(d + 1):
                     b[e] += weight * root[e] * part
-                add_square(root, d, n_features, weight, system)
+                add_square(system, n_features, root, weight)
                 if self.learns_matrix:
-                    add_square(root, d, n_features, 1.0, precision)
+                    add_square(precision, n_features, root, 1.0)
         if self.learns_matrix and self.n_free > 1 and not self.draw_matrix(precision, root, rng):
             return False
         return not self.learns_mean or self.draw_mean_of(system, b, noise, rng)
@@ -1516,9 +1505,10 @@ cdef class FullLaws(GaussianLaws):
         if not cholesky(precision, n_free, &log_det):
             return False
         memset(matrix, 0, n * sizeof(double))
+        memset(root, 0, n_free * sizeof(double))
         for d in range(n_free):
             draw_root_row(precision, n_free, d, df, root, rng)
-            add_square(root, d, n_free, 1.0, matrix)
+            add_square(matrix, n_free, root, 1.0)
         # Back to all columns, from the last on: entries of the free ones move to later places.
         for d in range(self.n_features - 1, -1, -1):
             for e in range(self.n_features - 1, d - 1, -1):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import multigammaln
 
-from skdpm.hyperpriors import Gamma, Shifted
+from skdpm.hyperpriors import Gamma, Shifted, wishart_root
 from skdpm.mixture.likelihoods.elliptical._columns import DiagonalModel, ParametricGaussianDiag
 from skdpm.mixture.likelihoods.elliptical._full import FullModel, ParametricGaussian
 from skdpm.mixture.likelihoods.elliptical._hyper import log_evidence_norm_table, log_norm_table
@@ -151,9 +151,7 @@ class ScaleMatrix(Shifted):
 def drawn_root(df, factor, rng):
     """Draw R with R R' ~ IW(df, S), from the Cholesky factor of S, by Bartlett's decomposition of
     the inverse."""
-    n = len(factor)
-    root = np.tril(rng.standard_normal((n, n)), -1)
-    root[np.diag_indices(n)] = np.sqrt(rng.chisquare(df - np.arange(n)))
+    root = wishart_root(df, len(factor), rng)
     # (scipy.linalg.solve_triangular starts threads, which take milliseconds for any matrix.)
     return np.linalg.solve(root, factor.T).T
 
