@@ -313,7 +313,9 @@ def test_posterior_of_the_number_of_clusters(monkeypatch):
     expected = [len(set(hills(points_of(X), z, least_rows=1))) for z in partitions]
     np.testing.assert_array_equal(clusters[0].max(axis=1) + 1, expected)
     assert len(set(expected)) >= 3
-    model = DPMixture(n_draws=500, n_chains=1, n_warmup=50, random_state=0).fit(X)
+    model = DPMixture(
+        point_estimate="modal", n_draws=500, n_chains=1, n_warmup=50, random_state=0
+    ).fit(X)
     weights = np.array([(model.label_samples_[0] == z).all(axis=1).mean() for z in partitions])
     assert weights.sum() == pytest.approx(1.0)
     counts = np.bincount(model.n_clusters_samples_[0], minlength=7) / 500

@@ -315,7 +315,11 @@ def test_new_rows(sampler, X):
     rows, labels = estimator.sample(20)
     assert rows.shape == (20, 2) and labels.max() < estimator.n_clusters_
     if isinstance(sampler, SubCluster):
-        moves = {"sweep", "random_split", "random_merge", "launched_split", "launched_merge"}
+        moves = {"sweep", "random_split", "random_merge"}
+        if isinstance(sampler, sub_cluster.PaperSubCluster):
+            moves |= {"sub_cluster_split"}
+        else:
+            moves |= {"launched_split", "launched_merge"}
         assert set(estimator.acceptance_rate_) == moves
         assert all(values.shape == (2,) for values in estimator.acceptance_rate_.values())
         assert (estimator.acceptance_rate_["sweep"] > 0).all()
