@@ -33,22 +33,6 @@ from skdpm._validation import (
 from skdpm.chains import MOST_DRAWS, run_chains, seed_entropy
 from skdpm.draws import Draws, column_of
 
-# Arguments that `fit` and `partial_fit` do not support, with advice.
-UNSUPPORTED_IN_FIT = {
-    "sample_weight": (
-        "rows have no weights. Draw a sample of rows with these weights as probabilities; do not "
-        "repeat rows, because copies look like narrow clusters"
-    ),
-}
-
-# Names of parameters in other libraries, with advice.
-OTHER_NAMES = {
-    "alpha": "its name is concentration",
-    "max_iter": "iterations are n_warmup and n_draws",
-    "n_init": "independent chains are n_chains",
-    "n_iter": "iterations are n_warmup and n_draws",
-}
-
 # Parameters that may change between the fits of a warm start.
 FREE_PARAMETERS = frozenset(
     {

@@ -155,16 +155,15 @@ def explains(**hints):
 
         @functools.wraps(method)
         def explained(self, *args, **kwargs):
-            if method.__name__ == "__init__" and len(args) > n_positional:
-                name = taken[n_positional].name
+            what = type(self).__name__
+            if method.__name__ != "__init__":
+                what += f".{method.__name__}"
+            if len(args) > n_positional and len(taken) > n_positional:
                 raise TypeError(
-                    f"{type(self).__name__} got {args[n_positional]!r} without a name: name the "
-                    f"parameter, as in {type(self).__name__}({name}=...)"
+                    f"{what} got {args[n_positional]!r} without a name: name the parameter, as in "
+                    f"{what}({taken[n_positional].name}=...)"
                 )
             for name in kwargs.keys() & hints.keys():
-                what = type(self).__name__
-                if method.__name__ != "__init__":
-                    what += f".{method.__name__}"
                 error = ValueError if method.__name__ == "set_params" else TypeError
                 raise error(f"{what} has no parameter {name!r}: {hints[name]}")
             return method(self, *args, **kwargs)

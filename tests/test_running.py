@@ -9,9 +9,11 @@ import types
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.testing import assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import v_measure_score
 from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 from support.cases import FAST
 from support.designs import everyday
@@ -26,6 +28,7 @@ from skdpm import (
     _halts,
     chains,
 )
+from skdpm._names import ATTRIBUTES
 from skdpm._run import Run
 from skdpm.chains import ChainProgram
 from skdpm.diagnostics import bulk_ess
@@ -35,6 +38,7 @@ from skdpm.mixture.chains.program import RowChain
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers import SAMPLERS, SMC
 from skdpm.partitions import credible_ball
+from skdpm.plotting import ClustersDisplay
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -374,9 +378,40 @@ def test_parameters_of_others():
         DPMixture().set_params(alpha=1.0)
     with pytest.raises(TypeError, match="unexpected keyword argument 'covariance_type'"):
         FeatureAllocation(covariance_type="full")
+    with pytest.raises(ValueError, match=r"'n_components': .* FiniteMixture\(n_comp"):
+        GridSearchCV(Pipeline([("dp", DPMixture())]), {"dp__n_components": [2]}).fit(np.eye(9))
     assert inspect.signature(DPMixture).parameters.keys() == DPMixture().get_params().keys()
     of_fit = list(inspect.signature(DPMixture.fit).parameters)
     assert of_fit == ["self", "X", "y", "known_labels", "exposure"]
+
+
+def test_names_that_users_try(blobs):
+    estimator = DPMixture(**FAST).fit(blobs)
+    for name, way in ATTRIBUTES.items():
+        assert not hasattr(estimator, name) and name not in dir(estimator)
+        with pytest.raises(AttributeError) as found:
+            getattr(estimator, name)
+        assert str(found.value) == f"DPMixture has no {name}: {way}"
+    with pytest.raises(AttributeError, match="'DPMixture' object has no attribute 'mean_'"):
+        estimator.mean_  # noqa: B018
+    with pytest.raises(TypeError, match=r"got 3 without .*estimate_labels\(max_clusters=\.{3}\)"):
+        estimator.estimate_labels(3)
+    with pytest.raises(TypeError, match="no parameter 'n_clusters': its name is max_clusters"):
+        estimator.estimate_labels(n_clusters=3)
+    with pytest.raises(TypeError, match=r"fit got \[0\] without .*\.fit\(known_labels=\.{3}\)"):
+        estimator.fit(blobs, None, [0])
+    with pytest.raises(TypeError, match=r"is drawn by ClustersDisplay\.from_estimator"):
+        ClustersDisplay(estimator)
+
+
+def test_rows_of_other_seeds_differ(blobs):
+    estimator = DPMixture(**FAST).fit(blobs)
+    first, _ = estimator.sample(5, random_state=1)
+    assert_array_equal(first, estimator.sample(5, random_state=1)[0])
+    assert not np.isin(first, estimator.sample(5, random_state=2)[0]).any()
+    # The seed of the estimator is the same in each call.
+    assert_array_equal(estimator.sample(5)[0], estimator.sample(5)[0])
+    assert not np.isin(first, estimator.sample(5)[0]).any()
 
 
 @pytest.mark.parametrize("cls", [DPMixture, FiniteMixture, FeatureAllocation])

@@ -14,7 +14,8 @@ from sklearn.utils.validation import check_array, check_is_fitted
 
 from skdpm import _convergence
 from skdpm._callbacks import with_callbacks
-from skdpm._estimator import OTHER_NAMES, UNSUPPORTED_IN_FIT, ChainEstimator, all_or_nothing
+from skdpm._estimator import ChainEstimator, all_or_nothing
+from skdpm._names import IN_FIT, PARAMETERS
 from skdpm._rows import names_columns, validate_rows
 from skdpm._validation import (
     check_choice,
@@ -56,7 +57,7 @@ def _without_expected_rows(estimator):
     )
 
 
-@explains(n_clusters="its name is n_components", **OTHER_NAMES)
+@explains(**PARAMETERS)
 @parameters
 class FeatureAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ChainEstimator):
     """Feature allocation: each row has a set of latent binary features, sampled by MCMC.
@@ -136,7 +137,7 @@ n_features_in_, feature_names_in_
     _: KW_ONLY
     likelihood: str | FeatureLikelihood = "linear_gaussian"
 
-    @explains(**UNSUPPORTED_IN_FIT)
+    @explains(**IN_FIT)
     @all_or_nothing
     @with_callbacks
     def fit(self, X, y=None):

@@ -14,7 +14,8 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from skdpm import _convergence, partitions
 from skdpm._callbacks import with_callbacks
-from skdpm._estimator import UNSUPPORTED_IN_FIT, ChainEstimator, all_or_nothing
+from skdpm._estimator import ChainEstimator, all_or_nothing
+from skdpm._names import ATTRIBUTES, IN_ESTIMATE_LABELS, IN_FIT
 from skdpm._rows import (
     given_rows,
     lazy_rows,
@@ -164,7 +165,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """
         raise NotImplementedError(f"{type(self).__name__} must implement `make_prior`")
 
-    @explains(**UNSUPPORTED_IN_FIT)
+    @explains(**IN_FIT)
     @all_or_nothing
     @with_callbacks
     def fit(self, X, y=None, *, known_labels=None, exposure=None):
@@ -210,7 +211,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         return self._fit(X, y)
 
     @offered_if(lambda self: _without_streams(self.sampler))
-    @explains(**UNSUPPORTED_IN_FIT)
+    @explains(**IN_FIT)
     def partial_fit(self, X, y=None, *, known_labels=None, exposure=None):
         """Learn more rows, each seen once. Needs `sampler="smc"`.
 
@@ -353,7 +354,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         return float(np.mean(self.score_samples(X, exposure=exposure)))
 
     @offered_with("draw")
-    def sample(self, n_samples=1, given=None):
+    def sample(self, n_samples=1, given=None, *, random_state=None):
         """Draw rows from the posterior predictive distribution, the one `score_samples` evaluates.
         Exposures of counts are 1.
 
@@ -363,6 +364,9 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         given : dict, Series, or array-like or DataFrame of one row, default=None
             Known entries, given which the others are drawn: a dict from columns (names or
             positions) to values, or a row with NaN or None for other entries.
+        random_state : int, RandomState, Generator or None, default=None
+            Seed. None: that of the estimator, so if it is a number, each call returns the same
+            rows.
 
         Returns
         -------
@@ -373,7 +377,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """
         check_is_fitted(self)
         n_samples = check_integer(n_samples, "n_samples", low=1)
-        rng = generator(self, SAMPLE_STREAM)
+        rng = generator(self, SAMPLE_STREAM, random_state)
         if given is None:
             X = self._predictor.draw(n_samples, rng)
         elif why := refusal(self.likelihood_, "laws"):
@@ -408,7 +412,9 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if "_unread" in vars(self) and _is_read_off(name):
             self._read()
             return getattr(self, name)
-        return object.__getattribute__(self, name)
+        if name not in ATTRIBUTES:
+            return object.__getattribute__(self, name)
+        raise AttributeError(f"{type(self).__name__} has no {name}: {ATTRIBUTES[name]}")
 
     def __getstate__(self):
         self._read()
@@ -472,6 +478,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         log_densities = of_all_rows(log_densities, self._training.copies)
         return log_densities.reshape(len(chains), -1, log_densities.shape[1])
 
+    @explains(**IN_ESTIMATE_LABELS)
     def estimate_labels(self, *, max_clusters=None, loss=None, X=None):
         """Replace the partition of `fit` by another summary of the draws.
 

@@ -4,7 +4,7 @@
 import functools
 from dataclasses import KW_ONLY
 
-from skdpm._estimator import OTHER_NAMES
+from skdpm._names import OF_DPMIXTURE, OF_MIXTURES
 from skdpm._validation import check_bool, check_integer, check_real, explains, parameters
 from skdpm.mixture.base import BaseMixture
 from skdpm.mixture.priors import (
@@ -16,20 +16,8 @@ from skdpm.mixture.priors import (
 )
 from skdpm.mixture.priors._mixture_of_finite_mixtures import NAMED_LAWS, tabulated_law
 
-OTHER_NAMES_IN_MIXTURES = {
-    **OTHER_NAMES,
-    "covariance_type": 'set it in the likelihood: likelihood=Gaussian(covariance_type="diag")',
-}
 
-NUMBER_IS_INFERRED = (
-    "the number of clusters is inferred. Use FiniteMixture(n_components=...) for a given number, "
-    "or estimate_labels(max_clusters=...) for fewer clusters in the estimate alone"
-)
-
-
-@explains(
-    n_components=NUMBER_IS_INFERRED, n_clusters=NUMBER_IS_INFERRED, **OTHER_NAMES_IN_MIXTURES
-)
+@explains(**OF_DPMIXTURE)
 @parameters
 class DPMixture(BaseMixture):
     """Dirichlet process (or Pitman-Yor) mixture, sampled by MCMC over partitions.
@@ -168,7 +156,7 @@ default="auto"
         return PitmanYorPrior(n_samples, concentration, discount)
 
 
-@explains(n_clusters="its name is n_components", **OTHER_NAMES_IN_MIXTURES)
+@explains(**OF_MIXTURES)
 @parameters
 class FiniteMixture(BaseMixture):
     """Mixture with symmetric Dirichlet weights of a given or unknown number of components.

@@ -333,9 +333,10 @@ def rows_with_gaps(estimator, X, exposure=None):
     return with_exposure(rows, estimator.likelihood_, exposure).copy()
 
 
-def generator(estimator, key):
-    """A generator of the parameter `random_state`, with the stream `key`."""
-    return np.random.Generator(stream(seed_entropy(estimator.random_state), key))
+def generator(estimator, key, random_state=None):
+    """A generator of a seed, None: the parameter `random_state`, with the stream `key`."""
+    seed = estimator.random_state if random_state is None else random_state
+    return np.random.Generator(stream(seed_entropy(seed), key))
 
 
 def _named(estimator, found, column):

@@ -2,6 +2,7 @@
 """Colours, axes, legends and access to estimators, shared by all displays."""
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import _check_n_features, check_is_fitted
 
@@ -86,6 +87,14 @@ class Display:
         """Describe what all `from_estimator` take and return."""
         method = cls.from_estimator.__func__
         method.__doc__ = (method.__doc__ or "").rstrip() + DRAWN.format(cls.__name__)
+
+    def __new__(cls, *args, **kwargs):
+        if args and isinstance(args[0], BaseEstimator):
+            raise TypeError(
+                f"{cls.__name__} is made of arrays; a fitted estimator is drawn by "
+                f"{cls.__name__}.from_estimator"
+            )
+        return super().__new__(cls)
 
     def plot(self, ax=None):
         """Draw the display, also again or elsewhere.

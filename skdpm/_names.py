@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Names that users know from other libraries, with the way to what they mean, for errors."""
+
+# Arguments of `fit` and `partial_fit`.
+IN_FIT = {
+    "sample_weight": (
+        "rows have no weights. Draw a sample of rows with these weights as probabilities; do not "
+        "repeat rows, because copies look like narrow clusters"
+    ),
+}
+
+# Parameters of estimators.
+PARAMETERS = {
+    "alpha": "its name is concentration",
+    "max_iter": "iterations are n_warmup and n_draws",
+    "n_clusters": "its name is n_components",
+    "n_init": "independent chains are n_chains",
+    "n_iter": "iterations are n_warmup and n_draws",
+}
+
+OF_MIXTURES = {
+    **PARAMETERS,
+    "covariance_type": 'set it in the likelihood: likelihood=Gaussian(covariance_type="diag")',
+}
+
+NUMBER_IS_INFERRED = (
+    "the number of clusters is inferred. Use FiniteMixture(n_components=...) for a given number, "
+    "or estimate_labels(max_clusters=...) for fewer clusters in the estimate alone"
+)
+
+OF_DPMIXTURE = {
+    **OF_MIXTURES,
+    "n_clusters": NUMBER_IS_INFERRED,
+    "n_components": NUMBER_IS_INFERRED,
+}
+
+# Arguments of `estimate_labels`.
+IN_ESTIMATE_LABELS = dict.fromkeys(("k", "n_clusters", "n_components"), "its name is max_clusters")
+
+# Attributes of mixtures.
+_CRITERIA = (
+    "the number of clusters is inferred. Compare models by score(X) of rows held back, or by "
+    'log_evidence_ of fits with sampler="smc"'
+)
+_MEANS = 'means of Gaussian clusters are cluster_params_["means"]'
+_ONLY_SMC = 'only a fit with sampler="smc" has it'
+ATTRIBUTES = {
+    "aic": _CRITERIA,
+    "bic": _CRITERIA,
+    "cluster_centers_": _MEANS,
+    "covariances_": 'covariances of Gaussian clusters are cluster_params_["covariances"]',
+    "effective_sample_size_": _ONLY_SMC,
+    "log_evidence_": _ONLY_SMC,
+    "log_evidence_chains_": _ONLY_SMC,
+    "lower_bound_": _CRITERIA,
+    "means_": _MEANS,
+    "n_components_": (
+        "clusters of the estimate are n_clusters_; components of the draws are "
+        "n_components_samples_"
+    ),
+    "noise_probabilities_": "only a fit with noise=True has it",
+    "relevance_": "only a fit with the likelihood Product(parts, select=True) has it",
+}
