@@ -55,7 +55,7 @@ def __getattr__(name):
     raise AttributeError(f"module 'skdpm' has no attribute {name!r}")
 
 
-def get_include():
+def get_include() -> str:
     """Absolute path of the folder of skdpm's C headers, for kernels built outside its tree: str.
 
     A kernel needs them if it cimports a `.pxd` file that includes one, as those of `skdpm._core`

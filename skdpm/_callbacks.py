@@ -6,20 +6,27 @@ Callbacks are called while all chains wait for each other (`skdpm.chains.Halts`)
 that called `fit`. So they need not be thread-safe, and all chains have the same number of draws.
 """
 
+from skdpm._typing import F
+
 try:
     from sklearn.callback import CallbackSupportMixin as CallbackSupport
-    from sklearn.callback import with_callbacks
+    from sklearn.callback import with_callbacks as _with_callbacks
 except ImportError:  # scikit-learn before 1.9
 
     class CallbackSupport:
         """Empty base class: this version of scikit-learn has no callbacks."""
 
-    def with_callbacks(method):
-        """Return a method unchanged."""
+    def _with_callbacks(method):
         return method
 
 
 __all__ = ["CallbackSupport", "FitReports", "with_callbacks"]
+
+
+def with_callbacks(method: F) -> F:
+    """Decorate `fit` as scikit-learn does, if it has callbacks."""
+    return _with_callbacks(method)
+
 
 # Number of reports during a fit.
 N_REPORTS = 100

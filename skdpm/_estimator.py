@@ -3,13 +3,16 @@
 
 import difflib
 import functools
+import logging
 import pickle
 import time
 from dataclasses import KW_ONLY, replace
 from numbers import Integral
+from typing import Any, Self, cast
 
 import joblib
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import estimator_html_repr
@@ -21,6 +24,7 @@ from skdpm._display import html_table, summary_of_fit
 from skdpm._halts import Forecast, Halts
 from skdpm._rows import given_rows, names_columns
 from skdpm._run import Run
+from skdpm._typing import F
 from skdpm._validation import (
     check_bool,
     check_integer,
@@ -32,6 +36,9 @@ from skdpm._validation import (
 )
 from skdpm.chains import MOST_DRAWS, run_chains, seed_entropy
 from skdpm.draws import Draws, column_of
+
+# Fits say here, at the level INFO, when they begin and what they end with.
+LOGGER = logging.getLogger("skdpm")
 
 # Parameters that may change between the fits of a warm start.
 FREE_PARAMETERS = frozenset(
@@ -48,7 +55,7 @@ FREE_PARAMETERS = frozenset(
 )
 
 
-def all_or_nothing(method):
+def all_or_nothing(method: F) -> F:
     """Decorate `fit`: a call that fails leaves all attributes as they were. Ctrl-C keeps those of
     a fit that has made some draws."""
 
@@ -65,7 +72,7 @@ def all_or_nothing(method):
                 vars(self).update(before)
             raise
 
-    return kept
+    return cast(F, kept)
 
 
 # Methods of scikit-learn that are described in a sentence: it has pages about them.
@@ -170,11 +177,11 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         """Set the attributes that follow from `draws_`, except for its diagnostics."""
         raise NotImplementedError
 
-    def score(self, X, y=None):
+    def score(self, X, y=None) -> float:
         """Mean of `score_samples(X)`, the held-out log density per row. y is ignored."""
         return float(np.mean(self.score_samples(X)))
 
-    def to_datatree(self, X=None, *, log_likelihood=False):
+    def to_datatree(self, X=None, *, log_likelihood: bool = False) -> Any:
         """Convert the draws for ArviZ: an xarray.DataTree. Needs arviz-base (extra "arviz").
 
         Parameters
@@ -207,7 +214,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         return datatree(self, X, pointwise)
 
     @all_or_nothing
-    def drop_chains(self, chains, X):
+    def drop_chains(self, chains: ArrayLike, X) -> Self:
         """Remove chains from the fit: all attributes become those of a fit that had only the
         others.
 
@@ -256,7 +263,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             tags.input_tags.categorical = tags.input_tags.string = reads
         return tags
 
-    def summary(self):
+    def summary(self) -> str:
         """The fit in a few lines of text: clusters, draws, agreement of the chains, time."""
         check_is_fitted(self)
         lines = summary_of_fit(self, self._components) | self._other_readings
@@ -267,6 +274,10 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
     def _other_readings(self):
         """Lines of `summary` about other point estimates: dict."""
         return {}
+
+    def __str__(self):
+        """The parameters and, after a fit, its summary: what `print` and IPython show."""
+        return repr(self) + (f"\n{self.summary()}" if self.__sklearn_is_fitted__() else "")
 
     # Notebooks. Depending on its version, scikit-learn calls the second or the third.
 
@@ -282,6 +293,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
 
     def _repr_mimebundle_(self, **kwargs):
         bundle = super()._repr_mimebundle_(**kwargs)
+        bundle["text/plain"] = str(self)
         if "text/html" in bundle:
             bundle["text/html"] = self._html_repr()
         return bundle
@@ -289,7 +301,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
     # Fits.
 
     def _fit(self, X, y=None):
-        started = time.monotonic()
+        started, name = time.monotonic(), type(self).__name__
         run, is_complete = self._begun(given_rows(X))
         program = run.program
         limits = self._limits(program)
@@ -313,6 +325,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             )
         if reports is not None:
             reports.begin(run.chains)
+        LOGGER.info("%s.fit begins: %s, %s", name, program.likelihood, program.sampler)
         forecast = None
         # The pace of particle systems changes with the rows.
         if program.halts and not self.verbose and "max_time" not in limits:
@@ -322,12 +335,13 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         if n_draws > 0:
             self._conclude(run, n_draws)
             self.fit_time_ = before + time.monotonic() - started
+            LOGGER.info("%s.fit ends\n%s", name, self.summary())
         else:
             self._forget()
             self._run = replace(run, program=None)
         if interrupted:
             warn(
-                f"{type(self).__name__}.fit was interrupted after {n_draws} of {program.n_draws} "
+                f"{name}.fit was interrupted after {n_draws} of {program.n_draws} "
                 "draws of each chain"
                 + ("; the attributes describe these" if n_draws else "; nothing is fitted")
                 + ("; fit again to continue" if self.warm_start else ""),
@@ -644,7 +658,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         except ValueError:
             return None
 
-    def set_params(self, **params):
+    def set_params(self, **params) -> Self:
         """Set parameters; ``likelihood__df=3`` sets one of an object. Returns the estimator."""
         check_nested(params, {"likelihood": self.likelihood, "sampler": self.sampler})
         return super().set_params(**params)

@@ -3,12 +3,14 @@
 
 import functools
 import os
+from typing import cast
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import _check_n_features, check_array, validate_data
 
 from skdpm._tables import NUMBERS, Table, as_table, is_frame, numeric_column
+from skdpm._typing import F
 from skdpm._validation import FARTHEST, ColumnError, is_dask, is_dask_frame
 
 # The category by which dask marks that it does not know the categories of a column.
@@ -75,7 +77,7 @@ def refuse_what_has_no_rows(X):
         raise TypeError(f"X is {what}, not an array or a data frame: {way}")
 
 
-def names_columns(method):
+def names_columns(method: F) -> F:
     """Decorate a method of an estimator: its errors about columns of X have the names of these,
     and of rows if X is a data frame of pandas."""
 
@@ -90,7 +92,7 @@ def names_columns(method):
                 error = error.with_farthest(numeric_column(args[0], error.column), index)
             raise error.named(getattr(self, "feature_names_in_", None), index) from None
 
-    return named
+    return cast(F, named)
 
 
 def named_call(names, function, *args, **kwargs):

@@ -11,11 +11,15 @@ import sys
 import types
 import typing
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_array
+
+from skdpm._typing import F, T
 
 # Doubles count exactly up to here.
 LARGEST_COUNT = 2.0**53
@@ -93,7 +97,7 @@ class ColumnError(ValueError):
         return ColumnError(self.before, self.column, f"{what}{mark}{advice}", name)
 
 
-def offered_if(objection):
+def offered_if(objection) -> Callable[[F], F]:
     """Decorate a method that some objects of its class do not have: the function `objection` of
     the object returns why it has no such method and what to do, or None.
 
@@ -113,11 +117,11 @@ def offered_if(objection):
                 raise AttributeError(f"{type(instance).__name__} has no {method.__name__}: {why}")
             return types.MethodType(method, instance)
 
-    return Offered
+    return cast(Any, Offered)
 
 
 @typing.dataclass_transform(eq_default=False)
-def parameters(cls):
+def parameters(cls: type[T]) -> type[T]:
     """Decorate a class whose annotated attributes are its parameters: its `__init__` stores them,
     and does nothing else, as scikit-learn asks. The signature has no types, as docstrings do.
 
@@ -140,7 +144,7 @@ def parameters(cls):
     return cls
 
 
-def explains(**hints):
+def explains(**hints: str) -> Callable[[F], F]:
     """Decorate a method, or `__init__` and `set_params` of a class, with helpful errors for
     keywords of other libraries, each with a hint, and for positional values that need a name. The
     signature does not change."""

@@ -18,8 +18,10 @@ column of zeros. It obeys the triangle inequality, so a match never costs any en
 """
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
 
 from skdpm._validation import check_binary, check_bool
@@ -35,7 +37,9 @@ MOST_SEARCHED, MOST_DRAWS, FEWEST_DRAWS = 200, 1000, 50
 MOST_ENTRIES = 1 << 25
 
 
-def allocation_distances(allocation_samples, Z, *, complements=False):
+def allocation_distances(
+    allocation_samples: Sequence[ArrayLike], Z: ArrayLike, *, complements: bool = False
+) -> np.ndarray:
     """Distance of each draw to one feature allocation.
 
     >>> from skdpm.allocations import allocation_distances
@@ -75,7 +79,7 @@ def allocation_distances(allocation_samples, Z, *, complements=False):
     )
 
 
-def point_estimate(allocation_samples, *, complements=False):
+def point_estimate(allocation_samples, *, complements: bool = False) -> np.ndarray:
     """Feature allocation of smallest posterior expected distance to the draws.
 
     >>> from skdpm.allocations import point_estimate

@@ -68,7 +68,7 @@ N_UNITS, BLOCK_ROWS = 256, 10_000
 
 def make_bernoulli_mixture(
     n_samples=5000, n_features=50, *, n_clusters=16, uninformative=0.25, random_state=None
-):
+) -> tuple[np.ndarray, np.ndarray]:
     """Binary rows in clusters, with some uninformative columns.
 
     >>> from skdpm.datasets import make_bernoulli_mixture
@@ -107,7 +107,9 @@ def make_bernoulli_mixture(
     return _bernoulli(rng, probabilities[labels]), labels
 
 
-def make_jain_neal(n_samples=100, n_features=6, *, random_state=None):
+def make_jain_neal(
+    n_samples=100, n_features=6, *, random_state=None
+) -> tuple[np.ndarray, np.ndarray]:
     """Binary rows in five clusters, three of which differ in few columns.
 
     >>> import numpy as np
@@ -147,7 +149,7 @@ def make_jain_neal(n_samples=100, n_features=6, *, random_state=None):
 
 def make_gaussian_mixture(
     n_samples=5000, *, n_clusters=15, spread=0.03, separation=0.145, random_state=None
-):
+) -> tuple[np.ndarray, np.ndarray]:
     """Gaussian clusters of equal size in two columns, with separated centres.
 
     >>> from skdpm.datasets import make_gaussian_mixture
@@ -215,7 +217,7 @@ def make_gaussian_mixture(
 
 def make_high_dimensional_gaussians(
     n_samples=1024, n_features=128, *, n_clusters=16, random_state=None
-):
+) -> tuple[np.ndarray, np.ndarray]:
     """Spherical Gaussian clusters in many columns, with distant centres.
 
     >>> from skdpm.datasets import make_high_dimensional_gaussians
@@ -261,7 +263,7 @@ def make_embeddings(
     spread=0.55,
     noise=0.3,
     random_state=None,
-):
+) -> tuple[np.ndarray, np.ndarray]:
     """Rows that resemble embeddings by a neural network: classes overlap, are curved, and have
     unequal sizes.
 
@@ -322,7 +324,9 @@ def make_embeddings(
     return X, labels
 
 
-def make_ring(n_samples=2000, *, radius=5.0, width=0.5, random_state=None):
+def make_ring(
+    n_samples=2000, *, radius=5.0, width=0.5, random_state=None
+) -> tuple[np.ndarray, np.ndarray]:
     """A standard Gaussian cluster in two columns inside a ring that no Gaussian fits.
 
     >>> import numpy as np
@@ -371,7 +375,7 @@ def make_linear_gaussian_features(
     component_precision=0.25,
     noise_precision=25.0,
     random_state=None,
-):
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows that are sums of components and Gaussian noise.
 
     >>> from skdpm.datasets import make_linear_gaussian_features
@@ -425,7 +429,7 @@ def make_lfrm(
     bias=0.0,
     directed=False,
     random_state=None,
-):
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """A network whose nodes have features, with a weight for each pair of features.
 
     >>> from skdpm.datasets import make_lfrm
@@ -479,7 +483,9 @@ def make_lfrm(
     return X, Z, weights
 
 
-def make_cambridge_bars(n_samples=100, *, noise=0.5, random_state=None):
+def make_cambridge_bars(
+    n_samples=100, *, noise=0.5, random_state=None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Noisy images of 6 x 6 pixels, each of which shows some of four parts.
 
     >>> from skdpm.datasets import make_cambridge_bars
@@ -531,7 +537,7 @@ def make_pyclone(
     precision=None,
     error_rate=1e-3,
     random_state=None,
-):
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mutations in clusters that have the same prevalences in the samples of a tumour.
 
     >>> from skdpm.datasets import make_pyclone
@@ -595,7 +601,7 @@ def make_subclones(
     precision=None,
     error_rate=1e-3,
     random_state=None,
-):
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mutations that are in some of the clones of a tumour.
 
     >>> from skdpm.datasets import make_subclones

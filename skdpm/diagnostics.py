@@ -7,7 +7,10 @@ Bayesian Analysis 16(2). Diagnostics of partitions are the same ratios of varian
 of pairs of rows (together or not), summed over the pairs.
 """
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 __all__ = [
     "bulk_ess",
@@ -27,7 +30,7 @@ N_PAIRS = 300
 BLOCK_SIZE = 2**17
 
 
-def split_rhat(draws):
+def split_rhat(draws: ArrayLike) -> float:
     """Rank-normalised split R-hat: the larger of those of the draws and of the folded draws.
 
     >>> import numpy as np
@@ -66,7 +69,7 @@ def location_rhat(draws):
     return float("nan") if halves is None else _rhat(_rank_normalise(halves))
 
 
-def bulk_ess(draws):
+def bulk_ess(draws: ArrayLike) -> float:
     """Bulk effective sample size: that of the mean of the rank-normalised draws.
 
     >>> import numpy as np
@@ -96,7 +99,7 @@ def bulk_ess(draws):
     return _ess(_rank_normalise(halves))
 
 
-def tail_ess(draws):
+def tail_ess(draws: ArrayLike) -> float:
     """Tail effective sample size: the smaller of those of the 5 % and the 95 % quantile.
 
     >>> import numpy as np
@@ -122,7 +125,7 @@ def tail_ess(draws):
     return min(_ess(_split(draws <= np.quantile(draws, tail))) for tail in TAILS)
 
 
-def mcse_mean(draws):
+def mcse_mean(draws: ArrayLike) -> float:
     """Monte Carlo standard error of the mean of the draws.
 
     >>> import numpy as np
@@ -151,7 +154,7 @@ def mcse_mean(draws):
     return float(np.std(draws, ddof=1) / np.sqrt(_ess(halves)))
 
 
-def coclustering_diagnostics(label_samples, n_pairs=N_PAIRS):
+def coclustering_diagnostics(label_samples: ArrayLike, n_pairs: int = N_PAIRS) -> dict[str, Any]:
     """Compare the partitions of chains: split R-hat and effective sample size.
 
     >>> import numpy as np
@@ -207,7 +210,9 @@ def coclustering_diagnostics(label_samples, n_pairs=N_PAIRS):
     }
 
 
-def stacking_weights(log_likelihood, *, tol=1e-8, max_iter=10_000):
+def stacking_weights(
+    log_likelihood: ArrayLike, *, tol: float = 1e-8, max_iter: int = 10_000
+) -> np.ndarray:
     """Weigh chains by how well each predicts every row without itself (stacking).
 
     >>> import numpy as np

@@ -161,20 +161,20 @@ class Draws(Mapping):
         return Draws(values)
 
     @property
-    def n_chains(self):
+    def n_chains(self) -> int:
         return len(next(iter(self._values.values())))
 
     @property
-    def n_draws(self):
+    def n_draws(self) -> int:
         """Number of draws of each chain."""
         return len(next(iter(self._values.values()))[0])
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Memory of all arrays, in bytes."""
         return sum(_nbytes(values) for values in self._values.values())
 
-    def mean(self, name):
+    def mean(self, name: str) -> np.ndarray:
         """Posterior mean of a scalar or of an array of one shape."""
         values = self._values[name]
         if isinstance(values, list):

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Measures of how close estimated feature allocations are to the true ones."""
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from skdpm._validation import check_binary
 
@@ -12,7 +15,7 @@ __dir__ = __all__.copy
 _BLOCK_PAIRS = 1 << 20
 
 
-def b_cubed_score(Z_true, Z_pred):
+def b_cubed_score(Z_true: ArrayLike, Z_pred: ArrayLike) -> float:
     """Extended B-cubed F-measure of two feature allocations, or overlapping clusterings.
 
     >>> from skdpm.metrics import b_cubed_score
@@ -81,7 +84,7 @@ def b_cubed_score(Z_true, Z_pred):
     return float(2.0 * precision * recall / (precision + recall))
 
 
-def relative_log_density(log_density, log_density_true):
+def relative_log_density(log_density: ArrayLike, log_density_true: ArrayLike) -> Any:
     """Difference of a log density from that of the truth, relative to the latter.
 
     >>> from skdpm.metrics import relative_log_density

@@ -9,8 +9,10 @@ probability.
 
 import warnings
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -26,7 +28,7 @@ __all__ = ["concentration_curve", "log_evidence"]
 __dir__ = __all__.copy
 
 
-def log_evidence(estimators, X):
+def log_evidence(estimators: dict[str, Any], X) -> dict[str, Any]:
     """Estimate the log evidence of several mixture models of the same rows, and compare them.
 
     >>> import numpy as np
@@ -116,7 +118,7 @@ def log_evidence(estimators, X):
     }
 
 
-def concentration_curve(estimator, X, concentrations):
+def concentration_curve(estimator, X, concentrations: ArrayLike) -> dict[str, Any]:
     """Estimate log p(X | concentration) at many concentrations from one run of a mixture.
 
     >>> import numpy as np

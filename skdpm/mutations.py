@@ -17,6 +17,7 @@ likelihood `PyClone` the mutations of a cluster have the same phi; in the featur
 """
 
 import re
+from typing import Any
 
 import numpy as np
 from scipy.special import betaln, gammaln, logsumexp
@@ -240,7 +241,7 @@ def _cells(X):
 # Public functions.
 
 
-def mutation_design(df, *, deleted="error"):
+def mutation_design(df, *, deleted: str = "error") -> Any:
     """Convert a long table of mutations into the wide one that estimators take.
 
     >>> import pandas as pd
@@ -325,7 +326,7 @@ def mutation_design(df, *, deleted="error"):
     )
 
 
-def mutation_table(model, X, *, min_prevalence=0.02):
+def mutation_table(model, X, *, min_prevalence: float = 0.02) -> Any:
     """Summarise a fitted model for each mutation in each tumour sample.
 
     The table averages at most 500 evenly spaced draws.

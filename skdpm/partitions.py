@@ -31,6 +31,7 @@ A larger split_cost gives an estimate with fewer clusters.
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from skdpm._display import ShortRepr
 from skdpm._partitions import (
@@ -41,6 +42,7 @@ from skdpm._partitions import (
     expand_agreements,
     joint_sums,
 )
+from skdpm._typing import Loss, Seed
 from skdpm._validation import check_integer, check_real
 
 __all__ = [
@@ -70,7 +72,7 @@ _MIN_WORK, _MAX_WORK = 1 << 20, 1 << 28
 _N_AGREEING = 3
 
 
-def coclustering_matrix(label_samples, rows=None):
+def coclustering_matrix(label_samples: ArrayLike, rows: ArrayLike | None = None) -> np.ndarray:
     """Fraction of draws in which two rows share a cluster.
 
     >>> from skdpm.partitions import coclustering_matrix
@@ -113,7 +115,7 @@ def coclustering_matrix(label_samples, rows=None):
     return out
 
 
-def label_probabilities(label_samples, labels):
+def label_probabilities(label_samples: ArrayLike, labels: ArrayLike) -> np.ndarray:
     """Probability that each row belongs to its cluster of a partition.
 
     >>> from skdpm.partitions import label_probabilities
@@ -147,7 +149,9 @@ def label_probabilities(label_samples, labels):
     return company / (others * len(draws))
 
 
-def partition_distances(label_samples, labels, loss="vi"):
+def partition_distances(
+    label_samples: ArrayLike, labels: ArrayLike, loss: Loss = "vi"
+) -> np.ndarray:
     """Distance of each draw to one partition.
 
     >>> from skdpm.partitions import partition_distances
@@ -182,7 +186,7 @@ def partition_distances(label_samples, labels, loss="vi"):
     return _distances(draws, _as_partition(labels, draws.shape[1], "labels"), loss)
 
 
-def expected_loss(label_samples, labels, loss="vi"):
+def expected_loss(label_samples: ArrayLike, labels: ArrayLike, loss: Loss = "vi") -> float:
     """Posterior expected loss of a partition: the mean over the draws of its distance to them.
 
     >>> from skdpm.partitions import expected_loss
@@ -202,7 +206,14 @@ def expected_loss(label_samples, labels, loss="vi"):
     return float(np.mean(partition_distances(label_samples, labels, loss)))
 
 
-def point_estimate(label_samples, loss="vi", *, max_clusters=None, n_runs=32, random_state=None):
+def point_estimate(
+    label_samples: ArrayLike,
+    loss: Loss = "vi",
+    *,
+    max_clusters: int | None = None,
+    n_runs: int = 32,
+    random_state: Seed = None,
+) -> np.ndarray:
     """Partition of smallest posterior expected loss, by greedy stochastic search.
 
     >>> from skdpm.partitions import point_estimate
@@ -318,7 +329,14 @@ class CredibleBall(ShortRepr):
     horizontal: np.ndarray
 
 
-def credible_ball(label_samples, center=None, *, level=0.95, loss="vi", random_state=None):
+def credible_ball(
+    label_samples: ArrayLike,
+    center: ArrayLike | None = None,
+    *,
+    level: float = 0.95,
+    loss: Loss = "vi",
+    random_state: Seed = None,
+) -> CredibleBall:
     """Credible ball around a partition, with its bounds.
 
     >>> from skdpm.partitions import credible_ball
@@ -417,7 +435,7 @@ class MergeTree:
     def __repr__(self):
         return f"MergeTree(n_clusters={len(self.expected_losses)}, loss={self.loss!r})"
 
-    def cut(self, n_clusters):
+    def cut(self, n_clusters: int) -> np.ndarray:
         """Partition into a given number of clusters.
 
         Parameters
@@ -439,7 +457,12 @@ class MergeTree:
         return _relabel_inside(np.where(self.labels >= 0, root[self.labels], -1))
 
 
-def merge_tree(label_samples, labels, loss="vi", distances=None):
+def merge_tree(
+    label_samples: ArrayLike,
+    labels: ArrayLike,
+    loss: Loss = "vi",
+    distances: ArrayLike | None = None,
+) -> MergeTree:
     """Merge the clusters of a partition greedily, for fewer clusters that are nested in it.
 
     >>> from skdpm.partitions import merge_tree
@@ -601,7 +624,7 @@ def _as_distances(distances, n_clusters):
     return np.minimum(distances, distances.T)
 
 
-def relabel_by_size(labels):
+def relabel_by_size(labels: ArrayLike) -> np.ndarray:
     """Number the clusters of one partition from 0 by decreasing size, ties by first appearance.
 
     >>> from skdpm.partitions import relabel_by_size

@@ -404,6 +404,18 @@ def test_names_that_users_try(blobs):
         ClustersDisplay(estimator)
 
 
+def test_numbers_in_a_terminal_and_in_the_log(blobs, caplog):
+    estimator = DPMixture(**FAST)
+    assert str(estimator) == repr(estimator)
+    with caplog.at_level("INFO", logger="skdpm"):
+        estimator.fit(blobs)
+    assert str(estimator) == f"{estimator!r}\n{estimator.summary()}"
+    assert estimator._repr_mimebundle_()["text/plain"] == str(estimator)
+    begins, ends = [record.getMessage() for record in caplog.records if record.name == "skdpm"]
+    assert begins.startswith("DPMixture.fit begins: Gaussian(")
+    assert ends == f"DPMixture.fit ends\n{estimator.summary()}"
+
+
 def test_rows_of_other_seeds_differ(blobs):
     estimator = DPMixture(**FAST).fit(blobs)
     first, _ = estimator.sample(5, random_state=1)

@@ -3,9 +3,11 @@
 
 import functools
 from dataclasses import KW_ONLY
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse
+from numpy.typing import ArrayLike
 from sklearn import get_config
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
@@ -140,7 +142,7 @@ n_features_in_, feature_names_in_
     @explains(**IN_FIT)
     @all_or_nothing
     @with_callbacks
-    def fit(self, X, y=None):
+    def fit(self, X, y=None) -> Self:
         """Sample the posterior over the features of the rows of X.
 
         Parameters
@@ -188,7 +190,7 @@ n_features_in_, feature_names_in_
             )
         return self
 
-    def transform(self, X):
+    def transform(self, X) -> Any:
         """Posterior probability that each row has each feature of `components_`.
 
         Each row is treated as a new observation. Nothing is drawn at random. Up to 15 features
@@ -206,7 +208,7 @@ n_features_in_, feature_names_in_
         """
         return self._law_of_estimate(X)[1]
 
-    def predict(self, X):
+    def predict(self, X) -> np.ndarray:
         """Most probable features of each row, among those of `components_`.
 
         Parameters
@@ -221,7 +223,7 @@ n_features_in_, feature_names_in_
         return self._law_of_estimate(X)[2].astype(np.int64)
 
     @offered_if(_without_expected_rows)
-    def inverse_transform(self, Z):
+    def inverse_transform(self, Z: ArrayLike) -> Any:
         """Expected rows with the given features.
 
         Parameters
@@ -246,7 +248,7 @@ n_features_in_, feature_names_in_
         return self._as_table(self.likelihood_.reconstruct(Z, self._estimate["params"]), given)
 
     @offered_if(_without_expected_rows)
-    def impute(self, X):
+    def impute(self, X) -> Any:
         """Replace each missing entry by its posterior mean given the observed entries of its row.
 
         The mean is over the draws of `score_samples`, weighted by the density of the observed
@@ -288,7 +290,7 @@ n_features_in_, feature_names_in_
         return ADAPTERS_MANAGER.adapters[container].create_container(values, given, names)
 
     @offered_if(_without_expected_rows)
-    def fitted_values(self):
+    def fitted_values(self) -> np.ndarray:
         """Posterior means of the expected entries of the X of `fit`, observed or missing.
 
         They are averaged over all kept draws. For a network, they are the probabilities of all
@@ -310,7 +312,7 @@ n_features_in_, feature_names_in_
             means += (likelihood.reconstruct(Z.astype(np.float64), params) - means) / (j + 1)
         return means
 
-    def score_samples(self, X):
+    def score_samples(self, X) -> np.ndarray:
         """log posterior predictive density of each row's observed entries.
 
         The density is averaged over up to 100 evenly spaced draws; features that no row has yet

@@ -6,9 +6,11 @@ import functools
 import threading
 import time
 from dataclasses import KW_ONLY, replace
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import ArrayLike
 from sklearn.base import ClusterMixin, DensityMixin
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
@@ -27,6 +29,7 @@ from skdpm._rows import (
 )
 from skdpm._run import Run
 from skdpm._tables import decoded_table
+from skdpm._typing import Loss, Seed
 from skdpm._validation import (
     check_bool,
     check_finite,
@@ -156,7 +159,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         names_with(lambda likelihood: likelihood.accept_sparse)
     )
 
-    def make_prior(self, n_samples, concentration):
+    def make_prior(self, n_samples: int, concentration: float) -> Any:
         """Make the `PartitionPrior` of n_samples rows, with a concentration above its
         `lowest_concentration`. (Streams pass a fixed number of rows.)
 
@@ -168,7 +171,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     @explains(**IN_FIT)
     @all_or_nothing
     @with_callbacks
-    def fit(self, X, y=None, *, known_labels=None, exposure=None):
+    def fit(self, X, y=None, *, known_labels: ArrayLike | None = None, exposure=None) -> Self:
         """Sample the posterior over partitions of the rows of X.
 
         Parameters
@@ -212,7 +215,9 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     @offered_if(lambda self: _without_streams(self.sampler))
     @explains(**IN_FIT)
-    def partial_fit(self, X, y=None, *, known_labels=None, exposure=None):
+    def partial_fit(
+        self, X, y=None, *, known_labels: ArrayLike | None = None, exposure=None
+    ) -> Self:
         """Learn more rows, each seen once. Needs `sampler="smc"`.
 
         The particles of `fit`, or of the previous call, take the rows in the given order; they are
@@ -270,7 +275,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         self.fit_time_ = before + time.monotonic() - started
         return self
 
-    def predict(self, X, *, exposure=None):
+    def predict(self, X, *, exposure=None) -> np.ndarray:
         """Most probable cluster of each row, among those of `labels_`: the largest of
         `predict_proba`.
 
@@ -290,7 +295,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """
         return self._over_rows(Predictor.predict, X, np.int64, exposure=exposure)
 
-    def predict_proba(self, X, new_cluster=False, *, exposure=None):
+    def predict_proba(self, X, new_cluster: bool = False, *, exposure=None) -> np.ndarray:
         """Posterior probability of each cluster of `labels_` given each row.
 
         Parameters
@@ -316,7 +321,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             exposure=exposure,
         )
 
-    def score_samples(self, X, given=None, *, exposure=None):
+    def score_samples(self, X, given=None, *, exposure=None) -> np.ndarray:
         """log posterior predictive density of each row, the mean over up to 100 draws.
 
         >>> import numpy as np
@@ -349,12 +354,14 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         score = functools.partial(Predictor.score_samples, given=given)
         return self._over_rows(score, X, np.float64, gaps=True, exposure=exposure)
 
-    def score(self, X, y=None, *, exposure=None):
+    def score(self, X, y=None, *, exposure=None) -> float:
         """Mean of `score_samples(X, exposure=exposure)`, the held-out log density per row."""
         return float(np.mean(self.score_samples(X, exposure=exposure)))
 
     @offered_with("draw")
-    def sample(self, n_samples=1, given=None, *, random_state=None):
+    def sample(
+        self, n_samples: int = 1, given=None, *, random_state: Seed = None
+    ) -> tuple[Any, np.ndarray]:
         """Draw rows from the posterior predictive distribution, the one `score_samples` evaluates.
         Exposures of counts are 1.
 
@@ -432,13 +439,13 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     # Rows of the fit.
 
     @functools.cached_property
-    def probabilities_(self):
+    def probabilities_(self) -> np.ndarray:
         """Probability that a row belongs to its cluster: ndarray of shape (n_samples,)."""
         # Reached only if the attribute is not set; the error explains why.
         self._check_label_draws("probabilities_", "predict_proba(X)")
 
     @functools.cached_property
-    def outlier_scores_(self):
+    def outlier_scores_(self) -> np.ndarray:
         """-log predictive density of each row given all others, in expectation over its missing
         entries: ndarray of shape (n_samples,)."""
         self._check_label_draws("outlier_scores_", "-score_samples(X)")
@@ -453,7 +460,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         self._leave_one_out()
         return vars(self)["outlier_scores_"]
 
-    def pointwise_log_likelihood(self, X):
+    def pointwise_log_likelihood(self, X) -> np.ndarray:
         """log predictive density of each row of `fit` given all others, for each scored draw.
 
         It is the input of leave-one-out cross-validation (`arviz.loo`). With a likelihood of
@@ -479,7 +486,9 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         return log_densities.reshape(len(chains), -1, log_densities.shape[1])
 
     @explains(**IN_ESTIMATE_LABELS)
-    def estimate_labels(self, *, max_clusters=None, loss=None, X=None):
+    def estimate_labels(
+        self, *, max_clusters: int | None = None, loss: Loss | None = None, X=None
+    ) -> Self:
         """Replace the partition of `fit` by another summary of the draws.
 
         Sets `labels_` and all that depends on it. Draws and predictive densities do not change.
@@ -508,7 +517,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         self.diagnostics_ = self._with_clusters(copy.deepcopy(self.diagnostics_))
         return self
 
-    def merge_tree(self, loss=None):
+    def merge_tree(self, loss: Loss | None = None) -> partitions.MergeTree:
         """Merge the clusters of `labels_`, two at a time, with the least posterior expected loss.
         Where no draw joins any, the nearest merge if rows are points.
 

@@ -2,6 +2,7 @@
 """The transformer `MixtureImputer`."""
 
 from dataclasses import KW_ONLY
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
@@ -72,7 +73,7 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     keep_empty_features: bool = False
 
     @all_or_nothing
-    def fit(self, X, y=None, **fit_params):
+    def fit(self, X, y=None, **fit_params) -> Self:
         """Fit the mixture to the rows of X.
 
         Parameters
@@ -103,7 +104,7 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 setattr(self, name, getattr(self.estimator_, name))
         return self
 
-    def transform(self, X):
+    def transform(self, X) -> Any:
         """Fill the missing entries of X.
 
         Parameters
@@ -143,10 +144,10 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         dropped = () if self.keep_empty_features else self._empty
         return np.delete(np.arange(self.n_features_in_), dropped)
 
-    def get_feature_names_out(self, input_features=None):
+    def get_feature_names_out(self, input_features=None) -> np.ndarray:
         return super().get_feature_names_out(input_features)[self._kept]
 
-    def get_metadata_routing(self):
+    def get_metadata_routing(self) -> Any:
         """Parameters that `fit` passes on: a `MetadataRouter` of scikit-learn."""
         estimator = DPMixture() if self.estimator is None else self.estimator
         fits = MethodMapping().add(caller="fit", callee="fit")

@@ -3,6 +3,8 @@
 
 import copy
 import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skdpm._rows import names_columns, unit_exposure, validate_rows, with_exposure
 from skdpm._tables import columns_of_rows, filled_table, listed
+from skdpm._typing import F
 from skdpm._validation import (
     check_integer,
     check_real,
@@ -40,7 +43,7 @@ DESCRIBE_STREAM = 2**32 - 4
 OUTLIER_STREAM = 2**32 - 5
 
 
-def offered_with(role):
+def offered_with(role: str) -> Callable[[F], F]:
     """Decorate a method that needs a role of the likelihood of the fit, or before it of that of
     the parameter."""
     return offered_if(
@@ -53,7 +56,22 @@ def offered_with(role):
 class Questions:
     """Methods of `BaseMixture` about unknown entries, which NaN marks, and about clusters."""
 
-    def probability_of_number(self, n_clusters):
+    # Types of fitted attributes. In a decorated class they would be parameters.
+    labels_: np.ndarray
+    n_clusters_: int
+    weights_: np.ndarray
+    cluster_params_: dict[str, Any]
+    label_samples_: np.ndarray
+    cluster_samples_: np.ndarray
+    n_components_samples_: np.ndarray
+    n_clusters_samples_: np.ndarray
+    concentration_samples_: np.ndarray
+    log_joint_samples_: np.ndarray
+    hyperparameter_samples_: dict[str, np.ndarray]
+    diagnostics_: dict[str, dict[str, Any]]
+    converged_: bool
+
+    def probability_of_number(self, n_clusters: int) -> tuple[float, float]:
         """Posterior probability of a number of clusters, with its Monte Carlo error.
 
         Parameters
@@ -72,7 +90,7 @@ class Questions:
         self._check_label_draws("probability_of_number", "draws_")
         return _share(self.n_clusters_samples_ == number)
 
-    def probability_together(self, first, second):
+    def probability_together(self, first: int, second: int) -> tuple[float, float]:
         """Posterior probability that two rows share a cluster, with its Monte Carlo error.
 
         Parameters
@@ -95,7 +113,7 @@ class Questions:
         return _share(together)
 
     @offered_with("column_means")
-    def describe(self, X=None, *, level=0.9):
+    def describe(self, X=None, *, level: float = 0.9) -> Any:
         """Describe how each cluster of `labels_` differs from the other rows. Needs pandas.
 
         Parameters
@@ -169,7 +187,7 @@ class Questions:
         )
 
     @offered_with("laws")
-    def impute(self, X, n_draws=None, *, exposure=None):
+    def impute(self, X, n_draws: int | None = None, *, exposure=None) -> Any:
         """Fill missing entries, given the other entries of each row.
 
         >>> import numpy as np
@@ -200,7 +218,9 @@ class Questions:
 
     @offered_with("laws")
     @names_columns
-    def predict_columns(self, X, columns, quantiles=None, *, exposure=None):
+    def predict_columns(
+        self, X, columns, quantiles: float | Sequence[float] | None = None, *, exposure=None
+    ) -> dict[Any, Any]:
         """Predict columns given the other known entries of each row, under the law of `impute`.
 
         Parameters

@@ -3,6 +3,7 @@
 
 import math
 from dataclasses import KW_ONLY
+from typing import Self
 
 import numpy as np
 import scipy.linalg
@@ -97,7 +98,7 @@ class ClustersDisplay(Display):
     names: np.ndarray | None = None
 
     @classmethod
-    def from_estimator(cls, estimator, X, columns=None, *, max_rows=20_000, ax=None):
+    def from_estimator(cls, estimator, X, columns=None, *, max_rows=20_000, ax=None) -> Self:
         """Draw the clusters of a fitted mixture.
 
         Parameters
@@ -180,7 +181,7 @@ class ClustersDisplay(Display):
             names=getattr(estimator, "classes_", None),
         ).plot(ax)
 
-    def plot(self, ax=None):
+    def plot(self, ax=None) -> Self:
         ax = self._axis(ax, figsize=(5.6, 4.6))
         from matplotlib.lines import Line2D
         from matplotlib.patches import Ellipse

@@ -9,6 +9,7 @@ would be too narrow, and would have no width where all draws agree.
 """
 
 from dataclasses import KW_ONLY
+from typing import Self
 
 import numpy as np
 from scipy import stats as laws
@@ -95,7 +96,7 @@ class DensityDisplay(Display):
     @classmethod
     def from_estimator(
         cls, estimator, X=None, column=None, *, level=0.9, grid=None, clusters=True, ax=None
-    ):
+    ) -> Self:
         """Draw the density of a column under a fitted mixture of normal laws.
 
         Parameters
@@ -163,7 +164,7 @@ class DensityDisplay(Display):
             column_name=column_name(column, names),
         ).plot(ax)
 
-    def plot(self, ax=None):
+    def plot(self, ax=None) -> Self:
         ax = self._axis(ax, figsize=(5.6, 3.8))
         from matplotlib.collections import LineCollection
 

@@ -2,6 +2,7 @@
 """Displays of scalar draws: the number of clusters, and traces of chains."""
 
 from dataclasses import KW_ONLY
+from typing import Self
 
 import numpy as np
 
@@ -85,7 +86,9 @@ class NumberOfClustersDisplay(Display):
     what: str = "clusters"
 
     @classmethod
-    def from_estimator(cls, estimator, *, of="clusters", level=0.9, chains="auto", ax=None):
+    def from_estimator(
+        cls, estimator, *, of="clusters", level=0.9, chains="auto", ax=None
+    ) -> Self:
         """Draw the posterior of a fitted model.
 
         Parameters
@@ -132,7 +135,7 @@ class NumberOfClustersDisplay(Display):
             what="features" if features else of,
         ).plot(ax)
 
-    def plot(self, ax=None):
+    def plot(self, ax=None) -> Self:
         ax = self._axis(ax, figsize=(4.8, 3.6))
         low, high = _shortest_range(self.probabilities, self.level)
         self.interval_ = int(self.counts[low]), int(self.counts[high])
@@ -233,7 +236,7 @@ class TraceDisplay(Display):
     words: dict | None = None
 
     @classmethod
-    def from_estimator(cls, estimator, quantities=None, *, ax=None):
+    def from_estimator(cls, estimator, quantities=None, *, ax=None) -> Self:
         """Draw the traces of a fitted model.
 
         Parameters
@@ -282,7 +285,7 @@ class TraceDisplay(Display):
             words={"n_components": "features" if features else "components"},
         ).plot(ax)
 
-    def plot(self, ax=None):
+    def plot(self, ax=None) -> Self:
         n_axes = len(self.traces)
         axes = self._axes(ax, (n_axes, 1), figsize=(6.4, 0.6 + 1.7 * n_axes))
         words = {**WORDS, **(self.words or {})}

@@ -3,6 +3,7 @@
 
 import math
 from dataclasses import KW_ONLY
+from typing import Self
 
 import numpy as np
 
@@ -73,7 +74,7 @@ class FeaturesDisplay(Display):
     @classmethod
     def from_estimator(
         cls, estimator, *, image_shape=None, max_features=36, max_rows=2000, ax=None
-    ):
+    ) -> Self:
         """Draw the features of a fitted feature allocation.
 
         Parameters
@@ -115,7 +116,7 @@ class FeaturesDisplay(Display):
             what=name.removesuffix("s"),
         ).plot(ax)
 
-    def plot(self, ax=None):
+    def plot(self, ax=None) -> Self:
         left, right = self._axes(ax, (1, 2), (8.4, 4.2), framed=True, width_ratios=[1.6, 1.0])
         K = len(self.components)
         colors = cluster_colors(K)

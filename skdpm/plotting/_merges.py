@@ -2,6 +2,7 @@
 """Pictures of how clusters merge, and of what it costs to have fewer."""
 
 from dataclasses import KW_ONLY
+from typing import Self
 
 import numpy as np
 from scipy.cluster.hierarchy import dendrogram
@@ -70,7 +71,7 @@ class MergeTreeDisplay(Display):
     merge_tree: MergeTree
 
     @classmethod
-    def from_estimator(cls, estimator, *, ax=None):
+    def from_estimator(cls, estimator, *, ax=None) -> Self:
         """Draw the tree of a fitted mixture.
 
         Parameters
@@ -81,7 +82,7 @@ class MergeTreeDisplay(Display):
         cls._partitions(estimator)  # raises if they are missing
         return cls(estimator.merge_tree()).plot(ax)
 
-    def plot(self, ax=None):
+    def plot(self, ax=None) -> Self:
         tree = self.merge_tree
         sizes = np.bincount(tree.labels[tree.labels >= 0])  # without noise
         K = len(sizes)
@@ -191,7 +192,7 @@ class ExpectedLossDisplay(Display):
     fewest: int = 1
 
     @classmethod
-    def from_estimator(cls, estimator, *, max_clusters=None, loss=None, X=None, ax=None):
+    def from_estimator(cls, estimator, *, max_clusters=None, loss=None, X=None, ax=None) -> Self:
         """Draw the losses of a fitted mixture.
 
         Parameters
@@ -214,7 +215,7 @@ class ExpectedLossDisplay(Display):
         losses, fewest, loss = expected_losses(estimator, loss, max_clusters, X)
         return cls(losses, estimator.n_clusters_, loss=loss, fewest=fewest).plot(ax)
 
-    def plot(self, ax=None):
+    def plot(self, ax=None) -> Self:
         upper, lower = self._axes(ax, (2, 1), figsize=(5.6, 5.6))
         n_numbers = len(self.losses)
         self.losses_, self.estimate_ = _draw_losses(upper, self.losses, self.estimate)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Pictures of a partition: which rows are together."""
 
+from typing import Self
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -60,7 +62,7 @@ class CoclusteringDisplay(Display):
     @classmethod
     def from_estimator(
         cls, estimator, *, of="clusters", max_rows=2000, cmap="Blues", colorbar=True, ax=None
-    ):
+    ) -> Self:
         """Draw the matrix of a fitted mixture.
 
         Parameters
@@ -85,7 +87,7 @@ class CoclusteringDisplay(Display):
         display = cls(coclustering_matrix(draws, rows), labels[rows], certainty[rows], rows)
         return display.plot(ax, cmap=cmap, colorbar=colorbar)
 
-    def plot(self, ax=None, *, cmap="Blues", colorbar=True):
+    def plot(self, ax=None, *, cmap="Blues", colorbar=True) -> Self:
         """Draw the matrix.
 
         Parameters
@@ -148,7 +150,7 @@ class AdjacencyDisplay(Display):
     rows: np.ndarray
 
     @classmethod
-    def from_estimator(cls, estimator, X, *, max_rows=2000, cmap="Greys", ax=None):
+    def from_estimator(cls, estimator, X, *, max_rows=2000, cmap="Greys", ax=None) -> Self:
         """Draw the links that a mixture was fitted to.
 
         Parameters
@@ -177,7 +179,7 @@ class AdjacencyDisplay(Display):
         shown = shown.toarray() if sp.issparse(shown) else shown
         return cls(shown, labels[rows], rows).plot(ax, cmap=cmap)
 
-    def plot(self, ax=None, *, cmap="Greys"):
+    def plot(self, ax=None, *, cmap="Greys") -> Self:
         """Draw the matrix.
 
         Parameters

@@ -3,6 +3,7 @@
 
 import math
 from dataclasses import KW_ONLY
+from typing import Self
 
 import numpy as np
 
@@ -67,7 +68,7 @@ class ProfilesDisplay(Display):
     @classmethod
     def from_estimator(
         cls, estimator, X=None, *, max_columns=8, max_clusters=6, level=0.9, ax=None
-    ):
+    ) -> Self:
         """Draw what distinguishes the clusters of a fitted mixture.
 
         Parameters
@@ -98,7 +99,7 @@ class ProfilesDisplay(Display):
         table = by_size.drop(columns="size").groupby(level="cluster").head(max_columns)
         return cls(table, level=level).plot(ax)
 
-    def plot(self, ax=None):
+    def plot(self, ax=None) -> Self:
         clusters = list(self.table.index.unique("cluster"))
         n_lines = math.ceil(len(clusters) / MOST_PANELS)
         n_panels = math.ceil(len(clusters) / n_lines)
@@ -190,7 +191,7 @@ class RelevanceDisplay(Display):
     max_columns: int = 40
 
     @classmethod
-    def from_estimator(cls, estimator, *, max_columns=40, ax=None):
+    def from_estimator(cls, estimator, *, max_columns=40, ax=None) -> Self:
         """Draw the relevance of the columns of a fitted mixture.
 
         Parameters
@@ -209,7 +210,7 @@ class RelevanceDisplay(Display):
             )
         return cls(estimator.relevance_, names, max_columns=max_columns).plot(ax)
 
-    def plot(self, ax=None):
+    def plot(self, ax=None) -> Self:
         relevance = np.asarray(self.relevance, dtype=float)
         most = check_integer(self.max_columns, "max_columns", low=1)
         shown = np.flatnonzero(~np.isnan(relevance))

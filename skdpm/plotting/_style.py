@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Colours, axes, legends and access to estimators, shared by all displays."""
 
+from typing import Self
+
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
@@ -38,7 +40,7 @@ DARK, LIGHT, ACCENT = "0.25", "0.85", "#D55E00"
 MAIN, PALE, PALER = "#0072B2", "#A9CBE2", "#DCE9F3"
 
 
-def cluster_colors(n_clusters):
+def cluster_colors(n_clusters) -> np.ndarray:
     """Colours of clusters 0, 1, ... in all displays.
 
     >>> from skdpm.plotting import cluster_colors
@@ -96,7 +98,7 @@ class Display:
             )
         return super().__new__(cls)
 
-    def plot(self, ax=None):
+    def plot(self, ax=None) -> Self:
         """Draw the display, also again or elsewhere.
 
         Parameters

@@ -165,7 +165,7 @@ class Finding:
         return self.words == WHOLE or self.form is not None
 
 
-def suggest_likelihood(X):
+def suggest_likelihood(X) -> Product:
     """Suggest a likelihood for a table with columns of several kinds.
 
     >>> import warnings
