@@ -690,7 +690,7 @@ def _reads(rng, phi, depth, copy_numbers, tumour_content, precision, error_rate)
                 error_rate=error_rate,
                 genotype_prior="major_copy_number",
             )
-            p0, p1, r0, r1 = found[(choice[rows] * len(found)).astype(np.intp)].T
+            p0, p1, r0, r1 = found[(choice[rows] * len(found)).astype(np.intp), :4].T
             f = phi[rows, m]
             p, r = (1.0 - f) * p0 + f * p1, (1.0 - f) * r0 + f * r1
             xi[rows, m] = p / (p + r)

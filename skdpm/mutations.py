@@ -9,14 +9,17 @@ of these copies that are variant::
 
     xi(phi) = [(1 - t) c_N mu_N + t (1 - phi) c_R mu_R + t phi c_V mu_V]
               / [(1 - t) c_N + t (1 - phi) c_R + t phi c_V],
-    p(b | d, phi) = mean over states of Binomial(b | d, xi(phi)),
+    p(b | d, phi) = sum over states of pi Binomial(b | d, xi(phi)),
 
-or of a beta-binomial with mean xi(phi) and precision s (Roth et al. 2014). In the mixture
+or of a beta-binomial with mean xi(phi) and precision s (Roth et al. 2014). A state without variant
+or without reference copies has the error rate, or 1 minus it, for mu. The probabilities pi of the
+states are equal or given (Bouchard-Cote et al. 2017, equations 36 and 37). In the mixture
 likelihood `PyClone` the mutations of a cluster have the same phi; in the feature likelihood
 `Subclones`, phi is the sum of the prevalences of the clones that have the mutation.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -44,6 +47,8 @@ SPELLINGS = {"var_counts": "alt_counts", "tumor_content": "tumour_content"}
 SIMILAR = re.compile("tumou?r.?(content|fraction)|purity|cellularity", re.IGNORECASE)
 
 DENSITIES = ("binomial", "beta_binomial")
+# Kinds of copies of a genotype: reference copies A and variant copies B.
+GENOTYPES = {"A"}, {"B"}, {"A", "B"}
 GENOTYPE_PRIORS = ("major_copy_number", "parental", "total")
 
 # A mutation has up to two states per copy.
@@ -67,53 +72,81 @@ CHUNK = 2**20
 
 
 def states(normal_cn, minor_cn, major_cn, tumour_content, *, error_rate, genotype_prior):
-    """List the equally likely genotype states of a mutation.
+    """List the genotype states of a mutation.
 
     At prevalence phi, the shares of variant and of reference reads are proportional to
     (1 - phi) p0 + phi p1 and (1 - phi) r0 + phi r1.
 
     - `normal_cn`, `minor_cn`, `major_cn`: int
     - `tumour_content`, `error_rate`: float
-    - `genotype_prior`: str. "major_copy_number": the mutation came before the number of copies
-      changed and is on 1 to `major_cn` copies, or came after it and is on one. "parental": before,
-      on `major_cn`, `minor_cn` or one copy, or after, on one. "total": before or after, on any
-      number of copies.
+    - `genotype_prior`: str or dict, with equal or given probabilities. "major_copy_number": the
+      mutation came before the number of copies changed and is on 1 to `major_cn` copies, or came
+      after it and is on one. "parental": before, on `major_cn`, `minor_cn` or one copy, or after,
+      on one. "total": before or after, on any number of copies.
 
-    Returns `states`: (n_states, 4). p0, p1, r0, r1 of each distinct state.
+    Returns `states`: (n_states, 5). p0, p1, r0, r1 of each distinct state, and the log of its
+    probability over the mean one. Raises a ValueError if a dict has no entry for the numbers.
     """
-    total = minor_cn + major_cn
-    if genotype_prior == "major_copy_number":
-        pairs = [(b, normal_cn) for b in range(1, major_cn + 1)] + [(1, total)]
-    elif genotype_prior == "parental":
-        pairs = [(b, normal_cn) for b in (major_cn, minor_cn, 1) if b > 0] + [(1, total)]
+    if isinstance(genotype_prior, Mapping):
+        if (normal_cn, minor_cn, major_cn) not in genotype_prior:
+            raise ValueError(
+                f"genotype_prior has no entry for normal_cn {normal_cn}, minor_cn {minor_cn} and "
+                f"major_cn {major_cn}: add {(normal_cn, minor_cn, major_cn)}"
+            )
+        weights = genotype_prior[normal_cn, minor_cn, major_cn]
+        genotypes = [[(len(g), g.count("B")) for g in state] for state in weights]
     else:
-        pairs = [(b, c) for b in range(1, total + 1) for c in (normal_cn, total)]
-    variant_copies, others = np.array(list(dict.fromkeys(pairs)), dtype=np.float64).T
-    t, normal = tumour_content, (1.0 - tumour_content) * normal_cn
-    pure = variant_copies == total
-    variant = np.where(pure, (1.0 - error_rate) * total, variant_copies)
-    reference = np.where(pure, error_rate * total, total - variant_copies)
-    return np.column_stack(
-        [
-            (normal + t * others) * error_rate,
-            normal * error_rate + t * variant,
-            (normal + t * others) * (1.0 - error_rate),
-            normal * (1.0 - error_rate) + t * reference,
-        ]
-    )
+        total = minor_cn + major_cn
+        if genotype_prior == "major_copy_number":
+            pairs = [(b, normal_cn) for b in range(1, major_cn + 1)] + [(1, total)]
+        elif genotype_prior == "parental":
+            pairs = [(b, normal_cn) for b in (major_cn, minor_cn, 1) if b > 0] + [(1, total)]
+        else:
+            pairs = [(b, c) for b in range(1, total + 1) for c in (normal_cn, total)]
+        weights = dict.fromkeys(pairs, 1.0)
+        genotypes = [[(normal_cn, 0), (c, 0), (total, b)] for b, c in weights]
+    copies, variant = np.moveaxis(np.array(genotypes, dtype=np.float64), -1, 0)
+    low, high = error_rate * copies, (1.0 - error_rate) * copies
+    shares = [1.0 - tumour_content, tumour_content, tumour_content]
+    reads = [  # variant and reference ones of each genotype, times copies
+        np.select([n == 0.0, n == copies], [low, high], n) * shares
+        for n in (variant, copies - variant)
+    ]
+    prior = np.array(list(weights.values()), dtype=np.float64)
+    log_prior = np.log(prior / prior.mean())
+    return np.column_stack([*(n[:, :1] + n[:, 1:] for n in reads), log_prior])
 
 
 def check_params(likelihood):
     """Check `density`, `error_rate` and `genotype_prior` of a likelihood. Returns a dict."""
     name = type(likelihood).__name__
     check_choice(likelihood.density, f"{name}.density", DENSITIES)
-    check_choice(likelihood.genotype_prior, f"{name}.genotype_prior", GENOTYPE_PRIORS)
+    if isinstance(likelihood.genotype_prior, Mapping):
+        _check_genotypes(likelihood.genotype_prior, f"{name}.genotype_prior")
+    else:
+        check_choice(likelihood.genotype_prior, f"{name}.genotype_prior", GENOTYPE_PRIORS)
     error_rate = check_real(likelihood.error_rate, f"{name}.error_rate", low=1e-100, high=0.5)
     return {
         "density": likelihood.density,
         "error_rate": error_rate,
         "genotype_prior": likelihood.genotype_prior,
     }
+
+
+def _check_genotypes(genotype_prior, name):
+    for numbers, weights in genotype_prior.items():
+        if not (isinstance(weights, Mapping) and weights and all(map(_is_state, weights))):
+            raise ValueError(
+                f"{name} needs a dict of weights of genotypes for {numbers}, such as "
+                f'{{("AA", "AA", "AB"): 1.0, ("AA", "AA", "BB"): 0.5}}; got {weights!r}'
+            )
+        for state, weight in weights.items():
+            check_real(weight, f"{name}[{numbers}][{state}]", low=0.0)
+
+
+def _is_state(state):
+    three = isinstance(state, tuple) and len(state) == 3
+    return three and all(isinstance(g, str) and set(g) in GENOTYPES for g in state)
 
 
 def check_design(X):
@@ -166,7 +199,7 @@ def encode(X, *, error_rate, genotype_prior):
     - `genotypes`: the same shape, intp. Genotype of a mutation in a sample. Genotype g has the
       states from `starts[g]` to `starts[g + 1]`; 0 has none: the mutation was not measured.
     - `starts`: (n_genotypes + 1,), intp
-    - `states`: (n_states, 4)
+    - `states`: (n_states, 5)
     - `constants`: (n_samples, n_tumour_samples). Log of the binomial coefficient minus log of the
       number of states.
     """
@@ -186,7 +219,7 @@ def encode(X, *, error_rate, genotype_prior):
         "alt_counts": np.ascontiguousarray(b),
         "genotypes": genotypes,
         "starts": np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp),
-        "states": np.concatenate([np.empty((0, 4)), *table]),
+        "states": np.concatenate([np.empty((0, 5)), *table]),
         "constants": coefficients - np.log(np.maximum(sizes[genotypes], 1)),
     }
 
@@ -212,7 +245,7 @@ def log_likelihoods(data, prevalences, precision=None):
             else:
                 s, f = precision * p, precision * r
                 terms = betaln(n_alt + s, n_ref + f) - betaln(s, f)
-            out[cells] = logsumexp(terms, axis=1)
+            out[cells] = logsumexp(terms + found[:, 4:], axis=1)
     out += data["constants"].ravel()[:, None]
     return out.reshape(*data["constants"].shape, -1)
 
@@ -227,7 +260,7 @@ def interval(weights, grid):
 
 def _shares(found, prevalences):
     """Expected shares of variant and of reference reads, each (n_states, n_points)."""
-    p0, p1, r0, r1 = found.T[:, :, None]
+    p0, p1, r0, r1 = found.T[:4, :, None]
     p = (1.0 - prevalences) * p0 + prevalences * p1
     r = (1.0 - prevalences) * r0 + prevalences * r1
     return p / (p + r), r / (p + r)

@@ -6,12 +6,23 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from reference.likelihoods import log_pyclone, pyclone_shares, pyclone_states
+from reference.enumerate import enumerate_partitions
+from reference.likelihoods import (
+    log_pyclone,
+    log_pyclone_weighted,
+    pyclone_shares,
+    pyclone_states,
+)
+from reference.priors import log_eppf
 from scipy import stats
 from scipy.special import logsumexp
+from support.probes import FeatureProbe
 
 from skdpm import DPMixture, mutations
+from skdpm.features.likelihoods import Subclones
 from skdpm.mixture.likelihoods import PyClone
+from skdpm.mixture.priors import DirichletProcessPrior
+from skdpm.mixture.state._state import MixtureState
 from skdpm.mutations import GENOTYPE_PRIORS, mutation_design, mutation_table
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -42,13 +53,14 @@ def test_states_by_hand():
     np.testing.assert_allclose(
         found,
         [
-            [2 * 0.001, normal * 0.001 + 0.8 * 1, 2 * 0.999, normal * 0.999 + 0.8 * 2],
-            [2 * 0.001, normal * 0.001 + 0.8 * 2, 2 * 0.999, normal * 0.999 + 0.8 * 1],
+            [2 * 0.001, normal * 0.001 + 0.8 * 1, 2 * 0.999, normal * 0.999 + 0.8 * 2, 0],
+            [2 * 0.001, normal * 0.001 + 0.8 * 2, 2 * 0.999, normal * 0.999 + 0.8 * 1, 0],
             [
                 (normal + total) * 0.001,
                 normal * 0.001 + 0.8 * 1,
                 (normal + total) * 0.999,
                 normal * 0.999 + 0.8 * 2,
+                0,
             ],
         ],
     )
@@ -90,6 +102,103 @@ def test_states_are_summed_for_each_mutation():
     np.testing.assert_allclose(
         resolved.table(X).sum(axis=(0, 1)), logsumexp(terms, axis=0) - np.log(4)
     )
+
+
+# The numbers name a kind of mutation; genotypes have their own numbers of copies.
+WEIGHTS = {
+    (2, 1, 1): {("AA", "AA", "AB"): 3.0, ("AA", "AA", "BB"): 0.5},
+    (2, 0, 3): {("AB", "AAA", "BBB"): 0.2, ("AA", "AA", "ABB"): 1.0, ("BB", "A", "AB"): 0.1},
+    (1, 7, 7): {("AA", "AAAA", "ABBB"): 1e-3, ("A", "AA", "AA"): 4.0},
+}
+WEIGHTED = np.array(
+    [
+        [31.0, 9, 2, 1, 1, 0.7, 12, 2, 2, 0, 3, 1.0],
+        [5.0, 22, 2, 0, 3, 0.7, 30, 1, 2, 1, 1, 1.0],
+        [14.0, 17, 1, 7, 7, 0.7, 8, 8, 1, 7, 7, 1.0],
+        [0.0, 24, 2, 1, 1, 0.7, 3, 0, 2, 1, 1, 1.0],
+    ]
+)
+
+
+def weighted_table(phi, precision=None):
+    """log p(reads | prevalences) of mutations and samples, by the reference."""
+    return np.array(
+        [
+            [
+                log_pyclone_weighted(cell, phi, WEIGHTS[tuple(cell[2:5])], 0.01, precision)
+                for cell in row.reshape(2, 6)
+            ]
+            for row in WEIGHTED
+        ]
+    )
+
+
+@pytest.mark.parametrize("precision", [None, 40.0])
+def test_weights_of_genotypes(precision):
+    density = "binomial" if precision is None else "beta_binomial"
+    params = {"error_rate": 0.01, "genotype_prior": WEIGHTS, "precision": precision}
+    resolved = PyClone(density, n_grid=21, **params).resolve(WEIGHTED)
+    table = weighted_table(resolved.grid, precision)
+    np.testing.assert_allclose(resolved.table(WEIGHTED), table, rtol=1e-11)
+    # Clones 0 and 1 have prevalences of 0.3 and 0.7 in both samples.
+    Z = np.array([[1, 0], [0, 1], [1, 1], [0, 0]])
+    model = Subclones(density, **params).resolve(WEIGHTED)
+    kernel = model.bind(model.encode(WEIGHTED))
+    kernel.load({"prevalences": np.array([[0.3, 0.3], [0.7, 0.7]]), "precision": precision or 1.0})
+    expected = sum(table[i, :, round(20 * phi)].sum() for i, phi in enumerate([0.3, 0.7, 1, 0]))
+    assert FeatureProbe(kernel).log_likelihood(Z) == pytest.approx(expected, rel=1e-10)
+
+
+def test_partitions_under_weights_of_genotypes():
+    """The joint density of every partition of the four mutations."""
+    likelihood = PyClone("binomial", error_rate=0.01, genotype_prior=WEIGHTS, n_grid=21)
+    resolved = likelihood.resolve(WEIGHTED)
+    data = resolved.encode(WEIGHTED)
+    model = resolved.bind(data, resolved.tables(data, 4))
+    state = MixtureState(model, DirichletProcessPrior(4, 1.2), np.zeros(4, np.intp))
+    table = weighted_table(np.linspace(0.0, 1.0, 21))
+    for labels in enumerate_partitions(4):
+        state.assign(labels.astype(np.intp))
+        expected = log_eppf(np.unique(labels, return_counts=True)[1], "dp", concentration=1.2)
+        for k in np.unique(labels):
+            expected += logsumexp(table[labels == k].sum(axis=0) - np.log(21), axis=1).sum()
+        assert state.compute_log_joint() == pytest.approx(expected, rel=1e-12)
+
+
+def test_equal_weights_are_the_named_prior():
+    X = WEIGHTED[:, :6].copy()
+    X[:, 2:5] = 2, 1, 1
+    genotypes = [("AA", "AA", "AB"), ("AA", "AA", "BB"), ("AA", "AA", "AB")]
+    found, expected = (
+        PyClone(genotype_prior=prior, precision=60.0).resolve(X).table(X)
+        for prior in ({(2, 1, 1): dict.fromkeys(genotypes, 7.0)}, "total")
+    )
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("likelihood", [PyClone, Subclones])
+@pytest.mark.parametrize(
+    ("genotype_prior", "message"),
+    [
+        (
+            {(2, 1, 1): {"AAB": 1.0}},
+            r"weights of genotypes for \(2, 1, 1\), such as .* got {'AAB'",
+        ),
+        ({(2, 1, 1): {("AA", "AA"): 1.0}}, "needs a dict of weights of genotypes"),
+        ({(2, 1, 1): {("AA", "AA", "AC"): 1.0}}, "needs a dict of weights of genotypes"),
+        ({(2, 1, 1): {("AA", "", "AB"): 1.0}}, "needs a dict of weights of genotypes"),
+        ({(2, 1, 1): {}}, "needs a dict of weights of genotypes"),
+        ({(2, 1, 1): 1.0}, "needs a dict of weights of genotypes"),
+        ({(2, 1, 1): {("AA", "AA", "AB"): 0.0}}, "genotype_prior.*must be"),
+        ({(2, 1, 1): {("AA", "AA", "AB"): NAN}}, "genotype_prior.*must be"),
+        ({(2, 0, 3): {("AA", "AA", "AB"): 1.0}}, r"normal_cn 2, .* major_cn 1: add \(2, 1, 1\)"),
+        ({}, r"add \(2, 1, 1\)"),
+    ],
+)
+def test_weights_that_cannot_be(likelihood, genotype_prior, message):
+    X = np.array([[7.0, 3, 2, 1, 1, 1.0]] * 3)
+    with pytest.raises(ValueError, match=message):
+        likelihood(genotype_prior=genotype_prior).resolve(X).encode(X)
 
 
 def test_many_cells_in_chunks(monkeypatch):

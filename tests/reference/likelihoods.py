@@ -285,6 +285,28 @@ def _log_pyclone(cell, phi, *, density, precision, error_rate, genotype_prior):
     return logsumexp(terms, axis=0) - np.log(len(terms))
 
 
+def log_pyclone_weighted(cell, phi, weights, error_rate, precision=None):
+    """`log_pyclone` with given genotypes (equations 36 and 37 of Bouchard-Cote et al. 2017, with
+    erratum 7): `weights` maps genotypes of normal cells, of cancer cells without and with the
+    mutation, texts of A and B, to their weights."""
+    n_ref, n_alt, _, _, _, t = cell
+    total = 0.0
+    for genotypes, weight in weights.items():
+        c_n, c_r, c_v = map(len, genotypes)
+        mu_n, mu_r, mu_v = (
+            {0: error_rate, len(g): 1 - error_rate}.get(g.count("B"), g.count("B") / len(g))
+            for g in genotypes
+        )
+        below = (1 - t) * c_n + t * (1 - phi) * c_r + t * phi * c_v
+        xi = ((1 - t) * c_n * mu_n + t * (1 - phi) * c_r * mu_r + t * phi * c_v * mu_v) / below
+        if precision is None:
+            p = binom.pmf(n_alt, n_ref + n_alt, xi)
+        else:
+            p = betabinom.pmf(n_alt, n_ref + n_alt, precision * xi, precision * (1 - xi))
+        total = total + weight / sum(weights.values()) * p
+    return np.log(total)
+
+
 def log_marginal_pyclone(X, *, n_grid, **params):
     """Mutations, six columns for each sample, of the same prevalences, uniform on a grid."""
     X = np.asarray(X, dtype=float)

@@ -46,7 +46,7 @@ cdef class Reads(SliceSampled):
     cdef const double[::1] n_ref, n_alt, constants  # (n_cells,)
     cdef const Py_ssize_t[::1] genotypes
     cdef const Py_ssize_t[::1] starts   # (n_genotypes + 1,)
-    cdef const double[:, ::1] states    # (n_states, 4)
+    cdef const double[:, ::1] states    # (n_states, 5)
     cdef bint is_binomial
     cdef double precision, shape, rate
     cdef double power                   # of the likelihood
@@ -80,10 +80,12 @@ cdef class Reads(SliceSampled):
         cdef double r = (1.0 - phi) * state[2] + phi * state[3]
         cdef double scale = 1.0 / (p + r)
         if self.is_binomial:
-            return self.n_alt[c] * log(p * scale) + self.n_ref[c] * log(r * scale)
+            return self.n_alt[c] * log(p * scale) + self.n_ref[c] * log(r * scale) + state[4]
         scale *= self.precision
-        return log_rising_count(p * scale, self.n_alt[c]) + log_rising_count(
-            r * scale, self.n_ref[c]
+        return (
+            log_rising_count(p * scale, self.n_alt[c])
+            + log_rising_count(r * scale, self.n_ref[c])
+            + state[4]
         )
 
     cdef double log_cell(self, Py_ssize_t c, double phi) noexcept nogil:

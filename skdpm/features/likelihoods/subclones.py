@@ -40,10 +40,11 @@ class Subclones(FeatureLikelihood):
         sample.
     error_rate : float, default=1e-3
         Share of reads that are variant, or reference, by mistake.
-    genotype_prior : {"major_copy_number", "parental", "total"}, default="major_copy_number"
-        Equally likely genotypes of a mutation: on 1 to `major_cn` copies, or on one after the
-        number of copies changed ("major_copy_number"); on `major_cn`, `minor_cn` or one copy
-        ("parental"); on any number of copies ("total").
+    genotype_prior : str or dict, default="major_copy_number"
+        Possible genotypes, equally likely: the mutation is on 1 to `major_cn` copies, or on one
+        copy after the number of copies has changed ("major_copy_number"); on `major_cn`,
+        `minor_cn` or one copy ("parental"); on any number of copies ("total"). A dict gives
+        genotypes with weights: see the page "Mutations of a tumour" of the guide.
 
     References
     ----------
@@ -60,7 +61,7 @@ class Subclones(FeatureLikelihood):
     precision_prior: object = (1.0, 1e-4)
     prevalence_concentration: float = 1.0
     error_rate: float = 1e-3
-    genotype_prior: str = "major_copy_number"
+    genotype_prior: object = "major_copy_number"
 
     @property
     def hyperparameters(self):

@@ -39,10 +39,11 @@ class PyClone(Grid):
         precision) / (1 + precision). None: learned.
     error_rate : float, default=1e-3
         Share of reads that are variant, or reference, by mistake.
-    genotype_prior : {"major_copy_number", "parental", "total"}, default="major_copy_number"
-        Possible genotypes, equally likely. The mutation is on 1 to `major_cn` copies, or on one
+    genotype_prior : str or dict, default="major_copy_number"
+        Possible genotypes, equally likely: the mutation is on 1 to `major_cn` copies, or on one
         copy after the number of copies has changed ("major_copy_number"); on `major_cn`,
-        `minor_cn` or one copy ("parental"); on any number of copies ("total").
+        `minor_cn` or one copy ("parental"); on any number of copies ("total"). A dict gives
+        genotypes with weights: see the page "Mutations of a tumour" of the guide.
     n_grid : int, default=101
         Number of points of the grid from 0 to 1.
     hyperpriors : dict of str to Hyperprior, or None, default=None
@@ -62,7 +63,7 @@ class PyClone(Grid):
     density: str = "beta_binomial"
     precision: float | None = None
     error_rate: float = 1e-3
-    genotype_prior: str = "major_copy_number"
+    genotype_prior: object = "major_copy_number"
     n_grid: int = 101
     hyperpriors: dict | None = None
 
