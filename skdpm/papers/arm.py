@@ -1,19 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Adaptive reconfiguration moves as published (Herlau, Mørup, Teh & Schmidt 2014)."""
 
-from skdpm._validation import check_choice
 from skdpm.mixture.samplers._history import History
 from skdpm.mixture.samplers.arm import ARM
 
 # More states than a chain has iterations.
 EVERY_STATE = 2**62
-
-# The samplers of the paper.
-VARIANTS = {
-    "ARM": {"blocks": "pair"},
-    "sARM": {"blocks": "none"},
-    "sRM": {"blocks": "none", "n_history_chains": 0},
-}
 
 
 def make(variant, **params):
@@ -40,8 +32,12 @@ def make(variant, **params):
     **params
         Parameters of `ARM` to change, such as `blocks="all"`.
     """
-    check_choice(variant, "variant of ARM.from_paper", VARIANTS)
-    return GrowingARM(**{"n_split_merges": 0, "n_history": None, **VARIANTS[variant], **params})
+    settings = {"n_split_merges": 0, "n_history": None, "blocks": "none"}
+    if variant == "ARM":
+        settings["blocks"] = "pair"
+    if variant == "sRM":
+        settings["n_history_chains"] = 0
+    return GrowingARM(**{**settings, **params})
 
 
 class GrowingHistory(History):

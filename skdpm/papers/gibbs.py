@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Gibbs in super-clusters (Lovell, Adams & Mansinghka 2012)."""
 
-from skdpm._validation import check_choice, check_integer, parameters
+from skdpm._validation import check_integer, parameters
 from skdpm.mixture.samplers.gibbs import Gibbs
 from skdpm.papers._super_clusters import SuperClusterGibbsKernel
 
@@ -23,7 +23,6 @@ def make(variant, **params):
     **params
         Parameters of the sampler: `n_super_clusters` and `n_sweeps`.
     """
-    check_choice(variant, "variant of Gibbs.from_paper", ("GIBBS+SUPC",))
     return SuperClusterGibbs(**params)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Particle Gibbs split-merge with other targets (Bouchard-Cote, Doucet & Roth 2017)."""
 
-from skdpm._validation import check_choice, check_real, check_share, parameters
+from skdpm._validation import check_real, check_share, parameters
 from skdpm.mixture.samplers._anchors import AnchorProposal
 from skdpm.mixture.samplers._pgsm import PGSMKernel
 from skdpm.mixture.samplers.pgsm import PGSM
@@ -27,7 +27,6 @@ def make(variant, **params):
     **params
         Parameters of `PaperPGSM` to change, such as `gibbs_sweeps=1`.
     """
-    check_choice(variant, "variant of PGSM.from_paper", ("PGSM", "basic"))
     if variant == "basic":
         params = {"annealing_power": None, **params}
     return PaperPGSM(**{"gibbs_sweeps": 0, **params})

@@ -3,7 +3,7 @@
 
 from dataclasses import KW_ONLY
 
-from skdpm._validation import check_choice, check_integer, check_real, check_share, parameters
+from skdpm._validation import check_integer, check_real, check_share, parameters
 from skdpm.mixture.samplers.smc import SMC
 from skdpm.papers._annealed import AnnealedSystem
 
@@ -33,7 +33,6 @@ def make(variant, **params):
         "order": "given",
         **params,
     }
-    check_choice(variant, "variant of SMC.from_paper", ("PF", "SMC-G", "SMC-A"))
     if variant == "PF":
         return SMC(**{"n_particles": 1000, "resampling": "systematic", **settings})
     if variant == "SMC-A":

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Split-merge with anchors of past states: bSM of Herlau, Mørup, Teh & Schmidt (2014)."""
 
-from skdpm._validation import check_choice, check_integer
+from skdpm._validation import check_integer
 from skdpm.mixture.samplers._history import History
 from skdpm.mixture.samplers.split_merge import SplitMerge
 from skdpm.papers._past_split_merge import PastJainNealKernel
@@ -25,7 +25,6 @@ def make(variant, **params):
         Parameters of the sampler: `n_restricted_scans` and `gibbs_sweeps` as in `SplitMerge`,
         `n_history_chains=8` and `n_history=16` as in `ARM`.
     """
-    check_choice(variant, "variant of SplitMerge.from_paper", ("bSM",))
     return PastSplitMerge(**params)
 
 

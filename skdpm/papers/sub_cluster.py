@@ -13,15 +13,6 @@ from skdpm.mixture.blocks.records import Sweep
 from skdpm.mixture.samplers.sub_cluster import SubCluster, SubClusterKernel
 from skdpm.papers._grouped_visit import GroupedTask
 
-# Variants of the paper: whether they restrict rows to super-clusters, and whether splits wait
-# until sub-clusters have burned in.
-VARIANTS = {
-    "SUBC": (False, True),
-    "SUBC+SUPC": (True, True),
-    "SUBC APPROX": (False, False),
-    "SUBC+SUPC APPROX": (True, False),
-}
-
 # Random moves of an iteration, one of them a split on average. The paper does not say how many it
 # makes; with 999 merges each pair of 45 clusters is tried once.
 N_RANDOM_MOVES = 1000
@@ -57,7 +48,6 @@ def make(variant, **params):
     **params
         Parameters of `SubCluster` to change.
     """
-    check_choice(variant, "variant of SubCluster.from_paper", VARIANTS)
     return PaperSubCluster(variant, **params)
 
 
@@ -72,18 +62,17 @@ class PaperSubCluster(SubCluster):
 
     @property
     def needs_labels(self):
-        return VARIANTS.get(self.variant, (False, True))[0]
+        return "SUPC" in str(self.variant)
 
     def kernel(self):
         check_integer(self.block_size, "SubCluster.block_size", low=1)
-        check_choice(self.variant, "SubCluster.variant", VARIANTS)
-        in_groups, wait = VARIANTS[self.variant]
-        return PaperSubClusterKernel(in_groups=in_groups, wait=wait)
+        check_choice(self.variant, "SubCluster.variant", SubCluster.from_paper.variants)
+        return PaperSubClusterKernel(self.needs_labels, wait="APPROX" not in self.variant)
 
 
 class PaperSubClusterKernel(SubClusterKernel):
-    """One iteration of a variant; see `VARIANTS`. Other options are parameters of
-    `SubClusterKernel`."""
+    """One iteration of a variant: whether rows are restricted to groups of clusters, and whether
+    splits wait for sub-clusters. Other options are parameters of `SubClusterKernel`."""
 
     looks_around = False
 
