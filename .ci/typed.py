@@ -44,7 +44,7 @@ assert_type(FiniteMixture(n_components=3, sampler=SubCluster()).fit(X), FiniteMi
 assert_type(DPMixture(sampler=SMC(n_particles=10)).partial_fit(X), DPMixture)
 assert_type(FeatureAllocation(n_chains=2).fit(X), FeatureAllocation)
 assert_type(MixtureImputer().fit(X), MixtureImputer)
-Product([(Gaussian(), [0, 1])], select=True)
+Product([("numbers", Gaussian(), [0, 1])], select=True)
 
 assert_type(coclustering_matrix(model.label_samples_), np.ndarray)
 assert_type(point_estimate([[0, 0], [0, 1]], max_clusters=1), np.ndarray)

@@ -14,6 +14,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from matplotlib.colors import to_rgb
+from numpy.testing import assert_array_equal
 from sklearn.datasets import make_moons
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
@@ -38,7 +40,7 @@ from skdpm.plotting import (
     TraceDisplay,
     cluster_colors,
 )
-from skdpm.plotting._style import Display
+from skdpm.plotting._style import NOISE, Display
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -112,8 +114,12 @@ def test_coclustering_matrix_is_that_of_the_draws_in_order_of_label_and_certaint
     display = draw(CoclusteringDisplay.from_estimator(model))
     rows, labels = display.rows, model.labels_
     together = coclustering_matrix(model.label_samples_)
-    shown = display.im_.get_array()
-    np.testing.assert_array_equal(shown, together[np.ix_(rows, rows)])
+    shown, expected = np.array(display.im_.get_array()), together[np.ix_(rows, rows)]
+    # On the diagonal, where rows are with themselves, as beside it; a lone row stays dark.
+    for i, k in enumerate(labels[rows]):
+        beside = [j for j in (i - 1, i + 1) if 0 <= j < len(rows) and labels[rows][j] == k]
+        expected[i, i] = max((expected[i, j] for j in beside), default=1.0)
+    np.testing.assert_array_equal(shown, expected)
     assert sorted(rows) == list(range(len(labels)))
     expected = np.empty(len(labels))
     for i, label in enumerate(labels):
@@ -241,7 +247,7 @@ def test_clusters_of_several_components(crescents):
     )
     assert draw(NumberOfClustersDisplay.from_estimator(model)).estimate == 2
     components = draw(NumberOfClustersDisplay.from_estimator(model, of="components"))
-    assert components.ax_.get_xlabel() == "number of components"
+    assert components.ax_.get_xlabel() == "number of components (60 draws)"
     assert components.counts.max() == model.n_components_samples_.max()
     for display in (CoclusteringDisplay, NumberOfClustersDisplay):
         with pytest.raises(ValueError, match="of must be one of clusters, components"):
@@ -575,7 +581,7 @@ def test_features_as_a_heat_map(bars):
 
 def test_other_displays_of_features(bars):
     numbers = draw(NumberOfClustersDisplay.from_estimator(bars))
-    assert numbers.ax_.get_xlabel() == "number of features"
+    assert numbers.ax_.get_xlabel() == "number of features (20 draws)"
     traces = draw(
         TraceDisplay.from_estimator(bars, ["n_components", "likelihood__noise_precision"])
     )
@@ -612,7 +618,8 @@ def test_merges_are_brackets_at_their_heights():
     rows = {0: "9 rows", 1: "7 rows", 2: "5 rows", 3: "1 row"}
     assert words == [f"{k} ({rows[k]})" for k in display.leaves_]
     np.testing.assert_array_equal(display.losses_.get_xydata(), np.c_[[1, 2, 3, 4], losses[::-1]])
-    assert left.get_xlabel() == "expected variation of information"
+    words = "mean difference from the draws (variation of information, nats)"
+    assert left.get_xlabel() == words
     tree = dataclasses.replace(tree, names=np.array([7, 0, 1, 9]))
     left = draw(MergeTreeDisplay(tree).plot()).axes_[0]
     words = [label.get_text().split()[0] for label in left.get_yticklabels()]
@@ -730,7 +737,7 @@ def lines_of(display):
 
 
 def hollow(dot):
-    return isinstance(dot.get_markerfacecolor(), str)
+    return not np.array_equal(dot.get_markerfacecolor(), dot.get_color())
 
 
 def test_profiles_are_those_of_the_description(model, table):
@@ -756,7 +763,14 @@ def test_profiles_are_those_of_the_description(model, table):
             np.testing.assert_allclose(dot.get_color(), colors[k])
         assert (np.diff(ax.get_yticks()) < 0).all()  # the first line is at the top
         assert f"cluster {k} ({np.sum(model.labels_ == k)} rows)" in ax.get_title(loc="left")
-    assert "99% interval" in display.axes_[0].get_xlabel()
+    assert len({ax.get_xlim() for ax in display.axes_}) == 1
+    words = "(sd within clusters)\n99% interval, hollow if it contains 0"
+    assert display.figure_.get_supxlabel() == f"difference from the other rows {words}"
+    largest = ProfilesDisplay.from_estimator(model, max_clusters=1, feature_names=["a", "b", "c"])
+    assert "; 1 of" in largest.figure_.get_supxlabel()
+    assert set(largest.table.index.unique("column")) <= {"a", "b", "c"}
+    with pytest.raises(ValueError, match="feature_names must have 3 names"):
+        ProfilesDisplay.from_estimator(model, feature_names=["a"])
     assert any(hollow(dot) for dot in display.dots_)
 
 
@@ -889,8 +903,11 @@ def test_sixty_clusters_twenty_chains(crowd):
     draw(NumberOfClustersDisplay.from_estimator(model, chains=True))
     assert len(draw(TraceDisplay.from_estimator(model)).lines_["log_joint"]) == 20
     display = draw(ClustersDisplay.from_estimator(model, X))
-    assert len(display.ellipses_) == 2 * model.n_clusters_
-    assert len(np.unique(display.points_.get_facecolors()[:, :3], axis=0)) == 27
+    assert len(display.ellipses_) == 2 * 20
+    assert len(np.unique(display.points_.get_facecolors()[:, :3], axis=0)) == 20 + 1
+    display = draw(ClustersDisplay.from_estimator(model, X, max_clusters=60))
+    assert len(display.ellipses_) == 2 * 60
+    assert len(np.unique(display.points_.get_facecolors()[:, :3], axis=0)) == 60
 
 
 @pytest.mark.slow
@@ -997,3 +1014,64 @@ def test_without_matplotlib_the_message_says_what_to_install(model, monkeypatch)
     monkeypatch.delattr(matplotlib, "pyplot")
     with pytest.raises(ImportError, match=r"TraceDisplay needs matplotlib.*skdpm\[plotting\]"):
         TraceDisplay.from_estimator(model)
+
+
+def test_colours_of_many_clusters_differ():
+    colors = cluster_colors(200)
+    assert len(np.unique(colors.round(3), axis=0)) == 200
+    assert_array_equal(colors[:9], cluster_colors(9))
+    assert cluster_colors(0).shape == (0, 3)
+
+
+def test_only_the_largest_clusters_have_colours(model, table):
+    display = draw(ClustersDisplay.from_estimator(model, table, max_clusters=1))
+    (number,) = display.numbers_
+    largest = np.bincount(model.labels_).argmax()
+    assert number.get_text() == str(largest)
+    colors = display.points_.get_facecolors()[:, :3]
+    assert_array_equal((colors == NOISE).all(axis=1), model.labels_ != largest)
+    words = [text.get_text() for text in display.ax_.get_legend().get_texts()]
+    assert words[-1] == f"{model.n_clusters_ - 1} other clusters"
+
+
+def test_whole_numbers_are_moved_apart():
+    points = np.repeat(np.array([[0.0, 1.0], [2.0, 3.0]]), 30, axis=0)
+    display = ClustersDisplay(points, np.repeat([0, 1], 30), np.ones(60)).plot()
+    shown = np.asarray(display.points_.get_offsets())
+    assert len(np.unique(shown, axis=0)) == 60
+    assert_array_equal(shown.round(), points)
+    points[0, 0] = 0.5
+    display = ClustersDisplay(points, np.repeat([0, 1], 30), np.ones(60)).plot()
+    assert_array_equal(np.asarray(display.points_.get_offsets())[:, 0], points[:, 0])
+
+
+@pytest.mark.parametrize("style", ["default", "dark_background"])
+def test_text_and_lines_stand_out_in_any_style(style, model):
+    def contrast(color, ax):
+        return np.ptp([np.mean(to_rgb(color)), np.mean(to_rgb(ax.get_facecolor()))])
+
+    with plt.style.context(style):
+        tree = draw(MergeTreeDisplay.from_estimator(model))
+        profiles = draw(ProfilesDisplay.from_estimator(model))
+        matrix = draw(CoclusteringDisplay.from_estimator(model))
+    left, ax = tree.axes_[0], matrix.ax_
+    assert contrast(tree.merges_.get_colors()[0], left) > 0.5
+    assert all(contrast(label.get_color(), left) > 0.25 for label in left.get_yticklabels())
+    first = profiles.axes_[0]
+    assert all(contrast(label.get_color(), first) > 0.5 for label in first.get_yticklabels())
+    assert contrast(matrix.im_.cmap(0.0)[:3], ax) < 0.01
+    assert contrast(matrix.im_.cmap(1.0)[:3], ax) > 0.4
+
+
+def test_links_have_a_key_and_names():
+    A = np.kron(np.eye(2), np.ones((5, 5)))
+    A[0, 7] = A[7, 0] = np.nan
+    A = pd.DataFrame(A, index=[f"n{i}" for i in range(10)])
+    params = {"n_chains": 1, "n_warmup": 5, "n_draws": 20, "random_state": 0}
+    display = draw(
+        AdjacencyDisplay.from_estimator(DPMixture(likelihood="relational", **params).fit(A), A)
+    )
+    words = [text.get_text() for text in display.ax_.get_legend().get_texts()]
+    assert words == ["no link", "link", "unknown"]
+    names = [label.get_text() for label in display.ax_.get_yticklabels()]
+    assert names == [f"n{i}" for i in display.rows]

@@ -3,6 +3,7 @@
 
 import math
 from dataclasses import KW_ONLY
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -12,17 +13,7 @@ from sklearn.decomposition import PCA
 
 from skdpm._tables import n_rows_of, numeric_column, numeric_columns, take_rows
 from skdpm._validation import check_integer, parameters
-from skdpm.plotting._style import (
-    DARK,
-    Display,
-    cluster_colors,
-    colors_of_rows,
-    column_name,
-    column_positions,
-    evenly,
-    labels_of_fit,
-    legend_above,
-)
+from skdpm.plotting import _style as style
 
 # Opacity of rows with an arbitrary label, and of rows with a certain one.
 PALEST, FULL = 0.12, 0.9
@@ -33,6 +24,9 @@ MOST_VECTORS = 2000
 # Ellipses of more clusters than this are thin lines.
 MOST_FILLED = 12
 
+# Largest distance of a whole number in the picture from its place.
+JITTER = 0.3
+
 # Smallest share of its cluster at which a component has an ellipse.
 LEAST_SHARE = 0.05
 
@@ -41,7 +35,7 @@ ROWS_OF_CHOICE, COLUMNS_OF_CHOICE = 2000, 40
 
 
 @parameters
-class ClustersDisplay(Display):
+class ClustersDisplay(style.Display):
     """Rows in two columns of X, coloured by cluster, with ellipses for their components.
 
     >>> import numpy as np
@@ -58,7 +52,8 @@ class ClustersDisplay(Display):
     average. Ellipses show the posterior mean of a component's mean, and one and two posterior mean
     standard deviations: 39 % and 86 % of a normal law in two columns. A cluster of several
     components (a hill of the density) has an ellipse of one deviation for each. Rows of a fit
-    with `VonMisesFisher` are shown at unit length, without ellipses.
+    with `VonMisesFisher` are shown at unit length, without ellipses. Whole numbers are moved by up
+    to 0.3 at random, so that rows do not hide each other.
 
     Parameters
     ----------
@@ -75,6 +70,9 @@ class ClustersDisplay(Display):
     column_names : tuple of str, default=("column 0", "column 1")
     names : array-like of int of shape (n_clusters,), default=None
         Numbers of the clusters to show. None: 0, 1, ...
+    max_clusters : int, default=20
+        Largest number of clusters with colours, numbers and ellipses: those with the most rows.
+        Others are grey.
 
     Attributes
     ----------
@@ -96,9 +94,12 @@ class ClustersDisplay(Display):
     owners: np.ndarray | None = None
     column_names: tuple = ("column 0", "column 1")
     names: np.ndarray | None = None
+    max_clusters: int = 20
 
     @classmethod
-    def from_estimator(cls, estimator, X, columns=None, *, max_rows=20_000, ax=None) -> Self:
+    def from_estimator(
+        cls, estimator, X, columns=None, *, max_rows=20_000, max_clusters=20, ax=None
+    ) -> Self:
         """Draw the clusters of a fitted mixture.
 
         Parameters
@@ -118,12 +119,15 @@ class ClustersDisplay(Display):
             `VonMisesFisher` with more than two columns.
         max_rows : int, default=20_000
             Largest number of rows shown; of more rows, evenly spaced ones are shown.
+        max_clusters : int, default=20
+            Largest number of clusters with colours, numbers and ellipses.
         """
         max_rows = check_integer(max_rows, "max_rows", low=1)
+        max_clusters = check_integer(max_clusters, "max_clusters", low=1)
         estimator, X, names = cls._mixture(estimator, X)
         n_rows = n_rows_of(X)
-        rows = evenly(n_rows, max_rows)
-        fitted = labels_of_fit(estimator, X)
+        rows = style.evenly(n_rows, max_rows)
+        fitted = style.labels_of_fit(estimator, X)
         taken = X if len(rows) == n_rows else take_rows(X, rows)
         labels = estimator._numbers(estimator.predict(taken)) if fitted is None else fitted[rows]
         if fitted is not None and hasattr(estimator, "label_samples_"):
@@ -160,11 +164,11 @@ class ClustersDisplay(Display):
                     'columns must be two numbers or names, "discriminant" or "principal", got '
                     f"{columns!r}"
                 )
-            columns = column_positions(columns, names, n_columns)
+            columns = style.column_positions(columns, names, n_columns)
             points = np.column_stack([_checked_column(taken, d, names) for d in columns])
             origin, directions = np.zeros(n_columns), np.zeros((n_columns, 2))
             directions[columns, [0, 1]] = 1.0
-            column_names = tuple(column_name(d, names) for d in columns)
+            column_names = tuple(style.column_name(d, names) for d in columns)
         means, covariances = likelihood.moments(params, directions)
         if means is not None:
             shown = weights >= LEAST_SHARE * estimator.weights_[owners]
@@ -179,6 +183,7 @@ class ClustersDisplay(Display):
             owners=owners,
             column_names=column_names,
             names=getattr(estimator, "classes_", None),
+            max_clusters=max_clusters,
         ).plot(ax)
 
     def plot(self, ax=None) -> Self:
@@ -193,11 +198,16 @@ class ClustersDisplay(Display):
         if self.means is not None:
             owners = np.arange(len(self.means)) if owners is None else np.asarray(owners)
             n_clusters = max(n_clusters, int(owners.max()) + 1)
-        colors = cluster_colors(n_clusters)
-        shades = np.column_stack([colors_of_rows(self.labels), _opacity(self.certainty)])
+        colors = style.cluster_colors(n_clusters)
+        sizes = np.bincount(self.labels[self.labels >= 0], minlength=n_clusters)
+        named = np.zeros(n_clusters, dtype=bool)
+        named[np.argsort(-sizes, kind="stable")[: self.max_clusters]] = True
+        shown = np.where(np.append(named, False)[self.labels], self.labels, -1)
+        rng = np.random.default_rng(0)
+        points = np.column_stack([_jittered(column, rng) for column in self.points.T])
         self.points_ = ax.scatter(
-            *self.points.T,
-            c=shades,
+            *points.T,
+            c=np.column_stack([style.colors_of_rows(shown), _opacity(self.certainty)]),
             s=float(np.clip(20_000.0 / max(n_rows, 1), 2.5, 22.0)),
             linewidths=0,
             rasterized=n_rows > MOST_VECTORS,
@@ -207,19 +217,18 @@ class ClustersDisplay(Display):
         if self.means is not None:
             # The number of a cluster is at its largest component, the first.
             first = np.unique(owners, return_index=True)[1]
-            centres = {owners[k]: self.means[k] for k in first}
+            centres = {owners[k]: self.means[k] for k in first if named[owners[k]]}
             single = np.bincount(owners)[owners] == 1
-            few = n_clusters <= MOST_FILLED
+            few = named.sum() <= MOST_FILLED
             width = 1.4 if few else 0.8
             inside = self.labels >= 0
-            sizes = np.bincount(self.labels[inside], minlength=n_clusters)
             sure = np.bincount(self.labels[inside], self.certainty[inside], n_clusters)
             sure = _opacity(sure / np.maximum(sizes, 1))
             for n_deviations, strength in ((1.0, 1.0), (2.0, 0.5 if few else 0.25)):
                 for mean, covariance, k, alone in zip(
                     self.means, self.covariances, owners, single, strict=True
                 ):
-                    if n_deviations > 1.0 and not alone:
+                    if not named[k] or (n_deviations > 1.0 and not alone):
                         continue
                     variances, directions = np.linalg.eigh(covariance)
                     x, y = directions[:, 1]  # the longer axis
@@ -229,36 +238,48 @@ class ClustersDisplay(Display):
                         *(2.0 * n_deviations * size),
                         angle=math.degrees(math.atan2(y, x)),
                         facecolor=(*colors[k], 0.08 * sure[k] if few else 0.0),
-                        edgecolor=(*(0.8 * colors[k]), strength * sure[k]),
+                        edgecolor=(*style.readable(ax, colors[k], 0.8), strength * sure[k]),
                         linewidth=width,
                         zorder=2,
                     )
                     self.ellipses_.append(ax.add_patch(ellipse))
         else:
-            for k in np.unique(self.labels[self.labels >= 0]):
+            for k in np.flatnonzero(named & (sizes > 0)):
                 centres[k] = np.nanmedian(self.points[self.labels == k], axis=0)
+        halo = withStroke(linewidth=2.5, foreground=style.shade(ax, 0.0), alpha=0.85)
         self.numbers_ = [
             ax.text(
                 *centre,
                 str(k if self.names is None else self.names[k]),
-                color=tuple(0.55 * colors[k]),
+                color=style.readable(ax, colors[k], 0.55),
                 weight="bold",
                 ha="center",
                 va="center",
-                fontsize="medium" if n_clusters <= MOST_FILLED else "small",
-                path_effects=[withStroke(linewidth=2.5, foreground="white", alpha=0.85)],
+                fontsize="medium" if len(centres) <= MOST_FILLED else "small",
+                path_effects=[halo],
                 clip_on=True,
                 zorder=3,
             )
             for k, centre in centres.items()
         ]
         ax.set(xlabel=self.column_names[0], ylabel=self.column_names[1])
-        keys = [
-            Line2D([], [], ls="none", marker="o", ms=5, mew=0, color=DARK, alpha=_opacity(level))
-            for level in (1.0, 0.75, 0.5)
-        ]
-        legend_above(ax, keys, ["certain", "75%", "50%"], handletextpad=0.1)
+        dot = partial(Line2D, [], [], ls="none", marker="o", ms=5, mew=0)
+        ink = style.shade(ax)
+        keys = [dot(color=ink, alpha=_opacity(level)) for level in (1.0, 0.75, 0.5)]
+        words, n_others = ["certain", "75%", "50%"], n_clusters - int(named.sum())
+        if n_others:
+            keys.append(dot(color=style.NOISE))
+            words.append(f"{n_others} other clusters")
+        style.legend_above(ax, keys, words, handletextpad=0.1)
         return self
+
+
+def _jittered(column, rng):
+    """A column of repeated whole numbers, moved at random; any other as it is."""
+    known = column[np.isfinite(column)]
+    if (known != np.round(known)).any() or len(np.unique(known)) > len(known) // 2:
+        return column
+    return column + rng.uniform(-JITTER, JITTER, len(column))
 
 
 def _opacity(certainty):
@@ -285,7 +306,7 @@ def most_apart(X, labels, columns):
     if len(columns) == 2:
         return tuple(columns)
     some = np.flatnonzero(labels >= 0)  # not noise
-    some = some[evenly(len(some), ROWS_OF_CHOICE)]
+    some = some[style.evenly(len(some), ROWS_OF_CHOICE)]
     X = numeric_columns(take_rows(X, some))[:, columns]
     X, within, usable, _ = _standardised(X, labels[some])
     if len(usable) < 2:
@@ -305,7 +326,7 @@ def discriminants(X, labels, columns):
     """Rows along the two directions that separate clusters best (Fisher's), their origin, and the
     directions, (n_features, 2)."""
     some = np.flatnonzero(labels >= 0)  # not noise
-    some = some[evenly(len(some), ROWS_OF_CHOICE)]
+    some = some[style.evenly(len(some), ROWS_OF_CHOICE)]
     X = numeric_columns(X)
     chosen, within, usable, scale = _standardised(X[some][:, columns], labels[some])
     if len(usable) < 2:
@@ -332,7 +353,7 @@ def principals(X, columns):
     if not sparse:
         X = numeric_columns(X)
         X = np.where(np.isnan(X).all(axis=0), 0.0, X)
-    some = X[evenly(X.shape[0], ROWS_OF_CHOICE)][:, columns]
+    some = X[style.evenly(X.shape[0], ROWS_OF_CHOICE)][:, columns]
     if min(some.shape) < 3:
         raise ValueError(
             "principal axes need three rows and three columns of numbers; choose two columns, as "

@@ -17,17 +17,7 @@ from scipy import stats as laws
 from skdpm._tables import numeric_column
 from skdpm._validation import check_real, parameters
 from skdpm.mixture.likelihoods.composite.registry import with_role
-from skdpm.plotting._style import (
-    LIGHT,
-    MAIN,
-    Display,
-    cluster_colors,
-    colors_of_rows,
-    column_name,
-    column_positions,
-    labels_of_fit,
-    legend_above,
-)
+from skdpm.plotting import _style as style
 
 # Number of points of the grid, and of random densities for the band.
 N_POINTS, N_CURVES = 400, 500
@@ -40,7 +30,7 @@ MOST_TICKS = 1000
 
 
 @parameters
-class DensityDisplay(Display):
+class DensityDisplay(style.Display):
     """Predictive density of one column, with a credible band.
 
     >>> import numpy as np
@@ -124,7 +114,7 @@ class DensityDisplay(Display):
             if n_columns > 1:
                 raise ValueError(f"X has {n_columns} columns; choose one, as in column=0")
             column = 0
-        (column,) = column_positions((column,), names, n_columns)
+        (column,) = style.column_positions((column,), names, n_columns)
         estimate = estimator._predictor.column_posterior(column)
         if estimate is None:
             raise ValueError(
@@ -136,7 +126,7 @@ class DensityDisplay(Display):
         values = labels = None
         if X is not None:
             values = numeric_column(X, column)
-            labels = labels_of_fit(estimator, X)
+            labels = style.labels_of_fit(estimator, X)
         if grid is None:
             grid = _reach(estimate, weights, values)
         grid = np.asarray(grid, dtype=np.float64)
@@ -161,12 +151,13 @@ class DensityDisplay(Display):
             values=values,
             labels=labels,
             level=level,
-            column_name=column_name(column, names),
+            column_name=style.column_name(column, names),
         ).plot(ax)
 
     def plot(self, ax=None) -> Self:
         ax = self._axis(ax, figsize=(5.6, 3.8))
         from matplotlib.collections import LineCollection
+        from matplotlib.colors import to_rgb
 
         self.histogram_ = self.rug_ = None
         if self.values is not None:
@@ -175,12 +166,16 @@ class DensityDisplay(Display):
             fewest = min(24, len(values) // 5 + 2)
             bins = np.linspace(bins[0], bins[-1], min(max(len(bins), fewest), 101))
             *_, self.histogram_ = ax.hist(
-                values, bins=bins, density=True, color=LIGHT, label=f"{len(values)} rows"
+                values,
+                bins=bins,
+                density=True,
+                color=style.shade(ax, style.LIGHT),
+                label=f"{len(values)} rows",
             )
             if len(values) <= MOST_TICKS:
-                colors = "0.3"
+                colors = [style.shade(ax)]
                 if self.labels is not None:
-                    colors = colors_of_rows(self.labels)
+                    colors = style.colors_of_rows(self.labels)
                     colors = colors[np.isfinite(self.values)]
                 self.rug_ = LineCollection(
                     [[(value, -0.035), (value, -0.01)] for value in values],
@@ -195,7 +190,7 @@ class DensityDisplay(Display):
             self.grid,
             self.low,
             self.high,
-            color=MAIN,
+            color=style.MAIN,
             alpha=0.28,
             linewidth=0,
             label=f"{self.level:.0%} band",
@@ -203,18 +198,23 @@ class DensityDisplay(Display):
         self.cluster_lines_ = []
         if self.clusters is not None and len(self.clusters) > 1:
             for curve, color in zip(
-                self.clusters, cluster_colors(len(self.clusters)), strict=True
+                self.clusters, style.cluster_colors(len(self.clusters)), strict=True
             ):
                 self.cluster_lines_ += ax.plot(self.grid, curve, color=color, lw=1, ls="--")
             self.cluster_lines_[0].set_label("clusters")
         (self.line_,) = ax.plot(
-            self.grid, self.density, color="#004C78", lw=1.8, label="predictive density"
+            self.grid,
+            self.density,
+            color=style.readable(ax, to_rgb(style.MAIN), 0.66),
+            lw=1.8,
+            label="predictive density",
         )
         handles, words = ax.get_legend_handles_labels()
         order = sorted(
             range(len(words)), key=lambda i: ("density" not in words[i], "band" not in words[i])
         )
-        legend_above(ax, [handles[i] for i in order], [words[i] for i in order], handlelength=1.3)
+        handles, words = [handles[i] for i in order], [words[i] for i in order]
+        style.legend_above(ax, handles, words, handlelength=1.3)
         ax.set_xlim(self.grid.min(), self.grid.max())
         ax.set_ylim(bottom=0.0)
         ax.set(xlabel=self.column_name, ylabel="density")

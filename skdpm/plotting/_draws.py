@@ -9,20 +9,13 @@ import numpy as np
 from skdpm._convergence import LARGEST_R_HAT
 from skdpm._validation import check_choice, check_real, parameters
 from skdpm.features.estimators import FeatureAllocation
-from skdpm.plotting._style import (
-    ACCENT,
-    DARK,
-    MAIN,
-    PALE,
-    PALER,
-    Display,
-    cluster_colors,
-    unwrapped,
-    whole_numbers,
-)
+from skdpm.plotting import _style as style
 
 # Largest difference of the probabilities of a number of clusters between chains that agree.
 LARGEST_GAP = 0.5
+
+# Number of draws from which it need not be shown.
+MANY_DRAWS = 200
 
 # Labels of quantities.
 WORDS = {
@@ -32,7 +25,7 @@ WORDS = {
 
 
 @parameters
-class NumberOfClustersDisplay(Display):
+class NumberOfClustersDisplay(style.Display):
     """Posterior of the number of clusters or features, as bars.
 
     >>> import numpy as np
@@ -58,11 +51,13 @@ class NumberOfClustersDisplay(Display):
     estimate : int
         Number of clusters in the point estimate.
     agree : bool, default=True
-        Whether the chains agree. If not, each is shown as a line of points.
+        Whether the chains agree. If not, each is shown as points.
     level : float, default=0.9
         Probability of the dark bars, in (0, 1).
     what : str, default="clusters"
         Name of the things counted.
+    n_draws : int, default=None
+        Number of draws, which is shown below 200.
 
     Attributes
     ----------
@@ -84,6 +79,7 @@ class NumberOfClustersDisplay(Display):
     agree: bool = True
     level: float = 0.9
     what: str = "clusters"
+    n_draws: int | None = None
 
     @classmethod
     def from_estimator(
@@ -104,7 +100,7 @@ class NumberOfClustersDisplay(Display):
             number of components or, for clusters of several components, by their probabilities.
         """
         level = check_real(level, "level", low=0.0, high=1.0)
-        estimator, _, _ = unwrapped(estimator)
+        estimator, _, _ = style.unwrapped(estimator)
         features = isinstance(estimator, FeatureAllocation)
         check_choice(of, "of", ("clusters", "components"))
         if features:
@@ -133,6 +129,7 @@ class NumberOfClustersDisplay(Display):
             agree=not chains,
             level=level,
             what="features" if features else of,
+            n_draws=numbers.size,
         ).plot(ax)
 
     def plot(self, ax=None) -> Self:
@@ -142,19 +139,20 @@ class NumberOfClustersDisplay(Display):
         inside = np.zeros(len(self.counts), dtype=bool)
         inside[low : high + 1] = True
         # Lines must stand out from the bars.
-        dark, pale = (MAIN, PALE) if self.agree else (PALE, PALER)
-        self.bars_ = ax.bar(
-            self.counts, self.probabilities, width=0.8, color=np.where(inside, dark, pale)
-        )
+        pale, dark = [
+            style.shade(ax, s, style.MAIN)
+            for s in ((style.PALE, 1.0) if self.agree else (style.PALER, style.PALE))
+        ]
+        colors = [dark if i else pale for i in inside]
+        self.bars_ = ax.bar(self.counts, self.probabilities, width=0.8, color=colors)
         top = self.probabilities.max()
         self.chains_ = []
         if not self.agree:
             top = max(top, self.chain_probabilities.max())
-            colors = cluster_colors(len(self.chain_probabilities))
-            for color, shares in zip(colors, self.chain_probabilities, strict=True):
-                self.chains_ += ax.plot(
-                    self.counts, shares, color=color, marker="o", ms=4, lw=1, mec="w", mew=0.5
-                )
+            colors = style.cluster_colors(len(self.chain_probabilities))
+            aside = np.linspace(-0.25, 0.25, len(colors))
+            for color, x, shares in zip(colors, aside, self.chain_probabilities, strict=True):
+                self.chains_ += ax.plot(self.counts + x, shares, "o", color=color, ms=4)
             self.chains_[0].set_label("each chain")
         ends = f"{self.interval_[0]}" if low == high else "{} to {}".format(*self.interval_)
         self.bars_.patches[low].set_label(f"{self.level:.0%} of the posterior: {ends}")
@@ -165,16 +163,18 @@ class NumberOfClustersDisplay(Display):
             of_estimate + 0.06 * top,
             marker="v",
             ms=8,
-            color=ACCENT,
+            color=style.ACCENT,
             ls="none",
             label=f"point estimate: {self.estimate}",
         )
         ax.set_ylim(0.0, 1.32 * top)
         ax.set_yticks([tick for tick in ax.get_yticks() if tick <= min(1.0, 1.32 * top)])
         edges = [*self.counts[[0, -1]], self.estimate]
-        ax.set_xlim(min(edges) - 0.9, max(edges) + 0.9)
-        whole_numbers(ax.xaxis, nbins=12)
-        ax.set_xlabel(f"number of {self.what}")
+        wide = max(0.9, 2.5 - 0.5 * (max(edges) - min(edges)))  # a single bar would fill the axis
+        ax.set_xlim(max(min(edges) - wide, -0.9), max(edges) + wide)
+        style.whole_numbers(ax.xaxis, nbins=12)
+        few = self.n_draws is not None and self.n_draws < MANY_DRAWS
+        ax.set_xlabel(f"number of {self.what}" + (f" ({self.n_draws} draws)" if few else ""))
         ax.set_ylabel("posterior probability")
         handles = [self.bars_.patches[low], self.estimate_, *self.chains_[:1]]
         ax.legend(
@@ -190,7 +190,7 @@ class NumberOfClustersDisplay(Display):
 
 
 @parameters
-class TraceDisplay(Display):
+class TraceDisplay(style.Display):
     """Traces of scalar draws: an axis for each quantity, a line for each chain.
 
     >>> import numpy as np
@@ -246,7 +246,7 @@ class TraceDisplay(Display):
             Names in `draws_` of scalar quantities. None: the log joint, the number of components
             or features, and the concentration if it is learned.
         """
-        estimator, _, _ = unwrapped(estimator)
+        estimator, _, _ = style.unwrapped(estimator)
         draws = estimator.draws_
         numbers = [name for name in draws if np.ndim(_first(draws[name])) == 0]
         if quantities is None:
@@ -291,14 +291,14 @@ class TraceDisplay(Display):
         words = {**WORDS, **(self.words or {})}
         self.lines_ = {}
         for axis, (name, traces) in zip(axes, self.traces.items(), strict=True):
-            colors = cluster_colors(len(traces))
-            style = {"lw": 0.8, "alpha": 0.85 if len(traces) < 6 else 0.6}
+            colors = style.cluster_colors(len(traces))
+            line = {"lw": 0.8, "alpha": 0.85 if len(traces) < 6 else 0.6}
             if name == "n_components":
-                style["drawstyle"] = "steps-mid"
+                line["drawstyle"] = "steps-mid"
             if not self.ordered or traces.shape[1] == 1:
-                style.update(ls="none", marker=".", ms=3)
+                line.update(ls="none", marker=".", ms=3)
             self.lines_[name] = [
-                axis.plot(self.iterations, trace, color=color, **style)[0]
+                axis.plot(self.iterations, trace, color=color, **line)[0]
                 for trace, color in zip(traces, colors, strict=True)
             ]
             axis.set_ylabel(words.get(name, name.removeprefix("likelihood__").replace("_", " ")))
@@ -308,12 +308,12 @@ class TraceDisplay(Display):
                     f"R-hat {r_hat:.2f}",
                     loc="right",
                     fontsize="small",
-                    color=DARK if r_hat <= LARGEST_R_HAT else ACCENT,
+                    color=style.shade(axis) if r_hat <= LARGEST_R_HAT else style.ACCENT,
                 )
             axis.margins(x=0.01)
-            whole_numbers(axis.xaxis)
+            style.whole_numbers(axis.xaxis)
             if name == "n_components":
-                whole_numbers(axis.yaxis)
+                style.whole_numbers(axis.yaxis)
             if axis is not axes[-1]:
                 axis.tick_params(labelbottom=False)
         if self.ordered:

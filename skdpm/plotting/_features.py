@@ -9,7 +9,7 @@ import numpy as np
 
 from skdpm._validation import check_integer, parameters
 from skdpm.features.estimators import FeatureAllocation
-from skdpm.plotting._style import DARK, Display, cluster_colors, evenly, unwrapped
+from skdpm.plotting import _style as style
 
 # Columns that are named below a heat map, at most.
 MOST_NAMES = 30
@@ -19,7 +19,7 @@ GAP = 0.15
 
 
 @parameters
-class FeaturesDisplay(Display):
+class FeaturesDisplay(style.Display):
     """Components of the features, as a heat map or as images, and which rows have them.
 
     >>> from skdpm import FeatureAllocation
@@ -90,13 +90,13 @@ class FeaturesDisplay(Display):
         """
         max_rows = check_integer(max_rows, "max_rows", low=1)
         max_features = check_integer(max_features, "max_features", low=1)
-        estimator, _, names = unwrapped(estimator)
+        estimator, _, names = style.unwrapped(estimator)
         if not isinstance(estimator, FeatureAllocation):
             raise TypeError(f"{cls.__name__} takes a FeatureAllocation; got {estimator!r}")
         allocations = estimator.allocations_[:, :max_features]
         # Those with feature 0 first; of these, those with feature 1; and so on.
         rows = np.lexsort(tuple(~allocations.T[::-1]) or (np.zeros(len(allocations)),))
-        rows = rows[evenly(len(rows), max_rows)]
+        rows = rows[style.evenly(len(rows), max_rows)]
         name = estimator.likelihood_.feature_params[0]
         components = getattr(estimator, f"{name}_")[:max_features]
         if image_shape is not None:
@@ -119,7 +119,7 @@ class FeaturesDisplay(Display):
     def plot(self, ax=None) -> Self:
         left, right = self._axes(ax, (1, 2), (8.4, 4.2), framed=True, width_ratios=[1.6, 1.0])
         K = len(self.components)
-        colors = cluster_colors(K)
+        colors = style.cluster_colors(K)
         self.numbers_ = []
         if self.image_shape is None:
             shown = self.components if K else np.full((1, self.components.shape[1]), np.nan)
@@ -162,7 +162,7 @@ class FeaturesDisplay(Display):
                         x + (width - 1) / 2.0,
                         y - 0.5 - 0.03 * height,
                         f"{k}: {self.sizes[k]}",
-                        color=tuple(0.8 * colors[k]),
+                        color=style.readable(left, colors[k], 0.8),
                         ha="center",
                         va="bottom",
                         fontsize="small",
@@ -171,9 +171,11 @@ class FeaturesDisplay(Display):
             left.set_xlabel("features, and the number of rows that have them")
         left.spines[:].set_visible(False)
         n_rows = len(self.allocations)
-        image = np.where(self.allocations[:, :, None], colors, 1.0).reshape(n_rows, K, 3)
+        image = np.where(self.allocations[:, :, None], colors, style.shade(right, 0.0)).reshape(
+            n_rows, K, 3
+        )
         if K == 0:
-            image = np.ones((n_rows, 1, 3))
+            image = np.full((n_rows, 1, 3), style.shade(right, 0.0))
             for axis in (left, right):
                 axis.text(0.5, 0.5, "no features", ha="center", transform=axis.transAxes)
         self.allocations_im_ = right.imshow(
@@ -181,10 +183,10 @@ class FeaturesDisplay(Display):
         )
         _number(right.xaxis, K, colors)
         for k in range(K - 1):
-            right.axvline(k + 0.5, color="white", lw=1.0)
+            right.axvline(k + 0.5, color=style.shade(right, 0.0), lw=1.0)
         right.set(xlabel="feature", ylabel="rows, by their features")
         right.set_yticks([])
-        right.spines[:].set_color(DARK)
+        right.spines[:].set_color(style.shade(right))
         return self
 
 
@@ -194,7 +196,7 @@ def _number(axis, K, colors):
     axis.set_ticks(shown, [str(k) for k in shown])
     axis.set_tick_params(length=0)
     for k, label in zip(shown, axis.get_ticklabels(), strict=True):
-        label.set_color(tuple(0.8 * colors[k]))
+        label.set_color(style.readable(axis.axes, colors[k], 0.8))
 
 
 def _montage(components, shape):

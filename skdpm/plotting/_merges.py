@@ -10,29 +10,17 @@ from scipy.cluster.hierarchy import dendrogram
 from skdpm._validation import check_integer, parameters
 from skdpm.mixture.estimate import expected_losses
 from skdpm.partitions import MergeTree
-from skdpm.plotting._style import (
-    ACCENT,
-    DARK,
-    MAIN,
-    PALE,
-    Display,
-    cluster_colors,
-    legend_above,
-    whole_numbers,
-)
+from skdpm.plotting import _style as style
 
 # Words for the losses.
-LOSSES = {"vi": "variation of information", "binder": "Binder's loss"}
-
-# Color of costs of numbers of clusters that no draw has.
-UNDECIDED = "0.85"
+LOSSES = {"vi": "variation of information, nats", "binder": "Binder's loss"}
 
 # Style of the probabilities of merges.
-NUMBERS = {"size": 6.5, "va": "bottom", "color": DARK}
+NUMBERS = {"size": 6.5, "va": "bottom"}
 
 
 @parameters
-class MergeTreeDisplay(Display):
+class MergeTreeDisplay(style.Display):
     """Tree of merges of the clusters of the point estimate, and the cost of each merge.
 
     >>> import numpy as np
@@ -91,7 +79,7 @@ class MergeTreeDisplay(Display):
         )
         from matplotlib.collections import LineCollection
 
-        colors = cluster_colors(K)
+        colors = style.cluster_colors(K)
         brackets, heights = [], np.zeros(0)
         self.leaves_ = np.arange(K)
         # The tree starts at the loss of the partition itself, the smallest of all.
@@ -109,7 +97,7 @@ class MergeTreeDisplay(Display):
             heights = np.concatenate([[start], tree.linkage[:, 2]])[merges[order]]
             brackets = np.stack([heights, places], axis=2)
         self.merges_ = left.add_collection(
-            LineCollection(brackets, colors=DARK, linewidths=1.2, capstyle="round")
+            LineCollection(brackets, colors=[style.shade(left)], linewidths=1.2, capstyle="round")
         )
         left.scatter(
             np.full(K, start), np.arange(K), c=colors[self.leaves_], s=42, linewidths=0, zorder=3
@@ -129,20 +117,20 @@ class MergeTreeDisplay(Display):
         left.set_yticks(np.arange(K), words, **small)
         left.tick_params(axis="y", length=0)
         for k, label in zip(self.leaves_, left.get_yticklabels(), strict=True):
-            label.set_color(tuple(0.8 * colors[k]))
+            label.set_color(style.readable(left, colors[k], 0.8))
         left.set_ylim(K - 0.5, -0.5)
         top = max(float(heights.max(initial=0.0)), start)
         margin = 0.05 * (top - start) or 0.5
         left.set_xlim(start - margin, top + margin)
-        left.set(xlabel=f"expected {_words(tree.loss)}", ylabel="cluster")
+        left.set(xlabel=f"mean difference from the draws ({_words(tree.loss)})", ylabel="cluster")
         self.losses_, _ = _draw_losses(right, tree.expected_losses[::-1], K)
-        right.set(xlabel="number of clusters", ylabel="expected loss")
+        right.set(xlabel="number of clusters", ylabel="mean difference from the draws")
         left.spines["left"].set_visible(False)
         return self
 
 
 @parameters
-class ExpectedLossDisplay(Display):
+class ExpectedLossDisplay(style.Display):
     """Posterior expected loss for each number of clusters, and the cost of each cluster fewer.
 
     >>> import numpy as np
@@ -203,8 +191,8 @@ class ExpectedLossDisplay(Display):
             a limit. None: this number, or 20 if it is smaller and numbers need searches.
         loss : {"adaptive", "modal", "vi", "binder"} or tuple (name, split_cost), default=None
             Loss, as in `estimate_labels`. With noise, and with "adaptive" and "modal" if the
-            likelihood has hills of a density, a single path of merges has all numbers. Otherwise
-            each needs a search, which can take seconds with many rows.
+            likelihood has hills of a density, or with more than 50,000 labels of draws, a single
+            path of merges has all numbers. Otherwise each needs a search.
         X : array-like or CSR matrix of shape (n_samples, n_features), default=None
             Rows of `fit`. Needed only after pickling.
         """
@@ -221,14 +209,15 @@ class ExpectedLossDisplay(Display):
         self.losses_, self.estimate_ = _draw_losses(upper, self.losses, self.estimate)
         numbers = np.arange(1, n_numbers)
         is_drawn = numbers >= self.fewest
-        colors = np.where(is_drawn, PALE, UNDECIDED)
+        colors = [style.shade(lower, style.LIGHT), style.shade(lower, style.PALE, style.MAIN)]
+        colors = [colors[drawn] for drawn in is_drawn.astype(int)]
         self.costs_ = lower.bar(numbers + 0.5, -np.diff(self.losses), width=0.8, color=colors)
         if not is_drawn.all():
-            legend_above(lower, [self.costs_[0]], ["no draw has so few clusters"])
+            style.legend_above(lower, [self.costs_[0]], ["no draw has so few clusters"])
         _number_axis(lower, n_numbers)
-        upper.set(ylabel=f"expected {_words(self.loss)}")
+        upper.set(ylabel=f"mean difference from the draws\n({_words(self.loss)})")
         upper.tick_params(labelbottom=False)
-        lower.set(xlabel="number of clusters", ylabel="cost of one cluster fewer")
+        lower.set(xlabel="number of clusters", ylabel="difference added\nby one cluster fewer")
         return self
 
 
@@ -238,7 +227,7 @@ def _draw_losses(ax, losses, estimate):
     (curve,) = ax.plot(
         np.arange(1, n_numbers + 1),
         losses,
-        color=MAIN,
+        color=style.MAIN,
         marker="o",
         ms=4 if n_numbers <= 25 else 2,
         lw=1.4,
@@ -247,20 +236,20 @@ def _draw_losses(ax, losses, estimate):
     (triangle,) = ax.plot(
         [estimate] if inside else [],
         [losses[estimate - 1]] if inside else [],
-        color=ACCENT,
+        color=style.ACCENT,
         marker="v",
         ms=8,
         ls="none",
         label=f"point estimate: {estimate}",
     )
-    legend_above(ax, *ax.get_legend_handles_labels())
+    style.legend_above(ax, *ax.get_legend_handles_labels())
     _number_axis(ax, n_numbers)
     return curve, triangle
 
 
 def _number_axis(ax, n_numbers):
     ax.set_xlim(0.5, n_numbers + 0.5)
-    whole_numbers(ax.xaxis, nbins=10)
+    style.whole_numbers(ax.xaxis, nbins=10)
 
 
 def _rows(size):

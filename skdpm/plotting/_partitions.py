@@ -8,14 +8,17 @@ import scipy.sparse as sp
 
 from skdpm._validation import check_integer, parameters
 from skdpm.partitions import coclustering_matrix
-from skdpm.plotting._style import DARK, Display, colors_of_rows, evenly
+from skdpm.plotting import _style as style
 
 # Numbers of clusters beside the matrix are at least this share of a side apart.
 SMALLEST_GAP = 0.045
 
+# Largest number of rows of a network whose names are shown.
+MOST_NAMED = 40
+
 
 @parameters
-class CoclusteringDisplay(Display):
+class CoclusteringDisplay(style.Display):
     """Matrix of the probabilities that two rows are in the same cluster, by cluster.
 
     >>> import numpy as np
@@ -61,7 +64,7 @@ class CoclusteringDisplay(Display):
 
     @classmethod
     def from_estimator(
-        cls, estimator, *, of="clusters", max_rows=2000, cmap="Blues", colorbar=True, ax=None
+        cls, estimator, *, of="clusters", max_rows=2000, cmap=None, colorbar=True, ax=None
     ) -> Self:
         """Draw the matrix of a fitted mixture.
 
@@ -74,7 +77,8 @@ class CoclusteringDisplay(Display):
         max_rows : int, default=2000
             Largest number of rows shown. Of more rows, evenly spaced ones in the order of the
             picture are shown, so that clusters keep their shares.
-        cmap : str or matplotlib Colormap, default="Blues"
+        cmap : str or matplotlib Colormap, default=None
+            Colours. None: from the background to blue.
         colorbar : bool, default=True
         """
         max_rows = check_integer(max_rows, "max_rows", low=1)
@@ -83,26 +87,31 @@ class CoclusteringDisplay(Display):
         labels = np.asarray(estimator.labels_)
         certainty = estimator.probabilities_
         rows = np.lexsort((-certainty, labels))
-        rows = rows[evenly(len(rows), max_rows)]
+        rows = rows[style.evenly(len(rows), max_rows)]
         display = cls(coclustering_matrix(draws, rows), labels[rows], certainty[rows], rows)
         return display.plot(ax, cmap=cmap, colorbar=colorbar)
 
-    def plot(self, ax=None, *, cmap="Blues", colorbar=True) -> Self:
+    def plot(self, ax=None, *, cmap=None, colorbar=True) -> Self:
         """Draw the matrix.
 
         Parameters
         ----------
         ax : matplotlib Axes, default=None
             Axis to draw on. None: a new figure.
-        cmap : str or matplotlib Colormap, default="Blues"
-        colorbar : bool, default=True
+        cmap, colorbar
+            As in `from_estimator`.
 
         Returns
         -------
         self : CoclusteringDisplay
         """
         ax = self._axis(ax, (5.6, 4.8), framed=True)
-        _draw_matrix(self, ax, self.coclustering, cmap=cmap, vmax=1.0)
+        # A row is surely with itself. It is drawn as with its neighbours, if its cluster has any.
+        shown, sizes = np.array(self.coclustering), np.unique(self.labels, return_counts=True)[1]
+        beside = np.pad(np.diagonal(shown, 1), 1)
+        beside = np.where(np.repeat(sizes, sizes) > 1, np.maximum(beside[1:], beside[:-1]), 1.0)
+        shown[np.diag_indices(len(shown))] = beside
+        _draw_matrix(self, ax, shown, cmap=style.ramp(ax, cmap, style.MAIN), vmax=1.0)
         ax.set_xlabel("rows, by cluster and certainty")
         ax.set_ylabel("rows, by cluster and certainty")
         self.colorbar_ = None
@@ -115,7 +124,7 @@ class CoclusteringDisplay(Display):
 
 
 @parameters
-class AdjacencyDisplay(Display):
+class AdjacencyDisplay(style.Display):
     """Matrix of the links of a network, its rows by cluster.
 
     >>> import numpy as np
@@ -128,7 +137,7 @@ class AdjacencyDisplay(Display):
     2
 
     Clusters of a `Relational` fit are blocks of rows that are linked alike; rows of a cluster that
-    have more links come first.
+    have more links come first. Up to 40 rows of a data frame have their names.
 
     Parameters
     ----------
@@ -138,6 +147,8 @@ class AdjacencyDisplay(Display):
         The cluster of each of these rows; rows of a cluster stand together.
     rows : ndarray of shape (n_rows,), int
         Which rows of X these are.
+    names : list of str, default=None
+        Names of these rows. None: the numbers of the clusters are shown.
 
     Attributes
     ----------
@@ -148,9 +159,10 @@ class AdjacencyDisplay(Display):
     adjacency: np.ndarray
     labels: np.ndarray
     rows: np.ndarray
+    names: list | None = None
 
     @classmethod
-    def from_estimator(cls, estimator, X, *, max_rows=2000, cmap="Greys", ax=None) -> Self:
+    def from_estimator(cls, estimator, X, *, max_rows=2000, cmap=None, ax=None) -> Self:
         """Draw the links that a mixture was fitted to.
 
         Parameters
@@ -158,13 +170,15 @@ class AdjacencyDisplay(Display):
         estimator : DPMixture or FiniteMixture
             Fitted to a network.
         X : array-like, CSR matrix or DataFrame of shape (n_samples, n_samples)
-            The matrix of `fit`. NaN, a link that is not known, stays white.
+            The matrix of `fit`. NaN is a link that is not known.
         max_rows : int, default=2000
             Of more rows, so many are shown: evenly spaced ones in the order of the picture.
-        cmap : str or matplotlib Colormap, default="Greys"
+        cmap : str or matplotlib Colormap, default=None
+            Colours. None: from the background to the colour of text.
         """
         max_rows = check_integer(max_rows, "max_rows", low=1)
         estimator, X, _ = cls._mixture(estimator, X)
+        index = getattr(X, "index", None)
         X = X.tocsr() if sp.issparse(X) else np.asarray(X, dtype=np.float64)
         labels = np.asarray(estimator.labels_)
         if X.shape != (len(labels), len(labels)):
@@ -174,27 +188,48 @@ class AdjacencyDisplay(Display):
         known = X if sp.issparse(X) else np.nan_to_num(X)
         links = np.asarray(known.sum(axis=0)).ravel() + np.asarray(known.sum(axis=1)).ravel()
         rows = np.lexsort((-links, labels))
-        rows = rows[evenly(len(rows), max_rows)]
+        rows = rows[style.evenly(len(rows), max_rows)]
         shown = X[rows][:, rows]
         shown = shown.toarray() if sp.issparse(shown) else shown
-        return cls(shown, labels[rows], rows).plot(ax, cmap=cmap)
+        named = None
+        if index is not None and len(rows) <= MOST_NAMED:
+            named = [style.shortened(str(index[i])) for i in rows]
+        return cls(shown, labels[rows], rows, named).plot(ax, cmap=cmap)
 
-    def plot(self, ax=None, *, cmap="Greys") -> Self:
+    def plot(self, ax=None, *, cmap=None) -> Self:
         """Draw the matrix.
 
         Parameters
         ----------
         ax : matplotlib Axes, default=None
             Axis to draw on. None: a new figure.
-        cmap : str or matplotlib Colormap, default="Greys"
+        cmap : str or matplotlib Colormap, default=None, as in `from_estimator`
 
         Returns
         -------
         self : AdjacencyDisplay
         """
         ax = self._axis(ax, (4.9, 4.8), framed=True)
+        from matplotlib.patches import Patch
+
+        cmap = style.ramp(ax, cmap)
         _draw_matrix(self, ax, self.adjacency, cmap=cmap)
         ax.set(xlabel="rows, by cluster", ylabel="rows, by cluster")
+        values = np.unique(self.adjacency)  # NaN is the last
+        if len(values[~np.isnan(values)]) > 2:
+            self.figure_.colorbar(self.im_, ax=ax, label="weight of the link", shrink=0.85)
+        else:
+            words = {0.0: "no link", 1.0: "link"}
+            colors = self.im_.cmap(self.im_.norm(np.ma.masked_invalid(values)))
+            style.legend_above(
+                ax,
+                [Patch(facecolor=color, edgecolor=style.shade(ax)) for color in colors],
+                ["unknown" if np.isnan(v) else words.get(v, f"{v:g}") for v in values],
+            )
+        if self.names is not None:
+            places = np.arange(len(self.names))
+            ax.set_yticks(places, self.names, fontsize="x-small")
+            ax.set_xticks(places, self.names, fontsize="x-small", rotation=90)
         return self
 
 
@@ -203,17 +238,17 @@ def _draw_matrix(display, ax, matrix, **options):
     clusters along it; sets `im_`, `borders_` and `strips_`."""
     from matplotlib.patches import Rectangle
 
-    n = len(display.labels)
+    n, ink = len(display.labels), style.shade(ax)
     # What has more rows than pixels is averaged.
     how = "nearest" if n < 400 else "antialiased"
     display.im_ = ax.imshow(matrix, vmin=0.0, interpolation=how, **options)
     names, first, sizes = np.unique(display.labels, return_index=True, return_counts=True)
     numbers = np.arange(len(names)) - (names < 0).sum()
-    colors = dict(zip(names, colors_of_rows(numbers), strict=True))
+    colors = dict(zip(names, style.colors_of_rows(numbers), strict=True))
     display.borders_, display.strips_ = [], []
     for name, start, size in zip(names, first, sizes, strict=True):
         low = start - 0.5
-        border = Rectangle((low, low), size, size, fill=False, edgecolor=DARK, linewidth=0.7)
+        border = Rectangle((low, low), size, size, fill=False, edgecolor=ink, linewidth=0.7)
         display.borders_.append(ax.add_patch(border))
         # Beside the matrix and below it: along the rows in their numbers, across in shares of the
         # axis.
@@ -235,4 +270,4 @@ def _draw_matrix(display, ax, matrix, **options):
     ax.set_xticks(centres[named], words)
     ax.set_yticks(centres[named], words)
     ax.tick_params(length=0, pad=9)
-    ax.spines[:].set_color(DARK)
+    ax.spines[:].set_color(ink)

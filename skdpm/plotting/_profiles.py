@@ -8,24 +8,14 @@ from typing import Self
 import numpy as np
 
 from skdpm._validation import check_integer, check_real, parameters
-from skdpm.plotting._style import (
-    ACCENT,
-    DARK,
-    LIGHT,
-    MAIN,
-    PALE,
-    Display,
-    cluster_colors,
-    column_name,
-    shortened,
-)
+from skdpm.plotting import _style as style
 
 # Panels in a line, at most.
 MOST_PANELS = 3
 
 
 @parameters
-class ProfilesDisplay(Display):
+class ProfilesDisplay(style.Display):
     """Columns that distinguish each cluster most, with how it differs from the other rows.
 
     >>> import numpy as np
@@ -38,10 +28,10 @@ class ProfilesDisplay(Display):
     >>> len(display.axes_), len(display.dots_)
     (2, 4)
 
-    A panel per cluster. A dot is the difference between the mean of the column (or the share of
-    the category) in the cluster and in the other rows, in standard deviations within clusters,
-    with its credible interval. It is hollow if the interval contains 0. The number beside a name
-    is the mean or share in the cluster.
+    A panel per cluster, all with one scale. A dot is the difference between the mean of the column
+    (or the share of the category) in the cluster and in the other rows, in standard deviations
+    within clusters, with its credible interval. It is hollow if the interval contains 0. The
+    number beside a name is the mean or share in the cluster.
 
     Parameters
     ----------
@@ -49,6 +39,8 @@ class ProfilesDisplay(Display):
         Table of `DPMixture.describe`, or some of its lines. Panels and dots follow its order.
     level : float, default=0.9
         Probability of the intervals, for the label of the axis.
+    n_clusters : int, default=None
+        Number of all clusters, which is shown if `table` has fewer.
 
     Attributes
     ----------
@@ -64,10 +56,19 @@ class ProfilesDisplay(Display):
     table: object
     _: KW_ONLY
     level: float = 0.9
+    n_clusters: int | None = None
 
     @classmethod
     def from_estimator(
-        cls, estimator, X=None, *, max_columns=8, max_clusters=6, level=0.9, ax=None
+        cls,
+        estimator,
+        X=None,
+        *,
+        max_columns=8,
+        max_clusters=6,
+        level=0.9,
+        feature_names=None,
+        ax=None,
     ) -> Self:
         """Draw what distinguishes the clusters of a fitted mixture.
 
@@ -82,6 +83,8 @@ class ProfilesDisplay(Display):
             Largest number of clusters: those with the most rows.
         level : float, default=0.9
             Probability of the credible intervals.
+        feature_names : list of str of length n_features, default=None
+            Names of all columns to show. None: those of `fit`.
         """
         max_columns = check_integer(max_columns, "max_columns", low=1)
         max_clusters = check_integer(max_clusters, "max_clusters", low=1)
@@ -92,12 +95,19 @@ class ProfilesDisplay(Display):
                 f"{cls.__name__} compares clusters, and the mixture has one; see describe()"
             )
         table = estimator.describe(X, level=level)
+        if feature_names is not None:
+            n_features = estimator.n_features_in_
+            if len(feature_names) != n_features:
+                raise ValueError(f"feature_names must have {n_features} names")
+            names = getattr(estimator, "feature_names_in_", range(n_features))
+            renamed = dict(zip(names, feature_names, strict=True))
+            table = table.rename(index=renamed, level="column")
         table = table.loc[: table.index.unique("cluster")[:max_clusters][-1]]
         by_size = table.assign(size=table["difference"].abs()).sort_values(
             ["cluster", "size"], ascending=[True, False], kind="stable"
         )
         table = by_size.drop(columns="size").groupby(level="cluster").head(max_columns)
-        return cls(table, level=level).plot(ax)
+        return cls(table, level=level, n_clusters=estimator.n_clusters_).plot(ax)
 
     def plot(self, ax=None) -> Self:
         clusters = list(self.table.index.unique("cluster"))
@@ -106,15 +116,24 @@ class ProfilesDisplay(Display):
         longest = max(np.count_nonzero(self.table.index.isin([k], 0)) for k in clusters)
         size = (0.6 + 3.9 * n_panels, (1.1 + 0.27 * longest) * n_lines)
         axes = self._panels(ax, len(clusters), (n_lines, n_panels), size)
-        colors = cluster_colors(len(clusters))
+        colors = style.cluster_colors(len(clusters))
         self.dots_, self.intervals_ = [], []
         for k, panel, color in zip(clusters, axes, colors, strict=True):
             self._draw_cluster(panel, self.table.loc[[k]], color)
             n_rows = int(self.table.loc[[k], "n_rows"].iloc[0])
             panel.set_title(f"cluster {k} ({n_rows} rows)", loc="left", fontsize="medium")
-        words = f"difference from the other rows\n(sd within clusters, {self.level:.0%} interval)"
-        for panel in axes[-n_panels:]:
-            panel.set_xlabel(words, fontsize="small")
+        # One scale, with 0 on it.
+        ends = np.array([panel.get_xlim() for panel in axes])
+        for panel in axes:
+            panel.set_xlim(min(0.0, *ends[:, 0]), max(0.0, *ends[:, 1]))
+        words = f"difference from the other rows (sd within clusters)\n{self.level:.0%} interval, "
+        words += "hollow if it contains 0"
+        if (self.n_clusters or 0) > len(clusters):
+            words += f"; {len(clusters)} of {self.n_clusters} clusters shown"
+        if ax is None:
+            self.figure_.supxlabel(words, fontsize="small")
+        else:
+            axes[-n_panels].set_xlabel(words, fontsize="small", loc="left")
         return self
 
     def _panels(self, ax, n_clusters, shape, size):
@@ -131,16 +150,15 @@ class ProfilesDisplay(Display):
         y = np.arange(len(table))[::-1]
         found = table[["difference", "difference_low", "difference_high"]].to_numpy()
         difference, low, high = found.T
-        ax.axvline(0.0, color=LIGHT, linewidth=1.0, zorder=0)
+        ax.axvline(0.0, color=style.shade(ax, style.LIGHT), linewidth=1.0, zorder=0)
         self.intervals_.append(ax.hlines(y, low, high, color=color, linewidth=1.6))
         for at, value, *interval in zip(y, difference, low, high, strict=True):
             sure = interval[0] > 0.0 or interval[1] < 0.0
-            (dot,) = ax.plot(
-                value, at, "o", color=color, markersize=6, mfc=color if sure else "white"
-            )
+            inside = color if sure else style.shade(ax, 0.0)
+            (dot,) = ax.plot(value, at, "o", color=color, markersize=4.5, mfc=inside)
             self.dots_.append(dot)
         ax.set_yticks(y, [_name(*line) for line in table[["kind", "mean"]].itertuples()])
-        ax.tick_params(axis="y", length=0, labelsize="small", labelcolor=DARK)
+        ax.tick_params(axis="y", length=0, labelsize="small")
         ax.set_ylim(-0.6, len(table) - 0.4)
 
 
@@ -150,14 +168,15 @@ def _name(index, kind, mean):
     words = f"column {column}" if isinstance(column, (int, np.integer)) else str(column)
     if not (isinstance(category, str) and category == ""):
         words += f" = {category}"
-    words = shortened(words)
+    words = style.shortened(words)
     if kind != "share":
-        return f"{words}  {mean:.3g}"
+        mean = float(f"{mean:.3g}")
+        return f"{words}  {mean:,.0f}" if abs(mean) >= 1000.0 else f"{words}  {mean:g}"
     return f"{words}  {mean:.0%}" if mean >= 0.01 else f"{words}  {100.0 * mean:.2g}%"
 
 
 @parameters
-class RelevanceDisplay(Display):
+class RelevanceDisplay(style.Display):
     """Probability of each column to be in the clustering, with the most relevant ones on top.
 
     >>> from skdpm.plotting import RelevanceDisplay
@@ -219,11 +238,15 @@ class RelevanceDisplay(Display):
         values = relevance[self.columns_]
         ax = self._axis(ax, (5.0, 0.8 + 0.24 * len(values)))
         y = np.arange(len(values))
-        colors = np.where(values > 0.5, MAIN, PALE)
+        colors = [
+            style.shade(ax, 1.0 if value > 0.5 else style.PALE, style.MAIN) for value in values
+        ]
         self.bars_ = ax.barh(y, values, height=0.7, color=colors)
-        ax.axvline(0.5, color=ACCENT, linewidth=1.0, linestyle="--")
-        ax.set_yticks(y, [shortened(column_name(d, self.names)) for d in self.columns_])
-        ax.tick_params(axis="y", length=0, labelsize="small", labelcolor=DARK)
+        ax.axvline(0.5, color=style.ACCENT, linewidth=1.0, linestyle="--")
+        ax.set_yticks(
+            y, [style.shortened(style.column_name(d, self.names)) for d in self.columns_]
+        )
+        ax.tick_params(axis="y", length=0, labelsize="small")
         ax.set(xlim=(0.0, 1.0), ylim=(len(values) - 0.4, -0.6))
         ax.set_xlabel("probability of being in the clustering", fontsize="small")
         return self

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Colours, axes, legends and access to estimators, shared by all displays."""
 
+import colorsys
 from typing import Self
 
 import numpy as np
@@ -35,9 +36,10 @@ LONGEST_NAME = 28
 # Colour of rows that are noise.
 NOISE = (0.6, 0.6, 0.6)
 
-# Colours of text, lines and background elements.
-DARK, LIGHT, ACCENT = "0.25", "0.85", "#D55E00"
-MAIN, PALE, PALER = "#0072B2", "#A9CBE2", "#DCE9F3"
+# Colours of text and lines, and of background elements, between the background, 0, and text, 1.
+DARK, LIGHT = 0.75, 0.18
+# Colours of what is drawn, and their shares in paler ones.
+MAIN, ACCENT, PALE, PALER = "#0072B2", "#D55E00", 0.4, 0.2
 
 
 def cluster_colors(n_clusters) -> np.ndarray:
@@ -56,12 +58,49 @@ def cluster_colors(n_clusters) -> np.ndarray:
     -------
     colors : ndarray of shape (n_clusters, 3)
         Red, green and blue, from 0 to 1. The first nine are distinct for any colour vision;
-        darker and lighter shades of them follow. The cycle has 27 colours.
+        darker and lighter shades of them follow. From 27 on all differ, but some are alike.
     """
     base = np.array(PALETTE) / 255.0
     shaded = [base * (1.0 + s) if s < 0 else base + s * (1.0 - base) for s in SHADES]
     colors = np.concatenate(shaded)
-    return colors[np.arange(n_clusters) % len(colors)]
+    # Low-discrepancy sequences of hue, saturation and value.
+    further = [
+        colorsys.hsv_to_rgb(
+            0.618 * k % 1.0, 0.35 + 0.55 * (0.755 * k % 1.0), 0.4 + 0.5 * (0.57 * k % 1.0)
+        )
+        for k in range(len(colors), n_clusters)
+    ]
+    return np.array([*colors, *further])[:n_clusters]
+
+
+def shade(ax, strength=DARK, color=None):
+    """Colour between the background of an axis, 0, and a colour, 1, by default that of text. So
+    pictures suit any style of matplotlib."""
+    from matplotlib import rcParams
+    from matplotlib.colors import to_rgb
+
+    background = np.array(to_rgb(ax.get_facecolor()))
+    color = np.array(to_rgb(rcParams["text.color"] if color is None else color))
+    return tuple(background + strength * (color - background))
+
+
+def readable(ax, color, strength):
+    """A colour of `cluster_colors` for text: a share of it, and for the rest that of text."""
+    strength = min(strength, 0.6) if sum(shade(ax, 0.0)) < 1.5 else strength
+    return tuple(strength * np.asarray(color) + (1.0 - strength) * np.array(shade(ax, 1.0)))
+
+
+def ramp(ax, cmap, color=None):
+    """A colour map, None: from the background of an axis to a colour, and on towards text."""
+    from matplotlib.colors import LinearSegmentedColormap, to_rgb
+
+    if cmap is not None:
+        return cmap
+    ends = [shade(ax, 0.0), shade(ax, 1.0, color)]
+    ends += [] if color is None else [readable(ax, to_rgb(color), 0.6)]
+    return LinearSegmentedColormap.from_list("skdpm", ends).with_extremes(
+        bad=shade(ax, LIGHT, ACCENT)
+    )
 
 
 def colors_of_rows(labels):
