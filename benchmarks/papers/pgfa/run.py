@@ -12,7 +12,9 @@ twentieth), and chains start from draws of the prior, the same ones for all samp
 `--data-sets` times `--starts` chains of each. Precisions, components or weights, and the
 concentration are resampled, under Gamma(1, 1) priors. Each chain has `--seconds` of processor
 time (what is measured on it does not count), and all chains of a panel take turns in one thread,
-so that a busy machine disturbs all alike.
+so that a busy machine disturbs all alike. `--panel` chooses panels of a figure by a part of their
+names. After the table come Friedman's test of equal samplers and the pairs that Nemenyi's test
+tells apart, of the last states of chains from the same starts.
 """
 
 import argparse
@@ -21,6 +23,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from scipy import stats
 from threadpoolctl import threadpool_limits
 
 from skdpm.chains import stream
@@ -43,6 +46,8 @@ import traces
 NOISE_PRECISION = 25.0
 COMPONENT_PRECISION = 0.25
 WEIGHT_PRECISION = 0.25
+# Standard deviations of steps of a weight, and of the log of the precision; not in the paper.
+WALK = 0.5
 
 traces.LABELS.update(
     relative_log_density="relative log density",
@@ -114,6 +119,11 @@ class Problem:
         model.start(Z.shape[1], bit_generator)
         return FeatureState(model, prior, Z)
 
+    def update_params(self, state, bit_generator, warming):
+        """Update everything but Z, as the estimator does; returns the state."""
+        state.update_params(bit_generator, warming)
+        return state
+
     def observe(self, state):
         """The figures of a state that are plotted, by name."""
         log_density, error = self.fit_of(state.allocations(), state.model.save())
@@ -167,8 +177,9 @@ class Links(Problem):
 
     error = "errors"
 
-    def __init__(self, n_components, random_state, *, infinite=False):
+    def __init__(self, n_components, random_state, *, infinite=False, walk=False):
         self.n_samples = 100
+        self.walk = walk
         self.links, Z, weights = make_lfrm(
             self.n_samples,
             n_components,
@@ -178,6 +189,7 @@ class Links(Problem):
         )
         self.pairs = ~np.eye(self.n_samples, dtype=bool)
         rng = np.random.default_rng(random_state)
+        self.signs = 2.0 * self.links - 1.0
         self.observed = self.pairs & (rng.random(self.links.shape) >= 0.05)
         X = np.where(self.observed, self.links, np.nan)
         self.n_components = None if infinite else n_components
@@ -188,9 +200,37 @@ class Links(Problem):
     def fit_of(self, Z, params):
         """log p(observed links | all), and the number of pairs, observed or not, that are linked
         though a link is no more probable than none, or are not though it is no less."""
-        signed = (2.0 * self.links - 1.0) * (Z.astype(float) @ params["weights"] @ Z.T)
+        signed = self.signs * (Z.astype(float) @ params["weights"] @ Z.T)
         log_density = -np.logaddexp(0.0, -signed[self.observed]).sum()
         return log_density, np.count_nonzero(signed[self.pairs] <= 0.0)
+
+    def update_params(self, state, bit_generator, warming):
+        """With `walk` as in the paper: every weight, then their precision, by a random walk."""
+        if not self.walk:
+            return super().update_params(state, bit_generator, warming)
+        rng = np.random.Generator(bit_generator)
+        Z, params = state.allocations().astype(bool), state.model.save()
+        V, precision = np.array(params["weights"]), float(params["weight_precision"])
+        scores = Z.astype(float) @ V @ Z.T
+        for k, m in np.ndindex(V.shape):
+            change = WALK * rng.standard_normal()
+            cells = np.outer(Z[:, k], Z[:, m]) & self.observed
+            signs, old = self.signs[cells], scores[cells]
+            log_ratio = np.logaddexp(0.0, -signs * old).sum()
+            log_ratio -= np.logaddexp(0.0, -signs * (old + change)).sum()
+            log_ratio -= 0.5 * precision * ((V[k, m] + change) ** 2 - V[k, m] ** 2)
+            if np.log(rng.random()) < log_ratio:
+                V[k, m] += change
+                scores[np.ix_(Z[:, k], Z[:, m])] += change
+        # Prior Gamma(1, 1), and a step of the logarithm.
+        change = WALK * rng.standard_normal()
+        proposed = precision * np.exp(change)
+        log_ratio = (0.5 * V.size + 1.0) * change
+        log_ratio -= (1.0 + 0.5 * (V**2).sum()) * (proposed - precision)
+        if np.log(rng.random()) < log_ratio:
+            precision = proposed
+        state.model.load({**params, "weights": V, "weight_precision": precision})
+        return FeatureState(state.model, state.prior, Z.astype(np.uint8))
 
 
 class Mutations(Problem):
@@ -247,7 +287,9 @@ class Chain:
         """One iteration, as those of the estimator."""
         began = time.thread_time()
         self.kernel.run(self.state, self.bit_generator, self.adapting)
-        self.state.update_params(self.bit_generator, self.iteration < self.n_warmup)
+        self.state = self.problem.update_params(
+            self.state, self.bit_generator, self.iteration < self.n_warmup
+        )
         self.state.prior.resample(self.state.column_sums(), Gamma(1.0, 1.0), self.bit_generator)
         self.iteration += 1
         self.seconds += time.thread_time() - began
@@ -290,6 +332,11 @@ def run(make_problem, samplers, args, *, adapting=False):
             [chain.problem.error_true for chain in of_sampler]
         )
     return found
+
+
+def run_panels(panels, args):
+    """Traces of the panels with `--panel` in their names, {name: (make_problem, samplers)}."""
+    return {name: run(*panel, args) for name, panel in panels.items() if args.panel in name}
 
 
 def trap(args):
@@ -335,33 +382,33 @@ def tuning(args):
 
 def comparison(args):
     """Figure 3: four samplers, N = 1000, K = 5 and 20, finite and infinite priors."""
-    return {
-        "K = 5": run(lambda d: Rows(1000, 5, d), WITH_ROWS, args),
-        "K = 20": run(lambda d: Rows(1000, 20, d), SAMPLERS, args),
-        "K = 20, Indian buffet process": run(
-            lambda d: Rows(1000, 20, d, infinite=True), SAMPLERS, args
-        ),
+    panels = {
+        "K = 5": (lambda d: Rows(1000, 5, d), WITH_ROWS),
+        "K = 20": (lambda d: Rows(1000, 20, d), SAMPLERS),
+        "K = 20, Indian buffet process": (lambda d: Rows(1000, 20, d, infinite=True), SAMPLERS),
     }
+    return run_panels(panels, args)
 
 
 def relational(args):
     """Section 3.3.2, figures S19 to S22: links of 100 nodes, K = 5 and 20, two priors."""
-    return {
-        "K = 5": run(lambda d: Links(5, d), WITH_ROWS, args),
-        "K = 20": run(lambda d: Links(20, d), SAMPLERS, args),
-        "K = 20, Indian buffet process": run(
-            lambda d: Links(20, d, infinite=True), SAMPLERS, args
-        ),
+    panels = {
+        "K = 5": (lambda d: Links(5, d), WITH_ROWS),
+        "K = 5, random walk of weights": (lambda d: Links(5, d, walk=True), WITH_ROWS),
+        "K = 20": (lambda d: Links(20, d), SAMPLERS),
+        "K = 20, Indian buffet process": (lambda d: Links(20, d, infinite=True), SAMPLERS),
     }
+    return run_panels(panels, args)
 
 
 def mutations(args):
     """Section 3.3.3, figures S23 to S25: mutations, K clones in D samples."""
     samplers = {**WITH_ROWS, "discrete filter, annealed": Annealed()}
-    return {
-        f"K = {K}, D = {D}": run(lambda d, K=K, D=D: Mutations(K, D, d), samplers, args)
+    panels = {
+        f"K = {K}, D = {D}": (lambda d, K=K, D=D: Mutations(K, D, d), samplers)
         for K, D in ((4, 4), (8, 10), (12, 10))
     }
+    return run_panels(panels, args)
 
 
 def error_of(arrays):
@@ -465,7 +512,32 @@ def summary(name, panels):
                 f"{median[error][-1]:9.3f}{worst(arrays[error][:, -1]):9.3f}"
                 f"{median['n_used'][-1]:10.1f}{cost:10.3f}"
             )
+        lines.extend(significance(panel, found, quantity) for quantity in quantities[1:3])
     return "\n".join(lines)
+
+
+def significance(panel, found, quantity):
+    """Friedman's test that samplers are equal in the last states, chains from the same start being
+    a block, and the pairs with p <= .05 in Nemenyi's test (Demsar 2006)."""
+    last = np.array([arrays[quantity][:, -1] for arrays in found.values()])
+    n_samplers, n_blocks = last.shape
+    if quantity == "rmse" or quantity == "errors":
+        last = -last
+    mean_ranks = stats.rankdata(-last, axis=0).mean(axis=1)  # 1 is the best
+    p = stats.friedmanchisquare(*last).pvalue
+    scale = np.sqrt(n_samplers * (n_samplers + 1) / (12.0 * n_blocks))
+    apart = []
+    for i, j in zip(*np.triu_indices(n_samplers, 1), strict=True):
+        difference = abs(mean_ranks[i] - mean_ranks[j])
+        nemenyi = stats.studentized_range.sf(difference / scale, n_samplers, np.inf)
+        if nemenyi <= 0.05:
+            one, other = np.array(list(found))[sorted((i, j), key=mean_ranks.__getitem__)]
+            apart.append(f"{one} before {other} ({nemenyi:.2g})")
+    ranks = ", ".join(f"{name} {r:.1f}" for name, r in zip(found, mean_ranks, strict=True))
+    return (
+        f"{panel}: {quantity}, {n_blocks} chains each: mean ranks {ranks}; Friedman p = {p:.2g}; "
+        f"Nemenyi: {'; '.join(apart) or 'none'}"
+    )
 
 
 FIGURES = {
@@ -484,6 +556,7 @@ def main():
     parser.add_argument("--data-sets", type=int, default=2)
     parser.add_argument("--starts", type=int, default=2, help="per data set")
     parser.add_argument("--seconds", type=float, default=2.0, help="processor time per chain")
+    parser.add_argument("--panel", default="", help="part of the name of panels to make")
     parser.add_argument("--redraw", action="store_true", help="from the traces that are there")
     args = parser.parse_args()
     threadpool_limits(1)

@@ -187,6 +187,38 @@ def mopsi(args):
     return sampled(("mopsi_finland",), PURE | MIXED, args.data, args)
 
 
+def maps(args):
+    """Figure 9 d to j: predictive densities of MOPSI after a sweep from a cluster for each row,
+    after PGSM from one cluster for the same time, and after `--seconds` of Gibbs."""
+    data = problem("mopsi_finland", args.data)
+    grid = np.stack(np.meshgrid(*map_axes(data.X)), axis=-1)
+    new = data.bind_new(grid.reshape(-1, 2))
+    found = {}
+
+    def look(name, chain):
+        figures = data.observe(chain.state) | {"cpu_seconds": chain.seconds}
+        densities = data.log_densities(chain.state, new).reshape(grid.shape[:2])
+        found[name] = {name: np.array(value) for name, value in figures.items()}
+        found[name]["log_density"] = densities
+
+    apart = np.arange(len(data.X))
+    gibbs = traces.Chain(data, Gibbs(), 0, adapt_seconds=0.0, labels=apart)
+    gibbs.step()
+    look("Gibbs from a cluster for each row, one sweep", gibbs)
+    seconds = gibbs.seconds
+    mixed = traces.Chain(data, PGSM(), 0, adapt_seconds=traces.ADAPTING * seconds)
+    mixed.run_until(seconds)
+    look("PGSM + Gibbs from one cluster, as long", mixed)
+    gibbs.run_until(seconds + args.seconds)
+    look("Gibbs from a cluster for each row, at the end", gibbs)
+    return {"MOPSI": found}
+
+
+def map_axes(X):
+    """The grid of the maps: 160 longitudes, 160 latitudes, in the columns' units."""
+    return [np.linspace(*np.quantile(column, [0.0, 1.0]), 160) for column in X[:, ::-1].T]
+
+
 def mutations(args):
     """Figure 10: 10,000 simulated mutations in one sample of a tumour."""
     return sampled(("mutations",), PURE | MIXED, args.data, args)
@@ -202,6 +234,8 @@ def picture(name, panels, args):
         return traces.figure(panels, ("log_predictive", "v_measure"), styles)
     if name == "finite":
         return finite_picture(panels, problem("ring", args.data))
+    if name == "maps":
+        return maps_picture(panels, problem("mopsi_finland", args.data))
     second = "n_clusters" if name == "mopsi" else "v_measure"
     return traces.figure(panels, ("log_predictive", second), STYLES)
 
@@ -235,6 +269,35 @@ def finite_picture(panels, data):
     return fig
 
 
+def maps_picture(panels, data):
+    """The rows, and log densities on one scale."""
+    (found,) = panels.values()
+    fig, axes = traces.plt.subplots(1, 4, figsize=(10.0, 3.4), sharex=True, sharey=True)
+    axes[0].plot(data.X[:, 1], data.X[:, 0], ".", markersize=1.0, color="0.3", rasterized=True)
+    axes[0].set_title("rows", fontsize=7)
+    across, up = map_axes(data.X)
+    for ax, (name, arrays) in zip(axes[1:], found.items(), strict=True):
+        ax.pcolormesh(across, up, arrays["log_density"], vmin=-12.0, vmax=4.0, rasterized=True)
+        first, _, second = name.partition(", ")
+        ax.set_title(f"{first},\n{second}: {arrays['n_clusters']:.0f} clusters", fontsize=7)
+    for ax in axes:
+        ax.set_xlabel("second column (standard deviations)", fontsize=7)
+        ax.tick_params(labelsize=6)
+    axes[0].set_ylabel("first column", fontsize=7)
+    fig.tight_layout()
+    return fig
+
+
+def maps_table(panels):
+    (found,) = panels.values()
+    return "\n".join(
+        f"{name:46} held-out log density {arrays['log_predictive']:.4f}, "
+        f"{arrays['n_clusters']:.0f} clusters, log joint {arrays['log_joint']:.0f}, "
+        f"{arrays['cpu_seconds']:.1f} s"
+        for name, arrays in found.items()
+    )
+
+
 FIGURES = {
     "tuning": tuning,
     "anchors": anchors,
@@ -243,6 +306,7 @@ FIGURES = {
     "mixed": mixed,
     "high_dimensional": high_dimensional,
     "mopsi": mopsi,
+    "maps": maps,
     "mutations": mutations,
 }
 
@@ -265,7 +329,7 @@ def main():
             traces.save(stem.with_suffix(".npz"), FIGURES[name](args))
         loaded = traces.load(stem.with_suffix(".npz"))
         panels = {title(panel, args.data): found for panel, found in loaded.items()}
-        table = traces.summary(panels)
+        table = maps_table(panels) if name == "maps" else traces.summary(panels)
         stem.with_suffix(".txt").write_text(table + "\n")
         traces.write(picture(name, panels, args), stem.with_suffix(".png"))
         print(f"{name}: {FIGURES[name].__doc__}\n{table}", flush=True)

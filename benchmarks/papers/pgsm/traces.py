@@ -74,8 +74,25 @@ class Problem:
         self.data = self.likelihood.encode(self.X)
         self.tested = None
         if len(test):
-            data = self.likelihood.encode_new(X[test])
-            self.tested = self.likelihood.bind(data, self.likelihood.tables(data, len(X)))
+            self.tested = self.bind_new(X[test])
+
+    def bind_new(self, X):
+        """The kernel of new rows, whose densities `log_densities` computes."""
+        data = self.likelihood.encode_new(X)
+        return self.likelihood.bind(data, self.likelihood.tables(data, len(self.X) + len(X)))
+
+    def log_densities(self, state, new):
+        """Log predictive density, at a state, of every row of `new`."""
+        stats = state.dump()
+        new.load(stats)
+        slots, out = np.arange(len(stats) + 1), []
+        log_weights = state.prior.log_weights(state.cluster_sizes())[:, None]
+        for first in range(0, new.n_samples, 1000):
+            last = min(first + 1000, new.n_samples)
+            out.append(
+                logsumexp(new.log_predictive_rows(slots, first, last) + log_weights, axis=0)
+            )
+        return np.concatenate(out)
 
     def start(self, labels=None):
         """A state: of the given labels, or of one cluster."""
@@ -94,23 +111,18 @@ class Problem:
         if self.y is not None:
             figures["v_measure"] = v_measure_score(self.y, state.cluster_labels())
         if self.tested is not None:
-            stats = state.dump()
-            self.tested.load(stats)
-            terms = self.tested.log_predictive_rows(
-                np.arange(len(stats) + 1), 0, self.tested.n_samples
-            )
-            terms += state.prior.log_weights(state.cluster_sizes())[:, None]
-            figures["log_predictive"] = logsumexp(terms, axis=0).mean()
+            figures["log_predictive"] = self.log_densities(state, self.tested).mean()
         return figures
 
 
 class Chain:
-    """One chain of a sampler on a problem, from one cluster, with a clock of its own."""
+    """One chain of a sampler on a problem, from given labels or one cluster, with a clock of its
+    own."""
 
-    def __init__(self, problem, sampler, seed, *, adapt_seconds):
+    def __init__(self, problem, sampler, seed, *, adapt_seconds, labels=None):
         self.problem = problem
         self.adapt_seconds = adapt_seconds
-        self.state = problem.start()
+        self.state = problem.start(labels)
         self.kernel = sampler.kernel()
         self.bit_generator = stream(seed)
         self.seconds = 0.0
