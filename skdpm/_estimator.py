@@ -277,14 +277,14 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
 
     def __str__(self):
         """The parameters and, after a fit, its summary: what `print` and IPython show."""
-        return repr(self) + (f"\n{self.summary()}" if self.__sklearn_is_fitted__() else "")
+        return repr(self) + (f"\n{self.summary()}" if hasattr(self, "draws_") else "")
 
     # Notebooks. Depending on its version, scikit-learn calls the second or the third.
 
     def _html_repr(self):
         """The diagram of scikit-learn, with a summary of the fit below it."""
         diagram = estimator_html_repr(self)
-        if not self.__sklearn_is_fitted__():
+        if not hasattr(self, "draws_"):
             return diagram
         return diagram + html_table(summary_of_fit(self, self._components))
 

@@ -32,6 +32,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.optimize import linear_sum_assignment
 
 from skdpm._display import ShortRepr
 from skdpm._partitions import (
@@ -44,11 +45,14 @@ from skdpm._partitions import (
 )
 from skdpm._typing import Loss, Seed
 from skdpm._validation import check_integer, check_real
+from skdpm.diagnostics import mcse_mean
 
 __all__ = [
+    "Comparison",
     "CredibleBall",
     "MergeTree",
     "coclustering_matrix",
+    "compare",
     "credible_ball",
     "expected_loss",
     "label_probabilities",
@@ -398,6 +402,83 @@ def credible_ball(
         vertical_upper=farthest(inside & (n_clusters == n_clusters[inside].min())),
         vertical_lower=farthest(inside & (n_clusters == n_clusters[inside].max())),
         horizontal=farthest(inside),
+    )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(ShortRepr):
+    """Two fits of the same rows compared: see `compare`.
+
+    Attributes
+    ----------
+    distance, error : float
+        Mean distance of the draws of each fit to `labels_` of the other, and its Monte Carlo
+        standard error.
+    within : float
+        Mean distance of the draws of each fit to its own `labels_`. Fits whose `distance` is about
+        as large differ no more than their draws do.
+    table : ndarray of shape (n_first, n_second), int64
+        Numbers of rows in each pair of clusters.
+    names : tuple of 2 ndarray
+        Labels of the lines and of the columns of `table`; -1 is noise.
+    moved : ndarray of shape (n_moved,), int64
+        Rows in pairs of clusters that do not match, the most certain first. The matches, each of a
+        cluster with one other, hold as many rows as possible.
+    """
+
+    distance: float
+    error: float
+    within: float
+    table: np.ndarray
+    names: tuple
+    moved: np.ndarray
+
+
+def compare(first, second, *, loss: Loss = "vi") -> Comparison:
+    """Compare the clusters of two fits of the same rows: other seeds, parameters or columns.
+
+    >>> import numpy as np
+    >>> from skdpm import DPMixture
+    >>> from skdpm.partitions import compare
+    >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
+    >>> first, second = (DPMixture(random_state=seed).fit(X) for seed in (0, 1))
+    >>> comparison = compare(first, second)
+    >>> comparison.table.tolist(), len(comparison.moved)
+    ([[10, 0], [0, 10]], 0)
+
+    Parameters
+    ----------
+    first, second : DPMixture or FiniteMixture
+        Fitted mixtures with draws of labels.
+    loss : {"vi", "binder"} or tuple (name, split_cost), default="vi"
+        Distance, as in `partition_distances`. Rows that are noise are one cluster.
+    """
+    if len(first.labels_) != len(second.labels_):
+        raise ValueError(
+            "both fits must have the same rows, got "
+            f"{len(first.labels_)} and {len(second.labels_)} rows"
+        )
+    draws = [fit.cluster_samples_ for fit in (first, second)]
+    found = (np.unique(fit.labels_, return_inverse=True) for fit in (first, second))
+    names, (rows, columns) = zip(*found, strict=True)
+    means, errors = np.empty((2, 2)), np.empty((2, 2))
+    for i, j in np.ndindex(2, 2):
+        losses = partition_distances(draws[i] + 1, (rows, columns)[j], loss)
+        means[i, j] = losses.mean()
+        errors[i, j] = mcse_mean(losses.reshape(draws[i].shape[:2]))
+    table = np.zeros((len(names[0]), len(names[1])), dtype=np.int64)
+    np.add.at(table, (rows, columns), 1)
+    matched = np.zeros(table.shape, dtype=bool)
+    matched[linear_sum_assignment(table, maximize=True)] = True
+    moved = np.flatnonzero(~matched[rows, columns])
+    certainty = np.minimum(first.probabilities_, second.probabilities_)[moved]
+    return Comparison(
+        distance=float(means[0, 1] + means[1, 0]) / 2.0,
+        error=float(np.hypot(errors[0, 1], errors[1, 0])) / 2.0,
+        within=float(np.trace(means)) / 2.0,
+        table=table,
+        names=names,
+        moved=moved[np.argsort(-certainty, kind="stable")],
     )
 
 

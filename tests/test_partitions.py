@@ -3,9 +3,11 @@
 
 import itertools
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from reference.enumerate import enumerate_partitions
 from reference.partitions import expected_losses, together
 from scipy.cluster.hierarchy import fcluster, is_valid_linkage, linkage
@@ -14,8 +16,10 @@ from sklearn.metrics import adjusted_rand_score, mutual_info_score, rand_score
 from support.designs import combinations, everyday
 
 from skdpm import partitions
+from skdpm.diagnostics import mcse_mean
 from skdpm.partitions import (
     coclustering_matrix,
+    compare,
     credible_ball,
     expected_loss,
     label_probabilities,
@@ -491,3 +495,31 @@ def test_clusters_that_draws_join_merge_before_near_ones():
     assert adjusted_rand_score(tree.cut(2), [0] * 5 + [1] * 10 + [0] * 5) == 1.0
     with pytest.raises(ValueError, match=r"distances must be a finite array of shape \(4, 4\)"):
         merge_tree([labels, joined], labels, distances=np.ones((3, 3)))
+
+
+def test_two_fits_are_compared():
+    def fit(labels, draws, certainty):
+        labels = np.array(labels)
+        return SimpleNamespace(
+            labels_=labels, cluster_samples_=np.array(draws), probabilities_=np.array(certainty)
+        )
+
+    # Two chains of two draws each. Row 3 moves, less certainly row 6, and row 7 becomes noise.
+    one, other = [0, 0, 0, 0, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0, 1, -1]
+    draws = [[one, one], [one, other]]
+    first = fit(one, draws, [1.0, 1.0, 1.0, 0.9, 1.0, 1.0, 0.7, 0.8])
+    second = fit(other, [[other, other], [other, one]], np.ones(8))
+    found = compare(first, second)
+    assert found.table.tolist() == [[0, 1, 3], [1, 2, 1]]
+    assert [names.tolist() for names in found.names] == [[0, 1], [-1, 0, 1]]
+    assert found.moved.tolist() == [3, 7, 6]
+    apart = partition_distances([one], np.array(other) + 1)[0]
+    # Each fit has one draw of four at the labels of the other.
+    assert found.distance == pytest.approx(0.75 * apart)
+    assert found.within == pytest.approx(0.25 * apart)
+    of_first = mcse_mean([[apart, apart], [apart, 0.0]])
+    assert_allclose(found.error, np.hypot(of_first, of_first) / 2.0)
+    same = compare(first, first, loss="binder")
+    assert same.distance == same.within and len(same.moved) == 0
+    with pytest.raises(ValueError, match="same rows, got 8 and 7 rows"):
+        compare(first, fit(one[:-1], draws, np.ones(7)))

@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+import pickle
 import re
 import threading
 import types
@@ -414,6 +415,31 @@ def test_numbers_in_a_terminal_and_in_the_log(blobs, caplog):
     begins, ends = [record.getMessage() for record in caplog.records if record.name == "skdpm"]
     assert begins.startswith("DPMixture.fit begins: Gaussian(")
     assert ends == f"DPMixture.fit ends\n{estimator.summary()}"
+
+
+def test_copy_for_prediction(blobs):
+    known = np.where(np.arange(30) < 3, np.arange(30), -1)
+    estimator = DPMixture(**FAST, noise=True).fit(blobs, known_labels=known)
+    light = estimator.for_prediction()
+    new = np.array([[0.0, 3.0], [9.0, 9.0]])
+    for copied in (light, pickle.loads(pickle.dumps(light)), light.for_prediction()):
+        for method in ("predict", "predict_proba", "score_samples", "score"):
+            expected = getattr(estimator, method)(new)
+            assert_array_equal(getattr(copied, method)(new), expected)
+        for given in (None, {0: 1.0}):
+            for found, expected in zip(
+                copied.sample(5, given), estimator.sample(5, given), strict=True
+            ):
+                assert_array_equal(found, expected)
+        gaps = np.array([[np.nan, 1.0]])
+        assert_array_equal(copied.impute(gaps), estimator.impute(gaps))
+        assert repr(copied) == str(copied)
+        assert "_run" not in vars(copied) and not hasattr(copied, "labels_")
+        with pytest.raises(AttributeError, match="estimate_labels needs label draws"):
+            copied.estimate_labels(max_clusters=2)
+    many = DPMixture(**FAST).fit(np.random.default_rng(0).normal(size=(3000, 2)))
+    assert len(pickle.dumps(many.for_prediction())) < len(pickle.dumps(many)) / 3
+    assert_same_fit(light.fit(blobs, known_labels=known), estimator, blobs)  # it can be fitted
 
 
 def test_rows_of_other_seeds_differ(blobs):

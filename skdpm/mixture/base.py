@@ -118,6 +118,12 @@ READ_OFF = {
     "_unread",
 }
 
+# Attributes that answers about new rows need, or that are small.
+FOR_PREDICTION = (
+    *("_predictor", "classes_", "cluster_params_", "converged_", "feature_names_in_"),
+    *("likelihood_", "n_clusters_", "n_features_in_", "part_columns_", "sampler_", "weights_"),
+)
+
 # Attributes that only some programs set, or none before they are asked for.
 FURTHER_ATTRIBUTES = (
     "effective_sample_size_",
@@ -411,8 +417,17 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             tags.input_tags.allow_nan = _draws_gaps(self.sampler)
         return tags
 
+    def for_prediction(self) -> Self:
+        """A small copy that answers about new rows as this fit does: it has no draws and no
+        `labels_`, whose size grows with the rows of `fit`."""
+        check_is_fitted(self)
+        self._read()
+        light = self._copied(FOR_PREDICTION)
+        light._training = light._data = None
+        return light
+
     def __sklearn_is_fitted__(self):
-        return "_unread" in vars(self) or hasattr(self, "labels_")
+        return "_unread" in vars(self) or "n_clusters_" in vars(self)
 
     def __getattr__(self, name):
         # Called for attributes that are not set.
@@ -578,7 +593,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if self._training is None:
             raise AttributeError(
                 f"{name} needs label draws, which are kept with store_labels=True, rows in memory "
-                f"and no partial_fit; otherwise use {instead}"
+                f"and no partial_fit or for_prediction; otherwise use {instead}"
             )
 
     @names_columns
