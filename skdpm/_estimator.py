@@ -335,7 +335,8 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         if n_draws > 0:
             self._conclude(run, n_draws)
             self.fit_time_ = before + time.monotonic() - started
-            LOGGER.info("%s.fit ends\n%s", name, self.summary())
+            if LOGGER.isEnabledFor(logging.INFO):  # a summary reads the draws again
+                LOGGER.info("%s.fit ends\n%s", name, self.summary())
         else:
             self._forget()
             self._run = replace(run, program=None)

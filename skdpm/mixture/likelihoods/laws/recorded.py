@@ -344,6 +344,10 @@ def _steps_of_heaps(places, counts):
     """Widths of cells, in steps of the grid. In a column with heaps, such as ages of which many
     are multiples of 5 or 10, some entries are recorded more coarsely than others."""
     widths = np.ones(len(places))
+    # A heap has more entries than this: on > TIMES_ABOVE * most and on + most >= LEAST_HEAP.
+    fewest = LEAST_HEAP / (1.0 + 1.0 / TIMES_ABOVE)
+    if np.count_nonzero(counts > fewest) < FEWEST_HEAPS:
+        return widths
     for width in HEAPS:
         if np.ptp(places) // width < FEWEST_HEAPS:
             continue
