@@ -32,6 +32,7 @@ from skdpm.features.samplers import (
     ParticleGibbs,
     RowGibbs,
 )
+from skdpm.papers.particle_gibbs import PaperParticleGibbs
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -433,7 +434,7 @@ def test_a_likelihood_can_refuse_a_prior(monkeypatch):
         ({"n_draws": 0}, "n_draws must be at least 1"),
         ({"sampler": ParticleGibbs(1)}, "ParticleGibbs.n_particles must be at least 2"),
         ({"sampler": ParticleGibbs(resample_threshold=1.5)}, "resample_threshold must be at most"),
-        ({"sampler": ParticleGibbs.from_paper("x")}, "ParticleGibbs.test_path must be one of"),
+        ({"sampler": PaperParticleGibbs(test_path="x")}, "ParticleGibbs.test_path must be one of"),
         ({"sampler": DiscreteParticleFilter(annealing_power=-1)}, "annealing_power must be"),
         ({"sampler": RowGibbs(0)}, "RowGibbs.max_components must be at least 1"),
         ({"likelihood": LinearGaussian(noise_precision=-1)}, "noise_precision must be"),
