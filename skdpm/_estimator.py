@@ -12,7 +12,6 @@ from typing import Any, Self, cast
 
 import joblib
 import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import estimator_html_repr
@@ -214,13 +213,11 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         return datatree(self, X, pointwise)
 
     @all_or_nothing
-    def drop_chains(self, chains: ArrayLike, X) -> Self:
-        """Remove chains from the fit: all attributes become those of a fit that had only the
-        others.
+    def drop_chains(self, chains, X) -> Self:
+        """Remove chains from the fit: all attributes become those of a fit without them.
 
-        Remove a chain if its log joint density is stuck far below that of the others. If the
-        levels are close, each chain has found a part of the posterior, and removing one hides
-        this.
+        Remove a chain if its log joint density is stuck far below that of the others. If levels
+        are close, each chain has found a part of the posterior, and removing one hides this.
 
         Parameters
         ----------
@@ -276,7 +273,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         return {}
 
     def __str__(self):
-        """The parameters and, after a fit, its summary: what `print` and IPython show."""
+        """Parameters and, after a fit, its summary."""
         return repr(self) + (f"\n{self.summary()}" if hasattr(self, "draws_") else "")
 
     # Notebooks. Depending on its version, scikit-learn calls the second or the third.

@@ -18,10 +18,8 @@ column of zeros. It obeys the triangle inequality, so a match never costs any en
 """
 
 import itertools
-from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
 
 from skdpm._validation import check_binary, check_bool
@@ -37,9 +35,7 @@ MOST_SEARCHED, MOST_DRAWS, FEWEST_DRAWS = 200, 1000, 50
 MOST_ENTRIES = 1 << 25
 
 
-def allocation_distances(
-    allocation_samples: Sequence[ArrayLike], Z: ArrayLike, *, complements: bool = False
-) -> np.ndarray:
+def allocation_distances(allocation_samples, Z, *, complements: bool = False) -> np.ndarray:
     """Distance of each draw to one feature allocation.
 
     >>> from skdpm.allocations import allocation_distances

@@ -10,7 +10,6 @@ of pairs of rows (together or not), summed over the pairs.
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 __all__ = [
     "bulk_ess",
@@ -30,7 +29,7 @@ N_PAIRS = 300
 BLOCK_SIZE = 2**17
 
 
-def split_rhat(draws: ArrayLike) -> float:
+def split_rhat(draws) -> float:
     """Rank-normalised split R-hat: the larger of those of the draws and of the folded draws.
 
     >>> import numpy as np
@@ -69,7 +68,7 @@ def location_rhat(draws):
     return float("nan") if halves is None else _rhat(_rank_normalise(halves))
 
 
-def bulk_ess(draws: ArrayLike) -> float:
+def bulk_ess(draws) -> float:
     """Bulk effective sample size: that of the mean of the rank-normalised draws.
 
     >>> import numpy as np
@@ -99,7 +98,7 @@ def bulk_ess(draws: ArrayLike) -> float:
     return _ess(_rank_normalise(halves))
 
 
-def tail_ess(draws: ArrayLike) -> float:
+def tail_ess(draws) -> float:
     """Tail effective sample size: the smaller of those of the 5 % and the 95 % quantile.
 
     >>> import numpy as np
@@ -125,7 +124,7 @@ def tail_ess(draws: ArrayLike) -> float:
     return min(_ess(_split(draws <= np.quantile(draws, tail))) for tail in TAILS)
 
 
-def mcse_mean(draws: ArrayLike) -> float:
+def mcse_mean(draws) -> float:
     """Monte Carlo standard error of the mean of the draws.
 
     >>> import numpy as np
@@ -154,7 +153,7 @@ def mcse_mean(draws: ArrayLike) -> float:
     return float(np.std(draws, ddof=1) / np.sqrt(_ess(halves)))
 
 
-def coclustering_diagnostics(label_samples: ArrayLike, n_pairs: int = N_PAIRS) -> dict[str, Any]:
+def coclustering_diagnostics(label_samples, n_pairs: int = N_PAIRS) -> dict[str, Any]:
     """Compare the partitions of chains: split R-hat and effective sample size.
 
     >>> import numpy as np
@@ -210,9 +209,7 @@ def coclustering_diagnostics(label_samples: ArrayLike, n_pairs: int = N_PAIRS) -
     }
 
 
-def stacking_weights(
-    log_likelihood: ArrayLike, *, tol: float = 1e-8, max_iter: int = 10_000
-) -> np.ndarray:
+def stacking_weights(log_likelihood, *, tol: float = 1e-8, max_iter: int = 10_000) -> np.ndarray:
     """Weigh chains by how well each predicts every row without itself (stacking).
 
     >>> import numpy as np

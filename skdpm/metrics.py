@@ -4,7 +4,6 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from skdpm._validation import check_binary
 
@@ -15,7 +14,7 @@ __dir__ = __all__.copy
 _BLOCK_PAIRS = 1 << 20
 
 
-def b_cubed_score(Z_true: ArrayLike, Z_pred: ArrayLike) -> float:
+def b_cubed_score(Z_true, Z_pred) -> float:
     """Extended B-cubed F-measure of two feature allocations, or overlapping clusterings.
 
     >>> from skdpm.metrics import b_cubed_score
@@ -84,7 +83,7 @@ def b_cubed_score(Z_true: ArrayLike, Z_pred: ArrayLike) -> float:
     return float(2.0 * precision * recall / (precision + recall))
 
 
-def relative_log_density(log_density: ArrayLike, log_density_true: ArrayLike) -> Any:
+def relative_log_density(log_density, log_density_true) -> Any:
     """Difference of a log density from that of the truth, relative to the latter.
 
     >>> from skdpm.metrics import relative_log_density

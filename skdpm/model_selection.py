@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -118,7 +117,7 @@ def log_evidence(estimators: dict[str, Any], X) -> dict[str, Any]:
     }
 
 
-def concentration_curve(estimator, X, concentrations: ArrayLike) -> dict[str, Any]:
+def concentration_curve(estimator, X, concentrations) -> dict[str, Any]:
     """Estimate log p(X | concentration) at many concentrations from one run of a mixture.
 
     >>> import numpy as np

@@ -31,7 +31,6 @@ A larger split_cost gives an estimate with fewer clusters.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
 
 from skdpm._display import ShortRepr
@@ -76,7 +75,7 @@ _MIN_WORK, _MAX_WORK = 1 << 20, 1 << 28
 _N_AGREEING = 3
 
 
-def coclustering_matrix(label_samples: ArrayLike, rows: ArrayLike | None = None) -> np.ndarray:
+def coclustering_matrix(label_samples, rows=None) -> np.ndarray:
     """Fraction of draws in which two rows share a cluster.
 
     >>> from skdpm.partitions import coclustering_matrix
@@ -119,7 +118,7 @@ def coclustering_matrix(label_samples: ArrayLike, rows: ArrayLike | None = None)
     return out
 
 
-def label_probabilities(label_samples: ArrayLike, labels: ArrayLike) -> np.ndarray:
+def label_probabilities(label_samples, labels) -> np.ndarray:
     """Probability that each row belongs to its cluster of a partition.
 
     >>> from skdpm.partitions import label_probabilities
@@ -153,9 +152,7 @@ def label_probabilities(label_samples: ArrayLike, labels: ArrayLike) -> np.ndarr
     return company / (others * len(draws))
 
 
-def partition_distances(
-    label_samples: ArrayLike, labels: ArrayLike, loss: Loss = "vi"
-) -> np.ndarray:
+def partition_distances(label_samples, labels, loss: Loss = "vi") -> np.ndarray:
     """Distance of each draw to one partition.
 
     >>> from skdpm.partitions import partition_distances
@@ -190,7 +187,7 @@ def partition_distances(
     return _distances(draws, _as_partition(labels, draws.shape[1], "labels"), loss)
 
 
-def expected_loss(label_samples: ArrayLike, labels: ArrayLike, loss: Loss = "vi") -> float:
+def expected_loss(label_samples, labels, loss: Loss = "vi") -> float:
     """Posterior expected loss of a partition: the mean over the draws of its distance to them.
 
     >>> from skdpm.partitions import expected_loss
@@ -211,7 +208,7 @@ def expected_loss(label_samples: ArrayLike, labels: ArrayLike, loss: Loss = "vi"
 
 
 def point_estimate(
-    label_samples: ArrayLike,
+    label_samples,
     loss: Loss = "vi",
     *,
     max_clusters: int | None = None,
@@ -334,8 +331,8 @@ class CredibleBall(ShortRepr):
 
 
 def credible_ball(
-    label_samples: ArrayLike,
-    center: ArrayLike | None = None,
+    label_samples,
+    center=None,
     *,
     level: float = 0.95,
     loss: Loss = "vi",
@@ -453,11 +450,9 @@ def compare(first, second, *, loss: Loss = "vi") -> Comparison:
     loss : {"vi", "binder"} or tuple (name, split_cost), default="vi"
         Distance, as in `partition_distances`. Rows that are noise are one cluster.
     """
-    if len(first.labels_) != len(second.labels_):
-        raise ValueError(
-            "both fits must have the same rows, got "
-            f"{len(first.labels_)} and {len(second.labels_)} rows"
-        )
+    n_rows = [len(fit.labels_) for fit in (first, second)]
+    if n_rows[0] != n_rows[1]:
+        raise ValueError("both fits must have the same rows, got {} and {} rows".format(*n_rows))
     draws = [fit.cluster_samples_ for fit in (first, second)]
     found = (np.unique(fit.labels_, return_inverse=True) for fit in (first, second))
     names, (rows, columns) = zip(*found, strict=True)
@@ -538,12 +533,7 @@ class MergeTree:
         return _relabel_inside(np.where(self.labels >= 0, root[self.labels], -1))
 
 
-def merge_tree(
-    label_samples: ArrayLike,
-    labels: ArrayLike,
-    loss: Loss = "vi",
-    distances: ArrayLike | None = None,
-) -> MergeTree:
+def merge_tree(label_samples, labels, loss: Loss = "vi", distances=None) -> MergeTree:
     """Merge the clusters of a partition greedily, for fewer clusters that are nested in it.
 
     >>> from skdpm.partitions import merge_tree
@@ -705,7 +695,7 @@ def _as_distances(distances, n_clusters):
     return np.minimum(distances, distances.T)
 
 
-def relabel_by_size(labels: ArrayLike) -> np.ndarray:
+def relabel_by_size(labels) -> np.ndarray:
     """Number the clusters of one partition from 0 by decreasing size, ties by first appearance.
 
     >>> from skdpm.partitions import relabel_by_size

@@ -7,7 +7,6 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import ArrayLike
 from sklearn import get_config
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
@@ -223,7 +222,7 @@ n_features_in_, feature_names_in_
         return self._law_of_estimate(X)[2].astype(np.int64)
 
     @offered_if(_without_expected_rows)
-    def inverse_transform(self, Z: ArrayLike) -> Any:
+    def inverse_transform(self, Z) -> Any:
         """Expected rows with the given features.
 
         Parameters

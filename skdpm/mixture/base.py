@@ -10,7 +10,6 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike
 from sklearn.base import ClusterMixin, DensityMixin
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
@@ -177,27 +176,24 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     @explains(**IN_FIT)
     @all_or_nothing
     @with_callbacks
-    def fit(self, X, y=None, *, known_labels: ArrayLike | None = None, exposure=None) -> Self:
+    def fit(self, X, y=None, *, known_labels=None, exposure=None) -> Self:
         """Sample the posterior over partitions of the rows of X.
 
         Parameters
         ----------
         X : array-like, CSR matrix or dask array of shape (n_samples, n_features)
             Rows. `SubCluster` and `BlockedGibbs` also take memory-mapped rows and dask arrays.
-        y : object
-            Ignored, but passed to callbacks.
+        y : ignored, but passed to callbacks
         known_labels : array-like of int of shape (n_samples,), default=None
             Classes of the rows, from 0 on, and -1 for rows whose class is not known. Rows of two
             classes never share a component. None: no class is known.
         exposure : array-like of shape (n_samples,), default=None
-            Exposure of each row, above 0, by which the means of its counts are multiplied. None:
-            1.
+            Exposure of each row, above 0, which multiplies the means of its counts. None: 1.
 
         Raises
         ------
         ValueError
-            If a parameter or a column of X does not fit the model. The estimator is then as
-            before.
+            If a parameter or a column of X does not fit the model. The estimator does not change.
         KeyboardInterrupt
             After Ctrl-C; the attributes describe the draws so far.
 
@@ -221,9 +217,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     @offered_if(lambda self: _without_streams(self.sampler))
     @explains(**IN_FIT)
-    def partial_fit(
-        self, X, y=None, *, known_labels: ArrayLike | None = None, exposure=None
-    ) -> Self:
+    def partial_fit(self, X, y=None, *, known_labels=None, exposure=None) -> Self:
         """Learn more rows, each seen once. Needs `sampler="smc"`.
 
         The particles of `fit`, or of the previous call, take the rows in the given order; they are

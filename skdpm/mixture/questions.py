@@ -81,10 +81,9 @@ class Questions:
 
         Returns
         -------
-        probability : float
-            Share of the draws of `cluster_samples_`.
-        error : float
-            Monte Carlo standard error, at least the share of one draw.
+        probability, error : float
+            Share of the draws of `cluster_samples_`, and Monte Carlo standard error, at least the
+            share of one draw.
         """
         number = check_integer(n_clusters, "n_clusters", low=1)
         self._check_label_draws("probability_of_number", "draws_")
@@ -101,7 +100,7 @@ class Questions:
         Returns
         -------
         probability, error : float
-            Share of the draws of `cluster_samples_`, and error as of `probability_of_number`.
+            As of `probability_of_number`.
         """
         self._check_label_draws("probability_together", "draws_")
         clusters = self.cluster_samples_

@@ -24,9 +24,6 @@ MOST_VECTORS = 2000
 # Ellipses of more clusters than this are thin lines.
 MOST_FILLED = 12
 
-# Largest distance of a whole number in the picture from its place.
-JITTER = 0.3
-
 # Smallest share of its cluster at which a component has an ellipse.
 LEAST_SHARE = 0.05
 
@@ -71,8 +68,7 @@ class ClustersDisplay(style.Display):
     names : array-like of int of shape (n_clusters,), default=None
         Numbers of the clusters to show. None: 0, 1, ...
     max_clusters : int, default=20
-        Largest number of clusters with colours, numbers and ellipses: those with the most rows.
-        Others are grey.
+        Largest number of clusters that are not grey: those with the most rows.
 
     Attributes
     ----------
@@ -120,7 +116,7 @@ class ClustersDisplay(style.Display):
         max_rows : int, default=20_000
             Largest number of rows shown; of more rows, evenly spaced ones are shown.
         max_clusters : int, default=20
-            Largest number of clusters with colours, numbers and ellipses.
+            Largest number of clusters that are not grey.
         """
         max_rows = check_integer(max_rows, "max_rows", low=1)
         max_clusters = check_integer(max_clusters, "max_clusters", low=1)
@@ -263,9 +259,8 @@ class ClustersDisplay(style.Display):
             for k, centre in centres.items()
         ]
         ax.set(xlabel=self.column_names[0], ylabel=self.column_names[1])
-        dot = partial(Line2D, [], [], ls="none", marker="o", ms=5, mew=0)
-        ink = style.shade(ax)
-        keys = [dot(color=ink, alpha=_opacity(level)) for level in (1.0, 0.75, 0.5)]
+        dot = partial(Line2D, [], [], ls="none", marker="o", ms=5, mew=0, color=style.shade(ax))
+        keys = [dot(alpha=_opacity(level)) for level in (1.0, 0.75, 0.5)]
         words, n_others = ["certain", "75%", "50%"], n_clusters - int(named.sum())
         if n_others:
             keys.append(dot(color=style.NOISE))
@@ -279,7 +274,7 @@ def _jittered(column, rng):
     known = column[np.isfinite(column)]
     if (known != np.round(known)).any() or len(np.unique(known)) > len(known) // 2:
         return column
-    return column + rng.uniform(-JITTER, JITTER, len(column))
+    return column + rng.uniform(-0.3, 0.3, len(column))
 
 
 def _opacity(certainty):

@@ -14,9 +14,6 @@ from skdpm.plotting import _style as style
 # Largest difference of the probabilities of a number of clusters between chains that agree.
 LARGEST_GAP = 0.5
 
-# Number of draws from which it need not be shown.
-MANY_DRAWS = 200
-
 # Labels of quantities.
 WORDS = {
     "log_joint": "log joint (nats)",
@@ -173,8 +170,8 @@ class NumberOfClustersDisplay(style.Display):
         wide = max(0.9, 2.5 - 0.5 * (max(edges) - min(edges)))  # a single bar would fill the axis
         ax.set_xlim(max(min(edges) - wide, -0.9), max(edges) + wide)
         style.whole_numbers(ax.xaxis, nbins=12)
-        few = self.n_draws is not None and self.n_draws < MANY_DRAWS
-        ax.set_xlabel(f"number of {self.what}" + (f" ({self.n_draws} draws)" if few else ""))
+        few = f" ({self.n_draws} draws)" if (self.n_draws or 200) < 200 else ""
+        ax.set_xlabel(f"number of {self.what}{few}")
         ax.set_ylabel("posterior probability")
         handles = [self.bars_.patches[low], self.estimate_, *self.chains_[:1]]
         ax.legend(

@@ -92,19 +92,7 @@ class CoclusteringDisplay(style.Display):
         return display.plot(ax, cmap=cmap, colorbar=colorbar)
 
     def plot(self, ax=None, *, cmap=None, colorbar=True) -> Self:
-        """Draw the matrix.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Axis to draw on. None: a new figure.
-        cmap, colorbar
-            As in `from_estimator`.
-
-        Returns
-        -------
-        self : CoclusteringDisplay
-        """
+        """Draw the matrix. Parameters are those of `from_estimator`."""
         ax = self._axis(ax, (5.6, 4.8), framed=True)
         # A row is surely with itself. It is drawn as with its neighbours, if its cluster has any.
         shown, sizes = np.array(self.coclustering), np.unique(self.labels, return_counts=True)[1]
@@ -191,24 +179,12 @@ class AdjacencyDisplay(style.Display):
         rows = rows[style.evenly(len(rows), max_rows)]
         shown = X[rows][:, rows]
         shown = shown.toarray() if sp.issparse(shown) else shown
-        named = None
-        if index is not None and len(rows) <= MOST_NAMED:
-            named = [style.shortened(str(index[i])) for i in rows]
+        shows_names = index is not None and len(rows) <= MOST_NAMED
+        named = [style.shortened(str(index[i])) for i in rows] if shows_names else None
         return cls(shown, labels[rows], rows, named).plot(ax, cmap=cmap)
 
     def plot(self, ax=None, *, cmap=None) -> Self:
-        """Draw the matrix.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Axis to draw on. None: a new figure.
-        cmap : str or matplotlib Colormap, default=None, as in `from_estimator`
-
-        Returns
-        -------
-        self : AdjacencyDisplay
-        """
+        """Draw the matrix. Parameters are those of `from_estimator`."""
         ax = self._axis(ax, (4.9, 4.8), framed=True)
         from matplotlib.patches import Patch
 
@@ -221,15 +197,12 @@ class AdjacencyDisplay(style.Display):
         else:
             words = {0.0: "no link", 1.0: "link"}
             colors = self.im_.cmap(self.im_.norm(np.ma.masked_invalid(values)))
-            style.legend_above(
-                ax,
-                [Patch(facecolor=color, edgecolor=style.shade(ax)) for color in colors],
-                ["unknown" if np.isnan(v) else words.get(v, f"{v:g}") for v in values],
-            )
+            words = ["unknown" if np.isnan(v) else words.get(v, f"{v:g}") for v in values]
+            keys = [Patch(facecolor=color, edgecolor=style.shade(ax)) for color in colors]
+            style.legend_above(ax, keys, words)
         if self.names is not None:
-            places = np.arange(len(self.names))
-            ax.set_yticks(places, self.names, fontsize="x-small")
-            ax.set_xticks(places, self.names, fontsize="x-small", rotation=90)
+            ax.set_yticks(range(len(self.names)), self.names, fontsize="x-small")
+            ax.set_xticks(range(len(self.names)), self.names, fontsize="x-small", rotation=90)
         return self
 
 

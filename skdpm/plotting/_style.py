@@ -64,12 +64,8 @@ def cluster_colors(n_clusters) -> np.ndarray:
     shaded = [base * (1.0 + s) if s < 0 else base + s * (1.0 - base) for s in SHADES]
     colors = np.concatenate(shaded)
     # Low-discrepancy sequences of hue, saturation and value.
-    further = [
-        colorsys.hsv_to_rgb(
-            0.618 * k % 1.0, 0.35 + 0.55 * (0.755 * k % 1.0), 0.4 + 0.5 * (0.57 * k % 1.0)
-        )
-        for k in range(len(colors), n_clusters)
-    ]
+    parts = np.arange(len(colors), n_clusters)[:, None] * [0.618, 0.755, 0.57] % 1.0
+    further = [colorsys.hsv_to_rgb(h, 0.35 + 0.55 * s, 0.4 + 0.5 * v) for h, s, v in parts]
     return np.array([*colors, *further])[:n_clusters]
 
 
@@ -94,13 +90,10 @@ def ramp(ax, cmap, color=None):
     """A colour map, None: from the background of an axis to a colour, and on towards text."""
     from matplotlib.colors import LinearSegmentedColormap, to_rgb
 
-    if cmap is not None:
-        return cmap
     ends = [shade(ax, 0.0), shade(ax, 1.0, color)]
     ends += [] if color is None else [readable(ax, to_rgb(color), 0.6)]
-    return LinearSegmentedColormap.from_list("skdpm", ends).with_extremes(
-        bad=shade(ax, LIGHT, ACCENT)
-    )
+    made = LinearSegmentedColormap.from_list("skdpm", ends)
+    return cmap or made.with_extremes(bad=shade(ax, LIGHT, ACCENT))
 
 
 def colors_of_rows(labels):
