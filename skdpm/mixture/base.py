@@ -42,10 +42,11 @@ from skdpm._validation import (
     parameters,
     warn,
 )
-from skdpm.chains import masses_between, seed_entropy, stream
+from skdpm.chains import masses_between, seed_entropy
 from skdpm.diagnostics import coclustering_diagnostics
 from skdpm.draws import column_of, common_snapshots
 from skdpm.hyperpriors import check_hyperprior
+from skdpm.mixture.answers.outliers import OwnClusters
 from skdpm.mixture.answers.predictive import Predictor, ScoredDraws, over_rows, row_chunks
 from skdpm.mixture.answers.training import (
     TrainingRows,
@@ -76,7 +77,6 @@ from skdpm.mixture.likelihoods.contract.base import Likelihood
 from skdpm.mixture.particles.program import BLOCK
 from skdpm.mixture.particles.streams import STREAM_LENGTH
 from skdpm.mixture.questions import (
-    OUTLIER_STREAM,
     Questions,
     draw_given,
     generator,
@@ -354,6 +354,42 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         score = functools.partial(Predictor.score_samples, given=given)
         return self._over_rows(score, X, np.float64, gaps=True, exposure=exposure)
 
+    @offered_with("laws")
+    def outlier_scores(self, X) -> np.ndarray:
+        """How far each row is from what the model expects: -log of a probability.
+
+        The probability is that of a row of the model to be at least as surprising as this row, in
+        its joint density or in its columns singly. So with probability alpha a row of the model
+        has a score above -log(alpha), which is a threshold with this rate of false alarms. It is
+        found by simulation from a fixed seed: scores depend on no other rows.
+
+        >>> import numpy as np
+        >>> from skdpm import DPMixture
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.r_[rng.normal(0, 1, (50, 2)), rng.normal(9, 1, (50, 2))]
+        >>> model = DPMixture(random_state=0).fit(X)
+        >>> model.outlier_scores([[9.0, 9.0], [9.0, 0.0]]) > -np.log(0.01)
+        array([False,  True])
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+            Rows. NaN marks an entry that is not known: surprises are means over completions of the
+            row, so that rows with gaps can be compared with others.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples,)
+            Natural logarithms, at least 0. Higher is more outlying.
+        """
+        check_is_fitted(self)
+        if self.likelihood_.exposed:
+            raise ValueError(
+                "outlier_scores cannot compare rows with exposures; use "
+                "-score_samples(X, exposure=exposure)"
+            )
+        return self._over_rows(Predictor.outlier_scores, X, np.float64, gaps=True)
+
     def score(self, X, y=None, *, exposure=None) -> float:
         """Mean of `score_samples(X, exposure=exposure)`, the held-out log density per row."""
         return float(np.mean(self.score_samples(X, exposure=exposure)))
@@ -455,19 +491,27 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     @functools.cached_property
     def outlier_scores_(self) -> np.ndarray:
-        """-log predictive density of each row given all others, in expectation over its missing
-        entries: ndarray of shape (n_samples,)."""
-        self._check_label_draws("outlier_scores_", "-score_samples(X)")
-        _check_projective("outlier_scores_", self.likelihood_, AttributeError)
+        """`outlier_scores` of the rows of `fit`, whose clusters are taken without the row: ndarray
+        of shape (n_samples,). With exposures, or under a likelihood without `outlier_scores`,
+        they are -log p(row | all other rows), in nats."""
+        self._check_label_draws("outlier_scores_", "outlier_scores(X) or -score_samples(X)")
+        likelihood, training = self.likelihood_, self._training
+        _check_projective("outlier_scores_", likelihood, AttributeError)
         try:
-            self._training.recall()
+            X = training.recall()
         except ValueError as error:
             raise AttributeError(
-                f"outlier_scores_: {error} to pointwise_log_likelihood(X), which sets "
-                "outlier_scores_"
+                f"outlier_scores_: {error} to pointwise_log_likelihood(X) first"
             ) from None
-        self._leave_one_out()
-        return vars(self)["outlier_scores_"]
+        if refusal(likelihood, "laws") or likelihood.exposed:
+            weights = np.array([draw["weight"] for draw in self.draws_.scored.draws])
+            found = training.log_leave_one_out(likelihood, self.draws_, self.n_jobs)
+            scores = outlier_scores(found, weights)
+        else:
+            X = X.toarray() if sp.issparse(X) else np.ascontiguousarray(X, dtype=np.float64)
+            outliers = self._predictor.outliers
+            scores = outliers.scores(X, OwnClusters(outliers, training, self.draws_))
+        return of_all_rows(scores, training.copies)
 
     def pointwise_log_likelihood(self, X) -> np.ndarray:
         """log predictive density of each row of `fit` given all others, for each scored draw.
@@ -489,9 +533,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         self._check_label_draws("pointwise_log_likelihood", "score_samples(X)")
         _check_projective("pointwise_log_likelihood", self.likelihood_, ValueError)
         self._recall(X)
-        log_densities = self._leave_one_out()
+        training = self._training
+        log_densities = training.log_leave_one_out(self.likelihood_, self.draws_, self.n_jobs)
         chains = {draw["chain"] for draw in self.draws_.scored.draws}
-        log_densities = of_all_rows(log_densities, self._training.copies)
+        log_densities = of_all_rows(log_densities, training.copies)
         return log_densities.reshape(len(chains), -1, log_densities.shape[1])
 
     @explains(**IN_ESTIMATE_LABELS)
@@ -596,22 +641,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if X is not None:
             X = self._validate_fit(X, self.likelihood_, self.sampler_, reset=False)
         return self._training.recall(X)
-
-    def _leave_one_out(self):
-        """Log densities of the rows given all others, for each scored draw; sets
-        `outlier_scores_`."""
-        training, scored, X = self._training, self.draws_.scored, self._training.X
-        found = training.log_leave_one_out(self.likelihood_, self.draws_, self.n_jobs)
-        scores = outlier_scores(found, np.array([draw["weight"] for draw in scored.draws]))
-        if self.likelihood_.lacks("laws") is None and not sp.issparse(X):
-            # The density of fewer entries is larger.
-            incomplete = np.flatnonzero(np.isnan(X).any(axis=1))
-            if len(incomplete):
-                rng = np.random.Generator(stream(training.entropy, OUTLIER_STREAM))
-                rows = X[incomplete]
-                scores[incomplete] += self._predictor.scores_of_gaps(rows, rng, self.n_jobs)
-        self.outlier_scores_ = of_all_rows(scores, training.copies)
-        return found
 
     # Streams.
 

@@ -96,7 +96,7 @@ default="auto"
     probabilities_ : ndarray of shape (n_samples,)
         Probability that a row shares a cluster with another row of its cluster in `labels_`.
     outlier_scores_ : ndarray of shape (n_samples,)
-        -log p(row given all other rows), natural logarithm; computed on first use.
+        `outlier_scores` of the rows, each without its share in its cluster; made on first use.
     noise_probabilities_ : ndarray of shape (n_samples,)
         Probability that a row is noise. Only with `noise`.
     classes_ : ndarray of shape (`n_clusters_`,), int64

@@ -40,7 +40,6 @@ from skdpm.mixture.likelihoods.composite.tables import positions_of
 # Streams of random numbers, beyond those of `base`.
 IMPUTE_STREAM = 2**32 - 3
 DESCRIBE_STREAM = 2**32 - 4
-OUTLIER_STREAM = 2**32 - 5
 
 
 def offered_with(role: str) -> Callable[[F], F]:

@@ -151,13 +151,13 @@ class ConditionalLaws:
 
     def log_density(self, X):
         """log density of the known entries of each row: (n_rows,)."""
-        return np.concatenate([logsumexp(block, axis=1) for block in self._weighed(X)])
+        return np.concatenate([logsumexp(block, axis=1) for block in self.weighed(X)])
 
     def pairs(self, X):
         """Pair rows with the clusters that explain their known entries: `Pairs`."""
         rows, clusters, weights, first = [], [], [], 0
         cutoff = np.log(SMALLEST_SHARE) - np.log(len(self.log_weights))
-        for block in self._weighed(X):
+        for block in self.weighed(X):
             top = block.max(axis=1, keepdims=True)
             if not np.isfinite(top).all():
                 row = first + int(np.flatnonzero(~np.isfinite(top[:, 0]))[0])
@@ -173,7 +173,7 @@ class ConditionalLaws:
             first += len(block)
         return Pairs(X, self.laws, *map(np.concatenate, (rows, clusters, weights)))
 
-    def _weighed(self, X):
+    def weighed(self, X):
         """Log weights of the clusters plus log densities, for blocks of rows."""
         for first in range(0, len(X), self.block):
             rows = X[first : first + self.block]

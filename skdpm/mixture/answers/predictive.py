@@ -10,16 +10,16 @@ from dataclasses import dataclass
 
 import joblib
 import numpy as np
+import scipy.sparse as sp
 from sklearn.utils.validation import check_array
 
 from skdpm._rows import dense_if_needed
 from skdpm._validation import is_dask
-from skdpm.mixture.answers.conditional import ConditionalLaws, NewLaws
+from skdpm.mixture.answers.conditional import ConditionalLaws
+from skdpm.mixture.answers.outliers import Outliers
 from skdpm.mixture.likelihoods.contract.base import set_hyperparameters
 from skdpm.mixture.state._scoring import mixture_rows
 
-# Number of completions of a row with missing entries, for its outlier score.
-N_COMPLETIONS = 30
 # Largest numbers of rows and of entries of X in a block: 8 MiB of doubles. Encoded rows, tiles and
 # scratch memory of a thread take a small multiple of this.
 BLOCK_ROWS = 2**17
@@ -135,6 +135,11 @@ class ScoredDraws:
             groups.setdefault(key, []).append(draw)
         return [self._pooled(draws) for draws in groups.values()]
 
+    def mixture_of(self, draw, weight):
+        """The mixture of one draw of independent clusters."""
+        stats = self.stats[draw["clusters"]]
+        return StoredMixture(stats, draw["log_weights"], None, draw["values"], weight)
+
     def _pooled(self, draws):
         """One mixture over the distinct clusters of draws with the same hyperparameters."""
         total = sum(draw["weight"] for draw in draws)
@@ -176,12 +181,18 @@ class Predictor:
 
     def __getstate__(self):
         """The state without the laws, which are made on first use."""
-        return {name: value for name, value in vars(self).items() if name != "conditional"}
+        made = ("conditional", "outliers")
+        return {name: value for name, value in vars(self).items() if name not in made}
 
     @functools.cached_property
     def conditional(self):
         """Laws of unknown entries: `ConditionalLaws`."""
         return ConditionalLaws(self.likelihood, self.scored.mixtures)
+
+    @functools.cached_property
+    def outliers(self):
+        """Laws of outlier scores, with simulated rows: `Outliers`."""
+        return Outliers(self)
 
     def column_posterior(self, column):
         """Posterior of mean and variance in a column for each component of the point estimate,
@@ -353,19 +364,10 @@ class Predictor:
             scores[~beyond] = self._score_by_kernel(X[~beyond], n_jobs)
         return scores
 
-    def scores_of_gaps(self, X, rng, n_jobs):
-        """Expected -log density of the missing entries of some rows of `fit` given their known
-        entries, over the posterior predictive law of these entries: (n_rows,)."""
-        X = np.ascontiguousarray(X, dtype=np.float64)
-        scores = np.zeros(len(X))
-        explained = np.isfinite(self.conditional.log_density(X))
-        rows = X[explained]
-        laws = NewLaws(self.conditional, rows)
-        for completed in laws.draw_tables(np.arange(len(rows)), N_COMPLETIONS, rng):
-            scores[explained] -= self.score_samples(completed, n_jobs)
-        known = self.score_samples(rows, n_jobs)
-        scores[explained] = scores[explained] / N_COMPLETIONS + known
-        return scores
+    def outlier_scores(self, X, n_jobs=None):
+        """Outlier scores of checked rows: (n_samples,)."""
+        X = X.toarray() if sp.issparse(X) else X
+        return self.outliers.scores(self.checked(np.ascontiguousarray(X, dtype=np.float64)))
 
     def checked(self, X):
         """Rows, after a check that the likelihood can model their known entries."""
@@ -408,8 +410,7 @@ class Predictor:
         rows = self._rows(X, sum(len(draw["clusters"]) for draw in scored.draws))
         means = np.empty(len(scored))
         for d, draw in enumerate(scored.draws):
-            stats = scored.stats[draw["clusters"]]
-            mixture = StoredMixture(stats, draw["log_weights"], None, draw["values"], 1.0)
+            mixture = scored.mixture_of(draw, 1.0)
             self._load(rows.model, mixture)
             tops, totals = np.full(X.shape[0], -np.inf), np.zeros(X.shape[0])
             rows.add_log_densities(mixture.log_weights, tops, totals)

@@ -98,6 +98,13 @@ class TrainingRows:
         """The prior over partitions of the rows with this concentration."""
         return self.model.make_prior(self.n_samples, concentration)
 
+    def prior_of(self, draws, draw):
+        """The prior over partitions in a scored draw."""
+        at = draw["chain"], draw["draw"]
+        prior = self.make_prior(float(draws["concentration"][at]))
+        prior.set_latent({name: draws[name][at] for name in prior.latent})
+        return prior
+
     def recall(self, X=None):
         """The rows of the fit: X, or the rows kept since.
 
@@ -170,8 +177,7 @@ class TrainingRows:
             values = {name: draws[column_of(name)][at] for name in draw["values"]}
             if values:
                 set_hyperparameters(model, likelihood.at(values))
-            prior = self.make_prior(float(draws["concentration"][at]))
-            prior.set_latent({name: draws[name][at] for name in prior.latent})
+            prior = self.prior_of(draws, draw)
             labels, completion = next(_partitions(draws, [draw]))
             labels = labels.astype(np.intp)
             state = MixtureState(model, prior, labels, completion=completion, noise=noise)

@@ -84,6 +84,10 @@ class ColumnLaw:
         numbers."""
         return None
 
+    def blurred(self, error):
+        """The law with an error of this standard deviation; the same law if it has none."""
+        return self
+
 
 class Student(ColumnLaw):
     """Student's t with a location, a scale and degrees of freedom, which may be infinite. With the
@@ -110,6 +114,9 @@ class Student(ColumnLaw):
     def quantile(self, p):
         z = np.where(np.isinf(self.df), ndtri(p), stdtrit(self.df, p))
         return self.loc + np.where(self.scale > 0.0, z, 0.0) * self.scale
+
+    def blurred(self, error):
+        return Student(self.loc, np.hypot(self.scale, error), self.df)
 
     def draw(self, rng):
         normal = rng.standard_normal(self.loc.shape)
@@ -349,6 +356,9 @@ class MixedLaw(ColumnLaw):
     def mean(self):
         return self._sum(part.mean() for part in self.parts)
 
+    def blurred(self, error):
+        return MixedLaw(self.log_weights, [part.blurred(error) for part in self.parts])
+
     def cdf(self, x):
         return self._sum(part.cdf(x) for part in self.parts)
 
@@ -375,6 +385,8 @@ class Laws:
       row and its cluster, given the known entries of the row. None if it is not modelled.
     - `fill(X, clusters, rng)`: Rows with drawn unknown entries; NaN if they are not modelled.
     - `joined(laws)`: Class method: the laws of the clusters of several laws of one likelihood.
+    - `blurred(errors)`: Laws with an error of this standard deviation in each column of numbers,
+      (n_features,). Where the law is t, the error has its factor.
     - `rebuilt(projection)`: Laws of all columns, if these are the laws of the independent ones.
     """
 
@@ -416,6 +428,10 @@ class IndependentLaws(Laws):
     def joined(cls, laws):
         columns = zip(*(law.columns for law in laws), strict=True)
         return cls([type(column[0]).joined(column) for column in columns])
+
+    def blurred(self, errors):
+        pairs = zip(self.columns, errors, strict=True)
+        return IndependentLaws([law and law.blurred(error) for law, error in pairs])
 
     def rebuilt(self, projection):
         # The other columns are constant.
@@ -519,6 +535,9 @@ class ScaledLaws(StudentLaws):
         drawn = self.loc[clusters] + self.scale[clusters] * spread[:, None] * normal
         return np.where(np.isnan(X), drawn, X)
 
+    def blurred(self, errors):
+        return ScaledLaws(self.loc, np.hypot(self.scale, errors), self.df)
+
     def rebuilt(self, projection):
         # The other columns are constant.
         loc = np.tile(projection.origin, (len(self.loc), 1))
@@ -614,6 +633,17 @@ class MatrixLaws(StudentLaws):
             roots = back[:, n_known:] @ factor[:, n_known:, n_known:]
             yield rows, means, roots, which, df, spread
 
+    def blurred(self, errors):
+        base = np.flatnonzero(errors > 0.0)  # other columns are constant
+        weights = self.weights[base]
+        loc = self._shift()[base] + self.loc @ weights.T
+        scale = weights @ self.scale @ weights.T
+        scale[:, range(len(base)), range(len(base))] += errors[base] ** 2
+        unit = np.eye(len(self.origin))[:, base]
+        return replace(
+            self, loc=loc, root=factors(scale), base=base, origin=self.origin, weights=unit
+        )
+
     def rebuilt(self, projection):
         found = projection
         return replace(self, base=found.columns, origin=found.origin, weights=found.weights)
@@ -707,6 +737,9 @@ class MixedLaws(Laws):
     def joined(cls, laws):
         return cls(np.concatenate([law.log_weights for law in laws]), _joined_parts(laws))
 
+    def blurred(self, errors):
+        return MixedLaws(self.log_weights, [part.blurred(errors) for part in self.parts])
+
     def rebuilt(self, projection):
         return MixedLaws(self.log_weights, [part.rebuilt(projection) for part in self.parts])
 
@@ -746,6 +779,11 @@ class JointLaws(Laws):
         for columns, part in zip(self.positions, self.parts, strict=True):
             filled[:, columns] = part.fill(X[:, columns], clusters, rng)
         return filled
+
+    def blurred(self, errors):
+        pairs = zip(self.positions, self.parts, strict=True)
+        parts = [part.blurred(errors[columns]) for columns, part in pairs]
+        return JointLaws(self.n_features, self.positions, parts)
 
     @classmethod
     def joined(cls, laws):

@@ -12,7 +12,7 @@ cluster is P + T / w; in the other directions it is 1. With B' (P + T) B = 1 and
 the covariance becomes lambda / w + mu.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import gammainc, gammaln, logsumexp, ndtr, ndtri
@@ -91,6 +91,9 @@ class SubspaceLaws(StudentLaws):
     center: np.ndarray
     axes: np.ndarray
     rest: np.ndarray
+
+    def blurred(self, errors):
+        return replace(self, rest=np.hstack([self.rest, np.diag(errors)]))
 
     def _frame(self, known):
         known = np.flatnonzero(known)
