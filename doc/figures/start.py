@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The picture of the README and the start page.
 
-python doc/figures/start.py doc/images/start.png
+    python doc/figures/start.py doc/images/start.png
+    python doc/figures/start.py --check doc/images/start.png
+
+The numbers that it shows are saved in it. With --check they are compared with those of a new fit.
 """
 
+import json
 import sys
 
 import matplotlib.pyplot as plt
+import numpy as np
+from PIL import Image
 from sklearn.datasets import load_iris
 
 from skdpm import DPMixture
@@ -22,8 +28,19 @@ ClustersDisplay.from_estimator(model, X, columns=columns, ax=axes[0])
 CoclusteringDisplay.from_estimator(model, ax=axes[1])
 NumberOfClustersDisplay.from_estimator(model, ax=axes[2])
 axes[2].set(ylim=(0, 1.25), yticks=[0, 0.25, 0.5, 0.75, 1])
+fig.get_layout_engine().set(wspace=0.06)  # the label of a colorbar is no label of the next axis
 titles = ("Clusters and their certainty", "Which belong together", "How many clusters")
 for ax, title in zip(axes, titles, strict=True):
     ax.set_title(title, loc="left", weight="bold", pad=22)
 if __name__ == "__main__":
-    fig.savefig(sys.argv[1], dpi=110)
+    numbers = np.unique(model.n_clusters_samples_, return_counts=True)
+    shown = {
+        "sizes": np.bincount(model.labels_).tolist(),
+        "numbers": [found.tolist() for found in numbers],
+    }
+    path = sys.argv[-1]
+    if "--check" in sys.argv:
+        saved = json.loads(Image.open(path).text["shown"])
+        assert saved == shown, f"{path} is stale: it shows {saved}, the code draws {shown}"
+    else:
+        fig.savefig(path, dpi=110, metadata={"shown": json.dumps(shown)})
