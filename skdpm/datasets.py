@@ -4,7 +4,8 @@
 Generators of mixtures return (X, labels). `labels` are the clusters that the rows were drawn from,
 numbered from 0; unless stated otherwise their sizes differ by at most one. Generators of feature
 allocations return (X, Z, parameters), where Z holds the features of each row. Generators of
-mutations return prevalences as well. The same `random_state` gives the same data.
+mutations return prevalences as well. The same `random_state` gives the same data. The page of
+references has the titles of the papers.
 """
 
 import numpy as np
@@ -28,6 +29,8 @@ __all__ = [
     "make_subclones",
 ]
 __dir__ = __all__.copy
+
+Arrays = tuple[np.ndarray, ...]
 
 # Jain & Neal (2004), probabilities of ones: a line per cluster, a column per feature. Further
 # features are copies of the last one.
@@ -68,7 +71,7 @@ N_UNITS, BLOCK_ROWS = 256, 10_000
 
 def make_bernoulli_mixture(
     n_samples=5000, n_features=50, *, n_clusters=16, uninformative=0.25, random_state=None
-) -> tuple[np.ndarray, np.ndarray]:
+) -> Arrays:
     """Binary rows in clusters, with some uninformative columns.
 
     >>> from skdpm.datasets import make_bernoulli_mixture
@@ -96,8 +99,7 @@ def make_bernoulli_mixture(
 
     References
     ----------
-    Bouchard-Cote, Doucet & Roth (2017), Particle Gibbs split-merge sampling for Bayesian inference
-    in mixture models, sections 4.2 and 4.3. The paper does not give the sizes of the clusters.
+    Bouchard-Cote, Doucet & Roth (2017), sections 4.2 and 4.3, without the sizes of clusters.
     """
     rng, labels = _start(n_samples, n_clusters, random_state)
     n_features = check_integer(n_features, "n_features", low=1)
@@ -107,9 +109,7 @@ def make_bernoulli_mixture(
     return _bernoulli(rng, probabilities[labels]), labels
 
 
-def make_jain_neal(
-    n_samples=100, n_features=6, *, random_state=None
-) -> tuple[np.ndarray, np.ndarray]:
+def make_jain_neal(n_samples=100, n_features=6, *, random_state=None) -> Arrays:
     """Binary rows in five clusters, three of which differ in few columns.
 
     >>> import numpy as np
@@ -136,9 +136,7 @@ def make_jain_neal(
 
     References
     ----------
-    Jain & Neal (2004), A split-merge Markov chain Monte Carlo procedure for the Dirichlet process
-    mixture model. Herlau, Morup, Teh & Schmidt, Adaptive reconfiguration moves for MCMC inference
-    in Dirichlet process mixtures, section 3.1, table 1.
+    Jain & Neal (2004); Herlau, Morup, Teh & Schmidt, section 3.1, table 1.
     """
     n_known = JAIN_NEAL.shape[1]
     rng, labels = _start(n_samples, len(JAIN_NEAL), random_state)
@@ -149,7 +147,7 @@ def make_jain_neal(
 
 def make_gaussian_mixture(
     n_samples=5000, *, n_clusters=15, spread=0.03, separation=0.145, random_state=None
-) -> tuple[np.ndarray, np.ndarray]:
+) -> Arrays:
     """Gaussian clusters of equal size in two columns, with separated centres.
 
     >>> from skdpm.datasets import make_gaussian_mixture
@@ -175,8 +173,7 @@ def make_gaussian_mixture(
 
     Returns
     -------
-    X : ndarray of shape (n_samples, 2)
-    labels : ndarray of shape (n_samples,), int64
+    X, labels : ndarray of shape (n_samples, 2), and of shape (n_samples,), int64
 
     References
     ----------
@@ -217,7 +214,7 @@ def make_gaussian_mixture(
 
 def make_high_dimensional_gaussians(
     n_samples=1024, n_features=128, *, n_clusters=16, random_state=None
-) -> tuple[np.ndarray, np.ndarray]:
+) -> Arrays:
     """Spherical Gaussian clusters in many columns, with distant centres.
 
     >>> from skdpm.datasets import make_high_dimensional_gaussians
@@ -237,8 +234,7 @@ def make_high_dimensional_gaussians(
 
     Returns
     -------
-    X : ndarray of shape (n_samples, n_features)
-    labels : ndarray of shape (n_samples,), int64
+    X, labels : ndarray of shape (n_samples, n_features), and of shape (n_samples,), int64
 
     References
     ----------
@@ -263,7 +259,7 @@ def make_embeddings(
     spread=0.55,
     noise=0.3,
     random_state=None,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> Arrays:
     """Rows that resemble embeddings by a neural network: classes overlap, are curved, and have
     unequal sizes.
 
@@ -324,9 +320,7 @@ def make_embeddings(
     return X, labels
 
 
-def make_ring(
-    n_samples=2000, *, radius=5.0, width=0.5, random_state=None
-) -> tuple[np.ndarray, np.ndarray]:
+def make_ring(n_samples=2000, *, radius=5.0, width=0.5, random_state=None) -> Arrays:
     """A standard Gaussian cluster in two columns inside a ring that no Gaussian fits.
 
     >>> import numpy as np
@@ -375,7 +369,7 @@ def make_linear_gaussian_features(
     component_precision=0.25,
     noise_precision=25.0,
     random_state=None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> Arrays:
     """Rows that are sums of components and Gaussian noise.
 
     >>> from skdpm.datasets import make_linear_gaussian_features
@@ -408,8 +402,7 @@ def make_linear_gaussian_features(
 
     References
     ----------
-    Bouchard-Cote & Roth, Particle-Gibbs sampling for Bayesian feature allocation models, sections
-    3.2 (n_samples=100) and 3.3.1 (1000 rows of 5 or 20 components).
+    Bouchard-Cote & Roth, sections 3.2 (100 rows) and 3.3.1 (1000 rows of 5 or 20 components).
     """
     n_features = check_integer(n_features, "n_features", low=1)
     component_precision = check_real(component_precision, "component_precision", low=0.0)
@@ -429,7 +422,7 @@ def make_lfrm(
     bias=0.0,
     directed=False,
     random_state=None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> Arrays:
     """A network whose nodes have features, with a weight for each pair of features.
 
     >>> from skdpm.datasets import make_lfrm
@@ -465,9 +458,7 @@ def make_lfrm(
 
     References
     ----------
-    Miller, Griffiths & Jordan (2009), Nonparametric latent feature models for link prediction.
-    Bouchard-Cote & Roth, Particle-Gibbs sampling for Bayesian feature allocation models, section
-    3.3.2.
+    Miller, Griffiths & Jordan (2009); Bouchard-Cote & Roth, section 3.3.2.
     """
     weight_precision = check_real(weight_precision, "weight_precision", low=0.0)
     bias = check_real(bias, "bias")
@@ -483,9 +474,7 @@ def make_lfrm(
     return X, Z, weights
 
 
-def make_cambridge_bars(
-    n_samples=100, *, noise=0.5, random_state=None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def make_cambridge_bars(n_samples=100, *, noise=0.5, random_state=None) -> Arrays:
     """Noisy images of 6 x 6 pixels, each of which shows some of four parts.
 
     >>> from skdpm.datasets import make_cambridge_bars
@@ -537,7 +526,7 @@ def make_pyclone(
     precision=None,
     error_rate=1e-3,
     random_state=None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> Arrays:
     """Mutations in clusters that have the same prevalences in the samples of a tumour.
 
     >>> from skdpm.datasets import make_pyclone
@@ -576,8 +565,7 @@ def make_pyclone(
 
     References
     ----------
-    Bouchard-Cote, Doucet & Roth (2017), Particle Gibbs split-merge sampling for Bayesian inference
-    in mixture models, appendix E. Their mutations are not published; these are similar.
+    Bouchard-Cote, Doucet & Roth (2017), appendix E. Their mutations are not published.
     """
     rng, labels = _start(n_samples, n_clusters, random_state)
     n_tumour_samples = check_integer(n_tumour_samples, "n_tumour_samples", low=1)
@@ -601,7 +589,7 @@ def make_subclones(
     precision=None,
     error_rate=1e-3,
     random_state=None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> Arrays:
     """Mutations that are in some of the clones of a tumour.
 
     >>> from skdpm.datasets import make_subclones
@@ -636,8 +624,7 @@ def make_subclones(
 
     References
     ----------
-    Bouchard-Cote & Roth, Particle-Gibbs sampling for Bayesian feature allocation models, section
-    3.3.3: K = 4, 8 and 12 clones in D = 4, 10 and 10 samples.
+    Bouchard-Cote & Roth, section 3.3.3: K = 4, 8 and 12 clones in D = 4, 10 and 10 samples.
     """
     n_tumour_samples = check_integer(n_tumour_samples, "n_tumour_samples", low=1)
     shape = check_real(prevalence_concentration, "prevalence_concentration", low=0.0)

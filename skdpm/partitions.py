@@ -408,19 +408,16 @@ class Comparison(ShortRepr):
 
     Attributes
     ----------
-    distance, error : float
-        Mean distance of the draws of each fit to `labels_` of the other, and its Monte Carlo
-        standard error.
-    within : float
-        Mean distance of the draws of each fit to its own `labels_`. Fits whose `distance` is about
-        as large differ no more than their draws do.
+    distance, error, within : float
+        Mean distance of the draws of each fit to `labels_` of the other, its Monte Carlo standard
+        error, and the mean to its own `labels_`. If it is about as large, fits differ no more than
+        draws do.
     table : ndarray of shape (n_first, n_second), int64
         Numbers of rows in each pair of clusters.
-    names : tuple of 2 ndarray
-        Labels of the lines and of the columns of `table`; -1 is noise.
+    names : tuple of 2 ndarray, the labels of the lines and columns of `table`; -1 is noise
     moved : ndarray of shape (n_moved,), int64
-        Rows in pairs of clusters that do not match, the most certain first. The matches, each of a
-        cluster with one other, hold as many rows as possible.
+        Rows in pairs of clusters that do not match, the most certain first. Each cluster matches
+        one at most, so that matches hold as many rows as possible.
     """
 
     distance: float

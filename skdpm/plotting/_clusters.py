@@ -100,17 +100,14 @@ class ClustersDisplay(style.Display):
 
         Parameters
         ----------
-        estimator : DPMixture or FiniteMixture
-            Fitted mixture, or a pipeline or search that ends in one. The first steps of a pipeline
-            transform X, and the picture shows the result.
+        estimator : fitted DPMixture or FiniteMixture, or a pipeline or search that ends in one
+            The picture shows X as the first steps of a pipeline transform it.
         X : array-like, DataFrame or CSR matrix of shape (n_samples, n_features)
-            Rows of `fit`. If the number of rows differs, X holds new rows, shown with predicted
-            labels and probabilities.
+            Rows of `fit`, or another number of new rows, shown with predicted labels.
         columns : pair of int or str, "discriminant", "principal" or None, default=None
-            Numbers or names of two columns. "discriminant": the two linear combinations of numeric
-            columns that separate clusters best (Fisher's), relative to the mean of the rows. This
-            view may flatter the clusters, because it uses their labels. "principal": the two
-            principal axes of numeric columns, which do not use labels. None: the two columns that
+            Two columns. "discriminant": the two linear combinations of numeric columns that
+            separate clusters best (Fisher's), which flatter clusters, as they use their labels.
+            "principal": the two principal axes of numeric columns. None: the two columns that
             separate the clusters best (Wilks' lambda of the labels), or "principal" for
             `VonMisesFisher` with more than two columns.
         max_rows : int, default=20_000

@@ -91,10 +91,8 @@ class DensityDisplay(style.Display):
 
         Parameters
         ----------
-        estimator : DPMixture or FiniteMixture
-            Mixture fitted with a Gaussian likelihood (or `Subspace`), or a pipeline or search that
-            ends in one. The first steps of a pipeline transform X, and the picture shows the
-            result.
+        estimator : fitted DPMixture or FiniteMixture, or a pipeline or search that ends in one
+            Its likelihood is Gaussian or `Subspace`. The picture shows transformed columns.
         X : array-like, DataFrame or CSR matrix of shape (n_samples, n_features), default=None
             Rows for the histogram; those of `fit` are coloured by `labels_`. None: no histogram.
         column : int or str, default=None

@@ -215,9 +215,8 @@ class RelevanceDisplay(style.Display):
 
         Parameters
         ----------
-        estimator : DPMixture or FiniteMixture
-            Fitted mixture with the likelihood ``Product(select=True)``, or a pipeline or search
-            that ends in one.
+        estimator : fitted DPMixture or FiniteMixture, or a pipeline or search that ends in one
+            Its likelihood is ``Product(select=True)``.
         max_columns : int, default=40
             Largest number of bars.
         """
