@@ -16,7 +16,7 @@ import zipfile
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import PurePosixPath
 
-INSTALLED_AS_IS = {".py", ".pxd", ".pyi", ".h"}
+INSTALLED_AS_IS = {".py", ".pxd", ".pyi", ".h", ".typed"}
 WRITTEN_BY_CYTHON = "skdpm/_core/_cyutility.pyx"  # as if from such a file
 
 
