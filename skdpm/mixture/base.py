@@ -356,12 +356,11 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     @offered_with("laws")
     def outlier_scores(self, X) -> np.ndarray:
-        """How far each row is from what the model expects: -log of a probability.
+        """-log of the probability that a row of the clusters is at least as surprising as each
+        row, in its joint density or in its columns singly.
 
-        The probability is that of a row of the model to be at least as surprising as this row, in
-        its joint density or in its columns singly. So with probability alpha a row of the model
-        has a score above -log(alpha), which is a threshold with this rate of false alarms. It is
-        found by simulation from a fixed seed: scores depend on no other rows.
+        So -log(alpha) is a threshold with the rate alpha of false alarms. The probability is found
+        by simulation from a fixed seed: scores depend on no other rows.
 
         >>> import numpy as np
         >>> from skdpm import DPMixture
@@ -374,8 +373,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         Parameters
         ----------
         X : array-like or CSR matrix of shape (n_samples, n_features)
-            Rows. NaN marks an entry that is not known: surprises are means over completions of the
-            row, so that rows with gaps can be compared with others.
+            Rows. NaN marks an entry that is not known. Scores of rows with gaps are comparable.
 
         Returns
         -------

@@ -110,6 +110,25 @@ class Questions:
         together = (of_first == clusters[:, :, second]) & ((of_first >= 0) | (first == second))
         return _share(together)
 
+    @offered_if(
+        lambda estimator: (
+            None
+            if hasattr(estimator._lenient_likelihood(), "expected_links")
+            else "only networks have links to expect; cluster_params_ has means of columns"
+        )
+    )
+    def fitted_values(self) -> np.ndarray:
+        """Posterior means of all links of a network, observed or missing: ndarray of shape
+        (n_samples, n_samples). Probabilities of links or, with degree correction, expected numbers
+        of links, averaged over up to 100 draws."""
+        check_is_fitted(self)
+        likelihood, means = self.likelihood_, 0.0
+        for draw in self.draws_.scored.draws:
+            labels = draw["labels"].astype(np.intp)
+            links = likelihood.at(draw["values"]).expected_links(draw["stats"], labels)
+            means = means + draw["weight"] * links
+        return means
+
     @offered_with("column_means")
     def describe(self, X=None, *, level: float = 0.9) -> Any:
         """Describe how each cluster of `labels_` differs from the other rows. Needs pandas.

@@ -96,9 +96,9 @@ def test_tails():
     expected = [2.0 * 0.5 / 6.0, 1.0, 2.0 * 1.5 / 6.0]
     np.testing.assert_allclose(numbers.surprise(np.array([0.0, 2.0, 7.0])), -np.log(expected))
     codes = ColumnTails(np.repeat([0.0, 1.0, 3.0], [6, 1, 3]), True)
-    # Category 2 did not occur: counts are 6.5, 1.5, 0.5 and 3.5 of 12.
-    expected = np.array([12.0, 2.0, 0.5, 5.5]) / 12.0
-    np.testing.assert_allclose(codes.surprise(np.arange(4.0)), -np.log(expected))
+    # Categories 2 and 4 did not occur; 1 is as rare as can be.
+    expected = np.array([10.5, 1.5, 0.5, 4.5, 0.5]) / 11.0
+    np.testing.assert_allclose(codes.surprise(np.arange(5.0)), -np.log(expected))
 
 
 def test_rate_of_false_alarms():

@@ -143,28 +143,27 @@ class OwnClusters:
 
 
 class ColumnTails:
-    """Two-sided tail probabilities of a column among simulated rows."""
+    """Tail probabilities of a column among simulated rows: two-sided, or of categories that are
+    not more frequent."""
 
     def __init__(self, values, is_category):
         self.known = not np.isnan(values).any()
-        self.values, self.shares = np.sort(values), None
-        if is_category and self.known:
-            # The probability of a category that is not more probable.
-            counts = np.bincount(values.astype(np.intp)) + 0.5
-            self.shares = np.array([counts[counts <= count].sum() for count in counts])
-            self.shares /= counts.sum()
+        categorical = is_category and self.known
+        self.counts = np.append(np.bincount(values.astype(np.intp)), 0) if categorical else None
+        self.values = np.sort(values if self.counts is None else self._counts(values))
+
+    def _counts(self, x):
+        return self.counts[np.minimum(x, len(self.counts) - 1).astype(np.intp)]
 
     def surprise(self, x):
         """-log of the tail probability, 0 for a column that is not modelled: (n_rows,)."""
         if not self.known:
             return np.zeros(len(x))
-        n = len(self.values)
-        if self.shares is not None:
-            codes = np.minimum(x, len(self.shares)).astype(np.intp)
-            return -np.log(np.append(self.shares, 0.5 / (n + 1.0))[codes])
-        low = np.searchsorted(self.values, x, "right")
-        high = n - np.searchsorted(self.values, x, "left")
-        return -np.log(np.minimum(1.0, 2.0 * (np.minimum(low, high) + 0.5) / (n + 1.0)))
+        n, x = len(self.values), x if self.counts is None else self._counts(x)
+        tail = np.searchsorted(self.values, x, "right")
+        if self.counts is None:
+            tail = 2.0 * np.minimum(tail, n - np.searchsorted(self.values, x, "left")) + 0.5
+        return -np.log(np.minimum(1.0, (tail + 0.5) / (n + 1.0)))
 
 
 class Tail:

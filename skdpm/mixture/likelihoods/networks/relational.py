@@ -186,6 +186,25 @@ class Relational(Likelihood):
         pairs = stats[:, 1 + n_clusters :]
         return self._law.posterior_means(self, links, pairs)
 
+    def expected_links(self, stats, labels):
+        """Posterior means of all links given the clusters of the nodes: (n, n). Propensities of a
+        cluster, over its size, are Dirichlet given X, and independent of rates."""
+        (means,) = self.cluster_params(stats).values()
+        means = means[labels][:, labels]
+        if not self.degree_correction:
+            np.fill_diagonal(means, 0.0)
+            return means
+        # Pseudo-counts of the nodes, for each kind of ends of links, and of their clusters.
+        alpha = self.degree_concentration + self._degrees
+        total = np.array([np.bincount(labels, ends) for ends in alpha])[:, labels]
+        shares = np.bincount(labels)[labels] * alpha / total
+        means *= np.outer(shares[0], shares[-1])
+        if not self.directed:  # the propensities of two nodes of a cluster depend on each other
+            together = labels[:, None] == labels
+            means *= np.where(together, (total / (total + 1.0)).T, 1.0)
+            means[np.diag_indices_from(means)] *= 0.5 * (1.0 + 1.0 / alpha[0])
+        return means
+
 
 class _Binary:
     """Binary links, with a probability for each pair of clusters."""
