@@ -21,6 +21,8 @@ from skdpm.mixture.overdispersion import (
 
 # Fewest rows that are said to be alone in clusters: of fewer each may be of a kind of its own.
 FEWEST_ALONE = 10
+# Mean number of rows of a cluster below which rows fewer than columns may be noise.
+FEWEST_EACH = 4
 # Learned scale, as a share of the variance of a column, that no rows with a width lead to.
 SMALL_SCALE = 1e-8
 
@@ -87,6 +89,7 @@ def warn_of_overdispersion(model, program):
     if not isinstance(program.given, np.ndarray):
         return
     _warn_of_planes(model, program, labels)
+    _warn_of_few_rows(model)
     columns = columns_with_totals(program, labels, np.random.PCG64(0))
     if columns:
         named = "X" if len(columns) == model.n_features_in_ else f"X[:, {columns}]"
@@ -132,6 +135,20 @@ def _warn_of_planes(model, program, labels):
             f"planes{others}. So the learned scale, which all clusters share, is "
             "close to 0, and densities of these rows have no limit. Labels can be right. For "
             "densities, fit these rows apart, or set the scale: Gaussian(scale=...)",
+            UserWarning,
+        )
+
+
+def _warn_of_few_rows(model):
+    """Warn if clusters of few rows of many columns may be no more than noise."""
+    n_samples, n_features, n_clusters = len(model.labels_), model.n_features_in_, model.n_clusters_
+    learns = "mean_precision" in model.likelihood_.learned and n_clusters > 1
+    if learns and n_samples < n_features and FEWEST_EACH * n_clusters > n_samples:
+        warn(
+            f"labels_ has {n_clusters} clusters of {n_samples} rows with {n_features} "
+            "columns. So few rows may not tell clusters from noise, which can be most probable with "
+            "a cluster for each row. Use fewer columns, as from sklearn.decomposition.PCA, or "
+            "FiniteMixture(n_components=...) with the number of clusters",
             UserWarning,
         )
 

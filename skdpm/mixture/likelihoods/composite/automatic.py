@@ -32,7 +32,7 @@ ALWAYS_FULL, MOST_WORK = 32, 2e7
 # Prior of the mean precision if rows are fewer than twice the columns, or than FEW_ROWS. Means of
 # clusters may then be equal: otherwise every row of noise is most probable as a cluster.
 FEW_ROWS = 50
-MEANS_ALIKE = Gamma(0.5, 0.05)
+MEANS_ALIKE = Gamma(0.5, 0.005)
 
 # Fewest rows for which columns can be those of identifiers. In fewer rows, nearly all entries of a
 # column of 50 categories may be different by chance.
