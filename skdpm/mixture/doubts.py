@@ -146,8 +146,8 @@ def _warn_of_few_rows(model):
     if learns and n_samples < n_features and FEWEST_EACH * n_clusters > n_samples:
         warn(
             f"labels_ has {n_clusters} clusters of {n_samples} rows with {n_features} "
-            "columns. So few rows may not tell clusters from noise, which can be most probable with "
-            "a cluster for each row. Use fewer columns, as from sklearn.decomposition.PCA, or "
+            "columns. So few rows may not tell clusters from noise, which may have a cluster for "
+            "each row. Use fewer columns, as from sklearn.decomposition.PCA, or "
             "FiniteMixture(n_components=...) with the number of clusters",
             UserWarning,
         )

@@ -196,7 +196,10 @@ def test_noise_is_one_cluster(n_samples, n_features):
 
 def test_clusters_of_few_rows_of_many_columns_may_be_noise():
     X = np.random.default_rng(0).standard_normal((10, 200))
-    model = DPMixture(likelihood=Gaussian(covariance_type="diag"), **SHORT)
+    model = DPMixture(
+        likelihood=Gaussian(covariance_type="diag"),
+        **{**SHORT, "n_warmup": 10, "n_draws": 5},
+    )
     with pytest.warns(UserWarning, match="clusters of 10 rows with 200 columns. So few rows"):
         model.fit(X)
     groups = X + 100.0 * (np.arange(10) < 5)[:, np.newaxis]
