@@ -177,9 +177,8 @@ def make_gaussian_mixture(
 
     References
     ----------
-    Franti & Virmajoki (2006), Iterative shrinking method for clustering problems, whose S1 to S4
-    are used by Bouchard-Cote, Doucet & Roth (2017), section 4.3. The data sets themselves are
-    fixed; these are draws of the same kind.
+    Franti & Virmajoki (2006), whose S1 to S4 are used by Bouchard-Cote, Doucet & Roth (2017),
+    section 4.3. Those data sets are fixed; these are draws of the same kind.
     """
     rng, labels = _start(n_samples, n_clusters, random_state)
     spread = check_real(spread, "spread", low=0.0)
@@ -238,9 +237,8 @@ def make_high_dimensional_gaussians(
 
     References
     ----------
-    Franti, Virmajoki & Hautamaki (2006), Fast agglomerative clustering using a k-nearest neighbor
-    graph, whose DIM064 and DIM128 are used by Bouchard-Cote, Doucet & Roth (2017), section 4.3.
-    The data sets themselves are fixed; these are draws of the same kind, with lighter tails.
+    Franti, Virmajoki & Hautamaki (2006), whose DIM064 and DIM128 are used by Bouchard-Cote, Doucet
+    & Roth (2017), section 4.3. Those are fixed; these are such draws, with lighter tails.
     """
     rng, labels = _start(n_samples, n_clusters, random_state)
     n_features = check_integer(n_features, "n_features", low=1)
@@ -503,8 +501,7 @@ def make_cambridge_bars(n_samples=100, *, noise=0.5, random_state=None) -> Array
 
     References
     ----------
-    Griffiths & Ghahramani (2011), The Indian buffet process: an introduction and review, whose
-    images have four other parts in separate corners.
+    Griffiths & Ghahramani (2011), whose images have four other parts in separate corners.
     """
     n_samples = check_integer(n_samples, "n_samples", low=1)
     noise = check_real(noise, "noise", low=0.0, closed=True)

@@ -241,8 +241,7 @@ def stacking_weights(log_likelihood, *, tol: float = 1e-8, max_iter: int = 10_00
 
     References
     ----------
-    Yao, Vehtari & Gelman (2022), Stacking for non-mixing Bayesian computations: the curse and
-    blessing of multimodal posteriors.
+    Yao, Vehtari & Gelman (2022).
     """
     log_likelihood = np.asarray(log_likelihood, dtype=np.float64)
     if log_likelihood.ndim != 3 or not np.isfinite(log_likelihood).all():

@@ -167,8 +167,7 @@ class LKJ:
 
     References
     ----------
-    Lewandowski, Kurowicka & Joe (2009), Generating random correlation matrices based on vines and
-    extended onion method.
+    Lewandowski, Kurowicka & Joe (2009).
     """
 
     concentration: float = 1.0

@@ -52,8 +52,7 @@ def b_cubed_score(Z_true, Z_pred) -> float:
 
     References
     ----------
-    Amigo, Gonzalo, Artiles & Verdejo (2009), A comparison of extrinsic clustering evaluation
-    metrics based on formal constraints, section 6.
+    Amigo, Gonzalo, Artiles & Verdejo (2009), section 6.
     """
     Z_true = check_binary(Z_true, "Z_true")
     Z_pred = check_binary(Z_pred, "Z_pred")
@@ -110,8 +109,7 @@ def relative_log_density(log_density, log_density_true) -> Any:
 
     References
     ----------
-    Bouchard-Cote & Roth, Particle-Gibbs sampling for Bayesian feature allocation models,
-    section 3.
+    Bouchard-Cote & Roth, section 3.
     """
     log_density = np.asarray(log_density, dtype=np.float64)
     log_density_true = np.asarray(log_density_true, dtype=np.float64)

@@ -180,8 +180,7 @@ def partition_distances(label_samples, labels, loss: Loss = "vi") -> np.ndarray:
 
     References
     ----------
-    Meila (2007), "Comparing clusterings: an information based distance"; Binder (1978),
-    "Bayesian cluster analysis".
+    Meila (2007); Binder (1978).
     """
     draws = _as_draws(label_samples)
     return _distances(draws, _as_partition(labels, draws.shape[1], "labels"), loss)
@@ -249,9 +248,7 @@ def point_estimate(
 
     References
     ----------
-    Dahl, Johnson & Mueller (2022), "Search algorithms and loss functions for Bayesian
-    clustering"; Wade & Ghahramani (2018), "Bayesian cluster analysis: point estimation and
-    credible balls".
+    Dahl, Johnson & Mueller (2022); Wade & Ghahramani (2018).
     """
     draws = _as_draws(label_samples)
     n_samples = draws.shape[1]
@@ -368,8 +365,7 @@ def credible_ball(
 
     References
     ----------
-    Wade & Ghahramani (2018), "Bayesian cluster analysis: point estimation and credible balls",
-    section 5.
+    Wade & Ghahramani (2018), section 5.
     """
     draws = _as_draws(label_samples)
     _loss_table(loss, 1)

@@ -127,9 +127,7 @@ n_features_in_, feature_names_in_
 
     References
     ----------
-    Griffiths & Ghahramani (2011), The Indian buffet process: an introduction and review.
-    Bouchard-Côté & Roth, Particle-Gibbs sampling for Bayesian feature allocation models.
-    Doshi-Velez & Ghahramani (2009), Accelerated sampling for the Indian buffet process.
+    Griffiths & Ghahramani (2011); Bouchard-Côté & Roth; Doshi-Velez & Ghahramani (2009).
     """
 
     _components = "features"

@@ -276,8 +276,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         return self
 
     def predict(self, X, *, exposure=None) -> np.ndarray:
-        """Most probable cluster of each row, among those of `labels_`: the largest of
-        `predict_proba`.
+        """Most probable cluster of `labels_` for each row, by `predict_proba`.
 
         Each row is treated as a new observation, so `predict(X_train)` may differ from `labels_`.
 
@@ -364,10 +363,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
         >>> import numpy as np
         >>> from skdpm import DPMixture
-        >>> rng = np.random.default_rng(0)
-        >>> X = np.r_[rng.normal(0, 1, (50, 2)), rng.normal(9, 1, (50, 2))]
-        >>> model = DPMixture(random_state=0).fit(X)
-        >>> model.outlier_scores([[9.0, 9.0], [9.0, 0.0]]) > -np.log(0.01)
+        >>> model = DPMixture(random_state=0).fit(np.random.default_rng(0).normal(size=(50, 2)))
+        >>> model.outlier_scores([[0.0, 0.0], [9.0, 0.0]]) > -np.log(0.01)
         array([False,  True])
 
         Parameters
@@ -396,8 +393,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     def sample(
         self, n_samples: int = 1, given=None, *, random_state: Seed = None
     ) -> tuple[Any, np.ndarray]:
-        """Draw rows from the posterior predictive distribution, the one `score_samples` evaluates.
-        Exposures of counts are 1.
+        """Draw rows from the law that `score_samples` evaluates, with exposures of 1.
 
         Parameters
         ----------

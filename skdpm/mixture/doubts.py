@@ -143,7 +143,8 @@ def _warn_of_few_rows(model):
     """Warn if clusters of few rows of many columns may be no more than noise."""
     n_samples, n_features, n_clusters = len(model.labels_), model.n_features_in_, model.n_clusters_
     learns = "mean_precision" in model.likelihood_.learned and n_clusters > 1
-    if learns and n_samples < n_features and FEWEST_EACH * n_clusters > n_samples:
+    few = FEWEST_ALONE <= n_samples < n_features
+    if learns and few and FEWEST_EACH * n_clusters > n_samples:
         warn(
             f"labels_ has {n_clusters} clusters of {n_samples} rows with {n_features} "
             "columns. So few rows may not tell clusters from noise, which may have a cluster for "

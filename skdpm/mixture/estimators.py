@@ -140,9 +140,7 @@ default="auto"
 
     References
     ----------
-    Neal (2000), Markov chain sampling methods for Dirichlet process mixture models.
-    Escobar & West (1995), Bayesian density estimation and inference using mixtures.
-    Pitman & Yor (1997), The two-parameter Poisson-Dirichlet distribution.
+    Neal (2000); Escobar & West (1995); Pitman & Yor (1997).
     """
 
     _: KW_ONLY
@@ -199,9 +197,7 @@ store_labels, point_estimate, max_time, target_ess, warm_start, random_state, ve
 
     References
     ----------
-    Miller & Harrison (2018), Mixture models with a prior on the number of components.
-    Frühwirth-Schnatter, Malsiner-Walli & Grün (2021), Generalized mixtures of finite mixtures and
-    telescoping sampling.
+    Miller & Harrison (2018); Frühwirth-Schnatter, Malsiner-Walli & Grün (2021).
     """
 
     n_components: int | None = 10

@@ -653,7 +653,8 @@ def test_a_continued_fit_has_the_bits_of_one_fit(name):
 @pytest.mark.parametrize("name", everyday(OBJECTS, "full"))
 def test_answers_of_a_fit_with_gaps(name):
     X = two_groups()
-    model = DPMixture(likelihood=OBJECTS[name], **SETTINGS).fit(X)
+    # The smaller group is a strip, two bricks of the product.
+    model = DPMixture(likelihood=OBJECTS[name], point_estimate="modal", **SETTINGS).fit(X)
     assert np.array_equal(model.predict(X), model.predict_proba(X).argmax(axis=1))
     assert v_measure_score(np.arange(60) < 20, model.labels_) > 0.9
     filled = model.impute(X)

@@ -47,9 +47,7 @@ class LFRM(FeatureLikelihood):
 
     References
     ----------
-    Miller, Griffiths & Jordan (2009), Nonparametric latent feature models for link prediction;
-    Polson, Scott & Windle (2013), Bayesian inference for logistic models using Polya-Gamma latent
-    variables.
+    Miller, Griffiths & Jordan (2009); Polson, Scott & Windle (2013).
     """
 
     accept_sparse = True

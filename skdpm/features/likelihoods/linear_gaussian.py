@@ -45,7 +45,7 @@ class LinearGaussian(FeatureLikelihood):
 
     References
     ----------
-    Griffiths & Ghahramani (2011), The Indian buffet process: an introduction and review.
+    Griffiths & Ghahramani (2011).
     """
 
     feature_params = ("components",)

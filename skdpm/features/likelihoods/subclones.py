@@ -48,9 +48,7 @@ class Subclones(FeatureLikelihood):
 
     References
     ----------
-    Bouchard-Côté & Roth, Particle-Gibbs sampling for Bayesian feature allocation models, section
-    2.5.
-    Roth et al. (2014), PyClone: statistical inference of clonal population structure in cancer.
+    Bouchard-Côté & Roth, section 2.5; Roth et al. (2014).
     """
 
     tempers = True

@@ -42,8 +42,7 @@ class RowGibbs(FeatureSampler):
 
     References
     ----------
-    Bouchard-Côté & Roth, Particle-Gibbs sampling for Bayesian feature allocation models,
-    algorithm 2.
+    Bouchard-Côté & Roth, algorithm 2.
     """
 
     max_components: int = 20

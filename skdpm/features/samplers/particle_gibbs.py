@@ -42,8 +42,7 @@ class ParticleGibbs(RowFilter):
 
     References
     ----------
-    Bouchard-Côté & Roth, Particle-Gibbs sampling for Bayesian feature allocation models,
-    algorithm 3.
+    Bouchard-Côté & Roth, algorithm 3.
     """
 
     n_particles: int = 20
@@ -83,11 +82,8 @@ class DiscreteParticleFilter(RowFilter):
 
     References
     ----------
-    Bouchard-Côté & Roth, Particle-Gibbs sampling for Bayesian feature allocation models,
-    algorithms 4 and 5.
-    Fearnhead & Clifford (2003), On-line inference for hidden Markov models via particle filters.
-    Whiteley, Andrieu & Doucet (2010), Efficient Bayesian inference for switching state-space
-    models using discrete particle Markov chain Monte Carlo methods.
+    Bouchard-Côté & Roth, algorithms 4 and 5; Fearnhead & Clifford (2003); Whiteley, Andrieu &
+    Doucet (2010).
     """
 
     n_particles: int = 20

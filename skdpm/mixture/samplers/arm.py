@@ -38,8 +38,7 @@ class ARM(Sampler):
 
     References
     ----------
-    Herlau, Morup, Teh & Schmidt, Adaptive reconfiguration moves for MCMC inference in Dirichlet
-    process mixtures, algorithm 3.
+    Herlau, Morup, Teh & Schmidt, algorithm 3.
     """
 
     takes_noise = True

@@ -28,8 +28,7 @@ class BlockedGibbs(BlockSampler):
 
     References
     ----------
-    Ishwaran & Zarepour (2002), Exact and approximate sum representations for the Dirichlet
-    process. Chang & Fisher (2013), section 3.1.
+    Ishwaran & Zarepour (2002); Chang & Fisher (2013), section 3.1.
     """
 
     takes_noise = True

@@ -36,8 +36,7 @@ class PGSM(Sampler):
 
     References
     ----------
-    Bouchard-Cote, Doucet & Roth (2017), Particle Gibbs split-merge sampling for Bayesian inference
-    in mixture models.
+    Bouchard-Cote, Doucet & Roth (2017).
     """
 
     requires = "product"

@@ -68,8 +68,7 @@ class SMC(Sampler):
 
     References
     ----------
-    Ulker, Gunsel & Cemgil (2010), Annealed SMC samplers for Dirichlet process mixture models.
-    Fearnhead & Clifford (2003), On-line inference for hidden Markov models via particle filters.
+    Ulker, Gunsel & Cemgil (2010); Fearnhead & Clifford (2003).
     """
 
     requires = "product"

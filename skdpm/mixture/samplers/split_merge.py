@@ -71,8 +71,7 @@ default="uniform"
 
     References
     ----------
-    Jain & Neal (2004), A split-merge Markov chain Monte Carlo procedure for the Dirichlet process
-    mixture model.
+    Jain & Neal (2004).
     """
 
     n_restricted_scans: int = 5

@@ -46,9 +46,7 @@ class SubCluster(BlockSampler):
 
     References
     ----------
-    Chang & Fisher (2013), Parallel sampling of DP mixture models using sub-cluster splits. Jain &
-    Neal (2004), A split-merge Markov chain Monte Carlo procedure for the Dirichlet process mixture
-    model.
+    Chang & Fisher (2013); Jain & Neal (2004).
     """
 
     takes_noise = True

@@ -63,8 +63,7 @@ class Product(JoinedHyperparameters, JoinedTables, JoinedAnswers, _BaseCompositi
 
     References
     ----------
-    Tadesse, Sha & Vannucci (2005), Bayesian variable selection in clustering high-dimensional
-    data.
+    Tadesse, Sha & Vannucci (2005).
     """
 
     # What is computed once, after `resolve`, and the units of selection.

@@ -67,8 +67,7 @@ class VonMisesFisher(Likelihood):
 
     References
     ----------
-    Banerjee, Dhillon, Ghosh & Sra (2005), Clustering on the unit hypersphere using von
-    Mises-Fisher distributions. Gopal & Yang (2014), Von Mises-Fisher clustering models.
+    Banerjee, Dhillon, Ghosh & Sra (2005); Gopal & Yang (2014).
     """
 
     capabilities = frozenset({"joint", "product", "instantiated"})

@@ -139,11 +139,8 @@ default=None
 
     References
     ----------
-    Rasmussen (2000), The infinite Gaussian mixture model. Goerur & Rasmussen (2010), Dirichlet
-    process Gaussian mixture models: choice of the base distribution. Murphy (2007), Conjugate
-    Bayesian analysis of the Gaussian distribution. Tukey (1960), A survey of sampling from
-    contaminated distributions. Peel & McLachlan (2000), Robust mixture modelling using the t
-    distribution.
+    Rasmussen (2000); Goerur & Rasmussen (2010); Murphy (2007); Tukey (1960); Peel & McLachlan
+    (2000).
     """
 
     has_points = True

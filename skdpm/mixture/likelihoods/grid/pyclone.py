@@ -51,9 +51,7 @@ class PyClone(Grid):
 
     References
     ----------
-    Roth et al. (2014), PyClone: statistical inference of clonal population structure in cancer.
-    Gillis & Roth (2020), PyClone-VI: scalable inference of clonal population structures using
-    whole genome data.
+    Roth et al. (2014); Gillis & Roth (2020).
     """
 
     allow_nan = True

@@ -61,8 +61,7 @@ class Relational(Likelihood):
 
     References
     ----------
-    Kemp et al. (2006), Learning systems of concepts with an infinite relational model.
-    Herlau, Schmidt & Mørup (2014), Infinite-degree-corrected stochastic block model.
+    Kemp et al. (2006); Herlau, Schmidt & Mørup (2014).
     """
 
     capabilities = frozenset({"joint"})
