@@ -30,7 +30,6 @@ from skdpm.mixture.answers.conditional import (
     OwnLaws,
     blocks,
     completed_tables,
-    fill,
     most_likely,
 )
 from skdpm.mixture.answers.description import describe
@@ -346,9 +345,7 @@ def draw_given(estimator, n_samples, given, rng):
     if len(row) != 1:
         raise ValueError(f"given must be one row, got {len(row)}")
     predictor = estimator._predictor
-    pairs = predictor.conditional.pairs(predictor.checked(row))
-    clusters = rng.choice(pairs.clusters, n_samples, p=pairs.weights)
-    filled = fill(pairs.laws, np.repeat(row, n_samples, axis=0), clusters, rng)
+    filled = predictor.conditional.completions(predictor.checked(row), n_samples, rng)
     return filled[:, : estimator.n_features_in_]
 
 

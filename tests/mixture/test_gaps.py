@@ -801,3 +801,9 @@ def test_marks_of_missing_entries():
     for guise in (rows, frame):
         with pytest.raises(ValueError, match="NaN in X: SubCluster cannot draw"):
             DPMixture(sampler="sub_cluster").fit(guise)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_rows_without_an_entry_beside_equal_rows():
+    model = DPMixture(**{**SETTINGS, "n_chains": 1}).fit([[NAN], [1.0], [1.0]])
+    assert model.labels_.tolist() == [0, 0, 0]

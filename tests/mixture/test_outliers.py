@@ -10,7 +10,7 @@ from scipy.special import gammaln, logsumexp
 from sklearn.metrics import roc_auc_score
 
 from skdpm import DPMixture
-from skdpm.mixture.answers.conditional import fill
+from skdpm.mixture.answers.conditional import ConditionalLaws, fill
 from skdpm.mixture.answers.outliers import ColumnTails, OwnClusters, Tail
 from skdpm.mixture.likelihoods import (
     Bernoulli,
@@ -48,10 +48,13 @@ def log_blurred(x, rows, errors):
     )
 
 
-def test_densities_are_those_of_clusters_with_errors():
+@pytest.mark.parametrize("prior", [{}, {"discount": 0.4}, {"noise": (1.0, 3.0)}], ids=repr)
+def test_densities_are_those_of_clusters_with_errors(prior):
     """Of new rows, and of rows of the fit, whose cluster loses the row."""
     X = np.r_[two_groups(), [[14.0, -9.0]]]
-    model = DPMixture(likelihood=Gaussian(**PRIOR), concentration=1.0, **SHORT).fit(X)
+    params = {"likelihood": Gaussian(**PRIOR), "concentration": 1.0, **SHORT, **prior}
+    model = DPMixture(**params).fit(X)
+    discount, (a, b) = prior.get("discount", 0.0), prior.get("noise", (0.0, 1.0))
     outliers, new = model._predictor.outliers, np.array([[1.0, 2.0], [30.0, -4.0], X[-1]])
     errors = outliers.errors
     assert (0.5 < errors).all() and (errors < 2.0).all()  # not those of all rows, 3.2 and 1.9
@@ -62,9 +65,11 @@ def test_densities_are_those_of_clusters_with_errors():
         for k in range(labels.max() + 1):
             rows = np.setdiff1d(np.flatnonzero(labels == k), [] if without is None else [without])
             if len(rows):
-                # The weights of the other clusters are those of all rows.
-                terms.append(np.log(len(rows) / (len(X) + 1.0)) + log_blurred(x, X[rows], errors))
-        return logsumexp(terms)
+                terms.append(np.log(len(rows) - discount) + log_blurred(x, X[rows], errors))
+        n_inside = np.sum(labels >= 0) - (without is not None and labels[without] >= 0)
+        # The weight of noise is that given all rows.
+        of_clusters = (b + np.sum(labels >= 0)) / (a + b + len(X))
+        return logsumexp(terms) + np.log(of_clusters / (n_inside + 1.0))
 
     found = outliers.blurred.log_density(new)
     terms = [[expected(x, draw) for x in new] for draw in outliers.draws]
@@ -78,6 +83,7 @@ def test_densities_are_those_of_clusters_with_errors():
     )
     assert model.outlier_scores_.argmax() == 40
     assert model.outlier_scores(X).argmax() == 40
+    assert ("noise" in prior) == (model.label_samples_[..., 40] < 0).any()
 
 
 def test_tails():
@@ -114,6 +120,38 @@ def test_rate_of_false_alarms():
         assert abs(np.mean(scores > -np.log(rate)) - rate) < error
 
 
+@pytest.mark.parametrize("share", [0.3, 0.1])
+def test_rate_of_false_alarms_in_discrete_columns(share):
+    """Rows of the fit are a little more surprising than simulated rows with the same values."""
+    X = (np.random.default_rng(0).random((100, 2)) < share) * 1.0
+    model = DPMixture(likelihood=Bernoulli(), **SHORT).fit(X)
+    rows, _ = model.sample(4000, random_state=7)
+    assert np.mean(model.outlier_scores(rows) > -np.log(0.1)) < 0.12
+    for scores in (model.outlier_scores(rows), model.outlier_scores_):
+        assert np.mean(scores > -np.log(0.02)) < 0.02
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "product"])
+def test_rows_that_depart_from_what_held_in_all_rows(kind):
+    groups = two_groups()
+    X = np.c_[groups, groups.sum(axis=1), np.full(40, 3.0), np.arange(40) % 2]
+    rows = np.repeat(X[[3]], 5, axis=0)
+    rows[1, 2] += 1.0
+    rows[2, 3] = np.nan
+    rows[3, 3], rows[3, 0] = 4.0, np.nan
+    rows[4, 0] = np.nan
+    parts = [("kind", Bernoulli(), [4]), ("size", Gaussian(), slice(4))]
+    if kind == "gaussian":
+        model = DPMixture(likelihood=Gaussian(), **SHORT).fit(X[:, :4])
+        rows = rows[:, :4]
+    else:
+        model = DPMixture(likelihood=Product(parts), **SHORT).fit(X)
+    with pytest.warns(UserWarning, match="follow from"):
+        scores = model.outlier_scores(rows)
+    assert np.isinf(scores).tolist() == [False, True, False, True, False]
+    assert np.isfinite(model.outlier_scores_).all()
+
+
 def test_columns_alone_and_together():
     """A row is an outlier for an extreme column, or for a combination of usual values."""
     rng = np.random.default_rng(0)
@@ -143,6 +181,16 @@ def test_rows_with_gaps_can_be_compared():
     np.testing.assert_allclose(model.outlier_scores(table[[4]]), scores[[4]], rtol=1e-9)
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.outlier_scores(table), scores)
+
+
+def test_the_clusters_of_a_row_with_gaps_are_weighed_once_for_all_completions(monkeypatch):
+    X = two_groups()
+    model = DPMixture(likelihood=Gaussian(**PRIOR), **SHORT).fit(X)
+    laws, n_rows, weighed = model._predictor.outliers.laws, [], ConditionalLaws.weighed
+    monkeypatch.setattr(laws, "weighed", lambda X: n_rows.append(len(X)) or weighed(laws, X))
+    X[:5, 1] = np.nan
+    model.outlier_scores(X)
+    assert n_rows == [5, 1, 1, 1, 1, 1]
 
 
 def test_rows_of_the_fit_with_gaps():

@@ -156,7 +156,7 @@ def tied(columns, labels):
     """
     parts = Components.of(columns, labels)
     variances, directions = np.linalg.eigh(parts.rows.T @ parts.rows / len(columns))
-    varies = variances > LEAST_VARIANCE * max(variances[-1], 0.0)
+    varies = variances > LEAST_VARIANCE * variances.max(initial=0.0)
     if not varies.any():
         return np.zeros(len(parts.sizes), dtype=bool)
     whiten = directions[:, varies] / np.sqrt(variances[varies])

@@ -173,6 +173,12 @@ class ConditionalLaws:
             first += len(block)
         return Pairs(X, self.laws, *map(np.concatenate, (rows, clusters, weights)))
 
+    def completions(self, row, n_rows, rng):
+        """Draw the unknown entries of one row, (1, n_features): (n_rows, n_features)."""
+        pairs = self.pairs(row)
+        clusters = rng.choice(pairs.clusters, n_rows, p=pairs.weights)
+        return fill(self.laws, np.repeat(row, n_rows, axis=0), clusters, rng)
+
     def weighed(self, X):
         """Log weights of the clusters plus log densities, for blocks of rows."""
         for first in range(0, len(X), self.block):

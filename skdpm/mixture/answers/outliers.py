@@ -13,7 +13,7 @@ import copy
 import numpy as np
 from scipy.special import logsumexp
 
-from skdpm.mixture.answers.conditional import ConditionalLaws, NewLaws, fill
+from skdpm.mixture.answers.conditional import ConditionalLaws, fill
 
 # Standard deviation of the error of a column, in those of the column within clusters.
 BLUR = 1.0
@@ -23,11 +23,10 @@ CLIPPED = 0.005
 N_DRAWS, N_SIMULATED, N_COMPLETIONS = 10, 2500, 10
 # Share of simulated rows whose excess gives the tail beyond them, which is exponential.
 TAIL = 0.02
-# Least mean excess, in nats.
-LEAST_EXCESS = 0.01
+# Least mean excess, in nats. Values of discrete columns tie, so that few lie beyond a quantile.
+LEAST_EXCESS = 0.5
 SEED = 20261128
-# Number of rows of the fit whose clusters without the row are evaluated at once. Only the own
-# cluster of each counts.
+# Number of rows whose clusters without the row are evaluated at once. Only the own one counts.
 BLOCK_OWN = 32
 
 
@@ -59,20 +58,24 @@ class Outliers:
         self.joint = Tail(self._larger(pair))
 
     def scores(self, X, own=None):
-        """Scores of checked rows: (n_rows,). `own` is the `OwnClusters` of rows of the fit."""
+        """Scores of checked rows: (n_rows,). Those of rows that depart in a column left out are
+        infinite. At most about alpha of the rows with gaps are above -log(alpha), because their
+        surprises are means over completions. `own` is the `OwnClusters` of rows of the fit."""
         incomplete = np.isnan(X[:, [c.known for c in self.columns]]).any(axis=1)
         rows, tables = [np.flatnonzero(~incomplete)], [X[~incomplete]]
-        for row in np.flatnonzero(incomplete):
-            if np.isfinite(self.laws.log_density(X[[row]])).all():
-                rng = np.random.Generator(np.random.PCG64(SEED))
-                laws = NewLaws(self.laws, np.repeat(X[[row]], N_COMPLETIONS, axis=0))
-                tables.append(next(laws.draw_tables(np.arange(N_COMPLETIONS), 1, rng)))
-                rows.append(np.repeat(row, N_COMPLETIONS))
+        gaps = np.flatnonzero(incomplete)
+        for row in gaps[np.isfinite(self.laws.log_density(X[gaps]))] if len(gaps) else ():
+            rng = np.random.Generator(np.random.PCG64(SEED))
+            tables.append(self.laws.completions(X[[row]], N_COMPLETIONS, rng))
+            rows.append(np.repeat(row, N_COMPLETIONS))
         rows = np.concatenate(rows)
         pair, counts = np.full((2, len(X)), np.inf), np.bincount(rows, minlength=len(X))
         for found, x in zip(pair, self._surprises(np.concatenate(tables), own, rows), strict=True):
             np.divide(np.bincount(rows, x, len(X)), counts, out=found, where=counts > 0)
-        return self.joint.surprise(self._larger(pair))
+        scores = self.joint.surprise(self._larger(pair))
+        if self.likelihood.left_out is not None:
+            scores[self.likelihood.left_out.departs(X).any(axis=1)] = np.inf
+        return scores
 
     def _larger(self, pair):
         return np.maximum(*(tail.surprise(x) for tail, x in zip(self.tails, pair, strict=True)))
@@ -82,9 +85,8 @@ class Outliers:
         of_columns = sum(column.surprise(x) for column, x in zip(self.columns, X.T, strict=True))
         if not len(X):
             return np.empty((2, 0))
-        if own is None:
-            return np.array([-self.blurred.log_density(X), of_columns])
-        return np.array([-own.log_density(X, rows), of_columns])
+        together = self.blurred.log_density(X) if own is None else own.log_density(X, rows)
+        return np.array([-together, of_columns])
 
 
 def _within(rows, clusters):
@@ -112,34 +114,36 @@ class OwnClusters:
 
     def _of_draw(self, draw, X, rows):
         likelihood, training = self.outliers.likelihood, self.training
+        drawn, errors = likelihood.at(draw["values"]), self.outliers.errors
         labels = self.draws["labels"][draw["chain"], draw["draw"]].astype(np.intp)
         sizes = np.bincount(labels[labels >= 0])
-        log_weights = training.prior_of(self.draws, draw).log_weights(sizes)
-        with np.errstate(divide="ignore"):
-            without = log_weights[:-1] + np.log1p(-1.0 / sizes)
+        prior = training.prior_of(self.draws, draw)
         stats = next(training.statistics_of_each(likelihood, self.draws, [draw]))
-        laws = self._laws(draw, np.concatenate([stats, np.zeros((1, stats.shape[1]))]))
+        laws = drawn.laws(np.concatenate([stats, np.zeros((1, stats.shape[1]))])).blurred(errors)
         out = []
         for part in np.array_split(np.arange(len(X)), -(-len(X) // self.outliers.laws.block)):
+            found, of = np.unique(labels[rows[part]], return_inverse=True)
+            log_weights = np.array([_without(prior, sizes, k) for k in found])[of]
             weighed = log_weights + laws.log_density(X[part])
-            inside = part[labels[rows[part]] >= 0]
-            which, own = np.unique(rows[inside], return_inverse=True)
-            stats = next(training.statistics_without(likelihood, self.draws, [draw], which))
-            for first in range(0, len(which), BLOCK_OWN):
-                some = np.flatnonzero((own >= first) & (own < first + BLOCK_OWN))
-                of_rows = self._laws(draw, stats[first : first + BLOCK_OWN])
-                density = of_rows.log_density(X[inside[some]])
-                cluster = labels[rows[inside[some]]]
-                density = without[cluster] + density[np.arange(len(some)), own[some] - first]
-                weighed[inside[some] - part[0], cluster] = density
+            own = part[labels[rows[part]] >= 0]
+            stats = next(training.statistics_without(likelihood, self.draws, [draw], rows[own]))
+            for first in range(0, len(own), BLOCK_OWN):
+                some, without = own[first : first + BLOCK_OWN], stats[first : first + BLOCK_OWN]
+                density = drawn.laws(without).blurred(errors).log_density(X[some])
+                at = some - part[0], labels[rows[some]]
+                weighed[at] = log_weights[at] + np.diagonal(density)
             # As for new rows, a new cluster counts only if there is no other.
             weighed[np.isfinite(weighed[:, :-1]).any(axis=1), -1] = -np.inf
             out.append(logsumexp(weighed, axis=1))
-        return np.concatenate(out)
+        return np.concatenate(out) + np.log1p(-draw["noise_weight"])
 
-    def _laws(self, draw, stats):
-        laws = self.outliers.likelihood.at(draw["values"]).laws(stats)
-        return laws.blurred(self.outliers.errors)
+
+def _without(prior, sizes, cluster):
+    """Log weights for a row of a cluster, or of noise (-1), without it: (n_clusters + 1,)."""
+    rest = sizes - (np.arange(len(sizes)) == cluster)
+    out = np.full(len(sizes) + 1, -np.inf)
+    out[np.append(rest > 0, True)] = prior.log_weights(rest[rest > 0])
+    return out
 
 
 class ColumnTails:
@@ -172,6 +176,7 @@ class Tail:
     def __init__(self, values):
         self.values = np.sort(values)
         self.start = np.quantile(self.values, 1.0 - TAIL)
+        self.level = np.log(np.mean(self.values >= self.start))
         beyond = self.values[self.values > self.start] - self.start
         self.excess = max(LEAST_EXCESS, beyond.mean() if len(beyond) else 0.0)
 
@@ -179,5 +184,5 @@ class Tail:
         """-log of the probability of at least x: (n,)."""
         n = len(self.values)
         among = np.log((n + 1.0) / (n - np.searchsorted(self.values, x, "left") + 1.0))
-        beyond = (x - self.start) / self.excess - np.log(TAIL)
-        return np.where(x > self.start, beyond, np.minimum(among, -np.log(TAIL)))
+        beyond = (x - self.start) / self.excess - self.level
+        return np.where(x > self.start, beyond, np.minimum(among, -self.level))

@@ -10,6 +10,7 @@ import copy
 import numpy as np
 
 from skdpm.mixture.likelihoods.contract.roles import OF_ONE_PART
+from skdpm.mixture.likelihoods.gaussian.projected import Projection
 from skdpm.mixture.likelihoods.laws.background import JointBackground
 from skdpm.mixture.likelihoods.laws.laws import JointLaws
 from skdpm.mixture.likelihoods.laws.means import ColumnMeans
@@ -66,6 +67,7 @@ class LeftOut:
 
     def __init__(self, parts):
         self.parts = parts
+        self.left_out = np.concatenate([columns[part.left_out] for columns, part in parts])
 
     def log_density(self, X):
         """The sum over parts."""
@@ -75,11 +77,11 @@ class LeftOut:
         """The sum over parts."""
         return sum(part.log_density_known(X[:, columns]) for columns, part in self.parts)
 
-    def departures(self, X):
-        """Positions among all columns."""
-        return sorted(
-            columns[d] for columns, part in self.parts for d in part.departures(X[:, columns])
-        )
+    def departs(self, X):
+        """Those of the parts, joined."""
+        return np.hstack([part.departs(X[:, columns]) for columns, part in self.parts])
+
+    departures = Projection.departures
 
 
 class JoinedHyperparameters:

@@ -49,7 +49,7 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
     - `select`: bool. Whether columns may be outside the clustering (`Product`).
     - `left_out`: object or None. Columns that clusters are not made of, because the others
       determined them in `fit`, with the methods `log_density`, `log_density_known` (for rows that
-      `needs_laws` names) and `departures` of `gaussian.projected.Projection`.
+      `needs_laws` names), `departs` and `departures` of `gaussian.projected.Projection`.
     - `constants_vary`: bool. Whether `log_constants` depend on hyperparameters.
     - `exposed`: bool. Whether the last column of X holds exposures: see `with_exposure`.
     """

@@ -138,14 +138,18 @@ class Projection:
             out[rows] = log_student(distances, log_scales, float(self.n_rows), len(chosen))
         return out
 
+    def departs(self, X):
+        """Whether the columns left out do not follow from the others: (n_rows, n_left_out)."""
+        return np.abs(self.residuals(X)) > DEPARTURE * self.errors
+
     def departures(self, X):
         """Positions of the columns left out that do not follow from the others in some rows:
         list of int."""
         found = np.zeros(len(self.left_out), dtype=bool)
         for first in range(0, len(X), BLOCK_ROWS):
             block = np.asarray(X[first : first + BLOCK_ROWS], dtype=np.float64)
-            found |= (np.abs(self.residuals(block)) > DEPARTURE * self.errors).any(axis=0)
-        return self.left_out[found].tolist()
+            found |= self.departs(block).any(axis=0)
+        return np.sort(self.left_out[found]).tolist()
 
     @contextmanager
     def translated(self):

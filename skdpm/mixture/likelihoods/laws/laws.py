@@ -640,9 +640,7 @@ class MatrixLaws(StudentLaws):
         scale = weights @ self.scale @ weights.T
         scale[:, range(len(base)), range(len(base))] += errors[base] ** 2
         unit = np.eye(len(self.origin))[:, base]
-        return replace(
-            self, loc=loc, root=factors(scale), base=base, origin=self.origin, weights=unit
-        )
+        return replace(self, loc=loc, root=factors(scale), base=base, weights=unit)
 
     def rebuilt(self, projection):
         found = projection
