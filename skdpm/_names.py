@@ -39,8 +39,7 @@ IN_ESTIMATE_LABELS = dict.fromkeys(("k", "n_clusters", "n_components"), "its nam
 
 # Attributes of mixtures.
 _CRITERIA = (
-    "the number of clusters is inferred. Compare models by score(X) of rows held back, or by "
-    'log_evidence_ of fits with sampler="smc"'
+    'compare models by score(X) of rows held back, or by log_evidence_ of fits with sampler="smc"'
 )
 _MEANS = 'means of Gaussian clusters are cluster_params_["means"]'
 _ONLY_SMC = 'only a fit with sampler="smc" has it'

@@ -135,10 +135,16 @@ def check_params(likelihood):
 
 def _check_genotypes(genotype_prior, name):
     for numbers, weights in genotype_prior.items():
+        if not (isinstance(numbers, tuple) and len(numbers) == 3):
+            raise ValueError(
+                f"{name} needs keys (normal_cn, minor_cn, major_cn), such as (2, 1, 1); "
+                f"got {numbers!r}"
+            )
         if not (isinstance(weights, Mapping) and weights and all(map(_is_state, weights))):
             raise ValueError(
                 f"{name} needs a dict of weights of genotypes for {numbers}, such as "
-                f'{{("AA", "AA", "AB"): 1.0, ("AA", "AA", "BB"): 0.5}}; got {weights!r}'
+                f'{{("AA", "AA", "AB"): 1.0, ("AA", "AA", "BB"): 0.5}}, the third with a variant '
+                f"copy B; got {weights!r}"
             )
         for state, weight in weights.items():
             check_real(weight, f"{name}[{numbers}][{state}]", low=0.0)
@@ -146,7 +152,8 @@ def _check_genotypes(genotype_prior, name):
 
 def _is_state(state):
     three = isinstance(state, tuple) and len(state) == 3
-    return three and all(isinstance(g, str) and set(g) in GENOTYPES for g in state)
+    kinds = three and all(isinstance(g, str) and set(g) in GENOTYPES for g in state)
+    return kinds and "B" in state[2]
 
 
 def check_design(X):

@@ -406,8 +406,8 @@ class Comparison(ShortRepr):
     ----------
     distance, error, within : float
         Mean distance of the draws of each fit to `labels_` of the other, its Monte Carlo standard
-        error, and the mean to its own `labels_`. If it is about as large, fits differ no more than
-        draws do.
+        error, NaN with one draw, and the mean to its own `labels_`. If it is about as large, fits
+        differ no more than draws do.
     table : ndarray of shape (n_first, n_second), int64
         Numbers of rows in each pair of clusters.
     names : tuple of 2 ndarray, the labels of the lines and columns of `table`; -1 is noise
@@ -443,15 +443,20 @@ def compare(first, second, *, loss: Loss = "vi") -> Comparison:
     loss : {"vi", "binder"} or tuple (name, split_cost), default="vi"
         Distance, as in `partition_distances`. Rows that are noise are one cluster.
     """
+    for fit in (first, second):
+        if not hasattr(fit, "_check_label_draws"):
+            raise TypeError(f"compare takes a fitted DPMixture or FiniteMixture; got {fit!r}")
+        fit._check_label_draws("compare", "predict(X)")
     n_rows = [len(fit.labels_) for fit in (first, second)]
     if n_rows[0] != n_rows[1]:
         raise ValueError("both fits must have the same rows, got {} and {} rows".format(*n_rows))
-    draws = [fit.cluster_samples_ for fit in (first, second)]
+    # Noise, -1, becomes 0; the largest label may be that of a small type.
+    draws = [fit.cluster_samples_.astype(np.int32) + 1 for fit in (first, second)]
     found = (np.unique(fit.labels_, return_inverse=True) for fit in (first, second))
     names, (rows, columns) = zip(*found, strict=True)
     means, errors = np.empty((2, 2)), np.empty((2, 2))
     for i, j in np.ndindex(2, 2):
-        losses = partition_distances(draws[i] + 1, (rows, columns)[j], loss)
+        losses = partition_distances(draws[i], (rows, columns)[j], loss)
         means[i, j] = losses.mean()
         errors[i, j] = mcse_mean(losses.reshape(draws[i].shape[:2]))
     table = np.zeros((len(names[0]), len(names[1])), dtype=np.int64)

@@ -108,7 +108,7 @@ def test_states_are_summed_for_each_mutation():
 WEIGHTS = {
     (2, 1, 1): {("AA", "AA", "AB"): 3.0, ("AA", "AA", "BB"): 0.5},
     (2, 0, 3): {("AB", "AAA", "BBB"): 0.2, ("AA", "AA", "ABB"): 1.0, ("BB", "A", "AB"): 0.1},
-    (1, 7, 7): {("AA", "AAAA", "ABBB"): 1e-3, ("A", "AA", "AA"): 4.0},
+    (1, 7, 7): {("AA", "AAAA", "ABBB"): 1e-3, ("A", "AA", "AB"): 4.0},
 }
 WEIGHTED = np.array(
     [
@@ -191,6 +191,10 @@ def test_equal_weights_are_the_named_prior():
         ({(2, 1, 1): 1.0}, "needs a dict of weights of genotypes"),
         ({(2, 1, 1): {("AA", "AA", "AB"): 0.0}}, "genotype_prior.*must be"),
         ({(2, 1, 1): {("AA", "AA", "AB"): NAN}}, "genotype_prior.*must be"),
+        ({(2, 1, 1): {("AA", "AA", "AA"): 1.0}}, "the third with a variant copy B; got"),
+        ({(2, 1, 1): {("AA", "BB", "AA"): 1.0}}, "the third with a variant copy B; got"),
+        ({"211": {("AA", "AA", "AB"): 1.0}}, r"keys \(normal_cn, minor_cn, major_cn\).* '211'"),
+        ({(1, 1): {("AA", "AA", "AB"): 1.0}}, r"needs keys .* got \(1, 1\)"),
         ({(2, 0, 3): {("AA", "AA", "AB"): 1.0}}, r"normal_cn 2, .* major_cn 1: add \(2, 1, 1\)"),
         ({}, r"add \(2, 1, 1\)"),
     ],

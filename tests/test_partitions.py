@@ -3,6 +3,7 @@
 
 import itertools
 import re
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,10 +13,11 @@ from reference.enumerate import enumerate_partitions
 from reference.partitions import expected_losses, together
 from scipy.cluster.hierarchy import fcluster, is_valid_linkage, linkage
 from scipy.spatial.distance import cdist
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics import adjusted_rand_score, mutual_info_score, rand_score
 from support.designs import combinations, everyday
 
-from skdpm import partitions
+from skdpm import DPMixture, FeatureAllocation, partitions
 from skdpm.diagnostics import mcse_mean
 from skdpm.partitions import (
     coclustering_matrix,
@@ -501,7 +503,10 @@ def test_two_fits_are_compared():
     def fit(labels, draws, certainty):
         labels = np.array(labels)
         return SimpleNamespace(
-            labels_=labels, cluster_samples_=np.array(draws), probabilities_=np.array(certainty)
+            labels_=labels,
+            cluster_samples_=np.array(draws),
+            probabilities_=np.array(certainty),
+            _check_label_draws=lambda name, instead: None,
         )
 
     # Two chains of two draws each. Row 3 moves, less certainly row 6, and row 7 becomes noise.
@@ -523,3 +528,27 @@ def test_two_fits_are_compared():
     assert same.distance == same.within and len(same.moved) == 0
     with pytest.raises(ValueError, match="same rows, got 8 and 7 rows"):
         compare(first, fit(one[:-1], draws, np.ones(7)))
+    many = np.arange(128)
+    alone = fit(many, np.array([[many, many]], dtype=np.int8), np.ones(128))  # 127 + 1 wraps
+    assert compare(alone, alone).distance == 0.0
+    one_draw = fit(many, np.array([[many]]), np.ones(128))
+    assert np.isnan(compare(one_draw, one_draw).error)
+
+
+def test_fits_without_labels_are_not_compared():
+    X = np.arange(8.0)[:, None]
+    short = {"n_chains": 1, "n_warmup": 2, "n_draws": 4, "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        whole, bare = (DPMixture(**short, store_labels=kept).fit(X) for kept in (True, False))
+    for other, error, words in (
+        (DPMixture(), NotFittedError, "not fitted"),
+        (bare, AttributeError, "compare needs label draws"),
+        (whole.for_prediction(), AttributeError, "compare needs label draws"),
+        (FeatureAllocation(), TypeError, "compare takes a fitted DPMixture .* FeatureAlloc"),
+        (np.zeros(8, dtype=int), TypeError, "compare takes a fitted DPMixture or FiniteMixture"),
+    ):
+        with pytest.raises(error, match=words):
+            compare(whole, other)
+        with pytest.raises(error, match=words):
+            compare(other, whole)

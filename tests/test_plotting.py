@@ -106,8 +106,9 @@ def draw(display):
 def test_displays_say_what_they_draw_on_and_return():
     for cls in Display.__subclasses__():
         words = cls.from_estimator.__doc__
-        assert words.count("        ax : matplotlib Axes") == 1, cls
-        assert f"        Returns\n        -------\n        display : {cls.__name__}\n" in words
+        assert words.count("\nax : matplotlib Axes") == 1, cls
+        assert words.count("Parameters\n----------\nestimator : fitted estimator, or") == 1, cls
+        assert f"\nReturns\n-------\ndisplay : {cls.__name__}\n" in words
 
 
 def test_coclustering_matrix_is_that_of_the_draws_in_order_of_label_and_certainty(model):
@@ -159,6 +160,13 @@ def test_coclustering_names_noise():
     display = draw(CoclusteringDisplay(np.eye(5), labels, np.ones(5), np.arange(5)).plot())
     for ticks in (display.ax_.get_xticklabels(), display.ax_.get_yticklabels()):
         assert [tick.get_text() for tick in ticks] == ["noise", "0", "1"]
+
+
+def test_lone_rows_are_dark_whatever_the_order_of_clusters():
+    labels = np.array([1, 0, 0])
+    together = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.6], [0.0, 0.6, 1.0]])
+    display = CoclusteringDisplay(together, labels, np.ones(3), np.arange(3)).plot()
+    np.testing.assert_array_equal(np.diagonal(display.im_.get_array()), [1.0, 0.6, 0.6])
 
 
 def test_coclustering_of_many_rows_is_of_a_sample_that_keeps_shares(model):
@@ -863,6 +871,9 @@ def test_networks_are_ordered_by_cluster_and_links():
     display = draw(AdjacencyDisplay.from_estimator(model, A))
     rows = display.rows
     np.testing.assert_array_equal(display.adjacency, A[np.ix_(rows, rows)])
+    of_lists = AdjacencyDisplay.from_estimator(model, A.tolist())
+    np.testing.assert_array_equal(of_lists.adjacency, display.adjacency)
+    assert of_lists.names is None
     assert (np.diff(model.labels_[rows]) >= 0).all()
     links = np.nansum(A, axis=0) + np.nansum(A, axis=1)
     same = np.diff(model.labels_[rows]) == 0

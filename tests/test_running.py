@@ -1,5 +1,6 @@
 """Limits of time and of effective sample size, callbacks, messages, saving and notebooks."""
 
+import functools
 import inspect
 import itertools
 import pickle
@@ -39,7 +40,12 @@ from skdpm.mixture.chains.program import RowChain
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers import SAMPLERS, SMC
 from skdpm.partitions import credible_ball
-from skdpm.plotting import ClustersDisplay
+from skdpm.plotting import (
+    ClustersDisplay,
+    CoclusteringDisplay,
+    NumberOfClustersDisplay,
+    TraceDisplay,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -393,6 +399,8 @@ def test_names_that_users_try(blobs):
         with pytest.raises(AttributeError) as found:
             getattr(estimator, name)
         assert str(found.value) == f"DPMixture has no {name}: {way}"
+    # True of a given number of clusters, too.
+    assert "inferred" not in ATTRIBUTES["bic"] and "score(X)" in ATTRIBUTES["bic"]
     with pytest.raises(AttributeError, match="'DPMixture' object has no attribute 'mean_'"):
         estimator.mean_  # noqa: B018
     with pytest.raises(TypeError, match=r"got 3 without .*estimate_labels\(max_clusters=\.{3}\)"):
@@ -440,6 +448,44 @@ def test_copy_for_prediction(blobs):
     many = DPMixture(**FAST).fit(np.random.default_rng(0).normal(size=(3000, 2)))
     assert len(pickle.dumps(many.for_prediction())) < len(pickle.dumps(many)) / 3
     assert_same_fit(light.fit(blobs, known_labels=known), estimator, blobs)  # it can be fitted
+    assert light.summary()
+
+
+def test_copy_for_prediction_keeps_no_entries_of_the_fit():
+    X = np.random.default_rng(0).normal(size=(400, 3))
+    gaps = np.where(np.random.default_rng(1).random(X.shape) < 0.4, np.nan, X)
+    estimator = DPMixture(n_chains=2, n_warmup=3, n_draws=40, random_state=0).fit(gaps)
+    size = len(pickle.dumps(estimator._predictor))
+    light = estimator.for_prediction()
+    assert len(pickle.dumps(light._predictor)) < size - 8 * 80 * np.isnan(gaps).sum() / 2
+    for method in ("predict", "score_samples", "outlier_scores"):
+        expected = getattr(estimator, method)(X[:5])
+        assert_array_equal(getattr(light, method)(X[:5]), expected)
+    assert "completion" in estimator.draws_.scored.draws[0]
+
+
+def test_copy_for_prediction_says_what_it_lacks(blobs):
+    estimator = DPMixture(sampler=SMC(n_particles=20), n_draws=5, random_state=0).fit(blobs)
+    light = estimator.for_prediction()
+    for name in ("effective_sample_size_", "log_evidence_", "log_evidence_chains_"):
+        assert_array_equal(getattr(light, name), getattr(estimator, name))
+    assert light.diagnostics_.keys() == estimator.diagnostics_.keys()
+    for copied in (light, light.for_prediction(), pickle.loads(pickle.dumps(light))):
+        asked = [
+            copied.summary,
+            lambda copied=copied: copied.labels_,
+            lambda copied=copied: copied.label_samples_,
+            lambda copied=copied: copied.partial_fit(blobs),
+            *(
+                functools.partial(display.from_estimator, copied)
+                for display in (CoclusteringDisplay, NumberOfClustersDisplay, TraceDisplay)
+            ),
+        ]
+        for ask in asked:
+            with pytest.raises(AttributeError, match=r"for_prediction keeps no .*use the fit"):
+                ask()
+        with pytest.raises(AttributeError, match="only a fit with the likelihood Product"):
+            copied.relevance_  # noqa: B018
 
 
 def test_rows_of_other_seeds_differ(blobs):

@@ -107,31 +107,21 @@ GROWTH = 1.25
 
 # Attributes that follow from draws, besides those for users.
 READ_OFF = {
-    "_cells",
-    "_data",
-    "_distances",
-    "_n_different",
-    "_other_readings",
-    "_predictor",
-    "_training",
-    "_unread",
+    *("_cells", "_data", "_distances", "_n_different", "_other_readings", "_predictor"),
+    *("_training", "_unread"),
 }
-
-# Attributes that answers about new rows need, or that are small.
-FOR_PREDICTION = (
-    *("_predictor", "classes_", "cluster_params_", "converged_", "feature_names_in_"),
-    *("likelihood_", "n_clusters_", "n_features_in_", "part_columns_", "sampler_", "weights_"),
-)
 
 # Attributes that only some programs set, or none before they are asked for.
 FURTHER_ATTRIBUTES = (
-    "effective_sample_size_",
-    "likelihood_scores_",
-    "log_evidence_",
-    "log_evidence_chains_",
-    "n_samples_seen_",
-    "outlier_scores_",
-    "relevance_",
+    *("effective_sample_size_", "likelihood_scores_", "log_evidence_", "log_evidence_chains_"),
+    *("n_samples_seen_", "outlier_scores_", "relevance_"),
+)
+
+# Attributes that answers about new rows need, or that are small.
+FOR_PREDICTION = (
+    *("_predictor", "classes_", "cluster_params_", "converged_", "diagnostics_"),
+    *("feature_names_in_", "likelihood_", "n_clusters_", "n_features_in_", "part_columns_"),
+    *("sampler_", "weights_", *(set(FURTHER_ATTRIBUTES) - {"outlier_scores_"})),
 )
 
 
@@ -151,6 +141,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     _known = UNLABELLED  # known labels of the rows of `fit`
     _exposure = None  # exposures of the rows of `fit`
+    _left_out = frozenset()  # names of attributes that `for_prediction` did not copy
     _ways_with_text = '; use likelihood="mixed" for tables with columns of text'
     _other_names = (
         ("cosine", "von_mises_fisher"),
@@ -210,12 +201,13 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             _refuse_lazy(X)
         n_samples = None if known_labels is None else _num_samples(given_rows(X))
         self._known, self._exposure = KnownLabels.checked(known_labels, n_samples), exposure
+        vars(self).pop("_left_out", None)
         if self._known.unites:
             _refuse_lazy(X, "known labels")
         warn_of_classes(y, known_labels)
         return self._fit(X, y)
 
-    @offered_if(lambda self: _without_streams(self.sampler))
+    @offered_if(lambda self: _without_streams(self))
     @explains(**IN_FIT)
     def partial_fit(self, X, y=None, *, known_labels=None, exposure=None) -> Self:
         """Learn more rows, each seen once. Needs `sampler="smc"`.
@@ -448,6 +440,14 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         self._read()
         light = self._copied(FOR_PREDICTION)
         light._training = light._data = None
+        scored = copy.copy(self._predictor.scored)
+        # Drawn missing entries are about the rows of `fit`.
+        scored.draws = [
+            {name: value for name, value in draw.items() if name != "completion"}
+            for draw in scored.draws
+        ]
+        light._predictor = replace(self._predictor, scored=scored)
+        light._left_out = self._left_out.union(vars(self)) - vars(light).keys()
         return light
 
     def __sklearn_is_fitted__(self):
@@ -458,6 +458,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if "_unread" in vars(self) and _is_read_off(name):
             self._read()
             return getattr(self, name)
+        if name in self._left_out:
+            raise AttributeError(f"for_prediction keeps no {name}: use the fit itself")
         if name not in ATTRIBUTES:
             return object.__getattribute__(self, name)
         raise AttributeError(f"{type(self).__name__} has no {name}: {ATTRIBUTES[name]}")
@@ -1015,8 +1017,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         )
 
 
-def _without_streams(given):
-    sampler = given
+def _without_streams(estimator):
+    if estimator._left_out:
+        return "for_prediction keeps no particles: use the fit itself"
+    sampler = given = estimator.sampler
     if isinstance(sampler, str):
         sampler = SAMPLERS.get(sampler, Sampler)
     if getattr(sampler, "online", False):

@@ -142,11 +142,12 @@ def _warn_of_planes(model, program, labels):
 def _warn_of_few_rows(model):
     """Warn if clusters of few rows of many columns may be no more than noise."""
     n_samples, n_features, n_clusters = len(model.labels_), model.n_features_in_, model.n_clusters_
-    learns = "mean_precision" in model.likelihood_.learned and n_clusters > 1
+    is_given = getattr(model, "n_components", None) is not None
+    learns = "mean_precision" in model.likelihood_.learned and n_clusters > 1 and not is_given
     few = FEWEST_ALONE <= n_samples < n_features
     if learns and few and FEWEST_EACH * n_clusters > n_samples:
         warn(
-            f"labels_ has {n_clusters} clusters of {n_samples} rows with {n_features} "
+            f"labels_ has {n_clusters} clusters; X has {n_samples} rows and {n_features} "
             "columns. So few rows may not tell clusters from noise, which may have a cluster for "
             "each row. Use fewer columns, as from sklearn.decomposition.PCA, or "
             "FiniteMixture(n_components=...) with the number of clusters",

@@ -44,11 +44,11 @@ DESCRIBE_STREAM = 2**32 - 4
 def offered_with(role: str) -> Callable[[F], F]:
     """Decorate a method that needs a role of the likelihood of the fit, or before it of that of
     the parameter."""
-    return offered_if(
-        lambda estimator: refusal(
-            getattr(estimator, "likelihood_", None) or estimator._lenient_likelihood(), role
-        )
-    )
+    return offered_if(lambda estimator: refusal(_likelihood(estimator), role))
+
+
+def _likelihood(estimator):
+    return getattr(estimator, "likelihood_", None) or estimator._lenient_likelihood()
 
 
 class Questions:
@@ -112,7 +112,7 @@ class Questions:
     @offered_if(
         lambda estimator: (
             None
-            if hasattr(estimator._lenient_likelihood(), "expected_links")
+            if hasattr(_likelihood(estimator), "expected_links")
             else "only networks have links to expect; cluster_params_ has means of columns"
         )
     )

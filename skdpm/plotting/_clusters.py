@@ -96,12 +96,10 @@ class ClustersDisplay(style.Display):
     def from_estimator(
         cls, estimator, X, columns=None, *, max_rows=20_000, max_clusters=20, ax=None
     ) -> Self:
-        """Draw the clusters of a fitted mixture.
+        """Draw the clusters of a fitted mixture, in X as the steps of a pipeline transform it.
 
         Parameters
         ----------
-        estimator : fitted DPMixture or FiniteMixture, or a pipeline or search that ends in one
-            The picture shows X as the first steps of a pipeline transform it.
         X : array-like, DataFrame or CSR matrix of shape (n_samples, n_features)
             Rows of `fit`, or another number of new rows, shown with predicted labels.
         columns : pair of int or str, "discriminant", "principal" or None, default=None

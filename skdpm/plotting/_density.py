@@ -87,12 +87,10 @@ class DensityDisplay(style.Display):
     def from_estimator(
         cls, estimator, X=None, column=None, *, level=0.9, grid=None, clusters=True, ax=None
     ) -> Self:
-        """Draw the density of a column under a fitted mixture of normal laws.
+        """Draw the density of a column, as transformed, under a mixture (Gaussian or `Subspace`).
 
         Parameters
         ----------
-        estimator : fitted DPMixture or FiniteMixture, or a pipeline or search that ends in one
-            Its likelihood is Gaussian or `Subspace`. The picture shows transformed columns.
         X : array-like, DataFrame or CSR matrix of shape (n_samples, n_features), default=None
             Rows for the histogram; those of `fit` are coloured by `labels_`. None: no histogram.
         column : int or str, default=None

@@ -86,7 +86,6 @@ class NumberOfClustersDisplay(style.Display):
 
         Parameters
         ----------
-        estimator : fitted estimator, or a pipeline or search that ends in one
         of : {"clusters", "components"}, default="clusters"
             Draws that are counted for a mixture: `n_clusters_samples_` or
             `n_components_samples_`. They differ if clusters are hills.
@@ -238,7 +237,6 @@ class TraceDisplay(style.Display):
 
         Parameters
         ----------
-        estimator : fitted estimator, or a pipeline or search that ends in one
         quantities : list of str, default=None
             Names in `draws_` of scalar quantities. None: the log joint, the number of components
             or features, and the concentration if it is learned.

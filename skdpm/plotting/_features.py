@@ -79,7 +79,6 @@ class FeaturesDisplay(style.Display):
 
         Parameters
         ----------
-        estimator : fitted FeatureAllocation, or a pipeline or search that ends in one
         image_shape : tuple (height, width), default=None
             Where columns of X are pixels, line by line. None: a heat map.
         max_features : int, default=36

@@ -64,7 +64,6 @@ class MergeTreeDisplay(style.Display):
 
         Parameters
         ----------
-        estimator : fitted DPMixture or FiniteMixture, or a pipeline or search that ends in one
         """
         estimator, _, _ = cls._mixture(estimator)
         cls._partitions(estimator)  # raises if they are missing
@@ -185,7 +184,6 @@ class ExpectedLossDisplay(style.Display):
 
         Parameters
         ----------
-        estimator : fitted DPMixture or FiniteMixture, or a pipeline or search that ends in one
         max_clusters : int, default=None
             Largest number of clusters shown. It is at most the number that the loss finds without
             a limit. None: this number, or 20 if it is smaller and numbers need searches.

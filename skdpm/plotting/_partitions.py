@@ -70,7 +70,6 @@ class CoclusteringDisplay(style.Display):
 
         Parameters
         ----------
-        estimator : fitted DPMixture or FiniteMixture, or a pipeline or search that ends in one
         of : {"clusters", "components"}, default="clusters"
             Draws that are compared: `cluster_samples_` or `label_samples_`. They differ if
             clusters are hills.
@@ -95,9 +94,10 @@ class CoclusteringDisplay(style.Display):
         """Draw the matrix. Parameters are those of `from_estimator`."""
         ax = self._axis(ax, (5.6, 4.8), framed=True)
         # A row is surely with itself. It is drawn as with its neighbours, if its cluster has any.
-        shown, sizes = np.array(self.coclustering), np.unique(self.labels, return_counts=True)[1]
+        shown = np.array(self.coclustering)
+        _, at, sizes = np.unique(self.labels, return_inverse=True, return_counts=True)
         beside = np.pad(np.diagonal(shown, 1), 1)
-        beside = np.where(np.repeat(sizes, sizes) > 1, np.maximum(beside[1:], beside[:-1]), 1.0)
+        beside = np.where(sizes[at] > 1, np.maximum(beside[1:], beside[:-1]), 1.0)
         shown[np.diag_indices(len(shown))] = beside
         _draw_matrix(self, ax, shown, cmap=style.ramp(ax, cmap, style.MAIN), vmax=1.0)
         ax.set_xlabel("rows, by cluster and certainty")
@@ -151,12 +151,10 @@ class AdjacencyDisplay(style.Display):
 
     @classmethod
     def from_estimator(cls, estimator, X, *, max_rows=2000, cmap=None, ax=None) -> Self:
-        """Draw the links that a mixture was fitted to.
+        """Draw the links of a network that a mixture was fitted to.
 
         Parameters
         ----------
-        estimator : DPMixture or FiniteMixture
-            Fitted to a network.
         X : array-like, CSR matrix or DataFrame of shape (n_samples, n_samples)
             The matrix of `fit`. NaN is a link that is not known.
         max_rows : int, default=2000
@@ -166,7 +164,7 @@ class AdjacencyDisplay(style.Display):
         """
         max_rows = check_integer(max_rows, "max_rows", low=1)
         estimator, X, _ = cls._mixture(estimator, X)
-        index = getattr(X, "index", None)
+        index = X.index if hasattr(X, "columns") else None
         X = X.tocsr() if sp.issparse(X) else np.asarray(X, dtype=np.float64)
         labels = np.asarray(estimator.labels_)
         if X.shape != (len(labels), len(labels)):

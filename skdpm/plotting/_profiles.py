@@ -74,7 +74,6 @@ class ProfilesDisplay(style.Display):
 
         Parameters
         ----------
-        estimator : fitted DPMixture or FiniteMixture, or a pipeline or search that ends in one
         X : array-like, DataFrame or CSR matrix of shape (n_samples, n_features), default=None
             Rows of `fit`. Needed only after pickling.
         max_columns : int, default=8
@@ -211,12 +210,10 @@ class RelevanceDisplay(style.Display):
 
     @classmethod
     def from_estimator(cls, estimator, *, max_columns=40, ax=None) -> Self:
-        """Draw the relevance of the columns of a fitted mixture.
+        """Draw the relevance of the columns of a fit of ``Product(select=True)``.
 
         Parameters
         ----------
-        estimator : fitted DPMixture or FiniteMixture, or a pipeline or search that ends in one
-            Its likelihood is ``Product(select=True)``.
         max_columns : int, default=40
             Largest number of bars.
         """

@@ -2,6 +2,7 @@
 """Colours, axes, legends and access to estimators, shared by all displays."""
 
 import colorsys
+import inspect
 from typing import Self
 
 import numpy as np
@@ -102,16 +103,17 @@ def colors_of_rows(labels):
     return np.vstack([colors, NOISE])[labels]
 
 
-# End of the docstrings of `from_estimator`, the same for all displays.
+# First and last parameters in the docstrings of `from_estimator`, the same for all displays.
+ESTIMATOR = "----------\nestimator : fitted estimator, or a pipeline or search that ends in one"
 DRAWN = """
-        ax : matplotlib Axes or array-like of Axes, default=None
-            Axis, or axes, to draw on, as in `plot`. None: a new figure.
+ax : matplotlib Axes or array-like of Axes, default=None
+    Axis, or axes, to draw on, as in `plot`. None: a new figure.
 
-        Returns
-        -------
-        display : {}
-            Display, which has been drawn.
-        """
+Returns
+-------
+display : {}
+    Display, which has been drawn.
+"""
 
 
 class Display:
@@ -120,7 +122,8 @@ class Display:
     def __init_subclass__(cls):
         """Describe what all `from_estimator` take and return."""
         method = cls.from_estimator.__func__
-        method.__doc__ = (method.__doc__ or "").rstrip() + DRAWN.format(cls.__name__)
+        words = inspect.cleandoc(method.__doc__ or "").replace("----------", ESTIMATOR, 1)
+        method.__doc__ = words + DRAWN.format(cls.__name__)
 
     def __new__(cls, *args, **kwargs):
         if args and isinstance(args[0], BaseEstimator):

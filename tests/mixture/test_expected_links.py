@@ -87,4 +87,9 @@ def test_other_likelihoods_have_no_links():
     model = DPMixture(likelihood=Gaussian(), **SHORT)
     with pytest.raises(AttributeError, match="only networks have links to expect"):
         model.fitted_values  # noqa: B018
-    assert hasattr(DPMixture(likelihood="relational"), "fitted_values")
+    network = DPMixture(likelihood="relational", **SHORT)
+    assert hasattr(network, "fitted_values")
+    # The fit decides, not a parameter that has changed since.
+    network.fit(np.kron(np.eye(2), np.ones((4, 4)))).set_params(likelihood=Gaussian())
+    assert network.fitted_values().shape == (8, 8)
+    assert not hasattr(model.fit(np.eye(8)).set_params(likelihood="relational"), "fitted_values")

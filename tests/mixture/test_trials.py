@@ -196,17 +196,19 @@ def test_noise_is_one_cluster(n_samples, n_features):
 
 def test_clusters_of_few_rows_of_many_columns_may_be_noise():
     X = np.random.default_rng(0).standard_normal((10, 200))
-    model = DPMixture(
-        likelihood=Gaussian(covariance_type="diag"),
-        **{**SHORT, "n_warmup": 10, "n_draws": 5},
-    )
-    with pytest.warns(UserWarning, match="clusters of 10 rows with 200 columns. So few rows"):
+    params = {**SHORT, "n_warmup": 10, "n_draws": 5}
+    params["likelihood"] = Gaussian(covariance_type="diag")
+    model = DPMixture(**params)
+    with pytest.warns(UserWarning, match="clusters; X has 10 rows and 200 columns. So few"):
         model.fit(X)
     groups = X + 100.0 * (np.arange(10) < 5)[:, np.newaxis]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", ConvergenceWarning)
         assert model.fit(groups).n_clusters_ == 2
+        # A given number of clusters is what the warning advises.
+        groups = X + 100.0 * (np.arange(10) % 4)[:, np.newaxis]
+        assert FiniteMixture(4, **params).fit(groups).n_clusters_ == 4
 
 
 @pytest.mark.parametrize(("n_samples", "n_features"), [(24, 20), (30, 33), (30, 60)])

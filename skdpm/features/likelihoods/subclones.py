@@ -16,11 +16,7 @@ class Subclones(FeatureLikelihood):
 
     The features are clones: groups of cancer cells with the same mutations. Their prevalences in a
     sample sum to 1. The cellular prevalence of a mutation, the share of cancer cells that have it,
-    is the sum of the prevalences of the clones that have it. A row of X is a mutation, with six
-    columns for each sample of the tumour: `ref_counts`, `alt_counts`, `normal_cn`, `minor_cn`,
-    `major_cn` and `tumour_content`. `skdpm.mutations.mutation_design` makes them from the table
-    that PyClone-VI reads. NaN in both counts means that the mutation was not measured in that
-    sample.
+    is the sum of the prevalences of the clones that have it. X is that of `PyClone`.
 
     The clones of a sample share its cells, so no clone can be added without changing the others:
     `n_components` of the estimator must be given. Too many clones do harm: a clone with almost no
@@ -38,13 +34,7 @@ class Subclones(FeatureLikelihood):
     prevalence_concentration : float, default=1.0
         Parameter, at least 0.1, of the symmetric Dirichlet prior of the clones' prevalences in a
         sample.
-    error_rate : float, default=1e-3
-        Share of reads that are variant, or reference, by mistake.
-    genotype_prior : str or dict, default="major_copy_number"
-        Possible genotypes, equally likely: the mutation is on 1 to `major_cn` copies, or on one
-        copy after the number of copies has changed ("major_copy_number"); on `major_cn`,
-        `minor_cn` or one copy ("parental"); on any number of copies ("total"). A dict gives
-        genotypes with weights: see the page "Mutations of a tumour" of the guide.
+    error_rate, genotype_prior : as in `PyClone`, with the same defaults
 
     References
     ----------
