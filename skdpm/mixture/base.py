@@ -362,12 +362,14 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         Parameters
         ----------
         X : array-like or CSR matrix of shape (n_samples, n_features)
-            Rows. NaN marks an entry that is not known. Scores of rows with gaps are comparable.
+            Rows. NaN marks an entry that is not known. Scores of rows with gaps are comparable;
+            their rate of false alarms is at most about alpha.
 
         Returns
         -------
         scores : ndarray of shape (n_samples,)
-            Natural logarithms, at least 0. Higher is more outlying.
+            Natural logarithms, at least 0. Higher is more outlying; infinite if a row departs
+            from a column that is constant, or follows from others, in all rows of `fit`.
         """
         check_is_fitted(self)
         if self.likelihood_.exposed:
