@@ -7,13 +7,7 @@ import math
 
 import numpy as np
 
-from skdpm._convergence import (
-    LARGEST_R_HAT,
-    has_drifted,
-    judged,
-    stay_apart,
-    words_about_levels,
-)
+from skdpm._convergence import LARGEST_R_HAT, has_drifted, judged, stay_apart, words_about_levels
 
 
 class ShortRepr:

@@ -6,7 +6,7 @@ IN_FIT = {
     "sample_weight": (
         "rows have no weights. Draw a sample of rows with these weights as probabilities; do not "
         "repeat rows, because copies look like narrow clusters"
-    ),
+    )
 }
 
 # Parameters of estimators.

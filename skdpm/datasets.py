@@ -93,9 +93,7 @@ def make_bernoulli_mixture(
 
     Returns
     -------
-    X : ndarray of shape (n_samples, n_features)
-        Zeros and ones.
-    labels : ndarray of shape (n_samples,), int64
+    X, labels : ndarray of shape (n_samples, n_features), and of shape (n_samples,), int64
 
     References
     ----------
@@ -130,9 +128,7 @@ def make_jain_neal(n_samples=100, n_features=6, *, random_state=None) -> Arrays:
 
     Returns
     -------
-    X : ndarray of shape (n_samples, n_features)
-        Zeros and ones.
-    labels : ndarray of shape (n_samples,), int64
+    X, labels : ndarray of shape (n_samples, n_features), and of shape (n_samples,), int64
 
     References
     ----------

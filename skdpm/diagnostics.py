@@ -203,10 +203,7 @@ def coclustering_diagnostics(label_samples, n_pairs: int = N_PAIRS) -> dict[str,
         between += block.mean(axis=2).var(axis=1, ddof=1).sum()
     within = autocovariance[0] * half / (half - 1)
     r_hat = np.sqrt((half - 1) / half + between / within) if within > 0 else np.inf
-    return {
-        "r_hat": float(r_hat),
-        "ess_bulk": _ess_of(autocovariance, between, len(halves)),
-    }
+    return {"r_hat": float(r_hat), "ess_bulk": _ess_of(autocovariance, between, len(halves))}
 
 
 def stacking_weights(log_likelihood, *, tol: float = 1e-8, max_iter: int = 10_000) -> np.ndarray:

@@ -302,10 +302,7 @@ n_features_in_, feature_names_in_
         means = 0.0
         for j, (c, s) in enumerate(np.ndindex(draws["log_joint"].shape)):
             Z = draws["allocations"][c][s]
-            params = {
-                "allocations": Z,
-                **self._params_of(likelihood, c, s),
-            }
+            params = {"allocations": Z, **self._params_of(likelihood, c, s)}
             means += (likelihood.reconstruct(Z.astype(np.float64), params) - means) / (j + 1)
         return means
 

@@ -76,13 +76,7 @@ from skdpm.mixture.likelihoods.composite.registry import names_with, refusal
 from skdpm.mixture.likelihoods.contract.base import Likelihood
 from skdpm.mixture.particles.program import BLOCK
 from skdpm.mixture.particles.streams import STREAM_LENGTH
-from skdpm.mixture.questions import (
-    Questions,
-    draw_given,
-    generator,
-    offered_with,
-    positions_in,
-)
+from skdpm.mixture.questions import Questions, draw_given, generator, offered_with, positions_in
 from skdpm.mixture.rows.known import UNLABELLED, KnownLabels
 from skdpm.mixture.rows.noise import alone, check_noise, laws_of_noise, refuse_noise
 from skdpm.mixture.samplers import SAMPLERS, automatic_sampler

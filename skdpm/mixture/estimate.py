@@ -126,10 +126,7 @@ class PointEstimate:
             found |= self._of_rows(model, model._training, weights)
             allotment = _allotment(model, self.labels)
         model._predictor = replace(
-            model._predictor,
-            partition=partition,
-            allotment=allotment,
-            names=found.get("classes_"),
+            model._predictor, partition=partition, allotment=allotment, names=found.get("classes_")
         )
         for name in PER_ROW & found.keys():
             found[name] = of_all_rows(found[name], copies)

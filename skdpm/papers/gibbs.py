@@ -36,6 +36,5 @@ class SuperClusterGibbs(Gibbs):
 
     def kernel(self):
         return SuperClusterGibbsKernel(
-            check_integer(self.n_super_clusters, "Gibbs.n_super_clusters", low=1),
-            self._n_sweeps(),
+            check_integer(self.n_super_clusters, "Gibbs.n_super_clusters", low=1), self._n_sweeps()
         )

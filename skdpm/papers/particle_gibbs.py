@@ -3,11 +3,7 @@
 
 from skdpm._validation import check_choice, parameters
 from skdpm.features.samplers.particle_gibbs import DiscreteParticleFilter, ParticleGibbs
-from skdpm.papers._test_paths import (
-    TEST_PATHS,
-    PathDiscreteFilterKernel,
-    PathParticleGibbsKernel,
-)
+from skdpm.papers._test_paths import TEST_PATHS, PathDiscreteFilterKernel, PathParticleGibbsKernel
 
 
 def make(test_path, **params):

@@ -27,12 +27,7 @@ def make(variant, **params):
     **params
         Parameters of `SMC` to change.
     """
-    settings = {
-        "rejuvenation": None,
-        "resample_threshold": 0.8,
-        "order": "given",
-        **params,
-    }
+    settings = {"rejuvenation": None, "resample_threshold": 0.8, "order": "given", **params}
     if variant == "PF":
         return SMC(**{"n_particles": 1000, "resampling": "systematic", **settings})
     if variant == "SMC-A":

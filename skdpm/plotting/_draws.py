@@ -15,10 +15,7 @@ from skdpm.plotting import _style as style
 LARGEST_GAP = 0.5
 
 # Labels of quantities.
-WORDS = {
-    "log_joint": "log joint (nats)",
-    "concentration": "concentration",
-}
+WORDS = {"log_joint": "log joint (nats)", "concentration": "concentration"}
 
 
 @parameters

@@ -6,10 +6,6 @@ from skdpm.features.likelihoods.linear_gaussian import LinearGaussian
 from skdpm.features.likelihoods.subclones import Subclones
 
 # The registry: one line per likelihood. A name is the snake case of its class.
-LIKELIHOODS = {
-    "linear_gaussian": LinearGaussian,
-    "lfrm": LFRM,
-    "subclones": Subclones,
-}
+LIKELIHOODS = {"linear_gaussian": LinearGaussian, "lfrm": LFRM, "subclones": Subclones}
 
 __all__ = [cls.__name__ for cls in LIKELIHOODS.values()]

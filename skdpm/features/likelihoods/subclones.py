@@ -89,9 +89,5 @@ class Subclones(FeatureLikelihood):
 
     def bind(self, data):
         return SubclonesModel(
-            data,
-            self.density,
-            self.precision,
-            self.precision_prior,
-            self.prevalence_concentration,
+            data, self.density, self.precision, self.precision_prior, self.prevalence_concentration
         )

@@ -61,8 +61,7 @@ class ARM(Sampler):
 
     def kernel(self):
         history = self._history(
-            check_integer(self.n_history_chains, "ARM.n_history_chains", low=0),
-            self._n_history(),
+            check_integer(self.n_history_chains, "ARM.n_history_chains", low=0), self._n_history()
         )
         return ARMKernel(
             check_choice(self.blocks, "ARM.blocks", BLOCKS),

@@ -622,12 +622,7 @@ class Tied(Matrix):
         return constant + means @ weights, rho[:, 0], df, df * (weights @ g.scale @ weights), 0.0
 
 
-COVARIANCES = {
-    "full": Full(),
-    "diag": Diagonal(),
-    "tied": Tied(),
-    "spherical": Spherical(),
-}
+COVARIANCES = {"full": Full(), "diag": Diagonal(), "tied": Tied(), "spherical": Spherical()}
 
 
 def normal_laws(means, spread):

@@ -689,10 +689,7 @@ def recording_in(summary, variances, n_ranges=REMOTE):
 
 def _ends(X):
     """Smallest and largest entries of the columns; inf and -inf without entries."""
-    return (
-        np.fmin.reduce(X, axis=0, initial=np.inf),
-        np.fmax.reduce(X, axis=0, initial=-np.inf),
-    )
+    return (np.fmin.reduce(X, axis=0, initial=np.inf), np.fmax.reduce(X, axis=0, initial=-np.inf))
 
 
 def _refuse(bad, before, after, row=None):

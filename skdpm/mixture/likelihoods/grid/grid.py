@@ -6,13 +6,7 @@ import warnings
 import numpy as np
 
 from skdpm.mixture.likelihoods.contract.base import Likelihood, bounds, read_only
-from skdpm.mixture.likelihoods.grid._grid import (
-    CHUNK,
-    IMPOSSIBLE,
-    TINY,
-    GridModel,
-    ParametricGrid,
-)
+from skdpm.mixture.likelihoods.grid._grid import CHUNK, IMPOSSIBLE, TINY, GridModel, ParametricGrid
 from skdpm.mixture.likelihoods.laws.laws import drawn_places
 
 # Largest log likelihood of a row at its best point. Beyond it, densities under clusters are not
