@@ -4,8 +4,8 @@
 Generators of mixtures return (X, labels). `labels` are the clusters that the rows were drawn from,
 numbered from 0; unless stated otherwise their sizes differ by at most one. Generators of feature
 allocations return (X, Z, parameters), where Z holds the features of each row. Generators of
-mutations return prevalences as well. The same `random_state` gives the same data. The page of
-references has the titles of the papers.
+mutations return prevalences as well. The same `random_state` gives the same data. The titles
+of the papers are in `doc/references.bib`.
 """
 
 import numpy as np

@@ -101,21 +101,42 @@ GROWTH = 1.25
 
 # Attributes that follow from draws, besides those for users.
 READ_OFF = {
-    *("_cells", "_data", "_distances", "_n_different", "_other_readings", "_predictor"),
-    *("_training", "_unread"),
+    "_cells",
+    "_data",
+    "_distances",
+    "_n_different",
+    "_other_readings",
+    "_predictor",
+    "_training",
+    "_unread",
 }
 
 # Attributes that only some programs set, or none before they are asked for.
 FURTHER_ATTRIBUTES = (
-    *("effective_sample_size_", "likelihood_scores_", "log_evidence_", "log_evidence_chains_"),
-    *("n_samples_seen_", "outlier_scores_", "relevance_"),
+    "effective_sample_size_",
+    "likelihood_scores_",
+    "log_evidence_",
+    "log_evidence_chains_",
+    "n_samples_seen_",
+    "outlier_scores_",
+    "relevance_",
 )
 
-# Attributes that answers about new rows need, or that are small.
+# Attributes that `for_prediction` copies: what answers about new rows need, and what is small.
 FOR_PREDICTION = (
-    *("_predictor", "classes_", "cluster_params_", "converged_", "diagnostics_"),
-    *("feature_names_in_", "likelihood_", "n_clusters_", "n_features_in_", "part_columns_"),
-    *("sampler_", "weights_", *(set(FURTHER_ATTRIBUTES) - {"outlier_scores_"})),
+    "_predictor",
+    "classes_",
+    "cluster_params_",
+    "converged_",
+    "diagnostics_",
+    "feature_names_in_",
+    "likelihood_",
+    "n_clusters_",
+    "n_features_in_",
+    "part_columns_",
+    "sampler_",
+    "weights_",
+    *(name for name in FURTHER_ATTRIBUTES if name != "outlier_scores_"),
 )
 
 
