@@ -18,6 +18,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from support.designs import combinations
 from support.examples import examples_of
 from support.flips import check_flips
 
@@ -83,8 +84,7 @@ def test_finds_the_components(fitted):
     assert np.sqrt(np.mean((imputed - complete)[missing] ** 2)) < 0.6
 
 
-@pytest.mark.parametrize("n_components", [None, 4])
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@combinations(sampler=SAMPLERS, n_components=[None, 4])
 def test_protocol(sampler, n_components):
     X, _, _ = make_data()
     before = X.copy()

@@ -492,9 +492,11 @@ def test_blocks_start_at_the_clusters(sampler, sampled, groups, monkeypatch, tmp
         assert_same_fit(fits[0], other, X)
 
 
-@pytest.mark.parametrize("sampled", [15, 20_000])
-@pytest.mark.parametrize("sampler", ["gibbs", SubCluster(block_size=16)], ids=repr)
-@pytest.mark.parametrize("kind", ["multinomial", "bernoulli"])
+@combinations(
+    kind=["multinomial", "bernoulli"],
+    sampler=["gibbs", SubCluster(block_size=16)],
+    sampled=[15, 20_000],
+)
 def test_samples_of_other_rows(kind, sampler, sampled, monkeypatch):
     monkeypatch.setattr(_automatic, "MOST_SAMPLED", sampled)
     rng = np.random.default_rng(0)

@@ -522,8 +522,7 @@ def test_bits_do_not_depend_on_n_jobs(name, n_jobs):
     assert_same_fit(other.fit(case.X), one, case.X_new)
 
 
-@pytest.mark.parametrize("backend", ["loky", "threading", "sequential"])
-@pytest.mark.parametrize("n_jobs", [None, 2])
+@combinations(backend=["loky", "threading", "sequential"], n_jobs=[None, 2])
 def test_bits_do_not_depend_on_the_joblib_backend(blobs, backend, n_jobs):
     expected = DPMixture(**FAST).fit(blobs)
     with joblib.parallel_config(backend=backend, n_jobs=2 if backend != "sequential" else 1):

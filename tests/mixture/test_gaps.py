@@ -163,7 +163,7 @@ def convergence_run(name, rows, sampler, law, n_chains, n_iterations):
 PAIRS = [("full", "dp"), ("full", "mfm"), ("tied", "dp"), ("product", "dp")]
 
 
-@pytest.mark.parametrize("name, prior", everyday(PAIRS, PAIRS[0], PAIRS[3], n_values=2))
+@pytest.mark.parametrize("name, prior", everyday(PAIRS, PAIRS[0], n_values=2))
 @thirds("sampler", SAMPLERS)
 def test_partition_and_gap_follow_their_posterior(sampler, name, prior, seed_sequence):
     run = invariance_run(name, prior, SAMPLERS[sampler])

@@ -220,7 +220,7 @@ def test_planted_errors_with_noise_are_seen(error, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("new_cluster", [False, True])
+@pytest.mark.parametrize("new_cluster", everyday([False, True], True))
 def test_predictions_with_noise_follow_from_the_draws(new_cluster):
     """P(noise | row) is its share of the density over all draws; the classes share the rest as
     without noise."""

@@ -135,7 +135,7 @@ CELLS = [
 
 
 @pytest.mark.parametrize(
-    "likelihood, prior, resampled", everyday(CELLS, CELLS[0], CELLS[3], CELLS[5], n_values=3)
+    "likelihood, prior, resampled", everyday(CELLS, CELLS[0], CELLS[5], n_values=3)
 )
 def test_batches_give_the_bits_of_one(likelihood, prior, resampled):
     case = fit_case(likelihood, n_samples=41)

@@ -183,12 +183,12 @@ def invariance(kernel, likelihood, prior, block_size, error=None, **options):
     return invariance_run(runs, runs, case_posterior(likelihood, prior), **options)
 
 
-@pytest.mark.parametrize("first", everyday(range(3), 0))
+@pytest.mark.parametrize("first", everyday(range(6), 0))
 def test_invariance(first, seed_sequence, record_property):
     """Starts drawn from the posterior still follow it after 6, 12 and 18 iterations."""
     runs = {}
     likelihoods = block_likelihoods()
-    for k, (kernel, prior, block_size) in list(enumerate(EVERY_DAY))[first::3]:
+    for k, (kernel, prior, block_size) in list(enumerate(EVERY_DAY))[first::6]:
         likelihood = likelihoods[k % len(likelihoods)]
         runs[f"{kernel} {likelihood} {prior} {block_size}"] = invariance(
             kernel, likelihood, prior, block_size, n_starts=150

@@ -10,6 +10,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from support.designs import everyday
 
 from skdpm import DPMixture, suggest_likelihood
 from skdpm._tables import CodeFor
@@ -108,7 +109,7 @@ def run_code(words, X):
     return space["X"]
 
 
-@pytest.mark.parametrize("n_columns", [2, 6])
+@pytest.mark.parametrize("n_columns", everyday([2, 6], 2))
 def test_marks_are_named_with_code_for_the_container(n_columns):
     rng = np.random.default_rng(0)
     X = np.abs(rng.normal(5.0, 1.0, (N, n_columns)))

@@ -641,10 +641,13 @@ def fixture_run(fixture, sampler):
 @pytest.mark.parametrize(
     "fixture, blocks",
     [
-        *(("F1", "pair"), ("F2", "all"), ("F2", "pair"), ("F6", "pair")),
+        *(("F1", "pair"), ("F2", "all")),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
-            for case in (("F1", "all"), ("F3", "all"), ("F3", "pair"), ("F6", "all"))
+            for case in (
+                *(("F1", "all"), ("F2", "pair"), ("F3", "all"), ("F3", "pair")),
+                *(("F6", "all"), ("F6", "pair")),
+            )
         ),
     ],
 )

@@ -219,7 +219,9 @@ def test_labels_of_many_clusters():
     audit(filtered)
 
 
-@pytest.mark.parametrize("prior", ["mfm", "finite", "pitman_yor", "dp"])
+@pytest.mark.parametrize(
+    "prior", everyday(["mfm", "finite", "pitman_yor", "dp"], "finite", "pitman_yor", "dp")
+)
 def test_weights_of_concentrations_follow_the_rows(prior):
     """Products over many rows, with factors from polynomials where these take long to compute,
     are the law in closed form."""

@@ -7,6 +7,7 @@ weighs every cluster, and the law is that of Gibbs.
 import numpy as np
 import pytest
 from reference.likelihoods import log_posterior
+from support.designs import combinations
 from support.exactness import invariance_run, make_prior, record_worst
 from support.kernels import bind
 from support.probes import StateProbe, log_predictive_floors
@@ -144,8 +145,9 @@ def test_floors_hold(covariance_type, n_features, scale):
 # Sweeps.
 
 
-@pytest.mark.parametrize("n_features", [1, 2, 4])
-@pytest.mark.parametrize("covariance_type", ["full", "diag", "tied", "spherical", "poisson"])
+@combinations(
+    covariance_type=["full", "diag", "tied", "spherical", "poisson"], n_features=[1, 2, 4]
+)
 def test_draws_are_those_of_all_weights(covariance_type, n_features):
     """Chains with bounds and without, 300 and 2000 rows: the same draws from the same seed, while
     clusters overlap, move, begin and end."""
