@@ -318,6 +318,21 @@ class CodeFor:
         chosen = f"X[:, {chosen}]" if self.names is None else f"X[{chosen}]"
         return f"{before}{chosen} = {function.format(chosen)}"
 
+    def with_indicators(self, columns, value):
+        """Line that says in columns of their own which entries have a value, and makes these
+        NaN. An array becomes a frame of pandas."""
+        names = [str(d if self.names is None else self.names[d]) for d in columns]
+        value, before = shown(value), self.before
+        if self.is_polars:
+            marks = f"[(pl.col(c) == {value}).alias(c + ' is {value}') for c in {names}]"
+            gaps = f"pl.col({names}).replace({value}, None)"
+            return f"X = X.with_columns({marks}).with_columns({gaps})"
+        if self.names is None:
+            before = "X = pd.DataFrame(X).rename(columns=str); "
+        marks = f"{{c + ' is {value}': X[c] == {value} for c in {names}}}"
+        gaps = f"{{c: {{{value}: np.nan}} for c in {names}}}"
+        return f"{before}X = X.assign(**{marks}).replace({gaps})"
+
     def with_numbers(self, columns, form):
         """Line that makes numbers of columns of strings of a `TextForm`."""
         (before, chosen), polars = self._chosen(columns), self.is_polars

@@ -25,7 +25,7 @@ from skdpm._typing import F, T
 LARGEST_COUNT = 2.0**53
 
 # Advice about columns that are no counts.
-NO_COUNTS = "use Gaussian for columns of other numbers"
+NO_COUNTS = "make it NaN if it means missing, or use Gaussian for columns of other numbers"
 
 
 def warn(message, category):

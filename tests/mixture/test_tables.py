@@ -34,7 +34,7 @@ from skdpm.mixture.likelihoods import (
     Subspace,
     VonMisesFisher,
 )
-from skdpm.mixture.likelihoods.laws.columns import skewed_columns
+from skdpm.mixture.likelihoods.laws.columns import Spike, skewed_columns, spiked_columns
 from skdpm.mutations import mutation_design
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -683,6 +683,45 @@ def test_columns_with_a_tail_of_small_values_are_reported(library):
     x = np.asarray(scope["X"])[:, 0]
     assert abs(skew(x)) < 0.5 < 2.0 < abs(skew(tails[:, 0]))
     assert spearmanr(x, -tails[:, 0]).statistic == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("library", [np.asarray, pd.DataFrame, pl.DataFrame])
+def test_columns_with_a_spike_are_reported(library):
+    """The code makes a column of the spike, and "mixed" takes what it makes."""
+    rng = np.random.default_rng(0)
+    is_zero = rng.random((200, 2)) < [0.3, 0.6]
+    columns = np.where(is_zero, 0.0, np.exp(rng.normal(3.0, 0.3, (200, 2))))
+    X = np.column_stack([columns, rng.normal(size=200)])
+    names = ["spent", "won", "x"]
+    table = X if library is np.asarray else library(dict(zip(names, X.T, strict=True)))
+    with pytest.warns(UserWarning, match="and hardly any other value twice") as caught:
+        DPMixture(**FAST).fit(table)
+    (words,) = {str(w.message) for w in caught if "hardly" in str(w.message)}
+    assert f"have 0 in up to {is_zero.sum(axis=0).max()} of 200 rows" in words
+    scope = {"X": table, "np": np, "pd": pd, "pl": pl}
+    exec(words.partition('"mixed": ')[2], scope)
+    names = ["0", "1", "2"] if library is np.asarray else names
+    assert list(scope["X"].columns) == [*names, *(f"{name} is 0" for name in names[:2])]
+    made = np.asarray(scope["X"].to_numpy(), dtype=float)
+    np.testing.assert_array_equal(made[:, :3], np.where(X == 0.0, np.nan, X))
+    np.testing.assert_array_equal(made[:, 3:], is_zero)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = DPMixture(likelihood="mixed", **FAST).fit(scope["X"])
+    assert [name for name, *_ in model.likelihood_.parts] == ["numeric", "boolean"]
+
+
+def test_equal_values_that_are_no_spikes():
+    rng = np.random.default_rng(0)
+    x, is_zero = rng.normal(5.0, 1.0, 300), np.arange(300) < 90
+    others = [x, x.round(1), rng.poisson(0.4, 300), rng.integers(18, 95, 300), is_zero]
+    others += [np.where(np.arange(300) < 9, 0.0, x), np.where(is_zero, 0.0, x.round(1))]
+    assert spiked_columns(np.column_stack(others).astype(float)) == {}
+    spike = np.where(is_zero, 0.0, x)
+    spike[:5] = np.nan
+    assert spiked_columns(spike[:, None]) == {0: Spike((0.0,), 85, 5)}
+    assert spiked_columns(np.tile(spike[:, None], 9)) == {}  # as of images
 
 
 def test_numbers_in_strings_are_reported():

@@ -142,8 +142,8 @@ def bad_rows():
             COUNTS,
             bad,
             (
-                f"Poisson needs nonnegative integer counts {{}}; column 1 of X holds {shown}; use "
-                "Gaussian for columns of other numbers"
+                f"Poisson needs nonnegative integer counts {{}}; column 1 of X holds {shown}; "
+                "make it NaN if it means missing, or use Gaussian for columns of other numbers"
             ),
         )
         message = (

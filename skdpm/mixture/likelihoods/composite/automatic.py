@@ -17,10 +17,12 @@ from skdpm.mixture.likelihoods.counts.categorical import Categorical
 from skdpm.mixture.likelihoods.counts.negative_binomial import NegativeBinomial
 from skdpm.mixture.likelihoods.gaussian.gaussian import Gaussian
 from skdpm.mixture.likelihoods.laws.columns import (
+    Spike,
     filled_columns,
     groups_of_fills,
     how_skewed,
     skewed_columns,
+    spiked_columns,
 )
 from skdpm.mixture.likelihoods.subspace.subspace import Subspace
 
@@ -214,7 +216,8 @@ def suggest_likelihood(X) -> Product:
         About columns that are left out (identifiers, dates, time spans, text, constants), whole
         numbers, which may be counts, codes or measurements, columns of two values in the numeric
         part, and skewed amounts, whose logarithms should be taken before. Also about numbers in
-        strings, and values that look like marks of missing entries, with lines of code for both.
+        strings, values that look like marks of missing entries, and values of many rows among
+        measurements, with lines of code for each.
     """
     X = given_rows(X)
     if not (isinstance(X, Table) or is_dask(X)):
@@ -335,14 +338,20 @@ def _report(X, findings, marks=True):
         if fill is not None:
             filled[d] = fill
         elif finding.kind == "float":
+            spikes = spiked_columns(column.values[:, None])
+            filled |= {d: spikes[0]} if spikes else {}
             for function in skewed_columns(column.values[:, None]).values():
                 skewed.setdefault(function, []).append(d)
     for function, columns in skewed.items():
         line = code.with_logarithms(columns, function)
         lines[f"{how_skewed(function)}; take logarithms: {line}"] = columns
-    for columns, values, words in groups_of_fills(filled, len(column.values) if filled else 0):
+    n_rows = len(column.values) if filled else 0
+    for columns, values, words in groups_of_fills(filled, n_rows):
         line = code.with_gaps(columns, values)
         lines[f"{words}, far from other values; if missing is meant: {line}"] = columns
+    for columns, values, words in groups_of_fills(filled, n_rows, Spike):
+        line = code.with_indicators(columns, *values)
+        lines[f"{words}, and hardly any other value twice; give them a column: {line}"] = columns
     for (words, form), columns in texts.items():
         lines[f"{words}; to make numbers of them: {code.with_numbers(columns, form)}"] = columns
     return "".join(f"\n- {listed(columns, names)}: {words}" for words, columns in lines.items())

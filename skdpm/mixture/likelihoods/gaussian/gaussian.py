@@ -33,6 +33,7 @@ from skdpm.mixture.likelihoods.laws.columns import (
     far_columns,
     filled_columns,
     skewed_columns,
+    spiked_columns,
 )
 from skdpm.mixture.likelihoods.laws.coordinates import bulk, completed, standardised
 from skdpm.mixture.likelihoods.laws.means import normal_means
@@ -325,7 +326,7 @@ default=None
         found = dict.fromkeys(self._two_valued, "two values")
         if isinstance(X, np.ndarray):
             far = self._far_columns(X)
-            found = skewed_columns(X) | found | far | filled_columns(X, far)
+            found = skewed_columns(X) | spiked_columns(X) | found | far | filled_columns(X, far)
         share, copied = self._recording.share, self._recording.copied
         if share > LEAST_COPIES:
             found[None] = share, copied and [int(self._kept_columns[d]) for d in copied]

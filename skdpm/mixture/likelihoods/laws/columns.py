@@ -36,6 +36,10 @@ LARGE_MARK, MOST_MARKS, FEWEST_UNMARKED, RARE_MARK = 1e9, 6, 10, 0.1
 # digit; and in several rows if only marks are negative.
 RANGES_TO_FILL, RANGES_IF_DOUBTFUL, RANGES_BELOW_ZERO = 2.0, 20.0, 0.01
 
+# Rows that share a value, and their share, from which it is a spike if half of the other rows
+# differ; most columns with one, as more are of the nature of X.
+FEWEST_IN_SPIKE, SHARE_IN_SPIKE, MOST_SPIKED = 10, 0.05, 8
+
 # Most groups of columns with other marks.
 MOST_GROUPS = 3
 # Ranges of the bulk beyond which an entry is named if clusters share a covariance.
@@ -58,6 +62,10 @@ class Fill(NamedTuple):
     values: tuple
     n_rows: int
     row: int
+
+
+class Spike(Fill):
+    """The same of a value that many rows have, although the others hardly have any value twice."""
 
 
 def far_columns(X, low, high, n_ranges=REMOTE):
@@ -149,6 +157,21 @@ def _needed(mark, n_rows, others):
     return RANGES_IF_DOUBTFUL if n_rows == 1 or abs(mark) < 10.0 else RANGES_TO_FILL
 
 
+def spiked_columns(X):
+    """Columns with a value of many rows, such as no amount, whose other values are measured: dict
+    of int to `Spike`."""
+    found = {}
+    for d, column in enumerate(X.T):
+        known = column[~np.isnan(column)]
+        values, counts = np.unique(known, return_counts=True)
+        n_rows = counts.max(initial=0)
+        n_least = max(FEWEST_IN_SPIKE, 0.5 * (len(known) - n_rows))
+        if n_rows >= max(FEWEST_IN_SPIKE, SHARE_IN_SPIKE * len(known)) and len(values) > n_least:
+            value = values[counts.argmax()]
+            found[d] = Spike((float(value),), int(n_rows), int((column == value).argmax()))
+    return found if len(found) <= MOST_SPIKED else {}
+
+
 def skewed_columns(X):
     """Columns whose logarithms are much closer to few Gaussian clusters: dict of int to str.
 
@@ -235,8 +258,8 @@ def _information_criterion(x):
 def words_about(doubtful, X, n_rows, names):
     """Warning about what `Likelihood.doubtful` found in X, a `Table` or array.
 
-    - `doubtful`: dict. For a column, "two values", the code of a logarithm, a `Far` or a `Fill`;
-      for None, `Copies` or the share of rows that are copies and the columns in which they are.
+    - `doubtful`: dict. For a column, "two values", the code of a logarithm, a `Far`, a `Fill` or a
+      `Spike`; for None, `Copies` or the share of rows that are copies and their columns.
     """
     words, code = [], CodeFor(X, names)
     frame = getattr(X, "X", X)
@@ -266,12 +289,17 @@ def words_about(doubtful, X, n_rows, names):
                 "Gaussian components are needed for one cluster, so labels may cut clusters. Take "
                 f"logarithms before fit: {code.with_logarithms(columns, function)}"
             )
+    spikes = groups_of_fills(doubtful, n_rows, Spike)
+    if spikes:
+        lines = "; ".join(code.with_indicators(columns, mark) for columns, (mark,), _ in spikes)
+        words.append(
+            f"{_facts(spikes, names)}, and hardly any other value twice. Gaussian clusters "
+            "separate these rows from the others, so labels may show little else. Give them a "
+            f'column of their own, and use likelihood="mixed": {lines}'
+        )
     fills = groups_of_fills(doubtful, n_rows)
     if fills:
-        facts = joined(
-            f"{listed(columns, names)} of X {'has' if len(columns) == 1 else 'have'} {what}"
-            for columns, _, what in fills
-        )
+        facts = _facts(fills, names)
         values = {value for _, marks, _ in fills for value in marks}
         it_means, it = ("it means", "it") if len(values) == 1 else ("they mean", "them")
         its = "its" if len(fills) == len(fills[0][0]) == 1 else "their"
@@ -305,13 +333,13 @@ def words_about(doubtful, X, n_rows, names):
     return before + converted + after.replace(TO_PANDAS, "")  # lines follow one another
 
 
-def groups_of_fills(found, n_rows):
+def groups_of_fills(found, n_rows, kind=Fill):
     """Columns with the same marks, the marks, and words about both: list of tuples. Values of
-    `found` that are a `Fill` count."""
-    groups, fills = {}, {d: fill for d, fill in found.items() if isinstance(fill, Fill)}
+    `found` of this kind count."""
+    groups, fills = {}, {d: fill for d, fill in found.items() if type(fill) is kind}
     for d, fill in fills.items():
         groups.setdefault(fill.values, []).append(d)
-    if len(groups) > MOST_GROUPS:
+    if len(groups) > MOST_GROUPS and kind is Fill:
         groups = {tuple(sorted(set().union(*groups))): sorted(fills)}
     described = []
     for values, columns in groups.items():
@@ -321,6 +349,13 @@ def groups_of_fills(found, n_rows):
             rows = f"row {fills[columns[0]].row}"
         described.append((columns, values, f"{joined(map(shown, values))} in {rows}"))
     return described
+
+
+def _facts(groups, names):
+    return joined(
+        f"{listed(columns, names)} of X {'has' if len(columns) == 1 else 'have'} {what}"
+        for columns, _, what in groups
+    )
 
 
 def _about_far(far, names):
