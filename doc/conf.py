@@ -25,6 +25,7 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.intersphinx",
     "sphinx.ext.mathjax",
+    "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
@@ -46,6 +47,10 @@ autodoc_typehints = "none"
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
 toc_object_entries_show_parents = "hide"
+
+# What is copied has no prompts and no output.
+copybutton_prompt_text = r">>> |\.\.\. "
+copybutton_prompt_is_regexp = True
 
 links = {
     "python": "https://docs.python.org/3",
@@ -115,15 +120,25 @@ html_logo = "_static/logo.svg"
 html_favicon = "_static/logo.svg"
 html_static_path = ["_static"]
 html_css_files = ["skdpm.css"]
+html_search_scorer = os.path.join(os.path.dirname(__file__), "scorer.js")
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
-    "logo": {"text": f"skdpm {'.'.join(release.split('.')[:2])}"},
+    "logo": {"text": "skdpm"},
     "header_links_before_dropdown": 7,
     "icon_links": [
         {"name": "Source", "url": "https://github.com/skdpm/skdpm", "icon": "fa-brands fa-github"}
     ],
     "navbar_align": "left",
+    "navbar_persistent": ["search-button"],
+    "navbar_end": ["version-switcher", "theme-switcher", "navbar-icon-links"],
+    "switcher": {
+        "json_url": "https://skdpm.readthedocs.io/en/latest/_static/versions.json"
+        if online
+        else "_static/versions.json",
+        "version_match": ".".join(release.split(".")[:2]),
+    },
+    "check_switcher": False,
     "show_toc_level": 2,
     "show_prev_next": True,
     "footer_start": ["copyright"],

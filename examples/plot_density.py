@@ -12,6 +12,8 @@ their densities at each point make the band.
 The data are the petal lengths of 150 irises.
 """
 
+# sphinx_gallery_thumbnail_path = "images/cards/density.png"
+
 import time
 
 import matplotlib.pyplot as plt

@@ -12,6 +12,8 @@ two. Four of them show 178 wines with 13 chemical measurements:
 - the traces of the chains.
 """
 
+# sphinx_gallery_thumbnail_path = "images/cards/matrix.png"
+
 import time
 
 import matplotlib.pyplot as plt

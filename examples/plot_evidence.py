@@ -17,6 +17,8 @@ its particles.
 The data are petal lengths and widths of 150 irises of three species.
 """
 
+# sphinx_gallery_thumbnail_path = "images/cards/evidence.png"
+
 import time
 import warnings
 

@@ -10,6 +10,8 @@ that only changes one entry of the allocation at a time gets stuck from some ran
 chains end in different places, which R-hat shows.
 """
 
+# sphinx_gallery_thumbnail_path = "images/cards/features.png"
+
 import time
 import warnings
 

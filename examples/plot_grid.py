@@ -14,6 +14,8 @@ row at each point of a grid. Here are four mixtures without a conjugate prior:
 - *Weibull*: times to early failure and to failure by wear. The grid is over shape and scale.
 """
 
+# sphinx_gallery_thumbnail_path = "images/cards/laws.png"
+
 import time
 
 import matplotlib.pyplot as plt

@@ -15,6 +15,8 @@ The data are 178 wines of three cultivars with 13 chemical measurements. The pri
 covariance of 13 columns has 91 entries, estimated from about 40 wines.
 """
 
+# sphinx_gallery_thumbnail_path = "images/cards/priors.png"
+
 import time
 import warnings
 

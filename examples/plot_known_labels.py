@@ -8,6 +8,8 @@ gives the other rows their classes. It needs no number of classes and finds that
 none of them. A classifier has to choose among the classes that it knows.
 """
 
+# sphinx_gallery_thumbnail_path = "images/cards/new_rows.png"
+
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import make_moons

@@ -9,6 +9,8 @@ estimator takes a dask array: each worker then visits the chunks that it holds. 
 the blocks of a fit in memory, the draws are the same to the bit.
 """
 
+# sphinx_gallery_thumbnail_path = "images/cards/many_rows.png"
+
 import tempfile
 import time
 import warnings

@@ -12,6 +12,8 @@ The figure shows the clusters in the measured columns and in the others. The mea
 not separate two kinds of trips.
 """
 
+# sphinx_gallery_thumbnail_path = "images/cards/table.png"
+
 import time
 
 import matplotlib.pyplot as plt

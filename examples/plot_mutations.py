@@ -14,6 +14,8 @@ The second model sees the same kind of data as clones that make up the cells of 
 a set of mutations. The prevalence of a mutation is the sum over the clones that have it.
 """
 
+# sphinx_gallery_thumbnail_path = "images/cards/mutations.png"
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd

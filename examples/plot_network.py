@@ -15,6 +15,8 @@ gets stuck. `ARM` moves whole blocks of nodes, which it learns in warm-up from e
 its chains agree. Both samplers take about the same time and have the same posterior.
 """
 
+# sphinx_gallery_thumbnail_path = "images/cards/network.png"
+
 import sys
 import time
 import warnings

@@ -11,6 +11,8 @@ The data are the petals of 150 irises and eight mistakes: flowers with their col
 with one number far too large or too small.
 """
 
+# sphinx_gallery_thumbnail_path = "images/cards/outliers.png"
+
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_iris

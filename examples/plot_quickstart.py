@@ -9,6 +9,8 @@ number, and how often each pair of wines belongs together. Held-out rows then co
 density with scikit-learn's `BayesianGaussianMixture`.
 """
 
+# sphinx_gallery_thumbnail_path = "images/cards/numbers.png"
+
 import time
 import warnings
 

@@ -10,6 +10,8 @@ relational model (`Relational`) does the same with clusters, but a node has only
 combination of roles is a separate cluster, with few nodes to learn from.
 """
 
+# sphinx_gallery_thumbnail_path = "images/cards/known.png"
+
 import time
 import warnings
 

@@ -14,6 +14,8 @@ sweeps in between. The figure shows the log joint and the agreement with the tru
 it exactly. Times vary between runs; draws do not.
 """
 
+# sphinx_gallery_thumbnail_path = "images/cards/split.png"
+
 import time
 import warnings
 

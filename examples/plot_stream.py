@@ -17,6 +17,8 @@ Particles of a stream do not move, so a cluster once opened by an unusual row st
 tiny, but the chains differ in their numbers of these clusters, and a warning would say so.
 """
 
+# sphinx_gallery_thumbnail_path = "images/cards/stream.png"
+
 import pickle
 import tempfile
 import time

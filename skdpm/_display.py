@@ -35,7 +35,7 @@ def summary_of_fit(estimator, what):
 
     def usual(numbers):
         low, high = np.quantile(numbers, (0.05, 0.95), method="inverted_cdf")
-        return f"in 90 % of the draws {low:g} to {high:g}"
+        return f"in 90 % of the draws {low:g}" + (f" to {high:g}" if high > low else "")
 
     of_components = usual(draws["n_components"])
     if hasattr(estimator, "n_clusters_"):

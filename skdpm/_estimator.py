@@ -181,7 +181,8 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         return float(np.mean(self.score_samples(X)))
 
     def to_datatree(self, X=None, *, log_likelihood: bool = False) -> Any:
-        """Convert the draws for ArviZ: an xarray.DataTree. Needs arviz-base (extra "arviz").
+        """Convert the draws for ArviZ: an xarray.DataTree with the groups posterior, sample_stats
+        and those of X. Needs arviz-base (extra "arviz").
 
         Parameters
         ----------
@@ -189,11 +190,6 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             Rows of `fit`, for the groups observed_data and log_likelihood.
         log_likelihood : bool, default=False
             Whether to compute the group log_likelihood. Mixtures only.
-
-        Returns
-        -------
-        tree : xarray.DataTree
-            Groups posterior, sample_stats, and those of X.
         """
         from skdpm._arviz import datatree
 

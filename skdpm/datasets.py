@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Synthetic data sets of the papers that skdpm implements.
 
-Generators of mixtures return (X, labels). `labels` are the clusters that the rows were drawn from,
-numbered from 0; unless stated otherwise their sizes differ by at most one. Generators of feature
-allocations return (X, Z, parameters), where Z holds the features of each row. Generators of
-mutations return prevalences as well. The same `random_state` gives the same data. The titles
-of the papers are in `doc/references.bib`.
+Generators of mixtures return (X, labels), of shapes (n_samples, n_features) and (n_samples,).
+`labels` are the clusters that the rows were drawn from, int64 from 0; unless stated otherwise
+their sizes differ by at most one. Generators of feature allocations return (X, Z, parameters),
+where Z holds the features of each row. Generators of mutations return prevalences as well. The
+same `random_state` gives the same data. The titles of the papers are in `doc/references.bib`.
 """
 
 import numpy as np
@@ -83,6 +83,9 @@ def make_bernoulli_mixture(
     in an uninformative column it is 0.5 for all. The defaults give the data called Ber-0.25 in the
     paper, and `uninformative=0.5` gives Ber-0.5.
 
+    Source: Bouchard-Cote, Doucet & Roth (2017), sections 4.2 and 4.3, without the sizes of
+    clusters.
+
     Parameters
     ----------
     n_samples, n_features, n_clusters : int, default=5000, 50, 16
@@ -90,14 +93,6 @@ def make_bernoulli_mixture(
     uninformative : float, default=0.25
         Share of uninformative columns, which come last; rounded to a whole number of columns.
     random_state : int, RandomState, Generator or None, default=None
-
-    Returns
-    -------
-    X, labels : ndarray of shape (n_samples, n_features), and of shape (n_samples,), int64
-
-    References
-    ----------
-    Bouchard-Cote, Doucet & Roth (2017), sections 4.2 and 4.3, without the sizes of clusters.
     """
     rng, labels = _start(n_samples, n_clusters, random_state)
     n_features = check_integer(n_features, "n_features", low=1)
@@ -120,19 +115,13 @@ def make_jain_neal(n_samples=100, n_features=6, *, random_state=None) -> Arrays:
     columns. All columns from the sixth on have the same probabilities. The more of them there are,
     the harder it is to separate the clusters by moving single rows.
 
+    Source: Jain & Neal (2004); Herlau, Morup, Teh & Schmidt, section 3.1, table 1.
+
     Parameters
     ----------
     n_samples, n_features : int, default=100, 6
         Numbers of rows and of columns, of which there are at least 6.
     random_state : int, RandomState, Generator or None, default=None
-
-    Returns
-    -------
-    X, labels : ndarray of shape (n_samples, n_features), and of shape (n_samples,), int64
-
-    References
-    ----------
-    Jain & Neal (2004); Herlau, Morup, Teh & Schmidt, section 3.1, table 1.
     """
     n_known = JAIN_NEAL.shape[1]
     rng, labels = _start(n_samples, len(JAIN_NEAL), random_state)
@@ -155,6 +144,9 @@ def make_gaussian_mixture(
     closer than `separation`. Standard deviations within clusters are 0.03 in S1 and 0.04 in S2;
     values of 0.05 and 0.06 give overlaps like those of S3 and S4.
 
+    Source: Franti & Virmajoki (2006), whose S1 to S4 are used by Bouchard-Cote, Doucet & Roth
+    (2017), section 4.3. Those data sets are fixed; these are draws of the same kind.
+
     Parameters
     ----------
     n_samples, n_clusters : int, default=5000, 15
@@ -166,15 +158,6 @@ def make_gaussian_mixture(
     separation : float, default=0.145
         Smallest distance of two centres, which lie in a square of side 0.72.
     random_state : int, RandomState, Generator or None, default=None
-
-    Returns
-    -------
-    X, labels : ndarray of shape (n_samples, 2), and of shape (n_samples,), int64
-
-    References
-    ----------
-    Franti & Virmajoki (2006), whose S1 to S4 are used by Bouchard-Cote, Doucet & Roth (2017),
-    section 4.3. Those data sets are fixed; these are draws of the same kind.
     """
     rng, labels = _start(n_samples, n_clusters, random_state)
     spread = check_real(spread, "spread", low=0.0)
@@ -221,20 +204,15 @@ def make_high_dimensional_gaussians(
     [40, 215]. The standard deviation of a cluster is the same in all columns and uniform on
     [1, 2.7].
 
+    Source: Franti, Virmajoki & Hautamaki (2006), whose DIM064 and DIM128 are used by
+    Bouchard-Cote, Doucet & Roth (2017), section 4.3. Those are fixed; these are such draws, with
+    lighter tails.
+
     Parameters
     ----------
     n_samples, n_features, n_clusters : int, default=1024, 128, 16
         Numbers of rows, columns and clusters.
     random_state : int, RandomState, Generator or None, default=None
-
-    Returns
-    -------
-    X, labels : ndarray of shape (n_samples, n_features), and of shape (n_samples,), int64
-
-    References
-    ----------
-    Franti, Virmajoki & Hautamaki (2006), whose DIM064 and DIM128 are used by Bouchard-Cote, Doucet
-    & Roth (2017), section 4.3. Those are fixed; these are such draws, with lighter tails.
     """
     rng, labels = _start(n_samples, n_clusters, random_state)
     n_features = check_integer(n_features, "n_features", low=1)
@@ -326,6 +304,9 @@ def make_ring(n_samples=2000, *, radius=5.0, width=0.5, random_state=None) -> Ar
     The data suit finite mixtures with more components than groups: of five components, the best
     fit uses one for the centre and four for the ring.
 
+    Bouchard-Cote, Doucet & Roth (2017), section 4.3, describe such a data set, C1, by a figure
+    only; this generator makes similar data.
+
     Parameters
     ----------
     n_samples : int, default=2000
@@ -338,11 +319,6 @@ def make_ring(n_samples=2000, *, radius=5.0, width=0.5, random_state=None) -> Ar
     X : ndarray of shape (n_samples, 2)
     labels : ndarray of shape (n_samples,), int64
         0 in the centre, 1 in the ring.
-
-    References
-    ----------
-    Bouchard-Cote, Doucet & Roth (2017), section 4.3, describe such a data set, C1, by a figure
-    only; this generator makes similar data.
     """
     rng, labels = _start(n_samples, 2, random_state)
     radius = check_real(radius, "radius", low=0.0)
@@ -375,6 +351,9 @@ def make_linear_gaussian_features(
     entries are N(0, 1 / component_precision); the noise is N(0, 1 / noise_precision). Some
     components may be in no row.
 
+    Source: Bouchard-Cote & Roth, sections 3.2 (100 rows) and 3.3.1 (1000 rows of 5 or 20
+    components).
+
     Parameters
     ----------
     n_samples, n_components, n_features : int, default=1000, 20, 10
@@ -393,10 +372,6 @@ def make_linear_gaussian_features(
     Z : ndarray of shape (n_samples, n_components), bool
         Components of each row.
     components : ndarray of shape (n_components, n_features)
-
-    References
-    ----------
-    Bouchard-Cote & Roth, sections 3.2 (100 rows) and 3.3.1 (1000 rows of 5 or 20 components).
     """
     n_features = check_integer(n_features, "n_features", low=1)
     component_precision = check_real(component_precision, "component_precision", low=0.0)
@@ -428,6 +403,8 @@ def make_lfrm(
     and j are linked with probability 1 / (1 + exp(-(bias + z_i' W z_j))), with weights N(0, 1 /
     weight_precision). Some features may be in no node.
 
+    Source: Miller, Griffiths & Jordan (2009); Bouchard-Cote & Roth, section 3.3.2.
+
     Parameters
     ----------
     n_samples, n_components : int, default=100, 20
@@ -449,10 +426,6 @@ def make_lfrm(
     Z : ndarray of shape (n_samples, n_components), bool
         Features of each node.
     weights : ndarray of shape (n_components, n_components)
-
-    References
-    ----------
-    Miller, Griffiths & Jordan (2009); Bouchard-Cote & Roth, section 3.3.2.
     """
     weight_precision = check_real(weight_precision, "weight_precision", low=0.0)
     bias = check_real(bias, "bias")
@@ -479,6 +452,8 @@ def make_cambridge_bars(n_samples=100, *, noise=0.5, random_state=None) -> Array
     Each part is in an image with probability 1/2. The parts overlap: a pixel in two parts is twice
     as bright if the image has both.
 
+    Source: Griffiths & Ghahramani (2011), whose images have four other parts in separate corners.
+
     Parameters
     ----------
     n_samples : int, default=100
@@ -494,10 +469,6 @@ def make_cambridge_bars(n_samples=100, *, noise=0.5, random_state=None) -> Array
         Parts of each image.
     components : ndarray of shape (4, 36)
         The parts.
-
-    References
-    ----------
-    Griffiths & Ghahramani (2011), whose images have four other parts in separate corners.
     """
     n_samples = check_integer(n_samples, "n_samples", low=1)
     noise = check_real(noise, "noise", low=0.0, closed=True)
@@ -531,6 +502,8 @@ def make_pyclone(
     its genotype is one of those of `genotype_prior="major_copy_number"`. Both are the same in all
     samples of the tumour.
 
+    Source: Bouchard-Cote, Doucet & Roth (2017), appendix E. Their mutations are not published.
+
     Parameters
     ----------
     n_samples, n_tumour_samples, n_clusters : int, default=500, 4, 10
@@ -555,10 +528,6 @@ def make_pyclone(
     labels : ndarray of shape (n_samples,), int64
     prevalences : ndarray of shape (n_clusters, n_tumour_samples)
         Prevalences of the clusters.
-
-    References
-    ----------
-    Bouchard-Cote, Doucet & Roth (2017), appendix E. Their mutations are not published.
     """
     rng, labels = _start(n_samples, n_clusters, random_state)
     n_tumour_samples = check_integer(n_tumour_samples, "n_tumour_samples", low=1)
@@ -594,6 +563,9 @@ def make_subclones(
     prevalences of the clones in a sample are Dirichlet. The prevalence of a mutation is the sum
     over its clones; a mutation may have none. Copy numbers and genotypes are as in `make_pyclone`.
 
+    Source: Bouchard-Cote & Roth, section 3.3.3: K = 4, 8 and 12 clones in D = 4, 10 and 10
+    samples.
+
     Parameters
     ----------
     n_samples, n_components, n_tumour_samples : int, default=200, 4, 4
@@ -614,10 +586,6 @@ def make_subclones(
         Clones of each mutation.
     prevalences : ndarray of shape (n_components, n_tumour_samples)
         Prevalences of the clones; they sum to 1 in each sample.
-
-    References
-    ----------
-    Bouchard-Cote & Roth, section 3.3.3: K = 4, 8 and 12 clones in D = 4, 10 and 10 samples.
     """
     n_tumour_samples = check_integer(n_tumour_samples, "n_tumour_samples", low=1)
     shape = check_real(prevalence_concentration, "prevalence_concentration", low=0.0)

@@ -527,20 +527,11 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         return of_all_rows(scores, training.copies)
 
     def pointwise_log_likelihood(self, X) -> np.ndarray:
-        """log predictive density of each row of `fit` given all others, for each scored draw.
+        """log predictive density of each row of `fit`, X, given all others: ndarray of shape
+        (n_chains, n_scored_draws, n_samples), in nats, for the scored draws (``draws_.scored``).
 
         It is the input of leave-one-out cross-validation (`arviz.loo`). With a likelihood of
         networks, a row is a node with all its links.
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n_samples, n_features)
-            Rows of `fit`.
-
-        Returns
-        -------
-        log_densities : ndarray of shape (n_chains, n_scored_draws, n_samples)
-            Natural logarithms, for the scored draws of each chain (``draws_.scored``).
         """
         check_is_fitted(self)
         self._check_label_draws("pointwise_log_likelihood", "score_samples(X)")

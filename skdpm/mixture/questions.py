@@ -70,35 +70,16 @@ class Questions:
     converged_: bool
 
     def probability_of_number(self, n_clusters: int) -> tuple[float, float]:
-        """Posterior probability of a number of clusters, with its Monte Carlo error.
-
-        Parameters
-        ----------
-        n_clusters : int
-            Number of clusters, as `n_clusters_samples_` counts them.
-
-        Returns
-        -------
-        probability, error : float
-            Share of the draws of `cluster_samples_`, and Monte Carlo standard error, at least the
-            share of one draw.
+        """Posterior probability of a number of clusters, with its Monte Carlo standard error: the
+        share of `n_clusters_samples_` with this number, and an error of at least one draw's share.
         """
         number = check_integer(n_clusters, "n_clusters", low=1)
         self._check_label_draws("probability_of_number", "draws_")
         return _share(self.n_clusters_samples_ == number)
 
     def probability_together(self, first: int, second: int) -> tuple[float, float]:
-        """Posterior probability that two rows share a cluster, with its Monte Carlo error.
-
-        Parameters
-        ----------
-        first, second : int
-            Positions of the rows in X of `fit`.
-
-        Returns
-        -------
-        probability, error : float
-            As of `probability_of_number`.
+        """Posterior probability that two rows of `fit`, given by their positions, share a cluster,
+        with its Monte Carlo error, as of `probability_of_number`.
         """
         self._check_label_draws("probability_together", "draws_")
         clusters = self.cluster_samples_

@@ -189,7 +189,7 @@ class ClustersDisplay(style.Display):
         if self.means is not None:
             owners = np.arange(len(self.means)) if owners is None else np.asarray(owners)
             n_clusters = max(n_clusters, int(owners.max()) + 1)
-        colors = style.cluster_colors(n_clusters)
+        colors = style.colors_on(ax, n_clusters)
         sizes = np.bincount(self.labels[self.labels >= 0], minlength=n_clusters)
         named = np.zeros(n_clusters, dtype=bool)
         named[np.argsort(-sizes, kind="stable")[: self.max_clusters]] = True
@@ -198,7 +198,7 @@ class ClustersDisplay(style.Display):
         points = np.column_stack([_jittered(column, rng) for column in self.points.T])
         self.points_ = ax.scatter(
             *points.T,
-            c=np.column_stack([style.colors_of_rows(shown), _opacity(self.certainty)]),
+            c=np.column_stack([style.colors_of_rows(ax, shown), _opacity(self.certainty)]),
             s=float(np.clip(20_000.0 / max(n_rows, 1), 2.5, 22.0)),
             linewidths=0,
             rasterized=n_rows > MOST_VECTORS,

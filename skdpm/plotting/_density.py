@@ -171,7 +171,7 @@ class DensityDisplay(style.Display):
             if len(values) <= MOST_TICKS:
                 colors = [style.shade(ax)]
                 if self.labels is not None:
-                    colors = style.colors_of_rows(self.labels)
+                    colors = style.colors_of_rows(ax, self.labels)
                     colors = colors[np.isfinite(self.values)]
                 self.rug_ = LineCollection(
                     [[(value, -0.035), (value, -0.01)] for value in values],
@@ -194,7 +194,7 @@ class DensityDisplay(style.Display):
         self.cluster_lines_ = []
         if self.clusters is not None and len(self.clusters) > 1:
             for curve, color in zip(
-                self.clusters, style.cluster_colors(len(self.clusters)), strict=True
+                self.clusters, style.colors_on(ax, len(self.clusters)), strict=True
             ):
                 self.cluster_lines_ += ax.plot(self.grid, curve, color=color, lw=1, ls="--")
             self.cluster_lines_[0].set_label("clusters")

@@ -142,7 +142,7 @@ class NumberOfClustersDisplay(style.Display):
         self.chains_ = []
         if not self.agree:
             top = max(top, self.chain_probabilities.max())
-            colors = style.cluster_colors(len(self.chain_probabilities))
+            colors = style.colors_on(ax, len(self.chain_probabilities))
             aside = np.linspace(-0.25, 0.25, len(colors))
             for color, x, shares in zip(colors, aside, self.chain_probabilities, strict=True):
                 self.chains_ += ax.plot(self.counts + x, shares, "o", color=color, ms=4)
@@ -240,7 +240,7 @@ class TraceDisplay(style.Display):
         """
         estimator, _, _ = style.unwrapped(estimator)
         draws = estimator.draws_
-        numbers = [name for name in draws if np.ndim(_first(draws[name])) == 0]
+        numbers = [name for name in draws if np.ndim(draws[name][0][0]) == 0]
         if quantities is None:
             quantities = ["log_joint", "n_components"]
             if estimator.concentration is None:
@@ -283,7 +283,7 @@ class TraceDisplay(style.Display):
         words = {**WORDS, **(self.words or {})}
         self.lines_ = {}
         for axis, (name, traces) in zip(axes, self.traces.items(), strict=True):
-            colors = style.cluster_colors(len(traces))
+            colors = style.colors_on(axis, len(traces))
             line = {"lw": 0.8, "alpha": 0.85 if len(traces) < 6 else 0.6}
             if name == "n_components":
                 line["drawstyle"] = "steps-mid"
@@ -308,20 +308,15 @@ class TraceDisplay(style.Display):
                 style.whole_numbers(axis.yaxis)
             if axis is not axes[-1]:
                 axis.tick_params(labelbottom=False)
-        if self.ordered:
-            note = f"the {self.n_warmup} of the warm-up are not kept" if self.n_warmup else ""
-            axes[-1].set_xlabel(f"iteration ({note})" if note else "iteration")
-        else:
-            axes[-1].set_xlabel("draw (particles have no order)")
+        words = "iteration" if self.ordered else "draw (particles have no order)"
+        if self.ordered and self.n_warmup:
+            words += f" (the {self.n_warmup} of the warm-up are not kept)"
+        axes[-1].set_xlabel(words)
         n_chains = len(traces)
         axes[0].set_title(
             "1 chain" if n_chains == 1 else f"{n_chains} chains", loc="left", fontsize="small"
         )
         return self
-
-
-def _first(values):
-    return values[0][0]
 
 
 def _shortest_range(probabilities, level):

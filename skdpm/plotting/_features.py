@@ -118,7 +118,7 @@ class FeaturesDisplay(style.Display):
     def plot(self, ax=None) -> Self:
         left, right = self._axes(ax, (1, 2), (8.4, 4.2), framed=True, width_ratios=[1.6, 1.0])
         K = len(self.components)
-        colors = style.cluster_colors(K)
+        colors = style.colors_on(right, K)
         self.numbers_ = []
         if self.image_shape is None:
             shown = self.components if K else np.full((1, self.components.shape[1]), np.nan)

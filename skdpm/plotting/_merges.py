@@ -78,7 +78,7 @@ class MergeTreeDisplay(style.Display):
         )
         from matplotlib.collections import LineCollection
 
-        colors = style.cluster_colors(K)
+        colors = style.colors_on(left, K)
         brackets, heights = [], np.zeros(0)
         self.leaves_ = np.arange(K)
         # The tree starts at the loss of the partition itself, the smallest of all.

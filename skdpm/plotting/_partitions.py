@@ -215,7 +215,7 @@ def _draw_matrix(display, ax, matrix, **options):
     display.im_ = ax.imshow(matrix, vmin=0.0, interpolation=how, **options)
     names, first, sizes = np.unique(display.labels, return_index=True, return_counts=True)
     numbers = np.arange(len(names)) - (names < 0).sum()
-    colors = dict(zip(names, style.colors_of_rows(numbers), strict=True))
+    colors = dict(zip(names, style.colors_of_rows(ax, numbers), strict=True))
     display.borders_, display.strips_ = [], []
     for name, start, size in zip(names, first, sizes, strict=True):
         low = start - 0.5

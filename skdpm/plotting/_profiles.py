@@ -115,7 +115,7 @@ class ProfilesDisplay(style.Display):
         longest = max(np.count_nonzero(self.table.index.isin([k], 0)) for k in clusters)
         size = (0.6 + 3.9 * n_panels, (1.1 + 0.27 * longest) * n_lines)
         axes = self._panels(ax, len(clusters), (n_lines, n_panels), size)
-        colors = style.cluster_colors(len(clusters))
+        colors = style.colors_on(axes[0], len(clusters))
         self.dots_, self.intervals_ = [], []
         for k, panel, color in zip(clusters, axes, colors, strict=True):
             self._draw_cluster(panel, self.table.loc[[k]], color)

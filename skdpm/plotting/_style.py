@@ -97,9 +97,17 @@ def ramp(ax, cmap, color=None):
     return cmap or made.with_extremes(bad=shade(ax, LIGHT, ACCENT))
 
 
-def colors_of_rows(labels):
+def colors_on(ax, n_clusters):
+    """`cluster_colors`, of which dark ones are lighter on a dark axis: (n_clusters, 3)."""
+    colors = cluster_colors(n_clusters)
+    least = 0.35 if sum(shade(ax, 0.0)) < 1.5 else 0.0
+    luminance = colors @ [[0.2126], [0.7152], [0.0722]]
+    return colors + np.maximum(least - luminance, 0.0) / (1.0 - luminance) * (1.0 - colors)
+
+
+def colors_of_rows(ax, labels):
     """Colours of rows by their clusters, grey for noise, -1: (n_rows, 3)."""
-    colors = cluster_colors(int(np.max(labels, initial=-1)) + 1)
+    colors = colors_on(ax, int(np.max(labels, initial=-1)) + 1)
     return np.vstack([colors, NOISE])[labels]
 
 
