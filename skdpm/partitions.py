@@ -425,7 +425,7 @@ class Comparison(ShortRepr):
 
 
 def compare(first, second, *, loss: Loss = "vi") -> Comparison:
-    """Compare the clusters of two fits of the same rows: other seeds, parameters or columns.
+    """Compare clusters of two fits of the same rows (seeds, parameters, columns): `Comparison`.
 
     >>> import numpy as np
     >>> from skdpm import DPMixture
