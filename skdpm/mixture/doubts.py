@@ -23,6 +23,9 @@ from skdpm.mixture.overdispersion import (
 FEWEST_ALONE = 10
 # Mean number of rows of a cluster below which rows fewer than columns may be noise.
 FEWEST_EACH = 4
+# Times the root of the number of rows: mean silhouette below which clusters may be noise. Clusters
+# of noise have at most 0.5 with few exceptions, groups that k-means finds mostly more than 0.6.
+LEAST_APART = 0.6
 # Learned scale, as a share of the variance of a column, that no rows with a width lead to.
 SMALL_SCALE = 1e-8
 
@@ -144,15 +147,25 @@ def _warn_of_few_rows(model):
     n_samples, n_features, n_clusters = len(model.labels_), model.n_features_in_, model.n_clusters_
     is_given = getattr(model, "n_components", None) is not None
     learns = "mean_precision" in model.likelihood_.learned and n_clusters > 1 and not is_given
-    few = FEWEST_ALONE <= n_samples < n_features
-    if learns and few and FEWEST_EACH * n_clusters > n_samples:
+    if not (learns and FEWEST_ALONE <= n_samples < 2 * n_features):
+        return
+    if FEWEST_EACH * n_clusters > n_samples or _silhouette(model) < LEAST_APART / n_samples**0.5:
         warn(
             f"labels_ has {n_clusters} clusters; X has {n_samples} rows and {n_features} "
-            "columns. So few rows may not tell clusters from noise, which may have a cluster for "
-            "each row. Use fewer columns, as from sklearn.decomposition.PCA, or "
+            "columns. So few rows may not tell clusters from noise, which may have many clusters "
+            "and rows that are alone. Use fewer columns, as from sklearn.decomposition.PCA, or "
             "FiniteMixture(n_components=...) with the number of clusters",
             UserWarning,
         )
+
+
+def _silhouette(model):
+    """Mean silhouette coefficient of labels_: how much nearer rows are to those of their cluster
+    than to those of the nearest other one. Missing entries are those of the mean."""
+    from sklearn.metrics import silhouette_score  # not loaded by `import skdpm`
+
+    X = np.nan_to_num(standardised_columns(model._training.X).T)
+    return silhouette_score(of_all_rows(X, model._training.copies).T, model.labels_)
 
 
 def _warn_of_single_rows(model, program, labels):

@@ -124,7 +124,10 @@ def test_scores_are_those_of_rows_that_were_not_fitted():
     X = rows("independent", n_samples=100)
     laws = laws_for(X)[1:]
     scores = scores_of_laws(DPMixture(random_state=7), laws, X)
-    assert scores.shape == (2, 40)  # until there are enough
+    assert scores.shape == (2, 20)  # the first law is clearly better
+    more = scores_of_laws(DPMixture(), laws[::-1], X)
+    assert more.shape == (2, 40)  # until there are enough
+    np.testing.assert_array_equal(more[::-1, :20], scores)
     order = np.random.default_rng(0).permutation(100)
     model = DPMixture(
         likelihood=laws[0],
@@ -209,6 +212,19 @@ def test_clusters_of_few_rows_of_many_columns_may_be_noise():
         # A given number of clusters is what the warning advises.
         groups = X + 100.0 * (np.arange(10) % 4)[:, np.newaxis]
         assert FiniteMixture(4, **params).fit(groups).n_clusters_ == 4
+
+
+def test_trials_do_not_search_columns_for_warnings(monkeypatch):
+    monkeypatch.setattr("skdpm.mixture.likelihoods.gaussian.gaussian.skewed_columns", None)
+    X = rows("independent", n_samples=100)
+    assert np.isfinite(scores_of_laws(DPMixture(), laws_for(X), X)).all()
+
+
+@pytest.mark.parametrize(("n_samples", "n_features"), [(12, 20), (15, 64)])
+def test_clusters_of_noise_that_are_hardly_apart_are_named(n_samples, n_features):
+    X = np.random.default_rng(10).standard_t(5, (n_samples, n_features))
+    with pytest.warns(UserWarning, match="labels_ has 2 clusters; .* So few rows may not tell"):
+        DPMixture(n_chains=2, random_state=10).fit(X)
 
 
 @pytest.mark.parametrize(("n_samples", "n_features"), [(24, 20), (30, 33), (30, 60)])

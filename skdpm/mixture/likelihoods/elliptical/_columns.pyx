@@ -863,16 +863,8 @@ cdef class ParametricGaussianDiag(ParametricElliptical):
         self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
         const Py_ssize_t* which, Py_ssize_t n_which, double* out
     ) noexcept nogil:
-        cdef Py_ssize_t k
-        cdef Py_ssize_t n_features = self.n_features
-        cdef const double* theta
-        tile_gather(self.points, n_features, items, n_items, &self.work[0], LD)
-        for k in range(n_which):
-            theta = params + which[k] * self.n_params
-            tile_gaussian_diag(
-                &self.work[0], LD, n_items, n_features, theta + 1, theta + 1 + n_features,
-                theta + 1 + 2 * n_features, theta[0], self.missing, out + k * TILE
-            )
+        tile_gather(self.points, self.n_features, items, n_items, self.columns, LD)
+        self.log_density_loaded(0, n_items, params, which, n_which, out)
 
     cdef void log_density_loaded(
         self, Py_ssize_t first, Py_ssize_t n_items, const double* params,

@@ -548,11 +548,10 @@ cdef class ParametricElliptical(ParametricModel):
         self.df = df
         self.work = np.zeros(n_features * LD)
         self.moments = np.empty(n_stats)
-        if self.n_dimensions > 0:
-            self.columns = <double*>resized(
-                NULL, (2 * n_features + 1) * LD + SKDPM_STRIP, sizeof(double)
-            )
-            self.gaps = self.columns + n_features * LD + SKDPM_STRIP
+        self.columns = <double*>resized(
+            NULL, (2 * n_features + 1) * LD + SKDPM_STRIP, sizeof(double)
+        )
+        self.gaps = self.columns + n_features * LD + SKDPM_STRIP
 
     cdef void accumulate(
         self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items

@@ -1068,23 +1068,12 @@ cdef class FullModel(EllipticalModel):
                 cached = row(self, slots[k]) + self.n_stats
                 factor = cached + CENTER + n_features
                 q = 0.0
-                if n_features == 2:     # in registers
-                    least = box[0] - cached[CENTER]
-                    z[1] = (box[1] - cached[CENTER + 1]) - least * factor[1]
-                    r[1] = box[3] + box[2] * fabs(factor[1])
-                    least = fabs(least) * BELOW - box[2] * ABOVE
+                substitute_box(factor, n_features, cached + CENTER, box, z, r)
+                for d in range(n_features):
+                    least = fabs(z[d]) * BELOW - r[d] * ABOVE
                     if least > 0.0:
-                        q = least * (least * factor[0])
-                    least = fabs(z[1]) * BELOW - r[1] * ABOVE
-                    if least > 0.0:
-                        q += least * (least * factor[2])
-                else:
-                    substitute_box(factor, n_features, cached + CENTER, box, z, r)
-                    for d in range(n_features):
-                        least = fabs(z[d]) * BELOW - r[d] * ABOVE
-                        if least > 0.0:
-                            q += least * (least * factor[0])
-                        factor += n_features - d
+                        q += least * (least * factor[0])
+                    factor += n_features - d
                 # Beyond, any lower bound is enough.
                 tails[k] = 1.0 + min(q, 1e300) * cached[SHRINKAGE]
             for k in range(m, (m + 7) // 8 * 8):
@@ -1676,9 +1665,4 @@ cdef class ParametricGaussian(ParametricElliptical):
         self, const double* params, const Py_ssize_t* which, Py_ssize_t n_which, const double* box,
         double* lower, double* upper
     ) noexcept nogil:
-        if self.n_features == 2:
-            bound_densities(params, self.n_params, which, n_which, box, 2, lower, upper)
-        else:
-            bound_densities(
-                params, self.n_params, which, n_which, box, self.n_features, lower, upper
-            )
+        bound_densities(params, self.n_params, which, n_which, box, self.n_features, lower, upper)

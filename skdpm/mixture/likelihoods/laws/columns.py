@@ -237,9 +237,11 @@ def _skewed_quantiles(x):
 def _suits_logarithms(x, most_components):
     logs = np.log(x)
     of_logs, n_components = _information_criterion(logs)
+    if n_components > most_components:
+        return False
     gain = _information_criterion(x)[0] - of_logs - 2.0 * logs.sum()
     # A component has three parameters.
-    return gain > SAVED * 3.0 * np.log(len(x)) and n_components <= most_components
+    return gain > SAVED * 3.0 * np.log(len(x))
 
 
 def _information_criterion(x):
