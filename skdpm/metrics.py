@@ -1,17 +1,25 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Measures of how close estimated feature allocations are to the true ones."""
+"""Measures of estimated feature allocations, and of partitions of networks."""
 
+import math
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
+from scipy.special import gammaln, spence
+from sklearn.utils.validation import check_array, column_or_1d
 
 from skdpm._validation import check_binary
 
-__all__ = ["b_cubed_score", "relative_log_density"]
+__all__ = ["b_cubed_score", "description_length", "relative_log_density"]
 __dir__ = __all__.copy
 
 # Number of pairs of rows in a block.
 _BLOCK_PAIRS = 1 << 20
+
+# Numbers of partitions of integers are counted up to these numbers of additions and integers
+# (larger ones have more partitions than a double can hold), and approximated above.
+_MOST_ADDITIONS, _LARGEST_COUNTED = 10**8, 60_000
 
 
 def b_cubed_score(Z_true, Z_pred) -> float:
@@ -80,6 +88,120 @@ def b_cubed_score(Z_true, Z_pred) -> float:
     if precision + recall == 0.0:
         return 0.0
     return float(2.0 * precision * recall / (precision + recall))
+
+
+def description_length(X, labels, *, degree_correction=True, directed=False) -> float:
+    """Description length of a network and a partition of its nodes, in nats; less is better.
+
+    >>> from skdpm.metrics import description_length
+    >>> X = [[0, 1, 1, 0], [1, 0, 1, 0], [1, 1, 0, 1], [0, 0, 1, 0]]
+    >>> round(description_length(X, [0, 0, 0, 0]), 2)
+    8.06
+    >>> round(description_length(X, [0, 0, 0, 1]), 2)
+    11.23
+
+    It is -log p(X, partition) under the microcanonical stochastic block model, in which numbers of
+    links between groups, and of links of nodes with degree correction, are fixed and uniform. It
+    has no parameters, so partitions of any origin can be compared: of several fits, of
+    `estimate_labels` with several `max_clusters`, or of other tools (`BlockState.entropy` of
+    graph-tool without nesting).
+
+    Parameters
+    ----------
+    X : array-like or sparse matrix of shape (n_nodes, n_nodes)
+        Numbers of links. The diagonal has those of nodes to themselves.
+    labels : array-like of shape (n_nodes,)
+        Group of each node.
+    degree_correction : bool, default=True
+        Whether nodes of a group may differ in their numbers of links.
+    directed : bool, default=False
+        Whether X[i, j] and X[j, i] are two links. If not, X must be symmetric.
+
+    Returns
+    -------
+    length : float
+        Description length in nats.
+
+    Raises
+    ------
+    ValueError
+        If X is not square, holds other numbers than 0, 1, 2, ... or is not symmetric.
+
+    References
+    ----------
+    Peixoto (2017).
+    """
+    X = sp.csr_array(check_array(X, accept_sparse="csr", dtype=np.float64))
+    labels = np.unique(column_or_1d(labels), return_inverse=True)[1]
+    n, n_groups = X.shape[0], labels.max() + 1
+    if X.shape != (n, n) or len(labels) != n:
+        raise ValueError(f"X has shape {X.shape}, but there are {len(labels)} labels of nodes")
+    if (X.data < 0.0).any() or (X.data != np.floor(X.data)).any():
+        raise ValueError("X must hold numbers of links: 0, 1, 2, ...")
+    if not directed and (X != X.T).nnz:
+        raise ValueError("X must be symmetric; use directed=True if links have directions")
+    if not directed:
+        X = X + sp.diags_array(X.diagonal())  # both ends of links of nodes to themselves
+    members = sp.csr_array((np.ones(n), (np.arange(n), labels)), shape=(n, n_groups))
+    sizes, between = np.bincount(labels), (members.T @ X @ members).toarray()
+    degrees = [X.sum(axis=1), X.sum(axis=0)][: 1 + directed]
+    ends = [between.sum(axis=1), between.sum(axis=0)][: 1 + directed]
+    n_links = X.sum() if directed else X.sum() / 2.0
+    n_cells = n_groups**2 if directed else n_groups * (n_groups + 1) // 2
+    # The partition, the links between groups, and their ends.
+    length = _log_binomial(n - 1, n_groups - 1) + _log_factorials(n) - _log_factorials(sizes)
+    length += math.log(n) + _log_binomial(n_cells + n_links - 1, n_links)
+    length += _log_multiplicities(X, directed) - _log_multiplicities(between, directed)
+    if not degree_correction:
+        return float(length + sum(side @ np.log(sizes) for side in ends))
+    for of_nodes, of_groups in zip(degrees, ends, strict=True):
+        alike = np.unique(np.column_stack([labels, of_nodes]), axis=0, return_counts=True)[1]
+        length += _log_factorials(of_groups) - _log_factorials(of_nodes)
+        length += _log_factorials(sizes) - _log_factorials(alike)
+        length += sum(map(_log_partitions, of_groups.astype(int).tolist(), sizes.tolist()))
+    return float(length)
+
+
+def _log_factorials(counts):
+    return gammaln(np.asarray(counts) + 1.0).sum()
+
+
+def _log_binomial(n, k):
+    return _log_factorials(n) - _log_factorials(k) - _log_factorials(n - k)
+
+
+def _log_multiplicities(links, directed):
+    """Sum of log e! over pairs, and of log e!! over diagonal entries e = 2 m of undirected links,
+    where e!! = 2^m m!."""
+    links = sp.csr_array(links)
+    if directed:
+        return _log_factorials(links.data)
+    own = links.diagonal()
+    pairs = (_log_factorials(links.data) - _log_factorials(own)) / 2.0
+    return pairs + own.sum() / 2.0 * math.log(2.0) + _log_factorials(own / 2.0)
+
+
+def _log_partitions(m, n):
+    """Log of the number of partitions of m into at most n parts: exact, or for large numbers by
+    Szekeres' approximation (Peixoto 2017)."""
+    n = min(m, n)
+    if n <= 1:
+        return 0.0
+    if m * n <= _MOST_ADDITIONS and m <= _LARGEST_COUNTED:
+        ways = np.zeros(m + 1)
+        ways[0] = 1.0
+        for part in range(1, n + 1):
+            rows = np.pad(ways, (0, -len(ways) % part)).reshape(-1, part)
+            ways = rows.cumsum(axis=0).ravel()[: m + 1]
+        return math.log(ways[m])
+    if n < m**0.25:
+        return _log_binomial(m - 1, n - 1) - _log_factorials(n)
+    u = v = n / math.sqrt(m)
+    for _ in range(200):
+        v = u * math.sqrt(spence(math.exp(-v)))
+    rest = math.log1p(-math.exp(-v) * (1.0 + u * u / 2.0)) / 2.0
+    value = math.log(v) - rest - 1.5 * math.log(2.0) - math.log(u * math.pi * m)
+    return value + math.sqrt(m) * (2.0 * v / u - u * math.log1p(-math.exp(-v)))
 
 
 def relative_log_density(log_density, log_density_true) -> Any:

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """skdpm.metrics against the definitions, by loops over pairs of rows."""
 
+import itertools
+
 import numpy as np
 import pytest
 from sklearn.metrics import make_scorer
 
 from skdpm import FeatureAllocation, metrics
 from skdpm.features.likelihoods import LinearGaussian
-from skdpm.metrics import b_cubed_score, relative_log_density
+from skdpm.metrics import b_cubed_score, description_length, relative_log_density
 
 
 def one_sided(claimed, other):
@@ -137,3 +139,66 @@ def test_relative_log_density():
 def test_relative_log_density_of_bad_input(log_density, true, message):
     with pytest.raises(ValueError, match=message):
         relative_log_density(log_density, true)
+
+
+def networks(n, n_links, directed):
+    """All networks of n nodes with a number of links, with repeated links and self-links."""
+    cells = [(i, j) for i in range(n) for j in range(n) if directed or i <= j]
+    for chosen in itertools.combinations_with_replacement(cells, n_links):
+        X = np.zeros((n, n))
+        for i, j in chosen:
+            X[i, j] += 1
+            X[j, i] += not directed and i != j
+        yield X
+
+
+@pytest.mark.parametrize("degree_correction", [False, True])
+@pytest.mark.parametrize("directed", [False, True])
+def test_description_lengths_are_those_of_a_probability(degree_correction, directed):
+    """Probabilities of all networks of three nodes and two links, with all labelled partitions."""
+    total = 0.0
+    for labels in itertools.product(range(3), repeat=3):
+        if set(labels) == set(range(max(labels) + 1)):
+            for X in networks(3, 2, directed):
+                length = description_length(
+                    X, labels, degree_correction=degree_correction, directed=directed
+                )
+                total += np.exp(-length)
+    assert total == pytest.approx(1.0, rel=1e-12)
+
+
+def test_description_length_of_one_group_by_its_definition():
+    """Five nodes on a ring: 2 E = 10 ends of 5 links, of which 2 at each node."""
+    ring = np.roll(np.eye(5), 1, axis=1)
+    ring += ring.T
+    # Pairings of ten ends, those that give the ring, and the partitions of 10 into at most five.
+    pairings, of_ring, partitions = 9 * 7 * 5 * 3, 2**5, 30
+    # One group of five: the number of groups is one of five. Degrees alike: one order.
+    expected = np.log(5) + np.log(partitions) + np.log(pairings / of_ring)
+    assert description_length(ring, np.zeros(5)) == pytest.approx(expected, rel=1e-12)
+
+
+def test_numbers_of_partitions_of_integers_and_their_approximation(monkeypatch):
+    def number(m, n):
+        return 1 if m == 0 else 0 if n == 0 or m < 0 else number(m, n - 1) + number(m - n, n)
+
+    for m, n in [(12, 3), (30, 8), (40, 40), (7, 1), (0, 2)]:
+        assert metrics._log_partitions(m, n) == pytest.approx(np.log(number(m, n)), abs=1e-12)
+    exact = [metrics._log_partitions(m, n) for m, n in [(5000, 100), (10_000, 8)]]
+    monkeypatch.setattr(metrics, "_MOST_ADDITIONS", 0)
+    close = [metrics._log_partitions(m, n) for m, n in [(5000, 100), (10_000, 8)]]
+    np.testing.assert_allclose(close, exact, atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("X", "labels", "message"),
+    [
+        ([[0, 1], [0, 0]], [0, 0], "must be symmetric"),
+        ([[0, 0.5], [0.5, 0]], [0, 0], "numbers of links"),
+        ([[0, 1, 0], [1, 0, 0]], [0, 0], "shape"),
+        ([[0, 1], [1, 0]], [0, 0, 1], "3 labels"),
+    ],
+)
+def test_description_length_refuses_what_is_no_network(X, labels, message):
+    with pytest.raises(ValueError, match=message):
+        description_length(X, labels)

@@ -54,7 +54,7 @@ cdef struct CountTable:
 
 
 cdef inline CountTable count_table(const double[::1] values, double shift) noexcept:
-    """The table in an array that the caller keeps (`_numerics.log_gamma_table`, `log_table`)."""
+    """The table in an array that the caller keeps (`_numerics.log_gamma_table`)."""
     cdef CountTable table
     table.values = &values[0] if values.shape[0] else NULL
     table.size = values.shape[0]
@@ -67,13 +67,6 @@ cdef inline void fill_log_gamma(double* values, Py_ssize_t size, double shift) n
     cdef Py_ssize_t m
     for m in range(size):
         values[m] = log_gamma_function(shift + m)
-
-
-cdef inline double log_count(const CountTable* table, double m) noexcept nogil:
-    """log(shift + m)."""
-    if 0.0 <= m < table.size:
-        return table.values[<Py_ssize_t>m]
-    return log(table.shift + m)
 
 
 cdef inline double log_gamma(const CountTable* table, double m) noexcept nogil:

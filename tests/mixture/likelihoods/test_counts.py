@@ -186,3 +186,30 @@ def test_multinomial_row_of_zeros_has_probability_one():
         slot, empty = fill(probe, [0, 2]), probe.acquire()
         assert probe.log_predictive(slot, 1) == 0.0
         assert probe.log_predictive(empty, 1) == 0.0
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize(("low", "high"), [(0.01, 2.0), (1e-200, 1e100)])
+def test_products_of_many_factors_neither_overflow_nor_depend_on_usual_values(low, high, gaps):
+    """Binary columns, most of them mostly 0 or mostly 1, under extreme pseudo-counts."""
+    rng = np.random.default_rng(0)
+    n, D = 30, 130
+    shares = np.repeat([0.02, 0.5, 0.97], [60, 40, 30])
+    X = (rng.random((n, D)) < shares).astype(float)
+    if gaps:
+        X[rng.random(X.shape) < 0.1] = np.nan
+    a, b = (np.exp(rng.uniform(np.log(low), np.log(high), D)) for _ in range(2))
+    likelihood = Bernoulli(a, b).resolve(X)
+    data = likelihood.encode(X)
+    probe = Probe(likelihood.bind(data, likelihood.tables(data, n)), 2)
+    slot = probe.acquire()
+    for i in range(20):
+        probe.add(slot, i)
+    probe.remove(slot, 3)
+    seen = np.delete(X[:20], 3, axis=0)
+    ones, entries = np.nansum(seen, axis=0), (~np.isnan(seen)).sum(axis=0)
+    of_one, of_zero = np.log(a + ones), np.log(b + (entries - ones))
+    for i in [3, *range(20, n)]:
+        terms = np.where(X[i] == 1, of_one, of_zero) - np.log(a + b + entries)
+        expected = terms[~np.isnan(X[i])].sum()
+        assert probe.log_predictive(slot, i) == pytest.approx(expected, rel=1e-12, abs=1e-11)

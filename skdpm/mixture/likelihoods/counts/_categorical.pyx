@@ -8,24 +8,25 @@ of column d and n_d the items whose column d is observed,
     p(cluster)       = prod_d Gamma(A_d) / Gamma(A_d + n_d) prod_t Gamma(a_t + c_t) / Gamma(a_t).
 
 The categories of all columns are numbered in one sequence. The number after the last marks a
-missing entry, and its log value is 0. Counts are integers, so logarithms come from tables if there
-are few different pseudo-counts and they are fixed. Learned ones would need new tables in every
-iteration; their logarithms are computed.
+missing entry.
 
-Row: n, c_t (n_levels), n_d (n_features) | log values (n_levels + 1). If entries may be missing, a
-log value includes its -log(A_d + n_d). Otherwise the sum of these depends only on n and is
-tabulated; for learned pseudo-counts only for the n that occur.
+Densities are products of factors, and one logarithm serves as many as cannot overflow. Most
+entries of a column are often in one category, the usual one. A cluster keeps the log density of a
+row of usual entries (`base`), and a row lists its other entries: their factors, over those of the
+usual categories. So words that few documents contain cost nothing in other documents. Columns
+without a usual category are in all lists.
+
+Row: n, c_t (n_levels), n_d (n_features) | factors (n_levels), A_d + n_d (n_features), base. The
+factors are a_t + c_t; over A_d + n_d if entries may be missing. Otherwise the product of all
+A_d + n_d is a part of `base`. It depends only on n, and is tabulated for the n that occur.
 """
 cimport cython
-from libc.math cimport NAN, ceil, log
-from libc.stdlib cimport free
+from libc.math cimport NAN, ceil, log, log2
 
 import numpy as np
 
-from skdpm._core._math cimport (
-    CountTable, count_table, log_count, log_gamma, log_gamma_function, log_rising_count
-)
-from skdpm._core._memory cimport expect_shape, resized
+from skdpm._core._math cimport log_gamma_function, log_rising_count
+from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods.contract._parametric cimport (
@@ -47,6 +48,26 @@ cdef enum:
     MOST_PERIOD = 5
 
 
+cdef inline double product(const double* factors, const int* which, Py_ssize_t n) noexcept nogil:
+    """Product of the factors at n places."""
+    cdef Py_ssize_t m
+    cdef Py_ssize_t n_even = n - n % 4
+    # Four products, so that multiplications do not wait for each other.
+    cdef double a = 1.0
+    cdef double b = 1.0
+    cdef double c = 1.0
+    cdef double e = 1.0
+    for m in range(0, n_even, 4):
+        a *= factors[which[m]]
+        b *= factors[which[m + 1]]
+        c *= factors[which[m + 2]]
+        e *= factors[which[m + 3]]
+    for m in range(n_even, n):
+        a *= factors[which[m]]
+    return (a * b) * (c * e)
+
+
+@cython.final
 cdef class CategoricalModel(ClusterModel):
     """Kernel of the categorical likelihoods.
 
@@ -54,146 +75,176 @@ cdef class CategoricalModel(ClusterModel):
       common sequence, `n_levels` if missing; `first`, (n_features + 1,), first category of each
       column, then `n_levels`.
     - `tables`: dict. Result of `Levels.tables`.
-    - `hyper_names`: Name of the hyperparameter of each pseudo-count in `tables`.
+    - `hyper_names`: Name of the hyperparameter of each pseudo-count.
+    - `pseudo_counts`: (n_hyper,)
     """
     cdef Py_ssize_t n_features, n_levels
     cdef const int[:, ::1] codes
-    cdef const int[::1] first, kinds
+    cdef const int[::1] first, kinds, usual
     cdef bint missing
-    cdef CountTable* log_counts     # (n_kinds,)
-    cdef CountTable* log_gammas     # (n_kinds,)
-    cdef const double[::1] totals
-    # (n_max + 1,): NaN until it is needed; None if entries may be missing
-    cdef const double[::1] log_norm
-    cdef double[::1] own_norm       # the same, if no others are given
+    cdef double[::1] shifts         # (n_levels + n_features,): a_t, A_d
+    cdef double[::1] log_gammas     # (n_levels + n_features,): log Gamma of these
+    # The listed entries of item i are at starts[2 i], ..., and the usual categories in their place
+    # at starts[2 i + 1], ...; then come the two parts of `base`.
+    cdef Py_ssize_t[::1] starts     # (2 n_samples + 5,)
+    cdef int[::1] listed
+    cdef Py_ssize_t n_product       # number of factors whose product cannot overflow
+    # (n_max + 1,): minus the sum of log(A_d + n), NaN until it is needed. Empty if entries may be
+    # missing.
+    cdef double[::1] norms
     cdef Py_ssize_t[::1] columns    # (n_hyper,): the only column of a pseudo-count, or -1
-    cdef tuple _tables
 
-    def __init__(self, data, tables, hyper_names):
+    def __init__(self, data, tables, hyper_names, pseudo_counts):
         cdef Py_ssize_t d, kind, t
-        cdef const double[::1] pseudo_counts = tables["pseudo_counts"]
-        cdef const double[:, ::1] log_counts = tables["log_counts"]
-        cdef const double[:, ::1] log_gammas = tables["log_gammas"]
-        cdef Py_ssize_t n_kinds = pseudo_counts.shape[0]
         self.codes, self.first = data["codes"], data["first"]
-        self.kinds, self.totals = tables["kinds"], tables["totals"]
+        self.kinds, self.usual = tables["kinds"], tables["usual"]
         self.n_samples = self.codes.shape[0]
         self.n_features = self.codes.shape[1]
         self.n_levels = self.kinds.shape[0]
         expect_shape("first", self.first, (self.n_features + 1,))
+        expect_shape("usual", self.usual, (self.n_features,))
         expect_shape("kinds", self.kinds, (self.first[self.n_features],))
-        expect_shape("log_counts", log_counts, (n_kinds, log_counts.shape[1]))
-        expect_shape("log_gammas", log_gammas, (n_kinds, log_gammas.shape[1]))
-        expect_shape("totals", self.totals, (self.n_features,))
-        self._tables = log_counts, log_gammas
         self.n_max = tables["n_max"]
         self.missing = tables["missing"]
-        self.log_counts = <CountTable*>resized(NULL, n_kinds, sizeof(CountTable))
-        self.log_gammas = <CountTable*>resized(NULL, n_kinds, sizeof(CountTable))
-        self.columns = np.full(n_kinds, -2)
-        for kind in range(n_kinds):
-            self.log_counts[kind] = count_table(log_counts[kind], pseudo_counts[kind])
-            self.log_gammas[kind] = count_table(log_gammas[kind], pseudo_counts[kind])
+        self.columns = np.full(len(pseudo_counts), -2)
         for d in range(self.n_features):
             for t in range(self.first[d], self.first[d + 1]):
                 kind = self.kinds[t]
                 self.columns[kind] = d if self.columns[kind] in (-2, d) else -1
-        if not self.missing and len(tables["log_norm"]) > 0:
-            self.log_norm = tables["log_norm"]
-        else:
-            self.forget_norms()
         self.hyper_period = min(
             MOST_PERIOD, max(1, <Py_ssize_t>ceil(LEARNING_ROWS / <double>self.n_max))
         )
+        self.shifts = np.empty(self.n_levels + self.n_features)
+        self.log_gammas = np.empty(self.n_levels + self.n_features)
+        self.starts = np.empty(2 * self.n_samples + 5, dtype=np.intp)
+        self.list_entries(NULL)
+        self.listed = np.empty(self.starts[2 * self.n_samples + 4] + 1, dtype=np.int32)
+        self.list_entries(&self.listed[0])
         self.declare_hyperparameters(hyper_names, pseudo_counts)
         self.allocate(
-            1 + self.n_levels + self.n_features, 2 + 2 * self.n_levels + self.n_features
+            1 + self.n_levels + self.n_features, 2 + 2 * (self.n_levels + self.n_features)
         )
-        self.compute_log_values(self.empty)
+        self.retabulate()
 
-    def __dealloc__(self):
-        free(self.log_counts)
-        free(self.log_gammas)
+    cdef void list_entries(self, int* out) noexcept nogil:
+        """Write `starts`, and the entries to `out` unless that is NULL."""
+        cdef Py_ssize_t d, i, side
+        cdef Py_ssize_t n = 0
+        cdef int place
+        for i in range(self.n_samples + 2):
+            for side in range(2):
+                self.starts[2 * i + side] = n
+                for d in range(self.n_features):
+                    if i == self.n_samples:
+                        place = self.usual[d] if side == 0 else -1
+                    elif i > self.n_samples:
+                        place = -1 if side == 0 or self.missing else <int>(self.n_levels + d)
+                    elif self.codes[i, d] == self.usual[d]:
+                        place = -1
+                    elif side == 1:
+                        place = self.usual[d]
+                    else:
+                        place = self.codes[i, d] if self.codes[i, d] < self.n_levels else -1
+                    if place >= 0:
+                        if out != NULL:
+                            out[n] = place
+                        n += 1
+        self.starts[2 * self.n_samples + 4] = n
 
-    cdef int forget_norms(self) except -1:
-        """Forget the sums over columns of log(A_d + n), which are then computed when n occurs."""
-        if not self.missing:
-            self.log_norm = self.own_norm = np.full(self.n_max + 1, np.nan)
-        return 0
-
-    cdef double compute_norm(self, Py_ssize_t n) noexcept nogil:
-        cdef Py_ssize_t d
+    cdef double log_quotient(self, const double* factors, Py_ssize_t i) noexcept nogil:
+        """Log of the product of the factors in the first list of item i over that in the second.
+        The parts of `base` are those of the items `n_samples` and `n_samples + 1`."""
+        cdef const int* up = &self.listed[self.starts[2 * i]]
+        cdef const int* down = &self.listed[self.starts[2 * i + 1]]
+        cdef Py_ssize_t n_up = self.starts[2 * i + 1] - self.starts[2 * i]
+        cdef Py_ssize_t n_down = self.starts[2 * i + 2] - self.starts[2 * i + 1]
+        cdef Py_ssize_t a, b
         cdef double total = 0.0
-        for d in range(self.n_features):
-            total += log(self.totals[d] + n)
-        self.own_norm[n] = total
+        while n_up + n_down > 0:
+            a = min(n_up, self.n_product)
+            b = min(n_down, self.n_product)
+            total += log(product(factors, up, a) / product(factors, down, b))
+            up += a
+            down += b
+            n_up -= a
+            n_down -= b
         return total
 
     cdef int retabulate(self) except -1:
-        cdef Py_ssize_t d, kind, t
-        cdef double[::1] totals = np.zeros(self.n_features)
-        for kind in range(self.n_hyper):
-            self.log_counts[kind].size = self.log_gammas[kind].size = 0
-            self.log_counts[kind].shift = self.log_gammas[kind].shift = self.hyper[kind]
+        cdef Py_ssize_t d, t, u
+        cdef double least = 1.0
+        cdef double most = 1.0
         for d in range(self.n_features):
+            u = self.n_levels + d
+            self.shifts[u] = 0.0
             for t in range(self.first[d], self.first[d + 1]):
-                totals[d] += self.hyper[self.kinds[t]]
-        self.totals = totals
-        self.forget_norms()
-        self.compute_log_values(self.empty)
+                self.shifts[t] = self.hyper[self.kinds[t]]
+                self.shifts[u] += self.shifts[t]
+                least = min(least, self.shifts[t])
+            most = max(most, self.shifts[u])
+        for u in range(self.n_levels + self.n_features):
+            self.log_gammas[u] = log_gamma_function(self.shifts[u])
+        # Quotients of products stay within 2^-1000 and 2^1000. With missing entries the number
+        # does not depend on `n_max`, which must not change a bit of new rows.
+        most += 2.0**53 if self.missing else self.n_max
+        self.n_product = max(1, <Py_ssize_t>(1000.0 / (1.0 + log2(most) - log2(least))))
+        self.norms = np.full(0 if self.missing else self.n_max + 1, NAN)
+        self.refresh_row(self.empty)
         return 0
 
-    cdef inline void compute_column(
-        self, double* stats, Py_ssize_t d, double norm
-    ) noexcept nogil:
-        """Cached log values of column d. `norm` is log(A_d + n_d) if entries may be missing,
-        otherwise 0."""
+    cdef inline void compute_column(self, double* stats, Py_ssize_t d) noexcept nogil:
+        """Cached factors of column d."""
         cdef Py_ssize_t t
-        cdef const double* counts = stats + 1
-        cdef double* values = stats + self.n_stats
+        cdef Py_ssize_t u = self.n_levels + d
+        cdef double* factors = stats + self.n_stats
+        factors[u] = self.shifts[u] + stats[1 + u]
         for t in range(self.first[d], self.first[d + 1]):
-            values[t] = log_count(&self.log_counts[self.kinds[t]], counts[t]) - norm
+            factors[t] = self.shifts[t] + stats[1 + t]
+            if self.missing:
+                factors[t] /= factors[u]
 
-    cdef void compute_log_values(self, double* stats) noexcept nogil:
+    cdef void refresh_row(self, double* stats) noexcept nogil:
         cdef Py_ssize_t d
-        cdef const double* observed = stats + 1 + self.n_levels
         for d in range(self.n_features):
-            self.compute_column(
-                stats, d, log(self.totals[d] + observed[d]) if self.missing else 0.0
-            )
-        stats[self.n_stats + self.n_levels] = 0.0
+            self.compute_column(stats, d)
+        stats[self.width - 1] = self.compute_base(stats)
+
+    cdef double compute_base(self, double* stats) noexcept nogil:
+        cdef double base = self.log_quotient(stats + self.n_stats, self.n_samples)
+        cdef double* norm
+        if not self.missing:
+            norm = &self.norms[<Py_ssize_t>stats[0]]
+            if norm[0] != norm[0]:
+                norm[0] = self.log_quotient(stats + self.n_stats, self.n_samples + 1)
+            base += norm[0]
+        return base
 
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
-        self.compute_log_values(row(self, slot))
+        self.refresh_row(row(self, slot))
 
     cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
         """Add item i (by = 1) or remove it (by = -1)."""
-        cdef Py_ssize_t d, t
+        cdef Py_ssize_t d, t, u
         cdef const int* codes = &self.codes[i, 0]
+        cdef const double* shifts = &self.shifts[0]
         cdef double* counts = stats + 1
-        cdef double* observed = counts + self.n_levels
-        cdef double* values = stats + self.n_stats
-        cdef double size
-        cdef double last_size = NAN
-        cdef double norm = NAN
+        cdef double* factors = stats + self.n_stats
         stats[0] += by
         if self.missing:
             for d in range(self.n_features):
-                t = codes[d]
-                if t < self.n_levels:
-                    counts[t] += by
-                    observed[d] += by
-                    size = self.totals[d] + observed[d]
-                    if size != last_size:       # columns often have equal sizes
-                        last_size = size
-                        norm = log(size)
-                    self.compute_column(stats, d, norm)
+                if codes[d] < self.n_levels:
+                    counts[codes[d]] += by
+                    counts[self.n_levels + d] += by
+                    self.compute_column(stats, d)
         else:
             for d in range(self.n_features):
                 t = codes[d]
                 counts[t] += by
-                observed[d] += by
-                values[t] = log_count(&self.log_counts[self.kinds[t]], counts[t])
+                factors[t] = shifts[t] + counts[t]
+            for u in range(self.n_levels, self.n_levels + self.n_features):
+                counts[u] += by
+                factors[u] = shifts[u] + counts[u]
+        stats[self.width - 1] = self.compute_base(stats)
 
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         self.change(row(self, slot), i, 1.0)
@@ -202,19 +253,16 @@ cdef class CategoricalModel(ClusterModel):
         self.change(row(self, slot), i, -1.0)
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
-        cdef Py_ssize_t d, t
+        cdef Py_ssize_t u
         cdef const double* counts = row(self, slot) + 1
-        cdef const double* observed = counts + self.n_levels
+        cdef double rise
         cdef double total = 0.0
-        for t in range(self.n_levels):
-            if counts[t] > 0:
-                total += log_gamma(&self.log_gammas[self.kinds[t]], counts[t])
-                total -= log_gamma(&self.log_gammas[self.kinds[t]], 0)
-        for d in range(self.n_features):
-            total -= (
-                log_gamma_function(self.totals[d] + observed[d])
-                - log_gamma_function(self.totals[d])
-            )
+        for u in range(self.n_levels + self.n_features):
+            if counts[u] <= 8.0 or self.shifts[u] >= 20.0:
+                rise = log_rising_count(self.shifts[u], counts[u])
+            else:
+                rise = log_gamma_function(self.shifts[u] + counts[u]) - self.log_gammas[u]
+            total += rise if u < self.n_levels else -rise
         return total
 
     cdef void log_merge_many(
@@ -234,10 +282,10 @@ cdef class CategoricalModel(ClusterModel):
             total = -alone
             for t in range(self.n_levels):
                 if joins[t] > 0.0:
-                    total += log_rising_count(self.hyper[self.kinds[t]] + counts[t], joins[t])
+                    total += log_rising_count(self.shifts[t] + counts[t], joins[t])
             last_start = last_gained = last = 0.0
             for d in range(self.n_features):
-                start = self.totals[d] + counts[self.n_levels + d]
+                start = self.shifts[self.n_levels + d] + counts[self.n_levels + d]
                 gained = joins[self.n_levels + d]
                 # Columns of complete rows often have equal numbers.
                 if start != last_start or gained != last_gained:
@@ -287,31 +335,11 @@ cdef class CategoricalModel(ClusterModel):
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
-        cdef Py_ssize_t d, k
-        cdef Py_ssize_t n_features = self.n_features
-        cdef Py_ssize_t n_paired = n_features - n_features % 4
-        cdef const int* codes = &self.codes[i, 0]
+        cdef Py_ssize_t k
         cdef const double* stats
-        cdef const double* values
-        cdef double a, b, c, e, norm
         for k in range(n_slots):
             stats = row(self, slots[k])
-            values = stats + self.n_stats
-            # Four sums, so that additions do not wait for each other.
-            a = b = c = e = 0.0
-            for d in range(0, n_paired, 4):
-                a += values[codes[d]]
-                b += values[codes[d + 1]]
-                c += values[codes[d + 2]]
-                e += values[codes[d + 3]]
-            for d in range(n_paired, n_features):
-                a += values[codes[d]]
-            norm = 0.0
-            if not self.missing:
-                norm = self.log_norm[<Py_ssize_t>stats[0]]
-                if norm != norm:
-                    norm = self.compute_norm(<Py_ssize_t>stats[0])
-            out[k] = (a + b) + (c + e) - norm
+            out[k] = stats[self.width - 1] + self.log_quotient(stats + self.n_stats, i)
 
 
 @cython.final

@@ -2,11 +2,11 @@
 """The likelihood `Categorical`, and its base class, shared with `Bernoulli`."""
 
 import copy
+import itertools
 from functools import partial
 
 import numpy as np
 
-from skdpm._core._numerics import log_gamma_table, log_table
 from skdpm._tables import NUMBERS, as_table, categories_of, to_codes
 from skdpm._validation import ColumnError, check_choice, check_integer, check_positive, parameters
 from skdpm.hyperpriors import Gamma
@@ -30,10 +30,6 @@ from skdpm.mixture.likelihoods.laws.means import ColumnMeans, means_of_columns
 # Largest number of categories of all columns. A cluster keeps a count of each, so a column of
 # identifiers could exhaust the memory.
 MOST_CATEGORIES = 1_000_000
-
-# Largest number of different pseudo-counts with tables. More tables would exceed the cache.
-MOST_TABLED = 4
-
 
 # Also the prior of Bernoulli columns.
 PSEUDO_COUNT_PRIOR = Gamma(1.0, 1.0)
@@ -76,44 +72,31 @@ class Levels(Likelihood):
 
     def encode(self, X):
         codes, first = self._numbered(self._checked(X))
-        missing = bool((codes == first[-1]).any())
-        return read_only({"codes": codes, "first": first, "missing": missing})
+        counts = np.bincount(codes.ravel(), minlength=first[-1] + 1)
+        missing = bool(counts[-1])
+        usual = [a + counts[a:b].argmax() for a, b in itertools.pairwise(first)]
+        # With fewer entries in the category, a row would list more numbers than it has entries.
+        usual = np.where(2 * counts[usual] > len(codes), usual, -1).astype(np.int32)
+        return read_only({"codes": codes, "first": first, "usual": usual, "missing": missing})
 
     def encode_new(self, X):
         # As if entries were missing, so that the bits of a row do not depend on other rows.
-        return {**self.encode(X), "missing": True}
+        data = self.encode(X)
+        return read_only({**data, "usual": np.full_like(data["usual"], -1), "missing": True})
 
     def tables(self, data, n_max):
-        """`log_counts` and `log_gammas`, (n_kinds, n_max + 1), are functions of pseudo-counts plus
-        counts; `totals`, (n_features,), the sums A_d of pseudo-counts; `log_norm`, (n_max + 1,),
-        the sum over columns of log(A_d + n), empty if entries may be missing. With many different
-        pseudo-counts tables are empty, and kernels compute the values."""
-        pseudo_counts = self.flat_hyperparameters()
-        kinds = self._kinds(len(data["first"]) - 1)
+        """`kinds`, (n_levels,), position of the pseudo-count of each category; `usual`,
+        (n_features,), usual category of each column, or -1, as for rows in batches, where terms of
+        a cluster go over to other rows; `missing`, whether entries may be missing."""
+        kinds = self._kinds(len(data["first"]) - 1).astype(np.int32)
         missing = data["missing"] or self._fitted_missing or n_max is None
-        totals = np.add.reduceat(pseudo_counts[kinds], data["first"][:-1])
-        few = len(pseudo_counts) <= MOST_TABLED
-        n_max, n_tabled = bounds(n_max)
-        n_tabled = n_tabled if few else -1
-        log_norm = np.zeros(0 if missing else n_tabled + 1)
-        if few and not missing:
-            for total, n_columns in zip(*np.unique(totals, return_counts=True), strict=True):
-                log_norm += n_columns * np.log(total + np.arange(n_max + 1))
+        usual = data["usual"] if n_max is not None else np.full_like(data["usual"], -1)
         return read_only(
-            {
-                "n_max": n_max,
-                "missing": missing,
-                "kinds": kinds.astype(np.int32),
-                "pseudo_counts": pseudo_counts,
-                "log_counts": np.array([log_table(a, n_tabled) for a in pseudo_counts]),
-                "log_gammas": np.array([log_gamma_table(a, n_tabled) for a in pseudo_counts]),
-                "totals": totals,
-                "log_norm": log_norm,
-            }
+            {"n_max": bounds(n_max)[0], "missing": missing, "kinds": kinds, "usual": usual}
         )
 
     def bind(self, data, tables):
-        return CategoricalModel(data, tables, self.hyper_names())
+        return CategoricalModel(data, tables, self.hyper_names(), self.flat_hyperparameters())
 
     def parametric(self, X):
         codes, first = self._numbered(X)
