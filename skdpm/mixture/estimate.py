@@ -382,10 +382,9 @@ class DrawnClusters:
         estimate = replace(estimate, distances=self.distances(estimate.labels))
         if training.informative is None:
             return estimate
-        clusters = estimate.clusters
+        clusters, cells = estimate.clusters, estimate.cells
         if clusters is None:
             clusters = training.take(self.components)
-        cells = estimate.cells
         if cells is not None:
             cells = training.place(estimate.labels, cells, self.components)[1]
         labels, clusters = training.place(estimate.labels, clusters, self.components)
@@ -452,9 +451,8 @@ def other_readings(model):
         if sure > SURE and adjusted_rand_score(found, labels) < AGREE:
             n_clusters = int(found.max()) + 1
             words.append(f'"{loss}" has {n_clusters} cluster{"s" if n_clusters > 1 else ""}')
-    if not words:
-        return {}
-    return {"other readings": f"{', '.join(words)}: see estimate_labels(loss=...)"}
+    line = f"{', '.join(words)}: see estimate_labels(loss=...)"
+    return {"other readings": line} if words else {}
 
 
 def first_estimate(model, run, statistics):

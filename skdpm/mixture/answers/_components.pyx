@@ -20,6 +20,7 @@ from skdpm._core._memory cimport expect_shape
 cdef extern from "cholesky.h" nogil:
     int cholesky(double* packed, Py_ssize_t n, double* log_det)
     double dot(const double* x, const double* y, Py_ssize_t n)
+    void draw_normal(const double* packed, Py_ssize_t n, double* b, const double* noise)
     double solve_squared(const double* packed, Py_ssize_t n, double* v)
 
 cdef enum:
@@ -227,15 +228,7 @@ def valleys(
                         p += 1
                 if not cholesky(&packed[0], n_columns, &log_det):
                     continue
-                p = 0
-                for k in range(n_columns):
-                    for c in range(1, n_columns - k):
-                        w[k + c] -= packed[p + c] * w[k]
-                    p += n_columns - k
-                for k in range(n_columns - 1, -1, -1):
-                    p -= n_columns - k
-                    w[k] *= packed[p]
-                    w[k] -= dot(&packed[p] + 1, &w[0] + k + 1, n_columns - k - 1)
+                draw_normal(&packed[0], n_columns, &w[0], NULL)
                 t_a = dot(&means[a, 0], &w[0], n_columns)
                 t_b = dot(&means[b, 0], &w[0], n_columns)
                 s_a, s_b = sqrt(variance(covariances[a], w)), sqrt(variance(covariances[b], w))
@@ -275,12 +268,12 @@ def most_probable(
     - `means`, `whiteners`: (n_components, n_columns), (n_components, n_columns, n_columns).
       Whiteners are lower triangular.
     - `heights`: (n_components,). Logs of the weighted densities at the means.
-    - `out`: (n_points,). Output.
+    - `out`: (n_points,). Input and output. The component that is tried first.
     """
     cdef Py_ssize_t n_columns = points.shape[1]
     cdef Py_ssize_t n_components = heights.shape[0]
-    cdef Py_ssize_t i, j, k, c
-    cdef double best, room, total, y
+    cdef Py_ssize_t i, j, k, c, trial
+    cdef double best, level, room, total, y
     expect_shape("means", means, (n_components, n_columns))
     expect_shape("whiteners", whiteners, (n_components, n_columns, n_columns))
     expect_shape("out", out, (points.shape[0],))
@@ -291,7 +284,8 @@ def most_probable(
             for j in range(n_columns):
                 point[j] = points[i, j] if points[i, j] == points[i, j] else 0.0
             best = -INFINITY
-            for k in range(n_components):
+            for trial in range(-1, n_components):
+                k = out[i] if trial < 0 else trial
                 for j in range(n_columns):
                     gap[j] = point[j] - means[k, j]
                 room = 2.0 * (heights[k] - best)
@@ -301,8 +295,9 @@ def most_probable(
                     for c in range(j + 1):
                         y += whiteners[k, j, c] * gap[c]
                     total += y * y
-                    if not total < room:
+                    if not total <= room:
                         break
-                if heights[k] - 0.5 * total > best:
-                    best = heights[k] - 0.5 * total
+                level = heights[k] - 0.5 * total
+                if level > best or (level == best and k < out[i]):
+                    best = level
                     out[i] = k

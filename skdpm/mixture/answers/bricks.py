@@ -10,7 +10,7 @@ Related: components that keep apart in all draws (CliPS, arXiv 2603.00277), fusi
 the distance of their laws (Dombowsky & Dunson 2024), ridgelines (Hennig 2010).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -82,7 +82,9 @@ class DrawnHills:
         hills = Hills.of(points[rows], labels[rows], known.take(rows))
         most_probable = are_tied = None
         if columns is not None or (adaptive and points.shape[1] <= MOST_CELL_COLUMNS):
-            most_probable = hills.laws.most_probable(points).astype(hills.labels.dtype)
+            guess = np.zeros(len(labels), dtype=np.intp)
+            guess[rows] = hills.labels
+            most_probable = hills.laws.most_probable(points, guess).astype(hills.labels.dtype)
             has_gaps = np.isnan(points[rows]).any(axis=1)
             most_probable[rows] = np.where(has_gaps, hills.labels, most_probable[rows])
         if columns is not None:
@@ -99,8 +101,9 @@ class DrawnHills:
     def mean_of_hills(self, values):
         """Means of values of all rows, (n_samples, n_values), over the hills:
         (n_hills, n_values)."""
-        sums = [np.bincount(self.of_rows, column) for column in values[self.rows].T]
-        return np.column_stack(sums) / np.bincount(self.of_rows)[:, None]
+        of_rows = self.of_rows
+        sums = [np.bincount(of_rows, column) for column in values[self.rows].T]
+        return np.column_stack(sums) / np.bincount(of_rows)[:, None]
 
     def parts(self, evidence):
         """Numbers of the clusters of the components.
@@ -165,67 +168,72 @@ def tied(columns, labels):
     return is_flat & (parts.sizes > varies.sum()) & parts.are_known
 
 
-def apart(laws):
-    """Mean Bhattacharyya distance of two components whose covariances are scaled to one
-    determinant. It is 0 for components with one mean of which one is a wider copy of the other, as
-    a law with heavy tails has them."""
-    sizes, means, covariances = laws.sizes / laws.sizes.sum(), laws.means, laws.covariances
-    d = means.shape[1]
-    log_dets = np.linalg.slogdet(covariances)[1]
-    shapes = covariances / np.exp(log_dets / d)[:, None, None]
-    one, other = np.triu_indices(len(sizes), 1)
+def apart(laws, of, totals):
+    """Mean Bhattacharyya distance of two components of each hill `of`, with `totals` rows, whose
+    covariances are scaled to one determinant: (n_hills,). It is 0 for components with one mean of
+    which one is a wider copy of the other, as a law with heavy tails has them."""
+    sizes, means, d = laws.sizes / totals[of], laws.means, laws.means.shape[1]
+    roots = np.diagonal(laws.whiteners, axis1=1, axis2=2)
+    shapes = laws.covariances * np.exp(2.0 * np.log(roots).mean(axis=1))[:, None, None]
+    counted = np.flatnonzero(sizes >= LEAST_PART)
+    inside = [counted[of[counted] == h] for h in range(len(totals))]
+    one, other = np.hstack([which[np.array(np.triu_indices(len(which), 1))] for which in inside])
     distances = np.empty(len(one))
     step = max(1, _components.MOST_NUMBERS // (d * d))
     for first in range(0, len(one), step):
         a, b = one[first : first + step], other[first : first + step]
         gap = (means[a] - means[b])[:, :, None]
-        mean = (covariances[a] + covariances[b]) / 2.0
+        mean = (laws.covariances[a] + laws.covariances[b]) / 2.0
         of_means = (gap * np.linalg.solve(mean, gap)).sum(axis=(1, 2)) / 8.0
         of_shapes = np.linalg.slogdet((shapes[a] + shapes[b]) / 2.0)[1] / 2.0
         distances[first : first + step] = np.minimum(of_means + of_shapes, FARTHEST)
-    return np.average(distances, weights=sizes[one] * sizes[other])
+    weights = sizes[one] * sizes[other]
+    sums = np.bincount(of[one], weights * distances, len(totals))
+    return sums / np.maximum(np.bincount(of[one], weights, len(totals)), 1e-300)
 
 
-def outside(laws):
-    """Distance of the core, the component with the highest peak, from the normal law with the
-    moments of all others. It is the Bhattacharyya distance without the axes on which the core is
-    narrower, so it is 0 for a core inside wings with the same centre, whatever their shapes."""
-    core = laws.heights.argmax()
-    others = np.arange(len(laws.sizes)) != core
-    shares = laws.sizes[others] / laws.sizes[others].sum()
-    mean = shares @ laws.means[others]
-    gaps = laws.means[others] - mean
-    wide = np.tensordot(shares, laws.covariances[others], 1) + (shares * gaps.T) @ gaps
-    narrow, gap = laws.covariances[core], laws.means[core] - mean
-    of_means = gap @ np.linalg.solve(narrow + wide, gap) / 4.0
+def moments(laws, weights):
+    """Means, (n, n_columns), and covariances within and between components, (n, n_columns,
+    n_columns), with weights, (n, n_components), of which each row has the sum 1."""
+    means, within = weights @ laws.means, np.tensordot(weights, laws.covariances, 1)
+    squares = laws.means[:, :, None] * laws.means[:, None, :]
+    return means, within, np.tensordot(weights, squares, 1) - means[:, :, None] * means[:, None, :]
+
+
+def outside(laws, cores, shares):
+    """Distance of the core of each hill, the component with the highest peak, from the normal law
+    with the moments of all others, (n_hills,). It is the Bhattacharyya distance without the axes
+    on which the core is narrower, so it is 0 for a core inside wings with the same centre,
+    whatever their shapes."""
+    others = shares.copy()
+    others[np.arange(len(cores)), cores] = 0.0
+    others /= others.sum(axis=1, keepdims=True)
+    mean, within, between = moments(laws, others)
+    wide, narrow = within + between, laws.covariances[cores]
+    gap = (laws.means[cores] - mean)[:, :, None]
+    of_means = (gap * np.linalg.solve(narrow + wide, gap)).sum(axis=(1, 2)) / 4.0
     ratios = np.maximum(np.linalg.eigvals(np.linalg.solve(wide, narrow)).real, 1.0)
-    return of_means + np.log((ratios + 1.0) / (2.0 * np.sqrt(ratios))).sum() / 2.0
-
-
-def spread(laws):
-    """Largest share of the variance on a line that is between the components."""
-    shares = laws.sizes / laws.sizes.sum()
-    gaps = laws.means - shares @ laws.means
-    between = (shares * gaps.T) @ gaps
-    within = np.tensordot(shares, laws.covariances, 1)
-    return np.linalg.eigvals(np.linalg.solve(within + between, between)).real.max()
+    return of_means + np.log((ratios + 1.0) / (2.0 * np.sqrt(ratios))).sum(axis=1) / 2.0
 
 
 def of_laws(hills, are_tied):
     """Evidence of each hill that follows from the laws of its components: (n_hills, 5). Columns
-    are valleys, apart, outside, spread and ties; see `are_clusters`."""
-    out = np.zeros((hills.n_hills, 5))
-    of_facing = hills.facing[:, 0].astype(np.intp)
-    np.add.at(out[:, 0], of_facing, hills.facing[:, 1] - CHANCE)
-    for h in np.flatnonzero(np.bincount(hills.of_components) > 1):
-        inside = hills.of_components == h
-        laws = hills.laws.take(inside)
-        out[h, 2] = outside(laws)
-        out[h, 3] = spread(laws)
-        out[h, 4] = np.average(are_tied[inside], weights=laws.sizes)
-        counts = laws.sizes >= LEAST_PART * laws.sizes.sum()
-        if counts.sum() > 1:
-            out[h, 1] = apart(laws.take(counts))
+    are valleys, apart, outside, spread (largest on any line) and ties; see `are_clusters`."""
+    out, of = np.zeros((hills.n_hills, 5)), hills.of_components
+    np.add.at(out[:, 0], hills.facing[:, 0].astype(np.intp), hills.facing[:, 1] - CHANCE)
+    totals = np.bincount(of, hills.laws.sizes)
+    shares = np.zeros((hills.n_hills, len(of)))
+    shares[of, np.arange(len(of))] = hills.laws.sizes / totals[of]
+    # Means from those of their hills, as squares of large numbers have large rounding errors.
+    laws = replace(hills.laws, means=hills.laws.means - (shares @ hills.laws.means)[of])
+    out[:, 1], parts = apart(laws, of, totals), np.bincount(of) > 1
+    if parts.any():
+        cores = np.where(shares > 0.0, laws.heights, -np.inf)[parts].argmax(axis=1)
+        shares = shares[parts]
+        _, within, between = moments(laws, shares)
+        out[parts, 2] = outside(laws, cores, shares)
+        out[parts, 3] = np.linalg.eigvals(np.linalg.solve(within + between, between)).real.max(1)
+        out[parts, 4] = shares @ are_tied
     return out
 
 
@@ -296,8 +304,7 @@ def evidence_of(draws, grid):
     """
     if not any(draw.hills is not None and draw.hills.has_parts for draw in draws):
         return None
-    n_chains, n_draws = grid.shape
-    n_samples = draws[0].n_samples
+    (n_chains, n_draws), n_samples = grid.shape, draws[0].n_samples
     total, count = np.zeros((n_samples, 7)), np.zeros(n_samples)
     step = -(-n_samples // MOST_ROWS)
     for i, (draw, times) in enumerate(zip(draws, np.bincount(grid.ravel()), strict=True)):

@@ -86,10 +86,10 @@ class Laws:
         """Laws of some components."""
         return Laws(*(values[which] for values in vars(self).values()))
 
-    def most_probable(self, points):
+    def most_probable(self, points, guess=None):
         """Most probable component at each point: (n_points,), int. A missing entry is replaced
-        by 0, the mean of all rows."""
-        out = np.empty(len(points), dtype=np.intp)
+        by 0, the mean of all rows. It is found sooner if it is the guess, which is overwritten."""
+        out = np.zeros(len(points), dtype=np.intp) if guess is None else guess
         most_probable(points, self.means, self.whiteners, self.heights, out)
         return out
 
