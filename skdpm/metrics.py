@@ -2,7 +2,6 @@
 """Measures of estimated feature allocations, and of partitions of networks."""
 
 import math
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,7 +10,7 @@ from sklearn.utils.validation import check_array, column_or_1d
 
 from skdpm._validation import check_binary
 
-__all__ = ["b_cubed_score", "description_length", "relative_log_density"]
+__all__ = ["b_cubed_score", "description_length"]
 __dir__ = __all__.copy
 
 # Number of pairs of rows in a block.
@@ -202,42 +201,3 @@ def _log_partitions(m, n):
     rest = math.log1p(-math.exp(-v) * (1.0 + u * u / 2.0)) / 2.0
     value = math.log(v) - rest - 1.5 * math.log(2.0) - math.log(u * math.pi * m)
     return value + math.sqrt(m) * (2.0 * v / u - u * math.log1p(-math.exp(-v)))
-
-
-def relative_log_density(log_density, log_density_true) -> Any:
-    """Difference of a log density from that of the truth, relative to the latter.
-
-    >>> from skdpm.metrics import relative_log_density
-    >>> relative_log_density([-1500.0, -1000.0, -990.0], -1000.0)
-    array([-0.5 ,  0.  ,  0.01])
-
-    The value is (l - l_true) / abs(l_true) for l = `log_density`. Higher is better, 0 is as good
-    as the truth, and draws from a posterior may exceed 0.
-
-    Bouchard-Cote & Roth divide by l_true itself, so that low values are better if l_true < 0. With
-    the absolute value the sign always means the same.
-
-    Parameters
-    ----------
-    log_density : array-like of float
-        Log densities of the data, for example of draws.
-    log_density_true : float or array-like of float
-        Log density at the true parameters, not 0; broadcast with `log_density`.
-
-    Returns
-    -------
-    relative : float or ndarray
-        Relative differences, in the broadcast shape.
-
-    References
-    ----------
-    Bouchard-Cote & Roth, section 3.
-    """
-    log_density = np.asarray(log_density, dtype=np.float64)
-    log_density_true = np.asarray(log_density_true, dtype=np.float64)
-    if np.isnan(log_density).any() or np.isposinf(log_density).any():
-        raise ValueError("log_density must be less than infinity and not NaN")
-    if not np.isfinite(log_density_true).all() or (log_density_true == 0.0).any():
-        raise ValueError("log_density_true must be finite and not 0")
-    relative = (log_density - log_density_true) / np.abs(log_density_true)
-    return float(relative) if np.ndim(relative) == 0 else relative

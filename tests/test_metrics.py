@@ -9,7 +9,7 @@ from sklearn.metrics import make_scorer
 
 from skdpm import FeatureAllocation, metrics
 from skdpm.features.likelihoods import LinearGaussian
-from skdpm.metrics import b_cubed_score, description_length, relative_log_density
+from skdpm.metrics import b_cubed_score, description_length
 
 
 def one_sided(claimed, other):
@@ -111,34 +111,6 @@ def test_b_cubed_as_a_scorer():
 def test_b_cubed_of_bad_input(Z_true, Z_pred, message):
     with pytest.raises(ValueError, match=message):
         b_cubed_score(Z_true, Z_pred)
-
-
-def test_relative_log_density():
-    assert relative_log_density(-110.0, -100.0) == pytest.approx(-0.1)
-    assert relative_log_density(90.0, 100.0) == pytest.approx(-0.1)
-    assert isinstance(relative_log_density(1.0, 2.0), float)
-    # Higher is better on either side of 0, also across it.
-    for true in (-100.0, 100.0):
-        relative = relative_log_density([true - 150.0, true - 1.0, true, true + 1.0], true)
-        assert (np.diff(relative) > 0).all() and relative[2] == 0.0
-    both = relative_log_density([[1.0, 3.0], [2.0, 6.0]], [1.0, 3.0])
-    assert np.array_equal(both, [[0.0, 0.0], [1.0, 1.0]])
-    assert relative_log_density(-np.inf, -1.0) == -np.inf
-
-
-@pytest.mark.parametrize(
-    "log_density, true, message",
-    [
-        (1.0, 0.0, "log_density_true must be finite and not 0"),
-        (1.0, np.nan, "log_density_true must be finite"),
-        (1.0, [1.0, -np.inf], "log_density_true must be finite"),
-        (np.nan, 1.0, "not NaN"),
-        ([0.0, np.inf], 1.0, "less than infinity"),
-    ],
-)
-def test_relative_log_density_of_bad_input(log_density, true, message):
-    with pytest.raises(ValueError, match=message):
-        relative_log_density(log_density, true)
 
 
 def networks(n, n_links, directed):
