@@ -12,11 +12,10 @@ import numpy as np
 from scipy.special import expit
 
 from skdpm import mutations
-from skdpm._validation import check_bool, check_integer, check_real, check_share
+from skdpm._validation import check_bool, check_integer, check_real
 from skdpm.chains import seed_entropy, stream
 
 __all__ = [
-    "make_bernoulli_mixture",
     "make_cambridge_bars",
     "make_embeddings",
     "make_gaussian_mixture",
@@ -25,7 +24,6 @@ __all__ = [
     "make_lfrm",
     "make_linear_gaussian_features",
     "make_pyclone",
-    "make_ring",
     "make_subclones",
 ]
 __dir__ = __all__.copy
@@ -67,39 +65,6 @@ LARGEST_COVERAGE = 0.35
 
 # Number of units of the network of `make_embeddings`, and of rows in a batch.
 N_UNITS, BLOCK_ROWS = 256, 10_000
-
-
-def make_bernoulli_mixture(
-    n_samples=5000, n_features=50, *, n_clusters=16, uninformative=0.25, random_state=None
-) -> Arrays:
-    """Binary rows in clusters, with some uninformative columns.
-
-    >>> from skdpm.datasets import make_bernoulli_mixture
-    >>> X, labels = make_bernoulli_mixture(200, 50, uninformative=0.5, random_state=0)
-    >>> X.shape, len(set(labels.tolist()))
-    ((200, 50), 16)
-
-    In an informative column each cluster has a separate probability of a one, uniform on [0, 1];
-    in an uninformative column it is 0.5 for all. The defaults give the data called Ber-0.25 in the
-    paper, and `uninformative=0.5` gives Ber-0.5.
-
-    Source: Bouchard-Cote, Doucet & Roth (2017), sections 4.2 and 4.3, without the sizes of
-    clusters.
-
-    Parameters
-    ----------
-    n_samples, n_features, n_clusters : int, default=5000, 50, 16
-        Numbers of rows, columns and clusters.
-    uninformative : float, default=0.25
-        Share of uninformative columns, which come last; rounded to a whole number of columns.
-    random_state : int, RandomState, Generator or None, default=None
-    """
-    rng, labels = _start(n_samples, n_clusters, random_state)
-    n_features = check_integer(n_features, "n_features", low=1)
-    uninformative = check_share(uninformative, "uninformative")
-    probabilities = rng.random((n_clusters, n_features))
-    probabilities[:, n_features - round(uninformative * n_features) :] = 0.5
-    return _bernoulli(rng, probabilities[labels]), labels
 
 
 def make_jain_neal(n_samples=100, n_features=6, *, random_state=None) -> Arrays:
@@ -290,44 +255,6 @@ def make_embeddings(
         block = np.maximum(z @ units + offsets, 0.0) @ columns
         X[first : first + BLOCK_ROWS] = block + noise * rng.standard_normal(block.shape)
     return X, labels
-
-
-def make_ring(n_samples=2000, *, radius=5.0, width=0.5, random_state=None) -> Arrays:
-    """A standard Gaussian cluster in two columns inside a ring that no Gaussian fits.
-
-    >>> import numpy as np
-    >>> from skdpm.datasets import make_ring
-    >>> X, labels = make_ring(random_state=0)
-    >>> np.bincount(labels).tolist()
-    [1000, 1000]
-
-    The data suit finite mixtures with more components than groups: of five components, the best
-    fit uses one for the centre and four for the ring.
-
-    Bouchard-Cote, Doucet & Roth (2017), section 4.3, describe such a data set, C1, by a figure
-    only; this generator makes similar data.
-
-    Parameters
-    ----------
-    n_samples : int, default=2000
-    radius, width : float, default=5.0, 0.5
-        Radius of the ring, and standard deviation, within it, of the distance from the centre.
-    random_state : int, RandomState, Generator or None, default=None
-
-    Returns
-    -------
-    X : ndarray of shape (n_samples, 2)
-    labels : ndarray of shape (n_samples,), int64
-        0 in the centre, 1 in the ring.
-    """
-    rng, labels = _start(n_samples, 2, random_state)
-    radius = check_real(radius, "radius", low=0.0)
-    width = check_real(width, "width", low=0.0, closed=True)
-    X = rng.standard_normal((n_samples, 2))
-    angle = rng.uniform(0.0, 2.0 * np.pi, size=n_samples)
-    distance = radius + width * rng.standard_normal(n_samples)
-    ring = distance[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
-    return np.where(labels[:, None] == 1, ring, X), labels
 
 
 def make_linear_gaussian_features(

@@ -5,14 +5,13 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import pdist
 from scipy.special import expit
-from scipy.stats import betabinom, binom, chi2, kstest, norm
+from scipy.stats import betabinom, binom, kstest, norm
 from support.pvalues import Cells, assert_p, correct_for_number
 
 from skdpm import datasets
 from skdpm.datasets import (
     CAMBRIDGE_BARS,
     JAIN_NEAL,
-    make_bernoulli_mixture,
     make_cambridge_bars,
     make_embeddings,
     make_gaussian_mixture,
@@ -21,17 +20,14 @@ from skdpm.datasets import (
     make_lfrm,
     make_linear_gaussian_features,
     make_pyclone,
-    make_ring,
     make_subclones,
 )
 
 # Name -> shape of X and number of clusters, by default.
 DEFAULTS = {
-    "make_bernoulli_mixture": ((5000, 50), 16),
     "make_gaussian_mixture": ((5000, 2), 15),
     "make_high_dimensional_gaussians": ((1024, 128), 16),
     "make_jain_neal": ((100, 6), 5),
-    "make_ring": ((2000, 2), 2),
 }
 each_mixture = pytest.mark.parametrize("name", DEFAULTS)
 
@@ -107,41 +103,6 @@ def test_one_seed_one_data_set(name):
     assert not np.array_equal(make(random_state=rng)[0], make(random_state=rng)[0])
 
 
-def test_bernoulli_mixture_columns(seed_sequence):
-    """Probabilities of ones: uniform, one per cluster, or 0.5 in the last columns."""
-    n, n_features, n_clusters = 64_000, 20, 16
-
-    def frequencies(seed, factor):
-        X, labels = make_bernoulli_mixture(
-            round(n * factor),
-            n_features,
-            uninformative=0.25,
-            random_state=np.random.default_rng(seed),
-        )
-        return np.array([X[labels == k].sum(axis=0) for k in range(n_clusters)])
-
-    def informative(seed, factor):
-        # Beta-binomial with a uniform prior: the counts of ones are uniform too.
-        m = round(n * factor) // n_clusters
-        u = (frequencies(seed, factor)[:, :15].ravel() + 0.5) / (m + 1)
-        return kstest(u, "uniform").pvalue
-
-    def uninformative(seed, factor):
-        m = round(n * factor) // n_clusters
-        z = (frequencies(seed, factor)[:, 15:].ravel() - m / 2) / np.sqrt(m / 4)
-        return chi2.sf((z**2).sum(), z.size)
-
-    assert_p(informative, seed_sequence=seed_sequence)
-    assert_p(uninformative, seed_sequence=seed_sequence)
-
-
-def test_bernoulli_mixture_without_any_or_all_columns():
-    X, labels = make_bernoulli_mixture(20_000, 6, n_clusters=2, uninformative=1.0, random_state=0)
-    assert abs(X[labels == 0].mean(axis=0) - 0.5).max() < 0.03
-    X, _ = make_bernoulli_mixture(20_000, 6, n_clusters=1, uninformative=0.0, random_state=0)
-    assert abs(X.mean(axis=0) - 0.5).max() > 0.1
-
-
 @pytest.mark.parametrize("n_features", [6, 8, 10])
 def test_jain_neal_probabilities(n_features, seed_sequence):
     """Counts of ones of each cluster and column are binomial; columns beyond the sixth repeat."""
@@ -199,17 +160,6 @@ def test_high_dimensional_gaussians_moments():
     assert widths.min() > 0.9 and widths.max() < 2.9
     assert (np.ptp(widths, axis=1) < 0.6).all() and np.ptp(widths.mean(axis=1)) > 0.8
     assert pdist(centres).min() > 10 * widths.max()
-
-
-def test_ring_moments():
-    X, labels = make_ring(40_000, radius=4.0, width=0.3, random_state=0)
-    centre, ring = X[labels == 0], X[labels == 1]
-    assert np.allclose(np.cov(centre.T), np.eye(2), atol=0.04)
-    distance = np.linalg.norm(ring, axis=1)
-    assert abs(distance.mean() - 4.0) < 0.01 and abs(distance.std() - 0.3) < 0.01
-    assert abs(ring.mean(axis=0)).max() < 0.1 and abs(centre.mean(axis=0)).max() < 0.05
-    X, labels = make_ring(100, width=0.0, random_state=0)
-    assert np.allclose(np.linalg.norm(X[labels == 1], axis=1), 5.0)
 
 
 def test_linear_gaussian_features_laws(seed_sequence):
@@ -321,10 +271,6 @@ def test_bad_input_of_all(name, bad, message):
 @pytest.mark.parametrize(
     "make, bad, message",
     [
-        (make_bernoulli_mixture, {"n_features": 0}, "n_features must be at least 1"),
-        (make_bernoulli_mixture, {"n_clusters": 0}, "n_clusters must be at least 1"),
-        (make_bernoulli_mixture, {"uninformative": -0.1}, "uninformative must be finite and >= 0"),
-        (make_bernoulli_mixture, {"uninformative": 1.5}, "uninformative must be at most 1"),
         (make_jain_neal, {"n_features": 5}, "n_features must be at least 6"),
         (make_gaussian_mixture, {"spread": 0.0}, "spread must be finite and > 0"),
         (make_gaussian_mixture, {"separation": -1.0}, "separation must be finite and >= 0"),
@@ -345,8 +291,6 @@ def test_bad_input_of_all(name, bad, message):
         (make_linear_gaussian_features, {"concentration": 0.0}, "concentration must be finite"),
         (make_linear_gaussian_features, {"noise_precision": 0.0}, "noise_precision must be fini"),
         (make_linear_gaussian_features, {"component_precision": -1.0}, "component_precision must"),
-        (make_ring, {"radius": 0.0}, "radius must be finite and > 0"),
-        (make_ring, {"width": -1.0}, "width must be finite and >= 0"),
     ],
 )
 def test_bad_input(make, bad, message):

@@ -21,22 +21,37 @@ import numpy as np
 import traces
 from threadpoolctl import threadpool_limits
 
-from skdpm.datasets import (
-    make_bernoulli_mixture,
-    make_gaussian_mixture,
-    make_high_dimensional_gaussians,
-    make_pyclone,
-    make_ring,
-)
+from skdpm.datasets import make_gaussian_mixture, make_high_dimensional_gaussians, make_pyclone
 from skdpm.mixture.likelihoods import Bernoulli, Gaussian, PyClone
 from skdpm.mixture.samplers import PGSM, SAMS, Gibbs, SplitMerge
+
+
+def make_bernoulli_mixture(uninformative):
+    """Ber-0.25 and Ber-0.5, by the share of columns in which ones have the probability 0.5. In the
+    others it is uniform for each of 16 clusters."""
+    rng = np.random.default_rng(0)
+    labels = rng.permutation(np.arange(5000) % 16)
+    probabilities = rng.random((16, 50))
+    probabilities[:, 50 - round(uninformative * 50) :] = 0.5
+    return (rng.random((5000, 50)) < probabilities[labels]).astype(np.float64), labels
+
+
+def make_ring():
+    """A standard Gaussian cluster inside a ring, as C1, which the paper shows in a figure only. Of
+    five components, the best fit uses one for the centre and four for the ring."""
+    rng = np.random.default_rng(0)
+    labels = rng.permutation(np.arange(2000) % 2)
+    angle, distance = rng.uniform(0.0, 2.0 * np.pi, 2000), 5.0 + 0.5 * rng.standard_normal(2000)
+    ring = distance[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
+    return np.where(labels[:, None] == 1, ring, rng.standard_normal((2000, 2))), labels
+
 
 GENERATORS = {
     "s3": lambda: make_gaussian_mixture(spread=0.05, random_state=3),
     "s4": lambda: make_gaussian_mixture(spread=0.06, random_state=4),
     "dim128": lambda: make_high_dimensional_gaussians(1024, 128, random_state=0),
-    "ber_0.25": lambda: make_bernoulli_mixture(uninformative=0.25, random_state=0),
-    "ber_0.5": lambda: make_bernoulli_mixture(uninformative=0.5, random_state=0),
+    "ber_0.25": lambda: make_bernoulli_mixture(0.25),
+    "ber_0.5": lambda: make_bernoulli_mixture(0.5),
     "mutations": lambda: make_pyclone(
         10_000,
         1,
@@ -45,7 +60,7 @@ GENERATORS = {
         tumour_content=0.8,
         random_state=0,
     )[:2],
-    "ring": lambda: make_ring(random_state=0),
+    "ring": make_ring,
 }
 
 GIBBS = {"Gibbs": Gibbs()}
