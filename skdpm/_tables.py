@@ -25,6 +25,8 @@ from skdpm._validation import is_dask_frame
 MOST_NAMED = 3
 # Code that begins lines for frames of libraries other than pandas and polars.
 TO_PANDAS = "X = X.to_pandas(); "
+# The same for arrays, and for frames whose columns have other names than strings.
+TO_FRAME = "X = pd.DataFrame(X).set_axis([str(d) for d in range(X.shape[1])], axis=1); "
 # Share of different entries above which a column identifies rows.
 NEARLY_ALL = 0.9
 # Kinds of columns whose values are doubles.
@@ -319,16 +321,15 @@ class CodeFor:
         return f"{before}{chosen} = {function.format(chosen)}"
 
     def with_indicators(self, columns, value):
-        """Line that says in columns of their own which entries have a value, and makes these
-        NaN. An array becomes a frame of pandas."""
+        """Line that says in columns of their own which entries have a value, and makes these NaN.
+        Without names X becomes a frame of pandas."""
         names = [str(d if self.names is None else self.names[d]) for d in columns]
-        value, before = shown(value), self.before
+        value = shown(value)
+        before = TO_FRAME if self.names is None else self.before
         if self.is_polars:
             marks = f"[(pl.col(c) == {value}).alias(c + ' is {value}') for c in {names}]"
             gaps = f"pl.col({names}).replace({value}, None)"
             return f"X = X.with_columns({marks}).with_columns({gaps})"
-        if self.names is None:
-            before = "X = pd.DataFrame(X).rename(columns=str); "
         marks = f"{{c + ' is {value}': X[c] == {value} for c in {names}}}"
         gaps = f"{{c: {{{value}: np.nan}} for c in {names}}}"
         return f"{before}X = X.assign(**{marks}).replace({gaps})"

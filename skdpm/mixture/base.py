@@ -529,6 +529,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     def pointwise_log_likelihood(self, X) -> np.ndarray:
         """log predictive density of each row of `fit`, X, given all others: ndarray of shape
         (n_chains, n_scored_draws, n_samples), in nats, for the scored draws (``draws_.scored``).
+        X is dense, a table or CSR, as in `fit`.
 
         It is the input of leave-one-out cross-validation (`arviz.loo`). With a likelihood of
         networks, a row is a node with all its links.

@@ -451,8 +451,9 @@ def other_readings(model):
         if sure > SURE and adjusted_rand_score(found, labels) < AGREE:
             n_clusters = int(found.max()) + 1
             words.append(f'"{loss}" has {n_clusters} cluster{"s" if n_clusters > 1 else ""}')
-    line = f"{', '.join(words)}: see estimate_labels(loss=...)"
-    return {"other readings": line} if words else {}
+    if not words:
+        return {}
+    return {"other readings": f"{', '.join(words)}: see estimate_labels(loss=...)"}
 
 
 def first_estimate(model, run, statistics):

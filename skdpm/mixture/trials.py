@@ -109,6 +109,8 @@ def _is_better(scores, others):
     """Whether the mean of scores is above that of others of the same rows, beyond chance."""
     if len(scores) < 2:
         return False
+    if np.isneginf(others).any():
+        return bool(np.isfinite(scores).all())
     with np.errstate(invalid="ignore"):  # infinite scores
         gains = scores - others
         return gains.mean() > N_ERRORS * gains.std(ddof=1) / np.sqrt(len(gains))

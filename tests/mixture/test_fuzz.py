@@ -226,7 +226,7 @@ SETTINGS = settings(
 )
 
 
-@pytest.mark.parametrize("name", everyday(NAMES, "gaussian", "relational"))
+@pytest.mark.parametrize("name", everyday(NAMES, "gaussian", "categorical", "relational"))
 @SETTINGS
 @given(data=st.data())
 def test_any_array(name, data):
@@ -253,7 +253,7 @@ def test_any_sparse_matrix(name, data):
     check_fit(data.draw(estimators(name)), X, X)
 
 
-@pytest.mark.parametrize("name", everyday(NAMES, "gaussian", "relational"))
+@pytest.mark.parametrize("name", everyday(NAMES, "gaussian", "categorical", "relational"))
 @SETTINGS
 @given(data=st.data())
 def test_rows_of_its_own_domain(name, data):

@@ -1,6 +1,7 @@
 """Scores and predictions of new rows against differences of enumerated joint densities, and the
 properties that make them usable: row by row, no random numbers, little memory."""
 
+import itertools
 import tracemalloc
 import warnings
 
@@ -228,6 +229,24 @@ def test_stored_clusters_do_not_grow_with_draws_that_repeat():
     ).fit(X)
     assert (estimator.n_components_samples_ == 2).all()
     assert len(estimator.draws_.scored.stats) == 2
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_equal_clusters_of_a_draw_count_twice(known):
+    """A draw may have two clusters with the same statistics, of rows that are equal. Densities of
+    all rows then still sum to 1."""
+    X = np.repeat(np.eye(4), 3, axis=0)
+    settings = {"n_chains": 1, "n_warmup": 10, "n_draws": 12, "random_state": 0}
+    model = DPMixture(
+        likelihood=Bernoulli(0.3, 0.3), concentration=8.0, sampler="sub_cluster", **settings
+    )
+    classes = np.where(np.arange(12) < 3, 0, -1) if known else None
+    model.fit(X, known_labels=classes)
+    draws = model._predictor.scored.draws
+    assert any(len(set(draw["clusters"])) < len(draw["clusters"]) for draw in draws)
+    rows = np.array(list(itertools.product([0.0, 1.0], repeat=4)))
+    assert np.exp(model.score_samples(rows)).sum() == pytest.approx(1.0)
+    np.testing.assert_allclose(model.predict_proba(rows).sum(axis=1), 1.0)
 
 
 def test_a_new_cluster_far_away():

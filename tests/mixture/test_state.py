@@ -367,7 +367,7 @@ class StateMachine(RuleBasedStateMachine):
             assert log_joint == expected or abs(log_joint - expected) < 1e-8
 
 
-@pytest.mark.parametrize("name", everyday(WITH_COMPLETE, "gaussian", "relational"))
+@pytest.mark.parametrize("name", everyday(WITH_COMPLETE, "gaussian", "categorical", "relational"))
 def test_state_machine(name):
     """All that a state can do, in any order, against a dict."""
     machine = type("StateMachine", (StateMachine,), {"name": name})

@@ -699,7 +699,7 @@ def test_columns_with_a_spike_are_reported(library):
     (words,) = {str(w.message) for w in caught if "hardly" in str(w.message)}
     assert f"have 0 in up to {is_zero.sum(axis=0).max()} of 200 rows" in words
     scope = {"X": table, "np": np, "pd": pd, "pl": pl}
-    exec(words.partition('"mixed": ')[2], scope)
+    exec(words.partition('"mixed": ')[2].partition(". Also, ")[0], scope)
     names = ["0", "1", "2"] if library is np.asarray else names
     assert list(scope["X"].columns) == [*names, *(f"{name} is 0" for name in names[:2])]
     made = np.asarray(scope["X"].to_numpy(), dtype=float)
@@ -722,6 +722,26 @@ def test_equal_values_that_are_no_spikes():
     spike[:5] = np.nan
     assert spiked_columns(spike[:, None]) == {0: Spike((0.0,), 85, 5)}
     assert spiked_columns(np.tile(spike[:, None], 9)) == {}  # as of images
+
+
+@pytest.mark.parametrize("multi_index", [False, True])
+def test_lines_of_spikes_follow_those_of_marks(multi_index):
+    """Two spikes beside a mark of missing entries, in columns without names."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(5.0, 1.0, (200, 3))
+    X[:50, 0], X[60:99, 1], X[::20, 2] = 0.0, 7.0, -999.0
+    names = pd.MultiIndex.from_product([["a"], ["x", "y", "z"]])
+    table = pd.DataFrame(X, columns=names) if multi_index else X
+    with pytest.warns(UserWarning, match="hardly any other value twice") as caught:
+        DPMixture(**FAST).fit(table)
+    (words,) = {str(w.message) for w in caught if "hardly" in str(w.message)}
+    scope = {"X": table, "np": np, "pd": pd}
+    exec(words.partition("NaN: ")[2].partition(". Also, ")[0], scope)
+    exec(words.partition('"mixed": ')[2], scope)
+    assert list(scope["X"].columns) == ["0", "1", "2", "0 is 0", "1 is 7"]
+    gaps = np.isin(X, [0.0, 7.0, -999.0])
+    np.testing.assert_array_equal(scope["X"].iloc[:, :3], np.where(gaps, np.nan, X))
+    assert scope["X"].dtypes.tolist() == [np.float64] * 3 + [bool] * 2
 
 
 def test_numbers_in_strings_are_reported():

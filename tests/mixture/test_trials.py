@@ -10,7 +10,14 @@ from sklearn.exceptions import ConvergenceWarning
 from skdpm import DPMixture, FiniteMixture
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.likelihoods.composite.automatic import ALWAYS_FULL, MANY_COLUMNS, laws_for
-from skdpm.mixture.trials import MOST_ROWS, N_DRAWS, N_WARMUP, best_law, scores_of_laws
+from skdpm.mixture.trials import (
+    MOST_ROWS,
+    N_DRAWS,
+    N_WARMUP,
+    _is_better,
+    best_law,
+    scores_of_laws,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -99,6 +106,9 @@ def test_laws_that_refuse_the_rows_are_not_chosen():
     assert best_law(np.full((2, 10), -np.inf)) == 0
     assert best_law(scores[[1, 0, 2]]) == 2  # nor kept
     assert best_law(np.array([[0.0], [1.0]])) == 0  # no standard error
+    refused = np.full(3, -np.inf)
+    assert _is_better(np.arange(3.0), refused) and not _is_better(refused, np.arange(3.0))
+    assert not _is_better(refused, refused)
 
 
 @pytest.mark.parametrize(

@@ -297,7 +297,8 @@ def most_probable(
                     total += y * y
                     if not total <= room:
                         break
-                level = heights[k] - 0.5 * total
-                if level > best or (level == best and k < out[i]):
-                    best = level
-                    out[i] = k
+                else:
+                    level = heights[k] - 0.5 * total
+                    if level > best or (level == best and k < out[i]):
+                        best = level
+                        out[i] = k

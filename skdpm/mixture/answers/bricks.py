@@ -219,14 +219,16 @@ def outside(laws, cores, shares):
 def of_laws(hills, are_tied):
     """Evidence of each hill that follows from the laws of its components: (n_hills, 5). Columns
     are valleys, apart, outside, spread (largest on any line) and ties; see `are_clusters`."""
-    out, of = np.zeros((hills.n_hills, 5)), hills.of_components
+    out = np.zeros((hills.n_hills, 5))
+    of = hills.of_components
     np.add.at(out[:, 0], hills.facing[:, 0].astype(np.intp), hills.facing[:, 1] - CHANCE)
     totals = np.bincount(of, hills.laws.sizes)
     shares = np.zeros((hills.n_hills, len(of)))
     shares[of, np.arange(len(of))] = hills.laws.sizes / totals[of]
     # Means from those of their hills, as squares of large numbers have large rounding errors.
     laws = replace(hills.laws, means=hills.laws.means - (shares @ hills.laws.means)[of])
-    out[:, 1], parts = apart(laws, of, totals), np.bincount(of) > 1
+    out[:, 1] = apart(laws, of, totals)
+    parts = np.bincount(of) > 1
     if parts.any():
         cores = np.where(shares > 0.0, laws.heights, -np.inf)[parts].argmax(axis=1)
         shares = shares[parts]
@@ -304,7 +306,8 @@ def evidence_of(draws, grid):
     """
     if not any(draw.hills is not None and draw.hills.has_parts for draw in draws):
         return None
-    (n_chains, n_draws), n_samples = grid.shape, draws[0].n_samples
+    n_chains, n_draws = grid.shape
+    n_samples = draws[0].n_samples
     total, count = np.zeros((n_samples, 7)), np.zeros(n_samples)
     step = -(-n_samples // MOST_ROWS)
     for i, (draw, times) in enumerate(zip(draws, np.bincount(grid.ravel()), strict=True)):

@@ -147,7 +147,8 @@ class ScoredDraws:
         used = np.zeros(len(self.stats) + 1, dtype=bool)
         for draw in draws:
             at = np.append(draw["clusters"], len(self.stats))
-            weights[at] += draw["weight"] / total * np.exp(draw["log_weights"])
+            # A draw may have a cluster twice: two clusters with the same statistics.
+            np.add.at(weights, at, draw["weight"] / total * np.exp(draw["log_weights"]))
             used[at] = True
         with np.errstate(divide="ignore"):
             log_weights = np.log(weights[used])

@@ -274,7 +274,8 @@ class KnownLabels(Unlabelled):
             shares = counts.reshape(len(classes), n_clusters)
             shares = shares / np.bincount(of_draw[of_draw >= 0])[:, None]
             shares[classes >= 0] = np.eye(n_clusters)[classes[classes >= 0]]
-            new = np.flatnonzero(~is_seen[draw["clusters"]])
+            clusters, new = np.unique(draw["clusters"], return_index=True)
+            new = new[~is_seen[clusters]]
             found.append(sp.csr_array(shares[of_draw[draw["rows"][new]]]))
             at.append(draw["clusters"][new])
             is_seen[at[-1]] = True

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skdpm._tables import TO_PANDAS, CodeFor, joined, listed, shown
+from skdpm._tables import TO_FRAME, TO_PANDAS, CodeFor, joined, listed, shown
 from skdpm._validation import named_row
 from skdpm.mixture.likelihoods.laws.coordinates import FAR_SHARE
 from skdpm.mixture.likelihoods.laws.recorded import REMOTE, Copies
@@ -161,14 +161,15 @@ def spiked_columns(X):
     """Columns with a value of many rows, such as no amount, whose other values are measured: dict
     of int to `Spike`."""
     found = {}
-    for d, column in enumerate(X.T):
+    for d, column in enumerate(X[:: -(-len(X) // MOST_ROWS) or 1].T):
         known = column[~np.isnan(column)]
         values, counts = np.unique(known, return_counts=True)
         n_rows = counts.max(initial=0)
         n_least = max(FEWEST_IN_SPIKE, 0.5 * (len(known) - n_rows))
         if n_rows >= max(FEWEST_IN_SPIKE, SHARE_IN_SPIKE * len(known)) and len(values) > n_least:
-            value = values[counts.argmax()]
-            found[d] = Spike((float(value),), int(n_rows), int((column == value).argmax()))
+            value = float(values[counts.argmax()])
+            is_value = X[:, d] == value
+            found[d] = Spike((value,), np.count_nonzero(is_value), int(is_value.argmax()))
     return found if len(found) <= MOST_SPIKED else {}
 
 
@@ -291,14 +292,6 @@ def words_about(doubtful, X, n_rows, names):
                 "Gaussian components are needed for one cluster, so labels may cut clusters. Take "
                 f"logarithms before fit: {code.with_logarithms(columns, function)}"
             )
-    spikes = groups_of_fills(doubtful, n_rows, Spike)
-    if spikes:
-        lines = "; ".join(code.with_indicators(columns, mark) for columns, (mark,), _ in spikes)
-        words.append(
-            f"{_facts(spikes, names)}, and hardly any other value twice. Gaussian clusters "
-            "separate these rows from the others, so labels may show little else. Give them a "
-            f'column of their own, and use likelihood="mixed": {lines}'
-        )
     fills = groups_of_fills(doubtful, n_rows)
     if fills:
         facts = _facts(fills, names)
@@ -309,6 +302,14 @@ def words_about(doubtful, X, n_rows, names):
         words.append(
             f"{facts}, far from {its} other values. Clusters may show which rows have {it}. If "
             f"{it_means} missing, make {it} NaN: {lines}"
+        )
+    spikes = groups_of_fills(doubtful, n_rows, Spike)
+    if spikes:
+        lines = "; ".join(code.with_indicators(columns, mark) for columns, (mark,), _ in spikes)
+        words.append(
+            f"{_facts(spikes, names)}, and hardly any other value twice. Gaussian clusters "
+            "separate these rows from the others, so labels may show little else. Give them a "
+            f'column of their own, and use likelihood="mixed": {lines}'
         )
     far = {d: found for d, found in doubtful.items() if isinstance(found, Far)}
     if far:
@@ -331,8 +332,11 @@ def words_about(doubtful, X, n_rows, names):
             "Each counts as an observation, so clusters and probabilities seem as certain as with "
             f"that many different rows. If copies say nothing new, {way}"
         )
-    before, converted, after = ". Also, ".join(words).partition(TO_PANDAS)
-    return before + converted + after.replace(TO_PANDAS, "")  # lines follow one another
+    text = ". Also, ".join(words)
+    for conversion in (TO_PANDAS, TO_FRAME):  # lines follow one another
+        before, converted, after = text.partition(conversion)
+        text = before + converted + after.replace(conversion, "")
+    return text
 
 
 def groups_of_fills(found, n_rows, kind=Fill):
