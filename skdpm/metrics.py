@@ -13,12 +13,11 @@ from skdpm._validation import check_binary
 __all__ = ["b_cubed_score", "description_length"]
 __dir__ = __all__.copy
 
-# Number of pairs of rows in a block.
-_BLOCK_PAIRS = 1 << 20
+_BLOCK_PAIRS = 1 << 20  # pairs of rows in a block
 
-# Numbers of partitions of integers are counted up to these numbers of additions and integers
-# (larger ones have more partitions than a double can hold), and approximated above.
-_MOST_ADDITIONS, _LARGEST_COUNTED = 10**8, 60_000
+# Numbers of partitions of integers are counted up to this number of additions, and approximated
+# above, where the logarithm is within 0.02 of the exact one (integers up to 600,000).
+_MOST_ADDITIONS = 10**6
 
 
 def b_cubed_score(Z_true, Z_pred) -> float:
@@ -124,14 +123,17 @@ def description_length(X, labels, *, degree_correction=True, directed=False) -> 
     Raises
     ------
     ValueError
-        If X is not square, holds other numbers than 0, 1, 2, ... or is not symmetric.
+        If X is not square or symmetric, holds other numbers than 0, 1, 2, ..., or labels has NaN.
 
     References
     ----------
     Peixoto (2017).
     """
     X = sp.csr_array(check_array(X, accept_sparse="csr", dtype=np.float64))
-    labels = np.unique(column_or_1d(labels), return_inverse=True)[1]
+    labels = column_or_1d(labels)
+    if (labels != labels).any():  # of numbers and of objects
+        raise ValueError("labels contains NaN")
+    labels = np.unique(labels, return_inverse=True)[1]
     n, n_groups = X.shape[0], labels.max() + 1
     if X.shape != (n, n) or len(labels) != n:
         raise ValueError(f"X has shape {X.shape}, but there are {len(labels)} labels of nodes")
@@ -142,7 +144,7 @@ def description_length(X, labels, *, degree_correction=True, directed=False) -> 
     if not directed:
         X = X + sp.diags_array(X.diagonal())  # both ends of links of nodes to themselves
     members = sp.csr_array((np.ones(n), (np.arange(n), labels)), shape=(n, n_groups))
-    sizes, between = np.bincount(labels), (members.T @ X @ members).toarray()
+    sizes, between = np.bincount(labels), members.T @ X @ members
     degrees = [X.sum(axis=1), X.sum(axis=0)][: 1 + directed]
     ends = [between.sum(axis=1), between.sum(axis=0)][: 1 + directed]
     n_links = X.sum() if directed else X.sum() / 2.0
@@ -172,7 +174,6 @@ def _log_binomial(n, k):
 def _log_multiplicities(links, directed):
     """Sum of log e! over pairs, and of log e!! over diagonal entries e = 2 m of undirected links,
     where e!! = 2^m m!."""
-    links = sp.csr_array(links)
     if directed:
         return _log_factorials(links.data)
     own = links.diagonal()
@@ -184,12 +185,9 @@ def _log_partitions(m, n):
     """Log of the number of partitions of m into at most n parts: exact, or for large numbers by
     Szekeres' approximation (Peixoto 2017)."""
     n = min(m, n)
-    if n <= 1:
-        return 0.0
-    if m * n <= _MOST_ADDITIONS and m <= _LARGEST_COUNTED:
-        ways = np.zeros(m + 1)
-        ways[0] = 1.0
-        for part in range(1, n + 1):
+    if m * n <= _MOST_ADDITIONS:
+        ways = np.ones(m + 1)  # by parts of one
+        for part in range(2, n + 1):
             rows = np.pad(ways, (0, -len(ways) % part)).reshape(-1, part)
             ways = rows.cumsum(axis=0).ravel()[: m + 1]
         return math.log(ways[m])

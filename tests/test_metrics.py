@@ -5,6 +5,8 @@ import itertools
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from scipy.special import gammaln
 from sklearn.metrics import make_scorer
 
 from skdpm import FeatureAllocation, metrics
@@ -156,10 +158,28 @@ def test_numbers_of_partitions_of_integers_and_their_approximation(monkeypatch):
 
     for m, n in [(12, 3), (30, 8), (40, 40), (7, 1), (0, 2)]:
         assert metrics._log_partitions(m, n) == pytest.approx(np.log(number(m, n)), abs=1e-12)
-    exact = [metrics._log_partitions(m, n) for m, n in [(5000, 100), (10_000, 8)]]
+    monkeypatch.setattr(metrics, "_MOST_ADDITIONS", 2 * 10**6)  # twice the limit: exact around it
+    # Among them are the worst n found by a search at each of these m.
+    around = [(1001, 1000), (1500, 667), (20_000, 51), (65_537, 16), (83_522, 17), (500_000, 3)]
+    exact = [metrics._log_partitions(m, n) for m, n in around]
     monkeypatch.setattr(metrics, "_MOST_ADDITIONS", 0)
-    close = [metrics._log_partitions(m, n) for m, n in [(5000, 100), (10_000, 8)]]
-    np.testing.assert_allclose(close, exact, atol=0.05)
+    close = [metrics._log_partitions(m, n) for m, n in around]
+    np.testing.assert_allclose(close, exact, rtol=0.0, atol=0.02)
+
+
+def test_description_length_of_many_groups_needs_no_matrix_of_pairs_of_groups():
+    """A ring whose nodes are groups: a dense matrix of their pairs would have 320 GB."""
+    n = 200_000
+    nodes = np.arange(n)
+    ring = sp.coo_array((np.ones(n), (nodes, (nodes + 1) % n)), shape=(n, n))
+    ring = ring + ring.T
+    # The links between groups are the network. What remains is the choice of the partition, with
+    # an order of the groups, and that of the links.
+    n_pairs = n * (n + 1) // 2
+    chosen = gammaln(n_pairs + n) - gammaln(n + 1) - gammaln(n_pairs)
+    expected = np.log(n) + gammaln(n + 1) + chosen
+    length = description_length(ring, nodes, degree_correction=False)
+    assert length == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -169,6 +189,8 @@ def test_numbers_of_partitions_of_integers_and_their_approximation(monkeypatch):
         ([[0, 0.5], [0.5, 0]], [0, 0], "numbers of links"),
         ([[0, 1, 0], [1, 0, 0]], [0, 0], "shape"),
         ([[0, 1], [1, 0]], [0, 0, 1], "3 labels"),
+        ([[0, 1], [1, 0]], [np.nan, 0], "labels contains NaN"),
+        ([[0, 1], [1, 0]], np.array([np.nan, 0], dtype=object), "labels contains NaN"),
     ],
 )
 def test_description_length_refuses_what_is_no_network(X, labels, message):
