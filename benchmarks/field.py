@@ -3,19 +3,21 @@
 
     python benchmarks/field.py [--tasks classes networks ...] [--data FOLDER] [--seeds 2]
 
-A task prints a line for each data set and tool: quality, and processor seconds. A tool that is not
-installed is left out, by name. `--data` has `networks/*.npz` (A, y), `mclust/*.npz` and
-`outliers/*.npz` (X, y), and `words.npz` (X, y; binary words). Outliers, imputation and mutations
-are measured by `outliers.py`, `imputation.py` and `mutations.py`, whose functions are called here.
+A task prints a line for each data set and tool: quality, and seconds of the processor, with those
+of child processes (R; not on Windows). Seconds are those of the fit and of the answer, not of the
+score. A tool that is not installed is left out, by name. `--data` has `networks/*.npz` (A, y),
+`mclust/*.npz` and `outliers/*.npz` (X, y), and `words.npz` (X, y; binary words). Outliers,
+imputation and mutations are measured by `outliers.py`, `imputation.py` and `mutations.py`, whose
+functions are called here.
 Results are on the page "Beside other tools".
 """
 
 import argparse
 import importlib
+import os
 import shutil
 import subprocess
 import tempfile
-import time
 import warnings
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -47,18 +49,71 @@ def optional(name):
         return None
 
 
-def show(data, tool, start, **values):
-    """Print a line of results; `start` is the processor time before the fit."""
-    seconds = time.process_time() - start
+def archives(folder):
+    """Paths of the data sets in a folder."""
+    paths = sorted(folder.glob("*.npz"))
+    if not paths:
+        raise FileNotFoundError(f"no data was found: {folder} has no *.npz")
+    return paths
+
+
+def timed(function, *arguments, **options):
+    """What a function returns, and its processor seconds with those of children that ended."""
+    began = sum(os.times()[:4])
+    result = function(*arguments, **options)
+    return result, sum(os.times()[:4]) - began
+
+
+def show(data, tool, seconds, **values):
+    """Print a line of results; `seconds` is None for what was not fitted."""
     cells = ", ".join(
         f"{name} {value:.3f}" if isinstance(value, float) else f"{name} {value}"
         for name, value in values.items()
     )
-    print(f"  {data} | {tool} | {cells} | {seconds:.1f} s", flush=True)
+    time = "no fit" if seconds is None else f"{seconds:.1f} s"
+    print(f"  {data} | {tool} | {cells} | {time}", flush=True)
 
 
-def best_by_bic(fits):
-    return min(fits, key=lambda fit: fit[1])[0]
+def show_labels(data, tool, y, fit, *arguments):
+    """Time `fit`, which returns labels, and print their number and adjusted Rand index."""
+    labels, seconds = timed(fit, *arguments)
+    ari = adjusted_rand_score(y, labels)
+    show(data, tool, seconds, found=len(np.unique(labels)), ARI=ari)
+
+
+def best_by_bic(models, X):
+    """Fit all models; the one of the smallest BIC. One model alone needs no BIC."""
+    for model in models:
+        model.fit(X)
+    return min(models, key=lambda model: model.bic(X)) if len(models) > 1 else models[0]
+
+
+def labels_of_best(models, X):
+    return best_by_bic(models, X).predict(X)
+
+
+def labels_by_batches(model, X, first_rows=0):
+    """Labels of the last rows of a stream of 10,000; the first ones are fitted together."""
+    if first_rows:
+        model.fit(X[:first_rows])
+    for first in range(first_rows, 10_000, 500):
+        model.partial_fit(X[first : first + 500])
+    return model.predict(X[8000:])
+
+
+def labels_by_rows(model, X):
+    """Labels of the last rows of a stream, each before river's model has learned it."""
+    labels = []
+    for m, row in enumerate(X):
+        row = dict(enumerate(row))
+        if m >= 8000:
+            labels.append(model.predict_one(row))
+        model.learn_one(row)
+    return labels
+
+
+def labels_of_at_most(model, k):
+    return model.estimate_labels(max_clusters=k).labels_
 
 
 def classes(options):
@@ -73,31 +128,27 @@ def classes(options):
             if gaps:
                 X[rng.random(X.shape) < 0.2] = np.nan
             data = f"600 x 12, three classes{', a fifth missing' if gaps else ''}, {seed}"
-            start = time.process_time()
-            model = DPMixture(likelihood="bernoulli", random_state=seed).fit(X)
-            ari = adjusted_rand_score(y, model.labels_)
-            show(data, "skdpm", start, found=model.n_clusters_, ARI=ari)
+            model = DPMixture(likelihood="bernoulli", random_state=seed)
+            show_labels(data, "skdpm", y, model.fit_predict, X)
             if stepmix is None:
                 continue
             law = "binary_nan" if gaps else "binary"
             for name, numbers in (("told 3", [3]), ("BIC", range(1, 7))):
-                start = time.process_time()
-                fits = []
-                for k in numbers:
-                    fit = stepmix.StepMix(
+                models = [
+                    stepmix.StepMix(
                         k, measurement=law, n_init=5, random_state=seed, progress_bar=0, verbose=0
-                    ).fit(X)
-                    fits.append((fit, fit.bic(X)))
-                labels = best_by_bic(fits).predict(X)
-                ari = adjusted_rand_score(y, labels)
-                show(data, f"StepMix {name}", start, found=len(set(labels)), ARI=ari)
+                    )
+                    for k in numbers
+                ]
+                show_labels(data, f"StepMix {name}", y, labels_of_best, models, X)
 
 
 def networks(options):
     """A tenth of the links is hidden: AUC against ten times as many pairs without a link.
-    Description lengths and labels are those of fits to all links."""
+    Description lengths and labels are those of fits to all links. Coarser labels are read from the
+    draws of such a fit; their seconds are those of the reading alone."""
     graph_tool = optional("graph_tool.all")
-    for path in sorted((options.data / "networks").glob("*.npz")):
+    for path in archives(options.data / "networks"):
         stored = np.load(path)
         A = (stored["A"] != 0).astype(float)
         np.fill_diagonal(A, 0.0)
@@ -111,32 +162,29 @@ def networks(options):
         seen = A.copy()
         seen[hidden.T[0], hidden.T[1]] = seen[hidden.T[1], hidden.T[0]] = 0.0
         law = Relational(degree_correction=True)
-        start = time.process_time()
-        model = DPMixture(likelihood=law, random_state=0).fit(A)
-        partitions = {"skdpm": model.labels_}
+        model = DPMixture(likelihood=law, random_state=0)
+        partitions = {"skdpm": timed(model.fit_predict, A)}
+        n_found = len(np.unique(model.labels_))
         for k in sorted({2, 3, 5, 8} | ({len(np.unique(y))} if y is not None else set())):
-            if k < len(np.unique(partitions["skdpm"])):
-                partitions[f"skdpm, at most {k}"] = model.estimate_labels(max_clusters=k).labels_
+            if k < n_found:
+                partitions[f"skdpm, then at most {k}"] = timed(labels_of_at_most, model, k)
         if y is not None:
-            partitions["truth"] = y
-        for name, labels in partitions.items():
+            partitions["truth"] = y, None
+        if graph_tool is not None:
+            graph = graph_tool.Graph(np.argwhere(np.triu(A)), directed=False)
+            state, seconds = timed(graph_tool.minimize_blockmodel_dl, graph)
+            partitions["graph-tool"] = state.get_blocks().a[: len(A)], seconds
+        for name, (labels, seconds) in partitions.items():
             values = {"groups": len(np.unique(labels)), "DL": description_length(A, labels)}
             if y is not None:
                 values["ARI"] = adjusted_rand_score(y, labels)
-            show(path.stem, name, start, **values)
-        start = time.process_time()
-        fitted = DPMixture(likelihood=law, random_state=0).fit(seen).fitted_values()
-        show(path.stem, "skdpm", start, AUC=roc_auc_score(truth, fitted[tuple(pairs)]))
-        if graph_tool is not None:
-            start = time.process_time()
-            graph = graph_tool.Graph(np.argwhere(np.triu(A)), directed=False)
-            state = graph_tool.minimize_blockmodel_dl(graph)
-            labels = state.get_blocks().a[: len(A)]
-            values = {"groups": len(set(labels)), "DL": description_length(A, labels)}
-            values["own DL"] = float(state.entropy())
-            if y is not None:
-                values["ARI"] = adjusted_rand_score(y, labels)
-            show(path.stem, "graph-tool", start, **values)
+            if name == "graph-tool":
+                values["own DL"] = float(state.entropy())
+            show(path.stem, name, seconds, **values)
+        model = DPMixture(likelihood=law, random_state=0)
+        model, seconds = timed(model.fit, seen)
+        fitted, more = timed(model.fitted_values)
+        show(path.stem, "skdpm", seconds + more, AUC=roc_auc_score(truth, fitted[tuple(pairs)]))
 
 
 def densities(options):
@@ -157,12 +205,9 @@ def densities(options):
             ],
         }
         for tool, models in tools.items():
-            start = time.process_time()
-            model = models[0].fit(A)
-            if len(models) > 1:
-                model = min((each.fit(A) for each in models), key=lambda each: each.bic(A))
+            model, seconds = timed(best_by_bic, models, A)
             model = getattr(model, "best_estimator_", model)
-            show(name, tool, start, density=float(np.mean(model.score_samples(B))))
+            show(name, tool, seconds, density=float(np.mean(model.score_samples(B))))
 
 
 def streams(options):
@@ -170,70 +215,46 @@ def streams(options):
     river = optional("river.cluster")
     for seed in range(options.seeds):
         X, y = make_blobs(10_000, centers=8, random_state=seed)
-        start = time.process_time()
-        model = DPMixture(random_state=seed).fit(X[:2000])
-        for first in range(2000, 10_000, 500):
-            model.partial_fit(X[first : first + 500])
-        labels = model.predict(X[8000:])
-        ari = adjusted_rand_score(y[8000:], labels)
-        show(f"stream {seed}", "skdpm", start, found=len(set(labels)), ARI=ari)
+        data, truth = f"stream {seed}", y[8000:]
+        model = DPMixture(sampler="smc", random_state=seed)
+        show_labels(data, "skdpm", truth, labels_by_batches, model, X, 2000)
         for tool, model in {
             "MiniBatchKMeans, told 8": MiniBatchKMeans(8, random_state=seed),
             "Birch(n_clusters=None)": Birch(n_clusters=None),
         }.items():
-            start = time.process_time()
-            for first in range(0, 10_000, 500):
-                model.partial_fit(X[first : first + 500])
-            labels = model.predict(X[8000:])
-            ari = adjusted_rand_score(y[8000:], labels)
-            show(f"stream {seed}", tool, start, found=len(set(labels)), ARI=ari)
+            show_labels(data, tool, truth, labels_by_batches, model, X)
         if river is not None:
             for tool, model in {
                 "river DBSTREAM": river.DBSTREAM(clustering_threshold=1.5),
                 "river STREAMKMeans, told 8": river.STREAMKMeans(n_clusters=8, seed=seed),
             }.items():
-                start = time.process_time()
-                labels = []
-                for m, row in enumerate(X):
-                    row = dict(enumerate(row))
-                    if m >= 8000:
-                        labels.append(model.predict_one(row))
-                    model.learn_one(row)
-                ari = adjusted_rand_score(y[8000:], labels)
-                show(f"stream {seed}", tool, start, found=len(set(labels)), ARI=ari)
+                show_labels(data, tool, truth, labels_by_rows, model, X)
 
 
 def words(options):
-    """Binary words of documents: labels untold and told."""
+    """Binary words of documents: labels untold and told.
+    Seconds of "then at most k" are those of the reading of the draws alone."""
     stored = np.load(options.data / "words.npz")
     X, y = stored["X"].astype(float), stored["y"]
     rows = np.random.default_rng(0).permutation(len(X))[:3000]
     X, y = X[rows], y[rows]
     k = len(np.unique(y))
-    start = time.process_time()
-    model = DPMixture(likelihood="bernoulli", random_state=0).fit(X)
-    found = {"skdpm": (model.labels_, start)}
-    model.estimate_labels(max_clusters=k)
-    found[f"skdpm, at most {k}"] = model.labels_, start
-    start = time.process_time()
-    tfidf = TfidfTransformer().fit_transform(X)
-    found["k-means on tf-idf, told"] = (
-        KMeans(k, n_init=10, random_state=0).fit_predict(tfidf),
-        start,
-    )
-    for name, (labels, began) in found.items():
+    model = DPMixture(likelihood="bernoulli", random_state=0)
+    means = KMeans(k, n_init=10, random_state=0)
+    topics = LatentDirichletAllocation(k, random_state=0)
+    tools = {
+        "k-means on tf-idf, told": lambda: means.fit_predict(TfidfTransformer().fit_transform(X)),
+        "LDA, told": lambda: topics.fit_transform(X).argmax(axis=1),
+        "skdpm": lambda: model.fit_predict(X),
+        f"skdpm, then at most {k}": lambda: labels_of_at_most(model, k),
+    }
+    for tool, fit in tools.items():
+        labels, seconds = timed(fit)
         scores = {
             "NMI": normalized_mutual_info_score(y, labels),
             "ARI": adjusted_rand_score(y, labels),
         }
-        show("words", name, began, found=len(np.unique(labels)), **scores)
-    start = time.process_time()
-    labels = LatentDirichletAllocation(k, random_state=0).fit_transform(X).argmax(axis=1)
-    scores = {
-        "NMI": normalized_mutual_info_score(y, labels),
-        "ARI": adjusted_rand_score(y, labels),
-    }
-    show("words", "LDA, told", start, found=k, **scores)
+        show("words", tool, seconds, found=len(np.unique(labels)), **scores)
 
 
 def mclust(options):
@@ -241,14 +262,11 @@ def mclust(options):
     rscript = shutil.which("Rscript")
     if rscript is None:
         print("  R: not installed")
-    for path in sorted((options.data / "mclust").glob("*.npz")):
+    for path in archives(options.data / "mclust"):
         stored = np.load(path)
         X, y = stored["X"], stored["y"]
         for tool, model in {"skdpm": DPMixture(random_state=0), "HDBSCAN": HDBSCAN()}.items():
-            start = time.process_time()
-            labels = model.fit(X).labels_
-            ari = adjusted_rand_score(y, labels)
-            show(path.stem, tool, start, found=len(set(labels)), ARI=ari)
+            show_labels(path.stem, tool, y, model.fit_predict, X)
         if rscript is None:
             continue
         with tempfile.TemporaryDirectory() as folder:
@@ -257,22 +275,25 @@ def mclust(options):
                 f"library(mclust); X <- read.csv('{folder}/X.csv', header=FALSE);"
                 f"write(Mclust(X, verbose=FALSE)$classification, '{folder}/labels', 1)"
             )
-            start = time.process_time()
-            if subprocess.run([rscript, "-e", code], check=False).returncode == 0:
+            command = [rscript, "-e", code]  # its seconds have the start of R
+            done, seconds = timed(subprocess.run, command, check=False)
+            if done.returncode == 0:
                 labels = np.loadtxt(f"{folder}/labels")
                 ari = adjusted_rand_score(y, labels)
-                show(path.stem, "mclust", start, found=len(set(labels)), ARI=ari)
+                show(path.stem, "mclust", seconds, found=len(set(labels)), ARI=ari)
 
 
 def outliers(options):
     """Areas under the ROC curve on the rows held out: see `outliers.py`."""
     from outliers import measure
 
-    for path in sorted((options.data / "outliers").glob("*.npz")):
+    for path in archives(options.data / "outliers"):
         stored = np.load(path)
-        start = time.process_time()
-        areas = [measure(stored["X"], stored["y"], split) for split in range(options.seeds)]
-        show(path.stem, "all", start, **{k: np.mean([run[k] for run in areas]) for k in areas[0]})
+        X, y = stored["X"], stored["y"]
+        runs = [timed(measure, X, y, split) for split in range(options.seeds)]
+        areas, seconds = zip(*runs, strict=True)
+        means = {name: np.mean([run[name] for run in areas]) for name in areas[0]}
+        show(path.stem, "all", sum(seconds), **means)
 
 
 def imputation(options):
@@ -280,8 +301,8 @@ def imputation(options):
     import imputation as measured
 
     for name in ("wine", "diabetes"):
-        start = time.process_time()
-        show(name, "all", start, results=measured.run(name, 0.2, options.seeds))
+        results, seconds = timed(measured.run, name, 0.2, options.seeds)
+        show(name, "all", seconds, results=results)
 
 
 TASKS = [classes, networks, densities, streams, words, mclust, outliers, imputation]
