@@ -120,16 +120,12 @@ def description_length(X, labels, *, degree_correction=True, directed=False) -> 
     length : float
         Description length in nats.
 
-    Raises
-    ------
-    ValueError
-        If X is not square or symmetric, holds other numbers than 0, 1, 2, ..., or labels has NaN.
-
     References
     ----------
     Peixoto (2017).
     """
-    X = sp.csr_array(check_array(X, accept_sparse="csr", dtype=np.float64))
+    X = sp.csr_array(check_array(X, accept_sparse="csr", dtype=np.float64), copy=True)
+    X.sum_duplicates()
     labels = column_or_1d(labels)
     if (labels != labels).any():  # of numbers and of objects
         raise ValueError("labels contains NaN")

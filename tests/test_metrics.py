@@ -196,3 +196,11 @@ def test_description_length_of_many_groups_needs_no_matrix_of_pairs_of_groups():
 def test_description_length_refuses_what_is_no_network(X, labels, message):
     with pytest.raises(ValueError, match=message):
         description_length(X, labels)
+
+
+def test_links_that_a_matrix_holds_twice_are_two_links():
+    twice = sp.csr_array(([1.0, 1.0, 1.0], [1, 1, 0], [0, 2, 3]), shape=(2, 2))
+    once = twice.toarray()
+    found = description_length(twice, [0, 1], directed=True)
+    assert found == description_length(once, [0, 1], directed=True)
+    assert twice.nnz == 3  # as before
