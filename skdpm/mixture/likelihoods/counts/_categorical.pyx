@@ -25,7 +25,7 @@ from libc.math cimport NAN, ceil, log, log2
 
 import numpy as np
 
-from skdpm._core._math cimport log_gamma_function, log_rising_count
+from skdpm._core._math cimport log_rising_count
 from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
@@ -83,7 +83,6 @@ cdef class CategoricalModel(ClusterModel):
     cdef const int[::1] first, kinds, usual
     cdef bint missing
     cdef double[::1] shifts         # (n_levels + n_features,): a_t, A_d
-    cdef double[::1] log_gammas     # (n_levels + n_features,): log Gamma of these
     # The listed entries of item i are at starts[2 i], ..., and the usual categories in their place
     # at starts[2 i + 1], ...; then come the two parts of `base`.
     cdef Py_ssize_t[::1] starts     # (2 n_samples + 5,)
@@ -115,7 +114,6 @@ cdef class CategoricalModel(ClusterModel):
             MOST_PERIOD, max(1, <Py_ssize_t>ceil(LEARNING_ROWS / <double>self.n_max))
         )
         self.shifts = np.empty(self.n_levels + self.n_features)
-        self.log_gammas = np.empty(self.n_levels + self.n_features)
         self.starts = np.empty(2 * self.n_samples + 5, dtype=np.intp)
         self.list_entries(NULL)
         self.listed = np.empty(self.starts[2 * self.n_samples + 4] + 1, dtype=np.int32)
@@ -182,8 +180,6 @@ cdef class CategoricalModel(ClusterModel):
                 self.shifts[u] += self.shifts[t]
                 least = min(least, self.shifts[t])
             most = max(most, self.shifts[u])
-        for u in range(self.n_levels + self.n_features):
-            self.log_gammas[u] = log_gamma_function(self.shifts[u])
         # Quotients of products stay within 2^-1000 and 2^1000. With missing entries the number
         # does not depend on `n_max`, which must not change a bit of new rows.
         most += 2.0**53 if self.missing else self.n_max
@@ -253,17 +249,7 @@ cdef class CategoricalModel(ClusterModel):
         self.change(row(self, slot), i, -1.0)
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
-        cdef Py_ssize_t u
-        cdef const double* counts = row(self, slot) + 1
-        cdef double rise
-        cdef double total = 0.0
-        for u in range(self.n_levels + self.n_features):
-            if counts[u] <= 8.0 or self.shifts[u] >= 20.0:
-                rise = log_rising_count(self.shifts[u], counts[u])
-            else:
-                rise = log_gamma_function(self.shifts[u] + counts[u]) - self.log_gammas[u]
-            total += rise if u < self.n_levels else -rise
-        return total
+        return self.log_marginal_at(slot, &self.hyper[0])
 
     cdef void log_merge_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src, double* out
