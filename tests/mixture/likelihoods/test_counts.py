@@ -213,3 +213,15 @@ def test_products_of_many_factors_neither_overflow_nor_depend_on_usual_values(lo
         terms = np.where(X[i] == 1, of_one, of_zero) - np.log(a + b + entries)
         expected = terms[~np.isnan(X[i])].sum()
         assert probe.log_predictive(slot, i) == pytest.approx(expected, rel=1e-12, abs=1e-11)
+
+
+def test_a_probability_below_all_doubles_has_a_logarithm():
+    a, b = 1e-300, 1e300
+    X = np.eye(4, 3)
+    likelihood = Bernoulli(a, b).resolve(X)
+    data = likelihood.encode(X)
+    probe = Probe(likelihood.bind(data, likelihood.tables(data, len(X))), 2)
+    slot, empty = fill(probe, [0, 3]), probe.acquire()
+    for place, i, ones in [(empty, 0, a), (slot, 0, 1.0 + a), (slot, 1, a)]:
+        expected = np.log(ones) - np.log(b)
+        assert probe.log_predictive(place, i) == pytest.approx(expected, rel=1e-14)

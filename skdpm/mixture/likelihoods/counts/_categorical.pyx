@@ -87,7 +87,8 @@ cdef class CategoricalModel(ClusterModel):
     # at starts[2 i + 1], ...; then come the two parts of `base`.
     cdef Py_ssize_t[::1] starts     # (2 n_samples + 5,)
     cdef int[::1] listed
-    cdef Py_ssize_t n_product       # number of factors whose product cannot overflow
+    # Number of factors whose product cannot overflow. 0: a quotient of two may.
+    cdef Py_ssize_t n_product
     # (n_max + 1,): minus the sum of log(A_d + n), NaN until it is needed. Empty if entries may be
     # missing.
     cdef double[::1] norms
@@ -157,11 +158,15 @@ cdef class CategoricalModel(ClusterModel):
         cdef Py_ssize_t n_up = self.starts[2 * i + 1] - self.starts[2 * i]
         cdef Py_ssize_t n_down = self.starts[2 * i + 2] - self.starts[2 * i + 1]
         cdef Py_ssize_t a, b
+        cdef Py_ssize_t most = max(1, self.n_product)
         cdef double total = 0.0
         while n_up + n_down > 0:
-            a = min(n_up, self.n_product)
-            b = min(n_down, self.n_product)
-            total += log(product(factors, up, a) / product(factors, down, b))
+            a = min(n_up, most)
+            b = min(n_down, most)
+            if self.n_product > 0:
+                total += log(product(factors, up, a) / product(factors, down, b))
+            else:
+                total += log(product(factors, up, a)) - log(product(factors, down, b))
             up += a
             down += b
             n_up -= a
@@ -183,7 +188,7 @@ cdef class CategoricalModel(ClusterModel):
         # Quotients of products stay within 2^-1000 and 2^1000. With missing entries the number
         # does not depend on `n_max`, which must not change a bit of new rows.
         most += 2.0**53 if self.missing else self.n_max
-        self.n_product = max(1, <Py_ssize_t>(1000.0 / (1.0 + log2(most) - log2(least))))
+        self.n_product = <Py_ssize_t>(1000.0 / (1.0 + log2(most) - log2(least)))
         self.norms = np.full(0 if self.missing else self.n_max + 1, NAN)
         self.refresh_row(self.empty)
         return 0
