@@ -633,17 +633,17 @@ SKDPM_UNUSED static void tile_keyed_moments(
 
 /* Gaussian densities. */
 
-/* Items in strips: the columns of 32 items one after the other, then those of the next 32. All that
- * a strip needs is then in the fastest cache, and the sums of a row of W stay in registers. */
+/* Items in strips of 32. All that a strip needs is then in the fastest cache, and the sums of a row
+ * of W stay in registers. */
 #define SKDPM_STRIP 32
 
 /* out[i] = top - |W x_i - c|^2 / 2, with W lower triangular, packed by rows; -inf if that is NaN or
- * overflows. Columns of a strip are `ld` apart, and strips `step`. */
+ * overflows. Columns of x are `ld` apart, and a strip can be read behind each. */
 SKDPM_INLINE void gaussian_of_strips(
-    const double *restrict x, ptrdiff_t ld, ptrdiff_t step, ptrdiff_t n, ptrdiff_t n_features,
+    const double *restrict x, ptrdiff_t ld, ptrdiff_t n, ptrdiff_t n_features,
     const double *restrict w, const double *restrict c, double top, double *restrict out)
 {
-    for (ptrdiff_t first = 0; first < n; first += SKDPM_STRIP) {
+    for (ptrdiff_t first = 0; first < n; first += SKDPM_STRIP, x += SKDPM_STRIP) {
         const ptrdiff_t m = n - first < SKDPM_STRIP ? n - first : SKDPM_STRIP;
         const double *restrict row = w;
         double squares[SKDPM_STRIP] = {0.0};
@@ -670,29 +670,19 @@ SKDPM_INLINE void gaussian_of_strips(
         }
         for (ptrdiff_t i = 0; i < m; i++)
             out[first + i] = squares[i] < INFINITY ? top - 0.5 * squares[i] : -INFINITY;
-        x += step;
     }
 }
 
-/* The density of `gaussian_of_strips`, with x in strips. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_gaussian(
-    const double *restrict x, ptrdiff_t n, ptrdiff_t n_features, const double *restrict w,
-    const double *restrict c, double top, double *restrict out)
-{
-    gaussian_of_strips(x, SKDPM_STRIP, SKDPM_STRIP * n_features, n, n_features, w, c, top, out);
-}
-
-/* The same bits with x (n_features, ld); a strip can be read behind each column. */
+/* The density of `gaussian_of_strips`, with x (n_features, ld). */
 SKDPM_VERSIONS
 SKDPM_UNUSED static void tile_gaussian_columns(
     const double *restrict x, ptrdiff_t ld, ptrdiff_t n, ptrdiff_t n_features,
     const double *restrict w, const double *restrict c, double top, double *restrict out)
 {
     if (n_features == 2)
-        gaussian_of_strips(x, ld, SKDPM_STRIP, n, 2, w, c, top, out);
+        gaussian_of_strips(x, ld, n, 2, w, c, top, out);
     else
-        gaussian_of_strips(x, ld, SKDPM_STRIP, n, n_features, w, c, top, out);
+        gaussian_of_strips(x, ld, n, n_features, w, c, top, out);
 }
 
 /* out[i] = sum over d of log_w_d - (w_d x_id - c_d)^2 / 2, with x (n_features, ld); the sum of

@@ -859,13 +859,6 @@ cdef class ParametricGaussianDiag(ParametricElliptical):
             log_w[d] = value - 0.5 * log(2.0 * PI)
             params[0] += log_w[d]
 
-    cdef void log_density_many(
-        self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
-        const Py_ssize_t* which, Py_ssize_t n_which, double* out
-    ) noexcept nogil:
-        tile_gather(self.points, self.n_features, items, n_items, self.columns, LD)
-        self.log_density_loaded(0, n_items, params, which, n_which, out)
-
     cdef void log_density_loaded(
         self, Py_ssize_t first, Py_ssize_t n_items, const double* params,
         const Py_ssize_t* which, Py_ssize_t n_which, double* out        # OUT (n_which, TILE)

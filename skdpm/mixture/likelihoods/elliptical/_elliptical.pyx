@@ -28,7 +28,7 @@ import numpy as np
 from skdpm._core._memory cimport expect_shape, resized
 from skdpm._core._rng cimport bitgen_t, uniform
 from skdpm.mixture.likelihoods.contract._base cimport row
-from skdpm.mixture.likelihoods.contract._parametric cimport LD, MOST_DIMENSIONS
+from skdpm.mixture.likelihoods.contract._parametric cimport LD, MOST_DIMENSIONS, tile_gather
 from skdpm.mixture.likelihoods.elliptical._hyper cimport labels_show
 from skdpm.mixture.likelihoods.elliptical._moments cimport SKDPM_STRIP, combine_moments, moments_of
 
@@ -552,6 +552,13 @@ cdef class ParametricElliptical(ParametricModel):
             NULL, (2 * n_features + 1) * LD + SKDPM_STRIP, sizeof(double)
         )
         self.gaps = self.columns + n_features * LD + SKDPM_STRIP
+
+    cdef void log_density_many(
+        self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
+        const Py_ssize_t* which, Py_ssize_t n_which, double* out
+    ) noexcept nogil:
+        tile_gather(self.points, self.n_features, items, n_items, self.columns, LD)
+        self.log_density_loaded(0, n_items, params, which, n_which, out)
 
     cdef void accumulate(
         self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items

@@ -71,8 +71,8 @@ from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
     ParametricElliptical, add_square
 )
 from skdpm.mixture.likelihoods.elliptical._moments cimport (
-    SKDPM_STRIP, cholesky, far_square, log_evidence, log_positive, solve_squared,
-    tile_keyed_moments, unpack_scale
+    cholesky, far_square, log_evidence, log_positive, solve_squared, tile_keyed_moments,
+    unpack_scale
 )
 from skdpm.mixture.likelihoods.elliptical._hyper cimport (
     RUN, GaussianLaws, fill_log_norm, log_norm_at, log_step, own_size
@@ -123,10 +123,6 @@ cdef extern from "tiles.h" nogil:
     void tile_scale_mixtures(
         const double* squares, const double* exponents, const double** weighed, Py_ssize_t n,
         Py_ssize_t n_weights, double* shares, double* logs
-    )
-    void tile_gaussian(
-        const double* x, Py_ssize_t n, Py_ssize_t n_features, const double* w, const double* c,
-        double top, double* out
     )
     void tile_gaussian_columns(
         const double* x, Py_ssize_t ld, Py_ssize_t n, Py_ssize_t n_features, const double* w,
@@ -1611,28 +1607,6 @@ cdef class ParametricGaussian(ParametricElliptical):
             center[d] = value
             w += d + 1
         params[0] = total
-
-    cdef void log_density_many(
-        self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
-        const Py_ssize_t* which, Py_ssize_t n_which, double* out
-    ) noexcept nogil:
-        cdef Py_ssize_t d, i, k
-        cdef Py_ssize_t n_features = self.n_features
-        cdef const double* x
-        cdef const double* theta
-        cdef double* strip = &self.work[0]
-        for i in range(n_items):
-            x = self.points + items[i] * n_features
-            for d in range(n_features):
-                strip[d * SKDPM_STRIP + i % SKDPM_STRIP] = x[d]
-            if (i + 1) % SKDPM_STRIP == 0:
-                strip += n_features * SKDPM_STRIP
-        for k in range(n_which):
-            theta = params + which[k] * self.n_params
-            tile_gaussian(
-                &self.work[0], n_items, n_features, theta + 1 + n_features, theta + 1, theta[0],
-                out + k * TILE
-            )
 
     cdef void log_density_loaded(
         self, Py_ssize_t first, Py_ssize_t n_items, const double* params,
