@@ -15,14 +15,13 @@ from support.features import (
     lfrm_case,
     make_prior,
 )
-from support.probes import FeatureProbe
+from support.probes import FeatureProbe, draw_polya_gamma
 from support.pvalues import assert_p, assert_p_matrix, chi_squared_p
 
 from skdpm import FeatureAllocation
 from skdpm.allocations import allocation_distances
 from skdpm.datasets import make_lfrm
 from skdpm.features.likelihoods import LFRM
-from skdpm.features.likelihoods._lfrm import draw_polya_gamma
 from skdpm.features.samplers import (
     SAMPLERS,
     DiscreteParticleFilter,

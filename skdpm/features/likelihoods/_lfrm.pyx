@@ -24,7 +24,7 @@ import numpy as np
 from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._polya_gamma cimport N_SHARES, polya_gamma, tabulate_shares
 from skdpm._core._rng cimport (
-    bit_generator_pointer, bitgen_t, integer, log_gamma_variate, random_standard_normal, uniform,
+    bitgen_t, integer, log_gamma_variate, random_standard_normal, uniform,
 )
 from skdpm._core._slice cimport SliceSampled
 from skdpm.features.likelihoods._allocations cimport Allocations
@@ -1151,14 +1151,3 @@ def mode_of_weights(W, Z, signs, bias, precision, bint directed):
             break
         v, value, p = v + length * towards, attempt, p_there
     return (spread @ v).reshape(n, n)
-
-
-def draw_polya_gamma(const double[::1] z, bit_generator):
-    """Draw PG(1, z) for every z: an ndarray. For tests."""
-    cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-    cdef Py_ssize_t j
-    cdef double[::1] drawn = np.empty(z.shape[0])
-    with bit_generator.lock, nogil:
-        for j in range(z.shape[0]):
-            drawn[j] = polya_gamma(z[j], SHARES, rng)
-    return np.asarray(drawn)
