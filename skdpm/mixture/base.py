@@ -527,9 +527,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         return of_all_rows(scores, training.copies)
 
     def pointwise_log_likelihood(self, X) -> np.ndarray:
-        """log predictive density of each row of `fit`, X, given all others: ndarray of shape
-        (n_chains, n_scored_draws, n_samples), in nats, for the scored draws (``draws_.scored``).
-        X is dense, a table or CSR, as in `fit`.
+        """log predictive density of each row of X of `fit` given all others, in nats: ndarray of
+        shape (n_chains, n_scored_draws, n_samples), for the scored draws (``draws_.scored``).
 
         It is the input of leave-one-out cross-validation (`arviz.loo`). With a likelihood of
         networks, a row is a node with all its links.

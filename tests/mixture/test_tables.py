@@ -718,6 +718,9 @@ def test_equal_values_that_are_no_spikes():
     others = [x, x.round(1), rng.poisson(0.4, 300), rng.integers(18, 95, 300), is_zero]
     others += [np.where(np.arange(300) < 9, 0.0, x), np.where(is_zero, 0.0, x.round(1))]
     assert spiked_columns(np.column_stack(others).astype(float)) == {}
+    assert spiked_columns(load_wine().data[::2]) == {}  # rounded numbers
+    heaps = np.where(np.arange(300) % 9 < 3, np.arange(300) % 3 + 0.5, x)
+    assert spiked_columns(heaps[:, None]) == {}
     spike = np.where(is_zero, 0.0, x)
     spike[:5] = np.nan
     assert spiked_columns(spike[:, None]) == {0: Spike((0.0,), 85, 5)}

@@ -339,8 +339,7 @@ def _report(X, findings, marks=True):
         if fill is not None:
             filled[d] = fill
         elif finding.kind == "float":
-            for spike in spiked_columns(column.values[:, None]).values():
-                spikes[d] = spike
+            spikes.update((d, spike) for spike in spiked_columns(column.values[:, None]).values())
             for function in skewed_columns(column.values[:, None]).values():
                 skewed.setdefault(function, []).append(d)
     for function, columns in skewed.items():
@@ -350,9 +349,8 @@ def _report(X, findings, marks=True):
     for columns, values, words in groups_of_fills(filled, n_rows):
         line = code.with_gaps(columns, values)
         lines[f"{words}, far from other values; if missing is meant: {line}"] = columns
-    for columns, values, words in groups_of_fills(
-        spikes if len(spikes) <= MOST_SPIKED else {}, n_rows, Spike
-    ):
+    spikes = spikes if len(spikes) <= MOST_SPIKED else {}
+    for columns, values, words in groups_of_fills(spikes, n_rows, Spike):
         line = code.with_indicators(columns, *values)
         lines[f"{words}, and hardly any other value twice; give them a column: {line}"] = columns
     for (words, form), columns in texts.items():

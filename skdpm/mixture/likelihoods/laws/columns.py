@@ -36,9 +36,9 @@ LARGE_MARK, MOST_MARKS, FEWEST_UNMARKED, RARE_MARK = 1e9, 6, 10, 0.1
 # digit; and in several rows if only marks are negative.
 RANGES_TO_FILL, RANGES_IF_DOUBTFUL, RANGES_BELOW_ZERO = 2.0, 20.0, 0.01
 
-# Rows that share a value, and their share, from which it is a spike if half of the other rows
-# differ; most columns with one, as more are of the nature of X.
-FEWEST_IN_SPIKE, SHARE_IN_SPIKE, MOST_SPIKED = 10, 0.05, 8
+# Rows that share a value, their share, and their number for each row of another value from which it
+# is a spike if half of the other rows differ; most columns with one: more are the nature of X.
+FEWEST_IN_SPIKE, SHARE_IN_SPIKE, TIMES_OTHERS, MOST_SPIKED = 10, 0.05, 5, 8
 
 # Most groups of columns with other marks.
 MOST_GROUPS = 3
@@ -164,12 +164,13 @@ def spiked_columns(X):
     for d, column in enumerate(X[:: -(-len(X) // MOST_ROWS) or 1].T):
         known = column[~np.isnan(column)]
         values, counts = np.unique(known, return_counts=True)
-        n_rows = counts.max(initial=0)
+        n_next, n_rows = np.sort(np.append(counts, [0, 0]))[-2:]
         n_least = max(FEWEST_IN_SPIKE, 0.5 * (len(known) - n_rows))
-        if n_rows >= max(FEWEST_IN_SPIKE, SHARE_IN_SPIKE * len(known)) and len(values) > n_least:
+        n_in_spike = max(FEWEST_IN_SPIKE, SHARE_IN_SPIKE * len(known), TIMES_OTHERS * n_next)
+        if n_rows >= n_in_spike and len(values) > n_least:
             value = float(values[counts.argmax()])
             is_value = X[:, d] == value
-            found[d] = Spike((value,), np.count_nonzero(is_value), int(is_value.argmax()))
+            found[d] = Spike((value,), int(is_value.sum()), int(is_value.argmax()))
     return found if len(found) <= MOST_SPIKED else {}
 
 
