@@ -36,8 +36,8 @@ LARGE_MARK, MOST_MARKS, FEWEST_UNMARKED, RARE_MARK = 1e9, 6, 10, 0.1
 # digit; and in several rows if only marks are negative.
 RANGES_TO_FILL, RANGES_IF_DOUBTFUL, RANGES_BELOW_ZERO = 2.0, 20.0, 0.01
 
-# Rows that share a value, their share, and their number for each row of another value from which it
-# is a spike if half of the other rows differ; most columns with one: more are the nature of X.
+# Rows that share a value, their share, and their number for each row of another value, from which
+# it is a spike if half of the other rows differ; most columns with one: more are the nature of X.
 FEWEST_IN_SPIKE, SHARE_IN_SPIKE, TIMES_OTHERS, MOST_SPIKED = 10, 0.05, 5, 8
 
 # Most groups of columns with other marks.
