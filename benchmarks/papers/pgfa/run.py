@@ -12,12 +12,14 @@ twentieth), and chains start from draws of the prior, the same ones for all samp
 `--data-sets` times `--starts` chains of each. Precisions, components or weights, and the
 concentration are resampled, under Gamma(1, 1) priors. Each chain has `--seconds` of processor
 time (what is measured on it does not count), and all chains of a panel take turns in one thread,
-so that a busy machine disturbs all alike. `--panel` chooses panels of a figure by a part of their
-names. After the table come Friedman's test of equal samplers and the pairs that Nemenyi's test
-tells apart, of the last states of chains from the same starts.
+so that a busy machine disturbs all alike. `--panel` is a regular expression for the names of the
+panels to make; traces of the figure's other panels in the folder stay. After the table come
+Friedman's test of equal samplers and the pairs that Nemenyi's test tells apart, of the last states
+of chains from the same starts.
 """
 
 import argparse
+import re
 import sys
 import time
 from pathlib import Path
@@ -338,8 +340,10 @@ def run(make_problem, samplers, args, *, adapting=False):
 
 
 def run_panels(panels, args):
-    """Traces of the panels with `--panel` in their names, {name: (make_problem, samplers)}."""
-    return {name: run(*panel, args) for name, panel in panels.items() if args.panel in name}
+    """Traces of the panels {name: (make_problem, samplers)} whose names match `--panel`."""
+    return {
+        name: run(*panel, args) for name, panel in panels.items() if re.search(args.panel, name)
+    }
 
 
 def trap(args):
@@ -559,7 +563,7 @@ def main():
     parser.add_argument("--data-sets", type=int, default=2)
     parser.add_argument("--starts", type=int, default=2, help="per data set")
     parser.add_argument("--seconds", type=float, default=2.0, help="processor time per chain")
-    parser.add_argument("--panel", default="", help="part of the name of panels to make")
+    parser.add_argument("--panel", default="", help="expression for the names of panels to make")
     parser.add_argument("--redraw", action="store_true", help="from the traces that are there")
     args = parser.parse_args()
     threadpool_limits(1)
@@ -568,7 +572,9 @@ def main():
     for name in FIGURES if args.figure == "all" else [args.figure]:
         stem = out / f"pgfa_{name}"
         if not args.redraw:
-            traces.save(stem.with_suffix(".npz"), FIGURES[name](args))
+            path = stem.with_suffix(".npz")
+            kept = traces.load(path) if args.panel and path.exists() else {}
+            traces.save(path, {**kept, **FIGURES[name](args)})
         panels = traces.load(stem.with_suffix(".npz"))
         if name == "tuning":
             panels = {panel: panels[panel] for panel in TUNING}

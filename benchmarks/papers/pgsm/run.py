@@ -76,6 +76,12 @@ MIXED = {
     "Jain-Neal + Gibbs": SplitMerge(),
     "PGSM + Gibbs": PGSM(),
 }
+LEVELS = {
+    **GIBBS,
+    "SAMS + Gibbs": MIXED["SAMS + Gibbs"],
+    "SAMS, uniform anchors, + Gibbs": SAMS("uniform"),
+    "PGSM + Gibbs": MIXED["PGSM + Gibbs"],
+}
 COLOURS = {"Gibbs": "0.3", "SAMS": "C1", "Jain-Neal": "C2", "PGSM": "C0"}
 STYLES = {
     **{name: {"color": COLOURS[name], "linestyle": "--"} for name in PURE},
@@ -197,6 +203,32 @@ def high_dimensional(args):
     return sampled(high_dimensional_names(), PURE | MIXED, args.data, args)
 
 
+def levels(args):
+    """Whether mixed kernels reach the same level on binary data from one cluster and from the true
+    ones; the later halves of `--seconds`."""
+    found = {}
+    for name in ("ber_0.25", "ber_0.5"):
+        data = problem(name, args.data)
+        found[name.upper()] = {
+            f"{sampler}, from {start}": later_half(data, LEVELS[sampler], labels, args)
+            for sampler in LEVELS
+            for start, labels in (("one cluster", None), ("the truth", data.y))
+        }
+    return found
+
+
+def later_half(data, sampler, labels, args):
+    """Figures of the chains of a sampler at twelve times, arrays of shape (n_seeds, 12)."""
+    rows = []
+    for seed in range(args.seeds):
+        adapt_seconds = traces.ADAPTING * args.seconds
+        chain = traces.Chain(data, sampler, seed, adapt_seconds=adapt_seconds, labels=labels)
+        for mark in np.linspace(0.5, 1.0, 12) * args.seconds:
+            chain.run_until(mark)
+            rows.append({**data.observe(chain.state), "cpu_seconds": chain.seconds})
+    return {key: np.reshape([row[key] for row in rows], (args.seeds, -1)) for key in rows[0]}
+
+
 def mopsi(args):
     """Figure 9: locations of users in Finland; there are no true clusters."""
     return sampled(("mopsi_finland",), PURE | MIXED, args.data, args)
@@ -303,6 +335,15 @@ def maps_picture(panels, data):
     return fig
 
 
+def levels_table(panels):
+    lines = [f"{'means of the times':56}{'held-out log density, each seed':>34}{'V':>8}"]
+    for panel, found in panels.items():
+        for name, arrays in found.items():
+            densities = ", ".join(f"{x:.3f}" for x in arrays["log_predictive"].mean(axis=1))
+            lines.append(f"{panel}: {name:46}{densities:>34}{arrays['v_measure'].mean():8.3f}")
+    return "\n".join(lines)
+
+
 def maps_table(panels):
     (found,) = panels.values()
     return "\n".join(
@@ -320,10 +361,12 @@ FIGURES = {
     "pure": pure,
     "mixed": mixed,
     "high_dimensional": high_dimensional,
+    "levels": levels,
     "mopsi": mopsi,
     "maps": maps,
     "mutations": mutations,
 }
+TABLES = {"levels": levels_table, "maps": maps_table}  # `traces.summary` of the others
 
 
 def main():
@@ -344,9 +387,10 @@ def main():
             traces.save(stem.with_suffix(".npz"), FIGURES[name](args))
         loaded = traces.load(stem.with_suffix(".npz"))
         panels = {title(panel, args.data): found for panel, found in loaded.items()}
-        table = maps_table(panels) if name == "maps" else traces.summary(panels)
+        table = TABLES.get(name, traces.summary)(panels)
         stem.with_suffix(".txt").write_text(table + "\n")
-        traces.write(picture(name, panels, args), stem.with_suffix(".png"))
+        if name != "levels":
+            traces.write(picture(name, panels, args), stem.with_suffix(".png"))
         print(f"{name}: {FIGURES[name].__doc__}\n{table}", flush=True)
 
 
