@@ -212,11 +212,10 @@ cdef class PartitionSearch:
     cdef int32_t* blocks        # blocks of item i: blocks[first_block[i] : first_block[i + 1]]
     cdef intp_t* first_block    # (n_items + 1,)
 
-    cdef intp_t block_capacity, n_buckets
-    cdef uint64_t* block_key    # (n_blocks,) sum of mix(i) over the block's items
+    cdef dict numbers           # number of a block by its key, the sum of mix(i) over its items
+    cdef intp_t block_capacity
     cdef double* block_weight   # (n_blocks,) draws that have this block
     cdef intp_t* block_size     # (n_blocks,) items
-    cdef int32_t* bucket        # (n_buckets,) open addressing, n_buckets = 2^k: block or -1
     cdef intp_t* first_overlap  # (n_blocks,)
     cdef int32_t* n_overlaps    # (n_blocks,)
     cdef Overlap* overlaps
@@ -239,7 +238,7 @@ cdef class PartitionSearch:
         self.n_items = weight.shape[0]
         self.n_draws = n_draws
         self.max_clusters = max_clusters = min(max_clusters, self.n_items)
-        self.arrays = [weight, f]
+        self.arrays, self.numbers = [weight, f], {}
         self.weight = &weight[0]
         self.f = &f[0]
         self.label = <int32_t*> self.zeros(self.n_items * sizeof(int32_t))
@@ -260,10 +259,8 @@ cdef class PartitionSearch:
 
     def __dealloc__(self):
         free(self.blocks)
-        free(self.block_key)
         free(self.block_weight)
         free(self.block_size)
-        free(self.bucket)
 
     cdef void* zeros(self, size_t n_bytes) except NULL:
         """Memory that lasts as long as the search."""
@@ -274,48 +271,22 @@ cdef class PartitionSearch:
     # Indexing the draws
 
     cdef int reserve(self, intp_t n_blocks) except -1:
-        """Room for n_blocks, in arrays at least doubled, and buckets less than half full."""
-        cdef intp_t n_buckets = 64, b, h
+        """Room for n_blocks, in arrays at least doubled."""
         if n_blocks <= self.block_capacity:
             return 0
         if n_blocks > INT32_MAX:
             raise MemoryError("too many clusters over all draws")
         n_blocks = max(n_blocks, 2 * self.block_capacity)
-        self.block_key = <uint64_t*> resized(self.block_key, n_blocks, sizeof(uint64_t))
         self.block_weight = <double*> resized(self.block_weight, n_blocks, sizeof(double))
         self.block_size = <intp_t*> resized(self.block_size, n_blocks, sizeof(intp_t))
-        while n_buckets < 2 * n_blocks:     # ends: it doubles
-            n_buckets *= 2
-        self.bucket = <int32_t*> resized(self.bucket, n_buckets, sizeof(int32_t))
         self.block_capacity = n_blocks
-        self.n_buckets = n_buckets
-        memset(self.bucket, 0xFF, n_buckets * sizeof(int32_t))
-        for b in range(self.n_blocks):
-            h = self.block_key[b] & (n_buckets - 1)
-            while self.bucket[h] >= 0:      # ends: at least half of the buckets are free
-                h = (h + 1) & (n_buckets - 1)
-            self.bucket[h] = <int32_t> b
         return 0
-
-    cdef int32_t find_block(self, uint64_t key) noexcept nogil:
-        """Block of this key, entered with weight 0 if it is new."""
-        cdef intp_t h = key & (self.n_buckets - 1)
-        cdef int32_t b = self.bucket[h]
-        while b >= 0 and self.block_key[b] != key:      # ends: at least half are free
-            h = (h + 1) & (self.n_buckets - 1)
-            b = self.bucket[h]
-        if b < 0:
-            b = <int32_t> self.n_blocks
-            self.n_blocks += 1
-            self.bucket[h] = b
-            self.block_key[b] = key
-            self.block_weight[b] = 0.0
-        return b
 
     def add_draws(self, const int32_t[:, ::1] labels, intp_t n_codes):
         """Enter labels (some draws, n_items), smaller than n_codes. Call until all are entered."""
-        cdef intp_t n_new = labels.shape[0], s, i
+        cdef intp_t n_new = labels.shape[0], s, i, b
         cdef int32_t code
+        cdef bint is_new
         cdef const int32_t* draw
         cdef uint64_t[::1] key = np.empty(n_codes, np.uint64)
         cdef intp_t[::1] size = np.empty(n_codes, np.intp)
@@ -323,27 +294,29 @@ cdef class PartitionSearch:
         if self.n_seen + n_new > self.n_draws:
             raise ValueError("more draws than announced")
         self.reserve(self.n_blocks + n_new * min(n_codes, self.n_items))
-        with nogil:
-            for s in range(n_new):
-                draw = &labels[s, 0]
-                key[:] = 0
-                size[:] = 0
-                for i in range(self.n_items):
-                    code = draw[i]
-                    key[code] += mix(i)
-                    size[code] += 1
-                # Blocks are numbered in the order of their first items, so that nothing
-                # that follows depends on how the draws were labelled.
-                for i in range(self.n_items):
-                    code = draw[i]
-                    if size[code] > 0:
-                        block[code] = self.find_block(key[code])
-                        self.block_size[block[code]] = size[code]
-                        self.block_weight[block[code]] += 1.0
-                        if self.block_weight[block[code]] > 1.0:
-                            block[code] = -1
-                        size[code] = 0
-                    self.blocks[i * self.n_draws + self.n_seen + s] = block[code]
+        for s in range(n_new):
+            draw = &labels[s, 0]
+            key[:] = 0
+            size[:] = 0
+            for i in range(self.n_items):
+                code = draw[i]
+                key[code] += mix(i)
+                size[code] += 1
+            # Blocks are numbered in the order of their first items, so that nothing that follows
+            # depends on how the draws were labelled.
+            for i in range(self.n_items):
+                code = draw[i]
+                if size[code] > 0:
+                    b = self.numbers.setdefault(key[code], self.n_blocks)
+                    is_new = b == self.n_blocks
+                    if is_new:
+                        self.n_blocks += 1
+                        self.block_size[b] = size[code]
+                        self.block_weight[b] = 0.0
+                    self.block_weight[b] += 1.0
+                    block[code] = <int32_t> b if is_new else -1
+                    size[code] = 0
+                self.blocks[i * self.n_draws + self.n_seen + s] = block[code]
         self.n_seen += n_new
         if self.n_seen == self.n_draws:
             self.index()
@@ -369,8 +342,6 @@ cdef class PartitionSearch:
             self.first_overlap[b] = n_overlaps
             n_overlaps += min(self.block_size[b], self.max_clusters)
         self.overlaps = <Overlap*> self.zeros(n_overlaps * sizeof(Overlap))
-        free(self.bucket)
-        self.bucket = NULL
         return 0
 
     # Moves; each returns the change of the objective or whether anything moved

@@ -35,7 +35,7 @@ from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods.contract._parametric cimport (
-    SKDPM_LANES, TILE, ParametricModel, draw_log_dirichlet, number, tile_counts
+    SKDPM_LANES, TILE, ParametricModel, draw_log_dirichlet, tile_counts
 )
 
 
@@ -531,32 +531,3 @@ cdef class ParametricMultinomial(ParametricModel):
                 counts[self.indices[m]] += self.counts[m]
                 total += self.counts[m]
         stats[1] += total
-
-
-def nonzero_entries(const number[:, :] X):
-    """The nonzero entries of a dense matrix, row by row.
-
-    Returns `indptr`, `indices`, `counts`: ndarray. Arguments of `ParametricMultinomial`.
-    """
-    cdef Py_ssize_t d, i
-    cdef Py_ssize_t m = 0
-    indptr = np.zeros(X.shape[0] + 1, dtype=np.intp)
-    cdef Py_ssize_t[::1] indptr_view = indptr
-    with nogil:
-        for i in range(X.shape[0]):
-            for d in range(X.shape[1]):
-                m += X[i, d] != 0
-            indptr_view[i + 1] = m
-    indices = np.empty(m, dtype=np.int32)
-    counts = np.empty(m)
-    cdef int[::1] indices_view = indices
-    cdef double[::1] counts_view = counts
-    m = 0
-    with nogil:
-        for i in range(X.shape[0]):
-            for d in range(X.shape[1]):
-                if X[i, d] != 0:
-                    indices_view[m] = <int>d
-                    counts_view[m] = <double>X[i, d]
-                    m += 1
-    return indptr, indices, counts

@@ -177,14 +177,8 @@ cdef class PoissonModel(CountModel):
         cdef double total = stats[N_HEAD + d]
         cdef double n = stats[N_HEAD + n_features + d]
         cdef double* terms = stats + self.n_stats + N_TERMS
-        cdef Py_ssize_t m
-        if n < self.n_tabled:
-            m = <Py_ssize_t>n
-            terms[d] = -(self.shape + total) * self.log_step[m] - log_gamma(&self.gamma, total)
-            terms[n_features + d] = self.log_next[m]
-        else:
-            terms[d] = self.fixed_of(total, n)
-            terms[n_features + d] = self.log_next_of(n)
+        terms[d] = self.fixed_of(total, n)
+        terms[n_features + d] = self.log_next_of(n)
 
     cdef void forget_columns(self, double* stats) noexcept nogil:
         memset(stats + self.n_stats + N_TERMS, 0, 2 * self.n_features * sizeof(double))

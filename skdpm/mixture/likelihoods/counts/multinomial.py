@@ -19,14 +19,12 @@ from skdpm.mixture.likelihoods.contract.base import (
     bounds,
     j_divergences,
     read_only,
-    readable,
 )
 from skdpm.mixture.likelihoods.contract.roles import Start
 from skdpm.mixture.likelihoods.counts._multinomial import (
     LARGEST_FACTOR,
     MultinomialModel,
     ParametricMultinomial,
-    nonzero_entries,
 )
 from skdpm.mixture.likelihoods.laws.means import ColumnMeans
 
@@ -146,14 +144,12 @@ class Multinomial(Likelihood):
         return MultinomialModel(data, tables, self.concentration)
 
     def parametric(self, X):
-        if sp.issparse(X):
-            entries = (
-                np.ascontiguousarray(X.indptr, dtype=np.intp),
-                np.ascontiguousarray(X.indices, dtype=np.int32),
-                np.ascontiguousarray(X.data, dtype=np.float64),
-            )
-        else:
-            entries = nonzero_entries(readable(X))
+        X = X if sp.issparse(X) else sp.csr_array(X)
+        entries = (
+            np.ascontiguousarray(X.indptr, dtype=np.intp),
+            np.ascontiguousarray(X.indices, dtype=np.int32),
+            np.ascontiguousarray(X.data, dtype=np.float64),
+        )
         return ParametricMultinomial(*entries, self._pseudo_counts())
 
     def log_constants(self, X):
