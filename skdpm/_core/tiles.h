@@ -112,7 +112,7 @@ SKDPM_UNUSED static void tile_weigh(
     }
 }
 
-/* `sum_mixtures` of one cluster, in registers, if the number of weights is known to the compiler. */
+/* `tile_mixtures` of one cluster, in registers, if the number of weights is known to the compiler. */
 SKDPM_INLINE void sum_mixture(double *restrict v, ptrdiff_t n_weights, double *restrict logs)
 {
     double most[8], sums[8];
@@ -140,7 +140,8 @@ SKDPM_INLINE void scale_mixture(
 
 /* logs = log of the sum over weights of exp(v), for v = shares of n clusters: (n, n_weights); and
  * shares = exp(v - the largest v). There must be room for n rounded up to a multiple of 8. */
-SKDPM_INLINE void sum_mixtures(
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_mixtures(
     double *restrict shares, ptrdiff_t n, ptrdiff_t n_weights, double *restrict logs)
 {
     double top[512];
@@ -188,13 +189,6 @@ SKDPM_INLINE void sum_mixtures(
         logs[k] += sums[k];
 }
 
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_mixtures(
-    double *restrict shares, ptrdiff_t n, ptrdiff_t n_weights, double *restrict logs)
-{
-    sum_mixtures(shares, n, n_weights, logs);
-}
-
 /* The same for v = out - exponent log(1 + square h), with out and h of tile_weigh. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static void tile_scale_mixtures(
@@ -229,7 +223,7 @@ SKDPM_UNUSED static void tile_scale_mixtures(
         for (ptrdiff_t g = 0; g < n_weights; g++)
             v[g] += w[g];
     }
-    sum_mixtures(shares, n, n_weights, logs);
+    tile_mixtures(shares, n, n_weights, logs);
 }
 
 /* out = -exponent times the log of the product over columns of 1 + t^2 h, t = (x - center) spread,
@@ -347,28 +341,30 @@ SKDPM_UNUSED static void tile_combine(
             out[i] += by[j] * table[i];
 }
 
-/* Sums of w a, w b and w c: eight running sums each, in a fixed order. */
+/* Sum of a_i b_i: eight running sums, in a fixed order. */
+SKDPM_INLINE double dot_of_lanes(
+    const double *restrict a, const double *restrict b, ptrdiff_t n)
+{
+    double sums[8] = {0.0};
+    ptrdiff_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (ptrdiff_t j = 0; j < 8; j++)
+            sums[j] += a[i + j] * b[i + j];
+    for (; i < n; i++)
+        sums[0] += a[i] * b[i];
+    return ((sums[0] + sums[1]) + (sums[2] + sums[3]))
+        + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+}
+
+/* Sums of w a, w b and w c. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static void tile_averages(
     const double *restrict w, const double *restrict a, const double *restrict b,
     const double *restrict c, ptrdiff_t n, double *restrict out)
 {
-    double sums[3][8] = {{0.0}};
-    ptrdiff_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        for (ptrdiff_t j = 0; j < 8; j++) {
-            sums[0][j] += w[i + j] * a[i + j];
-            sums[1][j] += w[i + j] * b[i + j];
-            sums[2][j] += w[i + j] * c[i + j];
-        }
-    for (; i < n; i++) {
-        sums[0][0] += w[i] * a[i];
-        sums[1][0] += w[i] * b[i];
-        sums[2][0] += w[i] * c[i];
-    }
-    for (ptrdiff_t j = 0; j < 3; j++)
-        out[j] = ((sums[j][0] + sums[j][1]) + (sums[j][2] + sums[j][3]))
-            + ((sums[j][4] + sums[j][5]) + (sums[j][6] + sums[j][7]));
+    out[0] = dot_of_lanes(w, a, n);
+    out[1] = dot_of_lanes(w, b, n);
+    out[2] = dot_of_lanes(w, c, n);
 }
 
 /* w *= scale (by a - b). */
@@ -450,13 +446,6 @@ SKDPM_UNUSED static void tile_gather(
     const double *restrict x, ptrdiff_t n_features, const ptrdiff_t *restrict items, ptrdiff_t n,
     double *restrict out, ptrdiff_t ld)
 {
-    if (n_features == 2) {
-        for (ptrdiff_t i = 0; i < n; i++) {
-            out[i] = x[2 * items[i]];
-            out[ld + i] = x[2 * items[i] + 1];
-        }
-        return;
-    }
     for (ptrdiff_t i = 0; i < n; i++) {
         const double *restrict row = x + items[i] * n_features;
         for (ptrdiff_t d = 0; d < n_features; d++)
@@ -589,21 +578,6 @@ SKDPM_UNUSED static void tile_moments(
         + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
-/* Sum of a_i b_i: eight running sums, in a fixed order. */
-SKDPM_INLINE double dot_of_lanes(
-    const double *restrict a, const double *restrict b, ptrdiff_t n)
-{
-    double sums[8] = {0.0};
-    ptrdiff_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        for (ptrdiff_t j = 0; j < 8; j++)
-            sums[j] += a[i + j] * b[i + j];
-    for (; i < n; i++)
-        sums[0] += a[i] * b[i];
-    return ((sums[0] + sums[1]) + (sums[2] + sums[3]))
-        + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
-}
-
 /* Moments of the items whose key is `key`, x (n_features, ld) without infinities: their number,
  * mean (D) and scatter about it (lower triangle, packed by columns). The work grows with n.
  * gaps: (n_features + 1, ld), scratch. */
@@ -638,8 +612,9 @@ SKDPM_UNUSED static void tile_keyed_moments(
 #define SKDPM_STRIP 32
 
 /* out[i] = top - |W x_i - c|^2 / 2, with W lower triangular, packed by rows; -inf if that is NaN or
- * overflows. Columns of x are `ld` apart, and a strip can be read behind each. */
-SKDPM_INLINE void gaussian_of_strips(
+ * overflows. x: (n_features, ld), with a strip to read behind each column. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_gaussian_columns(
     const double *restrict x, ptrdiff_t ld, ptrdiff_t n, ptrdiff_t n_features,
     const double *restrict w, const double *restrict c, double top, double *restrict out)
 {
@@ -671,18 +646,6 @@ SKDPM_INLINE void gaussian_of_strips(
         for (ptrdiff_t i = 0; i < m; i++)
             out[first + i] = squares[i] < INFINITY ? top - 0.5 * squares[i] : -INFINITY;
     }
-}
-
-/* The density of `gaussian_of_strips`, with x (n_features, ld). */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_gaussian_columns(
-    const double *restrict x, ptrdiff_t ld, ptrdiff_t n, ptrdiff_t n_features,
-    const double *restrict w, const double *restrict c, double top, double *restrict out)
-{
-    if (n_features == 2)
-        gaussian_of_strips(x, ld, n, 2, w, c, top, out);
-    else
-        gaussian_of_strips(x, ld, n, n_features, w, c, top, out);
 }
 
 /* out[i] = sum over d of log_w_d - (w_d x_id - c_d)^2 / 2, with x (n_features, ld); the sum of
