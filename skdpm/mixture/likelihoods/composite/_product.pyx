@@ -68,6 +68,8 @@ cdef class ProductModel(ClusterModel):
     cdef bint among_all             # whether the items are among those of the row of all items
     cdef tuple places
     cdef double[::1] own_constants  # (n_samples,): `constants`; empty unless they vary
+    cdef double* more               # (n_most * STRIP,): densities of a part
+    cdef Py_ssize_t n_most          # largest number of clusters evaluated together
     cdef tuple _owners
 
     def __init__(
@@ -134,6 +136,7 @@ cdef class ProductModel(ClusterModel):
 
     def __dealloc__(self):
         free(self.parts)
+        free(self.more)
 
     def bind_labels(self, Py_ssize_t[::1] labels):
         ClusterModel.bind_labels(self, labels)
@@ -239,6 +242,8 @@ cdef class ProductModel(ClusterModel):
     cdef int prepare(self, Py_ssize_t n_slots) except -1:
         cdef Py_ssize_t p
         ClusterModel.prepare(self, n_slots)
+        self.n_most = max(n_slots, self.n_most)
+        self.more = <double*>resized(self.more, self.n_most * STRIP, sizeof(double))
         for p in range(self.n_parts):
             (<ClusterModel>self.parts[p]).prepare(n_slots + self.selects)
         return 0
@@ -320,21 +325,17 @@ cdef class ProductModel(ClusterModel):
     cdef bint log_open_bound_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
-        cdef double more[SOME]
-        cdef Py_ssize_t first, j, k, n, p
+        cdef Py_ssize_t k, p
         cdef bint cheaper = n_slots == 0
         for k in range(n_slots):
             out[k] = 0.0
         for p in range(self.n_parts):
-            for j in range((n_slots + SOME - 1) // SOME):
-                first = j * SOME
-                n = min(<Py_ssize_t>SOME, n_slots - first)
-                if (<ClusterModel>self.parts[p]).log_open_bound_many(slots + first, n, i, more):
-                    cheaper = True
-                else:
-                    (<ClusterModel>self.parts[p]).log_predictive_many(slots + first, n, i, more)
-                for k in range(n):
-                    out[first + k] += more[k]
+            if (<ClusterModel>self.parts[p]).log_open_bound_many(slots, n_slots, i, self.more):
+                cheaper = True
+            else:
+                (<ClusterModel>self.parts[p]).log_predictive_many(slots, n_slots, i, self.more)
+            for k in range(n_slots):
+                out[k] += self.more[k]
         return cheaper
 
     cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, void* rng) noexcept nogil:
@@ -388,69 +389,49 @@ cdef class ProductModel(ClusterModel):
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
-        cdef double more[SOME]
-        cdef Py_ssize_t first, j, k, n, q
+        cdef Py_ssize_t k, q
+        cdef double* to
         if self.n_active == 0:
             memset(out, 0, n_slots * sizeof(double))
-            return
-        for j in range((n_slots + SOME - 1) // SOME):
-            first = j * SOME
-            n = min(<Py_ssize_t>SOME, n_slots - first)
-            (<ClusterModel>self.parts[self.active[0]]).log_predictive_many(
-                slots + first, n, i, out + first
-            )
-            for q in range(1, self.n_active):
-                (<ClusterModel>self.parts[self.active[q]]).log_predictive_many(
-                    slots + first, n, i, more
-                )
-                for k in range(n):
-                    out[first + k] += more[k]
+        for q in range(self.n_active):
+            to = out if q == 0 else self.more
+            (<ClusterModel>self.parts[self.active[q]]).log_predictive_many(slots, n_slots, i, to)
+            for k in range(n_slots if q > 0 else 0):
+                out[k] += to[k]
 
     cdef void log_predictive_tile(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const Py_ssize_t* items,
         Py_ssize_t n_items, double* out
     ) noexcept nogil:
-        cdef double more[SOME * STRIP]
-        cdef Py_ssize_t first, j, k, n, q
-        cdef double* some
+        cdef Py_ssize_t k, q
+        cdef double* to
         if self.n_active == 0:
             memset(out, 0, n_slots * n_items * sizeof(double))
-            return
-        for j in range((n_slots + SOME - 1) // SOME):
-            first = j * SOME
-            n = min(<Py_ssize_t>SOME, n_slots - first)
-            some = out + first * n_items
-            (<ClusterModel>self.parts[self.active[0]]).log_predictive_tile(
-                slots + first, n, items, n_items, some
+        for q in range(self.n_active):
+            to = out if q == 0 else self.more
+            (<ClusterModel>self.parts[self.active[q]]).log_predictive_tile(
+                slots, n_slots, items, n_items, to
             )
-            for q in range(1, self.n_active):
-                (<ClusterModel>self.parts[self.active[q]]).log_predictive_tile(
-                    slots + first, n, items, n_items, more
-                )
-                for k in range(n * n_items):
-                    some[k] += more[k]
+            for k in range(n_slots * n_items if q > 0 else 0):
+                out[k] += to[k]
 
     cdef void log_merge_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src, double* out
     ) noexcept nogil:
         """Each part may acquire one free slot, which it gets from this kernel."""
-        cdef double more[SOME]
-        cdef Py_ssize_t first, j, k, n, p, q
+        cdef Py_ssize_t k, p, q
         cdef Py_ssize_t scratch = self.acquire()
+        cdef double* to
         if self.n_active == 0:
             memset(out, 0, n_slots * sizeof(double))
         for q in range(self.n_active):
             p = self.active[q]
+            to = out if q == 0 else self.more
             (<ClusterModel>self.parts[p]).free_slots[0] = scratch
             (<ClusterModel>self.parts[p]).n_free = 1
-            for j in range((n_slots + SOME - 1) // SOME):
-                first = j * SOME
-                n = min(<Py_ssize_t>SOME, n_slots - first)
-                (<ClusterModel>self.parts[p]).log_merge_many(
-                    slots + first, n, src, out + first if q == 0 else more
-                )
-                for k in range(n if q > 0 else 0):
-                    out[first + k] += more[k]
+            (<ClusterModel>self.parts[p]).log_merge_many(slots, n_slots, src, to)
+            for k in range(n_slots if q > 0 else 0):
+                out[k] += to[k]
             (<ClusterModel>self.parts[p]).n_free = 0
         self.release(scratch)
 
@@ -469,9 +450,8 @@ cdef class ProductModel(ClusterModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* box, double* out
     ) noexcept nogil:
         cdef double part[2 * MOST_COORDINATES]
-        cdef double more[SOME]
         cdef double above
-        cdef Py_ssize_t first, j, k, n, p, q
+        cdef Py_ssize_t k, p, q
         for k in range(n_slots):
             out[k] = self.highest_apart
         for q in range(self.n_active):
@@ -482,14 +462,11 @@ cdef class ProductModel(ClusterModel):
                     out[k] += above
                 continue
             self.part_box(p, box, part)
-            for j in range((n_slots + SOME - 1) // SOME):
-                first = j * SOME
-                n = min(<Py_ssize_t>SOME, n_slots - first)
-                (<ClusterModel>self.parts[p]).log_predictive_bound_many(
-                    slots + first, n, part, more
-                )
-                for k in range(n):
-                    out[first + k] += more[k]
+            (<ClusterModel>self.parts[p]).log_predictive_bound_many(
+                slots, n_slots, part, self.more
+            )
+            for k in range(n_slots):
+                out[k] += self.more[k]
 
     cdef double log_predictive_floor(self, Py_ssize_t slot, const double* box) noexcept nogil:
         cdef double part[2 * MOST_COORDINATES]
