@@ -342,11 +342,10 @@ def _split(draws):
 def _rank_normalise(draws):
     """Normal scores of the ranks in all chains together, ties sharing their mean rank (eq. 14)."""
     from scipy.special import ndtri
+    from scipy.stats import rankdata
 
-    _, inverse, counts = np.unique(draws, return_inverse=True, return_counts=True)
-    mean_rank = np.cumsum(counts) - (counts - 1) / 2
-    scores = ndtri((mean_rank - 3 / 8) / (draws.size + 1 / 4))
-    return scores[inverse].reshape(draws.shape)
+    ranks = rankdata(draws, axis=None).reshape(draws.shape)
+    return ndtri((ranks - 3 / 8) / (draws.size + 1 / 4))
 
 
 def _rhat(chains):
