@@ -215,6 +215,14 @@ def test_products_of_many_factors_neither_overflow_nor_depend_on_usual_values(lo
         assert probe.log_predictive(slot, i) == pytest.approx(expected, rel=1e-12, abs=1e-11)
 
 
+def test_pseudo_counts_too_far_apart_for_missing_entries_are_refused():
+    X = np.eye(4, 3)
+    X[0, 1] = np.nan
+    likelihood = Bernoulli([1.0, 1.0, 1e-300], [1.0, 1.0, 1e300]).resolve(X)
+    with pytest.raises(ValueError, match="column 2 of X has pseudo-counts that differ too much"):
+        likelihood.tables(likelihood.encode(X), len(X))
+
+
 def test_a_probability_below_all_doubles_has_a_logarithm():
     a, b = 1e-300, 1e300
     X = np.eye(4, 3)

@@ -31,6 +31,9 @@ from skdpm.mixture.likelihoods.laws.means import ColumnMeans, means_of_columns
 # identifiers could exhaust the memory.
 MOST_CATEGORIES = 1_000_000
 
+# Smallest share of a pseudo-count in its column for which quotients do not underflow.
+LEAST_SHARE = 1e-300
+
 # Also the prior of Bernoulli columns.
 PSEUDO_COUNT_PRIOR = Gamma(1.0, 1.0)
 
@@ -89,6 +92,12 @@ class Levels(Likelihood):
         (n_features,), usual category of each column, or -1, as for rows in batches, where terms of
         a cluster go over to other rows; `missing`, whether entries may be missing."""
         kinds = self._kinds(len(data["first"]) - 1).astype(np.int32)
+        if self._fitted_missing:
+            columns = np.split(self.flat_hyperparameters()[kinds], data["first"][1:-1])
+            for d, values in enumerate(columns):
+                if values.min() < LEAST_SHARE * values.sum():
+                    name, what = type(self).__name__, "has pseudo-counts that differ too much"
+                    raise ColumnError(f"{name}: ", d, f" {what} for missing entries; narrow them")
         missing = data["missing"] or self._fitted_missing or n_max is None
         usual = data["usual"] if n_max is not None else np.full_like(data["usual"], -1)
         return read_only(
