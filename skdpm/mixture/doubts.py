@@ -26,6 +26,8 @@ FEWEST_EACH = 4
 # Times the root of the number of rows: mean silhouette below which clusters may be noise. Clusters
 # of noise have at most 0.5 with few exceptions, groups that k-means finds mostly more than 0.6.
 LEAST_APART = 0.6
+# Largest number of rows between which all distances are computed for that.
+MOST_PAIRED = 2000
 # Learned scale, as a share of the variance of a column, that no rows with a width lead to.
 SMALL_SCALE = 1e-8
 
@@ -161,11 +163,17 @@ def _warn_of_few_rows(model):
 
 def _silhouette(model):
     """Mean silhouette coefficient of labels_: how much nearer rows are to those of their cluster
-    than to those of the nearest other one. Missing entries are those of the mean."""
+    than to those of the nearest other one; of evenly spaced rows if there are many. Missing
+    entries are those of the mean."""
     from sklearn.metrics import silhouette_score  # not loaded by `import skdpm`
 
     X = np.nan_to_num(standardised_columns(model._training.X).T)
-    return silhouette_score(of_all_rows(X, model._training.copies).T, model.labels_)
+    X = of_all_rows(X, model._training.copies).T
+    some = slice(None, None, -(-len(X) // MOST_PAIRED))
+    labels = model.labels_[some]
+    # Rows of one cluster, or all alone, have no silhouette.
+    in_groups = 1 < len(np.unique(labels)) < len(labels)
+    return silhouette_score(X[some], labels) if in_groups else 0.0
 
 
 def _warn_of_single_rows(model, program, labels):
