@@ -186,7 +186,8 @@ cdef class Probe:
         return None
 
     def open_rest(
-        self, const Py_ssize_t[::1] slots, Py_ssize_t own, Py_ssize_t i, const double[::1] log_prior
+        self, const Py_ssize_t[::1] slots, Py_ssize_t own, Py_ssize_t i,
+        const double[::1] log_prior
     ):
         return self.model.open_rest(
             &slots[0], slots.shape[0], own, self._item(i), &log_prior[0]

@@ -5,7 +5,7 @@ from skdpm.features.likelihoods.lfrm import LFRM
 from skdpm.features.likelihoods.linear_gaussian import LinearGaussian
 from skdpm.features.likelihoods.subclones import Subclones
 
-# The registry: one line per likelihood. A name is the snake case of its class.
+# The registry. A name is the snake case of its class.
 LIKELIHOODS = {"linear_gaussian": LinearGaussian, "lfrm": LFRM, "subclones": Subclones}
 
 __all__ = [cls.__name__ for cls in LIKELIHOODS.values()]

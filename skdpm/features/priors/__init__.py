@@ -8,7 +8,7 @@
 from skdpm.features.priors._base import FeaturePrior
 from skdpm.features.priors._priors import BetaBernoulliPrior, IndianBuffetPrior
 
-# The registry: one line per prior. A name is the snake case of its class, less "Prior".
+# The registry. A name is the snake case of its class, less "Prior".
 PRIORS = {"beta_bernoulli": BetaBernoulliPrior, "indian_buffet": IndianBuffetPrior}
 
 __all__ = ["FeaturePrior", *(cls.__name__ for cls in PRIORS.values())]

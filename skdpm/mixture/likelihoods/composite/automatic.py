@@ -18,7 +18,6 @@ from skdpm.mixture.likelihoods.counts.negative_binomial import NegativeBinomial
 from skdpm.mixture.likelihoods.gaussian.gaussian import Gaussian
 from skdpm.mixture.likelihoods.laws.columns import (
     MOST_SPIKED,
-    Spike,
     filled_columns,
     groups_of_fills,
     how_skewed,
@@ -326,7 +325,7 @@ def _report(X, findings, marks=True):
     says so, have marks of missing entries."""
     names = _names(X)
     code = CodeFor(X, names)
-    lines, skewed, texts, filled, spikes = {}, {}, {}, {}, {}
+    lines, skewed, texts, filled, measured = {}, {}, {}, {}, {}
     for d, (finding, column) in enumerate(zip(findings, _columns(X), strict=True)):
         words = finding.words
         if words and finding.kind is not None:
@@ -339,18 +338,19 @@ def _report(X, findings, marks=True):
         if fill is not None:
             filled[d] = fill
         elif finding.kind == "float":
-            spikes.update((d, spike) for spike in spiked_columns(column.values[:, None]).values())
+            measured[d] = column.values
             for function in skewed_columns(column.values[:, None]).values():
                 skewed.setdefault(function, []).append(d)
     for function, columns in skewed.items():
         line = code.with_logarithms(columns, function)
         lines[f"{how_skewed(function)}; take logarithms: {line}"] = columns
-    n_rows = len(column.values) if filled or spikes else 0
+    n_rows = len(column.values) if filled or measured else 0
     for columns, values, words in groups_of_fills(filled, n_rows):
         line = code.with_gaps(columns, values)
         lines[f"{words}, far from other values; if missing is meant: {line}"] = columns
-    spikes = spikes if len(spikes) <= MOST_SPIKED else {}
-    for columns, values, words in groups_of_fills(spikes, n_rows, Spike):
+    spikes = spiked_columns(np.column_stack([*measured.values()])) if measured else {}
+    spikes = {list(measured)[j]: spike for j, spike in spikes.items()}
+    for columns, values, words in groups_of_fills(spikes, n_rows, MOST_SPIKED):
         line = code.with_indicators(columns, *values)
         lines[f"{words}, and hardly any other value twice; give them a column: {line}"] = columns
     for (words, form), columns in texts.items():

@@ -293,7 +293,7 @@ def words_about(doubtful, X, n_rows, names):
                 "Gaussian components are needed for one cluster, so labels may cut clusters. Take "
                 f"logarithms before fit: {code.with_logarithms(columns, function)}"
             )
-    fills = groups_of_fills(doubtful, n_rows)
+    fills = groups_of_fills(_of_kind(doubtful, Fill), n_rows)
     if fills:
         facts = _facts(fills, names)
         values = {value for _, marks, _ in fills for value in marks}
@@ -304,7 +304,7 @@ def words_about(doubtful, X, n_rows, names):
             f"{facts}, far from {its} other values. Clusters may show which rows have {it}. If "
             f"{it_means} missing, make {it} NaN: {lines}"
         )
-    spikes = groups_of_fills(doubtful, n_rows, Spike)
+    spikes = groups_of_fills(_of_kind(doubtful, Spike), n_rows, MOST_SPIKED)
     if spikes:
         lines = "; ".join(code.with_indicators(columns, mark) for columns, (mark,), _ in spikes)
         words.append(
@@ -312,7 +312,7 @@ def words_about(doubtful, X, n_rows, names):
             "separate these rows from the others, so labels may show little else. Give them a "
             f'column of their own, and use likelihood="mixed": {lines}'
         )
-    far = {d: found for d, found in doubtful.items() if isinstance(found, Far)}
+    far = _of_kind(doubtful, Far)
     if far:
         words.append(_about_far(far, names))
     if isinstance(doubtful.get(None), Copies):
@@ -340,19 +340,22 @@ def words_about(doubtful, X, n_rows, names):
     return text
 
 
-def groups_of_fills(found, n_rows, kind=Fill):
-    """Columns with the same marks, the marks, and words about both: list of tuples. Values of
-    `found` of this kind count."""
-    groups, fills = {}, {d: fill for d, fill in found.items() if type(fill) is kind}
+def groups_of_fills(fills, n_rows, most=MOST_GROUPS):
+    """Columns with the same values, these, and words about both: list of tuples. More groups than
+    `most` become one.
+
+    - `fills`: dict of int to `Fill` or `Spike`
+    """
+    groups = {}
     for d, fill in fills.items():
         groups.setdefault(fill.values, []).append(d)
-    if len(groups) > MOST_GROUPS and kind is Fill:
+    if len(groups) > most:
         groups = {tuple(sorted(set().union(*groups))): sorted(fills)}
     described = []
     for values, columns in groups.items():
-        most = max(fills[d].n_rows for d in columns)
-        rows = f"{'up to ' if len(columns) > 1 else ''}{most} of {n_rows} rows"
-        if len(columns) == most == 1:
+        n_filled = max(fills[d].n_rows for d in columns)
+        rows = f"{'up to ' if len(columns) > 1 else ''}{n_filled} of {n_rows} rows"
+        if len(columns) == n_filled == 1:
             rows = f"row {fills[columns[0]].row}"
         described.append((columns, values, f"{joined(map(shown, values))} in {rows}"))
     return described
@@ -388,3 +391,7 @@ def how_skewed(function):
 
 def _columns_with(doubtful, what):
     return sorted(d for d, found in doubtful.items() if found == what)
+
+
+def _of_kind(doubtful, kind):
+    return {d: found for d, found in doubtful.items() if type(found) is kind}
