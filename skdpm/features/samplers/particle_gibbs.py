@@ -2,7 +2,7 @@
 """Particle Gibbs sampling of rows, and the discrete particle filter."""
 
 from skdpm._papers import paper_variants
-from skdpm._validation import check_integer, check_real, parameters
+from skdpm._validation import check_integer, check_real, check_share, parameters
 from skdpm.features.samplers._particle_gibbs import DiscreteFilterKernel, ParticleGibbsKernel
 from skdpm.features.samplers.base import FeatureSampler
 
@@ -57,10 +57,7 @@ class ParticleGibbs(RowFilter):
 
     def _filter_params(self):
         name = f"{type(self).__name__}.resample_threshold"
-        threshold = check_real(self.resample_threshold, name, low=0.0, closed=True)
-        if threshold > 1.0:
-            raise ValueError(f"{name} must be at most 1, got {threshold}")
-        return (*super()._filter_params(), threshold)
+        return (*super()._filter_params(), check_share(self.resample_threshold, name))
 
 
 @parameters

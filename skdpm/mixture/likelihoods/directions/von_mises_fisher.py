@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import gammaln
+from scipy.special import gammaln, softmax
 
 from skdpm._validation import check_real, parameters
 from skdpm.hyperpriors import Gamma, Shifted
@@ -146,11 +146,10 @@ class VonMisesFisher(Likelihood):
         lengths = np.linalg.norm(sums, axis=1)
         log_p = log_hypergeometric(np.multiply.outer(lengths, points), nu)
         log_p -= np.multiply.outer(n_directed, log_hypergeometric(points, nu))
-        p = np.exp(log_p - log_p.max(axis=1, keepdims=True))
         directions = np.zeros((len(stats), self._n_features))
         directions[:, 0] = lengths == 0.0  # any direction, whose weight is then 0
         np.divide(sums, lengths[:, None], out=directions, where=lengths[:, None] > 0.0)
-        return directions, lengths, p / p.sum(axis=1, keepdims=True)
+        return directions, lengths, softmax(log_p, axis=1)
 
     def cluster_params(self, stats):
         """`mean_directions`, (n_clusters, n_features), of unit length, and posterior means of the
@@ -180,10 +179,7 @@ class VonMisesFisher(Likelihood):
             directions, kappa = self._draw_params(np.tile(stats, (n_draws, 1)), rng)
             means = directions * _mean_cosine(kappa, self._n_features)[:, None]
             means = means.reshape(n_draws, len(stats), -1)
-        n_columns = self._n_features
-        return ColumnMeans(
-            np.arange(n_columns), np.full(n_columns, -1), np.full(n_columns, "number"), means
-        )
+        return ColumnMeans.of_columns("number", np.split(means, self._n_features, axis=-1))
 
     def scaled(self, X):
         data = _unit(X)

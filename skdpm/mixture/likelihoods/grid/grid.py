@@ -4,6 +4,7 @@
 import warnings
 
 import numpy as np
+from scipy.special import softmax
 
 from skdpm.mixture.likelihoods.contract.base import Likelihood, bounds, read_only
 from skdpm.mixture.likelihoods.grid._grid import CHUNK, IMPOSSIBLE, TINY, GridModel, ParametricGrid
@@ -210,8 +211,7 @@ class Grid(Likelihood):
         """Probabilities of the points of each cluster, (n_clusters, n_blocks, n_points)."""
         sums = stats[:, 2:].reshape(len(stats), -1, *self.log_weights.shape)
         log_p = sums[:, self._layers[1]] + IMPOSSIBLE * sums[:, -1] + self.log_weights
-        p = np.exp(log_p - log_p.max(axis=-1, keepdims=True))
-        return p / p.sum(axis=-1, keepdims=True)
+        return softmax(log_p, axis=-1)
 
     # What a coarse grid does, and advice against it.
     _if_coarse = "clusters will be split between neighbouring points"
