@@ -10,7 +10,7 @@ R-hat over the first draws of that number: of the log joint, of the number of fe
 likelihood of observed pairs given a draw's features and weights, and of the log likelihood of
 held-out pairs; their autocorrelation times in iterations; the AUC of the mean of all draws, and
 the lowest and highest AUC of the mean of one chain. `--sampler filter` is the discrete particle
-filter.
+filter. `--init` is where chains start, as in `FeatureAllocation`.
 """
 
 import argparse
@@ -30,6 +30,7 @@ from skdpm.features.samplers import DiscreteParticleFilter, ElementGibbs
 sys.path.append(str(Path(__file__).parents[1] / "arm"))
 from chains import autocorrelation_time
 
+SMALLEST = np.finfo(float).tiny
 SAMPLERS = {"element": ElementGibbs(), "filter": DiscreteParticleFilter()}
 
 
@@ -55,7 +56,8 @@ def quantities(model, A, hidden):
         seen[c, s] = -np.logaddexp(0.0, -signed[observed]).sum()
         found[c, s] = 1.0 / (1.0 + np.exp(-logits[hidden]))
     linked = A[hidden] > 0
-    unseen = np.log(np.where(linked, found, 1.0 - found)).sum(axis=2)
+    # A pair whose probability is 0 in double precision counts as the least probability above 0.
+    unseen = np.log(np.maximum(np.where(linked, found, 1.0 - found), SMALLEST)).sum(axis=2)
     return {
         "log joint": model.log_joint_samples_,
         "features": model.n_components_samples_,
@@ -72,6 +74,7 @@ def main():
     parser.add_argument("--warmup", type=int, default=250)
     parser.add_argument("--chains", type=int, default=4)
     parser.add_argument("--sampler", choices=SAMPLERS, default="element")
+    parser.add_argument("--init", choices=("auto", "prior", "empty"), default="auto")
     parser.add_argument("--out", help="folder for the traces (npz)")
     args = parser.parse_args()
     with np.load(Path(args.data) / "nips234.npz") as arrays:
@@ -81,6 +84,7 @@ def main():
         model = FeatureAllocation(
             likelihood="lfrm",
             sampler=SAMPLERS[args.sampler],
+            init=args.init,
             n_chains=args.chains,
             n_warmup=args.warmup,
             n_draws=args.draws,
@@ -94,12 +98,13 @@ def main():
         seconds = time.process_time() - began
         traces, found = quantities(model, A, hidden)
         if args.out:
-            name = f"authors_{args.sampler}_{split}_{args.draws}.npz"
+            name = f"authors_{args.sampler}_{args.init}_{split}_{args.draws}.npz"
             np.savez_compressed(Path(args.out) / name, **traces)
         features = traces["features"].mean(axis=1)
         print(
             f"split {split}, {args.sampler}: {seconds:.0f} s of the processor; means of chains: "
-            f"features {features.round(1)}, log joint {traces['log joint'].mean(axis=1).round()}",
+            f"features {features.round(1)}, log joint {traces['log joint'].mean(axis=1).round()}, "
+            f"held-out log likelihood {traces['held out'].mean(axis=1).round()}",
             flush=True,
         )
         linked = A[hidden] > 0
