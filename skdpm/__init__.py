@@ -33,6 +33,7 @@ _SUBMODULES = {
     "mixture",
     "model_selection",
     "mutations",
+    "networks",
     "partitions",
     "plotting",
 }

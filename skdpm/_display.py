@@ -9,6 +9,9 @@ import numpy as np
 
 from skdpm._convergence import LARGEST_R_HAT, has_drifted, judged, stay_apart, words_about_levels
 
+# Clusters of a network, and nodes of each, that a summary names.
+MOST_CLUSTERS, MOST_NODES = 20, 5
+
 
 class ShortRepr:
     """Mixin for dataclasses with arrays: a repr that shows their shapes, not their entries."""
@@ -64,6 +67,21 @@ def summary_of_fit(estimator, what):
         lines["levels"] = words
     if hasattr(estimator, "fit_time_"):
         lines["time"] = _duration(estimator.fit_time_)
+    if estimator.likelihood_.pairwise and hasattr(estimator, "feature_names_in_"):
+        lines |= _members(estimator, what.removesuffix("s"))
+    return lines
+
+
+def _members(estimator, what):
+    """Names of the nodes of clusters, or of features, of a network: dict of str to str."""
+    Z = getattr(estimator, "allocations_", None)
+    Z = estimator._clusters[:, None] == np.arange(estimator.n_clusters_) if Z is None else Z > 0
+    lines = {}
+    for k, inside in enumerate(Z.T[:MOST_CLUSTERS]):
+        names = estimator.feature_names_in_[inside].tolist()
+        if len(names) > MOST_NODES:
+            names[MOST_NODES - 1 :] = [f"{len(names) - MOST_NODES + 1} more"]
+        lines[f"{what} {k}"] = ", ".join(names)
     return lines
 
 

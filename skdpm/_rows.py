@@ -12,17 +12,21 @@ from sklearn.utils.validation import _check_n_features, check_array, validate_da
 from skdpm._tables import NUMBERS, Table, as_table, is_frame, numeric_column
 from skdpm._typing import F
 from skdpm._validation import FARTHEST, ColumnError, is_dask, is_dask_frame
+from skdpm.networks import Adjacency, adjacency, is_graph
 
 # The category by which dask marks that it does not know the categories of a column.
 UNKNOWN = "__UNKNOWN_CATEGORIES__"
 
 
 def given_rows(X):
-    """What a user passes as X, without masks: a `Table`, an array of numbers, a sparse matrix or a
-    dask array or data frame; anything else unchanged, of which scikit-learn raises the error.
+    """What a user passes as X, without masks: a `Table`, an array of numbers, a sparse matrix, the
+    `Adjacency` of a graph, or a dask array or data frame; anything else unchanged, of which
+    scikit-learn raises the error.
 
     Raises TypeError if X is something else for which the way to an array is known.
     """
+    if is_graph(X):
+        return adjacency(X)
     refuse_what_has_no_rows(X)
     if isinstance(X, (list, tuple)) and any(isinstance(row, np.ma.MaskedArray) for row in X):
         X = np.ma.stack(X)
@@ -57,10 +61,6 @@ def refuse_what_has_no_rows(X):
     if isinstance(X, (str, bytes, os.PathLike)) or hasattr(X, "read"):
         what += f", {X!r:.60}"
         way = "read the file first, such as X = pandas.read_csv(path)"
-    elif type(X).__module__.startswith("networkx."):
-        what = f"a networkx {type(X).__name__}"
-        way = "pass its adjacency matrix, nx.to_numpy_array(G, weight=None), and use a likelihood "
-        way += "of networks"
     elif hasattr(X, "__next__"):
         way = 'pass all rows at once, np.array(list(X)), or with sampler="smc" pass batches of '
         way += "rows to partial_fit"
@@ -128,6 +128,8 @@ def converted(estimator, X, likelihood, reset, **form):
             estimator=estimator,
             input_name="X",
         )
+    if isinstance(X, Adjacency):
+        return _of_network(estimator, X, likelihood, reset)
     if is_dask_frame(X):
         raise TypeError("X is a dask data frame, but rows must be in memory: pass X.compute()")
     if sp.issparse(X) and not likelihood.accept_sparse:
@@ -152,6 +154,25 @@ def converted(estimator, X, likelihood, reset, **form):
         advice = estimator._ways_with_text if advice is None else advice
         raise ValueError(f"{error}, in X{advice}") from error
     return dense_if_needed(rows, likelihood)
+
+
+def _of_network(estimator, X, likelihood, reset):
+    """The CSR matrix of a network; its nodes become or must be the names of columns."""
+    if not likelihood.pairwise:
+        raise TypeError(
+            'X is a network: use likelihood="relational", or FeatureAllocation(likelihood="lfrm")'
+        )
+    rows = check_array(
+        X, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False, input_name="X"
+    )
+    _check_n_features(estimator, rows, reset=reset)
+    if reset:
+        vars(estimator).pop("feature_names_in_", None)
+        if X.names is not None:
+            estimator.feature_names_in_ = X.names
+    elif not np.array_equal(getattr(estimator, "feature_names_in_", X.names), X.names):
+        raise ValueError("X must have the nodes of fit, in the same order")
+    return rows
 
 
 def _numbers_of(table, likelihood, ways_with_text):

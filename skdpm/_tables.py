@@ -419,7 +419,7 @@ def _of_series(series):
         if holds:
             values = series.cast(nw.Float64).to_numpy()
             return Column(kind, np.asarray(values, dtype=np.float64))
-    values = _known(series.to_list())
+    values = without_marks(series.to_list())
     if dtype.is_temporal():
         words = {nw.Duration: "time spans", nw.Time: "times of day"}
         return Column(words.get(dtype.base_type(), "dates"), values)
@@ -445,7 +445,7 @@ def _categories_of_type(series, values):
 
 def _of_array(values):
     """`Column` of an array of objects, strings or times."""
-    column = _of_objects(_known(values))
+    column = _of_objects(without_marks(values))
     times = {"M": "dates", "m": "time spans"}
     if values.dtype.kind in times:
         return Column(times[values.dtype.kind], column.values)
@@ -469,7 +469,7 @@ def _of_objects(values):
     return Column(kind, values)
 
 
-def _known(values):
+def without_marks(values):
     """An array of objects, with None for None, NaN, NaT, `pandas.NA` and masked entries."""
     out = np.empty(len(values), dtype=object)
     out[:] = values
@@ -604,7 +604,7 @@ def _filled_series(series, kind, gaps, values):
         whole = dtype.is_integer() and _holds(np.dtype(str(dtype).lower()), values)
         dtype, values = (dtype, values.astype(np.int64)) if whole else (nw.Float64, values)
         series = series.cast(dtype)
-    entries = _replaced(_known(series.to_list()), gaps, values).tolist()
+    entries = _replaced(without_marks(series.to_list()), gaps, values).tolist()
     out = nw.new_series(series.name, entries, dtype, backend=series.implementation)
     known = getattr(series.dtype, "categories", out.unique())
     return out.cast(series.dtype) if set(out.unique()) <= {*known, None} else out

@@ -345,7 +345,12 @@ def has_nan(X):
 
 def check_columns(X, bad, what, hint=""):
     """Raise a ColumnError for the first column with a bad entry, which the message shows. `what`
-    begins the message: who needs what. `hint` ends it: what to do."""
+    begins the message: who needs what. `hint` ends it: what to do. Of a COO matrix `bad` is about
+    the entries that it lists."""
+    if bad.any() and sp.issparse(X):
+        at = np.flatnonzero(bad)
+        at = at[np.argmin(X.col[at])]
+        raise _bad_entry(what, X.col[at], X.data[at], hint)
     if bad.any():
         column = int(np.flatnonzero(bad.any(axis=0))[0])
         row = int(np.flatnonzero(bad[:, column])[0])
@@ -370,10 +375,6 @@ def check_counts(X, name, *, allow_nan=False, hint=""):
         (bad, f"nonnegative integer counts{' (NaN = missing)' if allow_nan else ''}", hint),
         (large, f"counts of at most 2**53 = {LARGEST_COUNT:.0f}", "scale the column down"),
     ):
-        if entries.any() and sp.issparse(X):
-            at = np.flatnonzero(entries)
-            at = at[np.argmin(X.col[at])]
-            raise _bad_entry(f"{name} needs {what}", X.col[at], X.data[at], remedy)
         check_columns(X, entries, f"{name} needs {what}", remedy)
 
 

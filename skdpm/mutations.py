@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from scipy.special import betaln, gammaln, logsumexp
+from scipy.special import betaln, gammaln, logsumexp, softmax
 
 from skdpm._validation import (
     check_choice,
@@ -423,18 +423,12 @@ def mutation_table(model, X, *, min_prevalence: float = 0.02) -> Any:
             "mutation_table needs a fitted DPMixture, FiniteMixture or FeatureAllocation with a "
             f"PyClone or Subclones likelihood, got {model!r}"
         )
-    n_samples = len(model.labels_ if is_mixture else model.allocations_)
-    if X.shape != (n_samples, model.n_features_in_):
-        raise ValueError(
-            f"mutation_table needs the rows that the model was fitted to, ({n_samples}, "
-            f"{model.n_features_in_}); X has shape {X.shape}"
-        )
     if fingerprint(np.ascontiguousarray(X)) != model._data:
         raise ValueError(
             "mutation_table needs the mutations that the model was fitted to, in their order; X "
             "differs from them"
         )
-    n_tumours = X.shape[1] // len(FIELDS)
+    n_samples, n_tumours = len(X), X.shape[1] // len(FIELDS)
     if names is None:
         index, samples = np.arange(n_samples), np.arange(n_tumours)
     else:
@@ -471,9 +465,7 @@ def _of_mixture(model, X):
         order = np.argsort(z, kind="stable")
         starts = np.flatnonzero(np.diff(z[order], prepend=-1))
         sums = np.add.reduceat(table[order], starts, axis=0)
-        weights = np.exp(sums - sums.max(axis=2, keepdims=True))
-        weights /= weights.sum(axis=2, keepdims=True)
-        posterior = posterior + weights[np.searchsorted(z[order][starts], z)]
+        posterior = posterior + softmax(sums, axis=2)[np.searchsorted(z[order][starts], z)]
     grid, posterior = likelihood.grid, posterior / len(draws)
     mean = posterior @ grid
     std = np.sqrt(np.maximum(posterior @ grid**2 - mean**2, 0.0))
@@ -500,16 +492,10 @@ def _of_features(model, min_prevalence):
         for Z, F in zip(*chain, strict=True)
     ]
     pairs = [pairs[s] for s in _spaced(len(pairs))]
-    sizes = np.bincount(labels)
-    n_tumours = model.prevalences_.shape[1]
-    prevalences = np.empty((len(pairs), len(labels), n_tumours))
-    means = np.zeros((len(pairs), len(sizes), n_tumours))
-    draws = []
-    for phi, mean, (Z, F) in zip(prevalences, means, pairs, strict=True):
-        phi[:] = Z @ F
-        np.add.at(mean, labels, phi)
-        draws.append(_rows_alike(Z[:, (F > min_prevalence).any(axis=1)]))
-    means /= sizes[:, None]
+    prevalences = np.array([Z @ F for Z, F in pairs])
+    shares = np.eye(labels.max() + 1)[labels] / np.bincount(labels)  # of mutations in clusters
+    means = shares.T @ prevalences
+    draws = [_rows_alike(Z[:, (F > min_prevalence).any(axis=1)]) for Z, F in pairs]
     return {
         "cluster_id": labels,
         **{name: value[labels] for name, value in _summary("cellular_prevalence", means).items()},

@@ -105,6 +105,7 @@ def test_parts_of_models_are_at_hand(family):
         "metrics",
         "model_selection",
         "mutations",
+        "networks",
         "partitions",
         "plotting",
     ],

@@ -490,7 +490,7 @@ def test_a_table_needs_draws_of_labels(fitted):
 
 def test_a_table_needs_a_model_of_mutations(fitted):
     model, X = fitted
-    with pytest.raises(ValueError, match=r"rows that .* fitted to, \(21, 12\); .* \(20, 12\)"):
+    with pytest.raises(ValueError, match="mutations that the model was fitted to"):
         mutation_table(model, X[1:])
     with pytest.raises(ValueError, match="fitted DPMixture, FiniteMixture or FeatureAllocation"):
         mutation_table(DPMixture(likelihood="pyclone"), X)

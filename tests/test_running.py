@@ -510,13 +510,6 @@ def test_sample_weight_is_refused_with_words(cls, blobs):
         cls().fit(blobs, weight=np.ones(30))
 
 
-@pytest.mark.parametrize("cls", [DPMixture, FeatureAllocation])
-def test_a_graph_is_refused_with_words(cls):
-    graph = type("Graph", (), {"__module__": "networkx.classes.graph"})()
-    with pytest.raises(TypeError, match=r"nx.to_numpy_array\(G, weight=None\)"):
-        cls().fit(graph)
-
-
 def test_text_is_found(blobs):
     table = pd.DataFrame(blobs, columns=["a", "b"]).assign(city="Paris")
     with pytest.raises(

@@ -47,6 +47,13 @@ def offered_with(role: str) -> Callable[[F], F]:
     return offered_if(lambda estimator: refusal(_likelihood(estimator), role))
 
 
+def _without_links(estimator):
+    """Why a method about links of networks is not offered, or None."""
+    if hasattr(_likelihood(estimator), "expected_links"):
+        return None
+    return "only networks have links to expect; cluster_params_ has means of columns"
+
+
 def _likelihood(estimator):
     return getattr(estimator, "likelihood_", None) or estimator._lenient_likelihood()
 
@@ -90,13 +97,7 @@ class Questions:
         together = (of_first == clusters[:, :, second]) & ((of_first >= 0) | (first == second))
         return _share(together)
 
-    @offered_if(
-        lambda estimator: (
-            None
-            if hasattr(_likelihood(estimator), "expected_links")
-            else "only networks have links to expect; cluster_params_ has means of columns"
-        )
-    )
+    @offered_if(_without_links)
     def fitted_values(self) -> np.ndarray:
         """Posterior means of all links of a network, observed or missing: ndarray of shape
         (n_samples, n_samples). Probabilities of links or, with degree correction, expected numbers
@@ -183,9 +184,10 @@ class Questions:
             index=index,
         )
 
-    @offered_with("laws")
+    @offered_if(lambda self: _without_links(self) and refusal(_likelihood(self), "laws"))
     def impute(self, X, n_draws: int | None = None, *, exposure=None) -> Any:
-        """Fill missing entries, given the other entries of each row.
+        """Fill missing entries, given the other entries of each row; of a network, its unobserved
+        pairs.
 
         >>> import numpy as np
         >>> from skdpm import DPMixture
@@ -199,10 +201,12 @@ class Questions:
         Parameters
         ----------
         X : array-like or DataFrame of shape (n_samples, n_features)
-            Rows; NaN, None or `pandas.NA` marks a missing entry.
+            Rows; NaN, None or `pandas.NA` marks a missing entry. Of a network, that of `fit`, also
+            as a CSR matrix.
         n_draws : int, default=None
             Number of completed tables to draw. None: numbers are filled with their posterior
-            means, and binary columns and categories with the most probable value.
+            means, binary columns and categories with the most probable value, and links with
+            their probabilities, those of `fitted_values`.
         exposure : array-like of shape (n_samples,), default=None, as in `predict`
 
         Returns
@@ -277,6 +281,8 @@ def _share(happens):
 def complete(estimator, X, n_draws=None, ignored=(), exposure=None):
     """`Questions.impute`, without a warning of the columns `ignored`."""
     check_is_fitted(estimator)
+    if estimator.likelihood_.pairwise:
+        return _complete_network(estimator, X, n_draws)
     rows = rows_with_gaps(estimator, X, exposure)
     incomplete = np.flatnonzero(np.isnan(rows).any(axis=1))
     laws = _laws_of(estimator, rows, incomplete)
@@ -299,6 +305,29 @@ def complete(estimator, X, n_draws=None, ignored=(), exposure=None):
     decode = estimator.likelihood_.decode
     tables = [filled_table(X, rows, filled, decode(filled)) for filled in completed]
     return tables[0] if n_draws is None else tables
+
+
+def _complete_network(estimator, X, n_draws):
+    """`Questions.impute` of a network."""
+    likelihood, draws = estimator.likelihood_, estimator.draws_.scored.draws
+    rows = validate_rows(estimator, X, likelihood, reset=False)
+    if fingerprint(rows) != estimator._data:
+        raise ValueError("impute fills unobserved pairs of the network of fit: X must be that")
+    if n_draws is None:
+        return _filled_network(X, rows, estimator.fitted_values())
+    rng = generator(estimator, IMPUTE_STREAM)
+    n_draws = check_integer(n_draws, "n_draws", low=1)
+    chosen = rng.choice(draws, n_draws, p=[draw["weight"] for draw in draws])
+    return [_filled_network(X, rows, likelihood.draw_links(draw, rng)) for draw in chosen]
+
+
+def _filled_network(X, rows, links):
+    """A copy of a network, as a user passed it, with entries of `links` in place of NaN."""
+    if not sp.issparse(rows):
+        return filled_table(X, rows, np.where(np.isnan(rows), links, rows), None)
+    filled, at = copy.copy(rows), rows.tocoo()
+    filled.data = np.where(np.isnan(rows.data), links[at.row, at.col], rows.data)
+    return filled
 
 
 def _laws_of(estimator, rows, incomplete):

@@ -7,6 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from skdpm._validation import check_integer, parameters
+from skdpm.networks import adjacency, is_graph
 from skdpm.partitions import coclustering_matrix
 from skdpm.plotting import _style as style
 
@@ -125,7 +126,7 @@ class AdjacencyDisplay(style.Display):
     2
 
     Clusters of a `Relational` fit are blocks of rows that are linked alike; rows of a cluster that
-    have more links come first. Up to 40 rows of a data frame have their names.
+    have more links come first. Up to 40 rows have the names of the nodes, if there are any.
 
     Parameters
     ----------
@@ -155,16 +156,17 @@ class AdjacencyDisplay(style.Display):
 
         Parameters
         ----------
-        X : array-like, CSR matrix or DataFrame of shape (n_samples, n_samples)
-            The matrix of `fit`. NaN is a link that is not known.
+        X : array-like, CSR matrix or DataFrame of shape (n_samples, n_samples), or graph
+            The network of `fit`. NaN is a link that is not known.
         max_rows : int, default=2000
             Of more rows, so many are shown: evenly spaced ones in the order of the picture.
         cmap : str or matplotlib Colormap, default=None
             Colours. None: from the background to the colour of text.
         """
         max_rows = check_integer(max_rows, "max_rows", low=1)
-        estimator, X, _ = cls._mixture(estimator, X)
-        index = X.index if hasattr(X, "columns") else None
+        X = adjacency(X) if is_graph(X) else X
+        estimator, X, names = cls._mixture(estimator, X)
+        names = X.index if hasattr(X, "iloc") else names
         X = X.tocsr() if sp.issparse(X) else np.asarray(X, dtype=np.float64)
         labels = np.asarray(estimator.labels_)
         if X.shape != (len(labels), len(labels)):
@@ -177,8 +179,8 @@ class AdjacencyDisplay(style.Display):
         rows = rows[style.evenly(len(rows), max_rows)]
         shown = X[rows][:, rows]
         shown = shown.toarray() if sp.issparse(shown) else shown
-        shows_names = index is not None and len(rows) <= MOST_NAMED
-        named = [style.shortened(str(index[i])) for i in rows] if shows_names else None
+        shows_names = names is not None and len(rows) <= MOST_NAMED
+        named = [style.shortened(str(names[i])) for i in rows] if shows_names else None
         return cls(shown, labels[rows], rows, named).plot(ax, cmap=cmap)
 
     def plot(self, ax=None, *, cmap=None) -> Self:

@@ -632,7 +632,7 @@ def test_new_nodes_are_scored_by_enumeration(directed):
     [
         (LFRM(), np.zeros((4, 3)), r"LFRM needs a square adjacency matrix; X has shape \(4, 3\)"),
         (LFRM(), np.diag(np.ones(3), 1), r"symmetric X, but the entries \(0, 1\) and \(1, 0\)"),
-        (LFRM(), np.full((3, 3), 2.0), "0, 1 or NaN .unobserved.; column 1 of X holds 2"),
+        (LFRM(), np.full((3, 3), 2.0), "0, 1 or NaN .unobserved.; column 0 of X holds 2"),
         (LFRM(directed="no"), np.zeros((3, 3)), "LFRM.directed"),
         (LFRM(bias="much"), np.zeros((3, 3)), "LFRM.bias must be a number"),
         (LFRM(bias_precision=0.0), np.zeros((3, 3)), "LFRM.bias_precision must be"),

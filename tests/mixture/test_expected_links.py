@@ -1,13 +1,17 @@
 """Expected links of networks, against ratios of marginals and draws of propensities in numpy."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
-from scipy.special import betaln
+from reference.enumerate import enumerate_partitions
+from scipy.special import betaln, gammaln
 from support.designs import everyday
+from support.pvalues import assert_p, part_of
 
 from skdpm import DPMixture
 from skdpm.mixture.likelihoods import Gaussian, Relational
+from skdpm.networks import adjacency
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -82,6 +86,91 @@ def test_numbers_of_links_with_degree_correction(directed):
             draws *= 0.5 if i == j and not directed else 1.0
             error = draws.std() / np.sqrt(size)
             assert abs(model.fitted_values()[i, j] - draws.mean()) < 5.0 * error
+
+
+def enumerated(X, pairs, a, b, directed):
+    """Probability of each choice of links at unobserved pairs: (2,) * n_pairs. The sum is over all
+    partitions, under a Dirichlet process with concentration 1."""
+    partitions = enumerate_partitions(len(X))
+    log_prior = [gammaln(np.bincount(z)).sum() for z in partitions]
+    total = np.empty((2,) * len(pairs))
+    for links in np.ndindex(total.shape):
+        Y = X.copy()
+        for (i, j), link in zip(pairs, links, strict=True):
+            Y[i, j] = link
+            if not directed:
+                Y[j, i] = link
+        terms = [log_marginal(Y, z, a, b, directed) for z in partitions]
+        total[links] = np.exp(np.add(terms, log_prior)).sum()
+    return total / total.sum()
+
+
+def all_partitions(model, X, a, b, directed):
+    """Put all partitions into a fit as its draws, each with its posterior probability."""
+    partitions = enumerate_partitions(len(X))
+    logs = [gammaln(np.bincount(z)).sum() + log_marginal(X, z, a, b, directed) for z in partitions]
+    draws = model.draws_.scored.draws
+    draws[1:] = [dict(draws[0]) for _ in partitions[1:]]
+    for draw, z, weight in zip(draws, partitions, np.exp(logs) / np.exp(logs).sum(), strict=True):
+        member = np.eye(z.max() + 1)[z]
+        counts = [
+            member.T @ (part & ~np.eye(len(X), dtype=bool)) @ member for part in (X == 1, X == X)
+        ]
+        if not directed:
+            for of_cells in counts:
+                of_cells[np.diag_indices_from(of_cells)] /= 2.0
+        draw.update(labels=z, weight=weight, stats=np.column_stack([member.sum(axis=0), *counts]))
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_pairs_are_imputed_as_all_partitions_say(directed, seed_sequence):
+    """Means, and joint draws, of four unobserved pairs of five nodes."""
+    # Most pairs are linked, and pseudo-counts are small, so unobserved pairs depend on each other.
+    X = np.ones((5, 5))
+    X[1, 4] = X[4, 1] = 0.0
+    pairs = [(0, 2), (0, 3), (1, 3), (2, 3)]
+    for i, j in pairs:
+        X[i, j] = np.nan
+        if not directed:
+            X[j, i] = np.nan
+    model = DPMixture(likelihood=Relational(a=0.1, b=0.1, directed=directed), **SHORT).fit(X)
+    all_partitions(model, X, 0.1, 0.1, directed)
+    law = enumerated(X, pairs, 0.1, 0.1, directed)
+    filled = model.impute(X)
+    for axis, (i, j) in enumerate(pairs):
+        assert filled[i, j] == pytest.approx(law.take(1, axis).sum(), rel=1e-12)
+    np.testing.assert_array_equal(filled[~np.isnan(X)], X[~np.isnan(X)])
+
+    def run(seed, factor):
+        model.set_params(random_state=int(seed.generate_state(1)[0]))
+        counts = np.zeros(law.shape)
+        for Y in model.impute(X, n_draws=part_of(2000, factor)):
+            assert directed or (Y == Y.T).all()
+            counts[tuple(int(Y[pair]) for pair in pairs)] += 1
+        return counts, law
+
+    assert_p(run, seed_sequence=seed_sequence)
+
+
+def test_imputed_networks_are_of_the_kind_of_x():
+    X = np.kron(np.eye(2), np.ones((4, 4)))
+    X[0, 1] = X[1, 0] = X[2, 5] = X[5, 2] = X[3, 3] = np.nan
+    model = DPMixture(likelihood="relational", **SHORT).fit(X)
+    dense = model.impute(X)
+    assert dense[3, 3] == 0.0
+    assert dense[0, 1] == model.fitted_values()[0, 1]
+    frame = pd.DataFrame(X, index=list("abcdefgh"))
+    assert model.impute(frame).equals(pd.DataFrame(dense, index=frame.index))
+    links = [(i, j, X[i, j]) for i, j in zip(*np.nonzero(X), strict=True)]
+    named = adjacency(links, directed=True, weight=2, nodes=range(8))
+    for kind in (sp.csr_array, sp.csc_array, lambda _: named):
+        model.fit(kind(X))
+        for found in (model.impute(kind(X)), *model.impute(kind(X), n_draws=1)):
+            assert sp.issparse(found) and not np.isnan(found.data).any()
+        np.testing.assert_allclose(model.impute(kind(X)).toarray(), dense)
+    assert model.impute(kind(X)).nodes == list(range(8))
+    with pytest.raises(ValueError, match="the network of fit: X must be that"):
+        model.impute(np.zeros((8, 8)))
 
 
 def test_other_likelihoods_have_no_links():

@@ -6,10 +6,11 @@ import scipy.sparse as sp
 from scipy.special import expit
 
 from skdpm._core._kmeans import kmeans
-from skdpm._validation import ColumnError, check_bool, check_real, parameters
+from skdpm._validation import check_bool, check_real, parameters
 from skdpm.features.likelihoods._lfrm import LFRMModel
 from skdpm.features.likelihoods.base import FeatureLikelihood
 from skdpm.hyperpriors import check_gamma
+from skdpm.networks import check_directions, links_and_holes
 
 # Size and number of blocks at the start. Small blocks soon merge, but large ones hardly split.
 NODES_PER_BLOCK = 6
@@ -74,17 +75,7 @@ class LFRM(FeatureLikelihood):
         params["weight_precision_prior"] = check_gamma(
             self.weight_precision_prior, "LFRM.weight_precision_prior"
         )
-        if X.shape[0] != X.shape[1]:
-            raise ValueError(f"LFRM needs a square adjacency matrix; X has shape {tuple(X.shape)}")
-        if not self.directed:
-            signs = _signs(X, diagonal=False)
-            differs = signs != signs.T
-            if differs.any():
-                i, j = np.unravel_index(np.argmax(differs), differs.shape)
-                raise ValueError(
-                    f"LFRM(directed=False) needs a symmetric X, but the entries ({i}, {j}) and "
-                    f"({j}, {i}) differ"
-                )
+        check_directions(self, *links_and_holes(X, "LFRM"))
         return type(self)(**params)
 
     def encode(self, X):
@@ -109,7 +100,7 @@ class LFRM(FeatureLikelihood):
         return self._encoded(X, is_new=True)
 
     def _encoded(self, X, is_new):
-        signs = _signs(X, diagonal=is_new)
+        signs = _signs(X, new=is_new)
         signs.flags.writeable = False  # all kernels share it
         return {"signs": signs, "is_new": is_new}
 
@@ -150,27 +141,12 @@ def _spectral_points(signs, n_points, directed, rng):
     return points / np.maximum(lengths, SMALLEST), out + into
 
 
-def _signs(X, *, diagonal):
+def _signs(X, *, new):
     """Convert entries 0, 1 and NaN to signs: +1 for a link, -1 for none and 0 for a pair that is
     not counted; ndarray of int8."""
     signs = np.full(X.shape, -1, dtype=np.int8)
-    if sp.issparse(X):
-        X = sp.csr_array(X, copy=True)
-        X.sum_duplicates()
-        X = sp.coo_array(X)
-        rows, columns, values = X.row, X.col, X.data
-    else:
-        rows, columns = np.nonzero(X)  # NaN is not zero
-        values = X[rows, columns]
-    bad = ~((values == 0) | (values == 1) | np.isnan(values))
-    if not diagonal:
-        bad &= rows != columns
-    if bad.any():
-        at = np.flatnonzero(bad)[0]
-        raise ColumnError(
-            "LFRM needs 0, 1 or NaN (unobserved); ", columns[at], f" holds {values[at]:g}"
-        )
-    signs[rows, columns] = np.where(np.isnan(values), 0, np.where(values == 1, 1, -1))
-    if not diagonal:
+    for part, sign in zip(links_and_holes(X, "LFRM", new=new), (1, 0), strict=True):
+        signs[part.nonzero()] = sign
+    if not new:
         np.fill_diagonal(signs, 0)
     return signs

@@ -6,12 +6,13 @@ import scipy.sparse as sp
 from scipy.special import gammaln
 
 from skdpm._core._numerics import log_gamma_table
-from skdpm._validation import ColumnError, check_bool, check_real, parameters
+from skdpm._validation import check_bool, check_counts, check_real, parameters
 from skdpm.mixture.likelihoods.contract.base import Likelihood, read_only
 from skdpm.mixture.likelihoods.contract.roles import Start
 from skdpm.mixture.likelihoods.counts.categorical import PSEUDO_COUNT_PRIOR
 from skdpm.mixture.likelihoods.laws.coordinates import principal
 from skdpm.mixture.likelihoods.networks._relational import DegreeCorrectedModel, RelationalModel
+from skdpm.networks import check_directions, entries, links_and_holes
 
 
 @parameters
@@ -107,20 +108,8 @@ class Relational(Likelihood):
         check_bool(self.degree_correction, "Relational.degree_correction")
         if self.degree_concentration is not None:  # also without degree correction
             check_real(self.degree_concentration, "Relational.degree_concentration", low=0.0)
-        if X.shape[0] != X.shape[1]:
-            raise ValueError(
-                f"Relational needs a square adjacency matrix; X has shape {tuple(X.shape)}"
-            )
         links, holes, self_links = self._law.read(X)
-        if not self.directed:
-            for part in (links, holes):
-                differs = (part != part.T).tocoo()
-                if differs.nnz:
-                    i, j = int(differs.row[0]), int(differs.col[0])
-                    raise ValueError(
-                        "Relational(directed=False) needs a symmetric X, but the entries "
-                        f"({i}, {j}) and ({j}, {i}) differ"
-                    )
+        check_directions(self, links, holes)
         n_pairs = X.shape[0] * (X.shape[0] - 1) - holes.nnz
         frequency = (links.sum() + 0.5) / (n_pairs + 1.0)
         first = self._law.start(frequency).items()
@@ -204,6 +193,19 @@ class Relational(Likelihood):
             means[np.diag_indices_from(means)] *= 0.5 * (1.0 + 1.0 / alpha[0])
         return means
 
+    def draw_links(self, draw, rng):
+        """Draw links of all pairs given a draw of clusters, without degree correction: (n, n) of
+        0 and 1. Those between two clusters share their probability."""
+        law, labels = self.at(draw["values"]), draw["labels"].astype(np.intp)
+        _, links, pairs = np.split(draw["stats"], [1, 1 + len(draw["stats"])], axis=1)
+        chances = rng.beta(law.a + links, law.b + pairs - links)
+        uniform = rng.random((len(labels), len(labels)))
+        if not self.directed:
+            chances, uniform = (np.triu(M) + np.triu(M, 1).T for M in (chances, uniform))
+        drawn = (uniform < chances[labels][:, labels]).astype(np.float64)
+        np.fill_diagonal(drawn, 0.0)
+        return drawn
+
 
 class _Binary:
     """Binary links, with a probability for each pair of clusters."""
@@ -216,7 +218,8 @@ class _Binary:
     @staticmethod
     def read(X, new=False):
         """Return links, unobserved pairs, and None in place of links of nodes with themselves."""
-        return *_links_and_holes(X, diagonal=new), None
+        hint = ", or use degree_correction=True for numbers of links"
+        return *links_and_holes(X, "Relational", new=new, hint=hint), None
 
     @staticmethod
     def start(frequency):
@@ -280,53 +283,12 @@ def _principal(links, directed):
     return principal(sp.csr_array(sp.hstack([links, links.T])) if directed else links)
 
 
-def _links_and_holes(X, *, diagonal):
-    """Boolean CSR arrays that mark the entries 1 and NaN of X; all others must be 0."""
-    X = sp.coo_array(X)
-    bad = ~((X.data == 0) | (X.data == 1) | np.isnan(X.data))
-    if not diagonal:
-        bad &= X.row != X.col
-    if bad.any():
-        at = np.flatnonzero(bad)[0]
-        hint = ""
-        if X.data[at] > 0.0:
-            hint = (
-                ". For a weighted network pass the links alone: (X != 0), or "
-                "nx.to_numpy_array(G, weight=None). For numbers of links use "
-                "degree_correction=True"
-            )
-        raise ColumnError(
-            "Relational needs 0, 1 or NaN (unobserved); ",
-            X.col[at],
-            f" holds {X.data[at]:g}{hint}",
-        )
-    parts = []
-    for keep in (X.data == 1, np.isnan(X.data)):
-        if not diagonal:
-            keep = keep & (X.row != X.col)
-        entries = (np.ones(keep.sum(), dtype=bool), (X.row[keep], X.col[keep]))
-        parts.append(sp.csr_array(entries, shape=X.shape))
-    return parts
-
-
 def _counts(X, *, new):
     """Numbers of links between different nodes, a CSR array without zeros, and of nodes with
     themselves, 0 for new nodes."""
-    X = sp.coo_array(sp.csr_array(X, dtype=np.float64, copy=True))
-    X.sum_duplicates()
-    bad = ~((X.data >= 0.0) & (X.data < 2.0**31) & (X.data == np.floor(X.data)))
-    if bad.any():
-        at = np.flatnonzero(bad)[0]
-        hint = ""
-        if np.isnan(X.data[at]):
-            hint = "; use degree_correction=False if pairs were not observed"
-        elif X.data[at] > 0.0:
-            hint = "; for other weights pass the links alone, nx.to_numpy_array(G, weight=None)"
-        raise ColumnError(
-            "Relational(degree_correction=True) needs numbers of links, 0, 1, 2, ...; ",
-            X.col[at],
-            f" holds {X.data[at]:g}{hint}",
-        )
+    X = entries(X, "Relational", new=new)
+    hint = "use degree_correction=False if pairs were not observed, or (X != 0) for other weights"
+    check_counts(X, "Relational(degree_correction=True)", hint=hint)
     apart = (X.data > 0.0) & (new | (X.row != X.col))
     links = sp.csr_array((X.data[apart], (X.row[apart], X.col[apart])), shape=X.shape)
     return links, np.zeros(X.shape[0]) if new else X.diagonal()

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Networks as matrices with names: from graphs of networkx, or lists of links."""
+
+import itertools
+
+import narwhals.stable.v2 as nw
+import numpy as np
+import scipy.sparse as sp
+
+from skdpm._tables import Table, is_frame, without_marks
+from skdpm._validation import check_bool, check_columns
+
+__all__ = ["adjacency"]
+__dir__ = __all__.copy
+
+
+class Adjacency(sp.csr_array):
+    """Matrix of the links of a network: a CSR array with `nodes`, the list of the objects that its
+    rows and columns stand for. Slices and products of it have no nodes: None."""
+
+    nodes = None
+
+    @property
+    def names(self):
+        """Nodes as strings: ndarray of objects. None if they are 0, 1, ..., as without names."""
+        if self.nodes is None or self.nodes == list(range(len(self.nodes))):
+            return None
+        return np.array([str(node) for node in self.nodes], dtype=object)
+
+
+def is_graph(X):
+    """Whether X has the attributes of a graph of networkx, which is not imported."""
+    return all(hasattr(X, name) for name in ("adj", "edges", "is_directed", "is_multigraph"))
+
+
+def adjacency(links, *, directed=False, weight=None, count=None, nodes=None) -> Adjacency:
+    """Matrix of a network, with its nodes, from a graph or a list of links.
+
+    >>> from skdpm.networks import adjacency
+    >>> X = adjacency([("Ann", "Bob"), ("Ann", "Cem"), ("Bob", "Dot")])
+    >>> X.nodes
+    ['Ann', 'Bob', 'Cem', 'Dot']
+    >>> X.toarray()
+    array([[0., 1., 1., 0.],
+           [1., 0., 0., 1.],
+           [1., 0., 0., 0.],
+           [0., 1., 0., 0.]])
+
+    Estimators take this matrix, with the nodes as names of its rows and columns. They take a graph
+    of networkx as `adjacency(graph)`, without weights.
+
+    Parameters
+    ----------
+    links : graph of networkx, DataFrame, or sequence of tuples
+        A graph; a data frame whose first two columns are the nodes of each link; or pairs of
+        nodes. Nodes are hashable objects.
+    directed : bool, default=False
+        Whether links go from the first node to the second. A graph knows this itself.
+    weight : object, default=None
+        Attribute of the links of a graph, name of a column of a data frame, or 2 for the third
+        entry of tuples. Weights of repeated links are added; NaN or None marks an unobserved pair.
+        None: a link is 1.
+    count : bool, default=None
+        Whether a link that is listed k times, without weights, is k, in place of 1. None: in
+        multigraphs only.
+    nodes : sequence, default=None
+        All nodes, in the order of rows. None: those of a graph in its order, or those of a list by
+        first appearance.
+
+    Returns
+    -------
+    X : CSR array of shape (n_nodes, n_nodes)
+        Links from the node of a row to that of a column, with the attribute `nodes`, a list.
+    """
+    directed = check_bool(directed, "directed")
+    if is_graph(links):
+        directed = links.is_directed()
+        count = links.is_multigraph() if count is None else count
+        nodes = list(links) if nodes is None else nodes
+    first, second, *weights = map(without_marks, _entries(links, weight))
+    if None in first or None in second:
+        raise ValueError("a link lacks a node; drop it, and list nodes without links in nodes")
+    ends = itertools.chain.from_iterable(zip(first, second, strict=True))
+    nodes = list(dict.fromkeys(ends) if nodes is None else nodes)
+    number = {node: i for i, node in enumerate(nodes)}
+    if len(number) < len(nodes):
+        raise ValueError("nodes contains a node twice")
+    try:
+        i, j = (np.array([number[node] for node in side], int) for side in (first, second))
+    except KeyError as error:
+        raise ValueError(f"nodes lacks {error.args[0]!r}, which has a link") from None
+    values = np.ones(len(i)) if weight is None else Table(weights[0][:, None]).number(0)
+    if not directed:
+        back = i != j
+        i, j, values = np.r_[i, j[back]], np.r_[j, i[back]], np.r_[values, values[back]]
+    X = Adjacency((values, (i, j)), shape=(len(nodes), len(nodes)))
+    X.sum_duplicates()
+    if weight is None and not count:
+        X.data[:] = 1.0
+    X.nodes = nodes
+    return X
+
+
+def _entries(links, weight):
+    """First and second nodes of all links, and with `weight` the weights: list of arrays of
+    objects."""
+    n_entries = 2 if weight is None else 3
+    if is_graph(links):
+        rows = list(links.edges(data=True))
+        if weight is not None and not all(weight in found for *_, found in rows):
+            raise ValueError(f"a link of the graph has no attribute {weight!r}")
+        rows = [(a, b, found.get(weight))[:n_entries] for a, b, found in rows]
+    elif is_frame(links):
+        frame = nw.from_native(links, eager_only=True)
+        names = list(frame.columns)
+        if weight not in (None, *names):
+            raise ValueError(f"weight must be a column of links, got {weight!r}")
+        at = [0, 1][: len(names)] + ([] if weight is None else [names.index(weight)])
+        rows = frame[:, at].rows()
+    else:
+        rows = links.tolist() if isinstance(links, np.ndarray) else list(links)
+    if any(isinstance(row, str) or len(row) != n_entries for row in rows):
+        raise ValueError(
+            "links must be pairs of nodes or, with weight=2, triples of two nodes and a weight"
+        )
+    return [np.fromiter((row[d] for row in rows), object, len(rows)) for d in range(n_entries)]
+
+
+# What likelihoods read of matrices.
+
+
+def entries(X, who, *, new):
+    """The entries of a matrix that is not zero, COO without repeated ones. Raises ValueError in
+    the name of a likelihood unless it is square or of `new` nodes."""
+    if not new and X.shape[0] != X.shape[1]:
+        raise ValueError(f"{who} needs a square adjacency matrix; X has shape {tuple(X.shape)}")
+    X = sp.csr_array(X, dtype=np.float64, copy=True)
+    X.sum_duplicates()
+    return X.tocoo()
+
+
+def check_directions(likelihood, *parts):
+    """Raise ValueError if parts of a sparse matrix are not symmetric, but links not directed."""
+    for part in parts[: 0 if likelihood.directed else None]:
+        differs = (part != part.T).tocoo()
+        if differs.nnz:
+            i, j = int(differs.row[0]), int(differs.col[0])
+            raise ValueError(
+                f"{type(likelihood).__name__}(directed=False) needs a symmetric X, but the "
+                f"entries ({i}, {j}) and ({j}, {i}) differ; use directed=True if links have "
+                "directions"
+            )
+
+
+def links_and_holes(X, who, *, new=False, hint=""):
+    """Boolean CSR arrays that mark the entries 1 and NaN of X; all others must be 0, except on the
+    diagonal unless nodes are `new`. `hint` is about larger numbers."""
+    X = entries(X, who, new=new)
+    counts = new | (X.row != X.col)
+    bad = counts & ~((X.data == 0) | (X.data == 1) | np.isnan(X.data))
+    hint = f"pass the links alone, (X != 0), or of a multigraph nx.Graph(G){hint}"
+    check_columns(X, bad, f"{who} needs 0, 1 or NaN (unobserved)", hint)
+    keeps = (counts & keep for keep in (X.data == 1, np.isnan(X.data)))
+    return [
+        sp.csr_array((np.ones(keep.sum(), bool), (X.row[keep], X.col[keep])), shape=X.shape)
+        for keep in keeps
+    ]

@@ -1,0 +1,146 @@
+"""Networks from graphs and lists of links, and the names of their nodes."""
+
+import pickle
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import scipy.sparse as sp
+
+from skdpm import DPMixture, FeatureAllocation
+from skdpm.mixture.likelihoods import Relational
+from skdpm.networks import adjacency
+from skdpm.plotting import AdjacencyDisplay
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+PAIRS = [("Ann", "Bob"), ("Ann", "Cem"), ("Bob", "Dot"), ("Bob", "Ann"), ("Dot", "Dot")]
+MODEL = DPMixture(likelihood="relational", n_warmup=5, n_draws=5, n_chains=1, random_state=0)
+
+
+def two_cliques(names="abcdefgh"):
+    half = len(names) // 2
+    graph = nx.disjoint_union(nx.complete_graph(half), nx.complete_graph(half))
+    return nx.relabel_nodes(graph, dict(enumerate(names)))
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("count", [False, True])
+def test_lists_are_graphs_of_networkx(directed, count):
+    kind = [[nx.Graph, nx.DiGraph], [nx.MultiGraph, nx.MultiDiGraph]][count][directed]
+    graph = kind(PAIRS)
+    expected = nx.to_numpy_array(graph)
+    frame = pd.DataFrame(PAIRS, columns=["from", "to"]).assign(other=1.0)
+    forms = [PAIRS, np.array(PAIRS), frame, frame.astype("category"), pl.from_pandas(frame)]
+    for links in (*forms, pa.Table.from_pandas(frame), graph):
+        options = {} if links is graph else {"directed": directed, "count": count}
+        X = adjacency(links, **options)
+        assert X.nodes == list(graph) == ["Ann", "Bob", "Cem", "Dot"]
+        np.testing.assert_array_equal(X.toarray(), expected)
+        X = adjacency(links, nodes=["Eve", "Dot", "Cem", "Bob", "Ann"], **options)
+        np.testing.assert_array_equal(X.toarray()[:0:-1, :0:-1], expected)
+        assert not X[[0]].nnz and not X[:, [0]].nnz
+
+
+@pytest.mark.parametrize("kind", [nx.Graph, nx.DiGraph, nx.MultiGraph, nx.MultiDiGraph])
+def test_weights_of_links(kind):
+    triples = [(3, 1, 2.0), (1, 2, 0.5), (3, 3, 4.0), (2, 1, 1.0)]
+    graph = kind()
+    graph.add_weighted_edges_from(triples, weight="w")
+    expected = nx.to_numpy_array(graph, weight="w")
+    np.testing.assert_array_equal(adjacency(graph, weight="w").toarray(), expected)
+    if graph.is_multigraph():
+        frame = pd.DataFrame(triples, columns=["a", "b", "w"])
+        for links, weight in ((triples, 2), (np.array(triples), 2), (frame, "w")):
+            X = adjacency(links, directed=graph.is_directed(), weight=weight)
+            np.testing.assert_array_equal(X.toarray(), expected)
+    graph.add_edge(2, 3, w=None)
+    unknown = adjacency(graph, weight="w").toarray()
+    assert np.isnan(unknown).sum() == (1 if graph.is_directed() else 2)
+    assert np.isnan(unknown[list(graph).index(2), list(graph).index(3)])
+
+
+@pytest.mark.parametrize(
+    ("links", "options", "message"),
+    [
+        ([("a", None)], {}, "lacks a node"),
+        ([("a", np.nan)], {}, "lacks a node"),
+        (pd.DataFrame({"a": pd.array([1, None], dtype="Int64"), "b": [2, 3]}), {}, "lacks a node"),
+        (pd.DataFrame({"a": [1], "b": [2]}), {"weight": "w"}, "a column of links, got 'w'"),
+        (pd.DataFrame({"a": [1]}), {}, "must be pairs of nodes"),
+        (["ab"], {}, "must be pairs of nodes"),
+        ([(1, 2, 3)], {}, "must be pairs of nodes"),
+        ([(1, 2)], {"weight": 2}, "with weight=2, triples"),
+        ([(1, 2, "heavy")], {"weight": 2}, "could not convert string to float: 'heavy'"),
+        ([(1, 2)], {"nodes": [1, 2, 1]}, "nodes contains a node twice"),
+        ([(1, 2)], {"nodes": [1]}, "nodes lacks 2"),
+        ([(1, 2)], {"directed": 1}, "directed must be a bool"),
+        (nx.path_graph(3), {"weight": "w"}, "a link of the graph has no attribute 'w'"),
+    ],
+)
+def test_what_is_no_list_of_links(links, options, message):
+    with pytest.raises(ValueError, match=message):
+        adjacency(links, **options)
+
+
+def test_graphs_are_fitted_as_their_matrices():
+    graph = two_cliques()
+    X = nx.to_scipy_sparse_array(graph, dtype=float, weight=None)
+    by_matrix, by_graph = (pickle.loads(pickle.dumps(MODEL.fit(G))) for G in (X, graph))
+    np.testing.assert_array_equal(by_graph.label_samples_, by_matrix.label_samples_)
+    assert not hasattr(by_matrix, "feature_names_in_")
+    assert by_graph.feature_names_in_.tolist() == list("abcdefgh")
+    for method in ("predict", "predict_proba", "score_samples", "pointwise_log_likelihood"):
+        expected = getattr(by_matrix, method)(X)
+        for new in (graph, adjacency(graph)):
+            np.testing.assert_array_equal(getattr(by_graph, method)(new), expected)
+    assert sp.issparse(by_graph.impute(graph))
+    with pytest.raises(ValueError, match="X must have the nodes of fit, in the same order"):
+        by_graph.predict(two_cliques("abcdefhg"))
+    # Nodes 0, 1, ... are numbers of rows, not names; others are strings, as scikit-learn asks.
+    assert not hasattr(MODEL.fit(two_cliques(range(8))), "feature_names_in_")
+    assert MODEL.fit(two_cliques(range(1, 9))).feature_names_in_.tolist() == list("12345678")
+    roles = FeatureAllocation(likelihood="lfrm", n_warmup=2, n_draws=2, n_chains=1).fit(graph)
+    assert roles.feature_names_in_.tolist() == list("abcdefgh")
+    assert "a" in roles.summary()
+
+
+@pytest.mark.parametrize(
+    ("graph", "likelihood", "message"),
+    [
+        (two_cliques(), "auto", "X is a network: use likelihood="),
+        (two_cliques(), "multinomial", "X is a network: use likelihood="),
+        (nx.MultiGraph([(1, 2), (2, 1)]), "relational", r"column '1' .*nx\.Graph\(G\)"),
+        (nx.DiGraph([(1, 2), (2, 3)]), "relational", "use directed=True if links have directions"),
+    ],
+)
+def test_networks_that_do_not_fit_the_likelihood(graph, likelihood, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        DPMixture(likelihood=likelihood).fit(graph)
+
+
+def test_loops_and_parallel_links_are_counted_with_degree_correction():
+    graph = nx.MultiGraph([(1, 2), (2, 1), (2, 2), (1, 3), (3, 4)])
+    likelihood = Relational(degree_correction=True)
+    by_graph, by_matrix = (
+        DPMixture(likelihood=likelihood, n_warmup=5, n_draws=5, random_state=0).fit(X)
+        for X in (graph, [[0, 2, 1, 0], [2, 1, 0, 0], [1, 0, 0, 1], [0, 0, 1, 0]])
+    )
+    np.testing.assert_array_equal(by_graph.log_joint_samples_, by_matrix.log_joint_samples_)
+
+
+def test_names_in_summaries_and_pictures():
+    model = MODEL.fit(two_cliques("abcdefghijklmnop"))
+    lines = model.estimate_labels(max_clusters=2).summary().splitlines()
+    assert [line.split(maxsplit=2)[2] for line in lines if line.startswith("cluster ")] == [
+        "a, b, c, d, 4 more",
+        "i, j, k, l, 4 more",
+    ]
+    assert "cluster 0" not in MODEL.fit(two_cliques(range(8))).summary()
+    graph = two_cliques()
+    model.fit(graph)
+    for X in (graph, nx.to_numpy_array(graph)):
+        assert sorted(AdjacencyDisplay.from_estimator(model, X).names) == list("abcdefgh")
