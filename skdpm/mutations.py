@@ -44,7 +44,7 @@ FIELDS = ("ref_counts", "alt_counts", "normal_cn", "minor_cn", "major_cn", "tumo
 # Other names of columns of the long table.
 SPELLINGS = {"var_counts": "alt_counts", "tumor_content": "tumour_content"}
 # Names of columns that may mean the tumour content.
-SIMILAR = re.compile("tumou?r.?(content|fraction)|purity|cellularity", re.IGNORECASE)
+SIMILAR = re.compile("tumou?r.?(content|fraction)|purity|cellularity|^acf$", re.IGNORECASE)
 
 DENSITIES = ("binomial", "beta_binomial")
 # Kinds of copies of a genotype: reference copies A and variant copies B.
@@ -414,14 +414,10 @@ def mutation_table(model, X, *, min_prevalence: float = 0.02) -> Any:
     X = np.asarray(X, dtype=np.float64)
     is_mixture = hasattr(model, "label_samples_")
     if not is_mixture and not hasattr(model, "prevalence_samples_"):
-        if hasattr(model, "labels_"):
-            raise ValueError(
-                "mutation_table needs label_samples_; fit with store_labels=True (partial_fit "
-                "does not keep them)"
-            )
         raise ValueError(
-            "mutation_table needs a fitted DPMixture, FiniteMixture or FeatureAllocation with a "
-            f"PyClone or Subclones likelihood, got {model!r}"
+            "mutation_table needs a fitted FeatureAllocation with a Subclones likelihood, or a "
+            "fitted DPMixture or FiniteMixture with a PyClone likelihood and label_samples_ "
+            f"(store_labels=True, and fit, not partial_fit); got {model!r}"
         )
     if fingerprint(np.ascontiguousarray(X)) != model._data:
         raise ValueError(

@@ -311,6 +311,7 @@ def test_deleted_copies():
         (lines(mutation_id=[NAN, "a", "b", "c"]), "a line without mutation_id"),
         (lines()[:0], "has no lines"),
         (lines().drop(columns="tumour_content").assign(Purity=0.8), "but Purity"),
+        (lines().drop(columns="tumour_content").assign(ACF=0.8), "but ACF"),
     ],
 )
 def test_tables_that_cannot_be(df, message):
@@ -484,7 +485,7 @@ def test_a_table_needs_draws_of_labels(fitted):
         n_warmup=2,
         n_draws=2,
     )
-    with pytest.raises(ValueError, match="label_samples_; fit with store_labels=True"):
+    with pytest.raises(ValueError, match="a PyClone likelihood and label_samples_"):
         mutation_table(model.fit(X), X)
 
 
@@ -492,7 +493,7 @@ def test_a_table_needs_a_model_of_mutations(fitted):
     model, X = fitted
     with pytest.raises(ValueError, match="mutations that the model was fitted to"):
         mutation_table(model, X[1:])
-    with pytest.raises(ValueError, match="fitted DPMixture, FiniteMixture or FeatureAllocation"):
+    with pytest.raises(ValueError, match="a fitted DPMixture or FiniteMixture"):
         mutation_table(DPMixture(likelihood="pyclone"), X)
     X = np.eye(4)
     other = DPMixture(likelihood="bernoulli", n_warmup=0, n_draws=2, random_state=0).fit(X)
