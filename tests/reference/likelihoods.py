@@ -49,13 +49,21 @@ def _log_matrix_t(X, mean, mean_precision, df, scale):
     )
 
 
-def log_marginal_gaussian(X, *, mean, mean_precision, scale, df=None, covariance_type="full"):
+# Parents of the columns of the case with sparse covariances, in their order. That a fit finds these is
+# tested in mixture/likelihoods/test_sparse.py.
+PARENTS = {1: [], 0: [1], 2: [1, 0]}
+
+
+def log_marginal_gaussian(
+    X, *, mean, mean_precision, scale, df=None, covariance_type="full", n_parents=None
+):
     """Normal rows, covariance ~ InvWishart(df, scale), mean | cov ~ N(mean, cov / mean_precision).
 
     "diag": the columns are independent, each with variance ~ InvGamma(df / 2, rate scale / 2); NaN
     is missing. All four parameters may then be one number or one per column.
     "spherical": as "diag", with one variance ~ InvGamma(df / 2, rate scale / 2) for all columns.
     "tied": the covariance is `scale`; df does not matter.
+    "sparse": regressions of columns on others, see `_log_marginal_sparse`.
     """
     X = np.asarray(X, dtype=float)
     n, n_features = X.shape
@@ -69,6 +77,8 @@ def log_marginal_gaussian(X, *, mean, mean_precision, scale, df=None, covariance
         return _log_marginal_spherical(X, mean, mean_precision, df, scale)
     if covariance_type == "tied":
         return _log_marginal_tied(X, mean, mean_precision, as_matrix(scale, n_features))
+    if covariance_type == "sparse":
+        return log_marginal_sparse(X, mean, mean_precision, df, scale, PARENTS)
     if covariance_type != "diag":
         raise ValueError(f"unknown covariance_type {covariance_type!r}")
     params = np.broadcast_arrays(*np.atleast_1d(mean, mean_precision, df, scale), X[:1].sum(0))
@@ -89,6 +99,25 @@ def _log_marginal_spherical(X, mean, mean_precision, df, scale):
     shape = np.eye(len(rows)) + (columns[:, None] == columns) / mean_precision
     mean = np.broadcast_to(np.asarray(mean, dtype=float), X.shape[1])[columns]
     return multivariate_t.logpdf(X[rows, columns], mean, scale / df * shape, df)
+
+
+def log_marginal_sparse(X, mean, mean_precision, df, scale, parents):
+    """Each column is a regression on its parents: variance ~ InvGamma(df / 2, rate scale / 2), slopes
+    ~ N(0, variance / scale of the parent), level ~ N(mean, variance / mean_precision) where the
+    parents have their prior means. So a column is one multivariate t vector given its parents.
+
+    - `parents`: dict of column to a list of columns.
+    """
+    if len(X) == 0:
+        return 0.0
+    mean, scale = (np.broadcast_to(np.asarray(p, float), X.shape[1]) for p in (mean, scale))
+    total = 0.0
+    for d, others in parents.items():
+        gaps = (X - mean)[:, others]
+        shape = np.eye(len(X)) + 1.0 / mean_precision + gaps / scale[others] @ gaps.T
+        at = np.full(len(X), mean[d])
+        total += multivariate_t.logpdf(X[:, d], at, scale[d] / df * shape, df)
+    return total
 
 
 def _log_marginal_tied(X, mean, mean_precision, covariance):
@@ -432,6 +461,7 @@ LOG_MARGINALS = {
     "gaussian_diag": partial(log_marginal_gaussian, covariance_type="diag"),
     "gaussian_spherical": partial(log_marginal_gaussian, covariance_type="spherical"),
     "gaussian_tied": partial(log_marginal_gaussian, covariance_type="tied"),
+    "gaussian_sparse": partial(log_marginal_gaussian, covariance_type="sparse"),
     "bernoulli": log_marginal_bernoulli,
     "categorical": log_marginal_categorical,
     "multinomial": log_marginal_multinomial,

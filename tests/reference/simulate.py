@@ -8,6 +8,7 @@ import numpy as np
 from scipy.stats import invwishart
 
 from reference.likelihoods import (
+    PARENTS,
     LOG_LIKELIHOODS,
     LOG_MARGINALS,
     as_matrix,
@@ -85,7 +86,16 @@ def simulate_partitions(
 
 
 def _gaussian(
-    rng, labels, n_features, *, mean, mean_precision, scale, df=None, covariance_type="full"
+    rng,
+    labels,
+    n_features,
+    *,
+    mean,
+    mean_precision,
+    scale,
+    df=None,
+    covariance_type="full",
+    n_parents=None,
 ):
     size, n = labels.shape
     mean = np.broadcast_to(np.asarray(mean, dtype=float), n_features)
@@ -96,6 +106,15 @@ def _gaussian(
         root = np.sqrt(variance)
         centre = mean + root / np.sqrt(mean_precision) * z_mean
         return _rows(centre, labels) + _rows(root, labels) * z
+    if covariance_type == "sparse":
+        variance = np.asarray(scale) / 2 / rng.standard_gamma(df / 2, (size, n, n_features))
+        system = np.tile(np.eye(n_features), (size, n, 1, 1))
+        for d, others in PARENTS.items():
+            slopes = rng.standard_normal((size, n, len(others)))
+            system[:, :, d, others] = -slopes * np.sqrt(variance[:, :, d, None] / scale[others])
+        root = np.linalg.inv(system) * np.sqrt(variance)[:, :, None]
+        centre = mean + np.einsum("skij,skj->ski", root, z_mean) / np.sqrt(mean_precision)
+        return _rows(centre, labels) + np.einsum("skij,skj->ski", _rows(root, labels), z)
     if covariance_type == "spherical":
         variance = np.asarray(scale) / 2 / rng.standard_gamma(df / 2, (size, n, 1))
         root = np.sqrt(variance)
@@ -264,6 +283,7 @@ _SIMULATORS = {
     "gaussian_diag": partial(_gaussian, covariance_type="diag"),
     "gaussian_spherical": partial(_gaussian, covariance_type="spherical"),
     "gaussian_tied": partial(_gaussian, covariance_type="tied"),
+    "gaussian_sparse": partial(_gaussian, covariance_type="sparse"),
     "bernoulli": _bernoulli,
     "categorical": _categorical,
     "multinomial": _multinomial,
@@ -433,6 +453,17 @@ _CASES |= {
             "mean_precision": 0.3,
             "scale": [[0.9, 0.3], [0.3, 0.7]],
             "covariance_type": "tied",
+        },
+    ),
+    "gaussian_sparse": (
+        [[1.0, 1.9, 0.2], [-1.0, 0.1, -0.9], [-1.4, -0.3, -0.2], [0.9, 2.3, 1.6], [-0.8, 0.3, 0.3]],
+        {
+            "mean": [0.3, -0.5, 0.1],
+            "mean_precision": 0.4,
+            "df": 2.5,
+            "scale": np.array([0.9, 0.7, 1.1]),
+            "covariance_type": "sparse",
+            "n_parents": 2,
         },
     ),
 }

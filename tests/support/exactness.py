@@ -36,6 +36,7 @@ VARIANTS = {
     "gaussian_diag": "gaussian",
     "gaussian_spherical": "gaussian",
     "gaussian_tied": "gaussian",
+    "gaussian_sparse": "gaussian",
     "relational_directed": "relational",
 }
 

@@ -47,6 +47,7 @@ OTHER_EVERYDAY = [
         ("gaussian", {"covariance_type": "diag"}),
         ("gaussian", {"covariance_type": "spherical"}),
         ("gaussian", {"covariance_type": "tied"}),
+        ("gaussian", {"covariance_type": "sparse"}),
         ("relational", {"directed": False, "degree_correction": True}),
     ]
 ]

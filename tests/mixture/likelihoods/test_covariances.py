@@ -1,4 +1,4 @@
-"""Tied and spherical covariances: samplers against enumerated posteriors, and the laws of what is
+"""Tied, spherical and sparse covariances: samplers against enumerated posteriors, and the laws of what is
 learned. The laws that every kernel obeys are tested for all examples of `Gaussian`."""
 
 import dataclasses
@@ -96,6 +96,8 @@ def draw_values(likelihood, rng):
         scale = np.diag(FITTED.var(axis=0) / 2)
         return values | {"scale": stats.invwishart(4, scale).rvs(random_state=rng)}
     df = 1.0 + rng.gamma(2.0, 1 / 0.2)
+    if likelihood.covariance_type == "sparse":
+        return values | {"df": df, "scale": df * rng.gamma(0.5, variance)}
     share = 1e-8 * variance[0] + rng.gamma(0.5, variance[0])
     return values | {"df": df, "scale": df * share}
 
@@ -104,7 +106,8 @@ def pivots(likelihood, values):
     """Functions of the values that are uniform under these laws."""
     v = FITTED.var(axis=0)
     tied = likelihood.covariance_type == "tied"
-    v = v if tied else np.full(2, v.mean())
+    if likelihood.covariance_type == "spherical":
+        v = np.full(2, v.mean())
     out = list(stats.norm.cdf(values["mean"], FITTED.mean(axis=0), np.sqrt(v)))
     out.append(stats.gamma.cdf(values["mean_precision"], 0.5, scale=1 / 5))
     if tied:
@@ -112,6 +115,8 @@ def pivots(likelihood, values):
         ratio = (np.linalg.inv(sigma) @ a @ a) / (np.linalg.inv(S) @ a @ a)
         return [*out, stats.chi2(4).cdf(ratio), stats.chi2(3).cdf((S @ a @ a) / (sigma @ a @ a))]
     out.append(stats.gamma.cdf(values["df"] - 1.0, 2.0, scale=1 / 0.2))
+    if likelihood.covariance_type == "sparse":
+        return [*out, *stats.gamma.cdf(values["scale"] / values["df"], 0.5, scale=v)]
     share = values["scale"] / values["df"] - 1e-8 * v[0]
     return [*out, stats.gamma.cdf(share, 0.5, scale=v[0])]
 
@@ -122,6 +127,11 @@ def simulate(likelihood, labels, values, rng):
     for k in np.unique(labels):
         if likelihood.covariance_type == "tied":
             root = np.linalg.cholesky(values["scale"])
+        elif likelihood.covariance_type == "sparse":
+            # The second column depends on the first.
+            root = np.diag(np.sqrt(values["scale"] / rng.chisquare(values["df"], 2)))
+            slope = rng.normal() * root[1, 1] / np.sqrt(values["scale"][0])
+            root[1, 0] = slope * root[0, 0]
         else:
             root = np.sqrt(values["scale"] / rng.chisquare(values["df"])) * np.eye(2)
         centre = values["mean"] + root @ rng.normal(size=2) / np.sqrt(values["mean_precision"])
@@ -173,14 +183,14 @@ def joint_run(kind, covariance_type, size, planted=None, n=7):
     return run
 
 
-@pytest.mark.parametrize("covariance_type", ["spherical", "tied"])
+@pytest.mark.parametrize("covariance_type", ["sparse", "spherical", "tied"])
 def test_chains_keep_the_joint_law_of_all(covariance_type, seed_sequence):
     assert_p(joint_run("rows", covariance_type, 100), seed_sequence=seed_sequence)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ESTIMATORS)
-@pytest.mark.parametrize("covariance_type", ["spherical", "tied"])
+@pytest.mark.parametrize("covariance_type", ["sparse", "spherical", "tied"])
 def test_chains_keep_the_joint_law_in_depth(covariance_type, kind, seed_sequence):
     assert_p(joint_run(kind, covariance_type, 1500), seed_sequence=seed_sequence)
 
@@ -194,7 +204,7 @@ class Miscounted(InverseWishart):
 
 def planted_priors():
     """Errors, as other hyperpriors for the chain."""
-    for covariance_type in ("spherical", "tied"):
+    for covariance_type in ("sparse", "spherical", "tied"):
         priors = Gaussian(covariance_type=covariance_type).resolve(FITTED).learned_priors
         for name, law in priors.items():
             if name == "mean":

@@ -70,6 +70,7 @@ cdef class EllipticalModel(ClusterModel):
     cdef Py_ssize_t last[MANY]          # these slots
     cdef double shares[MANY * MOST_WEIGHTS]        # of the weights, up to a factor per slot
     # See `comes_back`:
+    cdef bint keeps
     cdef double[::1] kept               # (width + n_stats,)
     cdef Py_ssize_t kept_item
     cdef Py_ssize_t kept_weight

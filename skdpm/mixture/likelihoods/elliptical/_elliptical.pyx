@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Gaussian clusters: what does not depend on the shape of their covariances.
 
-A kernel is a shape (_full, _columns, _spherical, _tied), with weights of rows if tails are heavy
+A kernel is a shape (_full, _columns, _spherical, _tied, _sparse), with weights of rows if tails are heavy
 and with missing entries that a chain draws (_gaps). Here is how items enter and leave,
 how rows get weights and entries, and how weights are summed over. A shape defines the statistics
 of a cluster, the terms that follow from them, and the density of a row.
@@ -155,6 +155,8 @@ cdef class EllipticalModel(ClusterModel):
         self.terms = n_terms
         if self.weights is not None:
             n_terms += WEIGHED + 2 * self.n_lanes
+            self.keeps = True
+        if self.keeps:
             self.kept = np.empty(2 * n_stats + n_terms)
         self.allocate(n_stats, n_stats + n_terms)
         return 0
@@ -246,34 +248,32 @@ cdef class EllipticalModel(ClusterModel):
 
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         cdef double* stats = row(self, slot)
-        if self.weights is None:
-            self.shift(stats, i, 0, 1.0)
-        elif not self.comes_back(stats, i):
-            self.shift(stats, i, self.weights.chosen[i], 1.0)
+        if not self.keeps or not self.comes_back(stats, i):
+            self.shift(stats, i, self.weight_of(i), 1.0)
 
     cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         cdef double* stats = row(self, slot)
         if stats[0] == 1.0:
             memcpy(stats, self.empty, self.width * sizeof(double))
-        elif self.weights is None:
+        elif not self.keeps:
             if not self.shift(stats, i, 0, -1.0):
                 self.recover(slot)
         else:
             self.kept_item = i
-            self.kept_weight = self.weights.chosen[i]
+            self.kept_weight = self.weight_of(i)
             memcpy(&self.kept[0], stats, self.width * sizeof(double))
             if not self.shift(stats, i, self.kept_weight, -1.0):
                 self.recover(slot)
             memcpy(&self.kept[self.width], stats, self.n_stats * sizeof(double))
 
     cdef bint comes_back(self, double* stats, Py_ssize_t i) noexcept nogil:
-        """An item with a weight mostly comes back to the cluster that it left, with the statistics
+        """An item mostly comes back to the cluster that it left, with the statistics
         as they were then. The row is then that which was kept, without rounding. What was kept
         serves once, so that continued chains have the same bits."""
         cdef bint is_kept = i == self.kept_item
         self.kept_item = NONE
         if (
-            not is_kept or self.weights.chosen[i] != self.kept_weight
+            not is_kept or self.weight_of(i) != self.kept_weight
             or memcmp(stats, &self.kept[self.width], self.n_stats * sizeof(double)) != 0
         ):
             return False

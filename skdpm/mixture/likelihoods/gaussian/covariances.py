@@ -11,15 +11,18 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import multigammaln
 
+from skdpm._validation import check_integer
 from skdpm.hyperpriors import Gamma, Shifted, wishart_root
 from skdpm.mixture.likelihoods.elliptical._columns import DiagonalModel, ParametricGaussianDiag
 from skdpm.mixture.likelihoods.elliptical._full import FullModel, ParametricGaussian
 from skdpm.mixture.likelihoods.elliptical._hyper import log_evidence_norm_table, log_norm_table
+from skdpm.mixture.likelihoods.elliptical._sparse import LARGEST_FAMILY, SparseModel, padded
 from skdpm.mixture.likelihoods.elliptical._spherical import (
     ParametricGaussianSpherical,
     SphericalModel,
 )
 from skdpm.mixture.likelihoods.elliptical._tied import ParametricGaussianTied, TiedModel, whitened
+from skdpm.mixture.likelihoods.gaussian.families import parents_of
 from skdpm.mixture.likelihoods.laws.laws import (
     IndependentLaws,
     MatrixLaws,
@@ -163,7 +166,10 @@ class Covariance:
     - `learns_df`: bool. Whether `df` is learned. Otherwise None means the initial value.
     - `correlates`: bool. Whether columns may be correlated in a cluster. If not, missing entries
       are integrated out of all densities; else chains draw them.
+    - `takes`: What it takes besides rows: "gaps" (missing entries), "tails", "blocks" (drawn
+      parameters).
     - `model`: Kernel of clusters.
+    - `families(n_parents, rows)`: Attributes of the resolved likelihood that follow from rows.
     - `tables(g, data, n_tabled, missing)`: Its tables besides `n_max`, `origin`, `spread` and
       `floor`: dict.
     - `parametric(g, rows)`: Kernel of drawn parameters, for rows minus the origin.
@@ -175,10 +181,14 @@ class Covariance:
     start = 4.0
     learns_df = True
     correlates = False
+    takes = frozenset({"gaps", "tails", "blocks"})
 
     def low(self, n_features):
         """Largest number that `df` must exceed."""
         return 0.0
+
+    def families(self, n_parents, rows):
+        return {}
 
     def pooled(self, variances, varies):
         """Variances of the columns for the hyperpriors: ndarray of shape (n_features,). `varies`
@@ -430,6 +440,10 @@ class Matrix(Covariance):
         """Means of the clusters relative to the prior mean."""
         return moments[:, 1 : 1 + len(g.mean)] - (g.mean - g._origin)
 
+    def learn_scale(self, variances, varies, n_rows, df, smallest=SMALLEST_SHARE, family=None):
+        smallest = np.maximum(smallest, SMALLEST_PER_ROW * n_rows)
+        return super().learn_scale(variances, varies, n_rows, df, smallest)
+
     def variances(self, g):
         return np.diagonal(as_matrix(g.scale))
 
@@ -453,7 +467,6 @@ class Full(Matrix):
     model = FullModel
 
     def learn_scale(self, variances, varies, n_rows, df, smallest=SMALLEST_SHARE, family=None):
-        smallest = np.maximum(smallest, SMALLEST_PER_ROW * n_rows)
         start, law, floor = super().learn_scale(variances, varies, n_rows, df, smallest)
         if family is None:
             return start, law, floor
@@ -622,7 +635,117 @@ class Tied(Matrix):
         return constant + means @ weights, rho[:, 0], df, df * (weights @ g.scale @ weights), 0.0
 
 
-COVARIANCES = {"full": Full(), "diag": Diagonal(), "tied": Tied(), "spherical": Spherical()}
+class Sparse(Matrix):
+    """A covariance for each cluster, in which every column depends on few others."""
+
+    model = SparseModel
+    takes = frozenset()
+
+    def low(self, n_features):
+        return 0.0
+
+    def check_scale(self, value, n_features):
+        if np.ndim(value) > 1:
+            raise ValueError(
+                'Gaussian.scale must be a number or a vector with covariance_type="sparse"'
+            )
+        return super().check_scale(value, n_features)
+
+    def families(self, n_parents, rows):
+        high = LARGEST_FAMILY - 1
+        check_integer(n_parents, "Gaussian.n_parents", low=1, high=high)
+        n_features = rows.shape[1]
+        order, parents = parents_of(rows, min(n_parents, max(n_features - 1, 1)))
+        families = np.full((parents.shape[1] + 1, padded(n_features)), n_features)
+        families[:-1, :n_features] = np.where(parents < 0, n_features, parents).T
+        families[-1, :n_features] = np.arange(n_features)
+        return {"parents_": parents, "_order": order, "_families": families}
+
+    def tables(self, g, data, n_tabled, missing):
+        return {"families": g._families}
+
+    def posterior(self, g, stats):
+        """Means, matrices S of the families (see _sparse), (n_clusters, n_features, size, size),
+        degrees of freedom and mean_precision + n of the clusters' posteriors."""
+        n, n_features = stats[:, :1], len(g.mean)
+        families = g._families[:, :n_features]
+        rho = g.mean_precision + n
+        gaps = self.gaps(g, stats)
+        lower = np.tril_indices(len(families))
+        entries = stats[:, 1 + n_features :].reshape(len(stats), len(lower[0]), -1)
+        scatter = np.zeros((len(stats), n_features, len(families), len(families)))
+        scatter[:, :, lower[0], lower[1]] = entries[:, :, :n_features].transpose(0, 2, 1)
+        scatter[:, :, lower[1], lower[0]] = scatter[:, :, lower[0], lower[1]]
+        pull = np.pad(np.sqrt(g.mean_precision * n / rho) * gaps, ((0, 0), (0, 1)))[:, families.T]
+        scatter += pull[..., None] * pull[..., None, :]
+        members = np.arange(len(families))
+        scatter[:, :, members, members] += np.append(g.scale, 1.0)[families.T]
+        return g.mean + n / rho * gaps, scatter, g.df + n[:, 0], rho[:, 0]
+
+    def covariances(self, g, scatter, divisor):
+        """Expected covariances, if the expected variance of a column given its parents is its sum
+        of squares over a divisor, (n_clusters,)."""
+        covariances = np.zeros((len(scatter), *2 * (len(g.mean),)))
+        for place, d in enumerate(g._order):
+            known = np.flatnonzero(g.parents_[d] >= 0)
+            parents, before = g.parents_[d, known], g._order[:place]
+            cross = scatter[:, d, known, -1]
+            precision = np.linalg.inv(scatter[:, d][:, known[:, None], known])
+            slopes = (precision @ cross[..., None])[..., 0]
+            variance = (scatter[:, d, -1, -1] - np.sum(slopes * cross, axis=1)) / divisor
+            of_parents = covariances[:, parents[:, None], parents]
+            along = np.einsum("kp,kpe->ke", slopes, covariances[:, parents])
+            covariances[:, d, before] = covariances[:, before, d] = along[:, before]
+            covariances[:, d, d] = variance * (1.0 + np.sum(precision * of_parents, axis=(1, 2)))
+            covariances[:, d, d] += np.sum(along[:, parents] * slopes, axis=1)
+        return covariances
+
+    def cluster_params(self, g, stats):
+        means, scatter, df, _ = self.posterior(g, stats)
+        divisor = np.where(df > 2.0, df - 2.0, df + 2.0)
+        return {"means": means, "covariances": self.covariances(g, scatter, divisor)}
+
+    def drawn_roots(self, g, scatter, df, rng):
+        """Draw R, where R R' are covariances of the clusters."""
+        factor, n_features = np.linalg.cholesky(scatter), len(g.mean)
+        spread = factor[..., -1, -1] / np.sqrt(rng.chisquare(df[:, None], factor.shape[:2]))
+        noise = spread[..., None] * rng.standard_normal(factor.shape[:3])[..., :-1]
+        slopes = np.linalg.solve(
+            factor[..., :-1, :-1].swapaxes(-1, -2), (factor[..., -1, :-1] + noise)[..., None]
+        )[..., 0]
+        system = np.tile(np.eye(n_features), (len(scatter), 1, 1))
+        columns, which = np.nonzero(g.parents_ >= 0)
+        system[:, columns, g.parents_[columns, which]] = -slopes[:, columns, which]
+        return np.linalg.inv(system) * spread[:, None]
+
+    def laws_given(self, g, stats, rng, weights):
+        """Without `rng`, multivariate t laws with the means and covariances of the clusters: the law
+        of some columns given others has no closed form."""
+        means, scatter, df, rho = self.posterior(g, stats)
+        if rng is None:
+            roots = np.linalg.cholesky(self.covariances(g, scatter, df))
+            return self.matrix_laws(means, roots, df, ((rho + 1.0) / rho)[:, None])
+        roots = self.drawn_roots(g, scatter, df, rng)
+        means = draw_means(means, roots, rho, rng)
+        return self.matrix_laws(means, roots, np.full(len(df), np.inf), np.ones((len(df), 1)))
+
+    def draw_rows(self, g, stats, rng):
+        nothing = np.full((len(stats), len(g.mean)), np.nan)
+        return self.laws(g, stats, rng).fill(nothing, np.arange(len(stats)), rng)
+
+    def combination_posterior(self, g, stats, weights, constant):
+        means, scatter, df, rho = self.posterior(g, stats)
+        spread = df * (weights @ self.covariances(g, scatter, df) @ weights)
+        return constant + means @ weights, rho, df, spread, 0.0
+
+
+COVARIANCES = {
+    "full": Full(),
+    "diag": Diagonal(),
+    "sparse": Sparse(),
+    "tied": Tied(),
+    "spherical": Spherical(),
+}
 
 
 def normal_laws(means, spread):

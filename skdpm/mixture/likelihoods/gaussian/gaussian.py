@@ -99,7 +99,11 @@ class Gaussian(Likelihood):
       over columns and clusters;
     - `"spherical"`: variance_k times the identity, with variance_k ~ InvGamma(shape=df / 2,
       rate=scale / 2), one number for each cluster;
-    - `"tied"`: the matrix `scale` itself, the same for all clusters.
+    - `"tied"`: the matrix `scale` itself, the same for all clusters;
+    - `"sparse"`: that of columns which depend on at most `n_parents` others each, chosen by `fit`.
+      Given these, a column is a linear regression with slopes N(0, variance_kd / scale_p) for
+      parent p and variance_kd as for `"diag"`. For many columns: a row costs
+      n_features n_parents² operations per cluster.
 
     Given its covariance, the mean of a cluster is N(mean, covariance / mean_precision).
 
@@ -120,14 +124,16 @@ class Gaussian(Likelihood):
     mean_precision : float or None, default=None
         Number of observations that the prior mean counts as. None: learned.
     df : float or None, default=None
-        Degrees of freedom, > n_features - 1 (full, tied) or > 0 (diagonal, spherical). None:
-        learned, or n_features + 2 if tied.
+        Degrees of freedom, > n_features - 1 (full, tied) or > 0 (others). None: learned, or n_features + 2 if tied.
     scale : float, array-like of shape (n_features,) or (n_features, n_features), or None, \
 default=None
         Scale of the covariances, in squared units: a number times the identity, a diagonal, or a
         matrix (full, tied); with tied covariances the covariance itself. None: learned.
-    covariance_type : {"full", "diag", "tied", "spherical"}, default="full"
+    covariance_type : {"full", "diag", "sparse", "tied", "spherical"}, default="full"
         Structure of the covariances.
+    n_parents : int, default=4
+        Largest number of columns on which a column depends, 1 to 16, with sparse covariances. With
+        1 the columns are a tree.
     hyperpriors : dict of str to Hyperprior, or None, default=None
         Priors of the learned "mean_precision", "df", "scale" and "inflation" in place of Gamma
         priors: families of `skdpm.hyperpriors` or pairs (shape, rate). With full covariances,
@@ -138,20 +144,26 @@ default=None
         "contaminated" is `ContaminatedTails()`; with arguments, these fix what is else learned.
         None: w_i = 1.
 
+    Attributes
+    ----------
+    parents_ : ndarray of shape (n_features, n_parents)
+        Columns on which each column depends, -1 for none. Set in `likelihood_`, with sparse
+        covariances.
+
     References
     ----------
-    Rasmussen (2000); Goerur & Rasmussen (2010); Murphy (2007); Tukey (1960); Peel & McLachlan
-    (2000).
+    Rasmussen (2000); Goerur & Rasmussen (2010); Murphy (2007); Geiger & Heckerman (2002); Tukey
+    (1960); Peel & McLachlan (2000).
     """
 
     has_points = True
-    allow_nan = True
 
     mean: object = None
     mean_precision: float | None = None
     df: float | None = None
     scale: object = None
     covariance_type: str = "full"
+    n_parents: int = 4
     hyperpriors: dict | None = None
     tails: object = None
 
@@ -206,8 +218,16 @@ default=None
 
     @property
     def capabilities(self):
-        drawn = {"instantiated"} if self.tails is None else {}
+        drawn = {"instantiated"} if self.tails is None and self._takes("blocks") else {}
         return frozenset({"joint", "product", *drawn})
+
+    @property
+    def allow_nan(self):
+        return self._takes("gaps")
+
+    def _takes(self, what):
+        structure = COVARIANCES.get(self.covariance_type)
+        return structure is None or what in structure.takes
 
     @property
     def hyperparameters(self):
@@ -223,7 +243,7 @@ default=None
     @property
     def draws_gaps(self):
         structure = COVARIANCES.get(self.covariance_type)
-        return structure is not None and structure.correlates
+        return structure is not None and structure.correlates and self._takes("gaps")
 
     def n_drawn(self, X):
         n_gaps = np.count_nonzero(np.isnan(self.independent(X))) if self.draws_gaps else 0
@@ -399,6 +419,10 @@ default=None
             scale = structure.check_scale(_as_numbers(self.scale), n_features)
         tails, of_tails = self._law_of_weights, {}
         if tails is not None:
+            if not self._takes("tails"):
+                raise ValueError(
+                    f'Gaussian.tails must be None with covariance_type="{self.covariance_type}"'
+                )
             of_tails, priors = tails.start()
             hyperpriors |= priors
             tails = type(tails)(*of_tails.values())
@@ -410,6 +434,7 @@ default=None
         resolved.learned_priors = self._learn_under(hyperpriors)
         resolved._origin = mean
         resolved._floor = floor
+        vars(resolved).update(structure.families(self.n_parents, summary["head"]))
         resolved._recording = recording
         # Units in which the kernels learn.
         if "mean" in hyperpriors or "scale" in hyperpriors:

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The columns on which each column depends under sparse covariances, from the rows of a fit.
+
+Columns depend on each other in a cluster as the differences of close rows do, which are mostly rows
+of one cluster. A column joins the others by its largest correlation with one that has joined: the
+tree of these pairs is the most probable one of normal columns (Chow & Liu 1968). Its parents are
+then chosen among the columns before it, one after the other, by what each adds to the explained
+variance.
+"""
+
+import numpy as np
+from sklearn.neighbors import NearestNeighbors
+
+# Close rows per row, and most rows.
+N_CLOSE, MOST_ROWS = 5, 2000
+# Added to the variances of differences, so that equal rows, or columns, determine nothing.
+RIDGE = 1e-3
+
+
+def parents_of(rows, n_parents):
+    """Order of the columns, and parents of each, earlier in that order.
+
+    - `rows`: (n_samples, n_features). NaN for far entries, which count as means.
+    - `n_parents`: int. Largest number of parents.
+
+    Returns
+    -------
+    order : ndarray of shape (n_features,)
+    parents : ndarray of shape (n_features, n_parents)
+        -1 if a column has fewer.
+    """
+    correlations = _close_correlations(rows)
+    order = _order(correlations**2)
+    parents = np.full((len(order), n_parents), -1)
+    for place, column in enumerate(order):
+        before = order[:place]
+        variances = np.ones(place)
+        rest = correlations[column, before]  # covariances given the parents so far
+        steps = []
+        for parent in range(min(n_parents, place)):
+            best = int(np.argmax(rest**2 / variances))
+            parents[column, parent] = before[best]
+            step = correlations[before[best], before] - sum(other[best] * other for other in steps)
+            step = step / np.sqrt(variances[best])
+            rest = rest - rest[best] / np.sqrt(variances[best]) * step
+            rest[best] = 0.0
+            variances = np.maximum(variances - step**2, RIDGE)
+            steps.append(step)
+    return order, parents
+
+
+def _close_correlations(rows):
+    """Correlations of the columns in differences of close rows."""
+    n_rows, n_features = rows.shape
+    if n_rows < 2:
+        return np.eye(n_features)
+    rows = rows[np.linspace(0, n_rows - 1, min(n_rows, MOST_ROWS)).astype(int)]
+    far = np.isnan(rows)
+    means = np.where(far, 0.0, rows).sum(axis=0) / np.maximum((~far).sum(axis=0), 1)
+    rows = np.where(far, 0.0, rows - means)
+    rows = rows / np.maximum(np.abs(rows).max(axis=0), np.finfo(float).tiny)
+    rows = rows / np.maximum(rows.std(axis=0), np.finfo(float).tiny)
+    close = NearestNeighbors(n_neighbors=min(N_CLOSE, len(rows) - 1)).fit(rows)
+    gaps = (rows[:, None] - rows[close.kneighbors(return_distance=False)]).reshape(-1, n_features)
+    covariance = gaps.T @ gaps / len(gaps)
+    variances = np.diagonal(covariance) * (1.0 + RIDGE) + np.finfo(float).tiny
+    correlations = covariance / np.sqrt(variances) / np.sqrt(variances)[:, None]
+    np.fill_diagonal(correlations, 1.0)
+    return correlations
+
+
+def _order(squares):
+    """Columns from the most correlated one on, each by its largest entry with one before it."""
+    order = [int(squares.sum(axis=0).argmax())]
+    largest = squares[order[0]].copy()
+    while len(order) < len(squares):
+        largest[order] = -1.0
+        order.append(int(largest.argmax()))
+        largest = np.maximum(largest, squares[order[-1]])
+    return np.array(order)

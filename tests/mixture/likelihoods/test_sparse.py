@@ -1,0 +1,192 @@
+"""Sparse covariances: which columns depend on which, and the law of a cluster. Samplers are tested
+in test_covariances.py, and the laws that every kernel obeys for all examples of `Gaussian`."""
+
+import numpy as np
+import pytest
+from reference.likelihoods import PARENTS, log_marginal_sparse
+from reference.simulate import enumeration_case
+from scipy import stats
+from support.exactness import make_likelihood
+from support.kernels import bind
+from support.probes import Probe
+
+from skdpm import DPMixture
+from skdpm.hyperpriors import LKJ
+from skdpm.mixture.likelihoods import Gaussian
+from skdpm.mixture.likelihoods.gaussian.families import parents_of
+
+
+def parents_in(likelihood):
+    """Parents of the columns: dict in their order."""
+    parents = likelihood.parents_
+    return {int(d): [int(p) for p in parents[d] if p >= 0] for d in likelihood._order}
+
+
+def wide_rows(n_rows=40, n_features=11):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n_rows, n_features)) @ rng.normal(size=(n_features, n_features))
+    return X + 5.0 * (np.arange(n_rows) % 2)[:, None]
+
+
+# Parents.
+
+
+def test_the_case_of_the_enumeration_has_these_parents():
+    X = enumeration_case("gaussian_sparse").X
+    assert parents_in(make_likelihood("gaussian_sparse").resolve(X)) == PARENTS
+
+
+def test_a_chain_of_columns_is_found():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 12))
+    for d in range(1, 12):
+        X[:, d] += 3.0 * X[:, d - 1]
+    order = rng.permutation(12)
+    # Two clusters whose centres are correlated otherwise.
+    X[:300] += 200.0 * rng.normal(size=12)
+    _, parents = parents_of(X[:, order], 1)
+    pairs = {
+        frozenset(order[[d, parent]]) for d, parent in enumerate(parents[:, 0]) if parent >= 0
+    }
+    assert pairs == {frozenset([d, d + 1]) for d in range(11)}
+
+
+@pytest.mark.parametrize("change", ["rows", "columns", "units"])
+def test_parents_do_not_depend_on_order_or_units(change):
+    rng = np.random.default_rng(1)
+    X = wide_rows()
+    order, parents = parents_of(X, 3)
+    if change == "rows":
+        again = parents_of(X[rng.permutation(len(X))], 3)
+        np.testing.assert_array_equal(again[1], parents)
+    elif change == "units":
+        again = parents_of(X * 10.0 ** rng.integers(-9, 9, 11) + 3.0, 3)
+        np.testing.assert_array_equal(again[1], parents)
+    else:
+        by = rng.permutation(11)
+        found_order, found = parents_of(X[:, by], 3)
+        np.testing.assert_array_equal(by[found_order], order)
+        found = np.where(found < 0, -1, by[found])
+        np.testing.assert_array_equal(found, parents[by])
+
+
+@pytest.mark.parametrize("X", [np.ones((1, 3)), np.ones((7, 3)), np.eye(3), np.eye(4)[:, :1]])
+def test_parents_precede_their_columns_whatever_the_rows(X):
+    order, parents = parents_of(X, 2)
+    place = np.argsort(order)
+    assert sorted(order) == list(range(X.shape[1]))
+    for d, few in enumerate(parents):
+        assert (place[few[few >= 0]] < place[d]).all()
+        assert np.count_nonzero(few >= 0) == min(2, place[d])
+
+
+# The law of a cluster.
+
+
+@pytest.mark.parametrize("n_parents", [1, 3, 12])
+def test_marginals_are_those_of_regressions(n_parents):
+    X = wide_rows()
+    params = {"mean": 0.3, "mean_precision": 0.4, "df": 1.7, "scale": np.linspace(0.5, 3.0, 11)}
+    likelihood = Gaussian(covariance_type="sparse", n_parents=n_parents, **params).resolve(X)
+    probe = Probe(bind(likelihood, likelihood.encode(X), len(X)), 3)
+    slot = probe.acquire()
+    for n in range(25):
+        reference = log_marginal_sparse(X[:n], *params.values(), parents_in(likelihood))
+        assert probe.log_marginal(slot) == pytest.approx(reference, abs=1e-8)
+        more = log_marginal_sparse(X[: n + 1], *params.values(), parents_in(likelihood))
+        predictive = probe.log_predictive_many(np.array([slot]), n)[0]
+        assert predictive == pytest.approx(more - reference, abs=1e-8)
+        probe.add(slot, n)
+
+
+def test_an_item_that_leaves_leaves_no_trace():
+    X = wide_rows()
+    X[10] = 1e9
+    params = {"mean": 0.0, "mean_precision": 0.1, "df": 3.0, "scale": 1.0}
+    likelihood = Gaussian(covariance_type="sparse", **params).resolve(X)
+    data = likelihood.encode(X)
+    values = []
+    for items in (range(40), [i for i in range(40) if i != 10]):
+        kernel = bind(likelihood, data, len(X))
+        probe, labels = Probe(kernel, 2), np.full(40, -1, dtype=np.intp)
+        kernel.bind_labels(labels)
+        slot = probe.acquire()
+        for i in items:
+            probe.add(slot, i)
+            labels[i] = slot
+        if 10 in items:
+            labels[10] = -1
+            probe.remove(slot, 10)
+        values.append(probe.log_marginal(slot))
+    assert values[0] == pytest.approx(values[1], abs=1e-7)
+
+
+def fitted(**params):
+    X = wide_rows(80, 5)
+    likelihood = Gaussian(covariance_type="sparse", n_parents=2, **params)
+    model = DPMixture(likelihood=likelihood, n_chains=1, n_warmup=20, n_draws=20, random_state=0)
+    return model.fit(X), X
+
+
+def test_means_and_covariances_are_those_of_drawn_clusters(seed_sequence):
+    params = {"mean": 0.3, "mean_precision": 0.4, "df": 3.0, "scale": 2.0}
+    X = wide_rows(30, 5)
+    likelihood = Gaussian(covariance_type="sparse", n_parents=2, **params).resolve(X)
+    probe = Probe(bind(likelihood, likelihood.encode(X), 30), 2)
+    slot = probe.acquire()
+    for i in range(30):
+        probe.add(slot, i)
+    stats_of = probe.model.dump([slot])
+    found = likelihood.cluster_params(stats_of)
+    rng = np.random.default_rng(seed_sequence)
+    laws = likelihood.laws(np.tile(stats_of, (4000, 1)), rng)
+    covariances = laws.root @ laws.root.swapaxes(1, 2)
+    error = covariances.std(axis=0) / np.sqrt(4000)
+    assert (np.abs(covariances.mean(axis=0) - found["covariances"][0]) < 5.0 * error).all()
+    error = laws.loc.std(axis=0) / np.sqrt(4000)
+    assert (np.abs(laws.loc.mean(axis=0) - found["means"][0]) < 5.0 * error).all()
+
+
+def test_rows_are_drawn_from_the_predictive_law(seed_sequence):
+    """Of no cluster: given its parents a column is Student t, and their gaps widen its scale."""
+    params = {"mean": 0.3, "mean_precision": 0.4, "df": 3.0, "scale": 2.0}
+    X = wide_rows(30, 5)
+    likelihood = Gaussian(covariance_type="sparse", n_parents=2, **params).resolve(X)
+    empty = np.zeros((3000, bind(likelihood, likelihood.encode(X), 30).n_stats))
+    rows = likelihood.draw(empty, np.random.default_rng(seed_sequence))
+    parents = parents_in(likelihood)
+    for d, others in parents.items():
+        wide = 1.0 + 1.0 / 0.4 + ((rows - 0.3)[:, others] ** 2 / 2.0).sum(axis=1)
+        t = (rows[:, d] - 0.3) / np.sqrt(2.0 / 3.0 * wide)
+        assert stats.kstest(t, stats.t(3.0).cdf).pvalue > 1e-4, d
+
+
+# What users see.
+
+
+def test_a_fit_answers_questions():
+    model, X = fitted()
+    assert model.n_clusters_ == 2
+    assert model.likelihood_.parents_.shape == (5, 2)
+    assert model.cluster_params_["covariances"].shape == (2, 5, 5)
+    assert np.isfinite(model.outlier_scores(X)).all()
+    assert model.sample(4, random_state=0)[0].shape == (4, 5)
+    np.testing.assert_array_equal(model.predict(X), model.labels_)
+
+
+def test_wrong_use_is_named():
+    X = wide_rows()
+    sparse = {"covariance_type": "sparse"}
+    with pytest.raises(ValueError, match="n_parents"):
+        Gaussian(n_parents=0, **sparse).resolve(X)
+    with pytest.raises(ValueError, match="n_parents"):
+        Gaussian(n_parents=17, **sparse).resolve(X)
+    with pytest.raises(ValueError, match=r"scale must be a number or a vector"):
+        Gaussian(scale=np.eye(11), **sparse).resolve(X)
+    with pytest.raises(ValueError, match="tails must be None"):
+        Gaussian(tails="t", **sparse).resolve(X)
+    X[3, 4] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        DPMixture(likelihood=Gaussian(**sparse)).fit(X)
+    with pytest.raises(ValueError, match="LKJ"):
+        Gaussian(hyperpriors={"scale": LKJ()}, **sparse).resolve(wide_rows())
