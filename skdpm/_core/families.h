@@ -112,4 +112,35 @@ SKDPM_UNUSED static double families_log_density(
     return total;
 }
 
+/* Log density of rows, side by side in columns of length ld_rows, from parameters as of
+ * `ParametricGaussianSparse`; `families` has the members, n if there is none. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void families_log_normal(
+    const double *x, ptrdiff_t ld_rows, ptrdiff_t n_rows, const double *params,
+    const ptrdiff_t *families, ptrdiff_t n, ptrdiff_t ld, ptrdiff_t size, double *out)
+{
+    enum { STRIP = 64 };
+    for (ptrdiff_t first = 0; first < n_rows; first += STRIP) {
+        const ptrdiff_t m = n_rows - first < STRIP ? n_rows - first : STRIP;
+        const double *a = params + 1;
+        double squares[STRIP] = {0.0}, e[STRIP];
+        for (ptrdiff_t d = 0; d < n; d++, a += size + 1) {
+            for (ptrdiff_t i = 0; i < m; i++)
+                e[i] = -a[size];
+            for (ptrdiff_t l = 0; l < size; l++) {
+                const ptrdiff_t column = families[l * ld + d];
+                if (column < n) {
+                    const double *restrict y = x + column * ld_rows + first;
+                    for (ptrdiff_t i = 0; i < m; i++)
+                        e[i] += a[l] * y[i];
+                }
+            }
+            for (ptrdiff_t i = 0; i < m; i++)
+                squares[i] += e[i] * e[i];
+        }
+        for (ptrdiff_t i = 0; i < m; i++)
+            out[first + i] = params[0] - 0.5 * squares[i];
+    }
+}
+
 #endif

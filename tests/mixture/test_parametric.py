@@ -97,7 +97,7 @@ def law(likelihood, theta):
             log_density(likelihood.axes_ @ (x - likelihood.center_))
             + likelihood.log_constants(x[None])[0]
         )
-    if name == "Gaussian" and likelihood.covariance_type in ("full", "tied"):
+    if name == "Gaussian" and likelihood.covariance_type in ("full", "sparse", "tied"):
         mean, covariance = gaussian_moments(likelihood, theta)
         return stats.multivariate_normal(mean, covariance).logpdf
     if name == "Gaussian":
@@ -133,6 +133,9 @@ def parts_of(likelihood, theta):
 def gaussian_moments(likelihood, theta):
     """Mean, and covariance or variances."""
     D = len(likelihood.mean)
+    if likelihood.covariance_type == "sparse":
+        W, center = regressions(likelihood, theta)
+        return likelihood.mean + np.linalg.solve(W, center), np.linalg.inv(W.T @ W)
     if likelihood.covariance_type != "full":
         w, center, _ = np.split(theta[1:], 3)
         if likelihood.covariance_type == "tied":
@@ -142,6 +145,17 @@ def gaussian_moments(likelihood, theta):
     W = np.zeros((D, D))
     W[np.tril_indices(D)] = theta[1 + D :]
     return likelihood.mean + np.linalg.solve(W, theta[1 : 1 + D]), np.linalg.inv(W.T @ W)
+
+
+def regressions(likelihood, theta):
+    """Of sparse covariances: a root W of the precision matrix, a row per column, and W times the gap
+    between the means of the cluster and of the prior."""
+    D, n_parents = likelihood.parents_.shape
+    slopes = theta[1:].reshape(D, n_parents + 2)
+    W = np.diag(slopes[:, n_parents])
+    for d, k in zip(*np.nonzero(likelihood.parents_ >= 0), strict=True):
+        W[d, likelihood.parents_[d, k]] = slopes[d, k]
+    return W, slopes[:, -1]
 
 
 def von_mises_fisher(theta):
@@ -298,7 +312,7 @@ def test_other_types_and_layouts(case):
 def test_float32_gaussian():
     """Rows that float32 cannot hold in full, far from the prior mean."""
     X = np.random.default_rng(0).normal(5.0, 1.0, size=(700, 3)).astype(np.float32)
-    for covariance_type in ("full", "diag", "tied", "spherical"):
+    for covariance_type in ("full", "diag", "sparse", "tied", "spherical"):
         given = Gaussian(mean=1.0 / 3.0, covariance_type=covariance_type)
         exact = Case("", given, X.astype(np.float64))
         params = exact.draw([3, 4, 5], 3)
@@ -413,6 +427,21 @@ def pivots(case, items, power, params):
             z = (means - m) * np.sqrt(rho) @ np.linalg.inv(np.linalg.cholesky(S)).T
             out |= {f"mean {d}": (z[:, d], ndtr) for d in range(D)}
             out["mean"] = (z**2).sum(axis=1), stats.chi2(D).cdf
+            return out
+        if likelihood.covariance_type == "sparse":
+            S = np.diag(S) + power * gaps.T @ gaps + pull[0] * np.outer(x_bar - u, x_bar - u)
+            roots = np.array([regressions(likelihood, theta)[0] for theta in params])
+            z = np.einsum("kde,ke->kd", roots, means - m) * np.sqrt(rho[0])
+            for d in range(D):
+                others = likelihood.parents_[d][likelihood.parents_[d] >= 0]
+                slopes = np.linalg.solve(S[np.ix_(others, others)], S[others, d])
+                square = (S[d, d] - slopes @ S[others, d]) * roots[:, d, d] ** 2
+                out[f"variance {d}"] = square, stats.chi2(nu + n[0]).cdf
+                more = roots[:, d, others] + slopes * roots[:, d, d, None]
+                more = np.einsum("kd,de,ke->k", more, S[np.ix_(others, others)], more)
+                if len(others):
+                    out[f"slopes {d}"] = more, stats.chi2(len(others)).cdf
+                out[f"mean {d}"] = z[:, d], ndtr
             return out
         if likelihood.covariance_type == "diag":
             S = S + power * (gaps**2).sum(axis=0) + pull * (x_bar - u) ** 2

@@ -55,7 +55,15 @@ PARENTS = {1: [], 0: [1], 2: [1, 0]}
 
 
 def log_marginal_gaussian(
-    X, *, mean, mean_precision, scale, df=None, covariance_type="full", n_parents=None
+    X,
+    *,
+    mean,
+    mean_precision,
+    scale,
+    df=None,
+    covariance_type="full",
+    n_parents=None,
+    parents=PARENTS,
 ):
     """Normal rows, covariance ~ InvWishart(df, scale), mean | cov ~ N(mean, cov / mean_precision).
 
@@ -78,7 +86,7 @@ def log_marginal_gaussian(
     if covariance_type == "tied":
         return _log_marginal_tied(X, mean, mean_precision, as_matrix(scale, n_features))
     if covariance_type == "sparse":
-        return log_marginal_sparse(X, mean, mean_precision, df, scale, PARENTS)
+        return log_marginal_sparse(X, mean, mean_precision, df, scale, parents)
     if covariance_type != "diag":
         raise ValueError(f"unknown covariance_type {covariance_type!r}")
     params = np.broadcast_arrays(*np.atleast_1d(mean, mean_precision, df, scale), X[:1].sum(0))

@@ -39,9 +39,9 @@ def gaussian():
     yield Gaussian(**tied), X
     yield Gaussian(mean=0.5, mean_precision=0.3, scale=[1.0, 2.0, 0.7], **tied), X
     sparse = {"covariance_type": "sparse"}
-    wide = X @ rng.standard_normal((3, 9)) + rng.standard_normal((12, 9))
+    wide = X @ rng.standard_normal((3, 5)) + rng.standard_normal((12, 5))
     yield Gaussian(n_parents=2, **sparse), wide
-    yield Gaussian(mean=0.5, mean_precision=0.3, df=0.5, scale=[1.0, 2.0, 0.7], **sparse), X
+    yield Gaussian(mean=0.5, mean_precision=0.3, df=4.5, scale=[1.0, 2.0, 0.7], **sparse), X
 
 
 def subspace():

@@ -124,6 +124,9 @@ def numbers_of(likelihood):
     params = likelihood.get_params(deep=False)
     for name in ("hyperpriors", "tails"):
         params.pop(name, None)
+    if params.get("covariance_type") == "sparse":
+        rows = {int(d): likelihood.parents_[d] for d in likelihood._order}
+        params["parents"] = {d: list(row[row >= 0]) for d, row in rows.items()}
     if hasattr(likelihood, "layers"):
         # A learned precision counts as the nearest layer.
         nearest = np.abs(np.log(likelihood.layers / params["precision"])).argmin()

@@ -39,8 +39,9 @@ from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
 from skdpm.mixture.likelihoods.contract._base cimport row
+from skdpm.mixture.likelihoods.contract._parametric cimport LD, TILE, tile_gather
 from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
-    LARGEST_LOSS, PEAK, EllipticalModel, add_square
+    LARGEST_LOSS, PEAK, EllipticalModel, ParametricElliptical
 )
 from skdpm.mixture.likelihoods.elliptical._hyper cimport GaussianLaws, log_evidence_norm
 
@@ -63,6 +64,10 @@ cdef extern from "families.h" nogil:
         const double* x, const double* center, const double* factor, Py_ssize_t n, Py_ssize_t ld,
         Py_ssize_t size, double c, double half, double least
     )
+    void families_log_normal(
+        const double* x, Py_ssize_t ld_rows, Py_ssize_t n_rows, const double* params,
+        const Py_ssize_t* families, Py_ssize_t n, Py_ssize_t ld, Py_ssize_t size, double* out
+    )
     double skdpm_log_product(const double* x, Py_ssize_t n)
 
 
@@ -75,36 +80,87 @@ def padded(Py_ssize_t n_features):
 
 
 @cython.final
+cdef class Families:
+    """Members of the families of all columns.
+
+    - `columns`: (size, ld). Members, the columns themselves last; n_features if there is no such
+      member.
+    """
+    cdef Py_ssize_t n_features, size, ld
+    cdef Py_ssize_t n_scatter       # numbers of the matrices of all families
+    cdef const Py_ssize_t[:, ::1] columns
+    cdef double[::1] gap            # (D + 1,): of the columns, and 0
+    cdef double[::1] gaps           # (size * ld,): of the members
+
+    def __init__(self, columns, Py_ssize_t n_features):
+        self.columns = columns
+        self.size = self.columns.shape[0]
+        self.ld = self.columns.shape[1]
+        expect_shape("families", self.columns, (self.size, padded(n_features)))
+        self.n_features = n_features
+        self.n_scatter = self.size * (self.size + 1) // 2 * self.ld
+        self.gap = np.zeros(n_features + 1)
+        self.gaps = np.empty(self.size * self.ld)
+
+    cdef void gather(self, double* members) noexcept nogil:
+        """Entries of all members from `gap`."""
+        cdef Py_ssize_t k
+        cdef const Py_ssize_t* column = &self.columns[0, 0]
+        for k in range(self.size * self.ld):
+            members[k] = self.gap[column[k]]
+
+    cdef void gather_row(self, const double* x, double* members) noexcept nogil:
+        """Entries of all members from those of the columns."""
+        memcpy(&self.gap[0], x, self.n_features * sizeof(double))
+        self.gather(members)
+
+    cdef void gather_scale(self, const double* scale, double* members) noexcept nogil:
+        self.gap[self.n_features] = 1.0
+        self.gather_row(scale, members)
+        self.gap[self.n_features] = 0.0
+
+    cdef void combine(self, double* moments, const double* other) noexcept nogil:
+        """See `_moments.combine_moments`."""
+        cdef Py_ssize_t d, k
+        cdef double* scatter = moments + 1 + self.n_features
+        cdef double n = moments[0] + other[0]
+        if other[0] == 0.0:
+            return
+        for d in range(self.n_features):
+            self.gap[d] = other[1 + d] - moments[1 + d]
+            moments[1 + d] += self.gap[d] * other[0] / n
+        for k in range(self.n_scatter):
+            scatter[k] += other[1 + self.n_features + k]
+        self.gather(&self.gaps[0])
+        families_add(scatter, &self.gaps[0], moments[0] * other[0] / n, self.ld, self.size)
+        moments[0] = n
+
+
+@cython.final
 cdef class SparseModel(EllipticalModel):
     """Kernel of Gaussian clusters in which columns depend on few others.
 
-    `tables` are those of `EllipticalModel`, and `families`: (size, ld). Members of the families, the
-    columns themselves last; n_features if there is no such member.
+    `tables` are those of `EllipticalModel`, and `families`: Those of `Families`.
     """
-    cdef Py_ssize_t size, ld, n_entries
-    cdef const Py_ssize_t[:, ::1] families
+    cdef Families families
+    cdef Py_ssize_t size, ld
     cdef double[::1] members        # (size * ld,): scratch of a row
-    cdef double[::1] gap            # (D + 1,), the last one 0
-    cdef double[::1] gaps           # (size * ld,)
     cdef double[::1] scales         # (size * ld,): s of all members
-    cdef double[::1] factor         # (n_entries * ld,): scratch
+    cdef double[::1] factor         # (n_scatter,): scratch
 
     cdef int begin(self, tables, scale) except -1:
-        self.families = tables["families"]
-        self.size = self.families.shape[0]
-        self.ld = self.families.shape[1]
-        self.n_entries = self.size * (self.size + 1) // 2
-        expect_shape("families", self.families, (self.size, padded(self.n_features)))
-        self.members, self.gaps, self.scales = np.zeros((3, self.size * self.ld))
-        self.gap = np.zeros(self.n_features + 1)
-        self.factor = np.empty(self.n_entries * self.ld)
-        self.n_set = 1 + self.n_features + self.n_entries * self.ld
+        self.families = Families(tables["families"], self.n_features)
+        self.size = self.families.size
+        self.ld = self.families.ld
+        self.members, self.scales = np.zeros((2, self.size * self.ld))
+        self.factor = np.empty(self.families.n_scatter)
+        self.n_set = 1 + self.n_features + self.families.n_scatter
         self.keeps = self.finds_near = True
-        return self.lay_out(FACTOR + (self.n_entries + self.size) * self.ld)
+        return self.lay_out(FACTOR + self.families.n_scatter + self.size * self.ld)
 
     cdef int take_hyperparameters(self) except -1:
         EllipticalModel.take_hyperparameters(self)
-        self.gather_scales(self.hyper + self.n_features + 2)
+        self.families.gather_scale(self.hyper + self.n_features + 2, &self.scales[0])
         self.compute(self.empty)
         return 0
 
@@ -113,33 +169,18 @@ cdef class SparseModel(EllipticalModel):
             raise ValueError("Gaussian.mean_precision, Gaussian.df or Gaussian.scale is not > 0")
         return self.take_hyperparameters()
 
-    cdef void gather(self, const double* x, double* members) noexcept nogil:
-        """Entries of all members of the families, from those of the columns and 0."""
-        cdef Py_ssize_t k
-        cdef const Py_ssize_t* column = &self.families[0, 0]
-        for k in range(self.size * self.ld):
-            members[k] = x[column[k]]
-
-    cdef void gather_row(self, Py_ssize_t i) noexcept nogil:
-        memcpy(&self.gap[0], self.X + i * self.n_features, self.n_features * sizeof(double))
-        self.gather(&self.gap[0], &self.members[0])
-
-    cdef void gather_scales(self, const double* scale) noexcept nogil:
-        memcpy(&self.gap[0], scale, self.n_features * sizeof(double))
-        self.gap[self.n_features] = 1.0
-        self.gather(&self.gap[0], &self.scales[0])
-        self.gap[self.n_features] = 0.0
-
     cdef void factorize(
         self, const double* stats, const double* u, double r, double* factor
     ) noexcept nogil:
         """L of all families; leaves the gaps between mean and u."""
         cdef Py_ssize_t d
+        cdef double* gap = &self.families.gap[0]
+        cdef double* gaps = &self.families.gaps[0]
         for d in range(self.n_features):
-            self.gap[d] = stats[1 + d] - u[d] if stats[0] > 0.0 else 0.0
-        self.gather(&self.gap[0], &self.gaps[0])
+            gap[d] = stats[1 + d] - u[d] if stats[0] > 0.0 else 0.0
+        self.families.gather(gaps)
         families_factor(
-            stats + 1 + self.n_features, &self.scales[0], &self.gaps[0],
+            stats + 1 + self.n_features, &self.scales[0], gaps,
             r * stats[0] / (r + stats[0]), self.ld, self.size, factor
         )
 
@@ -153,15 +194,15 @@ cdef class SparseModel(EllipticalModel):
         return total
 
     cdef void compute(self, double* stats) noexcept nogil:
-        cdef Py_ssize_t d, k
+        cdef Py_ssize_t d
         cdef double* cached = stats + self.n_stats
-        cdef double* center = cached + FACTOR + self.n_entries * self.ld
+        cdef double* gap = &self.families.gap[0]
         cdef double nu = self.df + stats[0]
         cdef double shrink = stats[0] / (self.mean_precision + stats[0])
         self.factorize(stats, &self.prior_mean[0], self.mean_precision, cached + FACTOR)
         for d in range(self.n_features):
-            self.gap[d] = self.prior_mean[d] + shrink * self.gap[d]
-        self.gather(&self.gap[0], center)
+            gap[d] = self.prior_mean[d] + shrink * gap[d]
+        self.families.gather(cached + FACTOR + self.families.n_scatter)
         cached[PEAK] = self.n_features * (log_rising(0.5 * nu, 0.5) - 0.5 * LOG_PI)
         cached[PEAK] += self.sum_logs(cached + FACTOR, self.size - 1)
 
@@ -170,22 +211,24 @@ cdef class SparseModel(EllipticalModel):
     ) noexcept nogil:
         cdef Py_ssize_t d
         cdef const double* x = self.X + i * self.n_features
+        cdef double* gap = &self.families.gap[0]
+        cdef double* gaps = &self.families.gaps[0]
         cdef double* scatter = stats + 1 + self.n_features
-        cdef const double* squares = scatter + (self.n_entries - 1) * self.ld
+        cdef const double* squares = scatter + self.families.n_scatter - self.ld
         cdef double before = stats[0]
         cdef double by = self.count(stats, g, sign)
         cdef bint good = True
         by /= stats[0]
         for d in range(self.n_features):
-            self.gap[d] = x[d] - stats[1 + d]
-            stats[1 + d] += by * self.gap[d]
+            gap[d] = x[d] - stats[1 + d]
+            stats[1 + d] += by * gap[d]
         by *= before
-        self.gather(&self.gap[0], &self.gaps[0])
-        families_add(scatter, &self.gaps[0], by, self.ld, self.size)
+        self.families.gather(gaps)
+        families_add(scatter, gaps, by, self.ld, self.size)
         if sign < 0.0:
             # A far item takes the digits of the others along.
             for d in range(self.n_features):
-                good &= -by * self.gap[d] * self.gap[d] < LARGEST_LOSS * LARGEST_LOSS * (
+                good &= -by * gap[d] * gap[d] < LARGEST_LOSS * LARGEST_LOSS * (
                     squares[d] + self.scales[(self.size - 1) * self.ld + d]
                 )
         if good:
@@ -193,20 +236,7 @@ cdef class SparseModel(EllipticalModel):
         return good
 
     cdef void combine(self, double* moments, const double* other) noexcept nogil:
-        """See `_moments.combine_moments`."""
-        cdef Py_ssize_t d, k
-        cdef double* scatter = moments + 1 + self.n_features
-        cdef double n = moments[0] + other[0]
-        if other[0] == 0.0:
-            return
-        for d in range(self.n_features):
-            self.gap[d] = other[1 + d] - moments[1 + d]
-            moments[1 + d] += self.gap[d] * other[0] / n
-        for k in range(self.n_entries * self.ld):
-            scatter[k] += other[1 + self.n_features + k]
-        self.gather(&self.gap[0], &self.gaps[0])
-        families_add(scatter, &self.gaps[0], moments[0] * other[0] / n, self.ld, self.size)
-        moments[0] = n
+        self.families.combine(moments, other)
 
     cdef inline double log_density(self, Py_ssize_t slot, double least) noexcept nogil:
         """log p(x | items of a slot) of the row in `members`, or a number below `least` if it is."""
@@ -214,7 +244,7 @@ cdef class SparseModel(EllipticalModel):
         cdef const double* cached = stats + self.n_stats
         cdef double rho = self.mean_precision + stats[0]
         return cached[PEAK] + families_log_density(
-            &self.members[0], cached + FACTOR + self.n_entries * self.ld, cached + FACTOR,
+            &self.members[0], cached + FACTOR + self.families.n_scatter, cached + FACTOR,
             self.n_features, self.ld, self.size, (rho + 1.0) / rho, 0.5 * (self.df + stats[0]),
             least - cached[PEAK]
         )
@@ -224,7 +254,7 @@ cdef class SparseModel(EllipticalModel):
     ) noexcept nogil:
         """log p(x_i | items of each slot), O(size^2 D) for each."""
         cdef Py_ssize_t k
-        self.gather_row(i)
+        self.families.gather_row(self.X + i * self.n_features, &self.members[0])
         for k in range(n_slots):
             out[k] = self.log_density(slots[k], -INFINITY)
 
@@ -235,7 +265,7 @@ cdef class SparseModel(EllipticalModel):
         """Most clusters are ruled out by the first columns."""
         cdef Py_ssize_t k
         cdef Py_ssize_t n_near = 0
-        self.gather_row(i)
+        self.families.gather_row(self.X + i * self.n_features, &self.members[0])
         for k in range(n_slots):
             log_least[k] -= 1e-9 * (1.0 + fabs(log_least[k]))
             if not self.log_density(slots[k], log_least[k]) < log_least[k]:
@@ -250,6 +280,8 @@ cdef class SparseModel(EllipticalModel):
         cdef Py_ssize_t d, l
         cdef const double* scale = &self.scales[0]
         cdef double total = self.n_features * log_evidence_norm(n, r, nu)
+        if n == 0.0:
+            return 0.0
         for l in range(self.size):
             total += self.sum_logs(factor, l) * (nu + n if l + 1 == self.size else 1.0)
             for d in range(self.n_features):
@@ -270,16 +302,16 @@ cdef class SparseModel(EllipticalModel):
         cdef double total
         for d in range(n_features):
             self.members[d] = hyper[d] - self.origin[d]
-        self.gather_scales(hyper + n_features + 2)
+        self.families.gather_scale(hyper + n_features + 2, &self.scales[0])
         self.factorize(stats, &self.members[0], hyper[n_features], &self.factor[0])
         total = self.log_evidence(
             stats[0], &self.factor[0], hyper[n_features], hyper[n_features + 1]
         )
-        self.gather_scales(self.hyper + n_features + 2)
+        self.families.gather_scale(self.hyper + n_features + 2, &self.scales[0])
         return total
 
     def gaussian_laws(self, priors, values, stats, bit_generator):
-        return SparseLaws(priors, values, *self.units, stats, self.families)
+        return SparseLaws(priors, values, *self.units, stats, self.families.columns)
 
 
 @cython.final
@@ -287,7 +319,7 @@ cdef class SparseLaws(GaussianLaws):
     """Conditional laws of hyperparameters.
 
     - `stats`: (n_clusters, n_stats)
-    - `families`: As in `SparseModel`.
+    - `families`: Columns of `Families`.
     """
     cdef Py_ssize_t size, n_entries
     cdef double[::1] n
@@ -388,11 +420,9 @@ cdef class SparseLaws(GaussianLaws):
         return total
 
     cdef bint draw_given_covariances(self, bitgen_t* rng) noexcept nogil:
-        """The precision matrix of a cluster is the sum over columns of a a' / v, with a = 1 at the
-        column and -b at its parents."""
+        """The precision matrix of a cluster is the sum over columns of a a'."""
         cdef Py_ssize_t d, j, k, l
         cdef Py_ssize_t n_features = self.n_features
-        cdef Py_ssize_t q = self.size - 1
         cdef const Py_ssize_t* columns
         cdef double factor[MOST_ENTRIES]
         cdef double a[SKDPM_LARGEST_FAMILY]
@@ -406,15 +436,7 @@ cdef class SparseLaws(GaussianLaws):
             for d in range(n_features):
                 columns = &self.families[d, 0]
                 self.factorize(k, d, self.r, self.excess, factor)
-                # a / v^(1/2): with 1 / v = 2 gamma / l^2 and b = L_p^-T (last row + v^(1/2) z).
-                a[q] = sqrt(2.0 * exp(log_gamma_variate(rng, 0.5 * (self.excess + self.n[k]))))
-                a[q] /= factor[q * (q + 3) // 2]
-                for l in range(q):
-                    a[l] = -factor[q * (q + 1) // 2 + l] * a[q] - random_standard_normal(rng)
-                for l in range(q - 1, -1, -1):
-                    for j in range(l + 1, q):
-                        a[l] -= factor[j * (j + 1) // 2 + l] * a[j]
-                    a[l] /= factor[l * (l + 3) // 2]
+                draw_slopes(factor, self.size, self.excess + self.n[k], a, rng)
                 gap = 0.0
                 for l in range(self.size):
                     j = columns[l]
@@ -430,6 +452,124 @@ cdef class SparseLaws(GaussianLaws):
                                 weight * a[l] * a[j]
                             )
         return self.draw_mean_of(&self.system[0], &self.b[0], &self.noise[0], rng)
+
+
+@cython.final
+cdef class ParametricGaussianSparse(ParametricElliptical):
+    """Gaussian rows under drawn parameters. With a = v^(-1/2) at the column and -v^(-1/2) b at its
+    parents, a row has log density sum_d [log a_d - log(2 pi) / 2 - (a'(x - mu))^2 / 2].
+
+    Parameters: the sum of the logarithms, then for each column a of its members and a'mu.
+
+    - `scale`: (n_features,). s.
+    - `families`: Columns of `Families`.
+    """
+    cdef Families families
+    cdef const double[::1] scale
+    cdef double[::1] scales, gaps, factor
+
+    def __init__(self, X, mean, const double[::1] scale, double mean_precision, double df, families):
+        cdef Py_ssize_t n_features = X.shape[1]
+        self.families = Families(families, n_features)
+        ParametricElliptical.__init__(
+            self, X, mean, mean_precision, df, 1 + n_features + self.families.n_scatter
+        )
+        self.n_params = 1 + n_features * (self.families.size + 1)
+        self.n_dimensions = 0       # no bounds
+        self.scale = scale
+        self.scales, self.gaps = np.empty((2, self.families.size * self.families.ld))
+        self.factor = np.empty(self.families.n_scatter)
+        self.families.gather_scale(&self.scale[0], &self.scales[0])
+
+    cdef void draw_params(
+        self, const double* stats, double power, double* params, bitgen_t* rng
+    ) noexcept nogil:
+        cdef Py_ssize_t d, j, k, l
+        cdef Py_ssize_t n_features = self.n_features
+        cdef Py_ssize_t ld = self.families.ld
+        cdef Py_ssize_t size = self.families.size
+        cdef double* a = params + 1
+        cdef double* center = &self.families.gap[0]
+        cdef double L[MOST_ENTRIES]
+        cdef double n = power * stats[0]
+        cdef double rho = self.mean_precision + n
+        for k in range(self.families.n_scatter):
+            self.moments[k] = power * stats[1 + n_features + k]
+        for d in range(n_features):
+            center[d] = stats[1 + d] - self.mean[d] if n > 0.0 else 0.0
+        self.families.gather(&self.gaps[0])
+        families_factor(
+            &self.moments[0], &self.scales[0], &self.gaps[0], self.mean_precision * n / rho, ld,
+            size, &self.factor[0]
+        )
+        for d in range(n_features):
+            center[d] = self.mean[d] + n / rho * center[d]
+        self.families.gather(&self.gaps[0])
+        params[0] = 0.0
+        for d in range(n_features):
+            for k in range(size * (size + 1) // 2):
+                L[k] = self.factor[k * ld + d]
+            for l in range(size):
+                L[l * (l + 3) // 2] = 1.0 / L[l * (l + 3) // 2]
+            draw_slopes(L, size, self.df + n, a, rng)
+            params[0] += log(a[size - 1]) - 0.5 * log(2.0 * PI)
+            a[size] = random_standard_normal(rng) / sqrt(rho)
+            for l in range(size):
+                a[size] += a[l] * self.gaps[l * ld + d]
+            a += size + 1
+
+    cdef void log_density_many(
+        self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
+        const Py_ssize_t* which, Py_ssize_t n_which, double* out
+    ) noexcept nogil:
+        cdef Py_ssize_t k
+        tile_gather(self.points, self.n_features, items, n_items, &self.work[0], LD)
+        for k in range(n_which):
+            families_log_normal(
+                &self.work[0], LD, n_items, params + which[k] * self.n_params,
+                &self.families.columns[0, 0], self.n_features, self.families.ld,
+                self.families.size, out + k * TILE
+            )
+
+    cdef void accumulate(
+        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items
+    ) noexcept nogil:
+        cdef Py_ssize_t d, i
+        cdef Py_ssize_t n_features = self.n_features
+        cdef double* mean = &self.moments[1]
+        cdef double* gap = &self.families.gap[0]
+        memset(&self.moments[0], 0, self.n_stats * sizeof(double))
+        self.moments[0] = n_items
+        for i in range(n_items):
+            for d in range(n_features):
+                mean[d] += self.points[items[i] * n_features + d] / n_items
+        for i in range(n_items):
+            for d in range(n_features):
+                gap[d] = self.points[items[i] * n_features + d] - mean[d]
+            self.families.gather(&self.gaps[0])
+            families_add(
+                mean + n_features, &self.gaps[0], 1.0, self.families.ld, self.families.size
+            )
+        self.combine(stats, &self.moments[0])
+
+    cdef void combine(self, double* stats, const double* other) noexcept nogil:
+        self.families.combine(stats, other)
+
+
+cdef inline void draw_slopes(
+    const double* L, Py_ssize_t size, double df, double* a, bitgen_t* rng
+) noexcept nogil:
+    """Draw a of a column, see `ParametricGaussianSparse`, from the factor L of its family by rows,
+    with 1 / v = 2 gamma / l^2 and b = L_p^-T (last row + v^(1/2) z)."""
+    cdef Py_ssize_t j, l
+    cdef Py_ssize_t q = size - 1
+    a[q] = sqrt(2.0 * exp(log_gamma_variate(rng, 0.5 * df))) / L[q * (q + 3) // 2]
+    for l in range(q):
+        a[l] = -L[q * (q + 1) // 2 + l] * a[q] - random_standard_normal(rng)
+    for l in range(q - 1, -1, -1):
+        for j in range(l + 1, q):
+            a[l] -= L[j * (j + 1) // 2 + l] * a[j]
+        a[l] /= L[l * (l + 3) // 2]
 
 
 cdef inline Py_ssize_t place(Py_ssize_t d, Py_ssize_t e, Py_ssize_t n) noexcept nogil:

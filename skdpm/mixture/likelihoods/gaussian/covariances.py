@@ -16,7 +16,12 @@ from skdpm.hyperpriors import Gamma, Shifted, wishart_root
 from skdpm.mixture.likelihoods.elliptical._columns import DiagonalModel, ParametricGaussianDiag
 from skdpm.mixture.likelihoods.elliptical._full import FullModel, ParametricGaussian
 from skdpm.mixture.likelihoods.elliptical._hyper import log_evidence_norm_table, log_norm_table
-from skdpm.mixture.likelihoods.elliptical._sparse import LARGEST_FAMILY, SparseModel, padded
+from skdpm.mixture.likelihoods.elliptical._sparse import (
+    LARGEST_FAMILY,
+    ParametricGaussianSparse,
+    SparseModel,
+    padded,
+)
 from skdpm.mixture.likelihoods.elliptical._spherical import (
     ParametricGaussianSpherical,
     SphericalModel,
@@ -242,7 +247,7 @@ class Covariance:
             data, tables, g.mean, g.mean_precision, g.df, np.asarray(g.scale), *weights
         )
 
-    def divergences(self, n_features, params):
+    def divergences(self, g, params):
         """See `Likelihood.divergences`. Parameters of a column are w, w mu and log w."""
         w, center, log_w = np.split(params[:, 1:], 3, axis=1)
         means = center / w
@@ -494,24 +499,12 @@ class Full(Matrix):
         mean = g.mean - g._origin
         return ParametricGaussian(rows, mean, as_matrix(g.scale), g.mean_precision, g.df)
 
-    def divergences(self, n_features, params):
+    def divergences(self, g, params):
+        n_features = len(g.mean)
         rows, columns = np.tril_indices(n_features)
-        W = np.zeros((len(params), n_features, n_features))
-        W[:, rows, columns] = params[:, 1 + n_features :]
-        try:
-            V = np.linalg.inv(W)
-        except np.linalg.LinAlgError:
-            raise FloatingPointError(
-                "a drawn precision matrix is singular; rescale the columns"
-            ) from None
-        means = (V @ params[:, 1 : 1 + n_features, None])[..., 0]
-        out = np.empty((len(params), len(params)))
-        for k in range(len(params)):
-            # tr(W_k'W_k V_m V_m'), and the gaps of means on the scale of cluster k.
-            ratio = np.sum((W[k] @ V) ** 2, axis=(1, 2))
-            gap = np.sum(((means - means[k]) @ W[k].T) ** 2, axis=1)
-            out[k] = 0.5 * (ratio + gap - n_features)
-        return out + out.T
+        roots = np.zeros((len(params), n_features, n_features))
+        roots[:, rows, columns] = params[:, 1 + n_features :]
+        return divergences_between(roots, params[:, 1 : 1 + n_features])
 
     def posterior(self, g, stats):
         """Means, scale matrices, degrees of freedom and mean_precision + mass of the clusters'
@@ -639,7 +632,7 @@ class Sparse(Matrix):
     """A covariance for each cluster, in which every column depends on few others."""
 
     model = SparseModel
-    takes = frozenset()
+    takes = frozenset({"blocks"})
 
     def low(self, n_features):
         return 0.0
@@ -663,6 +656,18 @@ class Sparse(Matrix):
 
     def tables(self, g, data, n_tabled, missing):
         return {"families": g._families}
+
+    def parametric(self, g, rows):
+        mean = g.mean - g._origin
+        return ParametricGaussianSparse(rows, mean, g.scale, g.mean_precision, g.df, g._families)
+
+    def divergences(self, g, params):
+        n_features = len(g.mean)
+        members = g._families[:, :n_features].T
+        slopes = params[:, 1:].reshape(len(params), n_features, -1)
+        roots = np.zeros((len(params), n_features, n_features + 1))
+        roots[:, np.arange(n_features)[:, None], members] = slopes[..., :-1]
+        return divergences_between(roots[..., :-1], slopes[..., -1])
 
     def posterior(self, g, stats):
         """Means, matrices S of the families (see _sparse), (n_clusters, n_features, size, size),
@@ -754,6 +759,27 @@ def normal_laws(means, spread):
     return IndependentLaws(
         [Student(*column, df) for column in zip(means.T, spread.T, strict=True)]
     )
+
+
+def divergences_between(roots, centers):
+    """See `Likelihood.divergences`, of normal laws with precision matrices W'W and means mu.
+
+    - `roots`, `centers`: (n_clusters, n_features, n_features), (n_clusters, n_features). W, W mu.
+    """
+    try:
+        inverse = np.linalg.inv(roots)
+    except np.linalg.LinAlgError:
+        raise FloatingPointError(
+            "a drawn precision matrix is singular; rescale the columns"
+        ) from None
+    means = (inverse @ centers[..., None])[..., 0]
+    out = np.empty((len(roots), len(roots)))
+    for k, root in enumerate(roots):
+        # tr(W_k'W_k V_m V_m'), and the gaps of means on the scale of cluster k.
+        ratio = np.sum((root @ inverse) ** 2, axis=(1, 2))
+        gap = np.sum(((means - means[k]) @ root.T) ** 2, axis=1)
+        out[k] = 0.5 * (ratio + gap - centers.shape[1])
+    return out + out.T
 
 
 def draw_means(means, roots, rho, rng):

@@ -251,7 +251,7 @@ default=None
 
     def suits_blocks(self, n_samples, n_features):
         many = n_samples >= BLOCK_ROWS and n_samples * n_features >= BLOCK_ENTRIES
-        return many and self.covariance_type == "full" and self.tails is None
+        return many and self.covariance_type in ("full", "sparse") and self.tails is None
 
     def of_column(self, column, n_features):
         if self.covariance_type != "diag":
@@ -543,7 +543,7 @@ default=None
         return values
 
     def divergences(self, params):
-        return self._structure.divergences(len(self.mean), params)
+        return self._structure.divergences(self, params)
 
     def cluster_params(self, stats):
         """Posterior `means`, (n_clusters, n_features), and `covariances`, (n_clusters, n_features,
