@@ -148,8 +148,8 @@ def gaussian_moments(likelihood, theta):
 
 
 def regressions(likelihood, theta):
-    """Of sparse covariances: a root W of the precision matrix, a row per column, and W times the gap
-    between the means of the cluster and of the prior."""
+    """Of sparse covariances: a root W of the precision matrix, a row per column, and W times the
+    gap between the means of the cluster and of the prior."""
     D, n_parents = likelihood.parents_.shape
     slopes = theta[1:].reshape(D, n_parents + 2)
     W = np.diag(slopes[:, n_parents])

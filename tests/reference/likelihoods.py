@@ -49,8 +49,8 @@ def _log_matrix_t(X, mean, mean_precision, df, scale):
     )
 
 
-# Parents of the columns of the case with sparse covariances, in their order. That a fit finds these is
-# tested in mixture/likelihoods/test_sparse.py.
+# Parents of the columns of the case with sparse covariances, in their order. That a fit finds
+# these is tested in mixture/likelihoods/test_sparse.py.
 PARENTS = {1: [], 0: [1], 2: [1, 0]}
 
 
@@ -110,9 +110,9 @@ def _log_marginal_spherical(X, mean, mean_precision, df, scale):
 
 
 def log_marginal_sparse(X, mean, mean_precision, df, scale, parents):
-    """Each column is a regression on its parents: variance ~ InvGamma(df / 2, rate scale / 2), slopes
-    ~ N(0, variance / scale of the parent), level ~ N(mean, variance / mean_precision) where the
-    parents have their prior means. So a column is one multivariate t vector given its parents.
+    """Each column is a regression on its parents: variance ~ InvGamma(df / 2, rate scale / 2),
+    slopes ~ N(0, variance / scale of the parent), level ~ N(mean, variance / mean_precision) where
+    the parents have their prior means. So a column is one multivariate t vector given its parents.
 
     - `parents`: dict of column to a list of columns.
     """

@@ -8,9 +8,9 @@ import numpy as np
 from scipy.stats import invwishart
 
 from reference.likelihoods import (
-    PARENTS,
     LOG_LIKELIHOODS,
     LOG_MARGINALS,
+    PARENTS,
     as_matrix,
     pyclone_shares,
     pyclone_states,

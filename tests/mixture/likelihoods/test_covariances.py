@@ -1,5 +1,5 @@
-"""Tied, spherical and sparse covariances: samplers against enumerated posteriors, and the laws of what is
-learned. The laws that every kernel obeys are tested for all examples of `Gaussian`."""
+"""Tied, spherical and sparse covariances: samplers against enumerated posteriors, and the laws of
+what is learned. The laws that every kernel obeys are tested for all examples of `Gaussian`."""
 
 import dataclasses
 import itertools

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Gaussian clusters in which every column depends on few others: Geiger & Heckerman (2002).
 
-Column d has parents p, earlier columns in some order, the same in all clusters. In each cluster
+Column d has parents p, columns before it in an order that all clusters share. In each cluster
 
     v ~ InvGamma(nu / 2, rate s_d / 2),  b | v ~ N(0, v diag(1 / s_p)),
     x_d | x_p, mu, b, v ~ N(mu_d + b'(x_p - mu_p), v),  mu | all v, b ~ N(u, Sigma / r)
 
-with the covariance Sigma that follows from all v and b. With n items of mean x_bar, and for a column
-and its parents the matrix
+with the covariance Sigma that follows from all v and b. With n items of mean x_bar, and for a
+column and its parents the matrix
 
     S = diag(s) + C + (r n / rho) (x_bar - u)(x_bar - u)',  rho = r + n,
 
-of their scatter C, let L L' = S, with the column last, m = (r u + n x_bar) / rho, L (w, e) = x - m,
+of their scatter C, the column last, let L L' = S, m = (r u + n x_bar) / rho, L (w, e) = x - m,
 a = (rho + 1) / rho + |w|^2 and l the last entry of L. Then
 
     p(x_d | x_p, cluster) = g / l a^((nu + n) / 2) (a + e^2)^(-(nu + n + 1) / 2),
@@ -239,7 +239,7 @@ cdef class SparseModel(EllipticalModel):
         self.families.combine(moments, other)
 
     cdef inline double log_density(self, Py_ssize_t slot, double least) noexcept nogil:
-        """log p(x | items of a slot) of the row in `members`, or a number below `least` if it is."""
+        """log p(x | items of a slot) of the row in `members`; a number below `least` if it is."""
         cdef const double* stats = row(self, slot)
         cdef const double* cached = stats + self.n_stats
         cdef double rho = self.mean_precision + stats[0]
@@ -468,7 +468,9 @@ cdef class ParametricGaussianSparse(ParametricElliptical):
     cdef const double[::1] scale
     cdef double[::1] scales, gaps, factor
 
-    def __init__(self, X, mean, const double[::1] scale, double mean_precision, double df, families):
+    def __init__(
+        self, X, mean, const double[::1] scale, double mean_precision, double df, families
+    ):
         cdef Py_ssize_t n_features = X.shape[1]
         self.families = Families(families, n_features)
         ParametricElliptical.__init__(
@@ -484,7 +486,7 @@ cdef class ParametricGaussianSparse(ParametricElliptical):
     cdef void draw_params(
         self, const double* stats, double power, double* params, bitgen_t* rng
     ) noexcept nogil:
-        cdef Py_ssize_t d, j, k, l
+        cdef Py_ssize_t d, k, l
         cdef Py_ssize_t n_features = self.n_features
         cdef Py_ssize_t ld = self.families.ld
         cdef Py_ssize_t size = self.families.size

@@ -724,8 +724,8 @@ class Sparse(Matrix):
         return np.linalg.inv(system) * spread[:, None]
 
     def laws_given(self, g, stats, rng, weights):
-        """Without `rng`, multivariate t laws with the means and covariances of the clusters: the law
-        of some columns given others has no closed form."""
+        """Without `rng`, multivariate t laws with the same means and covariances: laws of some
+        columns given others have no closed form."""
         means, scatter, df, rho = self.posterior(g, stats)
         if rng is None:
             roots = np.linalg.cholesky(self.covariances(g, scatter, df))

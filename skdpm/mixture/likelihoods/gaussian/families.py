@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The columns on which each column depends under sparse covariances, from the rows of a fit.
 
-Columns depend on each other in a cluster as the differences of close rows do, which are mostly rows
+Columns depend on each other in a cluster as they do in differences of close rows, which are mostly
 of one cluster. A column joins the others by its largest correlation with one that has joined: the
 tree of these pairs is the most probable one of normal columns (Chow & Liu 1968). Its parents are
 then chosen among the columns before it, one after the other, by what each adds to the explained

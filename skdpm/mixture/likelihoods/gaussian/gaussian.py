@@ -124,7 +124,8 @@ class Gaussian(Likelihood):
     mean_precision : float or None, default=None
         Number of observations that the prior mean counts as. None: learned.
     df : float or None, default=None
-        Degrees of freedom, > n_features - 1 (full, tied) or > 0 (others). None: learned, or n_features + 2 if tied.
+        Degrees of freedom, > n_features - 1 (full, tied) or > 0 (others). None: learned, or
+        n_features + 2 if tied.
     scale : float, array-like of shape (n_features,) or (n_features, n_features), or None, \
 default=None
         Scale of the covariances, in squared units: a number times the identity, a diagonal, or a
