@@ -40,10 +40,16 @@ def summary_of_fit(estimator, what):
         low, high = np.quantile(numbers, (0.05, 0.95), method="inverted_cdf")
         return f"in 90 % of the draws {low:g}" + (f" to {high:g}" if high > low else "")
 
-    of_components = usual(draws["n_components"])
-    if hasattr(estimator, "n_clusters_"):
+    of_components, fitted = usual(draws["n_components"]), vars(estimator)
+    if getattr(estimator, "n_components", None) is not None:
+        of_components += f", of at most {estimator.n_components}"
+    if "n_clusters_" in fitted:
+        most = fitted.get("_most_clusters")
+        asked = "" if most is None else f"at most {most} asked for; "
         of_clusters = usual(estimator.n_clusters_samples_)
-        lines = {what: f"{estimator.n_clusters_} ({of_clusters})", "components": of_components}
+        of_clusters += ", one for each component" * fitted["_one_for_each"]
+        of_clusters = f"{estimator.n_clusters_} ({asked}{of_clusters})"
+        lines = {what: of_clusters, "components": of_components}
     else:
         lines = {what: f"{estimator.n_components_} ({of_components})"}
     lines["draws"] = f"{draws.n_draws} of each of {draws.n_chains} chains"

@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 from skdpm import _convergence, diagnostics
-from skdpm.chains import masses_between
+from skdpm.chains import clocks, masses_between
 
 # Seconds between checks of the time limit, for which all chains wait.
 ROUND = 0.5
@@ -38,6 +38,8 @@ PATIENCE = 5.0
 LONG = 60.0
 # Smallest ratio of the pace, in seconds per iteration, to the one before that counts as steady.
 STEADY = 2.0 / 3.0
+# Share of a processor below which the machine is called busy.
+BUSY = 0.5
 
 # Largest share of a time limit that is kept for summaries of the draws.
 MOST_FOR_SUMMARIES = 0.3
@@ -247,10 +249,13 @@ class Forecast:
     """Report once, after a few seconds, that a fit will take minutes, by the function `say` of a
     message. `began` is the start of the fit on the clock of `time.monotonic`.
 
-    The first call is after the starts of the chains. The pace is that since the last call. First
-    iterations are slower, up to four times, so it waits until the pace is not much faster than
-    before. Of lengths that the fit finds it takes the geometric mean of the shortest and the
-    longest, which is wrong by less than a factor of 2.
+    A call has the number of iterations and the times at which these began to run (`clocks`); what
+    chains do while they wait for each other does not count. The first call is after the starts of
+    the chains. The pace is that since the last call, in processor time; the share of the processor
+    that the fit gets is the mean of all calls, as it varies. First iterations are slower, up to
+    ten times, so a pace counts if it is not much faster than the one before. Of lengths that the
+    fit finds it takes the geometric mean of the shortest and the longest, which is wrong by less
+    than a factor of 2.
     """
 
     def __init__(self, program, began, say):
@@ -258,27 +263,30 @@ class Forecast:
         self.began = began
         self.say = say
         self.said = False
-        self._first = None  # time of the first call
-        self._last = None  # time and iterations at the last call
-        self._pace = math.inf  # seconds per iteration before it
+        self._spent = np.zeros(2)  # seconds in which chains ran, and of processors
+        self._n_before = None  # iterations at the last call
+        self._pace = 0.0  # processor seconds per iteration before it; 0: unknown
 
-    def __call__(self, n_done):
-        now = time.monotonic()
-        if self._first is None:
-            self._first, self._last = now, (now, n_done)
-        before, n_before = self._last
-        if self.said or n_done <= n_before:
+    def __call__(self, n_done, since):
+        now = clocks()
+        n_before, self._n_before = self._n_before, n_done
+        if self.said or n_before is None or n_done <= n_before:
             return
-        pace, earlier = (now - before) / (n_done - n_before), self._pace
-        self._last, self._pace = (now, n_done), pace
-        if now - self._first < PATIENCE or pace < STEADY * earlier:
+        self._spent += now - since
+        pace, earlier = (now - since)[1] / (n_done - n_before), self._pace
+        self._pace = pace
+        if self._spent[0] < PATIENCE or not pace > STEADY * earlier > 0.0:
             return
         left = self._likely_iterations(n_done) - n_done + self.program.summaries
-        total = now - self.began + pace * left
+        share = self._spent[1] / self._spent[0]
+        total = now[0] - self.began + pace * left / share
         if total < LONG:
             return
         self.said = True
-        self.say(f"this fit will take about {_duration(total)}")
+        words = f"this fit will take about {_duration(total)}"
+        if share < BUSY:
+            words += f" on this busy machine ({_duration(share * total)} of processor time)"
+        self.say(words)
 
     def _likely_iterations(self, n_done):
         program = self.program
@@ -293,7 +301,9 @@ class Forecast:
 
 
 def _duration(seconds):
-    """Words about a number of seconds of a minute or more."""
+    """Words about a number of seconds."""
+    if seconds < 45.0:
+        return f"{seconds:.0f} s"
     for unit, name in ((86400, "days"), (3600, "hours")):
         if seconds >= 1.5 * unit:
             return f"{seconds / unit:.2g} {name}"

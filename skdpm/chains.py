@@ -43,6 +43,11 @@ MASS_EVERY = 10
 MOST_DRAWS = 10 * DRAW_LOOKS[-1]
 
 
+def clocks():
+    """Seconds of the clock and of the processors of this program: ndarray of shape (2,)."""
+    return np.array([time.monotonic(), time.process_time()])
+
+
 def seed_entropy(random_state):
     """The entropy of the random streams of a run, an int.
 
@@ -418,11 +423,12 @@ def run_chains(
         while stop is not None and not interruption.requested:
             waiting = [chain for chain in chains if chain["iteration"] < stop]
             if waiting:
+                since = clocks()
                 joblib.Parallel(n_jobs=n_jobs, require="sharedmem")(
                     delayed(work)(chain, stop) for chain in waiting
                 )
                 if forecast is not None:
-                    forecast(sum(chain["iteration"] for chain in chains) / len(chains))
+                    forecast(sum(chain["iteration"] for chain in chains) / len(chains), since)
             else:
                 stop = None if halts is None else halts(stop)
         return interruption.requested

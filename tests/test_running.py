@@ -425,6 +425,29 @@ def test_numbers_in_a_terminal_and_in_the_log(blobs, caplog):
     assert ends == f"DPMixture.fit ends\n{estimator.summary()}"
 
 
+def test_summary_says_which_reading_its_numbers_are_of(blobs):
+    def line(estimator, name="clusters"):
+        lines = dict(words.split("  ", 1) for words in estimator.summary().splitlines())
+        return lines[name].strip()
+
+    estimator = FiniteMixture(5, **FAST).fit(blobs)
+    assert line(estimator, "components").endswith(", of at most 5")
+    of_hills, drawn = line(estimator), estimator.n_clusters_samples_
+    assert of_hills.startswith(f"{estimator.n_clusters_} (in 90 % of the draws ")
+    assert "component" not in of_hills
+    estimator.estimate_labels(max_clusters=1)
+    assert line(estimator) == of_hills.replace(of_hills[:3], "1 (at most 1 asked for; ", 1)
+    assert_array_equal(estimator.n_clusters_samples_, drawn)
+    estimator.estimate_labels(loss="vi", max_clusters=9)
+    assert "(at most 9 asked for; in 90 %" in line(estimator)
+    assert line(estimator).endswith(", one for each component)")
+    for loss in ("binder", ("vi", 0.5)):
+        assert "asked" not in line(estimator.estimate_labels(loss=loss))
+    assert line(estimator.estimate_labels(loss="adaptive")) == of_hills
+    estimator.set_params(point_estimate="map").fit(blobs)
+    assert line(estimator).endswith(", one for each component)")
+
+
 def test_copy_for_prediction(blobs):
     known = np.where(np.arange(30) < 3, np.arange(30), -1)
     estimator = DPMixture(**FAST, noise=True).fit(blobs, known_labels=known)

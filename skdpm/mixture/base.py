@@ -572,6 +572,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         self._recall(X)
         estimate = DrawnClusters(self, loss).least_expected_loss(wanted)
         estimate.publish(self, training.make_prior, training.copies)
+        if max_clusters is not None:
+            self._most_clusters = max_clusters
         self.diagnostics_ = self._with_clusters(copy.deepcopy(self.diagnostics_))
         return self
 

@@ -111,6 +111,7 @@ class PointEstimate:
             "labels_": self.labels,
             "n_clusters_": len(self.stats),
             "n_clusters_samples_": model.n_components_samples_,
+            "_one_for_each": self.clusters is None,
             "cluster_params_": likelihood.cluster_params(self.stats),
             "weights_": weights,
             "_cells": self.cells,
@@ -130,7 +131,7 @@ class PointEstimate:
         )
         for name in PER_ROW & found.keys():
             found[name] = of_all_rows(found[name], copies)
-        for name in {*NOT_ALWAYS, "_other_readings"} - found.keys():
+        for name in {*NOT_ALWAYS, "_other_readings", "_most_clusters"} - found.keys():
             vars(model).pop(name, None)
         vars(model).update(found)
 
@@ -444,7 +445,7 @@ def other_readings(model):
     labels, words, hills = training.take(training.different(model._clusters)), [], {}
     for loss in (*HILLS, "vi"):
         drawn = DrawnClusters(model, loss, hills=hills)
-        found = drawn.labels(np.inf)
+        found = drawn.labels(vars(model).get("_most_clusters", np.inf))
         inside = np.flatnonzero(found >= 0)
         draws = alone(drawn.clusters[:, :, inside])
         sure = partitions.label_probabilities(draws, found[inside]).mean() if len(inside) else 0.0

@@ -319,8 +319,6 @@ def test_time_is_over_for_a_fit_whose_chains_are_apart(blobs, monkeypatch):
 
 
 def test_long_fits_say_so_once(monkeypatch):
-    clock = types.SimpleNamespace(now=100.0)
-    monkeypatch.setattr(_halts, "time", types.SimpleNamespace(monotonic=lambda: clock.now))
     program = chains.ChainProgram(
         likelihood=None,
         sampler=None,
@@ -334,42 +332,42 @@ def test_long_fits_say_so_once(monkeypatch):
         n_chains=4,
     )
     assert program.n_iterations == 500
-    said = []
+    said, time = [], types.SimpleNamespace(now=np.zeros(2))
+    monkeypatch.setattr(_halts, "clocks", lambda: time.now)
 
-    def hear(now, n_done):
-        clock.now = now
-        forecast(n_done)
+    def forecast_of(began, calls, share=1.0):
+        """Each call: seconds of the clock, iterations done, maybe seconds that chains waited."""
+        forecast, before = _halts.Forecast(program, began, said.append), began
+        for now, n_done, *waited in calls:
+            since = before + sum(waited)
+            time.now = np.array([now, 10.0 + share * (now - since)])
+            forecast(n_done, np.array([since, 10.0]))
+            before = now
 
-    forecast = _halts.Forecast(program, 0.0, said.append)
-    hear(103.0, 1.0)  # the starts
+    # The starts; a pace that nothing confirms; twice as fast as before; no news.
+    start = [(103.0, 1.0), (109.0, 2.0), (111.0, 3.0), (111.0, 3.0)]
+    forecast_of(0.0, start)
     assert said == []
-    hear(107.0, 2.0)  # too early to tell
-    assert said == []
-    hear(109.0, 3.0)
-    assert said == []  # twice as fast as before
-    hear(109.0, 3.0)  # no news
-    hear(111.0, 4.0)
-    hear(112.0, 5.0)
-    # 111 s, and 496 iterations and the summaries at a pace of 2 s.
-    assert said == ["this fit will take about 19 minutes"]
-    forecast = _halts.Forecast(program, 100.0, said.append)
-    hear(102.0, 300.0)
-    hear(106.0, 400.0)
-    hear(110.0, 499.0)
-    assert len(said) == 1  # soon done
+    forecast_of(0.0, [*start, (113.0, 4.0), (114.0, 5.0)])
+    # 113 s, and 496 iterations and the summaries at a pace of 2 s.
+    assert said.pop() == "this fit will take about 19 minutes"
+    # What chains wait for, as for a probe, is no pace.
+    forecast_of(0.0, [*start, (213.0, 4.0, 100.0)])
+    assert said.pop() == "this fit will take about 21 minutes"
+    # With an eighth of a processor.
+    forecast_of(0.0, [*start, (113.0, 4.0)], 0.125)
+    said_busy = "19 minutes on this busy machine (2 minutes of processor time)"
+    assert said.pop() == f"this fit will take about {said_busy}"
+    forecast_of(100.0, [(102.0, 300.0), (106.0, 400.0), (110.0, 499.0)])
+    assert said == []  # soon done
     # Lengths that are found: of 150 to 500 iterations, 274.
     program.finds_warmup = program.finds_draws = True
-    forecast = _halts.Forecast(program, 100.0, said.append)
-    hear(91.0, 0.0)
-    hear(101.0, 5.0)
-    hear(111.0, 10.0)
-    assert said[1] == "this fit will take about 9 minutes"
+    forecast_of(90.0, [(91.0, 0.0), (101.0, 5.0), (111.0, 10.0)])
+    assert said.pop() == "this fit will take about 10 minutes"
     # After 110 iterations warm-up ends with 113 at the earliest: of 213 to 500, 326.
-    forecast = _halts.Forecast(program, 100.0, said.append)
-    hear(101.0, 10.0)
-    hear(121.0, 14.0)
-    hear(601.0, 110.0)
-    assert said[2] == "this fit will take about 28 minutes"
+    forecast_of(100.0, [(101.0, 10.0), (121.0, 14.0), (601.0, 110.0)])
+    assert said.pop() == "this fit will take about 28 minutes"
+    assert said == []
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
