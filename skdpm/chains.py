@@ -423,7 +423,7 @@ def run_chains(
         while stop is not None and not interruption.requested:
             waiting = [chain for chain in chains if chain["iteration"] < stop]
             if waiting:
-                since = clocks()
+                since = None if forecast is None else clocks()
                 joblib.Parallel(n_jobs=n_jobs, require="sharedmem")(
                     delayed(work)(chain, stop) for chain in waiting
                 )

@@ -20,7 +20,6 @@ __all__ = [
     "make_embeddings",
     "make_gaussian_mixture",
     "make_high_dimensional_gaussians",
-    "make_jain_neal",
     "make_lfrm",
     "make_linear_gaussian_features",
     "make_pyclone",
@@ -29,18 +28,6 @@ __all__ = [
 __dir__ = __all__.copy
 
 Arrays = tuple[np.ndarray, ...]
-
-# Jain & Neal (2004), probabilities of ones: a line per cluster, a column per feature. Further
-# features are copies of the last one.
-JAIN_NEAL = np.array(
-    [
-        [0.95, 0.95, 0.95, 0.95, 0.95, 0.95],
-        [0.05, 0.05, 0.05, 0.05, 0.95, 0.95],
-        [0.95, 0.05, 0.05, 0.95, 0.95, 0.95],
-        [0.05, 0.05, 0.05, 0.05, 0.05, 0.05],
-        [0.95, 0.95, 0.95, 0.95, 0.05, 0.05],
-    ]
-)
 
 # The parts of `make_cambridge_bars`, as images of 6 x 6 pixels; neighbours share pixels.
 CAMBRIDGE_BARS = np.array(
@@ -65,34 +52,6 @@ LARGEST_COVERAGE = 0.35
 
 # Number of units of the network of `make_embeddings`, and of rows in a batch.
 N_UNITS, BLOCK_ROWS = 256, 10_000
-
-
-def make_jain_neal(n_samples=100, n_features=6, *, random_state=None) -> Arrays:
-    """Binary rows in five clusters, three of which differ in few columns.
-
-    >>> import numpy as np
-    >>> from skdpm.datasets import make_jain_neal
-    >>> X, labels = make_jain_neal(n_features=8, random_state=0)
-    >>> X.shape, np.bincount(labels).tolist()
-    ((100, 8), [20, 20, 20, 20, 20])
-
-    These are the artificial data of Jain & Neal (2004): examples 1, 2 and 3 have 6, 8 and 10
-    columns. All columns from the sixth on have the same probabilities. The more of them there are,
-    the harder it is to separate the clusters by moving single rows.
-
-    Source: Jain & Neal (2004); Herlau, Morup, Teh & Schmidt, section 3.1, table 1.
-
-    Parameters
-    ----------
-    n_samples, n_features : int, default=100, 6
-        Numbers of rows and of columns, of which there are at least 6.
-    random_state : int, RandomState, Generator or None, default=None
-    """
-    n_known = JAIN_NEAL.shape[1]
-    rng, labels = _start(n_samples, len(JAIN_NEAL), random_state)
-    n_features = check_integer(n_features, "n_features", low=n_known)
-    columns = np.minimum(np.arange(n_features), n_known - 1)
-    return _bernoulli(rng, JAIN_NEAL[:, columns][labels]), labels
 
 
 def make_gaussian_mixture(
@@ -361,7 +320,8 @@ def make_lfrm(
     weights = rng.standard_normal((n_components, n_components)) / np.sqrt(weight_precision)
     if not directed:
         weights = np.triu(weights) + np.triu(weights, 1).T
-    X = _bernoulli(rng, expit(bias + Z @ weights @ Z.T))
+    probabilities = expit(bias + Z @ weights @ Z.T)
+    X = (rng.random(probabilities.shape) < probabilities).astype(np.float64)
     if not directed:
         X = np.triu(X, 1) + np.triu(X, 1).T
     np.fill_diagonal(X, 0.0)
@@ -586,10 +546,6 @@ def _start(n_samples, n_clusters, random_state):
     n_clusters = check_integer(n_clusters, "n_clusters", low=1)
     rng = _generator(random_state)
     return rng, rng.permutation(np.arange(n_samples, dtype=np.int64) % n_clusters)
-
-
-def _bernoulli(rng, probabilities):
-    return (rng.random(probabilities.shape) < probabilities).astype(np.float64)
 
 
 def _allocate(n_samples, n_components, concentration, random_state):

@@ -50,6 +50,7 @@ def test_distance_is_a_distance(complements):
 
 
 @BOTH
+@pytest.mark.some(1)
 def test_estimate_has_the_smallest_expected_distance(complements):
     """Of all matrices with three rows and at most two columns, none is closer to the draws."""
     rng = np.random.default_rng(2)

@@ -11,12 +11,10 @@ from support.pvalues import Cells, assert_p, correct_for_number
 from skdpm import datasets
 from skdpm.datasets import (
     CAMBRIDGE_BARS,
-    JAIN_NEAL,
     make_cambridge_bars,
     make_embeddings,
     make_gaussian_mixture,
     make_high_dimensional_gaussians,
-    make_jain_neal,
     make_lfrm,
     make_linear_gaussian_features,
     make_pyclone,
@@ -27,7 +25,6 @@ from skdpm.datasets import (
 DEFAULTS = {
     "make_gaussian_mixture": ((5000, 2), 15),
     "make_high_dimensional_gaussians": ((1024, 128), 16),
-    "make_jain_neal": ((100, 6), 5),
 }
 each_mixture = pytest.mark.parametrize("name", DEFAULTS)
 
@@ -92,6 +89,7 @@ def test_shapes_of_allocations(name):
 
 
 @each_generator
+@pytest.mark.some(3)
 def test_one_seed_one_data_set(name):
     make = getattr(datasets, name)
     data = make(random_state=3)
@@ -101,28 +99,6 @@ def test_one_seed_one_data_set(name):
         assert not np.array_equal(data[0], make(random_state=random_state)[0])
     rng = np.random.RandomState(3)
     assert not np.array_equal(make(random_state=rng)[0], make(random_state=rng)[0])
-
-
-@pytest.mark.parametrize("n_features", [6, 8, 10])
-def test_jain_neal_probabilities(n_features, seed_sequence):
-    """Counts of ones of each cluster and column are binomial; columns beyond the sixth repeat."""
-    expected = np.hstack([JAIN_NEAL] + (n_features - 6) * [JAIN_NEAL[:, 5:]])
-    assert set(np.unique(expected)) == {0.05, 0.95}
-
-    def run(seed, factor):
-        X, labels = make_jain_neal(
-            round(5000 * factor), n_features, random_state=np.random.default_rng(seed)
-        )
-        assert set(np.unique(X)) == {0.0, 1.0}
-        ones = np.array([X[labels == k].sum(axis=0) for k in range(5)])
-        # Counts of successes where a success has probability 0.95 everywhere.
-        m = round(1000 * factor)
-        hits = np.where(expected > 0.5, ones, m - ones).astype(int).ravel()
-        edges = binom.ppf([0.25, 0.5, 0.75], m, 0.95).astype(int)
-        cells = np.bincount(np.searchsorted(edges, hits), minlength=4)
-        return Cells(cells, np.diff(np.r_[0.0, binom.cdf(edges, m, 0.95), 1.0]))
-
-    assert_p(run, seed_sequence=seed_sequence)
 
 
 @pytest.mark.parametrize("n_clusters, spread", [(15, 0.03), (15, 0.06), (10, 0.02), (1, 0.5)])
@@ -271,7 +247,6 @@ def test_bad_input_of_all(name, bad, message):
 @pytest.mark.parametrize(
     "make, bad, message",
     [
-        (make_jain_neal, {"n_features": 5}, "n_features must be at least 6"),
         (make_gaussian_mixture, {"spread": 0.0}, "spread must be finite and > 0"),
         (make_gaussian_mixture, {"separation": -1.0}, "separation must be finite and >= 0"),
         (make_gaussian_mixture, {"separation": 0.3}, "separation=0.3 is too large for 15 centres"),

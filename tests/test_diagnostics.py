@@ -128,6 +128,7 @@ def test_equal_to_arviz():
 
 
 @pytest.mark.parametrize("phi", [-0.4, 0.0, 0.5, 0.9])
+@pytest.mark.some(2)
 def test_ess_of_an_autoregression(phi):
     n_chains, n_draws = 4, 20_000
     draws = autoregressive(np.random.default_rng(2), phi, n_chains, n_draws)

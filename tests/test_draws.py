@@ -216,6 +216,7 @@ def test_sample_asks_the_likelihood_that_was_fitted(blobs):
 
 @pytest.mark.parametrize("point_estimate", ["map", "last"])
 @pytest.mark.parametrize("seed", everyday(range(12), 0, 1, 2))
+@pytest.mark.some(2)
 def test_interrupted_fits_do_not_depend_on_what_is_stored(point_estimate, seed, blobs):
     """B8: with labels not stored, the point estimate could be a draw that was cut off."""
     fits = []

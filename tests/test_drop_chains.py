@@ -31,6 +31,7 @@ def X():
     ],
     ids=["labels", "map", "blocks"],
 )
+@pytest.mark.some(1)
 def test_the_rest_is_a_fit_of_its_own(params, X):
     """Chains do not depend on their number."""
     model = DPMixture(n_chains=3, **params, **FAST).fit(X)

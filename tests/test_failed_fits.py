@@ -63,6 +63,7 @@ def broken_end(estimator, monkeypatch):
     "failure", everyday([wrong_parameter, broken_iteration, broken_end], broken_end)
 )
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.some(2)
 def test_what_was_fitted_stays(model, failure, monkeypatch):
     estimator = copy.deepcopy(MODELS[model]).fit(X)
     before, expected = dict(vars(estimator)), answer(estimator, X)
@@ -83,6 +84,7 @@ def test_what_was_fitted_stays(model, failure, monkeypatch):
     "failure", everyday([wrong_parameter, broken_iteration, broken_end], broken_iteration)
 )
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.some(2)
 def test_nothing_is_fitted_by_a_first_fit_that_fails(model, failure, monkeypatch):
     estimator = copy.deepcopy(MODELS[model])
     before = vars(estimator).keys()
@@ -115,6 +117,7 @@ def test_the_same_after_an_interruption_before_the_first_iteration(monkeypatch):
         ("features", "auto"),
     ],
 )
+@pytest.mark.some(2)
 def test_a_warm_start_that_failed_can_be_repeated(model, sampler, monkeypatch):
     """With the bits of one that did not fail, although chains had made iterations."""
     fits = [copy.deepcopy(MODELS[model]) for _ in range(2)]

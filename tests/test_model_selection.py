@@ -117,6 +117,7 @@ def test_warns_of_models_whose_chains_differ():
     [(prior, False) for prior in PRIOR_CASES]
     + [(prior, True) for prior in PRIOR_CASES if prior != "pitman_yor_negative"],
 )
+@pytest.mark.some(3)
 def test_concentration_curve(prior, resampled):
     """All partitions are there, in each of two chains."""
     model = make_estimator(

@@ -144,6 +144,7 @@ def test_minima_never_separate_rows_that_agree_in_all_draws():
 
 
 @pytest.mark.parametrize("loss", LOSSES + PRICED)
+@pytest.mark.some(3)
 def test_expected_loss_is_the_definition(loss):
     rng = np.random.default_rng(0)
     for _ in range(50):

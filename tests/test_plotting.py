@@ -5,6 +5,7 @@ Each property of an artist is compared with the draws themselves.
 
 import copy
 import dataclasses
+import itertools
 import pickle
 import sys
 import warnings
@@ -366,6 +367,7 @@ def test_the_columns_chosen_are_those_in_which_clusters_are_apart(model, table):
 @pytest.mark.parametrize(
     "likelihood", [Gaussian(), Gaussian(covariance_type="diag"), Subspace(n_axes=2), "poisson"]
 )
+@pytest.mark.some(2)
 def test_ellipses_of_every_likelihood_with_moments_are_those_of_drawn_rows(likelihood, table):
     """Posterior means of many rows: the law that new rows have, nearly."""
     rng = np.random.default_rng(1)
@@ -593,7 +595,7 @@ def test_other_displays_of_features(bars):
     traces = draw(
         TraceDisplay.from_estimator(bars, ["n_components", "likelihood__noise_precision"])
     )
-    assert traces.axes_[0].get_ylabel() == "features"
+    assert traces.axes_[0].get_title(loc="left") == "features"
     with pytest.raises(TypeError, match="CoclusteringDisplay takes a DPMixture"):
         CoclusteringDisplay.from_estimator(bars)
 
@@ -770,7 +772,8 @@ def test_profiles_are_those_of_the_description(model, table):
             assert hollow(dot) != sure
             np.testing.assert_allclose(dot.get_color(), colors[k])
         assert (np.diff(ax.get_yticks()) < 0).all()  # the first line is at the top
-        assert f"cluster {k} ({np.sum(model.labels_ == k)} rows)" in ax.get_title(loc="left")
+        title = ax.get_title(loc="left").replace("\N{NO-BREAK SPACE}", " ")
+        assert f"cluster {k} ({np.sum(model.labels_ == k)} rows)" in title
     assert len({ax.get_xlim() for ax in display.axes_}) == 1
     words = "(sd within clusters)\n99% interval, hollow if it contains 0"
     assert display.figure_.get_supxlabel() == f"difference from the other rows {words}"
@@ -800,7 +803,7 @@ def test_profiles_of_a_mixed_table_name_categories():
     table = mixed.describe()
     share = table.loc[(1, "meal", "half board"), "mean"]
     assert f"meal = half board  {share:.0%}" in ticks
-    assert any(tick.startswith("a column with a name that i…  ") for tick in ticks)
+    assert any(tick.startswith("a column with … far too long  ") for tick in ticks)
     sizes = np.abs(lines_of(display)[:3, 0])
     assert (np.diff(sizes) <= 0.0).all()
     assert (sizes[-1] >= table.loc[0]["difference"].abs().sort_values().iloc[:-3]).all()
@@ -821,7 +824,7 @@ def test_relevance_bars_are_the_probabilities():
     np.testing.assert_array_equal(widths, np.sort(fit.relevance_[:5])[::-1])
     np.testing.assert_array_equal(fit.relevance_[display.columns_], widths)
     ticks = [tick.get_text() for tick in display.ax_.get_yticklabels()]
-    assert ticks[0] == "a column with a name that i…" and display.columns_[0] == 4
+    assert ticks[0] == "a column with …t is too long" and display.columns_[0] == 4
     assert ticks[1:] == [X.columns[d] for d in display.columns_[1:]]
     low, high = display.ax_.get_ylim()
     assert low > high  # the first bar is at the top
@@ -1057,6 +1060,7 @@ def test_whole_numbers_are_moved_apart():
 
 
 @pytest.mark.parametrize("style", ["default", "dark_background"])
+@pytest.mark.some(1)
 def test_text_and_lines_stand_out_in_any_style(style, model):
     def contrast(color, ax):
         return np.ptp([np.mean(to_rgb(color)), np.mean(to_rgb(ax.get_facecolor()))])
@@ -1086,3 +1090,69 @@ def test_links_have_a_key_and_names():
     assert words == ["no link", "link", "unknown"]
     names = [label.get_text() for label in display.ax_.get_yticklabels()]
     assert names == [f"n{i}" for i in display.rows]
+
+
+def texts_that_collide(figure):
+    """Texts that overlap, or that the edge of the figure cuts: list of strings."""
+    figure.canvas.draw()
+    axes = [axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)]
+    drawn = {tick for axis in axes if axis.axes.axison for tick in axis._update_ticks()}
+    hidden = {tick for axis in axes for tick in axis.get_major_ticks()} - drawn
+    hidden = {label for tick in hidden for label in (tick.label1, tick.label2)}
+    shown = [
+        (text.get_text(), text.get_window_extent())
+        for text in figure.findobj(matplotlib.text.Text)
+        if text.get_text().strip() and text.get_visible() and text not in hidden
+    ]
+    cut = [
+        words
+        for words, box in shown
+        if min(*box.min, *(figure.bbox.size - box.max)) < -1.0 and box.overlaps(figure.bbox)
+    ]
+    for (words, box), (others, other) in itertools.combinations(shown, 2):
+        common = np.minimum(box.max, other.max) - np.maximum(box.min, other.min)
+        if common.min() > 1.5:
+            cut.append(f"{words} / {others}")
+    return cut
+
+
+SMALL_PICTURES = {
+    "clusters": lambda model, X, ax: ClustersDisplay.from_estimator(model, X, ax=ax),
+    "density": lambda model, X, ax: DensityDisplay.from_estimator(model, X, "depth", ax=ax),
+    "number": lambda model, X, ax: NumberOfClustersDisplay.from_estimator(model, ax=ax),
+    "traces": lambda model, X, ax: TraceDisplay.from_estimator(model, ax=ax),
+    "profiles": lambda model, X, ax: ProfilesDisplay.from_estimator(model, X, ax=ax),
+    "tree": lambda model, X, ax: MergeTreeDisplay.from_estimator(model, ax=ax),
+    "together": lambda model, X, ax: CoclusteringDisplay.from_estimator(model, ax=ax),
+    "losses": lambda model, X, ax: ExpectedLossDisplay.from_estimator(model, X=X, ax=ax),
+}
+
+
+@pytest.mark.parametrize("size", everyday([(2.6, 2.2), (4.0, 3.0)], (2.6, 2.2)))
+@pytest.mark.parametrize("name", everyday(SMALL_PICTURES, "density", "profiles", "tree"))
+def test_texts_fit_on_small_axes(name, size, model, table):
+    _, ax = plt.subplots(figsize=size, layout="constrained")
+    assert texts_that_collide(SMALL_PICTURES[name](model, table, ax).figure_) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL_PICTURES)
+def test_texts_of_many_clusters_fit_on_small_axes(name, crowd):
+    model, X = crowd
+    _, ax = plt.subplots(figsize=(2.6, 2.2), layout="constrained")
+    X = pd.DataFrame(X, columns=["depth", "height"])
+    model = copy.copy(model)
+    model.feature_names_in_ = np.array(list(X), dtype=object)
+    assert texts_that_collide(SMALL_PICTURES[name](model, X, ax).figure_) == []
+
+
+def test_names_are_short_and_long_labels_have_lines_on_small_axes():
+    names = [f"measurement number {k}" for k in range(12)]
+    _, ax = plt.subplots(figsize=(2.6, 2.2), layout="constrained")
+    display = RelevanceDisplay(np.linspace(1, 0, 12), names).plot(ax)
+    assert texts_that_collide(display.figure_) == []
+    shown = [label.get_text() for label in display.ax_.get_yticklabels()]
+    assert len(set(shown)) == 12 and all("…" in name for name in shown)
+    assert "\n" in display.ax_.get_xlabel()
+    wide = RelevanceDisplay(np.linspace(1, 0, 12), names).plot()
+    assert [label.get_text() for label in wide.ax_.get_yticklabels()] == names

@@ -109,6 +109,7 @@ def _assert_whole(estimator, X):
         n_values=3,
     ),
 )
+@pytest.mark.some(1)
 def test_time_stops_all_chains_at_one_draw(model, thin, n_jobs, blobs, clock):
     clock.pace = 2.0**-7
     limits = {"max_time": 100 * clock.pace, "n_draws": 1000}
@@ -261,6 +262,7 @@ def recorder():
         n_values=2,
     ),
 )
+@pytest.mark.some(1)
 def test_callbacks_see_chains_and_change_nothing(model, n_jobs, blobs, recorder):
     cls = MODELS.get(model, DPMixture)
     params = {**FAST, "n_jobs": n_jobs, "n_warmup": 3, "n_draws": 4}
@@ -292,6 +294,7 @@ def test_callbacks_get_a_fit_as_if_it_ended_there(blobs, recorder):
 
 
 @pytest.mark.parametrize(("end_after", "n_draws"), [(2, 4), (15, 6)])
+@pytest.mark.some(1)
 def test_callbacks_may_end_a_fit(end_after, n_draws, blobs, recorder):
     """In warm-up, after a few draws."""
     estimator = DPMixture(**FAST).set_callbacks(recorder(end_after)).fit(blobs)
@@ -349,6 +352,7 @@ def _keys(value):
 
 
 @pytest.mark.parametrize("sampler", ["gibbs", "sub_cluster", "smc", "stream"])
+@pytest.mark.some(2)
 def test_dicts_can_be_json(sampler, blobs):
     """skops takes keys of dicts as JSON does."""
     estimator = DPMixture(**FAST, sampler=SMC(10) if sampler in ("smc", "stream") else sampler)
@@ -566,6 +570,7 @@ def test_text_is_found(blobs):
 
 
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.some(1)
 def test_html_has_the_fit(model, blobs):
     estimator = MODELS[model](**FAST)
     assert "R-hat" not in estimator._repr_html_()

@@ -67,6 +67,7 @@ def case(request):
 
 
 @combinations(name=NAMES, prior=["dp", "finite"])
+@pytest.mark.some(2)
 def test_protocol(name, prior):
     case = fit_case(name)
     estimator = make_estimator(case.likelihood, prior)
@@ -113,6 +114,7 @@ def test_likelihood_and_sampler_are_left_alone(case):
     assert type(estimator.likelihood_) is type(case.likelihood)
 
 
+@pytest.mark.some(2)
 def test_clone_repr_params_pickle(case):
     estimator = make_estimator(case.likelihood, sampler=Gibbs(n_sweeps=2), discount=0.25)
     name = next(iter(case.params))
@@ -177,6 +179,7 @@ def test_a_failed_fit_leaves_no_fitted_estimator():
         estimator.sample()
 
 
+@pytest.mark.some(2)
 def test_pandas(case):
     names = [f"column {d}" for d in range(case.X.shape[1])]
     frame = pd.DataFrame(case.X, columns=names)
@@ -209,6 +212,7 @@ LAYOUTS = {
 
 
 @combinations(name=NAMES, layout=LAYOUTS)
+@pytest.mark.some(2)
 def test_memory_layout_does_not_matter(name, layout):
     case = fit_case(name)
     X, X_new = (A.astype(np.float32).astype(np.float64) for A in (case.X, case.X_new))
@@ -226,6 +230,7 @@ def test_memory_layout_does_not_matter(name, layout):
 
 
 @combinations(name=NAMES, dtype=[bool, np.int8, np.uint16, np.int64, np.float16])
+@pytest.mark.some(2)
 def test_integer_types(name, dtype):
     case = fit_case(name)
     X, X_new = (np.round(np.abs(np.nan_to_num(A))) for A in (case.X, case.X_new))
@@ -240,6 +245,7 @@ def test_integer_types(name, dtype):
     )
 
 
+@pytest.mark.some(2)
 def test_read_only_memory_map(case, tmp_path):
     joblib.dump((case.X, case.X_new), tmp_path / "X.joblib")
     X, X_new = joblib.load(tmp_path / "X.joblib", mmap_mode="r")
@@ -256,6 +262,7 @@ def test_read_only_memory_map(case, tmp_path):
     form=[sp.csr_array, sp.csr_matrix, sp.csc_array, sp.coo_array],
     name=[name for name in NAMES if name in SPARSE],
 )
+@pytest.mark.some(2)
 def test_sparse_equals_dense(name, form):
     case = fit_case(name)
     expected = make_estimator(case.likelihood).fit(case.X)

@@ -213,6 +213,7 @@ class DensityDisplay(style.Display):
         style.legend_above(ax, handles, words, handlelength=1.3)
         ax.set_xlim(self.grid.min(), self.grid.max())
         ax.set_ylim(bottom=0.0)
+        ax.yaxis.offsetText.set_horizontalalignment("right")  # beside the legend
         ax.set(xlabel=self.column_name, ylabel="density")
         return self
 

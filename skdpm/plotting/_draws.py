@@ -149,7 +149,7 @@ class NumberOfClustersDisplay(style.Display):
             self.chains_[0].set_label("each chain")
         ends = f"{self.interval_[0]}" if low == high else "{} to {}".format(*self.interval_)
         self.bars_.patches[low].set_label(f"{self.level:.0%} of the posterior: {ends}")
-        # The marker is above its bar, and the legend is above all bars.
+        # The marker is above its bar.
         of_estimate = self.probabilities[self.counts == self.estimate].sum()
         (self.estimate_,) = ax.plot(
             self.estimate,
@@ -160,8 +160,8 @@ class NumberOfClustersDisplay(style.Display):
             ls="none",
             label=f"point estimate: {self.estimate}",
         )
-        ax.set_ylim(0.0, 1.32 * top)
-        ax.set_yticks([tick for tick in ax.get_yticks() if tick <= min(1.0, 1.32 * top)])
+        ax.set_ylim(0.0, 1.15 * top)
+        ax.set_yticks([tick for tick in ax.get_yticks() if tick <= min(1.0, 1.15 * top)])
         edges = [*self.counts[[0, -1]], self.estimate]
         wide = max(0.9, 2.5 - 0.5 * (max(edges) - min(edges)))  # a single bar would fill the axis
         ax.set_xlim(max(min(edges) - wide, -0.9), max(edges) + wide)
@@ -170,15 +170,7 @@ class NumberOfClustersDisplay(style.Display):
         ax.set_xlabel(f"number of {self.what}{few}")
         ax.set_ylabel("posterior probability")
         handles = [self.bars_.patches[low], self.estimate_, *self.chains_[:1]]
-        ax.legend(
-            handles,
-            [handle.get_label() for handle in handles],
-            loc="upper right",
-            fontsize="small",
-            framealpha=0.8,
-            edgecolor="none",
-            borderaxespad=0.1,
-        )
+        style.legend_above(ax, handles, [handle.get_label() for handle in handles])
         return self
 
 
@@ -293,7 +285,8 @@ class TraceDisplay(style.Display):
                 axis.plot(self.iterations, trace, color=color, **line)[0]
                 for trace, color in zip(traces, colors, strict=True)
             ]
-            axis.set_ylabel(words.get(name, name.removeprefix("likelihood__").replace("_", " ")))
+            words_of_name = words.get(name, name.removeprefix("likelihood__").replace("_", " "))
+            axis.set_title(words_of_name, loc="left", fontsize="small")
             r_hat = (self.r_hats or {}).get(name)
             if r_hat is not None:
                 axis.set_title(
@@ -308,14 +301,12 @@ class TraceDisplay(style.Display):
                 style.whole_numbers(axis.yaxis)
             if axis is not axes[-1]:
                 axis.tick_params(labelbottom=False)
+        n_chains = len(traces)
         words = "iteration" if self.ordered else "draw (particles have no order)"
+        words += " of 1 chain" if n_chains == 1 else f" of {n_chains} chains"
         if self.ordered and self.n_warmup:
             words += f" (the {self.n_warmup} of the warm-up are not kept)"
         axes[-1].set_xlabel(words)
-        n_chains = len(traces)
-        axes[0].set_title(
-            "1 chain" if n_chains == 1 else f"{n_chains} chains", loc="left", fontsize="small"
-        )
         return self
 
 

@@ -142,12 +142,11 @@ class FeaturesDisplay(style.Display):
             _number(left.yaxis, K, colors)
             n_columns = self.components.shape[1]
             if self.column_names is not None and n_columns <= MOST_NAMES:
-                left.set_xticks(
-                    range(n_columns),
-                    self.column_names,
-                    rotation=90 if n_columns > 6 else 0,
-                    fontsize="small",
-                )
+                upright = n_columns > 6
+                names = [self._shortened(str(name), left) for name in self.column_names]
+                n_lines = n_columns if upright else sum(map(len, names)) / 2.0
+                size = style.size_of_lines(left, n_lines, 0.6, side=0)
+                left.set_xticks(range(n_columns), names, rotation=90 * upright, fontsize=size)
                 left.tick_params(axis="x", length=0)
             else:
                 left.set_xlabel("column")
@@ -191,7 +190,8 @@ class FeaturesDisplay(style.Display):
 
 def _number(axis, K, colors):
     """Number features along an axis, in their colours, as many as there is place for."""
-    shown = np.arange(0, K, 1 + (K - 1) // 12) if K else []
+    most = max(min(12, style.letters(axis.axes) // 3), 1)
+    shown = np.arange(0, K, 1 + (K - 1) // most) if K else []
     axis.set_ticks(shown, [str(k) for k in shown])
     axis.set_tick_params(length=0)
     for k, label in zip(shown, axis.get_ticklabels(), strict=True):

@@ -16,7 +16,7 @@ from skdpm.plotting import _style as style
 LOSSES = {"vi": "variation of information, nats", "binder": "Binder's loss"}
 
 # Style of the probabilities of merges.
-NUMBERS = {"size": 6.5, "va": "bottom"}
+NUMBERS = {"size": "x-small", "va": "bottom"}
 
 
 @parameters
@@ -110,10 +110,9 @@ class MergeTreeDisplay(style.Display):
                 )
                 if probability >= 0.005
             ]
-        small = {} if K <= 25 else {"fontsize": max(4.0, 400.0 / K)}
         names = np.arange(K) if tree.names is None else tree.names
         words = [f"{names[k]} ({_rows(sizes[k])})" for k in self.leaves_]
-        left.set_yticks(np.arange(K), words, **small)
+        left.set_yticks(np.arange(K), words, fontsize=style.size_of_lines(left, K))
         left.tick_params(axis="y", length=0)
         for k, label in zip(self.leaves_, left.get_yticklabels(), strict=True):
             label.set_color(style.readable(left, colors[k], 0.8))

@@ -12,7 +12,7 @@ from skdpm.partitions import coclustering_matrix
 from skdpm.plotting import _style as style
 
 # Numbers of clusters beside the matrix are at least this share of a side apart.
-SMALLEST_GAP = 0.045
+SMALLEST_GAP = 0.06
 
 # Largest number of rows of a network whose names are shown.
 MOST_NAMED = 40
@@ -180,7 +180,7 @@ class AdjacencyDisplay(style.Display):
         shown = X[rows][:, rows]
         shown = shown.toarray() if sp.issparse(shown) else shown
         shows_names = names is not None and len(rows) <= MOST_NAMED
-        named = [style.shortened(str(names[i])) for i in rows] if shows_names else None
+        named = [str(names[i]) for i in rows] if shows_names else None
         return cls(shown, labels[rows], rows, named).plot(ax, cmap=cmap)
 
     def plot(self, ax=None, *, cmap=None) -> Self:
@@ -201,8 +201,10 @@ class AdjacencyDisplay(style.Display):
             keys = [Patch(facecolor=color, edgecolor=style.shade(ax)) for color in colors]
             style.legend_above(ax, keys, words)
         if self.names is not None:
-            ax.set_yticks(range(len(self.names)), self.names, fontsize="x-small")
-            ax.set_xticks(range(len(self.names)), self.names, fontsize="x-small", rotation=90)
+            names = [self._shortened(name, ax) for name in self.names]
+            size = style.size_of_lines(ax, len(names))
+            ax.set_yticks(range(len(names)), names, fontsize=size)
+            ax.set_xticks(range(len(names)), names, fontsize=size, rotation=90)
         return self
 
 
@@ -236,7 +238,7 @@ def _draw_matrix(display, ax, matrix, **options):
     centres = first + (sizes - 1) / 2.0
     named, last = [], -np.inf
     for k, centre in enumerate(centres):
-        if centre - last >= SMALLEST_GAP * n:
+        if centre - last >= SMALLEST_GAP * n * (1 + bool(display._resized)):
             named.append(k)
             last = centre
     words = ["noise" if name < 0 else str(name) for name in names[named]]

@@ -120,7 +120,9 @@ class ProfilesDisplay(style.Display):
         for k, panel, color in zip(clusters, axes, colors, strict=True):
             self._draw_cluster(panel, self.table.loc[[k]], color)
             n_rows = int(self.table.loc[[k], "n_rows"].iloc[0])
-            panel.set_title(f"cluster {k} ({n_rows} rows)", loc="left", fontsize="medium")
+            panel.set_title(
+                f"cluster {k} ({n_rows}\N{NO-BREAK SPACE}rows)", loc="left", fontsize="medium"
+            )
         # One scale, with 0 on it.
         ends = np.array([panel.get_xlim() for panel in axes])
         for panel in axes:
@@ -132,7 +134,9 @@ class ProfilesDisplay(style.Display):
         if ax is None:
             self.figure_.supxlabel(words, fontsize="small")
         else:
-            axes[-n_panels].set_xlabel(words, fontsize="small", loc="left")
+            label = axes[-n_panels].set_xlabel(words, fontsize="small", loc="left")
+            width = axes[n_panels - 1].get_window_extent().x1 - axes[0].get_window_extent().x0
+            label.set_text(style.broken(label, width))
         return self
 
     def _panels(self, ax, n_clusters, shape, size):
@@ -156,18 +160,19 @@ class ProfilesDisplay(style.Display):
             inside = color if sure else style.shade(ax, 0.0)
             (dot,) = ax.plot(value, at, "o", color=color, markersize=4.5, mfc=inside)
             self.dots_.append(dot)
-        ax.set_yticks(y, [_name(*line) for line in table[["kind", "mean"]].itertuples()])
-        ax.tick_params(axis="y", length=0, labelsize="small")
+        ax.set_yticks(y, [_name(*line, self, ax) for line in table[["kind", "mean"]].itertuples()])
+        size = style.size_of_lines(ax, len(table), 0.45)
+        ax.tick_params(axis="y", length=0, labelsize=size)
         ax.set_ylim(-0.6, len(table) - 0.4)
 
 
-def _name(index, kind, mean):
+def _name(index, kind, mean, display, ax):
     """Name of a line with its value in the cluster."""
     _, column, category = index
     words = f"column {column}" if isinstance(column, (int, np.integer)) else str(column)
     if not (isinstance(category, str) and category == ""):
         words += f" = {category}"
-    words = style.shortened(words)
+    words = display._shortened(words, ax)
     if kind != "share":
         mean = float(f"{mean:.3g}")
         return f"{words}  {mean:,.0f}" if abs(mean) >= 1000.0 else f"{words}  {mean:g}"
@@ -240,9 +245,10 @@ class RelevanceDisplay(style.Display):
         self.bars_ = ax.barh(y, values, height=0.7, color=colors)
         ax.axvline(0.5, color=style.ACCENT, linewidth=1.0, linestyle="--")
         ax.set_yticks(
-            y, [style.shortened(style.column_name(d, self.names)) for d in self.columns_]
+            y, [self._shortened(style.column_name(d, self.names), ax) for d in self.columns_]
         )
-        ax.tick_params(axis="y", length=0, labelsize="small")
+        size = style.size_of_lines(ax, len(values), 0.6)
+        ax.tick_params(axis="y", length=0, labelsize=size)
         ax.set(xlim=(0.0, 1.0), ylim=(len(values) - 0.4, -0.6))
         ax.set_xlabel("probability of being in the clustering", fontsize="small")
         return self

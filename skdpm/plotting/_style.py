@@ -2,7 +2,11 @@
 """Colours, axes, legends and access to estimators, shared by all displays."""
 
 import colorsys
+import functools
 import inspect
+import itertools
+import math
+import textwrap
 from typing import Self
 
 import numpy as np
@@ -30,6 +34,13 @@ PALETTE = (
 )
 # Shades for further clusters: darker (below 0) or lighter.
 SHADES = (0.0, -0.4, 0.45)
+
+# Share of the default size of a display below which its texts are smaller.
+ROOM = 0.45
+# Width of a letter, in font sizes.
+WIDTH = 0.5
+# Width of the key of a word in a legend, in letters.
+KEY = 6
 
 # Longest name of a column, in characters.
 LONGEST_NAME = 28
@@ -128,10 +139,21 @@ class Display:
     """Base class of displays."""
 
     def __init_subclass__(cls):
-        """Describe what all `from_estimator` take and return."""
+        """Describe what all `from_estimator` take and return, and let texts fit on small axes."""
         method = cls.from_estimator.__func__
         words = inspect.cleandoc(method.__doc__ or "").replace("----------", ESTIMATOR, 1)
         method.__doc__ = words + DRAWN.format(cls.__name__)
+        plot = cls.plot
+
+        @functools.wraps(plot)
+        def plot_in_context(self, *args, **options):
+            plt = imported("matplotlib.pyplot", cls.__name__, "'skdpm[plotting]'")
+            with plt.rc_context():
+                plot(self, *args, **options)
+                self._keep_font_size()
+            return self
+
+        cls.plot = plot_in_context
 
     def __new__(cls, *args, **kwargs):
         if args and isinstance(args[0], BaseEstimator):
@@ -160,9 +182,12 @@ class Display:
     def _axis(self, ax, figsize, framed=False):
         """Axis to draw on, new if none is given, without a frame at the top and the right unless
         `framed`; sets `ax_` and `figure_`."""
-        plt = imported("matplotlib.pyplot", type(self).__name__, "'skdpm[plotting]'")
+        from matplotlib import pyplot as plt
+
         if ax is None:
-            _, ax = plt.subplots(figsize=figsize, layout="constrained")
+            layout = "compressed" if framed else "constrained"
+            _, ax = plt.subplots(figsize=figsize, layout=layout)
+        self._fit_font_size([ax], figsize)
         ax.spines[["top", "right"]].set_visible(framed)
         self.ax_ = ax
         self.figure_ = ax.figure
@@ -171,7 +196,8 @@ class Display:
     def _axes(self, ax, shape, figsize, framed=False, **ratios):
         """Axes in rows and columns, a shape; sets `axes_`, flattened, and `figure_`. `ratios` are
         `width_ratios` and `height_ratios`."""
-        plt = imported("matplotlib.pyplot", type(self).__name__, "'skdpm[plotting]'")
+        from matplotlib import pyplot as plt
+
         n_axes = shape[0] * shape[1]
         if ax is None:
             figure = plt.figure(figsize=figsize, layout="constrained")
@@ -192,10 +218,52 @@ class Display:
                     f"{type(self).__name__} draws on {n_axes} axes, but got {axes.size}"
                 )
         self.axes_ = axes.ravel()
+        self._fit_font_size(self.axes_, figsize)
         for axis in self.axes_:
             axis.spines[["top", "right"]].set_visible(framed)
         self.figure_ = self.axes_[0].figure
         return self.axes_
+
+    def _fit_font_size(self, axes, figsize):
+        """Make all texts smaller on axes that have less than a share, `ROOM`, of the place on a
+        figure of this size."""
+        from matplotlib import rcParams
+        from matplotlib.transforms import Bbox
+
+        place = Bbox.union([ax.get_window_extent() for ax in axes]).size / axes[0].figure.dpi
+        share = float(np.min(place / (ROOM * np.array(figsize))))
+        self._resized = list(axes) if share < 1.0 else []
+        if not self._resized:
+            return
+        rcParams["font.size"] *= share
+        for ax in axes:
+            texts = ax.xaxis.label, ax.yaxis.label, ax.title, ax._left_title, ax._right_title
+            for text in (*texts, ax.xaxis.offsetText, ax.yaxis.offsetText):
+                text.set_fontsize("medium")
+            ax.tick_params(labelsize="medium", length=3.5 * share, pad=3.5 * share)
+
+    def _keep_font_size(self):
+        """On small axes let ticks that are made later have the size of those that exist, and be
+        few, and break long labels."""
+        from matplotlib.ticker import MaxNLocator
+
+        bar = getattr(self, "colorbar_", None)
+        for ax in [*self._resized, *([] if bar is None or not self._resized else [bar.ax])]:
+            width, height = ax.get_window_extent().size
+            ax._left_title.set_text(broken(ax._left_title, 0.6 * width))
+            for axis, length in ((ax.xaxis, width), (ax.yaxis, height)):
+                if isinstance(axis.get_major_locator(), MaxNLocator):
+                    axis.get_major_locator().set_params(nbins=3 if letters(ax) > 24 else 2)
+                for tick in axis.get_major_ticks()[:1]:
+                    axis.set_tick_params(labelsize=tick.label1.get_fontsize())
+                if axis.label.get_horizontalalignment() == "center":
+                    axis.label.set_text(broken(axis.label, 0.7 * length))
+
+    def _shortened(self, words, ax):
+        """Words of at most `LONGEST_NAME` characters that fill at most a third of a small axis."""
+        most = min(LONGEST_NAME, max(letters(ax) // 3, 6)) if self._resized else LONGEST_NAME
+        end = most // 2 - 1  # names often differ at their ends
+        return words if len(words) <= most else f"{words[: most - end - 1]}…{words[-end:]}"
 
     @classmethod
     def _mixture(cls, estimator, X=None):
@@ -232,14 +300,41 @@ class Display:
         return alone(draws) if draws.dtype.kind == "i" else draws
 
 
+def letters(ax):
+    """Number of small letters that fit into the width of an axis."""
+    from matplotlib import rcParams
+
+    inches = ax.get_window_extent().width / ax.figure.dpi
+    return max(int(72.0 * inches / (WIDTH * 0.833 * rcParams["font.size"])), 1)
+
+
+def size_of_lines(ax, n_lines, share=0.8, side=1):
+    """Size of small text, in points, of which so many lines fill a share of the height of an axis,
+    or, with side 0, of its width."""
+    from matplotlib import rcParams
+
+    length = 72.0 * ax.get_window_extent().size[side] / ax.figure.dpi
+    return min(0.833 * rcParams["font.size"], share * length / max(n_lines, 1))
+
+
+def broken(label, length):
+    """The words of a matplotlib Text, in lines that fit into a length in pixels."""
+    most = int(length / (label.figure.dpi / 72.0 * label.get_fontsize() * WIDTH))
+    lines = label.get_text().splitlines()
+    parts = [textwrap.wrap(line, max(most, 1), break_long_words=False) for line in lines]
+    return "\n".join(itertools.chain(*parts))
+
+
 def legend_above(ax, handles, words, **options):
-    """Put a legend in one line above an axis, at its right end."""
+    """Put a legend above an axis, at its right end, in one line if that is wide enough."""
+    n_letters = sum(map(len, words)) + KEY * len(words)
+    n_lines = math.ceil(n_letters / letters(ax))
     ax.legend(
         handles,
         words,
         loc="lower right",
         bbox_to_anchor=(1.0, 1.0),
-        ncols=len(words),
+        ncols=math.ceil(len(words) / n_lines),
         frameon=False,
         fontsize="small",
         columnspacing=1.0,
@@ -302,11 +397,6 @@ def whole_numbers(axis, **options):
 def column_name(column, names):
     """Name of a column, given those of all, or None."""
     return f"column {column}" if names is None else str(names[column])
-
-
-def shortened(words):
-    """Words of at most `LONGEST_NAME` characters."""
-    return words if len(words) <= LONGEST_NAME else words[: LONGEST_NAME - 1] + "…"
 
 
 def evenly(n, most):

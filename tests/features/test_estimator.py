@@ -85,6 +85,7 @@ def test_finds_the_components(fitted):
 
 
 @combinations(sampler=SAMPLERS, n_components=[None, 4])
+@pytest.mark.some(2)
 def test_protocol(sampler, n_components):
     X, _, _ = make_data()
     before = X.copy()
@@ -307,6 +308,7 @@ def test_interruption_keeps_the_draws(monkeypatch):
     ],
     ids=["zeros", "constant", "one row", "empty row", "empty column", "shifted", "tiny"],
 )
+@pytest.mark.some(4)
 def test_odd_data(X, n_components):
     model = FeatureAllocation(n_components=n_components, **FAST).fit(X)
     assert np.isfinite(model.log_joint_samples_).all()

@@ -44,6 +44,7 @@ def assert_finite(model, X):
 
 @pytest.mark.parametrize("n_warmup", [0, 5, 100])
 @pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.some(3)
 def test_a_vague_prior_of_the_precision_ends(sampler, n_warmup):
     """With no feature in use its precision is a draw from the prior, which is 0 as a double about
     every second time."""

@@ -141,6 +141,7 @@ def draw_run(name, concentration=CONCENTRATION, n_draws=20_000):
 
 
 @pytest.mark.parametrize("name", PRIORS)
+@pytest.mark.some(1)
 def test_draws(name, seed_sequence):
     assert_p(draw_run(name), seed_sequence=seed_sequence)
 

@@ -277,6 +277,7 @@ def poor_columns(Z):
 
 
 @pytest.mark.parametrize("name", poor_columns(np.zeros((1, 3))))
+@pytest.mark.some(2)
 def test_warm_up_mends_poor_columns(name):
     """Without any sweep over the rows."""
     X, Z = part_rows()

@@ -92,6 +92,7 @@ def test_a_column_without_entries():
 
 
 @pytest.mark.parametrize("offset", [0.0, 30.0])
+@pytest.mark.some(1)
 def test_a_chain_starts_at_the_parts(offset):
     """Features that are none, of which a guess of many has some, are left out."""
     X, Z = parts(1000, offset=offset)

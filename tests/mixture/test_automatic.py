@@ -97,6 +97,7 @@ def impure_pieces(rng, n_samples=18):
 
 
 @combinations(name=INDEPENDENT, prior=PRIOR_CASES)
+@pytest.mark.some(2)
 def test_merging_takes_the_best_pair_until_none_gains(name, prior, seed):
     case = case_of(name)
     pieces = impure_pieces(np.random.default_rng(seed))
@@ -337,6 +338,7 @@ def test_chains_start_dispersed():
 
 
 @combinations(name=NAMES, prior=["dp", "pitman_yor", "finite", "mfm"])
+@pytest.mark.some(2)
 def test_every_likelihood_and_prior(name, prior):
     case = case_of(name)
     estimator = make_estimator(case.likelihood, prior, init="auto")
@@ -427,6 +429,7 @@ EDGES = {
 @combinations(
     edge=EDGES, sampler=["gibbs", SubCluster(block_size=7)], covariance_type=["full", "diag"]
 )
+@pytest.mark.some(2)
 def test_edges(edge, sampler, covariance_type):
     likelihood = Gaussian(covariance_type=covariance_type)
     with warnings.catch_warnings():
@@ -469,6 +472,7 @@ def test_rows_beyond_the_sample_join_the_clusters(groups, small_sample):
 @combinations(
     sampled=[100, 20_000], sampler=[SubCluster(block_size=64), BlockedGibbs(block_size=64)]
 )
+@pytest.mark.some(1)
 def test_blocks_start_at_the_clusters(sampler, sampled, groups, monkeypatch, tmp_path):
     monkeypatch.setattr(_automatic, "MOST_SAMPLED", sampled)
     X, labels = groups

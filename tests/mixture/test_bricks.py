@@ -105,6 +105,7 @@ def touching(rng, n=900):
 @pytest.mark.parametrize(
     "make, n_clusters, modal", [(bars, 2, 1), (ring, 2, 2), (student, 1, 1), (touching, 9, None)]
 )
+@pytest.mark.some(2)
 def test_bars_are_two_clusters_and_a_ring_is_one(make, n_clusters, modal):
     X, y = make(np.random.default_rng(1))
     model = DPMixture(**FAST).fit(X)

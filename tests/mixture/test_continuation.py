@@ -36,6 +36,7 @@ def blobs():
 
 
 @combinations(name=NAMES, prior=PRIORS)
+@pytest.mark.some(2)
 def test_warm_start_equals_one_run(name, prior):
     case = fit_case(name)
     resampled = prior != "pitman_yor_negative"
@@ -73,6 +74,7 @@ def test_500_then_1000(blobs):
     ],
     way=["plain", "pickle", "more threads", "fewer threads"],
 )
+@pytest.mark.some(2)
 def test_warm_start_with(params, way, blobs):
     params = {**FAST, **params}
     whole = DPMixture(**{**params, "n_draws": 13}).fit(blobs)
@@ -224,6 +226,7 @@ def test_same_data_in_another_guise(blobs, tmp_path):
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name in SPARSE])
+@pytest.mark.some(2)
 def test_warm_start_with_sparse_data(name):
     case = fit_case(name)
     X = sp.csr_array(case.X)
@@ -260,6 +263,7 @@ def test_warm_start_with_sparse_data(name):
     ),
     ids=repr,
 )
+@pytest.mark.some(2)
 def test_turns_do_not_show(blobs, sampler, monkeypatch):
     """A chain that stops after every iteration is the chain that runs through."""
     params = {**FAST, "n_draws": 8, "point_estimate": "map", "sampler": sampler}
@@ -587,6 +591,7 @@ def test_second_ctrl_c_leaves_the_last_fit(blobs, disturb):
 
 @pytest.mark.parametrize("n_jobs", everyday([1, 2], 2))
 @pytest.mark.parametrize("store_labels", [True, False])
+@pytest.mark.some(1)
 def test_an_error_in_one_chain(blobs, n_jobs, store_labels, disturb):
     params = {
         **FAST,
@@ -627,6 +632,7 @@ def test_an_error_in_one_chain(blobs, n_jobs, store_labels, disturb):
 
 
 @combinations(name=NAMES, protocol=[2, pickle.HIGHEST_PROTOCOL])
+@pytest.mark.some(2)
 def test_pickles(name, protocol):
     case = fit_case(name)
 

@@ -391,6 +391,7 @@ EXAMPLES = [
 
 @pytest.mark.parametrize(("likelihood", "X"), EXAMPLES)
 @pytest.mark.filterwarnings("ignore:a single column of categories")
+@pytest.mark.some(3)
 def test_means_of_columns_are_those_of_the_laws_of_rows(likelihood, X):
     """Of every likelihood: posterior means, and means of draws."""
     model = DPMixture(

@@ -58,6 +58,7 @@ def log_joint(estimator, case, name, labels, concentration):
 
 
 @combinations(name=NAMES, prior=PRIORS, resampled=[False, True])
+@pytest.mark.some(2)
 def test_draws(name, prior, resampled):
     case = fit_case(name)
     estimator = make_estimator(case.likelihood, prior, resampled=resampled).fit(case.X)
@@ -332,6 +333,7 @@ def test_merge_tree_is_that_of_the_labels(blobs):
         ({"loss": ("vi", 3.0)}, "split_cost"),
     ],
 )
+@pytest.mark.some(2)
 def test_estimate_labels_refuses(blobs, params, message):
     model = DPMixture(**FAST, likelihood=fixed_gaussian(blobs)).fit(blobs)
     with pytest.raises(ValueError, match=message):
@@ -361,6 +363,7 @@ def test_point_estimate_takes_the_parameter_of_its_loss(blobs):
 
 @pytest.mark.parametrize("concentration", [None, 0.7])
 @pytest.mark.parametrize("store_labels", [True, False])
+@pytest.mark.some(2)
 def test_map_and_last(blobs, concentration, store_labels):
     params = {
         **FAST,
@@ -389,6 +392,7 @@ def test_map_and_last(blobs, concentration, store_labels):
 
 
 @combinations(point_estimate=["map", "last"], name=NAMES)
+@pytest.mark.some(2)
 def test_without_stored_labels(name, point_estimate):
     case = fit_case(name)
     params = {"point_estimate": point_estimate, "resampled": True}
@@ -515,6 +519,7 @@ def test_warm_up_is_dropped(blobs):
 
 
 @combinations(name=NAMES, n_jobs=[2, 3, -1])
+@pytest.mark.some(2)
 def test_bits_do_not_depend_on_n_jobs(name, n_jobs):
     case = fit_case(name)
     one = make_estimator(case.likelihood, n_chains=3, resampled=True).fit(case.X)
@@ -523,6 +528,7 @@ def test_bits_do_not_depend_on_n_jobs(name, n_jobs):
 
 
 @combinations(backend=["loky", "threading", "sequential"], n_jobs=[None, 2])
+@pytest.mark.some(1)
 def test_bits_do_not_depend_on_the_joblib_backend(blobs, backend, n_jobs):
     expected = DPMixture(**FAST).fit(blobs)
     with joblib.parallel_config(backend=backend, n_jobs=2 if backend != "sequential" else 1):
@@ -784,6 +790,7 @@ def test_repr_is_short():
 
 
 @pytest.mark.parametrize("loss", [None, "vi"])
+@pytest.mark.some(1)
 def test_fewer_clusters_join_the_nearest(loss):
     """A large and a small cluster in each corner: no draw joins any."""
     rng = np.random.default_rng(0)

@@ -114,6 +114,7 @@ def fitted(features):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("pair", everyday(PAIRS, *cover(PAIRS), *REFUSED), ids="-".join)
+@pytest.mark.some(10)
 def test_pairs(pair):
     try:
         X, model = fitted(pair)

@@ -155,6 +155,7 @@ def test_a_drift_is_followed():
 
 
 @pytest.mark.parametrize("half_life", [0.3, 1.0, 50.0])
+@pytest.mark.some(1)
 def test_shares_of_rows_that_are_kept(half_life):
     n = 5000
     age = n - 1 - kept(n, half_life)

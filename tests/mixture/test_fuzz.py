@@ -229,6 +229,7 @@ SETTINGS = settings(
 @pytest.mark.parametrize("name", everyday(NAMES, "gaussian", "categorical", "relational"))
 @SETTINGS
 @given(data=st.data())
+@pytest.mark.some(1)
 def test_any_array(name, data):
     X = data.draw(arrays())
     n_features = np.shape(X)[1] if np.ndim(X) == 2 else None
@@ -238,6 +239,7 @@ def test_any_array(name, data):
 @pytest.mark.parametrize("name", [name for name in NAMES if name in SPARSE])
 @SETTINGS
 @given(data=st.data())
+@pytest.mark.some(2)
 def test_any_sparse_matrix(name, data):
     n = data.draw(st.integers(1, 6))
     d = n if name.startswith("rel") else data.draw(st.integers(1, 4))
@@ -256,6 +258,7 @@ def test_any_sparse_matrix(name, data):
 @pytest.mark.parametrize("name", everyday(NAMES, "gaussian", "categorical", "relational"))
 @SETTINGS
 @given(data=st.data())
+@pytest.mark.some(1)
 def test_rows_of_its_own_domain(name, data):
     """The same with data that must be accepted: a refusal is an error here."""
     case = CASES[name]

@@ -540,6 +540,7 @@ def test_moved_particles_draw_gaps(seed_sequence):
 @combinations(
     sampler=[SMC(4), SMC(4, rejuvenation=None), AnnealedSMC(4)], name=["full", "tied", "product"]
 )
+@pytest.mark.some(1)
 def test_particles_hold_the_rows_that_they_completed(name, sampler):
     """Statistics of the clusters of draws are those of their labels and their completions, also
     where chains take the rows in another order."""

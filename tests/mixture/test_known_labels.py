@@ -294,6 +294,7 @@ def test_leave_one_out_with_noise():
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("point_estimate", ["modal", "vi"])
+@pytest.mark.some(1)
 def test_point_estimates_with_noise(point_estimate):
     """Two groups, a row of each with a class, a third group without, and scattered rows."""
     rng = np.random.default_rng(0)
@@ -553,6 +554,7 @@ FUZZ_SAMPLERS = [
 
 
 @combinations(sampler=FUZZ_SAMPLERS, name=[n for n in NAMES if not n.startswith("relational")])
+@pytest.mark.some(2)
 def test_no_draw_unites_two_classes(name, sampler):
     """Whatever the classes, priors and starts, which are random here: from the very start."""
     case = fit_case(name)

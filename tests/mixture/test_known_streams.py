@@ -67,6 +67,7 @@ def test_following_all_choices_is_enumeration(prior, codes, noise):
 
 @pytest.mark.parametrize("labelled", [(0, 3), (0,), (1, 2)])
 @pytest.mark.parametrize("how", ["fit", "partial_fit"])
+@pytest.mark.some(2)
 def test_later_rows_meet_the_classes_of_earlier_ones(how, labelled):
     """Whichever batches have labels; after a fit as well."""
     X, codes = enumeration_case("gaussian").X, np.array([1, -1, 0, 1, 0])
@@ -111,6 +112,7 @@ def test_planted_errors_are_seen(error, monkeypatch):
 
 
 @pytest.mark.parametrize("noise", [None, True])
+@pytest.mark.some(1)
 def test_batches_give_the_bits_of_one(noise):
     """New classes renumber the others, and change nothing."""
     case = fit_case("gaussian", n_samples=41)

@@ -53,6 +53,7 @@ def expected_densities(estimator, X, name, params, every=1):
 
 
 @combinations(name=NAMES, prior=PRIORS)
+@pytest.mark.some(2)
 def test_densities(name, prior):
     case = fit_case(name, n_samples=5)
     params = {"resampled": prior != "pitman_yor_negative", "n_warmup": 0, "thin": 3, "n_draws": 2}
@@ -88,6 +89,7 @@ CELLS += [(name, "dp") for name in complete_names()]
 
 
 @pytest.mark.parametrize(("name", "prior"), everyday(CELLS, *cover(CELLS), n_values=2))
+@pytest.mark.some(6)
 def test_mean_over_all_partitions_is_exact(name, prior):
     plain = name.removesuffix("_complete")
     X, params, _ = enumeration_case(plain)

@@ -284,6 +284,7 @@ def ticks(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("sampler", ["auto", SubCluster(), ARM(n_history_chains=3)], ids=str)
+@pytest.mark.some(1)
 def test_a_fit_shortened_by_time_can_be_repeated(sampler, blobs, ticks):
     model = DPMixture(**AUTO, sampler=sampler, max_time=0.017).fit(blobs)
     assert 1 < model.n_warmup_ < 50

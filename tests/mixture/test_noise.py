@@ -285,6 +285,7 @@ def noisy_rows(n_samples, seed):
 
 @pytest.mark.parametrize("likelihood", [*("full", "diag", "tied", "spherical"), "poisson"])
 @pytest.mark.parametrize("prior", ["dp", "finite", "mfm"])
+@pytest.mark.some(4)
 def test_draws_in_tiles_are_those_of_all_weights(likelihood, prior):
     """The same draws with bounds and without, while rows become noise and cease to be."""
     X, labels = noisy_rows(400, seed=0)
@@ -434,6 +435,7 @@ def scores_of(model, case, name, X_new, log_noise):
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @combinations(name=["gaussian", "gaussian_diag"], prior=["pitman_yor", "finite", "mfm"])
+@pytest.mark.some(1)
 def test_scores(name, prior):
     """The density of new rows, also of rows outside the box and far from it."""
     case = fit_case(name)
@@ -816,6 +818,7 @@ def test_columns_of_any_kind():
 
 
 @pytest.mark.parametrize("noise", [np.True_, np.array(True), np.False_, np.array([1.0, 49.0])])
+@pytest.mark.some(2)
 def test_flags_and_pairs_of_numpy_are_those_of_python(noise):
     X = np.r_[np.zeros(5), np.ones(5), 9.0][:, None] + 0.01 * np.arange(11)[:, None]
     fits = [

@@ -50,6 +50,7 @@ def rows_of(name):
     point_estimate=["modal", "vi", "binder", "map", "last"],
     kind=["plain", "noise", "known"],
 )
+@pytest.mark.some(1)
 def test_clusters_are_those_of_the_other_rows(name, point_estimate, kind):
     likelihood, X = rows_of(name)
     model = DPMixture(likelihood=likelihood, point_estimate=point_estimate, **SHORT)

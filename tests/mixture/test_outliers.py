@@ -49,6 +49,7 @@ def log_blurred(x, rows, errors):
 
 
 @pytest.mark.parametrize("prior", [{}, {"discount": 0.4}, {"noise": (1.0, 3.0)}], ids=repr)
+@pytest.mark.some(1)
 def test_densities_are_those_of_clusters_with_errors(prior):
     """Of new rows, and of rows of the fit, whose cluster loses the row."""
     X = np.r_[two_groups(), [[14.0, -9.0]]]
@@ -205,6 +206,7 @@ def test_rows_of_the_fit_with_gaps():
 
 
 @pytest.mark.parametrize("kind", ["binary", "counts", "mixed", "text", "noise"])
+@pytest.mark.some(2)
 def test_other_likelihoods(kind):
     rng = np.random.default_rng(0)
     which = np.repeat([0, 1], 30)

@@ -208,6 +208,7 @@ def test_log_densities_are_those_of_scipy(case):
 
 @every
 @pytest.mark.parametrize("n_params", [1, 2, 7, 8, 9, 19])
+@pytest.mark.some(9)
 def test_log_densities_have_the_same_bits_in_any_tile(case, n_params):
     params = case.draw([0, 3, 4], n_params)
     model = case.model(case.many)

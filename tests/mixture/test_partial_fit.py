@@ -137,6 +137,7 @@ CELLS = [
 @pytest.mark.parametrize(
     "likelihood, prior, resampled", everyday(CELLS, CELLS[0], CELLS[5], n_values=3)
 )
+@pytest.mark.some(1)
 def test_batches_give_the_bits_of_one(likelihood, prior, resampled):
     case = fit_case(likelihood, n_samples=41)
     # Entries are missing in the middle alone: some batches are complete, clusters may not be.
@@ -155,6 +156,7 @@ def test_batches_give_the_bits_of_one(likelihood, prior, resampled):
 
 
 @pytest.mark.parametrize("scheme", ["systematic", "stratified", "multinomial", "optimal"])
+@pytest.mark.some(2)
 def test_batches_under_any_resampling(scheme):
     case = fit_case("gaussian", n_samples=60)
     sampler = SMC(5, resampling=scheme, resample_threshold=0.9)

@@ -141,6 +141,7 @@ def test_warm_up_finds_clusters_from_anywhere(init):
     [{"point_estimate": "vi"}, {"point_estimate": "map", "store_labels": False}],
     ids=["stored", "not stored"],
 )
+@pytest.mark.some(1)
 def test_warm_start(sampler, settings, X):
     whole = make(sampler, **settings).fit(X)
     parts = make(sampler, **settings, warm_start=True, n_draws=5).fit(X)

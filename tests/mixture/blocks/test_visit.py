@@ -69,6 +69,7 @@ def sweep_in_tiles(likelihood, X, codes, sweep, tile_rows, *, held=None, splits=
 @pytest.mark.parametrize("covariance_type", KINDS)
 @pytest.mark.parametrize("n_features", [1, 2, 5])
 @pytest.mark.parametrize("tile_rows", [1, 2, 3, 40])
+@pytest.mark.some(12)
 def test_densities_are_within_their_bounds(covariance_type, n_features, tile_rows):
     """Of rows near and far, under parameters of every size."""
     likelihood, X, _, sweep = make_clusters(covariance_type, 300, n_features, 9)
@@ -120,6 +121,7 @@ def test_bounds_are_reached(covariance_type):
         [(3000, 2, 40), (2500, 3, 25), (1500, 1, 12), (2000, 6, 30)], (2500, 3, 25), (1500, 1, 12)
     ),
 )
+@pytest.mark.some(2)
 def test_draws_are_those_of_a_sweep_over_all_clusters(covariance_type, shape):
     """To the last bit, in tiles of any size, with rows held back and random splits."""
     for seed, spread in [(0, 6.0), (1, 2.0), (2, 30.0)]:

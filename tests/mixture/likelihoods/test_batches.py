@@ -139,6 +139,7 @@ def history(model, values=None):
 
 @given
 @pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.some(10)
 def test_the_length_of_tables_changes_no_bit(name, learned, monkeypatch):
     likelihood, X = GIVEN[name]
     likelihood = likelihood.resolve(X)
@@ -160,6 +161,7 @@ def test_the_length_of_tables_changes_no_bit(name, learned, monkeypatch):
 @given
 @pytest.mark.parametrize("learned", [False, True])
 @pytest.mark.parametrize("cuts", [[1], [7, 8], [3, 9, 18]])
+@pytest.mark.some(30)
 def test_batches_change_no_bit(name, learned, cuts, monkeypatch):
     """Rows in several batches, under a likelihood resolved on the first, give what they give in
     one. Statistics go over with the terms cached from them."""

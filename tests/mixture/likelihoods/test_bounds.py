@@ -142,6 +142,7 @@ PRIORS = [(1.0, 1.0), (0.3, 1e-3), (1e-12, 1e-12), (1e12, 1e12), (1e-3, 1e6), (5
 
 @pytest.mark.parametrize("prior", PRIORS)
 @pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.some(3)
 def test_poisson_by_all_counts_of_boxes(prior, missing, seed_sequence):
     """The bound is the largest density of all rows of counts in the box."""
     rng = np.random.default_rng(seed_sequence)
@@ -175,6 +176,7 @@ def test_poisson_by_all_counts_of_boxes(prior, missing, seed_sequence):
 
 @pytest.mark.parametrize("prior", PRIORS)
 @pytest.mark.parametrize("unit", [1.0, 300.0, 1e7])
+@pytest.mark.some(5)
 def test_poisson_floors(prior, unit, seed_sequence):
     """Of items in boxes, without themselves: the smallest at the corners."""
     rng = np.random.default_rng(seed_sequence)

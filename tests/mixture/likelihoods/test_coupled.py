@@ -42,6 +42,7 @@ def _log_relational(case, labels):
 @every_coupled
 @given(seed=seeds)
 @few
+@pytest.mark.some(1)
 def test_coupled_likelihood_and_predictives(case, seed):
     rng = np.random.default_rng(seed)
     labels = np.unique(rng.integers(3, size=case.n), return_inverse=True)[1]

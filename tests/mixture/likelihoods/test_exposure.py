@@ -216,6 +216,7 @@ def test_a_pickle_remembers_the_exposures(one_cluster):
     assert one_cluster.sample(3, given={0: 5.0})[0].shape == (3, 2)
 
 
+@pytest.mark.some(1)
 def test_later_rows_need_exposures_too(one_cluster):
     """Also those of a stream, and dask arrays, which can have none."""
     stream = DPMixture(likelihood="poisson", sampler=SMC(n_particles=5), n_chains=1)
@@ -272,6 +273,7 @@ def test_groups_of_unequal_depth(name, groups):
     np.testing.assert_allclose(found, rates, rtol=0.2)
 
 
+@pytest.mark.some(1)
 def test_parts_of_a_product(case):
     cls, params, reference = case
     table = np.column_stack([[0.0, 1.0, 1.0, 0.0, 1.0], X])

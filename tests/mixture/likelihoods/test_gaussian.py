@@ -63,6 +63,7 @@ def filled(probe, items):
 
 @pytest.mark.parametrize("n_features", [1, 2, 3, 9])
 @pytest.mark.parametrize("scale", [1e-4, 1e-6, 1e-8, 1e-9, 1e-12])
+@pytest.mark.some(5)
 def test_clusters_far_from_the_prior_mean_on_their_own_scale(scale, n_features):
     """1e5 apart and 1e-3 wide: by one row at a time, anew from statistics, and merged."""
     rng = np.random.default_rng(0)
@@ -115,6 +116,7 @@ def test_clusters_far_from_the_prior_mean_on_their_own_scale(scale, n_features):
 
 
 @pytest.mark.parametrize("sampler", ["gibbs", "pgsm", "sams", "split_merge", "sub_cluster"])
+@pytest.mark.some(2)
 def test_samplers_run_where_clusters_are_far_on_their_own_scale(sampler):
     means = np.repeat([[-5e4, -5e4], [5e4, 5e4], [5e4, -5e4]], 10, axis=0)
     X = means + 1e-3 * np.random.default_rng(0).normal(size=means.shape)
@@ -168,6 +170,7 @@ def test_a_drawn_precision_that_is_singular_is_named():
 
 @pytest.mark.parametrize("covariance_type", ["full", "diag", "tied", "spherical"])
 @pytest.mark.parametrize("n_items", [0, 1, 2, 5])
+@pytest.mark.some(4)
 def test_gaussian_predictive_integrates_to_one(covariance_type, n_items):
     X = np.array([[0.3], [1.7], [-4.0], [2.0], [2.1]])
     likelihood = Gaussian(
@@ -257,6 +260,7 @@ def test_gaussian_defaults_on_degenerate_data(covariance_type, X):
 @pytest.mark.parametrize("covariance_type", ["full", "diag", "tied", "spherical"])
 @pytest.mark.parametrize("value", [1e20, 1e150, 1e200, -1e300, 1.7e308])
 @pytest.mark.parametrize("n_features", [1, 3, 40])
+@pytest.mark.some(15)
 def test_gaussian_rows_far_away(covariance_type, value, n_features):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, n_features))

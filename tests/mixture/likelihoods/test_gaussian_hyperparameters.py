@@ -455,6 +455,7 @@ def test_log_joints_and_scores_are_those_of_their_own_values(covariance_type):
     sampler=["gibbs", SubCluster(block_size=20)],
     covariance_type=(*TYPES, MATRIX),
 )
+@pytest.mark.some(2)
 def test_any_of_them_may_be_learned(names, sampler, covariance_type):
     X = two_groups()
     likelihood = likelihood_of(covariance_type, names)
@@ -522,6 +523,7 @@ DEGENERATE = {
     sampler=["gibbs", SubCluster(block_size=20)],
     covariance_type=(*TYPES, MATRIX),
 )
+@pytest.mark.some(1)
 def test_degenerate_data(covariance_type, sampler, rows):
     X = DEGENERATE[rows]
     estimator = DPMixture(likelihood=likelihood_of(covariance_type, NAMES), **FAST)

@@ -100,6 +100,7 @@ def log_constants(likelihood, X, items, values):
 
 
 @every_product
+@pytest.mark.some(2)
 def test_other_values_equal_the_reference(likelihood, X):
     likelihood = likelihood.resolve(X)
     probe = filled(likelihood, X)
@@ -132,6 +133,7 @@ def test_other_values_equal_the_reference(likelihood, X):
 
 
 @every_product
+@pytest.mark.some(2)
 def test_the_laws_hold_after_a_change(likelihood, X):
     likelihood = likelihood.resolve(X)
     data = likelihood.encode(X)
@@ -209,6 +211,7 @@ def test_a_kernel_that_forgets_its_methods_is_refused():
 
 
 @every
+@pytest.mark.some(4)
 def test_none_is_learned_and_a_number_fixed(likelihood, X):
     hyperparameters = likelihood.hyperparameters
     free = likelihood.get_params()

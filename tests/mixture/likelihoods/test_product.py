@@ -327,6 +327,7 @@ def test_what_is_learned_is_named_by_part():
 @pytest.mark.parametrize(
     "sampler", everyday(["gibbs", "pgsm", "sub_cluster", SMC(10), "auto"], "gibbs", "sub_cluster")
 )
+@pytest.mark.some(1)
 def test_every_sampler_of_all_parts(sampler):
     X, _ = three_kinds(30)
     X[0, 0] = X[1, 2] = X[2, 4] = NAN

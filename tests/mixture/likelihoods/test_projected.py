@@ -51,6 +51,7 @@ def same(model, other, rows, wide):
 
 
 @combinations(sampler=["auto", "sub_cluster"], covariance_type=TYPES)
+@pytest.mark.some(2)
 def test_constants_change_no_bit(covariance_type, sampler):
     model = fitted(X, covariance_type, sampler)
     wide = with_constants(X)

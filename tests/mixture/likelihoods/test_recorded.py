@@ -310,6 +310,7 @@ OF_TYPES = Product([("a", Gaussian(), [0, 1, 2]), ("b", Categorical(), [3])])
     ],
     ids=["full", "noise", "blocks", "no labels", "smc", "subspace", "product", "init"],
 )
+@pytest.mark.some(2)
 def test_copies_say_nothing_new(settings, X):
     """The fit is that of the different rows, in the order in which they come first."""
     order = np.random.default_rng(5).permutation(np.r_[np.arange(60), np.arange(40)])

@@ -136,6 +136,7 @@ def predictive(X, items, X_new, **params):
 
 @pytest.mark.parametrize("params", [{}, {"concentration": 30.0, "spread": 1.0}])
 @pytest.mark.parametrize("items", [[], [0], [0, 1, 2, 3], [4, 5]])
+@pytest.mark.some(2)
 def test_densities_integrate_to_one(params, items):
     X = np.array([[3.0, 1.0], [1.0, 1.0], [2.0, 0.1], [0.1, 0.2], [1.0, 0.0], [-1.0, 0.0]])
     angle = np.linspace(0.0, 2.0 * np.pi, 4001)[:-1]
@@ -154,6 +155,7 @@ def test_densities_integrate_to_one(params, items):
 
 @pytest.mark.parametrize("n_features", [2, 7, 60])
 @pytest.mark.parametrize("kappa", [1e-3, 5.0, 1e3, 1e7])
+@pytest.mark.some(3)
 def test_sums_leave_out_nothing(n_features, kappa):
     """Clusters and rows of other concentrations than that at which a sum starts."""
     rng = np.random.default_rng(0)

@@ -455,6 +455,7 @@ def concentration_law(likelihood, prior, params, concentration_prior, n_bins=8):
         for slow in [name == "mfm" and hyperprior != (9.0, 0.3)]
     ],
 )
+@pytest.mark.some(5)
 def test_resampled_concentration(prior, params, concentration_prior, seed_sequence):
     """(partition, concentration) from the joint posterior; one update of the concentration given
     the partition leaves the joint law as it is."""
@@ -493,6 +494,7 @@ def test_resampled_concentration_is_in_the_tables(prior, params):
 
 @each_resampled
 @pytest.mark.parametrize("likelihood", ["bernoulli", "relational"])
+@pytest.mark.some(2)
 def test_sweep_and_resampled_concentration(prior, params, likelihood, seed_sequence):
     """One iteration of a chain: a sweep at the current concentration, then its update."""
     shape, rate = 2.0, 0.8

@@ -96,6 +96,7 @@ def test_another_law_is_seen(changes, seed_sequence):
 
 
 @pytest.mark.parametrize("name", everyday(likelihood_names(), *likelihood_names()[::3]))
+@pytest.mark.some(2)
 def test_probability_of_the_anchors(name):
     """Given the current partition as they are drawn; and given a proposed one, with the anchors in
     two clusters or in one."""

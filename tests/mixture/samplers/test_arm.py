@@ -190,6 +190,7 @@ def check_sums(problem, phi, blocks, zs):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("n", everyday([2, 3, 4, 5], 4))
+@pytest.mark.some(2)
 def test_proposals_sum_to_one(n, variant, seed_sequence):
     """From every partition."""
     rng = np.random.default_rng(seed_sequence)
@@ -240,6 +241,7 @@ def test_proposals_of_more_rows_sum_to_one(n, n_phi, variant, seed_sequence):
 
 
 @pytest.mark.parametrize("variant", everyday(VARIANTS, "all", "pair"))
+@pytest.mark.some(1)
 def test_slots_do_not_matter(variant, seed_sequence):
     """One partition in other slots, that were taken and given back in another order, or with other
     numbers for its clusters and those of the past: log T is the same."""
@@ -322,6 +324,7 @@ def test_more_clusters_than_there_is_room_for(name, blocks):
 
 
 @pytest.mark.parametrize("name", everyday(NAMES, *NAMES[::3]))
+@pytest.mark.some(2)
 def test_states_agree_with_their_labels(name):
     """After moves that were accepted, and after those that were not, the way back tried or not."""
     n = 12
@@ -340,6 +343,7 @@ def test_states_agree_with_their_labels(name):
 
 
 @pytest.mark.parametrize("sampler", [*(arm(v) for v in VARIANTS[:3]), BSM], ids=repr)
+@pytest.mark.some(2)
 def test_one_kernel_for_states_of_other_rows(sampler):
     """Nothing is left of a move, or of the rows it was for: a kernel of its own does the same."""
     kernel = sampler.kernel()
@@ -510,6 +514,7 @@ def test_finite_mixtures_with_all_components_in_use(seed_sequence):
 
 
 @combinations(blocks=["all", "pair", "none"], states=[(), ("0121",), ("0011", "0011")])
+@pytest.mark.some(1)
 def test_without_two_different_past_states(states, blocks, seed_sequence):
     """Rows are then uniform, and no blocks move."""
     law, _ = arm_law("bernoulli", "dp", "srm")
@@ -651,6 +656,7 @@ def fixture_run(fixture, sampler):
         ),
     ],
 )
+@pytest.mark.some(1)
 def test_fixtures(fixture, blocks, seed_sequence):
     """Where mistakes show most: the refinement of the way back (F1, F2), the lock (F3, F6)."""
     assert_p(fixture_run(fixture, arm(blocks)), seed_sequence=seed_sequence)
@@ -662,6 +668,7 @@ def test_fixture_of_blocks_that_leave(seed_sequence):
 
 
 @pytest.mark.parametrize("n_scans", [0, 1])
+@pytest.mark.some(1)
 def test_fixture_of_split_merge(n_scans, seed_sequence):
     """The launch state must not look at the current partition."""
     sampler = SplitMerge.from_paper("bSM", n_restricted_scans=n_scans, gibbs_sweeps=0)

@@ -280,6 +280,7 @@ def test_warm_continuation(sampler):
 
 
 @pytest.mark.parametrize("sampler", [*ARMS, SAMPLERS[5]], ids=repr)
+@pytest.mark.some(2)
 def test_without_warm_up_there_is_no_history(sampler):
     """All moves are then of two random rows, or have a random launch state."""
     case = fit_case("bernoulli")
@@ -302,6 +303,7 @@ def test_without_warm_up_there_is_no_history(sampler):
 
 
 @pytest.mark.parametrize("sampler", [*ARMS, SAMPLERS[5]], ids=repr)
+@pytest.mark.some(2)
 def test_acceptance_rates(sampler):
     """Of the chain's own moves after warm-up."""
     program = make_program(sampler, "bernoulli", n_draws=30)

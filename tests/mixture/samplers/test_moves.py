@@ -79,6 +79,7 @@ def test_restore_leaves_no_trace(name, n_sides):
 @pytest.mark.parametrize(
     "name", everyday(WITH_COMPLETE, "gaussian", "multinomial", "pyclone", "relational")
 )
+@pytest.mark.some(2)
 def test_the_state_goes_on_after_a_restore(name):
     """The slots of the sides are empty again: predictive densities and the next trial, in the same
     slots, are those of the reference."""
@@ -152,6 +153,7 @@ def test_densities_of_proposals(name, prior):
 
 
 @combinations(n_items=[1, 2, 5], name=WITH_COMPLETE)
+@pytest.mark.some(2)
 def test_predictive_of_a_block(name, n_items):
     """A difference of the reference's log likelihoods, for every cluster and a new one; other
     items may be in no cluster meanwhile, and the state stays as it was."""

@@ -73,6 +73,7 @@ def unlike_states(name):
 
 @pytest.mark.parametrize("sampler", SAMPLERS, **ids)
 @pytest.mark.parametrize("name", ["gaussian", "poisson", "relational_directed"])
+@pytest.mark.some(7)
 def test_one_kernel_for_several_states(name, sampler):
     """The same bits as with a kernel for each."""
     if sampler.requires not in fit_case(name).likelihood.capabilities:
@@ -115,6 +116,7 @@ def test_what_replicas_learnt_is_saved(sampler):
 @pytest.mark.parametrize(
     "sampler", everyday(SAMPLERS, SAMPLERS[0], SAMPLERS[1], SAMPLERS[-1]), **ids
 )
+@pytest.mark.some(1)
 def test_states_of_other_models(sampler):
     """Of other likelihoods, with other numbers of rows, coupled clusters or not: a kernel takes
     them as they come."""
@@ -244,6 +246,7 @@ FAST = {"n_warmup": 8, "n_draws": 12, "n_chains": 2, "random_state": 0, "concent
 
 @pytest.mark.filterwarnings("ignore:the chains have not mixed")
 @pytest.mark.parametrize("likelihood", ["gaussian", "poisson"])
+@pytest.mark.some(1)
 def test_draws_are_those_of_the_first_replica(likelihood):
     """Gibbs learns nothing, so that the first of three does what one alone would have done."""
     X = np.random.default_rng(0).poisson(np.repeat([[1.0], [9.0]], 12, axis=0), size=(24, 2))

@@ -138,6 +138,7 @@ def test_nodes_are_a_quadrature(prior):
     integrated=[False, True],
     case=[("gaussian", "dp"), ("bernoulli", "finite"), ("poisson", "pitman_yor")],
 )
+@pytest.mark.some(2)
 def test_filter_is_the_reference(case, integrated, scheme):
     """The same uniform numbers give the same particles and weights."""
     likelihood, prior = case

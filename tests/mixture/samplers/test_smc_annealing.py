@@ -52,6 +52,7 @@ def enumerated(likelihood, prior, **changes):
     "prior, integrated",
     [(prior, False) for prior in PRIOR_CASES] + [(prior, True) for prior in INTEGRATED],
 )
+@pytest.mark.some(3)
 def test_evidence_at_other_concentrations(prior, integrated):
     """From one run that follows all partitions: enumeration at each, also from its saved state."""
     name, params = PRIOR_CASES[prior]
@@ -193,6 +194,7 @@ WAYS = [
 
 @pytest.mark.parametrize("active_block", everyday([0, 1, 4], 4))
 @pytest.mark.parametrize("prior, how", everyday(WAYS, *cover(WAYS), n_values=2))
+@pytest.mark.some(2)
 def test_filter_is_the_reference(prior, how, active_block):
     """The same uniform numbers give the same particles and weights, also where every part of the
     rows is taken by a system made from the state of another."""

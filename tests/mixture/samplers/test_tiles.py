@@ -113,6 +113,7 @@ def test_tiles_of_other_rows_are_refused():
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("n_features", [1, 2, 5])
 @pytest.mark.parametrize("covariance_type", ["full", "diag", "tied", "spherical"])
+@pytest.mark.some(9)
 def test_floors_hold(covariance_type, n_features, scale):
     """No item weighs less in its own cluster, given the others, than the floor of its box; and
     the floor of a box of one row is its weight."""
@@ -148,6 +149,7 @@ def test_floors_hold(covariance_type, n_features, scale):
 @combinations(
     covariance_type=["full", "diag", "tied", "spherical", "poisson"], n_features=[1, 2, 4]
 )
+@pytest.mark.some(1)
 def test_draws_are_those_of_all_weights(covariance_type, n_features):
     """Chains with bounds and without, 300 and 2000 rows: the same draws from the same seed, while
     clusters overlap, move, begin and end."""
