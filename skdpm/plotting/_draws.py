@@ -149,7 +149,7 @@ class NumberOfClustersDisplay(style.Display):
             self.chains_[0].set_label("each chain")
         ends = f"{self.interval_[0]}" if low == high else "{} to {}".format(*self.interval_)
         self.bars_.patches[low].set_label(f"{self.level:.0%} of the posterior: {ends}")
-        # The marker is above its bar.
+        # The marker is above its bar, and the legend is above all bars.
         of_estimate = self.probabilities[self.counts == self.estimate].sum()
         (self.estimate_,) = ax.plot(
             self.estimate,
@@ -160,8 +160,9 @@ class NumberOfClustersDisplay(style.Display):
             ls="none",
             label=f"point estimate: {self.estimate}",
         )
-        ax.set_ylim(0.0, 1.15 * top)
-        ax.set_yticks([tick for tick in ax.get_yticks() if tick <= min(1.0, 1.15 * top)])
+        high = (1.7 if self._resized else 1.32) * top
+        ax.set_ylim(0.0, high)
+        ax.set_yticks([tick for tick in ax.get_yticks() if tick <= min(1.0, high)])
         edges = [*self.counts[[0, -1]], self.estimate]
         wide = max(0.9, 2.5 - 0.5 * (max(edges) - min(edges)))  # a single bar would fill the axis
         ax.set_xlim(max(min(edges) - wide, -0.9), max(edges) + wide)
@@ -170,7 +171,15 @@ class NumberOfClustersDisplay(style.Display):
         ax.set_xlabel(f"number of {self.what}{few}")
         ax.set_ylabel("posterior probability")
         handles = [self.bars_.patches[low], self.estimate_, *self.chains_[:1]]
-        style.legend_above(ax, handles, [handle.get_label() for handle in handles])
+        ax.legend(
+            handles,
+            [handle.get_label() for handle in handles],
+            loc="upper right",
+            fontsize="small",
+            framealpha=0.8,
+            edgecolor="none",
+            borderaxespad=0.1,
+        )
         return self
 
 

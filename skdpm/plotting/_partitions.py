@@ -12,7 +12,7 @@ from skdpm.partitions import coclustering_matrix
 from skdpm.plotting import _style as style
 
 # Numbers of clusters beside the matrix are at least this share of a side apart.
-SMALLEST_GAP = 0.06
+SMALLEST_GAP = 0.075
 
 # Largest number of rows of a network whose names are shown.
 MOST_NAMED = 40
