@@ -106,6 +106,7 @@ CASES = {
                 *([["a", "b"], ["c", "d"]], [[1.0, 2.0], [1.0]]),
             ],
             "covariance_type": ["band", None, 1],
+            "n_parents": [0, 17, 2.0, "4", None],
             "hyperpriors": HYPERPRIORS,
             "tails": [1, "heavy", ["t"], StudentTails],
         },
@@ -270,7 +271,7 @@ if missing := set(LIKELIHOOD_NAMES) - set(CASES):
 
 # Levels of noise of other covariances, whose cases are in `reference.simulate`.
 LEVELS = {name: case.level for name, case in CASES.items() if case.level is not None}
-LEVELS |= dict(zip(COVARIANCE_NAMES, (-5.0, -4.0), strict=True))
+LEVELS |= dict(zip(COVARIANCE_NAMES, (-5.0, -4.0, -6.0), strict=True))
 
 NAMES = LIKELIHOOD_NAMES
 SPARSE = tuple(name for name in NAMES if CASES[name].is_sparse)

@@ -71,7 +71,7 @@ cdef extern from "families.h" nogil:
     double skdpm_log_product(const double* x, Py_ssize_t n)
 
 
-LARGEST_FAMILY = SKDPM_LARGEST_FAMILY
+MOST_PARENTS = SKDPM_LARGEST_FAMILY - 1
 
 
 def padded(Py_ssize_t n_features):

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import multigammaln
 
-from skdpm._validation import check_integer
 from skdpm.hyperpriors import Gamma, Shifted, wishart_root
 from skdpm.mixture.likelihoods.elliptical._columns import DiagonalModel, ParametricGaussianDiag
 from skdpm.mixture.likelihoods.elliptical._full import FullModel, ParametricGaussian
 from skdpm.mixture.likelihoods.elliptical._hyper import log_evidence_norm_table, log_norm_table
 from skdpm.mixture.likelihoods.elliptical._sparse import (
-    LARGEST_FAMILY,
+    MOST_PARENTS,
     ParametricGaussianSparse,
     SparseModel,
     padded,
@@ -645,8 +644,6 @@ class Sparse(Matrix):
         return super().check_scale(value, n_features)
 
     def families(self, n_parents, rows):
-        high = LARGEST_FAMILY - 1
-        check_integer(n_parents, "Gaussian.n_parents", low=1, high=high)
         n_features = rows.shape[1]
         order, parents = parents_of(rows, min(n_parents, max(n_features - 1, 1)))
         families = np.full((parents.shape[1] + 1, padded(n_features)), n_features)

@@ -9,6 +9,7 @@ from skdpm._validation import (
     FARTHEST,
     ColumnError,
     check_choice,
+    check_integer,
     check_nested,
     check_real,
     explains,
@@ -19,6 +20,7 @@ from skdpm.mixture.likelihoods.contract.base import MOST_BOXED, Likelihood, boun
 from skdpm.mixture.likelihoods.gaussian.covariances import (
     COVARIANCES,
     KNOWN,
+    MOST_PARENTS,
     SMALLEST_SHARE,
     SMALLEST_WITH_GAPS,
     Normal,
@@ -383,6 +385,7 @@ default=None
         structure = self._structure
         n_features = len(summary["mean"])
         low = structure.low(n_features)
+        check_integer(self.n_parents, "Gaussian.n_parents", low=1, high=MOST_PARENTS)
         hyperpriors = {}
         floor, recording = np.zeros(n_features), Recording({})
         if self.mean is None or self.scale is None:
