@@ -62,7 +62,7 @@ def blobs():
 def clock(monkeypatch):
     """Time that goes by with the iterations alone, in each of which `clock.pace` seconds do."""
     clock = types.SimpleNamespace(now=0.0, pace=1.0, lock=threading.Lock())
-    fake = types.SimpleNamespace(monotonic=lambda: clock.now)
+    fake = types.SimpleNamespace(monotonic=lambda: clock.now, process_time=lambda: clock.now)
     monkeypatch.setattr(chains, "time", fake)
     monkeypatch.setattr(_halts, "time", fake)
     monkeypatch.setattr(_estimator, "time", fake)

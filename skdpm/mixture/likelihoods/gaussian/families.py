@@ -56,9 +56,10 @@ def _close_correlations(rows):
         return np.eye(n_features)
     rows = rows[np.linspace(0, n_rows - 1, min(n_rows, MOST_ROWS)).astype(int)]
     far = np.isnan(rows)
-    means = np.where(far, 0.0, rows).sum(axis=0) / np.maximum((~far).sum(axis=0), 1)
-    rows = np.where(far, 0.0, rows - means)
+    rows = np.where(far, 0.0, rows)
     rows = rows / np.maximum(np.abs(rows).max(axis=0), np.finfo(float).tiny)
+    means = rows.sum(axis=0) / np.maximum((~far).sum(axis=0), 1)
+    rows = np.where(far, 0.0, rows - means)
     rows = rows / np.maximum(rows.std(axis=0), np.finfo(float).tiny)
     close = NearestNeighbors(n_neighbors=min(N_CLOSE, len(rows) - 1)).fit(rows)
     gaps = (rows[:, None] - rows[close.kneighbors(return_distance=False)]).reshape(-1, n_features)
