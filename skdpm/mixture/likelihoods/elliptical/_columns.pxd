@@ -24,7 +24,8 @@ cdef class DiagonalModel(EllipticalModel):
     cdef void finish(self, double* stats) noexcept nogil
     cdef bint lost(self, const double* stats, const double* x, double w) noexcept nogil
     cdef double log_bound(self, Py_ssize_t slot, const double* box) noexcept nogil
-    cdef double log_predictive_entries(self, const double* stats, const double* x) noexcept nogil
+    cdef double log_predictive_entries(self, const double* stats, Py_ssize_t i) noexcept nogil
+    cdef double log_predictive_complete(self, const double* stats, Py_ssize_t i) noexcept nogil
     cdef void log_terms_entries(
         self, Py_ssize_t slot, const double* x, Py_ssize_t first, Py_ssize_t n_terms, double* out
     ) noexcept nogil

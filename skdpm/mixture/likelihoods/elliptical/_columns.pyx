@@ -556,11 +556,12 @@ cdef class DiagonalModel(EllipticalModel):
                 product = 1e200
         return product
 
-    cdef double log_predictive_entries(self, const double* stats, const double* x) noexcept nogil:
-        """log p(x | cluster) + sum log s / 2, entry by entry. Neighbouring columns with the same
-        number of entries share a logarithm."""
+    cdef double log_predictive_entries(self, const double* stats, Py_ssize_t i) noexcept nogil:
+        """log p(x_i | cluster) where an entry is missing, of the row or of one in the cluster:
+        entry by entry. Neighbouring columns with the same number of entries share a logarithm."""
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
+        cdef const double* x = self.X + i * n_features
         cdef const double* counts = stats + 1
         cdef const double* center = stats + self.n_stats + N_TERMS
         cdef const double* spread = center + n_features
@@ -590,36 +591,40 @@ cdef class DiagonalModel(EllipticalModel):
                 ratios *= ratio[d]
             else:
                 total -= 0.5 * log(ratio[d])
-        return total - 0.5 * (self.df + n + 1.0) * log(factors) - 0.5 * log(ratios)
+        total -= 0.5 * (self.df + n + 1.0) * log(factors)
+        return total - 0.5 * log(ratios) - 0.5 * self.log_scale[i]
+
+    cdef double log_predictive_complete(self, const double* stats, Py_ssize_t i) noexcept nogil:
+        """The same where none is: a product of Student t densities, or one of all columns."""
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* cached = stats + self.n_stats
+        cdef const double* center = cached + N_TERMS
+        return (
+            n_features * cached[2] - 0.5 * (self.log_scale[i] + cached[0])
+            - 0.5 * (self.df + stats[0] + 1.0)
+            * log_factors(self.X + i * n_features, center, center + n_features, n_features)
+        )
 
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
-        """log p(x_i | items of each slot): Student t columns, O(n_slots * D)."""
+        """log p(x_i | items of each slot), O(n_slots * D)."""
         cdef Py_ssize_t d, k
-        cdef Py_ssize_t n_features = self.n_features
-        cdef const double* x = self.X + i * n_features
+        cdef const double* x = self.X + i * self.n_features
         cdef const double* stats
-        cdef const double* cached
         cdef bint complete = True
         if self.weights is not None:
             self.log_weighted_many(slots, n_slots, i, out)
             return
         if self.missing:
-            for d in range(n_features):
+            for d in range(self.n_features):
                 complete &= x[d] == x[d]
         for k in range(n_slots):
             stats = row(self, slots[k])
-            cached = stats + self.n_stats
-            if complete and cached[1] == 1.0:
-                out[k] = (
-                    n_features * cached[2]
-                    - 0.5 * (self.log_scale[i] + cached[0])
-                    - 0.5 * (self.df + stats[0] + 1.0)
-                    * log_factors(x, cached + N_TERMS, cached + N_TERMS + n_features, n_features)
-                )
+            if complete and stats[self.n_stats + COMPLETE] == 1.0:
+                out[k] = self.log_predictive_complete(stats, i)
             else:
-                out[k] = self.log_predictive_entries(stats, x) - 0.5 * self.log_scale[i]
+                out[k] = self.log_predictive_entries(stats, i)
 
     cdef void log_predictive_bound_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* box, double* out

@@ -124,6 +124,7 @@ cdef extern from "tiles.h" nogil:
         const double* squares, const double* exponents, const double** weighed, Py_ssize_t n,
         Py_ssize_t n_weights, double* shares, double* logs
     )
+    void tile_mixtures(double* shares, Py_ssize_t n, Py_ssize_t n_weights, double* logs)
     void tile_gaussian_columns(
         const double* x, Py_ssize_t ld, Py_ssize_t n, Py_ssize_t n_features, const double* w,
         const double* c, double top, double* out
@@ -621,9 +622,6 @@ cdef class FullModel(EllipticalModel):
             for m in range(n_slots):
                 out[m] = self.log_observed(slots[m], i)
             return
-        if n_slots == 1 and slots[0] != self.pending_slot:
-            out[0] = self.log_predictive_alone(slots[0], self.X + i * self.n_features)
-            return
         while n_slots > 0:
             m = min(n_slots, <Py_ssize_t>MANY)
             self.log_predictive_many_of(slots, m, self.X + i * self.n_features, out)
@@ -737,8 +735,7 @@ cdef class FullModel(EllipticalModel):
         """`tile_scale_mixtures` of a row so far away that q overflows."""
         cdef Py_ssize_t g
         cdef double* shares = self.shares + k * self.n_lanes
-        cdef double top = -INFINITY
-        cdef double total = 0.0
+        cdef double log_sum
         cdef double log_square = self.log_far_square(
             self.X + i * self.n_features, row(self, slot) + self.n_stats
         )
@@ -746,11 +743,8 @@ cdef class FullModel(EllipticalModel):
             shares[g] = self.weighed[k][g] - self.exponents[k] * (
                 log_square + log(self.weighed[k][self.n_lanes + g])
             )
-            top = shares[g] if shares[g] > top else top
-        for g in range(self.n_lanes):
-            shares[g] = exp(shares[g] - top)
-            total += shares[g]
-        return top + log(total)
+        tile_mixtures(shares, 1, self.n_lanes, &log_sum)
+        return log_sum
 
     # Missing entries.
 
@@ -918,21 +912,11 @@ cdef class FullModel(EllipticalModel):
 
     # Without weights.
 
-    cdef inline double log_predictive_alone(self, Py_ssize_t slot, const double* x) noexcept nogil:
-        """The same for one slot, without the loop over slots."""
-        cdef const double* cached = row(self, slot) + self.n_stats
-        cdef double q = gap_squared(
-            cached + CENTER + self.n_features, self.n_features, x, cached + CENTER, &self.work[0]
-        )
-        if not (q < 1e300):
-            return cached[PEAK] - cached[EXPONENT] * self.log_far_tail(x, cached)
-        return cached[PEAK] - cached[EXPONENT] * log_positive(1.0 + q * cached[SHRINKAGE])
-
     cdef inline void log_predictive_many_of(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* x, double* out
     ) noexcept nogil:
-        """The same for at most MANY slots. An item whose removal is deferred is x. Logarithms, the
-        slowest part, are taken together."""
+        """log p(x | items of each slot) of at most MANY. An item whose removal is deferred is x.
+        Logarithms, the slowest part, are taken together."""
         cdef Py_ssize_t k
         cdef Py_ssize_t with_item = NONE    # the index of the slot that still holds x
         cdef Py_ssize_t n_features = self.n_features
@@ -1507,49 +1491,6 @@ cdef class FullLaws(GaussianLaws):
         return True
 
 
-cdef inline void bound_densities(
-    const double* params, Py_ssize_t n_params, const Py_ssize_t* which, Py_ssize_t n_which,
-    const double* box, Py_ssize_t n_features,
-    double* lower, double* upper                                        # OUT (n_which,) each
-) noexcept nogil:
-    """With z = W x - W mu the log density is a constant less sum_d z_d^2 / 2. From the box's
-    centre c, with half-widths h, to x, z_d changes by at most r_d = sum_e |W_de| h_e, so that
-    |z_d| is between max(0, |z_d(c)| - r_d) and |z_d(c)| + r_d. r_d includes the rounding of z_d, a
-    share of the terms that it is the sum of."""
-    cdef Py_ssize_t d, e, k
-    cdef const double* half = box + n_features
-    cdef const double* c
-    cdef const double* w
-    cdef double least, most, r, size, top, value, z
-    cdef double share = 4.0 * (n_features + 4) * DBL_EPSILON
-    for k in range(n_which):
-        top = params[which[k] * n_params]
-        c = params + which[k] * n_params + 1
-        w = c + n_features
-        least = most = 0.0
-        for d in range(n_features):
-            z = -c[d]
-            size = fabs(c[d])
-            r = 0.0
-            for e in range(d + 1):
-                value = w[e] * box[e]
-                z += value
-                size += fabs(value)
-                r += fabs(w[e]) * half[e]
-            w += d + 1
-            r = r * ABOVE + share * (size + r)
-            z = fabs(z)
-            most += (z + r) * (z + r)
-            z -= r
-            if not z <= 0.0:
-                least += z * z
-        # A row that is farther away has the density 0.
-        least = 0.5 * min(least, 1e300)
-        most *= 0.5
-        lower[k] = top - most - SLACK * (1.0 + fabs(top) + most)
-        upper[k] = top - least + SLACK * (1.0 + fabs(top) + least)
-
-
 @cython.final
 cdef class ParametricGaussian(ParametricElliptical):
     """Gaussian rows under drawn means and covariances.
@@ -1639,4 +1580,40 @@ cdef class ParametricGaussian(ParametricElliptical):
         self, const double* params, const Py_ssize_t* which, Py_ssize_t n_which, const double* box,
         double* lower, double* upper
     ) noexcept nogil:
-        bound_densities(params, self.n_params, which, n_which, box, self.n_features, lower, upper)
+        """With z = W x - W mu the log density is a constant less sum_d z_d^2 / 2. From the box's
+        centre c, with half-widths h, to x, z_d changes by at most r_d = sum_e |W_de| h_e, so that
+        |z_d| is between max(0, |z_d(c)| - r_d) and |z_d(c)| + r_d. r_d includes the rounding of
+        z_d, a share of the terms that it is the sum of."""
+        cdef Py_ssize_t d, e, k
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* half = box + n_features
+        cdef const double* c
+        cdef const double* w
+        cdef double least, most, r, size, top, value, z
+        cdef double share = 4.0 * (n_features + 4) * DBL_EPSILON
+        for k in range(n_which):
+            top = params[which[k] * self.n_params]
+            c = params + which[k] * self.n_params + 1
+            w = c + n_features
+            least = most = 0.0
+            for d in range(n_features):
+                z = -c[d]
+                size = fabs(c[d])
+                r = 0.0
+                for e in range(d + 1):
+                    value = w[e] * box[e]
+                    z += value
+                    size += fabs(value)
+                    r += fabs(w[e]) * half[e]
+                w += d + 1
+                r = r * ABOVE + share * (size + r)
+                z = fabs(z)
+                most += (z + r) * (z + r)
+                z -= r
+                if not z <= 0.0:
+                    least += z * z
+            # A row that is farther away has the density 0.
+            least = 0.5 * min(least, 1e300)
+            most *= 0.5
+            lower[k] = top - most - SLACK * (1.0 + fabs(top) + most)
+            upper[k] = top - least + SLACK * (1.0 + fabs(top) + least)

@@ -270,10 +270,10 @@ cdef class SphericalModel(DiagonalModel):
 
     # Without weights.
 
-    cdef double log_predictive_entries(self, const double* stats, const double* x) noexcept nogil:
-        """log p(x | cluster) where an entry is missing, of the row or of one in the cluster."""
+    cdef double log_predictive_entries(self, const double* stats, Py_ssize_t i) noexcept nogil:
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
+        cdef const double* x = self.X + i * n_features
         cdef const double* counts = stats + 1
         cdef const double* cached = stats + self.n_stats
         cdef const double* center = cached + N_TERMS
@@ -297,39 +297,20 @@ cdef class SphericalModel(DiagonalModel):
             total - n_present * (log(PI) + cached[0]) - (n_entries + n_present) * q
         )
 
-    cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
-    ) noexcept nogil:
-        """log p(x_i | items of each slot): a Student t density, O(n_slots * D)."""
-        cdef Py_ssize_t d, k
+    cdef double log_predictive_complete(self, const double* stats, Py_ssize_t i) noexcept nogil:
+        cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* x = self.X + i * n_features
-        cdef const double* stats
-        cdef const double* cached
-        cdef const double* center
-        cdef const double* spread
-        cdef double q, t
-        cdef bint complete = True
-        if self.weights is not None:
-            self.log_weighted_many(slots, n_slots, i, out)
-            return
-        if self.missing:
-            for d in range(n_features):
-                complete &= x[d] == x[d]
-        for k in range(n_slots):
-            stats = row(self, slots[k])
-            cached = stats + self.n_stats
-            if not (complete and cached[1] == 1.0):
-                out[k] = self.log_predictive_entries(stats, x)
-                continue
-            center = cached + N_TERMS
-            spread = center + n_features
-            q = 0.0
-            for d in range(n_features):
-                t = (x[d] - center[d]) * spread[d]
-                q += t * t
-            q = log1p(q) if q < 1e300 else log_far_tail(x, center, spread, n_features)
-            out[k] = cached[2] - 0.5 * (self.df + (stats[0] + 1.0) * n_features) * q
+        cdef const double* cached = stats + self.n_stats
+        cdef const double* center = cached + N_TERMS
+        cdef const double* spread = center + n_features
+        cdef double q = 0.0
+        cdef double t
+        for d in range(n_features):
+            t = (x[d] - center[d]) * spread[d]
+            q += t * t
+        q = log1p(q) if q < 1e300 else log_far_tail(x, center, spread, n_features)
+        return cached[2] - 0.5 * (self.df + (stats[0] + 1.0) * n_features) * q
 
     cdef double log_bound(self, Py_ssize_t slot, const double* box) noexcept nogil:
         cdef Py_ssize_t d

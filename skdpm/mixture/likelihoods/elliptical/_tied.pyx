@@ -311,10 +311,8 @@ cdef class TiedModel(EllipticalModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         """log p(x_i | items of each slot): normal, O(n_slots * D)."""
-        cdef Py_ssize_t d, k
-        cdef const double* y = &self.white[i, 0]
+        cdef Py_ssize_t k
         cdef const double* cached
-        cdef double gap, q
         if self.weights is not None:
             self.log_weighted_many(slots, n_slots, i, out)
             return
@@ -331,12 +329,7 @@ cdef class TiedModel(EllipticalModel):
             return
         for k in range(n_slots):
             cached = row(self, slots[k]) + self.n_stats
-            q = 0.0
-            for d in range(self.n_features):
-                gap = y[d] - cached[CENTER + d]
-                q += gap * gap
-            q = q if q < FARTHEST else FARTHEST
-            out[k] = cached[PEAK] - cached[HALF_PRECISION] * q
+            out[k] = cached[PEAK] - cached[HALF_PRECISION] * self.bound_square(slots[k], i)
 
     cdef double bound_square(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         """|y - m|^2."""
