@@ -358,7 +358,6 @@ cdef class ClusterModel:
 
     cdef void settle(self) noexcept nogil:
         """Bring every row up to date, for likelihoods that defer work."""
-        pass
 
     cdef Py_ssize_t find_near(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* log_least,
@@ -374,11 +373,9 @@ cdef class ClusterModel:
     cdef void open_gaps(self, Py_ssize_t i) noexcept nogil:
         """Forget the missing entries of item i, which is in no cluster: its densities are those of
         the other entries until the gaps are closed or filled. Other items: no effect."""
-        pass
 
     cdef void close_gaps(self, Py_ssize_t i) noexcept nogil:
         """Undo `open_gaps`."""
-        pass
 
     cdef bint log_open_bound_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
@@ -403,12 +400,10 @@ cdef class ClusterModel:
 
     cdef void read_gaps(self, Py_ssize_t i, double* completion) noexcept nogil:
         """Copy the values of the missing entries of item i to their places in a completion."""
-        pass
 
     cdef void write_gaps(self, Py_ssize_t i, const double* completion) noexcept nogil:
         """Give the missing entries of item i, which is in no cluster, their values in a
         completion. Its gaps are closed."""
-        pass
 
     cdef double sum_constants(self, Py_ssize_t n_items) noexcept nogil:
         """Sum of `log_constants` of the first items, at the current hyperparameters."""
