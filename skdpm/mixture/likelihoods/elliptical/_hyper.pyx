@@ -38,24 +38,12 @@ cdef double LOWEST = -25.0
 
 def log_norm_table(Py_ssize_t n_max, double r, double nu, double f):
     """`log_norm_at` for n = 0, ..., n_max: ndarray."""
-    cdef Py_ssize_t n
-    values = np.empty(n_max + 1)
-    cdef double[::1] view = values
-    with nogil:
-        for n in range(n_max + 1):
-            view[n] = log_norm_at(n, r, nu, f)
-    return values
+    return np.array([log_norm_at(n, r, nu, f) for n in range(n_max + 1)])
 
 
 def log_evidence_norm_table(Py_ssize_t n_max, double r, double nu):
     """`log_evidence_norm` for n = 0, ..., n_max: ndarray."""
-    cdef Py_ssize_t n
-    values = np.empty(n_max + 1)
-    cdef double[::1] view = values
-    with nogil:
-        for n in range(n_max + 1):
-            view[n] = log_evidence_norm(n, r, nu)
-    return values
+    return np.array([log_evidence_norm(n, r, nu) for n in range(n_max + 1)])
 
 
 cdef class GaussianLaws(SliceSampled):

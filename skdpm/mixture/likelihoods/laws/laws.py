@@ -763,12 +763,10 @@ class JointLaws(Laws):
         laws = [None] * len(columns)
         for positions, part in zip(self.positions, self.parts, strict=True):
             inside = {int(d): j for j, d in enumerate(positions)}
-            places = [m for m, d in enumerate(columns) if d in inside]
-            if places:
-                wanted = [inside[columns[m]] for m in places]
-                for m, law in zip(
-                    places, part.given(X[:, positions], clusters, wanted), strict=True
-                ):
+            wanted = {m: inside[d] for m, d in enumerate(columns) if d in inside}
+            if wanted:
+                found = part.given(X[:, positions], clusters, list(wanted.values()))
+                for m, law in zip(wanted, found, strict=True):
                     laws[m] = law
         return laws
 
