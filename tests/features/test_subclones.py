@@ -597,6 +597,6 @@ def test_table_of_clones():
 def test_a_table_of_other_features_is_refused():
     X = np.random.default_rng(0).normal(size=(12, 6))
     model = FeatureAllocation(n_warmup=2, n_draws=2, n_chains=1, random_state=0).fit(X)
-    with pytest.raises(ValueError, match="with a PyClone likelihood .*; got FeatureAllocation"):
+    with pytest.raises(ValueError, match=r"with a PyClone likelihood .*; got FeatureAllocation"):
         mutation_table(model, X)
     assert not hasattr(DPMixture(likelihood="pyclone"), "label_samples_")

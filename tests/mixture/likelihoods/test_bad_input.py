@@ -79,7 +79,11 @@ def bad_parameters():
             REALS,
             "must be one of diag, full, sparse, spherical, tied; got 'band'",
         ),
-        (Gaussian(covariance_type=None), REALS, "must be one of diag, full, sparse, spherical, tied; got"),
+        (
+            Gaussian(covariance_type=None),
+            REALS,
+            "must be one of diag, full, sparse, spherical, tied; got",
+        ),
         (
             Gaussian(scale=[1.0, 2.0, 1.0], covariance_type="spherical"),
             REALS,

@@ -16,7 +16,6 @@ from skdpm.mixture.likelihoods.elliptical._columns import DiagonalModel, Paramet
 from skdpm.mixture.likelihoods.elliptical._full import FullModel, ParametricGaussian
 from skdpm.mixture.likelihoods.elliptical._hyper import log_evidence_norm_table, log_norm_table
 from skdpm.mixture.likelihoods.elliptical._sparse import (
-    MOST_PARENTS,
     ParametricGaussianSparse,
     SparseModel,
     padded,

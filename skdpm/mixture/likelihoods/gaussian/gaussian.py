@@ -17,10 +17,10 @@ from skdpm._validation import (
 )
 from skdpm.hyperpriors import LKJ, Gamma, Shifted
 from skdpm.mixture.likelihoods.contract.base import MOST_BOXED, Likelihood, bounds, read_only
+from skdpm.mixture.likelihoods.elliptical._sparse import MOST_PARENTS
 from skdpm.mixture.likelihoods.gaussian.covariances import (
     COVARIANCES,
     KNOWN,
-    MOST_PARENTS,
     SMALLEST_SHARE,
     SMALLEST_WITH_GAPS,
     Normal,
@@ -134,7 +134,7 @@ default=None
         matrix (full, tied); with tied covariances the covariance itself. None: learned.
     covariance_type : {"full", "diag", "sparse", "tied", "spherical"}, default="full"
         Structure of the covariances.
-    n_parents : int, default=4
+    n_parents : int, default=8
         Largest number of columns on which a column depends, 1 to 16, with sparse covariances. With
         1 the columns are a tree.
     hyperpriors : dict of str to Hyperprior, or None, default=None
@@ -166,7 +166,7 @@ default=None
     df: float | None = None
     scale: object = None
     covariance_type: str = "full"
-    n_parents: int = 4
+    n_parents: int = 8
     hyperpriors: dict | None = None
     tails: object = None
 
