@@ -70,13 +70,18 @@ def test_parents_do_not_depend_on_order_or_units(change):
         np.testing.assert_array_equal(found, parents[by])
 
 
-@pytest.mark.parametrize("X", [np.ones((1, 3)), np.ones((7, 3)), np.eye(3), np.eye(4)[:, :1]])
+BITS = (np.random.default_rng(0).random((300, 4)) < 0.5) * 1.0
+DEGENERATE = [np.ones((1, 3)), np.ones((7, 3)), np.eye(3), np.eye(4)[:, :1], BITS]
+
+
+@pytest.mark.parametrize("X", DEGENERATE)
 def test_parents_precede_their_columns_whatever_the_rows(X):
     order, parents = parents_of(X, 2)
     place = np.argsort(order)
     assert sorted(order) == list(range(X.shape[1]))
     for d, few in enumerate(parents):
         assert (place[few[few >= 0]] < place[d]).all()
+        assert len(set(few[few >= 0])) == np.count_nonzero(few >= 0)
         assert np.count_nonzero(few >= 0) == min(2, place[d])
 
 
@@ -103,22 +108,26 @@ def test_an_item_that_leaves_leaves_no_trace():
     X = wide_rows()
     X[10] = 1e9
     params = {"mean": 0.0, "mean_precision": 0.1, "df": 3.0, "scale": 1.0}
-    likelihood = Gaussian(covariance_type="sparse", **params).resolve(X)
+    assert_no_trace(Gaussian(covariance_type="sparse", **params).resolve(X), X, 10, 1e-7)
+
+
+def assert_no_trace(likelihood, X, item, atol):
+    """A cluster that an item has left is that of the others."""
     data = likelihood.encode(X)
     values = []
-    for items in (range(40), [i for i in range(40) if i != 10]):
+    for items in (range(len(X)), [i for i in range(len(X)) if i != item]):
         kernel = bind(likelihood, data, len(X))
-        probe, labels = Probe(kernel, 2), np.full(40, -1, dtype=np.intp)
+        probe, labels = Probe(kernel, 2), np.full(len(X), -1, dtype=np.intp)
         kernel.bind_labels(labels)
         slot = probe.acquire()
         for i in items:
             probe.add(slot, i)
             labels[i] = slot
-        if 10 in items:
-            labels[10] = -1
-            probe.remove(slot, 10)
+        if item in items:
+            labels[item] = -1
+            probe.remove(slot, item)
         values.append(probe.log_marginal(slot))
-    assert values[0] == pytest.approx(values[1], abs=1e-7)
+    assert values[0] == pytest.approx(values[1], abs=atol)
 
 
 def fitted(**params):
@@ -145,6 +154,36 @@ def test_means_and_covariances_are_those_of_drawn_clusters(seed_sequence):
     assert (np.abs(covariances.mean(axis=0) - found["covariances"][0]) < 5.0 * error).all()
     error = laws.loc.std(axis=0) / np.sqrt(4000)
     assert (np.abs(laws.loc.mean(axis=0) - found["means"][0]) < 5.0 * error).all()
+
+
+def test_columns_that_nearly_determine_others_keep_their_covariances():
+    rng = np.random.default_rng(0)
+    shapes = np.exp(-((np.linspace(0, 1, 40) - np.linspace(0, 1, 6)[:, None]) ** 2) / 0.02)
+    X = rng.normal(size=(300, 6)) @ shapes + 1e-5 * rng.normal(size=(300, 40))
+    X += 5.0 * (np.arange(300) % 2)[:, None] * shapes.sum(axis=0)
+    likelihood = Gaussian(covariance_type="sparse", n_parents=4)
+    params = {"n_chains": 1, "n_warmup": 10, "n_draws": 5, "random_state": 0}
+    model = DPMixture(likelihood=likelihood, **params).fit(X)
+    for covariance in model.cluster_params_["covariances"]:
+        spread = np.sqrt(np.diagonal(covariance))
+        assert np.abs(covariance / spread / spread[:, None]).max() < 1.0 + 1e-9
+    assert np.isfinite(model.outlier_scores(X)).all()
+
+
+def test_a_given_scale_leaves_the_others_to_be_learned():
+    model, _ = fitted(scale=1.0)
+    assert np.ptp(model.hyperparameter_samples_["mean_precision"]) > 0.0
+    np.testing.assert_array_equal(model.likelihood_.scale, np.ones(5))
+
+
+def test_an_item_off_a_narrow_relation_leaves_no_trace():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(41, 2))
+    X[:, 1] = X[:, 0] + 1e-7 * rng.normal(size=41)
+    X[40, 1] += 1.0
+    params = {"mean": 0.0, "mean_precision": 0.1, "df": 3.0, "scale": 4e-13}
+    likelihood = Gaussian(covariance_type="sparse", **params).keeping_columns().resolve(X)
+    assert_no_trace(likelihood, X, 40, 1e-3)
 
 
 def test_rows_are_drawn_from_the_predictive_law(seed_sequence):
@@ -186,7 +225,7 @@ def test_wrong_use_is_named():
     with pytest.raises(ValueError, match="tails must be None"):
         Gaussian(tails="t", **sparse).resolve(X)
     X[3, 4] = np.nan
-    with pytest.raises(ValueError, match="NaN"):
+    with pytest.raises(ValueError, match=r'NaN.*use covariance_type="full" or "diag"'):
         DPMixture(likelihood=Gaussian(**sparse)).fit(X)
     with pytest.raises(ValueError, match="LKJ"):
         Gaussian(hyperpriors={"scale": LKJ()}, **sparse).resolve(wide_rows())

@@ -29,8 +29,7 @@ from skdpm.mixture.likelihoods.subspace.subspace import Subspace
 # Number of columns from which on `likelihood="auto"` chooses between laws by their held-out
 # densities. With fewer columns it is `Gaussian`.
 MANY_COLUMNS = 8
-# Full covariances are among these laws up to so many columns, or rows times squared columns; with
-# more columns sparse ones are, and with more work trees of columns.
+# Full covariances are among these laws up to so many columns, or rows times squared columns.
 ALWAYS_FULL, MOST_WORK = 32, 2e7
 # Prior of the mean precision if rows are fewer than twice the columns, or than FEW_ROWS. Means of
 # clusters may then be equal: otherwise every row of noise is most probable as a cluster.
@@ -98,17 +97,13 @@ def _laws_of_shape(n_samples, n_features):
         return [full]
     more = [subspace] if n_features > subspace.n_axes else []
     if n_features > ALWAYS_FULL and n_samples * n_features**2 > MOST_WORK:
-        # The sampler of many rows would take several times as long as with `Subspace`.
-        if not subspace.suits_blocks(n_samples, n_features):
-            more.append(Gaussian(covariance_type="sparse", n_parents=1))
         return [*more, diagonal]
     # Fewer rows do not determine the covariances of two clusters.
     undetermined = n_samples < 2 * n_features
     if undetermined or n_samples < FEW_ROWS:
         full.hyperpriors = diagonal.hyperpriors = {"mean_precision": MEANS_ALIKE}
     if not undetermined:
-        sparse = [Gaussian(covariance_type="sparse")] if n_features > ALWAYS_FULL else []
-        return [full, *sparse, diagonal, *more]
+        return [full, diagonal, *more]
     return [diagonal, *more] if n_features > ALWAYS_FULL else [diagonal, full, *more]
 
 

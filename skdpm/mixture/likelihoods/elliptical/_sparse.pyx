@@ -215,6 +215,8 @@ cdef class SparseModel(EllipticalModel):
         cdef double* gaps = &self.families.gaps[0]
         cdef double* scatter = stats + 1 + self.n_features
         cdef const double* squares = scatter + self.families.n_scatter - self.ld
+        # Inverse pivots of the columns given their parents, now and before the item leaves.
+        cdef Py_ssize_t pivots = self.n_stats + FACTOR + self.families.n_scatter - self.ld
         cdef double before = stats[0]
         cdef double by = self.count(stats, g, sign)
         cdef bint good = True
@@ -231,8 +233,10 @@ cdef class SparseModel(EllipticalModel):
                 good &= -by * gap[d] * gap[d] < LARGEST_LOSS * LARGEST_LOSS * (
                     squares[d] + self.scales[(self.size - 1) * self.ld + d]
                 )
-        if good:
-            self.compute(stats)
+        self.compute(stats)
+        if sign < 0.0:
+            for d in range(self.n_features):
+                good &= stats[pivots + d] < LARGEST_LOSS * self.kept[pivots + d]
         return good
 
     cdef void combine(self, double* moments, const double* other) noexcept nogil:
@@ -349,7 +353,7 @@ cdef class SparseLaws(GaussianLaws):
         self.owners = (order // self.size)[columns[order] < n_features]
         self.starts = np.searchsorted(columns[order], np.arange(n_features + 1))
         if not self.learns_scale:
-            self.t[:] = values["scale"] / spread / spread
+            self.t = np.ascontiguousarray(values["scale"] / spread / spread)
         self.system = np.empty(n_features * (n_features + 1) // 2)
         self.b, self.noise = np.empty((2, n_features))
 

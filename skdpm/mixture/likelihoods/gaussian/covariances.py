@@ -683,50 +683,58 @@ class Sparse(Matrix):
         scatter[:, :, members, members] += np.append(g.scale, 1.0)[families.T]
         return g.mean + n / rho * gaps, scatter, g.df + n[:, 0], rho[:, 0]
 
-    def covariances(self, g, scatter, divisor):
-        """Expected covariances, if the expected variance of a column given its parents is its sum
-        of squares over a divisor, (n_clusters,)."""
-        covariances = np.zeros((len(scatter), *2 * (len(g.mean),)))
-        for place, d in enumerate(g._order):
+    def roots(self, g, scatter, divisor, rng=None):
+        """R, where R R' are covariances of the clusters. Without `rng`, expected ones, if the
+        expected variance of a column given its parents is its sum of squares over a divisor,
+        (n_clusters,); else drawn ones, the divisor from its chi-squared law."""
+        factor = self.factors(g, scatter)
+        inverse = np.linalg.inv(factor[..., :-1, :-1])
+        slopes = factor[..., -1, :-1].copy()
+        if rng is not None:
+            divisor = rng.chisquare(np.tile(divisor[:, None], factor.shape[1]))
+            spread = factor[..., -1, -1] / np.sqrt(divisor)
+            slopes += spread[..., None] * rng.standard_normal(slopes.shape)
+        else:
+            spread = factor[..., -1, -1] / np.sqrt(divisor[:, None])
+        slopes = (slopes[..., None, :] @ inverse)[..., 0, :]
+        roots = np.zeros((len(scatter), *2 * (len(g.mean),)))
+        for d in g._order:
             known = np.flatnonzero(g.parents_[d] >= 0)
-            parents, before = g.parents_[d, known], g._order[:place]
-            cross = scatter[:, d, known, -1]
-            precision = np.linalg.inv(scatter[:, d][:, known[:, None], known])
-            slopes = (precision @ cross[..., None])[..., 0]
-            variance = (scatter[:, d, -1, -1] - np.sum(slopes * cross, axis=1)) / divisor
-            of_parents = covariances[:, parents[:, None], parents]
-            along = np.einsum("kp,kpe->ke", slopes, covariances[:, parents])
-            covariances[:, d, before] = covariances[:, before, d] = along[:, before]
-            covariances[:, d, d] = variance * (1.0 + np.sum(precision * of_parents, axis=(1, 2)))
-            covariances[:, d, d] += np.sum(along[:, parents] * slopes, axis=1)
-        return covariances
+            of_parents = roots[:, g.parents_[d, known]]
+            roots[:, d] = np.einsum("kp,kpe->ke", slopes[:, d, known], of_parents)
+            roots[:, d, d] = spread[:, d]
+            if rng is None:  # slopes vary, too
+                more = inverse[:, d][:, :, known] @ of_parents
+                roots[:, d, d] *= np.sqrt(1.0 + np.sum(more**2, axis=(1, 2)))
+        return roots
+
+    def factors(self, g, scatter):
+        """Cholesky factors of the matrices of the families. Their pivots are no smaller than the
+        scales."""
+        least = np.append(g.scale, 1.0)[g._families[:, : len(g.mean)].T]
+        factor = np.zeros_like(scatter)
+        for l in range(scatter.shape[-1]):
+            for j in range(l + 1):
+                rest = np.sum(factor[..., l, :j] * factor[..., j, :j], axis=-1)
+                rest = scatter[..., l, j] - rest
+                if j < l:
+                    factor[..., l, j] = rest / factor[..., j, j]
+                else:
+                    factor[..., l, l] = np.sqrt(np.maximum(rest, least[:, l]))
+        return factor
 
     def cluster_params(self, g, stats):
         means, scatter, df, _ = self.posterior(g, stats)
-        divisor = np.where(df > 2.0, df - 2.0, df + 2.0)
-        return {"means": means, "covariances": self.covariances(g, scatter, divisor)}
-
-    def drawn_roots(self, g, scatter, df, rng):
-        """Draw R, where R R' are covariances of the clusters."""
-        factor, n_features = np.linalg.cholesky(scatter), len(g.mean)
-        spread = factor[..., -1, -1] / np.sqrt(rng.chisquare(df[:, None], factor.shape[:2]))
-        noise = spread[..., None] * rng.standard_normal(factor.shape[:3])[..., :-1]
-        slopes = np.linalg.solve(
-            factor[..., :-1, :-1].swapaxes(-1, -2), (factor[..., -1, :-1] + noise)[..., None]
-        )[..., 0]
-        system = np.tile(np.eye(n_features), (len(scatter), 1, 1))
-        columns, which = np.nonzero(g.parents_ >= 0)
-        system[:, columns, g.parents_[columns, which]] = -slopes[:, columns, which]
-        return np.linalg.inv(system) * spread[:, None]
+        roots = self.roots(g, scatter, np.where(df > 2.0, df - 2.0, df + 2.0))
+        return {"means": means, "covariances": roots @ roots.swapaxes(1, 2)}
 
     def laws_given(self, g, stats, rng, weights):
-        """Without `rng`, multivariate t laws with the same means and covariances: laws of some
-        columns given others have no closed form."""
+        """Without `rng`, multivariate t laws with about the same means and covariances: laws of
+        some columns given others have no closed form."""
         means, scatter, df, rho = self.posterior(g, stats)
+        roots = self.roots(g, scatter, df, rng)
         if rng is None:
-            roots = np.linalg.cholesky(self.covariances(g, scatter, df))
             return self.matrix_laws(means, roots, df, ((rho + 1.0) / rho)[:, None])
-        roots = self.drawn_roots(g, scatter, df, rng)
         means = draw_means(means, roots, rho, rng)
         return self.matrix_laws(means, roots, np.full(len(df), np.inf), np.ones((len(df), 1)))
 
@@ -736,7 +744,7 @@ class Sparse(Matrix):
 
     def combination_posterior(self, g, stats, weights, constant):
         means, scatter, df, rho = self.posterior(g, stats)
-        spread = df * (weights @ self.covariances(g, scatter, df) @ weights)
+        spread = df * np.sum((weights @ self.roots(g, scatter, df)) ** 2, axis=1)
         return constant + means @ weights, rho, df, spread, 0.0
 
 

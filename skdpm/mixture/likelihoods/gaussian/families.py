@@ -36,14 +36,16 @@ def parents_of(rows, n_parents):
         before = order[:place]
         variances = np.ones(place)
         rest = correlations[column, before]  # covariances given the parents so far
-        steps = []
+        steps, chosen = [], []
         for parent in range(min(n_parents, place)):
-            best = int(np.argmax(rest**2 / variances))
+            explained = rest**2 / variances
+            explained[chosen] = -1.0
+            best = int(np.argmax(explained))
+            chosen.append(best)
             parents[column, parent] = before[best]
             step = correlations[before[best], before] - sum(other[best] * other for other in steps)
             step = step / np.sqrt(variances[best])
             rest = rest - rest[best] / np.sqrt(variances[best]) * step
-            rest[best] = 0.0
             variances = np.maximum(variances - step**2, RIDGE)
             steps.append(step)
     return order, parents
@@ -52,9 +54,10 @@ def parents_of(rows, n_parents):
 def _close_correlations(rows):
     """Correlations of the columns in differences of close rows."""
     n_rows, n_features = rows.shape
-    if n_rows < 2:
-        return np.eye(n_features)
     rows = rows[np.linspace(0, n_rows - 1, min(n_rows, MOST_ROWS)).astype(int)]
+    rows = np.unique(rows, axis=0)  # equal rows have no differences
+    if len(rows) < 2:
+        return np.eye(n_features)
     far = np.isnan(rows)
     rows = np.where(far, 0.0, rows)
     rows = rows / np.maximum(np.abs(rows).max(axis=0), np.finfo(float).tiny)

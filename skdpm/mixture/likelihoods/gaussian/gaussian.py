@@ -150,8 +150,8 @@ default=None
     Attributes
     ----------
     parents_ : ndarray of shape (n_features, n_parents)
-        Columns on which each column depends, -1 for none. Set in `likelihood_`, with sparse
-        covariances.
+        Columns on which each column depends, -1 for none, numbered without columns that others
+        determine; at most n_features - 1. Set in `likelihood_`, with sparse covariances.
 
     References
     ----------
@@ -227,6 +227,11 @@ default=None
     @property
     def allow_nan(self):
         return self._takes("gaps")
+
+    @property
+    def nan_hint(self):
+        hint = 'use covariance_type="full" or "diag" for missing entries, which "sparse" refuses'
+        return "" if self.allow_nan else hint
 
     def _takes(self, what):
         structure = COVARIANCES.get(self.covariance_type)
