@@ -21,7 +21,9 @@ from skdpm.mixture.likelihoods.laws.laws import depends, factors, log_student, n
 
 # Largest residual of a dependent column in the first rows, and root of the mean square in all
 # rows, in standard deviations. The latter comes from a scatter matrix, which has fewer digits.
-RESIDUAL, RESIDUAL_OF_SCATTER = 1e-7, 1e-5
+RESIDUAL, RESIDUAL_OF_SCATTER = 1e-6, 1e-5
+# Share of the variance of a column that rounding of the scatter matrix may leave.
+LEAST_REST = 1e-13
 # Relative rounding error of an entry of a combination, several units in the last place.
 ROUNDING = 2.0**-50
 # Error of a column: share of its standard deviation; share of the absolute value of a constant,
@@ -72,10 +74,11 @@ class Projection:
         left_out = np.setdiff1d(np.arange(len(origin)), columns)
         unit = errors[left_out]
         slope = weights[left_out] * errors[columns] / unit[:, None]
-        scatter = np.eye(len(unit)) + slope @ slope.T
-        root = np.linalg.cholesky(scatter)
+        # The Cholesky factor of 1 + slope slope', which may be singular in doubles.
+        root = np.linalg.qr(np.vstack([np.eye(len(unit)), slope.T]), mode="r").T
+        root *= np.sign(np.diagonal(root))
         whitening = solve_triangular(root, np.eye(len(unit)), lower=True) / unit
-        spreads = unit * np.sqrt(np.diagonal(scatter))
+        spreads = unit * np.sqrt(1.0 + np.sum(slope**2, axis=1))
         return cls(columns, origin, weights, n_rows, left_out, spreads, whitening)
 
     def project(self, X):
@@ -212,10 +215,10 @@ def _without_combinations(summary, columns, weights, origin):
     head = (head - origin[columns]) / spreads
     centre = head.mean(axis=0)
     head = head - centre
-    kept, factor = [], np.zeros((n_features, n_features))
+    kept, basis, factor = [], [], np.zeros((n_features, n_features))
     for d in range(n_features):
-        m = len(kept)
-        along = solve_triangular(factor[:m, :m], scatter[kept, d], lower=True) if m else []
+        m = len(basis)
+        along = solve_triangular(factor[:m, :m], scatter[basis, d], lower=True) if m else []
         rest = scatter[d, d] - np.dot(along, along)
         # Weights are not known yet; a combination of large ones is found in the first rows.
         blur = rounding[d] + rounding[kept].sum()
@@ -225,8 +228,11 @@ def _without_combinations(summary, columns, weights, origin):
                 weights[columns[d], columns[kept]] = found * spreads[d] / spreads[kept]
                 origin[columns[d]] += (centre[d] - centre[kept] @ found) * spreads[d]
                 continue
-        factor[m, :m] = along
-        factor[m, m] = np.sqrt(max(rest, 1e-15))
+        # What rounding leaves of a column would spoil those that come after it.
+        if rest > LEAST_REST:
+            factor[m, :m] = along
+            factor[m, m] = np.sqrt(rest)
+            basis.append(d)
         kept.append(d)
     return columns[kept]
 
