@@ -322,7 +322,8 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         forecast = None
         # The pace of particle systems changes with the rows.
         if program.halts and not self.verbose and "max_time" not in limits:
-            forecast = Forecast(program, started, self._say_how_long)
+            n_jobs = min(joblib.effective_n_jobs(self.n_jobs), program.n_chains)
+            forecast = Forecast(program, started, n_jobs, self._say_how_long)
         interrupted = self._advance(run, program.n_iterations, halts, forecast)
         n_draws = run.n_draws
         if n_draws > 0:

@@ -247,7 +247,8 @@ def _is_level(values):
 
 class Forecast:
     """Report once, after a few seconds, that a fit will take minutes, by the function `say` of a
-    message. `began` is the start of the fit on the clock of `time.monotonic`.
+    message. `began` is the start of the fit on the clock of `time.monotonic`, `n_jobs` the number
+    of chains that run at once.
 
     A call has the number of iterations and the times at which these began to run (`clocks`); what
     chains do while they wait for each other does not count. The first call is after the starts of
@@ -258,8 +259,9 @@ class Forecast:
     than a factor of 2.
     """
 
-    def __init__(self, program, began, say):
+    def __init__(self, program, began, n_jobs, say):
         self.program = program
+        self.n_jobs = n_jobs
         self.began = began
         self.say = say
         self.said = False
@@ -284,7 +286,7 @@ class Forecast:
             return
         self.said = True
         words = f"this fit will take about {_duration(total)}"
-        if share < BUSY:
+        if share < BUSY * self.n_jobs:
             words += f" on this busy machine ({_duration(share * total)} of processor time)"
         self.say(words)
 

@@ -118,6 +118,8 @@ def converted(estimator, X, likelihood, reset, **form):
     """X as an array or a CSR matrix. `form` is the dtype and order of arrays of numbers; tables
     become doubles."""
     X = given_rows(X)
+    if reset:
+        vars(estimator).pop("_nodes", None)
     if isinstance(X, Table):
         validate_data(estimator, X.X, reset=reset, skip_check_array=True)
         return check_array(
@@ -168,10 +170,17 @@ def _of_network(estimator, X, likelihood, reset):
     _check_n_features(estimator, rows, reset=reset)
     if reset:
         vars(estimator).pop("feature_names_in_", None)
-        if X.names is not None:
-            estimator.feature_names_in_ = X.names
-    elif not np.array_equal(getattr(estimator, "feature_names_in_", X.names), X.names):
-        raise ValueError("X must have the nodes of fit, in the same order")
+        estimator._nodes = X.nodes
+        if X.nodes not in (None, list(range(rows.shape[1]))):  # 0, 1, ... are no names
+            estimator.feature_names_in_ = np.array([str(node) for node in X.nodes], dtype=object)
+    # Strings would not tell 1 from "1". Nodes of arrays and slices are not known.
+    names = list(getattr(estimator, "feature_names_in_", []))
+    nodes = getattr(estimator, "_nodes", names or None)
+    if None not in (nodes, X.nodes) and nodes != X.nodes:
+        raise ValueError(
+            "X must have the nodes of fit, in the same order: for a graph G, pass "
+            "skdpm.networks.adjacency(G, nodes=list(F)), where F is the graph of fit"
+        )
     return rows
 
 

@@ -9,6 +9,7 @@ from scipy.special import gammaln, spence
 from sklearn.utils.validation import check_array, column_or_1d
 
 from skdpm._validation import check_binary
+from skdpm.networks import adjacency, is_graph
 
 __all__ = ["b_cubed_score", "description_length"]
 __dir__ = __all__.copy
@@ -106,7 +107,7 @@ def description_length(X, labels, *, degree_correction=True, directed=False) -> 
 
     Parameters
     ----------
-    X : array-like or sparse matrix of shape (n_nodes, n_nodes)
+    X : graph of networkx, array-like or sparse matrix of shape (n_nodes, n_nodes)
         Numbers of links. The diagonal has those of nodes to themselves.
     labels : array-like of shape (n_nodes,)
         Group of each node.
@@ -124,6 +125,7 @@ def description_length(X, labels, *, degree_correction=True, directed=False) -> 
     ----------
     Peixoto (2017).
     """
+    X = adjacency(X) if is_graph(X) else X
     X = sp.csr_array(check_array(X, accept_sparse="csr", dtype=np.float64), copy=True)
     X.sum_duplicates()
     labels = column_or_1d(labels)

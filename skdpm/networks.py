@@ -20,12 +20,10 @@ class Adjacency(sp.csr_array):
 
     nodes = None
 
-    @property
-    def names(self):
-        """Nodes as strings: ndarray of objects. None if they are 0, 1, ..., as without names."""
-        if self.nodes is None or self.nodes == list(range(len(self.nodes))):
-            return None
-        return np.array([str(node) for node in self.nodes], dtype=object)
+    def _with_data(self, *args, **kwargs):  # for copy and astype
+        X = super()._with_data(*args, **kwargs)
+        X.nodes = self.nodes
+        return X
 
 
 def is_graph(X):
@@ -52,8 +50,8 @@ def adjacency(links, *, directed=False, weight=None, count=None, nodes=None) -> 
     Parameters
     ----------
     links : graph of networkx, DataFrame, or sequence of tuples
-        A graph; a data frame whose first two columns are the nodes of each link; or pairs of
-        nodes. Nodes are hashable objects.
+        A graph; a data frame whose first two columns, without that of weights, are the nodes of
+        each link; or pairs of nodes. Nodes are hashable objects.
     directed : bool, default=False
         Whether links go from the first node to the second. A graph knows this itself.
     weight : object, default=None
@@ -73,6 +71,7 @@ def adjacency(links, *, directed=False, weight=None, count=None, nodes=None) -> 
         Links from the node of a row to that of a column, with the attribute `nodes`, a list.
     """
     directed = check_bool(directed, "directed")
+    count = None if count is None else check_bool(count, "count")
     if is_graph(links):
         directed = links.is_directed()
         count = links.is_multigraph() if count is None else count
@@ -90,6 +89,8 @@ def adjacency(links, *, directed=False, weight=None, count=None, nodes=None) -> 
     except KeyError as error:
         raise ValueError(f"nodes lacks {error.args[0]!r}, which has a link") from None
     values = np.ones(len(i)) if weight is None else Table(weights[0][:, None]).number(0)
+    if np.isinf(values).any():
+        raise ValueError("a weight is infinite; use None for pairs that were not observed")
     if not directed:
         back = i != j
         i, j, values = np.r_[i, j[back]], np.r_[j, i[back]], np.r_[values, values[back]]
@@ -115,9 +116,15 @@ def _entries(links, weight):
         names = list(frame.columns)
         if weight not in (None, *names):
             raise ValueError(f"weight must be a column of links, got {weight!r}")
-        at = [0, 1][: len(names)] + ([] if weight is None else [names.index(weight)])
+        ends = [d for d, name in enumerate(names) if weight is None or name != weight][:2]
+        at = ends if weight is None else [*ends, names.index(weight)]
         rows = frame[:, at].rows()
     else:
+        shape = getattr(links, "shape", ())
+        if sp.issparse(links) or (len(shape) == 2 and shape[0] == shape[1] > 3):
+            raise ValueError("links is a matrix of links already; pass it to fit as it is")
+        if weight not in (None, 2):
+            raise ValueError(f"weight must be None or 2 if links are tuples, got {weight!r}")
         rows = links.tolist() if isinstance(links, np.ndarray) else list(links)
     if any(isinstance(row, str) or len(row) != n_entries for row in rows):
         raise ValueError(
@@ -128,15 +135,24 @@ def _entries(links, weight):
 
 # What likelihoods read of matrices.
 
+LIST_HINT = "; skdpm.networks.adjacency(links) makes the square matrix of links from a list"
+
 
 def entries(X, who, *, new):
-    """The entries of a matrix that is not zero, COO without repeated ones. Raises ValueError in
-    the name of a likelihood unless it is square or of `new` nodes."""
+    """The entries of a matrix that are not zero, COO without repeated ones, and how to leave out
+    weights. Raises ValueError in the name of a likelihood unless it is square or of `new` nodes.
+    """
     if not new and X.shape[0] != X.shape[1]:
-        raise ValueError(f"{who} needs a square adjacency matrix; X has shape {tuple(X.shape)}")
+        raise ValueError(
+            f"{who} needs a square adjacency matrix; X has shape {X.shape}{LIST_HINT}"
+        )
+    way = "call skdpm.networks.adjacency without weight=, and with count=False"
+    if not isinstance(X, Adjacency):
+        x = "X.data" if sp.issparse(X) else "X"
+        way = f"for links alone use {x} = np.where(np.isnan({x}), {x}, {x} > 0)"
     X = sp.csr_array(X, dtype=np.float64, copy=True)
     X.sum_duplicates()
-    return X.tocoo()
+    return X.tocoo(), way
 
 
 def check_directions(likelihood, *parts):
@@ -154,12 +170,13 @@ def check_directions(likelihood, *parts):
 
 def links_and_holes(X, who, *, new=False, hint=""):
     """Boolean CSR arrays that mark the entries 1 and NaN of X; all others must be 0, except on the
-    diagonal unless nodes are `new`. `hint` is about larger numbers."""
-    X = entries(X, who, new=new)
+    diagonal unless nodes are `new`. `hint` is about larger whole numbers."""
+    X, way = entries(X, who, new=new)
     counts = new | (X.row != X.col)
     bad = counts & ~((X.data == 0) | (X.data == 1) | np.isnan(X.data))
-    hint = f"pass the links alone, (X != 0), or of a multigraph nx.Graph(G){hint}"
-    check_columns(X, bad, f"{who} needs 0, 1 or NaN (unobserved)", hint)
+    counted = np.all((X.data[bad] > 1) & (X.data[bad] == np.floor(X.data[bad])))
+    way += hint if counted else ""
+    check_columns(X, bad, f"{who} needs 0, 1 or NaN (unobserved)", way)
     keeps = (counts & keep for keep in (X.data == 1, np.isnan(X.data)))
     return [
         sp.csr_array((np.ones(keep.sum(), bool), (X.row[keep], X.col[keep])), shape=X.shape)

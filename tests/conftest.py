@@ -12,6 +12,7 @@ SKDPM_HYPOTHESIS_PROFILE: "part" (default), the same examples every time, or "ni
 
 import os
 import re
+from pathlib import Path
 from zlib import crc32
 
 import hypothesis
@@ -55,23 +56,28 @@ def pytest_configure(config):
     hypothesis.settings.load_profile(os.environ.get("SKDPM_HYPOTHESIS_PROFILE", "part"))
 
 
-def _choose(items):
-    """Mark cases of tests as slow, except as many as their mark `some` says. The hash of a case
-    decides, so that tests of the same likelihoods or samplers keep different ones."""
+def _choose(items, named):
+    """Mark cases of tests as slow, except as many as their mark `some` says, and those `named` on
+    the command line. The hash of a case decides, so that tests of the same likelihoods or samplers
+    keep different ones."""
     cases = {}
     for item in items:
-        if "some" in item.keywords and "slow" not in item.keywords:
+        name = (item.path, item.nodeid.partition("::")[2])
+        if "some" in item.keywords and "slow" not in item.keywords and name not in named:
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for several in cases.values():
         several.sort(key=lambda item: crc32(item.nodeid.encode()))
-        n_seeds = len({item.callspec.params.get("seed") for item in several})
+        # A test without parameters has no callspec.
+        given = [getattr(item, "callspec", None) for item in several]
+        n_seeds = len({call and call.params.get("seed") for call in given})
         for item in several[n_seeds * several[0].get_closest_marker("some").args[0] :]:
             item.add_marker("slow")
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(config, items):
-    _choose(items)
+    named = [argument.partition("::")[::2] for argument in config.args]
+    _choose(items, {(Path(file).resolve(), case) for file, case in named})
     if config.getoption("--run-slow"):
         for item in items if pvalues.first_factor > EVERYDAY_PART else ():
             if "hypothesis" in item.keywords or "seed_sequence" in item.fixturenames:

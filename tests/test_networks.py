@@ -1,6 +1,7 @@
 """Networks from graphs and lists of links, and the names of their nodes."""
 
 import pickle
+import re
 
 import networkx as nx
 import numpy as np
@@ -10,7 +11,8 @@ import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 
-from skdpm import DPMixture, FeatureAllocation
+from skdpm import DPMixture, FeatureAllocation, suggest_likelihood
+from skdpm.metrics import description_length
 from skdpm.mixture.likelihoods import Relational
 from skdpm.networks import adjacency
 from skdpm.plotting import AdjacencyDisplay
@@ -78,6 +80,12 @@ def test_weights_of_links(kind):
         ([(1, 2)], {"nodes": [1, 2, 1]}, "nodes contains a node twice"),
         ([(1, 2)], {"nodes": [1]}, "nodes lacks 2"),
         ([(1, 2)], {"directed": 1}, "directed must be a bool"),
+        ([(1, 2)], {"count": "yes"}, "count must be a bool"),
+        ([(1, 2, 3)], {"weight": "w"}, "weight must be None or 2 if links are tuples, got 'w'"),
+        ([(1, 2, 3)], {"weight": 1}, "weight must be None or 2 if links are tuples, got 1"),
+        ([(1, 2, np.inf)], {"weight": 2}, "a weight is infinite"),
+        (np.eye(5), {}, "links is a matrix of links already"),
+        (sp.csr_array(np.eye(2)), {}, "links is a matrix of links already"),
         (nx.path_graph(3), {"weight": "w"}, "a link of the graph has no attribute 'w'"),
     ],
 )
@@ -98,8 +106,6 @@ def test_graphs_are_fitted_as_their_matrices():
         for new in (graph, adjacency(graph)):
             np.testing.assert_array_equal(getattr(by_graph, method)(new), expected)
     assert sp.issparse(by_graph.impute(graph))
-    with pytest.raises(ValueError, match="X must have the nodes of fit, in the same order"):
-        by_graph.predict(two_cliques("abcdefhg"))
     # Nodes 0, 1, ... are numbers of rows, not names; others are strings, as scikit-learn asks.
     assert not hasattr(MODEL.fit(two_cliques(range(8))), "feature_names_in_")
     assert MODEL.fit(two_cliques(range(1, 9))).feature_names_in_.tolist() == list("12345678")
@@ -113,13 +119,106 @@ def test_graphs_are_fitted_as_their_matrices():
     [
         (two_cliques(), "auto", "X is a network: use likelihood="),
         (two_cliques(), "multinomial", "X is a network: use likelihood="),
-        (nx.MultiGraph([(1, 2), (2, 1)]), "relational", r"column '1' .*nx\.Graph\(G\)"),
+        (nx.MultiGraph([(1, 2), (2, 1)]), "relational", "column '1' .*, and with count=False"),
+        (nx.path_graph(4), "mixed", 'use likelihood="relational" for a network'),
+        (sp.csr_array(np.eye(4)), "mixed", 'use likelihood="relational" for a network'),
+        ([("a", "b"), ("b", "c")], "relational", r"networks\.adjacency\(links\)"),
+        ([(1, 2), (2, 3), (3, 1)], "relational", r"networks\.adjacency\(links\)"),
+        ([(1, 2, 3.0), (2, 3, 1.0)], "relational", r"networks\.adjacency\(links\)"),
         (nx.DiGraph([(1, 2), (2, 3)]), "relational", "use directed=True if links have directions"),
     ],
 )
 def test_networks_that_do_not_fit_the_likelihood(graph, likelihood, message):
     with pytest.raises((TypeError, ValueError), match=message):
         DPMixture(likelihood=likelihood).fit(graph)
+
+
+@pytest.mark.parametrize("likelihood", ["relational", "lfrm"])
+@pytest.mark.parametrize(
+    ("fitted", "other"),
+    [("abcdefgh", "abcdefhg"), (range(8), [1, 0, *range(2, 8)]), (range(8), "abcdefgh")]
+    + [(range(1, 9), "12345678")],
+)
+def test_new_rows_have_the_nodes_of_fit(likelihood, fitted, other):
+    estimator = MODEL
+    if likelihood == "lfrm":
+        estimator = FeatureAllocation(likelihood="lfrm", n_warmup=2, n_draws=2, n_chains=1)
+    graph, changed = two_cliques(fitted), two_cliques(other)
+    model = pickle.loads(pickle.dumps(estimator.fit(graph)))
+    with pytest.raises(ValueError, match=r"in the same order: .*adjacency\(G, nodes=list\(F\)\)"):
+        model.score_samples(changed)
+    X = adjacency(graph)
+    expected = model.score_samples(X[[0, 3]])  # of a slice, nodes are not known
+    assert expected.shape == (2,)
+    if set(fitted) == set(other):
+        X = adjacency(changed, nodes=list(graph))
+        np.testing.assert_array_equal(model.score_samples(X)[[0, 3]], expected)
+    # A fit of a matrix forgets the nodes of the one before.
+    estimator.fit(X.toarray()).score_samples(changed)
+
+
+def test_copies_have_nodes():
+    X = adjacency(PAIRS)
+    for same in (X.copy(), X.astype(int), X.astype(X.dtype, copy=False)):
+        assert same.nodes == X.nodes and not (same != X).nnz
+    assert not np.shares_memory(X.copy().indices, X.indices)
+    assert X[[0]].nodes is None and (X @ X).nodes is None
+
+
+def test_imputed_networks_are_matrices_of_their_own():
+    links = [(a, b, 1.0) for a, b in two_cliques().edges]
+    X = adjacency([*links, ("a", "h", None), ("b", "g", None)], weight=2)
+    model = MODEL.fit(X)
+    filled = [model.impute(X), *model.impute(X, n_draws=10)]
+    parts = [part for Y in (X, *filled) for part in (Y.data, Y.indices, Y.indptr)]
+    for i, part in enumerate(parts):
+        assert not any(np.shares_memory(part, other) for other in parts[:i])
+    assert all(Y.nodes == X.nodes for Y in filled)
+    assert all((Y.data != 0).all() for Y in filled)
+    assert min(Y.nnz for Y in filled) < X.nnz  # some draws lack an unobserved link
+
+
+@pytest.mark.parametrize("value", [-1.0, 0.5, 3.0])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array, adjacency])
+def test_advice_about_weights_keeps_unobserved_pairs(value, form):
+    X = np.zeros((6, 6))
+    X[0, 1] = X[1, 0] = value
+    X[2, 3] = X[3, 2] = 1.0
+    X[4, 5] = X[5, 4] = np.nan
+    if form is adjacency:
+        with pytest.raises(ValueError, match="without weight=, and with count=False"):
+            MODEL.fit(adjacency([("a", "b", value)], weight=2))
+        return
+    X = form(X)
+    with pytest.raises(ValueError) as refused:
+        MODEL.fit(X)
+    (advice,) = re.findall(r"use (X.*?0\))", str(refused.value))
+    assert ("use degree_correction=True" in str(refused.value)) == (value == 3.0)
+    scope = {"X": X, "np": np}
+    exec(advice, scope)
+    links = scope["X"].toarray() if sp.issparse(X) else scope["X"]
+    assert np.isnan(links[4, 5]) and links[2, 3] == 1.0 and links[0, 1] == (value > 0.0)
+    MODEL.fit(links)
+
+
+def test_columns_of_weights_are_no_nodes():
+    frame = pd.DataFrame({"w": [2.0, 3.0], "a": ["x", "y"], "b": ["y", "z"]})
+    for names in (["w", "a", "b"], ["a", "w", "b"], ["a", "b", "w"]):
+        X = adjacency(frame[names], weight="w")
+        assert X.nodes == ["x", "y", "z"]
+        np.testing.assert_array_equal(X.toarray(), [[0, 2, 0], [2, 0, 3], [0, 3, 0]])
+
+
+@pytest.mark.parametrize("X", [two_cliques(), sp.csr_array(np.eye(3))])
+def test_networks_have_no_columns_to_suggest_likelihoods_for(X):
+    with pytest.raises(TypeError, match='use likelihood="relational" for a network'):
+        suggest_likelihood(X)
+
+
+def test_description_length_of_graphs():
+    graph, labels = two_cliques(), np.repeat([0, 1], 4)
+    expected = description_length(nx.to_numpy_array(graph), labels)
+    assert description_length(graph, labels) == expected
 
 
 def test_loops_and_parallel_links_are_counted_with_degree_correction():

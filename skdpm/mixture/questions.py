@@ -325,8 +325,9 @@ def _filled_network(X, rows, links):
     """A copy of a network, as a user passed it, with entries of `links` in place of NaN."""
     if not sp.issparse(rows):
         return filled_table(X, rows, np.where(np.isnan(rows), links, rows), None)
-    filled, at = copy.copy(rows), rows.tocoo()
+    filled, at = rows.copy(), rows.tocoo()
     filled.data = np.where(np.isnan(rows.data), links[at.row, at.col], rows.data)
+    filled.eliminate_zeros()  # networkx would make links of them
     return filled
 
 

@@ -336,9 +336,9 @@ def test_long_fits_say_so_once(monkeypatch):
     said, time = [], types.SimpleNamespace(now=np.zeros(2))
     monkeypatch.setattr(_halts, "clocks", lambda: time.now)
 
-    def forecast_of(began, calls, share=1.0):
+    def forecast_of(began, calls, share=1.0, n_jobs=1):
         """Each call: seconds of the clock, iterations done, maybe seconds that chains waited."""
-        forecast, before = _halts.Forecast(program, began, said.append), began
+        forecast, before = _halts.Forecast(program, began, n_jobs, said.append), began
         for now, n_done, *waited in calls:
             since = before + sum(waited)
             time.now = np.array([now, 10.0 + share * (now - since)])
@@ -359,6 +359,12 @@ def test_long_fits_say_so_once(monkeypatch):
     forecast_of(0.0, [*start, (113.0, 4.0)], 0.125)
     said_busy = "19 minutes on this busy machine (2 minutes of processor time)"
     assert said.pop() == f"this fit will take about {said_busy}"
+    # Each job has most of a processor, or less than half of one.
+    for n_jobs in (1, 2, 4):
+        forecast_of(0.0, [*start, (113.0, 4.0)], 0.8 * n_jobs, n_jobs)
+        assert said.pop() == "this fit will take about 19 minutes"
+        forecast_of(0.0, [*start, (113.0, 4.0)], 0.4 * n_jobs, n_jobs)
+        assert said.pop().startswith("this fit will take about 19 minutes on this busy machine")
     forecast_of(100.0, [(102.0, 300.0), (106.0, 400.0), (110.0, 499.0)])
     assert said == []  # soon done
     # Lengths that are found: of 150 to 500 iterations, 274.

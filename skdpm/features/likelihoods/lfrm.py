@@ -10,7 +10,7 @@ from skdpm._validation import check_bool, check_real, parameters
 from skdpm.features.likelihoods._lfrm import LFRMModel
 from skdpm.features.likelihoods.base import FeatureLikelihood
 from skdpm.hyperpriors import check_gamma
-from skdpm.networks import check_directions, links_and_holes
+from skdpm.networks import LIST_HINT, check_directions, links_and_holes
 
 # Size and number of blocks at the start. Small blocks soon merge, but large ones hardly split.
 NODES_PER_BLOCK = 6
@@ -51,6 +51,7 @@ class LFRM(FeatureLikelihood):
     Miller, Griffiths & Jordan (2009); Polson, Scott & Windle (2013).
     """
 
+    text_hint = LIST_HINT
     accept_sparse = True
     pairwise = True
     needs_allocations = True
@@ -78,9 +79,6 @@ class LFRM(FeatureLikelihood):
         check_directions(self, *links_and_holes(X, "LFRM"))
         return type(self)(**params)
 
-    def encode(self, X):
-        return self._encoded(X, is_new=False)
-
     def initial_allocations(self, data, most, rng):
         """Guess blocks of nodes that link to the same nodes, by k-means of spectral points, and
         two features of nodes with many links. Chains merge features more readily than they find
@@ -97,9 +95,9 @@ class LFRM(FeatureLikelihood):
 
     def encode_new(self, X):
         """Encode the links of new nodes to all nodes of `fit`."""
-        return self._encoded(X, is_new=True)
+        return self.encode(X, is_new=True)
 
-    def _encoded(self, X, is_new):
+    def encode(self, X, *, is_new=False):
         signs = _signs(X, new=is_new)
         signs.flags.writeable = False  # all kernels share it
         return {"signs": signs, "is_new": is_new}

@@ -220,7 +220,7 @@ def test_pseudo_counts_too_far_apart_for_missing_entries_are_refused():
     X = np.eye(4, 3)
     X[0, 1] = np.nan
     likelihood = Bernoulli([1.0, 1.0, 1e-300], [1.0, 1.0, 1e300]).resolve(X)
-    with pytest.raises(ValueError, match="column 2 of X has pseudo-counts that differ too much"):
+    with pytest.raises(ValueError, match=r"column 2 of X has .*by less than a factor of 1e300"):
         likelihood.tables(likelihood.encode(X), len(X))
 
 

@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.utils.validation import check_array
 
 from skdpm._rows import given_rows
@@ -220,7 +221,7 @@ def suggest_likelihood(X) -> Product:
         measurements, with lines of code for each.
     """
     X = given_rows(X)
-    if not (isinstance(X, Table) or is_dask(X)):
+    if not (isinstance(X, Table) or is_dask(X) or sp.issparse(X)):
         X = check_array(X, dtype=None, ensure_all_finite=False)
     findings = check_up(X)
     report, product = _report(X, findings), _proposal(X, findings)
@@ -239,6 +240,8 @@ def check_up(X, batch=False):
 
     Returns `findings`: list of Finding
     """
+    if sp.issparse(X):
+        raise TypeError('X is sparse: use likelihood="relational" for a network, or X.toarray()')
     table = as_table(X)
     findings = []
     for d, column in enumerate(_columns(X)):

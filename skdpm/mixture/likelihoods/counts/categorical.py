@@ -96,8 +96,9 @@ class Levels(Likelihood):
             columns = np.split(self.flat_hyperparameters()[kinds], data["first"][1:-1])
             for d, values in enumerate(columns):
                 if values.min() < LEAST_SHARE * values.sum():
-                    name, what = type(self).__name__, "has pseudo-counts that differ too much"
-                    raise ColumnError(f"{name}: ", d, f" {what} for missing entries; narrow them")
+                    what = " has pseudo-counts that differ too much for missing entries; use "
+                    what += "pseudo-counts that differ by less than a factor of 1e300"
+                    raise ColumnError(f"{type(self).__name__}: ", d, what)
         missing = data["missing"] or self._fitted_missing or n_max is None
         usual = data["usual"] if n_max is not None else np.full_like(data["usual"], -1)
         return read_only(

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The likelihood `Relational`, for networks."""
 
+from operator import attrgetter
+
 import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaln
@@ -12,7 +14,7 @@ from skdpm.mixture.likelihoods.contract.roles import Start
 from skdpm.mixture.likelihoods.counts.categorical import PSEUDO_COUNT_PRIOR
 from skdpm.mixture.likelihoods.laws.coordinates import principal
 from skdpm.mixture.likelihoods.networks._relational import DegreeCorrectedModel, RelationalModel
-from skdpm.networks import check_directions, entries, links_and_holes
+from skdpm.networks import LIST_HINT, check_directions, entries, links_and_holes
 
 
 @parameters
@@ -69,7 +71,7 @@ class Relational(Likelihood):
     nan_hint = "use degree_correction=False if pairs were not observed"
     accept_sparse = True
     pairwise = True
-    text_hint = "; X is the square matrix of links between nodes"
+    text_hint = LIST_HINT
 
     a: float | None = None
     b: float | None = None
@@ -84,17 +86,9 @@ class Relational(Likelihood):
         corrected = self.degree_correction
         return _Counted if isinstance(corrected, (bool, np.bool_)) and corrected else _Binary
 
-    @property
-    def hyperparameters(self):
-        return self._law.hyperparameters
-
-    @property
-    def projective(self):
-        return self._law.projective
-
-    @property
-    def allow_nan(self):
-        return self._law.allow_nan
+    hyperparameters = property(attrgetter("_law.hyperparameters"))
+    projective = property(attrgetter("_law.projective"))
+    allow_nan = property(attrgetter("_law.allow_nan"))
 
     def uninformative(self, X):
         if sp.issparse(X):
@@ -117,14 +111,11 @@ class Relational(Likelihood):
         resolved._degrees = _degrees(links, self_links, self.directed)
         return resolved
 
-    def encode(self, X):
-        return self._encode(X, new=False)
-
     def encode_new(self, X):
         """Encode the links of new nodes to all nodes of `fit`; row i is not node i."""
-        return self._encode(X, new=True)
+        return self.encode(X, new=True)
 
-    def _encode(self, X, *, new):
+    def encode(self, X, *, new=False):
         links, holes, self_links = self._law.read(X, new=new)
         sides = (
             [(links, holes)] if new or not self.directed else [(links, holes), (links.T, holes.T)]
@@ -286,8 +277,8 @@ def _principal(links, directed):
 def _counts(X, *, new):
     """Numbers of links between different nodes, a CSR array without zeros, and of nodes with
     themselves, 0 for new nodes."""
-    X = entries(X, "Relational", new=new)
-    hint = "use degree_correction=False if pairs were not observed, or (X != 0) for other weights"
+    X, way = entries(X, "Relational", new=new)
+    hint = Relational.nan_hint if np.isnan(X.data).any() else way
     check_counts(X, "Relational(degree_correction=True)", hint=hint)
     apart = (X.data > 0.0) & (new | (X.row != X.col))
     links = sp.csr_array((X.data[apart], (X.row[apart], X.col[apart])), shape=X.shape)
