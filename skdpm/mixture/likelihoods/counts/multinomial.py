@@ -19,6 +19,7 @@ from skdpm.mixture.likelihoods.contract.base import (
     bounds,
     j_divergences,
     read_only,
+    readable,
 )
 from skdpm.mixture.likelihoods.contract.roles import Start
 from skdpm.mixture.likelihoods.counts._multinomial import (
@@ -144,7 +145,7 @@ class Multinomial(Likelihood):
         return MultinomialModel(data, tables, self.concentration)
 
     def parametric(self, X):
-        X = X if sp.issparse(X) else sp.csr_array(X)
+        X = X if sp.issparse(X) else sp.csr_array(readable(X))
         entries = (
             np.ascontiguousarray(X.indptr, dtype=np.intp),
             np.ascontiguousarray(X.indices, dtype=np.int32),
