@@ -34,7 +34,7 @@ GIBBS = SAMPLER_CASES["gibbs"][0]
 
 # Sizes of errors, if not 1.25. The prior of the means is wide under a fixed covariance, so small
 # shifts of it hardly change the law of partitions.
-FACTORS = {"gaussian": 1.4, "gaussian_tied": 1.75}
+FACTORS = {"gaussian": 1.4, "gaussian_tied": 1.75, "gaussian_sparse": 1.5}
 
 
 # Starts with which errors of ten percent are looked for: few, then those of the tests in depth.
@@ -76,8 +76,10 @@ def likelihood_errors(name, factor):
         if key == "n_categories":
             yield {key: [value[0], value[1] + 1]}
         elif key == "mean":
-            yield {key: [value[0] + factor - 1, value[1]]}
-            yield {key: [value[0], value[1] + 1 - factor]}
+            for d, by in enumerate((factor - 1, 1 - factor)):
+                yield {key: [v + by * (place == d) for place, v in enumerate(value)]}
+        elif key == "n_parents":
+            yield {key: value - 1}
         elif isinstance(value, list):
             yield {key: (np.array(value) * factor).tolist()}
         elif key == "genotype_prior":

@@ -387,6 +387,8 @@ def clusters_of(case):
 def test_laws_are_those_of_kernels(case):
     if case.likelihood.lacks("laws"):
         pytest.skip("no laws")
+    if getattr(case.likelihood, "covariance_type", None) == "sparse":
+        pytest.skip("no closed form: t laws in their place")
     stats = clusters_of(case)
     rows = conditional_rows(case)
     found = case.likelihood.laws(stats).log_density(rows)
