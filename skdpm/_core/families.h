@@ -8,7 +8,9 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
+#include "tiles.h"
 #include "versions.h"
 
 #define SKDPM_WIDTH 8
@@ -26,7 +28,7 @@ SKDPM_UNUSED static void families_add(
                 entry[d] += by * v[l * ld + d] * v[j * ld + d];
 }
 
-/* Cholesky factors of diag(scale) + C + pull v v', with inverse diagonals. No pivot is below its
+/* L D L' = diag(scale) + C + pull v v': L below its diagonal, and 1 / D. No entry of D is below its
  * entry of `scale`, because the rest is positive semidefinite: one that rounding has made smaller is
  * replaced by it. */
 SKDPM_VERSIONS
@@ -35,31 +37,57 @@ SKDPM_UNUSED static void families_factor(
     ptrdiff_t size, double *factor)
 {
     for (ptrdiff_t first = 0; first < ld; first += SKDPM_WIDTH) {
-        ptrdiff_t t = 0;
+        const double *c = scatter + first;
+        double *out = factor + first;
         for (ptrdiff_t l = 0; l < size; l++) {
-            const ptrdiff_t row = t;
-            for (ptrdiff_t j = 0; j <= l; j++, t++) {
-                const double *c = scatter + t * ld + first;
-                const double *a = v + l * ld + first, *b = v + j * ld + first;
-                const double *s = scale + l * ld + first;
-                double *out = factor + t * ld + first;
-                double x[SKDPM_WIDTH];
+            const double *a = v + l * ld + first, *b = v + first, *s = scale + l * ld + first;
+            const double *z = factor + first;
+            double x[SKDPM_WIDTH], y[SKDPM_WIDTH], undivided[SKDPM_LARGEST_FAMILY * SKDPM_WIDTH];
+            for (ptrdiff_t j = 0; j <= l; j++, b += ld, c += ld, z += ld, out += ld) {
                 for (int w = 0; w < SKDPM_WIDTH; w++)
-                    x[w] = c[w] + pull * a[w] * b[w] + (j == l ? s[w] : 0.0);
-                for (ptrdiff_t k = 0; k < j; k++) {
-                    const double *y = factor + (row + k) * ld + first;
-                    const double *z = factor + (j * (j + 1) / 2 + k) * ld + first;
+                    x[w] = c[w] + pull * a[w] * b[w];
+                for (ptrdiff_t k = 0; k < j; k++, z += ld)
                     for (int w = 0; w < SKDPM_WIDTH; w++)
-                        x[w] -= y[w] * z[w];
-                }
-                const double *pivot = factor + (j * (j + 3) / 2) * ld + first;
-                if (j < l)
+                        x[w] -= undivided[k * SKDPM_WIDTH + w] * z[w];
+                memcpy(undivided + j * SKDPM_WIDTH, x, sizeof x);
+                memcpy(y, j < l ? z : s, sizeof y);
+                if (j == l)
                     for (int w = 0; w < SKDPM_WIDTH; w++)
-                        out[w] = x[w] * pivot[w];
+                        y[w] = 1.0 / ((x[w] > 0.0 ? x[w] : 0.0) + y[w]);
                 else
                     for (int w = 0; w < SKDPM_WIDTH; w++)
-                        out[w] = 1.0 / sqrt(x[w] > s[w] ? x[w] : s[w]);
+                        y[w] *= x[w];
+                memcpy(out, y, sizeof y);
             }
+        }
+    }
+}
+
+/* 1 / (S^-1)_mm - scale for a member m of S = L D L': of S without the last member (unset if that is
+ * m), and of S. Rounding makes no rest negative. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void families_rests(
+    const double *factor, double scale, ptrdiff_t ld, ptrdiff_t size, ptrdiff_t member,
+    double *of_parents, double *of_all)
+{
+    for (ptrdiff_t first = 0; first < ld; first += SKDPM_WIDTH) {
+        double y[SKDPM_WIDTH], solved[SKDPM_LARGEST_FAMILY * SKDPM_WIDTH];
+        double sum[SKDPM_WIDTH] = {0.0};
+        for (ptrdiff_t l = member; l < size; l++) {
+            const double *entry = factor + l * (l + 1) / 2 * ld + first;
+            double *rest = (l + 1 < size ? of_parents : of_all) + first;
+            for (int w = 0; w < SKDPM_WIDTH; w++)
+                y[w] = l == member;
+            for (ptrdiff_t j = member; j < l; j++)
+                for (int w = 0; w < SKDPM_WIDTH; w++)
+                    y[w] -= entry[j * ld + w] * solved[j * SKDPM_WIDTH + w];
+            memcpy(solved + l * SKDPM_WIDTH, y, sizeof y);
+            for (int w = 0; w < SKDPM_WIDTH; w++)
+                sum[w] += y[w] * y[w] * entry[l * ld + w];
+            for (int w = 0; w < SKDPM_WIDTH; w++)
+                y[w] = 1.0 / sum[w] - scale;
+            for (int w = 0; w < SKDPM_WIDTH; w++)
+                rest[w] = y[w] > 0.0 ? y[w] : 0.0;
         }
     }
 }
@@ -71,43 +99,46 @@ SKDPM_INLINE double skdpm_log_product(const double *x, ptrdiff_t n)
     for (ptrdiff_t d = 0; d < n; d++)
         product *= x[d];
     if (product > 1e-290 && product < 1e290)
-        return log(product);
+        return log_positive(product);
     for (ptrdiff_t d = 0; d < n; d++)
         total += log(x[d] < 1e300 ? x[d] : 1e300);
     return total;
 }
 
-/* Sum over n columns of half log a - (half + 1/2) log(a + e^2), a = c + |w|^2, where w, and e for
- * the column itself, solve (factor) (w, e) = x - center. Each term is at most 0, so a sum of some
- * that is below `least` is returned in place of that of all. */
+/* Sum over n columns of half log a - (half + sign / 2) log(a + sign e), a = c + sign w, where w and e
+ * are the squares of L^-1 (x - center) over D: the sum of those of the parents, and that of the
+ * column itself. With sign = 1 each term is at most 0, so a sum of some that is below `least` is
+ * returned in place of that of all. Infinity means that a difference (sign = -1) has too few
+ * digits. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static double families_log_density(
     const double *x, const double *center, const double *factor, ptrdiff_t n, ptrdiff_t ld,
-    ptrdiff_t size, double c, double half, double least)
+    ptrdiff_t size, double sign, double c, double half, double least)
 {
     double total = 0.0;
     for (ptrdiff_t first = 0; first < n && !(total < least); first += SKDPM_WIDTH) {
         const ptrdiff_t left = n - first < SKDPM_WIDTH ? n - first : SKDPM_WIDTH;
-        double solved[SKDPM_LARGEST_FAMILY][SKDPM_WIDTH], spread[SKDPM_WIDTH], tail[SKDPM_WIDTH];
+        double solved[SKDPM_LARGEST_FAMILY * SKDPM_WIDTH], y[SKDPM_WIDTH];
+        double spread[SKDPM_WIDTH], tail[SKDPM_WIDTH];
         const double *entry = factor + first;
         for (int w = 0; w < SKDPM_WIDTH; w++)
             tail[w] = c;
-        for (ptrdiff_t l = 0; l < size; l++) {
-            double *y = solved[l];
+        for (ptrdiff_t l = 0; l < size; l++, entry += ld) {
             for (int w = 0; w < SKDPM_WIDTH; w++)
                 y[w] = x[l * ld + first + w] - center[l * ld + first + w];
             for (ptrdiff_t j = 0; j < l; j++, entry += ld)
                 for (int w = 0; w < SKDPM_WIDTH; w++)
-                    y[w] -= entry[w] * solved[j][w];
-            for (int w = 0; w < SKDPM_WIDTH; w++) {
-                y[w] *= entry[w];
-                spread[w] = tail[w];
-                tail[w] += y[w] * y[w];
-            }
-            entry += ld;
+                    y[w] -= entry[w] * solved[j * SKDPM_WIDTH + w];
+            memcpy(solved + l * SKDPM_WIDTH, y, sizeof y);
+            memcpy(spread, tail, sizeof tail);
+            for (int w = 0; w < SKDPM_WIDTH; w++)
+                tail[w] += sign * (y[w] * y[w] * entry[w]);
         }
+        for (ptrdiff_t w = 0; w < left; w++)
+            if (sign < 0.0 && !(tail[w] > 1e-6))
+                return INFINITY;
         total += half * skdpm_log_product(spread, left);
-        total -= (half + 0.5) * skdpm_log_product(tail, left);
+        total -= (half + 0.5 * sign) * skdpm_log_product(tail, left);
     }
     return total;
 }

@@ -8,7 +8,7 @@ from reference.simulate import enumeration_case
 from scipy import stats
 from support.exactness import make_likelihood
 from support.kernels import bind
-from support.probes import Probe
+from support.probes import Probe, log_marginals_at
 
 from skdpm import DPMixture
 from skdpm.hyperpriors import LKJ
@@ -168,6 +168,86 @@ def test_columns_that_nearly_determine_others_keep_their_covariances():
         spread = np.sqrt(np.diagonal(covariance))
         assert np.abs(covariance / spread / spread[:, None]).max() < 1.0 + 1e-9
     assert np.isfinite(model.outlier_scores(X)).all()
+
+
+def test_laws_of_the_first_column_are_exact():
+    """It has no parents. Laws of the others are close (see `Sparse.laws_given`)."""
+    params = {"mean": 0.3, "mean_precision": 0.4, "df": 3.0, "scale": 2.0}
+    X = wide_rows(30, 5)
+    likelihood = Gaussian(covariance_type="sparse", n_parents=2, **params).resolve(X)
+    probe = Probe(bind(likelihood, likelihood.encode(X), 30), 2)
+    slot = probe.acquire()
+    for i in range(20):
+        probe.add(slot, i)
+    first = likelihood._order[0]
+    rows = np.full((10, 5), np.nan)
+    rows[:, first] = X[20:, first]
+    found = likelihood.laws(probe.model.dump([slot])).log_density(rows)[:, 0]
+
+    def log_marginal(items):
+        return log_marginal_sparse(X[items][:, [first]], *params.values(), {0: []})
+
+    together = [log_marginal([*range(20), i]) for i in range(20, 30)]
+    np.testing.assert_allclose(found, np.subtract(together, log_marginal([*range(20)])))
+
+
+def test_an_item_that_stays_is_weighed_by_the_others():
+    """Its removal is deferred, except that of row 30, which makes up nearly all of the scatter."""
+    X = wide_rows(40, 5)
+    X[30] *= 3e3
+    params = {"mean": 0.3, "mean_precision": 0.4, "df": 1.7, "scale": 2.0}
+    likelihood = Gaussian(covariance_type="sparse", n_parents=3, **params).resolve(X)
+    probe = Probe(bind(likelihood, likelihood.encode(X), 40), 2)
+    slot = probe.acquire()
+    for i in range(40):
+        probe.add(slot, i)
+    everything = log_marginal_sparse(X, *params.values(), parents_in(likelihood))
+    for i in (*range(40), 0):
+        probe.remove(slot, i)
+        others = log_marginal_sparse(
+            np.delete(X, i, axis=0), *params.values(), parents_in(likelihood)
+        )
+        found = probe.log_predictive_many(np.array([slot]), i)[0]
+        assert found == pytest.approx(everything - others, rel=1e-6), i
+        probe.add(slot, i)
+
+
+def derivatives(model, likelihood, flat, step=1e-4):
+    """Of the log density of the mean precision, df and the scales, by their logarithms."""
+    n_features, found = len(likelihood.mean), []
+    for h in range(n_features, len(flat)):
+        low = likelihood.learned_priors["df"].low if h == n_features + 1 else 0.0
+        sides = []
+        for by in (step, -step):
+            moved = flat.copy()
+            moved[h] = low + (flat[h] - low) * np.exp(by)
+            r, df, *scale = moved[n_features:]
+            values = {"mean_precision": r, "df": df, "scale": np.array(scale)}
+            prior = likelihood.log_hyperprior({"mean": flat[:n_features], **values})
+            sides.append(log_marginals_at(model, range(3), moved).sum() + prior + by)
+        found.append((sides[0] - sides[1]) / (2.0 * step))
+    return found
+
+
+@pytest.mark.parametrize("n_parents", [1, 3])
+def test_hyperparameters_are_drawn_given_all_others(n_parents, seed_sequence):
+    """Derivatives of a log density have the mean 0 under it."""
+    X = wide_rows(30, 5)
+    likelihood = Gaussian(covariance_type="sparse", n_parents=n_parents).resolve(X)
+    probe = Probe(bind(likelihood, likelihood.encode(X), 30), 4)
+    for k in range(3):
+        assert probe.acquire() == k
+    for i in range(30):
+        probe.add(i % 3, i)
+    rng = np.random.default_rng(seed_sequence)
+    priors = {name: law for name, law in likelihood.learned_priors.items() if name != "mean"}
+    found = []
+    for _ in range(1500):
+        flat = probe.model.resample_hyperparameters(range(3), priors, rng.bit_generator)
+        found.append(derivatives(probe.model, likelihood, flat))
+    means = np.reshape(found, (30, 50, -1)).mean(axis=1)
+    error = means.std(axis=0) / np.sqrt(len(means))
+    assert (np.abs(means.mean(axis=0)) < 5.0 * error).all(), means.mean(axis=0) / error
 
 
 def test_a_given_scale_leaves_the_others_to_be_learned():

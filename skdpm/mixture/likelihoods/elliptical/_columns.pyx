@@ -254,34 +254,25 @@ cdef class DiagonalModel(EllipticalModel):
         cdef const double* scale = self.scale
         cdef const double* prior_mean = &self.prior_mean[0]
         cdef double gap
-        cdef double n = stats[0]
-        cdef double rho = self.mean_precision + n
-        cdef double shrink = n / rho
-        cdef double pull = self.mean_precision * shrink
-        cdef double root = sqrt(rho / (rho + 1.0))
-        cdef double total, product
+        cdef double last = -1.0
+        cdef double root = 0.0
+        cdef double rho, total, product
+        cdef double shrink = 0.0
         cdef bint complete = True
-        if self.missing:
-            # The same operations as below, so that a complete row has the same density, to the
-            # bit, whatever the rows next to it.
-            for d in range(n_features):
-                rho = self.mean_precision + counts[d]
-                shrink = counts[d] / rho
-                gap = mean[d] - prior_mean[d]
-                center[d] = prior_mean[d] + shrink * gap
-                total = scale[d] + scatter[d] + self.mean_precision * shrink * gap * gap
-                spread[d] = sqrt(rho / (rho + 1.0)) / sqrt(total)
-                ratio[d] = total / scale[d]
-                complete &= counts[d] == n
-        else:
-            for d in range(n_features):
-                gap = mean[d] - prior_mean[d]
-                center[d] = prior_mean[d] + shrink * gap
-                total = scale[d] + scatter[d] + pull * gap * gap
-                spread[d] = root / sqrt(total)
-                ratio[d] = total / scale[d]
+        for d in range(n_features):
+            if counts[d] != last:
+                last = counts[d]
+                rho = self.mean_precision + last
+                shrink = last / rho
+                root = sqrt(rho / (rho + 1.0))
+                complete &= last == stats[0]
+            gap = mean[d] - prior_mean[d]
+            center[d] = prior_mean[d] + shrink * gap
+            total = scale[d] + scatter[d] + self.mean_precision * shrink * gap * gap
+            spread[d] = root / sqrt(total)
+            ratio[d] = total / scale[d]
         cached[1] = complete
-        cached[2] = self.log_gain_of(n)
+        cached[2] = self.log_gain_of(stats[0])
         total = 0.0
         product = 1.0
         for d in range(n_features):
@@ -366,18 +357,9 @@ cdef class DiagonalModel(EllipticalModel):
         cdef double pull = weight * (before / after)
         cdef double gap
         cdef bint weighted = self.weights is not None
-        if not (weighted or self.missing):
-            for d in range(n_features):
-                n[d] = after
-                gap = x[d] - mean[d]
-                mean[d] += step * gap
-                scatter[d] += pull * gap * gap
-                if scatter[d] < 0.0:
-                    scatter[d] = 0.0
-            self.compute_terms(stats)
-            return sign > 0.0 or not self.lost(stats, x, 1.0)
+        cdef bint missing = self.missing
         for d in range(n_features):
-            if self.missing:
+            if missing:
                 if not x[d] == x[d]:
                     continue
                 before = mass[d]

@@ -69,6 +69,11 @@ cdef class EllipticalModel(ClusterModel):
     cdef Py_ssize_t n_last              # number of slots; 0 if rows have changed since
     cdef Py_ssize_t last[MANY]          # these slots
     cdef double shares[MANY * MOST_WEIGHTS]        # of the weights, up to a factor per slot
+    # A deferred removal, if the density of an item follows from its cluster with the item:
+    cdef bint defers
+    cdef Py_ssize_t pending_slot    # the row that still holds `pending_item`, or NONE
+    cdef Py_ssize_t pending_item
+    cdef Py_ssize_t pending_weight  # number of its weight
     # See `comes_back`:
     cdef bint keeps
     cdef double[::1] kept               # (width + n_stats,)
@@ -81,6 +86,7 @@ cdef class EllipticalModel(ClusterModel):
     cdef void weigh(self, double rho, double* weighed) noexcept nogil
     cdef void finish_weights(self, double* stats, double rho, double bound) noexcept nogil
     cdef void recover(self, Py_ssize_t slot) noexcept nogil
+    cdef void leave(self) noexcept nogil
     cdef bint comes_back(self, double* stats, Py_ssize_t i) noexcept nogil
     cdef void log_weighted_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
@@ -93,6 +99,10 @@ cdef class EllipticalModel(ClusterModel):
     cdef bint shift(
         self, double* stats, Py_ssize_t i, Py_ssize_t g, double sign
     ) noexcept nogil
+    cdef bint reweigh(
+        self, double* stats, Py_ssize_t i, Py_ssize_t old, Py_ssize_t new
+    ) noexcept nogil
+    cdef void row_changes(self, Py_ssize_t slot) noexcept nogil
     cdef void log_terms(
         self, Py_ssize_t slot, Py_ssize_t i, Py_ssize_t first, Py_ssize_t n, double* out
     ) noexcept nogil

@@ -122,6 +122,7 @@ cdef class EllipticalModel(ClusterModel):
         self.half = 0.5 * self.n_features
         self.n_max = tables["n_max"]
         self.X = &X[0, 0]
+        self.pending_slot = self.pending_item = NONE
         self.n_sets = 1
         self.factors = &ONE
         expect_shape("scale", scale, (self.n_features,) * scale.ndim)
@@ -155,7 +156,7 @@ cdef class EllipticalModel(ClusterModel):
         self.terms = n_terms
         if self.weights is not None:
             n_terms += WEIGHED + 2 * self.n_lanes
-            self.keeps = True
+            self.keeps = not self.defers
         if self.keeps:
             self.kept = np.empty(2 * n_stats + n_terms)
         self.allocate(n_stats, n_stats + n_terms)
@@ -212,6 +213,15 @@ cdef class EllipticalModel(ClusterModel):
         False if rounding has spoilt them."""
         return False
 
+    cdef bint reweigh(
+        self, double* stats, Py_ssize_t i, Py_ssize_t old, Py_ssize_t new
+    ) noexcept nogil:
+        """Item i changes its weight. False if rounding has spoilt the terms."""
+        return False
+
+    cdef void row_changes(self, Py_ssize_t slot) noexcept nogil:
+        """The row of a slot will change, if removals are deferred."""
+
     cdef void log_terms(
         self, Py_ssize_t slot, Py_ssize_t i, Py_ssize_t first, Py_ssize_t n, double* out
     ) noexcept nogil:
@@ -230,7 +240,8 @@ cdef class EllipticalModel(ClusterModel):
         weight. False if that fails."""
         return False
 
-    # Items enter and leave. `_full` has its own `add` and `remove`.
+    # Items enter and leave. An item that leaves mostly comes back at once. So a removal is
+    # deferred, or the row before it is kept: then nothing is rounded.
 
     cdef void recover(self, Py_ssize_t slot) noexcept nogil:
         """Rounding has spoilt a row: start from its items, if the labels show them, else from its
@@ -246,15 +257,55 @@ cdef class EllipticalModel(ClusterModel):
         if not good:
             self.compute(stats)
 
+    cdef void settle(self) noexcept nogil:
+        self.leave()
+
+    cdef void leave(self) noexcept nogil:
+        """Do the deferred removal."""
+        cdef Py_ssize_t slot = self.pending_slot
+        if slot == NONE:
+            return
+        self.pending_slot = NONE
+        self.row_changes(slot)
+        if not self.shift(row(self, slot), self.pending_item, self.pending_weight, -1.0):
+            self.recover(slot)
+
+    cdef void release(self, Py_ssize_t slot) noexcept nogil:
+        if slot == self.pending_slot:
+            self.pending_slot = NONE
+        self.row_changes(slot)
+        ClusterModel.release(self, slot)
+
+    cdef void reset(self, Py_ssize_t slot) noexcept nogil:
+        self.row_changes(slot)
+        ClusterModel.reset(self, slot)
+
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         cdef double* stats = row(self, slot)
-        if not self.keeps or not self.comes_back(stats, i):
-            self.shift(stats, i, self.weight_of(i), 1.0)
+        cdef Py_ssize_t g = self.weight_of(i)
+        cdef bint good
+        if self.keeps and self.comes_back(stats, i):
+            return
+        if slot == self.pending_slot and i == self.pending_item:
+            self.pending_slot = NONE
+            good = g == self.pending_weight or self.reweigh(stats, i, self.pending_weight, g)
+        else:
+            self.leave()
+            self.row_changes(slot)
+            good = self.shift(stats, i, g, 1.0)
+        if not good:
+            self.recover(slot)
 
     cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         cdef double* stats = row(self, slot)
+        self.leave()
         if stats[0] == 1.0:
+            self.row_changes(slot)
             memcpy(stats, self.empty, self.width * sizeof(double))
+        elif self.defers:
+            self.pending_slot = slot
+            self.pending_item = i
+            self.pending_weight = self.weight_of(i)
         elif not self.keeps:
             if not self.shift(stats, i, 0, -1.0):
                 self.recover(slot)
@@ -288,6 +339,7 @@ cdef class EllipticalModel(ClusterModel):
         cdef Py_ssize_t k
         cdef double* stats = row(self, dst)
         cdef const double* other = row(self, src)
+        self.settle()
         for k in range(self.first_set):
             stats[k] += other[k]
         for k in range(self.n_sets):

@@ -196,9 +196,6 @@ cdef class FullModel(EllipticalModel):
     cdef Py_ssize_t n_tabled        # entries of that
     cdef Py_ssize_t n_shared        # entries of that in `tables`
     cdef double[::1] strip          # (2 n_features, STRIP): of items that are evaluated together
-    cdef Py_ssize_t pending_slot    # the row that still holds `pending_item`, or NONE
-    cdef Py_ssize_t pending_item
-    cdef Py_ssize_t pending_weight  # number of its weight
     cdef double log_det_prior
     # The cluster for which `gaps` has projected the open row last, or NONE, and q_B.
     cdef Py_ssize_t gap_slot
@@ -225,7 +222,8 @@ cdef class FullModel(EllipticalModel):
         self.hyper_period = min(MOST_PERIOD, max(1, <Py_ssize_t>(
             LEARNING_ROWS * n_features / <double>self.n_max + 0.5
         )))
-        self.pending_slot = self.pending_item = self.gap_slot = NONE
+        self.gap_slot = NONE
+        self.defers = True
         self.mirror = np.empty((0, n_features + self.n_packed, LANES))
         self.finds_near = self.weights is None and n_features >= FEWEST_COLUMNS
         self.work = np.empty(max(3 * n_features + self.n_packed, LANES * n_features))
@@ -476,7 +474,7 @@ cdef class FullModel(EllipticalModel):
             rho * (after / (rho + after) - before / (rho + before)), cached + LOG_DET
         ))
 
-    cdef inline void row_changes(self, Py_ssize_t slot) noexcept nogil:
+    cdef void row_changes(self, Py_ssize_t slot) noexcept nogil:
         if slot < self.n_mirrored * LANES:
             self.is_mirrored[slot] = 0
 
@@ -485,50 +483,6 @@ cdef class FullModel(EllipticalModel):
         if self.n_mirrored > 0:
             memset(&self.is_mirrored[0], 0, self.n_mirrored * LANES)
             self.n_mirrored = 0
-
-    cdef void leave(self) noexcept nogil:
-        """Do the deferred removal."""
-        cdef Py_ssize_t slot = self.pending_slot
-        if slot == NONE:
-            return
-        self.pending_slot = NONE
-        self.row_changes(slot)
-        if not self.shift(row(self, slot), self.pending_item, self.pending_weight, -1.0):
-            self.recover(slot)
-
-    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        cdef Py_ssize_t g = self.weight_of(i)
-        if slot == self.pending_slot and i == self.pending_item:
-            self.pending_slot = NONE
-            if g != self.pending_weight and not self.reweigh(
-                row(self, slot), i, self.pending_weight, g
-            ):
-                self.recover(slot)
-            return
-        self.leave()
-        self.row_changes(slot)
-        if not self.shift(row(self, slot), i, g, 1.0):
-            self.recover(slot)
-
-    cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        self.leave()
-        if row(self, slot)[0] == 1.0:
-            self.row_changes(slot)
-            memcpy(row(self, slot), self.empty, self.width * sizeof(double))
-        else:
-            self.pending_slot = slot
-            self.pending_item = i
-            self.pending_weight = self.weight_of(i)
-
-    cdef void release(self, Py_ssize_t slot) noexcept nogil:
-        if slot == self.pending_slot:
-            self.pending_slot = NONE
-        self.row_changes(slot)
-        ClusterModel.release(self, slot)
-
-    cdef void reset(self, Py_ssize_t slot) noexcept nogil:
-        self.row_changes(slot)
-        ClusterModel.reset(self, slot)
 
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
         self.row_changes(slot)

@@ -172,7 +172,7 @@ class Covariance:
     - `takes`: What it takes besides rows: "gaps" (missing entries), "tails", "blocks" (drawn
       parameters).
     - `model`: Kernel of clusters.
-    - `families(n_parents, rows)`: Attributes of the resolved likelihood that follow from rows.
+    - `families(n_parents, summary)`: Attributes of the resolved likelihood that follow from rows.
     - `tables(g, data, n_tabled, missing)`: Its tables besides `n_max`, `origin`, `spread` and
       `floor`: dict.
     - `parametric(g, rows)`: Kernel of drawn parameters, for rows minus the origin.
@@ -190,7 +190,7 @@ class Covariance:
         """Largest number that `df` must exceed."""
         return 0.0
 
-    def families(self, n_parents, rows):
+    def families(self, n_parents, summary):
         return {}
 
     def pooled(self, variances, varies):
@@ -642,7 +642,8 @@ class Sparse(Matrix):
             )
         return super().check_scale(value, n_features)
 
-    def families(self, n_parents, rows):
+    def families(self, n_parents, summary):
+        rows = np.where(np.isnan(summary["head"]), summary["mean"], summary["head"])
         n_features = rows.shape[1]
         order, parents = parents_of(rows, min(n_parents, max(n_features - 1, 1)))
         families = np.full((parents.shape[1] + 1, padded(n_features)), n_features)
@@ -687,7 +688,10 @@ class Sparse(Matrix):
         """R, where R R' are covariances of the clusters. Without `rng`, expected ones, if the
         expected variance of a column given its parents is its sum of squares over a divisor,
         (n_clusters,); else drawn ones, the divisor from its chi-squared law."""
-        factor = self.factors(g, scatter)
+        least = np.append(g.scale, 1.0)[g._families[:, : len(g.mean)].T]
+        factor = factors(
+            scatter.reshape(-1, *scatter.shape[2:]), least=np.tile(least, (len(scatter), 1))
+        ).reshape(scatter.shape)
         inverse = np.linalg.inv(factor[..., :-1, :-1])
         slopes = factor[..., -1, :-1].copy()
         if rng is not None:
@@ -707,21 +711,6 @@ class Sparse(Matrix):
                 more = inverse[:, d][:, :, known] @ of_parents
                 roots[:, d, d] *= np.sqrt(1.0 + np.sum(more**2, axis=(1, 2)))
         return roots
-
-    def factors(self, g, scatter):
-        """Cholesky factors of the matrices of the families. Their pivots are no smaller than the
-        scales."""
-        least = np.append(g.scale, 1.0)[g._families[:, : len(g.mean)].T]
-        factor = np.zeros_like(scatter)
-        for l in range(scatter.shape[-1]):
-            for j in range(l + 1):
-                rest = np.sum(factor[..., l, :j] * factor[..., j, :j], axis=-1)
-                rest = scatter[..., l, j] - rest
-                if j < l:
-                    factor[..., l, j] = rest / factor[..., j, j]
-                else:
-                    factor[..., l, l] = np.sqrt(np.maximum(rest, least[:, l]))
-        return factor
 
     def cluster_params(self, g, stats):
         means, scatter, df, _ = self.posterior(g, stats)

@@ -11,6 +11,8 @@ variance.
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
+from skdpm.mixture.likelihoods.laws.coordinates import standardised
+
 # Close rows per row, and most rows.
 N_CLOSE, MOST_ROWS = 5, 2000
 # Added to the variances of differences, so that equal rows, or columns, determine nothing.
@@ -20,7 +22,7 @@ RIDGE = 1e-3
 def parents_of(rows, n_parents):
     """Order of the columns, and parents of each, earlier in that order.
 
-    - `rows`: (n_samples, n_features). NaN for far entries, which count as means.
+    - `rows`: (n_samples, n_features), without NaN.
     - `n_parents`: int. Largest number of parents.
 
     Returns
@@ -58,12 +60,7 @@ def _close_correlations(rows):
     rows = np.unique(rows, axis=0)  # equal rows have no differences
     if len(rows) < 2:
         return np.eye(n_features)
-    far = np.isnan(rows)
-    rows = np.where(far, 0.0, rows)
-    rows = rows / np.maximum(np.abs(rows).max(axis=0), np.finfo(float).tiny)
-    means = rows.sum(axis=0) / np.maximum((~far).sum(axis=0), 1)
-    rows = np.where(far, 0.0, rows - means)
-    rows = rows / np.maximum(rows.std(axis=0), np.finfo(float).tiny)
+    rows = standardised(rows)
     close = NearestNeighbors(n_neighbors=min(N_CLOSE, len(rows) - 1)).fit(rows)
     gaps = (rows[:, None] - rows[close.kneighbors(return_distance=False)]).reshape(-1, n_features)
     covariance = gaps.T @ gaps / len(gaps)

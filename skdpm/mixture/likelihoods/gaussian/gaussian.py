@@ -443,7 +443,6 @@ default=None
         resolved.learned_priors = self._learn_under(hyperpriors)
         resolved._origin = mean
         resolved._floor = floor
-        vars(resolved).update(structure.families(self.n_parents, summary["head"]))
         resolved._recording = recording
         # Units in which the kernels learn.
         if "mean" in hyperpriors or "scale" in hyperpriors:
@@ -461,6 +460,7 @@ default=None
         spreads = summary["largest"] - summary["smallest"]
         words = " differ by so little that their variance underflows; rescale the column"
         _refuse((spreads > 0.0) & (spreads < SMALLEST_SPREAD), "the values in ", words)
+        vars(resolved).update(structure.families(self.n_parents, summary))
         return resolved
 
     def as_seen(self, X, first=None):

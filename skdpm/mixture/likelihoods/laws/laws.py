@@ -873,14 +873,14 @@ def factors(scales, pulls=None, least=0.0):
     - `scales`: (n, n_columns, n_columns)
     - `pulls`: (n, n_columns). Vectors whose outer products are added to the matrices. In a sum,
       large ones would leave no digits.
-    - `least`: (n_columns,). Numbers that no squared pivot of the matrices is below. Rounding may
-      make pivots smaller, or negative.
+    - `least`: float or (n, n_columns). Numbers that no squared pivot of the matrices is below.
+      Rounding may make pivots smaller, or negative.
     """
     total = scales if pulls is None else scales + pulls[:, :, None] * pulls[:, None]
     factor = tried(total)
     poor = np.flatnonzero(without_digits(factor, total))
     if len(poor):
-        factor[poor] = _careful(scales[poor], least)
+        factor[poor] = _careful(scales[poor], np.broadcast_to(least, total.shape[:2])[poor])
         if pulls is not None:
             _update(factor, poor, pulls[poor])
     return factor
