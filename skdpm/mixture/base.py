@@ -615,14 +615,11 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     @functools.cached_property
     def _other_readings(self):
-        scores = getattr(self, "likelihood_scores_", {})
-        lines = [f"{law} {score:.4g}" for law, score in scores.items()]
-        law = (
-            {"likelihood": f"{lines[0]} nats a held-out row; {', '.join(lines[1:])}"}
-            if lines
-            else {}
-        )
-        return law | other_readings(self)
+        lines = {}
+        if scores := getattr(self, "likelihood_scores_", {}):
+            best, *others = (f"{law} {score:.4g}" for law, score in scores.items())
+            lines["likelihood"] = f"{best} nats a held-out row; {', '.join(others)}"
+        return lines | other_readings(self)
 
     @property
     def _clusters(self):

@@ -35,7 +35,8 @@ LOSSES = (*HILLS, "vi", "binder")
 SINGLE_DRAWS = ("map", "last")
 
 # Another reading is worth a word if its mean probability of rows to be in their cluster is above
-# the first, and its adjusted Rand index with the labels is below the second.
+# the first, and its adjusted Rand index with the labels is below the second. So are less sure
+# labels whose draws agree less.
 SURE, AGREE = 0.8, 0.5
 
 # Numbers of clusters for which a display searches, in about a second each.
@@ -206,7 +207,7 @@ class DrawnClusters:
         self.loss = "vi" if loss in HILLS else loss
         are_hills = loss in HILLS and model.likelihood_.has_points
         self.is_adaptive = are_hills and loss == "adaptive"
-        self.merges = (are_hills or self._has_noise) and not self.known.unites
+        self.merges = (are_hills or self.training.noise_law.takes_rows) and not self.known.unites
         self.components = model.draws_["labels"]
         if are_hills:
             self._read_hills(model.likelihood_, hills)
@@ -250,14 +251,10 @@ class DrawnClusters:
         if not self.is_adaptive:
             self.cells = self.clusters
 
-    @property
-    def _has_noise(self):
-        return self.training.noise_law.takes_rows
-
     def _rows_inside(self):
         """Share of draws in which each row is noise, in the chains that are read, and the rows
         that can be in a cluster: others are in none with a probability above 1/2."""
-        if not self._has_noise:
+        if not self.training.noise_law.takes_rows:
             return np.zeros(self.clusters.shape[2]), slice(None)
         draws = self.model.draws_["labels"][: len(self.clusters)]
         of_noise = share_of_noise(self.training.take(draws))
@@ -433,15 +430,19 @@ def expected_losses(model, loss, max_clusters, X):
 
 
 def other_readings(model):
-    """Readings of the draws that are sure of other clusters than `labels_`: dict of a line for
-    `BaseMixture.summary`. Empty if the rows are not at hand."""
-    training = model._training
+    """If the draws of the clusters differ much, or if readings of the draws are sure of other
+    clusters than `labels_`: dict of lines for `BaseMixture.summary`. Readings need the rows."""
+    training, lines = model._training, {}
+    agreement = model.diagnostics_.get("coclustering", {}).get("ari_between", 1.0)
+    if training is not None and agreement < AGREE and model.probabilities_.mean() <= SURE:
+        words = f"draws of the clusters differ (mean adjusted Rand index {agreement:.2f})"
+        lines["uncertain"] = f"{words}, so labels_ are one of many summaries: see probabilities_"
     if training is None or training.known.unites or not model.likelihood_.has_points:
-        return {}
+        return lines
     try:
         training.recall()
     except ValueError:
-        return {}
+        return lines
     labels, words, hills = training.take(training.different(model._clusters)), [], {}
     for loss in (*HILLS, "vi"):
         drawn = DrawnClusters(model, loss, hills=hills)
@@ -452,9 +453,9 @@ def other_readings(model):
         if sure > SURE and adjusted_rand_score(found, labels) < AGREE:
             n_clusters = int(found.max()) + 1
             words.append(f'"{loss}" has {n_clusters} cluster{"s" if n_clusters > 1 else ""}')
-    if not words:
-        return {}
-    return {"other readings": f"{', '.join(words)}: see estimate_labels(loss=...)"}
+    if words:
+        lines["other readings"] = f"{', '.join(words)}: see estimate_labels(loss=...)"
+    return lines
 
 
 def first_estimate(model, run, statistics):

@@ -334,6 +334,28 @@ def test_summary_names_readings_that_are_sure_of_other_clusters(monkeypatch):
     assert "other readings" not in DPMixture(**FAST).fit(X).summary()
 
 
+def test_summary_says_if_draws_have_different_clusters():
+    model = DPMixture(**FAST, concentration=8.0).fit(
+        np.random.default_rng(1).uniform(size=(120, 2))
+    )
+    assert model.n_clusters_ == 1 and "uncertain" not in model.summary()
+    figures = model.diagnostics_["coclustering"]
+    # If draws differ by single rows, no row is in doubt.
+    figures["ari_between"] = 0.1
+    del model._other_readings
+    assert "uncertain" not in model.summary()
+    # Components divide the square elsewhere in each draw.
+    model.estimate_labels(loss="vi")
+    figures = model.diagnostics_["coclustering"]
+    line = f"differ (mean adjusted Rand index {figures['ari_between']:.2f})"
+    assert line in model.summary()
+    assert line in pickle.loads(pickle.dumps(model)).summary()
+    # If they agree, a row may be in doubt without a word about all.
+    figures["ari_between"] = 0.6
+    del model._other_readings
+    assert "uncertain" not in model.summary()
+
+
 def test_probabilities_have_errors():
     X, _ = bars(np.random.default_rng(1))
     model = DPMixture(**{**FAST, "n_chains": 4}, concentration=8.0).fit(X)
