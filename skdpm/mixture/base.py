@@ -929,7 +929,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """Add the density of the rows, and the agreement of chains about clusters."""
         program = run.program
         if not program.halts:
-            return figures
+            return self._with_clusters(figures)
         below = _convergence.below_highest(self.draws_["log_joint"])
         entry = figures["log_joint"]
         entry["below_highest"] = float(below.max())
