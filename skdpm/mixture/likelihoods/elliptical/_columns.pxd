@@ -74,14 +74,9 @@ cdef class DiagLaws(GaussianLaws):
     cdef const double[:, ::1] masses    # (K, D): precisions of the means, in units of 1 / v: n
     cdef double[:, ::1] squares         # (K, D): C + w (x_bar - u)^2
     cdef const double[::1] entries      # (D,): entries of each column, over all clusters
-    cdef const double[::1] scale        # (D,): s, if it is fixed
 
     cdef double log_ratios(self, Py_ssize_t k, double r, double excess) noexcept nogil
     cdef double draw_precision(self, Py_ssize_t k, Py_ssize_t d, bitgen_t* rng) noexcept nogil
-
-    cdef inline double any_scale(self, Py_ssize_t d, double excess) noexcept nogil:
-        """s, learned or fixed."""
-        return self.scale_of(d, excess, self.t[d]) if self.learns_scale else self.scale[d]
 
     cdef inline double square(self, Py_ssize_t k, Py_ssize_t d, double r) noexcept nogil:
         """C + w (x_bar - u)^2 of a column with entries."""

@@ -699,7 +699,6 @@ cdef class DiagLaws(GaussianLaws):
         )
         self.squares = np.empty((self.n_clusters, self.n_features))
         self.entries = stats[:, 1 : 1 + self.n_features].sum(axis=0)
-        self.scale = values["scale"] / spread**2
 
     cdef double log_ratios(self, Py_ssize_t k, double r, double excess) noexcept nogil:
         """Of cluster k: the sum over its variances of (nu + n) log(S / s). Neighbouring columns

@@ -108,12 +108,16 @@ cdef class GaussianLaws(SliceSampled):
     cdef double[::1] u              # (D,): u, in units of the spreads, like all arrays below
     cdef double[::1] center         # (D,): prior means of u
     cdef double[::1] floor          # (D,): see `scale_of`
-    cdef double[::1] t              # (n_scales,) used, if the scale is learned
+    cdef double[::1] t              # (n_scales,) used: t, or a diagonal S that is fixed
     cdef double[::1] t_low          # (D,)
     cdef double[::1] t_log_unit     # (D,): log units of t in its hyperprior
     cdef tuple given                # values, spread, origin and floor, in the units of the data
     cdef LogDensity r_density, excess_density, t_density
     cdef Py_ssize_t current         # parameter that is drawn: the column of t, or PRECISION or DF
+
+    cdef inline double any_scale(self, Py_ssize_t d, double excess) noexcept nogil:
+        """S_dd of a diagonal S, learned or fixed."""
+        return self.scale_of(d, excess, self.t[d]) if self.learns_scale else self.t[d]
 
     cdef double log_prior_scale(self, Py_ssize_t d, double x) noexcept nogil
     cdef double scale_of(self, Py_ssize_t d, double excess, double t) noexcept nogil

@@ -88,6 +88,8 @@ cdef class GaussianLaws(SliceSampled):
                 table[3] = (values["scale"] - floor) / spread / spread / self.excess
             table[4] = law.low / spread / spread
             table[5] = np.log(law.unit / spread / spread)
+        elif len(values["scale"]) <= n_features:
+            table[3] = values["scale"] / spread**2
         self.u, self.center, self.floor, self.t, self.t_low, self.t_log_unit = table
 
     cdef double scale_of(self, Py_ssize_t d, double excess, double t) noexcept nogil:

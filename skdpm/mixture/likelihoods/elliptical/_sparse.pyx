@@ -304,14 +304,18 @@ cdef class SparseModel(EllipticalModel):
             return self.log_density(slot, least)
         return found
 
+    cdef void take_row(self, Py_ssize_t i) noexcept nogil:
+        """Set `members`."""
+        if self.pending_item != i:
+            self.leave()
+        self.families.gather_row(self.X + i * self.n_features, &self.members[0])
+
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         """log p(x_i | items of each slot), O(size^2 D) for each."""
         cdef Py_ssize_t k
-        if self.pending_item != i:
-            self.leave()
-        self.families.gather_row(self.X + i * self.n_features, &self.members[0])
+        self.take_row(i)
         for k in range(n_slots):
             out[k] = self.log_density(slots[k], -INFINITY)
 
@@ -322,9 +326,7 @@ cdef class SparseModel(EllipticalModel):
         """Most clusters are ruled out by the first columns."""
         cdef Py_ssize_t k
         cdef Py_ssize_t n_near = 0
-        if self.pending_item != i:
-            self.leave()
-        self.families.gather_row(self.X + i * self.n_features, &self.members[0])
+        self.take_row(i)
         for k in range(n_slots):
             log_least[k] -= 1e-9 * (1.0 + fabs(log_least[k]))
             if not self.log_density(slots[k], log_least[k]) < log_least[k]:
@@ -401,19 +403,12 @@ cdef class SparseLaws(GaussianLaws):
         order = np.argsort(columns, kind="stable")
         self.owners, self.places = np.divmod(order, self.size)
         self.starts = np.searchsorted(columns[order], np.arange(n_features + 1))
-        if not self.learns_scale:
-            self.t = np.ascontiguousarray(values["scale"] / spread / spread)
         self.gaps, self.scales = np.empty((2, self.size, self.ld))
         self.factor = np.empty(len(first) * self.ld)
         self.rests = np.empty((2, np.diff(self.starts).max(), self.ld))
         self.logs = np.empty(self.ld)
         self.system = np.empty(n_features * (n_features + 1) // 2)
         self.b, self.noise = np.empty((2, n_features))
-
-    cdef inline double scale_at(self, Py_ssize_t d, double excess) noexcept nogil:
-        if d == self.n_features:
-            return 1.0
-        return self.scale_of(d, excess, self.t[d]) if self.learns_scale else self.t[d]
 
     cdef void pull(self, double r) noexcept nogil:
         """Set `pulled`."""
@@ -425,13 +420,12 @@ cdef class SparseLaws(GaussianLaws):
 
     cdef void factorize(self, Py_ssize_t d, double excess) noexcept nogil:
         """L and D of the family of a column in all clusters."""
-        cdef Py_ssize_t k, l
+        cdef Py_ssize_t j, k, l
         cdef double scale
         for l in range(self.size):
-            scale = self.scale_at(self.families[d, l], excess)
-            memcpy(
-                &self.gaps[l, 0], &self.pulled[self.families[d, l], 0], self.ld * sizeof(double)
-            )
+            j = self.families[d, l]
+            scale = 1.0 if j == self.n_features else self.any_scale(j, excess)
+            memcpy(&self.gaps[l, 0], &self.pulled[j, 0], self.ld * sizeof(double))
             for k in range(self.ld):
                 self.scales[l, k] = scale
         families_factor(
@@ -486,7 +480,7 @@ cdef class SparseLaws(GaussianLaws):
         for i in range(self.starts[d + 1] - self.starts[d]):
             self.factorize(self.owners[self.starts[d] + i], self.excess)
             families_rests(
-                &self.factor[0], self.scale_at(d, self.excess), self.ld, self.size,
+                &self.factor[0], self.any_scale(d, self.excess), self.ld, self.size,
                 self.places[self.starts[d] + i], &self.rests[0, i, 0], &self.rests[1, i, 0]
             )
         return True
