@@ -21,7 +21,7 @@ from support.chains import run_chains
 from support.designs import combinations, everyday, in_shares, thirds
 from support.exactness import SAMPLER_CASES, make_prior
 from support.kernels import bind
-from support.probes import Probe, log_marginals_at, log_predictive_bounds, log_predictive_floors
+from support.probes import Probe, log_marginals_at
 from support.pvalues import (
     Cells,
     assert_p,
@@ -1245,12 +1245,12 @@ def test_the_likelihood_of_a_fit_keeps_what_was_learned(tails):
 
 
 @pytest.mark.parametrize("kind", ["full", "diag", "spherical", "tied"])
-def test_rows_with_weights_have_no_bounds_of_boxes(kind):
-    name = f"{kind} t".removeprefix("full ")
-    state = state_of(likelihood_of(name))
-    slots, box = state.cluster_slots(), np.array([[[0.0, 0.0], [1.0, 1.0]]])
-    assert np.isposinf(log_predictive_bounds(state.model, slots, box)).all()
-    assert np.isneginf(log_predictive_floors(state.model, slots, box)).all()
+def test_rows_with_weights_are_in_no_boxes(kind):
+    """Kernels have no bounds for them."""
+    likelihood = likelihood_of(f"{kind} t".removeprefix("full "))
+    assert likelihood.box_points(likelihood.encode(X)) is None
+    alone = Gaussian(covariance_type=kind).resolve(X)
+    assert alone.box_points(alone.encode(X)) is not None
 
 
 @pytest.mark.parametrize("tails", ["t", None])

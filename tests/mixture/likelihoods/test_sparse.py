@@ -241,6 +241,9 @@ def test_hyperparameters_are_drawn_given_all_others(n_parents, seed_sequence):
         probe.add(i % 3, i)
     rng = np.random.default_rng(seed_sequence)
     priors = {name: law for name, law in likelihood.learned_priors.items() if name != "mean"}
+    assert np.isfinite(
+        probe.model.resample_hyperparameters([], likelihood.learned_priors, rng.bit_generator)
+    ).all()
     found = []
     for _ in range(1500):
         flat = probe.model.resample_hyperparameters(range(3), priors, rng.bit_generator)

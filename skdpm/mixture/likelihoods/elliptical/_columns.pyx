@@ -41,7 +41,7 @@ from skdpm._core._culling cimport ABOVE, BELOW, SLACK
 from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
-from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods.contract._base cimport row
 from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
     BOUND, COUNTS, LARGEST_LOSS, MOST_WEIGHTS, PEAK, WEIGHED, EllipticalModel, ParametricElliptical
 )
@@ -612,9 +612,6 @@ cdef class DiagonalModel(EllipticalModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* box, double* out
     ) noexcept nogil:
         cdef Py_ssize_t k
-        if self.weights is not None:
-            ClusterModel.log_predictive_bound_many(self, slots, n_slots, box, out)
-            return
         for k in range(n_slots):
             out[k] = INFINITY
             if row(self, slots[k])[self.n_stats + COMPLETE] == 1.0:
@@ -657,8 +654,6 @@ cdef class DiagonalModel(EllipticalModel):
         cdef const double* center = cached + N_TERMS
         cdef const double* spread = center + n_features
         cdef double rho = self.mean_precision + stats[0]
-        if self.weights is not None:
-            return ClusterModel.log_predictive_floor(self, slot, box)
         # From the spread, which is for a new row, rho / ((rho + 1) S).
         cdef double ratio = (rho + 1.0) / (rho - 1.0) * ABOVE
         cdef double product = 1.0

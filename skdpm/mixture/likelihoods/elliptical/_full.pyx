@@ -993,9 +993,6 @@ cdef class FullModel(EllipticalModel):
         cdef double* r = &self.work[n_features]
         cdef double q, least
         cdef double tails[MANY]
-        if self.weights is not None:
-            ClusterModel.log_predictive_bound_many(self, slots, n_slots, box, out)
-            return
         while n_slots > 0:
             m = min(n_slots, <Py_ssize_t>MANY)
             for k in range(m):
@@ -1035,8 +1032,6 @@ cdef class FullModel(EllipticalModel):
         cdef double peak, tail
         cdef double q = 0.0
         cdef double rho = self.mean_precision + stats[0]
-        if self.weights is not None:
-            return ClusterModel.log_predictive_floor(self, slot, box)
         substitute_box(factor, n_features, cached + CENTER, box, z, r)
         for d in range(n_features):
             tail = fabs(z[d]) * ABOVE + r[d] * ABOVE

@@ -386,7 +386,7 @@ cdef class SparseLaws(GaussianLaws):
         GaussianLaws.__init__(self, priors, values, spread, origin, 0.0, floor)
         n_features = self.n_features
         self.n_clusters = len(stats)
-        self.ld = padded(self.n_clusters)
+        self.ld = padded(max(self.n_clusters, 1))
         stats = np.pad(stats, ((0, self.ld - self.n_clusters), (0, 0)))
         self.size, length = np.shape(families)
         families = np.asarray(families)[:, :n_features]

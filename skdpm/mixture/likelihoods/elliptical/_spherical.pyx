@@ -33,7 +33,7 @@ import numpy as np
 from skdpm._core._culling cimport ABOVE, BELOW, SLACK
 from skdpm._core._math cimport log_rising
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
-from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods.contract._base cimport row
 from skdpm.mixture.likelihoods.elliptical._columns cimport (
     N_TERMS, DiagLaws, DiagonalModel, ParametricGaussianDiag
 )
@@ -343,8 +343,6 @@ cdef class SphericalModel(DiagonalModel):
         cdef double nu = self.df + (stats[0] - 1.0) * n_features
         cdef double q = 0.0
         cdef double peak, t
-        if self.weights is not None:
-            return ClusterModel.log_predictive_floor(self, slot, box)
         if cached[1] != 1.0:
             return -INFINITY
         for d in range(n_features):

@@ -44,7 +44,7 @@ import numpy as np
 from skdpm._core._culling cimport ABOVE, BELOW, SLACK
 from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t, random_standard_normal
-from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods.contract._base cimport row
 from skdpm.mixture.likelihoods.elliptical._columns cimport ParametricGaussianDiag
 from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
     COUNTS, LARGEST_LOSS, MOST_WEIGHTS, PEAK, WEIGHED, EllipticalModel, ParametricElliptical
@@ -444,9 +444,6 @@ cdef class TiedModel(EllipticalModel):
         cdef double* r = z + n_features
         cdef const double* cached
         cdef double least, q
-        if self.weights is not None:
-            ClusterModel.log_predictive_bound_many(self, slots, n_slots, box, out)
-            return
         self.whiten_box(box, z, r, r + n_features)
         for k in range(n_slots):
             cached = row(self, slots[k]) + self.n_stats
@@ -472,8 +469,6 @@ cdef class TiedModel(EllipticalModel):
         cdef double* r = z + n_features
         cdef double peak, tail
         cdef double q = 0.0
-        if self.weights is not None:
-            return ClusterModel.log_predictive_floor(self, slot, box)
         self.whiten_box(box, z, r, r + n_features)
         for d in range(n_features):
             tail = (fabs(z[d] - center[d]) + r[d]) * ABOVE
