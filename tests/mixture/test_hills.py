@@ -59,6 +59,11 @@ def random_plates(rng):
 def random_case(rng):
     X, labels = random_line(rng) if rng.random() < 0.5 else random_plates(rng)
     labels = np.unique(labels, return_inverse=True)[1]
+    for _ in range(int(rng.integers(3))):  # a few rows far away, two such groups maybe side by side
+        n, d = int(rng.integers(1, 4)), X.shape[1]
+        places = np.full((n, d), rng.choice([-300.0, 10.0, 30.0, 100.0]))
+        X = np.vstack([X, places + rng.normal(size=(n, d))])
+        labels = np.append(labels, np.full(n, labels.max() + 1))
     return points_of(X), rng.permutation(labels.max() + 1)[labels]
 
 
@@ -105,6 +110,9 @@ def test_hills_are_the_definition(four_rows):
         "deep faces",
         "one pair",
         "height",
+        "row of islands",
+        "one far",
+        "single island",
     ],
 )
 @pytest.mark.slow
@@ -151,6 +159,25 @@ def line_between(distance, rows, share=0.5, deviation=1.0):
         faces,
     )
     return depth[0, 1], evidence[0, 1]
+
+
+@pytest.mark.parametrize(("n_far", "expected"), [(1, 2), (2, 3), (4, 3)])
+def test_few_rows_far_away_are_a_cluster(n_far, expected):
+    rng = np.random.default_rng(0)
+    near = np.vstack([rng.normal(size=(60, 3)), rng.normal(6.0, size=(40, 3))])
+    X = np.vstack([near, rng.normal(100.0, size=(n_far, 3))])
+    model = DPMixture(**FAST).fit(X)
+    assert model.n_clusters_ == expected
+    if expected == 3:
+        assert (model.labels_[100:] == 2).all()
+        # No mean of a cluster is where no row is.
+        assert np.abs(model.cluster_params_["means"][:2]).max() < 7.0
+
+
+def test_rows_of_a_law_with_heavy_tails_are_no_islands():
+    for seed in range(4):
+        X = np.random.default_rng(seed).standard_t(1.5, size=(300, 2))
+        assert DPMixture(**FAST).fit(X).n_clusters_ == 1
 
 
 def test_two_normal_laws_have_a_valley_if_their_means_are_two_deviations_apart():

@@ -63,6 +63,23 @@ def large_components(laws, n_rows, least_rows):
     return sorted(large)
 
 
+def islands(laws, large, error=None):
+    """Small components of two rows or more that are far from every large one."""
+    found = []
+    for k in set(range(len(laws))) - set(large):
+        n, m, C = laws[k]
+        nats = []
+        for n_b, m_b, C_b in (laws[j] for j in large):
+            w = np.linalg.solve(n * C + n_b * C_b, m_b - m)
+            widths = np.sqrt(w @ C @ w) + np.sqrt(w @ C_b @ w)
+            nats.append(np.log(w @ (m_b - m) / (3.0 * widths)) if widths > 0.0 else -np.inf)
+        rows = 1 if error == "row of islands" else n
+        choose = max if error == "one far" else min
+        if (n > 1 or error == "single island") and rows * choose(nats) >= 3.0:
+            found.append(k)
+    return found
+
+
 def all_valleys(points, labels, laws, large, error=None):
     """Evidence and depth of the valleys of all pairs of large components that are not far apart,
     and the evidence of those that face each other."""
@@ -100,6 +117,7 @@ def facing_valleys(points, labels, *, least_rows):
     """Evidence for the valleys of pairs of components that face each other: dict."""
     laws = normal_laws(points, labels)
     large = large_components(laws, len(points), least_rows)
+    large = sorted([*large, *islands(laws, large)])
     return all_valleys(points, labels, laws, large)[2]
 
 
@@ -108,17 +126,18 @@ def hills(points, labels, *, least_rows, error=None):
     laws = normal_laws(points, labels)
     n_components = len(laws)
     large = large_components(laws, len(points), least_rows)
+    large = sorted([*large, *islands(laws, large, error)])
     supports, depths, facing = all_valleys(points, labels, laws, large, error)
 
-    def density(k, at):
+    def log_density(k, at):
         n_k, m_k, C_k = laws[k]
-        return n_k * multivariate_normal(m_k, C_k).pdf(laws[at][1])
+        return np.log(n_k) + multivariate_normal(m_k, C_k).logpdf(laws[at][1])
 
     n_shallow = sum(0.0 < depth <= 2.0 for depth in depths.values())
     least = 1.5 + (0.0 if error == "one pair" else max(np.log(max(n_shallow, 1) / 2), 0.0))
-    height = {k: np.log(density(k, k)) for k in large}
+    height = {k: log_density(k, k) for k in large}
     if error == "height":
-        height = {k: np.log(sum(density(j, k) for j in large)) for k in large}
+        height = {k: np.logaddexp.reduce([log_density(j, k) for j in large]) for k in large}
     hill, peak = {k: k for k in large}, dict(height)
     choose = max if error == "higher end" else min
     open_pairs = sorted(
@@ -144,7 +163,7 @@ def hills(points, labels, *, least_rows, error=None):
             hill = {k: one if h == other else h for k, h in hill.items()}
     return np.array(
         [
-            hill[k] if k in hill else hill[max(large, key=lambda j: density(j, k))]
+            hill[k] if k in hill else hill[max(large, key=lambda j: log_density(j, k))]
             for k in range(n_components)
         ]
     )

@@ -30,6 +30,8 @@ LEAST_PROMINENCE = np.log(2.0)
 FARTHEST = 3.0
 # Depth (natural logarithm) up to which a valley is shallow. Others need no test of hills.
 DEEPEST = 2.0
+# Evidence (nats) from which a small component of several rows is an island: a hill of its own.
+LEAST_ISLAND = 3.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +99,26 @@ def _valleys(components, laws, large):
     return [np.concatenate(part) for part in zip(*found, strict=True)]
 
 
+def _islands(laws, large):
+    """Small components of several rows that are far from each large one: (n_islands,)."""
+    small = np.setdiff1d(np.flatnonzero(laws.sizes > 1), large)
+    nearest = large[laws.take(large).most_probable(laws.means[small])]
+    small = small[_isolation(laws, small, nearest) >= LEAST_ISLAND]
+    return small[[(_isolation(laws, k, large) >= LEAST_ISLAND).all() for k in small]]
+
+
+def _isolation(laws, one, other):
+    """Evidence (nats) that the rows of components are far from others, (n,): for each row the log
+    of the gap, as a multiple of that at which large components are separate."""
+    gaps = (laws.means[one] - laws.means[other])[..., None]
+    share = (laws.sizes[one] / (laws.sizes[one] + laws.sizes[other]))[..., None, None]
+    both = laws.covariances[one], laws.covariances[other]
+    line = np.linalg.solve(share * both[0] + (1.0 - share) * both[1], gaps)
+    widths = sum(np.sqrt((line * (c @ line)).sum(axis=(1, 2))) for c in both)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return laws.sizes[one] * np.log((line * gaps).sum(axis=(1, 2)) / (FARTHEST * widths))
+
+
 def _hills(components, laws, classes):
     """Hill of each component, and the valleys between components that face each other, as in
     `Hills`. Hills of two classes do not join.
@@ -104,10 +126,11 @@ def _hills(components, laws, classes):
     Open pairs of large components are taken by falling level, the lower of their heights: the
     density of a component at its mean. Two hills join if the lower of their peaks is not prominent
     over the level, and the valleys between components that face each other have too little
-    evidence in sum. Small components join the large component with the highest density at their
-    mean.
+    evidence in sum. Small components are hills if they are islands. Others join the large component
+    with the highest density at their mean.
     """
     large = components.large()
+    large = np.union1d(large, _islands(laws, large))
     low, high, depths, evidence, faces = _valleys(components, laws, large)
     n_shallow = ((depths > 0.0) & (depths <= DEEPEST)).sum()
     least = LEAST_EVIDENCE + np.log(max(n_shallow / 2.0, 1.0))
