@@ -59,7 +59,7 @@ def random_plates(rng):
 def random_case(rng):
     X, labels = random_line(rng) if rng.random() < 0.5 else random_plates(rng)
     labels = np.unique(labels, return_inverse=True)[1]
-    for _ in range(int(rng.integers(3))):  # a few rows far away, two such groups maybe side by side
+    for _ in range(rng.integers(3)):  # a few rows far away; two such groups may be close
         n, d = int(rng.integers(1, 4)), X.shape[1]
         places = np.full((n, d), rng.choice([-300.0, 10.0, 30.0, 100.0]))
         X = np.vstack([X, places + rng.normal(size=(n, d))])

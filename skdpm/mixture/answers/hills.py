@@ -126,8 +126,8 @@ def _hills(components, laws, classes):
     Open pairs of large components are taken by falling level, the lower of their heights: the
     density of a component at its mean. Two hills join if the lower of their peaks is not prominent
     over the level, and the valleys between components that face each other have too little
-    evidence in sum. Small components are hills if they are islands. Others join the large component
-    with the highest density at their mean.
+    evidence in sum. Islands among the small components are hills; the others join the large
+    component with the highest density at their mean.
     """
     large = components.large()
     large = np.union1d(large, _islands(laws, large))
