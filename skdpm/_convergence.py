@@ -352,6 +352,14 @@ def _matters(name, entry):
     return not entry.get("difference_chains", np.inf) <= LARGEST_DIFFERENCE
 
 
+def why_not_counted(name, entry):
+    """Words about a quantity on which chains disagree so that answers can be used."""
+    if name == "log_density":
+        return f"chains differ by {entry['difference_chains']:.1g} nats per row and column"
+    same = "draws of different chains agree nearly as well as those of one"
+    return same if name == "coclustering" else "no answer is read off it"
+
+
 def verdict(figures, bad):
     """Words about which answers of a mixture can be used.
 

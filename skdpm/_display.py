@@ -7,7 +7,14 @@ import math
 
 import numpy as np
 
-from skdpm._convergence import LARGEST_R_HAT, has_drifted, judged, stay_apart, words_about_levels
+from skdpm._convergence import (
+    LARGEST_R_HAT,
+    has_drifted,
+    judged,
+    stay_apart,
+    why_not_counted,
+    words_about_levels,
+)
 
 # Clusters of a network, and nodes of each, that a summary names.
 MOST_CLUSTERS, MOST_NODES = 20, 5
@@ -36,9 +43,12 @@ def summary_of_fit(estimator, what):
     """Summarise a fit in a few lines: dict of str to str. `what` is the name of its components."""
     draws = estimator.draws_
 
-    def usual(numbers):
-        low, high = np.quantile(numbers, (0.05, 0.95), method="inverted_cdf")
-        return f"in 90 % of the draws {low:g}" + (f" to {high:g}" if high > low else "")
+    def usual(numbers, estimate=None):
+        low, high = shortest_range(np.bincount(numbers.ravel()) / numbers.size, 0.9)
+        words = f"in 90 % of the draws {low:g}" + (f" to {high:g}" if high > low else "")
+        if estimate is None or low <= estimate <= high:
+            return words
+        return f"{words}; labels_ sums draws up, and is none of them"
 
     of_components, fitted = usual(draws["n_components"]), vars(estimator)
     if getattr(estimator, "n_components", None) is not None:
@@ -46,7 +56,9 @@ def summary_of_fit(estimator, what):
     if "n_clusters_" in fitted:
         most = fitted.get("_most_clusters")
         asked = "" if most is None else f"at most {most} asked for; "
-        of_clusters = usual(estimator.n_clusters_samples_)
+        of_clusters = usual(
+            estimator.n_clusters_samples_, None if asked else estimator.n_clusters_
+        )
         of_clusters += ", one for each component" * fitted["_one_for_each"]
         of_clusters = f"{estimator.n_clusters_} ({asked}{of_clusters})"
         lines = {what: of_clusters, "components": of_components}
@@ -62,10 +74,14 @@ def summary_of_fit(estimator, what):
         for name, figures in judged(estimator.diagnostics_).items()
         if not math.isnan(figures.get("r_hat", math.nan))
     }
+    large = [name for name, r_hat in r_hats.items() if r_hat > LARGEST_R_HAT]
+    bad = estimator._unusable(large)
     if r_hats:
         worst = max(r_hats, key=r_hats.get)
         lines["largest R-hat"] = f"{r_hats[worst]:.2f} ({worst})"
-    bad = estimator._unusable([name for name, r_hat in r_hats.items() if r_hat > LARGEST_R_HAT])
+        if worst in large and worst not in bad:
+            why = why_not_counted(worst, estimator.diagnostics_[worst])
+            lines["largest R-hat"] = f"{r_hats[worst]:.2f} ({worst}, not counted: {why})"
     lines["converged"] = "yes" if estimator.converged_ else "no"
     if "log_joint" in bad and has_drifted(estimator.diagnostics_["log_joint"]):
         lines["converged"] += ", log_joint has not settled"
@@ -76,6 +92,18 @@ def summary_of_fit(estimator, what):
     if estimator.likelihood_.pairwise and hasattr(estimator, "feature_names_in_"):
         lines |= _members(estimator, what.removesuffix("s"))
     return lines
+
+
+def shortest_range(probabilities, level):
+    """First and last position of the shortest run that holds the level; of several, the most
+    probable."""
+    cumulated = np.concatenate([[0.0], np.cumsum(probabilities)])
+    for length in range(1, len(probabilities)):
+        held = cumulated[length:] - cumulated[:-length]
+        start = int(np.argmax(held))
+        if held[start] >= level - 1e-12:
+            return start, start + length - 1
+    return 0, len(probabilities) - 1
 
 
 def _members(estimator, what):

@@ -399,15 +399,15 @@ def credible_ball(
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison(ShortRepr):
+class Comparison:
     """Two fits of the same rows compared: see `compare`.
 
     Attributes
     ----------
     distance, error, within : float
-        Mean distance of the draws of each fit to `labels_` of the other, its Monte Carlo standard
-        error, NaN with one draw, and the mean to its own `labels_`. If it is about as large, fits
-        differ no more than draws do.
+        Mean distance of the draws of one fit from those of the other, its Monte Carlo standard
+        error, NaN with one draw, and the mean between two draws of the same fit. If it is about
+        as large, the posteriors are about equal.
     table : ndarray of shape (n_first, n_second), int64
         Numbers of rows in each pair of clusters.
     names : tuple of 2 ndarray, the labels of the lines and columns of `table`; -1 is noise
@@ -422,6 +422,13 @@ class Comparison(ShortRepr):
     table: np.ndarray
     names: tuple
     moved: np.ndarray
+
+    def __repr__(self):
+        return (
+            f"Comparison: draws of two fits are {self.distance:.3g} +- {self.error:.1g} apart, "
+            f"of one fit {self.within:.3g}; {len(self.moved)} rows moved. Rows in each pair of "
+            f"clusters of the first (lines) and the second fit:\n{self.table}"
+        )
 
 
 def compare(first, second, *, loss: Loss = "vi") -> Comparison:
@@ -454,11 +461,16 @@ def compare(first, second, *, loss: Loss = "vi") -> Comparison:
     draws = [fit.cluster_samples_.astype(np.int32) + 1 for fit in (first, second)]
     found = (np.unique(fit.labels_, return_inverse=True) for fit in (first, second))
     names, (rows, columns) = zip(*found, strict=True)
-    means, errors = np.empty((2, 2)), np.empty((2, 2))
-    for i, j in np.ndindex(2, 2):
-        losses = partition_distances(draws[i], (rows, columns)[j], loss)
-        means[i, j] = losses.mean()
-        errors[i, j] = mcse_mean(losses.reshape(draws[i].shape[:2]))
+    # Draws of each fit, thinned: few if there are many rows, for a time of seconds.
+    most = int(np.clip((3e7 / n_rows[0]) ** 0.5, 20, 100))
+    draws = [some[:, :: -(-some[..., 0].size // most)] for some in draws]
+    both = np.concatenate([some.reshape(-1, n_rows[0]) for some in draws])
+    losses = np.array([partition_distances(both, labels, loss) for labels in both])
+    losses = (losses + losses.T) / 2.0
+    n_first = draws[0][..., 0].size
+    between = losses[:n_first, n_first:]
+    errors = [mcse_mean(between.mean(axis=1 - i).reshape(draws[i].shape[:2])) for i in (0, 1)]
+    own = losses[:n_first, :n_first], losses[n_first:, n_first:]
     table = np.zeros((len(names[0]), len(names[1])), dtype=np.int64)
     np.add.at(table, (rows, columns), 1)
     matched = np.zeros(table.shape, dtype=bool)
@@ -466,9 +478,9 @@ def compare(first, second, *, loss: Loss = "vi") -> Comparison:
     moved = np.flatnonzero(~matched[rows, columns])
     certainty = np.minimum(first.probabilities_, second.probabilities_)[moved]
     return Comparison(
-        distance=float(means[0, 1] + means[1, 0]) / 2.0,
-        error=float(np.hypot(errors[0, 1], errors[1, 0])) / 2.0,
-        within=float(np.trace(means)) / 2.0,
+        distance=float(between.mean()),
+        error=float(np.hypot(*errors)),
+        within=sum(float(part.sum()) / max(part.size - len(part), 1) for part in own) / 2.0,
         table=table,
         names=names,
         moved=moved[np.argsort(-certainty, kind="stable")],

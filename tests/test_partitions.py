@@ -520,13 +520,20 @@ def test_two_fits_are_compared():
     assert [names.tolist() for names in found.names] == [[0, 1], [-1, 0, 1]]
     assert found.moved.tolist() == [3, 7, 6]
     apart = partition_distances([one], np.array(other) + 1)[0]
-    # Each fit has one draw of four at the labels of the other.
-    assert found.distance == pytest.approx(0.75 * apart)
-    assert found.within == pytest.approx(0.25 * apart)
-    of_first = mcse_mean([[apart, apart], [apart, 0.0]])
-    assert_allclose(found.error, np.hypot(of_first, of_first) / 2.0)
+    # Each fit has one draw of four at the labels of the other, so of the 16 pairs 6 are equal.
+    # Of the 6 pairs of draws of a fit, 3 differ.
+    assert found.distance == pytest.approx(10 / 16 * apart)
+    assert found.within == pytest.approx(apart / 2)
+    of_draws = mcse_mean([[0.75 * apart, 0.75 * apart], [0.75 * apart, 0.25 * apart]])
+    assert_allclose(found.error, np.hypot(of_draws, of_draws))
+    assert f"{found.distance:.3g} +- " in repr(found) and "[[0 1 3]\n [1 2 1]]" in repr(found)
     same = compare(first, first, loss="binder")
-    assert same.distance == same.within and len(same.moved) == 0
+    assert same.distance < same.within and len(same.moved) == 0
+    # Equal labels do not hide that posteriors differ.
+    certain = compare(first, fit(one, [[one, one], [one, one]], np.ones(8)))
+    assert certain.distance == pytest.approx(apart / 4) == certain.within
+    sure = compare(fit(one, [[one] * 8], np.ones(8)), fit(one, [[other] * 8], np.ones(8)))
+    assert sure.distance == pytest.approx(apart) and sure.within == 0.0
     with pytest.raises(ValueError, match="same rows, got 8 and 7 rows"):
         compare(first, fit(one[:-1], draws, np.ones(7)))
     many = np.arange(128)

@@ -436,6 +436,12 @@ def test_summary_says_which_reading_its_numbers_are_of(blobs):
 
     estimator = FiniteMixture(5, **FAST).fit(blobs)
     assert line(estimator, "components").endswith(", of at most 5")
+    # The same range as in the figure.
+    few = estimator.n_components_samples_
+    low, high = NumberOfClustersDisplay.from_estimator(estimator, of="components").interval_
+    ends = f"{low}" if low == high else f"{low} to {high}"
+    assert line(estimator, "components") == f"in 90 % of the draws {ends}, of at most 5"
+    assert np.mean((few >= low) & (few <= high)) >= 0.9
     of_hills, drawn = line(estimator), estimator.n_clusters_samples_
     assert of_hills.startswith(f"{estimator.n_clusters_} (in 90 % of the draws ")
     assert "component" not in of_hills
@@ -448,6 +454,22 @@ def test_summary_says_which_reading_its_numbers_are_of(blobs):
     for loss in ("binder", ("vi", 0.5)):
         assert "asked" not in line(estimator.estimate_labels(loss=loss))
     assert line(estimator.estimate_labels(loss="adaptive")) == of_hills
+    estimator.n_clusters_samples_ = drawn + 9
+    assert line(estimator).endswith("; labels_ sums draws up, and is none of them)")
+    # A large R-hat that leaves answers usable is explained.
+    figures = estimator.diagnostics_
+    for name in figures:
+        figures[name] = figures[name] | {"r_hat": 1.0}
+    figures["log_density"] |= {"r_hat": 1.76, "difference_chains": 0.03}
+    said = line(estimator, "largest R-hat")
+    assert said == (
+        "1.76 (log_density, not counted: chains differ by 0.03 nats per row and column)"
+    )
+    figures["log_density"]["difference_chains"] = 0.5
+    assert line(estimator, "largest R-hat") == "1.76 (log_density)"
+    figures["log_density"]["r_hat"] = 1.0
+    figures["n_components"]["r_hat"] = 1.5
+    assert "not counted: no answer" in line(estimator, "largest R-hat")
     estimator.set_params(point_estimate="map").fit(blobs)
     assert line(estimator).endswith(", one for each component)")
 

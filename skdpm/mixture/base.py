@@ -321,13 +321,13 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """
         check_is_fitted(self)
         new_cluster = check_bool(new_cluster, "new_cluster")
-        return self._over_rows(
-            functools.partial(Predictor.predict_proba, new_cluster=new_cluster),
-            X,
-            np.float64,
-            self.n_clusters_ + new_cluster,
-            exposure=exposure,
-        )
+
+        def bounded(*given, **options):  # metrics refuse what rounding leaves above 1
+            found = Predictor.predict_proba(*given, new_cluster=new_cluster, **options)
+            return np.minimum(found, 1.0)
+
+        n_columns = self.n_clusters_ + new_cluster
+        return self._over_rows(bounded, X, np.float64, n_columns, exposure=exposure)
 
     def score_samples(self, X, given=None, *, exposure=None) -> np.ndarray:
         """log posterior predictive density of each row, the mean over up to 100 draws.

@@ -7,6 +7,7 @@ from typing import Self
 import numpy as np
 
 from skdpm._convergence import LARGEST_R_HAT
+from skdpm._display import shortest_range
 from skdpm._validation import check_choice, check_real, parameters
 from skdpm.features.estimators import FeatureAllocation
 from skdpm.plotting import _style as style
@@ -127,7 +128,7 @@ class NumberOfClustersDisplay(style.Display):
 
     def plot(self, ax=None) -> Self:
         ax = self._axis(ax, figsize=(4.8, 3.6))
-        low, high = _shortest_range(self.probabilities, self.level)
+        low, high = shortest_range(self.probabilities, self.level)
         self.interval_ = int(self.counts[low]), int(self.counts[high])
         inside = np.zeros(len(self.counts), dtype=bool)
         inside[low : high + 1] = True
@@ -317,15 +318,3 @@ class TraceDisplay(style.Display):
             words += f" (the {self.n_warmup} of the warm-up are not kept)"
         axes[-1].set_xlabel(words)
         return self
-
-
-def _shortest_range(probabilities, level):
-    """First and last position of the shortest run that holds the level; of several, the most
-    probable."""
-    cumulated = np.concatenate([[0.0], np.cumsum(probabilities)])
-    for length in range(1, len(probabilities)):
-        held = cumulated[length:] - cumulated[:-length]
-        start = int(np.argmax(held))
-        if held[start] >= level - 1e-12:
-            return start, start + length - 1
-    return 0, len(probabilities) - 1

@@ -21,6 +21,7 @@ from skdpm.mixture.answers import components as _components
 from skdpm.mixture.answers import hills as _hills
 from skdpm.mixture.answers._components import valleys
 from skdpm.mixture.answers.components import points_of
+from skdpm.mixture.answers.predictive import Predictor
 from skdpm.mixture.answers.reading import read_draws
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -407,6 +408,13 @@ def test_probabilities_and_weights_are_sums_over_components(moons):
     np.testing.assert_allclose(found[:, -1], parts[:, -1], rtol=1e-12)
     for k in range(model.n_clusters_):
         np.testing.assert_allclose(model.weights_[k], weights[owners == k].sum(), rtol=1e-12)
+
+
+def test_probabilities_do_not_exceed_one_by_rounding(moons, monkeypatch):
+    X, _, model = moons
+    above = np.nextafter(1.0, 2.0)
+    monkeypatch.setattr(Predictor, "predict_proba", lambda *args, **kwargs: np.array([[above, 0]]))
+    assert model.predict_proba(X[:1]).tolist() == [[1.0, 0.0]]
 
 
 @pytest.mark.slow
