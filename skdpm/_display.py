@@ -7,14 +7,7 @@ import math
 
 import numpy as np
 
-from skdpm._convergence import (
-    LARGEST_R_HAT,
-    has_drifted,
-    judged,
-    stay_apart,
-    why_not_counted,
-    words_about_levels,
-)
+from skdpm import _convergence as agreement
 
 # Clusters of a network, and nodes of each, that a summary names.
 MOST_CLUSTERS, MOST_NODES = 20, 5
@@ -67,25 +60,29 @@ def summary_of_fit(estimator, what):
     lines["draws"] = f"{draws.n_draws} of each of {draws.n_chains} chains"
     if draws.n_chains == 1:
         lines["draws"] = f"{draws.n_draws} of one chain"
-    if stay_apart(estimator.diagnostics_, draws.n_chains):
+    if agreement.stay_apart(estimator.diagnostics_, draws.n_chains):
         lines["draws"] += ", which stay in separate modes"
     r_hats = {
         name: figures["r_hat"]
-        for name, figures in judged(estimator.diagnostics_).items()
+        for name, figures in agreement.judged(estimator.diagnostics_).items()
         if not math.isnan(figures.get("r_hat", math.nan))
     }
-    large = [name for name, r_hat in r_hats.items() if r_hat > LARGEST_R_HAT]
+    large = [name for name, r_hat in r_hats.items() if r_hat > agreement.LARGEST_R_HAT]
     bad = estimator._unusable(large)
     if r_hats:
         worst = max(r_hats, key=r_hats.get)
         lines["largest R-hat"] = f"{r_hats[worst]:.2f} ({worst})"
         if worst in large and worst not in bad:
-            why = why_not_counted(worst, estimator.diagnostics_[worst])
+            why = agreement.why_not_counted(worst, estimator.diagnostics_[worst])
             lines["largest R-hat"] = f"{r_hats[worst]:.2f} ({worst}, not counted: {why})"
     lines["converged"] = "yes" if estimator.converged_ else "no"
-    if "log_joint" in bad and has_drifted(estimator.diagnostics_["log_joint"]):
+    if "log_joint" in bad and agreement.has_drifted(estimator.diagnostics_["log_joint"]):
         lines["converged"] += ", log_joint has not settled"
-    if words := words_about_levels(estimator.diagnostics_, bad):
+    if hasattr(estimator, "log_evidence_"):
+        lines["log evidence"] = f"{estimator.log_evidence_:.6g}"
+        if found := estimator.diagnostics_.get("log_evidence"):
+            lines["log evidence"] += f" +- {found['std'] / draws.n_chains**0.5:.2g}"
+    if words := agreement.words_about_levels(estimator.diagnostics_, bad):
         lines["levels"] = words
     if hasattr(estimator, "fit_time_"):
         lines["time"] = _duration(estimator.fit_time_)

@@ -12,10 +12,13 @@ IN_FIT = {
 # Parameters of estimators.
 PARAMETERS = {
     "alpha": "its name is concentration",
+    "eps": "no distance is given; the likelihood learns how far clusters reach",
     "max_iter": "iterations are n_warmup and n_draws",
     "n_clusters": "its name is n_components",
     "n_init": "independent chains are n_chains",
     "n_iter": "iterations are n_warmup and n_draws",
+    "n_samples": "draws are n_draws; sample(n) draws rows after fit",
+    "seed": "its name is random_state",
 }
 
 OF_MIXTURES = {
@@ -49,6 +52,7 @@ ATTRIBUTES = {
     "cluster_centers_": _MEANS,
     "covariances_": 'covariances of Gaussian clusters are cluster_params_["covariances"]',
     "effective_sample_size_": _ONLY_SMC,
+    "inertia_": _CRITERIA,
     "log_evidence_": _ONLY_SMC,
     "log_evidence_chains_": _ONLY_SMC,
     "lower_bound_": _CRITERIA,
@@ -58,5 +62,6 @@ ATTRIBUTES = {
         "n_components_samples_"
     ),
     "noise_probabilities_": "only a fit with noise=True has it",
+    "transform": "predict_proba(X) has probabilities of clusters",
     "relevance_": "only a fit with the likelihood Product(parts, select=True) has it",
 }

@@ -40,9 +40,9 @@ KINDS_OF_OBJECTS = (
     ("dates", (datetime.date, np.datetime64)),
     ("time spans", (datetime.timedelta, np.timedelta64)),
 )
-# Code that makes hours of dates, and of time spans.
+# Code that makes days of dates, and hours of time spans.
 CODE_FOR_TIME = {
-    "dates": "t = pd.to_datetime({0}); t = (t - t.min()) / pd.Timedelta('1h')",
+    "dates": "t = pd.to_datetime({0}); t = (t - t.min()) / pd.Timedelta('1D')",
     "time spans": "t = pd.to_timedelta({0}) / pd.Timedelta('1h')",
 }
 
@@ -210,7 +210,7 @@ class Table:
             return column.values
         if column.kind in ("dates", "time spans"):
             raise ValueError(
-                f"{where} holds {column.kind}, not numbers: drop it, or put hours in its place, "
+                f"{where} holds {column.kind}, not numbers: drop it, or put numbers in its place, "
                 f"{self.code_for_time(j)}"
             )
         out = np.full(len(column.values), np.nan)

@@ -742,6 +742,8 @@ def _relabel_inside(labels):
 
 
 def _as_labels(labels, name):
+    if hasattr(labels, "fit"):
+        raise TypeError(f"{name} must be labels: pass model.label_samples_ or cluster_samples_")
     labels = np.asarray(labels)
     if labels.size == 0:
         raise ValueError(f"{name} must not be empty, got shape {labels.shape}")

@@ -39,7 +39,7 @@ from skdpm.features.chains.program import FeatureChain
 from skdpm.mixture.chains.program import RowChain
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers import SAMPLERS, SMC
-from skdpm.partitions import credible_ball
+from skdpm.partitions import coclustering_matrix, credible_ball
 from skdpm.plotting import (
     ClustersDisplay,
     CoclusteringDisplay,
@@ -379,6 +379,10 @@ def test_parameters_of_others():
         FiniteMixture(n_clusters=3)
     with pytest.raises(TypeError, match="'max_iter': iterations are n_warmup and n_draws"):
         FeatureAllocation(max_iter=3)
+    with pytest.raises(TypeError, match="'seed': its name is random_state"):
+        DPMixture(seed=1)
+    with pytest.raises(TypeError, match="'eps': no distance is given"):
+        FiniteMixture(2, eps=0.5)
     with pytest.raises(TypeError, match=r"'tail_df': .* tails=StudentTails\(df=3\)"):
         Gaussian(tail_df=3)
     with pytest.raises(TypeError, match=r"'inflation': .*tails=ContaminatedTails\(inflation=10\)"):
@@ -407,6 +411,15 @@ def test_names_that_users_try(blobs):
     assert "inferred" not in ATTRIBUTES["bic"] and "score(X)" in ATTRIBUTES["bic"]
     with pytest.raises(AttributeError, match="'DPMixture' object has no attribute 'mean_'"):
         estimator.mean_  # noqa: B018
+    for question in (estimator.probability_of_number, estimator.probability_together):
+        with pytest.raises(TypeError, match=rf"^{question.__name__}\(\) missing"):
+            question()
+    with pytest.raises(TypeError, match=r"label_samples must be labels: pass model\.label_sam"):
+        coclustering_matrix(estimator)
+    with pytest.raises(AttributeError, match="for_prediction has none: use the fit itself"):
+        estimator.for_prediction().describe()
+    with pytest.raises(ValueError, match=r"as \(1, 9\) for a mean share of 0.1; got 0.1"):
+        DPMixture(noise=0.1).fit(blobs)
     with pytest.raises(TypeError, match=r"got 3 without .*estimate_labels\(max_clusters=\.{3}\)"):
         estimator.estimate_labels(3)
     with pytest.raises(TypeError, match="no parameter 'n_clusters': its name is max_clusters"):
@@ -415,6 +428,15 @@ def test_names_that_users_try(blobs):
         estimator.fit(blobs, None, [0])
     with pytest.raises(TypeError, match=r"is drawn by ClustersDisplay\.from_estimator"):
         ClustersDisplay(estimator)
+
+
+def test_summary_of_particles_has_the_evidence(blobs):
+    model = DPMixture(sampler=SMC(10), n_chains=2, n_draws=4, random_state=0).fit(blobs)
+    error = model.diagnostics_["log_evidence"]["std"] / 2**0.5
+    assert f"  {model.log_evidence_:.6g} +- {error:.2g}" in model.summary()
+    alone = DPMixture(sampler=SMC(10), n_chains=1, n_draws=4, random_state=0).fit(blobs)
+    assert alone.summary().count("+-") == 0 and f"  {alone.log_evidence_:.6g}" in alone.summary()
+    assert "evidence" not in DPMixture(**FAST).fit(blobs).summary()
 
 
 def test_numbers_in_a_terminal_and_in_the_log(blobs, caplog):

@@ -637,7 +637,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if self._training is None:
             raise AttributeError(
                 f"{name} needs label draws, which are kept with store_labels=True, rows in memory "
-                f"and no partial_fit or for_prediction; otherwise use {instead}"
+                "and no partial_fit. A copy of for_prediction has none: use the fit itself. "
+                f"Otherwise use {instead}"
             )
 
     @names_columns

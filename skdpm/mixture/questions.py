@@ -270,6 +270,10 @@ class Questions:
         return out
 
 
+for _method in (Questions.probability_of_number, Questions.probability_together):
+    _method.__qualname__ = _method.__name__  # errors of Python show it
+
+
 def _share(happens):
     """Share of draws, (n_chains, n_draws), and its Monte Carlo error: at least that of one of them
     that differs."""

@@ -768,7 +768,7 @@ def test_progress_bar(blobs, capsys):
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "44/44" in shown.err  # 2 chains of 22 iterations
-    assert "clusters=" in shown.err and "log_joint=" in shown.err
+    assert "components=" in shown.err and "log_joint=" in shown.err
     quiet = DPMixture(**FAST).fit(blobs)
     assert capsys.readouterr() == ("", "")
     assert_same_fit(estimator, quiet, blobs)

@@ -197,7 +197,7 @@ class MixtureChain(LiveChain):
         return log_joint, float(self.state.n_clusters)
 
     def figures(self):
-        return {"clusters": self.state.n_clusters}
+        return {"components": self.state.n_clusters}
 
     def acceptance(self):
         return self.kernel.acceptance()

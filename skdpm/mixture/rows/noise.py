@@ -69,8 +69,8 @@ def check_noise(noise):
         return DEFAULT
     if not isinstance(given, (tuple, list)) or len(given) != 2:
         raise ValueError(
-            f"noise must be None, True or a pair (a, b), the parameters of a Beta law; got "
-            f"{given!r}"
+            f"noise must be None, True or a pair (a, b), the parameters of a Beta law, as "
+            f"(1, 9) for a mean share of 0.1; got {given!r}"
         )
     return tuple(check_real(given[j], f"noise[{j}]", low=0.0) for j in range(2))
 
