@@ -628,7 +628,7 @@ def test_merges_are_brackets_at_their_heights():
     rows = {0: "9 rows", 1: "7 rows", 2: "5 rows", 3: "1 row"}
     assert words == [f"{k} ({rows[k]})" for k in display.leaves_]
     np.testing.assert_array_equal(display.losses_.get_xydata(), np.c_[[1, 2, 3, 4], losses[::-1]])
-    words = "mean difference from the draws (variation of information, nats)"
+    words = "mean difference from the draws\n(variation of information, nats)"
     assert left.get_xlabel() == words
     tree = dataclasses.replace(tree, names=np.array([7, 0, 1, 9]))
     left = draw(MergeTreeDisplay(tree).plot()).axes_[0]
@@ -731,6 +731,9 @@ def test_costs_of_numbers_that_no_draw_has_are_grey():
     assert "no draw" in display.axes_[1].get_legend().get_texts()[0].get_text()
     display = draw(ExpectedLossDisplay(np.array([3.0, 2.0, 1.5, 0.2]), 4).plot())
     assert display.axes_[1].get_legend() is None
+    _, small = plt.subplots(figsize=(3, 2.4), layout="constrained")
+    display = draw(ExpectedLossDisplay(np.array([3.0, 2.0, 1.5, 0.2]), 4).plot(small))
+    assert all(ax.get_ylabel().count("\n") <= 1 for ax in display.axes_)
 
 
 def lines_of(display):
@@ -800,9 +803,11 @@ def test_profiles_of_a_mixed_table_name_categories():
     display = draw(ProfilesDisplay.from_estimator(mixed, max_columns=3))
     ticks = [tick.get_text() for ax in display.axes_ for tick in ax.get_yticklabels()]
     assert len(ticks) == 6 == len(display.dots_)
+    # Two categories are one fact.
+    assert sum(tick.startswith("meal = ") for tick in ticks) == 2
     table = mixed.describe()
-    share = table.loc[(1, "meal", "half board"), "mean"]
-    assert f"meal = half board  {share:.0%}" in ticks
+    shares = table.loc[1].loc["meal", "mean"]
+    assert any(f"meal = {meal}  {share:.0%}" in ticks for meal, share in shares.items())
     assert any(tick.startswith("a column with … far too long  ") for tick in ticks)
     sizes = np.abs(lines_of(display)[:3, 0])
     assert (np.diff(sizes) <= 0.0).all()
@@ -1069,6 +1074,9 @@ def test_text_and_lines_stand_out_in_any_style(style, model):
         tree = draw(MergeTreeDisplay.from_estimator(model))
         profiles = draw(ProfilesDisplay.from_estimator(model))
         matrix = draw(CoclusteringDisplay.from_estimator(model))
+        losses = draw(ExpectedLossDisplay(np.array([3.0, 2.0, 1.5, 0.2]), 4, fewest=3).plot())
+    bars = losses.axes_[1]
+    assert all(contrast(bar.get_facecolor()[:3], bars) > 0.16 for bar in losses.costs_)
     left, ax = tree.axes_[0], matrix.ax_
     assert contrast(tree.merges_.get_colors()[0], left) > 0.5
     assert all(contrast(label.get_color(), left) > 0.25 for label in left.get_yticklabels())
@@ -1154,5 +1162,9 @@ def test_names_are_short_and_long_labels_have_lines_on_small_axes():
     shown = [label.get_text() for label in display.ax_.get_yticklabels()]
     assert len(set(shown)) == 12 and all("…" in name for name in shown)
     assert "\n" in display.ax_.get_xlabel()
+    _, ax = plt.subplots(figsize=(2.6, 2.2), layout="constrained")
+    units = [f"{what} {size} (cm)" for what in ("petal", "sepal") for size in ("length", "width")]
+    shown = RelevanceDisplay(np.ones(4), units).plot(ax).ax_.get_yticklabels()
+    assert len({label.get_text() for label in shown}) == 4
     wide = RelevanceDisplay(np.linspace(1, 0, 12), names).plot()
     assert [label.get_text() for label in wide.ax_.get_yticklabels()] == names

@@ -181,7 +181,7 @@ def _warn_of_single_rows(model, program, labels):
     if not isinstance(program.likelihood, LIKELIHOODS["multinomial"]):
         return
     n_alone, what = np.count_nonzero(np.bincount(model.labels_) == 1), ""
-    if n_alone > max(len(labels) / 2, FEWEST_ALONE):
+    if n_alone > max(len(labels) / 4, FEWEST_ALONE):
         what = f"{n_alone} of {len(labels)} rows are clusters of their own"
     elif isinstance(program.given, np.ndarray) and vary_in_shares(
         program, labels, np.random.PCG64(0)

@@ -120,7 +120,7 @@ class MergeTreeDisplay(style.Display):
         top = max(float(heights.max(initial=0.0)), start)
         margin = 0.05 * (top - start) or 0.5
         left.set_xlim(start - margin, top + margin)
-        left.set(xlabel=f"mean difference from the draws ({_words(tree.loss)})", ylabel="cluster")
+        left.set(xlabel=f"mean difference from the draws\n({_words(tree.loss)})", ylabel="cluster")
         self.losses_, _ = _draw_losses(right, tree.expected_losses[::-1], K)
         right.set(xlabel="number of clusters", ylabel="mean difference from the draws")
         left.spines["left"].set_visible(False)
@@ -212,9 +212,11 @@ class ExpectedLossDisplay(style.Display):
         if not is_drawn.all():
             style.legend_above(lower, [self.costs_[0]], ["no draw has so few clusters"])
         _number_axis(lower, n_numbers)
-        upper.set(ylabel=f"mean difference from the draws\n({_words(self.loss)})")
+        words = f"mean difference from the draws\n({_words(self.loss)})"
+        upper.set(ylabel="expected loss" if self._resized else words)
         upper.tick_params(labelbottom=False)
-        lower.set(xlabel="number of clusters", ylabel="difference added\nby one cluster fewer")
+        words = "added loss" if self._resized else "difference added\nby one cluster fewer"
+        lower.set(xlabel="number of clusters", ylabel=words)
         return self
 
 

@@ -105,7 +105,10 @@ class ProfilesDisplay(style.Display):
         by_size = table.assign(size=table["difference"].abs()).sort_values(
             ["cluster", "size"], ascending=[True, False], kind="stable"
         )
-        table = by_size.drop(columns="size").groupby(level="cluster").head(max_columns)
+        # Of two categories one says all.
+        same = by_size["kind"].eq("share").groupby(level=["cluster", "column"])
+        pair = same.transform("sum").eq(2) & by_size.index.droplevel("category").duplicated()
+        table = by_size[~pair].drop(columns="size").groupby(level="cluster").head(max_columns)
         return cls(table, level=level, n_clusters=estimator.n_clusters_).plot(ax)
 
     def plot(self, ax=None) -> Self:

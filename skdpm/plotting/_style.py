@@ -6,6 +6,7 @@ import functools
 import inspect
 import itertools
 import math
+import re
 import textwrap
 from typing import Self
 
@@ -52,6 +53,8 @@ NOISE = (0.6, 0.6, 0.6)
 DARK, LIGHT = 0.75, 0.18
 # Colours of what is drawn, and their shares in paler ones.
 MAIN, ACCENT, PALE, PALER = "#0072B2", "#D55E00", 0.4, 0.2
+# Sum of red, green and blue of a background below which it is dark.
+DIM = 1.5
 
 
 def cluster_colors(n_clusters) -> np.ndarray:
@@ -83,18 +86,19 @@ def cluster_colors(n_clusters) -> np.ndarray:
 
 def shade(ax, strength=DARK, color=None):
     """Colour between the background of an axis, 0, and a colour, 1, by default that of text. So
-    pictures suit any style of matplotlib."""
+    pictures suit any style of matplotlib. On a dark axis shares are larger."""
     from matplotlib import rcParams
     from matplotlib.colors import to_rgb
 
     background = np.array(to_rgb(ax.get_facecolor()))
     color = np.array(to_rgb(rcParams["text.color"] if color is None else color))
+    strength = strength**0.75 if sum(background) < DIM else strength
     return tuple(background + strength * (color - background))
 
 
 def readable(ax, color, strength):
     """A colour of `cluster_colors` for text: a share of it, and for the rest that of text."""
-    strength = min(strength, 0.6) if sum(shade(ax, 0.0)) < 1.5 else strength
+    strength = min(strength, 0.6) if sum(shade(ax, 0.0)) < DIM else strength
     return tuple(strength * np.asarray(color) + (1.0 - strength) * np.array(shade(ax, 1.0)))
 
 
@@ -111,7 +115,7 @@ def ramp(ax, cmap, color=None):
 def colors_on(ax, n_clusters):
     """`cluster_colors`, of which dark ones are lighter on a dark axis: (n_clusters, 3)."""
     colors = cluster_colors(n_clusters)
-    least = 0.35 if sum(shade(ax, 0.0)) < 1.5 else 0.0
+    least = 0.35 if sum(shade(ax, 0.0)) < DIM else 0.0
     luminance = colors @ [[0.2126], [0.7152], [0.0722]]
     return colors + np.maximum(least - luminance, 0.0) / (1.0 - luminance) * (1.0 - colors)
 
@@ -260,8 +264,10 @@ class Display:
                     axis.label.set_text(broken(axis.label, 0.7 * length))
 
     def _shortened(self, words, ax):
-        """Words of at most `LONGEST_NAME` characters that fill at most a third of a small axis."""
-        most = min(LONGEST_NAME, max(letters(ax) // 3, 6)) if self._resized else LONGEST_NAME
+        """Words of at most `LONGEST_NAME` characters that fill at most half of a small axis. A
+        unit at the end goes first."""
+        most = min(LONGEST_NAME, max(letters(ax) // 2, 6)) if self._resized else LONGEST_NAME
+        words = words if len(words) <= most else re.sub(r" *\([^()]*\)$", "", words)
         end = most // 2 - 1  # names often differ at their ends
         return words if len(words) <= most else f"{words[: most - end - 1]}…{words[-end:]}"
 
