@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Representations of objects: short words for arrays, and a table for a fit in notebooks."""
+"""A fit in a few words: its summary, and a table for notebooks."""
 
-import dataclasses
 import html
 import math
 
@@ -11,25 +10,6 @@ from skdpm import _convergence as agreement
 
 # Clusters of a network, and nodes of each, that a summary names.
 MOST_CLUSTERS, MOST_NODES = 20, 5
-
-
-class ShortRepr:
-    """Mixin for dataclasses with arrays: a repr that shows their shapes, not their entries."""
-
-    def __repr__(self):
-        fields = (
-            f"{field.name}={_short(getattr(self, field.name))}"
-            for field in dataclasses.fields(self)
-        )
-        return f"{type(self).__name__}({', '.join(fields)})"
-
-
-def _short(value):
-    """Words for a value: dtype and shape of an array, four digits of a float."""
-    if isinstance(value, np.ndarray):
-        shape = ", ".join(map(str, value.shape))
-        return f"<{value.dtype} of shape ({shape}{',' if value.ndim == 1 else ''})>"
-    return f"{value:.4g}" if isinstance(value, float) else repr(value)
 
 
 def summary_of_fit(estimator, what):
@@ -53,13 +33,12 @@ def summary_of_fit(estimator, what):
             estimator.n_clusters_samples_, None if asked else estimator.n_clusters_
         )
         of_clusters += ", one for each component" * fitted["_one_for_each"]
-        of_clusters = f"{estimator.n_clusters_} ({asked}{of_clusters})"
-        lines = {what: of_clusters, "components": of_components}
+        lines = {what: f"{estimator.n_clusters_} ({asked}{of_clusters})"}
+        lines["components"] = of_components
     else:
         lines = {what: f"{estimator.n_components_} ({of_components})"}
-    lines["draws"] = f"{draws.n_draws} of each of {draws.n_chains} chains"
-    if draws.n_chains == 1:
-        lines["draws"] = f"{draws.n_draws} of one chain"
+    of = "one chain" if draws.n_chains == 1 else f"each of {draws.n_chains} chains"
+    lines["draws"] = f"{draws.n_draws} of {of}"
     if agreement.stay_apart(estimator.diagnostics_, draws.n_chains):
         lines["draws"] += ", which stay in separate modes"
     r_hats = {

@@ -13,10 +13,9 @@ IN_FIT = {
 PARAMETERS = {
     "alpha": "its name is concentration",
     "eps": "no distance is given; the likelihood learns how far clusters reach",
-    "max_iter": "iterations are n_warmup and n_draws",
+    **dict.fromkeys(("max_iter", "n_iter"), "iterations are n_warmup and n_draws"),
     "n_clusters": "its name is n_components",
     "n_init": "independent chains are n_chains",
-    "n_iter": "iterations are n_warmup and n_draws",
     "n_samples": "draws are n_draws; sample(n) draws rows after fit",
     "seed": "its name is random_state",
 }
@@ -45,18 +44,12 @@ _CRITERIA = (
     'compare models by score(X) of rows held back, or by log_evidence_ of fits with sampler="smc"'
 )
 _MEANS = 'means of Gaussian clusters are cluster_params_["means"]'
-_ONLY_SMC = 'only a fit with sampler="smc" has it'
+_SMC = 'only a fit with sampler="smc" has it'
 ATTRIBUTES = {
-    "aic": _CRITERIA,
-    "bic": _CRITERIA,
-    "cluster_centers_": _MEANS,
+    **dict.fromkeys(("aic", "bic", "inertia_", "lower_bound_"), _CRITERIA),
+    **dict.fromkeys(("cluster_centers_", "means_"), _MEANS),
+    **dict.fromkeys(("effective_sample_size_", "log_evidence_", "log_evidence_chains_"), _SMC),
     "covariances_": 'covariances of Gaussian clusters are cluster_params_["covariances"]',
-    "effective_sample_size_": _ONLY_SMC,
-    "inertia_": _CRITERIA,
-    "log_evidence_": _ONLY_SMC,
-    "log_evidence_chains_": _ONLY_SMC,
-    "lower_bound_": _CRITERIA,
-    "means_": _MEANS,
     "n_components_": (
         "clusters of the estimate are n_clusters_; components of the draws are "
         "n_components_samples_"

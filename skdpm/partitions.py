@@ -33,7 +33,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from skdpm._display import ShortRepr
 from skdpm._partitions import (
     PartitionSearch,
     add_agreements,
@@ -293,7 +292,7 @@ def point_estimate(
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CredibleBall(ShortRepr):
+class CredibleBall:
     """Smallest ball of partitions around a centre that holds a given part of the draws.
 
     Attributes
@@ -325,6 +324,12 @@ class CredibleBall(ShortRepr):
     vertical_upper: np.ndarray
     vertical_lower: np.ndarray
     horizontal: np.ndarray
+
+    def __repr__(self):
+        return (
+            f"CredibleBall: {self.level:.0%} of {len(self.distances)} draws are within "
+            f"{self.radius:.3g} ({self.loss!r}) of a centre with {self.center.max() + 1} clusters"
+        )
 
 
 def credible_ball(

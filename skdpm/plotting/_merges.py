@@ -15,9 +15,6 @@ from skdpm.plotting import _style as style
 # Words for the losses.
 LOSSES = {"vi": "variation of information, nats", "binder": "Binder's loss"}
 
-# Style of the probabilities of merges.
-NUMBERS = {"size": "x-small", "va": "bottom"}
-
 
 @parameters
 class MergeTreeDisplay(style.Display):
@@ -104,14 +101,14 @@ class MergeTreeDisplay(style.Display):
         self.probabilities_ = []
         if K > 1 and tree.probabilities is not None:
             self.probabilities_ = [
-                left.text(height[1], place[1:3].mean(), f" {probability:.2f}", **NUMBERS)
+                left.text(height[1], place[1:3].mean(), f" {probability:.2f}", size="x-small")
                 for probability, height, place in zip(
                     tree.probabilities, heights, places, strict=True
                 )
                 if probability >= 0.005
             ]
         names = np.arange(K) if tree.names is None else tree.names
-        words = [f"{names[k]} ({_rows(sizes[k])})" for k in self.leaves_]
+        words = [f"{names[k]} ({sizes[k]} row{'s' * int(sizes[k] > 1)})" for k in self.leaves_]
         left.set_yticks(np.arange(K), words, fontsize=style.size_of_lines(left, K))
         left.tick_params(axis="y", length=0)
         for k, label in zip(self.leaves_, left.get_yticklabels(), strict=True):
@@ -249,10 +246,6 @@ def _draw_losses(ax, losses, estimate):
 def _number_axis(ax, n_numbers):
     ax.set_xlim(0.5, n_numbers + 0.5)
     style.whole_numbers(ax.xaxis, nbins=10)
-
-
-def _rows(size):
-    return "1 row" if size == 1 else f"{size} rows"
 
 
 def _words(loss):

@@ -264,8 +264,7 @@ class Display:
                     axis.label.set_text(broken(axis.label, 0.7 * length))
 
     def _shortened(self, words, ax):
-        """Words of at most `LONGEST_NAME` characters that fill at most half of a small axis. A
-        unit at the end goes first."""
+        """Words of at most `LONGEST_NAME` characters, and half of a small axis; units go first."""
         most = min(LONGEST_NAME, max(letters(ax) // 2, 6)) if self._resized else LONGEST_NAME
         words = words if len(words) <= most else re.sub(r" *\([^()]*\)$", "", words)
         end = most // 2 - 1  # names often differ at their ends

@@ -384,7 +384,7 @@ def test_mixed_says_all_at_once():
         "signup": "dates; ",
         "member": "time spans",
         "note": "text; ",
-        "sent": "dates as strings",
+        "sent": "dates or times as strings",
         "typed": "numbers as strings",
         "visits stays": "whole numbers.*NegativeBinomial is proposed",
         "stars": "whole numbers.*Categorical is proposed",
@@ -1148,3 +1148,28 @@ def test_errors_of_features_and_directions_name_columns(of_one_column):
     ):
         with pytest.raises(ValueError, match="infinity in column 'visits' of X"):
             method(bad)
+
+
+@pytest.mark.parametrize(
+    "strings, words",
+    [
+        ([f"2024-01-{d:02}" for d in range(1, 29)], r"dates or times as strings.*to_datetime"),
+        ([f"{d:02}/05/2024" for d in range(1, 29)], "dates or times as strings"),
+        (["13:00", "14:30", "n/a"], "dates or times as strings"),
+        (["red", "?", "blue"], r"if \['\?'\] mean missing, make them NaN"),
+        (["red", "none", "-"], None),
+        (["2024", "spring"], None),
+    ],
+)
+def test_strings_that_repeat_but_are_no_categories_are_named(strings, words):
+    X = pd.DataFrame({"when": np.resize(strings, 100), "size": np.linspace(0.0, 1.0, 100) ** 0.5})
+    if words is None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            suggest_likelihood(X)
+        return
+    with pytest.warns(UserWarning, match=f"'when': {words}.*Categorical is proposed"):
+        suggest_likelihood(X)
+    with pytest.warns(UserWarning, match=f"'when': {words}"):
+        short = {"n_chains": 1, "n_warmup": 1, "n_draws": 1}
+        DPMixture(likelihood="mixed", **short, random_state=0).fit(X)

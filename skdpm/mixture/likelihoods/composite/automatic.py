@@ -46,7 +46,9 @@ FEWEST_WHOLE = 10
 LARGEST_CODE, MOST_CODES, LARGEST_COUNT = 20, 7, 10_000
 # Number of words of the average entry above which strings are text.
 WORDS_OF_TEXT = 3
-DATE = re.compile(r"\d{4}[-/]\d{1,2}[-/]\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{4}")
+DATE = re.compile(r"\d{4}[-/]\d{1,2}[-/]\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{4}|\d{1,2}:\d{2}")
+# Strings that hardly mean a category, in lower case.
+MARKS = {"", "?", "na", "n/a", "nan", "null"}
 
 WHOLE = (
     "whole numbers, which may be counts (NegativeBinomial, Poisson), codes of categories "
@@ -165,7 +167,7 @@ class Finding:
     @property
     def is_doubtful(self):
         """Whether "mixed" warns of the column, which may hold something else."""
-        return self.words == WHOLE or self.form is not None
+        return self.words == WHOLE or (bool(self.words) and self.type == self.kind == "category")
 
 
 def suggest_likelihood(X) -> Product:
@@ -308,18 +310,24 @@ def _of_categories(column, batch):
     if form is not None:
         refused = not few and identifies(column)
         return Finding("category", None if refused else "category", form.words, refused, form)
-    if few:
-        return Finding("category", "category")
     strings = [value for value in values if isinstance(value, str)]
+    marks = [value for value in strings if value.strip().lower() in MARKS]
+    times = [bool(DATE.match(value)) for value in strings]
+    doubt, are_times = "", any(times) and sum(times) + len(marks) == len(values)
+    if are_times:
+        doubt = "dates or times as strings; if t is pd.to_datetime of them, "
+        doubt += "(t - t.min()) / pd.Timedelta('1D') is a number"
+    elif marks:
+        doubt = f"if {marks} mean missing, make them NaN, in pandas X.replace({marks}, np.nan)"
+    if few:
+        return Finding("category", "category", doubt)
     words = None
     if sum(len(value.split()) for value in strings) >= WORDS_OF_TEXT * len(values):
         words = "text; counts of words or embeddings are numbers (doc/recipes/text.md)"
     elif identifies(column):
-        words = f"nearly all entries different, {NO_INFORMATION}"
-        if strings and all(map(DATE.match, strings)):
-            words = "dates as strings; convert them to dates and these to numbers"
+        words = doubt if are_times else f"nearly all entries different, {NO_INFORMATION}"
     if words is None:
-        return Finding("category", "category")
+        return Finding("category", "category", doubt)
     return Finding("category", None, words, refused=True)
 
 
