@@ -1170,6 +1170,9 @@ def test_strings_that_repeat_but_are_no_categories_are_named(strings, words):
         return
     with pytest.warns(UserWarning, match=f"'when': {words}.*Categorical is proposed"):
         suggest_likelihood(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        suggest_likelihood(X.astype({"when": "category"}))  # the user says what they are
     with pytest.warns(UserWarning, match=f"'when': {words}"):
         short = {"n_chains": 1, "n_warmup": 1, "n_draws": 1}
         DPMixture(likelihood="mixed", **short, random_state=0).fit(X)

@@ -319,15 +319,16 @@ def _of_categories(column, batch):
         doubt += "(t - t.min()) / pd.Timedelta('1D') is a number"
     elif marks:
         doubt = f"if {marks} mean missing, make them NaN, in pandas X.replace({marks}, np.nan)"
+    declared = column.categories is not None  # by the type of the column
     if few:
-        return Finding("category", "category", doubt)
+        return Finding("category", "category", "" if declared else doubt)
     words = None
     if sum(len(value.split()) for value in strings) >= WORDS_OF_TEXT * len(values):
         words = "text; counts of words or embeddings are numbers (doc/recipes/text.md)"
     elif identifies(column):
         words = doubt if are_times else f"nearly all entries different, {NO_INFORMATION}"
     if words is None:
-        return Finding("category", "category", doubt)
+        return Finding("category", "category", "" if declared else doubt)
     return Finding("category", None, words, refused=True)
 
 
