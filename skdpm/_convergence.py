@@ -355,7 +355,9 @@ def _matters(name, entry):
 def why_not_counted(name, entry):
     """Words about a quantity on which chains disagree so that answers can be used."""
     if name == "log_density":
-        return f"chains differ by {entry['difference_chains']:.1g} nats per row and column"
+        difference = entry["difference_chains"]
+        by = f"{difference:.1g} nats per row and column" if difference else "no more than chance"
+        return f"chains differ by {by}"
     same = "draws of different chains agree nearly as well as those of one"
     return same if name == "coclustering" else "no answer is read off it"
 
@@ -424,7 +426,7 @@ def words_about_levels(figures, bad):
     difference = entry.get("difference_chains", 0.0)
     if not difference > WORTH_WORDS or entry["r_hat"] <= LARGEST_R_HAT:
         return None
-    labels = "labels differ" if "coclustering" in bad else "labels agree"
+    labels = f"chains {'differ' if 'coclustering' in bad else 'agree'} about labels"
     words = f"{labels}; the levels of log_joint differ by {difference:.0f} nats between chains"
     if "difference_masses" in entry:
         words += (

@@ -21,7 +21,8 @@ def summary_of_fit(estimator, what):
         words = f"in 90 % of the draws {low:g}" + (f" to {high:g}" if high > low else "")
         if estimate is None or low <= estimate <= high:
             return words
-        return f"{words}; labels_ sums draws up, and is none of them"
+        few = "few draws have" if (numbers == estimate).any() else "no draw has"
+        return f"{words}; {few} as many as labels_"
 
     of_components, fitted = usual(draws["n_components"]), vars(estimator)
     if getattr(estimator, "n_components", None) is not None:

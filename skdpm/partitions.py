@@ -466,9 +466,11 @@ def compare(first, second, *, loss: Loss = "vi") -> Comparison:
     draws = [fit.cluster_samples_.astype(np.int32) + 1 for fit in (first, second)]
     found = (np.unique(fit.labels_, return_inverse=True) for fit in (first, second))
     names, (rows, columns) = zip(*found, strict=True)
-    # Draws of each fit, thinned: few if there are many rows, for a time of seconds.
+    # Draws of each fit, thinned: few if there are many rows, for a time of seconds, but at least
+    # four of each chain, for errors.
     most = int(np.clip((3e7 / n_rows[0]) ** 0.5, 20, 100))
-    draws = [some[:, :: -(-some[..., 0].size // most)] for some in draws]
+    steps = [min(-(-some[..., 0].size // most), some.shape[1] // 4) for some in draws]
+    draws = [some[:, :: max(step, 1)] for some, step in zip(draws, steps, strict=True)]
     both = np.concatenate([some.reshape(-1, n_rows[0]) for some in draws])
     losses = np.array([partition_distances(both, labels, loss) for labels in both])
     losses = (losses + losses.T) / 2.0

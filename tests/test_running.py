@@ -477,7 +477,7 @@ def test_summary_says_which_reading_its_numbers_are_of(blobs):
         assert "asked" not in line(estimator.estimate_labels(loss=loss))
     assert line(estimator.estimate_labels(loss="adaptive")) == of_hills
     estimator.n_clusters_samples_ = drawn + 9
-    assert line(estimator).endswith("; labels_ sums draws up, and is none of them)")
+    assert line(estimator).endswith("; no draw has as many as labels_)")
     # The shortest range, not quantiles, which would be 3 to 4.
     estimator.n_clusters_samples_ = np.repeat([[3], [4]], [93, 7], axis=0)
     assert "in 90 % of the draws 3" in line(estimator) and "3 to 4" not in line(estimator)

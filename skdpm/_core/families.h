@@ -95,10 +95,12 @@ SKDPM_UNUSED static void families_rests(
 /* Sum of the logarithms of n positive numbers, with few logarithms. Infinity counts as 1e300. */
 SKDPM_INLINE double skdpm_log_product(const double *x, ptrdiff_t n)
 {
-    double product = 1.0, total = 0.0;
-    for (ptrdiff_t d = 0; d < n; d++)
+    double product = 1.0, least = 1.0, total = 0.0;
+    for (ptrdiff_t d = 0; d < n; d++) {
         product *= x[d];
-    if (product > 1e-290 && product < 1e290)
+        least = product < least ? product : least;  // smaller numbers lose digits
+    }
+    if (least > 1e-290 && product < 1e290)
         return log_positive(product);
     for (ptrdiff_t d = 0; d < n; d++)
         total += log(x[d] < 1e300 ? x[d] : 1e300);

@@ -21,8 +21,10 @@ from skdpm.mixture.answers import components as _components
 from skdpm.mixture.answers import hills as _hills
 from skdpm.mixture.answers._components import valleys
 from skdpm.mixture.answers.components import points_of
+from skdpm.mixture.answers.hills import Hills
 from skdpm.mixture.answers.predictive import Predictor
 from skdpm.mixture.answers.reading import read_draws
+from skdpm.mixture.likelihoods import Gaussian
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -179,6 +181,30 @@ def test_rows_of_a_law_with_heavy_tails_are_no_islands():
     for seed in range(4):
         X = np.random.default_rng(seed).standard_t(1.5, size=(300, 2))
         assert DPMixture(**FAST).fit(X).n_clusters_ == 1
+
+
+@pytest.mark.parametrize("covariance_type", ["diag", "full"])
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_rows_that_lack_the_column_between_clusters_are_no_island(covariance_type, is_missing):
+    rng = np.random.default_rng(1)
+    two = [rng.normal([at, 0.0, 0.0], size=(60, 3)) for at in (-50.0, 50.0)]
+    few = np.column_stack([np.full(3, 50.0), rng.normal(4.5, 0.3, size=(3, 2))])
+    few[:, 0] = np.nan if is_missing else 50.0
+    model = DPMixture(likelihood=Gaussian(covariance_type=covariance_type), **FAST)
+    model.fit(np.vstack([*two, few]))
+    assert model.n_clusters_ == 2 and (model.n_clusters_samples_ == 2).all()
+
+
+def test_the_largest_of_many_islands_are_hills(monkeypatch):
+    monkeypatch.setattr(_hills, "MOST_ISLANDS", 2)
+    rng = np.random.default_rng(0)
+    sizes = [1000, 2, 4, 3, 5]
+    labels = np.repeat(np.arange(5), sizes)
+    points = points_of(
+        1000.0 * labels[:, None] * [1.0, -labels.mean()] + rng.normal(size=(1014, 2))
+    )
+    hill = Hills.of(points, labels).of_components
+    assert len({hill[0], hill[2], hill[4]}) == 3 and {hill[1], hill[3]} <= {hill[2], hill[4]}
 
 
 def test_two_normal_laws_have_a_valley_if_their_means_are_two_deviations_apart():

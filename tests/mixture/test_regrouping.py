@@ -74,7 +74,7 @@ def test_no_chain_restarts_after_warmup(four, monkeypatch):
     assert (model.n_components_samples_[0] == 1).all()
     assert not model.converged_
     assert "Chain 0 stays" in said[0] and "estimate of the log mass" in said[0]
-    assert "levels" in model.summary() and "labels differ" in model.summary()
+    assert "levels" in model.summary() and "differ about labels" in model.summary()
 
 
 def test_chains_in_separate_modes_end_early(four, monkeypatch):
@@ -348,9 +348,9 @@ def test_a_fit_that_goes_on_long_enough_is_judged_again(four, monkeypatch):
 def test_levels_with_the_same_labels_are_a_sentence():
     figures = {"r_hat": 1.2, "difference_chains": 31.4, "difference_masses": 2.6}
     words = _convergence.words_about_levels({"log_joint": figures}, [])
-    assert words.startswith("labels agree; the levels of log_joint differ by 31 nats")
+    assert words.startswith("chains agree about labels; the levels of log_joint differ by 31 nats")
     assert words.endswith("log mass around their draws by 3")
-    assert "labels differ" in _convergence.words_about_levels(
+    assert "differ about labels" in _convergence.words_about_levels(
         {"log_joint": figures}, ["coclustering"]
     )
     for quiet in ({"difference_chains": 20.0}, {"r_hat": 1.01}):

@@ -67,7 +67,7 @@ class DrawnHills:
     are_tied: np.ndarray | None = None
 
     @classmethod
-    def of(cls, points, labels, known, has_noise=False, adaptive=False, columns=None):
+    def of(cls, points, labels, known, has_noise=False, adaptive=False, columns=None, given=None):
         """Hills of points.
 
         - `labels`: (n_samples,), int. Component of each row, -1 for noise.
@@ -75,11 +75,13 @@ class DrawnHills:
         - `adaptive`: bool. Whether components of hills can be clusters.
         - `columns`: (n_samples, n_columns) or None. Rows as `tied` needs them. None: the draw
           gives no evidence.
+        - `given`: As for `Hills.of`.
         """
         rows = np.flatnonzero(labels >= 0) if has_noise else slice(None)
         if not len(labels[rows]):
             return cls(len(labels), rows, None, np.zeros(len(labels), np.uint8))
-        hills = Hills.of(points[rows], labels[rows], known.take(rows))
+        given = None if given is None else given[rows]
+        hills = Hills.of(points[rows], labels[rows], known.take(rows), given)
         most_probable = are_tied = None
         if columns is not None or (adaptive and points.shape[1] <= MOST_CELL_COLUMNS):
             guess = np.zeros(len(labels), dtype=np.intp)

@@ -31,7 +31,8 @@ FARTHEST = 3.0
 # Depth (natural logarithm) up to which a valley is shallow. Others need no test of hills.
 DEEPEST = 2.0
 # Evidence (nats) from which a small component of several rows is an island: a hill of its own.
-LEAST_ISLAND = 3.0
+# The largest so many are: pairs of thousands would take minutes.
+LEAST_ISLAND, MOST_ISLANDS = 3.0, 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,12 +64,14 @@ class Hills:
         return self.n_hills < len(self.of_components) and self.laws.means.size > 0
 
     @classmethod
-    def of(cls, points, labels, known=UNLABELLED):
+    def of(cls, points, labels, known=UNLABELLED, given=None):
         """Hills of the components of a draw.
 
         - `points`: (n_samples, n_columns). Result of `points_of`.
         - `labels`: (n_samples,), int. Component of each row, not negative.
         - `known`: KnownLabels or Unlabelled. Hills of two classes do not join.
+        - `given`: (n_samples, n_features) or None. Rows with NaN for an entry that was drawn, if
+          points have these entries.
         """
         labels = renumbered(labels)
         classes = known.of_components(labels)
@@ -76,7 +79,13 @@ class Hills:
         components = Components.of(points, labels)
         laws, hills, facing = components.laws(), np.zeros(n_components, int), np.empty((0, 2))
         if n_components > 1 and points.shape[1] > 0:
-            hills, facing = _hills(components, laws, classes)
+            large = components.large()
+            islands = _islands(laws, large)
+            # Where an entry of a row is missing, it may be near any component.
+            recorded = ~np.isnan(points if given is None else given) if len(islands) else None
+            islands = [k for k in islands if recorded[labels == k].any(axis=0).all()]
+            large = np.union1d(large, islands).astype(np.intp)
+            hills, facing = _hills(components, laws, classes, large)
         small = labels.astype(np.min_scalar_type(n_components))
         return cls(small, classes, hills, laws, facing)
 
@@ -104,6 +113,7 @@ def _islands(laws, large):
     small = np.setdiff1d(np.flatnonzero(laws.sizes > 1), large)
     nearest = large[laws.take(large).most_probable(laws.means[small])]
     small = small[_isolation(laws, small, nearest) >= LEAST_ISLAND]
+    small = small[np.argsort(-laws.sizes[small], kind="stable")][:MOST_ISLANDS]
     return small[[(_isolation(laws, k, large) >= LEAST_ISLAND).all() for k in small]]
 
 
@@ -119,18 +129,16 @@ def _isolation(laws, one, other):
         return laws.sizes[one] * np.log((line * gaps).sum(axis=(1, 2)) / (FARTHEST * widths))
 
 
-def _hills(components, laws, classes):
+def _hills(components, laws, classes, large):
     """Hill of each component, and the valleys between components that face each other, as in
     `Hills`. Hills of two classes do not join.
 
     Open pairs of large components are taken by falling level, the lower of their heights: the
     density of a component at its mean. Two hills join if the lower of their peaks is not prominent
     over the level, and the valleys between components that face each other have too little
-    evidence in sum. Islands among the small components are hills; the others join the large
-    component with the highest density at their mean.
+    evidence in sum. Small components join the large component with the highest density at their
+    mean. Islands are among `large`.
     """
-    large = components.large()
-    large = np.union1d(large, _islands(laws, large))
     low, high, depths, evidence, faces = _valleys(components, laws, large)
     n_shallow = ((depths > 0.0) & (depths <= DEEPEST)).sum()
     least = LEAST_EVIDENCE + np.log(max(n_shallow / 2.0, 1.0))

@@ -69,7 +69,9 @@ def read_draws(
 
         def drawn(place):
             found = points if completed is None else points_of(completed[place]())
-            return bricks.DrawnHills.of(found, draws[place], known, has_noise, adaptive, columns)
+            given = None if completed is None else X
+            options = has_noise, adaptive, columns, given
+            return bricks.DrawnHills.of(found, draws[place], known, *options)
 
         def placed(draw):
             found = draw.clusters(known, evidence)

@@ -104,6 +104,25 @@ def test_marginals_are_those_of_regressions(n_parents):
         probe.add(slot, n)
 
 
+def test_units_of_columns_change_densities_by_their_logarithms():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20, 4)) @ rng.normal(size=(4, 4))
+    params = {"mean": 0.0, "mean_precision": 0.4, "df": 1.7}
+    found = []
+    for units in (np.ones(4), np.array([1e80, 1e80, 1e-50, 1e-50])):
+        likelihood = Gaussian(
+            covariance_type="sparse", n_parents=2, scale=units**2, **params
+        ).resolve(X * units)
+        probe = Probe(bind(likelihood, likelihood.encode(X * units), 20), 2)
+        slot = probe.acquire()
+        for i in range(19):
+            probe.add(slot, i)
+        log_unit = np.log(units).sum()
+        log_predictive = probe.log_predictive_many(np.array([slot]), 19)[0]
+        found.append((probe.log_marginal(slot) + 19 * log_unit, log_predictive + log_unit))
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-9)
+
+
 def test_an_item_that_leaves_leaves_no_trace():
     X = wide_rows()
     X[10] = 1e9
