@@ -207,6 +207,10 @@ def fingerprint(X):
     """Shape and hash of X, equal for equal entries (of a dask array, for the same graph)."""
     if is_dask(X):
         return (X.shape, X.name)
+    if sp.issparse(X) and not (X.has_canonical_format and X.data.all()):
+        X = X.copy()
+        X.sum_duplicates()
+        X.eliminate_zeros()
     parts = (X.indptr, X.indices, X.data) if sp.issparse(X) else (X,)
     digest = hashlib.sha256()
     for part in parts:

@@ -7,8 +7,8 @@ import narwhals.stable.v2 as nw
 import numpy as np
 import scipy.sparse as sp
 
-from skdpm._tables import Table, is_frame, without_marks
-from skdpm._validation import check_bool, check_columns
+from skdpm._tables import Table, filled_table, is_frame, without_marks
+from skdpm._validation import check_bool, check_columns, fingerprint
 
 __all__ = ["adjacency"]
 __dir__ = __all__.copy
@@ -51,7 +51,8 @@ def adjacency(links, *, directed=False, weight=None, count=None, nodes=None) -> 
     ----------
     links : graph of networkx, DataFrame, or sequence of tuples
         A graph; a data frame whose first two columns, without that of weights, are the nodes of
-        each link; or pairs of nodes. Nodes are hashable objects.
+        each link; pairs of nodes; or a data frame that is a matrix, with the same names of columns
+        as in its index or first column. Nodes are hashable objects.
     directed : bool, default=False
         Whether links go from the first node to the second. A graph knows this itself.
     weight : object, default=None
@@ -76,6 +77,9 @@ def adjacency(links, *, directed=False, weight=None, count=None, nodes=None) -> 
         directed = links.is_directed()
         count = links.is_multigraph() if count is None else count
         nodes = list(links) if nodes is None else nodes
+    elif is_frame(links) and weight is None and (matrix := _named_matrix(links)) is not None:
+        names, links = matrix
+        nodes, directed, weight = names if nodes is None else nodes, True, 2
     first, second, *weights = map(without_marks, _entries(links, weight))
     if None in first or None in second:
         raise ValueError("a link lacks a node; drop it, and list nodes without links in nodes")
@@ -100,6 +104,28 @@ def adjacency(links, *, directed=False, weight=None, count=None, nodes=None) -> 
         X.data[:] = 1.0
     X.nodes = nodes
     return X
+
+
+def _named_matrix(links):
+    """Names and links, triples, of a data frame that is a matrix with names; None if it is a list.
+    Raises ValueError if it may be either."""
+    frame = nw.from_native(links, eager_only=True)
+    names, index = list(frame.columns), list(getattr(links, "index", []))
+    if frame.shape[1] == len(frame) + 1 and frame[:, 0].to_list() == names[1:]:
+        index = names = names[1:]
+        frame = frame[:, 1:]
+    values = [dtype.is_numeric() or dtype == nw.Boolean for dtype in frame.schema.values()]
+    if len(names) != len(frame) or not all(values):
+        return None
+    if set(names) == set(index) and names != list(range(len(names))):
+        X = frame.to_numpy()
+        return index, [(index[i], names[j], X[i, j]) for i, j in zip(*np.nonzero(X), strict=True)]
+    if len(names) > 3 or set(names) == set(index):
+        raise ValueError(
+            "links may be a matrix or a list of links: give a matrix the names of its nodes as "
+            "index and columns, or pass it to fit; of a list keep two columns of nodes, with names"
+        )
+    return None
 
 
 def _entries(links, weight):
@@ -166,6 +192,22 @@ def check_directions(likelihood, *parts):
                 f"entries ({i}, {j}) and ({j}, {i}) differ; use directed=True if links have "
                 "directions"
             )
+
+
+def is_network_of(estimator, rows):
+    """Whether rows, dense or CSR, are the network of a fit."""
+    dense = rows.toarray() if sp.issparse(rows) else rows
+    return estimator._data in map(fingerprint, (dense, sp.csr_array(dense)))
+
+
+def filled_network(X, rows, links):
+    """A copy of a network, as a user passed it, with entries of `links` in place of NaN."""
+    if not sp.issparse(rows):
+        return filled_table(X, rows, np.where(np.isnan(rows), links, rows), None)
+    filled, at = rows.copy(), rows.tocoo()
+    filled.data = np.where(np.isnan(rows.data), links[at.row, at.col], rows.data)
+    filled.eliminate_zeros()  # networkx would make links of them
+    return filled
 
 
 def links_and_holes(X, who, *, new=False, hint=""):

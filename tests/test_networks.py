@@ -94,6 +94,45 @@ def test_what_is_no_list_of_links(links, options, message):
         adjacency(links, **options)
 
 
+MATRIX = pd.DataFrame(
+    [[0, 1, 1, 0], [1, 0, 0, 2.5], [1, 0, 0, np.nan], [0, 2.5, np.nan, 0]],
+    index=["Ann", "Bob", "Cem", "Dot"],
+    columns=["Ann", "Bob", "Cem", "Dot"],
+)
+
+
+def test_data_frames_that_are_matrices():
+    """By the names of index and columns, in whatever order, or of a first column of names."""
+    columns = pd.DataFrame({"node": MATRIX.index, **{name: MATRIX[name].array for name in MATRIX}})
+    forms = [MATRIX, MATRIX[["Dot", "Cem", "Ann", "Bob"]], columns, pl.from_pandas(columns)]
+    for frame in (*forms, pa.Table.from_pandas(columns, preserve_index=False)):
+        X = adjacency(frame)
+        assert X.nodes == list(MATRIX)
+        np.testing.assert_array_equal(X.toarray(), MATRIX)
+        X = adjacency(frame, nodes=["Eve", "Dot", "Cem", "Bob", "Ann"])
+        np.testing.assert_array_equal(X.toarray()[:0:-1, :0:-1], MATRIX)
+    numbered = MATRIX.set_axis([7, 8, 9, 3], axis=0).set_axis([7, 8, 9, 3], axis=1)
+    assert adjacency(numbered).nodes == [7, 8, 9, 3]
+    assert adjacency(numbered > 0).toarray().sum() == 6
+    directed = MATRIX.copy()
+    directed.loc["Ann", "Bob"] = 0.0
+    np.testing.assert_array_equal(adjacency(directed).toarray(), directed)
+    # A list of links that is as long as wide.
+    for links in ([(1, 2), (2, 3)], [(1, 2, 9), (2, 3, 9), (3, 4, 9)]):
+        frame = pd.DataFrame(links, columns=["from", "to", "year"][: len(links[0])])
+        assert adjacency(frame).nodes == [1, 2, 3, 4][: len(links) + 1]
+    assert adjacency(pd.DataFrame([("a", "b"), ("b", "c")])).nodes == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [pd.DataFrame([(1, 2), (2, 3)]), pl.from_pandas(MATRIX), MATRIX.reset_index(drop=True)],
+)
+def test_square_tables_that_may_be_either(frame):
+    with pytest.raises(ValueError, match="may be a matrix or a list of links: give a matrix"):
+        adjacency(frame)
+
+
 def test_graphs_are_fitted_as_their_matrices():
     graph = two_cliques()
     X = nx.to_scipy_sparse_array(graph, dtype=float, weight=None)

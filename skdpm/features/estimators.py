@@ -39,6 +39,7 @@ from skdpm.features.samplers import SAMPLERS
 from skdpm.features.samplers.base import FeatureSampler
 from skdpm.features.state._state import FeatureState
 from skdpm.hyperpriors import check_hyperprior
+from skdpm.networks import is_network_of
 
 # Further advice if no feature was found.
 _IF_NOT_AUTO = ', start chains from a guess (init="auto")'
@@ -249,7 +250,8 @@ n_features_in_, feature_names_in_
         """Replace each missing entry by its posterior mean given the observed entries of its row.
 
         The mean is over the draws of `score_samples`, weighted by the density of the observed
-        entries of the row.
+        entries of the row. In the network of `fit` it is that of `fitted_values`; rows of other
+        networks are new nodes.
 
         Parameters
         ----------
@@ -262,6 +264,10 @@ n_features_in_, feature_names_in_
         """
         given = X
         X, model, observed = self._model_of_new(X)
+        if self.likelihood_.pairwise and is_network_of(self, X):
+            means = self.fitted_values()
+            dense = X.toarray() if scipy.sparse.issparse(X) else X
+            return self._as_table(np.where(np.isnan(dense), means, dense), given)
         means = np.zeros(X.shape)
         log_weights = np.full(X.shape[0], -np.inf)
         for draw in self.draws_.scored:
@@ -304,6 +310,8 @@ n_features_in_, feature_names_in_
             Z = draws["allocations"][c][s]
             params = {"allocations": Z, **self._params_of(likelihood, c, s)}
             means += (likelihood.reconstruct(Z.astype(np.float64), params) - means) / (j + 1)
+        if not getattr(likelihood, "directed", True):
+            means = 0.5 * (means + means.T)  # without differences by rounding
         return means
 
     def score_samples(self, X) -> np.ndarray:

@@ -87,7 +87,7 @@ def warn_of_overdispersion(model, program):
         warn(
             "the numbers of links in X vary more between clusters of nodes than Poisson "
             "numbers, as weights do. So components are parts of clusters, and labels may cut "
-            "clusters. Pass the links alone, (X > 0), to Relational()",
+            'clusters. Use Relational(weights="counts"), or pass the links alone, (X > 0)',
             UserWarning,
         )
     _warn_of_single_rows(model, program, labels)

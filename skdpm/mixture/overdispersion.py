@@ -163,7 +163,8 @@ def has_overdispersed_links(program, labels, bit_generator):
     For the parameters see `overdispersed_columns`. Returns False for links without numbers.
     """
     given = program.likelihood
-    if not getattr(given, "degree_correction", False) or len(labels) < FEWEST_ROWS:
+    counted = getattr(given, "degree_correction", False) and given.weights is None
+    if not counted or len(labels) < FEWEST_ROWS:
         return False
     from sklearn.cluster import KMeans  # not loaded by `import skdpm`
 

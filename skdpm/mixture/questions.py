@@ -35,6 +35,7 @@ from skdpm.mixture.answers.conditional import (
 from skdpm.mixture.answers.description import describe
 from skdpm.mixture.likelihoods.composite.registry import refusal
 from skdpm.mixture.likelihoods.composite.tables import positions_of
+from skdpm.networks import filled_network, is_network_of
 
 # Streams of random numbers, beyond those of `base`.
 IMPUTE_STREAM = 2**32 - 3
@@ -315,24 +316,14 @@ def _complete_network(estimator, X, n_draws):
     """`Questions.impute` of a network."""
     likelihood, draws = estimator.likelihood_, estimator.draws_.scored.draws
     rows = validate_rows(estimator, X, likelihood, reset=False)
-    if fingerprint(rows) != estimator._data:
+    if not is_network_of(estimator, rows):
         raise ValueError("impute fills unobserved pairs of the network of fit: X must be that")
     if n_draws is None:
-        return _filled_network(X, rows, estimator.fitted_values())
+        return filled_network(X, rows, estimator.fitted_values())
     rng = generator(estimator, IMPUTE_STREAM)
     n_draws = check_integer(n_draws, "n_draws", low=1)
     chosen = rng.choice(draws, n_draws, p=[draw["weight"] for draw in draws])
-    return [_filled_network(X, rows, likelihood.draw_links(draw, rng)) for draw in chosen]
-
-
-def _filled_network(X, rows, links):
-    """A copy of a network, as a user passed it, with entries of `links` in place of NaN."""
-    if not sp.issparse(rows):
-        return filled_table(X, rows, np.where(np.isnan(rows), links, rows), None)
-    filled, at = rows.copy(), rows.tocoo()
-    filled.data = np.where(np.isnan(rows.data), links[at.row, at.col], rows.data)
-    filled.eliminate_zeros()  # networkx would make links of them
-    return filled
+    return [filled_network(X, rows, likelihood.draw_links(draw, rng)) for draw in chosen]
 
 
 def _laws_of(estimator, rows, incomplete):

@@ -688,3 +688,22 @@ def test_the_likelihood_by_name_and_no_features():
     assert np.isfinite(model.score_samples(X)).all()
     with pytest.warns(UserWarning, match="no feature was found: .* fitted_values averages"):
         fit(X, n_components=None, concentration=1e-6, init="empty", n_warmup=1, n_draws=2)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_imputed_networks_are_symmetric_if_undirected(directed):
+    links, _, _ = make_lfrm(20, 2, bias=-1.0, directed=directed, random_state=0)
+    X = links.astype(float)
+    for i, j in ((0, 1), (2, 7), (3, 15)):
+        X[i, j] = X[j, i] = np.nan
+    model = FeatureAllocation(
+        likelihood=LFRM(directed=directed), n_warmup=20, n_draws=20, n_chains=1, random_state=0
+    )
+    for form in (X, sp.csr_array(X)):
+        model.fit(form)
+        filled = model.impute(X)
+        np.testing.assert_array_equal(filled, model.impute(sp.csr_array(X)))
+        assert np.array_equal(filled, filled.T) != directed
+        np.testing.assert_array_equal(filled[np.isnan(X)], model.fitted_values()[np.isnan(X)])
+        np.testing.assert_array_equal(filled[~np.isnan(X)], X[~np.isnan(X)])
+    assert not np.isnan(model.impute(X[:3])).any()  # rows of new nodes

@@ -169,6 +169,14 @@ def test_imputed_networks_are_of_the_kind_of_x():
             assert sp.issparse(found) and not np.isnan(found.data).any()
         np.testing.assert_allclose(model.impute(kind(X)).toarray(), dense)
     assert model.impute(kind(X)).nodes == list(range(8))
+    # The same network in another form.
+    fitted = (X, sp.csr_array(X), named)
+    for one in fitted:
+        model.fit(one)
+        for other in (*fitted, sp.csr_array(X).astype(np.float32)):
+            found = model.impute(other)
+            found = found.toarray() if sp.issparse(found) else found
+            np.testing.assert_allclose(found, dense)
     with pytest.raises(ValueError, match="the network of fit: X must be that"):
         model.impute(np.zeros((8, 8)))
 

@@ -356,7 +356,15 @@ def log_marginal_pyclone(X, *, n_grid, **params):
 
 
 def log_likelihood_relational(
-    A, labels, *, a, b, directed=False, degree_correction=False, degree_concentration=None
+    A,
+    labels,
+    *,
+    a,
+    b,
+    directed=False,
+    degree_correction=False,
+    degree_concentration=None,
+    weights=None,
 ):
     """log p(A | partition), every pair of blocks with its own link probability ~ Beta(a, b).
 
@@ -365,8 +373,19 @@ def log_likelihood_relational(
     is ignored. Infinite relational model, Kemp et al. (2006).
 
     With degree correction: see `log_likelihood_degree_corrected`.
+
+    `weights`: name of a log marginal and its keywords. Entries of A that are not 0 are links with
+    these weights. Given the links, the weights of a pair of blocks have this marginal, those of
+    the negative binomial less 1. Items labelled -1 have no weights. Peixoto (2018).
     """
     A = np.asarray(A, dtype=float)
+    if weights is not None:
+        links = np.where(np.isnan(A), A, A != 0)
+        hyper = {"a": a, "b": b, "degree_correction": degree_correction, "directed": directed}
+        hyper["degree_concentration"] = degree_concentration
+        return log_likelihood_relational(links, labels, **hyper) + log_likelihood_weights(
+            A, labels, *weights, directed=directed, loops=degree_correction
+        )
     if degree_correction:
         return log_likelihood_degree_corrected(
             A, labels, a=a, b=b, directed=directed, gamma=degree_concentration
@@ -386,6 +405,19 @@ def log_likelihood_relational(
     return sum(
         (betaln(a + sum(x), b + len(x) - sum(x)) - betaln(a, b) for x in links.values()), 0.0
     )
+
+
+def log_likelihood_weights(A, labels, name, params, *, directed, loops):
+    """log p(weights | links, partition); see `log_likelihood_relational`."""
+    weights = {}
+    for i in range(len(A)):
+        for j in range(A.shape[1] if directed else i + 1):
+            known = not np.isnan(A[i, j]) and A[i, j] != 0 and min(labels[i], labels[j]) >= 0
+            if known and (loops or i != j):
+                pair = (labels[i], labels[j])
+                pair = pair if directed else tuple(sorted(pair))
+                weights.setdefault(pair, []).append([A[i, j] - (name == "negative_binomial")])
+    return sum((LOG_MARGINALS[name](np.array(x), **params) for x in weights.values()), 0.0)
 
 
 def log_likelihood_degree_corrected(A, labels, *, a, b, gamma, directed=False):

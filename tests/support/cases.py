@@ -88,6 +88,7 @@ RELATIONAL = {
     "directed": [None, 1, "yes"],
     "degree_correction": [None, 1, "yes"],
     "degree_concentration": NOT_POSITIVE,
+    "weights": ["reals", 1, [1.0], Poisson(), Gaussian(tails="t")],
     "hyperpriors": HYPERPRIORS,
 }
 

@@ -178,6 +178,16 @@ def relational():
     fixed = {"a": 0.8, "b": 1.3, "degree_concentration": 0.7}
     yield Relational(**fixed, directed=True, degree_correction=True), counts
     yield Relational(degree_correction=True), counts + counts.T
+    # Multiples of 1/4, whose sums and squares have no rounding errors.
+    weights = np.where(X > 0.0, rng.integers(-8, 9, X.shape) / 4.0, 0.0)
+    real = Gaussian(mean=0.5, mean_precision=0.3, df=4.5, scale=1.2)
+    yield Relational(a=0.8, b=1.3, directed=True, weights=real), weights
+    counts = np.where(rng.random(Y.shape) < 0.1, np.nan, np.triu(Y * rng.poisson(3.0, Y.shape), 1))
+    yield Relational(weights=NegativeBinomial()), counts + counts.T
+    loops = counts + np.diag(rng.integers(3, size=len(X)))
+    loops = np.nan_to_num(loops)
+    yield Relational(degree_correction=True, weights=NegativeBinomial()), loops + loops.T
+    yield Relational(**fixed, directed=True, degree_correction=True, weights=real), weights
 
 
 def product():

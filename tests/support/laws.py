@@ -48,9 +48,9 @@ OTHER_EVERYDAY = [
         ("gaussian", {"covariance_type": "spherical"}),
         ("gaussian", {"covariance_type": "tied"}),
         ("gaussian", {"covariance_type": "sparse"}),
-        ("relational", {"directed": False, "degree_correction": True}),
+        ("relational", {"directed": False, "degree_correction": True, "weights": None}),
     ]
-]
+] + ["relational6"]  # with weights of links
 
 
 def example(name, number, *values):
@@ -124,6 +124,12 @@ def numbers_of(likelihood):
     params = likelihood.get_params(deep=False)
     for name in ("hyperpriors", "tails"):
         params.pop(name, None)
+    if params.get("weights") is not None:  # of links
+        names = {"Gaussian": "gaussian_diag", "NegativeBinomial": "negative_binomial"}
+        of_weights = numbers_of(params["weights"])
+        for name in ("covariance_type", "n_parents"):
+            of_weights.pop(name, None)
+        params["weights"] = names[type(params["weights"]).__name__], of_weights
     if params.get("covariance_type") == "sparse":
         rows = {int(d): likelihood.parents_[d] for d in likelihood._order}
         params["parents"] = {d: list(row[row >= 0]) for d, row in rows.items()}

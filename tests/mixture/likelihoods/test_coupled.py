@@ -138,9 +138,11 @@ def test_coupled_new_rows(case, seed):
     slots = np.arange(labels.max() + 1)
     new = (rng.random((4, case.n)) < 0.5).astype(float)
     counts = case.likelihood.degree_correction
-    if counts:
+    if case.likelihood.weights is not None:
+        new *= rng.integers(1, 5, new.shape)
+    if counts and case.likelihood.weights is None:
         new = rng.poisson(0.5, new.shape).astype(float)
-    else:
+    elif not counts:
         new[rng.random(new.shape) < 0.2] = np.nan
     model = bind(case.likelihood, case.likelihood.encode_new(new), case.n)
     model.bind_labels(bound)
@@ -175,8 +177,8 @@ def test_coupled_sparse_equals_dense():
 @every_coupled
 def test_coupled_predictive_sums_to_one(case):
     """Over all rows of links of a new node to four nodes."""
-    if case.likelihood.degree_correction:
-        pytest.skip("ratios of densities, see `Relational`")
+    if case.likelihood.degree_correction or case.likelihood.weights is not None:
+        pytest.skip("ratios of densities, see `Relational`, or infinitely many weights")
     X = case.X[:4, :4]
     small = Case(clone(case.likelihood), X)
     labels = np.array([0, 1, 1, 0])
@@ -197,18 +199,25 @@ def test_coupled_likelihood_at_other_hyperparameters(case, seed):
     labels = np.unique(rng.integers(3, size=case.n), return_inverse=True)[1]
     probe, _ = _bound(case, labels)
     slots = np.arange(labels.max() + 1)
-    start = probe.model.hyperparameters()
+    start, start_of = probe.model.hyperparameters(), case.likelihood
     np.testing.assert_array_equal(start, case.likelihood.flat_hyperparameters())
     values = start * np.exp(rng.normal(size=len(start)))
 
     def at(values):
-        names = case.likelihood.hyperparameters
-        return Case(case.likelihood.at(dict(zip(names, values, strict=True))), case.X)
+        named = zip(case.likelihood.hyperparameters, values, strict=True)
+        shaped = {
+            name: np.reshape(value, shape)
+            if (shape := np.shape(getattr(start_of, name)))
+            else value
+            for name, value in named
+        }
+        return Case(start_of.at(shaped), case.X)
 
     def expected(values):
         return _log_relational(at(values), labels)
 
-    for h in range(len(start)):
+    n_own = len([name for name in start_of.hyperparameters if "__" not in name])
+    for h in range(n_own):  # those of weights are drawn by their kernel
         other = values.copy()
         other[h] *= np.exp(rng.normal())
         change = np.diff(log_likelihoods_at(probe.model, slots, [values, other], h))

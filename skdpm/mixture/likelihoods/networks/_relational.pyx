@@ -18,6 +18,11 @@ pairs with the items of cluster l joins k with the probability
 A row of the arena is only the size of its cluster; the counts of cells are two matrices over
 slots, multiples of 1/2, so they have no rounding errors.
 
+Links may have weights. Given the links, those of a cell are one cluster of another likelihood of
+one column (Peixoto 2018), so its kernel has their law: the law of a cell is multiplied by
+`log_marginal_at` of its number of links and of the sum and the sum of squares of their weights,
+two more matrices over slots.
+
 Degree correction (Karrer & Newman 2011, in the collapsed form of Herlau, Schmidt & Morup 2014):
 X_ij ~ Poisson(theta_i theta_j eta_kl) links of items i < j of clusters k and l, and of an item
 with itself Poisson(theta_i^2 eta_kk / 2), where the propensities theta of the n_k items of a
@@ -50,6 +55,8 @@ cdef enum:
     LEARNING_ITEMS = 350
     MOST_PERIOD = 5
 
+WEIGHTS = "weights__"       # begin of the names of hyperparameters of the weights
+
 
 cdef class LinkModel(ClusterModel):
     """Base class of the kernels: counts of cells, for any law of a cell (`log_cell`).
@@ -61,6 +68,11 @@ cdef class LinkModel(ClusterModel):
       each item has a link, and with which its pair is unobserved, without the diagonal.
     - `in`: The same for incoming links of a directed network. None: undirected, or new items with
       unknown incoming links.
+    - `weights`: None, or a dict: `of_links`, the weight of each listed link of `out` and of `in`,
+      and `of_selves`, that of the link of each item with itself (-1: none), as positions in
+      `values`, (n,), the entries of the kernel of the weights less an origin; and `centred`,
+      whether its statistics are n, n, their mean and sum of squares about it (`Gaussian`), or
+      those of `_counts`.
     """
     cdef Py_ssize_t n_columns
     cdef bint directed, incoming
@@ -71,12 +83,20 @@ cdef class LinkModel(ClusterModel):
     cdef const int* hole_item[2]
     cdef const double* self_links       # (n_samples,): links of items with themselves; NULL: none
     cdef double self_pairs              # number of pairs of an item with itself
-    cdef double[:, :, ::1] matrices     # (2, n_slots, n_slots):
+    cdef ClusterModel weights           # None: links have no weights
+    cdef const double* values           # of the weights
+    cdef const int* link_weight[2]
+    cdef const int* self_weight         # NULL: links of items with themselves do not count
+    cdef bint centred
+    cdef Py_ssize_t n_parts             # numbers of a cell: 2, or 4 with weights
+    cdef double[:, :, ::1] matrices     # (n_parts, n_slots, n_slots):
     cdef double* n_links                # m_kl; symmetric if undirected
     cdef double* n_pairs                # e_kl
-    cdef double[:, :, ::1] of_item      # (2, 2, n_slots), of the item in `counted`:
+    cdef double[:, :, ::1] of_item      # (n_parts, 2, n_slots), of the item in `counted`:
     cdef double* linked[2]              # (n_slots,): s_l
     cdef double* observed[2]            # (n_slots,): e_l
+    cdef double[4] of_self              # its numbers of links and pairs with itself, and sums
+    cdef double log_of_weights          # sum of the terms of its weights that no cell changes
     cdef Py_ssize_t counted             # the item whose links were counted last, or -1
     # Slots with items, ascending, so that sums do not depend on their history. All cells of other
     # slots are zero and never read.
@@ -87,16 +107,18 @@ cdef class LinkModel(ClusterModel):
     cdef double[:, ::1] own             # tables for hyperparameters that have changed
     # Cells with pairs, listed for a slice step: links and pairs.
     cdef Py_ssize_t n_cells
-    cdef double[:, ::1] cells
+    cdef double[:, ::1] cells           # (n_parts, n_slots^2)
+    cdef Py_ssize_t n_own               # hyperparameters before those of the weights
     cdef object _owners
 
     cdef double log_cell(self, double n_links, double n_pairs) noexcept nogil:
         """log of the law of a cell, up to a constant common to all cells."""
         return NAN
 
-    cdef int take_links(self, data, tables, bint directed) except -1:
-        """Keep pointers to the links of all items."""
+    cdef int take_links(self, data, tables, bint directed, weights) except -1:
+        """Keep pointers to the links of all items, and the kernel of their weights."""
         cdef const int[::1] view
+        cdef const double[::1] values
         cdef Py_ssize_t side
         self.factorizes = False
         self.n_samples, self.n_columns = data["shape"]
@@ -117,7 +139,28 @@ cdef class LinkModel(ClusterModel):
             self.hole_start[side] = &view[0]
             view = holes
             self.hole_item[side] = &view[0] if view.shape[0] else NULL
+        self.weights = weights
+        self.n_parts = 2
+        if weights is not None:
+            self.n_parts = 4
+            self.drifts = self.centred = data["weights"]["centred"]
+            values = data["weights"]["values"]
+            self.values = &values[0]
+            for side, listed in enumerate(data["weights"]["of_links"]):
+                view = listed
+                self.link_weight[side] = &view[0] if view.shape[0] else NULL
+            view = data["weights"]["of_selves"]
+            self.self_weight = &view[0]
+            weights.clear(1)
         return 0
+
+    cdef int declare_own(self, tuple names, tuple values) except -1:
+        """Declare these hyperparameters and those of the weights."""
+        self.n_own = len(names)
+        if self.weights is not None:
+            names += tuple([WEIGHTS + name for name in self.weights.hyper_names])
+            values += tuple(self.weights.hyperparameters())
+        return self.declare_hyperparameters(names, values)
 
     cdef double table_shift(self, Py_ssize_t t) noexcept nogil:
         """a, b or a + b: the shift of the counts of a table."""
@@ -138,7 +181,8 @@ cdef class LinkModel(ClusterModel):
         if n_slots <= old:
             return 0
         ClusterModel.reserve(self, n_slots)
-        matrices, live = np.zeros((2, n_slots, n_slots)), np.empty(n_slots, dtype=np.intp)
+        matrices = np.zeros((self.n_parts, n_slots, n_slots))
+        live = np.empty(n_slots, dtype=np.intp)
         if old > 0:
             matrices[:, :old, :old] = self.matrices
             live[:old] = self.live
@@ -146,7 +190,7 @@ cdef class LinkModel(ClusterModel):
         self.n_links, self.n_pairs = &self.matrices[0, 0, 0], &self.matrices[1, 0, 0]
         for k in range(old, n_slots):
             row(self, k)[0] = 0.0
-        self.of_item = np.empty((2, 2, n_slots))
+        self.of_item = np.empty((self.n_parts, 2, n_slots))
         for side in range(2):
             self.linked[side] = &self.of_item[0, side, 0]
             self.observed[side] = &self.of_item[1, side, 0]
@@ -184,39 +228,59 @@ cdef class LinkModel(ClusterModel):
         if self.counted == i:
             return
         self.counted = i
+        self.of_self[0] = self.of_self[2] = self.of_self[3] = self.log_of_weights = 0.0
+        self.of_self[1] = self.self_pairs
+        if self.self_pairs > 0.0:
+            self.of_self[0] = self.self_links[i]
+            if self.weights is not None and self.self_weight[i] >= 0:
+                self.count_weight(self.self_weight[i], self.of_self, 1)
         for side in range(2 if self.incoming else 1):
             for m in range(self.n_live):
                 slot = self.live[m]
                 self.linked[side][slot] = 0.0
                 self.observed[side][slot] = row(self, slot)[0]
+                if self.weights is not None:
+                    self.of_item[2, side, slot] = self.of_item[3, side, slot] = 0.0
             times = self.link_count[side]
             for m in range(self.link_start[side][i], self.link_start[side][i + 1]):
                 slot = self.labels[self.link_item[side][m]]
                 if slot >= 0:
                     self.linked[side][slot] += 1.0 if times == NULL else times[m]
+                    if self.weights is not None:
+                        self.count_weight(
+                            self.link_weight[side][m], self.linked[side] + slot, 2 * self.n_slots
+                        )
             for m in range(self.hole_start[side][i], self.hole_start[side][i + 1]):
                 slot = self.labels[self.hole_item[side][m]]
                 if slot >= 0:
                     self.observed[side][slot] -= 1.0
 
+    cdef void count_weight(
+        self, Py_ssize_t v, double* numbers, Py_ssize_t step    # INOUT
+    ) noexcept nogil:
+        """Add a weight of the item in `counted` to the sums in a cell's numbers, `step` apart."""
+        numbers[2 * step] += self.values[v]
+        numbers[3 * step] += self.values[v] * self.values[v]
+        self.log_of_weights += log_constant_of(self.weights.constants, v)
+
     cdef void change(self, Py_ssize_t slot, Py_ssize_t i, double by) noexcept nogil:
         """Add the pairs of item i with all clusters to `slot` (by = 1), or remove them (by = -1).
         """
-        cdef Py_ssize_t l, m
+        cdef Py_ssize_t l, m, p
         cdef Py_ssize_t n = self.n_slots
-        for m in range(self.n_live):
-            l = self.live[m]
-            self.n_links[slot * n + l] += by * self.linked[0][l]
-            self.n_pairs[slot * n + l] += by * self.observed[0][l]
-            if self.directed:
-                self.n_links[l * n + slot] += by * self.linked[1][l]
-                self.n_pairs[l * n + slot] += by * self.observed[1][l]
-            elif l != slot:
-                self.n_links[l * n + slot] = self.n_links[slot * n + l]
-                self.n_pairs[l * n + slot] = self.n_pairs[slot * n + l]
-        if self.self_pairs > 0.0:
-            self.n_links[slot * n + slot] += by * self.self_links[i]
-            self.n_pairs[slot * n + slot] += by * self.self_pairs
+        cdef double* cells
+        cdef const double* gains[2]
+        for p in range(self.n_parts):
+            cells = self.n_links + p * n * n
+            gains[0], gains[1] = self.linked[0] + 2 * p * n, self.linked[1] + 2 * p * n
+            for m in range(self.n_live):
+                l = self.live[m]
+                cells[slot * n + l] += by * gains[0][l]
+                if self.directed:
+                    cells[l * n + slot] += by * gains[1][l]
+                elif l != slot:
+                    cells[l * n + slot] = cells[slot * n + l]
+            cells[slot * n + slot] += by * self.of_self[p]
         self.set_size(slot, row(self, slot)[0] + by)
 
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
@@ -241,8 +305,63 @@ cdef class LinkModel(ClusterModel):
         for k in range(n_slots):
             for l in range(0 if self.directed else k, n_slots):
                 cell = slots[k] * self.n_slots + slots[l]
-                total += self.log_cell(self.n_links[cell], self.n_pairs[cell]) - none
+                total += self.log_whole(cell) - none
+        return total + self.log_constants_of_weights()
+
+    cdef double log_whole(self, Py_ssize_t cell) noexcept nogil:
+        """log of the law of a cell and of the weights of its links."""
+        cdef double total = self.log_cell(self.n_links[cell], self.n_pairs[cell])
+        if self.weights is not None:
+            total += self.log_weights(cell, self.of_self, 0)
         return total
+
+    cdef double log_weights(
+        self, Py_ssize_t cell, const double* gains, Py_ssize_t step     # IN
+    ) noexcept nogil:
+        """log of the law of the weights of a cell that gains numbers, `step` apart; 0: none."""
+        cdef Py_ssize_t n = self.n_slots * self.n_slots
+        cdef double links = self.n_links[cell]
+        cdef double total = self.n_links[cell + 2 * n]
+        cdef double squares = self.n_links[cell + 3 * n]
+        if step > 0:
+            links += gains[0]
+            total += gains[2 * step]
+            squares += gains[3 * step]
+        if links == 0.0:
+            return 0.0
+        self.put_weights(0, links, total, squares)
+        return self.weights.log_marginal_at(0, self.weights.hyper)
+
+    cdef void put_weights(
+        self, Py_ssize_t slot, double n, double total, double squares
+    ) noexcept nogil:
+        """Make n weights with these sums a cluster of their kernel."""
+        cdef double* stats = self.weights.stats + slot * self.weights.stride
+        stats[0] = stats[1] = n
+        if self.centred:
+            stats[2] = total / n
+            stats[3] = max(0.0, squares - total * stats[2])
+        else:
+            stats[1] = stats[2] = 0.0
+            stats[3] = total
+            stats[4] = n
+
+    cdef double log_constants_of_weights(self) noexcept nogil:
+        """Sum of the terms of all weights, between items in clusters, that no cell changes."""
+        cdef Py_ssize_t i, m
+        cdef double total = 0.0
+        cdef double own = 0.0
+        if self.weights is None:
+            return 0.0
+        for i in range(self.n_labels):
+            if self.labels[i] < 0:
+                continue
+            for m in range(self.link_start[0][i], self.link_start[0][i + 1]):
+                if self.labels[self.link_item[0][m]] >= 0:
+                    total += log_constant_of(self.weights.constants, self.link_weight[0][m])
+            if self.self_weight[i] >= 0:
+                own += log_constant_of(self.weights.constants, self.self_weight[i])
+        return own + (total if self.directed else 0.5 * total)
 
     # Hyperparameters.
 
@@ -257,21 +376,45 @@ cdef class LinkModel(ClusterModel):
             self.gamma[t].size = size
             with nogil:
                 fill_log_gamma(&self.own[t, 0], size, self.gamma[t].shift)
+        if self.weights is not None:
+            self.weights.set_hyperparameters(self.hyperparameters()[self.n_own:])
+            self.counted = -1
         return 0
+
+    def resample_hyperparameters(self, slots, priors, bit_generator):
+        """Those of the weights are drawn by their kernel, whose clusters are the cells."""
+        cdef Py_ssize_t m
+        cdef Py_ssize_t n = 0
+        of_weights = {
+            name.removeprefix(WEIGHTS): prior
+            for name, prior in priors.items() if name.startswith(WEIGHTS)
+        }
+        own = {name: prior for name, prior in priors.items() if not name.startswith(WEIGHTS)}
+        values = ClusterModel.resample_hyperparameters(self, slots, own, bit_generator)
+        if not of_weights:
+            return values
+        self.weights.clear(self.n_cells + 1)
+        for m in range(self.n_cells):
+            if self.cells[0, m] > 0.0:
+                self.put_weights(n, self.cells[0, m], self.cells[2, m], self.cells[3, m])
+                n += 1
+        drawn = self.weights.resample_hyperparameters(np.arange(n), of_weights, bit_generator)
+        self.set_hyperparameters(np.concatenate([values[:self.n_own], drawn]))
+        return self.hyperparameters()
 
     cdef int tally_slots(self, slots) except -1:
         """List the cells with pairs."""
-        cdef Py_ssize_t k, l, cell
+        cdef Py_ssize_t k, l, p, cell
         cdef const Py_ssize_t[::1] view = np.ascontiguousarray(slots, dtype=np.intp)
         cdef Py_ssize_t n = view.shape[0]
         self.n_cells = 0
-        self.cells = np.empty((2, n * n))
+        self.cells = np.empty((self.n_parts, n * n))
         for k in range(n):
             for l in range(0 if self.directed else k, n):
                 cell = view[k] * self.n_slots + view[l]
                 if self.n_pairs[cell] > 0.0:
-                    self.cells[0, self.n_cells] = self.n_links[cell]
-                    self.cells[1, self.n_cells] = self.n_pairs[cell]
+                    for p in range(self.n_parts):
+                        self.cells[p, self.n_cells] = (&self.matrices[p, 0, 0])[cell]
                     self.n_cells += 1
         return 0
 
@@ -279,38 +422,36 @@ cdef class LinkModel(ClusterModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         """Change of the log law of all cells if item i joins each slot, O(n_slots * n_live)."""
-        cdef Py_ssize_t k, l, m, slot
+        cdef Py_ssize_t k, l, m, p, side, slot
         cdef Py_ssize_t n = self.n_slots
-        cdef double total, links, pairs
+        cdef double total
+        cdef double[4] within
         self.count(i)
         for k in range(n_slots):
             slot = slots[k]
-            total = links = 0.0
-            pairs = self.self_pairs
-            if pairs > 0.0:
-                links = self.self_links[i]
+            total = self.log_of_weights
+            for p in range(self.n_parts):
+                within[p] = self.of_self[p]
             for m in range(self.n_live):
                 l = self.live[m]
-                if l == slot:
-                    # Both directions are in the same cell within the cluster.
-                    links += self.linked[0][l]
-                    pairs += self.observed[0][l]
-                    if self.incoming:
-                        links += self.linked[1][l]
-                        pairs += self.observed[1][l]
-                    continue
-                total += log_gain(self, slot * n + l, self.linked[0][l], self.observed[0][l])
-                if self.incoming:
-                    total += log_gain(self, l * n + slot, self.linked[1][l], self.observed[1][l])
-            if pairs > 0.0:
-                total += log_gain(self, slot * n + slot, links, pairs)
+                for side in range(2 if self.incoming else 1):
+                    if l == slot:
+                        # Both directions are in the same cell within the cluster.
+                        for p in range(self.n_parts):
+                            within[p] += self.linked[side][l + 2 * p * n]
+                        continue
+                    total += log_gain(
+                        self, l * n + slot if side else slot * n + l, self.linked[side] + l, 2 * n
+                    )
+            if within[1] > 0.0:
+                total += log_gain(self, slot * n + slot, within, 1)
             out[k] = total
 
     cdef void forget(self) noexcept nogil:
         """Remove all items and links from all slots."""
         cdef Py_ssize_t k
-        for k in range(self.n_slots * self.n_slots):
-            self.n_links[k] = self.n_pairs[k] = 0.0
+        for k in range(self.n_parts * self.n_slots * self.n_slots):
+            self.n_links[k] = 0.0
         for k in range(self.n_slots):
             row(self, k)[0] = 0.0
         self.n_live = 0
@@ -319,11 +460,11 @@ cdef class LinkModel(ClusterModel):
     # Clusters are coupled: a row cannot be copied without its cells, and a merge merges cells too.
 
     cdef void reset(self, Py_ssize_t slot) noexcept nogil:
-        cdef Py_ssize_t l, m
+        cdef Py_ssize_t l, m, p
         for m in range(self.n_live):
             l = self.live[m]
-            self.n_links[slot * self.n_slots + l] = self.n_links[l * self.n_slots + slot] = 0.0
-            self.n_pairs[slot * self.n_slots + l] = self.n_pairs[l * self.n_slots + slot] = 0.0
+            for p in range(self.n_parts):
+                self.matrices[p, slot, l] = self.matrices[p, l, slot] = 0.0
         self.set_size(slot, 0.0)
         self.counted = -1
 
@@ -331,8 +472,9 @@ cdef class LinkModel(ClusterModel):
         row(self, dst)[0] = NAN
 
     cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
-        self.merge_cells(self.n_links, dst, src)
-        self.merge_cells(self.n_pairs, dst, src)
+        cdef Py_ssize_t p
+        for p in range(self.n_parts):
+            self.merge_cells(&self.matrices[p, 0, 0], dst, src)
         self.set_size(dst, row(self, dst)[0] + row(self, src)[0])
         self.set_size(src, 0.0)
         self.counted = -1
@@ -360,35 +502,33 @@ cdef class LinkModel(ClusterModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src, double* out
     ) noexcept nogil:
         """Change of the log law of all cells for each slot, O(n_slots * n_live)."""
-        cdef Py_ssize_t k, l, m, slot
+        cdef Py_ssize_t k, l, m, p, slot
         cdef Py_ssize_t n = self.n_slots
         cdef Py_ssize_t of = src * n
         cdef double none = self.log_cell(0.0, 0.0)
         cdef double alone = 0.0
-        cdef double gain, links, pairs
+        cdef double gain
+        cdef double[4] within
         for m in range(self.n_live):
             l = self.live[m]
-            alone += self.log_cell(self.n_links[of + l], self.n_pairs[of + l]) - none
+            alone += self.log_whole(of + l) - none
             if self.directed and l != src:
-                alone += self.log_cell(self.n_links[l * n + src], self.n_pairs[l * n + src]) - none
+                alone += self.log_whole(l * n + src) - none
         for k in range(n_slots):
             slot = slots[k]
             # The pairs between the two clusters move to the cell within the merged cluster.
-            links = self.n_links[of + src] + self.n_links[of + slot]
-            pairs = self.n_pairs[of + src] + self.n_pairs[of + slot]
-            if self.directed:
-                links += self.n_links[slot * n + src]
-                pairs += self.n_pairs[slot * n + src]
-            gain = log_gain(self, slot * n + slot, links, pairs)
+            for p in range(self.n_parts):
+                within[p] = self.matrices[p, src, src] + self.matrices[p, src, slot]
+                if self.directed:
+                    within[p] += self.matrices[p, slot, src]
+            gain = log_gain(self, slot * n + slot, within, 1)
             for m in range(self.n_live):
                 l = self.live[m]
                 if l == slot or l == src:
                     continue
-                gain += log_gain(self, slot * n + l, self.n_links[of + l], self.n_pairs[of + l])
+                gain += log_gain(self, slot * n + l, self.n_links + of + l, n * n)
                 if self.directed:
-                    gain += log_gain(
-                        self, l * n + slot, self.n_links[l * n + src], self.n_pairs[l * n + src]
-                    )
+                    gain += log_gain(self, l * n + slot, self.n_links + l * n + src, n * n)
             out[k] = gain - alone
 
     def bind_labels(self, Py_ssize_t[::1] labels):
@@ -403,41 +543,39 @@ cdef class LinkModel(ClusterModel):
         ClusterModel.clear(self, n_slots)
         self.forget()
 
-    # A stored cluster: its size, then links and pairs with each cluster.
+    # A stored cluster: its size, then links and pairs with each cluster, and perhaps sums.
 
     cdef Py_ssize_t stored_width(self, Py_ssize_t n_slots) noexcept nogil:
-        return 1 + 2 * n_slots
+        return 1 + self.n_parts * n_slots
 
     cdef void store(self, const Py_ssize_t* slots, Py_ssize_t n_slots, double* out) noexcept nogil:
-        cdef Py_ssize_t k, l, cell
+        cdef Py_ssize_t k, l, p
         for k in range(n_slots):
             out[0] = row(self, slots[k])[0]
-            for l in range(n_slots):
-                cell = slots[k] * self.n_slots + slots[l]
-                out[1 + l] = self.n_links[cell]
-                out[1 + n_slots + l] = self.n_pairs[cell]
-            out += 1 + 2 * n_slots
+            for p in range(self.n_parts):
+                for l in range(n_slots):
+                    out[1 + p * n_slots + l] = self.matrices[p, slots[k], slots[l]]
+            out += self.stored_width(n_slots)
 
     cdef void recall(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* stored,    # IN
         const Py_ssize_t* labels                                                    # IN
     ) noexcept nogil:
-        cdef Py_ssize_t k, l, cell
+        cdef Py_ssize_t k, l, p
         while self.n_live > 0:
             self.reset(self.live[self.n_live - 1])
         for k in range(n_slots):
             self.set_size(slots[k], stored[0])
-            for l in range(n_slots):
-                cell = slots[k] * self.n_slots + slots[l]
-                self.n_links[cell] = stored[1 + l]
-                self.n_pairs[cell] = stored[1 + n_slots + l]
-            stored += 1 + 2 * n_slots
+            for p in range(self.n_parts):
+                for l in range(n_slots):
+                    self.matrices[p, slots[k], slots[l]] = stored[1 + p * n_slots + l]
+            stored += self.stored_width(n_slots)
 
     def dump(self, slots, bint cached=False):
-        """Sizes, then links and pairs with each other slot: shape (K, 1 + 2 K)."""
+        """Sizes, then links, pairs and sums with each other slot: shape (K, stored_width(K))."""
         cdef const Py_ssize_t[::1] view = np.ascontiguousarray(slots, dtype=np.intp)
         cdef Py_ssize_t n = view.shape[0]
-        stats = np.empty((n, 1 + 2 * n))
+        stats = np.empty((n, self.stored_width(n)))
         cdef double[:, ::1] out = stats
         if n > 0:
             self.store(&view[0], n, &out[0, 0])
@@ -447,8 +585,9 @@ cdef class LinkModel(ClusterModel):
         """Replace all clusters by those of `stats` (from `dump`), as the base class does."""
         cdef const double[:, ::1] view = np.ascontiguousarray(stats, dtype=np.float64)
         cdef Py_ssize_t n = view.shape[0]
-        if view.shape[1] != 1 + 2 * n:
-            raise ValueError(f"statistics of shape {stats.shape}; expected {(n, 1 + 2 * n)}")
+        if view.shape[1] != self.stored_width(n):
+            expected = (n, self.stored_width(n))
+            raise ValueError(f"statistics of shape {stats.shape}; expected {expected}")
         slots = np.arange(n + 1) if slots is None else slots
         cdef const Py_ssize_t[::1] at = np.ascontiguousarray(slots, dtype=np.intp)
         ClusterModel.load(self, stats[:, :1], slots, free_slots)
@@ -457,23 +596,32 @@ cdef class LinkModel(ClusterModel):
 
 
 cdef inline double log_gain(
-    LinkModel model, Py_ssize_t cell, double n_links, double n_pairs
+    LinkModel model, Py_ssize_t cell, const double* gains, Py_ssize_t step      # IN
 ) noexcept nogil:
-    """Change of the log law of a cell that gains links and pairs."""
+    """Change of the log law of a cell that gains numbers, `step` apart."""
     cdef double links = model.n_links[cell]
     cdef double pairs = model.n_pairs[cell]
-    return model.log_cell(links + n_links, pairs + n_pairs) - model.log_cell(links, pairs)
+    cdef double total = (
+        model.log_cell(links + gains[0], pairs + gains[step]) - model.log_cell(links, pairs)
+    )
+    if model.weights is not None and gains[0] > 0.0:
+        total += model.log_weights(cell, gains, step) - model.log_weights(cell, gains, 0)
+    return total
+
+
+cdef inline double log_constant_of(const double* constants, Py_ssize_t v) noexcept nogil:
+    return constants[v] if constants != NULL else 0.0
 
 
 cdef class RelationalModel(LinkModel):
     """Kernel of the infinite relational model: links are Bernoulli."""
 
-    def __init__(self, data, tables, double a, double b, bint directed):
-        self.take_links(data, tables, directed)
+    def __init__(self, data, tables, double a, double b, bint directed, weights=None):
+        self.take_links(data, tables, directed, weights)
         self.hyper_period = min(
             MOST_PERIOD, max(1, <Py_ssize_t>ceil(LEARNING_ITEMS / <double>self.n_columns))
         )
-        self.declare_hyperparameters(("a", "b"), (a, b))
+        self.declare_own(("a", "b"), (a, b))
         self.take_tables(tables, ("gamma_a", "gamma_b", "gamma_ab"))
         self.allocate(1, 1)
 
@@ -526,10 +674,12 @@ cdef class DegreeCorrectedModel(LinkModel):
     cdef Py_ssize_t n_listed
     cdef double[::1] listed
 
-    def __init__(self, data, tables, double a, double b, double gamma, bint directed):
+    def __init__(
+        self, data, tables, double a, double b, double gamma, bint directed, weights=None
+    ):
         cdef const double[::1] view
         cdef Py_ssize_t side
-        self.take_links(data, tables, directed)
+        self.take_links(data, tables, directed, weights)
         self.new = data["new"]
         self.n_sides = 2 if directed else 1
         # New items of a directed network have only outgoing links.
@@ -545,7 +695,7 @@ cdef class DegreeCorrectedModel(LinkModel):
         self.distinct, times = np.unique(data["degrees"], return_counts=True)
         self.n_distinct = times.astype(np.float64)
         self.hyper_period = 1       # a tenth of the time for 34 nodes, less for more nodes
-        self.declare_hyperparameters(("a", "b", "degree_concentration"), (a, b, gamma))
+        self.declare_own(("a", "b", "degree_concentration"), (a, b, gamma))
         self.take_tables(tables, ("gamma_a",))
         self.allocate(1, 1)
 
