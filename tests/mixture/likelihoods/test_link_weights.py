@@ -333,3 +333,24 @@ def test_directions_and_nan():
         DPMixture(likelihood=Relational(weights="counts", degree_correction=True)).fit(X)
     with pytest.raises(ValueError, match=r'adjacency\(G, weight="weight"\)'):
         DPMixture(likelihood=Relational(weights="counts")).fit(nx.path_graph(5))
+
+
+def test_drawn_pairs_of_two_clusters_share_their_parameters():
+    """Of an undirected network those of k and l are those of l and k, whichever node is first."""
+    X = np.zeros((4, 4))
+    X[0, 1] = X[1, 0] = 2.0
+    X[2, 3] = X[3, 2] = 5.0
+    law = Relational(a=0.5, b=0.5, weights="real").resolve(X)
+    labels = np.arange(200) % 2
+    of_k_l = np.triu(labels[:, None] < labels)
+    of_l_k = np.triu(labels[:, None] > labels)
+    values = {name: np.ravel(getattr(law, name)) for name in law.hyperparameters}
+    stats = np.hstack([[[100.0]] * 2, np.zeros((2, 8))])
+    for seed in range(5):
+        draw = {"values": values, "labels": labels, "stats": stats}
+        drawn = law.draw_links(draw, np.random.default_rng(seed))
+        np.testing.assert_array_equal(drawn, drawn.T)
+        one, other = drawn[of_k_l], drawn[of_l_k]
+        assert np.mean(one != 0.0) == pytest.approx(np.mean(other != 0.0), abs=0.05)
+        one, other = one[one != 0.0], other[other != 0.0]
+        assert np.mean(one) == pytest.approx(np.mean(other), abs=0.3 * np.std(one) + 1e-9)
