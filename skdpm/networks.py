@@ -7,7 +7,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 import scipy.sparse as sp
 
-from skdpm._tables import Table, filled_table, is_frame, without_marks
+from skdpm._tables import Table, filled_table, is_frame, refuse_repeated_names, without_marks
 from skdpm._validation import check_bool, check_columns, fingerprint
 
 __all__ = ["adjacency"]
@@ -109,17 +109,25 @@ def adjacency(links, *, directed=False, weight=None, count=None, nodes=None) -> 
 def _named_matrix(links):
     """Names and links, triples, of a data frame that is a matrix with names; None if it is a list.
     Raises ValueError if it may be either."""
+    refuse_repeated_names(links)
     frame = nw.from_native(links, eager_only=True)
     names, index = list(frame.columns), list(getattr(links, "index", []))
     if frame.shape[1] == len(frame) + 1 and frame[:, 0].to_list() == names[1:]:
         index = names = names[1:]
         frame = frame[:, 1:]
+    is_named = names != list(range(len(names)))
+    if is_named and len(index) and (set(index) < set(names) or set(names) < set(index)):
+        single = next(name for name in (*names, *index) if (name in names) != (name in index))
+        raise ValueError(
+            "a matrix of links needs the same names in index and columns; "
+            f"{single!r} is in one of them only"
+        )
+    if is_named and set(names) == set(index):
+        X = Table(links).take(np.arange(links.shape[1] - len(names), links.shape[1])).numbers()
+        return index, [(index[i], names[j], X[i, j]) for i, j in zip(*np.nonzero(X), strict=True)]
     values = [dtype.is_numeric() or dtype == nw.Boolean for dtype in frame.schema.values()]
     if len(names) != len(frame) or not all(values):
         return None
-    if set(names) == set(index) and names != list(range(len(names))):
-        X = frame.to_numpy()
-        return index, [(index[i], names[j], X[i, j]) for i, j in zip(*np.nonzero(X), strict=True)]
     if len(names) > 3 or set(names) == set(index):
         raise ValueError(
             "links may be a matrix or a list of links: give a matrix the names of its nodes as "

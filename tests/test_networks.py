@@ -111,6 +111,13 @@ def test_data_frames_that_are_matrices():
         np.testing.assert_array_equal(X.toarray(), MATRIX)
         X = adjacency(frame, nodes=["Eve", "Dot", "Cem", "Bob", "Ann"])
         np.testing.assert_array_equal(X.toarray()[:0:-1, :0:-1], MATRIX)
+    for objects in (MATRIX.astype(object), MATRIX.astype({"Cem": str})):
+        np.testing.assert_array_equal(adjacency(objects).toarray(), MATRIX)
+    for part, single in ((MATRIX.iloc[1:], "Ann"), (MATRIX.iloc[:, :3], "Dot")):
+        with pytest.raises(ValueError, match=f"names in index and columns; '{single}' is in one"):
+            adjacency(part)
+    with pytest.raises(ValueError, match="2 columns of X have the name"):
+        adjacency(MATRIX.set_axis(list("aabc"), axis=1))
     numbered = MATRIX.set_axis([7, 8, 9, 3], axis=0).set_axis([7, 8, 9, 3], axis=1)
     assert adjacency(numbered).nodes == [7, 8, 9, 3]
     assert adjacency(numbered > 0).toarray().sum() == 6

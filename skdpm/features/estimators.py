@@ -268,6 +268,11 @@ n_features_in_, feature_names_in_
             means = self.fitted_values()
             dense = X.toarray() if scipy.sparse.issparse(X) else X
             return self._as_table(np.where(np.isnan(dense), means, dense), given)
+        if self.likelihood_.pairwise and self._data and X.shape == self._data[0]:
+            raise ValueError(
+                "impute fills unobserved pairs of the network of fit, or of rows of new nodes: X "
+                "has as many rows as that network, but other entries"
+            )
         means = np.zeros(X.shape)
         log_weights = np.full(X.shape[0], -np.inf)
         for draw in self.draws_.scored:

@@ -707,3 +707,5 @@ def test_imputed_networks_are_symmetric_if_undirected(directed):
         np.testing.assert_array_equal(filled[np.isnan(X)], model.fitted_values()[np.isnan(X)])
         np.testing.assert_array_equal(filled[~np.isnan(X)], X[~np.isnan(X)])
     assert not np.isnan(model.impute(X[:3])).any()  # rows of new nodes
+    with pytest.raises(ValueError, match="X has as many rows as that network, but other entries"):
+        model.impute(np.where(X > 0, np.nan, X))
