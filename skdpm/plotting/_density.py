@@ -187,7 +187,7 @@ class DensityDisplay(style.Display):
             self.low,
             self.high,
             color=style.MAIN,
-            alpha=0.28 if sum(style.shade(ax, 0.0)) > style.DIM else 0.4,
+            alpha=0.4 if style.is_dark(ax) else 0.28,
             linewidth=0,
             label=f"{self.level:.0%} band",
         )

@@ -84,6 +84,13 @@ def cluster_colors(n_clusters) -> np.ndarray:
     return np.array([*colors, *further])[:n_clusters]
 
 
+def is_dark(ax):
+    """Whether the background of an axis is dark."""
+    from matplotlib.colors import to_rgb
+
+    return sum(to_rgb(ax.get_facecolor())) < DIM
+
+
 def shade(ax, strength=DARK, color=None):
     """Colour between the background of an axis, 0, and a colour, 1, by default that of text. So
     pictures suit any style of matplotlib. On a dark axis shares are larger."""
@@ -92,13 +99,13 @@ def shade(ax, strength=DARK, color=None):
 
     background = np.array(to_rgb(ax.get_facecolor()))
     color = np.array(to_rgb(rcParams["text.color"] if color is None else color))
-    strength = strength**0.75 if sum(background) < DIM else strength
+    strength = strength**0.75 if is_dark(ax) else strength
     return tuple(background + strength * (color - background))
 
 
 def readable(ax, color, strength):
     """A colour of `cluster_colors` for text: a share of it, and for the rest that of text."""
-    strength = min(strength, 0.6) if sum(shade(ax, 0.0)) < DIM else strength
+    strength = min(strength, 0.6) if is_dark(ax) else strength
     return tuple(strength * np.asarray(color) + (1.0 - strength) * np.array(shade(ax, 1.0)))
 
 
@@ -115,7 +122,7 @@ def ramp(ax, cmap, color=None):
 def colors_on(ax, n_clusters):
     """`cluster_colors`, of which dark ones are lighter on a dark axis: (n_clusters, 3)."""
     colors = cluster_colors(n_clusters)
-    least = 0.35 if sum(shade(ax, 0.0)) < DIM else 0.0
+    least = 0.35 if is_dark(ax) else 0.0
     luminance = colors @ [[0.2126], [0.7152], [0.0722]]
     return colors + np.maximum(least - luminance, 0.0) / (1.0 - luminance) * (1.0 - colors)
 

@@ -55,7 +55,16 @@ cdef enum:
     LEARNING_ITEMS = 350
     MOST_PERIOD = 5
 
-WEIGHTS = "weights__"       # begin of the names of hyperparameters of the weights
+PREFIX = "weights__"        # of the names of hyperparameters of weights
+
+
+def apart(values):
+    """What belongs to hyperparameters of links, and of weights, by name: two dicts."""
+    of_weights = [name for name in values if name.startswith(PREFIX)]
+    return (
+        {name: values[name] for name in values if name not in of_weights},
+        {name.removeprefix(PREFIX): values[name] for name in of_weights},
+    )
 
 
 cdef class LinkModel(ClusterModel):
@@ -158,7 +167,7 @@ cdef class LinkModel(ClusterModel):
         """Declare these hyperparameters and those of the weights."""
         self.n_own = len(names)
         if self.weights is not None:
-            names += tuple([WEIGHTS + name for name in self.weights.hyper_names])
+            names += tuple([PREFIX + name for name in self.weights.hyper_names])
             values += tuple(self.weights.hyperparameters())
         return self.declare_hyperparameters(names, values)
 
@@ -385,11 +394,7 @@ cdef class LinkModel(ClusterModel):
         """Those of the weights are drawn by their kernel, whose clusters are the cells."""
         cdef Py_ssize_t m
         cdef Py_ssize_t n = 0
-        of_weights = {
-            name.removeprefix(WEIGHTS): prior
-            for name, prior in priors.items() if name.startswith(WEIGHTS)
-        }
-        own = {name: prior for name, prior in priors.items() if not name.startswith(WEIGHTS)}
+        own, of_weights = apart(priors)
         values = ClusterModel.resample_hyperparameters(self, slots, own, bit_generator)
         if not of_weights:
             return values

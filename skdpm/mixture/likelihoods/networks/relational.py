@@ -15,11 +15,15 @@ from skdpm.mixture.likelihoods.counts.categorical import PSEUDO_COUNT_PRIOR
 from skdpm.mixture.likelihoods.counts.negative_binomial import NegativeBinomial
 from skdpm.mixture.likelihoods.gaussian.gaussian import Gaussian
 from skdpm.mixture.likelihoods.laws.coordinates import principal
-from skdpm.mixture.likelihoods.networks._relational import DegreeCorrectedModel, RelationalModel
+from skdpm.mixture.likelihoods.networks._relational import (
+    PREFIX,
+    DegreeCorrectedModel,
+    RelationalModel,
+    apart,
+)
 from skdpm.networks import LIST_HINT, check_directions, entries, links_and_holes
 
 WEIGHTS = {"counts": NegativeBinomial, "real": Gaussian}
-PREFIX = "weights__"  # of names of hyperparameters of weights
 
 
 @parameters
@@ -246,18 +250,18 @@ class Relational(Likelihood):
         return self._law.kernel(data, tables, *values, self.directed, weights)
 
     def at(self, values):
-        other, of_weights = super().at(values), _apart(values)[1]
+        other, of_weights = super().at(values), apart(values)[1]
         other.weights = self.weights.at(of_weights) if of_weights else self.weights
         return other
 
     def log_hyperprior(self, values):
-        own, of_weights = _apart(values)
-        priors = _apart(self.learned_priors)[0].items()
+        own, of_weights = apart(values)
+        priors = apart(self.learned_priors)[0].items()
         total = float(sum(prior.log_density(own[name]) for name, prior in priors))
         return total + (self.weights.log_hyperprior(of_weights) if of_weights else 0.0)
 
     def draw_hyperparameters(self, rng):
-        priors = _apart(self.learned_priors)[0].items()
+        priors = apart(self.learned_priors)[0].items()
         drawn = {name: float(prior.draw(rng, ())) for name, prior in priors}
         return drawn | _prefixed(self.weights.draw_hyperparameters(rng) if self.weights else {})
 
@@ -414,15 +418,6 @@ def _resolved(law, values):
         )
     shape = {"covariance_type": "diag"} if isinstance(law, Gaussian) else {}
     return law._copy(**shape).resolve(values)
-
-
-def _apart(values):
-    """What belongs to hyperparameters of links, and of weights, by name: two dicts."""
-    of_weights = [name for name in values if name.startswith(PREFIX)]
-    return (
-        {name: values[name] for name in values if name not in of_weights},
-        {name.removeprefix(PREFIX): values[name] for name in of_weights},
-    )
 
 
 def _prefixed(values):
