@@ -11,8 +11,8 @@ from sklearn.utils.validation import _check_n_features, check_array, validate_da
 
 from skdpm._tables import NUMBERS, Table, as_table, is_frame, numeric_column
 from skdpm._typing import F
-from skdpm._validation import FARTHEST, ColumnError, is_dask, is_dask_frame
-from skdpm.networks import Adjacency, adjacency, is_graph
+from skdpm._validation import FARTHEST, ColumnError, is_dask, is_dask_frame, warn
+from skdpm.networks import WITHOUT_WEIGHTS, Adjacency, is_graph, network_of
 
 # The category by which dask marks that it does not know the categories of a column.
 UNKNOWN = "__UNKNOWN_CATEGORIES__"
@@ -26,7 +26,7 @@ def given_rows(X):
     Raises TypeError if X is something else for which the way to an array is known.
     """
     if is_graph(X):
-        return adjacency(X)
+        return network_of(X)
     refuse_what_has_no_rows(X)
     if isinstance(X, (list, tuple)) and any(isinstance(row, np.ma.MaskedArray) for row in X):
         X = np.ma.stack(X)
@@ -171,6 +171,8 @@ def _of_network(estimator, X, likelihood, reset):
     if reset:
         vars(estimator).pop("feature_names_in_", None)
         estimator._nodes = X.nodes
+        if X.lacks_weights and not getattr(likelihood, "weights", None):
+            warn(WITHOUT_WEIGHTS, UserWarning)
         if X.nodes not in (None, list(range(rows.shape[1]))):  # 0, 1, ... are no names
             estimator.feature_names_in_ = np.array([str(node) for node in X.nodes], dtype=object)
     # Strings would not tell 1 from "1". Nodes of arrays and slices are not known.

@@ -8,8 +8,8 @@ import scipy.sparse as sp
 from scipy.special import gammaln, spence
 from sklearn.utils.validation import check_array, column_or_1d
 
-from skdpm._validation import check_binary
-from skdpm.networks import adjacency, is_graph
+from skdpm._validation import check_binary, check_counts
+from skdpm.networks import adjacency, check_directions, is_graph
 
 __all__ = ["b_cubed_score", "description_length"]
 __dir__ = __all__.copy
@@ -135,10 +135,8 @@ def description_length(X, labels, *, degree_correction=True, directed=False) -> 
     n, n_groups = X.shape[0], labels.max() + 1
     if X.shape != (n, n) or len(labels) != n:
         raise ValueError(f"X has shape {X.shape}, but there are {len(labels)} labels of nodes")
-    if (X.data < 0.0).any() or (X.data != np.floor(X.data)).any():
-        raise ValueError("X must hold numbers of links: 0, 1, 2, ...")
-    if not directed and (X != X.T).nnz:
-        raise ValueError("X must be symmetric; use directed=True if links have directions")
+    check_counts(X.tocoo(), "description_length")
+    check_directions("description_length", directed, X)
     if not directed:
         X = X + sp.diags_array(X.diagonal())  # both ends of links of nodes to themselves
     members = sp.csr_array((np.ones(n), (np.arange(n), labels)), shape=(n, n_groups))

@@ -16,9 +16,11 @@ __dir__ = __all__.copy
 
 class Adjacency(sp.csr_array):
     """Matrix of the links of a network: a CSR array with `nodes`, the list of the objects that its
-    rows and columns stand for. Slices and products of it have no nodes: None."""
+    rows and columns stand for. Slices and products of it have no nodes: None. `lacks_weights` says
+    whether it is of a graph whose links differ in the attribute "weight", which was left out."""
 
     nodes = None
+    lacks_weights = False
 
     def _with_data(self, *args, **kwargs):  # for copy and astype
         X = super()._with_data(*args, **kwargs)
@@ -106,6 +108,14 @@ def adjacency(links, *, directed=False, weight=None, count=None, nodes=None) -> 
     return X
 
 
+def network_of(graph):
+    """The `Adjacency` of a graph that a user passed to an estimator."""
+    X = adjacency(graph)
+    weights = [weight for *_, weight in graph.edges(data="weight")]
+    X.lacks_weights = any(weight != weights[0] for weight in weights)
+    return X
+
+
 def _named_matrix(links):
     """Names and links, triples, of a data frame that is a matrix with names; None if it is a list.
     Raises ValueError if it may be either."""
@@ -169,6 +179,11 @@ def _entries(links, weight):
 
 # What likelihoods read of matrices.
 
+WITHOUT_WEIGHTS = (
+    'links of the graph differ in the attribute "weight", which fit leaves out, so the result '
+    "depends on links alone. If it should not, pass skdpm.networks.adjacency(G, "
+    'weight="weight") with Relational(weights=...); else pass adjacency(G)'
+)
 LIST_HINT = "; skdpm.networks.adjacency(links) makes the square matrix of links from a list"
 
 
@@ -189,23 +204,25 @@ def entries(X, who, *, new):
     return X.tocoo(), way
 
 
-def check_directions(likelihood, *parts):
+def check_directions(who, directed, *parts):
     """Raise ValueError if parts of a sparse matrix are not symmetric, but links not directed."""
-    for part in parts[: 0 if likelihood.directed else None]:
+    for part in parts[: 0 if directed else None]:
         differs = (part != part.T).tocoo()
         if differs.nnz:
             i, j = int(differs.row[0]), int(differs.col[0])
             raise ValueError(
-                f"{type(likelihood).__name__}(directed=False) needs a symmetric X, but the "
+                f"{who}(directed=False) needs a symmetric X, but the "
                 f"entries ({i}, {j}) and ({j}, {i}) differ; use directed=True if links have "
                 "directions"
             )
 
 
 def is_network_of(estimator, rows):
-    """Whether rows, dense or CSR, are the network of a fit."""
-    dense = rows.toarray() if sp.issparse(rows) else rows
-    return estimator._data in map(fingerprint, (dense, sp.csr_array(dense)))
+    """Whether rows, dense or CSR, are the network of a fit, which may have had the other form."""
+    if fingerprint(rows) == estimator._data:
+        return True
+    other = rows.toarray() if sp.issparse(rows) else sp.csr_array(rows)
+    return fingerprint(other) == estimator._data
 
 
 def filled_network(X, rows, links):

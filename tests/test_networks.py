@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import warnings
 
 import networkx as nx
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import scipy.sparse as sp
 
 from skdpm import DPMixture, FeatureAllocation, suggest_likelihood
+from skdpm.features.likelihoods import LFRM
 from skdpm.metrics import description_length
 from skdpm.mixture.likelihoods import Relational
 from skdpm.networks import adjacency
@@ -20,7 +22,8 @@ from skdpm.plotting import AdjacencyDisplay
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 PAIRS = [("Ann", "Bob"), ("Ann", "Cem"), ("Bob", "Dot"), ("Bob", "Ann"), ("Dot", "Dot")]
-MODEL = DPMixture(likelihood="relational", n_warmup=5, n_draws=5, n_chains=1, random_state=0)
+SHORT = {"n_warmup": 5, "n_draws": 5, "n_chains": 1, "random_state": 0}
+MODEL = DPMixture(likelihood="relational", **SHORT)
 
 
 def two_cliques(names="abcdefgh"):
@@ -158,6 +161,50 @@ def test_graphs_are_fitted_as_their_matrices():
     roles = FeatureAllocation(likelihood="lfrm", n_warmup=2, n_draws=2, n_chains=1).fit(graph)
     assert roles.feature_names_in_.tolist() == list("abcdefgh")
     assert "a" in roles.summary()
+
+
+@pytest.mark.parametrize("kind", [nx.Graph, nx.DiGraph, nx.MultiGraph])
+def test_fits_say_that_weights_of_graphs_are_left_out(kind):
+    graph = kind([("a", "b"), ("b", "c"), ("a", "d"), ("c", "d")])
+    likelihood = Relational(directed=graph.is_directed())
+    models = [
+        DPMixture(likelihood=likelihood, **SHORT),
+        FeatureAllocation(likelihood=LFRM(directed=graph.is_directed()), **SHORT),
+    ]
+
+    def n_warnings(X):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for model in models:
+                model.fit(X).score_samples(X)
+        return sum('differ in the attribute "weight"' in str(w.message) for w in caught)
+
+    assert n_warnings(graph) == 0
+    nx.set_edge_attributes(graph, 2.0, "weight")
+    assert n_warnings(graph) == 0
+    next(iter(graph.edges(data=True)))[-1]["weight"] = 3.0
+    assert n_warnings(graph) == 2
+    assert n_warnings(adjacency(graph)) == 0
+    assert n_warnings(np.ones((4, 4))) == 0
+
+
+def test_probabilities_of_named_nodes():
+    graph = two_cliques()
+    for X in (graph, pd.DataFrame(nx.to_numpy_array(graph), list(graph), list(graph))):
+        model = DPMixture(likelihood="relational", **SHORT).fit(X)
+        expected = model.probability_together(1, 6)
+        for pair in (("b", "g"), ("b", 6), (1, "g")):
+            assert model.probability_together(*pair) == expected
+        with pytest.raises(ValueError, match="second must be a node of the network of fit, got"):
+            model.probability_together("a", "Ann")
+        with pytest.raises(ValueError, match="first must be at most 7, got 8"):
+            model.probability_together(8, "a")
+    for X in (nx.to_numpy_array(graph), two_cliques(range(8))):
+        with pytest.raises(ValueError, match="first must be an integer, got 'a'"):
+            model.fit(X).probability_together("a", 1)
+    table = pd.DataFrame({"a": [1.0, 2.0, 4.0], "b": [0.0, 1.0, 0.0]})
+    with pytest.raises(ValueError, match="first must be an integer, got 'a'"):
+        DPMixture(likelihood="gaussian", **SHORT).fit(table).probability_together("a", 1)
 
 
 @pytest.mark.parametrize(

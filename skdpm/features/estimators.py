@@ -39,7 +39,7 @@ from skdpm.features.samplers import SAMPLERS
 from skdpm.features.samplers.base import FeatureSampler
 from skdpm.features.state._state import FeatureState
 from skdpm.hyperpriors import check_hyperprior
-from skdpm.networks import is_network_of
+from skdpm.networks import filled_network, is_network_of
 
 # Further advice if no feature was found.
 _IF_NOT_AUTO = ', start chains from a guess (init="auto")'
@@ -260,14 +260,13 @@ n_features_in_, feature_names_in_
         Returns
         -------
         X : ndarray or DataFrame of shape (n_samples, n_features)
-            X without NaN, in the container chosen by `set_output`.
+            X without NaN, in the container chosen by `set_output`; by default networks are of the
+            type of X.
         """
         given = X
         X, model, observed = self._model_of_new(X)
         if self.likelihood_.pairwise and is_network_of(self, X):
-            means = self.fitted_values()
-            dense = X.toarray() if scipy.sparse.issparse(X) else X
-            return self._as_table(np.where(np.isnan(dense), means, dense), given)
+            return self._as_table(filled_network(given, X, self.fitted_values()), given)
         if self.likelihood_.pairwise and self._data and X.shape == self._data[0]:
             raise ValueError(
                 "impute fills unobserved pairs of the network of fit, or of rows of new nodes: X "
@@ -282,6 +281,8 @@ n_features_in_, feature_names_in_
             expected = self.likelihood_.reconstruct(probabilities, draw["params"])
             means += share * (expected - means)
             log_weights = total
+        if self.likelihood_.pairwise:
+            return self._as_table(filled_network(given, X, means), given)
         X = X.toarray() if scipy.sparse.issparse(X) else X
         return self._as_table(np.where(np.isnan(X), means, X), given)
 
@@ -292,6 +293,7 @@ n_features_in_, feature_names_in_
         container = config.get("transform", get_config()["transform_output"])
         if container == "default":
             return values
+        values = values.toarray() if scipy.sparse.issparse(values) else values
         names = getattr(self, "feature_names_in_", None)
         if names is None:
             names = np.array([f"x{j}" for j in range(self.n_features_in_)], dtype=object)

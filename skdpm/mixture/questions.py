@@ -85,15 +85,14 @@ class Questions:
         self._check_label_draws("probability_of_number", "draws_")
         return _share(self.n_clusters_samples_ == number)
 
-    def probability_together(self, first: int, second: int) -> tuple[float, float]:
+    def probability_together(self, first: int | str, second: int | str) -> tuple[float, float]:
         """Posterior probability that two rows of `fit`, given by their positions, share a cluster,
-        with its Monte Carlo error, as of `probability_of_number`.
+        with its Monte Carlo error, as of `probability_of_number`. Nodes of a network may be given
+        by names, those in `feature_names_in_`.
         """
         self._check_label_draws("probability_together", "draws_")
         clusters = self.cluster_samples_
-        high = clusters.shape[2] - 1
-        first = check_integer(first, "first", low=0, high=high)
-        second = check_integer(second, "second", low=0, high=high)
+        first, second = (_position(self, *row) for row in (("first", first), ("second", second)))
         of_first = clusters[:, :, first]
         together = (of_first == clusters[:, :, second]) & ((of_first >= 0) | (first == second))
         return _share(together)
@@ -273,6 +272,16 @@ class Questions:
 
 for _method in (Questions.probability_of_number, Questions.probability_together):
     _method.__qualname__ = _method.__name__  # errors of Python show it
+
+
+def _position(estimator, parameter, row):
+    """Position of a row of `fit`, which may be a node of a network, given by its name."""
+    names = getattr(estimator, "feature_names_in_", ()) if estimator.likelihood_.pairwise else ()
+    if isinstance(row, str) and len(names):
+        if row not in names:
+            raise ValueError(f"{parameter} must be a node of the network of fit, got {row!r}")
+        return list(names).index(row)
+    return check_integer(row, parameter, low=0, high=estimator.cluster_samples_.shape[2] - 1)
 
 
 def _share(happens):

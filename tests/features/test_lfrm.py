@@ -1,6 +1,7 @@
 """The latent feature relational model: its laws, the draws of its weights, and its estimator."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from reference.features import classes_of_buffet, left_ordered, log_lfrm
@@ -702,10 +703,16 @@ def test_imputed_networks_are_symmetric_if_undirected(directed):
     for form in (X, sp.csr_array(X)):
         model.fit(form)
         filled = model.impute(X)
-        np.testing.assert_array_equal(filled, model.impute(sp.csr_array(X)))
+        np.testing.assert_array_equal(filled, model.impute(sp.csr_array(X)).toarray())
         assert np.array_equal(filled, filled.T) != directed
         np.testing.assert_array_equal(filled[np.isnan(X)], model.fitted_values()[np.isnan(X)])
         np.testing.assert_array_equal(filled[~np.isnan(X)], X[~np.isnan(X)])
-    assert not np.isnan(model.impute(X[:3])).any()  # rows of new nodes
+    rows = model.impute(X[:3])  # of new nodes
+    assert not np.isnan(rows).any()
+    np.testing.assert_array_equal(rows, model.impute(sp.csr_array(X[:3])).toarray())
+    frame = pd.DataFrame(X[:3], index=list("abc"))
+    assert model.impute(frame).equals(pd.DataFrame(rows, index=frame.index))
+    table = model.set_output(transform="pandas").impute(sp.csr_array(X[:3]))
+    np.testing.assert_array_equal(table, rows)
     with pytest.raises(ValueError, match="X has as many rows as that network, but other entries"):
         model.impute(np.where(X > 0, np.nan, X))

@@ -1,4 +1,5 @@
-"""Learned pseudo-counts of likelihoods of discrete data, from the kernel to the estimator.
+"""Learned pseudo-counts of likelihoods of discrete data, from the kernel to the estimator, and
+hyperparameters of the weights of links.
 
 Where one number is learned, the joint law of partition and number is enumerated; where there are
 several, values, partition and data drawn from the model must keep their law.
@@ -18,11 +19,18 @@ from scipy import stats
 from sklearn.exceptions import ConvergenceWarning
 from support.chains import LearningChains
 from support.designs import combinations
-from support.pvalues import Cells, assert_p_matrix, chi_squared_p, correct_for_number
+from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p, correct_for_number
 
 from skdpm import DPMixture, FiniteMixture
 from skdpm.hyperpriors import Gamma, HalfCauchy
-from skdpm.mixture.likelihoods import Bernoulli, Categorical, Multinomial, Relational
+from skdpm.mixture.likelihoods import (
+    Bernoulli,
+    Categorical,
+    Gaussian,
+    Multinomial,
+    NegativeBinomial,
+    Relational,
+)
 from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.samplers import BlockedGibbs, Gibbs
 from skdpm.mixture.state._state import MixtureState
@@ -62,11 +70,53 @@ CASES = {
         "b",
         [[0, 1, 0, 1], [1, 0, 1, 1], [0, 0, 0, 1], [1, NAN, 1, 0]],
     ),
+    "relational_counts": (
+        Relational,
+        {"a": 0.8, "b": 0.9, "weights": NegativeBinomial(1.5, 0.7)},
+        "weights__dispersion",
+        [[0, 6, 1, 2], [6, 0, 9, NAN], [1, 9, 0, 0], [2, NAN, 0, 0]],
+    ),
+    "relational_counts_degrees": (
+        Relational,
+        {
+            "a": 0.8,
+            "b": 0.9,
+            "directed": True,
+            "degree_correction": True,
+            "degree_concentration": 0.6,
+            "weights": NegativeBinomial(1.5, None, 0.4, hyperpriors={"rate": Gamma(1.0, 1.0)}),
+        },
+        "weights__rate",
+        [[1, 6, 0, 2], [0, 0, 3, 1], [1, 9, 2, 0], [2, 0, 1, 0]],
+    ),
+    "relational_real": (
+        Relational,
+        {
+            "a": 0.8,
+            "b": 0.9,
+            "weights": Gaussian(
+                0.3, None, 3.5, 1.5, hyperpriors={"mean_precision": Gamma(1.0, 1.0)}
+            ),
+        },
+        "weights__mean_precision",
+        [[0, 0.6, -1, 2], [0.6, 0, 3, NAN], [-1, 3, 0, 0], [2, NAN, 0, 0]],
+    ),
 }
+LAWS_OF_WEIGHTS = {NegativeBinomial: "negative_binomial", Gaussian: "gaussian_diag"}
 EDGES = (0.3, 0.8, 1.6)
 BLOCKS = FiniteMixture(3, sampler=BlockedGibbs(block_size=2), init="single", concentration=1.2)
 PRIORS = {"rows": ("dp", {}), "blocks": ("finite", {"n_components": 3})}
 GIBBS = Gibbs().kernel()
+
+
+def as_reference(fixed, learned, value):
+    """Keywords of `log_likelihood`, with a value of what is learned."""
+    _, of_weights, name = learned.rpartition("weights__")
+    if not of_weights:
+        return {**fixed, learned: value}
+    law = fixed["weights"]
+    numbers = {key: x for key, x in law.get_params().items() if isinstance(x, float)}
+    return {**fixed, "weights": (LAWS_OF_WEIGHTS[type(law)], {**numbers, name: value})}
 
 
 @functools.cache
@@ -78,7 +128,7 @@ def enumerated(name, program):
     prior, params = PRIORS[program]
     return learned_joint(
         lambda labels, value: log_likelihood(
-            X, labels, cls.__name__.lower(), **{**fixed, learned: value}
+            X, labels, cls.__name__.lower(), **as_reference(fixed, learned, value)
         ),
         lambda sizes: log_eppf(sizes, prior, concentration=1.2, **params),
         enumerate_partitions(len(X)),
@@ -151,6 +201,10 @@ def blocks_run(name, cls=None, n_starts=1_000, n_steps=2):
 @pytest.mark.slow
 def test_partitions_and_pseudo_counts_keep_their_joint_posterior(seed_sequence):
     assert_p_matrix({name: rows_run(name) for name in CASES}, seed_sequence=seed_sequence)
+
+
+def test_hyperparameters_of_weights_keep_their_joint_posterior_every_day(seed_sequence):
+    assert_p(rows_run("relational_counts", n_starts=1_000), seed_sequence=seed_sequence)
 
 
 @pytest.mark.slow

@@ -47,16 +47,17 @@ cdef enum:
 
 cdef double LOWEST = 1e-12
 cdef double LARGEST = 1e12
-# Gains of a step at which Newton's method ends: for proposals, and in launches.
+# Gains of a step at which Newton's method ends: for modes, for proposals, and in launches.
+cdef double CLOSEST = 1e-10
 cdef double CLOSE = 1e-8
 cdef double NEAR = 1e-2
 cdef double[N_SHARES] SHARES    # of `polya_gamma`
 tabulate_shares(SHARES)
 
 
-cdef inline bint are_few(Py_ssize_t n, bint directed) noexcept nogil:
-    """Whether the weights of n features among themselves may be proposed together."""
-    return (n * n if directed else n * (n + 1) // 2) <= MOST_REFITTED
+cdef inline bint are_few(Py_ssize_t n, bint directed, Py_ssize_t most) noexcept nogil:
+    """Whether n features have at most so many weights among themselves."""
+    return (n * n if directed else n * (n + 1) // 2) <= most
 
 
 cdef bint factorize(
@@ -337,13 +338,11 @@ cdef class LFRMModel(LinkFlipModel):
     cdef bint prepare_part(self) except -1 nogil:
         """Make `part` that of all weights and b. Returns whether it proposes them cheaply, which
         depends on Z alone."""
-        if not are_few(self.n_latent, self.directed):
+        if not are_few(self.n_latent, self.directed, MOST_REFITTED):
             return False
         if self.part is None:
             with gil:
-                self.part = self.restricted()
-                self.part.reserve(0)
-                self.part.bind_allocations(Allocations(np.zeros((self.n_samples, 0))))
+                self.part = self.without_features(MOST_REFITTED)
         self.part.restrict_from(self, NULL, 0)
         return self.part.n_kinds <= MOST_TYPES
 
@@ -580,19 +579,28 @@ cdef class LFRMModel(LinkFlipModel):
     cdef int mean_params(self) except -1 nogil:
         """Set the weights to their joint posterior mode given Z, b and tau, if they are at most
         MOST_WEIGHTS; otherwise leave them."""
-        cdef Py_ssize_t n = self.n_latent
-        if 0 < (n * n if self.directed else n * (n + 1) // 2) <= MOST_WEIGHTS:
+        if self.n_latent > 0 and are_few(self.n_latent, self.directed, MOST_WEIGHTS):
             with gil:
-                saved = self.save()
-                saved["weights"] = mode_of_weights(
-                    saved["weights"], self.Z.to_array(), np.asarray(self.signs), self.b, self.tau,
-                    self.directed
-                )
-                self.load(saved)
+                self.take_mode(self.without_features(MOST_WEIGHTS))
         return 0
 
+    cdef int take_mode(self, LFRMPart part) except -1:
+        """Set the weights to their mode by a part that may propose them."""
+        part.draws_b = False
+        part.restrict_from(self, NULL, 0)
+        part.find_mode(CLOSEST)
+        part.theta[:] = part.mode
+        return part.give_back(self, NULL)
+
+    cdef LFRMPart without_features(self, Py_ssize_t most):
+        """A part whose parameters are b and all weights, if these are at most so many."""
+        part = LFRMPart(self, most)
+        part.reserve(0)
+        part.bind_allocations(Allocations(np.zeros((self.n_samples, 0))))
+        return part
+
     cdef FeatureModel restricted(self):
-        return LFRMPart(self)
+        return LFRMPart(self, MOST_REFITTED)
 
     def start_hyperparameters(self):
         """The bias from the frequency of links."""
@@ -624,7 +632,7 @@ cdef class LFRMModel(LinkFlipModel):
 
 cdef class LFRMPart(LinkFlipModel):
     """Some features of an `LFRMModel`, given which rows have the others. The weights of the others
-    among themselves are parameters too if they are at most MOST_REFITTED; if not, they are given.
+    among themselves are parameters too if at most `most_refitted`; if not, they are given.
 
     The parameters theta are b, if it is drawn; the weights of the others among themselves; then
     for each feature its weights with the others and with features up to itself. Their law given Z
@@ -635,6 +643,7 @@ cdef class LFRMPart(LinkFlipModel):
     are counted.
     """
     cdef bint refits
+    cdef Py_ssize_t most_refitted
     cdef Py_ssize_t room                # capacity for other features
     cdef Py_ssize_t n_whole             # features of the whole model that need room
     cdef Py_ssize_t n_others
@@ -663,8 +672,9 @@ cdef class LFRMPart(LinkFlipModel):
     cdef double log_det
     cdef Py_ssize_t[::1] terms          # of a pair: parameters in its log odds
 
-    def __init__(self, LFRMModel whole):
+    def __init__(self, LFRMModel whole, Py_ssize_t most_refitted):
         n = whole.n_samples
+        self.most_refitted = most_refitted
         self.signs = whole.signs
         self.directed, self.draws_b = whole.directed, whole.draws_b
         self.tau_b, self.first_b = whole.tau_b, whole.first_b
@@ -693,7 +703,7 @@ cdef class LFRMPart(LinkFlipModel):
         self.effects = np.empty((n, max(self.width - N_CACHED, 1)))
         self.terms = np.empty((n + room) * (n + room) + 1, dtype=np.intp)
         # At most this many parameters, whether the weights of the others are given or not.
-        self.n_room = 1 + 2 * n * room + n * n + MOST_REFITTED
+        self.n_room = 1 + 2 * n * room + n * n + self.most_refitted
         self.theta, self.kept, self.mode, self.attempt, self.gradient, self.towards = np.zeros(
             (6, self.n_room)
         )
@@ -758,7 +768,7 @@ cdef class LFRMPart(LinkFlipModel):
         W = &(<LFRMModel>whole).W[0, 0]
         self.tau = (<LFRMModel>whole).tau
         self.n_others = whole.list_others(features, n, &self.others[0])
-        self.refits = are_few(self.n_others, self.directed)
+        self.refits = are_few(self.n_others, self.directed, self.most_refitted)
         # Kinds.
         self.n_kinds = 0
         for i in range(self.n_samples):
@@ -1006,6 +1016,8 @@ cdef class LFRMPart(LinkFlipModel):
                 if other >= value or length < 1e-6:
                     break
                 length *= 0.5
+            if other < value:
+                break           # the rest is rounding
             value = other
             for p in range(n):
                 self.mode[p] = self.attempt[p]
@@ -1109,45 +1121,3 @@ cdef class LFRMPart(LinkFlipModel):
             effects[a * stride] *= sign
         self.candidates[N_CACHED + self.row_links] = sign * logit
         self.row_links += 1
-
-
-def mode_of_weights(W, Z, signs, bias, precision, bint directed):
-    """The mode of p(W | Z, X), which is log concave, by Newton's method from W. For weights (k, l)
-    and (m, o) the Hessian has the sum over pairs of omega_ij z_ik z_im z_jl z_jo; `both` holds the
-    products z_ik z_im of one row."""
-    n = W.shape[0]
-    Z = Z.astype(np.float64)
-    both = (Z[:, :, None] * Z[:, None, :]).reshape(len(Z), -1)
-    links = (signs + 1) // 2
-    # If links have no direction, every pair comes twice and two entries of W are one weight.
-    share = (signs != 0) * (1.0 if directed else 0.5)
-    k, l = np.indices((n, n)) if directed else np.triu_indices(n)
-    k, l = k.ravel(), l.ravel()
-    spread = np.zeros((n * n, len(k)))
-    spread[k * n + l, np.arange(len(k))] = 1.0
-    spread[k * n + l if directed else l * n + k, np.arange(len(k))] = 1.0
-    v = W[k, l]
-
-    def log_density(v):
-        logits = bias + Z @ (spread @ v).reshape(n, n) @ Z.T
-        value = -(share * np.logaddexp(0.0, -signs * logits)).sum() - 0.5 * precision * (v @ v)
-        return value, 1.0 / (1.0 + np.exp(-np.clip(logits, -700.0, 700.0)))
-
-    value, p = log_density(v)
-    for _step in range(100):    # a dozen is usual
-        gradient = spread.T @ (Z.T @ (share * (links - p)) @ Z).ravel() - precision * v
-        hessian = (both.T @ (share * p * (1.0 - p)) @ both).reshape(n, n, n, n)
-        hessian = spread.T @ hessian.transpose(0, 2, 1, 3).reshape(n * n, n * n) @ spread
-        hessian[np.diag_indices(len(v))] += precision
-        towards = np.linalg.solve(hessian, gradient)
-        gain = gradient @ towards
-        length = 1.0
-        while length * gain > 1e-9:     # ends: it is halved
-            attempt, p_there = log_density(v + length * towards)
-            if attempt > value:
-                break
-            length *= 0.5
-        else:
-            break
-        v, value, p = v + length * towards, attempt, p_there
-    return (spread @ v).reshape(n, n)

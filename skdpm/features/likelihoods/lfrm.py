@@ -76,7 +76,7 @@ class LFRM(FeatureLikelihood):
         params["weight_precision_prior"] = check_gamma(
             self.weight_precision_prior, "LFRM.weight_precision_prior"
         )
-        check_directions(self, *links_and_holes(X, "LFRM"))
+        check_directions("LFRM", self.directed, *links_and_holes(X, "LFRM"))
         return type(self)(**params)
 
     def initial_allocations(self, data, most, rng):

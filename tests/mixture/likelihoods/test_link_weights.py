@@ -321,6 +321,17 @@ def test_weights_that_are_refused(weights, value, message):
             DPMixture(likelihood=Relational(weights=weights), **SHORT).fit(form)
 
 
+@pytest.mark.parametrize("weights", ["counts", "real", None])
+def test_parameters_of_weights_need_an_object(weights):
+    likelihood = Relational(weights=weights)
+    message = f"'weights__mean', because weights={weights!r} .*, such as NegativeBinomial"
+    with pytest.raises(ValueError, match=message):
+        likelihood.set_params(weights__mean=2.0)
+    with pytest.raises(ValueError, match=message):
+        DPMixture(likelihood=likelihood).set_params(likelihood__weights__mean=2.0)
+    assert likelihood.set_params(weights=Gaussian(), weights__mean=2.0).weights.mean == 2.0
+
+
 def test_directions_and_nan():
     X = np.zeros((4, 4))
     X[0, 1], X[1, 0] = 2.0, 3.0

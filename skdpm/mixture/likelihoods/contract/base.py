@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
-from skdpm._validation import check_columns, check_finite
+from skdpm._validation import check_columns, check_finite, check_nested
 from skdpm.mixture.likelihoods.contract.roles import Answers, Blocks, Learned, Tables
 
 # Bound on the items of a cluster in a stream (doubles count exactly up to here), and the length of
@@ -52,6 +52,8 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
       `needs_laws` names), `departs` and `departures` of `gaussian.projected.Projection`.
     - `constants_vary`: bool. Whether `log_constants` depend on hyperparameters.
     - `exposed`: bool. Whether the last column of X holds exposures: see `with_exposure`.
+    - `objects`: tuple of (str, str). Parameters that may be objects or names, each with examples
+      of objects.
     """
 
     capabilities = frozenset({"joint", "product"})
@@ -71,6 +73,13 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
     select = False
     exposed = False
     left_out = None
+    objects = ()
+
+    def set_params(self, **params):
+        """Set parameters, also of an object, ``name__parameter``. Returns the likelihood."""
+        for name, examples in self.objects:
+            check_nested(params, {name: getattr(self, name)}, f", such as {examples}")
+        return super().set_params(**params)
 
     # Rows with known classes: see `Classified`.
 

@@ -10,7 +10,6 @@ from skdpm._validation import (
     ColumnError,
     check_choice,
     check_integer,
-    check_nested,
     check_real,
     explains,
     parameters,
@@ -160,6 +159,7 @@ default=None
     """
 
     has_points = True
+    objects = (("tails", "StudentTails(df=4) or ContaminatedTails(contamination=0.1)"),)
 
     mean: object = None
     mean_precision: float | None = None
@@ -169,12 +169,6 @@ default=None
     n_parents: int = 8
     hyperpriors: dict | None = None
     tails: object = None
-
-    def set_params(self, **params):
-        """Set parameters; ``tails__df=3`` sets one of an object. Returns the likelihood."""
-        hint = ", such as StudentTails(df=4) or ContaminatedTails(contamination=0.1)"
-        check_nested(params, {"tails": self.tails}, hint)
-        return super().set_params(**params)
 
     @property
     def fitted_gaps(self):

@@ -86,6 +86,7 @@ class Relational(Likelihood):
     accept_sparse = True
     pairwise = True
     text_hint = LIST_HINT
+    objects = (("weights", "NegativeBinomial(dispersion=0.5) or Gaussian(mean=0.0)"),)
 
     a: float | None = None
     b: float | None = None
@@ -133,7 +134,7 @@ class Relational(Likelihood):
             check_real(self.degree_concentration, "Relational.degree_concentration", low=0.0)
         X, weights = self._parted(X)
         links, holes, self_links = self._law.read(X)
-        check_directions(self, links, holes, *weights)
+        check_directions("Relational", self.directed, links, holes, *weights)
         n_pairs = X.shape[0] * (X.shape[0] - 1) - holes.nnz
         frequency = (links.sum() + 0.5) / (n_pairs + 1.0)
         first = self._law.start(frequency).items()
@@ -208,13 +209,11 @@ class Relational(Likelihood):
             data["self_links"] = self_links
             data["new"] = new
             # A pair of nodes of `fit` is counted in both rows if links are undirected.
-            in_two_rows = not (new or self.directed)
-            values = gammaln(links.data + 1.0), links.indices, links.indptr
+            share = 1.0 if new or self.directed else 0.5
+            values = share * gammaln(links.data + 1.0), links.indices, links.indptr
             log_multiplicities = sp.csr_array(values, shape=links.shape).sum(axis=1)
-            log_multiplicities *= 0.5 if in_two_rows else 1.0
             log_multiplicities += gammaln(self_links + 1.0)
-            if not self.directed:
-                log_multiplicities += self_links * np.log(2.0)
+            log_multiplicities += 0.0 if self.directed else self_links * np.log(2.0)
             data["log_constants"] = -log_multiplicities
             data["degrees"] = self._degrees if new else _degrees(links, self_links, self.directed)
         return read_only(data)
