@@ -5,10 +5,10 @@
 
 A task prints a line for each data set and tool: quality, and seconds of the processor, with those
 of child processes (R; not on Windows). Seconds are those of the fit and of the answer, not of the
-score. A tool that is not installed is left out, by name. `--data` has `networks/*.npz` (A, y),
-`mclust/*.npz` and `outliers/*.npz` (X, y), and `words.npz` (X, y; binary words). Outliers,
-imputation and mutations are measured by `outliers.py`, `imputation.py` and `mutations.py`, whose
-functions are called here.
+score. A tool that is not installed is left out, by name. `--data` has `networks/*.npz` (A, perhaps
+with weights, and perhaps y), `mclust/*.npz` and `outliers/*.npz` (X, y), and `words.npz` (X, y;
+binary words). Outliers, imputation and mutations are measured by `outliers.py`, `imputation.py`
+and `mutations.py`, whose functions are called here.
 Results are on the page "Beside other tools".
 """
 
@@ -33,7 +33,7 @@ from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.neighbors import KernelDensity
 from sklearn.preprocessing import StandardScaler
 
-from skdpm import DPMixture
+from skdpm import DPMixture, FiniteMixture
 from skdpm.metrics import description_length
 from skdpm.mixture.likelihoods import Relational
 
@@ -143,33 +143,51 @@ def classes(options):
                 show_labels(data, f"StepMix {name}", y, labels_of_best, models, X)
 
 
+def shortest(model, A):
+    """Labels of the shortest description among the estimates with at most 1, 2, ... clusters."""
+    numbers = range(1, model.n_clusters_ + 1)
+    found = [labels_of_at_most(model, k) for k in numbers]
+    return min(found, key=lambda labels: description_length(A, labels))
+
+
+def auc_of_hidden_links(model, W, seeds):
+    """A tenth of the links is hidden; mean AUC against ten times as many pairs without a link."""
+    results = []
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        links, others = (np.argwhere(np.triu((W != 0) == value, 1)) for value in (True, False))
+        hidden = links[rng.permutation(len(links))[: len(links) // 10]]
+        others = others[rng.permutation(len(others))[: 10 * len(hidden)]]
+        truth = np.repeat([1, 0], [len(hidden), len(others)])
+        seen = W.copy()
+        seen[hidden.T[0], hidden.T[1]] = seen[hidden.T[1], hidden.T[0]] = 0.0
+        fitted = model.set_params(random_state=seed).fit(seen).fitted_values()
+        results.append(roc_auc_score(truth, fitted[tuple(np.concatenate([hidden, others]).T)]))
+    return float(np.mean(results))
+
+
 def networks(options):
-    """A tenth of the links is hidden: AUC against ten times as many pairs without a link.
-    Description lengths and labels are those of fits to all links. Coarser labels are read from the
-    draws of such a fit; their seconds are those of the reading alone."""
+    """Description lengths and labels of fits to all links, and AUC of hidden links.
+
+    "shortest" is the coarser reading of the guide, and its seconds are those of the reading alone.
+    "few groups" has the priors that are like those of graph-tool."""
     graph_tool = optional("graph_tool.all")
     for path in archives(options.data / "networks"):
         stored = np.load(path)
-        A = (stored["A"] != 0).astype(float)
-        np.fill_diagonal(A, 0.0)
+        W = stored["A"].astype(float)
+        np.fill_diagonal(W, 0.0)
+        A = (W != 0).astype(float)
         y = stored["y"] if "y" in stored else None
-        rng = np.random.default_rng(0)
-        links, others = (np.argwhere(np.triu(A == value, 1)) for value in (1, 0))
-        hidden = links[rng.permutation(len(links))[: len(links) // 10]]
-        others = others[rng.permutation(len(others))[: 10 * len(hidden)]]
-        pairs = np.concatenate([hidden, others]).T
-        truth = np.repeat([1, 0], [len(hidden), len(others)])
-        seen = A.copy()
-        seen[hidden.T[0], hidden.T[1]] = seen[hidden.T[1], hidden.T[0]] = 0.0
         law = Relational(degree_correction=True)
-        model = DPMixture(likelihood=law, random_state=0)
-        partitions = {"skdpm": timed(model.fit_predict, A)}
-        n_found = len(np.unique(model.labels_))
-        for k in sorted({2, 3, 5, 8} | ({len(np.unique(y))} if y is not None else set())):
-            if k < n_found:
-                partitions[f"skdpm, then at most {k}"] = timed(labels_of_at_most, model, k)
-        if y is not None:
-            partitions["truth"] = y, None
+        few = Relational(degree_correction=True, a=1.0)
+        models = {
+            "skdpm": DPMixture(likelihood=law, random_state=0),
+            "skdpm, few groups": FiniteMixture(None, likelihood=few, random_state=0),
+        }
+        partitions = {"truth": (y, None)} if y is not None else {}
+        for name, model in models.items():
+            partitions[name] = timed(model.fit_predict, A)
+            partitions[f"{name}, shortest"] = timed(shortest, model, A)
         if graph_tool is not None:
             graph = graph_tool.Graph(np.argwhere(np.triu(A)), directed=False)
             state, seconds = timed(graph_tool.minimize_blockmodel_dl, graph)
@@ -181,10 +199,15 @@ def networks(options):
             if name == "graph-tool":
                 values["own DL"] = float(state.entropy())
             show(path.stem, name, seconds, **values)
-        model = DPMixture(likelihood=law, random_state=0)
-        model, seconds = timed(model.fit, seen)
-        fitted, more = timed(model.fitted_values)
-        show(path.stem, "skdpm", seconds + more, AUC=roc_auc_score(truth, fitted[tuple(pairs)]))
+        compared = [(name, model, A) for name, model in models.items()]
+        for corrected in (True, False) if len(np.unique(W)) > 2 else ():
+            for weights, X in ((None, A), ("counts", W)):
+                law = Relational(degree_correction=corrected, weights=weights)
+                name = f"degree_correction={corrected}, weights={weights}"
+                compared.append((name, DPMixture(likelihood=law), X))
+        for name, model, X in compared:
+            auc, seconds = timed(auc_of_hidden_links, model, X, range(options.seeds))
+            show(path.stem, name, seconds, AUC=auc)
 
 
 def densities(options):
