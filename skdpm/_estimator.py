@@ -39,6 +39,9 @@ from skdpm.draws import Draws, column_of
 # Fits say here, at the level INFO, when they begin and what they end with.
 LOGGER = logging.getLogger("skdpm")
 
+# Seconds for draws after Ctrl-C in warm-up.
+MOMENT = 1.0
+
 # Parameters that may change between the fits of a warm start.
 FREE_PARAMETERS = frozenset(
     {
@@ -308,14 +311,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         halts = None
         finds = program.finds_warmup or program.finds_draws or program.regroups
         if program.halts and (limits or finds or reports is not None):
-            halts = Halts(
-                run,
-                began=started,
-                max_time=limits.get("max_time"),
-                target_ess=limits.get("target_ess"),
-                well_known=functools.partial(self._is_well_known, run),
-                reports=reports,
-            )
+            halts = self._halts(run, started, reports, **limits)
         if reports is not None:
             reports.begin(run.chains)
         LOGGER.info("%s.fit begins: %s, %s", name, program.likelihood, program.sampler)
@@ -325,6 +321,8 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             n_jobs = min(joblib.effective_n_jobs(self.n_jobs), program.n_chains)
             forecast = Forecast(program, started, n_jobs, self._say_how_long)
         interrupted = self._advance(run, program.n_iterations, halts, forecast)
+        if interrupted and not (run.n_draws or self.warm_start):
+            self._draw_soon(run)
         n_draws = run.n_draws
         if n_draws > 0:
             self._conclude(run, n_draws)
@@ -337,7 +335,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         if interrupted:
             warn(
                 f"{name}.fit was interrupted after {n_draws} of {program.n_draws} "
-                "draws of each chain"
+                f"draws of each chain, and {run.words_about_warmup}"
                 + ("; the attributes describe these" if n_draws else "; nothing is fitted")
                 + ("; fit again to continue" if self.warm_start else ""),
                 RuntimeWarning,
@@ -425,6 +423,26 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             chains=[program.chain(entropy, c) for c in range(program.n_chains)],
         )
 
+    def _halts(self, run, began, reports=None, max_time=None, target_ess=None):
+        well_known = functools.partial(self._is_well_known, run)
+        return Halts(
+            run,
+            began=began,
+            max_time=max_time,
+            target_ess=target_ess,
+            well_known=well_known,
+            reports=reports,
+        )
+
+    def _draw_soon(self, run):
+        """Make draws for a moment with chains that Ctrl-C stopped before these: warm-up ends where
+        they are. Another Ctrl-C stops this too."""
+        program, done = run.program, (chain["iteration"] for chain in run.chains)
+        if program.halts and program.shortens_warmup and min(done) > 0:
+            run.cut_warmup()
+            halts = self._halts(run, time.monotonic(), max_time=MOMENT)
+            self._advance(run, program.n_iterations, halts)
+
     def _advance(self, run, n_iterations, halts=None, forecast=None):
         """Run the chains; return whether Ctrl-C stopped them."""
         return run_chains(
@@ -506,15 +524,12 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         """Warn about a limit that could not be kept."""
         if halts is None:
             return
-        program, n_draws = run.program, self.draws_.n_draws
-        if halts.is_late or halts.shortened_from is not None:
-            warmup = f"{program.n_warmup} warm-up iterations"
-            if halts.shortened_from is not None:
-                warmup = f"{program.n_warmup} of {halts.shortened_from} warm-up iterations"
+        n_draws = self.draws_.n_draws
+        if halts.is_late:
             draws = f"{n_draws} draw{'s' if n_draws > 1 else ''} of each chain"
             warn(
-                f"max_time={self.max_time!r} was short: the fit made {warmup} and {draws}, in "
-                f"{self.fit_time_:.3g} seconds; use a larger max_time",
+                f"max_time={self.max_time!r} was short: the fit made {run.words_about_warmup} and "
+                f"{draws}, in {self.fit_time_:.3g} seconds; use a larger max_time",
                 ConvergenceWarning,
             )
         if self.target_ess is not None and not halts.ess >= self.target_ess:

@@ -60,9 +60,8 @@ class Halts:
     - `well_known`: callable. Function of a number of draws per chain: whether the answers are
       known well enough. Asked if the program `finds_draws`.
     - `reports`: FitReports or None. Reports to callbacks, which may end the fit.
-    - `is_late`: bool. Whether the time was over before the first draw.
-    - `shortened_from`: int or None. Number of warm-up iterations that were asked for, if the time
-      limit allowed fewer.
+    - `is_late`: bool. Whether the time was over before the first draw, or warm-up ended early so
+      that it was not.
     - `ess`: float. Last computed effective sample size; NaN before the first.
     """
 
@@ -76,7 +75,6 @@ class Halts:
         self.well_known = well_known
         self.reports = reports
         self.is_late = False
-        self.shortened_from = None
         self.ess = math.nan
         self._ended = False  # by a callback
         self._looked = False
@@ -94,12 +92,8 @@ class Halts:
                 program.end_warmup(self.chains, n_done)
         steps = math.inf if self._clock is None else self._clock.affordable(n_done, program)
         if steps < 1 and 0 < n_done < program.n_warmup and program.shortens_warmup:
-            # The rest of the warm-up would leave no time for draws. After an interruption some
-            # chains are ahead; the others follow.
-            ahead = max(chain["iteration"] for chain in self.chains)
-            if ahead < program.n_warmup:
-                self.shortened_from = self.run.shortened_from = program.n_warmup
-                program.end_warmup(self.chains, ahead)
+            # The rest of the warm-up would leave no time for draws.
+            self.is_late |= self.run.cut_warmup()
             if n_done < program.n_warmup:
                 return program.n_warmup
             steps = self._clock.affordable(n_done, program)
@@ -114,7 +108,7 @@ class Halts:
             fewest = min(program.fewest_compared, program.n_draws) if self._ended else 1
             if n_draws >= fewest:
                 return None
-            self.is_late = not self._ended
+            self.is_late |= not self._ended
             return min(stop, program.iteration_of(fewest))
         if steps == math.inf:
             return stop

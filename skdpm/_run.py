@@ -29,7 +29,7 @@ class Run:
     - `kept`: Window or None. For particles that forget rows: the rows that are kept.
     - `pool`: dict. For particles that can take more rows: see `StreamProgram`.
     - `shortened_from`: int or None. Number of warm-up iterations that were asked for, if a time
-      limit allowed fewer.
+      limit or Ctrl-C allowed fewer.
     - `told`: tuple of str. Quantities that a warning of `partial_fit` has named already.
     - `n_judged`: int. Number of rows when `partial_fit` last compared the chains.
     """
@@ -57,9 +57,24 @@ class Run:
 
     @property
     def is_cut(self):
-        """Whether the chains have made fewer iterations than a warm-up that a time limit cut."""
+        """Whether the chains have made fewer iterations than a warm-up that was cut."""
         done = min(chain["iteration"] for chain in self.chains)
         return self.shortened_from is not None and done < self.shortened_from
+
+    def cut_warmup(self):
+        """End the warm-up early, where the first chain is; after an interruption others follow.
+        Returns whether it had not ended."""
+        program, ahead = self.program, max(chain["iteration"] for chain in self.chains)
+        if ahead >= program.n_warmup:
+            return False
+        self.shortened_from = program.n_warmup
+        program.end_warmup(self.chains, ahead)
+        return True
+
+    @property
+    def words_about_warmup(self):
+        asked = "" if self.shortened_from is None else f" of {self.shortened_from}"
+        return f"{self.program.n_warmup}{asked} warm-up iterations"
 
     def least_ess(self, n_draws, draws=None):
         """Smallest bulk effective sample size of the program's `quantities` in the first n_draws

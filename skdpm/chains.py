@@ -27,8 +27,9 @@ from skdpm.hyperpriors import Hyperprior
 # Number of draws of all chains that score new rows.
 N_SCORED_DRAWS = 100
 
-# Seconds of a chain's turn, if there are fewer threads than chains.
-TURN = 1.0
+# Seconds of a chain's turn, if there are fewer threads than chains, and seconds from which turns
+# grow with the time so far. So a short fit that is interrupted has draws of all chains too.
+TURN, SHORT_TURNS = 0.1, 5.0
 
 # Seconds of a chain's turn otherwise, if somebody waits for a forecast of the time.
 PATIENCE = 5.0
@@ -399,9 +400,8 @@ def run_chains(
     Returns `interrupted`: bool. Whether Ctrl-C stopped the chains early.
     """
     remaining = sum(max(0, n_iterations - chain["iteration"]) for chain in chains)
-    turn = math.inf if forecast is None else PATIENCE
-    if joblib.effective_n_jobs(n_jobs) < len(chains):
-        turn = TURN
+    takes_turns = joblib.effective_n_jobs(n_jobs) < len(chains)
+    turn, began = math.inf if forecast is None else PATIENCE, time.monotonic()
     with _Interruption() as interruption, _progress_bar(remaining, verbose) as report:
 
         def work(chain, stop):
@@ -423,6 +423,8 @@ def run_chains(
         while stop is not None and not interruption.requested:
             waiting = [chain for chain in chains if chain["iteration"] < stop]
             if waiting:
+                if takes_turns:
+                    turn = TURN * max(1.0, (time.monotonic() - began) / SHORT_TURNS)
                 since = None if forecast is None else clocks()
                 joblib.Parallel(n_jobs=n_jobs, require="sharedmem")(
                     delayed(work)(chain, stop) for chain in waiting

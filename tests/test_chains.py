@@ -1,5 +1,6 @@
 """Running chains: seeds, turns, threads, progress; without any model."""
 
+import itertools
 import signal
 import threading
 
@@ -55,6 +56,25 @@ def _order_of_work(n_chains, n_jobs, monkeypatch):
 
 def test_few_threads_take_turns(monkeypatch):
     assert _order_of_work(3, 1, monkeypatch) == [0, 1, 2] * 3
+
+
+def test_turns_grow_with_time(monkeypatch):
+    """An iteration takes a second of this clock."""
+    now, order = [0.0], []
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+
+    def advance(chain, n_iterations, go_on):
+        def timed(**figures):
+            now[0] += 1.0
+            order.append(chain["index"])
+            return go_on(**figures)
+
+        _advance(chain, n_iterations, timed)
+
+    run_chains(advance, _chains(2), 1000)
+    lengths = [len(list(turn)) for _, turn in itertools.groupby(order)]
+    assert lengths[:20] == [1] * 20 and lengths == sorted(lengths[:-2]) + lengths[-2:]
+    assert 10 < max(lengths) < 50
 
 
 def test_one_chain_never_waits(monkeypatch):

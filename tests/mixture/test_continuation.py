@@ -522,6 +522,22 @@ def test_interrupted_estimators_can_be_pickled(blobs, ctrl_c):
     assert_same_fit(estimator.fit(blobs), whole, blobs)
 
 
+@pytest.mark.parametrize("n_jobs", everyday([1, 2], 1))
+def test_a_warm_up_that_is_interrupted_ends(blobs, n_jobs, ctrl_c):
+    """Chains have draws then, those of a fit with this warm-up."""
+    params = {**FAST, "n_warmup": 30, "sampler": Disturbed()}
+    estimator = DPMixture(**params, n_jobs=n_jobs)
+    ctrl_c(7)
+    _interrupted(estimator, blobs, r"after 12 of 12 draws of each chain, and \d+ of 30 warm-up")
+    assert estimator.n_warmup_ < 30 and not estimator.converged_
+    assert {chain["iteration"] for chain in estimator._run.chains} == {estimator.n_iter_}
+    ctrl_c(None)
+    params["n_warmup"] = estimator.n_warmup_
+    whole = DPMixture(**params).fit(blobs)
+    whole.converged_ = False
+    assert_same_fit(estimator, whole, blobs)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("n_jobs", everyday([1, 2], 2))
 @pytest.mark.parametrize("at", everyday([1, 2, 7], 2))
@@ -530,7 +546,8 @@ def test_interruption_in_warm_up(blobs, n_jobs, at, ctrl_c):
     whole = DPMixture(**params).fit(blobs)
     estimator = DPMixture(**params, n_jobs=n_jobs, warm_start=True)
     for fitted_before in (False, True):
-        ctrl_c(at)
+        # Without a warm start chains that have all begun would make draws.
+        ctrl_c(1 if fitted_before else at)
         _interrupted(estimator, blobs, "interrupted after 0 of 12 draws .*; nothing is fitted")
         assert not [name for name in vars(estimator) if name.endswith("_")], fitted_before
         with pytest.raises(NotFittedError):
@@ -549,7 +566,7 @@ def test_interruption_in_warm_up(blobs, n_jobs, at, ctrl_c):
         estimator.set_params(warm_start=False, sampler="gibbs").fit(blobs[:, :1])
         estimator.set_params(sampler=Disturbed())
         if not fitted_before:
-            estimator.set_params(warm_start=False)
+            estimator.set_params(warm_start=False, n_jobs=1)
 
 
 def test_interruption_after_the_last_iteration_still_raises(blobs, ctrl_c):
