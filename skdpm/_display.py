@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from skdpm import _convergence as agreement
+from skdpm._tables import listed
 
 # Clusters of a network, and nodes of each, that a summary names.
 MOST_CLUSTERS, MOST_NODES = 20, 5
@@ -38,6 +39,8 @@ def summary_of_fit(estimator, what):
         lines["components"] = of_components
     else:
         lines = {what: f"{estimator.n_components_} ({of_components})"}
+    names = getattr(estimator, "feature_names_in_", None)
+    lines["likelihood"] = _words_about_law(estimator.likelihood_, names)
     of = "one chain" if draws.n_chains == 1 else f"each of {draws.n_chains} chains"
     lines["draws"] = f"{draws.n_draws} of {of}"
     if agreement.stay_apart(estimator.diagnostics_, draws.n_chains):
@@ -69,6 +72,15 @@ def summary_of_fit(estimator, what):
     if estimator.likelihood_.pairwise and hasattr(estimator, "feature_names_in_"):
         lines |= _members(estimator, what.removesuffix("s"))
     return lines
+
+
+def _words_about_law(likelihood, names):
+    """Name of a likelihood; of a `Product` also the columns of its parts."""
+    parts = [
+        f"{repr(law).partition('(')[0]} for {listed(columns, names)}"
+        for _, law, columns in getattr(likelihood, "parts", ())
+    ]
+    return ", ".join(parts) or repr(likelihood).partition("(")[0]
 
 
 def shortest_range(probabilities, level):

@@ -11,18 +11,34 @@ IN_FIT = {
 
 # Parameters of estimators.
 PARAMETERS = {
+    "algorithm": "its name is sampler",
     "alpha": "its name is concentration",
-    "eps": "no distance is given; the likelihood learns how far clusters reach",
+    "init_params": "its name is init",
     **dict.fromkeys(("max_iter", "n_iter"), "iterations are n_warmup and n_draws"),
     "n_clusters": "its name is n_components",
     "n_init": "independent chains are n_chains",
     "n_samples": "draws are n_draws; sample(n) draws rows after fit",
     "seed": "its name is random_state",
+    "tol": "a fit ends when answers are known well enough; target_ess and max_time are limits",
 }
 
+_IN_GAUSSIAN = "set it in the likelihood: likelihood=Gaussian({})".format
+_NO_DISTANCE = "no distance is given; the likelihood learns how far clusters reach"
+_NO_START = "pass labels as a start, init=labels; each chain finds its own start otherwise"
+_NO_SIZE = "clusters may have any size; with noise=True single rows far from all others are noise"
 OF_MIXTURES = {
     **PARAMETERS,
-    "covariance_type": 'set it in the likelihood: likelihood=Gaussian(covariance_type="diag")',
+    "covariance_prior": _IN_GAUSSIAN("scale=..."),
+    "covariance_type": _IN_GAUSSIAN('covariance_type="diag"'),
+    "degrees_of_freedom_prior": _IN_GAUSSIAN("df=..."),
+    **dict.fromkeys(("distance_threshold", "eps", "linkage", "metric"), _NO_DISTANCE),
+    "mean_precision_prior": _IN_GAUSSIAN("mean_precision=..."),
+    "mean_prior": _IN_GAUSSIAN("mean=..."),
+    **dict.fromkeys(("means_init", "precisions_init", "weights_init"), _NO_START),
+    **dict.fromkeys(("min_cluster_size", "min_samples"), _NO_SIZE),
+    "reg_covar": "priors keep covariances regular, with their scale: " + _IN_GAUSSIAN("scale=..."),
+    "weight_concentration_prior": "its name is concentration",
+    "weight_concentration_prior_type": "use DPMixture for a Dirichlet process, or FiniteMixture",
 }
 
 NUMBER_IS_INFERRED = (

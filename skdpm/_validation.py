@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Checks of parameters and data, with messages that name the culprit."""
 
+import difflib
 import functools
 import hashlib
 import importlib
@@ -287,7 +288,9 @@ def check_integer(value, name, *, low, high=2**31 - 1):
 def check_choice(value, name, known):
     """Return one of the known names. Raises ValueError that lists them."""
     if not isinstance(value, str) or value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(sorted(known))}; got {value!r}")
+        close = difflib.get_close_matches(str(value), known, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"{name} must be one of {', '.join(sorted(known))}; got {value!r}{hint}")
     return value
 
 

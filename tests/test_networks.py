@@ -336,3 +336,21 @@ def test_names_in_summaries_and_pictures():
     model.fit(graph)
     for X in (graph, nx.to_numpy_array(graph)):
         assert sorted(AdjacencyDisplay.from_estimator(model, X).names) == list("abcdefgh")
+
+
+def test_matrices_of_links_are_named_as_such():
+    """Also with directions, if rows have the names of columns."""
+    names = list("abcdefgh")
+    links = nx.to_pandas_adjacency(two_cliques()).astype(float)
+    directed = links.copy()
+    directed.loc["a", "h"] = 1.0
+    other = DPMixture(likelihood="bernoulli", n_warmup=5, n_draws=5, n_chains=1, random_state=0)
+    for X in (links, links.to_numpy(), directed, sp.csr_array(links)):
+        with pytest.warns(UserWarning, match='between nodes.*use likelihood="relational"'):
+            other.fit(X)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "X has as many columns as rows")
+        other.fit(directed.to_numpy())
+        other.fit(directed.set_axis(names[::-1]))
+        other.fit(links.iloc[:7, :7])
+        MODEL.fit(links)

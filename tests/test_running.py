@@ -12,8 +12,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
+from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import v_measure_score
+from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
@@ -30,7 +32,7 @@ from skdpm import (
     _halts,
     chains,
 )
-from skdpm._names import ATTRIBUTES
+from skdpm._names import ATTRIBUTES, OF_DPMIXTURE
 from skdpm._run import Run
 from skdpm.chains import ChainProgram
 from skdpm.diagnostics import bulk_ess
@@ -383,6 +385,13 @@ def test_parameters_of_others():
         DPMixture(seed=1)
     with pytest.raises(TypeError, match="'eps': no distance is given"):
         FiniteMixture(2, eps=0.5)
+    with pytest.raises(TypeError, match=r"'reg_covar': .*likelihood=Gaussian\(scale=\.{3}\)"):
+        FiniteMixture(2, reg_covar=1e-6)
+    with pytest.raises(ValueError, match=r"init must be .* 'k-means\+\+'; did you mean 'kmeans'?"):
+        DPMixture(init="k-means++").fit(np.eye(9))
+    known = {*OF_DPMIXTURE, *DPMixture().get_params(), "copy_x", "verbose_interval"}
+    for others in (GaussianMixture, BayesianGaussianMixture, KMeans):
+        assert others().get_params().keys() <= known
     with pytest.raises(TypeError, match=r"'tail_df': .* tails=StudentTails\(df=3\)"):
         Gaussian(tail_df=3)
     with pytest.raises(TypeError, match=r"'inflation': .*tails=ContaminatedTails\(inflation=10\)"):

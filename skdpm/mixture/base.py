@@ -321,13 +321,9 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """
         check_is_fitted(self)
         new_cluster = check_bool(new_cluster, "new_cluster")
-
-        def bounded(*given, **options):  # metrics refuse what rounding leaves above 1
-            found = Predictor.predict_proba(*given, new_cluster=new_cluster, **options)
-            return np.minimum(found, 1.0)
-
+        predict = functools.partial(Predictor.predict_proba, new_cluster=new_cluster)
         n_columns = self.n_clusters_ + new_cluster
-        return self._over_rows(bounded, X, np.float64, n_columns, exposure=exposure)
+        return self._over_rows(predict, X, np.float64, n_columns, exposure=exposure)
 
     def score_samples(self, X, given=None, *, exposure=None) -> np.ndarray:
         """log posterior predictive density of each row, the mean over up to 100 draws.
@@ -617,8 +613,17 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     def _other_readings(self):
         lines = {}
         if scores := getattr(self, "likelihood_scores_", {}):
-            best, *others = (f"{law} {score:.4g}" for law, score in scores.items())
+            laws = {" ".join(law.split()): score for law, score in scores.items()}
+            best, *others = (f"{law} {score:.4g}" for law, score in laws.items())
             lines["likelihood"] = f"{best} nats a held-out row; {', '.join(others)}"
+        training = self._training
+        if training is not None and training.informative is not None:
+            rows = training.spread(np.zeros(len(training.informative)))
+            n_silent = np.count_nonzero(of_all_rows(rows, training.copies) < 0)
+            lines["rows"] = (
+                f"{n_silent} of {len(self.labels_)} contain no information, as they have only "
+                "missing entries or zeros; they are in the largest cluster"
+            )
         return lines | other_readings(self)
 
     @property
@@ -955,7 +960,9 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if self._training is not None and "coclustering" in figures:
             clusters = self._training.different(self.cluster_samples_)
             figures["coclustering"].update(_convergence.agreement(clusters))
-        figures["n_clusters"] = _convergence.of_values(self.n_clusters_samples_)
+        if like := figures.get("n_components"):  # particles have only some figures, or none
+            found = _convergence.of_values(self.n_clusters_samples_)
+            figures["n_clusters"] = {name: found[name] for name in found if name in like}
         return figures
 
     def _unusable(self, bad):

@@ -19,6 +19,8 @@ from skdpm.mixture.overdispersion import (
     vary_in_shares,
 )
 
+# Fewest rows of 0 and 1 that are symmetric by chance once in 2^28 times.
+FEWEST_NODES = 8
 # Fewest rows that are said to be alone in clusters: of fewer each may be of a kind of its own.
 FEWEST_ALONE = 10
 # Mean number of rows of a cluster below which rows fewer than columns may be noise.
@@ -35,22 +37,57 @@ SMALL_SCALE = 1e-8
 def warn_of_columns(model, X, program, given):
     """Warn of copies, and of columns whose use by the likelihood of `fit` may surprise."""
     likelihood = program.likelihood
+    names, n_features = getattr(model, "feature_names_in_", None), model.n_features_in_
     doubtful = likelihood.doubtful(X)
     if program.copies is not None and program.n_samples < (1.0 - LEAST_COPIES) * X.shape[0]:
         doubtful = {**doubtful, None: program.copies}
-    if doubtful:
-        names = getattr(model, "feature_names_in_", None)
+    if not likelihood.pairwise and _are_links(X, given, names):
+        warn(
+            "X has as many columns as rows, and all its entries are 0 or 1, as links between "
+            "nodes. The likelihood takes each column as a property of rows. If entry (i, j) is a "
+            'link from node i to node j, use likelihood="relational"',
+            UserWarning,
+        )
+    elif doubtful:
         warn(words_about(doubtful, given, X.shape[0], names), UserWarning)
     if is_dask(X):
         return
-    if X.shape[0] > 1 and not sp.issparse(X) and np.isnan(X[:1]).any():
-        if np.isnan(X[:, : model.n_features_in_]).all():
+    says_nothing, is_dense = likelihood.uninformative, not sp.issparse(X)
+    if X.shape[0] > 1 and says_nothing(X[:1])[0] and says_nothing(X).all():
+        what = "missing" if is_dense and np.isnan(X[0]).any() else "0"
+        warn(
+            f"all entries of X are {what}. So all rows are one cluster, and answers are "
+            "those of the priors. Look at how X was read",
+            UserWarning,
+        )
+    elif is_dense and not likelihood.pairwise:
+        empty = np.flatnonzero(np.isnan(X[0, :n_features]))
+        empty = empty[np.isnan(X[:, empty]).all(axis=0)]
+        if len(empty):
+            has, it = ("has", "it") if len(empty) == 1 else ("have", "them")
             warn(
-                "all entries of X are missing. So all rows are one cluster, and answers are "
-                "those of the priors. Look at how X was read",
+                f"{listed(empty, names)} of X {has} only missing entries, so answers about {it} "
+                f"are those of the priors. Look at how X was read, or drop {it}",
                 UserWarning,
             )
     warn_of_departures(model, X, likelihood)
+
+
+def _are_links(X, given, names):
+    """Whether X looks like links between nodes: 0 and 1, in a symmetric matrix or in a frame whose
+    rows have the names of its columns."""
+    n = X.shape[0]
+    if is_dask(X) or not FEWEST_NODES <= n == X.shape[1]:
+        return False
+    entries = X.data if sp.issparse(X) else X
+    if not ((entries == 0.0) | (entries == 1.0) | np.isnan(entries)).all():
+        return False
+    index = getattr(getattr(given, "X", given), "index", None)
+    if names is not None and index is not None and list(index) == list(names):
+        return True
+    if sp.issparse(X):
+        return (X != X.T).nnz == 0
+    return np.array_equal(X, X.T, equal_nan=True)
 
 
 def warn_of_classes(y, known_labels):

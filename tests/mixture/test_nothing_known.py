@@ -1,5 +1,8 @@
 """Rows of which nothing is known: they say nothing about clusters, and join the largest one."""
 
+import pickle
+import re
+
 import numpy as np
 import pytest
 from support.designs import combinations
@@ -136,3 +139,16 @@ def test_all_rows_may_be_empty():
     with pytest.warns(UserWarning, match="all entries of X are missing"):
         DPMixture(likelihood="poisson", **SHORT).fit(X, exposure=np.ones(12))
     assert model.labels_.min() == 0 and np.isfinite(model.probabilities_).all()
+    with pytest.warns(UserWarning, match="all entries of X are 0"):
+        DPMixture(likelihood="von_mises_fisher", **SHORT).fit(np.zeros((12, 2)))
+
+
+def test_empty_columns_and_rows_are_named():
+    _, X = rows_of("directions")
+    model = DPMixture(likelihood="von_mises_fisher", **SHORT).fit(X)
+    model = pickle.loads(pickle.dumps(model))
+    assert re.search(r"\nrows +6 of 60 contain no information", model.summary())
+    X = np.where(np.arange(3) == 1, np.nan, np.random.default_rng(0).normal(size=(60, 3)))
+    with pytest.warns(UserWarning, match="column 1 of X has only missing entries"):
+        model = DPMixture(likelihood=Gaussian(covariance_type="diag"), **SHORT).fit(X)
+    assert "\nrows" not in model.summary()

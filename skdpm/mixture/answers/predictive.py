@@ -262,16 +262,17 @@ class Predictor:
         """Probabilities of the clusters, and of a new cluster as the last column if
         `new_cluster`, given each checked row. The rest is the probability of noise."""
         if self.allotment is not None:
-            return self._allotted(X, n_jobs, new_cluster)
-        n_components = len(self.partition.stats)
-        n_columns = self.partition.by_owner(np.empty((0, n_components + new_cluster))).shape[1]
-        out = np.empty((X.shape[0], n_columns))
+            out = self._allotted(X, n_jobs, new_cluster)
+        else:
+            n_components = len(self.partition.stats)
+            n_columns = self.partition.by_owner(np.empty((0, n_components + new_cluster))).shape[1]
+            out = np.empty((X.shape[0], n_columns))
 
-        def fill(first, stop):
-            out[first:stop] = self._probabilities(X[first:stop], new_cluster)
+            def fill(first, stop):
+                out[first:stop] = self._probabilities(X[first:stop], new_cluster)
 
-        self._map(fill, X, n_components, n_jobs, n_components)
-        return out
+            self._map(fill, X, n_components, n_jobs, n_components)
+        return np.minimum(out, 1.0, out=out)  # metrics refuse what rounding leaves above 1
 
     def _probabilities(self, X, new_cluster):
         """Probabilities of the clusters for a block of rows, as `predict_proba`."""

@@ -20,7 +20,7 @@ from support.smc import CONCENTRATION_PRIOR, fitted
 from support.states import log_joint_of
 
 from skdpm.chains import stream
-from skdpm.diagnostics import mcse_mean
+from skdpm.diagnostics import split_rhat
 from skdpm.hyperpriors import Gamma
 from skdpm.mixture.particles._nodes import concentration_nodes
 from skdpm.mixture.particles.program import move_times
@@ -207,8 +207,11 @@ def test_attributes(sampler):
     assert abs(estimator.log_evidence_ - expected) < 1e-12
     std = np.std(estimator.log_evidence_chains_, ddof=1)
     assert abs(estimator.diagnostics_["log_evidence"]["std"] - std) < 1e-12
-    expected = mcse_mean(estimator.n_clusters_samples_)
-    assert estimator.diagnostics_["n_clusters"]["mcse_mean"] == expected
+    # Draws of one system of particles have no order.
+    expected = {"r_hat": split_rhat(estimator.n_clusters_samples_)}
+    assert estimator.diagnostics_["n_clusters"] == expected
+    alone = clone(estimator).set_params(n_chains=1).fit(case.X)
+    assert alone.diagnostics_ == alone.estimate_labels(max_clusters=2).diagnostics_ == {}
     assert (1.0 <= estimator.effective_sample_size_).all()
     assert (estimator.effective_sample_size_ <= 8.0 + 1e-9).all()
     assert estimator.labels_.shape == (n,)
