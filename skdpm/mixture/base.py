@@ -60,6 +60,7 @@ from skdpm.mixture.doubts import (
     warn_of_columns,
     warn_of_departures,
     warn_of_overdispersion,
+    words_of_silence,
 )
 from skdpm.mixture.estimate import (
     HILLS,
@@ -616,15 +617,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             laws = {" ".join(law.split()): score for law, score in scores.items()}
             best, *others = (f"{law} {score:.4g}" for law, score in laws.items())
             lines["likelihood"] = f"{best} nats a held-out row; {', '.join(others)}"
-        training = self._training
-        if training is not None and training.informative is not None:
-            rows = training.spread(np.zeros(len(training.informative)))
-            n_silent = np.count_nonzero(of_all_rows(rows, training.copies) < 0)
-            lines["rows"] = (
-                f"{n_silent} of {len(self.labels_)} contain no information, as they have only "
-                "missing entries or zeros; they are in the largest cluster"
-            )
-        return lines | other_readings(self)
+        return lines | words_of_silence(self) | other_readings(self)
 
     @property
     def _clusters(self):

@@ -11,7 +11,12 @@ from skdpm.mixture.answers.bricks import tied
 from skdpm.mixture.answers.components import AXIS_ROWS, MOST_COLUMNS, standardised_columns
 from skdpm.mixture.answers.training import of_all_rows
 from skdpm.mixture.likelihoods import LIKELIHOODS
-from skdpm.mixture.likelihoods.laws.columns import LEAST_COPIES, words_about
+from skdpm.mixture.likelihoods.laws.columns import (
+    LEAST_COPIES,
+    SLIGHTLY_SKEWED,
+    skewed_columns,
+    words_about,
+)
 from skdpm.mixture.overdispersion import (
     columns_with_totals,
     has_overdispersed_links,
@@ -37,10 +42,12 @@ SMALL_SCALE = 1e-8
 def warn_of_columns(model, X, program, given):
     """Warn of copies, and of columns whose use by the likelihood of `fit` may surprise."""
     likelihood = program.likelihood
-    names, n_features = getattr(model, "feature_names_in_", None), model.n_features_in_
+    names = getattr(model, "feature_names_in_", None)
     doubtful = likelihood.doubtful(X)
     if program.copies is not None and program.n_samples < (1.0 - LEAST_COPIES) * X.shape[0]:
         doubtful = {**doubtful, None: program.copies}
+    if isinstance(X, np.ndarray) and not likelihood.has_points:
+        doubtful = _skewed(X, likelihood, doubtful) | doubtful
     if not likelihood.pairwise and _are_links(X, given, names):
         warn(
             "X has as many columns as rows, and all its entries are 0 or 1, as links between "
@@ -52,25 +59,26 @@ def warn_of_columns(model, X, program, given):
         warn(words_about(doubtful, given, X.shape[0], names), UserWarning)
     if is_dask(X):
         return
-    says_nothing, is_dense = likelihood.uninformative, not sp.issparse(X)
+    says_nothing = likelihood.uninformative
     if X.shape[0] > 1 and says_nothing(X[:1])[0] and says_nothing(X).all():
-        what = "missing" if is_dense and np.isnan(X[0]).any() else "0"
+        what = "0" if sp.issparse(X) or not np.isnan(X[0]).any() else "missing"
         warn(
             f"all entries of X are {what}. So all rows are one cluster, and answers are "
             "those of the priors. Look at how X was read",
             UserWarning,
         )
-    elif is_dense and not likelihood.pairwise:
-        empty = np.flatnonzero(np.isnan(X[0, :n_features]))
-        empty = empty[np.isnan(X[:, empty]).all(axis=0)]
-        if len(empty):
-            has, it = ("has", "it") if len(empty) == 1 else ("have", "them")
-            warn(
-                f"{listed(empty, names)} of X {has} only missing entries, so answers about {it} "
-                f"are those of the priors. Look at how X was read, or drop {it}",
-                UserWarning,
-            )
     warn_of_departures(model, X, likelihood)
+
+
+def _skewed(X, likelihood, others):
+    """The same of columns that are Gaussian among others, so that clusters are components."""
+    found = {}
+    for law, columns in likelihood.by_columns(X.shape[1]):
+        if isinstance(law, LIKELIHOODS["gaussian"]):
+            columns = [d for d in columns if d not in others]
+            codes = skewed_columns(X[:, columns], SLIGHTLY_SKEWED)
+            found.update((columns[d], code) for d, code in codes.items())
+    return found
 
 
 def _are_links(X, given, names):
@@ -88,6 +96,28 @@ def _are_links(X, given, names):
     if sp.issparse(X):
         return (X != X.T).nnz == 0
     return np.array_equal(X, X.T, equal_nan=True)
+
+
+def words_of_silence(model):
+    """Lines of `BaseMixture.summary` about rows of which nothing is known, and, while the rows of
+    `fit` are at hand, about columns: dict."""
+    training, lines = model._training, {}
+    if training is None:
+        return lines
+    if training.informative is not None:
+        rows = training.spread(np.zeros(len(training.informative)))
+        n_silent = np.count_nonzero(of_all_rows(rows, training.copies) < 0)
+        lines["rows"] = (
+            f"{n_silent} of {len(model.labels_)} contain no information, as they have only "
+            "missing entries or zeros; they are in the largest cluster"
+        )
+    if isinstance(training.X, np.ndarray) and not model.likelihood_.pairwise:
+        empty = np.flatnonzero(np.isnan(training.X[0, : model.n_features_in_]))
+        empty = empty[np.isnan(training.X[:, empty]).all(axis=0)]
+        if len(empty):
+            named = listed(empty, getattr(model, "feature_names_in_", None))
+            lines["columns"] = f"{named} without entries; answers about them are those of priors"
+    return lines
 
 
 def warn_of_classes(y, known_labels):

@@ -439,7 +439,7 @@ def test_probabilities_and_weights_are_sums_over_components(moons):
 def test_probabilities_do_not_exceed_one_by_rounding(moons, monkeypatch):
     X, _, model = moons
     above = np.nextafter(1.0, 2.0)
-    monkeypatch.setattr(Predictor, "predict_proba", lambda *args, **kwargs: np.array([[above, 0]]))
+    monkeypatch.setattr(Predictor, "_probabilities", lambda *args: np.array([[above, 0.0]]))
     assert model.predict_proba(X[:1]).tolist() == [[1.0, 0.0]]
 
 

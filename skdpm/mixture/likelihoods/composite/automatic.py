@@ -19,6 +19,7 @@ from skdpm.mixture.likelihoods.counts.negative_binomial import NegativeBinomial
 from skdpm.mixture.likelihoods.gaussian.gaussian import Gaussian
 from skdpm.mixture.likelihoods.laws.columns import (
     MOST_SPIKED,
+    SLIGHTLY_SKEWED,
     filled_columns,
     groups_of_fills,
     how_skewed,
@@ -351,7 +352,7 @@ def _report(X, findings, marks=True):
             filled[d] = fill
         elif finding.kind == "float":
             measured[d] = column.values
-            for function in skewed_columns(column.values[:, None]).values():
+            for function in skewed_columns(column.values[:, None], SLIGHTLY_SKEWED).values():
                 skewed.setdefault(function, []).append(d)
     for function, columns in skewed.items():
         line = code.with_logarithms(columns, function)

@@ -16,13 +16,14 @@ FEWEST_JUDGED, MOST_QUANTILES = 50, 500
 # Most rows that are looked at, and most columns of which mixtures are made: 0.1 s for each.
 MOST_ROWS, MOST_COLUMNS = 20_000, 50
 # Ratio of the distances of the quantiles 0.95 and 0.05 from the median, above which a column is
-# strongly skewed.
-SKEWED = 2.5
+# skewed so that labels may cut clusters of points, and clusters that are components.
+SKEWED, SLIGHTLY_SKEWED = 2.5, 1.5
 # Rows with the largest value, for one with the next, from which it is a limit.
 LEAST_AT_LIMIT = 5
 # Number of components that a mixture of Gaussians must save on the logarithms of a column, by the
-# Bayesian information criterion, and the largest number that is tried.
-SAVED, MOST_COMPONENTS = 2.5, 5
+# Bayesian information criterion; the same if logarithms are one Gaussian; and the largest number
+# that is tried.
+SAVED, SAVED_BY_ONE, MOST_COMPONENTS = 2.5, 1.5, 5
 # Most components of logarithms of distances below a number.
 FEW = 3
 # Share of rows that are copies of others, from which it is said.
@@ -174,14 +175,14 @@ def spiked_columns(X):
     return found if len(found) <= MOST_SPIKED else {}
 
 
-def skewed_columns(X):
+def skewed_columns(X, least=SKEWED):
     """Columns whose logarithms are much closer to few Gaussian clusters: dict of int to str.
 
-    A column of positive amounts that is strongly skewed needs several Gaussian components for one
-    cluster. It is told from clusters at different distances by mixtures of Gaussians, which are
-    fitted to the column and to its logarithms. The result has the code of the logarithm, with {}
-    for the column: "np.log({})", "np.log1p({})" for a column with zeros, and that of the distance
-    below a number for a column with a long tail of small values.
+    A column of positive amounts that is skewed by `least` needs several Gaussian components for
+    one cluster. It is told from clusters at different distances by mixtures of Gaussians, which
+    are fitted to the column and to its logarithms. The result has the code of the logarithm, with
+    {} for the column: "np.log({})", "np.log1p({})" for a column with zeros, and that of the
+    distance below a number for a column with a long tail of small values.
     """
     found, n_judged = {}, 0
     X = X[:: -(-len(X) // MOST_ROWS) or 1]
@@ -189,10 +190,10 @@ def skewed_columns(X):
         x = X[:, d]
         x = x[~np.isnan(x)].astype(np.float64)
         code = "np.log1p({})" if (x == 0.0).any() else "np.log({})"
-        quantiles = None if (x < 0.0).any() else _skewed_quantiles(x[x > 0.0])
+        quantiles = None if (x < 0.0).any() else _skewed_quantiles(x[x > 0.0], least)
         if quantiles is None and len(x) >= FEWEST_JUDGED:
             top = _number_above(x)
-            quantiles = _skewed_quantiles(top - x)
+            quantiles = _skewed_quantiles(top - x, least)
             code = f"-np.log({shown(top)} - {{}})" if top else "-np.log(-{})"
         if quantiles is None or n_judged == MOST_COLUMNS:
             continue
@@ -222,8 +223,8 @@ def _number_above(x):
     return float(f"{top:.12g}") if np.isfinite(top) else np.nan
 
 
-def _skewed_quantiles(x):
-    """Quantiles of positive values, relative to the median; None without strong skewness."""
+def _skewed_quantiles(x, least):
+    """Quantiles of positive values, relative to the median; None if they are less skewed."""
     values, counts = np.unique(x, return_counts=True)
     if len(x) < FEWEST_JUDGED or len(values) < 10:
         return None
@@ -233,7 +234,7 @@ def _skewed_quantiles(x):
     shares = np.append(0.0, np.cumsum(counts) / len(x))
     quantiles = np.interp((np.arange(n) + 0.5) / n, shares, ends)
     low, middle, high = np.quantile(quantiles, [0.05, 0.5, 0.95])
-    return quantiles / middle if high - middle > SKEWED * (middle - low) else None
+    return quantiles / middle if high - middle > least * (middle - low) else None
 
 
 def _suits_logarithms(x, most_components):
@@ -243,7 +244,8 @@ def _suits_logarithms(x, most_components):
         return False
     gain = _information_criterion(x)[0] - of_logs - 2.0 * logs.sum()
     # A component has three parameters.
-    return gain > SAVED * 3.0 * np.log(len(x))
+    saved = SAVED_BY_ONE if n_components == 1 else SAVED
+    return gain > saved * 3.0 * np.log(len(x))
 
 
 def _information_criterion(x):
@@ -386,7 +388,7 @@ def _about_far(far, names):
 def how_skewed(function):
     """Words about columns that a logarithm of `skewed_columns` suits."""
     below = function.startswith("-")
-    return "strongly skewed to small values" if below else "positive and strongly skewed"
+    return "skewed to small values" if below else "positive and skewed"
 
 
 def _columns_with(doubtful, what):
