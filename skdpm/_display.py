@@ -39,8 +39,7 @@ def summary_of_fit(estimator, what):
         lines["components"] = of_components
     else:
         lines = {what: f"{estimator.n_components_} ({of_components})"}
-    names = getattr(estimator, "feature_names_in_", None)
-    lines["likelihood"] = _words_about_law(estimator.likelihood_, names)
+    lines["likelihood"] = _words_about_law(estimator)
     of = "one chain" if draws.n_chains == 1 else f"each of {draws.n_chains} chains"
     lines["draws"] = f"{draws.n_draws} of {of}"
     if agreement.stay_apart(estimator.diagnostics_, draws.n_chains):
@@ -74,13 +73,20 @@ def summary_of_fit(estimator, what):
     return lines
 
 
-def _words_about_law(likelihood, names):
-    """Name of a likelihood; of a `Product` also the columns of its parts."""
-    parts = [
-        f"{repr(law).partition('(')[0]} for {listed(columns, names)}"
-        for _, law, columns in getattr(likelihood, "parts", ())
-    ]
-    return ", ".join(parts) or repr(likelihood).partition("(")[0]
+def _words_about_law(estimator):
+    """Name of the likelihood; of a `Product` those of its parts, with their columns."""
+    law, words = estimator.likelihood_, []
+    for part, columns in vars(estimator).get("part_columns_", {}).items():
+        # Parts are single columns if columns are selected: "part.0", ...
+        laws = [own for name, own, _ in law.parts if f"{name}.".startswith(f"{part}.")]
+        if laws and len(columns):
+            named = listed(range(len(columns)), columns.tolist())
+            words.append(f"{_name_of_law(laws[0])} for {named}")
+    return ", ".join(words) or _name_of_law(law)
+
+
+def _name_of_law(law):
+    return repr(law).partition("(")[0]
 
 
 def shortest_range(probabilities, level):

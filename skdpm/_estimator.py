@@ -311,7 +311,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         halts = None
         finds = program.finds_warmup or program.finds_draws or program.regroups
         if program.halts and (limits or finds or reports is not None):
-            halts = self._halts(run, started, reports, **limits)
+            halts = Halts(run, self._is_well_known, started, reports=reports, **limits)
         if reports is not None:
             reports.begin(run.chains)
         LOGGER.info("%s.fit begins: %s, %s", name, program.likelihood, program.sampler)
@@ -361,7 +361,6 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
                 warn(
                     "warm_start=True cannot continue the last fit, because a pickle with "
                     "warm_start=False does not contain its chains; a new run starts",
-                    UserWarning,
                 )
             return self._prepare(X), False
         remedy = "set warm_start=False to start a new run"
@@ -378,7 +377,6 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             warn(
                 f"all {n_draws} draws exist already, so nothing is sampled; fit with a larger "
                 "n_draws to continue",
-                UserWarning,
             )
             return run, True
         chains = [dict(chain) for chain in run.chains]
@@ -423,24 +421,13 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             chains=[program.chain(entropy, c) for c in range(program.n_chains)],
         )
 
-    def _halts(self, run, began, reports=None, max_time=None, target_ess=None):
-        well_known = functools.partial(self._is_well_known, run)
-        return Halts(
-            run,
-            began=began,
-            max_time=max_time,
-            target_ess=target_ess,
-            well_known=well_known,
-            reports=reports,
-        )
-
     def _draw_soon(self, run):
         """Make draws for a moment with chains that Ctrl-C stopped before these: warm-up ends where
         they are. Another Ctrl-C stops this too."""
         program, done = run.program, (chain["iteration"] for chain in run.chains)
         if program.halts and program.shortens_warmup and min(done) > 0:
             run.cut_warmup()
-            halts = self._halts(run, time.monotonic(), max_time=MOMENT)
+            halts = Halts(run, self._is_well_known, time.monotonic(), max_time=MOMENT)
             self._advance(run, program.n_iterations, halts)
 
     def _advance(self, run, n_iterations, halts=None, forecast=None):
@@ -462,7 +449,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
     def _say_how_long(self, message):
         ways = ["n_jobs=-1 uses all cores"] if joblib.effective_n_jobs(self.n_jobs) == 1 else []
         ways += ["max_time=60 ends it after a minute", "verbose=1 shows the progress"]
-        warn(f"{message}; {', '.join(ways)}", UserWarning)
+        warn(f"{message}; {', '.join(ways)}")
 
     def _conclude(self, run, n_draws):
         """Set the fitted attributes, from the first n_draws of each chain."""

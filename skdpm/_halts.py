@@ -52,20 +52,20 @@ class Halts:
 
     - `run`: Run. Its program's `n_warmup` becomes that at which chains have settled, if the
       program `finds_warmup`.
+    - `well_known`: callable. Function of the run and a number of draws per chain: whether the
+      answers are known well enough. Asked if the program `finds_draws`.
     - `began`: float or None. Start of the fit on the clock of `time.monotonic`.
     - `max_time`: float or None. Limit of the whole fit in seconds. The time is checked in rounds,
       which become longer at first and shorter towards the end. No draw is begun that would
       probably end too late.
     - `target_ess`: float or None
-    - `well_known`: callable. Function of a number of draws per chain: whether the answers are
-      known well enough. Asked if the program `finds_draws`.
     - `reports`: FitReports or None. Reports to callbacks, which may end the fit.
     - `is_late`: bool. Whether the time was over before the first draw, or warm-up ended early so
       that it was not.
     - `ess`: float. Last computed effective sample size; NaN before the first.
     """
 
-    def __init__(self, run, *, began, max_time, target_ess, well_known, reports):
+    def __init__(self, run, well_known, began, *, max_time=None, target_ess=None, reports=None):
         self.run = run
         self.program = program = run.program
         self.chains = run.chains
@@ -131,7 +131,7 @@ class Halts:
         """Whether the draws suffice."""
         program = self.program
         if n_draws > 0 and program.finds_draws and self.target_ess == math.inf:
-            return n_draws in program.draw_looks and self.well_known(n_draws)
+            return n_draws in program.draw_looks and self.well_known(self.run, n_draws)
         if self.target_ess == math.inf or n_draws < min(FIRST_LOOK, program.n_draws):
             return False
         if not self._looked or n_draws in self._looks(n_draws):

@@ -172,7 +172,7 @@ def _of_network(estimator, X, likelihood, reset):
         vars(estimator).pop("feature_names_in_", None)
         estimator._nodes = X.nodes
         if X.lacks_weights and not getattr(likelihood, "weights", None):
-            warn(WITHOUT_WEIGHTS, UserWarning)
+            warn(WITHOUT_WEIGHTS)
         if X.nodes not in (None, list(range(rows.shape[1]))):  # 0, 1, ... are no names
             estimator.feature_names_in_ = np.array([str(node) for node in X.nodes], dtype=object)
     # Strings would not tell 1 from "1". Nodes of arrays and slices are not known.

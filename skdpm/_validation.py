@@ -29,7 +29,7 @@ LARGEST_COUNT = 2.0**53
 NO_COUNTS = "make it NaN if it means missing, or use Gaussian for columns of other numbers"
 
 
-def warn(message, category):
+def warn(message, category=UserWarning):
     """Warn with the line that called into this package as the origin."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):

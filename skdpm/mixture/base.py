@@ -253,7 +253,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             warn(
                 "partial_fit starts anew, because the last fit used another sampler and has no "
                 "particles to continue",
-                UserWarning,
             )
         # A copy does the work; its attributes replace those of this object at the end.
         after = self._copied([name for name in vars(self) if not _is_read_off(name)])
@@ -776,7 +775,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 "a single column of categories contains no information about clusters, because a "
                 "mixture of categorical distributions is a categorical distribution: the labels "
                 "follow the priors alone. Add columns",
-                UserWarning,
             )
         return X
 

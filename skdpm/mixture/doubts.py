@@ -53,10 +53,9 @@ def warn_of_columns(model, X, program, given):
             "X has as many columns as rows, and all its entries are 0 or 1, as links between "
             "nodes. The likelihood takes each column as a property of rows. If entry (i, j) is a "
             'link from node i to node j, use likelihood="relational"',
-            UserWarning,
         )
     elif doubtful:
-        warn(words_about(doubtful, given, X.shape[0], names), UserWarning)
+        warn(words_about(doubtful, given, X.shape[0], names))
     if is_dask(X):
         return
     says_nothing = likelihood.uninformative
@@ -65,7 +64,6 @@ def warn_of_columns(model, X, program, given):
         warn(
             f"all entries of X are {what}. So all rows are one cluster, and answers are "
             "those of the priors. Look at how X was read",
-            UserWarning,
         )
     warn_of_departures(model, X, likelihood)
 
@@ -126,7 +124,6 @@ def warn_of_classes(y, known_labels):
         warn(
             "fit ignores y, which has classes from 0 on and -1, as if the class of some rows is "
             "not known. To use the classes, pass known_labels=y",
-            UserWarning,
         )
 
 
@@ -142,7 +139,6 @@ def warn_of_departures(model, X, likelihood):
             f"from which the likelihood was made, {it} always did, or {it} had one value. "
             f"Labels ignore the {column}, and score_samples gives these rows a low density. "
             f"If the {column} should count, fit to rows in which {it} can vary",
-            UserWarning,
         )
 
 
@@ -155,7 +151,6 @@ def warn_of_overdispersion(model, program):
             "the numbers of links in X vary more between clusters of nodes than Poisson "
             "numbers, as weights do. So components are parts of clusters, and labels may cut "
             'clusters. Use Relational(weights="counts"), or pass the links alone, (X > 0)',
-            UserWarning,
         )
     _warn_of_single_rows(model, program, labels)
     if not isinstance(program.given, np.ndarray):
@@ -170,7 +165,6 @@ def warn_of_overdispersion(model, program):
             "the totals of rows, not their kinds. If only the shares of columns matter, use "
             f"NegativeBinomial() and pass fit exposure={named}.sum(axis=1) / "
             f"{named}.sum(axis=1).mean()",
-            UserWarning,
         )
         return
     columns = overdispersed_columns(program, labels, np.random.PCG64(0))
@@ -181,7 +175,6 @@ def warn_of_overdispersion(model, program):
             f"{named} of X {vary} more within clusters than Poisson counts. So components are "
             "parts of clusters, and labels may cut clusters. Use NegativeBinomial() instead "
             "of Poisson()",
-            UserWarning,
         )
 
 
@@ -207,7 +200,6 @@ def _warn_of_planes(model, program, labels):
             f"planes{others}. So the learned scale, which all clusters share, is "
             "close to 0, and densities of these rows have no limit. Labels can be right. For "
             "densities, fit these rows apart, or set the scale: Gaussian(scale=...)",
-            UserWarning,
         )
 
 
@@ -224,7 +216,6 @@ def _warn_of_few_rows(model):
             "columns. So few rows may not tell clusters from noise, which may have many clusters "
             "and rows that are alone. Use fewer columns, as from sklearn.decomposition.PCA, or "
             "FiniteMixture(n_components=...) with the number of clusters",
-            UserWarning,
         )
 
 
@@ -260,5 +251,4 @@ def _warn_of_single_rows(model, program, labels):
             "NegativeBinomial() and pass fit exposure=X.sum(axis=1) / X.sum(axis=1).mean(), "
             "use VonMisesFisher() for texts, or fit Gaussian() to logarithms of shares, "
             "np.log1p(1e4 * X / X.sum(axis=1, keepdims=True))",
-            UserWarning,
         )

@@ -134,7 +134,6 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             f"{named} of X had no observed value in fit, so transform drops "
             f"{'it' if len(empty) == 1 else 'them'}. To keep such columns, filled with 0, set "
             "keep_empty_features=True",
-            UserWarning,
         )
         return take_columns(completed, self._kept)
 

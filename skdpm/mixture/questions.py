@@ -314,7 +314,6 @@ def complete(estimator, X, n_draws=None, ignored=(), exposure=None):
             f"missing entries of {named} of X are not filled, as there was no observed value "
             f"in fit, or no part of the likelihood has the column. Drop {named} before steps "
             "that need complete rows",
-            UserWarning,
         )
     decode = estimator.likelihood_.decode
     tables = [filled_table(X, rows, filled, decode(filled)) for filled in completed]

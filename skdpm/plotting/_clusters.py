@@ -290,13 +290,18 @@ def _checked_column(X, d, names):
 # Columns and directions in which clusters are far apart, or rows vary.
 
 
+def _rows_of_clusters(labels):
+    """Positions of evenly spaced rows that are not noise."""
+    some = np.flatnonzero(labels >= 0)
+    return some[style.evenly(len(some), ROWS_OF_CHOICE)]
+
+
 def most_apart(X, labels, columns):
     """The two columns, among those given, with the smallest Wilks' lambda of the labels:
     |scatter within clusters| / |scatter|."""
     if len(columns) == 2:
         return tuple(columns)
-    some = np.flatnonzero(labels >= 0)  # not noise
-    some = some[style.evenly(len(some), ROWS_OF_CHOICE)]
+    some = _rows_of_clusters(labels)
     X = numeric_columns(take_rows(X, some))[:, columns]
     X, within, usable, _ = _standardised(X, labels[some])
     if len(usable) < 2:
@@ -315,9 +320,7 @@ def most_apart(X, labels, columns):
 def discriminants(X, labels, columns):
     """Rows along the two directions that separate clusters best (Fisher's), their origin, and the
     directions, (n_features, 2)."""
-    some = np.flatnonzero(labels >= 0)  # not noise
-    some = some[style.evenly(len(some), ROWS_OF_CHOICE)]
-    X = numeric_columns(X)
+    some, X = _rows_of_clusters(labels), numeric_columns(X)
     chosen, within, usable, scale = _standardised(X[some][:, columns], labels[some])
     if len(usable) < 2:
         raise ValueError("discriminants need two columns of numbers that vary")
@@ -331,7 +334,7 @@ def discriminants(X, labels, columns):
     leading = leading * np.sign(leading[np.abs(leading).argmax(axis=0), [0, 1]])
     directions = np.zeros((X.shape[1], 2))
     directions[columns[usable]] = leading / scale[usable, None]
-    X = np.where(np.isnan(X).all(axis=0), 0.0, X)
+    X = _without_empty(X)
     origin = np.nanmean(X, axis=0)
     return (X - origin) @ directions, origin, directions
 
@@ -341,8 +344,7 @@ def principals(X, columns):
     (n_features, 2). X may be a CSR array."""
     sparse = sp.issparse(X)
     if not sparse:
-        X = numeric_columns(X)
-        X = np.where(np.isnan(X).all(axis=0), 0.0, X)
+        X = _without_empty(numeric_columns(X))
     some = X[style.evenly(X.shape[0], ROWS_OF_CHOICE)][:, columns]
     if min(some.shape) < 3:
         raise ValueError(
@@ -361,13 +363,17 @@ def principals(X, columns):
     return X @ directions - origin @ directions, origin, directions
 
 
+def _without_empty(X):
+    """X with zeros in columns without entries."""
+    return np.where(np.isnan(X).all(axis=0), 0.0, X)
+
+
 def _standardised(X, labels):
     """Columns that vary, standardised, with missing entries at the mean; the same minus the means
     of clusters; positions of these columns; standard deviations of all."""
     labels = np.unique(labels, return_inverse=True)[1]
-    X = np.where(np.isnan(X).all(axis=0), 0.0, X)
-    X = X - np.nanmean(X, axis=0)
-    X = np.where(np.isnan(X), 0.0, X)
+    X = _without_empty(X)
+    X = np.nan_to_num(X - np.nanmean(X, axis=0))
     scale = np.sqrt((X**2).mean(axis=0))
     usable = np.flatnonzero(scale > 0.0)
     X = X[:, usable] / scale[usable]

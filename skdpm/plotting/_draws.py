@@ -130,14 +130,12 @@ class NumberOfClustersDisplay(style.Display):
         ax = self._axis(ax, figsize=(4.8, 3.6))
         low, high = shortest_range(self.probabilities, self.level)
         self.interval_ = int(self.counts[low]), int(self.counts[high])
-        inside = np.zeros(len(self.counts), dtype=bool)
-        inside[low : high + 1] = True
         # Lines must stand out from the bars.
         pale, dark = [
             style.shade(ax, s, style.MAIN)
             for s in ((style.PALE, 1.0) if self.agree else (style.PALER, style.PALE))
         ]
-        colors = [dark if i else pale for i in inside]
+        colors = [dark if low <= i <= high else pale for i in range(len(self.counts))]
         self.bars_ = ax.bar(self.counts, self.probabilities, width=0.8, color=colors)
         top = self.probabilities.max()
         self.chains_ = []
@@ -152,15 +150,8 @@ class NumberOfClustersDisplay(style.Display):
         self.bars_.patches[low].set_label(f"{self.level:.0%} of the posterior: {ends}")
         # The marker is above its bar, and the legend is above all bars.
         of_estimate = self.probabilities[self.counts == self.estimate].sum()
-        (self.estimate_,) = ax.plot(
-            self.estimate,
-            of_estimate + 0.06 * top,
-            marker="v",
-            ms=8,
-            color=style.ACCENT,
-            ls="none",
-            label=f"point estimate: {self.estimate}",
-        )
+        at = self.estimate, of_estimate + 0.06 * top
+        self.estimate_ = style.mark_estimate(ax, at, self.estimate)
         high = (1.7 if self._resized else 1.32) * top
         ax.set_ylim(0.0, high)
         ax.set_yticks([tick for tick in ax.get_yticks() if tick <= min(1.0, high)])
@@ -169,12 +160,9 @@ class NumberOfClustersDisplay(style.Display):
         ax.set_xlim(max(min(edges) - wide, -0.9), max(edges) + wide)
         style.whole_numbers(ax.xaxis, nbins=12)
         few = f" ({self.n_draws} draws)" if (self.n_draws or 200) < 200 else ""
-        ax.set_xlabel(f"number of {self.what}{few}")
-        ax.set_ylabel("posterior probability")
-        handles = [self.bars_.patches[low], self.estimate_, *self.chains_[:1]]
+        ax.set(xlabel=f"number of {self.what}{few}", ylabel="posterior probability")
         ax.legend(
-            handles,
-            [handle.get_label() for handle in handles],
+            handles=[self.bars_.patches[low], self.estimate_, *self.chains_[:1]],
             loc="upper right",
             fontsize="small",
             framealpha=0.8,

@@ -134,10 +134,7 @@ class FeaturesDisplay(style.Display):
             interpolation="nearest",
             aspect="auto" if self.image_shape is None else "equal",
         )
-        self.colorbar_ = self.figure_.colorbar(
-            self.components_im_, ax=left, label=self.what, shrink=0.85
-        )
-        self.colorbar_.outline.set_visible(False)
+        self._add_colorbar(self.components_im_, left, self.what)
         if self.image_shape is None:
             _number(left.yaxis, K, colors)
             n_columns = self.components.shape[1]

@@ -220,24 +220,11 @@ class ExpectedLossDisplay(style.Display):
 def _draw_losses(ax, losses, estimate):
     """Draw expected losses of 1, 2, ... clusters: the curve, and a triangle at the estimate."""
     n_numbers = len(losses)
-    (curve,) = ax.plot(
-        np.arange(1, n_numbers + 1),
-        losses,
-        color=style.MAIN,
-        marker="o",
-        ms=4 if n_numbers <= 25 else 2,
-        lw=1.4,
-    )
+    numbers, size = np.arange(1, n_numbers + 1), 4 if n_numbers <= 25 else 2
+    (curve,) = ax.plot(numbers, losses, "o-", color=style.MAIN, ms=size, lw=1.4)
     inside = 1 <= estimate <= n_numbers
-    (triangle,) = ax.plot(
-        [estimate] if inside else [],
-        [losses[estimate - 1]] if inside else [],
-        color=style.ACCENT,
-        marker="v",
-        ms=8,
-        ls="none",
-        label=f"point estimate: {estimate}",
-    )
+    at = ([estimate], [losses[estimate - 1]]) if inside else ([], [])
+    triangle = style.mark_estimate(ax, at, estimate)
     style.legend_above(ax, *ax.get_legend_handles_labels())
     _number_axis(ax, n_numbers)
     return curve, triangle

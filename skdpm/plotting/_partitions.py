@@ -101,14 +101,10 @@ class CoclusteringDisplay(style.Display):
         beside = np.where(sizes[at] > 1, np.maximum(beside[1:], beside[:-1]), 1.0)
         shown[np.diag_indices(len(shown))] = beside
         _draw_matrix(self, ax, shown, cmap=style.ramp(ax, cmap, style.MAIN), vmax=1.0)
-        ax.set_xlabel("rows, by cluster and certainty")
-        ax.set_ylabel("rows, by cluster and certainty")
+        ax.set(xlabel="rows, by cluster and certainty", ylabel="rows, by cluster and certainty")
         self.colorbar_ = None
         if colorbar:
-            self.colorbar_ = self.figure_.colorbar(
-                self.im_, ax=ax, label="probability of the same cluster", shrink=0.85
-            )
-            self.colorbar_.outline.set_visible(False)
+            self._add_colorbar(self.im_, ax, "probability of the same cluster")
         return self
 
 
@@ -193,7 +189,7 @@ class AdjacencyDisplay(style.Display):
         ax.set(xlabel="rows, by cluster", ylabel="rows, by cluster")
         values = np.unique(self.adjacency)  # NaN is the last
         if len(values[~np.isnan(values)]) > 2:
-            self.figure_.colorbar(self.im_, ax=ax, label="weight of the link", shrink=0.85)
+            self._add_colorbar(self.im_, ax, "weight of the link")
         else:
             words = {0.0: "no link", 1.0: "link"}
             colors = self.im_.cmap(self.im_.norm(np.ma.masked_invalid(values)))

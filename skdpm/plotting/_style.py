@@ -198,10 +198,8 @@ class Display:
         if ax is None:
             layout = "compressed" if framed else "constrained"
             _, ax = plt.subplots(figsize=figsize, layout=layout)
-        self._fit_font_size([ax], figsize)
-        ax.spines[["top", "right"]].set_visible(framed)
         self.ax_ = ax
-        self.figure_ = ax.figure
+        self._prepare([ax], figsize, framed)
         return ax
 
     def _axes(self, ax, shape, figsize, framed=False, **ratios):
@@ -229,18 +227,18 @@ class Display:
                     f"{type(self).__name__} draws on {n_axes} axes, but got {axes.size}"
                 )
         self.axes_ = axes.ravel()
-        self._fit_font_size(self.axes_, figsize)
-        for axis in self.axes_:
-            axis.spines[["top", "right"]].set_visible(framed)
-        self.figure_ = self.axes_[0].figure
+        self._prepare(self.axes_, figsize, framed)
         return self.axes_
 
-    def _fit_font_size(self, axes, figsize):
-        """Make all texts smaller on axes that have less than a share, `ROOM`, of the place on a
-        figure of this size."""
+    def _prepare(self, axes, figsize, framed):
+        """Remove frames, and make all texts smaller on axes that have less than a share, `ROOM`,
+        of the place on a figure of this size."""
         from matplotlib import rcParams
         from matplotlib.transforms import Bbox
 
+        self.figure_ = axes[0].figure
+        for ax in axes:
+            ax.spines[["top", "right"]].set_visible(framed)
         place = Bbox.union([ax.get_window_extent() for ax in axes]).size / axes[0].figure.dpi
         share = float(np.min(place / (ROOM * np.array(figsize))))
         self._resized = list(axes) if share < 1.0 else []
@@ -269,6 +267,10 @@ class Display:
                     axis.set_tick_params(labelsize=tick.label1.get_fontsize())
                 if axis.label.get_horizontalalignment() == "center":
                     axis.label.set_text(broken(axis.label, 0.7 * length))
+
+    def _add_colorbar(self, image, ax, label):
+        self.colorbar_ = self.figure_.colorbar(image, ax=ax, label=label, shrink=0.85)
+        self.colorbar_.outline.set_visible(False)
 
     def _shortened(self, words, ax):
         """Words of at most `LONGEST_NAME` characters, and half of a small axis; units go first."""
@@ -355,6 +357,12 @@ def legend_above(ax, handles, words, **options):
     )
 
 
+def mark_estimate(ax, at, estimate):
+    """Mark the place of a point estimate, x and y, or none, by a triangle."""
+    (triangle,) = ax.plot(*at, "v", color=ACCENT, ms=8, label=f"point estimate: {estimate}")
+    return triangle
+
+
 def labels_of_fit(estimator, X):
     """Clusters from 0 if X has as many rows as the fit and both are in memory, else None."""
     labels = estimator._clusters
@@ -413,6 +421,5 @@ def column_name(column, names):
 
 def evenly(n, most):
     """Positions of at most `most` evenly spaced items among n."""
-    if n <= most:
-        return np.arange(n)
-    return np.arange(most) * n // most
+    most = min(n, most)
+    return np.arange(most) * n // max(most, 1)

@@ -1213,3 +1213,19 @@ def test_strings_that_repeat_but_are_no_categories_are_named(strings, words):
     with pytest.warns(UserWarning, match=f"'when': {words}"):
         short = {"n_chains": 1, "n_warmup": 1, "n_draws": 1}
         DPMixture(likelihood="mixed", **short, random_state=0).fit(X)
+
+
+def test_summaries_name_the_columns_of_parts():
+    """Whole numbers among measurements, such as years, are named as such."""
+    rng = np.random.default_rng(0)
+    gaussian = Gaussian(covariance_type="diag")
+    parts = [("numbers", gaussian, slice(2)), ("flag", Bernoulli(), ["flag"])]
+    X = pd.DataFrame({"year": rng.integers(1990, 2025, 60), "b": rng.normal(size=60)})
+    X["flag"] = rng.random(60) < 0.4
+    for options in ({}, {"select": True}):
+        model = DPMixture(likelihood=Product(parts, **options), **FAST).fit(X)
+        line = next(x for x in model.summary().splitlines() if x.startswith("likelihood"))
+        words = "Gaussian for column 'year' and column 'b', Bernoulli for column 'flag'"
+        assert line.split(maxsplit=1)[1] == words
+    model = DPMixture(**FAST).fit(X[["b"]])
+    assert re.search(r"\nlikelihood +Gaussian\n", model.summary())

@@ -156,7 +156,6 @@ def _warn_of_units(deviations):
             f"standard deviations of columns of X differ from {small:.3g} to {largest:.3g}. "
             "LinearGaussian has one precision of noise for all columns, so columns of small "
             "numbers hardly count. Scale the columns, as with sklearn's StandardScaler",
-            UserWarning,
         )
 
 

@@ -138,7 +138,6 @@ class Mixed(Product):
                 warn(
                     f'likelihood="mixed" takes these columns of X as {words}:'
                     f"{_report(X, doubtful, marks=False)}{advice}",
-                    UserWarning,
                 )
         return product
 
@@ -231,7 +230,7 @@ def suggest_likelihood(X) -> Product:
     if product is None:
         raise ValueError(f"no column of X suits a likelihood:{report}")
     if report:
-        warn(f"look at these columns of X before you fit the likelihood:{report}", UserWarning)
+        warn(f"look at these columns of X before you fit the likelihood:{report}")
     return product
 
 
