@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 from skdpm import _convergence, diagnostics
-from skdpm.chains import clocks, masses_between
+from skdpm.chains import PATIENCE, clocks, masses_between
 
 # Seconds between checks of the time limit, for which all chains wait.
 ROUND = 0.5
@@ -32,9 +32,7 @@ SETTLED_DRIFT = 1.0
 ITERATIONS_PER_COMPONENT = 3
 LARGEST_ERROR = _convergence.FARTHEST_MASS / 3.0
 
-# Seconds after which a fit without a progress bar shows how long it will take, if that is at least
-# LONG seconds.
-PATIENCE = 5.0
+# Seconds from which a fit without a progress bar shows after `PATIENCE` how long it will take.
 LONG = 60.0
 # Smallest ratio of the pace, in seconds per iteration, to the one before that counts as steady.
 STEADY = 2.0 / 3.0

@@ -48,8 +48,7 @@ NUMBER_IS_INFERRED = (
 
 OF_DPMIXTURE = {
     **OF_MIXTURES,
-    "n_clusters": NUMBER_IS_INFERRED,
-    "n_components": NUMBER_IS_INFERRED,
+    **dict.fromkeys(("n_clusters", "n_components"), NUMBER_IS_INFERRED),
 }
 
 # Arguments of `estimate_labels`.

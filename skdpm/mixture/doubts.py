@@ -62,8 +62,8 @@ def warn_of_columns(model, X, program, given):
     if X.shape[0] > 1 and says_nothing(X[:1])[0] and says_nothing(X).all():
         what = "0" if sp.issparse(X) or not np.isnan(X[0]).any() else "missing"
         warn(
-            f"all entries of X are {what}. So all rows are one cluster, and answers are "
-            "those of the priors. Look at how X was read",
+            f"all entries of X are {what}. So all rows are one cluster, and answers are those of "
+            "the priors. Look at how X was read"
         )
     warn_of_departures(model, X, likelihood)
 
@@ -88,12 +88,10 @@ def _are_links(X, given, names):
     entries = X.data if sp.issparse(X) else X
     if not ((entries == 0.0) | (entries == 1.0) | np.isnan(entries)).all():
         return False
-    index = getattr(getattr(given, "X", given), "index", None)
-    if names is not None and index is not None and list(index) == list(names):
+    index = getattr(getattr(given, "X", given), "index", ())
+    if names is not None and list(index) == list(names):
         return True
-    if sp.issparse(X):
-        return (X != X.T).nnz == 0
-    return np.array_equal(X, X.T, equal_nan=True)
+    return np.array_equal(X, X.T, equal_nan=True) if entries is X else (X != X.T).nnz == 0
 
 
 def words_of_silence(model):
