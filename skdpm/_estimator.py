@@ -333,9 +333,10 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             self._forget()
             self._run = replace(run, program=None)
         if interrupted:
+            cut = "" if run.shortened_from is None else f", and {run.words_about_warmup}"
             warn(
-                f"{name}.fit was interrupted after {n_draws} of {program.n_draws} "
-                f"draws of each chain, and {run.words_about_warmup}"
+                f"{name}.fit was interrupted after {n_draws} of {program.n_draws} draws of each "
+                f"chain{cut}"
                 + ("; the attributes describe these" if n_draws else "; nothing is fitted")
                 + ("; fit again to continue" if self.warm_start else ""),
                 RuntimeWarning,

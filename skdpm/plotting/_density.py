@@ -161,13 +161,8 @@ class DensityDisplay(style.Display):
             bins = np.histogram_bin_edges(values, bins="auto")
             fewest = min(24, len(values) // 5 + 2)
             bins = np.linspace(bins[0], bins[-1], min(max(len(bins), fewest), 101))
-            *_, self.histogram_ = ax.hist(
-                values,
-                bins=bins,
-                density=True,
-                color=style.shade(ax, style.LIGHT),
-                label=f"{len(values)} rows",
-            )
+            look = {"color": style.shade(ax, style.LIGHT), "label": f"{len(values)} rows"}
+            *_, self.histogram_ = ax.hist(values, bins=bins, density=True, **look)
             if len(values) <= MOST_TICKS:
                 colors = [style.shade(ax)]
                 if self.labels is not None:
@@ -193,9 +188,8 @@ class DensityDisplay(style.Display):
         )
         self.cluster_lines_ = []
         if self.clusters is not None and len(self.clusters) > 1:
-            for curve, color in zip(
-                self.clusters, style.colors_on(ax, len(self.clusters)), strict=True
-            ):
+            colors = style.colors_on(ax, len(self.clusters))
+            for curve, color in zip(self.clusters, colors, strict=True):
                 self.cluster_lines_ += ax.plot(self.grid, curve, color=color, lw=1, ls="--")
             self.cluster_lines_[0].set_label("clusters")
         (self.line_,) = ax.plot(
@@ -205,12 +199,9 @@ class DensityDisplay(style.Display):
             lw=1.8,
             label="predictive density",
         )
-        handles, words = ax.get_legend_handles_labels()
-        order = sorted(
-            range(len(words)), key=lambda i: ("density" not in words[i], "band" not in words[i])
-        )
-        handles, words = [handles[i] for i in order], [words[i] for i in order]
-        style.legend_above(ax, handles, words, handlelength=1.3)
+        parts = self.line_, self.band_, *self.cluster_lines_[:1], self.histogram_
+        parts = [part for part in parts if part is not None]
+        style.legend_above(ax, parts, [part.get_label() for part in parts], handlelength=1.3)
         ax.set_xlim(self.grid.min(), self.grid.max())
         ax.set_ylim(bottom=0.0)
         ax.yaxis.offsetText.set_horizontalalignment("right")  # beside the legend

@@ -287,12 +287,8 @@ class TraceDisplay(style.Display):
             axis.set_title(words_of_name, loc="left", fontsize="small")
             r_hat = (self.r_hats or {}).get(name)
             if r_hat is not None:
-                axis.set_title(
-                    f"R-hat {r_hat:.2f}",
-                    loc="right",
-                    fontsize="small",
-                    color=style.shade(axis) if r_hat <= LARGEST_R_HAT else style.ACCENT,
-                )
+                color = style.shade(axis) if r_hat <= LARGEST_R_HAT else style.ACCENT
+                axis.set_title(f"R-hat {r_hat:.2f}", loc="right", fontsize="small", color=color)
             axis.margins(x=0.01)
             style.whole_numbers(axis.xaxis)
             if name == "n_components":

@@ -166,11 +166,9 @@ class FeaturesDisplay(style.Display):
             left.set_xlabel("features, and the number of rows that have them")
         left.spines[:].set_visible(False)
         n_rows = len(self.allocations)
-        image = np.where(self.allocations[:, :, None], colors, style.shade(right, 0.0)).reshape(
-            n_rows, K, 3
-        )
+        blank = np.full((n_rows, max(K, 1), 3), style.shade(right, 0.0))
+        image = np.where(self.allocations[:, :, None], colors, blank) if K else blank
         if K == 0:
-            image = np.full((n_rows, 1, 3), style.shade(right, 0.0))
             for axis in (left, right):
                 axis.text(0.5, 0.5, "no features", ha="center", transform=axis.transAxes)
         self.allocations_im_ = right.imshow(
