@@ -467,6 +467,9 @@ def test_density_of_one_column_is_score_samples(table):
     assert len(display.rug_.get_segments()) == len(x)
     heights = [bar.get_height() * bar.get_width() for bar in display.histogram_]
     assert sum(heights) == pytest.approx(1.0)
+    words = [text.get_text() for text in display.ax_.get_legend().get_texts()]
+    several = ["clusters"] if model.n_clusters_ > 1 else []
+    assert words == ["predictive density", "90% band", *several, f"{len(x)} rows"]
 
 
 @pytest.mark.parametrize("likelihood", everyday(["full", "diag", "subspace"], "full"))

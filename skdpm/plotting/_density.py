@@ -199,8 +199,8 @@ class DensityDisplay(style.Display):
             lw=1.8,
             label="predictive density",
         )
-        parts = self.line_, self.band_, *self.cluster_lines_[:1], self.histogram_
-        parts = [part for part in parts if part is not None]
+        bars = [] if self.histogram_ is None else self.histogram_.patches[:1]
+        parts = [self.line_, self.band_, *self.cluster_lines_[:1], *bars]
         style.legend_above(ax, parts, [part.get_label() for part in parts], handlelength=1.3)
         ax.set_xlim(self.grid.min(), self.grid.max())
         ax.set_ylim(bottom=0.0)
