@@ -36,7 +36,7 @@ OF_MIXTURES = {
     "mean_prior": _IN_GAUSSIAN("mean=..."),
     **dict.fromkeys(("means_init", "precisions_init", "weights_init"), _NO_START),
     **dict.fromkeys(("min_cluster_size", "min_samples"), _NO_SIZE),
-    "reg_covar": "priors keep covariances regular, with their scale: " + _IN_GAUSSIAN("scale=..."),
+    "reg_covar": "priors keep covariances regular; set their scale, Gaussian(scale=...)",
     "weight_concentration_prior": "its name is concentration",
     "weight_concentration_prior_type": "use DPMixture for a Dirichlet process, or FiniteMixture",
 }

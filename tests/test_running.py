@@ -385,7 +385,7 @@ def test_parameters_of_others():
         DPMixture(seed=1)
     with pytest.raises(TypeError, match="'eps': no distance is given"):
         FiniteMixture(2, eps=0.5)
-    with pytest.raises(TypeError, match=r"'reg_covar': .*likelihood=Gaussian\(scale=\.{3}\)"):
+    with pytest.raises(TypeError, match=r"'reg_covar': .* Gaussian\(scale=\.{3}\)"):
         FiniteMixture(2, reg_covar=1e-6)
     with pytest.raises(ValueError, match=r"init must be .* 'k-means\+\+'; did you mean 'kmeans'?"):
         DPMixture(init="k-means++").fit(np.eye(9))
