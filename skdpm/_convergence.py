@@ -258,7 +258,9 @@ def adjusted_rand(a, b, one=None, other=None):
     `_n_pairs` may be given."""
     one = _n_pairs(a) if one is None else one
     other = _n_pairs(b) if other is None else other
-    both, total = _n_pairs(a * (b.max() + 1) + b), float(len(a) * (len(a) - 1))
+    # Labels may be of a type that does not hold the number of pairs of labels.
+    pairs = a.astype(np.intp) * (int(b.max()) + 1) + b
+    both, total = _n_pairs(pairs), float(len(a) * (len(a) - 1))
     expected = one * other / total if total else 0.0
     most = 0.5 * (one + other)
     return 1.0 if most == expected else (both - expected) / (most - expected)

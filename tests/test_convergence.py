@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_rand_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -221,3 +222,11 @@ def test_a_warning_that_is_an_error_is_one_in_every_fit(unmixed):
         for _ in range(2):
             with pytest.raises(ConvergenceWarning):
                 cross_val_score(model, X, cv=2, error_score="raise")
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int64])
+def test_labels_of_a_small_type_have_the_same_rand_index(dtype):
+    a, b = np.random.default_rng(0).integers(60, size=(2, 500))
+    b[:250] = a[:250]
+    expected = adjusted_rand_score(a, b)
+    assert _convergence.adjusted_rand(a.astype(dtype), b.astype(dtype)) == pytest.approx(expected)

@@ -107,7 +107,12 @@ def test_hills_are_the_definition(four_rows):
         "sign",
         "order",
         "higher end",
-        "higher peak",
+        "higher hill",
+        "peak",
+        "no weights",
+        "no pieces",
+        "far pieces",
+        "sparse pieces",
         "no sum",
         "all face",
         "deep faces",
@@ -129,14 +134,13 @@ def test_the_smallest_hill_matters(least_rows, four_rows):
     assert_seen(least_rows=least_rows)
 
 
-@pytest.mark.parametrize("name", ["LEAST_PROMINENCE", "LEAST_EVIDENCE"])
 @pytest.mark.slow
-def test_stricter_separation_gives_no_more_clusters(name, monkeypatch, four_rows):
+def test_stricter_separation_gives_no_more_clusters(monkeypatch, four_rows):
     falls = 0
     for points, labels in random_cases(80):
         counts = []
         for least in (0.0, 0.3, 0.7, 1.5, 5.0):
-            monkeypatch.setattr(_hills, name, least)
+            monkeypatch.setattr(_hills, "LEAST_EVIDENCE", least)
             counts.append(read_hills(points, labels).max() + 1)
         assert (np.diff(counts) <= 0).all()
         falls += counts[-1] < counts[0]
@@ -267,6 +271,36 @@ def test_pieces_of_a_ring_are_one_cluster_and_what_is_inside_another():
     inside = rng.normal(scale=0.1, size=(200, 2))
     found = read_hills(points_of(np.r_[X, inside]), np.r_[pieces, np.full(200, 8)])
     np.testing.assert_array_equal(found, np.repeat([0, 1], [600, 200]))
+
+
+@pytest.mark.parametrize("n_pieces", [40, 60, 120])
+@pytest.mark.parametrize("deviation", [0.001, 0.03])
+def test_bricks_of_any_length_along_thin_rings_leave_no_gap(n_pieces, deviation):
+    rng = np.random.default_rng(1)
+    angle = rng.uniform(0, 2 * np.pi, size=1200)
+    which = rng.integers(2, size=1200)
+    X = np.column_stack([np.cos(angle) + 2.5 * which, np.sin(angle)])
+    cuts = np.sort(rng.uniform(0, 2 * np.pi, size=n_pieces))
+    pieces = np.unique(np.searchsorted(cuts, angle) * 2 + which, return_inverse=True)[1]
+    points = points_of(X + rng.normal(scale=deviation, size=X.shape))
+    assert adjusted_rand_score(read_hills(points, pieces), which) > 0.95
+
+
+def test_rows_of_noise_do_not_fill_a_gap():
+    rng = np.random.default_rng(0)
+    X, pieces = random_grid(rng, 600)
+    noise = rng.uniform([-0.2, -0.2], [2.6, 1.2], size=(30, 2))
+    points = points_of(np.vstack([X, noise]))
+    found = read_hills(points, np.append(pieces, pieces.max() + 1 + np.arange(30)))
+    assert adjusted_rand_score(found[:600], X[:, 0] > 1.2) == 1.0
+
+
+def random_grid(rng, n):
+    """Two filled squares with a gap, cut into nine pieces each."""
+    X, which = rng.uniform(size=(n, 2)), rng.integers(2, size=n)
+    cells = (3 * X).astype(int)
+    X[:, 0] += 1.4 * which
+    return X, 9 * which + 3 * cells[:, 0] + cells[:, 1]
 
 
 def test_labels_of_a_draw_do_not_depend_on_order_names_or_units():

@@ -7,7 +7,7 @@ from scipy.optimize import isotonic_regression
 from scipy.stats import multivariate_normal, norm
 
 REACH, N_POINTS = 3.0, 49
-PROMINENCE = np.log(2.0)
+SPARSE = 10.0
 
 
 def normal_laws(points, labels):
@@ -80,6 +80,33 @@ def islands(laws, large, error=None):
     return found
 
 
+def sparsity(n, gap):
+    """Log likelihood ratio of Poisson laws of n rows, with the rates n and n exp(gap)."""
+    rate = n * np.exp(max(gap, 0.0))
+    return n * np.log(n / rate) + rate - n
+
+
+def pieces_joined(labels, laws, large, error=None):
+    """Labels after small components joined the most probable large one, unless it is far or much
+    denser."""
+    joined = labels.copy()
+    for k in set(range(len(laws))) - set(large):
+        n, m, C = laws[k]
+        heights = {
+            j: np.log(laws[j][0]) + multivariate_normal(*laws[j][1:]).logpdf(m) for j in large
+        }
+        j = max(heights, key=heights.get)
+        n_j, m_j, C_j = laws[j]
+        w = np.linalg.solve(n * C + n_j * C_j, m_j - m)
+        is_near = w @ (m_j - m) < 3.0 * (np.sqrt(w @ C @ w) + np.sqrt(w @ C_j @ w))
+        gap = np.log(n_j / n) + (np.linalg.slogdet(C)[1] - np.linalg.slogdet(C_j)[1]) / 2
+        is_dense = sparsity(n, gap) < SPARSE
+        if error != "no pieces" and (is_near or error == "far pieces"):
+            if is_dense or error == "sparse pieces":
+                joined[labels == k] = j
+    return joined
+
+
 def all_valleys(points, labels, laws, large, error=None):
     """Evidence and depth of the valleys of all pairs of large components that are not far apart,
     and the evidence of those that face each other."""
@@ -124,9 +151,18 @@ def facing_valleys(points, labels, *, least_rows):
 def hills(points, labels, *, least_rows, error=None):
     """Hill of each component; `error` names a planted error."""
     laws = normal_laws(points, labels)
-    n_components = len(laws)
     large = large_components(laws, len(points), least_rows)
     large = sorted([*large, *islands(laws, large, error)])
+    joined = pieces_joined(labels, laws, large, error)
+    names = np.unique(joined)
+    parts = np.searchsorted(names, joined)
+    found = hills_of(points, parts, np.searchsorted(names, large).tolist(), error)
+    return np.array([found[parts[labels == k][0]] for k in range(len(laws))])
+
+
+def hills_of(points, labels, large, error):
+    """Hill of each component, of which some are large."""
+    laws = normal_laws(points, labels)
     supports, depths, facing = all_valleys(points, labels, laws, large, error)
 
     def log_density(k, at):
@@ -138,32 +174,40 @@ def hills(points, labels, *, least_rows, error=None):
     height = {k: log_density(k, k) for k in large}
     if error == "height":
         height = {k: np.logaddexp.reduce([log_density(j, k) for j in large]) for k in large}
-    hill, peak = {k: k for k in large}, dict(height)
+    hill = {k: k for k in large}
     choose = max if error == "higher end" else min
+    bound = max if error == "higher hill" else min
+
+    def mean_height(h):
+        inside = [k for k in large if hill[k] == h]
+        if error == "peak":
+            return max(height[k] for k in inside)
+        weights = None if error == "no weights" else [laws[k][0] for k in inside]
+        return np.average([height[k] for k in inside], weights=weights)
+
     open_pairs = sorted(
-        (-choose(height[a], height[b]), depths[a, b], a, b)
+        (-choose(height[a], height[b]), depths[a, b], -max(height[a], height[b]), a, b)
         for (a, b), support in supports.items()
         if support < least
     )
     if error == "order":
         open_pairs = open_pairs[::-1]
-    for level, _, a, b in open_pairs:
+    for level, _, _, a, b in open_pairs:
         one, other = hill[a], hill[b]
         if one == other:
             continue
-        if peak[one] < peak[other]:
-            one, other = other, one
         total = sum(
             support for (c, e), support in facing.items() if {hill[c], hill[e]} == {one, other}
         )
         if error == "no sum":
             total = 0.0
-        lower = peak[one] if error == "higher peak" else peak[other]
-        if lower + level < PROMINENCE and total < least:
+        at = choose(a, b, key=height.get)
+        gap = bound(mean_height(one), mean_height(other)) + level
+        if sparsity(laws[at][0], gap) < least and total < least:
             hill = {k: one if h == other else h for k, h in hill.items()}
     return np.array(
         [
             hill[k] if k in hill else hill[max(large, key=lambda j: log_density(j, k))]
-            for k in range(n_components)
+            for k in range(len(laws))
         ]
     )

@@ -10,6 +10,7 @@ Related: ridgelines and tests of pairs (Hennig 2010), clusters by prominence (Ch
 & Skraba 2013), fusing components of a posterior (Dombowsky & Dunson 2024).
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,9 +23,9 @@ from skdpm.mixture.rows.known import UNLABELLED
 # Evidence (nats) from which a valley separates two components or two hills, if at most two pairs
 # of components have a valley; log(m / 2) more for m pairs, as some of many are large by chance.
 LEAST_EVIDENCE = 1.5
-# Log of the smallest ratio of the lower of two peaks to the pass between them that separates two
-# hills.
-LEAST_PROMINENCE = np.log(2.0)
+# Evidence (nats) that a small component is less dense than its neighbour, from which it is no
+# piece of it. It is larger, as the density of a few rows is known badly.
+LEAST_SPARSE = 10.0
 # Two components whose means differ by more than this multiple of the sum of their standard
 # deviations are separate, whatever lies between them.
 FARTHEST = 3.0
@@ -85,7 +86,15 @@ class Hills:
             recorded = ~np.isnan(points if given is None else given) if len(islands) else None
             islands = [k for k in islands if recorded[labels == k].any(axis=0).all()]
             large = np.union1d(large, islands).astype(np.intp)
-            hills, facing = _hills(components, laws, classes, large)
+            whole = _wholes(laws, np.flatnonzero(classes < 0), large)
+            names, parts = np.unique(whole, return_inverse=True)
+            if len(names) < n_components:
+                merged = Components.of(components.rows, np.repeat(parts, components.sizes))
+                places = np.searchsorted(names, large)
+                hills, facing = _hills(merged, merged.laws(), classes[names], places)
+                hills = hills[parts]
+            else:
+                hills, facing = _hills(components, laws, classes, large)
         small = labels.astype(np.min_scalar_type(n_components))
         return cls(small, classes, hills, laws, facing)
 
@@ -117,6 +126,27 @@ def _islands(laws, large):
     return small[[(_isolation(laws, k, large) >= LEAST_ISLAND).all() for k in small]]
 
 
+def _wholes(laws, free, large):
+    """Component that each one is a piece of, or itself: (n_components,). A small component, of
+    those that are `free`, is a piece of the most probable large one, unless this is far or much
+    denser: many bricks along a thin curve are small, and without them the curve has gaps."""
+    whole = np.arange(len(laws.sizes))
+    small = np.setdiff1d(free, large)
+    nearest = large[laws.take(large).most_probable(laws.means[small])]
+    gaps = laws.heights[nearest] - laws.heights[small]
+    sparse = [_sparsity(*pair) for pair in zip(laws.sizes[small], gaps, strict=True)]
+    is_piece = (_isolation(laws, small, nearest) < 0.0) & (np.array(sparse) < LEAST_SPARSE)
+    whole[small[is_piece]] = nearest[is_piece]
+    return whole
+
+
+def _sparsity(n_rows, gap):
+    """Evidence (nats) that the density at `n_rows` rows is lower than another one, whose logarithm
+    is larger by `gap`: the log likelihood ratio of Poisson laws with the rates of the two."""
+    gap = min(max(gap, 0.0), 50.0)
+    return n_rows * (math.expm1(gap) - gap)
+
+
 def _isolation(laws, one, other):
     """Evidence (nats) that the rows of components are far from others, (n,): for each row the log
     of the gap, as a multiple of that at which large components are separate."""
@@ -134,38 +164,41 @@ def _hills(components, laws, classes, large):
     `Hills`. Hills of two classes do not join.
 
     Open pairs of large components are taken by falling level, the lower of their heights: the
-    density of a component at its mean. Two hills join if the lower of their peaks is not prominent
-    over the level, and the valleys between components that face each other have too little
-    evidence in sum. Small components join the large component with the highest density at their
-    mean. Islands are among `large`.
+    density of a component at its mean. Two hills join if the rows of the lower component have too
+    little evidence that the density is lower there than the mean height of the two hills, and the
+    valleys between components that face each other have too little in sum. Small components join
+    the large component with the highest density at their mean. Islands are among `large`.
     """
     low, high, depths, evidence, faces = _valleys(components, laws, large)
     n_shallow = ((depths > 0.0) & (depths <= DEEPEST)).sum()
     least = LEAST_EVIDENCE + np.log(max(n_shallow / 2.0, 1.0))
-    height = laws.heights[large]
-    level = np.minimum(height[low], height[high])
+    size, height = laws.sizes[large], laws.heights[large]
+    lower = np.where(height[low] < height[high], low, high)
+    level, upper = height[lower], np.maximum(height[low], height[high])
     pairs = np.flatnonzero(evidence < least)
-    pairs = pairs[np.lexsort((depths[pairs], -level[pairs]))]
+    pairs = pairs[np.lexsort((-upper[pairs], depths[pairs], -level[pairs]))]
     is_facing = faces > 0
     # From here on lists, as single numbers of arrays are slow. For each hill the sums of evidence
-    # between it and those that it faces, and its components.
+    # between it and those that it faces, its components, its rows and the sum of their heights.
     between, members = [{} for _ in large], [[k] for k in range(len(large))]
     facing = (values[is_facing].tolist() for values in (low, high, evidence))
     for a, b, nats in zip(*facing, strict=True):
         between[a][b] = between[b][a] = nats
-    hill, peak, class_of = list(range(len(large))), height.tolist(), classes[large].tolist()
-    by_level = (values[pairs].tolist() for values in (low, high, level))
-    for a, b, pass_ in zip(*by_level, strict=True):
+    hill, class_of = list(range(len(large))), classes[large].tolist()
+    rows, heights = size.tolist(), (size * height).tolist()
+    by_level = (values[pairs].tolist() for values in (low, high, level, size[lower]))
+    for a, b, pass_, n_rows in zip(*by_level, strict=True):
         one, other = hill[a], hill[b]
         pair_classes = sorted((class_of[one], class_of[other]))
         if one == other or 0 <= pair_classes[0] != pair_classes[1]:
             continue
-        if peak[one] < peak[other]:
-            one, other = other, one
-        if peak[other] - pass_ < LEAST_PROMINENCE and between[one].get(other, 0.0) < least:
+        mean = min(heights[one] / rows[one], heights[other] / rows[other])
+        if _sparsity(n_rows, mean - pass_) < least and between[one].get(other, 0.0) < least:
             for k in members[other]:
                 hill[k] = one
             members[one] += members[other]
+            rows[one] += rows[other]
+            heights[one] += heights[other]
             class_of[one] = pair_classes[1]
             for k, nats in between[other].items():
                 del between[k][other]
