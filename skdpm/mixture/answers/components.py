@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Components of a draw, as normal laws of points."""
 
+import functools
 import itertools
 from dataclasses import dataclass
 
@@ -140,6 +141,7 @@ class Components:
         """Number of rows of each component."""
         return np.diff(self.bounds)
 
+    @functools.cached_property
     def laws(self):
         """Normal laws of the components. Covariances are shrunk towards the mean covariance within
         components."""
@@ -160,7 +162,7 @@ class Components:
 def distances_between(points, labels):
     """Mahalanobis distances of the means of clusters 0, ..., K - 1, by the mean of the covariances
     of both: (K, K)."""
-    laws = Components.of(points, labels).laws()
+    laws = Components.of(points, labels).laws
     out = np.zeros((len(laws.sizes),) * 2)
     for k, (mean, covariance) in enumerate(zip(laws.means, laws.covariances, strict=True)):
         gaps = (laws.means - mean)[:, :, None]

@@ -78,7 +78,7 @@ class Hills:
         classes = known.of_components(labels)
         n_components = len(classes)
         components = Components.of(points, labels)
-        laws, hills, facing = components.laws(), np.zeros(n_components, int), np.empty((0, 2))
+        laws, hills, facing = components.laws, np.zeros(n_components, int), np.empty((0, 2))
         if n_components > 1 and points.shape[1] > 0:
             large = components.large()
             islands = _islands(laws, large)
@@ -88,13 +88,11 @@ class Hills:
             large = np.union1d(large, islands).astype(np.intp)
             whole = _wholes(laws, np.flatnonzero(classes < 0), large)
             names, parts = np.unique(whole, return_inverse=True)
+            merged = components
             if len(names) < n_components:
                 merged = Components.of(components.rows, np.repeat(parts, components.sizes))
-                places = np.searchsorted(names, large)
-                hills, facing = _hills(merged, merged.laws(), classes[names], places)
-                hills = hills[parts]
-            else:
-                hills, facing = _hills(components, laws, classes, large)
+            hills, facing = _hills(merged, classes[names], np.searchsorted(names, large))
+            hills = hills[parts]
         small = labels.astype(np.min_scalar_type(n_components))
         return cls(small, classes, hills, laws, facing)
 
@@ -159,7 +157,7 @@ def _isolation(laws, one, other):
         return laws.sizes[one] * np.log((line * gaps).sum(axis=(1, 2)) / (FARTHEST * widths))
 
 
-def _hills(components, laws, classes, large):
+def _hills(components, classes, large):
     """Hill of each component, and the valleys between components that face each other, as in
     `Hills`. Hills of two classes do not join.
 
@@ -169,6 +167,7 @@ def _hills(components, laws, classes, large):
     valleys between components that face each other have too little in sum. Small components join
     the large component with the highest density at their mean. Islands are among `large`.
     """
+    laws = components.laws
     low, high, depths, evidence, faces = _valleys(components, laws, large)
     n_shallow = ((depths > 0.0) & (depths <= DEEPEST)).sum()
     least = LEAST_EVIDENCE + np.log(max(n_shallow / 2.0, 1.0))
