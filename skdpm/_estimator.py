@@ -33,13 +33,13 @@ from skdpm._validation import (
     parameters,
     warn,
 )
-from skdpm.chains import MOST_DRAWS, run_chains, seed_entropy
+from skdpm.chains import MOST_DRAWS, Interruption, run_chains, seed_entropy
 from skdpm.draws import Draws, column_of
 
 # Fits say here, at the level INFO, when they begin and what they end with.
 LOGGER = logging.getLogger("skdpm")
 
-# Seconds for draws after Ctrl-C in warm-up.
+# Seconds for draws after Ctrl-C in warm-up, from where all chains have ended it.
 MOMENT = 1.0
 
 # Parameters that may change between the fits of a warm start.
@@ -324,14 +324,17 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         if interrupted and not (run.n_draws or self.warm_start):
             self._draw_soon(run)
         n_draws = run.n_draws
+        found = {"_run": replace(run, program=None)}
         if n_draws > 0:
-            self._conclude(run, n_draws)
-            self.fit_time_ = before + time.monotonic() - started
-            if LOGGER.isEnabledFor(logging.INFO):  # a summary reads the draws again
-                LOGGER.info("%s.fit ends\n%s", name, self.summary())
-        else:
-            self._forget()
-            self._run = replace(run, program=None)
+            # Ctrl-C waits for the summaries. A second one leaves the last fit as it was.
+            with Interruption() as interruption:
+                found = self._concluded(run, n_draws)
+            interrupted |= interruption.requested
+            found["fit_time_"] = before + time.monotonic() - started
+        self._forget()
+        vars(self).update(found)
+        if n_draws > 0 and LOGGER.isEnabledFor(logging.INFO):  # a summary reads the draws again
+            LOGGER.info("%s.fit ends\n%s", name, self.summary())
         if interrupted:
             cut = "" if run.shortened_from is None else f", and {run.words_about_warmup}"
             warn(
@@ -428,8 +431,9 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         program, done = run.program, (chain["iteration"] for chain in run.chains)
         if program.halts and program.shortens_warmup and min(done) > 0:
             run.cut_warmup()
-            halts = Halts(run, self._is_well_known, time.monotonic(), max_time=MOMENT)
-            self._advance(run, program.n_iterations, halts)
+            if not self._advance(run, program.n_warmup):
+                halts = Halts(run, self._is_well_known, time.monotonic(), max_time=MOMENT)
+                self._advance(run, program.n_iterations, halts)
 
     def _advance(self, run, n_iterations, halts=None, forecast=None):
         """Run the chains; return whether Ctrl-C stopped them."""
@@ -455,7 +459,6 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
     def _conclude(self, run, n_draws):
         """Set the fitted attributes, from the first n_draws of each chain."""
         program, chains = run.program, run.chains
-        self._run = run.finished()  # the chains of `draws_`, even if Ctrl-C ends the summaries
         self.likelihood_, self.sampler_ = program.likelihood, program.sampler
         self.draws_ = Draws.of_chains(
             program.columns(), [chain["draws"] for chain in chains], n_draws
@@ -478,13 +481,18 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         self.converged_ = not self._unusable(bad) and self._is_judged(run, bad)
         run.told = tuple(sorted({*bad, *run.told}))
 
-    def _fitted_so_far(self, run, n_draws):
-        """The fitted attributes if the fit ended now, with n_draws draws of each chain: dict."""
+    def _concluded(self, run, n_draws):
+        """The fitted attributes, from the first n_draws of each chain, which are removed from the
+        run: dict. The estimator does not change."""
         after = self._copied(("n_features_in_", "feature_names_in_", "_known", "_exposure"))
-        chains = [{**chain, "draws": dict(chain["draws"])} for chain in run.chains]
-        after._conclude(replace(run, chains=chains), n_draws)
+        after._conclude(run, n_draws)
         parameters = self.get_params(deep=False)
         return {name: value for name, value in vars(after).items() if name not in parameters}
+
+    def _fitted_so_far(self, run, n_draws):
+        """The fitted attributes if the fit ended now: dict. The run does not change."""
+        chains = [{**chain, "draws": dict(chain["draws"])} for chain in run.chains]
+        return self._concluded(replace(run, chains=chains), n_draws)
 
     def _copied(self, names=()):
         """A copy with the parameters and the named attributes."""

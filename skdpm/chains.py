@@ -27,9 +27,9 @@ from skdpm.hyperpriors import Hyperprior
 # Number of draws of all chains that score new rows.
 N_SCORED_DRAWS = 100
 
-# Seconds of a chain's turn, if there are fewer threads than chains, and seconds from which turns
-# grow with the time so far. So a short fit that is interrupted has draws of all chains too.
-TURN, SHORT_TURNS = 0.1, 5.0
+# Seconds of a chain's turn in the first second, if there are fewer threads than chains. Turns grow
+# with the time, up to a factor. So a short fit that is interrupted has draws of all chains too.
+TURN, LARGEST_GROWTH = 0.1, 10.0
 
 # Seconds of a chain's turn otherwise, if somebody waits for a forecast of the time.
 PATIENCE = 5.0
@@ -402,7 +402,7 @@ def run_chains(
     remaining = sum(max(0, n_iterations - chain["iteration"]) for chain in chains)
     takes_turns = joblib.effective_n_jobs(n_jobs) < len(chains)
     turn, began = math.inf if forecast is None else PATIENCE, time.monotonic()
-    with _Interruption() as interruption, _progress_bar(remaining, verbose) as report:
+    with Interruption() as interruption, _progress_bar(remaining, verbose) as report:
 
         def work(chain, stop):
             end = time.monotonic() + turn
@@ -424,7 +424,7 @@ def run_chains(
             waiting = [chain for chain in chains if chain["iteration"] < stop]
             if waiting:
                 if takes_turns:
-                    turn = TURN * max(1.0, (time.monotonic() - began) / SHORT_TURNS)
+                    turn = TURN * min(max(1.0, time.monotonic() - began), LARGEST_GROWTH)
                 since = None if forecast is None else clocks()
                 joblib.Parallel(n_jobs=n_jobs, require="sharedmem")(
                     delayed(work)(chain, stop) for chain in waiting
@@ -436,8 +436,8 @@ def run_chains(
         return interruption.requested
 
 
-class _Interruption:
-    """Turn Ctrl-C into a flag that chains poll between iterations; a second Ctrl-C is immediate.
+class Interruption:
+    """Turn Ctrl-C into a flag, which chains poll between iterations; a second Ctrl-C is immediate.
 
     Only the main thread can handle signals; in other threads nothing is installed.
     """

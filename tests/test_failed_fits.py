@@ -1,8 +1,10 @@
 """A fit that fails changes nothing: what was fitted before can be used."""
 
 import copy
+import signal
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 from support.designs import everyday
@@ -105,6 +107,62 @@ def test_the_same_after_an_interruption_before_the_first_iteration(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         estimator.fit(WIDE)
     assert vars(estimator) == before
+
+
+@pytest.fixture
+def ctrl_c_in(monkeypatch):
+    """A function (estimator, step, n_times) that presses Ctrl-C at the end of a method."""
+
+    def disturb(estimator, step, n_times):
+        method = getattr(type(estimator), step)
+
+        def press(self, *arguments):
+            found = method(self, *arguments)
+            for _ in range(n_times):
+                signal.raise_signal(signal.SIGINT)
+            return found
+
+        monkeypatch.setattr(type(estimator), step, press)
+
+    return disturb
+
+
+@pytest.mark.parametrize(
+    "step", everyday(["_publish", "_summarise", "_with_answers"], "_summarise")
+)
+@pytest.mark.parametrize("is_fitted", [False, True])
+@pytest.mark.parametrize(
+    "model", everyday(["gaussian", "features", "particles"], "gaussian", "features")
+)
+def test_two_ctrl_c_while_a_fit_sums_up_change_nothing(model, is_fitted, step, ctrl_c_in):
+    estimator = copy.deepcopy(MODELS[model])
+    if is_fitted:
+        estimator.fit(X)
+    before = dict(vars(estimator))
+    ctrl_c_in(estimator, step, 2)
+    with pytest.raises(KeyboardInterrupt):
+        estimator.fit(np.tile(WIDE, (2, 1)))
+    assert vars(estimator) == before
+
+
+@pytest.mark.parametrize(
+    "step", everyday(["_publish", "_summarise", "_with_answers"], "_summarise")
+)
+@pytest.mark.parametrize(
+    "model", everyday(["gaussian", "features", "particles"], "gaussian", "features")
+)
+def test_ctrl_c_while_a_fit_sums_up_keeps_the_draws(model, step, ctrl_c_in):
+    """Of the fit before, which had more attributes, nothing stays."""
+    whole = copy.deepcopy(MODELS[model]).fit(WIDE)
+    estimator = copy.deepcopy(MODELS[model]).fit(pd.DataFrame(X, columns=["a", "b"]))
+    ctrl_c_in(estimator, step, 1)
+    with pytest.warns(RuntimeWarning, match="interrupted after 3 of 3 draws of each chain; the"):
+        with pytest.raises(KeyboardInterrupt):
+            estimator.fit(WIDE)
+    assert vars(estimator).keys() == vars(whole).keys()
+    np.testing.assert_array_equal(estimator.log_joint_samples_, whole.log_joint_samples_)
+    np.testing.assert_array_equal(answer(estimator, WIDE), answer(whole, WIDE))
+    assert "3 of each of 2 chains" in estimator.summary()
 
 
 @pytest.mark.parametrize(

@@ -703,7 +703,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     def _read_off(self, run):
         """Make draws of the particles of a batch: the fitted attributes, dict."""
         chains = [run.program.drawn(chain) for chain in run.chains]
-        return self._fitted_so_far(replace(run, chains=chains), run.program.n_draws)
+        return self._concluded(replace(run, chains=chains), run.program.n_draws)
 
     def _read(self):
         """Set the attributes that follow from the draws of the last batch, if none of them was

@@ -13,8 +13,8 @@ from skdpm.mixture.answers.training import of_all_rows
 from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.likelihoods.laws.columns import (
     LEAST_COPIES,
+    SKEWED,
     SLIGHTLY_SKEWED,
-    skewed_columns,
     words_about,
 )
 from skdpm.mixture.overdispersion import (
@@ -43,11 +43,9 @@ def warn_of_columns(model, X, program, given):
     """Warn of copies, and of columns whose use by the likelihood of `fit` may surprise."""
     likelihood = program.likelihood
     names = getattr(model, "feature_names_in_", None)
-    doubtful = likelihood.doubtful(X)
+    doubtful = likelihood.doubtful(X, SKEWED if likelihood.has_points else SLIGHTLY_SKEWED)
     if program.copies is not None and program.n_samples < (1.0 - LEAST_COPIES) * X.shape[0]:
         doubtful = {**doubtful, None: program.copies}
-    if isinstance(X, np.ndarray) and not likelihood.has_points:
-        doubtful = _skewed(X, likelihood, doubtful) | doubtful
     if not likelihood.pairwise and _are_links(X, given, names):
         warn(
             "X has as many columns as rows, and all its entries are 0 or 1, as links between "
@@ -66,17 +64,6 @@ def warn_of_columns(model, X, program, given):
             "the priors. Look at how X was read"
         )
     warn_of_departures(model, X, likelihood)
-
-
-def _skewed(X, likelihood, others):
-    """The same of columns that are Gaussian among others, so that clusters are components."""
-    found = {}
-    for law, columns in likelihood.by_columns(X.shape[1]):
-        if isinstance(law, LIKELIHOODS["gaussian"]):
-            columns = [d for d in columns if d not in others]
-            codes = skewed_columns(X[:, columns], SLIGHTLY_SKEWED)
-            found.update((columns[d], code) for d, code in codes.items())
-    return found
 
 
 def _are_links(X, given, names):

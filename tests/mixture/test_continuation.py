@@ -17,7 +17,8 @@ from support.cases import FAST, NAMES, PRIORS, SPARSE, fit_case, make_estimator,
 from support.designs import combinations, everyday
 from support.fits import assert_same_fit
 
-from skdpm import DPMixture, FiniteMixture, chains
+from skdpm import DPMixture, FiniteMixture, _estimator, chains
+from skdpm._halts import Halts
 from skdpm.mixture.likelihoods import Bernoulli, Gaussian
 from skdpm.mixture.samplers import PGSM, SAMPLERS, SAMS, Alternate, Gibbs, SplitMerge
 from skdpm.mixture.samplers._pgsm import RESAMPLING
@@ -386,13 +387,13 @@ def ctrl_c(disturb, monkeypatch):
     """A function (at) that presses Ctrl-C after that many iterations of a fit."""
     monkeypatch.setattr(chains, "TURN", 0.0)
     handled = threading.Event()
-    original = chains._Interruption._request
+    original = chains.Interruption._request
 
     def request(self, *args):
         handled.set()
         original(self, *args)
 
-    monkeypatch.setattr(chains._Interruption, "_request", request)
+    monkeypatch.setattr(chains.Interruption, "_request", request)
 
     def act():
         handled.clear()
@@ -523,13 +524,23 @@ def test_interrupted_estimators_can_be_pickled(blobs, ctrl_c):
 
 
 @pytest.mark.parametrize("n_jobs", everyday([1, 2], 1))
-def test_a_warm_up_that_is_interrupted_ends(blobs, n_jobs, ctrl_c):
-    """Chains have draws then, those of a fit with this warm-up."""
-    params = {**FAST, "n_warmup": 30, "sampler": Disturbed()}
+def test_a_warm_up_that_is_interrupted_ends(blobs, n_jobs, ctrl_c, monkeypatch):
+    """Chains have draws then, those of a fit with this warm-up. The time for these begins when all
+    chains have ended it."""
+    places = []
+
+    def halts(run, *arguments, **limits):
+        if limits.get("max_time") == _estimator.MOMENT:
+            places.extend(chain["iteration"] for chain in run.chains)
+        return Halts(run, *arguments, **limits)
+
+    monkeypatch.setattr(_estimator, "Halts", halts)
+    params = {**FAST, "n_warmup": 1_000, "sampler": Disturbed()}
     estimator = DPMixture(**params, n_jobs=n_jobs)
     ctrl_c(7)
-    _interrupted(estimator, blobs, r"after 12 of 12 draws of each chain, and \d+ of 30 warm-up")
-    assert estimator.n_warmup_ < 30 and not estimator.converged_
+    _interrupted(estimator, blobs, r"after 12 of 12 draws of each chain, and \d+ of 1000 warm-up")
+    assert estimator.n_warmup_ < 1_000 and not estimator.converged_
+    assert places == [estimator.n_warmup_] * params["n_chains"]
     assert {chain["iteration"] for chain in estimator._run.chains} == {estimator.n_iter_}
     ctrl_c(None)
     params["n_warmup"] = estimator.n_warmup_

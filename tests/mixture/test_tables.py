@@ -35,6 +35,7 @@ from skdpm.mixture.likelihoods import (
     VonMisesFisher,
 )
 from skdpm.mixture.likelihoods.laws.columns import (
+    SKEWED,
     SLIGHTLY_SKEWED,
     Spike,
     skewed_columns,
@@ -546,15 +547,17 @@ def test_other_columns_are_not_reported():
     assert first["at_ends"].tolist() == [False, True, True]
     merged = likelihood.merge_summaries(first, second)
     assert merged["at_ends"].tolist() == [False, False, True]
-    assert likelihood.resolve_summary(merged).doubtful(X) == {}
+    assert likelihood.resolve_summary(merged).doubtful(X, SKEWED) == {}
     third = likelihood.summarise(np.full((30, 3), 2.0))
     assert not likelihood.merge_summaries(first, third)["at_ends"][1]
     two = likelihood.merge_summaries(
         likelihood.summarise(X[:30] * 0.0), likelihood.summarise(X[:30] * 0.0 + 1.0)
     )
-    assert likelihood.resolve_summary(two).doubtful(X) == dict.fromkeys(range(3), "two values")
-    assert Gaussian(scale=1.0).resolve(X[:30]).doubtful(X) == {}
-    assert Gaussian().resolve(X[:9]).doubtful(X) == {}
+    assert likelihood.resolve_summary(two).doubtful(X, SKEWED) == dict.fromkeys(
+        range(3), "two values"
+    )
+    assert Gaussian(scale=1.0).resolve(X[:30]).doubtful(X, SKEWED) == {}
+    assert Gaussian().resolve(X[:9]).doubtful(X, SKEWED) == {}
 
 
 # Messages.
@@ -666,6 +669,19 @@ def test_slightly_skewed_columns_are_reported_beside_categories():
         model.fit(table)
     with pytest.warns(UserWarning, match="column 'cost': positive and skewed; take logarithms"):
         suggest_likelihood(table)
+
+
+@pytest.mark.parametrize("likelihood", [Gaussian(), Product([("a", "gaussian", [1, 0])]), "mixed"])
+def test_columns_are_judged_once(likelihood, monkeypatch):
+    judged, table = [], pd.DataFrame(amounts(), columns=["cost", "income"])
+    monkeypatch.setattr(
+        "skdpm.mixture.likelihoods.gaussian.gaussian.skewed_columns",
+        lambda X, *least: judged.append((X.shape[1], *least)) or {},
+    )
+    if likelihood == "mixed":
+        table["kind"] = np.where(np.arange(len(table)) % 3, "a", "b")
+    DPMixture(likelihood=likelihood, **FAST).fit(table)
+    assert judged == [(2, SLIGHTLY_SKEWED if likelihood == "mixed" else SKEWED)]
 
 
 @pytest.mark.slow

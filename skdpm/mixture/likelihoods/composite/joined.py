@@ -304,11 +304,11 @@ class JoinedAnswers:
         )
         return ColumnMeans.joined(found, self._positions)
 
-    def doubtful(self, X):
+    def doubtful(self, X, least):
         return {
             positions[d]: what
             for _, likelihood, positions in self._bound()
-            for d, what in likelihood.doubtful(X[:, positions]).items()
+            for d, what in likelihood.doubtful(X[:, positions], least).items()
             if d is not None  # rows may differ in other parts
         }
 

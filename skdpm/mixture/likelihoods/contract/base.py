@@ -108,8 +108,9 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
         """A copy for one of the columns; None unless they are independent given the cluster."""
         return None
 
-    def doubtful(self, X):
-        """What the rows of `fit` say against clusters of points, for `columns.words_about`."""
+    def doubtful(self, X, least):
+        """What the rows of `fit` say against clusters of points, for `columns.words_about`, with
+        columns that are skewed by `least`."""
         return {}
 
     def by_columns(self, n_features):

@@ -81,7 +81,7 @@ class CountColumns(Likelihood):
             "missing": first["missing"] or second["missing"],
         }
 
-    def doubtful(self, X):
+    def doubtful(self, X, least):
         return filled_columns(self.independent(X)) if isinstance(X, np.ndarray) else {}
 
     def _starts(self, summary):

@@ -342,13 +342,14 @@ default=None
             resolved._two_valued = np.flatnonzero(two & (summary["n"] >= FEWEST_TWO_VALUED))
         return resolved
 
-    def doubtful(self, X):
+    def doubtful(self, X, least):
         if not hasattr(self, "_two_valued"):
             return {}
         found = dict.fromkeys(self._two_valued, "two values")
         if isinstance(X, np.ndarray):
             far = self._far_columns(X)
-            found = skewed_columns(X) | spiked_columns(X) | found | far | filled_columns(X, far)
+            skewed, spiked = skewed_columns(X, least), spiked_columns(X)
+            found = skewed | spiked | found | far | filled_columns(X, far)
         share, copied = self._recording.share, self._recording.copied
         if share > LEAST_COPIES:
             found[None] = share, copied and [int(self._kept_columns[d]) for d in copied]

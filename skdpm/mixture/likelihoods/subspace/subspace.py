@@ -86,7 +86,7 @@ class Subspace(Likelihood):
     scale: object = None
     hyperpriors: dict | None = None
 
-    def doubtful(self, X):
+    def doubtful(self, X, least):
         if not isinstance(X, np.ndarray):
             return {}
         ends = self._recording.ends
