@@ -75,18 +75,15 @@ def summary_of_fit(estimator, what):
 
 def _words_about_law(estimator):
     """Name of the likelihood; of a `Product` those of its parts, with their columns."""
-    law, words = estimator.likelihood_, []
-    for part, columns in vars(estimator).get("part_columns_", {}).items():
-        # Parts are single columns if columns are selected: "part.0", ...
-        laws = [own for name, own, _ in law.parts if f"{name}.".startswith(f"{part}.")]
-        if laws and len(columns):
-            named = listed(range(len(columns)), columns.tolist())
-            words.append(f"{_name_of_law(laws[0])} for {named}")
+    law, names = estimator.likelihood_, getattr(estimator, "feature_names_in_", None)
+    parts = law.grouped() if "part_columns_" in vars(estimator) else []
+    words = [f"{_name_of_law(own)} for {listed(at, names)}" for _, own, at in parts if len(at)]
     return ", ".join(words) or _name_of_law(law)
 
 
 def _name_of_law(law):
-    return repr(law).partition("(")[0]
+    # A Gaussian that leaves out columns is one to users.
+    return repr(law).partition("(")[0].removeprefix("Reduced")
 
 
 def shortest_range(probabilities, level):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Base class of the estimators: fits that run chains, can be continued and interrupted."""
 
-import difflib
 import functools
 import logging
 import pickle
@@ -29,6 +28,7 @@ from skdpm._validation import (
     check_integer,
     check_nested,
     check_real,
+    closest,
     fingerprint,
     parameters,
     warn,
@@ -630,9 +630,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             value = value.__name__
             hint = f", which is a class; pass an object: {name}={value}()"
         elif isinstance(value, str):
-            close = difflib.get_close_matches(value, registry, n=1)
-            close = [name for word, name in self._other_names if word == value] or close
-            hint = f"; did you mean {close[0]!r}?" if close else ""
+            hint = closest(dict(self._other_names).get(value, value), registry)
             for cls in registry.values():
                 if value in getattr(getattr(cls, "from_paper", None), "variants", ()):
                     hint = f"; for that of a paper pass {cls.__name__}.from_paper({value!r})"

@@ -37,7 +37,10 @@ OF_MIXTURES = {
     **dict.fromkeys(("means_init", "precisions_init", "weights_init"), _NO_START),
     **dict.fromkeys(("min_cluster_size", "min_samples"), _NO_SIZE),
     "reg_covar": "priors keep covariances regular; set their scale, Gaussian(scale=...)",
-    "weight_concentration_prior": "its name is concentration",
+    "weight_concentration_prior": (
+        "use concentration, the total of all components: n_components times the number of "
+        "scikit-learn, which is for one"
+    ),
     "weight_concentration_prior_type": "use DPMixture for a Dirichlet process, or FiniteMixture",
 }
 
@@ -49,6 +52,7 @@ NUMBER_IS_INFERRED = (
 OF_DPMIXTURE = {
     **OF_MIXTURES,
     **dict.fromkeys(("n_clusters", "n_components"), NUMBER_IS_INFERRED),
+    "weight_concentration_prior": "its name is concentration",
 }
 
 # Arguments of `estimate_labels`.

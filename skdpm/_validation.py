@@ -288,10 +288,15 @@ def check_integer(value, name, *, low, high=2**31 - 1):
 def check_choice(value, name, known):
     """Return one of the known names. Raises ValueError that lists them."""
     if not isinstance(value, str) or value not in known:
-        close = difflib.get_close_matches(str(value), known, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        hint = closest(str(value), known)
         raise ValueError(f"{name} must be one of {', '.join(sorted(known))}; got {value!r}{hint}")
     return value
+
+
+def closest(word, known):
+    """End of an error about a word: the known one that may be meant, if there is one."""
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def check_nested(params, present, hint=""):

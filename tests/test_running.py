@@ -387,6 +387,10 @@ def test_parameters_of_others():
         FiniteMixture(2, eps=0.5)
     with pytest.raises(TypeError, match=r"'reg_covar': .* Gaussian\(scale=\.{3}\)"):
         FiniteMixture(2, reg_covar=1e-6)
+    with pytest.raises(TypeError, match=r"prior': use concentration, the total of all components"):
+        FiniteMixture(2, weight_concentration_prior=0.5)
+    with pytest.raises(TypeError, match=r"prior': its name is concentration$"):
+        DPMixture(weight_concentration_prior=0.5)
     with pytest.raises(ValueError, match=r"init must be .* 'k-means\+\+'; did you mean 'kmeans'?"):
         DPMixture(init="k-means++").fit(np.eye(9))
     known = {*OF_DPMIXTURE, *DPMixture().get_params(), "copy_x", "verbose_interval"}

@@ -613,8 +613,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     def _other_readings(self):
         lines = {}
         if scores := getattr(self, "likelihood_scores_", {}):
-            laws = {" ".join(law.split()): score for law, score in scores.items()}
-            best, *others = (f"{law} {score:.4g}" for law, score in laws.items())
+            best, *others = (f"{' '.join(law.split())} {nats:.4g}" for law, nats in scores.items())
             lines["likelihood"] = f"{best} nats a held-out row; {', '.join(others)}"
         return lines | words_of_silence(self) | other_readings(self)
 

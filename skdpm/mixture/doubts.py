@@ -59,9 +59,12 @@ def warn_of_columns(model, X, program, given):
     says_nothing = likelihood.uninformative
     if X.shape[0] > 1 and says_nothing(X[:1])[0] and says_nothing(X).all():
         what = "0" if sp.issparse(X) or not np.isnan(X[0]).any() else "missing"
+        clusters = "all rows are one cluster"
+        if program.known.unites:
+            clusters = "clusters follow from known_labels alone"
         warn(
-            f"all entries of X are {what}. So all rows are one cluster, and answers are those of "
-            "the priors. Look at how X was read"
+            f"all entries of X are {what}. So {clusters}, and answers are those of the priors. "
+            "Look at how X was read"
         )
     warn_of_departures(model, X, likelihood)
 
@@ -89,10 +92,11 @@ def words_of_silence(model):
         return lines
     if training.informative is not None:
         rows = training.spread(np.zeros(len(training.informative)))
-        n_silent = np.count_nonzero(of_all_rows(rows, training.copies) < 0)
+        labels = model.labels_[of_all_rows(rows, training.copies) < 0]
+        where = "noise" if (labels < 0).all() else "in the largest cluster"
         lines["rows"] = (
-            f"{n_silent} of {len(model.labels_)} contain no information, as they have only "
-            "missing entries or zeros; they are in the largest cluster"
+            f"{len(labels)} of {len(model.labels_)} contain no information, as they have only "
+            f"missing entries or zeros; they are {where}"
         )
     if isinstance(training.X, np.ndarray) and not model.likelihood_.pairwise:
         empty = np.flatnonzero(np.isnan(training.X[0, : model.n_features_in_]))

@@ -143,11 +143,22 @@ def test_all_rows_may_be_empty():
         DPMixture(likelihood="von_mises_fisher", **SHORT).fit(np.zeros((12, 2)))
 
 
+def test_known_labels_may_be_all_that_is_known():
+    known = np.repeat([0, 1, -1], 4)
+    with pytest.warns(UserWarning, match="So clusters follow from known_labels alone, and"):
+        model = DPMixture(**SHORT).fit(np.full((12, 2), np.nan), known_labels=known)
+    assert model.n_clusters_ == 2 and (model.labels_[:8] == known[:8]).all()
+
+
 def test_empty_columns_and_rows_are_named():
     _, X = rows_of("directions")
     model = DPMixture(likelihood="von_mises_fisher", **SHORT).fit(X)
     model = pickle.loads(pickle.dumps(model))
     assert re.search(r"\nrows +6 of 60 contain no information", model.summary())
+    assert "they are in the largest cluster" in model.summary()
+    model.labels_ = np.full(60, -1)  # as if all rows were noise
+    del model._other_readings
+    assert "they are noise" in model.summary()
     X = np.where(np.arange(3) == 1, np.nan, np.random.default_rng(0).normal(size=(60, 3)))
     model = DPMixture(likelihood=Gaussian(covariance_type="diag"), **SHORT).fit(X)
     assert re.search(r"\ncolumns +column 1 without entries", model.summary())

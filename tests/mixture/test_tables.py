@@ -1243,5 +1243,15 @@ def test_summaries_name_the_columns_of_parts():
         line = next(x for x in model.summary().splitlines() if x.startswith("likelihood"))
         words = "Gaussian for column 'year' and column 'b', Bernoulli for column 'flag'"
         assert line.split(maxsplit=1)[1] == words
-    model = DPMixture(**FAST).fit(X[["b"]])
+    # The name of a part may begin with that of another one.
+    parts = [("a.b", "poisson", ["year"]), ("a", gaussian, ["b"])]
+    model = DPMixture(likelihood=Product(parts), **FAST).fit(X.astype(float))
+    assert "  Poisson for column 'year', Gaussian for column 'b'\n" in model.summary()
+
+
+@pytest.mark.parametrize("other", [[], [np.ones(60)], [np.full(60, np.nan)]])
+def test_summaries_name_gaussians_that_leave_out_columns(other):
+    X = np.column_stack([np.random.default_rng(0).normal(size=(60, 2)), *other])
+    model = DPMixture(**FAST).fit(X)
     assert re.search(r"\nlikelihood +Gaussian\n", model.summary())
+    assert len(model.likelihood_.mean) == 2

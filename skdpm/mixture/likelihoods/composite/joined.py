@@ -214,7 +214,7 @@ class JoinedAnswers:
         parts = zip(self._likelihoods(), self._stats_of_parts(stats), strict=True)
         return [answer(likelihood, own) for likelihood, own in parts]
 
-    def _grouped(self):
+    def grouped(self):
         """Name, a likelihood and positions of the columns of each part of the user."""
         positions = iter(self._positions)
         return [
@@ -234,7 +234,7 @@ class JoinedAnswers:
     def moments(self, params, directions):
         means = covariances = 0.0
         known = np.zeros(len(directions), dtype=bool)
-        for name, likelihood, positions in self._grouped():
+        for name, likelihood, positions in self.grouped():
             known[positions] = True
             if directions[positions].any():
                 # Parts are independent given the cluster, so their terms are summed.
@@ -247,7 +247,7 @@ class JoinedAnswers:
     def columns_with_means(self, params, n_features):
         columns = [
             positions
-            for name, likelihood, positions in self._grouped()
+            for name, likelihood, positions in self.grouped()
             if likelihood.moments(params[name], np.zeros((len(positions), 0)))[0] is not None
         ]
         columns = np.sort(np.concatenate(columns)) if columns else columns

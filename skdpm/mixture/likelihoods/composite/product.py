@@ -197,7 +197,7 @@ class Product(JoinedHyperparameters, JoinedTables, JoinedAnswers, _BaseCompositi
 
     def columns_of_parts(self):
         """Positions of the columns of each part, by its name: dict. Only after a fit."""
-        return {name: positions for name, _, positions in self._grouped()}
+        return {name: positions for name, _, positions in self.grouped()}
 
     def _bound(self):
         """Name, likelihood and positions of the columns of each part."""

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The likelihood `Subspace`: Gaussian clusters in a subspace, for many columns."""
 
-import warnings
-
 import numpy as np
 
 from skdpm._core._numerics import rotate
-from skdpm._validation import check_integer, parameters
+from skdpm._validation import check_integer, parameters, warn
 from skdpm.mixture.likelihoods.contract.base import Likelihood, read_only
 from skdpm.mixture.likelihoods.gaussian.gaussian import Gaussian, recording_in
 from skdpm.mixture.likelihoods.laws.background import box
@@ -301,10 +299,8 @@ class Subspace(Likelihood):
 def _warn_of_units(deviations):
     """Warn if a few columns would determine the axes."""
     if deviations.size and deviations.max() > MOST_UNEQUAL * np.median(deviations):
-        warnings.warn(
+        warn(
             f"the largest standard deviation of a column is {deviations.max():.3g}, the median "
             f"{np.median(deviations):.3g}: the axes of Subspace follow columns of large numbers. "
             "Scale the columns, or choose likelihood=Gaussian()",
-            UserWarning,
-            stacklevel=2,
         )
