@@ -286,6 +286,16 @@ def test_bricks_of_any_length_along_thin_rings_leave_no_gap(n_pieces, deviation)
     assert adjusted_rand_score(read_hills(points, pieces), which) > 0.95
 
 
+@pytest.mark.parametrize("n_pieces", [40, 60])
+def test_of_many_rows_every_brick_has_evidence_and_none_is_a_cluster(n_pieces):
+    rng = np.random.default_rng(0)
+    angle = rng.uniform(0, 2 * np.pi, size=40_000)
+    X = np.column_stack([np.cos(angle), np.sin(angle)]) + rng.normal(scale=0.1, size=(40_000, 2))
+    cuts = (np.arange(n_pieces) + rng.uniform(0.0, 0.5, size=n_pieces)) * 2 * np.pi / n_pieces
+    pieces = np.searchsorted(cuts, angle) % n_pieces
+    assert read_hills(points_of(X), pieces).max() == 0
+
+
 def test_rows_of_noise_do_not_fill_a_gap():
     rng = np.random.default_rng(0)
     X, pieces = random_grid(rng, 600)

@@ -7,7 +7,7 @@ from scipy.optimize import isotonic_regression
 from scipy.stats import multivariate_normal, norm
 
 REACH, N_POINTS = 3.0, 49
-SPARSE = 10.0
+SPARSE, PROMINENCE = 10.0, np.log(1.5)
 
 
 def normal_laws(points, labels):
@@ -203,7 +203,8 @@ def hills_of(points, labels, large, error):
             total = 0.0
         at = choose(a, b, key=height.get)
         gap = bound(mean_height(one), mean_height(other)) + level
-        if sparsity(laws[at][0], gap) < least and total < least:
+        is_low = gap >= PROMINENCE and sparsity(laws[at][0], gap) >= least
+        if not is_low and total < least:
             hill = {k: one if h == other else h for k, h in hill.items()}
     return np.array(
         [

@@ -23,6 +23,9 @@ from skdpm.mixture.rows.known import UNLABELLED
 # Evidence (nats) from which a valley separates two components or two hills, if at most two pairs
 # of components have a valley; log(m / 2) more for m pairs, as some of many are large by chance.
 LEAST_EVIDENCE = 1.5
+# Log of the smallest ratio of the mean height of each of two hills to the pass between them that
+# separates them: many rows have evidence for any difference of bricks.
+LEAST_PROMINENCE = math.log(1.5)
 # Evidence (nats) that a small component is less dense than its neighbour, from which it is no
 # piece of it. It is larger, as the density of a few rows is known badly.
 LEAST_SPARSE = 10.0
@@ -162,9 +165,9 @@ def _hills(components, classes, large):
     `Hills`. Hills of two classes do not join.
 
     Open pairs of large components are taken by falling level, the lower of their heights: the
-    density of a component at its mean. Two hills join if the rows of the lower component have too
-    little evidence that the density is lower there than the mean height of the two hills, and the
-    valleys between components that face each other have too little in sum. Small components join
+    density of a component at its mean. Two hills are separate if the level is clearly lower than
+    the mean height of either hill, also by the evidence of the rows of the lower component, or if
+    the valleys between components that face each other have evidence in sum. Small components join
     the large component with the highest density at their mean. Islands are among `large`.
     """
     laws = components.laws
@@ -191,8 +194,9 @@ def _hills(components, classes, large):
         pair_classes = sorted((class_of[one], class_of[other]))
         if one == other or 0 <= pair_classes[0] != pair_classes[1]:
             continue
-        mean = min(heights[one] / rows[one], heights[other] / rows[other])
-        if _sparsity(n_rows, mean - pass_) < least and between[one].get(other, 0.0) < least:
+        gap = min(heights[one] / rows[one], heights[other] / rows[other]) - pass_
+        is_low = gap >= LEAST_PROMINENCE and _sparsity(n_rows, gap) >= least
+        if not is_low and between[one].get(other, 0.0) < least:
             for k in members[other]:
                 hill[k] = one
             members[one] += members[other]
