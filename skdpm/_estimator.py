@@ -456,21 +456,6 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         ways += ["max_time=60 ends it after a minute", "verbose=1 shows the progress"]
         warn(f"{message}; {', '.join(ways)}")
 
-    def _conclude(self, run, n_draws):
-        """Set the fitted attributes, from the first n_draws of each chain."""
-        program, chains = run.program, run.chains
-        self.likelihood_, self.sampler_ = program.likelihood, program.sampler
-        self.draws_ = Draws.of_chains(
-            program.columns(), [chain["draws"] for chain in chains], n_draws
-        )
-        self._data = run.data  # pickled, unlike `_run`
-        # The minimum, because after an interruption some chains may be ahead.
-        self.n_iter_ = min(chain["iteration"] for chain in chains)
-        self.n_warmup_ = program.n_warmup if program.halts else 0
-        self._publish(self.draws_, program)
-        self._sum_up(run)
-        self._run = run.finished()
-
     def _sum_up(self, run):
         """Set the attributes that follow from `draws_`."""
         self._summarise(run)
@@ -484,8 +469,18 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
     def _concluded(self, run, n_draws):
         """The fitted attributes, from the first n_draws of each chain, which are removed from the
         run: dict. The estimator does not change."""
+        program, chains = run.program, run.chains
         after = self._copied(("n_features_in_", "feature_names_in_", "_known", "_exposure"))
-        after._conclude(run, n_draws)
+        after.likelihood_, after.sampler_ = program.likelihood, program.sampler
+        saved = [chain["draws"] for chain in chains]
+        after.draws_ = Draws.of_chains(program.columns(), saved, n_draws)
+        after._data = run.data  # pickled, unlike `_run`
+        # The minimum, because after an interruption some chains may be ahead.
+        after.n_iter_ = min(chain["iteration"] for chain in chains)
+        after.n_warmup_ = program.n_warmup if program.halts else 0
+        after._publish(after.draws_, program)
+        after._sum_up(run)
+        after._run = run.finished()
         parameters = self.get_params(deep=False)
         return {name: value for name, value in vars(after).items() if name not in parameters}
 
@@ -625,21 +620,18 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             return value
         if isinstance(value, str) and value in registry:
             return registry[value]()
-        hint = ""
+        got, hint = repr(value), ""
         if isinstance(value, type) and issubclass(value, base):
-            value = value.__name__
-            hint = f", which is a class; pass an object: {name}={value}()"
+            got = value.__name__
+            hint = f", which is a class; pass an object: {name}={got}()"
         elif isinstance(value, str):
             hint = closest(dict(self._other_names).get(value, value), registry)
             for cls in registry.values():
                 if value in getattr(getattr(cls, "from_paper", None), "variants", ()):
                     hint = f"; for that of a paper pass {cls.__name__}.from_paper({value!r})"
-            value = repr(value)
-        else:
-            value = repr(value)
         raise ValueError(
             f"{name} must be a {base.__name__} object or one of {', '.join(sorted(registry))}; "
-            f"got {value}{hint}"
+            f"got {got}{hint}"
         )
 
     def _bound_likelihood(self, X):

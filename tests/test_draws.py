@@ -234,7 +234,7 @@ def test_interrupted_fits_do_not_depend_on_what_is_stored(point_estimate, seed, 
         for chain, n_iterations in zip(chains, (5 + 11, 5 + 6, 5 + 8), strict=True):
             program.advance(chain, n_iterations, lambda **figures: True)
         run = Run(entropy=seed, signature={}, chains=chains, program=program)
-        model._conclude(run, 6)
+        vars(model).update(model._concluded(run, 6))
         fits.append(model)
     np.testing.assert_array_equal(fits[0].labels_, fits[1].labels_)
     np.testing.assert_array_equal(fits[0].weights_, fits[1].weights_)

@@ -450,11 +450,6 @@ n_features_in_, feature_names_in_
             for entry in figures.values()
         )
 
-    def _forget(self):
-        super()._forget()
-        if hasattr(self, "_estimate"):
-            del self._estimate
-
     def _summarise(self, run):
         program, draws = run.program, self.draws_
         model = self._set_estimate(program)

@@ -890,8 +890,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 proposed, accepted = np.transpose([chain["acceptance"][move] for chain in chains])
                 with np.errstate(invalid="ignore"):
                     self.acceptance_rate_[move] = accepted / proposed
-        else:
-            vars(self).pop("acceptance_rate_", None)
         vars(self).update(program.further_attributes(chains))
         if run.trials:
             self.likelihood_scores_ = dict(run.trials)

@@ -59,11 +59,10 @@ def warn_of_columns(model, X, program, given):
     says_nothing = likelihood.uninformative
     if X.shape[0] > 1 and says_nothing(X[:1])[0] and says_nothing(X).all():
         what = "0" if sp.issparse(X) or not np.isnan(X[0]).any() else "missing"
-        clusters = "all rows are one cluster"
-        if program.known.unites:
-            clusters = "clusters follow from known_labels alone"
+        only = "clusters follow from known_labels alone"
+        so = only if program.known.unites else "all rows are one cluster"
         warn(
-            f"all entries of X are {what}. So {clusters}, and answers are those of the priors. "
+            f"all entries of X are {what}. So {so}, and answers are those of the priors. "
             "Look at how X was read"
         )
     warn_of_departures(model, X, likelihood)
@@ -121,8 +120,8 @@ def warn_of_departures(model, X, likelihood):
     columns = [] if left_out is None else left_out.departures(X)
     if columns:
         named = listed(columns, getattr(model, "feature_names_in_", None))
-        does, it = ("does", "it") if len(columns) == 1 else ("do", "they")
-        column = "column" if len(columns) == 1 else "columns"
+        one, several = ("does", "it", "column"), ("do", "they", "columns")
+        does, it, column = one if len(columns) == 1 else several
         warn(
             f"{named} of X {does} not follow from the other columns in some rows. In the rows "
             f"from which the likelihood was made, {it} always did, or {it} had one value. "
