@@ -326,7 +326,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         n_draws = run.n_draws
         found = {"_run": replace(run, program=None)}
         if n_draws > 0:
-            # Ctrl-C waits for the summaries. A second one leaves the last fit as it was.
+            # Ctrl-C waits for the summaries. Another one leaves the last fit as it was.
             with Interruption() as interruption:
                 found = self._concluded(run, n_draws)
             interrupted |= interruption.requested

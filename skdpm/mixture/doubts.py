@@ -56,8 +56,7 @@ def warn_of_columns(model, X, program, given):
         warn(words_about(doubtful, given, X.shape[0], names))
     if is_dask(X):
         return
-    says_nothing = likelihood.uninformative
-    if X.shape[0] > 1 and says_nothing(X[:1])[0] and says_nothing(X).all():
+    if X.shape[0] > 1 and all(likelihood.uninformative(rows).all() for rows in (X[:1], X)):
         what = "0" if sp.issparse(X) or not np.isnan(X[0]).any() else "missing"
         only = "clusters follow from known_labels alone"
         so = only if program.known.unites else "all rows are one cluster"
