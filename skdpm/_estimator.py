@@ -625,7 +625,8 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             got = value.__name__
             hint = f", which is a class; pass an object: {name}={got}()"
         elif isinstance(value, str):
-            hint = closest(dict(self._other_names).get(value, value), registry)
+            meant = dict(self._other_names).get(value)
+            hint = f"; did you mean {meant}?" if meant else closest(value, registry)
             for cls in registry.values():
                 if value in getattr(getattr(cls, "from_paper", None), "variants", ()):
                     hint = f"; for that of a paper pass {cls.__name__}.from_paper({value!r})"

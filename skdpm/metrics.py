@@ -108,7 +108,7 @@ def description_length(X, labels, *, degree_correction=True, directed=False) -> 
     Parameters
     ----------
     X : graph of networkx, array-like or sparse matrix of shape (n_nodes, n_nodes)
-        Numbers of links. The diagonal has those of nodes to themselves.
+        Numbers of links; for weights, `X != 0`. The diagonal has those of nodes to themselves.
     labels : array-like of shape (n_nodes,)
         Group of each node.
     degree_correction : bool, default=True
@@ -135,7 +135,7 @@ def description_length(X, labels, *, degree_correction=True, directed=False) -> 
     n, n_groups = X.shape[0], labels.max() + 1
     if X.shape != (n, n) or len(labels) != n:
         raise ValueError(f"X has shape {X.shape}, but there are {len(labels)} labels of nodes")
-    check_counts(X.tocoo(), "description_length")
+    check_counts(X.tocoo(), "description_length", hint="for links without weights pass X != 0")
     check_directions("description_length", directed, X)
     if not directed:
         X = X + sp.diags_array(X.diagonal())  # both ends of links of nodes to themselves

@@ -2,6 +2,7 @@
 """Networks as matrices with names: from graphs of networkx, or lists of links."""
 
 import itertools
+from numbers import Number
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -94,7 +95,10 @@ def adjacency(links, *, directed=False, weight=None, count=None, nodes=None) -> 
         i, j = (np.array([number[node] for node in side], int) for side in (first, second))
     except KeyError as error:
         raise ValueError(f"nodes lacks {error.args[0]!r}, which has a link") from None
-    values = np.ones(len(i)) if weight is None else Table(weights[0][:, None]).number(0)
+    try:
+        values = np.ones(len(i)) if weight is None else weights[0].astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"weight={weight!r} must hold numbers or None: {error}") from None
     if np.isinf(values).any():
         raise ValueError("a weight is infinite; use None for pairs that were not observed")
     if not directed:
@@ -111,8 +115,9 @@ def adjacency(links, *, directed=False, weight=None, count=None, nodes=None) -> 
 def network_of(graph):
     """The `Adjacency` of a graph that a user passed to an estimator."""
     X = adjacency(graph)
-    weights = [weight for *_, weight in graph.edges(data="weight")]
-    X.lacks_weights = any(weight != weights[0] for weight in weights)
+    weights = (weight for *_, weight in graph.edges(data="weight"))
+    found = {w if isinstance(w, (Number, str)) and w == w else None for w in weights}
+    X.lacks_weights = len(found) > 1  # NaN and arrays are no weights
     return X
 
 

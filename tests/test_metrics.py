@@ -187,7 +187,11 @@ def test_description_length_of_many_groups_needs_no_matrix_of_pairs_of_groups():
     ("X", "labels", "message"),
     [
         ([[0, 1], [0, 0]], [0, 0], "needs a symmetric X, but"),
-        ([[0, 0.5], [0.5, 0]], [0, 0], "nonnegative integer counts; column 0 of X holds 0.5"),
+        (
+            [[0, 0.5], [0.5, 0]],
+            [0, 0],
+            "column 0 of X holds 0.5; for links without weights pass X != 0",
+        ),
         ([[0, 1, 0], [1, 0, 0]], [0, 0], "shape"),
         ([[0, 1], [1, 0]], [0, 0, 1], "3 labels"),
         ([[0, 1], [1, 0]], [np.nan, 0], "labels contains NaN"),

@@ -80,6 +80,12 @@ def test_weights_of_links(kind):
         ([(1, 2, 3)], {}, "must be pairs of nodes"),
         ([(1, 2)], {"weight": 2}, "with weight=2, triples"),
         ([(1, 2, "heavy")], {"weight": 2}, "could not convert string to float: 'heavy'"),
+        (
+            pd.DataFrame({"a": [1], "b": [2], "fee": ["15.21 EUR"]}),
+            {"weight": "fee"},
+            "weight='fee' must hold numbers or None: could not convert .*'15.21 EUR'$",
+        ),
+        ([(1, 2, [3.0])], {"weight": 2}, "weight=2 must hold numbers or None: setting an array"),
         ([(1, 2)], {"nodes": [1, 2, 1]}, "nodes contains a node twice"),
         ([(1, 2)], {"nodes": [1]}, "nodes lacks 2"),
         ([(1, 2)], {"directed": 1}, "directed must be a bool"),
@@ -185,6 +191,11 @@ def test_fits_say_that_weights_of_graphs_are_left_out(kind):
     next(iter(graph.edges(data=True)))[-1]["weight"] = 3.0
     assert n_warnings(graph) == 2
     assert n_warnings(adjacency(graph)) == 0
+    # NaN is not another weight than NaN, and arrays are none.
+    for weights in ([float("nan") for _ in graph.edges], list(np.eye(graph.size()))):
+        for found, weight in zip(graph.edges(data=True), weights, strict=True):
+            found[-1]["weight"] = weight
+        assert n_warnings(graph) == 0
     assert n_warnings(np.ones((4, 4))) == 0
 
 
@@ -205,6 +216,34 @@ def test_probabilities_of_named_nodes():
     table = pd.DataFrame({"a": [1.0, 2.0, 4.0], "b": [0.0, 1.0, 0.0]})
     with pytest.raises(ValueError, match="first must be an integer, got 'a'"):
         DPMixture(likelihood="gaussian", **SHORT).fit(table).probability_together("a", 1)
+
+
+class Called:
+    def __str__(self):
+        return "same"
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [[3, 1, 2, 0, 4, 5, 6, 7], range(100, 108), [1, "1", *"bcdefg"]]
+    + [[(i % 2, i // 2) for i in range(8)], [Called() for _ in range(8)]],
+)
+def test_probabilities_of_nodes_that_are_no_strings(nodes):
+    """Nodes themselves count, not positions, and strings if only one node is called so."""
+    nodes = list(nodes)
+    model = DPMixture(likelihood="relational", **SHORT).fit(two_cliques(nodes))
+    clusters = model.cluster_samples_
+    for i, j in np.ndindex(8, 8):
+        expected = (clusters[:, :, i] == clusters[:, :, j]).mean()
+        pairs = [(nodes[i], nodes[j])]
+        if isinstance(nodes[0], int | tuple) and 0 not in (i, j):
+            pairs.append((str(nodes[i]), str(nodes[j])))
+        for pair in pairs:
+            assert model.probability_together(*pair)[0] == expected
+    refused = ["same", [1]] if isinstance(nodes[0], Called | tuple) else ["same", [1], 8]
+    for row in refused:
+        with pytest.raises(ValueError, match="first must be a node of the network of fit, got"):
+            model.probability_together(row, nodes[0])
 
 
 @pytest.mark.parametrize(

@@ -615,6 +615,8 @@ def test_text_is_found(blobs):
             DPMixture(likelihood=name).fit(table)
     with pytest.raises(ValueError, match="did you mean 'von_mises_fisher'"):
         DPMixture(likelihood="cosine").fit(blobs)
+    with pytest.raises(ValueError, match=r'did you mean FeatureAllocation\(likelihood="lfrm"\)\?'):
+        DPMixture(likelihood="lfrm").fit(blobs)
     for cls in set(SAMPLERS.values()) | set(feature_samplers.SAMPLERS.values()):
         if "from_paper" not in vars(cls):
             continue

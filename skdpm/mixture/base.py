@@ -162,12 +162,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     _left_out = frozenset()  # names of attributes that `for_prediction` did not copy
     _ways_with_text = '; use likelihood="mixed" for tables with columns of text'
     _other_names = (
-        ("cosine", "von_mises_fisher"),
-        ("directions", "von_mises_fisher"),
-        ("normal", "gaussian"),
-        ("tfidf", "von_mises_fisher"),
-        ("vmf", "von_mises_fisher"),
-        ("words", "multinomial"),
+        *((word, "'von_mises_fisher'") for word in ("cosine", "directions", "tfidf", "vmf")),
+        *((name, f'FeatureAllocation(likelihood="{name}")') for name in ("lfrm", "subclones")),
+        ("normal", "'gaussian'"),
+        ("words", "'multinomial'"),
     )
     _ways_with_sparse = ", or choose a likelihood that takes sparse matrices: " + ", ".join(
         names_with(lambda likelihood: likelihood.accept_sparse)

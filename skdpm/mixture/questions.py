@@ -3,7 +3,8 @@
 
 import copy
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -85,11 +86,11 @@ class Questions:
         self._check_label_draws("probability_of_number", "draws_")
         return _share(self.n_clusters_samples_ == number)
 
-    def probability_together(self, first: int | str, second: int | str) -> tuple[float, float]:
+    def probability_together(self, first: Hashable, second: Hashable) -> tuple[float, float]:
         """Posterior probability that two rows of `fit`, given by their positions, share a cluster,
-        with its Monte Carlo error, as of `probability_of_number`. Nodes of a network may be given
-        by names, those in `feature_names_in_`.
-        """
+        with its Monte Carlo error, as of `probability_of_number`.
+        Nodes of a network with names, `feature_names_in_`, are given by themselves or by names; an
+        integer is then a position only if no node is an integer."""
         self._check_label_draws("probability_together", "draws_")
         clusters = self.cluster_samples_
         first, second = (_position(self, *row) for row in (("first", first), ("second", second)))
@@ -275,12 +276,17 @@ for _method in (Questions.probability_of_number, Questions.probability_together)
 
 
 def _position(estimator, parameter, row):
-    """Position of a row of `fit`, which may be a node of a network, given by its name."""
-    names = getattr(estimator, "feature_names_in_", ()) if estimator.likelihood_.pairwise else ()
-    if isinstance(row, str) and len(names):
-        if row not in names:
-            raise ValueError(f"{parameter} must be a node of the network of fit, got {row!r}")
-        return list(names).index(row)
+    """Position of a row of `fit`, which may be a node of a network, or the name of one."""
+    names = list(getattr(estimator, "feature_names_in_", ()))
+    names = names if estimator.likelihood_.pairwise else []
+    nodes = getattr(estimator, "_nodes", names) if names else []
+    places = dict(zip(nodes, range(len(nodes)), strict=True))
+    if isinstance(row, Hashable) and row in places:
+        return places[row]
+    if isinstance(row, str) and names.count(row) == 1:
+        return names.index(row)
+    if any(isinstance(n, Integral) for n in nodes) or (names and not isinstance(row, Integral)):
+        raise ValueError(f"{parameter} must be a node of the network of fit, got {row!r}")
     return check_integer(row, parameter, low=0, high=estimator.cluster_samples_.shape[2] - 1)
 
 

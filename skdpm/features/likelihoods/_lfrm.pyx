@@ -20,6 +20,9 @@ from libc.math cimport M_PI as PI
 from libc.math cimport exp, fabs, isfinite, log, log1p, sqrt
 
 import numpy as np
+import scipy.sparse as sp
+from scipy.special import expit
+from sklearn.utils import gen_batches
 
 from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._polya_gamma cimport N_SHARES, polya_gamma, tabulate_shares
@@ -47,17 +50,16 @@ cdef enum:
 
 cdef double LOWEST = 1e-12
 cdef double LARGEST = 1e12
-# Gains of a step at which Newton's method ends: for modes, for proposals, and in launches.
-cdef double CLOSEST = 1e-10
+# Gains of a step at which Newton's method ends: for proposals, and in launches.
 cdef double CLOSE = 1e-8
 cdef double NEAR = 1e-2
 cdef double[N_SHARES] SHARES    # of `polya_gamma`
 tabulate_shares(SHARES)
 
 
-cdef inline bint are_few(Py_ssize_t n, bint directed, Py_ssize_t most) noexcept nogil:
-    """Whether n features have at most so many weights among themselves."""
-    return (n * n if directed else n * (n + 1) // 2) <= most
+cdef inline Py_ssize_t n_weights(Py_ssize_t n, bint directed) noexcept nogil:
+    """Number of weights of n features among themselves."""
+    return n * n if directed else n * (n + 1) // 2
 
 
 cdef bint factorize(
@@ -312,9 +314,7 @@ cdef class LFRMModel(LinkFlipModel):
 
     cdef int update_params(self, bint adapting, bitgen_t* rng) except -1 nogil:
         """Draw the weights and b, in one step or by blocks and slices, then tau."""
-        cdef Py_ssize_t k, l
-        cdef double square = 0.0
-        cdef double n_free = 0.0
+        cdef double shape = self.shape + 0.5 * n_weights(self.n_latent, self.directed)
         cdef bint is_cheap = self.prepare_part()
         if adapting:
             self.n_sweeps = N_SWEEPS if is_cheap else 1
@@ -323,14 +323,7 @@ cdef class LFRMModel(LinkFlipModel):
         else:
             self.draw_by_blocks(rng)
         if self.draws_tau:
-            for k in range(self.n_latent):
-                for l in range(0 if self.directed else k, self.n_latent):
-                    square += self.W[k, l] * self.W[k, l]
-                    n_free += 1.0
-            self.tau = exp(
-                log_gamma_variate(rng, self.shape + 0.5 * n_free)
-                - log(self.rate + 0.5 * square)
-            )
+            self.tau = exp(log_gamma_variate(rng, shape) - log(self.rate + 0.5 * self.square()))
             # The same limits as for a fixed precision.
             self.tau = max(LOWEST, min(self.tau, LARGEST))
         return 0
@@ -338,11 +331,13 @@ cdef class LFRMModel(LinkFlipModel):
     cdef bint prepare_part(self) except -1 nogil:
         """Make `part` that of all weights and b. Returns whether it proposes them cheaply, which
         depends on Z alone."""
-        if not are_few(self.n_latent, self.directed, MOST_REFITTED):
+        if n_weights(self.n_latent, self.directed) > MOST_REFITTED:
             return False
         if self.part is None:
             with gil:
-                self.part = self.without_features(MOST_REFITTED)
+                self.part = self.restricted()
+                self.part.reserve(0)
+                self.part.bind_allocations(Allocations(np.zeros((self.n_samples, 0))))
         self.part.restrict_from(self, NULL, 0)
         return self.part.n_kinds <= MOST_TYPES
 
@@ -385,6 +380,8 @@ cdef class LFRMModel(LinkFlipModel):
         partners' features, with omega ~ PG(1, log odds) for each pair."""
         cdef Py_ssize_t i, j, a, c, n_terms
         cdef Py_ssize_t n = self.n_latent
+        cdef const unsigned char* z
+        cdef const unsigned char* partner
         cdef Py_ssize_t* terms = &self.indices[1, 0]
         cdef double* weights = &self.vectors[0, 0]
         cdef double* target = &self.vectors[1, 0]
@@ -400,19 +397,25 @@ cdef class LFRMModel(LinkFlipModel):
             for c in range(a + 1):
                 self.gram[a, c] = 0.0
         for i in range(self.n_samples):
-            if not self.Z.row(i)[k]:
+            z = self.Z.row(i)
+            if not z[k]:
                 continue
             for j in range(self.n_samples):
                 sign = self.signs[j, i] if incoming else self.signs[i, j]
-                both = not self.directed and self.Z.row(j)[k]
+                partner = self.Z.row(j)
+                both = not self.directed and partner[k]
                 if sign == 0 or (both and j < i):
                     continue    # both rows have the feature: row j has had the pair
                 logit = self.logit(j, i) if incoming else self.logit(i, j)
                 omega = polya_gamma(logit, SHARES, rng)
-                n_terms = self.list_terms(i, j, k, both, terms, design)
+                # The weights of feature k with those of j and, if j has it too, with others of i.
+                n_terms = 0
                 residual = logit
-                for a in range(n_terms):
-                    residual -= design[a] * weights[terms[a]]
+                for a in range(n):
+                    terms[n_terms] = a
+                    design[n_terms] = partner[a] + (z[a] if both and a != k else 0)
+                    residual -= design[n_terms] * weights[a]
+                    n_terms += design[n_terms] > 0.0
                 residual = 0.5 * sign - omega * residual
                 for a in range(n_terms):
                     target[terms[a]] += design[a] * residual
@@ -430,40 +433,6 @@ cdef class LFRMModel(LinkFlipModel):
                 self.W[k, a] = target[a]
         self.tabulate()
         return 0
-
-    cdef Py_ssize_t list_terms(
-        self, Py_ssize_t i, Py_ssize_t j, Py_ssize_t k, bint both,
-        Py_ssize_t* terms, double* design   # OUT (n_latent,), features in increasing order
-    ) noexcept nogil:
-        """List the factors of the weights of feature k in the log odds of rows i and j: the
-        features of j and, if j has feature k as well as i (`both`), those of i other than k.
-        Returns their number."""
-        cdef const Py_ssize_t* own = &self.active[i, 0]
-        cdef const Py_ssize_t* other = &self.active[j, 0]
-        cdef Py_ssize_t a = 0
-        cdef Py_ssize_t c = 0
-        cdef Py_ssize_t n = 0
-        if not both:
-            for n in range(self.n_active[j]):
-                terms[n] = other[n]
-                design[n] = 1.0
-            return self.n_active[j]
-        while a < self.n_active[i] or c < self.n_active[j]:     # ends: one of them grows
-            if c == self.n_active[j] or (a < self.n_active[i] and own[a] < other[c]):
-                terms[n] = own[a]
-                design[n] = 1.0
-                a += 1
-            elif a == self.n_active[i] or other[c] < own[a]:
-                terms[n] = other[c]
-                design[n] = 1.0
-                c += 1
-            else:
-                terms[n] = own[a]
-                design[n] = 1.0 if own[a] == k else 2.0
-                a += 1
-                c += 1
-            n += 1
-        return n
 
     cdef int draw_bias(self, bitgen_t* rng) except -1 nogil:
         cdef Py_ssize_t i, j
@@ -566,41 +535,32 @@ cdef class LFRMModel(LinkFlipModel):
             )
         return total
 
-    cdef double log_prior(self) noexcept nogil:
+    cdef double square(self) noexcept nogil:
+        """The sum of the squares of the weights."""
         cdef Py_ssize_t k, l
         cdef double total = 0.0
-        cdef double w
         for k in range(self.n_latent):
             for l in range(0 if self.directed else k, self.n_latent):
-                w = self.W[k, l]
-                total += 0.5 * (log(self.tau / (2.0 * PI)) - self.tau * w * w)
+                total += self.W[k, l] * self.W[k, l]
         return total
+
+    cdef double log_prior(self) noexcept nogil:
+        cdef Py_ssize_t n = n_weights(self.n_latent, self.directed)
+        return 0.5 * (n * log(self.tau / (2.0 * PI)) - self.tau * self.square())
 
     cdef int mean_params(self) except -1 nogil:
         """Set the weights to their joint posterior mode given Z, b and tau, if they are at most
         MOST_WEIGHTS; otherwise leave them."""
-        if self.n_latent > 0 and are_few(self.n_latent, self.directed, MOST_WEIGHTS):
+        if 0 < n_weights(self.n_latent, self.directed) <= MOST_WEIGHTS:
             with gil:
-                self.take_mode(self.without_features(MOST_WEIGHTS))
+                W = np.asarray(self.W)[:self.n_latent, :self.n_latent]
+                W[:] = mode_of_weights(
+                    W, self.Z.to_array(), np.asarray(self.signs), self.b, self.tau, self.directed
+                )
         return 0
 
-    cdef int take_mode(self, LFRMPart part) except -1:
-        """Set the weights to their mode by a part that may propose them."""
-        part.draws_b = False
-        part.restrict_from(self, NULL, 0)
-        part.find_mode(CLOSEST)
-        part.theta[:] = part.mode
-        return part.give_back(self, NULL)
-
-    cdef LFRMPart without_features(self, Py_ssize_t most):
-        """A part whose parameters are b and all weights, if these are at most so many."""
-        part = LFRMPart(self, most)
-        part.reserve(0)
-        part.bind_allocations(Allocations(np.zeros((self.n_samples, 0))))
-        return part
-
     cdef FeatureModel restricted(self):
-        return LFRMPart(self, MOST_REFITTED)
+        return LFRMPart(self)
 
     def start_hyperparameters(self):
         """The bias from the frequency of links."""
@@ -632,7 +592,7 @@ cdef class LFRMModel(LinkFlipModel):
 
 cdef class LFRMPart(LinkFlipModel):
     """Some features of an `LFRMModel`, given which rows have the others. The weights of the others
-    among themselves are parameters too if at most `most_refitted`; if not, they are given.
+    among themselves are parameters too if at most MOST_REFITTED; if not, they are given.
 
     The parameters theta are b, if it is drawn; the weights of the others among themselves; then
     for each feature its weights with the others and with features up to itself. Their law given Z
@@ -643,7 +603,6 @@ cdef class LFRMPart(LinkFlipModel):
     are counted.
     """
     cdef bint refits
-    cdef Py_ssize_t most_refitted
     cdef Py_ssize_t room                # capacity for other features
     cdef Py_ssize_t n_whole             # features of the whole model that need room
     cdef Py_ssize_t n_others
@@ -653,7 +612,6 @@ cdef class LFRMPart(LinkFlipModel):
     cdef Py_ssize_t[::1] kind           # (n_samples,)
     cdef Py_ssize_t[:, ::1] active      # (n_kinds, room): which of `others` it has
     cdef Py_ssize_t[::1] n_active       # (n_kinds,)
-    cdef double[:, ::1] given           # (n_kinds, n_kinds): log odds by given weights
     cdef double[:, ::1] base            # (n_kinds, n_kinds): log odds by the others, without b
     cdef double[:, ::1] out_of          # (n_kinds, n_reserved): sum of W[a, l] over its others l
     cdef double[:, ::1] into            # (n_kinds, n_reserved): sum of W[l, a]
@@ -672,9 +630,8 @@ cdef class LFRMPart(LinkFlipModel):
     cdef double log_det
     cdef Py_ssize_t[::1] terms          # of a pair: parameters in its log odds
 
-    def __init__(self, LFRMModel whole, Py_ssize_t most_refitted):
+    def __init__(self, LFRMModel whole):
         n = whole.n_samples
-        self.most_refitted = most_refitted
         self.signs = whole.signs
         self.directed, self.draws_b = whole.directed, whole.draws_b
         self.tau_b, self.first_b = whole.tau_b, whole.first_b
@@ -685,7 +642,7 @@ cdef class LFRMPart(LinkFlipModel):
         self.n_active = np.zeros(n, dtype=np.intp)
         self.type_of = np.zeros(n, dtype=np.intp)
         self.example = np.zeros(n, dtype=np.intp)
-        self.given = self.base = np.zeros((0, 0))
+        self.base = np.zeros((0, 0))
         self.counts = np.zeros((0, 0, 2))
         self.reserve_candidates(1)
 
@@ -703,7 +660,7 @@ cdef class LFRMPart(LinkFlipModel):
         self.effects = np.empty((n, max(self.width - N_CACHED, 1)))
         self.terms = np.empty((n + room) * (n + room) + 1, dtype=np.intp)
         # At most this many parameters, whether the weights of the others are given or not.
-        self.n_room = 1 + 2 * n * room + n * n + self.most_refitted
+        self.n_room = 1 + 2 * n * room + n * n + MOST_REFITTED
         self.theta, self.kept, self.mode, self.attempt, self.gradient, self.towards = np.zeros(
             (6, self.n_room)
         )
@@ -714,9 +671,9 @@ cdef class LFRMPart(LinkFlipModel):
     cdef int make_room(self) except -1 with gil:
         """Allocate tables of the kinds and types, which are often much fewer than rows."""
         cdef Py_ssize_t n
-        if self.n_kinds > self.given.shape[0]:
+        if self.n_kinds > self.base.shape[0]:
             n = min(2 * self.n_kinds, self.n_samples)
-            self.given, self.base = np.zeros((2, n, n))
+            self.base = np.zeros((n, n))
         if self.n_types > self.counts.shape[0]:
             n = min(2 * self.n_types, self.n_samples)
             self.counts = np.zeros((n, n, 2))
@@ -726,11 +683,9 @@ cdef class LFRMPart(LinkFlipModel):
 
     cdef inline Py_ssize_t first_of(self, Py_ssize_t a) noexcept nogil:
         """The first parameter of feature a; the number of parameters, if there are a features."""
-        cdef Py_ssize_t n = self.n_others
-        cdef Py_ssize_t first = self.draws_b
-        if self.directed:
-            return first + (n * n if self.refits else 0) + 2 * a * n + a * a
-        return first + (n * (n + 1) // 2 if self.refits else 0) + a * n + a * (a + 1) // 2
+        cdef Py_ssize_t first = n_weights(self.n_others, self.directed) if self.refits else 0
+        first += self.draws_b + n_weights(a, self.directed)
+        return first + (2 if self.directed else 1) * a * self.n_others
 
     cdef inline Py_ssize_t of_others(self, Py_ssize_t l, Py_ssize_t m) noexcept nogil:
         """W[l, m] for l and m in `others`."""
@@ -768,7 +723,7 @@ cdef class LFRMPart(LinkFlipModel):
         W = &(<LFRMModel>whole).W[0, 0]
         self.tau = (<LFRMModel>whole).tau
         self.n_others = whole.list_others(features, n, &self.others[0])
-        self.refits = are_few(self.n_others, self.directed, self.most_refitted)
+        self.refits = n_weights(self.n_others, self.directed) <= MOST_REFITTED
         # Kinds.
         self.n_kinds = 0
         for i in range(self.n_samples):
@@ -791,17 +746,16 @@ cdef class LFRMPart(LinkFlipModel):
                     if z[self.others[l]]:
                         self.active[t, self.n_active[t]] = l
                         self.n_active[t] += 1
-        if self.n_kinds > self.given.shape[0]:
+        if self.n_kinds > self.base.shape[0]:
             self.make_room()
-        for s in range(self.n_kinds):
+        for s in range(0 if self.refits else self.n_kinds):
             for t in range(self.n_kinds):
                 total = 0.0
-                if not self.refits:
-                    for a in range(self.n_active[s]):
-                        k = self.others[self.active[s, a]] * width
-                        for c in range(self.n_active[t]):
-                            total += W[k + self.others[self.active[t, c]]]
-                self.given[s, t] = self.base[s, t] = total
+                for a in range(self.n_active[s]):
+                    k = self.others[self.active[s, a]] * width
+                    for c in range(self.n_active[t]):
+                        total += W[k + self.others[self.active[t, c]]]
+                self.base[s, t] = total
         # Present parameters.
         self.b = (<LFRMModel>whole).b
         if self.draws_b:
@@ -963,9 +917,9 @@ cdef class LFRMPart(LinkFlipModel):
                 n_pairs = self.counts[s, t, 0] + n_links
                 if n_pairs == 0.0:
                     continue
-                logit = self.given[self.kind[self.example[s]], self.kind[self.example[t]]]
-                if not self.draws_b:
-                    logit += self.b
+                logit = 0.0 if self.draws_b else self.b
+                if not self.refits:
+                    logit += self.base[self.kind[self.example[s]], self.kind[self.example[t]]]
                 m = self.list_terms(self.example[s], self.example[t])
                 for x in range(m):
                     logit += theta[self.terms[x]]
@@ -1121,3 +1075,51 @@ cdef class LFRMPart(LinkFlipModel):
             effects[a * stride] *= sign
         self.candidates[N_CACHED + self.row_links] = sign * logit
         self.row_links += 1
+
+
+def mode_of_weights(W, Z, signs, bias, precision, bint directed):
+    """The mode of p(W | Z, X), which is log concave, by Newton's method from W.
+
+    For W[k, l] and W[m, o] the Hessian has the sum over pairs of omega_ij z_ik z_im z_jl z_jo;
+    `both` holds the products z_ik z_im of one row.
+    """
+    n = Z.shape[1]
+    Z = Z.astype(np.float64)
+    both = (Z[:, :, None] * Z[:, None, :]).reshape(len(Z), -1)
+    at = np.arange(n * n).reshape(n, n)
+    if not directed:
+        at = np.minimum(at, at.T)   # two entries of W are one weight
+        precision = 2.0 * precision     # since every pair comes twice
+    first, weight = np.unique(at, return_index=True, return_inverse=True)[1:]
+    v = W.ravel()[first]
+    spread = sp.csr_array((np.ones(n * n), (np.arange(n * n), weight.ravel())))
+
+    def log_density(v):
+        """It but for a constant, its gradient and minus its Hessian, by blocks for the cache."""
+        W = (spread @ v).reshape(n, n)
+        value, slopes, curvatures = -0.5 * precision * (v @ v), 0.0, 0.0
+        for rows in gen_batches(len(Z), 128):
+            sign = signs[rows].astype(np.float64)
+            y = sign * (bias + Z[rows] @ W @ Z.T)
+            p = expit(-y)
+            value += (np.minimum(y, 0.0) + np.log(np.maximum(p, 1.0 - p))).sum()
+            slopes += Z[rows].T @ (sign * p) @ Z
+            curvatures += both[rows].T @ (sign * sign * p * (1.0 - p) @ both)
+        curvatures = curvatures.reshape(n, n, n, n).swapaxes(1, 2).reshape(n * n, n * n)
+        hessian = spread.T @ curvatures @ spread + precision * np.eye(len(v))
+        return value, spread.T @ slopes.ravel() - precision * v, hessian
+
+    value, gradient, hessian = log_density(v)
+    for _step in range(MOST_STEPS):
+        towards = np.linalg.solve(hessian, gradient)
+        gain, length = gradient @ towards, 1.0
+        while length * gain > 1e-9:     # ends: it is halved
+            attempt = v + length * towards
+            other, gradient, hessian = log_density(attempt)
+            if other > value:
+                break
+            length *= 0.5
+        else:
+            break           # the rest is rounding
+        v, value = attempt, other
+    return (spread @ v).reshape(n, n)
