@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Labels on 148 simulated sets on which nothing was chosen, beside those of other methods.
+"""Labels on 148 simulated sets to which no weight was fitted, beside those of other methods.
 
     python benchmarks/simulated.py --cache simulated.json
     python benchmarks/simulated.py --methods adaptive modal --only "rings, two spirals"

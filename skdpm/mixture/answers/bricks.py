@@ -147,7 +147,7 @@ def parts_of(hills, split):
         small = (shares < SMALL * typical) & (hills.classes[inside] < 0)
         if small.any():
             few, many = inside[small], inside[~small]
-            parts[few] = many[laws.take(many).most_probable(laws.means[few])]
+            parts[few] = laws.nearest(few, many)
     return parts
 
 

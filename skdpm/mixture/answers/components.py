@@ -94,6 +94,10 @@ class Laws:
         most_probable(points, self.means, self.whiteners, self.heights, out)
         return out
 
+    def nearest(self, which, among):
+        """Component, of those `among`, that is most probable at the mean of each: (n,), int."""
+        return among[self.take(among).most_probable(self.means[which])]
+
 
 @dataclass(frozen=True, eq=False)
 class Components:

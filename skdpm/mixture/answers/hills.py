@@ -121,7 +121,7 @@ def _valleys(components, laws, large):
 def _islands(laws, large):
     """Small components of several rows that are far from each large one: (n_islands,)."""
     small = np.setdiff1d(np.flatnonzero(laws.sizes > 1), large)
-    nearest = large[laws.take(large).most_probable(laws.means[small])]
+    nearest = laws.nearest(small, large)
     small = small[_isolation(laws, small, nearest) >= LEAST_ISLAND]
     small = small[np.argsort(-laws.sizes[small], kind="stable")][:MOST_ISLANDS]
     return small[[(_isolation(laws, k, large) >= LEAST_ISLAND).all() for k in small]]
@@ -133,7 +133,7 @@ def _wholes(laws, free, large):
     denser: many bricks along a thin curve are small, and without them the curve has gaps."""
     whole = np.arange(len(laws.sizes))
     small = np.setdiff1d(free, large)
-    nearest = large[laws.take(large).most_probable(laws.means[small])]
+    nearest = laws.nearest(small, large)
     gaps = laws.heights[nearest] - laws.heights[small]
     sparse = [_sparsity(*pair) for pair in zip(laws.sizes[small], gaps, strict=True)]
     is_piece = (_isolation(laws, small, nearest) < 0.0) & (np.array(sparse) < LEAST_SPARSE)
