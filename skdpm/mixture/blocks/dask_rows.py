@@ -21,6 +21,7 @@ import numpy as np
 from skdpm.mixture.blocks.records import Task
 from skdpm.mixture.blocks.remote import (
     Answer,
+    BlockStore,
     Lost,
     Place,
     add_up_visits,
@@ -98,6 +99,7 @@ class DaskRows(Rows):
             for job in zip(self.bounds, first_blocks.tolist(), starts[:-1].tolist(), strict=True)
         ]
         self.client = _find_client()
+        self.store = BlockStore()  # of the blocks that no worker has
         self.chunks = self._begun()
         self._lock = threading.Lock()  # guards the next two, which chains share
         self._placing = None
@@ -129,12 +131,14 @@ class DaskRows(Rows):
         list of what `finish` returned, in any order.
 
         The function takes the rows of a block, its number, the number of its first row, a
-        `BlockStore` or None, and `arguments`; `finish` takes a list of (number of the block,
+        `BlockStore`, and `arguments`; `finish` takes a list of (number of the block,
         result). If the exchange is `paced`, its duration measures the speed of workers.
         """
         if self.client is None:
             tasks = [
-                dask.delayed(_visit_chunk, pure=False)(chunk, job, function, arguments, finish)
+                dask.delayed(_visit_chunk, pure=False)(
+                    chunk, job, self.store, function, arguments, finish
+                )
                 for chunk, job in zip(self.chunks, self.jobs, strict=True)
             ]
             return dask.compute(*tasks, optimize_graph=False, traverse=False)
@@ -498,10 +502,10 @@ def _made(chunk, bounds, make):
     return np.concatenate(parts) if parts else chunk
 
 
-def _visit_chunk(X, job, function, arguments, finish):
+def _visit_chunk(X, job, store, function, arguments, finish):
     return finish(
         [
-            (block, function(rows, block, start, None, *arguments))
+            (block, function(rows, block, start, store, *arguments))
             for rows, block, start in blocks_of([(X, *job)])
         ]
     )

@@ -21,7 +21,7 @@ import numpy as np
 from skdpm.mixture.blocks.records import Held, change_codes
 from skdpm.mixture.blocks.rows import add_up, launch_block, numbered_from, visit_block
 
-# Memory for codes that a worker keeps for a fit; a row takes two bytes per chain, four with many
+# Memory for codes that a process keeps for a fit; a row takes two bytes per chain, four with many
 # clusters.
 STORE_BYTES = 2**28
 
@@ -130,12 +130,16 @@ class BlockStore:
     not been used for longest are dropped.
     """
 
-    def __init__(self, n_bytes):
+    def __init__(self, n_bytes=STORE_BYTES):
         self.n_bytes = n_bytes
         self.orders = {}
         self._size = 0
         self._sweeps = OrderedDict()  # (chain, block) -> list of (name, held, codes)
         self._lock = threading.Lock()
+
+    def __reduce__(self):
+        # A worker short of memory writes values to disk; it is better to drop codes.
+        return BlockStore, (self.n_bytes,)
 
     def find(self, where, name, held):
         """Return the codes, int32, that the sweep of a name drew for `where`, a chain and a block,
@@ -189,15 +193,7 @@ class Place:
         before = get_worker().data.get(place_key(token_before, worker))
         self.jobs = jobs
         self.n_threads = n_threads
-        self.store = BlockStore(STORE_BYTES) if before is None else before.store
-
-    def __getstate__(self):
-        # A worker short of memory writes values to disk; it is better to drop codes.
-        return self.jobs, self.n_threads
-
-    def __setstate__(self, state):
-        self.jobs, self.n_threads = state
-        self.store = BlockStore(STORE_BYTES)
+        self.store = BlockStore() if before is None else before.store
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

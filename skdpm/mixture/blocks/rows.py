@@ -11,8 +11,6 @@ of the tree may be added up where its blocks are. `records` explains the words u
 import abc
 import functools
 import threading
-import zlib
-from collections import OrderedDict
 from itertools import pairwise
 
 import numpy as np
@@ -27,9 +25,6 @@ from skdpm.mixture.state._tiles import RowTiles
 
 # With fewer clusters bounds cost more than they save.
 FEWEST_CLUSTERS = 8
-
-# Maximum memory, in bytes, of orders that belong to no `Rows`.
-MOST_BYTES = 2**28
 
 
 class Rows(abc.ABC):
@@ -246,12 +241,11 @@ def even_blocks(n_rows, block_size):
 
 def visit_block(likelihood, X, codes, task, key, block, held=None, orders=None, log_noise=None):
     """Do a task on the block of rows X: see `Rows.visit` and `draw_and_collect`. New orders of
-    blocks are added to `orders`; None: use the cache of the last orders. Returns codes and
-    `Collected` statistics, with rows numbered from the first of the block."""
+    blocks are added to the dict `orders`, if there is one. Returns codes and `Collected`
+    statistics, with rows numbered from the first of the block."""
     order = None
-    if uses_order(task) and orders is None:
-        order = KEPT_ORDERS.find(likelihood, X)
-    elif uses_order(task):
+    if uses_order(task):
+        orders = {} if orders is None else orders
         if block not in orders:  # two threads may make the same one
             orders[block] = row_order(likelihood, X)
         order = orders[block]
@@ -369,44 +363,3 @@ def row_order(likelihood, X):
         return None
     tiles = RowTiles(points, TILE_ROWS, BATCH_ROWS // TILE_ROWS)
     return np.asarray(tiles.order, dtype=np.int32)
-
-
-class KeptOrders:
-    """Cache of the orders last used, looked up by the rows of the block, in at most `most_bytes`.
-
-    It serves workers of Dask, where nothing else lasts as long as a fit. Threads may share it.
-    """
-
-    def __init__(self, most_bytes):
-        self.most_bytes = most_bytes
-        self.n_bytes = 0
-        self.orders = OrderedDict()
-        self._lock = threading.Lock()
-
-    def find(self, likelihood, X):
-        """Return what `row_order` does."""
-        first = likelihood.box_points(likelihood.encode(X[:1]))
-        if first is None or not isinstance(X, np.ndarray):
-            return row_order(likelihood, X)
-        # Likelihoods that make different points of the same rows differ in the first point.
-        key = (first.tobytes(), X.dtype.str, X.shape, zlib.crc32(np.ascontiguousarray(X)))
-        key = (*key, X.ctypes.data)
-        with self._lock:
-            if key in self.orders:
-                self.orders.move_to_end(key)
-                return self.orders[key]
-        order = row_order(likelihood, X)
-        with self._lock:
-            if key not in self.orders:
-                self.orders[key] = order
-                self.n_bytes += _size(order)
-            while self.n_bytes > self.most_bytes:
-                self.n_bytes -= _size(self.orders.popitem(last=False)[1])
-        return order
-
-
-def _size(order):
-    return 0 if order is None else order.nbytes
-
-
-KEPT_ORDERS = KeptOrders(MOST_BYTES)

@@ -30,7 +30,7 @@ distributed = pytest.importorskip("distributed", reason="dask.distributed is not
 from skdpm.mixture.blocks import dask_rows, program  # noqa: E402
 from skdpm.mixture.blocks.dask_rows import DaskRows, Recipe, all_paces, moves  # noqa: E402
 from skdpm.mixture.blocks.records import LaunchedSplit  # noqa: E402
-from skdpm.mixture.blocks.remote import Answer, Lost, blocks_of, place_key  # noqa: E402
+from skdpm.mixture.blocks.remote import Answer, BlockStore, Lost, blocks_of, place_key  # noqa: E402
 from skdpm.mixture.samplers import sub_cluster  # noqa: E402
 
 # Importing and closing a cluster warns of its own affairs.
@@ -93,6 +93,20 @@ def test_chunks_are_cut_into_blocks(X, most_sampled, recorded, monkeypatch):
     assert (here.n_components_samples_[:, 0] >= 4).all()
     there = DPMixture(sampler=SubCluster(block_size=250), **settings)
     assert_same_fit(here, there.fit(da.from_array(X, chunks=(400, 1))))
+
+
+def test_without_a_cluster_codes_are_kept_too(X, monkeypatch):
+    """Rows that are held back need the codes of the last sweep, which are not drawn again."""
+    found = []
+
+    class Counting(BlockStore):
+        def find(self, *args):
+            found.append(super().find(*args) is not None)
+            return super().find(*args)
+
+    monkeypatch.setattr(dask_rows, "BlockStore", Counting)
+    DPMixture(sampler=SubCluster(), **SETTINGS).fit(da.from_array(X, chunks=(300, 2)))
+    assert found and all(found)
 
 
 @pytest.mark.slow

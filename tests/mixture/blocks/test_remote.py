@@ -252,7 +252,7 @@ def test_a_store_takes_no_more_than_it_may():
 
 def test_a_place_on_disk_has_no_codes():
     place = object.__new__(Place)
-    place.__setstate__(({3: ("key", None, 1, 0)}, 2))
+    place.jobs, place.n_threads, place.store = {3: ("key", None, 1, 0)}, 2, BlockStore()
     place.store.put((0, 1), b"one", None, np.zeros(10, dtype=np.int32))
     again = pickle.loads(pickle.dumps(place))
     assert again.jobs == place.jobs and again.n_threads == 2

@@ -20,7 +20,7 @@ from skdpm.mixture.blocks import rows as rows_module
 from skdpm.mixture.blocks._visit import draw_and_collect
 from skdpm.mixture.blocks.moves.random import RandomMoves
 from skdpm.mixture.blocks.records import Held, Sweep, Task, TrialSplit
-from skdpm.mixture.blocks.rows import KeptOrders, MemoryRows, row_order, uses_order, visit_block
+from skdpm.mixture.blocks.rows import MemoryRows, row_order, uses_order, visit_block
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.likelihoods.elliptical._tied import whitened
 from skdpm.mixture.samplers.sub_cluster import SubClusterKernel
@@ -223,22 +223,6 @@ def test_results_do_not_depend_on_where_an_order_is_kept():
     for new_codes, collected in visits[1:]:
         np.testing.assert_array_equal(new_codes, visits[0][0])
         np.testing.assert_array_equal(collected.stats, visits[0][1].stats)
-
-
-def test_kept_orders_are_those_of_the_rows():
-    """Also of rows that have changed in place, and under a likelihood with another origin."""
-    likelihood, X, *_ = make_clusters("full", 300, 2, 10)
-    kept = KeptOrders(3 * 4 * 300)
-    first = kept.find(likelihood, X)
-    assert kept.find(likelihood, X) is first
-    other = Gaussian().resolve(X[:100])
-    np.testing.assert_array_equal(kept.find(other, X), row_order(other, X))
-    assert len(kept.orders) == 2
-    X[:] = X[::-1].copy()
-    np.testing.assert_array_equal(kept.find(likelihood, X), row_order(likelihood, X))
-    kept.find(likelihood, X[:200])
-    assert len(kept.orders) == 3 and kept.n_bytes == 4 * 800
-    np.testing.assert_array_equal(kept.find(likelihood, X[:200]), row_order(likelihood, X[:200]))
 
 
 # Exactly the posterior.
