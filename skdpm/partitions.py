@@ -33,14 +33,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from skdpm._partitions import (
-    PartitionSearch,
-    add_agreements,
-    add_company,
-    add_row_keys,
-    expand_agreements,
-    joint_sums,
-)
+from skdpm import _partitions as kernels
 from skdpm._typing import Loss, Seed
 from skdpm._validation import check_integer, check_real
 from skdpm.diagnostics import mcse_mean
@@ -111,9 +104,9 @@ def coclustering_matrix(label_samples, rows=None) -> np.ndarray:
     counts = np.zeros((len(first), len(first)), dtype=np.int32)
     for _, codes, n_codes in _code_blocks(draws, n_draws=240):
         dtype = np.uint8 if n_codes <= 256 else np.int32
-        add_agreements(np.ascontiguousarray(codes.T, dtype=dtype), counts)
+        kernels.add_agreements(np.ascontiguousarray(codes.T, dtype=dtype), counts)
     out = np.empty((len(group), len(group)))
-    expand_agreements(counts, group, len(draws), out)
+    kernels.expand_agreements(counts, group, len(draws), out)
     return out
 
 
@@ -145,7 +138,7 @@ def label_probabilities(label_samples, labels) -> np.ndarray:
     order, bounds, sizes = _clusters(labels)
     company = np.zeros(draws.shape[1], dtype=np.int64)
     for _, codes, n_codes in _code_blocks(draws):
-        add_company(codes, order, bounds, n_codes, company)
+        kernels.add_company(codes, order, bounds, n_codes, company)
     others = np.empty(len(company))
     others[order] = np.repeat(np.maximum(sizes - 1, 1), sizes)
     return company / (others * len(draws))
@@ -814,7 +807,7 @@ def _distinct_rows(draws):
     """First row of each group of rows that agree in all draws, and the group of each row."""
     keys = np.zeros(draws.shape[1], dtype=np.uint64)
     for start, codes, n_codes in _code_blocks(draws):
-        add_row_keys(codes, start, n_codes, keys)
+        kernels.add_row_keys(codes, start, n_codes, keys)
     _, first, group = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty_like(order)
@@ -832,7 +825,7 @@ def _thin(draws, n_draws):
 def _joint_sums(draws, order, bounds, table):
     out = np.empty(len(draws))
     for start, codes, n_codes in _code_blocks(draws):
-        joint_sums(codes, order, bounds, n_codes, table, out[start : start + len(codes)])
+        kernels.joint_sums(codes, order, bounds, n_codes, table, out[start : start + len(codes)])
     return out
 
 
@@ -880,7 +873,7 @@ def _index_draws(draws, table, max_clusters, split_cost):
     """
     first, group = _distinct_rows(draws)
     weights = np.bincount(group).astype(np.int32)
-    search = PartitionSearch(weights, len(draws), max_clusters, table, split_cost)
+    search = kernels.PartitionSearch(weights, len(draws), max_clusters, table, split_cost)
     for _, codes, n_codes in _code_blocks(draws[:, first]):
         search.add_draws(codes, n_codes)
     return search, first, group

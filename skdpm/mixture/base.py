@@ -46,6 +46,7 @@ from skdpm.chains import masses_between, seed_entropy
 from skdpm.diagnostics import coclustering_diagnostics
 from skdpm.draws import column_of, common_snapshots
 from skdpm.hyperpriors import check_hyperprior
+from skdpm.mixture import doubts, estimate
 from skdpm.mixture.answers.outliers import OwnClusters
 from skdpm.mixture.answers.predictive import Predictor, ScoredDraws, over_rows, row_chunks
 from skdpm.mixture.answers.training import (
@@ -55,22 +56,6 @@ from skdpm.mixture.answers.training import (
     outlier_scores,
 )
 from skdpm.mixture.chains.init import labels_of_rows
-from skdpm.mixture.doubts import (
-    warn_of_classes,
-    warn_of_columns,
-    warn_of_departures,
-    warn_of_overdispersion,
-    words_of_silence,
-)
-from skdpm.mixture.estimate import (
-    HILLS,
-    SINGLE_DRAWS,
-    DrawnClusters,
-    check_point_estimate,
-    first_estimate,
-    loss_of_estimate,
-    other_readings,
-)
 from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.likelihoods.composite.automatic import Automatic, Mixed, laws_for
 from skdpm.mixture.likelihoods.composite.registry import names_with, refusal
@@ -220,7 +205,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         vars(self).pop("_left_out", None)
         if self._known.unites:
             _refuse_lazy(X, "known labels")
-        warn_of_classes(y, known_labels)
+        doubts.warn_of_classes(y, known_labels)
         return self._fit(X, y)
 
     @offered_if(lambda self: _without_streams(self))
@@ -559,15 +544,15 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """
         check_is_fitted(self)
         self._check_label_draws("estimate_labels", 'point_estimate="map"')
-        loss = loss_of_estimate(loss, self.point_estimate)
+        loss = estimate.loss_of_estimate(loss, self.point_estimate)
         training = self._training
         most = training.make_prior(1.0).most_clusters
         wanted = most
         if max_clusters is not None:
             wanted = min(most, check_integer(max_clusters, "max_clusters", low=1))
         self._recall(X)
-        estimate = DrawnClusters(self, loss).least_expected_loss(wanted)
-        estimate.publish(self, training.make_prior, training.copies)
+        found = estimate.DrawnClusters(self, loss).least_expected_loss(wanted)
+        found.publish(self, training.make_prior, training.copies)
         if max_clusters is not None:
             self._most_clusters = max_clusters
         self.diagnostics_ = self._with_clusters(copy.deepcopy(self.diagnostics_))
@@ -590,7 +575,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         self._check_label_draws("merge_tree", "n_components_samples_")
         if loss is None:
             loss = self.point_estimate
-            loss = "vi" if loss in (*SINGLE_DRAWS, *HILLS, "auto") else loss
+            loss = "vi" if loss in (*estimate.SINGLE_DRAWS, *estimate.HILLS, "auto") else loss
         training = self._training
         labels, draws = training.different(self._clusters), getattr(self, "_cells", None)
         draws = training.different(self.cluster_samples_) if draws is None else draws
@@ -613,7 +598,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if scores := getattr(self, "likelihood_scores_", {}):
             best, *others = (f"{' '.join(law.split())} {nats:.4g}" for law, nats in scores.items())
             lines["likelihood"] = f"{best} nats a held-out row; {', '.join(others)}"
-        return lines | words_of_silence(self) | other_readings(self)
+        return lines | doubts.words_of_silence(self) | estimate.other_readings(self)
 
     @property
     def _clusters(self):
@@ -664,7 +649,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             X = validate_rows(self, X, likelihood, reset=False)
             X = with_exposure(X, likelihood, self._exposure)
             likelihood.resolve(X)  # raises an error for rows that it cannot model
-            warn_of_departures(self, X, likelihood)
+            doubts.warn_of_departures(self, X, likelihood)
         else:
             self._forget()
             X = validate_rows(self, X, likelihood, reset=True)
@@ -719,7 +704,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             return {**LIKELIHOODS, "auto": Automatic, "mixed": Mixed}, Likelihood
         return {**SAMPLERS, "auto": None}, Sampler
 
-    _warn_of_columns = warn_of_columns
+    _warn_of_columns = doubts.warn_of_columns
 
     def _bound_likelihood(self, X):
         likelihood = self._resolved("likelihood").for_columns(X)
@@ -787,7 +772,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             X = X[copies.first]
         n_samples = X.shape[0]
         settings = self._settings(n_samples, sampler)
-        if not self.store_labels and self.point_estimate not in (*SINGLE_DRAWS, "auto"):
+        if not self.store_labels and self.point_estimate not in (*estimate.SINGLE_DRAWS, "auto"):
             raise ValueError(
                 f"point_estimate={self.point_estimate!r} needs label draws; with "
                 'store_labels=False choose point_estimate="auto", "map" or "last"'
@@ -811,7 +796,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     def _settings(self, n_samples, sampler):
         """Check the settings of a program of `fit` or `partial_fit`, with the prior of n_samples
         rows: dict."""
-        check_point_estimate(self.point_estimate)
+        estimate.check_point_estimate(self.point_estimate)
         chain_parameters = self._chain_parameters()
         check_bool(self.store_labels, "store_labels")
         sampler.kernel()  # checks its parameters
@@ -880,8 +865,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         )
         for name in FURTHER_ATTRIBUTES:
             vars(self).pop(name, None)
-        estimate = first_estimate(self, run, statistics)
-        estimate.publish(self, program.make_prior, program.copies)
+        found = estimate.first_estimate(self, run, statistics)
+        found.publish(self, program.make_prior, program.copies)
         if "acceptance" in chains[0]:
             self.acceptance_rate_ = {}
             for move in chains[0]["acceptance"]:
@@ -893,7 +878,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             self.likelihood_scores_ = dict(run.trials)
         if "selected" in likelihood.learned:
             self.relevance_ = likelihood.relevance(draws.mean(column_of("selected")))
-        warn_of_overdispersion(self, program)
+        doubts.warn_of_overdispersion(self, program)
 
     def _is_well_known(self, run, n_draws):
         program = run.program
@@ -1005,7 +990,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 check_finite(
                     rows, allow_nan=False, hint="score_samples and impute take rows with NaN"
                 )
-            warn_of_departures(self, rows, self.likelihood_)
+            doubts.warn_of_departures(self, rows, self.likelihood_)
             return with_exposure(rows, self.likelihood_, exposure)
 
         names = getattr(self, "feature_names_in_", None)

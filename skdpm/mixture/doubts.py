@@ -7,6 +7,7 @@ import scipy.sparse as sp
 from skdpm._tables import joined, listed
 from skdpm._validation import is_dask, warn
 from skdpm.draws import column_of
+from skdpm.mixture import overdispersion
 from skdpm.mixture.answers.bricks import tied
 from skdpm.mixture.answers.components import AXIS_ROWS, MOST_COLUMNS, standardised_columns
 from skdpm.mixture.answers.training import of_all_rows
@@ -16,12 +17,6 @@ from skdpm.mixture.likelihoods.laws.columns import (
     SKEWED,
     SLIGHTLY_SKEWED,
     words_about,
-)
-from skdpm.mixture.overdispersion import (
-    columns_with_totals,
-    has_overdispersed_links,
-    overdispersed_columns,
-    vary_in_shares,
 )
 
 # Fewest rows of 0 and 1 that are symmetric by chance once in 2^28 times.
@@ -133,7 +128,7 @@ def warn_of_overdispersion(model, program):
     if program.known.unites or program.noise_law.takes_rows or not program.store_labels:
         return
     labels = model.draws_["labels"][0, -1]
-    if has_overdispersed_links(program, labels, np.random.PCG64(0)):
+    if overdispersion.has_overdispersed_links(program, labels, np.random.PCG64(0)):
         warn(
             "the numbers of links in X vary more between clusters of nodes than Poisson "
             "numbers, as weights do. So components are parts of clusters, and labels may cut "
@@ -144,7 +139,7 @@ def warn_of_overdispersion(model, program):
         return
     _warn_of_planes(model, program, labels)
     _warn_of_few_rows(model)
-    columns = columns_with_totals(program, labels, np.random.PCG64(0))
+    columns = overdispersion.columns_with_totals(program, labels, np.random.PCG64(0))
     if columns:
         named = "X" if len(columns) == model.n_features_in_ else f"X[:, {columns}]"
         warn(
@@ -154,7 +149,7 @@ def warn_of_overdispersion(model, program):
             f"{named}.sum(axis=1).mean()",
         )
         return
-    columns = overdispersed_columns(program, labels, np.random.PCG64(0))
+    columns = overdispersion.overdispersed_columns(program, labels, np.random.PCG64(0))
     if columns:
         named = listed(columns, getattr(model, "feature_names_in_", None))
         vary = "varies" if len(columns) == 1 else "vary"
@@ -228,7 +223,7 @@ def _warn_of_single_rows(model, program, labels):
     n_alone, what = np.count_nonzero(np.bincount(model.labels_) == 1), ""
     if n_alone > max(len(labels) / 4, FEWEST_ALONE):
         what = f"{n_alone} of {len(labels)} rows are clusters of their own"
-    elif isinstance(program.given, np.ndarray) and vary_in_shares(
+    elif isinstance(program.given, np.ndarray) and overdispersion.vary_in_shares(
         program, labels, np.random.PCG64(0)
     ):
         what = "clusters are parts of kinds of rows"

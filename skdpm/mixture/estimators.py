@@ -6,14 +6,8 @@ from dataclasses import KW_ONLY
 
 from skdpm._names import OF_DPMIXTURE, OF_MIXTURES
 from skdpm._validation import check_bool, check_integer, check_real, explains, parameters
+from skdpm.mixture import priors
 from skdpm.mixture.base import BaseMixture
-from skdpm.mixture.priors import (
-    DirichletProcessPrior,
-    DynamicFiniteMixturesPrior,
-    FiniteDirichletPrior,
-    MixtureOfFiniteMixturesPrior,
-    PitmanYorPrior,
-)
 from skdpm.mixture.priors._mixture_of_finite_mixtures import NAMED_LAWS, tabulated_law
 
 
@@ -150,8 +144,8 @@ default="auto"
         """Make the prior over partitions, as in `BaseMixture`."""
         discount = check_real(self.discount, "discount", low=0.0, high=1.0, closed=True)
         if discount == 0.0:
-            return DirichletProcessPrior(n_samples, concentration)
-        return PitmanYorPrior(n_samples, concentration, discount)
+            return priors.DirichletProcessPrior(n_samples, concentration)
+        return priors.PitmanYorPrior(n_samples, concentration, discount)
 
 
 @explains(**OF_MIXTURES)
@@ -210,7 +204,7 @@ store_labels, point_estimate, max_time, target_ess, warm_start, random_state, ve
         check_bool(self.dynamic, "dynamic")
         if self.n_components is not None:
             n_components = check_integer(self.n_components, "n_components", low=1, high=2**53)
-            return FiniteDirichletPrior(n_samples, concentration, n_components)
+            return priors.FiniteDirichletPrior(n_samples, concentration, n_components)
         law = self.n_components_prior
         if isinstance(law, str) and law in NAMED_LAWS:
             law = NAMED_LAWS[law] if self.dynamic else law
@@ -222,8 +216,8 @@ store_labels, point_estimate, max_time, target_ess, warm_start, random_state, ve
         if callable(law):
             law = _tabulated(law, n_samples)
         if self.dynamic:
-            return DynamicFiniteMixturesPrior(n_samples, concentration, law)
-        return MixtureOfFiniteMixturesPrior(n_samples, concentration, law)
+            return priors.DynamicFiniteMixturesPrior(n_samples, concentration, law)
+        return priors.MixtureOfFiniteMixturesPrior(n_samples, concentration, law)
 
 
 # Every chain makes priors often; the law is evaluated once.

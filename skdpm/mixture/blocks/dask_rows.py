@@ -18,21 +18,8 @@ import dask
 import dask.array
 import numpy as np
 
+from skdpm.mixture.blocks import remote
 from skdpm.mixture.blocks.records import Task
-from skdpm.mixture.blocks.remote import (
-    Answer,
-    BlockStore,
-    Lost,
-    Place,
-    add_up_visits,
-    blocks_of,
-    call_place,
-    launch_by_recipe,
-    place_key,
-    recipe_codes,
-    sweep_name,
-    visit_by_recipe,
-)
 from skdpm.mixture.blocks.rows import Rows, add_up, add_up_sides, even_blocks
 
 # Workers come and go. Time between searches for the chunks: this number of seconds, or this
@@ -99,7 +86,7 @@ class DaskRows(Rows):
             for job in zip(self.bounds, first_blocks.tolist(), starts[:-1].tolist(), strict=True)
         ]
         self.client = _find_client()
-        self.store = BlockStore()  # of the blocks that no worker has
+        self.store = remote.BlockStore()  # of the blocks that no worker has
         self.chunks = self._begun()
         self._lock = threading.Lock()  # guards the next two, which chains share
         self._placing = None
@@ -147,7 +134,7 @@ class DaskRows(Rows):
         while missing:
             placing = self._current_placing()
             answers = self.client.run(
-                call_place,
+                remote.call_place,
                 placing.token,
                 missing if pieces else None,
                 function,
@@ -158,11 +145,13 @@ class DaskRows(Rows):
             )
             # A worker that has gone gives no answer.
             answers = {
-                worker: answers.get(worker, Lost(f"{worker} has gone"))
+                worker: answers.get(worker, remote.Lost(f"{worker} has gone"))
                 for worker, chunks in placing.chunks.items()
                 if not missing.isdisjoint(chunks)
             }
-            done = [worker for worker, answer in answers.items() if isinstance(answer, Answer)]
+            done = [
+                worker for worker, answer in answers.items() if isinstance(answer, remote.Answer)
+            ]
             for worker in done:
                 pieces.append(answers[worker].result)
                 missing.difference_update(answers[worker].chunks)
@@ -178,9 +167,9 @@ class DaskRows(Rows):
 
     def _refuse(self, answers, n_failures):
         """Raise an error that a worker has raised, except for lost workers."""
-        error = Lost("chunks are on no worker")
+        error = remote.Lost("chunks are on no worker")
         for answer in answers.values():
-            if isinstance(answer, (Lost, OSError)):
+            if isinstance(answer, (remote.Lost, OSError)):
                 error = answer
             elif isinstance(answer, Exception):
                 raise answer
@@ -233,12 +222,12 @@ class DaskRows(Rows):
         chunks_of = {worker: chunks for worker, chunks in chunks_of.items() if chunks}
         places = [
             self.client.submit(
-                Place,
+                remote.Place,
                 {c: (self.chunks[c].key, *self.jobs[c]) for c in chunks},
                 worker,
                 n_threads[worker],
                 None if self._placing is None else self._placing.token,
-                key=place_key(token, worker),
+                key=remote.place_key(token, worker),
                 workers=[worker],
                 allow_other_workers=True,
             )
@@ -303,9 +292,9 @@ class DaskRows(Rows):
         # Held rows are kept by number, so that a recipe does not depend on an earlier one.
         drawn = replace(task, splits=(), held_clusters=())
         pieces = self._exchange(
-            visit_by_recipe,
-            (likelihood, recipe, task, key, sweep_name(drawn, key)),
-            partial(add_up_visits, likelihood, no_rows, self.n_blocks),
+            remote.visit_by_recipe,
+            (likelihood, recipe, task, key, remote.sweep_name(drawn, key)),
+            partial(remote.add_up_visits, likelihood, no_rows, self.n_blocks),
             paced=task.sweep is not None,
         )
         nodes, held = {}, {}
@@ -318,7 +307,7 @@ class DaskRows(Rows):
         return codes, collected
 
     def launch(self, likelihood, codes, launch, key):
-        pieces = self._exchange(launch_by_recipe, (likelihood, codes, launch, key), list)
+        pieces = self._exchange(remote.launch_by_recipe, (likelihood, codes, launch, key), list)
         parts = dict(pair for piece in pieces for pair in piece)
         return add_up_sides(likelihood.parametric(self.first_row()[:0]), parts)
 
@@ -506,7 +495,7 @@ def _visit_chunk(X, job, store, function, arguments, finish):
     return finish(
         [
             (block, function(rows, block, start, store, *arguments))
-            for rows, block, start in blocks_of([(X, *job)])
+            for rows, block, start in remote.blocks_of([(X, *job)])
         ]
     )
 
@@ -518,6 +507,7 @@ def _call_plainly(X, block, start, store, function, *arguments):
 def _chunk_labels(X, job, source):
     likelihood, recipe, cluster_numbers = source
     codes = [
-        recipe_codes(rows, block, likelihood, recipe) for rows, block, _ in blocks_of([(X, *job)])
+        remote.recipe_codes(rows, block, likelihood, recipe)
+        for rows, block, _ in remote.blocks_of([(X, *job)])
     ]
     return cluster_numbers[np.concatenate([np.empty(0, dtype=np.int32), *codes]) >> 1]

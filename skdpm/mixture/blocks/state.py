@@ -4,15 +4,8 @@
 import numpy as np
 
 from skdpm.chains import stream
+from skdpm.mixture.blocks import records
 from skdpm.mixture.blocks._visit import draw_in_turn
-from skdpm.mixture.blocks.records import (
-    NOISE_CODE,
-    Collected,
-    KeptPartition,
-    Relabelling,
-    Sweep,
-    Task,
-)
 from skdpm.mixture.rows.known import UNLABELLED
 
 # Number of rows with known labels whose densities are computed at a time.
@@ -48,7 +41,7 @@ class BlockState:
         """Return a first state, as if saved, with n_slots clusters, empty ones included. Labels of
         None put all rows in one cluster."""
         codes = rows.codes(labels)
-        _, collected = rows.visit(likelihood, codes, Task(n_slots), None)
+        _, collected = rows.visit(likelihood, codes, records.Task(n_slots), None)
         return _saved(codes, collected, _fixed_log_constant(rows, likelihood))
 
     @staticmethod
@@ -58,15 +51,15 @@ class BlockState:
         of these rows. `n_slots` turns a number of clusters into the number with empty ones."""
         model = likelihood.parametric(rows.first_row()[:0])
         params = model.draw(stats, np.ones(len(stats)), stream(*key, 0))
-        task = Task(len(stats), Sweep(params, np.log(stats[:, 0])))
+        task = records.Task(len(stats), records.Sweep(params, np.log(stats[:, 0])))
         codes, collected = rows.visit(likelihood, rows.codes(None), task, key)
         used = np.flatnonzero(collected.stats[0::2, 0])
         n_slots = n_slots(len(used))
         if len(used) < len(stats):
             table = np.zeros(2 * len(stats), dtype=np.int32)
             table[2 * used] = 2 * np.arange(len(used))
-            codes = rows.changed(codes, [Relabelling(table)])
-        first = Collected.of_no_rows(2 * n_slots, stats.shape[1])
+            codes = rows.changed(codes, [records.Relabelling(table)])
+        first = records.Collected.of_no_rows(2 * n_slots, stats.shape[1])
         first.put(slice(0, 2 * len(used), 2), collected[2 * used])
         return _saved(codes, first, _fixed_log_constant(rows, likelihood))
 
@@ -95,7 +88,7 @@ class BlockState:
     def run_task(self, key, sweep=None, splits=(), held_clusters=()):
         """Do a `Task` on the rows and return what `Rows.visit` does; the state does not change."""
         known = self.known.rows if sweep is not None and self.known.unites else ()
-        task = Task(self.n_slots, sweep, tuple(splits), tuple(held_clusters), known)
+        task = records.Task(self.n_slots, sweep, tuple(splits), tuple(held_clusters), known)
         return self.rows.visit(self.likelihood, self.codes, task, key)
 
     def accept(self, codes, collected):
@@ -150,7 +143,7 @@ class BlockState:
         """Change codes by a table of the new code of each code, (2 n_slots,), int32; codes with
         the same new code are united. Afterwards there are n_clusters clusters."""
         old = self.collected
-        united = Collected.of_no_rows(2 * n_clusters, old.stats.shape[1])
+        united = records.Collected.of_no_rows(2 * n_clusters, old.stats.shape[1])
         stats, first_rows = united.stats, united.first_rows
         codes = np.flatnonzero(old.stats[:, 0])
         while len(codes):
@@ -161,7 +154,7 @@ class BlockState:
             first = np.minimum(first_rows[new].view(np.uintp), old.first_rows[now].view(np.uintp))
             first_rows[new] = first.view(np.intp)
             codes = np.delete(codes, which)
-        self.codes = self.rows.changed(self.codes, [Relabelling(table)])
+        self.codes = self.rows.changed(self.codes, [records.Relabelling(table)])
         self.collected = united
 
     def split_clusters(self, changes, collected):
@@ -169,12 +162,12 @@ class BlockState:
         new, last clusters. `collected` has the statistics of the two sides of each or, in this
         order, of their sub-clusters."""
         n, n_stats = self.stats.shape
-        split = Collected.of_no_rows(n + 2 * len(changes), n_stats)
+        split = records.Collected.of_no_rows(n + 2 * len(changes), n_stats)
         split.put(slice(n), self.collected)
         for m, (change, groups) in enumerate(zip(changes, collected, strict=True)):
             codes = np.array([0, 1, n + 2 * m, n + 2 * m + 1])
             codes[:2] += 2 * change.cluster
-            split.put(codes, Collected.of_no_rows(4, n_stats))
+            split.put(codes, records.Collected.of_no_rows(4, n_stats))
             split.put(codes[:: 4 // len(groups)], groups)
         self.codes = self.rows.changed(self.codes, changes, self.likelihood)
         self.collected = split
@@ -207,12 +200,12 @@ class BlockState:
         if len(given) == 0:
             return False
         kept = np.delete(occupied, given)
-        table = np.full(2 * self.n_slots, NOISE_CODE, dtype=np.int32)
+        table = np.full(2 * self.n_slots, records.NOISE_CODE, dtype=np.int32)
         old = np.repeat(2 * kept, 2) + np.tile([0, 1], len(kept))
         table[old] = np.arange(len(old))
-        first = Collected.of_no_rows(2 * n_slots(len(kept)), self.stats.shape[1])
+        first = records.Collected.of_no_rows(2 * n_slots(len(kept)), self.stats.shape[1])
         first.put(slice(len(old)), self.collected[old])
-        self.codes = self.rows.changed(self.codes, [Relabelling(table)])
+        self.codes = self.rows.changed(self.codes, [records.Relabelling(table)])
         self.collected = first
         return True
 
@@ -270,7 +263,7 @@ class BlockState:
         order = np.lexsort((first_rows[occupied], -self.cluster_sizes()))
         cluster_numbers = np.zeros(self.n_slots, dtype=np.int64)
         cluster_numbers[occupied[order]] = np.arange(len(occupied))
-        return KeptPartition(self.rows.keep(self.codes), cluster_numbers, self.dump(order))
+        return records.KeptPartition(self.rows.keep(self.codes), cluster_numbers, self.dump(order))
 
 
 def _saved(codes, collected, log_constant):

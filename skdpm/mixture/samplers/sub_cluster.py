@@ -6,14 +6,9 @@ import numpy as np
 from skdpm._papers import paper_variants
 from skdpm._validation import check_integer
 from skdpm.mixture.blocks.kernel import BlockKernel, draw_log_weights, log_gamma_variates
+from skdpm.mixture.blocks.moves import sub_clusters
 from skdpm.mixture.blocks.moves.launched import N_FRESH_ROWS, LaunchedMoves
 from skdpm.mixture.blocks.moves.random import RandomMoves, proposal_alpha
-from skdpm.mixture.blocks.moves.sub_clusters import (
-    SubClusterMemory,
-    merge_close_clusters,
-    split_into_sub_clusters,
-    sub_cluster_gains,
-)
 from skdpm.mixture.blocks.records import Sweep
 from skdpm.mixture.samplers.base import BlockSampler
 
@@ -127,7 +122,7 @@ class SubClusterKernel(BlockKernel):
         finding = self.sub_splits and adapting > EXACT_SHARE
         self._pass_and_move(state, rng, key, finding)
         if finding:
-            merge_close_clusters(state, self.memory, CLEAR_GAIN * adapting, rng)
+            sub_clusters.merge_close_clusters(state, self.memory, CLEAR_GAIN * adapting, rng)
         elif key[-1] % (EXACT_EVERY if adapting else self.launch_every) == 0:
             self.launched_moves.make(state, rng, key)
 
@@ -136,14 +131,14 @@ class SubClusterKernel(BlockKernel):
         if not finding:
             self.memory = None
         elif self.memory is None:
-            self.memory = SubClusterMemory.start(state.n_slots)
+            self.memory = sub_clusters.SubClusterMemory.start(state.n_slots)
         moves = self.random_moves.draw(state, rng)
         evaluated = self._pass(state, rng, key, moves)
         changed = self.random_moves.make(state, key, moves, evaluated, self.memory)
         if finding:
             if changed:
-                self.memory.follow(sub_cluster_gains(state))
-            self.counts["sub_cluster_split"] += split_into_sub_clusters(
+                self.memory.follow(sub_clusters.sub_cluster_gains(state))
+            self.counts["sub_cluster_split"] += sub_clusters.split_into_sub_clusters(
                 state, self.memory, self._ready(), rng
             )
 
@@ -182,7 +177,7 @@ class SubClusterKernel(BlockKernel):
         self.counts["sweep"] += 1, len(held) == 0
         state.accept(codes, collected)
         if self.memory is not None:
-            self.memory.observe(sub_cluster_gains(state), state.stats[:, 0] == 0)
+            self.memory.observe(sub_clusters.sub_cluster_gains(state), state.stats[:, 0] == 0)
         parts = [collected[first : first + 4] for first in range(2 * n_slots, len(collected), 4)]
         return {
             trial.stream_number: (trial, four) for trial, four in zip(trials, parts, strict=True)

@@ -104,7 +104,7 @@ def test_without_a_cluster_codes_are_kept_too(X, monkeypatch):
             found.append(super().find(*args) is not None)
             return super().find(*args)
 
-    monkeypatch.setattr(dask_rows, "BlockStore", Counting)
+    monkeypatch.setattr(dask_rows.remote, "BlockStore", Counting)
     DPMixture(sampler=SubCluster(), **SETTINGS).fit(da.from_array(X, chunks=(300, 2)))
     assert found and all(found)
 

@@ -169,7 +169,7 @@ def test_estimators_sample_every_posterior(seed_sequence):
 @pytest.mark.slow
 @pytest.mark.parametrize("error", [Unmoved, Static])
 def test_wrong_chains_are_seen(error, seed_sequence, monkeypatch):
-    monkeypatch.setattr("skdpm.mixture.estimators.DynamicFiniteMixturesPrior", error)
+    monkeypatch.setattr("skdpm.mixture.estimators.priors.DynamicFiniteMixturesPrior", error)
     cells = dynamic_run("bernoulli", resampled=False, n_chains=2_500)(seed_sequence, 1)
     assert chi_squared_p(*cells[:2]) < 1e-6
 
