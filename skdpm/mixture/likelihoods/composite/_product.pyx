@@ -168,16 +168,16 @@ cdef class ProductModel(ClusterModel):
         self.n_active = 0
         self.lowest_apart = self.highest_apart = 0.0
         for p in range(self.n_parts):
-            if self.is_selected(self.hyper, p):
+            if self.is_selected(p):
                 self.active[self.n_active] = p
                 self.n_active += 1
             else:
                 self.lowest_apart += self.extremes[p, 0]
                 self.highest_apart += self.extremes[p, 1]
 
-    cdef bint is_selected(self, const double* hyper, Py_ssize_t p) noexcept nogil:
-        """Whether hyperparameters select a part."""
-        return not self.selects or hyper[self.hyper_starts[self.n_parts] + p] > 0.5
+    cdef bint is_selected(self, Py_ssize_t p) noexcept nogil:
+        """Whether a part is selected."""
+        return not self.selects or self.hyper[self.hyper_starts[self.n_parts] + p] > 0.5
 
     def take_all(self, totals=None):
         """Set the row of all items, from its statistics, (n_stats,), if there are other items than
@@ -209,7 +209,7 @@ cdef class ProductModel(ClusterModel):
         if self.keeps_all:
             self.settle()
         for p in range(self.n_parts if self.keeps_all else 0):
-            if self.is_selected(self.hyper, p):
+            if self.is_selected(p):
                 total += (<ClusterModel>self.parts[p]).log_apart()
             else:
                 total += (<ClusterModel>self.parts[p]).log_marginal(self.n_slots)
@@ -219,7 +219,7 @@ cdef class ProductModel(ClusterModel):
         cdef Py_ssize_t p
         cdef double total = 0.0
         for p in range(self.n_parts if self.keeps_all else 0):
-            if self.is_selected(self.hyper, p):
+            if self.is_selected(p):
                 total += (<ClusterModel>self.parts[p]).log_apart_of(i)
                 continue
             if self.among_all:
@@ -482,28 +482,6 @@ cdef class ProductModel(ClusterModel):
 
     # Hyperparameters: side by side, then which parts are selected.
 
-    cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
-        cdef Py_ssize_t p
-        cdef double total = 0.0
-        for p in range(self.n_parts):
-            if self.is_selected(hyper, p):
-                total += (<ClusterModel>self.parts[p]).log_marginal_at(
-                    slot, hyper + self.hyper_starts[p]
-                )
-        return total
-
-    cdef double log_likelihood_at(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* hyper, Py_ssize_t h
-    ) noexcept nogil:
-        """The log likelihood of the part that has the hyperparameter."""
-        cdef Py_ssize_t p
-        for p in range(self.n_parts):
-            if h < self.hyper_starts[p + 1]:
-                return (<ClusterModel>self.parts[p]).log_likelihood_at(
-                    slots, n_slots, hyper + self.hyper_starts[p], h - self.hyper_starts[p]
-                )
-        return NAN
-
     cdef int retabulate(self) except -1:
         cdef Py_ssize_t p
         cdef size_t n_bytes
@@ -556,14 +534,14 @@ cdef class ProductModel(ClusterModel):
         for p in range(self.n_parts):
             part = <ClusterModel>self.parts[p]
             own = self.priors_of(p, priors)
-            if not own or (not self.is_selected(self.hyper, p) and uniform(rng) > OUTSIDE):
+            if not own or (not self.is_selected(p) and uniform(rng) > OUTSIDE):
                 continue
             # The part refreshes rows in use, so it needs the free slots.
             memcpy(part.free_slots, self.free_slots, self.n_free * sizeof(Py_ssize_t))
             part.n_free = self.n_free
             try:
                 part.resample_hyperparameters(
-                    slots if self.is_selected(self.hyper, p) else everything, own, bit_generator
+                    slots if self.is_selected(p) else everything, own, bit_generator
                 )
             finally:
                 part.n_free = 0

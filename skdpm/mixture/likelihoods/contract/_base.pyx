@@ -457,7 +457,8 @@ cdef class ClusterModel:
             for i in range(n_items):
                 self.log_predictive_many(&slots[k], 1, items[i], &out[k * n_items + i])
 
-    # Overridden by likelihoods with hyperparameters that can be learned.
+    # Overridden by likelihoods with hyperparameters that can be learned. Those that override
+    # `resample_hyperparameters` need no log marginal likelihoods under other ones.
 
     cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
         """log p(items of the slot) under other hyperparameters, from the statistics alone."""

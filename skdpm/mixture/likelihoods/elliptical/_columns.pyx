@@ -43,7 +43,7 @@ from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
 from skdpm.mixture.likelihoods.contract._base cimport row
 from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
-    BOUND, COUNTS, LARGEST_LOSS, MOST_WEIGHTS, PEAK, WEIGHED, EllipticalModel, ParametricElliptical
+    BOUND, COUNTS, LARGEST_LOSS, PEAK, WEIGHED, EllipticalModel, ParametricElliptical
 )
 from skdpm.mixture.likelihoods.elliptical._hyper cimport (
     GaussianLaws, fill_log_evidence_norm, fill_log_norm, log_evidence_norm, log_norm_at, log_step,
@@ -404,7 +404,7 @@ cdef class DiagonalModel(EllipticalModel):
         cdef const double* ratio = stats + self.n_stats + N_TERMS + 2 * self.n_features
         cdef double total = 0.0
         if self.weights is not None:
-            return self.log_marginal_at(slot, self.hyper)
+            return EllipticalModel.log_marginal(self, slot)
         for d in range(self.n_features):
             if counts[d] > 0.0:
                 total += (
@@ -413,27 +413,19 @@ cdef class DiagonalModel(EllipticalModel):
                 )
         return total
 
-    cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
+    cdef double log_marginal_of(self, const double* stats, const double* factors) noexcept nogil:
         cdef Py_ssize_t d
-        cdef Py_ssize_t n_features = self.n_features
-        cdef const double* stats = row(self, slot)
-        cdef const double* scale = hyper + n_features + 2
-        cdef double r = hyper[n_features]
-        cdef double nu = hyper[n_features + 1]
-        cdef double factors[MOST_WEIGHTS]
-        cdef double n, rho, m, squares, total
-        self.take_factors(hyper, factors)
-        total = self.log_law(
+        cdef double n, rho, m, squares
+        cdef double r = self.mean_precision
+        cdef double total = self.log_law(
             stats + COUNTS, stats + COUNTS + self.n_weights, 1.0, factors
         )
-        for d in range(n_features):
-            squares = self.pool(
-                stats, d, factors, r, hyper[d] - self.origin[d], &n, &rho, &m
-            )
+        for d in range(self.n_features):
+            squares = self.pool(stats, d, factors, r, self.prior_mean[d], &n, &rho, &m)
             if n > 0.0:
-                total += log_rising(0.5 * nu, 0.5 * n) - 0.5 * (
-                    log1p((rho - r) / r) + n * (LOG_PI + log(scale[d]))
-                    + (nu + n) * log1p(squares / scale[d])
+                total += log_rising(0.5 * self.df, 0.5 * n) - 0.5 * (
+                    log1p((rho - r) / r) + n * (LOG_PI + log(self.scale[d]))
+                    + (self.df + n) * log1p(squares / self.scale[d])
                 )
         return total
 

@@ -109,6 +109,7 @@ cdef class EllipticalModel(ClusterModel):
     cdef double bound_square(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil
     cdef void row_changed(self, Py_ssize_t i) noexcept nogil
     cdef bint draw_missing(self, Py_ssize_t slot, Py_ssize_t i, void* rng) noexcept nogil
+    cdef double log_marginal_of(self, const double* stats, const double* factors) noexcept nogil
     # For speed:
     cdef void log_sum_some(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
@@ -169,13 +170,6 @@ cdef class EllipticalModel(ClusterModel):
             return sign
         stats[COUNTS + g] += sign
         return sign * self.weights.relative[g]
-
-    cdef inline void take_factors(self, const double* hyper, double* factors) noexcept nogil:
-        """The factors of the sets of moments: OUT (n_sets,). Of hyperparameters of the law of the
-        weights, only these, which are the last of them, may differ from the current ones."""
-        cdef Py_ssize_t k
-        for k in range(self.n_sets):
-            factors[k] = 1.0 if k == 0 else 1.0 / hyper[self.n_hyper - 1]
 
     cdef inline double log_law(
         self, const double* counts, const double* entries, double free, const double* factors

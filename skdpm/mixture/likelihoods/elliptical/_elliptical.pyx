@@ -240,6 +240,11 @@ cdef class EllipticalModel(ClusterModel):
         weight. False if that fails."""
         return False
 
+    cdef double log_marginal_of(self, const double* stats, const double* factors) noexcept nogil:
+        """log p(items of a cluster, their weights) from its statistics, with these factors of the
+        sets of moments."""
+        return NAN
+
     # Items enter and leave. An item that leaves mostly comes back at once. So a removal is
     # deferred, or the row before it is kept: then nothing is rounded.
 
@@ -523,7 +528,18 @@ cdef class EllipticalModel(ClusterModel):
             total += exp_above(value)
         return total
 
-    # Hyperparameters.
+    # Marginal likelihoods and hyperparameters.
+
+    cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
+        self.settle()
+        return self.log_marginal_of(row(self, slot), self.factors)
+
+    cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
+        """Only the factors of the sets of moments, of which the last hyperparameter is one, may
+        differ from the current ones: all others are drawn without this."""
+        cdef double[2] factors
+        factors[0], factors[1] = 1.0, 1.0 / hyper[self.n_hyper - 1]
+        return self.log_marginal_of(row(self, slot), factors)
 
     def resample_hyperparameters(self, slots, priors, bit_generator):
         """See _hyper. The parameters of the law of the weights stay as long as the weights are

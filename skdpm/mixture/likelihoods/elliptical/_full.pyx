@@ -226,7 +226,7 @@ cdef class FullModel(EllipticalModel):
         self.defers = True
         self.mirror = np.empty((0, n_features + self.n_packed, LANES))
         self.finds_near = self.weights is None and n_features >= FEWEST_COLUMNS
-        self.work = np.empty(max(3 * n_features + self.n_packed, LANES * n_features))
+        self.work = np.empty(max(2 * n_features + self.n_packed, LANES * n_features))
         self.scale = np.empty(self.n_packed)
         self.strip = np.empty(2 * n_features * STRIP)
         if self.gaps is not None:
@@ -348,7 +348,7 @@ cdef class FullModel(EllipticalModel):
             scatter += self.n_set
 
     cdef bint add_means(
-        self, const double* stats, const double* factors, double r, const double* prior_mean,
+        self, const double* stats, const double* factors,
         double* center, double* factor, double* log_det     # INOUT factor; OUT the others
     ) noexcept nogil:
         """Update the factor of S + C to that of S_n: by one rank for each set of moments, and for
@@ -357,6 +357,8 @@ cdef class FullModel(EllipticalModel):
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* moments = stats + self.first_set
         cdef double* gap = &self.work[0]
+        cdef const double* prior_mean = &self.prior_mean[0]
+        cdef double r = self.mean_precision
         cdef double mass, share
         cdef double total = 0.0
         cdef bint good = True
@@ -414,9 +416,7 @@ cdef class FullModel(EllipticalModel):
                     )
                 moments += self.n_set
                 other += self.n_set
-        good = good and self.add_means(
-            stats, self.factors, self.mean_precision, &self.prior_mean[0], center, factor, log_det
-        )
+        good = good and self.add_means(stats, self.factors, center, factor, log_det)
         if not good:
             log_det[0] = NAN
         return self.finish(stats, good)
@@ -509,38 +509,24 @@ cdef class FullModel(EllipticalModel):
             stats[self.n_stats + LOG_DET], self.n_features
         )
 
-    cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
-        cdef Py_ssize_t d, k
-        cdef Py_ssize_t n_features = self.n_features
-        cdef const double* stats = row(self, slot)
-        cdef const double* moments = stats + self.first_set
-        cdef double* center = &self.work[n_features]
-        cdef double* prior_mean = &self.work[2 * n_features]
-        cdef double* factor = &self.work[3 * n_features]
-        cdef double factors[MOST_WEIGHTS]
-        cdef double log_det, log_det_prior
-        cdef double r = hyper[n_features]
-        cdef double rho = r
-        if stats[0] == 0.0:
-            return 0.0
-        self.take_factors(hyper, factors)
-        unpack_scale(hyper + n_features + 2, self.diagonal, n_features, factor)
-        if not cholesky(factor, n_features, &log_det_prior):
-            return NAN
-        unpack_scale(hyper + n_features + 2, self.diagonal, n_features, factor)
-        for d in range(n_features):
-            prior_mean[d] = hyper[d] - self.origin[d]
+    cdef double log_marginal_of(self, const double* stats, const double* factors) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef double* factor = &self.work[2 * self.n_features]
+        cdef double log_det
+        cdef double rho = self.mean_precision
+        memcpy(factor, &self.scale[0], self.n_packed * sizeof(double))
         self.add_scatters(stats, factors, factor)
         if not (
-            cholesky(factor, n_features, &log_det)
-            and self.add_means(stats, factors, r, prior_mean, center, factor, &log_det)
+            cholesky(factor, self.n_features, &log_det)
+            and self.add_means(stats, factors, &self.work[self.n_features], factor, &log_det)
         ):
             return NAN
         for k in range(self.n_sets):
-            rho += factors[k] * moments[k * self.n_set]
+            rho += factors[k] * stats[self.first_set + k * self.n_set]
         return log_evidence(
-            stats[0], r, rho, hyper[n_features + 1], log_det_prior, log_det, n_features
-        ) + self.log_law(stats + COUNTS, stats + COUNTS, n_features, factors)
+            stats[0], self.mean_precision, rho, self.df, self.log_det_prior, log_det,
+            self.n_features
+        ) + self.log_law(stats + COUNTS, stats + COUNTS, self.n_features, factors)
 
     def gaussian_laws(self, priors, values, stats, bit_generator):
         scale = values["scale"]

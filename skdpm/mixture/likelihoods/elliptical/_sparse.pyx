@@ -220,13 +220,11 @@ cdef class SparseModel(EllipticalModel):
     """
     cdef Families families
     cdef double[::1] members        # (size * ld,): scratch of a row
-    cdef double[::1] factor         # (n_scatter,): scratch
     cdef double[::1] before         # (ld,): scratch
 
     cdef int begin(self, tables, scale) except -1:
         self.families = Families(tables["families"], self.n_features)
         self.members = np.zeros(self.families.size * self.families.ld)
-        self.factor = np.empty(self.families.n_scatter)
         self.before = np.empty(self.families.ld)
         self.n_set = 1 + self.n_features + self.families.n_scatter
         self.defers = self.finds_near = True
@@ -340,21 +338,6 @@ cdef class SparseModel(EllipticalModel):
         return self.families.log_evidence(
             stats[0], stats + self.n_stats + FACTOR, self.mean_precision, self.df
         )
-
-    cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
-        cdef Py_ssize_t d
-        cdef const double* stats = row(self, slot)
-        cdef const double* others = hyper + self.n_features
-        cdef double total
-        for d in range(self.n_features):
-            self.members[d] = hyper[d] - self.origin[d]
-        self.families.take_scale(others + 2)
-        self.families.factorize(
-            stats, stats[0], &self.members[0], others[0], &self.factor[0], &self.families.gaps[0]
-        )
-        total = self.families.log_evidence(stats[0], &self.factor[0], others[0], others[1])
-        self.families.take_scale(self.hyper + self.n_features + 2)
-        return total
 
     def gaussian_laws(self, priors, values, stats, bit_generator):
         return SparseLaws(priors, values, *self.units, stats, self.families.columns)

@@ -38,7 +38,7 @@ from skdpm.mixture.likelihoods.elliptical._columns cimport (
     N_TERMS, DiagLaws, DiagonalModel, ParametricGaussianDiag
 )
 from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
-    BOUND, COUNTS, MOST_WEIGHTS, PEAK, WEIGHED
+    BOUND, COUNTS, PEAK, WEIGHED
 )
 from skdpm.mixture.likelihoods.elliptical._hyper cimport log_step
 from skdpm.mixture.likelihoods.elliptical._moments cimport log_positive
@@ -139,35 +139,27 @@ cdef class SphericalModel(DiagonalModel):
         )
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
-        return self.log_marginal_at(slot, self.hyper)
+        return self.log_marginal_of(row(self, slot), self.factors)
 
-    cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
+    cdef double log_marginal_of(self, const double* stats, const double* factors) noexcept nogil:
         cdef Py_ssize_t d
-        cdef Py_ssize_t n_features = self.n_features
-        cdef const double* stats = row(self, slot)
-        cdef double r = hyper[n_features]
-        cdef double nu = hyper[n_features + 1]
-        cdef double scale = hyper[n_features + 2]
-        cdef double factors[MOST_WEIGHTS]
+        cdef double r = self.mean_precision
         cdef double last = r
         cdef double log_ratio = 0.0
         cdef double n_entries = 0.0
         cdef double squares = 0.0
         cdef double total = 0.0
         cdef double n, rho, m
-        self.take_factors(hyper, factors)
-        for d in range(n_features):
-            squares += self.pool(
-                stats, d, factors, r, hyper[d] - self.origin[d], &n, &rho, &m
-            )
+        for d in range(self.n_features):
+            squares += self.pool(stats, d, factors, r, self.prior_mean[d], &n, &rho, &m)
             if rho != last:
                 last = rho
                 log_ratio = log1p((rho - r) / r)
             n_entries += n
             total -= log_ratio
-        return log_rising(0.5 * nu, 0.5 * n_entries) + 0.5 * (
-            total - n_entries * (log(PI) + log(scale))
-            - (nu + n_entries) * log1p(squares / scale)
+        return log_rising(0.5 * self.df, 0.5 * n_entries) + 0.5 * (
+            total - n_entries * (log(PI) + log(self.scale[0]))
+            - (self.df + n_entries) * log1p(squares / self.scale[0])
         ) + self.log_law(stats + COUNTS, stats + COUNTS + self.n_weights, 1.0, factors)
 
     def gaussian_laws(self, priors, values, stats, bit_generator):

@@ -34,7 +34,7 @@ without h if there are weights; rho / (rho + 1) / 2, m (D).
 """
 cimport cython
 from libc.float cimport DBL_EPSILON
-from libc.math cimport INFINITY, NAN
+from libc.math cimport INFINITY
 from libc.math cimport M_PI as PI
 from libc.math cimport fabs, log, log1p, sqrt
 from libc.string cimport memcpy, memset
@@ -47,7 +47,7 @@ from skdpm._core._rng cimport bitgen_t, random_standard_normal
 from skdpm.mixture.likelihoods.contract._base cimport row
 from skdpm.mixture.likelihoods.elliptical._columns cimport ParametricGaussianDiag
 from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
-    COUNTS, LARGEST_LOSS, MOST_WEIGHTS, PEAK, WEIGHED, EllipticalModel, ParametricElliptical
+    COUNTS, LARGEST_LOSS, PEAK, WEIGHED, EllipticalModel, ParametricElliptical
 )
 from skdpm.mixture.likelihoods.elliptical._hyper cimport GaussianLaws
 from skdpm.mixture.likelihoods.elliptical._moments cimport cholesky, draw_normal
@@ -145,7 +145,7 @@ cdef class TiedModel(EllipticalModel):
         expect_shape("white", self.white, (self.n_samples, self.n_features))
         self.factor = np.empty(self.n_packed)
         self.precision = np.empty(self.n_packed)
-        self.work = np.empty(3 * self.n_features + 2 * self.n_packed)
+        self.work = np.empty(3 * self.n_features)
         return self.lay_out(CENTER + self.n_features)
 
     cdef int take_hyperparameters(self) except -1:
@@ -247,34 +247,29 @@ cdef class TiedModel(EllipticalModel):
 
     # Marginal likelihoods and hyperparameters.
 
-    cdef double log_evidence(
-        self, const double* stats, const double* hyper, const double* factors,
-        const double* factor, const double* precision, double log_det
-    ) noexcept nogil:
-        """log p(items, their weights). The mean of a set is compared with that of the sets before,
-        the prior mean first."""
+    cdef double log_marginal_of(self, const double* stats, const double* factors) noexcept nogil:
+        """The mean of a set is compared with that of the sets before, the prior mean first."""
         cdef Py_ssize_t d, k, t
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* moments = stats + self.first_set
         cdef double* gap = &self.work[0]
         cdef double* z = gap + n_features
         cdef double* center = z + n_features
-        cdef double rho = hyper[n_features]
-        cdef double total = stats[0] * (n_features * LOG_2PI + log_det)
+        cdef double rho = self.mean_precision
+        cdef double total = stats[0] * (n_features * LOG_2PI + self.log_det)
         cdef double mass, squares
-        for d in range(n_features):
-            center[d] = hyper[d] - self.origin[d]
+        memcpy(center, &self.prior_mean[0], n_features * sizeof(double))
         for k in range(self.n_sets):
             mass = factors[k] * moments[0]
             if mass > 0.0:
                 squares = 0.0
                 for t in range(self.n_packed):
-                    squares += precision[t] * moments[1 + n_features + t]
+                    squares += self.precision[t] * moments[1 + n_features + t]
                 total += n_features * log1p(mass / rho)
                 total += factors[k] * squares
                 for d in range(n_features):
                     gap[d] = moments[1 + d] - center[d]
-                whiten(factor, n_features, gap, z)
+                whiten(&self.factor[0], n_features, gap, z)
                 squares = 0.0
                 for d in range(n_features):
                     squares += z[d] * z[d]
@@ -283,24 +278,6 @@ cdef class TiedModel(EllipticalModel):
                 rho += mass
             moments += self.n_set
         return self.log_law(stats + COUNTS, stats + COUNTS, n_features, factors) - 0.5 * total
-
-    cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
-        return self.log_evidence(
-            row(self, slot), self.hyper, self.factors, &self.factor[0], &self.precision[0],
-            self.log_det
-        )
-
-    cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
-        cdef Py_ssize_t n_features = self.n_features
-        cdef double* factor = &self.work[3 * n_features]
-        cdef double* precision = factor + self.n_packed
-        cdef double factors[MOST_WEIGHTS]
-        cdef double log_det
-        self.take_factors(hyper, factors)
-        if not factorize(hyper + n_features + 2, n_features, factor, &log_det):
-            return NAN
-        invert(factor, n_features, precision, &self.work[0])
-        return self.log_evidence(row(self, slot), hyper, factors, factor, precision, log_det)
 
     def gaussian_laws(self, priors, values, stats, bit_generator):
         return given_covariance(priors, values, *self.units, *self.pooled(stats), bit_generator)
