@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Gaussian clusters: what does not depend on the shape of their covariances.
 
-A kernel is a shape (_full, _columns, _sparse, _spherical, _tied), with weights of rows if tails
-are heavy and with missing entries that a chain draws (_gaps). Here is how items enter and leave,
-how rows get weights and entries, and how weights are summed over. A shape defines the statistics
-of a cluster, the terms that follow from them, and the density of a row.
+A kernel is a shape (_full, _columns, _sparse, _tied), with weights of rows if tails are heavy and
+with missing entries that a chain draws (_gaps). Here is how items enter and leave, how rows get
+weights and entries, and how weights are summed over. A shape defines the statistics of a cluster,
+the terms that follow from them, and the density of a row.
 
 With weights, x_i | mu, Sigma, w_i ~ N(mu, Sigma / w_i), where w_i is one of G numbers with
 probabilities p_g. With W = sum w_i, x_bar = sum w_i x_i / W, C = sum w_i (x_i - x_bar)(x_i -

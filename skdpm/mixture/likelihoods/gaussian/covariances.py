@@ -12,17 +12,18 @@ import numpy as np
 from scipy.special import multigammaln
 
 from skdpm.hyperpriors import Gamma, Shifted, wishart_root
-from skdpm.mixture.likelihoods.elliptical._columns import DiagonalModel, ParametricGaussianDiag
+from skdpm.mixture.likelihoods.elliptical._columns import (
+    DiagonalModel,
+    ParametricGaussianDiag,
+    ParametricGaussianSpherical,
+    SphericalModel,
+)
 from skdpm.mixture.likelihoods.elliptical._full import FullModel, ParametricGaussian
 from skdpm.mixture.likelihoods.elliptical._hyper import log_evidence_norm_table, log_norm_table
 from skdpm.mixture.likelihoods.elliptical._sparse import (
     ParametricGaussianSparse,
     SparseModel,
     padded,
-)
-from skdpm.mixture.likelihoods.elliptical._spherical import (
-    ParametricGaussianSpherical,
-    SphericalModel,
 )
 from skdpm.mixture.likelihoods.elliptical._tied import ParametricGaussianTied, TiedModel, whitened
 from skdpm.mixture.likelihoods.gaussian.families import parents_of
