@@ -13,9 +13,9 @@ sum of squares C in a column of a cluster, and rho = r + n,
     p(x | cluster) = g_n S^(-1/2) (1 + t^2)^(-(nu + n + 1) / 2),
     g_n = (pi (rho + 1) / rho)^(-1/2) Gamma((nu + n + 1) / 2) / Gamma((nu + n) / 2).
 
-Spherical covariances: v and s are the same in all columns. A cluster has n_d entries in column d, N
-in all. With rho_d and m_d as above, S = s + sum_d [C_d + (r n_d / rho_d) (x_bar_d - u_d)^2], and for
-a row with entries in M columns, sums and products over these,
+Spherical covariances: v and s are the same in all columns. A cluster has n_d entries in column d,
+N in all. With rho_d and m_d as above, S = s + sum_d [C_d + (r n_d / rho_d) (x_bar_d - u_d)^2], and
+for a row with entries in M columns, sums and products over these,
 
     p(x | cluster) = Gamma((nu + N + M) / 2) / Gamma((nu + N) / 2) (pi S)^(-M/2)
                      prod_d (rho_d / (rho_d + 1))^(1/2) (1 + sum_d t_d^2)^(-(nu + N + M) / 2).
@@ -322,13 +322,7 @@ cdef class DiagonalModel(EllipticalModel):
         """Cached terms of clusters without weights, O(D)."""
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
-        cdef const double* counts = stats + 1
-        cdef const double* mean = counts + n_features
-        cdef const double* scatter = mean + n_features
-        cdef double* cached = stats + self.n_stats
-        cdef double* center = cached + N_TERMS
-        cdef double* spread = center + n_features
-        cdef double* ratio = spread + n_features
+        cdef Columns c = columns_of(self, stats)
         cdef const double* scale = self.scale
         cdef const double* prior_mean = &self.prior_mean[0]
         cdef double gap
@@ -338,67 +332,62 @@ cdef class DiagonalModel(EllipticalModel):
         cdef double shrink = 0.0
         cdef bint complete = True
         for d in range(n_features):
-            if counts[d] != last:
-                last = counts[d]
+            if c.counts[d] != last:
+                last = c.counts[d]
                 rho = self.mean_precision + last
                 shrink = last / rho
                 root = sqrt(rho / (rho + 1.0))
                 complete &= last == stats[0]
-            gap = mean[d] - prior_mean[d]
-            center[d] = prior_mean[d] + shrink * gap
-            total = scale[d] + scatter[d] + self.mean_precision * shrink * gap * gap
-            spread[d] = root / sqrt(total)
-            ratio[d] = total / scale[d]
-        cached[1] = complete
-        cached[2] = self.log_gain_of(stats[0])
+            gap = c.mean[d] - prior_mean[d]
+            c.center[d] = prior_mean[d] + shrink * gap
+            total = scale[d] + c.scatter[d] + self.mean_precision * shrink * gap * gap
+            c.spread[d] = root / sqrt(total)
+            c.ratio[d] = total / scale[d]
+        c.cached[1] = complete
+        c.cached[2] = self.log_gain_of(stats[0])
         total = 0.0
         product = 1.0
         for d in range(n_features):
-            if ratio[d] < LARGE:
-                product *= ratio[d]
+            if c.ratio[d] < LARGE:
+                product *= c.ratio[d]
                 if product > LARGE:
                     total += log(product)
                     product = 1.0
             else:
-                total += log(ratio[d])
-        cached[0] = total + log(product)
+                total += log(c.ratio[d])
+        c.cached[0] = total + log(product)
 
     cdef void compute(self, double* stats) noexcept nogil:
         """O(D)."""
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
-        cdef double* cached = stats + self.n_stats
-        cdef double* center = cached + N_TERMS
-        cdef double* spread = center + n_features
-        cdef double* n = spread + n_features
-        cdef double* rho = n + n_features
+        cdef Columns c = columns_of(self, stats)
         cdef bint complete = True
         if self.weights is None:
             self.compute_terms(stats)
             return
         for d in range(n_features):
-            spread[d] = self.pool(
-                stats, d, self.factors, self.mean_precision, self.prior_mean[d], n + d, rho + d,
-                center + d
+            c.spread[d] = self.pool(
+                stats, d, self.factors, self.mean_precision, self.prior_mean[d], c.n + d,
+                c.rho + d, c.center + d
             )
-            complete &= n[d] == stats[0]
-        cached[COMPLETE] = complete
-        self.finish_weights(stats, rho[0], 0.0)
+            complete &= c.n[d] == stats[0]
+        c.cached[COMPLETE] = complete
+        self.finish_weights(stats, c.rho[0], 0.0)
         self.finish(stats)
 
     cdef void finish(self, double* stats) noexcept nogil:
         """Set the cached terms of clusters with weights that differ between diagonal and spherical
         covariances, from sums of squares in the place of S^(-1/2)."""
         cdef Py_ssize_t d
-        cdef double* cached = stats + self.n_stats
-        cdef double* spread = cached + N_TERMS + self.n_features
+        cdef Columns c = columns_of(self, stats)
         cdef double product = 1.0
         cdef double total = 0.0
         cdef double rest = self.df + stats[0]       # 2 e - 1
         cdef double square
         for d in range(self.n_features):
-            square = self.scale[d] + spread[d]
-            spread[d] = 1.0 / sqrt(square)
+            square = self.scale[d] + c.spread[d]
+            c.spread[d] = 1.0 / sqrt(square)
             if 1.0 / LARGE < square < LARGE:
                 product *= square
                 if not 1.0 / LARGE < product < LARGE:
@@ -407,14 +396,14 @@ cdef class DiagonalModel(EllipticalModel):
             else:
                 total += log(square)
         total += log(product)
-        cached[PEAK] = (
+        c.cached[PEAK] = (
             self.n_features * (log_rising(0.5 * rest, 0.5) - 0.5 * LOG_PI) - 0.5 * total
         )
-        cached[EXPONENT] = 0.5 * (rest + 1.0)
+        c.cached[EXPONENT] = 0.5 * (rest + 1.0)
         # Squares are multiplied by 2 e - 1 in `bound_square`.
         square = -(rest + 1.0) * log_step(rest, 1.0)
-        cached[self.terms + BOUND] = 0.5 * self.n_features * square
-        cached[self.terms + LEAST] = exp(square) / self.weights.values[0]
+        c.cached[self.terms + BOUND] = 0.5 * self.n_features * square
+        c.cached[self.terms + LEAST] = exp(square) / self.weights.values[0]
 
     cdef bint shift(
         self, double* stats, Py_ssize_t i, Py_ssize_t g, double sign
@@ -461,11 +450,10 @@ cdef class DiagonalModel(EllipticalModel):
     cdef bint lost(self, const double* stats, const double* x, double w) noexcept nogil:
         """Whether the removal of x has cancelled too many digits of a column."""
         cdef Py_ssize_t d
-        cdef const double* center = stats + self.n_stats + N_TERMS
-        cdef const double* spread = center + self.n_features
+        cdef Columns c = columns_of(self, stats)
         cdef double largest = LARGEST_LOSS / sqrt(w)
         for d in range(self.n_features):
-            if fabs(x[d] - center[d]) * spread[d] > largest:
+            if fabs(x[d] - c.center[d]) * c.spread[d] > largest:
                 return True
         return False
 
@@ -477,17 +465,15 @@ cdef class DiagonalModel(EllipticalModel):
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
         """Murphy (2007), eq. 203, in every column."""
         cdef Py_ssize_t d
-        cdef const double* stats = row(self, slot)
-        cdef const double* counts = stats + 1
-        cdef const double* ratio = stats + self.n_stats + N_TERMS + 2 * self.n_features
+        cdef Columns c = columns_of(self, row(self, slot))
         cdef double total = 0.0
         if self.weights is not None:
             return EllipticalModel.log_marginal(self, slot)
         for d in range(self.n_features):
-            if counts[d] > 0.0:
+            if c.counts[d] > 0.0:
                 total += (
-                    self.log_norm_of(counts[d]) - 0.5 * counts[d] * log(self.scale[d])
-                    - 0.5 * (self.df + counts[d]) * log(ratio[d])
+                    self.log_norm_of(c.counts[d]) - 0.5 * c.counts[d] * log(self.scale[d])
+                    - 0.5 * (self.df + c.counts[d]) * log(c.ratio[d])
                 )
         return total
 
@@ -525,20 +511,18 @@ cdef class DiagonalModel(EllipticalModel):
     ) noexcept nogil:
         cdef Py_ssize_t d, g
         cdef const double* x = self.X + i * self.n_features
-        cdef const double* cached = row(self, slot) + self.n_stats
-        cdef const double* center = cached + N_TERMS
-        cdef const double* spread = center + self.n_features
-        cdef const double* h = cached + self.terms + WEIGHED + self.n_lanes
+        cdef Columns c = columns_of(self, row(self, slot))
+        cdef const double* h = c.cached + self.terms + WEIGHED + self.n_lanes
         cdef double logs[8]
         cdef double product, t
-        if not self.is_complete(cached, x):
+        if not self.is_complete(c.cached, x):
             self.log_terms_entries(slot, x, first, n, out)
             return
         if n == 1:
             product = 1.0
             logs[0] = 0.0
             for d in range(self.n_features):
-                t = fabs(x[d] - center[d]) * spread[d]
+                t = fabs(x[d] - c.center[d]) * c.spread[d]
                 if t < 1e50:
                     product *= 1.0 + t * t * h[first]
                     if product > LARGE:
@@ -546,14 +530,14 @@ cdef class DiagonalModel(EllipticalModel):
                         product = 1.0
                 else:
                     logs[0] += log1p_square(t, h[first])
-            logs[0] = -cached[EXPONENT] * (logs[0] + log_positive(product))
+            logs[0] = -c.cached[EXPONENT] * (logs[0] + log_positive(product))
         elif not tile_scale_products(
-            x, center, spread, self.n_features, h + first, n, cached[EXPONENT], logs
+            x, c.center, c.spread, self.n_features, h + first, n, c.cached[EXPONENT], logs
         ):
             self.log_terms_entries(slot, x, first, n, out)
             return
         for g in range(n):
-            out[g] = cached[PEAK] + cached[self.terms + WEIGHED + first + g] + logs[g]
+            out[g] = c.cached[PEAK] + c.cached[self.terms + WEIGHED + first + g] + logs[g]
 
     cdef void log_terms_entries(
         self, Py_ssize_t slot, const double* x, Py_ssize_t first, Py_ssize_t n_terms, double* out
@@ -561,10 +545,7 @@ cdef class DiagonalModel(EllipticalModel):
         """The same, entry by entry."""
         cdef Py_ssize_t d, g
         cdef Py_ssize_t n_features = self.n_features
-        cdef const double* center = row(self, slot) + self.n_stats + N_TERMS
-        cdef const double* spread = center + n_features
-        cdef const double* n = spread + n_features
-        cdef const double* rho = n + n_features
+        cdef Columns c = columns_of(self, row(self, slot))
         cdef double last = -1.0
         cdef double gain = 0.0
         cdef double exponent = 0.0
@@ -574,32 +555,30 @@ cdef class DiagonalModel(EllipticalModel):
         for d in range(n_features):
             if not x[d] == x[d]:
                 continue
-            if n[d] != last:
-                last = n[d]
+            if c.n[d] != last:
+                last = c.n[d]
                 gain = log_rising(0.5 * (self.df + last), 0.5) - 0.5 * LOG_PI
                 exponent = 0.5 * (self.df + last + 1.0)
-            t = fabs(x[d] - center[d]) * spread[d]
+            t = fabs(x[d] - c.center[d]) * c.spread[d]
             for g in range(n_terms):
                 w = self.weights.values[first + g]
-                h = rho[d] * w / (rho[d] + w)
-                out[g] += gain + log(spread[d]) + 0.5 * log(h) - exponent * log1p_square(t, h)
+                h = c.rho[d] * w / (c.rho[d] + w)
+                out[g] += gain + log(c.spread[d]) + 0.5 * log(h) - exponent * log1p_square(t, h)
 
     cdef double bound_square(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         """The product over columns of t^2 (2 e - 1)."""
         cdef Py_ssize_t d
         cdef const double* x = self.X + i * self.n_features
         cdef const double* stats = row(self, slot)
-        cdef const double* cached = stats + self.n_stats
-        cdef const double* center = cached + N_TERMS
-        cdef const double* spread = center + self.n_features
+        cdef Columns c = columns_of(self, stats)
         cdef double rest = self.df + stats[0]
-        cdef double least = cached[self.terms + LEAST]
+        cdef double least = c.cached[self.terms + LEAST]
         cdef double product = 1.0
         cdef double t
-        if not self.is_complete(cached, x):
+        if not self.is_complete(c.cached, x):
             return NAN
         for d in range(self.n_features):
-            t = (x[d] - center[d]) * spread[d]
+            t = (x[d] - c.center[d]) * c.spread[d]
             t *= t * rest
             product *= t if t > least else least
             if product < 1e-200:
@@ -614,12 +593,9 @@ cdef class DiagonalModel(EllipticalModel):
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* x = self.X + i * n_features
-        cdef const double* counts = stats + 1
-        cdef const double* center = stats + self.n_stats + N_TERMS
-        cdef const double* spread = center + n_features
-        cdef const double* ratio = spread + n_features
+        cdef Columns c = columns_of(self, stats)
         cdef double n = stats[0]        # of the run
-        cdef double gain = stats[self.n_stats + 2]
+        cdef double gain = c.cached[2]
         cdef double factors = 1.0       # its product of 1 + t^2
         cdef double ratios = 1.0        # product of S / s, over runs
         cdef double total = 0.0
@@ -627,34 +603,33 @@ cdef class DiagonalModel(EllipticalModel):
         for d in range(n_features):
             if not x[d] == x[d]:
                 continue
-            if counts[d] != n:
+            if c.counts[d] != n:
                 total -= 0.5 * (self.df + n + 1.0) * log(factors)
                 factors = 1.0
-                n = counts[d]
+                n = c.counts[d]
                 gain = self.log_gain_of(n)
             total += gain
-            t = (x[d] - center[d]) * spread[d]
+            t = (x[d] - c.center[d]) * c.spread[d]
             t = 1.0 + t * t
             if t < LARGE and factors < LARGE:
                 factors *= t
             else:
-                total -= 0.5 * (self.df + n + 1.0) * log_factor(x[d], center[d], spread[d])
-            if ratio[d] < LARGE and ratios < LARGE:
-                ratios *= ratio[d]
+                total -= 0.5 * (self.df + n + 1.0) * log_factor(x[d], c.center[d], c.spread[d])
+            if c.ratio[d] < LARGE and ratios < LARGE:
+                ratios *= c.ratio[d]
             else:
-                total -= 0.5 * log(ratio[d])
+                total -= 0.5 * log(c.ratio[d])
         total -= 0.5 * (self.df + n + 1.0) * log(factors)
         return total - 0.5 * log(ratios) - 0.5 * self.log_scale[i]
 
     cdef double log_predictive_complete(self, const double* stats, Py_ssize_t i) noexcept nogil:
         """The same where none is: a product of Student t densities, or one of all columns."""
         cdef Py_ssize_t n_features = self.n_features
-        cdef const double* cached = stats + self.n_stats
-        cdef const double* center = cached + N_TERMS
+        cdef Columns c = columns_of(self, stats)
         return (
-            n_features * cached[2] - 0.5 * (self.log_scale[i] + cached[0])
+            n_features * c.cached[2] - 0.5 * (self.log_scale[i] + c.cached[0])
             - 0.5 * (self.df + stats[0] + 1.0)
-            * log_factors(self.X + i * n_features, center, center + n_features, n_features)
+            * log_factors(self.X + i * n_features, c.center, c.spread, n_features)
         )
 
     cdef void log_predictive_many(
@@ -693,22 +668,20 @@ cdef class DiagonalModel(EllipticalModel):
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats = row(self, slot)
-        cdef const double* cached = stats + self.n_stats
-        cdef const double* center = cached + N_TERMS
-        cdef const double* spread = center + n_features
+        cdef Columns c = columns_of(self, stats)
         cdef double product = 1.0
         cdef double tail = 0.0
         cdef double peak, t
         for d in range(n_features):
-            t = (fabs(box[d] - center[d]) * BELOW - box[n_features + d] * ABOVE) * spread[d]
+            t = (fabs(box[d] - c.center[d]) * BELOW - box[n_features + d] * ABOVE) * c.spread[d]
             if t > 0.0:
                 product *= 1.0 + min(t * t, LARGE)  # farther away any bound will do
                 if product > LARGE:
                     tail += log(product)
                     product = 1.0
         tail = 0.5 * (self.df + stats[0] + 1.0) * (tail + log(product))
-        peak = n_features * cached[2] - 0.5 * (self.log_scale[0] + cached[0])
-        return peak - tail + SLACK * (1.0 + fabs(n_features * cached[2]) + fabs(peak) + tail)
+        peak = n_features * c.cached[2] - 0.5 * (self.log_scale[0] + c.cached[0])
+        return peak - tail + SLACK * (1.0 + fabs(n_features * c.cached[2]) + fabs(peak) + tail)
 
     cdef double log_predictive_floor(self, Py_ssize_t slot, const double* box) noexcept nogil:
         """Let an item be at t = x - m in a column, and let rho count the item. Without it,
@@ -720,19 +693,17 @@ cdef class DiagonalModel(EllipticalModel):
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats = row(self, slot)
-        cdef const double* cached = stats + self.n_stats
-        cdef const double* center = cached + N_TERMS
-        cdef const double* spread = center + n_features
+        cdef Columns c = columns_of(self, stats)
         cdef double rho = self.mean_precision + stats[0]
         # From the spread, which is for a new row, rho / ((rho + 1) S).
         cdef double ratio = (rho + 1.0) / (rho - 1.0) * ABOVE
         cdef double product = 1.0
         cdef double tail = 0.0
         cdef double peak, t
-        if cached[1] != 1.0:
+        if c.cached[1] != 1.0:
             return -INFINITY
         for d in range(n_features):
-            t = (fabs(box[d] - center[d]) + box[n_features + d]) * ABOVE * spread[d]
+            t = (fabs(box[d] - c.center[d]) + box[n_features + d]) * ABOVE * c.spread[d]
             t = 1.0 - t * t * ratio
             if not t > 1e-3:    # few digits are left, and little time would be saved
                 return -INFINITY
@@ -742,8 +713,35 @@ cdef class DiagonalModel(EllipticalModel):
                 product = 1.0
         tail = 0.5 * (self.df + stats[0] - 1.0) * (tail + log(product))
         peak = n_features * self.log_gain_of(stats[0] - 1.0)
-        t = 0.5 * (self.log_scale[0] + cached[0])
+        t = 0.5 * (self.log_scale[0] + c.cached[0])
         return peak - t + tail - SLACK * (1.0 + fabs(peak) + fabs(t) - tail)
+
+
+cdef struct Columns:
+    # Numbers of a cluster in its row, (D,) each but for `cached`: see the head of this file.
+    double* counts      # statistics, without weights
+    double* mean
+    double* scatter
+    double* cached      # (N_TERMS,)
+    double* center
+    double* spread
+    double* ratio       # without weights
+    double* n           # with weights
+    double* rho
+
+
+cdef inline Columns columns_of(DiagonalModel model, const double* stats) noexcept nogil:
+    cdef Columns c
+    cdef Py_ssize_t n_features = model.n_features
+    c.counts = <double*>stats + 1
+    c.mean = c.counts + n_features
+    c.scatter = c.mean + n_features
+    c.cached = <double*>stats + model.n_stats
+    c.center = c.cached + N_TERMS
+    c.spread = c.center + n_features
+    c.ratio = c.n = c.spread + n_features
+    c.rho = c.n + n_features
+    return c
 
 
 @cython.final
@@ -755,13 +753,7 @@ cdef class SphericalModel(DiagonalModel):
         """Cached terms of clusters without weights, O(D)."""
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
-        cdef const double* counts = stats + 1
-        cdef const double* mean = counts + n_features
-        cdef const double* scatter = mean + n_features
-        cdef double* cached = stats + self.n_stats
-        cdef double* center = cached + N_TERMS
-        cdef double* spread = center + n_features
-        cdef double* log_ratio = spread + n_features
+        cdef Columns c = columns_of(self, stats)
         cdef double r = self.mean_precision
         cdef double last = -1.0
         cdef double root = 0.0
@@ -771,47 +763,46 @@ cdef class SphericalModel(DiagonalModel):
         cdef bint complete = True
         cdef double gap
         for d in range(n_features):
-            if counts[d] != last:
-                last = counts[d]
+            if c.counts[d] != last:
+                last = c.counts[d]
                 shrink = last / (r + last)
                 root = sqrt((r + last) / (r + last + 1.0))
             n_entries += last
             complete &= last == stats[0]
-            gap = mean[d] - self.prior_mean[d]
-            center[d] = self.prior_mean[d] + shrink * gap
-            spread[d] = root
-            total += scatter[d] + r * shrink * gap * gap
+            gap = c.mean[d] - self.prior_mean[d]
+            c.center[d] = self.prior_mean[d] + shrink * gap
+            c.spread[d] = root
+            total += c.scatter[d] + r * shrink * gap * gap
         gap = 1.0 / sqrt(total)
         for d in range(n_features):
             if self.missing:
-                log_ratio[d] = 2.0 * log(spread[d])
-            spread[d] *= gap
-        cached[0] = log(total)
-        cached[1] = complete
-        cached[2] = log_rising(0.5 * (self.df + n_entries), 0.5 * n_features) - n_features * (
-            0.5 * (log(PI) + cached[0]) - log(root)
+                c.ratio[d] = 2.0 * log(c.spread[d])
+            c.spread[d] *= gap
+        c.cached[0] = log(total)
+        c.cached[1] = complete
+        c.cached[2] = log_rising(0.5 * (self.df + n_entries), 0.5 * n_features) - n_features * (
+            0.5 * (log(PI) + c.cached[0]) - log(root)
         )
 
     cdef void finish(self, double* stats) noexcept nogil:
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
-        cdef double* cached = stats + self.n_stats
-        cdef double* spread = cached + N_TERMS + n_features
+        cdef Columns c = columns_of(self, stats)
         cdef double total = self.scale[0]
         cdef double size = self.df
         cdef double root
         for d in range(n_features):
-            total += spread[d]
-            size += spread[n_features + d]
+            total += c.spread[d]
+            size += c.n[d]
         root = 1.0 / sqrt(total)
         for d in range(n_features):
-            spread[d] = root
-        cached[PEAK] = log_rising(0.5 * size, 0.5 * n_features) - 0.5 * n_features * (
+            c.spread[d] = root
+        c.cached[PEAK] = log_rising(0.5 * size, 0.5 * n_features) - 0.5 * n_features * (
             LOG_PI + log(total)
         )
-        cached[EXPONENT] = 0.5 * (size + n_features)
+        c.cached[EXPONENT] = 0.5 * (size + n_features)
         # At the largest h^(D/2) (1 + q h)^-e: q h = D / (2 e - D).
-        cached[self.terms + BOUND] = 0.5 * (
+        c.cached[self.terms + BOUND] = 0.5 * (
             n_features * log(n_features / size)
             - (size + n_features) * log_step(size, n_features)
         )
@@ -863,17 +854,16 @@ cdef class SphericalModel(DiagonalModel):
     ) noexcept nogil:
         cdef Py_ssize_t g
         cdef const double* x = self.X + i * self.n_features
-        cdef const double* cached = row(self, slot) + self.n_stats
-        cdef const double* center = cached + N_TERMS
-        cdef const double* weighed = cached + self.terms + WEIGHED + first
+        cdef Columns c = columns_of(self, row(self, slot))
+        cdef const double* weighed = c.cached + self.terms + WEIGHED + first
         cdef double q
-        if not self.is_complete(cached, x):
+        if not self.is_complete(c.cached, x):
             self.log_terms_entries(slot, x, first, n, out)
             return
-        q = self.square(x, center, center[self.n_features])
+        q = self.square(x, c.center, c.spread[0])
         for g in range(n):
-            out[g] = cached[PEAK] + weighed[g] - cached[EXPONENT] * self.log_tail(
-                q, weighed[self.n_lanes + g], x, center
+            out[g] = c.cached[PEAK] + weighed[g] - c.cached[EXPONENT] * self.log_tail(
+                q, weighed[self.n_lanes + g], x, c.center
             )
 
     cdef inline double log_tail(
@@ -890,30 +880,27 @@ cdef class SphericalModel(DiagonalModel):
     ) noexcept nogil:
         cdef Py_ssize_t d, g
         cdef Py_ssize_t n_features = self.n_features
-        cdef const double* center = row(self, slot) + self.n_stats + N_TERMS
-        cdef const double* spread = center + n_features
-        cdef const double* n = spread + n_features
-        cdef const double* rho = n + n_features
+        cdef Columns c = columns_of(self, row(self, slot))
         cdef double size = self.df
         cdef double n_known = 0.0
         cdef double q, w, peak
         for d in range(n_features):
-            size += n[d]
+            size += c.n[d]
             n_known += x[d] == x[d]
         peak = log_rising(0.5 * size, 0.5 * n_known) + n_known * (
-            log(spread[0]) - 0.5 * LOG_PI
+            log(c.spread[0]) - 0.5 * LOG_PI
         )
         for g in range(n_terms):
             w = self.weights.values[first + g]
             out[g] = self.weights.log_probabilities[first + g] + peak
             for d in range(n_features):
                 if x[d] == x[d]:
-                    out[g] += 0.5 * log(rho[d] * w / (rho[d] + w))
-            q = self.weighed_square(x, center, spread[0], w)
+                    out[g] += 0.5 * log(c.rho[d] * w / (c.rho[d] + w))
+            q = self.weighed_square(x, c.center, c.spread[0], w)
             if q < 1e300:
                 q = log1p(q)
             else:
-                q = log(self.weighed_square(x, center, 1e-150 * spread[0], w)) + FAR
+                q = log(self.weighed_square(x, c.center, 1e-150 * c.spread[0], w)) + FAR
             out[g] -= 0.5 * (size + n_known) * q
 
     cdef double weighed_square(
@@ -932,11 +919,10 @@ cdef class SphericalModel(DiagonalModel):
 
     cdef double bound_square(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         cdef const double* x = self.X + i * self.n_features
-        cdef const double* cached = row(self, slot) + self.n_stats
-        cdef const double* center = cached + N_TERMS
-        if not self.is_complete(cached, x):
+        cdef Columns c = columns_of(self, row(self, slot))
+        if not self.is_complete(c.cached, x):
             return NAN
-        return self.square(x, center, center[self.n_features])
+        return self.square(x, c.center, c.spread[0])
 
     # Without weights.
 
@@ -944,60 +930,52 @@ cdef class SphericalModel(DiagonalModel):
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* x = self.X + i * n_features
-        cdef const double* counts = stats + 1
-        cdef const double* cached = stats + self.n_stats
-        cdef const double* center = cached + N_TERMS
-        cdef const double* spread = center + n_features
-        cdef const double* log_ratio = spread + n_features
+        cdef Columns c = columns_of(self, stats)
         cdef double n_entries = 0.0
         cdef double n_present = 0.0
         cdef double q = 0.0
         cdef double total = 0.0
         cdef double t
         for d in range(n_features):
-            n_entries += counts[d]
+            n_entries += c.counts[d]
             if x[d] == x[d]:
                 n_present += 1.0
-                t = (x[d] - center[d]) * spread[d]
+                t = (x[d] - c.center[d]) * c.spread[d]
                 q += t * t
-                total += log_ratio[d]
-        q = log1p(q) if q < 1e300 else log_far_tail(x, center, spread, n_features)
+                total += c.ratio[d]
+        q = log1p(q) if q < 1e300 else log_far_tail(x, c.center, c.spread, n_features)
         n_entries += self.df
         return log_rising(0.5 * n_entries, 0.5 * n_present) + 0.5 * (
-            total - n_present * (log(PI) + cached[0]) - (n_entries + n_present) * q
+            total - n_present * (log(PI) + c.cached[0]) - (n_entries + n_present) * q
         )
 
     cdef double log_predictive_complete(self, const double* stats, Py_ssize_t i) noexcept nogil:
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* x = self.X + i * n_features
-        cdef const double* cached = stats + self.n_stats
-        cdef const double* center = cached + N_TERMS
-        cdef const double* spread = center + n_features
+        cdef Columns c = columns_of(self, stats)
         cdef double q = 0.0
         cdef double t
         for d in range(n_features):
-            t = (x[d] - center[d]) * spread[d]
+            t = (x[d] - c.center[d]) * c.spread[d]
             q += t * t
-        q = log1p(q) if q < 1e300 else log_far_tail(x, center, spread, n_features)
-        return cached[2] - 0.5 * (self.df + (stats[0] + 1.0) * n_features) * q
+        q = log1p(q) if q < 1e300 else log_far_tail(x, c.center, c.spread, n_features)
+        return c.cached[2] - 0.5 * (self.df + (stats[0] + 1.0) * n_features) * q
 
     cdef double log_bound(self, Py_ssize_t slot, const double* box) noexcept nogil:
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats = row(self, slot)
-        cdef const double* cached = stats + self.n_stats
-        cdef const double* center = cached + N_TERMS
-        cdef const double* spread = center + n_features
+        cdef Columns c = columns_of(self, stats)
         cdef double q = 0.0
         cdef double t
         for d in range(n_features):
-            t = (fabs(box[d] - center[d]) * BELOW - box[n_features + d] * ABOVE) * spread[d]
+            t = (fabs(box[d] - c.center[d]) * BELOW - box[n_features + d] * ABOVE) * c.spread[d]
             if t > 0.0:
                 q += t * t
         # Farther away, any lower bound of q will do.
         q = 0.5 * (self.df + (stats[0] + 1.0) * n_features) * log1p(min(q, 1e300))
-        return cached[2] - q + SLACK * (1.0 + fabs(cached[2]) + q)
+        return c.cached[2] - q + SLACK * (1.0 + fabs(c.cached[2]) + q)
 
     cdef double log_predictive_floor(self, Py_ssize_t slot, const double* box) noexcept nogil:
         """As in `DiagonalModel`, with t = |x - m| over all columns: an item's density is
@@ -1006,17 +984,15 @@ cdef class SphericalModel(DiagonalModel):
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats = row(self, slot)
-        cdef const double* cached = stats + self.n_stats
-        cdef const double* center = cached + N_TERMS
-        cdef const double* spread = center + n_features
+        cdef Columns c = columns_of(self, stats)
         cdef double rho = self.mean_precision + stats[0]
         cdef double nu = self.df + (stats[0] - 1.0) * n_features
         cdef double q = 0.0
         cdef double peak, t
-        if cached[1] != 1.0:
+        if c.cached[1] != 1.0:
             return -INFINITY
         for d in range(n_features):
-            t = (fabs(box[d] - center[d]) + box[n_features + d]) * ABOVE * spread[d]
+            t = (fabs(box[d] - c.center[d]) + box[n_features + d]) * ABOVE * c.spread[d]
             q += t * t
         # From the spread, which is for a new row, rho / ((rho + 1) S).
         q = 1.0 - q * ABOVE * (rho + 1.0) / (rho - 1.0)
@@ -1024,7 +1000,7 @@ cdef class SphericalModel(DiagonalModel):
             return -INFINITY
         q = 0.5 * nu * log(q)
         peak = log_rising(0.5 * nu, 0.5 * n_features) - 0.5 * n_features * (
-            log(PI) + cached[0] - log1p(-1.0 / rho)
+            log(PI) + c.cached[0] - log1p(-1.0 / rho)
         )
         return peak + q - SLACK * (1.0 + fabs(peak) - q)
 
@@ -1367,8 +1343,9 @@ cdef class ParametricGaussianDiag(ParametricElliptical):
 cdef class ParametricGaussianSpherical(ParametricGaussianDiag):
     """Gaussian rows under drawn means and one drawn variance for each cluster.
 
-    With S, m and rho of spherical covariances, 1 / v ~ Gamma((nu + N) / 2, rate S / 2) and mu | v ~ N(m, v / rho).
-    Parameters are those of `ParametricGaussianDiag`, with the same w in all columns.
+    With S, m and rho of spherical covariances, 1 / v ~ Gamma((nu + N) / 2, rate S / 2) and
+    mu | v ~ N(m, v / rho). Parameters are those of `ParametricGaussianDiag`, with the same w in
+    all columns.
     `scale` is s, (1,).
     """
 
