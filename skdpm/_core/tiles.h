@@ -744,6 +744,7 @@ SKDPM_UNUSED static unsigned tile_near(
 {
     enum { K = SKDPM_LANES };
     double q[K] = {0.0};
+    unsigned near = 0; /* NaN is never far */
     for (ptrdiff_t d = 0; d < n_features; d++) {
         double gap[K];
         for (ptrdiff_t k = 0; k < K; k++)
@@ -752,25 +753,19 @@ SKDPM_UNUSED static unsigned tile_near(
         for (ptrdiff_t e = 0; e < d; e++, mirror += K)
             for (ptrdiff_t k = 0; k < K; k++)
                 gap[k] -= mirror[k] * z[e * K + k];
-        for (ptrdiff_t k = 0; k < K; k++)
+        for (ptrdiff_t k = 0; k < K; k++) {
             z[d * K + k] = gap[k];
-        for (ptrdiff_t k = 0; k < K; k++)
             q[k] += gap[k] * (gap[k] * mirror[k]);
+        }
         mirror += K;
-        if (d % 2 && d + 1 < n_features) {
-            double far[K]; /* NaN is never far */
+        if (d % 2 || d + 1 == n_features) {
+            near = 0;
             for (ptrdiff_t k = 0; k < K; k++)
-                far[k] = q[k] > most[k] ? 1.0 : 0.0;
-            for (ptrdiff_t m = K / 2; m > 0; m /= 2)
-                for (ptrdiff_t k = 0; k < m; k++)
-                    far[k] *= far[k + m];
-            if (far[0] > 0.0)
+                near |= (unsigned)!(q[k] > most[k]) << k;
+            if (near == 0)
                 return 0;
         }
     }
-    unsigned near = 0;
-    for (ptrdiff_t k = 0; k < K; k++)
-        near |= (unsigned)!(q[k] > most[k]) << k;
     return near;
 }
 
