@@ -35,6 +35,7 @@ from skdpm._validation import (
 )
 from skdpm.chains import MOST_DRAWS, Interruption, run_chains, seed_entropy
 from skdpm.draws import Draws, column_of
+from skdpm.hyperpriors import check_hyperprior
 
 # Fits say here, at the level INFO, when they begin and what they end with.
 LOGGER = logging.getLogger("skdpm")
@@ -661,7 +662,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         return super().set_params(**params)
 
     def _chain_parameters(self):
-        """Check the parameters of the chains: dict by name."""
+        """Check the parameters of all programs: dict by name."""
         check_bool(self.warm_start, "warm_start")
         if self.n_jobs is not None and (not isinstance(self.n_jobs, Integral) or self.n_jobs == 0):
             raise ValueError(
@@ -680,7 +681,9 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             n_draws = self._check_length("n_draws", low=1)
         elif self.target_ess is not None:
             n_draws = MOST_DRAWS
+        prior = check_hyperprior(self.concentration_prior, "concentration_prior")
         return {
+            "concentration_prior": prior,
             "n_warmup": n_warmup,
             "n_draws": n_draws,
             "finds_warmup": finds_warmup,

@@ -598,8 +598,6 @@ cdef class PartitionSearch:
                     total -= weight * self.f[self.overlaps[q].count]
         return total
 
-    def read_labels(self, int32_t[::1] out):
-        """Cluster of each item, numbered arbitrarily below max_clusters; OUT (n_items,)."""
-        cdef intp_t i
-        for i in range(self.n_items):
-            out[i] = self.label[i]
+    def labels(self):
+        """Cluster of each item, numbered arbitrarily below max_clusters: (n_items,), int32."""
+        return np.array(<int32_t[:self.n_items]> self.label)

@@ -21,7 +21,7 @@ import numpy as np
 from joblib import delayed
 
 from skdpm import _convergence
-from skdpm.draws import ChainDraws
+from skdpm.draws import ChainDraws, Column, column_of
 from skdpm.hyperpriors import Hyperprior
 
 # Number of draws of all chains that score new rows.
@@ -83,7 +83,7 @@ def stream(entropy, *key):
 class ChainProgram:
     """What the chains of a fit share. Samplers choose the class of the program.
 
-    A subclass implements `columns` and `resume`.
+    A subclass implements `resume` and adds to `columns`.
 
     Attributes
     ----------
@@ -162,7 +162,9 @@ class ChainProgram:
     @property
     def compared(self):
         """Names of the draws that `diagnostics_` compares between chains."""
-        return self.quantities
+        learned = self.likelihood.learned
+        numbers = (name for name in learned if not np.ndim(getattr(self.likelihood, name)))
+        return (*self.quantities, *map(column_of, numbers))
 
     def end_warmup(self, chains, n_done):
         """End the warm-up of all chains, which have done n_done iterations."""
@@ -256,8 +258,12 @@ class ChainProgram:
         return self.concentration_prior.log_density(concentration)
 
     def columns(self):
-        """The columns of the kept draws: list of `Column`, including "log_joint"."""
-        raise NotImplementedError(f"{type(self).__name__} must implement `columns`")
+        """The columns of the kept draws: list of `Column`."""
+        return [
+            Column("log_joint"),
+            Column("concentration"),
+            Column("n_components", dtype=np.int64),
+        ]
 
     def resume(self, chain):
         """Make the `LiveChain` of a chain's dict, before its first or after any iteration."""

@@ -270,7 +270,7 @@ def point_estimate(
         objective = search.objective()
         rounding = 1e-9 * abs(objective)
         if objective < best_objective - rounding:
-            best, best_objective, n_agreeing = _read_labels(search), objective, 1
+            best, best_objective, n_agreeing = search.labels(), objective, 1
         elif objective <= best_objective + rounding:
             n_agreeing += 1
         if search.work > _MAX_WORK or (search.work > _MIN_WORK and n_agreeing >= _N_AGREEING):
@@ -280,7 +280,7 @@ def point_estimate(
         search, first, group = _index_draws(final_draws, table, max_clusters, split_cost)
         search.place(best[first])
         _sweeten(search, rng)
-        best = _read_labels(search)[group]
+        best = search.labels()[group]
     return relabel_by_size(best)
 
 
@@ -879,12 +879,6 @@ def _index_draws(draws, table, max_clusters, split_cost):
     return search, first, group
 
 
-def _read_labels(search):
-    labels = np.empty(search.n_items, dtype=np.int32)
-    search.read_labels(labels)
-    return labels
-
-
 def _sweeten(search, rng):
     order = rng.permutation(search.n_items).astype(np.int32)
     while search.sweeten(order) and search.work < _MAX_WORK:
@@ -897,7 +891,7 @@ def _descend(search, rng):
     while improved:
         _sweeten(search, rng)
         order = rng.permutation(search.n_items).astype(np.int32)
-        _, first, counts = np.unique(_read_labels(search), return_index=True, return_counts=True)
+        _, first, counts = np.unique(search.labels(), return_index=True, return_counts=True)
         improved = False
         # A cluster of one item has just been offered every other place.
         for item in rng.permutation(first[counts > 1]):

@@ -38,7 +38,6 @@ from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
 from skdpm.features.samplers import SAMPLERS
 from skdpm.features.samplers.base import FeatureSampler
 from skdpm.features.state._state import FeatureState
-from skdpm.hyperpriors import check_hyperprior
 from skdpm.networks import filled_network, is_network_of
 
 # Further advice if no feature was found.
@@ -391,7 +390,6 @@ n_features_in_, feature_names_in_
             prior_of=prior_of,
             sampler=sampler,
             concentration=concentration,
-            concentration_prior=check_hyperprior(self.concentration_prior, "concentration_prior"),
             init=self._initial_allocations(n_samples),
             **self._chain_parameters(),
         )

@@ -45,7 +45,6 @@ from skdpm._validation import (
 from skdpm.chains import masses_between, seed_entropy
 from skdpm.diagnostics import coclustering_diagnostics
 from skdpm.draws import column_of, common_snapshots
-from skdpm.hyperpriors import check_hyperprior
 from skdpm.mixture import doubts, estimate
 from skdpm.mixture.answers.outliers import OwnClusters
 from skdpm.mixture.answers.predictive import Predictor, ScoredDraws, over_rows, row_chunks
@@ -814,9 +813,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             "sampler": sampler,
             "prior_of": prior_of,
             "concentration": concentration,
-            "concentration_prior": check_hyperprior(
-                self.concentration_prior, "concentration_prior"
-            ),
             **chain_parameters,
         }
 

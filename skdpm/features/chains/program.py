@@ -45,16 +45,10 @@ class FeatureProgram(ChainProgram):
         super().__post_init__()
         self.finds_warmup &= not self.likelihood.tempers
 
-    @property
-    def compared(self):
-        return (*self.quantities, *(column_of(name) for name in self.likelihood.learned))
-
     def columns(self):
         likelihood = self.likelihood
         return [
-            Column("log_joint"),
-            Column("concentration"),
-            Column("n_components", dtype=np.int64),
+            *super().columns(),
             *(Column(column_of(name)) for name in likelihood.hyperparameters),
             *(
                 Column(name, "params", shape=(self.n_columns,))

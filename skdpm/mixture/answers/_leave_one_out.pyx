@@ -23,14 +23,12 @@ cdef double log_density(MixtureState state, Py_ssize_t i) noexcept nogil:
     cdef Py_ssize_t k = state.n_clusters
     cdef const double* log_v = state.prior.log_v
     cdef double* log_w = state.log_w
-    cdef double of_new = log_v[k + 1] - log_v[k]
+    cdef double of_new = exp(log_v[k + 1] - log_v[k])
     cdef double top = -INFINITY
     cdef double total = 0.0
     cdef double of_others, of_noise
     state.model.log_predictive_many(state.slots, k + 1, i, log_w)
-    for j in range(k):
-        log_w[j] += state.prior.log_join[state.sizes[state.slots[j]]]
-    log_w[k] += of_new
+    state.add_log_prior()
     for j in range(k + 1):
         if not log_w[j] <= top:     # NaN stays the top
             top = log_w[j]
@@ -38,7 +36,7 @@ cdef double log_density(MixtureState state, Py_ssize_t i) noexcept nogil:
         return top
     for j in range(k + 1):
         total += exp(log_w[j] - top)
-    of_others = state.n_attached - state.prior.sigma * k + exp(of_new)
+    of_others = state.n_attached - state.prior.sigma * k + of_new
     if state.noise is not None:
         of_noise = state.log_noise_weight(state.n_noise, state.n_attached)
         of_others += exp(of_noise)

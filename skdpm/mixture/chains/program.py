@@ -98,11 +98,7 @@ class MixtureProgram(ChainProgram):
         return model
 
     def columns(self):
-        columns = [
-            Column("log_joint"),
-            Column("concentration"),
-            Column("n_components", dtype=np.int64),
-        ]
+        columns = super().columns()
         columns += [
             Column(column_of(name), "params", shape=np.shape(getattr(self.likelihood, name)))
             for name in self.likelihood.learned
@@ -115,13 +111,6 @@ class MixtureProgram(ChainProgram):
             dtype = np.int8 if self.noise_law.takes_rows else np.uint8
             columns.append(Column("labels", "labels", dtype, (self.n_samples,)))
         return columns
-
-    @property
-    def compared(self):
-        scalars = (
-            name for name in self.likelihood.learned if not np.ndim(getattr(self.likelihood, name))
-        )
-        return (*self.quantities, *(column_of(name) for name in scalars))
 
     def log_posterior(self, log_joint, concentration, values):
         """log p(X, partition, hyperparameters), from log p(X, partition given hyperparameters)."""

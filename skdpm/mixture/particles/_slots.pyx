@@ -134,15 +134,5 @@ cdef class Family:
 
     def save(self):
         """Statistics of the live slots, with the cached terms: (n_live, width)."""
-        return self.model.dump(listed(self.live, self.n_live), True)
-
-
-cdef object listed(const Py_ssize_t* values, Py_ssize_t n):
-    """An ndarray of intp with a copy of n values."""
-    cdef Py_ssize_t j
-    cdef Py_ssize_t[::1] view
-    found = np.empty(n, dtype=np.intp)
-    view = found
-    for j in range(n):
-        view[j] = values[j]
-    return found
+        live = [self.live[j] for j in range(self.n_live)]
+        return self.model.dump(np.array(live, dtype=np.intp), True)
