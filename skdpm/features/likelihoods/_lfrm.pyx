@@ -25,6 +25,7 @@ from scipy.special import expit
 from sklearn.utils import gen_batches
 
 from skdpm._core._check cimport SKDPM_CHECK
+from skdpm._core._cholesky cimport cholesky, draw_normal
 from skdpm._core._polya_gamma cimport N_SHARES, polya_gamma, tabulate_shares
 from skdpm._core._rng cimport (
     bitgen_t, integer, log_gamma_variate, random_standard_normal, uniform,
@@ -32,10 +33,6 @@ from skdpm._core._rng cimport (
 from skdpm._core._slice cimport SliceSampled
 from skdpm.features.likelihoods._allocations cimport Allocations
 from skdpm.features.likelihoods._base cimport N_CACHED, CachedFlipModel, FeatureModel
-
-cdef extern from "cholesky.h" nogil:
-    bint cholesky(double* packed, Py_ssize_t n, double* log_det)
-    void draw_normal(const double* packed, Py_ssize_t n, double* b, const double* noise)
 
 cdef extern from "tiles.h" nogil:
     double tile_log_sigmoids(const double* y, const double* effects, double by, Py_ssize_t n)

@@ -20,15 +20,11 @@ from libc.string cimport memcpy, memset
 
 import numpy as np
 
+from skdpm._core._cholesky cimport cholesky, dot
 from skdpm._core._rng cimport (
     bitgen_t, log_gamma_variate, random_poisson, random_standard_normal, uniform,
 )
 from skdpm.features.likelihoods._base cimport FeatureModel, InterceptFeatureModel
-
-cdef extern from "cholesky.h" nogil:
-    bint cholesky(double* packed, Py_ssize_t n, double* log_det)
-    double dot(const double* x, const double* y, Py_ssize_t n)
-
 
 LOWEST_PRECISION = 1e-140
 LARGEST_PRECISION = 1e140

@@ -15,13 +15,8 @@ from libc.math cimport INFINITY, exp, log, sqrt
 
 import numpy as np
 
+from skdpm._core._cholesky cimport cholesky, dot, draw_normal, solve_squared
 from skdpm._core._memory cimport expect_shape
-
-cdef extern from "cholesky.h" nogil:
-    int cholesky(double* packed, Py_ssize_t n, double* log_det)
-    double dot(const double* x, const double* y, Py_ssize_t n)
-    void draw_normal(const double* packed, Py_ssize_t n, double* b, const double* noise)
-    double solve_squared(const double* packed, Py_ssize_t n, double* v)
 
 cdef enum:
     N_POINTS = 49           # at which the density of each component is evaluated

@@ -60,9 +60,6 @@ cdef class ClassModel(ClusterModel):
         # The mean of equal classes is exact, and so is this product. That of the two sums is not.
         return -APART * (stats[2] - stats[1] * (stats[1] / stats[0])) * stats[0]
 
-    cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
-        return self.log_marginal(slot)
-
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:

@@ -56,14 +56,14 @@ from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
 from skdpm.mixture.likelihoods.contract._base cimport row
 from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
-    BOUND, COUNTS, LARGEST_LOSS, PEAK, WEIGHED, EllipticalModel, ParametricElliptical
+    BOUND, COUNTS, LARGEST_LOSS, PEAK, WEIGHED, EllipticalModel, ParametricElliptical,
+    log_positive, tile_keyed_moments
 )
 from skdpm.mixture.likelihoods.elliptical._hyper cimport (
     GaussianLaws, fill_log_evidence_norm, fill_log_norm, log_evidence_norm, log_norm_at, log_step,
     own_size
 )
 from skdpm.mixture.likelihoods.contract._parametric cimport LD, TILE, ParametricModel, tile_gather
-from skdpm.mixture.likelihoods.elliptical._moments cimport log_positive, tile_keyed_moments
 
 cdef double LOG_PI = log(PI)
 cdef double LARGE = 1e150           # the product of two such numbers is finite
@@ -718,7 +718,7 @@ cdef class DiagonalModel(EllipticalModel):
 
 
 cdef struct Columns:
-    # Numbers of a cluster in its row, (D,) each but for `cached`: see the head of this file.
+    # Numbers of a cluster in its row, (D,) each except `cached`: see the head of this file.
     double* counts      # statistics, without weights
     double* mean
     double* scatter

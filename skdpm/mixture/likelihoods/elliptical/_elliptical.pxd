@@ -2,12 +2,17 @@
 from libc.math cimport log
 from libc.string cimport memset
 
+from skdpm._core._cholesky cimport add_square
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel
 from skdpm.mixture.likelihoods.contract._parametric cimport ParametricModel
 from skdpm.mixture.likelihoods.elliptical._gaps cimport Gaps
 
-cdef extern from "cholesky.h" nogil:
-    void add_square(double* packed, Py_ssize_t n, const double* v, double by)
+cdef extern from "tiles.h" nogil:
+    double log_positive(double x)
+    void tile_keyed_moments(
+        const double* x, Py_ssize_t ld, Py_ssize_t n, const Py_ssize_t* keys, Py_ssize_t key,
+        Py_ssize_t n_features, double* gaps, double* out
+    )
 
 
 cdef enum:

@@ -21,7 +21,7 @@ which PEAK is the first, then if there are weights a bound, rho, and for each we
 log p(w) h^(D/2) (G) and h (G). Without weights there is one set, and n is its mass.
 """
 from libc.math cimport INFINITY, NAN, fabs
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memset
 
 import numpy as np
 
@@ -30,7 +30,6 @@ from skdpm._core._rng cimport bitgen_t, uniform
 from skdpm.mixture.likelihoods.contract._base cimport row
 from skdpm.mixture.likelihoods.contract._parametric cimport LD, MOST_DIMENSIONS, tile_gather
 from skdpm.mixture.likelihoods.elliptical._hyper cimport labels_show
-from skdpm.mixture.likelihoods.elliptical._moments cimport SKDPM_STRIP, combine_moments, moments_of
 
 from skdpm.mixture.likelihoods.contract._base import HyperSampler
 
@@ -38,13 +37,37 @@ cdef double ONE = 1.0
 
 
 cdef extern from "tiles.h" nogil:
+    enum: SKDPM_STRIP
     double log_below(double x)
     double exp_above(double x)
+    void tile_scatter(const double* x, Py_ssize_t n, Py_ssize_t n_features, double* out)
     void tile_weigh(
         double rho, const double* w, const double* log_p, double half, Py_ssize_t n_weights,
         double* out
     )
     void tile_mixtures(double* shares, Py_ssize_t n, Py_ssize_t n_weights, double* logs)
+
+
+cdef inline void combine_moments(
+    double* stats, const double* other, Py_ssize_t n_features, double* gap    # scratch (D,)
+) noexcept nogil:
+    """Counts, means and scatters of two clusters: Chan, Golub & LeVeque (1983), eq. 1.5; without
+    cancellation."""
+    cdef Py_ssize_t d, e
+    cdef Py_ssize_t t = 1 + n_features
+    cdef double n = stats[0] + other[0]
+    cdef double weight
+    if other[0] == 0.0:
+        return
+    weight = stats[0] * other[0] / n
+    for d in range(n_features):
+        gap[d] = other[1 + d] - stats[1 + d]
+        stats[1 + d] += gap[d] * other[0] / n
+    for d in range(n_features):
+        for e in range(d, n_features):
+            stats[t] += other[t] + weight * gap[d] * gap[e]
+            t += 1
+    stats[0] = n
 
 
 cdef class RowWeights:
@@ -632,9 +655,24 @@ cdef class ParametricElliptical(ParametricModel):
         self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items
     ) noexcept nogil:
         """The moments of the items by themselves, about their own mean; then both together."""
-        moments_of(
-            &self.rows[0, 0], items, n_items, self.n_features, &self.work[0], &self.moments[0]
-        )
+        cdef Py_ssize_t d, i
+        cdef Py_ssize_t n_features = self.n_features
+        cdef double* mean = &self.moments[1]
+        cdef double* centred = &self.work[0]
+        cdef const double* x
+        memset(mean, 0, (n_features + self.n_packed) * sizeof(double))
+        self.moments[0] = n_items
+        for i in range(n_items):
+            x = &self.rows[items[i], 0]
+            for d in range(n_features):
+                mean[d] += x[d]
+        for d in range(n_features):
+            mean[d] /= n_items
+        for i in range(n_items):
+            x = &self.rows[items[i], 0]
+            for d in range(n_features):
+                centred[i * n_features + d] = x[d] - mean[d]
+        tile_scatter(centred, n_items, n_features, mean + n_features)
         self.combine(stats, &self.moments[0])
 
     cdef void combine(self, double* stats, const double* other) noexcept nogil:

@@ -60,6 +60,9 @@ from libc.string cimport memcmp, memcpy, memmove, memset
 
 import numpy as np
 
+from skdpm._core._cholesky cimport (
+    add_square, cholesky, cholesky_above, cholesky_update, gap_squared, solve_squared
+)
 from skdpm._core._culling cimport ABOVE, BELOW, SLACK
 from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport expect_shape
@@ -68,11 +71,7 @@ from skdpm._hyperpriors cimport GammaDensity
 from skdpm.mixture.likelihoods.contract._base cimport STRIP, ClusterModel, row
 from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
     COUNTS, MANY, MOST_WEIGHTS, NONE, PEAK, PRECISION, WEIGHED, EllipticalModel,
-    ParametricElliptical, add_square
-)
-from skdpm.mixture.likelihoods.elliptical._moments cimport (
-    cholesky, far_square, log_evidence, log_positive, solve_squared, tile_keyed_moments,
-    unpack_scale
+    ParametricElliptical, log_positive, tile_keyed_moments
 )
 from skdpm.mixture.likelihoods.elliptical._hyper cimport (
     RUN, GaussianLaws, fill_log_norm, log_norm_at, log_step, own_size
@@ -100,18 +99,6 @@ cdef enum:
     CENTER = 4
 
 
-cdef extern from "cholesky.h" nogil:
-    bint cholesky_above(
-        double* packed, Py_ssize_t n, const double* least, double* log_det
-    )
-    bint cholesky_update(
-        double* packed, Py_ssize_t n, double* vector, double alpha, double* log_det
-    )
-    double gap_squared(
-        const double* packed, Py_ssize_t n, const double* x, const double* c, double* vector
-    )
-
-
 cdef extern from "tiles.h" nogil:
     enum: LANES "SKDPM_LANES"
     void tile_exp(double* x, Py_ssize_t n)
@@ -133,6 +120,21 @@ cdef extern from "tiles.h" nogil:
         const double* x, Py_ssize_t n, Py_ssize_t n_features, const double* packed,
         const double* c, double by, double* z, double* out
     )
+
+
+cdef inline double log_evidence(
+    double n, double r, double rho, double nu, double log_det_prior, double log_det,
+    Py_ssize_t n_features
+) noexcept nogil:
+    """log p(n items), Murphy (2007), eq. 266; of items with weights, up to the powers of these."""
+    cdef Py_ssize_t d
+    cdef double total = 0.5 * (
+        nu * log_det_prior - (nu + n) * log_det
+        + n_features * (log(r) - log(rho) - n * log(PI))
+    )
+    for d in range(n_features):
+        total += lgamma(0.5 * (nu + n - d)) - lgamma(0.5 * (nu - d))
+    return total
 
 
 cdef inline void substitute_box(
@@ -263,14 +265,21 @@ cdef class FullModel(EllipticalModel):
         return 0
 
     cdef int take_hyperparameters(self) except -1:
+        cdef Py_ssize_t d, e
+        cdef Py_ssize_t t = 0
+        cdef const double* scale = self.hyper + self.n_features + 2
         cdef double* center = self.empty + self.n_stats + CENTER
         cdef double* factor = center + self.n_features
         cdef double* log_det = self.empty + self.n_stats + LOG_DET
         EllipticalModel.take_hyperparameters(self)
         memcpy(center, &self.prior_mean[0], self.n_features * sizeof(double))
-        unpack_scale(
-            self.hyper + self.n_features + 2, self.diagonal, self.n_features, &self.scale[0]
-        )
+        for d in range(self.n_features):
+            for e in range(d, self.n_features):
+                if self.diagonal:
+                    self.scale[t] = scale[d] if d == e else 0.0
+                else:
+                    self.scale[t] = scale[d * self.n_features + e]
+                t += 1
         memcpy(factor, &self.scale[0], self.n_packed * sizeof(double))
         if not self.finish(self.empty, cholesky(factor, self.n_features, log_det)):
             raise ValueError("Gaussian.scale must be positive definite")
@@ -538,11 +547,19 @@ cdef class FullModel(EllipticalModel):
 
     cdef double log_far_square(self, const double* x, const double* cached) noexcept nogil:
         """log q for a row so far away that q overflows."""
-        cdef Py_ssize_t n_steps
+        cdef Py_ssize_t d, _step
+        cdef Py_ssize_t n_steps = 0
         cdef const double* center = cached + CENTER
-        cdef double q = far_square(
-            x, center, center + self.n_features, self.n_features, &self.work[0], &n_steps
-        )
+        cdef double* gap = &self.work[0]
+        cdef double q = INFINITY
+        # From distances divided by 1e100 until it does not.
+        while not q < 1e300 and n_steps < 5:
+            n_steps += 1
+            for d in range(self.n_features):
+                gap[d] = x[d] - center[d]
+                for _step in range(n_steps):
+                    gap[d] *= 1e-100
+            q = solve_squared(center + self.n_features, self.n_features, gap)
         return log(q) + 2.0 * n_steps * LOG_1E100
 
     cdef double log_far_tail(self, const double* x, const double* cached) noexcept nogil:

@@ -22,20 +22,14 @@ from libc.string cimport memcpy, memset
 
 import numpy as np
 
+from skdpm._core._cholesky cimport (
+    cholesky, dot, draw_normal, products_of_four, solve_squared, substitute_four
+)
 from skdpm._core._rng cimport bitgen_t, random_standard_normal
-from skdpm.mixture.likelihoods.elliptical._moments cimport cholesky, draw_normal, solve_squared
 
 
 # Smallest pivot of M, as a share of its diagonal entry, that has enough digits.
 cdef double LEAST_PIVOT = 1e-8
-
-
-cdef extern from "cholesky.h" nogil:
-    void substitute_four(const double* packed, Py_ssize_t n, double* vectors)
-    void products_of_four(
-        const double* a, const double* b, const double* weight, Py_ssize_t n, double* out
-    )
-    double dot(const double* x, const double* y, Py_ssize_t n)
 
 
 cdef class Gaps:

@@ -24,9 +24,9 @@ from libc.math cimport INFINITY, NAN, exp, log
 
 import numpy as np
 
+from skdpm._core._cholesky cimport cholesky, draw_normal
 from skdpm._core._rng cimport bit_generator_pointer, bitgen_t, random_standard_normal
 from skdpm._core._slice cimport SliceSampled
-from skdpm.mixture.likelihoods.elliptical._moments cimport cholesky, draw_normal
 
 cdef enum:
     PRECISION = -1

@@ -152,7 +152,7 @@ cdef class Families:
         return by * before
 
     cdef void combine(self, double* moments, const double* other) noexcept nogil:
-        """See `_moments.combine_moments`."""
+        """See `_elliptical.combine_moments`."""
         cdef Py_ssize_t d, k
         cdef double* scatter = moments + 1 + self.n_features
         cdef double n = moments[0] + other[0]

@@ -41,6 +41,7 @@ from libc.string cimport memcpy, memset
 
 import numpy as np
 
+from skdpm._core._cholesky cimport cholesky, draw_normal
 from skdpm._core._culling cimport ABOVE, BELOW, SLACK
 from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t, random_standard_normal
@@ -50,7 +51,6 @@ from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
     COUNTS, LARGEST_LOSS, PEAK, WEIGHED, EllipticalModel, ParametricElliptical
 )
 from skdpm.mixture.likelihoods.elliptical._hyper cimport GaussianLaws
-from skdpm.mixture.likelihoods.elliptical._moments cimport cholesky, draw_normal
 from skdpm.mixture.likelihoods.contract._parametric cimport ParametricModel
 
 cdef double LOG_2PI = log(2.0 * PI)

@@ -6,6 +6,7 @@ A *pair* is a row together with the number of a cluster; the law of a pair is th
 entries of the row in this cluster, given the known ones.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -66,13 +67,12 @@ class ColumnLaw:
 
     def take(self, clusters):
         """The law of each of these clusters, which may be repeated."""
-        return type(self)(*(values[clusters] for values in vars(self).values()))
+        return type(self)(*(taken(values, clusters) for values in vars(self).values()))
 
     @classmethod
     def joined(cls, laws):
         """One law of the clusters of several laws."""
-        arrays = zip(*(vars(law).values() for law in laws), strict=True)
-        return cls(*map(np.concatenate, arrays))
+        return cls(*map(joined, zip(*(vars(law).values() for law in laws), strict=True)))
 
     def bracket(self, p):
         """Lower and upper bounds of quantile p in each cluster: two arrays."""
@@ -339,13 +339,6 @@ class MixedLaw(ColumnLaw):
         """See `ColumnLaw`."""
         return self.parts[0].is_discrete
 
-    def take(self, clusters):
-        return MixedLaw(self.log_weights[clusters], [part.take(clusters) for part in self.parts])
-
-    @classmethod
-    def joined(cls, laws):
-        return cls(np.concatenate([law.log_weights for law in laws]), _joined_parts(laws))
-
     def _sum(self, values):
         return sum(np.exp(self.log_weights[:, j]) * value for j, value in enumerate(values))
 
@@ -384,7 +377,7 @@ class Laws:
     - `given(X, clusters, columns)`: Law of each of some columns, with an entry for each pair of a
       row and its cluster, given the known entries of the row. None if it is not modelled.
     - `fill(X, clusters, rng)`: Rows with drawn unknown entries; NaN if they are not modelled.
-    - `joined(laws)`: Class method: the laws of the clusters of several laws of one likelihood.
+    - `of_clusters`: tuple of str. Attributes that clusters have separately. They share the others.
     - `blurred(errors)`: Laws with an error of this standard deviation in each column of numbers,
       (n_features,). Where the law is t, the error has its factor.
     - `rebuilt(projection)`: Laws of all columns, if these are the laws of the independent ones.
@@ -392,15 +385,28 @@ class Laws:
 
     width = 1
 
+    def take(self, clusters):
+        """The laws of some clusters."""
+        values = {name: taken(getattr(self, name), clusters) for name in self.of_clusters}
+        return replace(self, **values)
 
+    @classmethod
+    def joined(cls, laws):
+        """The laws of the clusters of several laws of one likelihood."""
+        values = {name: joined([getattr(law, name) for law in laws]) for name in cls.of_clusters}
+        return replace(laws[0], **values)
+
+
+@dataclass(eq=False)
 class IndependentLaws(Laws):
     """Columns that are independent given the cluster.
 
     - `columns`: list of ColumnLaw or None. Law of each column; None if it is not modelled.
     """
 
-    def __init__(self, columns):
-        self.columns = columns
+    of_clusters = ("columns",)
+
+    columns: list
 
     def log_density(self, X, log_weights=None):
         total = 0.0
@@ -408,10 +414,6 @@ class IndependentLaws(Laws):
             known = ~np.isnan(x)[:, None]
             total = total + np.where(known, law.log_density(np.where(known[:, 0], x, 0.0)), 0.0)
         return total
-
-    def of_cluster(self, k):
-        """The law of one cluster."""
-        return IndependentLaws([law and law.take(np.array([k])) for law in self.columns])
 
     def given(self, X, clusters, columns):
         return [self.columns[d].take(clusters) for d in columns]
@@ -423,11 +425,6 @@ class IndependentLaws(Laws):
             if len(rows):
                 filled[rows, d] = law.take(clusters[rows]).draw(rng)
         return filled
-
-    @classmethod
-    def joined(cls, laws):
-        columns = zip(*(law.columns for law in laws), strict=True)
-        return cls([type(column[0]).joined(column) for column in columns])
 
     def blurred(self, errors):
         pairs = zip(self.columns, errors, strict=True)
@@ -442,6 +439,7 @@ class IndependentLaws(Laws):
         return IndependentLaws(columns)
 
 
+@dataclass(eq=False)
 class ExposedLaws(IndependentLaws):
     """Columns of rows with exposures, which are in the last column of rows.
 
@@ -450,9 +448,7 @@ class ExposedLaws(IndependentLaws):
       are one for each cluster, or a column of them, one for each row.
     """
 
-    def __init__(self, columns, at):
-        super().__init__(columns)
-        self.at = at
+    at: Callable
 
     def log_density(self, X, log_weights=None):
         laws = [self.at(law, X[:, -1:]) for law in self.columns]
@@ -466,39 +462,17 @@ class ExposedLaws(IndependentLaws):
         filled = IndependentLaws(laws).fill(X[:, :-1], np.arange(len(X)), rng)
         return np.column_stack([filled, X[:, -1]])
 
-    @classmethod
-    def joined(cls, laws):
-        return cls(IndependentLaws.joined(laws).columns, laws[0].at)
-
-
-class StudentLaws(Laws):
-    """Base class of laws made from multivariate t vectors, dataclasses whose attributes `loc`,
-    `scale` and `df` have the clusters as first axis and whose other attributes all clusters
-    share."""
-
-    of_clusters = ("loc", "scale", "df")
-
-    def of_cluster(self, k):
-        """The law of one cluster."""
-        arrays = {name: getattr(self, name)[k : k + 1] for name in self.of_clusters}
-        return replace(self, **arrays)
-
-    @classmethod
-    def joined(cls, laws):
-        arrays = {
-            name: np.concatenate([getattr(law, name) for law in laws]) for name in cls.of_clusters
-        }
-        return replace(laws[0], **arrays)
-
 
 @dataclass(eq=False)
-class ScaledLaws(StudentLaws):
+class ScaledLaws(Laws):
     """Multivariate t with one scale factor for all columns and no correlations.
 
     - `loc`, `scale`: (n_clusters, n_features). With the scale 0 a column is known, and has no
       density.
     - `df`: (n_clusters,)
     """
+
+    of_clusters = ("loc", "scale", "df")
 
     loc: np.ndarray
     scale: np.ndarray
@@ -547,7 +521,7 @@ class ScaledLaws(StudentLaws):
 
 
 @dataclass(eq=False)
-class MatrixLaws(StudentLaws):
+class MatrixLaws(Laws):
     """Multivariate t with a scale matrix for each cluster.
 
     The columns of a row are a linear function of a t vector z. Columns of `base` are entries of z,
@@ -690,6 +664,7 @@ class MatrixLaws(StudentLaws):
         return filled
 
 
+@dataclass(eq=False)
 class MixedLaws(Laws):
     """A mixture of laws of a row in each cluster.
 
@@ -697,9 +672,15 @@ class MixedLaws(Laws):
     - `parts`: list of Laws
     """
 
-    def __init__(self, log_weights, parts):
-        self.log_weights, self.parts = log_weights, parts
-        self.width = sum(part.width for part in parts)
+    of_clusters = ("log_weights", "parts")
+
+    log_weights: np.ndarray
+    parts: list
+
+    @property
+    def width(self):
+        """See `Laws`."""
+        return sum(part.width for part in self.parts)
 
     def log_density(self, X, log_weights=None):
         densities = [
@@ -714,7 +695,7 @@ class MixedLaws(Laws):
         for k in np.unique(clusters[known]):
             rows = np.flatnonzero(known & (clusters == k))
             for j, part in enumerate(self.parts):
-                log_weights[rows, j] += part.of_cluster(k).log_density(X[rows])[:, 0]
+                log_weights[rows, j] += part.take(np.array([k])).log_density(X[rows])[:, 0]
         return log_weights - logsumexp(log_weights, axis=1, keepdims=True)
 
     def given(self, X, clusters, columns):
@@ -731,10 +712,6 @@ class MixedLaws(Laws):
                 filled[rows] = part.fill(X[rows], clusters[rows], rng)
         return filled
 
-    @classmethod
-    def joined(cls, laws):
-        return cls(np.concatenate([law.log_weights for law in laws]), _joined_parts(laws))
-
     def blurred(self, errors):
         return MixedLaws(self.log_weights, [part.blurred(errors) for part in self.parts])
 
@@ -742,6 +719,7 @@ class MixedLaws(Laws):
         return MixedLaws(self.log_weights, [part.rebuilt(projection) for part in self.parts])
 
 
+@dataclass(eq=False)
 class JointLaws(Laws):
     """Groups of columns that are independent given the cluster.
 
@@ -749,9 +727,16 @@ class JointLaws(Laws):
     - `parts`: list of Laws
     """
 
-    def __init__(self, n_features, positions, parts):
-        self.n_features, self.positions, self.parts = n_features, positions, parts
-        self.width = max(part.width for part in parts)
+    of_clusters = ("parts",)
+
+    n_features: int
+    positions: list
+    parts: list
+
+    @property
+    def width(self):
+        """See `Laws`."""
+        return max(part.width for part in self.parts)
 
     def log_density(self, X, log_weights=None):
         return sum(
@@ -781,15 +766,23 @@ class JointLaws(Laws):
         parts = [part.blurred(errors[columns]) for columns, part in pairs]
         return JointLaws(self.n_features, self.positions, parts)
 
-    @classmethod
-    def joined(cls, laws):
-        return cls(laws[0].n_features, laws[0].positions, _joined_parts(laws))
+
+def taken(values, clusters):
+    """What some clusters have: an array, a law, None, or those of a list."""
+    if isinstance(values, list):
+        return [taken(each, clusters) for each in values]
+    if isinstance(values, (ColumnLaw, Laws)):
+        return values.take(clusters)
+    return None if values is None else values[clusters]
 
 
-def _joined_parts(laws):
-    """Each part of several laws, of the clusters of all: list."""
-    parts = zip(*(law.parts for law in laws), strict=True)
-    return [type(same[0]).joined(same) for same in parts]
+def joined(values):
+    """What the clusters of several laws have."""
+    if isinstance(values[0], list):
+        return [joined(same) for same in zip(*values, strict=True)]
+    if isinstance(values[0], (ColumnLaw, Laws)):
+        return values[0].joined(values)
+    return np.concatenate(values)
 
 
 def log_student(distances, log_scales, df, n_columns):

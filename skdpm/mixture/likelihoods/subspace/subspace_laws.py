@@ -19,7 +19,7 @@ from scipy.special import gammainc, gammaln, logsumexp, ndtr, ndtri
 
 from skdpm.mixture.likelihoods.laws.laws import (
     ColumnLaw,
-    StudentLaws,
+    Laws,
     drawn_places,
     factors,
     patterns,
@@ -72,7 +72,7 @@ class Frame:
 
 
 @dataclass(eq=False)
-class SubspaceLaws(StudentLaws):
+class SubspaceLaws(Laws):
     """Multivariate t along some axes, normal along the others.
 
     - `loc`: (n_clusters, n_axes)
@@ -84,6 +84,7 @@ class SubspaceLaws(StudentLaws):
     """
 
     width = 16
+    of_clusters = ("loc", "scale", "df")
 
     loc: np.ndarray
     scale: np.ndarray
