@@ -190,16 +190,16 @@ class Blocks:
         return False
 
     def summarise(self, X):
-        """What `resolve_summary` needs of a block of rows: dict of arrays."""
-        return {"rows": X}
+        """What `resolve_summary` needs of a block of rows: dict of numbers, arrays and lists."""
+        return {"rows": [X]}
 
     def merge_summaries(self, first, second):
-        """The summary of the rows of two summaries, in this order."""
-        return {"rows": np.concatenate([first["rows"], second["rows"]])}
+        """The summary of the rows of two summaries, in this order: the sums of their values."""
+        return {name: first[name] + second[name] for name in first}
 
     def resolve_summary(self, summary):
         """Like `resolve`, from the summary of all rows. Raises the errors of `encode`."""
-        return self.resolve(summary["rows"])
+        return self.resolve(np.concatenate(summary["rows"]))
 
     def parametric(self, X):
         """The `ParametricModel` of a block of summarised rows, made often, unchecked."""

@@ -42,9 +42,6 @@ class Bernoulli(Levels):
             "rows": len(X),
         }
 
-    def merge_summaries(self, first, second):
-        return {name: first[name] + second[name] for name in first}
-
     def resolve_summary(self, summary):
         frequencies = (summary["ones"] + 0.5) / (summary["entries"] + 1.0)
         check = partial(check_positive, n_entries=len(frequencies))

@@ -46,7 +46,7 @@ class CountColumns(Likelihood):
         need to know of the rows."""
         other = self._start(self._starts(summary) | more)
         other.exposed = self.exposed
-        other._fitted_missing = summary["missing"]
+        other._fitted_missing = bool(summary["missing"])
         return other
 
     def _parts_of(self, X):
@@ -64,21 +64,15 @@ class CountColumns(Likelihood):
         return self._single_column(column, n_features)
 
     def summarise(self, X):
-        """Sums of the columns, and the number of entries or the sum of their exposures."""
+        """Sums of the columns, the number of entries or the sum of their exposures, and the number
+        of missing entries."""
         X, exposure = self._checked_parts_of(X)
         known = ~np.isnan(X)
         of_rows = np.count_nonzero(known, axis=1)
         return {
             "totals": np.nansum(X, axis=0, dtype=np.float64),
             "entries": of_rows.sum() if exposure is None else of_rows @ exposure,
-            "missing": not known.all(),
-        }
-
-    def merge_summaries(self, first, second):
-        return {
-            "totals": first["totals"] + second["totals"],
-            "entries": first["entries"] + second["entries"],
-            "missing": first["missing"] or second["missing"],
+            "missing": known.size - of_rows.sum(),
         }
 
     def doubtful(self, X, least):

@@ -69,9 +69,6 @@ class Multinomial(Likelihood):
         """Sums of the columns."""
         return {"columns": _counts(X).sum(axis=0)}
 
-    def merge_summaries(self, first, second):
-        return {"columns": first["columns"] + second["columns"]}
-
     def resolve_summary(self, summary):
         columns = summary["columns"]
         base, weights = self._checked_base(columns)

@@ -78,11 +78,7 @@ class NegativeBinomial(CountColumns):
             _tally(*np.concatenate([one, other], axis=1))[0]
             for one, other in zip(first["levels"], second["levels"], strict=True)
         ]
-        return {
-            **super().merge_summaries(first, second),
-            "n_rows": first["n_rows"] + second["n_rows"],
-            "levels": levels,
-        }
+        return {**super().merge_summaries(first, second), "levels": levels}
 
     def resolve_summary(self, summary):
         zeros = np.zeros(len(summary["totals"]))

@@ -111,8 +111,9 @@ class Grid(Likelihood):
         return resolved
 
     def resolve_summary(self, summary):
-        resolved = self.resolve(summary["rows"])
-        resolved.encode(summary["rows"])
+        X = np.concatenate(summary["rows"])
+        resolved = self.resolve(X)
+        resolved.encode(X)
         return resolved
 
     def encode(self, X):

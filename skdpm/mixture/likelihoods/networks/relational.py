@@ -86,9 +86,9 @@ class Relational(Likelihood):
 
     @property
     def _law(self):
-        """Law of the links of a pair of clusters: `_Binary` or `_Counted`."""
+        """Law of the links of a pair of clusters: `BINARY` or `COUNTED`."""
         corrected = self.degree_correction
-        return _Counted if isinstance(corrected, (bool, np.bool_)) and corrected else _Binary
+        return COUNTED if isinstance(corrected, (bool, np.bool_)) and corrected else BINARY
 
     @property
     def _law_of_weights(self):
@@ -326,27 +326,22 @@ class _Binary:
     allow_nan = True
     kernel = RelationalModel
 
-    @staticmethod
-    def read(X, new=False):
+    def read(self, X, new=False):
         """Return links, unobserved pairs, and None in place of links of nodes with themselves."""
         hint = ", or use degree_correction=True for numbers of links"
         return *links_and_holes(X, "Relational", new=new, hint=hint), None
 
-    @staticmethod
-    def start(frequency):
+    def start(self, frequency):
         return {"a": 2.0 * frequency, "b": 2.0 * (1.0 - frequency)}
 
-    @staticmethod
-    def table_sizes(likelihood, data, n_max):
+    def table_sizes(self, likelihood, data, n_max):
         a, b, size = likelihood.a, likelihood.b, n_max**2
         return {"gamma_a": (a, size), "gamma_b": (b, size), "gamma_ab": (a + b, size)}
 
-    @staticmethod
-    def points(links, self_links, directed):
+    def points(self, links, self_links, directed):
         return _principal(links, directed)
 
-    @staticmethod
-    def posterior_means(likelihood, links, pairs):
+    def posterior_means(self, likelihood, links, pairs):
         a, b = likelihood.a, likelihood.b
         return {"link_probabilities": (a + links) / (a + b + pairs)}
 
@@ -359,22 +354,18 @@ class _Counted:
     allow_nan = False
     kernel = DegreeCorrectedModel
 
-    @staticmethod
-    def read(X, new=False):
+    def read(self, X, new=False):
         """Return numbers of links, unobserved pairs (none) and links of nodes with themselves."""
         links, self_links = _counts(X, new=new)
         return links, sp.csr_array(links.shape, dtype=bool), self_links
 
-    @staticmethod
-    def start(frequency):
+    def start(self, frequency):
         return {"a": 2.0 * frequency, "b": 2.0, "degree_concentration": 1.0}
 
-    @staticmethod
-    def table_sizes(likelihood, data, n_max):
+    def table_sizes(self, likelihood, data, n_max):
         return {"gamma_a": (likelihood.a, data["degrees"].sum())}
 
-    @staticmethod
-    def points(links, self_links, directed):
+    def points(self, links, self_links, directed):
         """Directions of nodes after scaling by their numbers of links (Qin & Rohe 2013), because
         the distance of a node from the origin depends on its number of links."""
         degrees = _degrees(links, self_links, directed)
@@ -385,9 +376,11 @@ class _Counted:
         lengths = np.linalg.norm(points, axis=1, keepdims=True)
         return np.divide(points, lengths, out=np.zeros_like(points), where=lengths > 0.0)
 
-    @staticmethod
-    def posterior_means(likelihood, links, pairs):
+    def posterior_means(self, likelihood, links, pairs):
         return {"link_rates": (likelihood.a + links) / (likelihood.b + pairs)}
+
+
+BINARY, COUNTED = _Binary(), _Counted()
 
 
 def _resolved(law, values):
