@@ -40,13 +40,6 @@ cdef void draw_tile(
         sides[i] = uniform(rng) >= exp(log_p[i])
 
 
-cdef inline Py_ssize_t union_of_code(
-    const Py_ssize_t[::1] unions, Py_ssize_t n_unions, int code
-) noexcept nogil:
-    """The union of a row; n_unions if it is in none, as a row that is noise."""
-    return unions[code // 2] if code >= 0 else n_unions
-
-
 def launch_sides(ParametricModel model, const int[::1] codes, launch, list bit_generators):
     """Draw sides for the rows of unions of clusters, in a block; no code changes. The model is
     bound to the rows, and each union has a bit generator.
@@ -67,33 +60,23 @@ def launch_sides(ParametricModel model, const int[::1] codes, launch, list bit_g
     expect_shape("codes", codes, (model.n_samples,))
     expect_shape("params", params, (2 * n_unions, model.n_params))
     expect_shape("log_weights", log_weights, (2 * n_unions,))
-    # For each cluster, its union (n_unions: none), and which side of it the cluster is.
-    union_of = np.full(max(n_codes // 2 + 1, 1), n_unions, dtype=np.intp)
+    # For each cluster, its union (n_unions: none), and which side of it the cluster is. The last
+    # entry is for rows that are noise.
+    union_of = np.full(n_codes // 2 + 2, n_unions, dtype=np.min_scalar_type(n_unions))
     side_of = np.zeros(len(union_of), dtype=np.intp)
     for j, clusters in enumerate(launch.unions):
         for s, k in enumerate(clusters):
-            if k < len(union_of):
+            if k < len(union_of) - 1:
                 union_of[k] = j
                 side_of[k] = s
-    cdef const Py_ssize_t[::1] unions = union_of
+    # The rows of each union, in their order.
+    of_rows = union_of[np.asarray(codes) >> 1]
     cdef const Py_ssize_t[::1] present = side_of
-    cdef Py_ssize_t[::1] starts = np.zeros(n_unions + 2, dtype=np.intp)
-    cdef Py_ssize_t[::1] items = np.empty(max(model.n_samples, 1), dtype=np.intp)
+    cdef const Py_ssize_t[::1] items = np.argsort(of_rows, kind="stable")
+    sizes = np.bincount(of_rows, minlength=n_unions)
+    cdef const Py_ssize_t[::1] starts = np.append(0, np.cumsum(sizes))
     cdef bitgen_t* rng
     cdef double same, other
-    with nogil:
-        # The rows of each union, in their order.
-        for i in range(model.n_samples):
-            starts[union_of_code(unions, n_unions, codes[i]) + 1] += 1
-        for j in range(n_unions + 1):
-            starts[j + 1] += starts[j]
-        for i in range(model.n_samples):
-            j = union_of_code(unions, n_unions, codes[i])
-            items[starts[j]] = i
-            starts[j] += 1
-        for j in range(n_unions + 1, 0, -1):
-            starts[j] = starts[j - 1]
-        starts[0] = 0
     for j in range(n_unions):
         rng = bit_generator_pointer(bit_generators[j])
         with bit_generators[j].lock, nogil:
@@ -129,28 +112,24 @@ def draw_sides(ParametricModel model, int[::1] codes, split, bit_generator):
 
     Side 0 stays in the cluster and side 1 moves to the new one, both to left sub-clusters.
     """
-    cdef Py_ssize_t i
-    cdef Py_ssize_t n = 0
-    cdef Py_ssize_t[TILE] items, sides
+    cdef Py_ssize_t first, k, m, n
+    cdef Py_ssize_t[TILE] sides
     cdef double[2 * TILE] log_density, log_p
     cdef const double[:, ::1] params = np.ascontiguousarray(split.params)
     cdef const double[::1] log_weights = np.ascontiguousarray(split.log_weights)
     cdef int[2] new_codes = [2 * split.cluster, 2 * split.new_cluster]
-    cdef int cluster = split.cluster
-    cdef Py_ssize_t m
+    cdef const Py_ssize_t[::1] items = np.flatnonzero(np.asarray(codes) >> 1 == split.cluster)
     cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
     expect_shape("codes", codes, (model.n_samples,))
     expect_shape("params", params, (2, model.n_params))
     expect_shape("log_weights", log_weights, (2,))
     with bit_generator.lock, nogil:
-        for i in range(codes.shape[0]):
-            if codes[i] // 2 == cluster:
-                items[n] = i
-                n += 1
-            if n == TILE or (i == codes.shape[0] - 1 and n > 0):
-                draw_tile(
-                    model, items, n, &params[0, 0], &log_weights[0], rng, log_density, log_p, sides
-                )
-                for m in range(n):
-                    codes[items[m]] = new_codes[sides[m]]
-                n = 0
+        for k in range((items.shape[0] + TILE - 1) // TILE):
+            first = k * TILE
+            n = min(<Py_ssize_t>TILE, items.shape[0] - first)
+            draw_tile(
+                model, &items[first], n, &params[0, 0], &log_weights[0], rng, log_density, log_p,
+                sides
+            )
+            for m in range(n):
+                codes[items[first + m]] = new_codes[sides[m]]

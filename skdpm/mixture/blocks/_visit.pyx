@@ -472,7 +472,7 @@ cdef class BlockTask:
 
     cdef void split(self, Py_ssize_t j) noexcept nogil:
         """Draw a side for each row of a cluster, the first with probability `share`, and add the
-        row to the statistics of its part. Rows are in their own order, as in `split_codes`."""
+        row to the statistics of its part. Rows are in their own order, as in `RandomSplit`."""
         cdef Py_ssize_t i
         cdef Py_ssize_t n = 0
         cdef Py_ssize_t k = self.split_clusters[j]
@@ -633,19 +633,3 @@ def draw_in_turn(
             sizes[k] += 1.0
             counts[k] += 1
             owners[k] = classes[i]
-
-
-def split_codes(int[::1] codes, split, Py_ssize_t new_cluster, bit_generator):
-    """Carry out a `TrialSplit` that `draw_and_collect` evaluated, in place, from the same stream.
-
-    The first side stays in its cluster, the second moves to `new_cluster`; sub-clusters stay.
-    """
-    cdef Py_ssize_t i
-    cdef Py_ssize_t cluster = split.cluster
-    cdef double share = split.share
-    cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-    with bit_generator.lock, nogil:
-        for i in range(codes.shape[0]):
-            if codes[i] // 2 == cluster:
-                if uniform(rng) >= share:
-                    codes[i] = <int>(2 * new_cluster + codes[i] % 2)

@@ -16,7 +16,7 @@ import numpy as np
 
 from skdpm.chains import stream
 from skdpm.mixture.blocks._launch import draw_sides
-from skdpm.mixture.blocks._visit import BlockTask, split_codes
+from skdpm.mixture.blocks._visit import BlockTask
 
 # Two from the end of a table of codes.
 NOISE_CODE = -2
@@ -120,10 +120,12 @@ class RandomSplit:
         return self.trial.cluster
 
     def apply(self, codes, block, model=None):
-        """Return the new codes of a block."""
-        codes = codes.copy()
-        bit_generator = stream(*self.key, block, self.trial.stream_number)
-        split_codes(codes, self.trial, self.new_cluster, bit_generator)
+        """Return the new codes of a block: rows draw the sides that were evaluated, from the same
+        stream, and those of the second side move. Sub-clusters stay."""
+        codes, rows = codes.copy(), np.flatnonzero(codes >> 1 == self.cluster)
+        rng = np.random.Generator(stream(*self.key, block, self.trial.stream_number))
+        moved = rows[rng.random(len(rows)) >= self.trial.share]
+        codes[moved] += 2 * (self.new_cluster - self.cluster)
         return codes
 
 

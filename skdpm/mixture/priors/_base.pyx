@@ -242,10 +242,7 @@ cdef class PartitionPrior:
 
     def log_latent_share(self, sizes):
         """log of p(partition) over p(partition given the `latent` attributes)."""
-        cdef const Py_ssize_t[::1] view = np.ascontiguousarray(sizes, dtype=np.intp)
-        return self.log_probability(sizes) - self.log_eppf_at(
-            self.concentration, &view[0] if view.shape[0] > 0 else NULL, view.shape[0]
-        )
+        return self.log_probability(sizes) - PartitionPrior.log_probability(self, sizes)
 
     def log_weights(self, sizes):
         """log probabilities that the next item joins clusters of the given sizes, or a new one.

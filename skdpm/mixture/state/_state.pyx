@@ -168,7 +168,7 @@ cdef class MixtureState:
             if labels is None:
                 labels = np.full(self.n_samples, -1, dtype=np.intp)
             given = _as_labels(labels, self.n_samples)
-            self.n_clusters = _first_items(given).shape[0]
+            self.n_clusters = len(_first_items(np.asarray(given)))
         else:
             given, slots = _saved_labels(saved, self.n_samples, noise is not None)
             self.n_clusters = slots.shape[0] - 1
@@ -653,7 +653,7 @@ cdef class MixtureState:
         noise if there is noise."""
         cdef Py_ssize_t i, k
         cdef const Py_ssize_t[::1] given = _as_labels(labels, self.n_samples)
-        cdef const Py_ssize_t[::1] first = _first_items(given)
+        cdef const Py_ssize_t[::1] first = _first_items(np.asarray(given))
         cdef Py_ssize_t n_clusters = first.shape[0]
         self.reserve(n_clusters + 2)
         for i in range(self.n_samples):
@@ -762,25 +762,17 @@ def _as_labels(labels, Py_ssize_t n_samples):
     return labels
 
 
-def _first_items(const Py_ssize_t[::1] labels):
+def _first_items(labels):
     """First item of each cluster, (K,); a ValueError if the labels are no partition."""
-    cdef Py_ssize_t i, k
-    cdef Py_ssize_t n_clusters = 0
-    cdef Py_ssize_t n_samples = labels.shape[0]
-    first = np.full(n_samples, -1, dtype=np.intp)
-    cdef Py_ssize_t[::1] view = first
-    for i in range(n_samples):
-        if not -1 <= labels[i] < n_samples:
-            raise ValueError(f"labels must be 0, ..., K - 1, or -1, got {labels[i]}")
-        if labels[i] < 0:
-            continue
-        n_clusters = max(n_clusters, labels[i] + 1)
-        if view[labels[i]] < 0:
-            view[labels[i]] = i
-    for k in range(n_clusters):
-        if view[k] < 0:
-            raise ValueError(f"cluster {k} of {n_clusters} is empty")
-    return first[:n_clusters]
+    bad = labels[(labels < -1) | (labels >= len(labels))]
+    if len(bad):
+        raise ValueError(f"labels must be 0, ..., K - 1, or -1, got {bad[0]}")
+    inside = np.flatnonzero(labels >= 0)[::-1]
+    first = np.full(labels.max(initial=-1) + 1, -1, dtype=np.intp)
+    first[labels[inside]] = inside      # of equal labels the last assignment stays
+    if (first < 0).any():
+        raise ValueError(f"cluster {first.argmin()} of {len(first)} is empty")
+    return first
 
 
 def _saved_labels(saved, Py_ssize_t n_samples, bint has_noise):

@@ -39,7 +39,7 @@ from support.pvalues import (
     correct_for_number,
 )
 
-from skdpm.mixture.blocks._visit import draw_and_collect, split_codes
+from skdpm.mixture.blocks._visit import draw_and_collect
 from skdpm.mixture.blocks.kernel import log_gamma_variates
 from skdpm.mixture.blocks.moves.launched import LaunchedMoves, Nodes
 from skdpm.mixture.blocks.moves.random import DrawnMoves, RandomMoves
@@ -832,8 +832,6 @@ def test_streams_are_locked_while_they_are_drawn_from():
     codes = np.zeros(30, dtype=np.int32)
     draw_and_collect(model, codes, Task(1, sweep, (trial,)), streams)
     assert held == streams
-    split_codes(codes, trial, 1, streams[0])
-    assert held == [*streams, streams[0]]
 
 
 # What these tests see.
