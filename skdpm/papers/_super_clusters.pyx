@@ -68,9 +68,8 @@ cdef class SuperClusterGibbsKernel(PartitionKernel):
                 n += 1
         self.choices[n] = state.slots[k]
         state.model.log_predictive_many(&self.choices[0], n + 1, i, log_w)
-        for j in range(n):
-            log_w[j] += state.prior.log_join[state.sizes[self.choices[j]]]
-        log_w[n] += state.prior.log_v[k + 1] - state.prior.log_v[k]
+        for j in range(n + 1):
+            log_w[j] += state.log_prior_weight(self.choices[j])
         log_w[n] -= log(<double>self.n_super_clusters)
         self.work += n + 3
         j = categorical_log(rng, log_w, n + 1)

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
-from skdpm._validation import check_choice, check_integer
+from skdpm._validation import check_choice
 from skdpm.mixture.blocks.moves.random import RandomMoves
 from skdpm.mixture.blocks.records import Sweep
 from skdpm.mixture.samplers.sub_cluster import SubCluster, SubClusterKernel
@@ -65,7 +65,6 @@ class PaperSubCluster(SubCluster):
         return "SUPC" in str(self.variant)
 
     def kernel(self):
-        check_integer(self.block_size, "SubCluster.block_size", low=1)
         check_choice(self.variant, "SubCluster.variant", SubCluster.from_paper.variants)
         return PaperSubClusterKernel(self.needs_labels, wait="APPROX" not in self.variant)
 

@@ -78,14 +78,6 @@ cdef inline void exponentiate_many(double* x, Py_ssize_t n) noexcept nogil:
     tile_exp(x, n_padded)
 
 
-cdef inline double log_prior_weight(MixtureState state, Py_ssize_t slot) noexcept nogil:
-    """Prior's log weight of a cluster, or of a new one, for an item in no cluster."""
-    cdef Py_ssize_t k = state.n_clusters
-    if state.position[slot] == k:
-        return state.prior.log_v[k + 1] - state.prior.log_v[k]
-    return state.prior.log_join[state.sizes[slot]]
-
-
 cdef inline double weigh_noise(MixtureState state, Py_ssize_t i) noexcept nogil:
     """Log weight of noise, comparable with bounds, for an item in no cluster; -infinity if there
     is no noise."""
@@ -104,7 +96,7 @@ cdef inline void weigh(
     cdef Py_ssize_t j
     cdef Py_ssize_t spare = state.slots[state.n_clusters]
     cdef double of_item = log_constant(state.model, i)
-    cdef double of_new = log_prior_weight(state, spare) + of_item
+    cdef double of_new = state.log_prior_weight(spare) + of_item
     state.model.log_predictive_many(slots, n_slots, i, log_w)
     for j in range(n_slots):
         if slots[j] == spare:
@@ -126,7 +118,7 @@ cdef void bound_group(MixtureState state, TileBounds bounds, Py_ssize_t group) n
         state.slots, n_slots, &bounds.tiles.group_boxes[group, 0, 0], log_w
     )
     for k in range(n_slots):
-        log_w[k] += log_prior_weight(state, state.slots[k])
+        log_w[k] += state.log_prior_weight(state.slots[k])
         top = max(top, log_w[k])
     # The spare cluster, the last, always counts as near.
     n_near = part_near(log_w, n_slots - 1, top - NEGLIGIBLE - MARGIN, &bounds.near[0])
@@ -157,7 +149,7 @@ cdef void bound_tile(MixtureState state, TileBounds bounds, Py_ssize_t tile) noe
             state.n_noise, state.n_attached - 1
         )
     for m in range(n):
-        bound[m] += log_prior_weight(state, bounds.near[m])
+        bound[m] += state.log_prior_weight(bounds.near[m])
         top = max(top, bound[m])
     for m in range(n):
         share[m] = bound[m] - top
@@ -186,7 +178,7 @@ cdef void bound_again(MixtureState state, TileBounds bounds, Py_ssize_t slot) no
     state.model.log_predictive_bound_many(
         &slot, 1, &bounds.tiles.boxes[bounds.tile, 0, 0], &bounds.bound[m]
     )
-    bounds.bound[m] += log_prior_weight(state, slot)
+    bounds.bound[m] += state.log_prior_weight(slot)
     if bounds.bound[m] - bounds.top < 600.0:
         bounds.share[m] = exp(bounds.bound[m] - bounds.top)
     else:

@@ -4,7 +4,7 @@
 from sklearn.base import BaseEstimator
 
 from skdpm._rows import converted, lazy_rows, validate_rows
-from skdpm._validation import has_nan, is_dask
+from skdpm._validation import check_integer, has_nan, is_dask, parameters
 from skdpm.mixture.blocks.program import BlockProgram, gaps_objection
 from skdpm.mixture.chains.program import RowProgram
 
@@ -105,16 +105,17 @@ class Sampler(BaseEstimator):
         raise NotImplementedError(f"{type(self).__name__} must implement `batch_program`")
 
 
+@parameters
 class BlockSampler(Sampler):
-    """Base class of samplers that visit the rows in blocks, given drawn parameters.
-
-    Subclasses have a parameter `block_size`, and their kernel is a `BlockKernel`.
-    """
+    """Base class of samplers that visit the rows in blocks, given drawn parameters. Their kernel
+    is a `BlockKernel`."""
 
     requires = "instantiated"
     draws_gaps = False
     weighs_rows = False
     needs_labels = False  # whether new labels depend on the previous ones
+
+    block_size: int = 65536
 
     def objection(self, likelihood, X):
         return self._lacking(likelihood, X)
@@ -132,4 +133,6 @@ class BlockSampler(Sampler):
         return converted(estimator, X, likelihood, reset, dtype="numeric")
 
     def program(self, X, likelihood, **settings):
-        return BlockProgram.prepare(X, likelihood, block_size=self.block_size, **settings)
+        name = f"{type(self).__name__}.block_size"
+        block_size = check_integer(self.block_size, name, low=1)
+        return BlockProgram.prepare(X, likelihood, block_size=block_size, **settings)

@@ -3,7 +3,6 @@
 
 import numpy as np
 
-from skdpm._validation import check_integer
 from skdpm.mixture.blocks.kernel import BlockKernel, draw_log_weights
 from skdpm.mixture.blocks.records import Sweep
 from skdpm.mixture.samplers.base import BlockSampler
@@ -33,11 +32,7 @@ class BlockedGibbs(BlockSampler):
 
     takes_noise = True
 
-    def __init__(self, block_size=65536):
-        self.block_size = block_size
-
     def kernel(self):
-        check_integer(self.block_size, "BlockedGibbs.block_size", low=1)
         return BlockedGibbsKernel()
 
     def check_prior(self, prior):

@@ -4,7 +4,6 @@
 import numpy as np
 
 from skdpm._papers import paper_variants
-from skdpm._validation import check_integer
 from skdpm.mixture.blocks.kernel import BlockKernel, draw_log_weights, log_gamma_variates
 from skdpm.mixture.blocks.moves import sub_clusters
 from skdpm.mixture.blocks.moves.launched import N_FRESH_ROWS, LaunchedMoves
@@ -46,9 +45,6 @@ class SubCluster(BlockSampler):
 
     takes_noise = True
 
-    def __init__(self, block_size=65536):
-        self.block_size = block_size
-
     from_paper = paper_variants(
         "sub_cluster",
         ("SUBC", "SUBC+SUPC", "SUBC APPROX", "SUBC+SUPC APPROX"),
@@ -66,7 +62,6 @@ class SubCluster(BlockSampler):
         return "weights" in prior.capabilities
 
     def kernel(self):
-        check_integer(self.block_size, "SubCluster.block_size", low=1)
         return SubClusterKernel()
 
     def check_prior(self, prior):

@@ -97,6 +97,13 @@ cdef class MixtureState:
     cdef double log_noise_weight(self, Py_ssize_t n_noise, Py_ssize_t m) noexcept nogil
     cdef double log_prior_noise(self, Py_ssize_t n_noise, Py_ssize_t k) noexcept nogil
     cdef double log_likelihood_noise(self) noexcept nogil
+    cdef inline double log_prior_weight(self, Py_ssize_t slot) noexcept nogil:
+        """Prior's log weight of a cluster, or of a new one, for an item in no cluster."""
+        cdef Py_ssize_t k = self.n_clusters
+        if self.position[slot] == k:
+            return self.prior.log_v[k + 1] - self.prior.log_v[k]
+        return self.prior.log_join[self.sizes[slot]]
+
     cdef void add_log_prior(self) noexcept nogil
     cdef bint stays(self, Py_ssize_t i, Py_ssize_t own, double u) noexcept nogil
     cdef int place_incomplete(self, bitgen_t* rng) except -1 nogil

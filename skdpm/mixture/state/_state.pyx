@@ -491,10 +491,7 @@ cdef class MixtureState:
             slot = self.slots[j]
             if j != place and not log_w[j] - log_own < CLEAR:
                 self.model.log_predictive_many(&slot, 1, i, &log_w[j])
-                if j < self.n_clusters:
-                    log_w[j] += self.prior.log_join[self.sizes[slot]]
-                else:
-                    log_w[j] += self.prior.log_v[j + 1] - self.prior.log_v[j]
+                log_w[j] += self.log_prior_weight(slot)
             if j != place:
                 total += exp(log_w[j] - log_own)
         if self.noise is not None:
