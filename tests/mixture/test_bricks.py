@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pytest
 from reference import bricks as reference
+from scipy.special import expit
 from scipy.stats import multivariate_normal
 from sklearn.metrics import adjusted_rand_score
 from support.hills import read_hills
@@ -75,9 +76,9 @@ def test_each_kind_of_evidence_counts_in_its_direction():
     steps = np.array([0.2, -0.5, 3.0, 2.0, 0.2, -0.1, -0.1])
     for i, step in enumerate(steps):
         ends = np.array([base - 4 * step * (np.arange(7) == i), base + step * (np.arange(7) == i)])
-        assert bricks.are_clusters(np.maximum(ends, 0.0), 2).tolist() == [False, True]
-    assert bricks.are_clusters(base[None] * [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0], 8).all()
-    assert not bricks.are_clusters(base[None] * [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0], 32).any()
+        assert (bricks.log_odds(np.maximum(ends, 0.0), 2) > 0.0).tolist() == [False, True]
+    many = base[None] * [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0]
+    assert bricks.log_odds(many, 8) > 0.0 > bricks.log_odds(many, 32)
 
 
 def bars(rng, n=400):
@@ -131,11 +132,36 @@ def with_core(rng, shift, n=800):
 def test_a_core_inside_its_wings_is_one_cluster():
     """The components recur and have different shapes, as those of bars that cross do."""
     X, draws = with_core(np.random.default_rng(0), 0.0)
-    assert read_draws(X, draws, adaptive=True)[1].max() == 0
+    assert read_draws(X, draws, adaptive=True)[2].max() == 0
     X, draws = with_core(np.random.default_rng(0), 5.0)
-    assert read_draws(X, draws, adaptive=True)[1].max() == 1
+    assert read_draws(X, draws, adaptive=True)[2].max() == 1
     X, draws = drawn_bars()
-    assert read_draws(X, draws, adaptive=True)[1].max() == 1
+    assert read_draws(X, draws, adaptive=True)[2].max() == 1
+
+
+def test_components_are_clusters_in_their_probable_share_of_the_draws(monkeypatch):
+    """Two hills decide on their own, and the search takes the more probable decision."""
+    rng = np.random.default_rng(0)
+    X, draws = with_core(rng, 0.0)
+    draws = np.tile(draws, (1, 5, 1))
+    X = np.concatenate([X, X[:600] + [60.0, 0.0]])
+    draws = np.concatenate([draws, draws[:, :, :600] + 2], axis=2)
+    evidence = np.repeat(np.repeat([0.8, -0.4], [800, 600])[:, None], 7, axis=1)
+    monkeypatch.setattr(bricks, "evidence_of", lambda *draws: evidence)
+    monkeypatch.setattr(bricks, "log_odds", lambda evidence, n_columns: evidence[:, 0])
+    _, clusters, cells = read_draws(X, draws, adaptive=True)
+    parts = [(draw[:800], draw[800:]) for draw in clusters.reshape(40, -1)]
+    first, second = np.array([[one.std() > 0, other.std() > 0] for one, other in parts]).T
+    assert abs(first.mean() - expit(0.8)) <= 0.5 / 40
+    assert abs(second.mean() - expit(-0.4)) <= 0.5 / 40
+    assert abs(np.mean(first & second) - first.mean() * second.mean()) < 0.1
+    for draw in cells.reshape(40, -1):
+        assert draw[:800].std() > 0 and draw[800:].std() == 0
+    # Hills count by their rows, whatever their order and their numbers.
+    evidence = evidence[::-1]
+    turned = read_draws(X[::-1], 3 - draws[:, :, ::-1], adaptive=True)[1]
+    for one, other in zip(clusters.reshape(40, -1), turned.reshape(40, -1), strict=True):
+        assert adjusted_rand_score(one[::-1], other) == 1.0
 
 
 def test_components_of_one_answer_are_bricks():
@@ -172,7 +198,7 @@ def drawn_bars():
     return X, draws
 
 
-def test_order_units_and_threads_change_no_cluster():
+def test_order_units_and_threads_change_no_cluster(monkeypatch):
     X, draws = drawn_bars()
     rng = np.random.default_rng(3)
     _, expected, cells = read_draws(X, draws, adaptive=True)
@@ -184,16 +210,17 @@ def test_order_units_and_threads_change_no_cluster():
     of_order = read_draws(X[order], draws[:, :, order], adaptive=True)[1:]
     mixed = read_draws(1e3 * X @ rng.normal(size=(2, 2)) - 5.0, draws, adaptive=True)[1:]
     constant = read_draws(np.c_[X, np.ones((len(X), 8))], draws, adaptive=True)[1:]
-    copied = read_draws(np.c_[X, 1.8 * X[:, 0] + 32.0], draws, adaptive=True)[1]
-    np.testing.assert_array_equal(copied, expected)
     for i, one in enumerate((expected, cells)):
         np.testing.assert_array_equal(constant[i], one)
         for place in np.ndindex(2, 4):
             assert adjusted_rand_score(one[place][order], of_order[i][place]) == 1.0
             assert adjusted_rand_score(one[place], mixed[i][place]) == 1.0
+    monkeypatch.setattr(reading, "_levels", lambda *shape: np.zeros(shape))
+    copied = read_draws(np.c_[X, 1.8 * X[:, 0] + 32.0], draws, adaptive=True)[1]
+    np.testing.assert_array_equal(copied, read_draws(X, draws, adaptive=True)[1])
 
 
-def test_cells_are_the_most_probable_components():
+def test_cells_are_the_most_probable_components(monkeypatch):
     """Rows between two clusters change from draw to draw, their cells do not."""
     rng = np.random.default_rng(5)
     X, y = bars(rng, 2000)
@@ -213,6 +240,7 @@ def test_cells_are_the_most_probable_components():
         assert adjusted_rand_score(cells[place][::9], clusters[place][::9]) == 1.0
     np.testing.assert_array_equal(*read_draws(X, sampled)[1:])  # nobody needs cells
     wide = np.column_stack([X, rng.normal(size=(len(X), 7))])
+    monkeypatch.setattr(reading, "_levels", lambda *shape: np.zeros(shape))
     _, clusters, cells = read_draws(wide, sampled, adaptive=True)
     np.testing.assert_array_equal(cells, clusters)
 

@@ -4,7 +4,7 @@
 Clusters that overlap have no valley between them, and each has a separate component. A curve or a
 law that is not that of the likelihood has several components, and where one ends and the next
 begins is arbitrary. `evidence_of` measures for each hill what distinguishes the two, averaged over
-the draws, and `are_clusters` weighs it. See `doc/background/clusters.md`.
+the draws, and `log_odds` weighs it. See `doc/background/clusters.md`.
 
 Related: components that keep apart in all draws (CliPS, arXiv 2603.00277), fusing components by
 the distance of their laws (Dombowsky & Dunson 2024), ridgelines (Hennig 2010).
@@ -19,7 +19,7 @@ from skdpm.mixture.answers import components as _components
 from skdpm.mixture.answers.components import MOST_COLUMNS, Components, renumbered
 from skdpm.mixture.answers.hills import Hills
 
-# Intercept and weights in nats of the evidence, in the order of `are_clusters`, of a logistic
+# Intercept and weights in nats of the evidence, in the order of `log_odds`, of a logistic
 # regression on pairs of rows; see `doc/background/clusters.md`.
 INTERCEPT = -6.2
 WEIGHTS = np.array([12.8, -3.6, 3.5, 2.0, 1.6, -21.5, -20.0])
@@ -107,31 +107,44 @@ class DrawnHills:
         sums = [np.bincount(of_rows, column) for column in values[self.rows].T]
         return np.column_stack(sums) / np.bincount(of_rows)[:, None]
 
-    def parts(self, evidence):
-        """Numbers of the clusters of the components.
+    def log_odds(self, evidence):
+        """Log odds that the components of each hill are clusters, by decreasing number of rows of
+        the hills: (n_hills,).
 
         - `evidence`: (n_samples, 7) or None. Result of `evidence_of`. None: each hill is a
           cluster.
         """
-        hill, n_columns = self.hills.of_components, self.hills.laws.means.shape[1]
-        if evidence is None or not self.hills.has_parts:
-            return hill
-        split = are_clusters(self.mean_of_hills(evidence), n_columns)
-        parts = np.where(split[hill], parts_of(self.hills, split), len(hill) + hill)
-        return renumbered(parts)
+        if self.hills is None or evidence is None or not self.hills.has_parts:
+            return np.empty(0)
+        odds = log_odds(self.mean_of_hills(evidence), self.hills.laws.means.shape[1])
+        return odds[self._by_size()]
 
-    def clusters(self, known, evidence=None):
-        """Clusters of all rows, -1 for noise: those of their components in the draw, and those of
-        their most probable components, (2, n_samples). With more than `MOST_CELL_COLUMNS` columns,
-        known labels or no evidence both are the first."""
-        found = np.full((2, self.n_samples), -1)
-        if self.hills is not None:
-            known, parts = known.take(self.rows), self.parts(evidence)
-            found[:, self.rows] = known.clusters(parts, self.hills.classes, self.hills.labels)
-            is_in_cells = self.hills.laws.means.shape[1] <= MOST_CELL_COLUMNS
-            if self.most_probable is not None and is_in_cells and not known.unites:
-                most_probable = self.most_probable[self.rows]
-                found[1, self.rows] = known.clusters(parts, self.hills.classes, most_probable)
+    def _by_size(self):
+        """Hills by decreasing number of rows."""
+        return np.argsort(-np.bincount(self.of_rows), kind="stable")
+
+    def clusters(self, known, are_clusters, of_cells=False):
+        """Clusters of all rows, -1 for noise: (n_samples,).
+
+        - `are_clusters`: tuple of bool, in the order of `log_odds`. Whether the components of each
+          hill are clusters. Empty: those of none.
+        - `of_cells`: bool. Whether a row is in the cluster of its most probable component. It is
+          in that of its component in the draw with more than `MOST_CELL_COLUMNS` columns, known
+          labels or no evidence.
+        """
+        found = np.full(self.n_samples, -1)
+        if self.hills is None:
+            return found
+        known, labels, parts = known.take(self.rows), self.hills.labels, self.hills.of_components
+        if any(are_clusters):
+            split = np.empty(self.hills.n_hills, dtype=bool)
+            split[self._by_size()] = are_clusters
+            inside = parts_of(self.hills, split)
+            parts = renumbered(np.where(split[parts], inside, len(parts) + parts))
+        few = self.hills.laws.means.shape[1] <= MOST_CELL_COLUMNS
+        if of_cells and self.most_probable is not None and few and not known.unites:
+            labels = self.most_probable[self.rows]
+        found[self.rows] = known.clusters(parts, self.hills.classes, labels)
         return found
 
 
@@ -220,7 +233,7 @@ def outside(laws, cores, shares):
 
 def of_laws(hills, are_tied):
     """Evidence of each hill that follows from the laws of its components: (n_hills, 5). Columns
-    are valleys, apart, outside, spread (largest on any line) and ties; see `are_clusters`."""
+    are valleys, apart, outside, spread (largest on any line) and ties; see `log_odds`."""
     out = np.zeros((hills.n_hills, 5))
     of = hills.of_components
     np.add.at(out[:, 0], hills.facing[:, 0].astype(np.intp), hills.facing[:, 1] - CHANCE)
@@ -262,8 +275,8 @@ def recurrence(hills, of_rows, drawn, components, others):
     return out
 
 
-def are_clusters(evidence, n_columns):
-    """Whether the components of hills are clusters: (n_hills,), bool.
+def log_odds(evidence, n_columns):
+    """Log odds that the components of hills are clusters: (n_hills,).
 
     - `evidence`: (n_hills, 7). Means over the draws of
 
@@ -294,11 +307,11 @@ def are_clusters(evidence, n_columns):
         ties,
     ]
     level = INTERCEPT + WEIGHT_OF_COLUMNS * np.log(max(n_columns / FEW_COLUMNS, 1.0))
-    return level + WEIGHTS @ terms > 0.0
+    return level + WEIGHTS @ terms
 
 
 def evidence_of(draws, grid):
-    """Evidence of the hill of each row, as `are_clusters` needs it: (n_samples, 7). It is the mean
+    """Evidence of the hill of each row, as `log_odds` needs it: (n_samples, 7). It is the mean
     over the draws, so that the hills of all draws agree.
 
     - `draws`: list of DrawnHills. Different draws.

@@ -5,6 +5,7 @@ import hashlib
 
 import joblib
 import numpy as np
+from scipy.special import logit
 
 from skdpm.mixture.answers import bricks
 from skdpm.mixture.answers.components import points_of, standardised_columns
@@ -62,7 +63,7 @@ def read_draws(
     if adaptive:
         columns = standardised_columns(X if recorded is None else recorded)
     pool = joblib.Parallel(n_jobs=n_jobs, require="sharedmem")
-    hills, clusters = {} if hills is None else hills, {}
+    hills = {} if hills is None else hills
 
     def read(chosen, columns=None, evidence=None):
         places, grid = _different(draws, chosen, completed is None)
@@ -73,28 +74,46 @@ def read_draws(
             options = has_noise, adaptive, columns, given
             return bricks.DrawnHills.of(found, draws[place], known, *options)
 
-        def placed(draw):
-            found = draw.clusters(known, evidence)
-            most = found.max(initial=0)
-            return found.astype(np.min_scalar_type(-1 - most if has_noise else most))
-
         new = [key for key in places if key not in hills]
         found = pool(joblib.delayed(drawn)(places[key]) for key in new)
         hills.update(zip(new, found, strict=True))
+        found = [hills[key] for key in places]
         if columns is not None:
-            evidence = bricks.evidence_of([hills[key] for key in places], grid)
-        new = [key for key in places if key not in clusters]
-        found = pool(joblib.delayed(placed)(hills[key]) for key in new)
-        clusters.update(zip(new, found, strict=True))
-        of_draws = np.stack([clusters[key] for key in places], axis=1)
-        return evidence, of_draws[0][grid], of_draws[1][grid]
+            evidence = bricks.evidence_of(found, grid)
+        odds = [draw.log_odds(evidence) for draw in found]
+        levels = _levels(grid.size, max(map(len, odds)))
+        pairs = zip(grid.ravel(), levels, strict=True)
+        decided = [(i, tuple(odds[i] > level[: len(odds[i])])) for i, level in pairs]
+        likely = [(i, tuple(odds[i] > 0.0)) for i in grid.ravel()]
+
+        def placed(i, are_clusters, of_cells):
+            labels = found[i].clusters(known, are_clusters, of_cells)
+            most = labels.max(initial=0)
+            return labels.astype(np.min_scalar_type(-1 - most if has_noise else most))
+
+        def clusters(choices, of_cells=False):
+            different = {choice: k for k, choice in enumerate(dict.fromkeys(choices))}
+            of_draws = pool(joblib.delayed(placed)(*choice, of_cells) for choice in different)
+            which = np.reshape([different[choice] for choice in choices], grid.shape)
+            return np.stack(of_draws)[which]
+
+        return evidence, clusters(decided), clusters(likely, of_cells=True)
 
     at, between = _evenly(numbers, draws)
     evidence, *found = read(numbers[at], columns)
-    if len(between) and np.ptp(found[0].max(axis=2)) > 0:
+    if len(between) and np.ptp(found[1].max(axis=2)) > 0:
         at = np.sort(np.concatenate([at, between]))
         _, *found = read(numbers[at], None, evidence)
     return numbers[at], *found
+
+
+def _levels(n_draws, n_hills):
+    """Log odds from which the components of each hill of each draw are clusters, (n_draws,
+    n_hills): quantiles of the logistic law, in an order of its own for each hill. So the share of
+    the draws in which they are is the probability, and hills are independent."""
+    shares = (np.arange(n_draws) + 0.5) / n_draws
+    shares = np.repeat(shares[:, None], n_hills, axis=1)
+    return logit(np.random.default_rng(0).permuted(shares, axis=0))
 
 
 def _evenly(numbers, draws):
