@@ -70,6 +70,13 @@ def spread(laws, error=None):
     return scipy.linalg.eigh(between, total, eigvals_only=True)[-1]
 
 
+def dense(laws, error=None):
+    """Whether components are at least a fifth as dense as that of the median row."""
+    peaks = np.array([n * multivariate_normal(mean, cov).pdf(mean) for n, mean, cov in laws])
+    of_rows = np.sort(np.repeat(peaks, [n for n, _, _ in laws]))
+    return peaks >= of_rows[(len(of_rows) - 1) // 2] / (1e9 if error == "thin" else 5.0)
+
+
 def is_flat(rows, error=None):
     """Whether rows, more than columns, are in a plane."""
     n, d = rows.shape
@@ -95,12 +102,16 @@ def evidence(points, draws, hills, least_rows, error=None):
         for h in range(hills[c, s].max() + 1):
             rows = hills[c, s] == h
             parts = np.unique(draws[c, s][rows])
+            inside = [laws[c, s][k] for k in parts]
+            kept = dense(inside, error)
+            counted = rows & np.isin(draws[c, s], parts[kept])
+            if error == "thin rows":
+                counted = rows
             chains = range(n_chains) if error == "itself" else set(range(n_chains)) - {c}
             recurrence = np.mean(
-                [adjusted_rand_score(found[c, s][rows], found[e, s][rows]) for e in chains]
+                [adjusted_rand_score(found[c, s][counted], found[e, s][counted]) for e in chains]
             )
-            certainty = adjusted_rand_score(draws[c, s][rows], found[c, s][rows])
-            inside = [laws[c, s][k] for k in parts]
+            certainty = adjusted_rand_score(draws[c, s][counted], found[c, s][counted])
             valleys = sum(
                 support - (0.0 if error == "chance" else 0.75)
                 for (a, b), support in facing.items()
@@ -110,7 +121,8 @@ def evidence(points, draws, hills, least_rows, error=None):
             if len(parts) == 1:
                 total[rows, 0] += 1.0
                 continue
-            of_laws = apart(inside, error), outside(inside, error), spread(inside, error)
+            bodies = [law for law, keep in zip(inside, kept, strict=True) if keep]
+            of_laws = apart(inside, error), outside(inside, error), spread(bodies, error)
             total[rows] += recurrence, certainty, valleys, *of_laws, ties
     total /= n_chains * n_draws
     return [

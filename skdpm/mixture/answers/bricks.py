@@ -27,6 +27,9 @@ WEIGHTS = np.array([12.8, -3.6, 3.5, 2.0, 1.6, -21.5, -20.0])
 WEIGHT_OF_COLUMNS, FEW_COLUMNS = -3.0, 8
 # Spread from which a hill is long, and what is added to `apart` before the logarithm.
 LONG, NESTED = 0.7, 0.05
+# Log of how much denser than a component the one of the median row of its hill is, from which the
+# component is thin. Those of noise around a curve would hide its bricks.
+THIN = np.log(5.0)
 # Distance of the core from which it is no part of the others, and what is added to it as a share
 # of this before the logarithm.
 OUTSIDE, INSIDE = 0.1, 0.1
@@ -207,6 +210,16 @@ def apart(laws, of, totals):
     return sums / np.maximum(np.bincount(of[one], weights, len(totals)), 1e-300)
 
 
+def dense(hills):
+    """Components that are not much thinner than that of the median row of their hill:
+    (n_components,), bool."""
+    heights, sizes, of = hills.laws.heights, hills.laws.sizes, hills.of_components
+    order = np.lexsort((heights, of))
+    halves = np.cumsum(np.bincount(of, sizes)) - np.bincount(of, sizes) / 2.0
+    medians = heights[order[np.searchsorted(np.cumsum(sizes[order]), halves)]]
+    return heights >= medians[of] - THIN
+
+
 def moments(laws, weights):
     """Means, (n, n_columns), and covariances within and between components, (n, n_columns,
     n_columns), with weights, (n, n_components), of which each row has the sum 1."""
@@ -247,8 +260,9 @@ def of_laws(hills, are_tied):
     if parts.any():
         cores = np.where(shares > 0.0, laws.heights, -np.inf)[parts].argmax(axis=1)
         shares = shares[parts]
-        _, within, between = moments(laws, shares)
         out[parts, 2] = outside(laws, cores, shares)
+        bodies = shares * dense(hills)
+        _, within, between = moments(laws, bodies / bodies.sum(axis=1, keepdims=True))
         out[parts, 3] = np.linalg.eigvals(np.linalg.solve(within + between, between)).real.max(1)
         out[parts, 4] = shares @ are_tied
     return out
@@ -259,8 +273,8 @@ def recurrence(hills, of_rows, drawn, components, others):
     the most probable ones: (n_hills, 2). 1 and 0 if the hill has a single component.
 
     - `hills`: Hills
-    - `of_rows`: (n_rows,). Hill of each row, -1 for noise.
-    - `drawn`: (n_rows,). Component of each row in the draw, any number for noise.
+    - `of_rows`: (n_rows,). Hill of each row, -1 for rows that do not count.
+    - `drawn`: (n_rows,). Component of each row in the draw, any number for these.
     - `components`: (n_rows,). Most probable component of each row.
     - `others`: list of (n_rows,). The same of the other draws.
     """
@@ -281,7 +295,8 @@ def log_odds(evidence, n_columns):
     - `evidence`: (n_hills, 7). Means over the draws of
 
       - recurrence: the adjusted Rand index of the most probable components of the rows in this
-        draw and in draws of other chains. Bricks lie elsewhere in each draw.
+        draw and in draws of other chains. Bricks lie elsewhere in each draw. Rows of thin
+        components do not count for this and the next one.
       - certainty: the adjusted Rand index of the components of the rows in this draw and of their
         most probable ones. Components of overlapping clusters recur although it is small; bricks
         recur less than it allows.
@@ -290,8 +305,8 @@ def log_odds(evidence, n_columns):
       - apart: the mean distance of the components, of which none is a wider copy of another one.
       - outside: the distance of the core from the others. It is 0 for the core of a law with heavy
         tails or with arms on all sides.
-      - spread: the share of the variance that is between the components. It is close to 1 if many
-        bricks follow a curve.
+      - spread: the share of the variance that is between the components, without thin ones. It is
+        close to 1 if many bricks follow a curve.
       - ties: the share of the rows in components that are in a plane. Answers and rounded numbers
         have such components, one for each value, in all draws.
     - `n_columns`: int. Number of columns of the points.
@@ -334,7 +349,9 @@ def evidence_of(draws, grid):
         if n_chains == 1:
             others = grid[0, [(s + n_draws // 2) % n_draws]][: n_draws // 2]
         of_all, drawn = np.full((2, n_samples), -1)
-        of_all[draw.rows], drawn[draw.rows] = draw.of_rows, draw.hills.labels
+        inside = dense(draw.hills)[draw.hills.labels]
+        of_all[draw.rows] = np.where(inside, draw.of_rows, -1)
+        drawn[draw.rows] = draw.hills.labels
         found, *others = (draws[j].most_probable[::step] for j in [i, *others])
         recurs = recurrence(draw.hills, of_all[::step], drawn[::step], found, others)
         values = np.column_stack([recurs, of_laws(draw.hills, draw.are_tied)])
