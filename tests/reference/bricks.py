@@ -71,10 +71,10 @@ def spread(laws, error=None):
 
 
 def dense(laws, error=None):
-    """Whether components are at least a fifth as dense as that of the median row."""
+    """Whether components are at least a tenth as dense as that of the median row."""
     peaks = np.array([n * multivariate_normal(mean, cov).pdf(mean) for n, mean, cov in laws])
     of_rows = np.sort(np.repeat(peaks, [n for n, _, _ in laws]))
-    return peaks >= of_rows[(len(of_rows) - 1) // 2] / (1e9 if error == "thin" else 5.0)
+    return peaks >= of_rows[(len(of_rows) - 1) // 2] / (1e9 if error == "thin" else 10.0)
 
 
 def is_flat(rows, error=None):

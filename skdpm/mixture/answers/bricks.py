@@ -29,7 +29,7 @@ WEIGHT_OF_COLUMNS, FEW_COLUMNS = -3.0, 8
 LONG, NESTED = 0.7, 0.05
 # Log of how much denser than a component the one of the median row of its hill is, from which the
 # component is thin. Those of noise around a curve would hide its bricks.
-THIN = np.log(5.0)
+THIN = np.log(10.0)
 # Distance of the core from which it is no part of the others, and what is added to it as a share
 # of this before the logarithm.
 OUTSIDE, INSIDE = 0.1, 0.1
