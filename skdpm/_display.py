@@ -22,8 +22,10 @@ def summary_of_fit(estimator, what):
         words = f"in 90 % of the draws {low:g}" + (f" to {high:g}" if high > low else "")
         if estimate is None or low <= estimate <= high:
             return words
-        few = "few draws have" if (numbers == estimate).any() else "no draw has"
-        return f"{words}; {few} as many as labels_"
+        which = "few draws have" if (numbers == estimate).any() else "no draw has"
+        if estimate > high:
+            return f"{words}; {which} as many as labels_"
+        return f"{words}; {which} as few as labels_, without clusters that vary between draws"
 
     of_components, fitted = usual(draws["n_components"]), vars(estimator)
     if getattr(estimator, "n_components", None) is not None:

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 FAST = {"n_chains": 2, "n_warmup": 80, "n_draws": 80, "random_state": 0}
 ERRORS = ("drawn", "itself", "chance", "scale", "weights", "total", "few rows")
-ERRORS += ("largest", "all", "narrow axes", "thin", "thin rows")
+ERRORS += ("largest", "all", "narrow axes", "thin")
 
 
 def random_draws(rng, n_chains=2, n_draws=2):
@@ -140,7 +140,7 @@ def test_a_core_inside_its_wings_is_one_cluster():
 
 
 def test_components_are_clusters_in_their_probable_share_of_the_draws(monkeypatch):
-    """Two hills decide on their own, and the search takes the more probable decision."""
+    """Hills of a draw have one level, and the search takes the more probable decision."""
     rng = np.random.default_rng(0)
     X, draws = with_core(rng, 0.0)
     draws = np.tile(draws, (1, 5, 1))
@@ -154,10 +154,11 @@ def test_components_are_clusters_in_their_probable_share_of_the_draws(monkeypatc
     first, second = np.array([[one.std() > 0, other.std() > 0] for one, other in parts]).T
     assert abs(first.mean() - expit(0.8)) <= 0.5 / 40
     assert abs(second.mean() - expit(-0.4)) <= 0.5 / 40
-    assert abs(np.mean(first & second) - first.mean() * second.mean()) < 0.1
+    assert first[second].all()
+    halves = first.reshape(2, -1)  # neither chains nor their parts decide alike
+    assert 0 < np.diff(halves).sum(axis=1).min() and abs(np.diff(halves.mean(axis=1))) < 0.4
     for draw in cells.reshape(40, -1):
         assert draw[:800].std() > 0 and draw[800:].std() == 0
-    # Hills count by their rows, whatever their order and their numbers.
     evidence = evidence[::-1]
     turned = read_draws(X[::-1], 3 - draws[:, :, ::-1], adaptive=True)[1]
     for one, other in zip(clusters.reshape(40, -1), turned.reshape(40, -1), strict=True):
@@ -215,7 +216,7 @@ def test_order_units_and_threads_change_no_cluster(monkeypatch):
         for place in np.ndindex(2, 4):
             assert adjusted_rand_score(one[place][order], of_order[i][place]) == 1.0
             assert adjusted_rand_score(one[place], mixed[i][place]) == 1.0
-    monkeypatch.setattr(reading, "_levels", lambda *shape: np.zeros(shape))
+    monkeypatch.setattr(reading, "_levels", np.zeros)
     copied = read_draws(np.c_[X, 1.8 * X[:, 0] + 32.0], draws, adaptive=True)[1]
     np.testing.assert_array_equal(copied, read_draws(X, draws, adaptive=True)[1])
 
@@ -240,7 +241,7 @@ def test_cells_are_the_most_probable_components(monkeypatch):
         assert adjusted_rand_score(cells[place][::9], clusters[place][::9]) == 1.0
     np.testing.assert_array_equal(*read_draws(X, sampled)[1:])  # nobody needs cells
     wide = np.column_stack([X, rng.normal(size=(len(X), 7))])
-    monkeypatch.setattr(reading, "_levels", lambda *shape: np.zeros(shape))
+    monkeypatch.setattr(reading, "_levels", np.zeros)
     _, clusters, cells = read_draws(wide, sampled, adaptive=True)
     np.testing.assert_array_equal(cells, clusters)
 

@@ -71,10 +71,11 @@ def spread(laws, error=None):
 
 
 def dense(laws, error=None):
-    """Whether components are at least a tenth as dense as that of the median row."""
+    """Components that are at least a tenth as dense as that of the median row."""
     peaks = np.array([n * multivariate_normal(mean, cov).pdf(mean) for n, mean, cov in laws])
     of_rows = np.sort(np.repeat(peaks, [n for n, _, _ in laws]))
-    return peaks >= of_rows[(len(of_rows) - 1) // 2] / (1e9 if error == "thin" else 10.0)
+    least = of_rows[(len(of_rows) - 1) // 2] / (1e9 if error == "thin" else 10.0)
+    return [law for law, peak in zip(laws, peaks, strict=True) if peak >= least]
 
 
 def is_flat(rows, error=None):
@@ -102,16 +103,11 @@ def evidence(points, draws, hills, least_rows, error=None):
         for h in range(hills[c, s].max() + 1):
             rows = hills[c, s] == h
             parts = np.unique(draws[c, s][rows])
-            inside = [laws[c, s][k] for k in parts]
-            kept = dense(inside, error)
-            counted = rows & np.isin(draws[c, s], parts[kept])
-            if error == "thin rows":
-                counted = rows
             chains = range(n_chains) if error == "itself" else set(range(n_chains)) - {c}
             recurrence = np.mean(
-                [adjusted_rand_score(found[c, s][counted], found[e, s][counted]) for e in chains]
+                [adjusted_rand_score(found[c, s][rows], found[e, s][rows]) for e in chains]
             )
-            certainty = adjusted_rand_score(draws[c, s][counted], found[c, s][counted])
+            certainty = adjusted_rand_score(draws[c, s][rows], found[c, s][rows])
             valleys = sum(
                 support - (0.0 if error == "chance" else 0.75)
                 for (a, b), support in facing.items()
@@ -121,7 +117,8 @@ def evidence(points, draws, hills, least_rows, error=None):
             if len(parts) == 1:
                 total[rows, 0] += 1.0
                 continue
-            bodies = [law for law, keep in zip(inside, kept, strict=True) if keep]
+            inside = [laws[c, s][k] for k in parts]
+            bodies = dense(inside, error)
             of_laws = apart(inside, error), outside(inside, error), spread(bodies, error)
             total[rows] += recurrence, certainty, valleys, *of_laws, ties
     total /= n_chains * n_draws

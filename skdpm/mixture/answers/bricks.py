@@ -111,26 +111,20 @@ class DrawnHills:
         return np.column_stack(sums) / np.bincount(of_rows)[:, None]
 
     def log_odds(self, evidence):
-        """Log odds that the components of each hill are clusters, by decreasing number of rows of
-        the hills: (n_hills,).
+        """Log odds that the components of each hill are clusters, (n_hills,), or none.
 
         - `evidence`: (n_samples, 7) or None. Result of `evidence_of`. None: each hill is a
           cluster.
         """
         if self.hills is None or evidence is None or not self.hills.has_parts:
             return np.empty(0)
-        odds = log_odds(self.mean_of_hills(evidence), self.hills.laws.means.shape[1])
-        return odds[self._by_size()]
-
-    def _by_size(self):
-        """Hills by decreasing number of rows."""
-        return np.argsort(-np.bincount(self.of_rows), kind="stable")
+        return log_odds(self.mean_of_hills(evidence), self.hills.laws.means.shape[1])
 
     def clusters(self, known, are_clusters, of_cells=False):
         """Clusters of all rows, -1 for noise: (n_samples,).
 
-        - `are_clusters`: tuple of bool, in the order of `log_odds`. Whether the components of each
-          hill are clusters. Empty: those of none.
+        - `are_clusters`: (n_hills,), bool. Whether the components of each hill are clusters.
+          Empty: those of none.
         - `of_cells`: bool. Whether a row is in the cluster of its most probable component. It is
           in that of its component in the draw with more than `MOST_CELL_COLUMNS` columns, known
           labels or no evidence.
@@ -139,11 +133,9 @@ class DrawnHills:
         if self.hills is None:
             return found
         known, labels, parts = known.take(self.rows), self.hills.labels, self.hills.of_components
-        if any(are_clusters):
-            split = np.empty(self.hills.n_hills, dtype=bool)
-            split[self._by_size()] = are_clusters
-            inside = parts_of(self.hills, split)
-            parts = renumbered(np.where(split[parts], inside, len(parts) + parts))
+        if np.any(are_clusters):
+            inside = parts_of(self.hills, are_clusters)
+            parts = renumbered(np.where(are_clusters[parts], inside, len(parts) + parts))
         few = self.hills.laws.means.shape[1] <= MOST_CELL_COLUMNS
         if of_cells and self.most_probable is not None and few and not known.unites:
             labels = self.most_probable[self.rows]
@@ -273,8 +265,8 @@ def recurrence(hills, of_rows, drawn, components, others):
     the most probable ones: (n_hills, 2). 1 and 0 if the hill has a single component.
 
     - `hills`: Hills
-    - `of_rows`: (n_rows,). Hill of each row, -1 for rows that do not count.
-    - `drawn`: (n_rows,). Component of each row in the draw, any number for these.
+    - `of_rows`: (n_rows,). Hill of each row, -1 for noise.
+    - `drawn`: (n_rows,). Component of each row in the draw, any number for noise.
     - `components`: (n_rows,). Most probable component of each row.
     - `others`: list of (n_rows,). The same of the other draws.
     """
@@ -295,8 +287,7 @@ def log_odds(evidence, n_columns):
     - `evidence`: (n_hills, 7). Means over the draws of
 
       - recurrence: the adjusted Rand index of the most probable components of the rows in this
-        draw and in draws of other chains. Bricks lie elsewhere in each draw. Rows of thin
-        components do not count for this and the next one.
+        draw and in draws of other chains. Bricks lie elsewhere in each draw.
       - certainty: the adjusted Rand index of the components of the rows in this draw and of their
         most probable ones. Components of overlapping clusters recur although it is small; bricks
         recur less than it allows.
@@ -349,9 +340,7 @@ def evidence_of(draws, grid):
         if n_chains == 1:
             others = grid[0, [(s + n_draws // 2) % n_draws]][: n_draws // 2]
         of_all, drawn = np.full((2, n_samples), -1)
-        inside = dense(draw.hills)[draw.hills.labels]
-        of_all[draw.rows] = np.where(inside, draw.of_rows, -1)
-        drawn[draw.rows] = draw.hills.labels
+        of_all[draw.rows], drawn[draw.rows] = draw.of_rows, draw.hills.labels
         found, *others = (draws[j].most_probable[::step] for j in [i, *others])
         recurs = recurrence(draw.hills, of_all[::step], drawn[::step], found, others)
         values = np.column_stack([recurs, of_laws(draw.hills, draw.are_tied)])

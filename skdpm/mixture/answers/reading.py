@@ -2,6 +2,7 @@
 """Clusters of the draws of a fit, read off the components of each draw."""
 
 import hashlib
+import itertools
 
 import joblib
 import numpy as np
@@ -81,23 +82,22 @@ def read_draws(
         if columns is not None:
             evidence = bricks.evidence_of(found, grid)
         odds = [draw.log_odds(evidence) for draw in found]
-        levels = _levels(grid.size, max(map(len, odds)))
-        pairs = zip(grid.ravel(), levels, strict=True)
-        decided = [(i, tuple(odds[i] > level[: len(odds[i])])) for i, level in pairs]
-        likely = [(i, tuple(odds[i] > 0.0)) for i in grid.ravel()]
 
         def placed(i, are_clusters, of_cells):
             labels = found[i].clusters(known, are_clusters, of_cells)
             most = labels.max(initial=0)
             return labels.astype(np.min_scalar_type(-1 - most if has_noise else most))
 
-        def clusters(choices, of_cells=False):
-            different = {choice: k for k, choice in enumerate(dict.fromkeys(choices))}
-            of_draws = pool(joblib.delayed(placed)(*choice, of_cells) for choice in different)
-            which = np.reshape([different[choice] for choice in choices], grid.shape)
-            return np.stack(of_draws)[which]
+        def clusters(levels, of_cells=False):
+            pairs = list(zip(grid.ravel(), levels, strict=True))
+            kinds = [(i, (odds[i] > level).sum()) for i, level in pairs]
+            different = dict(zip(kinds, pairs, strict=True))
+            chosen = ((i, odds[i] > level, of_cells) for i, level in different.values())
+            of_kinds = pool(itertools.starmap(joblib.delayed(placed), chosen))
+            of_kinds = dict(zip(different, of_kinds, strict=True))
+            return np.reshape([of_kinds[kind] for kind in kinds], (*grid.shape, -1))
 
-        return evidence, clusters(decided), clusters(likely, of_cells=True)
+        return evidence, clusters(_levels(grid.size)), clusters(np.zeros(grid.size), of_cells=True)
 
     at, between = _evenly(numbers, draws)
     evidence, *found = read(numbers[at], columns)
@@ -107,13 +107,12 @@ def read_draws(
     return numbers[at], *found
 
 
-def _levels(n_draws, n_hills):
-    """Log odds from which the components of each hill of each draw are clusters, (n_draws,
-    n_hills): quantiles of the logistic law, in an order of its own for each hill. So the share of
-    the draws in which they are is the probability, and hills are independent."""
-    shares = (np.arange(n_draws) + 0.5) / n_draws
-    shares = np.repeat(shares[:, None], n_hills, axis=1)
-    return logit(np.random.default_rng(0).permuted(shares, axis=0))
+def _levels(n_draws):
+    """Log odds above which the components of a hill of each draw are clusters: (n_draws,). They
+    are quantiles of the logistic law, so that the share of draws in which they are is the
+    probability. All hills of a draw have one level, because their laws are often of one kind: the
+    rule is wrong about all or none."""
+    return logit(np.random.default_rng(0).permutation((np.arange(n_draws) + 0.5) / n_draws))
 
 
 def _evenly(numbers, draws):
