@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 FAST = {"n_chains": 2, "n_warmup": 80, "n_draws": 80, "random_state": 0}
 ERRORS = ("drawn", "itself", "chance", "scale", "weights", "total", "few rows")
-ERRORS += ("largest", "all", "narrow axes", "thin")
+ERRORS += ("largest", "all", "narrow axes", "thin", "columns")
 
 
 def random_draws(rng, n_chains=2, n_draws=2):

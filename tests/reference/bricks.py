@@ -71,10 +71,13 @@ def spread(laws, error=None):
 
 
 def dense(laws, error=None):
-    """Components that are at least a tenth as dense as that of the median row."""
+    """Components that are dense: in two columns, at least a tenth as that of the median row."""
     peaks = np.array([n * multivariate_normal(mean, cov).pdf(mean) for n, mean, cov in laws])
     of_rows = np.sort(np.repeat(peaks, [n for n, _, _ in laws]))
-    least = of_rows[(len(of_rows) - 1) // 2] / (1e9 if error == "thin" else 10.0)
+    ratio = (
+        1e9 if error == "thin" else 10.0 if error == "columns" else 10.0 ** (len(laws[0][1]) / 2)
+    )
+    least = of_rows[(len(of_rows) - 1) // 2] / ratio
     return [law for law, peak in zip(laws, peaks, strict=True) if peak >= least]
 
 

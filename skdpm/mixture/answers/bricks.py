@@ -27,9 +27,9 @@ WEIGHTS = np.array([12.8, -3.6, 3.5, 2.0, 1.6, -21.5, -20.0])
 WEIGHT_OF_COLUMNS, FEW_COLUMNS = -3.0, 8
 # Spread from which a hill is long, and what is added to `apart` before the logarithm.
 LONG, NESTED = 0.7, 0.05
-# Log of how much denser than a component the one of the median row of its hill is, from which the
-# component is thin. Those of noise around a curve would hide its bricks.
-THIN = np.log(10.0)
+# Log, for each column, of how much denser than a component the one of the median row of its hill
+# is, from which the component is thin: noise around a curve, which would hide its bricks.
+THIN = np.log(10.0) / 2.0
 # Distance of the core from which it is no part of the others, and what is added to it as a share
 # of this before the logarithm.
 OUTSIDE, INSIDE = 0.1, 0.1
@@ -209,7 +209,7 @@ def dense(hills):
     order = np.lexsort((heights, of))
     halves = np.cumsum(np.bincount(of, sizes)) - np.bincount(of, sizes) / 2.0
     medians = heights[order[np.searchsorted(np.cumsum(sizes[order]), halves)]]
-    return heights >= medians[of] - THIN
+    return heights >= medians[of] - THIN * hills.laws.means.shape[1]
 
 
 def moments(laws, weights):
