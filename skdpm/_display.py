@@ -25,7 +25,7 @@ def summary_of_fit(estimator, what):
         which = "few draws have" if (numbers == estimate).any() else "no draw has"
         if estimate > high:
             return f"{words}; {which} as many as labels_"
-        return f"{words}; {which} as few as labels_, without clusters that vary between draws"
+        return f"{words}; {which} as few as labels_, which leave out clusters that vary"
 
     of_components, fitted = usual(draws["n_components"]), vars(estimator)
     if getattr(estimator, "n_components", None) is not None:
