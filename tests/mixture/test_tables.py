@@ -924,7 +924,7 @@ def test_missing_entries_are_nan_in_every_container(name, expected):
         np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.parametrize("likelihood", ["subspace", "von_mises_fisher", "multinomial"])
+@pytest.mark.parametrize("likelihood", ["subspace", "multinomial"])
 def test_masked_entries_are_refused_where_nan_is(likelihood):
     X = np.ma.array(np.abs(FILLED), mask=GAPS)
     with pytest.raises(ValueError, match="Input contains NaN in column 0 of X"):

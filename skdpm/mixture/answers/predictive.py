@@ -17,6 +17,7 @@ from skdpm._rows import dense_if_needed
 from skdpm._validation import is_dask
 from skdpm.mixture.answers.conditional import ConditionalLaws
 from skdpm.mixture.answers.outliers import Outliers
+from skdpm.mixture.likelihoods.composite.registry import refusal
 from skdpm.mixture.likelihoods.contract.base import set_hyperparameters
 from skdpm.mixture.state._scoring import mixture_rows
 
@@ -357,6 +358,8 @@ class Predictor:
         beyond = self.likelihood.needs_laws(X)
         if not beyond.any():
             return self._score_by_kernel(X, n_jobs)
+        if why := refusal(self.likelihood, "laws"):
+            raise ValueError(f"rows with these missing entries have no score: {why}")
         scores = np.empty(len(X))
         rows = self.checked(X[beyond])
         scores[beyond] = self._with_noise(rows, self.conditional.log_density(rows))

@@ -21,7 +21,7 @@ from support.pvalues import assert_p_matrix
 
 from skdpm import DPMixture
 from skdpm.hyperpriors import Gamma
-from skdpm.mixture.likelihoods import VonMisesFisher
+from skdpm.mixture.likelihoods import Gaussian, Product, VonMisesFisher
 from skdpm.mixture.likelihoods.directions._von_mises_fisher import (
     draw_directions,
     log_hypergeometric,
@@ -318,12 +318,52 @@ def test_empty_documents_pass_in_pipelines(sampler):
     np.testing.assert_allclose(model.score_samples(["", "unseen"]), 0.0, atol=1e-12)
 
 
+@pytest.mark.parametrize("sampler", ["alternate", "sub_cluster"])
+def test_rows_of_nan_say_nothing(sampler):
+    """They are rows of zeros. A direction that lacks some entries is refused."""
+    rng = np.random.default_rng(1)
+    X, labels, _, _ = directions(rng, 60, n_clusters=3, n_features=3)
+    gaps, zeros = X.copy(), X.copy()
+    gaps[::7], zeros[::7] = np.nan, 0.0
+    fits = [
+        DPMixture(likelihood="von_mises_fisher", sampler=sampler, **FAST).fit(rows)
+        for rows in (gaps, zeros)
+    ]
+    for answer in ("labels_", "log_joint_samples_", "probabilities_"):
+        np.testing.assert_array_equal(*(getattr(model, answer) for model in fits))
+    np.testing.assert_array_equal(fits[0].predict_proba(gaps), fits[1].predict_proba(zeros))
+    np.testing.assert_allclose(fits[0].score_samples(gaps[:1]), 0.0, atol=1e-12)
+    amounts = 4.0 * labels[:, None] + rng.normal(size=(60, 1))
+    table = np.hstack([gaps, amounts])
+    amount = Gaussian(covariance_type="diag")
+    parts = [("angle", VonMisesFisher(), [0, 1, 2]), ("amount", amount, [3])]
+    both = DPMixture(likelihood=Product(parts), sampler=sampler, **FAST).fit(table)
+    assert adjusted_rand_score(labels, both.labels_) > 0.9
+    table[3, 3] = np.nan
+    assert np.isfinite(both.score_samples(table)).all()
+    table[5, 0] = np.nan
+    with pytest.raises(
+        ValueError, match="a direction needs all columns: set all of the row to NaN"
+    ):
+        both.predict(table)
+
+
+def test_rows_whose_score_needs_a_law_are_refused():
+    X, labels, _, _ = directions(np.random.default_rng(1), 40, n_clusters=2, n_features=3)
+    table = np.column_stack([X, labels + 0.1 * X[:, 0]])
+    parts = [("angle", VonMisesFisher(), [0, 1, 2]), ("amount", Gaussian(), [3])]
+    table[3, 3] = np.nan
+    model = DPMixture(likelihood=Product(parts), **FAST).fit(table)
+    with pytest.raises(ValueError, match="have no score: the likelihood VonMisesFisher"):
+        model.score_samples(table)
+
+
 def test_nan_and_a_single_column_are_refused():
     X = np.random.default_rng(0).normal(size=(20, 3))
     with pytest.raises(ValueError, match="two columns"):
         DPMixture(likelihood="von_mises_fisher").fit(X[:, :1])
     X[2, 1] = np.nan
-    with pytest.raises(ValueError, match="NaN in column 1 of X; VonMisesFisher needs all columns"):
+    with pytest.raises(ValueError, match="NaN in column 1 of X; a direction needs all columns"):
         DPMixture(likelihood="von_mises_fisher").fit(X)
     for name in ("concentration", "spread"):
         with pytest.raises(ValueError, match=f"VonMisesFisher.{name} must be finite and > 0"):

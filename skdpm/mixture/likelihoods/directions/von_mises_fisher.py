@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaln, softmax
 
-from skdpm._validation import check_real, parameters
+from skdpm._validation import check_finite, check_real, parameters
 from skdpm.hyperpriors import Gamma, Shifted
 from skdpm.mixture.likelihoods.contract.base import (
     WORDS_HINT,
@@ -51,7 +51,8 @@ class Directions(np.ndarray):
 class VonMisesFisher(Likelihood):
     """Directions of rows, with a von Mises-Fisher law in each cluster.
 
-    Rows, dense or CSR, are scaled to unit length. The law of a cluster has a mean direction, which
+    Rows, dense or CSR, are scaled to unit length. A row of zeros, or of NaN in all columns, says
+    nothing. The law of a cluster has a mean direction, which
     is uniform on the sphere, and a concentration κ: the density is proportional to exp(κ cos φ),
     with the angle φ to the mean direction. Embeddings and tf-idf vectors are examples.
 
@@ -75,7 +76,8 @@ class VonMisesFisher(Likelihood):
     accept_sparse = True
     reads_directions = True
     text_hint = WORDS_HINT
-    nan_hint = "VonMisesFisher needs all columns: impute the entries, or drop the rows"
+    allow_nan = True
+    nan_hint = "a direction needs all columns: set all of the row to NaN, or impute the entries"
 
     concentration: float | None = None
     spread: float | None = None
@@ -83,6 +85,9 @@ class VonMisesFisher(Likelihood):
 
     def suits_blocks(self, n_samples, n_features):
         return n_samples >= 20_000
+
+    def check_entries(self, X, gaps=False):
+        check_finite(_complete(X), allow_nan=False, hint=self.nan_hint)
 
     def summarise(self, X):
         """Number of columns."""
@@ -116,7 +121,7 @@ class VonMisesFisher(Likelihood):
         return VonMisesFisherModel(data, tables, self.concentration, self.spread)
 
     def condense(self, X):
-        return None if sp.issparse(X) else unit_rows(readable(X)).view(Directions)
+        return None if sp.issparse(X) else unit_rows(_complete(X)).view(Directions)
 
     def parametric(self, X):
         return ParametricVonMisesFisher(_unit(X), X.shape[0], self.concentration, self.spread)
@@ -188,7 +193,7 @@ class VonMisesFisher(Likelihood):
         return sp.csr_array((data["entries"], data["indices"], data["indptr"]), shape=X.shape)
 
     def coordinates(self, X):
-        return None if sp.issparse(X) else unit_rows(readable(X))
+        return None if sp.issparse(X) else unit_rows(_complete(X))
 
     def background(self, X):
         return Sphere(X.shape[1])
@@ -233,7 +238,7 @@ def _unit(X):
     if not sp.issparse(X):
         if isinstance(X, Directions):
             return {**data, "X": np.asarray(X)}
-        return {**data, "X": unit_rows(readable(X))}
+        return {**data, "X": unit_rows(_complete(X))}
     if not X.has_canonical_format:
         X = sp.csr_array(X, copy=True)
         X.sum_duplicates()
@@ -243,8 +248,17 @@ def _unit(X):
     return {**data, "indptr": indptr, "indices": indices, "entries": entries}
 
 
+def _complete(X):
+    """X with zeros in place of rows of NaN, dense rows in a dtype that kernels read."""
+    if sp.issparse(X):
+        return X
+    X = readable(X)
+    nothing = np.isnan(X).all(axis=1) if X.dtype.kind == "f" else np.zeros(len(X), dtype=bool)
+    return np.where(nothing[:, None], 0.0, X) if nothing.any() else X
+
+
 def _has_direction(X):
     """Whether each row has an entry other than 0: ndarray of bool."""
     if sp.issparse(X):
         return np.bincount(X.nonzero()[0], minlength=X.shape[0]) > 0
-    return np.asarray(X).any(axis=1)
+    return _complete(X).any(axis=1)
