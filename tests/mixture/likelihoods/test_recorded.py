@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_iris
 from sklearn.metrics import adjusted_rand_score
 
 from skdpm import DPMixture
@@ -193,6 +194,81 @@ def test_copies_are_told_from_coincidences(X, share):
     recording = found(X)
     assert recording.share == pytest.approx(share)
     assert (recording.scales is not None) == (share > 0.0)
+
+
+def _bootstrap(X):
+    return X[np.random.default_rng(1).integers(len(X), size=len(X))]
+
+
+of_copies = np.random.default_rng(4)
+IRIS = load_iris().data
+ROUNDED = np.round(of_copies.normal(size=(300, 3)) + 6.0 * of_copies.integers(2, size=(300, 1)), 1)
+MANY_ROUNDED = np.round(
+    of_copies.normal(size=(4000, 3)) + 4.0 * of_copies.integers(3, size=(4000, 1)), 1
+)
+QUESTIONS = np.clip(
+    np.round(of_copies.normal(3, 1, size=(1000, 1)) + of_copies.normal(size=(1000, 5))), 1, 5
+)
+
+
+def _answers_of_classes():
+    """Answers of six classes of people, each with few answers to each question: near answers are
+    no likelier than others."""
+    laws = of_copies.dirichlet(np.full(5, 0.2), size=(6, 8))
+    of_row = laws[of_copies.integers(6, size=1000)]
+    return 1.0 + of_copies.multinomial(1, of_row).argmax(axis=2)
+
+
+@pytest.mark.parametrize("X", [IRIS, ROUNDED, MANY_ROUNDED], ids=["iris", "300", "4000"])
+@pytest.mark.parametrize(
+    "again",
+    [
+        lambda X: np.repeat(X, 2, 0),
+        lambda X: np.tile(X, (3, 1)),
+        _bootstrap,
+        lambda X: np.concatenate([X, X[: len(X) // 3]]),
+    ],
+    ids=["twice", "thrice", "bootstrap", "sampled up"],
+)
+def test_copies_of_rounded_rows_are_told_from_ties(X, again):
+    assert copies_in(X) is None and found(X).share == 0.0
+    rows = again(X)
+    copies, n_different = copies_in(rows), len(np.unique(rows, axis=0))
+    assert len(copies.first) == n_different
+    assert found(rows).share == pytest.approx(1.0 - n_different / len(rows))
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        QUESTIONS,
+        _bootstrap(QUESTIONS),
+        np.c_[QUESTIONS, QUESTIONS.sum(axis=1)],
+        np.where(of_copies.random((1000, 1)) < 0.2, QUESTIONS[:, :1], QUESTIONS),
+        np.round(of_copies.normal([40.0, 170.0], [12.0, 9.0], size=(800, 2))),
+        of_copies.poisson(3.0, size=(500, 3)).astype(float),
+        np.round(of_copies.exponential(size=(1000, 3)), 1),
+        IRIS[:, :2],
+        np.r_[IRIS, np.repeat(IRIS[:1], 100, 0)],
+        np.tile(np.indices((5, 4, 3)).reshape(3, -1).T.astype(float), (4, 1)),
+        np.tile(np.arange(20.0)[:, None], (3, 1)),
+        _answers_of_classes(),
+    ],
+    ids="answers again total lazy people counts prices sepals point design one classes".split(),
+)
+def test_ties_of_coarse_columns_are_no_copies(X):
+    assert copies_in(X) is None
+
+
+def test_a_coarse_table_that_was_repeated():
+    assert len(copies_in(np.tile(QUESTIONS, (2, 1))).first) == len(np.unique(QUESTIONS, axis=0))
+
+
+@pytest.mark.parametrize("X", [np.repeat(ROUNDED, 3, 0), np.repeat(IRIS, 3, 0), _bootstrap(IRIS)])
+def test_fit_warns_of_copies_of_rounded_rows(X):
+    with pytest.warns(UserWarning, match="^[0-9]+ of [0-9]+ rows of X are copies"):
+        model = DPMixture(n_warmup=50, n_draws=50, **FAST).fit(X)
+    assert model.n_clusters_ < 8
 
 
 def places(n_places, n_rows, seed=0):

@@ -276,6 +276,24 @@ def words_about(doubtful, X, n_rows, names):
             else found
             for d, found in doubtful.items()
         }
+    if isinstance(doubtful.get(None), Copies):
+        n_different = len(doubtful[None].first)
+        words.append(
+            f"{n_rows - n_different} of {n_rows} rows of X are copies of other rows. Copies say "
+            f"nothing new, so clusters, weights and densities are those of the {n_different} "
+            "different rows, whose labels their copies have"
+        )
+    elif None in doubtful:
+        share, copied = doubtful[None]
+        where, way = "; points that many rows share are clusters of their own", "drop them"
+        if copied:
+            where = f" in {listed(copied, names)}"
+            way = "put one row, with means of the other columns, in the place of equal ones"
+        words.append(
+            f"{round(share * n_rows)} of {n_rows} rows of X are copies of other rows{where}. "
+            "Each counts as an observation, so clusters and probabilities seem as certain as with "
+            f"that many different rows. If copies say nothing new, {way}"
+        )
     columns = _columns_with(doubtful, "two values")
     if columns:
         have = "has" if len(columns) == 1 else "have"
@@ -317,24 +335,6 @@ def words_about(doubtful, X, n_rows, names):
     far = _of_kind(doubtful, Far)
     if far:
         words.append(_about_far(far, names))
-    if isinstance(doubtful.get(None), Copies):
-        n_different = len(doubtful[None].first)
-        words.append(
-            f"{n_rows - n_different} of {n_rows} rows of X are copies of other rows. Copies say "
-            f"nothing new, so clusters, weights and densities are those of the {n_different} "
-            "different rows, whose labels their copies have"
-        )
-    elif None in doubtful:
-        share, copied = doubtful[None]
-        where, way = "; points that many rows share are clusters of their own", "drop them"
-        if copied:
-            where = f" in {listed(copied, names)}"
-            way = "put one row, with means of the other columns, in the place of equal ones"
-        words.append(
-            f"{round(share * n_rows)} of {n_rows} rows of X are copies of other rows{where}. "
-            "Each counts as an observation, so clusters and probabilities seem as certain as with "
-            f"that many different rows. If copies say nothing new, {way}"
-        )
     text = ". Also, ".join(words)
     for conversion in (TO_PANDAS, TO_FRAME):  # lines follow one another
         before, converted, after = text.partition(conversion)

@@ -44,6 +44,15 @@ WIDEST_RATIO = 3.0
 # Pairs of rows that differ in one column, in units of the equal pairs, from which on these are
 # chance.
 MOST_EXPLAINED = 0.5
+# Rows of coarse columns are copies after all if pairs of equal rows are so many, in units of those
+# that rows near them lead one to expect, and so many more; and if pairs that differ in one column
+# are so few, in units of those that independent columns lead one to expect.
+TIMES_EXPECTED, FEWEST_PAIRS, LEAST_CLOSE = 3.0, 10, 0.08
+# So are those of a table that was repeated as a whole, of at least so many different rows, in less
+# than this share of the combinations of values: other tables are balanced designs.
+FEWEST_REPEATED, SHARE_OF_COMBINATIONS = 10, 0.5
+# Different rows whose surroundings are looked at.
+MOST_CENTRES = 500
 
 # Equal entries of a column from which on they fill most of the cell. A few gain too little to be a
 # cluster, and are hardly moved.
@@ -111,7 +120,7 @@ def copies_in(X, classes=None):
 
 
 def _are_copies(X):
-    share, few = _share_of_copies(np.array(X, dtype=np.float64))
+    share, few = _share_of_copies(np.array(X, dtype=np.float64), True)
     return share > 0.0 and not few
 
 
@@ -217,7 +226,7 @@ def recording_of(rows, variances, ends=None, n_ranges=REMOTE):
             if found is not None:
                 cells[d] = found
     varies = np.flatnonzero(variances > 0.0)
-    share, few = _share_of_copies(rows[:, varies])
+    share, few = _share_of_copies(rows[:, varies], True)
     if few and all(d in cells and cells[d][0] is None for d in varies):
         share = 0.0  # points of a grid
     copied = None
@@ -234,29 +243,65 @@ def recording_of(rows, variances, ends=None, n_ranges=REMOTE):
     return Recording(cells, scales, share, copied, ends, n_ranges)
 
 
-def _share_of_copies(rows):
+def _share_of_copies(rows, are_whole=False):
     """Share of the rows that are copies of earlier rows, 0 if coarse columns explain that rows are
-    equal; and whether the copies are those of a few points."""
+    equal; and whether the copies are those of a few points. Whole rows may be copies although all
+    their columns are coarse."""
     n_rows = len(rows)
     rows = rows[_are_told(rows)]
     if rows.size == 0:
         return 0.0, False
     words = _words(rows)
     keys = words.sum(axis=1, dtype=np.uint64)
-    counts = np.unique(keys, return_counts=True)[1]
+    _, first, counts = np.unique(keys, return_index=True, return_counts=True)
     copies = counts[counts > 1]
-    if len(copies) == 0 or len(counts) == 1 or all(_is_filled(column) for column in rows.T):
+    if len(copies) == 0 or len(counts) == 1:
         return 0.0, False
     # Equal rows are chance if rows that differ in one column are not much rarer.
     same = _n_pairs(counts)
-    close = sum(
-        _n_pairs(np.unique(keys - column, return_counts=True)[1]) - same for column in words.T
-    )
-    if close > MOST_EXPLAINED * same:
-        return 0.0, False
+    close = sum(_equal_pairs(keys - column) - same for column in words.T)
+    filled = all(_is_filled(column) for column in rows.T)
+    if filled or close > MOST_EXPLAINED * same:
+        odds = [_n_pairs(np.array([len(rows)])) / _equal_pairs(word) - 1.0 for word in words.T]
+        rare = close < LEAST_CLOSE * same * sum(odds)
+        places = [np.unique(column, return_inverse=True)[1] for column in rows[first].T]
+        if not are_whole or not (
+            _are_repeated(places, counts) or (rare and _are_dense(places, counts))
+        ):
+            return 0.0, False
     share = (copies.sum() - len(copies)) / n_rows
     # The mean number of copies of a repeated row, by its rows.
     return share, bool(MOST_ALIKE * len(copies) * copies.sum() < copies @ copies)
+
+
+def _are_repeated(places, counts):
+    """Whether all different rows, with these places in their columns, are equally often in X."""
+    n_combinations = np.prod([column.max() + 1.0 for column in places])
+    few = FEWEST_REPEATED <= len(counts) < SHARE_OF_COMBINATIONS * n_combinations
+    return few and np.gcd.reduce(counts) > 1
+
+
+def _are_dense(places, counts):
+    """Whether rows of coarse columns are far more often equal than rows near them lead one to
+    expect.
+
+    The number of rows within t places of a row, in each column, grows as (2 t + 1)^k if rows have
+    k dimensions. t = 1 and 2 give k, and so the number to expect at t = 0. The dimension is at
+    most the number of columns, as these may depend on each other.
+    """
+    places = np.column_stack(places)
+    # Rows are in the order of their words, which is random.
+    centres, weights = places[:MOST_CENTRES], counts[:MOST_CENTRES]
+    equal, within, beyond = cKDTree(centres).count_neighbors(
+        cKDTree(places), [0.0, 1.0, 2.0], p=np.inf, weights=(weights * 1.0, counts * 1.0)
+    )
+    same, near, nearby = equal - weights.sum(), within - equal, beyond - equal
+    expected = 0.0
+    if near > 0.0:
+        k = np.linspace(0.01, 30.0, 3000)
+        k = np.interp(nearby / near, (5.0**k - 1.0) / (3.0**k - 1.0), k)
+        expected = near / (3.0**k - 1.0)
+    return bool(same > TIMES_EXPECTED * expected + 2.0 * FEWEST_PAIRS)
 
 
 def _are_told(rows):
@@ -271,6 +316,10 @@ def _is_filled(column):
     if len(gaps) == 0:
         return True
     return 2 * np.count_nonzero(gaps < (1.0 + ROUND_OFF) * gaps.min()) > len(gaps)
+
+
+def _equal_pairs(words):
+    return _n_pairs(np.unique(words, return_counts=True)[1])
 
 
 def _n_pairs(counts):
