@@ -337,12 +337,17 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         if n_draws > 0 and LOGGER.isEnabledFor(logging.INFO):  # a summary reads the draws again
             LOGGER.info("%s.fit ends\n%s", name, self.summary())
         if interrupted:
-            cut = "" if run.shortened_from is None else f", and {run.words_about_warmup}"
+            cut, go_on = "", "set_params(warm_start=True) and fit again to continue"
+            if run.shortened_from is not None:
+                cut = f", and {run.words_about_warmup}"
+                go_on = "fit again for a whole warm-up, with warm_start=True to keep what is done"
+            if self.warm_start:
+                go_on = "fit again to continue"
             warn(
                 f"{name}.fit was interrupted after {n_draws} of {program.n_draws} draws of each "
                 f"chain{cut}"
                 + ("; the attributes describe these" if n_draws else "; nothing is fitted")
-                + ("; fit again to continue" if self.warm_start else ""),
+                + (f"; {go_on}" if n_draws or self.warm_start else ""),
                 RuntimeWarning,
             )
             raise KeyboardInterrupt
@@ -384,6 +389,13 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
                 "n_draws to continue",
             )
             return run, True
+        if run.is_cut:
+            warn(
+                f"the last fit ended in warm-up, after {run.words_about_warmup}. Its draws, and "
+                "those that follow, may come from chains on their way to the posterior; "
+                f"{remedy} with a whole warm-up",
+                ConvergenceWarning,
+            )
         chains = [dict(chain) for chain in run.chains]
         if done > 0:
             for place, chain in enumerate(chains):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.validation import check_is_fitted
 from support.cases import FAST, NAMES, PRIORS, SPARSE, fit_case, make_estimator, reference_scores
@@ -547,6 +547,32 @@ def test_a_warm_up_that_is_interrupted_ends(blobs, n_jobs, ctrl_c, monkeypatch):
     whole = DPMixture(**params).fit(blobs)
     whole.converged_ = False
     assert_same_fit(estimator, whole, blobs)
+    # Draws are added to these; warm-up has ended.
+    of_1000 = f"after {estimator.n_warmup_} of 1000 warm-up iterations.*warm_start=False"
+    estimator.set_params(warm_start=True, n_draws=20)
+    with pytest.warns(ConvergenceWarning, match=of_1000):
+        estimator.fit(blobs)
+    with pytest.warns(ConvergenceWarning, match=of_1000):
+        pickle.loads(pickle.dumps(estimator)).set_params(n_draws=25).fit(blobs)
+
+
+@pytest.mark.parametrize(
+    "warm_start, at, how",
+    [
+        (False, 7, "fit again for a whole warm-up, with warm_start=True to keep"),
+        (False, 2 * 22 - 1, r"set_params\(warm_start=True\) and fit again to continue"),
+        (True, 7, "fit again to continue"),
+    ],
+)
+def test_an_interruption_says_how_to_go_on(warm_start, at, how, blobs, ctrl_c):
+    params = {**FAST, "n_warmup": 10 if at > 7 else 1_000, "sampler": Disturbed()}
+    estimator = DPMixture(**params, warm_start=warm_start)
+    ctrl_c(at)
+    _interrupted(estimator, blobs, f"; {how}")
+    ctrl_c(None)
+    if at > 7:
+        estimator.set_params(warm_start=True).fit(blobs)
+        assert_same_fit(estimator, DPMixture(**params).fit(blobs), blobs)
 
 
 @pytest.mark.slow
