@@ -306,7 +306,8 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             self._sum_up(run)  # point_estimate may have changed
             self._run = run.finished()
             return self
-        before = getattr(self, "fit_time_", 0.0) if self._continues() else 0.0
+        goes_on = self._continues()
+        before = getattr(self, "fit_time_", 0.0) if goes_on else 0.0
         # Callbacks see a copy: they cannot change the chains.
         reports = FitReports.of(self, program, X, y, functools.partial(self._fitted_so_far, run))
         halts = None
@@ -354,6 +355,12 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         if reports is not None:
             reports.end(run.chains)
         self._warn_of_limits(run, halts)
+        if goes_on and run.is_cut:
+            warn(
+                f"the fit continued chains that ended after {run.words_about_warmup}, so draws "
+                "may not follow the posterior; set warm_start=False for a run with a whole warm-up",
+                ConvergenceWarning,
+            )
         self._warn_if_not_converged(program)
         return self
 
@@ -389,13 +396,6 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
                 "n_draws to continue",
             )
             return run, True
-        if run.is_cut:
-            warn(
-                f"the last fit ended in warm-up, after {run.words_about_warmup}. Its draws, and "
-                "those that follow, may come from chains on their way to the posterior; "
-                f"{remedy} with a whole warm-up",
-                ConvergenceWarning,
-            )
         chains = [dict(chain) for chain in run.chains]
         if done > 0:
             for place, chain in enumerate(chains):

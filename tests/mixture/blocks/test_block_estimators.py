@@ -113,6 +113,7 @@ def test_samples_of_rows(kind):
 def test_chains_start_from_clusters_of_a_sample(sampler, X, monkeypatch):
     """Before the first iteration, of 60 rows in 300 or of all."""
     rows = np.repeat(X[:60] * [1, 0] + 100 * np.arange(3)[np.arange(60) % 3][:, None], 5, axis=0)
+    rows[:, 0] += 1e-3 * np.arange(300)
     for most in (60, 20_000):
         monkeypatch.setattr(program, "MOST_SAMPLED", most)
         fitted = make(sampler, n_warmup=0, n_draws=1, init="auto").fit(rows)
