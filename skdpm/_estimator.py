@@ -358,7 +358,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         if goes_on and run.is_cut:
             warn(
                 f"the fit continued chains that ended after {run.words_about_warmup}, so draws "
-                "may not follow the posterior; set warm_start=False for a run with a whole warm-up",
+                "may not follow the posterior; warm_start=False begins with a whole warm-up",
                 ConvergenceWarning,
             )
         self._warn_if_not_converged(program)

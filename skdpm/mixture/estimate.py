@@ -39,6 +39,10 @@ SINGLE_DRAWS = ("map", "last")
 # labels whose draws agree less.
 SURE, AGREE = 0.8, 0.5
 
+# Most rows, times the mean number of components, of which there are other readings. These take
+# about a second.
+MOST_READ_AGAIN = 300_000
+
 # Numbers of clusters for which a display searches, in about a second each.
 MOST_SEARCHES = 20
 
@@ -438,6 +442,8 @@ def other_readings(model):
         words = f"draws of the clusters differ (mean adjusted Rand index {agreement:.2f})"
         lines["uncertain"] = f"{words}, so labels_ are one of many summaries: see probabilities_"
     if training is None or training.known.unites or not model.likelihood_.has_points:
+        return lines
+    if training.n_samples * model.n_components_samples_.mean() > MOST_READ_AGAIN:
         return lines
     try:
         training.recall()

@@ -145,7 +145,11 @@ class Questions:
         self._recall(X)
         rng = np.random.Generator(stream(training.entropy, DESCRIBE_STREAM))
         labels = training.different(self._clusters)
-        found = describe(self.likelihood_, training, self.draws_, labels, level, rng)
+        key = level, labels.tobytes()
+        if key not in training.described:  # many clusters and columns take seconds
+            found = describe(self.likelihood_, training, self.draws_, labels, level, rng)
+            training.described = {key: found}
+        found = training.described[key]
         sizes = found.sizes
         if training.copies is not None:
             sizes = np.bincount(self._clusters[self._clusters >= 0])

@@ -13,6 +13,7 @@ from support.hills import read_hills
 
 from skdpm import DPMixture, _convergence, partitions
 from skdpm.diagnostics import mcse_mean
+from skdpm.mixture import estimate
 from skdpm.mixture.answers import bricks, components, reading
 from skdpm.mixture.answers.components import points_of
 from skdpm.mixture.answers.hills import Hills
@@ -361,6 +362,16 @@ def test_summary_names_readings_that_are_sure_of_other_clusters(monkeypatch):
     assert "other readings" not in model.summary()  # needs the rows
     X, _ = ring(np.random.default_rng(1))
     assert "other readings" not in DPMixture(**FAST).fit(X).summary()
+
+
+def test_summary_reads_large_fits_only_once(monkeypatch):
+    X, _ = bars(np.random.default_rng(1))
+    model = DPMixture(**FAST).fit(X)
+    work = len(X) * model.n_components_samples_.mean()
+    for most, is_read in ((work - 1.0, False), (work, True)):
+        monkeypatch.setattr(estimate, "MOST_READ_AGAIN", most)
+        vars(model).pop("_other_readings", None)
+        assert ("other readings" in model.summary()) == is_read
 
 
 def test_summary_says_if_draws_have_different_clusters():

@@ -18,6 +18,7 @@ from support.laws import example
 from support.pvalues import assert_p
 
 from skdpm import DPMixture
+from skdpm.mixture import questions
 from skdpm.mixture.answers import description
 from skdpm.mixture.likelihoods import (
     LIKELIHOODS,
@@ -653,6 +654,20 @@ def test_many_clusters_and_columns_need_few_draws(monkeypatch):
 
 def test_the_same_fit_has_the_same_description(model):
     pd.testing.assert_frame_equal(model.describe(), model.describe())
+
+
+def test_a_description_is_kept_until_clusters_or_the_level_change(guests, monkeypatch):
+    calls, of_clusters = [], questions.describe
+    monkeypatch.setattr(questions, "describe", lambda *a: calls.append(a) or of_clusters(*a))
+    numbers = guests[["noise", "price", "nights"]]
+    model = DPMixture(n_warmup=5, n_draws=5, n_chains=1, random_state=0).fit(numbers)
+    first = model.describe()
+    pd.testing.assert_frame_equal(model.describe(), first)
+    assert len(calls) == 1
+    assert not model.describe(level=0.5)["low"].equals(first["low"]) and len(calls) == 2
+    n_clusters = model.estimate_labels(max_clusters=1).n_clusters_
+    assert model.describe().index.get_level_values(0).nunique() == n_clusters
+    assert pickle.loads(pickle.dumps(model))._training.described == {}
 
 
 def test_after_pickling_the_rows_must_be_passed(model, guests):

@@ -58,8 +58,9 @@ class DrawnHills:
     - `n_samples`: int. Number of rows.
     - `rows`: ndarray or slice. Rows inside clusters: those that are not noise.
     - `hills`: Hills or None. Hills of these rows. None: there are none.
-    - `most_probable`: (n_samples,), int. Most probable component of each row; of a row with a
-      missing entry, the component in the draw. None: nobody needs it.
+    - `most_probable`: int array. Most probable component of each row, or only of those that are
+      `compared` if there are more than `MOST_CELL_COLUMNS`; of a row with a missing entry, the
+      component in the draw. None: nobody needs it.
     - `are_tied`: (n_components,), bool. See `tied`. None: nobody needs it.
     """
 
@@ -89,9 +90,13 @@ class DrawnHills:
         if columns is not None or (adaptive and points.shape[1] <= MOST_CELL_COLUMNS):
             guess = np.zeros(len(labels), dtype=np.intp)
             guess[rows] = hills.labels
-            most_probable = hills.laws.most_probable(points, guess).astype(hills.labels.dtype)
-            has_gaps = np.isnan(points[rows]).any(axis=1)
-            most_probable[rows] = np.where(has_gaps, hills.labels, most_probable[rows])
+            has_gaps = np.isnan(points).any(axis=1) & (labels >= 0)
+            if points.shape[1] > MOST_CELL_COLUMNS:
+                some = (of_all[compared(labels)] for of_all in (points, guess, has_gaps))
+                points, guess, has_gaps = map(np.ascontiguousarray, some)
+            drawn = guess.astype(hills.labels.dtype)
+            most_probable = hills.laws.most_probable(points, guess).astype(drawn.dtype)
+            most_probable = np.where(has_gaps, drawn, most_probable)
         if columns is not None:
             are_tied = np.zeros(len(hills.of_components), dtype=bool)
             if hills.has_parts and columns.shape[1] <= MOST_COLUMNS:
@@ -141,6 +146,11 @@ class DrawnHills:
             labels = self.most_probable[self.rows]
         found[self.rows] = known.clusters(parts, self.hills.classes, labels)
         return found
+
+
+def compared(rows):
+    """The rows whose most probable components are compared between draws: slice."""
+    return slice(None, None, -(-len(rows) // MOST_ROWS))
 
 
 def parts_of(hills, split):
@@ -330,7 +340,7 @@ def evidence_of(draws, grid):
     n_chains, n_draws = grid.shape
     n_samples = draws[0].n_samples
     total, count = np.zeros((n_samples, 7)), np.zeros(n_samples)
-    step = -(-n_samples // MOST_ROWS)
+    some = compared(np.empty(n_samples))
     for i, (draw, times) in enumerate(zip(draws, np.bincount(grid.ravel()), strict=True)):
         if draw.hills is None:
             continue
@@ -341,8 +351,10 @@ def evidence_of(draws, grid):
             others = grid[0, [(s + n_draws // 2) % n_draws]][: n_draws // 2]
         of_all, drawn = np.full((2, n_samples), -1)
         of_all[draw.rows], drawn[draw.rows] = draw.of_rows, draw.hills.labels
-        found, *others = (draws[j].most_probable[::step] for j in [i, *others])
-        recurs = recurrence(draw.hills, of_all[::step], drawn[::step], found, others)
+        found, *others = (draws[j].most_probable for j in [i, *others])
+        if len(found) == n_samples:
+            found, *others = (of_draw[some] for of_draw in [found, *others])
+        recurs = recurrence(draw.hills, of_all[some], drawn[some], found, others)
         values = np.column_stack([recurs, of_laws(draw.hills, draw.are_tied)])
         total[draw.rows] += times * values[draw.of_rows]
         count[draw.rows] += times

@@ -38,8 +38,9 @@ def points_of(X):
     return np.ascontiguousarray(points)
 
 
-def standardised_columns(X):
-    """Columns that vary, centred and with unit variance: (n_samples, n_columns), float64."""
+def standardised_columns(X, most=np.inf):
+    """Columns that vary, centred and with unit variance: (n_samples, n_columns), float64. Only the
+    first of them if they are more than `most`, and one more than this number."""
     X = np.asarray(X)
     columns = np.empty(X.shape[::-1])
     n_columns = 0
@@ -49,6 +50,8 @@ def standardised_columns(X):
         if scale > 0.0:
             columns[n_columns] = (column - np.nanmean(column)) / scale
             n_columns += 1
+        if n_columns > most:
+            break
     return columns[:n_columns].T
 
 

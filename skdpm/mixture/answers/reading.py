@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import logit
 
 from skdpm.mixture.answers import bricks
-from skdpm.mixture.answers.components import points_of, standardised_columns
+from skdpm.mixture.answers.components import MOST_COLUMNS, points_of, standardised_columns
 from skdpm.mixture.rows.known import UNLABELLED
 from skdpm.partitions import relabel_by_size
 
@@ -62,7 +62,7 @@ def read_draws(
     points = points_of(X) if completed is None else None
     columns = None
     if adaptive:
-        columns = standardised_columns(X if recorded is None else recorded)
+        columns = standardised_columns(X if recorded is None else recorded, MOST_COLUMNS)
     pool = joblib.Parallel(n_jobs=n_jobs, require="sharedmem")
     hills = {} if hills is None else hills
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The rows of a fit, for questions that are asked after it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import joblib
 import numpy as np
@@ -34,6 +34,7 @@ class TrainingRows:
       count them.
     - `informative`: ndarray of int or None. Rows of which something is known. Clusters are read
       off these; others join the largest one (`place`). None: all rows.
+    - `described`: dict. The last `Description` of clusters, by its level and labels.
     """
 
     X: object
@@ -45,6 +46,7 @@ class TrainingRows:
     noise_law: object = NO_NOISE
     copies: object = None
     informative: np.ndarray | None = None
+    described: dict = field(default_factory=dict)
 
     @property
     def n_samples(self):
@@ -92,7 +94,7 @@ class TrainingRows:
         return everywhere, found
 
     def __getstate__(self):
-        return {**vars(self), "X": None}
+        return {**vars(self), "X": None, "described": {}}
 
     def make_prior(self, concentration):
         """The prior over partitions of the rows with this concentration."""

@@ -177,7 +177,9 @@ class Multinomial(Likelihood):
             # Variates of small pseudo-counts may underflow.
             counts = np.maximum(rng.gamma(counts, size=(n_draws, *counts.shape)), 1e-300)
         shares = counts / counts.sum(axis=-1, keepdims=True)
-        return ColumnMeans.of_columns("share", np.split(shares, shares.shape[-1], axis=-1))
+        n_columns = shares.shape[-1]
+        codes, kinds = np.full(n_columns, -1), np.full(n_columns, "share")
+        return ColumnMeans(np.arange(n_columns), codes, kinds, shares)
 
 
 class OverallWords:
