@@ -847,6 +847,43 @@ def test_relevance_bars_are_the_probabilities():
         RelevanceDisplay.from_estimator(fitted(DPMixture(n_chains=1, **SHORT), X.iloc[:, :2]))
 
 
+@pytest.mark.parametrize("n_clusters", [2, 12, 64])
+def test_displays_on_half_a_figure_can_be_read(n_clusters):
+    """Panels of profiles are wide, with whole names, and are fewer where lines would be low. Names
+    of clusters are left out where they would be tiny."""
+    names = ["customer lifetime value", "age", "distance to the shop"]
+    lines = pd.MultiIndex.from_product([range(n_clusters), names, [""]])
+    lines.names = ["cluster", "column", "category"]
+    values = {"kind": "number", "mean": 1.25, "n_rows": 40, "difference": 2.0}
+    values |= {"difference_low": 1.0, "difference_high": 3.0}
+    with plt.rc_context({"figure.dpi": 80}):
+        _, axes = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+        profiles = ProfilesDisplay(pd.DataFrame(values, index=lines), n_clusters=n_clusters)
+        panels = draw(profiles.plot(axes[1])).axes_
+        assert 2 <= len(panels) <= 4
+        for panel in panels:
+            assert panel.get_window_extent().width > 100
+            title = panel.get_tightbbox(for_layout_only=True)
+            assert title.x1 <= panel.figure.bbox.x1
+            words = [label.get_text().partition("  ")[0] for label in panel.get_yticklabels()]
+            assert words == names
+        shown = f"{len(panels)} of {n_clusters} clusters"
+        assert (shown in panels[-1].get_xlabel().replace("\n", " ")) == (n_clusters > 2)
+        linkage = np.array([[0, 1, 1.0, 2]])
+        for k in range(2, n_clusters):
+            linkage = np.vstack([linkage, [k, n_clusters + k - 2, float(k), k + 1]])
+        losses = np.arange(float(n_clusters))
+        labels = np.arange(n_clusters)
+        tree = MergeTree(labels=labels, linkage=linkage, expected_losses=losses, loss="vi")
+        _, axes = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+        left = draw(MergeTreeDisplay(tree).plot(axes[1])).axes_[0]
+        words = {label.get_text() for label in left.get_yticklabels()}
+        assert (words == {""}) == (n_clusters == 64)
+        assert all(
+            label.get_size() >= 4.0 or not label.get_text() for label in left.get_yticklabels()
+        )
+
+
 @pytest.mark.slow
 def test_profiles_of_many_clusters_are_those_of_the_largest(crowd, model, table):
     many, X = crowd

@@ -15,6 +15,9 @@ from skdpm.plotting import _style as style
 # Words for the losses.
 LOSSES = {"vi": "variation of information, nats", "binder": "Binder's loss"}
 
+# Smallest size of the names of clusters, in points; smaller ones are left out.
+LEAST_SIZE = 4.0
+
 
 @parameters
 class MergeTreeDisplay(style.Display):
@@ -95,11 +98,12 @@ class MergeTreeDisplay(style.Display):
         self.merges_ = left.add_collection(
             LineCollection(brackets, colors=[style.shade(left)], linewidths=1.2, capstyle="round")
         )
-        left.scatter(
-            np.full(K, start), np.arange(K), c=colors[self.leaves_], s=42, linewidths=0, zorder=3
-        )
+        size = style.size_of_lines(left, K)
+        has_names = size >= LEAST_SIZE
+        dots = {"s": min(42.0, size**2), "linewidths": 0, "zorder": 3}
+        left.scatter(np.full(K, start), np.arange(K), c=colors[self.leaves_], **dots)
         self.probabilities_ = []
-        if K > 1 and tree.probabilities is not None:
+        if K > 1 and tree.probabilities is not None and has_names:
             self.probabilities_ = [
                 left.text(height[1], place[1:3].mean(), f" {probability:.2f}", size="x-small")
                 for probability, height, place in zip(
@@ -109,7 +113,7 @@ class MergeTreeDisplay(style.Display):
             ]
         names = np.arange(K) if tree.names is None else tree.names
         words = [f"{names[k]} ({sizes[k]} row{'s' * int(sizes[k] > 1)})" for k in self.leaves_]
-        left.set_yticks(np.arange(K), words, fontsize=style.size_of_lines(left, K))
+        left.set_yticks(np.arange(K), words if has_names else [""] * K, fontsize=size)
         left.tick_params(axis="y", length=0)
         for k, label in zip(self.leaves_, left.get_yticklabels(), strict=True):
             label.set_color(style.readable(left, colors[k], 0.8))

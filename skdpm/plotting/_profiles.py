@@ -12,6 +12,9 @@ from skdpm.plotting import _style as style
 
 # Panels in a line, at most.
 MOST_PANELS = 3
+# Least width of a panel with its names where a given axis is divided, and the height of its title
+# and ticks and of a line, in inches.
+LEAST_WIDTH, LEAST_HEIGHT, LEAST_LINE = 2.7, 0.5, 0.15
 
 
 @parameters
@@ -113,9 +116,16 @@ class ProfilesDisplay(style.Display):
 
     def plot(self, ax=None) -> Self:
         clusters = list(self.table.index.unique("cluster"))
-        n_lines = math.ceil(len(clusters) / MOST_PANELS)
-        n_panels = math.ceil(len(clusters) / n_lines)
+        n_all = max(self.n_clusters or 0, len(clusters))
         longest = max(np.count_nonzero(self.table.index.isin([k], 0)) for k in clusters)
+        most, is_divided = MOST_PANELS, hasattr(ax, "get_subplotspec")
+        if is_divided:
+            width, height = ax.get_window_extent().size / ax.figure.dpi
+            most = int(np.clip(width / LEAST_WIDTH, 1, most))
+            n_fitting = int(height / (LEAST_HEIGHT + LEAST_LINE * longest))
+            clusters = clusters[: most * max(n_fitting, 1)]
+        n_lines = math.ceil(len(clusters) / most)
+        n_panels = math.ceil(len(clusters) / n_lines)
         size = (0.6 + 3.9 * n_panels, (1.1 + 0.27 * longest) * n_lines)
         axes = self._panels(ax, len(clusters), (n_lines, n_panels), size)
         colors = style.colors_on(axes[0], len(clusters))
@@ -132,13 +142,15 @@ class ProfilesDisplay(style.Display):
             panel.set_xlim(min(0.0, *ends[:, 0]), max(0.0, *ends[:, 1]))
         words = f"difference from the other rows (sd within clusters)\n{self.level:.0%} interval, "
         words += "hollow if it contains 0"
-        if (self.n_clusters or 0) > len(clusters):
-            words += f"; {len(clusters)} of {self.n_clusters} clusters shown"
+        if n_all > len(clusters):
+            words += f"; {len(clusters)} of {n_all} clusters shown"
         if ax is None:
             self.figure_.supxlabel(words, fontsize="small")
         else:
             label = axes[-n_panels].set_xlabel(words, fontsize="small", loc="left")
-            width = axes[n_panels - 1].get_window_extent().x1 - axes[0].get_window_extent().x0
+            one, last = (panel.get_window_extent() for panel in (axes[0], axes[n_panels - 1]))
+            # What is beside the panel above it would make this narrower.
+            width = 0.6 * one.width if is_divided else last.x1 - one.x0
             label.set_text(style.broken(label, width))
         return self
 
