@@ -15,6 +15,9 @@ MOST_CLUSTERS, MOST_NODES = 20, 5
 
 def summary_of_fit(estimator, what):
     """Summarise a fit in a few lines: dict of str to str. `what` is the name of its components."""
+    if not hasattr(estimator, "draws_"):  # made by for_prediction
+        law, kept = _words_about_law(estimator), "none: the fit itself has draws and labels_"
+        return {what: str(estimator.n_clusters_), "likelihood": law, "draws": kept}
     draws = estimator.draws_
 
     def usual(numbers, estimate=None):

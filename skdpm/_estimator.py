@@ -306,8 +306,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             self._sum_up(run)  # point_estimate may have changed
             self._run = run.finished()
             return self
-        goes_on = self._continues()
-        before = getattr(self, "fit_time_", 0.0) if goes_on else 0.0
+        before = getattr(self, "fit_time_", 0.0) if self._continues() else 0.0
         # Callbacks see a copy: they cannot change the chains.
         reports = FitReports.of(self, program, X, y, functools.partial(self._fitted_so_far, run))
         halts = None
@@ -355,7 +354,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         if reports is not None:
             reports.end(run.chains)
         self._warn_of_limits(run, halts)
-        if goes_on and run.is_cut:
+        if before > 0.0 and run.is_cut:
             warn(
                 f"the fit continued chains that ended after {run.words_about_warmup}, so draws "
                 "may not follow the posterior; warm_start=False begins with a whole warm-up",

@@ -455,6 +455,11 @@ def compare(first, second, *, loss: Loss = "vi") -> Comparison:
     n_rows = [len(fit.labels_) for fit in (first, second)]
     if n_rows[0] != n_rows[1]:
         raise ValueError("both fits must have the same rows, got {} and {} rows".format(*n_rows))
+    kept = [getattr(getattr(fit, "_training", None), "X", None) for fit in (first, second)]
+    sums = [np.ravel(X.sum(axis=1)) for X in kept if X is not None]
+    same = len(sums) == 2 and np.array_equal(*map(np.sort, sums), equal_nan=True)
+    if same and not np.array_equal(*sums, equal_nan=True):
+        raise ValueError("the fits have the same rows in different orders: fit both in one order")
     # Noise, -1, becomes 0; the largest label may be that of a small type.
     draws = [fit.cluster_samples_.astype(np.int32) + 1 for fit in (first, second)]
     found = (np.unique(fit.labels_, return_inverse=True) for fit in (first, second))

@@ -7,6 +7,7 @@ import warnings
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 from reference.enumerate import enumerate_partitions
@@ -541,6 +542,29 @@ def test_two_fits_are_compared():
     assert compare(alone, alone).distance == 0.0
     one_draw = fit(many, np.array([[many]]), np.ones(128))
     assert np.isnan(compare(one_draw, one_draw).error)
+
+
+def test_fits_of_rows_in_different_orders_are_not_compared():
+    X = np.random.default_rng(0).normal(size=(12, 2))
+    short = {"n_chains": 1, "n_warmup": 2, "n_draws": 4, "random_state": 0}
+
+    def fit(X):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return DPMixture(**short).fit(X)
+
+    first, again, scaled = fit(X), fit(X.copy()), fit(X * 2.0)
+    for other in (again, scaled, fit(X[:, :1])):
+        assert len(compare(first, other).names) == 2
+    gaps = X.copy()
+    gaps[3, 1] = np.nan
+    for one, other in (
+        (X, X[::-1]),
+        (gaps, gaps[::-1]),
+        (pd.DataFrame(X), X[[1, 0, *range(2, 12)]]),
+    ):
+        with pytest.raises(ValueError, match="same rows in different orders"):
+            compare(fit(one), fit(other))
 
 
 def test_fits_without_labels_are_not_compared():

@@ -532,13 +532,23 @@ def test_copy_for_prediction(blobs):
         gaps = np.array([[np.nan, 1.0]])
         assert_array_equal(copied.impute(gaps), estimator.impute(gaps))
         assert repr(copied) == str(copied)
+        lines = dict(line.split("  ", 1) for line in copied.summary().splitlines())
+        assert lines["clusters"].strip() == str(estimator.n_clusters_)
+        assert "likelihood" in lines and "the fit itself has draws" in lines["draws"]
         assert "_run" not in vars(copied) and not hasattr(copied, "labels_")
         with pytest.raises(AttributeError, match="estimate_labels needs label draws"):
             copied.estimate_labels(max_clusters=2)
     many = DPMixture(**FAST).fit(np.random.default_rng(0).normal(size=(3000, 2)))
     assert len(pickle.dumps(many.for_prediction())) < len(pickle.dumps(many)) / 3
     assert_same_fit(light.fit(blobs, known_labels=known), estimator, blobs)  # it can be fitted
-    assert light.summary()
+    assert "the fit itself" not in light.summary()
+
+
+def test_scores_after_pickling_say_what_has_them(blobs):
+    again = pickle.loads(pickle.dumps(DPMixture(**FAST).fit(blobs)))
+    with pytest.raises(AttributeError, match=r"pass them as X to outlier_scores\(X\), or"):
+        _ = again.outlier_scores_
+    assert again.outlier_scores(blobs).shape == (len(blobs),)
 
 
 def test_copy_for_prediction_keeps_no_entries_of_the_fit():
@@ -562,7 +572,6 @@ def test_copy_for_prediction_says_what_it_lacks(blobs):
     assert light.diagnostics_.keys() == estimator.diagnostics_.keys()
     for copied in (light, light.for_prediction(), pickle.loads(pickle.dumps(light))):
         asked = [
-            copied.summary,
             lambda copied=copied: copied.labels_,
             lambda copied=copied: copied.label_samples_,
             lambda copied=copied: copied.partial_fit(blobs),

@@ -494,7 +494,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             X = training.recall()
         except ValueError as error:
             raise AttributeError(
-                f"outlier_scores_: {error} to pointwise_log_likelihood(X) first"
+                f"outlier_scores_: {error} to outlier_scores(X), or for scores without each "
+                "row itself to pointwise_log_likelihood(X) first"
             ) from None
         if refusal(likelihood, "laws") or likelihood.exposed:
             weights = np.array([draw["weight"] for draw in self.draws_.scored.draws])

@@ -317,6 +317,7 @@ def test_a_split_that_no_draw_makes_is_no_difference():
     # Half of the draws separate them.
     assert stats.ttest_ind(*(X[model.labels_ == k, 0] for k in (0, 1))).pvalue < 1e-9
     model.draws_["labels"][0] = model.labels_ != model.labels_[0]
+    model._training.described.clear()
     assert abs(model.describe().loc[(0, 0, ""), "certainty"] - 0.5) < 0.01
 
 

@@ -58,9 +58,8 @@ class DrawnHills:
     - `n_samples`: int. Number of rows.
     - `rows`: ndarray or slice. Rows inside clusters: those that are not noise.
     - `hills`: Hills or None. Hills of these rows. None: there are none.
-    - `most_probable`: int array. Most probable component of each row, or only of those that are
-      `compared` if there are more than `MOST_CELL_COLUMNS`; of a row with a missing entry, the
-      component in the draw. None: nobody needs it.
+    - `most_probable`: (n_samples,), int. Most probable component of each row; of a row with a
+      missing entry, the component in the draw. None: nobody needs it.
     - `are_tied`: (n_components,), bool. See `tied`. None: nobody needs it.
     """
 
@@ -90,13 +89,13 @@ class DrawnHills:
         if columns is not None or (adaptive and points.shape[1] <= MOST_CELL_COLUMNS):
             guess = np.zeros(len(labels), dtype=np.intp)
             guess[rows] = hills.labels
-            has_gaps = np.isnan(points).any(axis=1) & (labels >= 0)
-            if points.shape[1] > MOST_CELL_COLUMNS:
-                some = (of_all[compared(labels)] for of_all in (points, guess, has_gaps))
-                points, guess, has_gaps = map(np.ascontiguousarray, some)
-            drawn = guess.astype(hills.labels.dtype)
-            most_probable = hills.laws.most_probable(points, guess).astype(drawn.dtype)
-            most_probable = np.where(has_gaps, drawn, most_probable)
+            most_probable, some = guess.astype(hills.labels.dtype), slice(None)
+            if points.shape[1] > MOST_CELL_COLUMNS:  # for `recurrence` alone
+                some = slice(None, None, -(-len(labels) // MOST_ROWS))
+            has_gaps = np.isnan(points[some]).any(axis=1) & (labels[some] >= 0)
+            found = np.ascontiguousarray(points[some]), np.ascontiguousarray(guess[some])
+            found = np.where(has_gaps, most_probable[some], hills.laws.most_probable(*found))
+            most_probable[some] = found
         if columns is not None:
             are_tied = np.zeros(len(hills.of_components), dtype=bool)
             if hills.has_parts and columns.shape[1] <= MOST_COLUMNS:
@@ -146,11 +145,6 @@ class DrawnHills:
             labels = self.most_probable[self.rows]
         found[self.rows] = known.clusters(parts, self.hills.classes, labels)
         return found
-
-
-def compared(rows):
-    """The rows whose most probable components are compared between draws: slice."""
-    return slice(None, None, -(-len(rows) // MOST_ROWS))
 
 
 def parts_of(hills, split):
@@ -340,7 +334,7 @@ def evidence_of(draws, grid):
     n_chains, n_draws = grid.shape
     n_samples = draws[0].n_samples
     total, count = np.zeros((n_samples, 7)), np.zeros(n_samples)
-    some = compared(np.empty(n_samples))
+    step = -(-n_samples // MOST_ROWS)
     for i, (draw, times) in enumerate(zip(draws, np.bincount(grid.ravel()), strict=True)):
         if draw.hills is None:
             continue
@@ -351,10 +345,8 @@ def evidence_of(draws, grid):
             others = grid[0, [(s + n_draws // 2) % n_draws]][: n_draws // 2]
         of_all, drawn = np.full((2, n_samples), -1)
         of_all[draw.rows], drawn[draw.rows] = draw.of_rows, draw.hills.labels
-        found, *others = (draws[j].most_probable for j in [i, *others])
-        if len(found) == n_samples:
-            found, *others = (of_draw[some] for of_draw in [found, *others])
-        recurs = recurrence(draw.hills, of_all[some], drawn[some], found, others)
+        found, *others = (draws[j].most_probable[::step] for j in [i, *others])
+        recurs = recurrence(draw.hills, of_all[::step], drawn[::step], found, others)
         values = np.column_stack([recurs, of_laws(draw.hills, draw.are_tied)])
         total[draw.rows] += times * values[draw.of_rows]
         count[draw.rows] += times

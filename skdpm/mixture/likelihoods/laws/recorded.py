@@ -264,31 +264,27 @@ def _share_of_copies(rows, are_whole=False):
     if filled or close > MOST_EXPLAINED * same:
         odds = [_n_pairs(np.array([len(rows)])) / _equal_pairs(word) - 1.0 for word in words.T]
         rare = close < LEAST_CLOSE * same * sum(odds)
-        places = [np.unique(column, return_inverse=True)[1] for column in rows[first].T]
-        if not are_whole or not (
-            _are_repeated(places, counts) or (rare and _are_dense(places, counts))
-        ):
+        if not are_whole or not _are_coarse_copies(rows[first], counts, rare):
             return 0.0, False
     share = (copies.sum() - len(copies)) / n_rows
     # The mean number of copies of a repeated row, by its rows.
     return share, bool(MOST_ALIKE * len(copies) * copies.sum() < copies @ copies)
 
 
-def _are_repeated(places, counts):
-    """Whether all different rows, with these places in their columns, are equally often in X."""
-    n_combinations = np.prod([column.max() + 1.0 for column in places])
-    few = FEWEST_REPEATED <= len(counts) < SHARE_OF_COMBINATIONS * n_combinations
-    return few and np.gcd.reduce(counts) > 1
-
-
-def _are_dense(places, counts):
-    """Whether rows of coarse columns are far more often equal than rows near them lead one to
-    expect.
+def _are_coarse_copies(rows, counts, are_rare):
+    """Whether different rows of coarse columns, with these counts, have copies: all equally often,
+    or, if rows that differ in one column are rare, far more often than those near them suggest.
 
     The number of rows within t places of a row, in each column, grows as (2 t + 1)^k if rows have
     k dimensions. t = 1 and 2 give k, and so the number to expect at t = 0. The dimension is at
     most the number of columns, as these may depend on each other.
     """
+    places = [np.unique(column, return_inverse=True)[1] for column in rows.T]
+    n_combinations = np.prod([column.max() + 1.0 for column in places])
+    are_few = FEWEST_REPEATED <= len(counts) < SHARE_OF_COMBINATIONS * n_combinations
+    are_repeated = are_few and bool(np.gcd.reduce(counts) > 1)
+    if are_repeated or not are_rare:
+        return are_repeated
     places = np.column_stack(places)
     # Rows are in the order of their words, which is random.
     centres, weights = places[:MOST_CENTRES], counts[:MOST_CENTRES]
