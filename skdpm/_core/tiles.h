@@ -356,25 +356,28 @@ SKDPM_INLINE double dot_of_lanes(
         + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
-/* Sums of w a, w b and w c. */
+/* Sums of a, a sigma and a r, where a = w / (n_rows - sigma k + r) is scratch. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static void tile_averages(
-    const double *restrict w, const double *restrict a, const double *restrict b,
-    const double *restrict c, ptrdiff_t n, double *restrict out)
-{
-    out[0] = dot_of_lanes(w, a, n);
-    out[1] = dot_of_lanes(w, b, n);
-    out[2] = dot_of_lanes(w, c, n);
-}
-
-/* w *= scale (by a - b). */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_multiply(
-    double *restrict w, const double *restrict a, const double *restrict b, double by,
-    double scale, ptrdiff_t n)
+    const double *restrict w, const double *restrict sigmas, const double *restrict r,
+    double n_rows, double k, ptrdiff_t n, const double *restrict ones, double *restrict a,
+    double *restrict out)
 {
     for (ptrdiff_t i = 0; i < n; i++)
-        w[i] *= scale * (by * a[i] - b[i]);
+        a[i] = w[i] / (n_rows - sigmas[i] * k + r[i]);
+    out[0] = dot_of_lanes(a, ones, n);
+    out[1] = dot_of_lanes(a, sigmas, n);
+    out[2] = dot_of_lanes(a, r, n);
+}
+
+/* w *= scale (size - sigma) / (n_rows - sigma k + r). */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_multiply(
+    double *restrict w, const double *restrict sigmas, const double *restrict r, double n_rows,
+    double k, double size, double scale, ptrdiff_t n)
+{
+    for (ptrdiff_t i = 0; i < n; i++)
+        w[i] *= scale * (size - sigmas[i]) / (n_rows - sigmas[i] * k + r[i]);
 }
 
 /* Sum of a b: sixteen running sums, in a fixed order. */

@@ -9,15 +9,12 @@ After row n Gibbs draws some old rows again, each given all other rows: the *act
 next rows in turn, whatever their labels. That leaves p_n(z) p(X | z) and the weights as they are.
 All particles that hold a cluster lose the row at once; then it joins as a new row does.
 """
-from libc.math cimport INFINITY, pow
-
-import numpy as np
+from libc.math cimport pow
 
 from skdpm._core._math cimport log_rising
-from skdpm._core._rng cimport bitgen_t, uniform
-from skdpm.mixture.particles._labels cimport OUTSIDE
+from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.particles._slots cimport Family
-from skdpm.mixture.particles._system cimport FAINT, ParticleSystem
+from skdpm.mixture.particles._system cimport ParticleSystem
 from skdpm.mixture.priors._base cimport PartitionPrior
 from skdpm.mixture.state._state cimport Noise
 
@@ -34,9 +31,6 @@ cdef class AnnealedSystem(ParticleSystem):
     cdef Py_ssize_t active_block
     cdef bint annealed
     cdef double first_concentration, rate
-    # The old row that is drawn again: (n_particles,).
-    cdef Py_ssize_t[::1] origins        # cluster that it comes from, or OUTSIDE ...
-    cdef unsigned char[::1] alone       # ... and whether it was alone there
 
     def __init__(
         self, Py_ssize_t n_particles, str resampling, double resample_threshold,
@@ -53,13 +47,11 @@ cdef class AnnealedSystem(ParticleSystem):
             self.annealed = True
             self.first_concentration, self.rate = annealing
             self.nodes.concentration = self.concentration_of(0)
-        self.origins = np.empty(n_particles, np.intp)
-        self.alone = np.empty(n_particles, np.uint8)
 
     cdef int step(self, Py_ssize_t i, bitgen_t* rng) except -1 nogil:
         if self.annealed:
             self.anneal()
-        self.place(i, rng)
+        self.place(i, rng, True)
         if self.active_block > 0:
             self.move_block(rng)
         return 0
@@ -106,7 +98,6 @@ cdef class AnnealedSystem(ParticleSystem):
         self.nodes.concentration = self.nodes.values[0] = after
         self.nodes.sigmas[0] = sigma
         self.nodes.ratios.forget()
-        self.nodes.forget_factors()
         for k in range(self.k_capacity + 2):
             self.nodes.known[k] = False
         if sigma == old_sigma:
@@ -130,216 +121,19 @@ cdef class AnnealedSystem(ParticleSystem):
     cdef int move_block(self, bitgen_t* rng) except -1 nogil:
         """Draw the rows of the active block again, one after the other. The block ends before the
         newest row; one that gets there is the last of a cycle."""
-        cdef Py_ssize_t i, k, p
+        cdef Py_ssize_t i
         cdef Py_ssize_t n_old = self.n_rows - 1
         cdef Py_ssize_t stop = min(self.block_start + self.active_block, n_old)
-        self.count()
-        for k in range(self.k_capacity + 2):
-            self.nodes.new_k[k] = -1.0      # not known, see `average_ratio`
         for i in range(self.block_start, stop):
-            if not self.has_room(0):
-                with gil:
-                    self.make_room(0)
-            self.row_at_hand = i
-            self.detach(i)
-            self.evaluate(i)
-            for p in range(self.weights.n):
-                if not self.redraw(p, rng):
-                    raise FloatingPointError(f"row {i}: no cluster has a positive weight")
-            self.reattach(i, rng)
-            if self.is_stuck():
-                raise FloatingPointError(f"row {i}: its missing entries have no law")
+            self.take_away(i)
+            self.place(i, rng, False)
         self.block_start = stop if stop < n_old else 0
         return 0
-
-    cdef void detach(self, Py_ssize_t i) noexcept nogil:
-        """An old row leaves its cluster in all particles. A cluster of this row alone stays, but
-        is no choice."""
-        cdef Py_ssize_t p
-        self.tick += 1
-        for p in range(self.weights.n):
-            self.origins[p] = self.labels.at(p, i)
-            if self.origins[p] == OUTSIDE:
-                self.alone[p] = False
-                self.n_noise[p] -= 1
-                self.log_outside[p] -= self.log_as_noise(p, i)
-                continue
-            if (<Family>self.kin[p]).has_gaps(i):
-                # As they are in the cluster, for all who share it.
-                (<Family>self.kin[p]).model.write_gaps(i, &self.completions[p, 0])
-            self.alone[p] = (<Family>self.kin[p]).leave(
-                self.slots[p, self.origins[p]], i, self.tick
-            )
-
-    cdef double average_ratio(self, Py_ssize_t k) noexcept nogil:
-        """r of all rows, averaged over the law of the concentration given k clusters, where sigma
-        is common. That is the weight of a new cluster for an old row, the other rows being in k
-        clusters; a cluster of m has m - sigma."""
-        cdef Py_ssize_t g
-        cdef const double* r
-        if self.nodes.new_k[k] < 0.0:
-            if not self.nodes.known[k]:
-                self.nodes.make_law(k, self.n_rows)
-            r = self.nodes.ratios.at(self.n_rows, k)
-            self.nodes.new_k[k] = 0.0
-            for g in range(self.nodes.n_nodes):
-                self.nodes.new_k[k] += self.nodes.by_k[k, g] * r[g]
-        return self.nodes.new_k[k]
-
-    cdef void hide_origin(self, Py_ssize_t p) noexcept nogil:
-        """Exclude the cluster that a particle's row comes from: it becomes the last, not counted.
-        """
-        cdef Py_ssize_t last = self.n_clusters[p] - 1
-        cdef Py_ssize_t j = self.origins[p]
-        self.slots[p, j], self.slots[p, last] = self.slots[p, last], self.slots[p, j]
-        self.n_clusters[p] = last
-
-    cdef void show_origin(self, Py_ssize_t p) noexcept nogil:
-        """Undo `hide_origin`."""
-        cdef Py_ssize_t last = self.n_clusters[p]
-        cdef Py_ssize_t j = self.origins[p]
-        self.slots[p, j], self.slots[p, last] = self.slots[p, last], self.slots[p, j]
-        self.n_clusters[p] = last + 1
-
-    cdef void take_out(self, Py_ssize_t p) noexcept nogil:
-        """Divide the law of a particle, where each has one, by the factor of the current row, and
-        average the factors of all choices. V in the law is that of one more row in clusters than
-        the other rows are."""
-        cdef Py_ssize_t g, k
-        cdef Py_ssize_t n = self.n_inside(p)
-        cdef double s_join = 0.0
-        cdef double s_new = 0.0
-        cdef double s_sigma = 0.0
-        cdef double size
-        cdef double* w = &self.nodes.own[p, 0]
-        cdef const double* r
-        if self.origins[p] == OUTSIDE:
-            k = self.n_clusters[p]
-            if k > 0:
-                r = self.nodes.ratios.at(n, k)
-                for g in range(self.nodes.n_nodes):
-                    w[g] /= n - 1 - self.nodes.sigmas[g] * k + r[g]
-        elif self.alone[p]:
-            # Anew, as a product would not recover from underflow.
-            self.hide_origin(p)
-            k = self.n_clusters[p]
-            self.renew_own_law(p)
-            self.show_origin(p)
-        else:
-            k = self.n_clusters[p]
-            size = (<Family>self.kin[p]).sizes[self.slots[p, self.origins[p]]]
-            for g in range(self.nodes.n_nodes):
-                w[g] /= size - self.nodes.sigmas[g]
-        if k == 0:      # all other rows are noise
-            s_join = s_new = 1.0
-        else:
-            r = self.nodes.ratios.at(n, k)
-            for g in range(self.nodes.n_nodes):
-                s_join += w[g]
-                s_sigma -= w[g] * self.nodes.sigmas[g]
-                s_new += w[g] * r[g]
-        self.nodes.slope[p] = s_join
-        self.nodes.offset[p] = s_sigma / s_join
-        self.nodes.fresh[p] = s_new
-        if self.noise is not None:
-            # The weights of the clusters sum to V_{n-1,k} / V_{n,k}.
-            self.inside_share[p] = self.noise.b + (n - 1)
-            self.noise_share[p] = (self.noise.a + self.n_noise[p]) * (
-                (n - 1) * s_join + k * s_sigma + s_new
-            )
-
-    cdef void put_back(self, Py_ssize_t p, Py_ssize_t j) noexcept nogil:
-        """Multiply the law of a particle by the factor of the row's new cluster, or of noise."""
-        cdef Py_ssize_t g
-        cdef Py_ssize_t n = self.n_inside(p)
-        cdef Py_ssize_t k = self.n_clusters[p] - self.alone[p]
-        cdef double size, scale
-        cdef double* w = &self.nodes.own[p, 0]
-        cdef const double* r
-        if k == 0:
-            return
-        if j == OUTSIDE:
-            r = self.nodes.ratios.at(n, k)
-            scale = (self.noise.a + self.n_noise[p]) / self.noise_share[p]
-            for g in range(self.nodes.n_nodes):
-                w[g] *= (n - 1 - self.nodes.sigmas[g] * k + r[g]) * scale
-        elif j < self.n_clusters[p]:
-            size = (<Family>self.kin[p]).sizes[self.slots[p, j]]
-            scale = 1.0 / (self.nodes.slope[p] * (size + self.nodes.offset[p]))
-            for g in range(self.nodes.n_nodes):
-                w[g] *= (size - self.nodes.sigmas[g]) * scale
-        else:
-            r = self.nodes.ratios.at(n, k)
-            scale = 1.0 / self.nodes.fresh[p]
-            for g in range(self.nodes.n_nodes):
-                w[g] *= r[g] * scale
-
-    cdef bint redraw(self, Py_ssize_t p, bitgen_t* rng) noexcept nogil:
-        """Draw the cluster of an old row given all other rows. Uses one uniform number. Returns
-        False if no choice has a positive weight."""
-        cdef Py_ssize_t j
-        cdef Py_ssize_t k = self.n_clusters[p]
-        cdef Py_ssize_t left_out = self.origins[p] if self.alone[p] else -1
-        cdef const int* slots = &self.slots[p, 0]
-        cdef Py_ssize_t n_choices = k + 1 + (self.noise is not None)
-        cdef const double* v = (<Family>self.kin[p]).v
-        cdef double* terms = &self.terms[0]
-        cdef double top, total
-        if self.nodes.common:
-            self.nodes.slope[p] = 1.0
-            self.nodes.offset[p] = -self.nodes.sigmas[0]
-            self.nodes.fresh[p] = self.average_ratio(k - self.alone[p])
-            for j in range(k):
-                terms[j] = v[slots[j]]
-            terms[k] = (<Family>self.kin[p]).v_new * self.nodes.fresh[p]
-        else:
-            self.take_out(p)
-            self.list_terms(p, self.top, terms)
-        total = sum_without(terms, n_choices, left_out)
-        if total < FAINT:
-            if self.alone[p]:
-                self.hide_origin(p)
-                top = self.top_of(p)
-                self.show_origin(p)
-            else:
-                top = self.top_of(p)
-            self.list_terms(p, top, terms)
-            total = sum_without(terms, n_choices, left_out)
-        if not (0.0 < total < INFINITY):
-            return False
-        self.choices[p] = self.pick(terms, k, uniform(rng) * total)
-        if not self.nodes.common:
-            self.put_back(p, self.choices[p])
-        return True
-
-    cdef void reattach(self, Py_ssize_t i, bitgen_t* rng) noexcept nogil:
-        """The old row joins the cluster that each particle has chosen."""
-        cdef Py_ssize_t j, p, slot
-        for p in range(self.weights.n):
-            j = self.choices[p]
-            if j != OUTSIDE and j < self.n_clusters[p]:
-                (<Family>self.kin[p]).choose(self.slots[p, j], self.tick)
-        for p in range(self.weights.n):
-            j = self.choices[p]
-            if self.alone[p]:
-                (<Family>self.kin[p]).let_go_live(self.slots[p, self.origins[p]])
-                if j == self.n_clusters[p]:     # alone again
-                    slot = (<Family>self.kin[p]).enter_newborn(i, self.tick, p, rng)
-                    self.slots[p, self.origins[p]] = <int>slot
-                    self.keep_gaps(p, slot, i)
-                    continue
-                j = self.close(p, self.origins[p], j)
-            self.labels.set(p, i, j)
-            if j == OUTSIDE:
-                self.leave_out(p, i)
-            else:
-                self.enter(p, j, i, rng)
-        self.close_gaps(i)
 
     # The Python boundary.
 
     def run(self, bit_generator, Py_ssize_t first, Py_ssize_t stop):
-        if self.active_block > 0 and (first != self.n_rows or self.labels.n_before > 0):
+        if self.active_block > 0 and (first != self.n_rows or self.labels.n_kept < self.n_rows):
             raise ValueError("an active block needs the labels of all rows")
         super().run(bit_generator, first, stop)
 
@@ -358,14 +152,3 @@ cdef class AnnealedSystem(ParticleSystem):
             self.nodes.concentration = self.concentration_of(state["n_rows"])
         super().set_state(models, state)
         self.block_start = state.get("block_start", 0)
-
-
-cdef inline double sum_without(double* terms, Py_ssize_t n, Py_ssize_t left_out) noexcept nogil:
-    """Sum of the terms; the one left_out, unless it is -1, is set to 0."""
-    cdef Py_ssize_t j
-    cdef double total = 0.0
-    if left_out >= 0:
-        terms[left_out] = 0.0
-    for j in range(n):
-        total += terms[j]
-    return total

@@ -162,20 +162,11 @@ def _redraw(clusters, r, log_joint, u):
     (at,) = [j for j, cluster in enumerate(clusters) if r in cluster]
     rest = [*clusters]
     rest[at] = tuple(row for row in clusters[at] if row != r)
-    alone = not rest[at]
-    if alone:
+    if not rest[at]:
         rest[at] = rest[-1]
         del rest[-1]
     choices = _choices(tuple(rest), r)
     terms = np.array([log_joint(choice) for choice in choices])
-    if alone:  # it is there in its old place
-        choices[-1] = clusters
-        # Choices come in the order of the clusters before.
-        order = np.arange(len(rest))
-        if at < len(rest):
-            order = np.r_[order[:at], order[at + 1 :], at]
-        order = np.append(order, len(rest))
-        choices, terms = [choices[j] for j in order], terms[order]
     return choices[_draw(np.exp(terms - logsumexp(terms)), u)]
 
 

@@ -7,23 +7,22 @@ cdef enum:
 
 
 cdef class KeptLabels:
-    """Labels of the rows from n_before on, for each particle, of 16 or 32 bits."""
-    cdef readonly Py_ssize_t n_before
+    """Labels of n_kept rows for each particle, of 16 or 32 bits."""
+    cdef readonly Py_ssize_t n_kept
     cdef readonly bint wide
     cdef Py_ssize_t n_particles, capacity
     cdef Py_ssize_t width               # number of bytes of a label
     cdef unsigned char[:, ::1] memory   # (n_particles, capacity * width)
 
-    cdef int reserve(self, Py_ssize_t n_rows, Py_ssize_t n_more, bint wide) except -1
-    cdef void copy(self, Py_ssize_t dst, Py_ssize_t src, Py_ssize_t n_rows) noexcept nogil
+    cdef int reserve(self, Py_ssize_t n_more, bint wide) except -1
+    cdef void copy(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil
 
-    cdef inline bint has_room(
-        self, Py_ssize_t n_rows, Py_ssize_t n_more, Py_ssize_t k    # clusters
-    ) noexcept nogil:
-        return n_rows - self.n_before + n_more <= self.capacity and (self.wide or k < MOST_NARROW)
+    cdef inline bint has_room(self, Py_ssize_t n_more, Py_ssize_t k) noexcept nogil:
+        """Whether there is room for n_more further rows in k clusters."""
+        return self.n_kept + n_more <= self.capacity and (self.wide or k < MOST_NARROW)
 
     cdef inline Py_ssize_t at(self, Py_ssize_t p, Py_ssize_t m) noexcept nogil:
-        """Label of row n_before + m."""
+        """Label of kept row m."""
         cdef unsigned char* labels = &self.memory[p, 0]
         cdef Py_ssize_t k
         if self.wide:

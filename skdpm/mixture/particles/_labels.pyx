@@ -7,43 +7,40 @@ import numpy as np
 
 cdef class KeptLabels:
 
-    def __init__(self, Py_ssize_t n_particles, labels, Py_ssize_t n_rows, bint wide):
-        """Labels of the last of n_rows rows: (n_current, n_kept)."""
+    def __init__(self, Py_ssize_t n_particles, labels, bint wide):
+        """Keep labels of the particles there are: (n_current, n_kept)."""
         labels = np.asarray(labels)
         self.n_particles = n_particles
-        self.n_before = n_rows - labels.shape[1]
+        self.n_kept = labels.shape[1]
         self.width = 0
         self.memory = np.empty((n_particles, 1), np.uint8)
-        self.reserve(n_rows, 0, wide)
+        self.reserve(0, wide)
         self._view()[: len(labels), : labels.shape[1]] = _recoded(labels, wide)
 
     def _view(self):
         return np.asarray(self.memory).view(np.uint32 if self.wide else np.uint16)
 
-    cdef int reserve(self, Py_ssize_t n_rows, Py_ssize_t n_more, bint wide) except -1:
+    cdef int reserve(self, Py_ssize_t n_more, bint wide) except -1:
         """Make room for the labels of n_more further rows."""
-        cdef Py_ssize_t n_kept = n_rows - self.n_before
-        cdef Py_ssize_t capacity = max(n_kept + n_more, 1)
+        cdef Py_ssize_t capacity = max(self.n_kept + n_more, 1)
         if capacity <= self.capacity and wide == self.wide:
             return 0
         if capacity > self.capacity:
             capacity = max(capacity, self.capacity + self.capacity // 2)
-        kept = self._view()[:, :n_kept] if self.capacity > 0 else None
+        kept = self._view()[:, :self.n_kept] if self.capacity > 0 else None
         self.capacity, self.wide, self.width = capacity, wide, 4 if wide else 2
         self.memory = np.empty((self.n_particles, capacity * self.width), np.uint8)
         if kept is not None:
-            self._view()[:, :n_kept] = _recoded(kept, wide)
+            self._view()[:, :self.n_kept] = _recoded(kept, wide)
         return 0
 
-    cdef void copy(self, Py_ssize_t dst, Py_ssize_t src, Py_ssize_t n_rows) noexcept nogil:
-        memcpy(
-            &self.memory[dst, 0], &self.memory[src, 0], (n_rows - self.n_before) * self.width
-        )
+    cdef void copy(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
+        memcpy(&self.memory[dst, 0], &self.memory[src, 0], self.n_kept * self.width)
 
-    def array(self, particles, Py_ssize_t n_rows):
+    def array(self, particles):
         """Copy the labels of a slice of the particles: (n, n_kept), uint16 or uint32, of which
         the largest number is noise."""
-        return self._view()[particles, :n_rows - self.n_before].copy()
+        return self._view()[particles, :self.n_kept].copy()
 
 
 def _recoded(labels, bint wide):

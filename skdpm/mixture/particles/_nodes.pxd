@@ -40,17 +40,12 @@ cdef class ConcentrationNodes:
     cdef Py_ssize_t k_most                  # largest k in use
     cdef Py_ssize_t n_particles
     cdef double[::1] values, log_hyper, sigmas      # (n_nodes,); log_hyper: prior weights
-    cdef double[::1] inverse                # (n_nodes,): 1 / (n - 1 + concentration)
-    cdef Py_ssize_t inverse_at              # n - 1 of these; -1: none
-    cdef Py_ssize_t[::1] factors_at         # by k: n - 1 of the tables of factors; -1: none
+    cdef double[::1] ones, scratch                  # (n_nodes,)
     cdef NewClusterRatios ratios
     # Tables by k, (k_capacity + 2,) or (k_capacity + 2, n_nodes).
     cdef Py_ssize_t[::1] users              # particles with k clusters
     cdef unsigned char[::1] known           # whether `by_k` has the law
     cdef double[:, ::1] by_k                # the law given k clusters, where sigma is common
-    cdef double[:, ::1] factors             # 1 / (n - 1 - sigma k + r), unless r is constant
-    cdef double[:, ::1] factors_sigma       # ... times sigma
-    cdef double[:, ::1] factors_new         # ... times r
     cdef double[::1] join_k                 # average factor to join a cluster of m, over m - sigma
     cdef double[::1] new_k                  # average factor of a new cluster
     # By particle. The factor to join a cluster of m is slope (m + offset).
@@ -66,13 +61,19 @@ cdef class ConcentrationNodes:
     ) noexcept nogil
     cdef void weigh(
         self, const Py_ssize_t* n_clusters, const Py_ssize_t* n_noise, Py_ssize_t n,  # IN (n,)
-        Py_ssize_t n_rows
+        Py_ssize_t n_rows, bint counted
     ) noexcept nogil
-    cdef void tabulate(self, Py_ssize_t k, Py_ssize_t n_rows) noexcept nogil
-    cdef void forget_factors(self) noexcept nogil
-    cdef const double* factors_of(self, Py_ssize_t k) noexcept nogil
+    cdef void average(
+        self, const double* w, Py_ssize_t k, Py_ssize_t n_rows, double* sums    # OUT (3,)
+    ) noexcept nogil
     cdef void follow_laws(self, Py_ssize_t n_rows) noexcept nogil
     cdef void follow(
+        self, Py_ssize_t p, Py_ssize_t k, Py_ssize_t n_rows, double size
+    ) noexcept nogil
+    cdef void multiply(
+        self, double* w, Py_ssize_t k, Py_ssize_t n_rows, double size, double scale
+    ) noexcept nogil
+    cdef void unfollow(
         self, Py_ssize_t p, Py_ssize_t k, Py_ssize_t n_rows, double size
     ) noexcept nogil
     cdef void branch(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil

@@ -45,11 +45,13 @@ cdef extern from "tiles.h" nogil:
         const double* table, const double* by, Py_ssize_t n_rows, Py_ssize_t n, double* out
     )
     void tile_averages(
-        const double* w, const double* a, const double* b, const double* c, Py_ssize_t n,
-        double* out
+        const double* w, const double* sigmas, const double* r, double n_rows, double k,
+        Py_ssize_t n, const double* ones, double* scratch, double* out
     )
+    double tile_dot(const double* a, const double* b, Py_ssize_t n)
     void tile_multiply(
-        double* w, const double* a, const double* b, double by, double scale, Py_ssize_t n
+        double* w, const double* sigmas, const double* r, double n_rows, double k, double size,
+        double scale, Py_ssize_t n
     )
 
 
@@ -197,21 +199,15 @@ cdef class ConcentrationNodes:
         self.n_nodes = n = self.values.shape[0]
         self.sigmas = sigmas = np.array([self.prior.sigma_at(value) for value in self.values])
         self.common = (sigmas == sigmas[0]).all() and not self.has_noise
-        self.inverse = np.empty(n)
+        self.ones, self.scratch = np.ones(n), np.empty(n)
         self.ratios.resize(self.values, n_k)
         self.users = np.zeros(n_k, np.intp)
         self.known = np.zeros(n_k, np.uint8)
-        self.factors_at = np.empty(n_k, np.intp)
-        self.forget_factors()
-        self.join_k = np.empty(n_k)
-        self.new_k = np.full(n_k, -1.0)         # not known
-        if not self.ratios.constant:
-            self.factors = np.empty((n_k, n))
+        self.join_k, self.new_k = np.empty((2, n_k))
         if self.common:
             self.by_k = np.empty((n_k, n))
         else:
             self.own = np.empty((self.n_particles, n))
-            self.factors_sigma, self.factors_new = np.empty((2, n_k, n))
 
     cdef Py_ssize_t count(
         self, const Py_ssize_t* n_clusters, Py_ssize_t n, Py_ssize_t n_rows    # IN (n,)
@@ -259,67 +255,27 @@ cdef class ConcentrationNodes:
                 w[g] += log_rising(1.0 - self.sigmas[g], sizes[slots[j]] - 1.0)
         normalise(w, self.n_nodes)
 
-    cdef const double* factors_of(self, Py_ssize_t k) noexcept nogil:
-        return &self.inverse[0] if self.ratios.constant else &self.factors[k, 0]
-
-    cdef void forget_factors(self) noexcept nogil:
-        """Forget all factors after a change of the nodes."""
-        cdef Py_ssize_t k
-        self.inverse_at = -1
-        for k in range(self.factors_at.shape[0]):
-            self.factors_at[k] = -1
-
-    cdef void tabulate(self, Py_ssize_t k, Py_ssize_t n_rows) noexcept nogil:
-        """Compute each node's factors of the row after n_rows in k clusters."""
-        cdef Py_ssize_t g
-        cdef const double* r
-        cdef const double* factors
-        cdef const double* values = &self.values[0]
-        cdef double* inverse = &self.inverse[0]
-        if self.inverse_at != n_rows:
-            self.inverse_at = n_rows
-            for g in range(self.n_nodes):
-                inverse[g] = 1.0 / (n_rows + values[g])
-        if self.factors_at[k] == n_rows:
-            return
-        self.factors_at[k] = n_rows
-        r = self.ratios.at(n_rows + 1, k)
-        if not self.ratios.constant:
-            for g in range(self.n_nodes):
-                self.factors[k, g] = 1.0 / (n_rows - self.sigmas[g] * k + r[g])
-        if not self.common:
-            factors = self.factors_of(k)
-            for g in range(self.n_nodes):
-                self.factors_sigma[k, g] = factors[g] * self.sigmas[g]
-                self.factors_new[k, g] = factors[g] * r[g]
-
     cdef void weigh(
         self, const Py_ssize_t* n_clusters, const Py_ssize_t* n_noise, Py_ssize_t n,  # IN (n,)
-        Py_ssize_t n_rows
+        Py_ssize_t n_rows, bint counted
     ) noexcept nogil:
         """Compute the average factors of all choices of the row after n_rows, of which n_noise are
-        noise, given that it is not; `count` has been called."""
-        cdef Py_ssize_t g, k, p
-        cdef double s_join, s_new, a
+        noise, given that it is not; `count` has been called. If laws by k have `counted` the row,
+        theirs are relative to that of V_{n,k}."""
+        cdef Py_ssize_t k, p
         cdef double sums[3]
-        cdef const double* w
-        cdef const double* r
-        cdef const double* factors
-        if self.common:
-            for k in range(1, self.k_most + 1):
-                if self.users[k] == 0:
-                    continue
-                self.tabulate(k, n_rows)
-                r = self.ratios.at(n_rows + 1, k)
-                factors = self.factors_of(k)
-                w = &self.by_k[k, 0]
-                s_join = s_new = 0.0
-                for g in range(self.n_nodes):
-                    a = w[g] * factors[g]
-                    s_join += a
-                    s_new += a * r[g]
-                self.join_k[k] = s_join
-                self.new_k[k] = s_new
+        for k in range(1, self.k_most + 1):
+            if not self.common or self.users[k] == 0:
+                continue
+            if counted:
+                self.join_k[k] = 1.0
+                self.new_k[k] = tile_dot(
+                    &self.by_k[k, 0], self.ratios.at(n_rows + 1, k), self.n_nodes
+                )
+            else:
+                self.average(&self.by_k[k, 0], k, n_rows, sums)
+                self.join_k[k] = sums[0]
+                self.new_k[k] = sums[2]
         for p in range(n):
             k = n_clusters[p]
             if k == 0:      # the first row in a cluster
@@ -331,32 +287,34 @@ cdef class ConcentrationNodes:
                 self.offset[p] = -self.sigmas[0]
                 self.fresh[p] = self.new_k[k]
             else:
-                self.tabulate(k, n_rows - n_noise[p])
-                tile_averages(
-                    &self.own[p, 0], self.factors_of(k), &self.factors_sigma[k, 0],
-                    &self.factors_new[k, 0], self.n_nodes, sums
-                )
+                self.average(&self.own[p, 0], k, n_rows - n_noise[p], sums)
                 self.slope[p] = sums[0]
                 self.offset[p] = -sums[1] / sums[0]
                 self.fresh[p] = sums[2]
 
+    cdef void average(
+        self, const double* w, Py_ssize_t k, Py_ssize_t n_rows, double* sums    # OUT (3,)
+    ) noexcept nogil:
+        """Average, over a law, the nodes' factors of the row after n_rows in k clusters: V's, that
+        times sigma, and that of a new cluster."""
+        tile_averages(
+            w, &self.sigmas[0], self.ratios.at(n_rows + 1, k), n_rows, k, self.n_nodes,
+            &self.ones[0], &self.scratch[0], sums
+        )
+
     cdef void follow_laws(self, Py_ssize_t n_rows) noexcept nogil:
         """Multiply each law of k clusters by the nodes' factors of a row that joined one of them.
         A particle that opened a cluster changes to the law of k + 1."""
-        cdef Py_ssize_t g, k
-        cdef double average
-        cdef double* w
-        cdef const double* factors
+        cdef Py_ssize_t k
         if not self.common or n_rows == 0 or self.n_nodes == 1:
             return
         for k in range(1, self.k_most + 1):
-            if self.users[k] == 0:
-                continue
-            w = &self.by_k[k, 0]
-            factors = self.factors_of(k)
-            average = self.join_k[k]
-            for g in range(self.n_nodes):
-                w[g] *= factors[g] / average
+            if self.users[k] > 0:
+                # All nodes have the same factor m - sigma.
+                self.multiply(
+                    &self.by_k[k, 0], k, n_rows, 1.0,
+                    1.0 / (self.join_k[k] * (1.0 - self.sigmas[0]))
+                )
 
     cdef void follow(
         self, Py_ssize_t p, Py_ssize_t k, Py_ssize_t n_rows, double size
@@ -364,20 +322,42 @@ cdef class ConcentrationNodes:
         """Multiply the law of a particle with n_rows in k clusters by the nodes' factors of a row
         that joined a cluster of `size` others; 0: a new one."""
         cdef Py_ssize_t g
-        cdef double fresh = self.fresh[p]
         cdef double* w = &self.own[p, 0]
-        cdef const double* factors_new = &self.factors_new[k, 0]
+        cdef const double* r
         if k == 0:
             return
-        self.tabulate(k, n_rows)
         if size > 0.0:
-            tile_multiply(
-                w, self.factors_of(k), &self.factors_sigma[k, 0], size,
-                1.0 / (self.slope[p] * (size + self.offset[p])), self.n_nodes
-            )
-        else:
+            self.multiply(w, k, n_rows, size, 1.0 / (self.slope[p] * (size + self.offset[p])))
+            return
+        r = self.ratios.at(n_rows + 1, k)
+        for g in range(self.n_nodes):
+            w[g] *= r[g] / (self.fresh[p] * (n_rows - self.sigmas[g] * k + r[g]))
+
+    cdef void multiply(
+        self, double* w, Py_ssize_t k, Py_ssize_t n_rows, double size, double scale
+    ) noexcept nogil:
+        """Multiply a law by `scale` and by the nodes' factors of a row that joins a cluster of
+        `size` others; n_rows others are in k clusters."""
+        tile_multiply(
+            w, &self.sigmas[0], self.ratios.at(n_rows + 1, k), n_rows, k, size, scale, self.n_nodes
+        )
+
+    cdef void unfollow(
+        self, Py_ssize_t p, Py_ssize_t k, Py_ssize_t n_rows, double size
+    ) noexcept nogil:
+        """Undo `follow`. The sum of the law is 1 again once the row has joined a cluster."""
+        cdef Py_ssize_t g
+        cdef double total = 0.0
+        cdef double* w = &self.own[p, 0]
+        cdef const double* sigmas = &self.sigmas[0]
+        cdef const double* r = self.ratios.at(n_rows + 1, k)
+        for g in range(self.n_nodes):
+            w[g] *= (n_rows - sigmas[g] * k + r[g]) / (size - sigmas[g])
+        if self.has_noise:      # the row may join none
             for g in range(self.n_nodes):
-                w[g] *= factors_new[g] / fresh
+                total += w[g]
+            for g in range(self.n_nodes):
+                w[g] /= total
 
     cdef void branch(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
         """Particle dst becomes a copy of particle src."""

@@ -2,20 +2,11 @@
 
 from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.likelihoods.contract._base cimport log_constant
-from skdpm.mixture.particles._labels cimport OUTSIDE, KeptLabels
+from skdpm.mixture.particles._labels cimport KeptLabels
 from skdpm.mixture.particles._nodes cimport ConcentrationNodes
 from skdpm.mixture.particles._slots cimport Family
 from skdpm.mixture.particles._weights cimport Weights
 from skdpm.mixture.state._state cimport Noise
-
-cdef extern from *:
-    """
-    /* Terms are relative to the best cluster of all particles. If the sum of a particle's terms is
-       less than this, they are computed again relative to its own best cluster. */
-    #define SKDPM_FAINT 1e-200
-    """
-    const double FAINT "SKDPM_FAINT"
-
 
 cdef class ParticleSystem:
     """See `_system.pyx`. The memory of a placement is reserved first; the rest runs without the
@@ -57,50 +48,29 @@ cdef class ParticleSystem:
     cdef void evaluate(self, Py_ssize_t i) noexcept nogil
     cdef void share_out(self) noexcept nogil
     cdef Py_ssize_t pick(self, const double* terms, Py_ssize_t k, double u) noexcept nogil
-    cdef void leave_out(self, Py_ssize_t p, Py_ssize_t i) noexcept nogil
-    cdef void close_gaps(self, Py_ssize_t i) noexcept nogil
+    cdef void leave_out(self, Py_ssize_t p, Py_ssize_t i, Py_ssize_t sign) noexcept nogil
     cdef double list_terms(self, Py_ssize_t p, double top, double* terms) noexcept nogil
     cdef double top_of(self, Py_ssize_t p) noexcept nogil
     cdef bint weigh(self, Py_ssize_t p, double sign) noexcept nogil
+    cdef int weigh_all(self, Py_ssize_t i, double sign) except -1 nogil
     cdef Py_ssize_t draw(self, Py_ssize_t p, bitgen_t* rng) noexcept nogil
     cdef int step(self, Py_ssize_t i, bitgen_t* rng) except -1 nogil
-    cdef int place(self, Py_ssize_t i, bitgen_t* rng) except -1 nogil
+    cdef int place(self, Py_ssize_t i, bitgen_t* rng, bint is_new) except -1 nogil
     cdef void resample(self, bitgen_t* rng) noexcept nogil
     cdef void draw_all(self, bitgen_t* rng) noexcept nogil
     cdef bint follow_children(self, bitgen_t* rng) noexcept nogil
     cdef void count_constant(self, Py_ssize_t i, double sign) noexcept nogil
-    cdef bint grow(self, Py_ssize_t i, bitgen_t* rng) noexcept nogil
+    cdef bint grow(self, Py_ssize_t i, Py_ssize_t m, bitgen_t* rng) noexcept nogil
     cdef void enter(self, Py_ssize_t p, Py_ssize_t j, Py_ssize_t i, bitgen_t* rng) noexcept nogil
-    cdef void keep_gaps(self, Py_ssize_t p, Py_ssize_t slot, Py_ssize_t i) noexcept nogil
-    cdef bint is_stuck(self) noexcept nogil
-    cdef Py_ssize_t close(self, Py_ssize_t p, Py_ssize_t place, Py_ssize_t j) noexcept nogil
-    cdef int take_away(self, Py_ssize_t i) except -1 nogil
+    cdef void close(self, Py_ssize_t p, Py_ssize_t place) noexcept nogil
+    cdef void take_away(self, Py_ssize_t i) noexcept nogil
     cdef void count(self) noexcept nogil
     cdef void renew_own_law(self, Py_ssize_t p) noexcept nogil
 
     cdef inline Py_ssize_t n_inside(self, Py_ssize_t p) noexcept nogil:
-        """Number of rows in the clusters of a particle; of the row at hand, if it is taken out of
-        its cluster, too."""
+        """Number of rows in the clusters of a particle."""
         return self.n_rows - self.n_noise[p]
 
     cdef inline double log_as_noise(self, Py_ssize_t p, Py_ssize_t i) noexcept nogil:
         """log density of row i as noise, less its `log_constants` in the family of a particle."""
         return self.noise.log_density[i] - log_constant((<Family>self.kin[p]).model, i)
-
-
-cdef inline Py_ssize_t pick(const double* terms, Py_ssize_t k, double u) noexcept nogil:
-    """The choice among k clusters and a new one, which comes first, that u selects; u is below the
-    sum of the terms."""
-    cdef Py_ssize_t j
-    u -= terms[k]
-    if u < 0.0:
-        return k
-    for j in range(k):
-        u -= terms[j]
-        if u < 0.0:
-            return j
-    # Rounding may leave u at 0: never take a choice of weight zero.
-    j = k
-    while j > 0 and terms[j] == 0.0:
-        j -= 1
-    return j

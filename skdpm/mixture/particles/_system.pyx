@@ -55,6 +55,10 @@ from skdpm.mixture.particles._nodes import STEP, log_ratios
 cdef enum:
     FEWEST_CLUSTERS = 64    # initial capacity
 
+# Terms are relative to the best cluster of all particles. If the sum of a particle's terms is less
+# than this, they are computed again relative to its own best cluster.
+cdef double FAINT = 1e-200
+
 cdef extern from "tiles.h" nogil:
     void tile_exp(double* x, Py_ssize_t n)
 
@@ -127,9 +131,7 @@ cdef class ParticleSystem:
             if not family.has_room(self.weights.n_most):
                 family.reserve(2 * family.n_live + family.most_born(self.weights.n_most) + 2)
         self.reserve_clusters(self.k_most + 1)
-        self.labels.reserve(
-            self.n_rows, n_new, self.labels.wide or self.k_most >= MOST_NARROW
-        )
+        self.labels.reserve(n_new, self.labels.wide or self.k_most >= MOST_NARROW)
         self.weights.reserve_children(self.most_children())
         return 0
 
@@ -149,7 +151,7 @@ cdef class ParticleSystem:
                 return False
         return (
             self.k_most < self.k_capacity
-            and self.labels.has_room(self.n_rows, n_new, self.k_most)
+            and self.labels.has_room(n_new, self.k_most)
             and self.most_children() <= self.weights.capacity
         )
 
@@ -172,7 +174,7 @@ cdef class ParticleSystem:
         self.noise_share[dst] = self.noise_share[src]
         (<Family>self.kin[src]).hold_all(&self.slots[src, 0], k)
         memcpy(&self.slots[dst, 0], &self.slots[src, 0], k * sizeof(int))
-        self.labels.copy(dst, src, self.n_rows)
+        self.labels.copy(dst, src)
         if self.completions.shape[1] > 0:
             memcpy(
                 &self.completions[dst, 0], &self.completions[src, 0],
@@ -268,8 +270,8 @@ cdef class ParticleSystem:
         return top
 
     cdef bint weigh(self, Py_ssize_t p, double sign) noexcept nogil:
-        """Multiply a particle's weight by the sum of its terms, or divide by it if `sign` is -1.
-        Returns False unless that is a positive number."""
+        """Multiply a particle's weight by the sum of its terms to the power of `sign`. Returns
+        False unless the sum is a positive number."""
         cdef Py_ssize_t j
         cdef Py_ssize_t k = self.n_clusters[p]
         cdef const int* slots = &self.slots[p, 0]
@@ -331,13 +333,22 @@ cdef class ParticleSystem:
     cdef Py_ssize_t pick(self, const double* terms, Py_ssize_t k, double u) noexcept nogil:
         """The choice that u, below the sum of the terms of `list_terms`, selects."""
         cdef Py_ssize_t j
-        if self.noise is None:
-            return pick(terms, k, u)
-        u -= terms[k + 1]
+        if self.noise is not None:
+            u -= terms[k + 1]
+            if u < 0.0:
+                return OUTSIDE
+        u -= terms[k]
         if u < 0.0:
-            return OUTSIDE
-        j = pick(terms, k, u)
-        return j if terms[j] > 0.0 else <Py_ssize_t>OUTSIDE
+            return k
+        for j in range(k):
+            u -= terms[j]
+            if u < 0.0:
+                return j
+        # Rounding may leave u at 0: never take a choice of weight zero.
+        for j in range(k, -1, -1):
+            if terms[j] > 0.0:
+                return j
+        return OUTSIDE
 
     cdef void share_out(self) noexcept nogil:
         """Compute the prior's factors of the next row to be in a cluster, and to be noise."""
@@ -353,33 +364,47 @@ cdef class ParticleSystem:
 
     cdef int step(self, Py_ssize_t i, bitgen_t* rng) except -1 nogil:
         """Take row i of the kernels. Other systems override this."""
-        return self.place(i, rng)
+        return self.place(i, rng, True)
 
-    cdef int place(self, Py_ssize_t i, bitgen_t* rng) except -1 nogil:
-        """Weigh the particles by row i of the kernels, resample them, and let the row join."""
-        cdef Py_ssize_t p
-        if not self.has_room(1):
+    cdef int place(self, Py_ssize_t i, bitgen_t* rng, bint is_new) except -1 nogil:
+        """Weigh the particles by row i of the kernels, resample them, and let the row join. A row
+        that was taken away and is not new changes no weight, and its label is kept in place i."""
+        if not self.has_room(is_new):
             with gil:
-                self.make_room(1)
-        self.row_at_hand = i
-        self.evaluate(i)
-        self.count()
-        self.nodes.weigh(&self.n_clusters[0], &self.n_noise[0], self.weights.n, self.n_rows)
-        self.share_out()
-        for p in range(self.weights.n):
-            if not self.weigh(p, 1.0):
-                raise FloatingPointError(f"row {i}: no cluster has a positive weight")
-        if not self.weights.optimal:
+                self.make_room(is_new)
+        self.weigh_all(i, is_new)
+        if not is_new:
+            self.draw_all(rng)
+        elif not self.weights.optimal:
             if self.weights.is_degenerate():
                 self.resample(rng)
             self.draw_all(rng)
         elif not self.follow_children(rng):
             raise FloatingPointError(f"row {i}: the weights are no distribution")
-        self.nodes.follow_laws(self.n_rows)
-        if not self.grow(i, rng):
+        if is_new:
+            self.nodes.follow_laws(self.n_rows)
+        if not self.grow(i, self.labels.n_kept if is_new else i, rng):
             raise FloatingPointError(f"row {i}: its missing entries have no law")
         self.n_rows += 1
-        self.count_constant(i, 1.0)
+        if is_new:
+            self.labels.n_kept += 1
+            self.count_constant(i, 1.0)
+        return 0
+
+    cdef int weigh_all(self, Py_ssize_t i, double sign) except -1 nogil:
+        """Compute the terms of all choices of row i, the next row, and multiply each weight by
+        their sum to the power of `sign`; 0: laws by k have counted the row."""
+        cdef Py_ssize_t n = self.weights.n
+        cdef Py_ssize_t p
+        cdef bint counted = sign == 0.0
+        self.row_at_hand = i
+        self.evaluate(i)
+        self.k_most = self.nodes.count(&self.n_clusters[0], n, self.n_rows + counted)
+        self.nodes.weigh(&self.n_clusters[0], &self.n_noise[0], n, self.n_rows, counted)
+        self.share_out()
+        for p in range(n):
+            if not self.weigh(p, sign):
+                raise FloatingPointError(f"row {i}: no cluster has a positive weight")
         return 0
 
     cdef void count_constant(self, Py_ssize_t i, double sign) noexcept nogil:
@@ -460,10 +485,11 @@ cdef class ParticleSystem:
         self.weights.n = max(n, place)
         return True
 
-    cdef bint grow(self, Py_ssize_t i, bitgen_t* rng) noexcept nogil:
-        """The row joins the cluster that each particle has chosen. False if its missing entries
-        have no draw."""
-        cdef Py_ssize_t j, p, slot
+    cdef bint grow(self, Py_ssize_t i, Py_ssize_t m, bitgen_t* rng) noexcept nogil:
+        """The row joins the cluster that each particle has chosen, with its label in place m.
+        False if its missing entries have no draw."""
+        cdef Py_ssize_t f, j, p, slot
+        cdef bint stuck = False
         self.tick += 1
         for p in range(self.weights.n):
             j = self.choices[p]
@@ -480,30 +506,26 @@ cdef class ParticleSystem:
                 )
             (<Family>self.kin[p]).choose(slot, self.tick)
         for p in range(self.weights.n):
-            self.labels.set(p, self.n_rows - self.labels.n_before, self.choices[p])
+            self.labels.set(p, m, self.choices[p])
             if self.choices[p] == OUTSIDE:
-                self.leave_out(p, i)
+                self.leave_out(p, i, 1)
             else:
                 self.enter(p, self.choices[p], i, rng)
-        self.close_gaps(i)
-        return not self.is_stuck()
+        for f in range(self.n_families):
+            if self.noise is not None and (<Family>self.family_at[f]).has_gaps(i):
+                # It may have joined no cluster.
+                (<Family>self.family_at[f]).model.close_gaps(i)
+            stuck |= (<Family>self.family_at[f]).stuck
+        return not stuck
 
-    cdef void leave_out(self, Py_ssize_t p, Py_ssize_t i) noexcept nogil:
-        """The row is noise in a particle."""
-        self.n_noise[p] += 1
-        self.log_outside[p] += self.log_as_noise(p, i)
-
-    cdef void close_gaps(self, Py_ssize_t i) noexcept nogil:
-        """Close the missing entries of a row that may have joined no cluster."""
-        cdef Py_ssize_t f
-        if self.noise is not None:
-            for f in range(self.n_families):
-                if (<Family>self.family_at[f]).has_gaps(i):
-                    (<Family>self.family_at[f]).model.close_gaps(i)
+    cdef void leave_out(self, Py_ssize_t p, Py_ssize_t i, Py_ssize_t sign) noexcept nogil:
+        """The row is noise in a particle, or no longer if `sign` is -1."""
+        self.n_noise[p] += sign
+        self.log_outside[p] += sign * self.log_as_noise(p, i)
 
     cdef void enter(self, Py_ssize_t p, Py_ssize_t j, Py_ssize_t i, bitgen_t* rng) noexcept nogil:
         """The row joins cluster j of a particle, or a new one; choosers have been counted."""
-        cdef Py_ssize_t slot
+        cdef Py_ssize_t first, slot
         if j < self.n_clusters[p]:
             slot = (<Family>self.kin[p]).enter(self.slots[p, j], i, p, rng)
         else:
@@ -511,62 +533,52 @@ cdef class ParticleSystem:
             self.n_clusters[p] += 1
             self.k_most = max(self.k_most, self.n_clusters[p])
         self.slots[p, j] = <int>slot
-        self.keep_gaps(p, slot, i)
+        if (<Family>self.kin[p]).has_gaps(i):
+            # As they were drawn in the slot, for all who joined it.
+            first = (<Family>self.kin[p]).turns[slot].first
+            if first != p:
+                (<Family>self.kin[p]).model.write_gaps(i, &self.completions[first, 0])
+            (<Family>self.kin[p]).model.read_gaps(i, &self.completions[p, 0])
 
-    cdef void keep_gaps(self, Py_ssize_t p, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        """Keep the missing entries of row i that were drawn in a slot, for a particle that has
-        joined it."""
-        cdef Py_ssize_t first
-        if not (<Family>self.kin[p]).has_gaps(i):
-            return
-        first = (<Family>self.kin[p]).turns[slot].first
-        if first != p:
-            (<Family>self.kin[p]).model.write_gaps(i, &self.completions[first, 0])
-        (<Family>self.kin[p]).model.read_gaps(i, &self.completions[p, 0])
+    # A row that leaves.
 
-    cdef bint is_stuck(self) noexcept nogil:
-        """Whether missing entries of a row had no draw."""
-        cdef Py_ssize_t f
-        cdef bint stuck = False
-        for f in range(self.n_families):
-            stuck |= (<Family>self.family_at[f]).stuck
-        return stuck
-
-    # A row that is forgotten.
-
-    cdef int take_away(self, Py_ssize_t i) except -1 nogil:
-        """Row i of the kernels leaves its cluster in all particles. A cluster of this row alone
-        ends."""
-        cdef Py_ssize_t j, p
-        if not self.has_room(0):
-            with gil:
-                self.make_room(0)
+    cdef void take_away(self, Py_ssize_t i) noexcept nogil:
+        """Row i of the kernels leaves its cluster in all particles, and their own laws of the
+        concentration follow. A cluster of this row alone ends. Places of labels stay."""
+        cdef Py_ssize_t j, p, slot
+        self.n_rows -= 1
         self.tick += 1
         for p in range(self.weights.n):
             j = self.labels.at(p, i)
             self.labels.set(p, i, OUTSIDE)
-            if (<Family>self.kin[p]).leave(self.slots[p, j], i, self.tick):
-                (<Family>self.kin[p]).let_go_live(self.slots[p, j])
-                self.close(p, j, j)
-        self.n_rows -= 1
-        self.labels.n_before -= 1   # places of labels stay
-        self.row_at_hand = i
-        self.evaluate(i)
-        return 0
+            if j == OUTSIDE:
+                self.leave_out(p, i, -1)
+                continue
+            slot = self.slots[p, j]
+            if (<Family>self.kin[p]).has_gaps(i):
+                # As they are in the cluster, for all who share it.
+                (<Family>self.kin[p]).model.write_gaps(i, &self.completions[p, 0])
+            if (<Family>self.kin[p]).leave(slot, i, self.tick):
+                (<Family>self.kin[p]).let_go_live(slot)
+                self.close(p, j)
+                # Anew, as a product would not recover from underflow.
+                self.renew_own_law(p)
+            elif not self.nodes.common:
+                self.nodes.unfollow(
+                    p, self.n_clusters[p], self.n_inside(p), (<Family>self.kin[p]).sizes[slot]
+                )
 
-    cdef Py_ssize_t close(self, Py_ssize_t p, Py_ssize_t place, Py_ssize_t j) noexcept nogil:
-        """The last cluster of a particle takes the place of an empty one. Returns the number that
-        cluster j has then."""
+    cdef void close(self, Py_ssize_t p, Py_ssize_t place) noexcept nogil:
+        """The last cluster of a particle takes the place of an empty one."""
         cdef Py_ssize_t m
         cdef Py_ssize_t last = self.n_clusters[p] - 1
         self.n_clusters[p] = last
         if place == last:
-            return j
+            return
         self.slots[p, place] = self.slots[p, last]
-        for m in range(self.n_rows - self.labels.n_before):
+        for m in range(self.labels.n_kept):
             if self.labels.at(p, m) == last:
                 self.labels.set(p, m, place)
-        return place if j == last else j
 
     # The Python boundary.
 
@@ -613,7 +625,7 @@ cdef class ParticleSystem:
         for model in self.models:
             if not 0 <= first <= stop <= model.n_samples:
                 raise IndexError(f"rows {first}:{stop} of {model.n_samples}")
-        self.labels.reserve(self.n_rows, stop - first, self.labels.wide)
+        self.labels.reserve(stop - first, self.labels.wide)
         with bit_generator.lock, nogil:
             for i in range(first, stop):
                 self.step(i, rng)
@@ -626,10 +638,7 @@ cdef class ParticleSystem:
         cdef double shift = self.weights.log_total()
         self.take_away(i)
         self.renew()
-        self.nodes.weigh(&self.n_clusters[0], &self.n_noise[0], self.weights.n, self.n_rows)
-        for p in range(self.weights.n):
-            if not self.weigh(p, -1.0):
-                raise FloatingPointError(f"row {i}: no cluster has a positive weight")
+        self.weigh_all(i, -1.0)
         self.count_constant(i, -1.0)
         shift -= self.weights.log_total()
         if not (<Family>self.family_at[0]).model.constants_vary:
@@ -640,8 +649,7 @@ cdef class ParticleSystem:
     def rebuild(self):
         """Compute the statistics of all clusters from their rows, against rounding errors."""
         cdef Py_ssize_t j, m, n, p, slot
-        cdef Py_ssize_t n_kept = self.n_rows - self.labels.n_before
-        cdef Py_ssize_t[::1] items = np.empty(n_kept, dtype=np.intp)
+        cdef Py_ssize_t[::1] items = np.empty(self.labels.n_kept, dtype=np.intp)
         cdef Family family
         self.tick += 1
         for p in range(self.weights.n):
@@ -652,7 +660,7 @@ cdef class ParticleSystem:
                     continue
                 family.choose(slot, self.tick)
                 n = 0
-                for m in range(n_kept):
+                for m in range(self.labels.n_kept):
                     if self.labels.at(p, m) == j:
                         items[n] = m
                         n += 1
@@ -660,7 +668,7 @@ cdef class ParticleSystem:
 
     def expect(self, Py_ssize_t n_more):
         """Take memory for the labels of n_more rows."""
-        self.labels.reserve(self.n_rows, n_more, self.labels.wide)
+        self.labels.reserve(n_more, self.labels.wide)
 
     @property
     def log_evidence(self):
@@ -691,12 +699,12 @@ cdef class ParticleSystem:
         """Labels of the rows in a particle, if kept: (n_kept,), intp. Labels are positions in
         `sizes_of` and `stats_of`, or OUTSIDE, -1, for noise."""
         self._check_particle(p)
-        return signed(self.labels.array(slice(p, p + 1), self.n_rows)[0])
+        return signed(self.labels.array(slice(p, p + 1))[0])
 
     def all_labels(self):
         """Labels in all particles: (n_current, n_kept), uint16 or uint32, of which the largest
         number is noise."""
-        return self.labels.array(slice(self.weights.n), self.n_rows)
+        return self.labels.array(slice(self.weights.n))
 
     def n_noise_of(self, Py_ssize_t p):
         """Number of rows that are noise in a particle."""
@@ -811,9 +819,7 @@ cdef class ParticleSystem:
             else:
                 raise ValueError(f"{self.n_families} families for {self.weights.n} particles")
         self.reserve_clusters(n_clusters + 1)
-        self.labels.reserve(
-            self.n_rows, 0, self.labels.wide or n_clusters >= MOST_NARROW
-        )
+        self.labels.reserve(0, self.labels.wide or n_clusters >= MOST_NARROW)
         if self.completions.shape[1] > 0:
             np.asarray(self.completions)[p] = state.model.completion()
         self.drop(p)
@@ -949,7 +955,7 @@ cdef class ParticleSystem:
         self.nodes.step = state.get("step", STEP)
         self.reserve_clusters(max(self.k_most + 1, state.get("k_capacity", 0)))
         self.labels = KeptLabels(
-            self.weights.n_most, state["labels"], self.n_rows, self.k_most >= MOST_NARROW
+            self.weights.n_most, state["labels"], self.k_most >= MOST_NARROW
         )
         self.weights.load(state["log_w"], state["n_resampled"])
         np.asarray(self.n_noise)[:n] = state.get("n_noise", 0)
@@ -969,7 +975,7 @@ cdef class ParticleSystem:
 
     def _check_state(self, Py_ssize_t p, MixtureState state):
         self._check_particle(p)
-        if self.labels.n_before > 0:
+        if self.labels.n_kept < self.n_rows:
             raise ValueError("labels of rows have been forgotten")
         if state.n_samples != self.n_rows:
             raise ValueError(f"a state of {state.n_samples} items, not {self.n_rows}")
