@@ -23,10 +23,10 @@ cdef class ParticleSystem:
     # Missing entries that each particle has drawn: (n_particles, n_gap_values), or (_, 0).
     cdef double[:, ::1] completions
     # Rows that are noise: their number and log density, less their `log_constants`, of each
-    # particle, and the prior's factors of the current row to be in a cluster, and to be noise.
+    # particle.
     cdef readonly Noise noise               # None: there is none
     cdef Py_ssize_t[::1] n_noise            # (n_particles,)
-    cdef double[::1] log_outside, inside_share, noise_share
+    cdef double[::1] log_outside            # (n_particles,)
     cdef Py_ssize_t[::1] n_clusters         # (n_particles,)
     cdef int[:, ::1] slots                  # (n_particles, k_capacity): clusters in order
     cdef Py_ssize_t k_capacity, k_most
@@ -46,7 +46,6 @@ cdef class ParticleSystem:
     cdef void drop(self, Py_ssize_t p) noexcept nogil
     cdef void branch(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil
     cdef void evaluate(self, Py_ssize_t i) noexcept nogil
-    cdef void share_out(self) noexcept nogil
     cdef Py_ssize_t pick(self, const double* terms, Py_ssize_t k, double u) noexcept nogil
     cdef void leave_out(self, Py_ssize_t p, Py_ssize_t i, Py_ssize_t sign) noexcept nogil
     cdef double list_terms(self, Py_ssize_t p, double top, double* terms) noexcept nogil

@@ -97,7 +97,6 @@ cdef class ParticleSystem:
         self.n_clusters, self.choices = np.empty((2, n), np.intp)
         self.tops, self.totals = np.empty((2, n))
         self.n_noise, self.log_outside = np.zeros(n, np.intp), np.zeros(n)
-        self.inside_share, self.noise_share = np.empty((2, n))
 
     def __dealloc__(self):
         free(self.family_at)
@@ -137,12 +136,7 @@ cdef class ParticleSystem:
 
     cdef Py_ssize_t most_children(self) noexcept nogil:
         """Largest number of choices that "optimal" resampling follows."""
-        cdef Py_ssize_t p
-        cdef Py_ssize_t n_children = 0
-        if self.weights.optimal:
-            for p in range(self.weights.n):
-                n_children += self.n_clusters[p] + 1 + (self.noise is not None)
-        return n_children
+        return self.weights.n * (self.k_most + 2) if self.weights.optimal else 0
 
     cdef bint has_room(self, Py_ssize_t n_new) noexcept nogil:
         cdef Py_ssize_t f
@@ -170,8 +164,6 @@ cdef class ParticleSystem:
         self.totals[dst] = self.totals[src]
         self.n_noise[dst] = self.n_noise[src]
         self.log_outside[dst] = self.log_outside[src]
-        self.inside_share[dst] = self.inside_share[src]
-        self.noise_share[dst] = self.noise_share[src]
         (<Family>self.kin[src]).hold_all(&self.slots[src, 0], k)
         memcpy(&self.slots[dst, 0], &self.slots[src, 0], k * sizeof(int))
         self.labels.copy(dst, src)
@@ -230,28 +222,34 @@ cdef class ParticleSystem:
         cdef const double* sizes = (<Family>self.kin[p]).sizes
         cdef double slope = self.nodes.slope[p]
         cdef double offset = self.nodes.offset[p]
-        cdef double fresh = self.nodes.fresh[p]
         cdef double total = 0.0
+        cdef double share
         if top == self.top and self.nodes.common:
             for j in range(k):
                 terms[j] = slope * v[slots[j]]
                 total += terms[j]
-            terms[k] = (<Family>self.kin[p]).v_new * fresh
+            terms[k] = self.nodes.fresh[p] * (<Family>self.kin[p]).v_new
             return total + terms[k]
-        for j in range(k):
-            terms[j] = log_p[slots[j]] - top
-        terms[k] = (<Family>self.kin[p]).log_p_new - top
-        tile_exp(terms, k + 1)
+        if top == self.top:
+            for j in range(k):
+                terms[j] = v[slots[j]]
+            terms[k] = (<Family>self.kin[p]).v_new
+        else:
+            for j in range(k):
+                terms[j] = log_p[slots[j]] - top
+            terms[k] = (<Family>self.kin[p]).log_p_new - top
+            tile_exp(terms, k + 1)
         for j in range(k):
             terms[j] *= slope * (sizes[slots[j]] + offset)
             total += terms[j]
-        terms[k] *= fresh
+        terms[k] *= self.nodes.fresh[p]
         total += terms[k]
         if self.noise is not None:
+            share = (self.noise.a + self.n_noise[p]) / (self.noise.a + self.noise.b + self.n_rows)
             for j in range(k + 1):
-                terms[j] *= self.inside_share[p]
-            terms[k + 1] = self.noise_share[p] * exp(self.log_as_noise(p, self.row_at_hand) - top)
-            return total * self.inside_share[p] + terms[k + 1]
+                terms[j] *= 1.0 - share
+            terms[k + 1] = share * exp(self.log_as_noise(p, self.row_at_hand) - top)
+            return total * (1.0 - share) + terms[k + 1]
         return total
 
     cdef double top_of(self, Py_ssize_t p) noexcept nogil:
@@ -273,23 +271,16 @@ cdef class ParticleSystem:
         """Multiply a particle's weight by the sum of its terms to the power of `sign`. Returns
         False unless the sum is a positive number."""
         cdef Py_ssize_t j
-        cdef Py_ssize_t k = self.n_clusters[p]
         cdef const int* slots = &self.slots[p, 0]
         cdef const double* v = (<Family>self.kin[p]).v
-        cdef const double* sizes = (<Family>self.kin[p]).sizes
-        cdef double offset = self.nodes.offset[p]
         cdef double total = 0.0
         if self.nodes.common:
-            for j in range(k):
+            # Without a list of terms, which takes longer.
+            for j in range(self.n_clusters[p]):
                 total += v[slots[j]]
+            total = total * self.nodes.slope[p] + (<Family>self.kin[p]).v_new * self.nodes.fresh[p]
         else:
-            for j in range(k):
-                total += v[slots[j]] * (sizes[slots[j]] + offset)
-        total = total * self.nodes.slope[p] + (<Family>self.kin[p]).v_new * self.nodes.fresh[p]
-        if self.noise is not None:
-            total = total * self.inside_share[p] + self.noise_share[p] * exp(
-                self.log_as_noise(p, self.row_at_hand) - self.top
-            )
+            total = self.list_terms(p, self.top, &self.terms[0])
         self.tops[p] = self.top
         if total < FAINT:
             # The row may be an outlier for this particle only.
@@ -310,25 +301,18 @@ cdef class ParticleSystem:
     cdef Py_ssize_t draw(self, Py_ssize_t p, bitgen_t* rng) noexcept nogil:
         """Draw the cluster that the row joins in a particle. Uses one uniform number."""
         cdef Py_ssize_t j
-        cdef Py_ssize_t k = self.n_clusters[p]
         cdef const int* slots = &self.slots[p, 0]
         cdef const double* v = (<Family>self.kin[p]).v
         cdef double u = uniform(rng) * self.totals[p]
-        if self.tops[p] != self.top or not self.nodes.common:
-            self.list_terms(p, self.tops[p], &self.terms[0])
-            return self.pick(&self.terms[0], k, u)
-        u -= (<Family>self.kin[p]).v_new * self.nodes.fresh[p]
-        if u < 0.0:
-            return k
-        u /= self.nodes.slope[p]
-        for j in range(k):
-            u -= v[slots[j]]
-            if u < 0.0:
-                return j
-        j = k - 1       # as in `pick`
-        while j > 0 and v[slots[j]] == 0.0:
-            j -= 1
-        return j
+        cdef double left = u - (<Family>self.kin[p]).v_new * self.nodes.fresh[p]
+        if self.tops[p] == self.top and self.nodes.common and left >= 0.0:
+            left /= self.nodes.slope[p]
+            for j in range(self.n_clusters[p]):
+                left -= v[slots[j]]
+                if left < 0.0:
+                    return j
+        self.list_terms(p, self.tops[p], &self.terms[0])
+        return self.pick(&self.terms[0], self.n_clusters[p], u)
 
     cdef Py_ssize_t pick(self, const double* terms, Py_ssize_t k, double u) noexcept nogil:
         """The choice that u, below the sum of the terms of `list_terms`, selects."""
@@ -349,18 +333,6 @@ cdef class ParticleSystem:
             if terms[j] > 0.0:
                 return j
         return OUTSIDE
-
-    cdef void share_out(self) noexcept nogil:
-        """Compute the prior's factors of the next row to be in a cluster, and to be noise."""
-        cdef Py_ssize_t p
-        cdef double a, b
-        if self.noise is None:
-            return
-        a = self.noise.a
-        b = self.noise.b
-        for p in range(self.weights.n):
-            self.inside_share[p] = (b + self.n_inside(p)) / (a + b + self.n_rows)
-            self.noise_share[p] = (a + self.n_noise[p]) / (a + b + self.n_rows)
 
     cdef int step(self, Py_ssize_t i, bitgen_t* rng) except -1 nogil:
         """Take row i of the kernels. Other systems override this."""
@@ -401,7 +373,6 @@ cdef class ParticleSystem:
         self.evaluate(i)
         self.k_most = self.nodes.count(&self.n_clusters[0], n, self.n_rows + counted)
         self.nodes.weigh(&self.n_clusters[0], &self.n_noise[0], n, self.n_rows, counted)
-        self.share_out()
         for p in range(n):
             if not self.weigh(p, sign):
                 raise FloatingPointError(f"row {i}: no cluster has a positive weight")
@@ -441,7 +412,7 @@ cdef class ParticleSystem:
         """Turn all choices of all particles into particles, thinned to the maximum number. If
         there are already that many particles, with even weights, each draws one choice. Returns
         False if the weights are not finite."""
-        cdef Py_ssize_t c, j, p
+        cdef Py_ssize_t c, j, k, p
         cdef Py_ssize_t place = 0
         cdef Py_ssize_t n = self.weights.n
         cdef Py_ssize_t* counts = &self.weights.counts[0]
@@ -452,15 +423,14 @@ cdef class ParticleSystem:
             return True
         self.weights.n_children = 0
         for p in range(n):
-            self.list_terms(p, self.tops[p], terms)
+            k = self.n_clusters[p]
             log_scale = self.weights.log_w[p] - log(self.totals[p])
-            for j in range(self.n_clusters[p] + 1):
+            self.list_terms(p, self.tops[p], terms)
+            for j in range(k + 1 + (self.noise is not None)):
                 if terms[j] > 0.0:
-                    self.weights.add_child(p, j, log_scale + log(terms[j]))
-            if self.noise is not None:
-                j = self.n_clusters[p] + 1
-                if terms[j] > 0.0:
-                    self.weights.add_child(p, OUTSIDE, log_scale + log(terms[j]))
+                    self.weights.add_child(
+                        p, j if j <= k else <Py_ssize_t>OUTSIDE, log_scale + log(terms[j])
+                    )
         if not self.weights.thin(rng):
             return False
         for p in range(n):
