@@ -808,7 +808,7 @@ def test_draws_of_rows_follow_their_density(name, seed_sequence):
             rng = np.random.default_rng(seed)
             n = round(4_000 * factor)
             if np.isnan(known).all():
-                drawn = likelihood.draw(np.repeat(state.dump(), n, axis=0), rng)
+                drawn = likelihood.draw_rows(state.dump(), np.zeros(n, np.intp), 2, rng)
             else:
                 drawn = laws.fill(np.tile(known, (n, 1)), np.zeros(n, np.intp), rng)
             u = np.array([column.cdf(np.array([x]))[0] for x in drawn[:, 0]])

@@ -434,8 +434,9 @@ class Predictor:
             weights = np.exp(mixture.log_weights)
             cluster = rng.choice(len(weights), size=len(rows), p=weights / weights.sum())
             empty = np.zeros((1, mixture.stats.shape[1]))
-            stats = np.concatenate([mixture.stats, empty])[cluster]
-            X[rows] = self.likelihood.at(mixture.values).draw(stats, rng)
+            stats = np.concatenate([mixture.stats, empty])
+            likelihood = self.likelihood.at(mixture.values)
+            X[rows] = likelihood.draw_rows(stats, cluster, self.n_features, rng)
         if self.background is not None:
             is_noise = rng.random(n_samples) < self.scored.noise_weight
             X[is_noise] = self.background.draw(np.count_nonzero(is_noise), rng)

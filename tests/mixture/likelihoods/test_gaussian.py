@@ -108,7 +108,8 @@ def test_clusters_far_from_the_prior_mean_on_their_own_scale(scale, n_features):
     assert math.isfinite(probe.log_predictive(far, 7))
     probe.model.load(stats)
     check(0, one, [7, 15])
-    assert np.isfinite(likelihood.draw(stats.repeat(5, axis=0), rng)).all()
+    clusters = np.arange(len(stats)).repeat(5)
+    assert np.isfinite(likelihood.draw_rows(stats, clusters, X.shape[1], rng)).all()
     drawn = likelihood.parametric(X).draw(
         stats.repeat(5, axis=0), np.array([0.0, 0.5, 1.0, 1.0, 1.0]), np.random.PCG64(0)
     )

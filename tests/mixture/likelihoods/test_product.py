@@ -27,6 +27,7 @@ from skdpm.mixture.likelihoods import (
     Gaussian,
     Grid,
     Multinomial,
+    NegativeBinomial,
     Poisson,
     Product,
     Relational,
@@ -242,7 +243,8 @@ def test_floors_hold_where_a_part_has_no_box(hole):
         X = X[:, :4]
         X[0, hole] = NAN
     where = list(range(1, X.shape[1]))
-    likelihood = Product([("num", Gaussian(**NORMAL), [0]), ("counts", Poisson(**RATES), where)])
+    counts = NegativeBinomial(**RATES, dispersion=0.5)
+    likelihood = Product([("num", Gaussian(**NORMAL), [0]), ("counts", counts, where)])
     likelihood = likelihood.resolve(X)
     data = likelihood.encode(X)
     points = likelihood.box_points(data)

@@ -25,7 +25,7 @@ class Known(Relational):
 
 
 for _role in ROLES:
-    setattr(Known, _role, Bernoulli.draw)
+    setattr(Known, _role, Bernoulli.laws)
 
 
 @pytest.mark.parametrize("role", ROLES)

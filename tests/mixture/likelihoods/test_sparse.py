@@ -296,8 +296,9 @@ def test_rows_are_drawn_from_the_predictive_law(seed_sequence):
     params = {"mean": 0.3, "mean_precision": 0.4, "df": 3.0, "scale": 2.0}
     X = wide_rows(30, 5)
     likelihood = Gaussian(covariance_type="sparse", n_parents=2, **params).resolve(X)
-    empty = np.zeros((3000, bind(likelihood, likelihood.encode(X), 30).n_stats))
-    rows = likelihood.draw(empty, np.random.default_rng(seed_sequence))
+    empty = np.zeros((1, bind(likelihood, likelihood.encode(X), 30).n_stats))
+    clusters = np.zeros(3000, np.intp)
+    rows = likelihood.draw_rows(empty, clusters, 5, np.random.default_rng(seed_sequence))
     parents = parents_in(likelihood)
     for d, others in parents.items():
         wide = 1.0 + 1.0 / 0.4 + ((rows - 0.3)[:, others] ** 2 / 2.0).sum(axis=1)

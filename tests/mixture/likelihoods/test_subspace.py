@@ -215,7 +215,8 @@ def test_draws_follow_the_density(seed_sequence):
 
     def run(seed, factor, d):
         rng = np.random.default_rng(seed)
-        X = likelihood.draw(np.zeros((round(2000 * factor), n_stats)), rng)
+        clusters = np.zeros(round(2000 * factor), np.intp)
+        X = likelihood.draw_rows(np.zeros((1, n_stats)), clusters, 6, rng)
         return stats.kstest((X - likelihood.center_) @ axes[d], laws[d].cdf).pvalue
 
     runs = {f"axis {d}": partial(run, d=d) for d in range(6)}

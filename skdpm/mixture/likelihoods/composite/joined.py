@@ -273,10 +273,13 @@ class JoinedAnswers:
         enough = role in OF_ONE_PART and len(lacking) < len(parts)
         return lacking[0] if lacking and not enough else None
 
-    def draw(self, stats, rng):
+    def draw_rows(self, stats, clusters, n_features, rng):
         """Rows, with NaN in columns that are in no part."""
-        X = np.full((len(stats), self._n_features), np.nan)
-        found = self._of_clusters(stats, lambda part, own: part.draw(own, rng))
+        X = np.full((len(clusters), n_features), np.nan)
+        widths = map(len, self._positions)
+        found = self._of_clusters(
+            stats, lambda part, own: part.draw_rows(own, clusters, next(widths), rng)
+        )
         for positions, rows in zip(self._positions, found, strict=True):
             X[:, positions] = rows
         return X

@@ -232,7 +232,8 @@ class Answers:
         axis n_clusters."""
         raise NotImplementedError(f"{type(self).__name__} must implement `cluster_params`")
 
-    # draw(self, stats, rng) draws a row from the posterior predictive of each cluster.
+    # draw(self, stats, rng) draws a row from the posterior predictive of each cluster. Without it,
+    # rows are drawn from `laws`.
     draw = None
 
     # laws(self, stats, rng=None) returns the `laws.Laws` of a row in each cluster: with the
@@ -253,8 +254,16 @@ class Answers:
     # N(mean, v / mean_precision).
     column_posterior = None
 
+    def draw_rows(self, stats, clusters, n_features, rng):
+        """Draw a row from the posterior predictive of each of some clusters."""
+        if self.draw is not None:
+            return self.draw(stats[clusters], rng)
+        nothing = np.full((len(clusters), n_features), np.nan)
+        return self.laws(stats).fill(nothing, clusters, rng)
+
     def lacks(self, role):
         """Name of the likelihood or part that lacks one of the `ROLES`; None if it is there."""
+        role = "laws" if role == "draw" and self.draw is None else role
         return type(self).__name__ if getattr(self, role) is None else None
 
     def scaled(self, X):

@@ -27,7 +27,6 @@ first two are valid; -1 if some n_d differs but no s is large; otherwise 0. The 
 are 0 unless the flag is not 1 and entries may be missing.
 """
 cimport cython
-from libc.math cimport INFINITY
 from libc.math cimport M_PI as PI
 from libc.math cimport ceil, exp, fabs, floor, log, log1p
 from libc.string cimport memset
@@ -424,47 +423,6 @@ cdef class PoissonModel(CountModel):
             largest *= 2.0 * log(2.0 + largest) + self.log_next_of(stats[0])
             largest += n_features * (1.0 + tiny) + fabs(stats[self.n_stats])
             out[k] = total + ROUNDING * largest
-
-    cdef double log_predictive_floor(self, Py_ssize_t slot, const double* box) noexcept nogil:
-        """With z = a + s and rho of the cluster with the item, a column gives
-
-            p(x | others) = Gamma(z) / (Gamma(z - x) x!) ((rho - 1) / rho)^(z - x) rho^-x,
-            p(x + 1 | others) / p(x | others) = (z - x - 1) / ((x + 1) (rho - 1)).
-
-        The ratio falls with x, so p is smallest at an end of the interval. No item has more than
-        s."""
-        cdef Py_ssize_t d
-        cdef Py_ssize_t n_features = self.n_features
-        cdef const double* stats = row(self, slot)
-        cdef const double* sums = stats + N_HEAD
-        cdef double rest = stats[0] - 1.0
-        cdef double log_step = self.log_step_of(rest)
-        cdef double log_rho = self.log_next_of(rest)
-        cdef double largest = n_features * self.shape
-        cdef double total = 0.0
-        cdef double low, high
-        if not stats[self.n_stats + 2] > 0.0:
-            return -INFINITY
-        for d in range(n_features):
-            largest += sums[d]
-            low = min(sums[d], max(0.0, ceil(box[d] - box[n_features + d])))
-            high = min(sums[d], max(0.0, floor(box[d] + box[n_features + d])))
-            total += log_gamma(&self.gamma, sums[d]) + min(
-                self.log_leaving(sums[d], low, log_step, log_rho),
-                self.log_leaving(sums[d], high, log_step, log_rho)
-            )
-        largest *= 2.0 * log(2.0 + largest) + fabs(log_rho) + log_step
-        largest += n_features * (1.0 + fabs(log_gamma(&self.gamma, 0.0)))
-        return total - ROUNDING * largest
-
-    cdef inline double log_leaving(
-        self, double total, double x, double log_step, double log_rho
-    ) noexcept nogil:
-        """log of p(x | others) / Gamma(z) of a column."""
-        return -(
-            log_gamma(&self.gamma, total - x) + log_gamma(&self.log_factorial, x)
-            + (self.shape + total - x) * log_step + x * log_rho
-        )
 
     cdef inline double nearest_to_mode(
         self, double total, double n, double centre, double half

@@ -61,15 +61,12 @@ class Bernoulli(Levels):
 
     def cluster_params(self, stats):
         """`probabilities` of a 1: (n_clusters, n_features)."""
-        return {"probabilities": self._probabilities(stats)}
+        ones, zeros = self._totals(stats)
+        return {"probabilities": ones / (ones + zeros)}
 
     def draw(self, stats, rng):
-        probabilities = self._probabilities(stats)
+        probabilities = self.cluster_params(stats)["probabilities"]
         return (rng.random(probabilities.shape) < probabilities).astype(np.float64)
-
-    def _probabilities(self, stats):
-        ones, zeros = self._totals(stats)
-        return ones / (ones + zeros)
 
     def _totals(self, stats):
         """Pseudo-counts plus counts of ones and of zeros: (n_clusters, n_features) each."""

@@ -24,7 +24,7 @@ from skdpm.mixture.likelihoods.counts._categorical import (
     number_levels,
 )
 from skdpm.mixture.likelihoods.laws.background import shares
-from skdpm.mixture.likelihoods.laws.laws import IndependentLaws, Shares, drawn_places
+from skdpm.mixture.likelihoods.laws.laws import IndependentLaws, Shares
 from skdpm.mixture.likelihoods.laws.means import ColumnMeans, means_of_columns
 
 # Largest number of categories of all columns. A cluster keeps a count of each, so a column of
@@ -320,17 +320,11 @@ class Categorical(Levels):
     def cluster_params(self, stats):
         """`probabilities`: (n_clusters, n_features, largest number of categories), 0 beyond the
         categories of a column."""
-        return {"probabilities": self._probabilities(stats)}
-
-    def draw(self, stats, rng):
-        return drawn_places(self._probabilities(stats), rng).astype(np.float64)
-
-    def _probabilities(self, stats):
         probabilities = np.zeros((len(stats), len(self.n_categories), max(self.n_categories)))
         for d, column in enumerate(self._of_columns(stats)):
             shares = column / column.sum(axis=1, keepdims=True)
             probabilities[:, d, : self.n_categories[d]] = shares
-        return probabilities
+        return {"probabilities": probabilities}
 
     def _of_columns(self, stats):
         first = np.cumsum(self.n_categories)

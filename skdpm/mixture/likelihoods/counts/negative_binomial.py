@@ -14,7 +14,7 @@ from skdpm.mixture.likelihoods.counts._negative_binomial import (
     sums_of_terms,
 )
 from skdpm.mixture.likelihoods.counts.counts import CountColumns
-from skdpm.mixture.likelihoods.laws.laws import LARGEST_RATE, BetaNegativeBinomial, Counts
+from skdpm.mixture.likelihoods.laws.laws import BetaNegativeBinomial, Counts
 
 DISPERSION_PRIOR = HalfCauchy(1.0)
 # Where chains start if it is learned. Too large a value would merge clusters at the start, after
@@ -164,11 +164,6 @@ class NegativeBinomial(CountColumns):
     def moments(self, params, directions):
         means = params["means"]
         return project_moments(means, means + self.dispersion * means**2, directions)
-
-    def draw(self, stats, rng):
-        ratios = self._ratios(stats, rng)
-        rates = ratios * rng.gamma(1.0 / np.broadcast_to(self.dispersion, ratios.shape))
-        return rng.poisson(np.minimum(rates, LARGEST_RATE)).astype(np.float64)
 
     def laws(self, stats, rng=None):
         sizes = np.broadcast_to(1.0 / self.dispersion, (len(stats), len(self.dispersion)))

@@ -106,11 +106,6 @@ class Poisson(CountColumns):
         # The variance of a Poisson law is its mean.
         return project_moments(params["rates"], params["rates"], directions)
 
-    def draw(self, stats, rng):
-        sums, counts = self._sums(stats)
-        rates = rng.gamma(self.shape + sums, 1.0 / (self.rate + counts))
-        return rng.poisson(rates).astype(np.float64)
-
     def laws(self, stats, rng=None):
         sums, counts = self._sums(stats)
         shapes, rates = self.shape + sums, self.rate + counts

@@ -178,7 +178,6 @@ class Covariance:
       `floor`: dict.
     - `parametric(g, rows)`: Kernel of drawn parameters, for rows minus the origin.
     - `cluster_params(g, stats)`, `column_posterior(g, stats, column)`: See `Gaussian`.
-    - `draw_rows(g, stats, rng)`: Rows as of `draw`, without weights of rows.
     - `laws_given(g, stats, rng, weights)`: Laws of a row with each of these weights: list.
     """
 
@@ -257,12 +256,10 @@ class Covariance:
             out[k] = 0.5 * (ratio + gap - 1.0).sum(axis=1)
         return out + out.T
 
-    def draw(self, g, stats, rng):
-        """See `Likelihood.draw`."""
-        if g._law_of_weights is None:
-            return self.draw_rows(g, stats, rng)
-        nothing = np.full((len(stats), len(g.mean)), np.nan)
-        return self.laws(g, stats, None).fill(nothing, np.arange(len(stats)), rng)
+    def draw_rows(self, g, stats, clusters, rng):
+        """See `Likelihood.draw_rows`; of the columns of g."""
+        nothing = np.full((len(clusters), len(g.mean)), np.nan)
+        return self.laws(g, stats, None).fill(nothing, clusters, rng)
 
     def laws(self, g, stats, rng):
         """See `Likelihood.laws`."""
@@ -280,9 +277,10 @@ class ByColumn(Covariance):
     - `parametric_model`: Class of the kernel of drawn parameters.
     - `posterior(g, stats)`: Means, scales, degrees of freedom and mean_precision + n of the
       clusters' posteriors: (n_clusters, n_features) each.
-    - `student(means, spread, df)`: Laws that are Student in every column.
-    - `draw_factors(df, rng)`: Scales over variances, from chi-squared laws.
+    - `n_variances`: Number of variances of a cluster. None: one for each column.
     """
+
+    n_variances = None
 
     def parametric(self, g, rows):
         return self.parametric_model(
@@ -325,9 +323,16 @@ class ByColumn(Covariance):
                 self.student(means, np.sqrt(scales * (rho + w) / (rho * df * w)), df)
                 for w in weights
             ]
-        spread = np.sqrt(scales / self.draw_factors(df, rng))
+        spread = np.sqrt(scales / rng.chisquare(df[:, : self.n_variances]))
         means = means + spread / np.sqrt(rho) * rng.standard_normal(means.shape)
-        return [normal_laws(means, spread / np.sqrt(w)) for w in weights]
+        df = np.full_like(df, np.inf)
+        return [ByColumn.student(self, means, spread / np.sqrt(w), df) for w in weights]
+
+    def student(self, means, spread, df):
+        """Laws of rows that are Student in every column, here independent."""
+        return IndependentLaws(
+            [Student(*column) for column in zip(means.T, spread.T, df.T, strict=True)]
+        )
 
 
 class Diagonal(ByColumn):
@@ -359,23 +364,12 @@ class Diagonal(ByColumn):
         means, squares, n, rho = self.moments(g, stats)
         return means, g.scale + squares, g.df + n, rho
 
-    def draw_rows(self, g, stats, rng):
-        means, scales, df, rho = self.posterior(g, stats)
-        return means + np.sqrt(scales * (rho + 1.0) / (rho * df)) * rng.standard_t(df)
-
-    def student(self, means, spread, df):
-        return IndependentLaws(
-            [Student(*column) for column in zip(means.T, spread.T, df.T, strict=True)]
-        )
-
-    def draw_factors(self, df, rng):
-        return rng.chisquare(df)
-
 
 class Spherical(ByColumn):
     """One variance for each cluster, the same in every column."""
 
     model, parametric_model = SphericalModel, ParametricGaussianSpherical
+    n_variances = 1
 
     def pooled(self, variances, varies):
         pooled = variances[varies].mean() if varies.any() else variances.mean()
@@ -402,16 +396,8 @@ class Spherical(ByColumn):
         df = g.df + n.sum(axis=1, keepdims=True)
         return means, scales + 0.0 * means, df + 0.0 * means, rho
 
-    def draw_rows(self, g, stats, rng):
-        means, scales, df, rho = self.posterior(g, stats)
-        spread = np.sqrt(scales * (rho + 1.0) / rho / rng.chisquare(df[:, :1]))
-        return means + spread * rng.standard_normal(means.shape)
-
     def student(self, means, spread, df):
         return ScaledLaws(means, spread, df[:, 0])
-
-    def draw_factors(self, df, rng):
-        return rng.chisquare(df[:, :1])
 
 
 class Matrix(Covariance):
@@ -419,6 +405,9 @@ class Matrix(Covariance):
 
     - `combination_posterior(g, stats, weights, constant)`: `column_posterior` of a linear
       combination of the columns.
+    - `scales_given(g, stats, rng)`: Posterior means of the clusters, mean_precision + mass, roots
+      of scale matrices, degrees of freedom of rows, and what the matrices are divided by. With
+      `rng`, roots of drawn covariances.
     """
 
     start = 3.0
@@ -454,13 +443,19 @@ class Matrix(Covariance):
     def column_posterior(self, g, stats, column):
         return self.combination_posterior(g, stats, np.eye(len(g.mean))[column], 0.0)
 
-    def matrix_laws(self, loc, roots, df, by):
-        """Laws of rows with these locations, roots of scale matrices and degrees of freedom, for
-        each column of factors `by` of the scale matrices."""
-        n_features = loc.shape[1]
+    def laws_given(self, g, stats, rng, weights):
+        means, rho, roots, df, divisor = self.scales_given(g, stats, rng)
+        n_features = means.shape[1]
+        if rng is None:
+            by = (rho[:, None] + weights) / (rho * divisor)[:, None] / weights
+        else:
+            normal = rng.standard_normal((*means.shape, 1))
+            means = means + (roots @ normal)[..., 0] / np.sqrt(rho)[:, None]
+            df = np.full(len(df), np.inf)
+            by = np.tile(1.0 / weights, (len(stats), 1))
         everything = np.arange(n_features), np.zeros(n_features), np.eye(n_features)
         return [
-            MatrixLaws(loc, roots * factor[:, None, None], df, *everything)
+            MatrixLaws(means, roots * factor[:, None, None], df, *everything)
             for factor in np.sqrt(by).T
         ]
 
@@ -537,24 +532,13 @@ class Full(Matrix):
         divisor = np.where(df > n_features + 1, df - n_features - 1, df + n_features + 1)
         return {"means": means, "covariances": scales / divisor[:, None, None]}
 
-    def draw_rows(self, g, stats, rng):
-        means, _, df, rho = self.posterior(g, stats)
-        df_t = df - means.shape[1] + 1.0
-        normal = np.einsum("kde,ke->kd", self.factors(g, stats), rng.standard_normal(means.shape))
-        scales = (rho + 1.0) / (rho * df_t) / (rng.chisquare(df_t) / df_t)
-        return means + normal * np.sqrt(scales)[:, None]
-
-    def laws_given(self, g, stats, rng, weights):
+    def scales_given(self, g, stats, rng):
         means, _, df, rho = self.posterior(g, stats)
         roots = self.factors(g, stats)
-        if rng is None:
-            df = df - means.shape[1] + 1.0
-            by = (rho[:, None] + weights) / (rho * df)[:, None] / weights
-        else:
+        if rng is not None:
             roots = np.array([drawn_root(*law, rng) for law in zip(df, roots, strict=True)])
-            means, df = draw_means(means, roots, rho, rng), np.full(len(df), np.inf)
-            by = np.tile(1.0 / weights, (len(stats), 1))
-        return self.matrix_laws(means, roots, df, by)
+        df = df - means.shape[1] + 1.0
+        return means, rho, roots, df, df
 
     def factors(self, g, stats):
         """Cholesky factors of the scale matrices of the posteriors."""
@@ -606,20 +590,17 @@ class Tied(Matrix):
         means, _ = self.means(g, stats)
         return {"means": means, "covariances": np.tile(g.scale, (len(stats), 1, 1))}
 
-    def draw_rows(self, g, stats, rng):
-        means, rho = self.means(g, stats)
-        normal = rng.standard_normal(means.shape) @ np.linalg.cholesky(g.scale).T
-        return means + np.sqrt((rho + 1.0) / rho) * normal
-
-    def laws_given(self, g, stats, rng, weights):
+    def scales_given(self, g, stats, rng):
         means, rho = self.means(g, stats)
         roots = np.tile(np.linalg.cholesky(g.scale), (len(stats), 1, 1))
-        if rng is None:
-            by = (rho + weights) / rho / weights
-        else:
-            means = draw_means(means, roots, rho[:, 0], rng)
-            by = np.tile(1.0 / weights, (len(stats), 1))
-        return self.matrix_laws(means, roots, np.full(len(stats), np.inf), by)
+        return means, rho[:, 0], roots, np.full(len(stats), np.inf), 1.0
+
+    def draw_rows(self, g, stats, clusters, rng):
+        if g._law_of_weights is not None:
+            return super().draw_rows(g, stats, clusters, rng)
+        means, rho = self.means(g, stats)  # one root for all rows is faster than their laws
+        normal = rng.standard_normal((len(clusters), len(g.mean))) @ np.linalg.cholesky(g.scale).T
+        return means[clusters] + np.sqrt((rho + 1.0) / rho)[clusters] * normal
 
     def combination_posterior(self, g, stats, weights, constant):
         means, rho = self.means(g, stats)
@@ -718,19 +699,16 @@ class Sparse(Matrix):
         roots = self.roots(g, scatter, np.where(df > 2.0, df - 2.0, df + 2.0))
         return {"means": means, "covariances": roots @ roots.swapaxes(1, 2)}
 
-    def laws_given(self, g, stats, rng, weights):
-        """Without `rng`, multivariate t laws with about the same means and covariances: laws of
-        some columns given others have no closed form."""
+    def scales_given(self, g, stats, rng):
+        """Without `rng`, those of multivariate t laws with about the same means and covariances:
+        laws of some columns given others have no closed form."""
         means, scatter, df, rho = self.posterior(g, stats)
-        roots = self.roots(g, scatter, df, rng)
-        if rng is None:
-            return self.matrix_laws(means, roots, df, ((rho + 1.0) / rho)[:, None])
-        means = draw_means(means, roots, rho, rng)
-        return self.matrix_laws(means, roots, np.full(len(df), np.inf), np.ones((len(df), 1)))
+        return means, rho, self.roots(g, scatter, df, rng), df, 1.0
 
-    def draw_rows(self, g, stats, rng):
-        nothing = np.full((len(stats), len(g.mean)), np.nan)
-        return self.laws(g, stats, rng).fill(nothing, np.arange(len(stats)), rng)
+    def draw_rows(self, g, stats, clusters, rng):
+        # Laws are exact given parameters, which are drawn for every row.
+        nothing = np.full((len(clusters), len(g.mean)), np.nan)
+        return self.laws(g, stats[clusters], rng).fill(nothing, np.arange(len(clusters)), rng)
 
     def combination_posterior(self, g, stats, weights, constant):
         means, scatter, df, rho = self.posterior(g, stats)
@@ -745,14 +723,6 @@ COVARIANCES = {
     "tied": Tied(),
     "spherical": Spherical(),
 }
-
-
-def normal_laws(means, spread):
-    """Laws that are normal and independent in every column."""
-    df = np.full(len(means), np.inf)
-    return IndependentLaws(
-        [Student(*column, df) for column in zip(means.T, spread.T, strict=True)]
-    )
 
 
 def divergences_between(roots, centers):
@@ -774,12 +744,6 @@ def divergences_between(roots, centers):
         gap = np.sum(((means - means[k]) @ root.T) ** 2, axis=1)
         out[k] = 0.5 * (ratio + gap - centers.shape[1])
     return out + out.T
-
-
-def draw_means(means, roots, rho, rng):
-    """Draw means of clusters given roots of their covariances."""
-    normal = rng.standard_normal((*means.shape, 1))
-    return means + (roots @ normal)[..., 0] / np.sqrt(rho)[:, None]
 
 
 def max_or_one(factor):

@@ -555,8 +555,8 @@ default=None
         diagonal or spherical. A covariance whose posterior has no mean is its mode."""
         return self._structure.cluster_params(self, stats)
 
-    def draw(self, stats, rng):
-        return self._structure.draw(self, stats, rng)
+    def draw_rows(self, stats, clusters, n_features, rng):
+        return self._structure.draw_rows(self, stats, clusters, rng)
 
     def laws(self, stats, rng=None):
         return self._structure.laws(self, stats, rng)
@@ -642,8 +642,8 @@ class ReducedGaussian(Gaussian):
             covariances = covariances @ found.weights.T  # other columns are constant
         return {"means": found.rebuild(params["means"]), "covariances": covariances}
 
-    def draw(self, stats, rng):
-        return self.projection.rebuild(super().draw(stats, rng))
+    def draw_rows(self, stats, clusters, n_features, rng):
+        return self.projection.rebuild(super().draw_rows(stats, clusters, n_features, rng))
 
     def laws(self, stats, rng=None):
         return super().laws(stats, rng).rebuilt(self.projection)

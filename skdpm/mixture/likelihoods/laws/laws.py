@@ -446,6 +446,8 @@ class ExposedLaws(IndependentLaws):
     - `columns`: list of ColumnLaw. Law of each other column for the exposure 1.
     - `at`: callable. Function of a law and exposures that returns the law for these. The exposures
       are one for each cluster, or a column of them, one for each row.
+
+    `fill` also takes rows without the last column, whose exposures are 1.
     """
 
     at: Callable
@@ -458,6 +460,8 @@ class ExposedLaws(IndependentLaws):
         return [self.at(law, X[:, -1]) for law in super().given(X, clusters, columns)]
 
     def fill(self, X, clusters, rng):
+        if X.shape[1] == len(self.columns):
+            return super().fill(X, clusters, rng)
         laws = self.given(X, clusters, range(len(self.columns)))
         filled = IndependentLaws(laws).fill(X[:, :-1], np.arange(len(X)), rng)
         return np.column_stack([filled, X[:, -1]])

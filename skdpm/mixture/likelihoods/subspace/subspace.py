@@ -290,8 +290,8 @@ class Subspace(Likelihood):
     def background(self, X):
         return box(X)
 
-    def draw(self, stats, rng):
-        points = self._inner.draw(stats, rng)
+    def draw_rows(self, stats, clusters, n_features, rng):
+        points = self._inner.draw_rows(stats, clusters, len(self.axes_), rng)
         noise = rng.standard_normal((len(points), self._rest.shape[1]))
         return self.center_ + points @ self.axes_ + noise @ self._rest.T
 
