@@ -74,9 +74,6 @@ APART_BY_CHANCE = 1.0 / 300.0
 # would, in the longest fit, stay below this share of the sufficient one. Four chains that never
 # meet have one of 5 or 6.
 OUT_OF_REACH = 0.25
-# The size of chains that visit the same modes grows as the number of draws does. More draws are
-# not worth their time if it grows at less than this share of the pace and would not suffice.
-SLOW_GROWTH = 0.5
 
 # Largest factor by which a warning asks for more draws.
 MOST_TIMES = 10
@@ -286,23 +283,16 @@ def are_well_known(n_components, partitions=None):
     return partitions["r_hat"] <= LARGEST_R_HAT and partitions["ess_bulk"] >= SUFFICIENT_ESS
 
 
-def are_out_of_reach(partitions, shape, n_longest, earlier=None):
-    """Whether the partitions of several chains would be known badly even in the longest fit, or
-    not well and little better than now.
+def are_out_of_reach(partitions, shape, n_longest):
+    """Whether the partitions of several chains would be known badly even in the longest fit.
 
     - `partitions`: dict. Their `coclustering_diagnostics`.
     - `shape`: tuple of int. Numbers of chains and of draws of each.
     - `n_longest`: int. Number of draws of each chain in the longest fit.
-    - `earlier`: dict or None. `partitions` of the first two thirds of the draws.
     """
     n_chains, n_draws = shape
-    size = partitions["ess_bulk"]
-    far = size * n_longest / n_draws < OUT_OF_REACH * SUFFICIENT_ESS
-    if earlier is not None:
-        growth = max(size - earlier["ess_bulk"], 0.0) / (n_draws / 3.0)
-        expected = size + growth * (n_longest - n_draws)
-        far |= growth < SLOW_GROWTH * size / n_draws and expected < SUFFICIENT_ESS
-    return n_chains > 1 and far
+    expected = partitions["ess_bulk"] * n_longest / n_draws
+    return n_chains > 1 and expected < OUT_OF_REACH * SUFFICIENT_ESS
 
 
 def is_well_known(log_density):

@@ -884,11 +884,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             labels = np.array([chain["draws"]["labels"][:n_draws] for chain in run.chains])
             if _convergence.separation(labels) > _convergence.largest_separation(len(labels)):
                 return True  # more draws would not join the chains
-            partitions, earlier = coclustering_diagnostics(labels), None
-            if n_draws > program.draw_looks[0]:
-                earlier = coclustering_diagnostics(labels[:, : 2 * n_draws // 3])
-            shape = labels.shape[:2]
-            if _convergence.are_out_of_reach(partitions, shape, program.n_draws, earlier):
+            partitions = coclustering_diagnostics(labels)
+            if _convergence.are_out_of_reach(partitions, labels.shape[:2], program.n_draws):
                 return True
         n_components = np.array([c["draws"]["n_components"][:n_draws] for c in run.chains])
         if not _convergence.are_well_known(n_components, partitions):
