@@ -26,9 +26,7 @@ def summary_of_fit(estimator, what):
         if estimate is None or low <= estimate <= high:
             return words
         which = "few draws have" if (numbers == estimate).any() else "no draw has"
-        if estimate > high:
-            return f"{words}; {which} as many as labels_"
-        return f"{words}; {which} as few as labels_, which leave out clusters that vary"
+        return f"{words}; {which} as {'many' if estimate > high else 'few'} as labels_"
 
     of_components, fitted = usual(draws["n_components"]), vars(estimator)
     if getattr(estimator, "n_components", None) is not None:

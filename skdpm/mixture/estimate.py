@@ -39,6 +39,9 @@ SINGLE_DRAWS = ("map", "last")
 # labels whose draws agree less.
 SURE, AGREE = 0.8, 0.5
 
+# R-hat of co-clustering above which the errors of probabilities are too small.
+MIXED = 1.2
+
 # Most rows, times the mean number of components, of which there are other readings. These take
 # about a second.
 MOST_READ_AGAIN = 300_000
@@ -193,7 +196,8 @@ class DrawnClusters:
       nobody reads them again.
 
     - `clusters`: (n_chains, n_read_draws, n_informative).
-    - `cells`: of the same shape. Clusters in which a search begins; see `read_draws`.
+    - `cells`, `likely`: of the same shape. Clusters by which losses are judged, and those in which
+      a search begins; see `read_draws`.
     - `components`: (n_chains, n_read_draws, n_samples). Components of the draws that were read.
     - `loss`: str or tuple. Loss between partitions: "vi" for hills.
     - `known`: KnownLabels or Unlabelled. Known labels of the informative rows.
@@ -217,7 +221,7 @@ class DrawnClusters:
             self._read_hills(model.likelihood_, hills)
         else:
             self.clusters = self.known.join(self.training.take(self.components))
-            self.cells = self.clusters
+            self.cells = self.likely = self.clusters
 
     def _points(self, completion=None, recorded=False):
         """Informative rows in independent columns, as chains see them or as they were recorded."""
@@ -241,7 +245,7 @@ class DrawnClusters:
         }
         if completed:  # of the first chains, whose draws are scored
             draws = draws[: 1 + max(c for c, _ in completed)]
-        chosen, self.clusters, self.cells = read_draws(
+        chosen, self.clusters, self.cells, self.likely = read_draws(
             self._points(),
             take(draws),
             self.model.n_jobs,
@@ -253,7 +257,7 @@ class DrawnClusters:
         )
         self.components = draws[:, chosen]
         if not self.is_adaptive:
-            self.cells = self.clusters
+            self.cells = self.likely = self.clusters
 
     def _rows_inside(self):
         """Share of draws in which each row is noise, in the chains that are read, and the rows
@@ -312,7 +316,7 @@ class DrawnClusters:
 
         @functools.cache
         def free():
-            cells = alone(self.cells[:, :, inside])
+            cells = alone(self.likely[:, :, inside])
             return join_fragments(search(cells), cells) if self.is_adaptive else search(cells)
 
         @functools.cache
@@ -437,7 +441,11 @@ def other_readings(model):
     """If the draws of the clusters differ much, or if readings of the draws are sure of other
     clusters than `labels_`: dict of lines for `BaseMixture.summary`. Readings need the rows."""
     training, lines = model._training, {}
-    agreement = model.diagnostics_.get("coclustering", {}).get("ari_between", 1.0)
+    figures = model.diagnostics_.get("coclustering", {})
+    agreement, r_hat = figures.get("ari_between", 1.0), figures.get("r_hat", 1.0)
+    if r_hat > MIXED:
+        words = f"chains differ in which rows are together (R-hat {r_hat:.2f})"
+        lines["uncertain"] = f"{words}, so probabilities are known less well than their errors say"
     if training is not None and agreement < AGREE and model.probabilities_.mean() <= SURE:
         words = f"draws of the clusters differ (mean adjusted Rand index {agreement:.2f})"
         lines["uncertain"] = f"{words}, so labels_ are one of many summaries: see probabilities_"

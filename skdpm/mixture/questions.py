@@ -81,6 +81,8 @@ class Questions:
     def probability_of_number(self, n_clusters: int) -> tuple[float, float]:
         """Posterior probability of a number of clusters, with its Monte Carlo standard error: the
         share of `n_clusters_samples_` with this number, and an error of at least one draw's share.
+        The error is that of the draws. If components may be clusters or bricks of one, another
+        seed may differ by a little more.
         """
         number = check_integer(n_clusters, "n_clusters", low=1)
         self._check_label_draws("probability_of_number", "draws_")

@@ -133,11 +133,11 @@ def with_core(rng, shift, n=800):
 def test_a_core_inside_its_wings_is_one_cluster():
     """The components recur and have different shapes, as those of bars that cross do."""
     X, draws = with_core(np.random.default_rng(0), 0.0)
-    assert read_draws(X, draws, adaptive=True)[2].max() == 0
+    assert read_draws(X, draws, adaptive=True)[3].max() == 0
     X, draws = with_core(np.random.default_rng(0), 5.0)
-    assert read_draws(X, draws, adaptive=True)[2].max() == 1
+    assert read_draws(X, draws, adaptive=True)[3].max() == 1
     X, draws = drawn_bars()
-    assert read_draws(X, draws, adaptive=True)[2].max() == 1
+    assert read_draws(X, draws, adaptive=True)[3].max() == 1
 
 
 def test_components_are_clusters_in_their_probable_share_of_the_draws(monkeypatch):
@@ -147,23 +147,30 @@ def test_components_are_clusters_in_their_probable_share_of_the_draws(monkeypatc
     draws = np.tile(draws, (1, 5, 1))
     X = np.concatenate([X, X[:600] + [60.0, 0.0]])
     draws = np.concatenate([draws, draws[:, :, :600] + 2], axis=2)
-    evidence = np.repeat(np.repeat([0.8, -0.4], [800, 600])[:, None], 7, axis=1)
+    evidence = np.repeat(np.repeat([0.2, -0.2], [800, 600])[:, None], 7, axis=1)
     monkeypatch.setattr(bricks, "evidence_of", lambda *draws: evidence)
     monkeypatch.setattr(bricks, "log_odds", lambda evidence, n_columns: evidence[:, 0])
-    _, clusters, cells = read_draws(X, draws, adaptive=True)
-    parts = [(draw[:800], draw[800:]) for draw in clusters.reshape(40, -1)]
-    first, second = np.array([[one.std() > 0, other.std() > 0] for one, other in parts]).T
-    assert abs(first.mean() - expit(0.8)) <= 0.5 / 40
-    assert abs(second.mean() - expit(-0.4)) <= 0.5 / 40
-    assert first[second].all()
-    halves = first.reshape(2, -1)  # neither chains nor their parts decide alike
-    assert 0 < np.diff(halves).sum(axis=1).min() and abs(np.diff(halves.mean(axis=1))) < 0.4
-    for draw in cells.reshape(40, -1):
-        assert draw[:800].std() > 0 and draw[800:].std() == 0
+    _, clusters, cells, likely = read_draws(X, draws, adaptive=True)
+
+    def divided(found):
+        """Whether each hill is divided: two of (n_chains, n_draws)."""
+        return np.array([np.ptp(part, axis=2) > 0 for part in np.split(found, [800], axis=2)])
+
+    first, second = divided(clusters)
+    assert np.abs(first.mean(axis=1) - expit(0.2)).max() <= 1 / 20
+    assert np.abs(second.mean(axis=1) - expit(-0.2)).max() <= 1 / 20
+    assert first[second].all() and not np.array_equal(*first)
+    assert np.abs(np.diff(first.astype(int))).sum(axis=1).min() > 4  # no order along the chain
+    np.testing.assert_array_equal(divided(cells), divided(clusters))
+    assert divided(likely)[0].all() and not divided(likely)[1].any()
     evidence = evidence[::-1]
     turned = read_draws(X[::-1], 3 - draws[:, :, ::-1], adaptive=True)[1]
+    evidence = evidence[::-1]
     for one, other in zip(clusters.reshape(40, -1), turned.reshape(40, -1), strict=True):
         assert adjusted_rand_score(one[::-1], other) == 1.0
+    # More draws are read if these decide differently.
+    monkeypatch.setattr(reading, "MOST_READ", 8)
+    assert len(read_draws(X, draws, adaptive=True)[0]) == 7
 
 
 def test_components_of_one_answer_are_bricks():
@@ -203,21 +210,19 @@ def drawn_bars():
 def test_order_units_and_threads_change_no_cluster(monkeypatch):
     X, draws = drawn_bars()
     rng = np.random.default_rng(3)
-    _, expected, cells = read_draws(X, draws, adaptive=True)
-    assert expected.max() == 1
-    np.testing.assert_array_equal(
-        read_draws(X, draws, n_jobs=2, adaptive=True)[1:], (expected, cells)
-    )
+    _, *expected = read_draws(X, draws, adaptive=True)
+    assert expected[0].max() == 1
+    np.testing.assert_array_equal(read_draws(X, draws, n_jobs=2, adaptive=True)[1:], expected)
     order = rng.permutation(len(X))
     of_order = read_draws(X[order], draws[:, :, order], adaptive=True)[1:]
     mixed = read_draws(1e3 * X @ rng.normal(size=(2, 2)) - 5.0, draws, adaptive=True)[1:]
     constant = read_draws(np.c_[X, np.ones((len(X), 8))], draws, adaptive=True)[1:]
-    for i, one in enumerate((expected, cells)):
+    for i, one in enumerate(expected):
         np.testing.assert_array_equal(constant[i], one)
         for place in np.ndindex(2, 4):
             assert adjusted_rand_score(one[place][order], of_order[i][place]) == 1.0
             assert adjusted_rand_score(one[place], mixed[i][place]) == 1.0
-    monkeypatch.setattr(reading, "_levels", np.zeros)
+    monkeypatch.setattr(reading, "_levels", lambda *shape: np.zeros(shape))
     copied = read_draws(np.c_[X, 1.8 * X[:, 0] + 32.0], draws, adaptive=True)[1]
     np.testing.assert_array_equal(copied, read_draws(X, draws, adaptive=True)[1])
 
@@ -229,21 +234,21 @@ def test_cells_are_the_most_probable_components(monkeypatch):
     laws = [multivariate_normal(np.zeros(2), np.diag(s)) for s in ([16.0, 0.25], [0.25, 16.0])]
     p = [law.pdf(X) for law in laws]
     sampled = (rng.random((2, 6, len(y))) < p[1] / (p[0] + p[1])).astype(int)
-    _, clusters, cells = read_draws(X, sampled, adaptive=True)
+    _, clusters, cells, _ = read_draws(X, sampled, adaptive=True)
     assert cells.max() == 1 and not np.array_equal(cells, clusters)
     expected = (p[1] > p[0]).astype(int)
     for cell, cluster in zip(cells.reshape(12, -1), clusters.reshape(12, -1), strict=True):
         assert adjusted_rand_score(expected, cell) > 0.95
         assert adjusted_rand_score(expected, cluster) < 0.8
     X[::9, 0] = np.nan  # the component in the draw
-    _, clusters, cells = read_draws(X, sampled, adaptive=True)
+    _, clusters, cells, _ = read_draws(X, sampled, adaptive=True)
     assert clusters.max() == 1
     for place in np.ndindex(2, 6):
         assert adjusted_rand_score(cells[place][::9], clusters[place][::9]) == 1.0
-    np.testing.assert_array_equal(*read_draws(X, sampled)[1:])  # nobody needs cells
+    np.testing.assert_array_equal(*read_draws(X, sampled)[1:3])  # nobody needs cells
     wide = np.column_stack([X, rng.normal(size=(len(X), 7))])
-    monkeypatch.setattr(reading, "_levels", np.zeros)
-    _, clusters, cells = read_draws(wide, sampled, adaptive=True)
+    monkeypatch.setattr(reading, "_levels", lambda *shape: np.zeros(shape))
+    _, clusters, cells, _ = read_draws(wide, sampled, adaptive=True)
     np.testing.assert_array_equal(cells, clusters)
 
 
@@ -271,7 +276,7 @@ def test_more_draws_are_read_if_their_numbers_of_clusters_differ(monkeypatch):
     monkeypatch.setattr(reading, "MOST_READ", 4)
     assert len(read_draws(X, draws, adaptive=True)[0]) == 2
     draws[0, -1, draws[0, -1] < 2] = 0
-    chosen, clusters, cells = read_draws(X, draws, adaptive=True)
+    chosen, clusters, cells, _ = read_draws(X, draws, adaptive=True)
     assert chosen.tolist() == [0, 1, 3] and clusters.shape == cells.shape == (2, 3, len(X))
     monkeypatch.setattr(reading, "MOST_PAIRS", 4 * 16)  # few draws, because each takes long
     assert len(read_draws(X, draws, adaptive=True)[0]) == 2
@@ -293,7 +298,7 @@ def test_labels_are_searched_among_cells_and_have_no_fragments(monkeypatch):
 
     monkeypatch.setattr(partitions, "point_estimate", found)
     labels = drawn.labels(9)
-    np.testing.assert_array_equal(sought[0], drawn.cells)
+    np.testing.assert_array_equal(sought[0], drawn.likely)
     assert labels.max() == 1
     model.estimate_labels()
     monkeypatch.undo()
@@ -394,6 +399,9 @@ def test_summary_says_if_draws_have_different_clusters():
     figures["ari_between"] = 0.6
     del model._other_readings
     assert "uncertain" not in model.summary()
+    figures["r_hat"] = 1.31
+    del model._other_readings
+    assert "chains differ in which rows are together (R-hat 1.31)" in model.summary()
 
 
 def test_probabilities_have_errors():

@@ -350,7 +350,7 @@ def test_draws_are_read_evenly_and_threads_make_no_difference(monkeypatch):
     X, pieces = ring(rng)
     draws = np.array([[np.minimum(pieces, k) for k in range(9)]] * 2)
     monkeypatch.setattr(reading, "MOST_READ", 6)
-    chosen, clusters, _ = read_draws(X, draws)
+    chosen, clusters, *_ = read_draws(X, draws)
     assert chosen.tolist() == [0, 4, 8] and clusters.shape == (2, 3, 600)
     for s, found in zip(chosen, clusters[1], strict=True):
         np.testing.assert_array_equal(found, read_hills(points_of(X), draws[1, s]))
@@ -362,7 +362,7 @@ def test_of_many_components_fewer_draws_are_read(monkeypatch):
     draws = np.array([[pieces] * 9] * 2)
     for most_pairs, n_read in [(18 * 64, 9), (18 * 64 - 1, 8), (8 * 64, 4), (64, 1), (1, 1)]:
         monkeypatch.setattr(reading, "MOST_PAIRS", most_pairs)
-        chosen, clusters, _ = read_draws(X, draws)
+        chosen, clusters, *_ = read_draws(X, draws)
         assert len(chosen) == n_read and clusters.shape == (2, n_read, 600)
         assert chosen[-1] == 8
 
@@ -407,7 +407,7 @@ def test_posterior_of_the_number_of_clusters(monkeypatch):
     monkeypatch.setattr(reading, "MOST_READ", 10**6)
     X = np.array([0.0, 0.3, 0.5, 4.0, 4.2, 9.0])[:, None]
     partitions = enumerate_partitions(6)
-    _, clusters, _ = read_draws(X, partitions[None])
+    _, clusters, *_ = read_draws(X, partitions[None])
     expected = [len(set(hills(points_of(X), z, least_rows=1))) for z in partitions]
     np.testing.assert_array_equal(clusters[0].max(axis=1) + 1, expected)
     assert len(set(expected)) >= 3

@@ -1303,7 +1303,7 @@ def test_estimates_of_complete_rows_read_draws_evenly():
     rows = np.random.default_rng(0).normal(size=(20, 2)) + np.repeat([[0.0], [3.0]], 10, axis=0)
     params = {"n_chains": 1, "n_warmup": 10, "n_draws": 120, "random_state": 0}
     model = DPMixture(likelihood=Gaussian(tails="t"), sampler="gibbs", **params).fit(rows)
-    chosen, clusters, _ = read_draws(rows, model.label_samples_, adaptive=True)
+    chosen, clusters, *_ = read_draws(rows, model.label_samples_, adaptive=True)
     scored = [draw["draw"] for draw in model.draws_.scored.draws]
     assert not set(chosen) <= set(scored)
     np.testing.assert_array_equal(model.cluster_samples_, clusters)

@@ -124,10 +124,10 @@ class DrawnHills:
             return np.empty(0)
         return log_odds(self.mean_of_hills(evidence), self.hills.laws.means.shape[1])
 
-    def clusters(self, known, are_clusters, of_cells=False):
+    def clusters(self, known, divided, of_cells=False):
         """Clusters of all rows, -1 for noise: (n_samples,).
 
-        - `are_clusters`: (n_hills,), bool. Whether the components of each hill are clusters.
+        - `divided`: (n_hills,), bool. Whether the components of each hill are clusters.
           Empty: those of none.
         - `of_cells`: bool. Whether a row is in the cluster of its most probable component. It is
           in that of its component in the draw with more than `MOST_CELL_COLUMNS` columns, known
@@ -137,9 +137,9 @@ class DrawnHills:
         if self.hills is None:
             return found
         known, labels, parts = known.take(self.rows), self.hills.labels, self.hills.of_components
-        if np.any(are_clusters):
-            inside = parts_of(self.hills, are_clusters)
-            parts = renumbered(np.where(are_clusters[parts], inside, len(parts) + parts))
+        if np.any(divided):
+            inside = parts_of(self.hills, divided)
+            parts = renumbered(np.where(divided[parts], inside, len(parts) + parts))
         few = self.hills.laws.means.shape[1] <= MOST_CELL_COLUMNS
         if of_cells and self.most_probable is not None and few and not known.unites:
             labels = self.most_probable[self.rows]

@@ -52,8 +52,10 @@ def read_draws(
     - `clusters`: (n_chains, n_read, n_samples). Clusters of the rows by decreasing size, or
       as by `KnownLabels.clusters`, in the smallest unsigned type; if some rows are noise, -1, in
       the smallest signed type.
-    - `cells`: (n_chains, n_read, n_samples). Clusters of the most probable components of the rows,
-      in which a search finds those that overlap; see `DrawnHills.clusters`.
+    - `cells`: (n_chains, n_read, n_samples). Clusters of the most probable components of the rows;
+      see `DrawnHills.clusters`.
+    - `likely`: (n_chains, n_read, n_samples). The same if components are clusters where this is
+      more probable than not. In these a search finds clusters that overlap.
     """
     numbers = np.arange(draws.shape[1])
     if completed is not None:
@@ -83,13 +85,14 @@ def read_draws(
             evidence = bricks.evidence_of(found, grid)
         odds = [draw.log_odds(evidence) for draw in found]
 
-        def placed(i, are_clusters, of_cells):
-            labels = found[i].clusters(known, are_clusters, of_cells)
+        def placed(i, divided, of_cells):
+            labels = found[i].clusters(known, divided, of_cells)
             most = labels.max(initial=0)
             return labels.astype(np.min_scalar_type(-1 - most if has_noise else most))
 
-        def clusters(levels, of_cells=False):
-            pairs = list(zip(grid.ravel(), levels, strict=True))
+        def at_levels(levels, of_cells):
+            pairs = list(zip(grid.ravel(), levels.ravel(), strict=True))
+            # The number of hills above a level tells which these are.
             kinds = [(i, (odds[i] > level).sum()) for i, level in pairs]
             different = dict(zip(kinds, pairs, strict=True))
             chosen = ((i, odds[i] > level, of_cells) for i, level in different.values())
@@ -97,22 +100,26 @@ def read_draws(
             of_kinds = dict(zip(different, of_kinds, strict=True))
             return np.reshape([of_kinds[kind] for kind in kinds], (*grid.shape, -1))
 
-        return evidence, clusters(_levels(grid.size)), clusters(np.zeros(grid.size), of_cells=True)
+        levels = _levels(*grid.shape)
+        ways = (levels, False), (levels, True), (np.zeros(grid.shape), True)
+        return evidence, *(at_levels(*way) for way in ways)
 
     at, between = _evenly(numbers, draws)
     evidence, *found = read(numbers[at], columns)
-    if len(between) and np.ptp(found[1].max(axis=2)) > 0:
+    if len(between) and np.ptp(found[0].max(axis=2)) > 0:
         at = np.sort(np.concatenate([at, between]))
         _, *found = read(numbers[at], None, evidence)
     return numbers[at], *found
 
 
-def _levels(n_draws):
-    """Log odds above which the components of a hill of each draw are clusters: (n_draws,). They
-    are quantiles of the logistic law, so that the share of draws in which they are is the
-    probability. All hills of a draw have one level, because their laws are often of one kind: the
-    rule is wrong about all or none."""
-    return logit(np.random.default_rng(0).permutation((np.arange(n_draws) + 0.5) / n_draws))
+def _levels(n_chains, n_draws):
+    """Log odds above which the components of a hill of each draw are clusters: (n_chains,
+    n_draws). They are quantiles of the logistic law, evenly in each chain, so that the share of
+    draws in which they are is the probability. All hills of a draw have one level, because their
+    laws are often of one kind: the rule is wrong about all or none."""
+    shares = (np.arange(n_chains * n_draws) + 0.5) / (n_chains * n_draws)
+    shares = shares.reshape(n_draws, n_chains).T
+    return logit(np.random.default_rng(0).permuted(shares, axis=1))
 
 
 def _evenly(numbers, draws):
