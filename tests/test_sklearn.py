@@ -153,7 +153,9 @@ def test_sample_exists_where_the_likelihood_generates(case):
 @pytest.mark.parametrize("name", NAMES)
 def test_tags(name):
     tags = get_tags(make_estimator(fit_case(name).likelihood))
-    assert tags.input_tags.allow_nan == (CASES[name].has_gaps or name == "gaussian")
+    assert tags.input_tags.allow_nan == (
+        CASES[name].has_gaps or name in ("gaussian", "von_mises_fisher")
+    )
     assert tags.input_tags.sparse == (name in SPARSE)
     assert tags.input_tags.pairwise == name.startswith("relational")
     assert tags.input_tags.positive_only == CASES[name].is_positive

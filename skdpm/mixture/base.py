@@ -335,8 +335,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """
         check_is_fitted(self)
         if given is not None:
-            _check_given(self.likelihood_, self.n_features_in_, X)
             given = positions_in(self, given, X, "given")
+            _check_given(self.likelihood_, self.n_features_in_, X, given)
         score = functools.partial(Predictor.score_samples, given=given)
         return self._over_rows(score, X, np.float64, gaps=True, exposure=exposure)
 
@@ -1037,10 +1037,11 @@ def _exposed(likelihood, exposure, noise):
     return likelihood.with_exposure()
 
 
-def _check_given(likelihood, n_features, X):
+def _check_given(likelihood, n_features, X, given):
     why = refusal(likelihood, "laws")
-    nothing = np.full((1, n_features + likelihood.exposed), np.nan)
-    if why and (likelihood.pairwise or likelihood.needs_laws(nothing).any()):
+    known = np.full((1, n_features + likelihood.exposed), np.nan)
+    known[:, given] = 1.0
+    if why and (likelihood.pairwise or likelihood.needs_laws(known).any()):
         raise ValueError(f"given cannot be used: {why}")
     if sp.issparse(X):
         raise TypeError("given needs dense rows: pass X.toarray()")

@@ -832,7 +832,11 @@ def test_parts_without_laws_of_columns_say_so():
     with pytest.raises(AttributeError, match=why):
         model.impute(X)
     with pytest.raises(ValueError, match=f"given cannot be used: {why}"):
-        model.score_samples(X, given=0)
+        model.score_samples(X, given=3)
+    # Without all of its columns, a direction says nothing.
+    counts = np.hstack([X[:, :3], np.full((len(X), 3), np.nan)])
+    expected = model.score_samples(X) - model.score_samples(counts)
+    np.testing.assert_allclose(model.score_samples(X, given=[0, 1, 2]), expected)
 
 
 def test_pickled_estimators_answer_alike():

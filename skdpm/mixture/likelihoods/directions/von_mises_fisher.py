@@ -89,6 +89,9 @@ class VonMisesFisher(Likelihood):
     def check_entries(self, X, gaps=False):
         check_finite(_complete(X), allow_nan=False, hint=self.nan_hint)
 
+    def needs_laws(self, X):
+        return np.isnan(_complete(X)).any(axis=1) if not sp.issparse(X) else super().needs_laws(X)
+
     def summarise(self, X):
         """Number of columns."""
         return {"n_features": X.shape[1]}
