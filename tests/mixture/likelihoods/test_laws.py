@@ -393,7 +393,7 @@ def test_new_rows_do_not_depend_on_each_other(case):
     together = log_densities(case.X)
     for i in range(case.n):
         np.testing.assert_array_equal(log_densities(case.X[i : i + 1]), together[:, i : i + 1])
-    if case.likelihood.allow_nan:
+    if case.likelihood.allow_nan and not sp.issparse(case.X):
         X = np.vstack([case.X, np.full_like(case.X[:1], np.nan)])
         assert_equal(log_densities(X)[:, :-1], together, rtol=1e-14, atol=1e-14)
 
@@ -441,7 +441,8 @@ def test_resolve_changes_neither_the_object_nor_what_is_resolved(case):
 
 
 def _nan_cases():
-    return [case for case in cases(coupled=False) if _takes_nan(case.values[0].likelihood)]
+    found = [case for case in cases(coupled=False) if _takes_nan(case.values[0].likelihood)]
+    return [case for case in found if not sp.issparse(case.values[0].X)]
 
 
 def _takes_nan(likelihood):

@@ -343,7 +343,7 @@ def test_rows_of_nan_say_nothing(sampler):
     assert np.isfinite(both.score_samples(table)).all()
     table[5, 0] = np.nan
     with pytest.raises(
-        ValueError, match="a direction needs all columns: set all of the row to NaN"
+        ValueError, match="VonMisesFisher needs all columns: set all of the row to NaN"
     ):
         both.predict(table)
 
@@ -363,7 +363,7 @@ def test_nan_and_a_single_column_are_refused():
     with pytest.raises(ValueError, match="two columns"):
         DPMixture(likelihood="von_mises_fisher").fit(X[:, :1])
     X[2, 1] = np.nan
-    with pytest.raises(ValueError, match="NaN in column 1 of X; a direction needs all columns"):
+    with pytest.raises(ValueError, match="NaN in column 1 of X; VonMisesFisher needs all columns"):
         DPMixture(likelihood="von_mises_fisher").fit(X)
     for name in ("concentration", "spread"):
         with pytest.raises(ValueError, match=f"VonMisesFisher.{name} must be finite and > 0"):

@@ -77,7 +77,7 @@ class VonMisesFisher(Likelihood):
     reads_directions = True
     text_hint = WORDS_HINT
     allow_nan = True
-    nan_hint = "a direction needs all columns: set all of the row to NaN, or impute the entries"
+    nan_hint = "VonMisesFisher needs all columns: set all of the row to NaN, or impute the entries"
 
     concentration: float | None = None
     spread: float | None = None
