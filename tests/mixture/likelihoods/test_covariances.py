@@ -222,7 +222,7 @@ def planted_priors():
 @pytest.mark.slow
 @pytest.mark.parametrize("covariance_type, planted", list(planted_priors()))
 def test_planted_errors_are_seen(covariance_type, planted, seed_sequence):
-    n_starts = 600 if {"mean", "df"} & planted.keys() else 2_500
+    n_starts = 600 if {"mean", "df"} & planted.keys() else 5_000
     run = joint_run("rows", covariance_type, n_starts, planted)
     assert run(seed_sequence, 1) < 1e-4
 
