@@ -12,9 +12,9 @@ from skdpm.plotting import _style as style
 
 # Panels in a line, at most.
 MOST_PANELS = 3
-# Least width of a panel with its names where a given axis is divided, and the height of its title
-# and ticks and of a line, in inches.
-LEAST_WIDTH, LEAST_HEIGHT, LEAST_LINE = 2.7, 0.5, 0.15
+# Least width of a panel with its names where a given axis is divided, the height of its title and
+# ticks and of a line, and that of the words below all panels, in inches.
+LEAST_WIDTH, LEAST_HEIGHT, LEAST_LINE, BELOW = 2.7, 0.5, 0.15, 0.5
 
 
 @parameters
@@ -122,7 +122,7 @@ class ProfilesDisplay(style.Display):
         if is_divided:
             width, height = ax.get_window_extent().size / ax.figure.dpi
             most = int(np.clip(width / LEAST_WIDTH, 1, most))
-            n_fitting = int(height / (LEAST_HEIGHT + LEAST_LINE * longest))
+            n_fitting = int((height - BELOW) / (LEAST_HEIGHT + LEAST_LINE * longest))
             clusters = clusters[: most * max(n_fitting, 1)]
         n_lines = math.ceil(len(clusters) / most)
         n_panels = math.ceil(len(clusters) / n_lines)

@@ -92,7 +92,7 @@ def read_draws(
 
         def at_levels(levels, of_cells):
             pairs = list(zip(grid.ravel(), levels.ravel(), strict=True))
-            # The number of hills above a level tells which these are.
+            # The number of hills above a level determines which these are.
             kinds = [(i, (odds[i] > level).sum()) for i, level in pairs]
             different = dict(zip(kinds, pairs, strict=True))
             chosen = ((i, odds[i] > level, of_cells) for i, level in different.values())

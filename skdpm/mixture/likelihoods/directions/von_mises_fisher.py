@@ -256,7 +256,8 @@ def _complete(X):
     if sp.issparse(X):
         return X
     X = readable(X)
-    nothing = np.isnan(X).all(axis=1) if X.dtype.kind == "f" else np.zeros(len(X), dtype=bool)
+    nothing = np.isnan(X[:, 0])  # of few rows, if any, the other columns are looked at
+    nothing[nothing] = np.isnan(X[nothing]).all(axis=1)
     return np.where(nothing[:, None], 0.0, X) if nothing.any() else X
 
 
