@@ -7,7 +7,6 @@ import warnings
 from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 from reference.enumerate import enumerate_partitions
@@ -545,6 +544,7 @@ def test_two_fits_are_compared():
 
 
 def test_fits_of_rows_in_different_orders_are_not_compared():
+    pd = pytest.importorskip("pandas")
     X = np.random.default_rng(0).normal(size=(12, 2))
     short = {"n_chains": 1, "n_warmup": 2, "n_draws": 4, "random_state": 0}
 
