@@ -130,13 +130,14 @@ class Questions:
             A line for each cluster, column and category, the largest differences first, with the
             columns
 
-            - "n_rows", "share_of_rows": size of the cluster;
-            - "kind": "number", "count" or "share" (of ones, of a category, of a word);
-            - "mean", "low", "high": posterior mean of the column's mean or share in the cluster,
-              with a credible interval; "rest": posterior mean in the other rows;
-            - "difference", "difference_low", "difference_high": mean minus that of the other rows,
-              in standard deviations within clusters;
+            - "mean", "rest": posterior mean of the column's mean or share in the cluster, and in
+              the other rows;
+            - "low", "high": credible interval of the mean in the cluster;
             - "lift": mean over that of the other rows, for counts and shares;
+            - "kind": "number", "count" or "share" (of ones, of a category, of a word);
+            - "n_rows", "share_of_rows": size of the cluster;
+            - "difference_low", "difference_high", "difference": credible interval and mean of the
+              difference from the other rows, in standard deviations within clusters;
             - "certainty": posterior probability that the difference has its sign.
         """
         check_is_fitted(self)
@@ -170,26 +171,22 @@ class Questions:
         )
         low, high = found.mean_interval
         difference_low, difference_high = map(found.standardised, found.difference_interval)
-        of_entries = {
-            "mean": found.mean,
-            "low": low,
-            "high": high,
-            "rest": found.rest,
-            "difference": found.difference,
-            "difference_low": difference_low,
-            "difference_high": difference_high,
-            "lift": found.lift,
-            "certainty": found.certainty,
+        at = clusters, entries
+        columns = {  # a narrow terminal shows the first and the last
+            "mean": found.mean[at],
+            "rest": found.rest[at],
+            "low": low[at],
+            "high": high[at],
+            "lift": found.lift[at],
+            "kind": found.kinds[entries],
+            "n_rows": sizes[clusters],
+            "share_of_rows": sizes[clusters] / sizes.sum(),
+            "difference_low": difference_low[at],
+            "difference_high": difference_high[at],
+            "difference": found.difference[at],
+            "certainty": found.certainty[at],
         }
-        return pd.DataFrame(
-            {
-                "n_rows": sizes[clusters],
-                "share_of_rows": sizes[clusters] / sizes.sum(),
-                "kind": found.kinds[entries],
-                **{name: values[clusters, entries] for name, values in of_entries.items()},
-            },
-            index=index,
-        )
+        return pd.DataFrame(columns, index=index)
 
     @offered_if(lambda self: _without_links(self) and refusal(_likelihood(self), "laws"))
     def impute(self, X, n_draws: int | None = None, *, exposure=None) -> Any:
