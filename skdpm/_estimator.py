@@ -149,7 +149,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
                 setattr(cls, name, brief(method, words))
 
     _components = "clusters"  # users' word for them
-    _other_names = ()  # pairs of a word and the likelihood that it means, for errors
+    _other_names = ()  # pairs of a word and the likelihood or sampler that it means, for errors
     _ways_with_text = _ways_with_sparse = ""  # advice in errors about text and sparse matrices
 
     def _registry(self, name):
@@ -637,11 +637,13 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             got = value.__name__
             hint = f", which is a class; pass an object: {name}={got}()"
         elif isinstance(value, str):
-            meant = dict(self._other_names).get(value)
-            hint = f"; did you mean {meant}?" if meant else closest(value, registry)
+            word = value.lower()
+            meant = dict(self._other_names).get(word)
+            hint = f"; did you mean {meant}?" if meant else closest(word, registry)
             for cls in registry.values():
-                if value in getattr(getattr(cls, "from_paper", None), "variants", ()):
-                    hint = f"; for that of a paper pass {cls.__name__}.from_paper({value!r})"
+                for variant in getattr(getattr(cls, "from_paper", None), "variants", ()):
+                    if variant.lower() == word:
+                        hint = f"; for that of a paper pass {cls.__name__}.from_paper({variant!r})"
         raise ValueError(
             f"{name} must be a {base.__name__} object or one of {', '.join(sorted(registry))}; "
             f"got {got}{hint}"

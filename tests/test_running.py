@@ -634,9 +634,20 @@ def test_text_is_found(blobs):
         estimator = DPMixture if cls in SAMPLERS.values() else FeatureAllocation
         for variant in cls.from_paper.variants:
             assert cls.from_paper(variant).kernel
-            with pytest.raises(ValueError, match=re.escape(f".from_paper('{variant}')")):
-                estimator(sampler=variant).fit(blobs)
+            for word in {variant, variant.lower()} - set(SAMPLERS):
+                with pytest.raises(ValueError, match=re.escape(f".from_paper('{variant}')")):
+                    estimator(sampler=word).fit(blobs)
         assert repr(variant) in cls.from_paper.__doc__
+    for estimator, word, meant in [
+        (DPMixture, "GIBBS", "'gibbs'"),
+        (DPMixture, "GIBBS+SAMS", "'sams'"),
+        (DPMixture, "SM", "'split_merge'"),
+        (DPMixture, "FSD", 'FiniteMixture(100, sampler="blocked_gibbs")'),
+        (FeatureAllocation, "DPF", "'discrete_particle_filter'"),
+        (FeatureAllocation, "automatic", "'auto'"),
+    ]:
+        with pytest.raises(ValueError, match=re.escape(f"did you mean {meant}?")):
+            estimator(sampler=word).fit(blobs)
 
 
 # Notebooks.

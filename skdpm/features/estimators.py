@@ -131,6 +131,7 @@ n_features_in_, feature_names_in_
     """
 
     _components = "features"
+    _other_names = ("dpf", "'discrete_particle_filter'"), ("pg", "'particle_gibbs'")
 
     n_components: int | None = None
     _: KW_ONLY
@@ -356,7 +357,7 @@ n_features_in_, feature_names_in_
     def _registry(self, name):
         if name == "likelihood":
             return LIKELIHOODS, FeatureLikelihood
-        return SAMPLERS, FeatureSampler
+        return {**SAMPLERS, "auto": None}, FeatureSampler
 
     def _resolved_sampler(self, likelihood, X):
         if isinstance(self.sampler, str) and self.sampler == "auto":

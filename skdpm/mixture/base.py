@@ -150,6 +150,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         *((name, f'FeatureAllocation(likelihood="{name}")') for name in ("lfrm", "subclones")),
         ("normal", "'gaussian'"),
         ("words", "'multinomial'"),
+        # Samplers in papers.
+        ("sm", "'split_merge'"),
+        ("gibbs+sams", "'sams'"),
+        ("fsd", 'FiniteMixture(100, sampler="blocked_gibbs")'),
     )
     _ways_with_sparse = ", or choose a likelihood that takes sparse matrices: " + ", ".join(
         names_with(lambda likelihood: likelihood.accept_sparse)
