@@ -8,6 +8,10 @@ from skdpm.features.samplers._particle_gibbs cimport (
     DiscreteFilterKernel, ParticleGibbsKernel, RowFilterKernel
 )
 
+from skdpm.features.samplers.particle_gibbs import TEST_PATHS
+
+# In the order of TEST_PATHS. The last two depend on the row's present value. They give no valid
+# kernels: warm-up only.
 cdef enum TestPath:
     ZEROS
     ONES
@@ -15,16 +19,6 @@ cdef enum TestPath:
     UNCONDITIONAL
     CONDITIONAL
     TWO_STAGE
-
-# The last two depend on the row's present value. They give no valid kernels: warm-up only.
-TEST_PATHS = {
-    "zeros": ZEROS,
-    "ones": ONES,
-    "random": RANDOM,
-    "unconditional": UNCONDITIONAL,
-    "conditional": CONDITIONAL,
-    "two_stage": TWO_STAGE,
-}
 
 
 cdef int choose_path(
@@ -52,7 +46,7 @@ cdef class PathParticleGibbsKernel(ParticleGibbsKernel):
 
     def __init__(self, str test_path, *params):
         super().__init__(*params)
-        self.test_path = TEST_PATHS[test_path]
+        self.test_path = TEST_PATHS.index(test_path)
 
     cdef int choose_test_path(self, FeatureState state, bitgen_t* rng) except? -1 nogil:
         return choose_path(self, state, rng, self.test_path)
@@ -64,7 +58,7 @@ cdef class PathDiscreteFilterKernel(DiscreteFilterKernel):
 
     def __init__(self, str test_path, *params):
         super().__init__(*params)
-        self.test_path = TEST_PATHS[test_path]
+        self.test_path = TEST_PATHS.index(test_path)
 
     cdef int choose_test_path(self, FeatureState state, bitgen_t* rng) except? -1 nogil:
         return choose_path(self, state, rng, self.test_path)

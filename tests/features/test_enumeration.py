@@ -464,23 +464,26 @@ def test_power_concentration(n_latent, seed_sequence):
     assert run(seed_sequence, 1) < 1e-6
 
 
-@pytest.mark.parametrize("path", ["conditional", "two_stage"])
 @pytest.mark.parametrize("cls", [ParticleGibbs, DiscreteParticleFilter])
-def test_paths_of_warm_up_become_zeros(cls, path):
-    """To the bit: after warm-up they are the path of zeros."""
-    ends = []
-    for test_path in (path, "zeros"):
-        model, prior = make_model(np.arange(12.0).reshape(6, 2) / 10), make_prior(6, 3)
-        load(model, np.array([[1.0, 0.0], [0.5, 0.5], [0.2, 1.0]]))
-        state = FeatureState(model, prior, np.eye(6, 3))
-        kernel, bit_generator = (
-            cls.from_paper(test_path, n_particles=3).kernel(),
-            np.random.PCG64(0),
-        )
-        for _ in range(20):
-            kernel.run(state, bit_generator, False)
-        ends.append(state.allocations().tolist())
-    assert ends[0] == ends[1]
+def test_paths_of_warm_up_become_zeros(cls):
+    """To the bit: paths that give no valid kernel are the path of zeros after warm-up, and no
+    other path is."""
+    ends = {}
+    for path in cls.from_paper.variants:
+        for adapting in (False, True):
+            model, prior = make_model(np.arange(12.0).reshape(6, 2) / 10), make_prior(6, 3)
+            load(model, np.array([[1.0, 0.0], [0.5, 0.5], [0.2, 1.0]]))
+            state = FeatureState(model, prior, np.eye(6, 3))
+            kernel = cls.from_paper(path, n_particles=3).kernel()
+            bit_generator = np.random.PCG64(0)
+            for _ in range(20):
+                kernel.run(state, bit_generator, adapting)
+            ends[path, adapting] = state.allocations().tobytes()
+    assert len({ends[path, False] for path in VALID_PATHS}) == len(VALID_PATHS)
+    for path in cls.from_paper.variants:
+        assert (ends[path, False] == ends[path, True]) == (path in VALID_PATHS)
+        if path not in VALID_PATHS:
+            assert ends[path, False] == ends["zeros", False]
 
 
 def assert_seen(run, seed_sequence):
