@@ -7,6 +7,7 @@ A module has the name of its sampler's module, and its function `make` is the sa
 - `gibbs`: Lovell, Adams & Mansinghka (2012), to which Chang & Fisher (2013) compare.
 - `sub_cluster`: Chang & Fisher (2013).
 - `arm`, `split_merge`: Herlau, Mørup, Teh & Schmidt (2014).
+- `pgsm`: Bouchard-Côté, Doucet & Roth (2017).
 - `smc`: Ulker, Gunsel & Cemgil (2010).
 - `particle_gibbs`: Bouchard-Côté & Roth.
 

@@ -13,6 +13,13 @@ def make(test_path, **params):
     >>> ParticleGibbs.from_paper("two_stage", n_particles=10)
     PaperParticleGibbs(n_particles=10, test_path='two_stage')
 
+    The samplers deviate from the paper in these points. In algorithm 4 the retained particle has
+    the weight max(w, 1 / c), and in algorithm 5 children start from the weights of the particles
+    that survived. With `LinearGaussian`, features that only one row has are drawn from their full
+    conditional after warm-up. The paper's random walks are replaced: the concentration is drawn
+    exactly or by a slice, weights of links by blocks and slices, prevalences of clones by slices.
+    Chains start at draws of the prior only with `init="prior"`.
+
     Parameters
     ----------
     test_path : {"zeros", "ones", "random", "unconditional", "conditional", "two_stage"}

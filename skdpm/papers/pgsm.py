@@ -14,10 +14,11 @@ def make(variant, **params):
     >>> PGSM.from_paper("PGSM", annealing_power=2.0)
     PaperPGSM(annealing_power=2.0, gibbs_sweeps=0)
 
-    The sampler deviates from the paper in two points. Informed anchors follow every change of the
-    number of clusters in warm-up and are fixed after it: in the paper they change each time that
-    this number breaks its record. Threshold-informed anchors weigh a cluster of b rows by
-    tau_2(b + 1) / tau_2(b), where algorithm 5 prints tau_2(b).
+    The sampler deviates from the paper in these points. Informed anchors follow every change of
+    the number of clusters in warm-up and are fixed after it: in the paper they change each time
+    that this number breaks its record. They are uniform if the warm-up ends in more than 512
+    clusters. Threshold-informed anchors weigh a cluster of b rows by tau_2(b + 1) / tau_2(b),
+    where algorithm 5 prints tau_2(b).
 
     Parameters
     ----------

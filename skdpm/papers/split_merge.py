@@ -14,13 +14,18 @@ def make(variant, **params):
     >>> SplitMerge.from_paper("bSM", n_history_chains=4)
     PastSplitMerge(n_history_chains=4)
 
+    The sampler deviates from the paper in these points. Past states are not refined by the current
+    one, because that is not exact. The history has `n_history` states a chain, evenly spaced in
+    the later half of the warm-up, and is fixed after it, so that draws are exact; companions are
+    then dropped. Companions start from random partitions into 4, 8, 16, ... clusters, and there is
+    no phase of 50 Gibbs iterations before the first move.
+
     Parameters
     ----------
     variant : {"bSM"}
         "bSM" (section 3.6.2): the two rows are rows on which two past states of the chain or
         its companions disagree. Rows that both past states put together with one of the two
-        start on its side. In the paper past states are also refined by the current one, which
-        is not exact; here they are not.
+        start on its side.
     **params
         Parameters of the sampler: `n_restricted_scans` and `gibbs_sweeps` as in `SplitMerge`,
         `n_history_chains=8` and `n_history=16` as in `ARM`.

@@ -34,8 +34,9 @@ def make(variant, **params):
     keeps them, because the paper's pass over the rows is not exact. Sub-clusters burn in by their
     marginal likelihood, in place of the likelihood at drawn parameters, and start anew if they
     have gained nothing for 20 iterations. The numbers of random moves are ours: 1000 an iteration,
-    999 of them merges, because the paper leaves them to its supplement. The ratio of a split has
-    that of the partition prior, which need not be a Dirichlet process.
+    999 of them merges of uniform pairs, because the paper leaves them to its supplement. Not all
+    pairs are proposed in each iteration: a number that follows the clusters is not exact. The
+    ratio of a split has that of the partition prior, which need not be a Dirichlet process.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ class ARM(Sampler):
 
     References
     ----------
-    Herlau, Morup, Teh & Schmidt, algorithm 3.
+    Herlau, Morup, Teh & Schmidt, whose algorithm 3 is `ARM.from_paper("ARM")`.
     """
 
     takes_noise = True

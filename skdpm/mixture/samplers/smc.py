@@ -68,7 +68,7 @@ class SMC(Sampler):
 
     References
     ----------
-    Ulker, Gunsel & Cemgil (2010); Fearnhead & Clifford (2003).
+    Ulker, Gunsel & Cemgil (2010): `SMC.from_paper("SMC-A")`; Fearnhead & Clifford (2003).
     """
 
     requires = "product"

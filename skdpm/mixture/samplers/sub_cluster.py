@@ -40,7 +40,7 @@ class SubCluster(BlockSampler):
 
     References
     ----------
-    Chang & Fisher (2013); Jain & Neal (2004).
+    Chang & Fisher (2013), whose sampler is `SubCluster.from_paper("SUBC")`; Jain & Neal (2004).
     """
 
     takes_noise = True
