@@ -31,7 +31,8 @@ class SubCluster(BlockSampler):
     An iteration draws the weights and parameters of clusters, then all labels in one pass over the
     rows, each independent of the others. In the first half of the warm-up every cluster has two
     sub-clusters, fitted in the same pass, into which it may be split, and close clusters are
-    merged. From then on all moves are exact. The guide has the details.
+    merged. From then on all moves are exact. Needs a likelihood whose parameters of a cluster can
+    be drawn (capability "instantiated"). The guide has the details.
 
     Parameters
     ----------
