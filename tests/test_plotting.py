@@ -781,8 +781,8 @@ def test_profiles_are_those_of_the_description(model, table):
         title = ax.get_title(loc="left").replace("\N{NO-BREAK SPACE}", " ")
         assert f"cluster {k} ({np.sum(model.labels_ == k)} rows)" in title
     assert len({ax.get_xlim() for ax in display.axes_}) == 1
-    words = "(sd within clusters)\n99% interval, hollow if it contains 0"
-    assert display.figure_.get_supxlabel() == f"difference from the other rows {words}"
+    words = "difference from the other rows, in typical spreads within a cluster\n"
+    assert display.figure_.get_supxlabel() == f"{words}99% interval, hollow if it contains 0"
     largest = ProfilesDisplay.from_estimator(model, max_clusters=1, feature_names=["a", "b", "c"])
     assert "; 1 of" in largest.figure_.get_supxlabel()
     assert set(largest.table.index.unique("column")) <= {"a", "b", "c"}

@@ -140,8 +140,8 @@ class ProfilesDisplay(style.Display):
         ends = np.array([panel.get_xlim() for panel in axes])
         for panel in axes:
             panel.set_xlim(min(0.0, *ends[:, 0]), max(0.0, *ends[:, 1]))
-        words = f"difference from the other rows (sd within clusters)\n{self.level:.0%} interval, "
-        words += "hollow if it contains 0"
+        words = "difference from the other rows, in typical spreads within a cluster\n"
+        words += f"{self.level:.0%} interval, hollow if it contains 0"
         if n_all > len(clusters):
             words += f"; {len(clusters)} of {n_all} clusters shown"
         if ax is None:
