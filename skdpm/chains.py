@@ -408,7 +408,8 @@ def run_chains(
     remaining = sum(max(0, n_iterations - chain["iteration"]) for chain in chains)
     takes_turns = joblib.effective_n_jobs(n_jobs) < len(chains)
     turn, began = math.inf if forecast is None else PATIENCE, time.monotonic()
-    with Interruption() as interruption, _progress_bar(remaining, verbose) as report:
+    words = None if halts is None else f"at most {remaining}"
+    with Interruption() as interruption, _progress_bar(remaining, verbose, words) as report:
 
         def work(chain, stop):
             end = time.monotonic() + turn
@@ -470,15 +471,16 @@ class Interruption:
 
 
 @contextlib.contextmanager
-def _progress_bar(n_iterations, verbose):
-    """Context that gives a function (figures, number of iterations done) for all chains."""
+def _progress_bar(n_iterations, verbose, words):
+    """Context that gives a function (figures, number of iterations done) for all chains. Words are
+    before the bar until it ends."""
     if not verbose:
         yield lambda figures, n_done: None
         return
     from tqdm.auto import tqdm
 
     lock = threading.Lock()
-    with tqdm(total=n_iterations, unit="it") as bar:
+    with tqdm(total=n_iterations, unit="it", desc=words) as bar:
 
         def report(figures, n_done):
             with lock:
@@ -487,3 +489,4 @@ def _progress_bar(n_iterations, verbose):
 
         yield report
         bar.total = bar.n  # chains may stop early
+        bar.set_description(None, refresh=False)

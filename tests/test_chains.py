@@ -191,7 +191,9 @@ def test_progress_goes_to_stderr(capsys):
     run_chains(_advance, _chains(2), 4, verbose=1)
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert "8/8" in shown.err and "done=4" in shown.err
+    assert "8/8" in shown.err and "done=4" in shown.err and "at most" not in shown.err
+    run_chains(_advance, _chains(2), 4, verbose=1, halts=lambda done: 2 if done < 2 else None)
+    assert (shown := capsys.readouterr().err).startswith("\rat most 8:") and "\r100%|" in shown
     run_chains(_advance, _chains(2), 4)
     assert capsys.readouterr().err == ""
 
