@@ -8,9 +8,10 @@ import pytest
 from scipy import stats
 from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_rand_score
 from support.designs import everyday
 
-from skdpm import DPMixture
+from skdpm import DPMixture, FiniteMixture
 from skdpm.mixture import overdispersion
 from skdpm.mixture.likelihoods import (
     Categorical,
@@ -184,6 +185,43 @@ def test_counts_that_vary_more_than_multinomial_ones(shape, what):
     X = unequal(np.random.default_rng(0), 40, 30, 0.3, 3.0, shape)
     with pytest.warns(UserWarning, match=f"{what}.*NegativeBinomial.*exposure=X"):
         DPMixture(likelihood="multinomial", **SHORT).fit(X)
+
+
+def texts(rng, n, n_kinds, spread, n_words=30.0):
+    """Counts of 300 words in texts whose words vary more within a kind if the spread is small."""
+    kinds = rng.dirichlet(np.full(300, 0.05), n_kinds)
+    labels = rng.integers(n_kinds, size=n)
+    X = [
+        rng.multinomial(rng.poisson(n_words) + 1, rng.dirichlet(spread * kinds[k] + 1e-3))
+        for k in labels
+    ]
+    return csr_array(np.array(X, dtype=np.float64)), labels
+
+
+def test_words_that_vary_within_a_subject():
+    X, _ = texts(np.random.default_rng(0), 200, 5, 12.0)
+    with pytest.warns(UserWarning, match=r'parts of kinds.*FiniteMixture\(k, likelihood="multin'):
+        assert DPMixture(likelihood="multinomial", **SHORT).fit(X).n_clusters_ > 20
+    X, labels = texts(np.random.default_rng(0), 200, 25, 1e9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        FiniteMixture(5, likelihood="multinomial", **SHORT).fit(X)  # the number is given
+        model = DPMixture(likelihood="multinomial", **SHORT).fit(X)
+    assert adjusted_rand_score(labels, model.labels_) > 0.9
+
+
+@pytest.mark.parametrize("n_kinds, n_words", [(20, 10.0), (40, 100.0), (80, 30.0)])
+def test_pairs_of_words(n_kinds, n_words):
+    """False alarms are too rare to be seen, and words that vary are found, in small clusters."""
+    found = {}
+    for spread in (1e9, 20.0):
+        rng = np.random.default_rng(0)
+        drawn = [texts(rng, 200, n_kinds, spread, n_words) for _ in range(20)]
+        found[spread] = sum(overdispersion.vary_in_shares(*text) for text in drawn)
+        assert not overdispersion.vary_in_shares(drawn[0][0], np.zeros(200, int))  # a large one
+        assert not overdispersion.vary_in_shares(drawn[0][0], np.arange(200))  # alone
+        assert not overdispersion.vary_in_shares(drawn[0][0] * 0.0, np.arange(200) // 2)
+    assert found == {1e9: 0, 20.0: 20}
 
 
 @pytest.mark.slow
