@@ -158,6 +158,17 @@ def directions(ax, rng):
     ax.set_aspect("equal")
 
 
+def globe(ax, rng):
+    angle = np.linspace(0, 2 * np.pi, 200)
+    for width in (1.0, 0.6, 0.0):
+        ax.plot(width * np.cos(angle), np.sin(angle), color=PALE)
+    for height in (-0.5, 0.0, 0.5):
+        ax.plot(np.array([-1, 1]) * (1 - height**2) ** 0.5, [height, height], color=PALE)
+    for centre, color in (((-0.5, 0.3), BLUE), ((0.35, 0.6), GREEN), ((0.4, -0.4), ORANGE)):
+        ax.scatter(*(centre + 0.09 * rng.normal(size=(25, 2))).T, color=color, s=10)
+    ax.set_aspect("equal")
+
+
 def network(ax, rng):
     X, labels = blobs(rng, 9, 0.6)
     for i in range(len(X)):
