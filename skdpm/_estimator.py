@@ -12,7 +12,7 @@ from typing import Any, Self, cast
 import joblib
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
@@ -20,6 +20,7 @@ from skdpm import _convergence
 from skdpm._callbacks import CallbackSupport, FitReports
 from skdpm._display import html_table, summary_of_fit
 from skdpm._halts import Forecast, Halts
+from skdpm._names import NOT_KEPT
 from skdpm._rows import given_rows, names_columns
 from skdpm._run import Run
 from skdpm._typing import F
@@ -271,6 +272,21 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
     def _other_readings(self):
         """Lines of `summary` about other point estimates: dict."""
         return {}
+
+    def __getattr__(self, name):
+        # Called for attributes that are not set.
+        is_fitted, what = name.endswith("_") and name[0] != "_", type(self).__name__
+        if is_fitted and not name.endswith("_in_") and not self.__sklearn_is_fitted__():
+            raise NotFittedError(f"{what} has no {name}: it is not fitted; call fit first")
+        if name in NOT_KEPT:
+            raise AttributeError(f"{what} has no {name}: {NOT_KEPT[name]}")
+        try:
+            return object.__getattribute__(self, name)  # raises
+        except AttributeError as error:
+            if not is_fitted or hasattr(type(self), name):
+                raise
+            hint = closest(name, [known for known in vars(self) if known.endswith("_")])
+            raise AttributeError(f"{error}{hint}") from None
 
     def __str__(self):
         """Parameters and, after a fit, its summary."""

@@ -15,7 +15,7 @@ PARAMETERS = {
     "alpha": "its name is concentration",
     "init_params": "its name is init",
     **dict.fromkeys(("max_iter", "n_iter"), "iterations are n_warmup and n_draws"),
-    "n_clusters": "its name is n_components",
+    **dict.fromkeys(("k", "max_components", "n_clusters"), "its name is n_components"),
     "n_init": "independent chains are n_chains",
     "n_samples": "draws are n_draws; sample(n) draws rows after fit",
     "seed": "its name is random_state",
@@ -51,7 +51,7 @@ NUMBER_IS_INFERRED = (
 
 OF_DPMIXTURE = {
     **OF_MIXTURES,
-    **dict.fromkeys(("n_clusters", "n_components"), NUMBER_IS_INFERRED),
+    **dict.fromkeys(("k", "max_components", "n_clusters", "n_components"), NUMBER_IS_INFERRED),
     "weight_concentration_prior": "its name is concentration",
 }
 
@@ -68,6 +68,7 @@ ATTRIBUTES = {
     **dict.fromkeys(("aic", "bic", "inertia_", "lower_bound_"), _CRITERIA),
     **dict.fromkeys(("cluster_centers_", "means_"), _MEANS),
     **dict.fromkeys(("effective_sample_size_", "log_evidence_", "log_evidence_chains_"), _SMC),
+    "core_sample_indices_": "no row is a core; probabilities_ has how certain its cluster is",
     "covariances_": 'covariances of Gaussian clusters are cluster_params_["covariances"]',
     "n_components_": (
         "clusters of the estimate are n_clusters_; components of the draws are "
@@ -76,4 +77,10 @@ ATTRIBUTES = {
     "noise_probabilities_": "only a fit with noise=True has it",
     "transform": "predict_proba(X) has probabilities of clusters",
     "relevance_": "only a fit with the likelihood Product(parts, select=True) has it",
+}
+
+# Attributes that some fits do not keep.
+NOT_KEPT = {
+    "acceptance_rate_": "not kept by partial_fit",
+    "label_samples_": "not kept by partial_fit, nor with store_labels=False",
 }

@@ -11,7 +11,7 @@ from sklearn.utils.validation import _check_n_features, check_array, validate_da
 
 from skdpm._tables import NUMBERS, Table, as_table, is_frame, numeric_column
 from skdpm._typing import F
-from skdpm._validation import FARTHEST, ColumnError, is_dask, is_dask_frame, warn
+from skdpm._validation import FARTHEST, WORDS_HINT, ColumnError, is_dask, is_dask_frame, warn
 from skdpm.networks import WITHOUT_WEIGHTS, Adjacency, is_graph, network_of
 
 # The category by which dask marks that it does not know the categories of a column.
@@ -137,8 +137,8 @@ def converted(estimator, X, likelihood, reset, **form):
     if sp.issparse(X) and not likelihood.accept_sparse:
         raise TypeError(
             f"X is sparse, but the likelihood {type(likelihood).__name__} needs dense rows: "
-            "pass X.toarray(), in a pipeline by FunctionTransformer(lambda X: X.toarray())"
-            f"{estimator._ways_with_sparse}"
+            f"{estimator._ways_with_sparse}pass X.toarray(), in a pipeline by "
+            "FunctionTransformer(lambda X: X.toarray())"
         )
     try:
         rows = validate_data(
@@ -152,7 +152,7 @@ def converted(estimator, X, likelihood, reset, **form):
     except ValueError as error:
         if "could not convert string" not in str(error):
             raise
-        advice = likelihood.text_hint
+        advice = WORDS_HINT if np.ndim(X) == 1 else likelihood.text_hint
         advice = estimator._ways_with_text if advice is None else advice
         raise ValueError(f"{error}, in X{advice}") from error
     return dense_if_needed(rows, likelihood)

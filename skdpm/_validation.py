@@ -28,6 +28,9 @@ LARGEST_COUNT = 2.0**53
 # Advice about columns that are no counts.
 NO_COUNTS = "make it NaN if it means missing, or use Gaussian for columns of other numbers"
 
+# Advice about texts in the place of rows.
+WORDS_HINT = '; for texts, count words by CountVectorizer, for likelihood="multinomial"'
+
 
 def warn(message, category=UserWarning):
     """Warn with the line that called into this package as the origin."""

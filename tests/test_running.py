@@ -12,8 +12,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
+from scipy.sparse import csr_array
+from sklearn.base import clone
 from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import v_measure_score
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.model_selection import GridSearchCV
@@ -381,6 +383,11 @@ def test_parameters_of_others():
         FiniteMixture(n_clusters=3)
     with pytest.raises(TypeError, match="'max_iter': iterations are n_warmup and n_draws"):
         FeatureAllocation(max_iter=3)
+    for name in ("k", "max_components"):
+        with pytest.raises(TypeError, match=f"'{name}': the number of clusters is inferred"):
+            DPMixture(**{name: 3})
+        with pytest.raises(TypeError, match=f"'{name}': its name is n_components"):
+            FiniteMixture(**{name: 3})
     with pytest.raises(TypeError, match="'seed': its name is random_state"):
         DPMixture(seed=1)
     with pytest.raises(TypeError, match="'eps': no distance is given"):
@@ -413,6 +420,18 @@ def test_parameters_of_others():
     assert of_fit == ["self", "X", "y", "known_labels", "exposure"]
 
 
+@pytest.mark.parametrize("cls", [DPMixture, FiniteMixture, FeatureAllocation])
+def test_attributes_before_a_fit(cls, blobs):
+    estimator = cls(**FAST)
+    listed = set(re.findall(r"^    ?(\w+_)(?:, \w+_)* :", inspect.getdoc(cls), re.MULTILINE))
+    for name in {*listed, "converged_", "diagnostics_", "draws_"} - ATTRIBUTES.keys():
+        assert not hasattr(estimator, name) and not hasattr(clone(estimator), name)
+        if not name.endswith("_in_"):
+            with pytest.raises(NotFittedError, match=f"{name}: it is not fitted; call fit first"):
+                getattr(estimator, name)
+    assert pickle.loads(pickle.dumps(estimator.fit(blobs))).converged_ == estimator.converged_
+
+
 def test_names_that_users_try(blobs):
     estimator = DPMixture(**FAST).fit(blobs)
     for name, way in ATTRIBUTES.items():
@@ -422,8 +441,13 @@ def test_names_that_users_try(blobs):
         assert str(found.value) == f"DPMixture has no {name}: {way}"
     # True of a given number of clusters, too.
     assert "inferred" not in ATTRIBUTES["bic"] and "score(X)" in ATTRIBUTES["bic"]
-    with pytest.raises(AttributeError, match="'DPMixture' object has no attribute 'mean_'"):
+    with pytest.raises(AttributeError, match=r"'DPMixture' object has no attribute 'mean_'$"):
         estimator.mean_  # noqa: B018
+    with pytest.raises(AttributeError, match="labels_samples_'; did you mean 'label_samples_'"):
+        estimator.labels_samples_  # noqa: B018
+    stream = DPMixture(sampler="smc", n_chains=1, random_state=0).partial_fit(blobs)
+    with pytest.raises(AttributeError, match="no label_samples_: not kept by partial_fit"):
+        stream.label_samples_  # noqa: B018
     for question in (estimator.probability_of_number, estimator.probability_together):
         with pytest.raises(TypeError, match=rf"^{question.__name__}\(\) missing"):
             question()
@@ -619,8 +643,16 @@ def test_text_is_found(blobs):
     with pytest.raises(ValueError, match=r"in column 'city' of X$"):
         FeatureAllocation().fit(table)
     for name in ("multinomial", "von_mises_fisher"):
-        with pytest.raises(ValueError, match="use sklearn's CountVectorizer or TfidfVectorizer"):
+        with pytest.raises(ValueError, match=r"CountVectorizer, for likelihood=\"multinomial\""):
             DPMixture(likelihood=name).fit(["a b c", "c d"])
+    for texts in (["a b c", "c d"], np.array(["a b c", "c d"]), pd.Series(["a b c", "c d"])):
+        with pytest.raises(ValueError, match=r"CountVectorizer, for likelihood=\"multinomial\""):
+            DPMixture().fit(texts)
+    counts = csr_array(np.eye(4))
+    with pytest.raises(TypeError, match=r'dense rows: for counts.*"multinomial".*or pass X\.toar'):
+        DPMixture().fit(counts)
+    with pytest.raises(ValueError, match=r"did you mean 'gaussian', fitted to np\.log\(X\)\?"):
+        DPMixture(likelihood="lognormal").fit(blobs)
     for name, hint in [("pyclone", "mutation_design makes X"), ("relational", "matrix of links")]:
         with pytest.raises(ValueError, match=hint):
             DPMixture(likelihood=name).fit(table)

@@ -350,7 +350,7 @@ n_features_in_, feature_names_in_
         return self.n_components_
 
     def __sklearn_is_fitted__(self):
-        return hasattr(self, "allocations_")
+        return "allocations_" in vars(self)
 
     # Parameters.
 

@@ -149,14 +149,16 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         *((word, "'von_mises_fisher'") for word in ("cosine", "directions", "tfidf", "vmf")),
         *((name, f'FeatureAllocation(likelihood="{name}")') for name in ("lfrm", "subclones")),
         ("normal", "'gaussian'"),
+        ("lognormal", "'gaussian', fitted to np.log(X)"),
         ("words", "'multinomial'"),
         # Samplers in papers.
         ("sm", "'split_merge'"),
         ("gibbs+sams", "'sams'"),
         ("fsd", 'FiniteMixture(100, sampler="blocked_gibbs")'),
     )
-    _ways_with_sparse = ", or choose a likelihood that takes sparse matrices: " + ", ".join(
-        names_with(lambda likelihood: likelihood.accept_sparse)
+    _ways_with_sparse = (
+        'for counts, as of words, use likelihood="multinomial", otherwise one of '
+        f"{', '.join(names_with(lambda likelihood: likelihood.accept_sparse))}; or "
     )
 
     def make_prior(self, n_samples: int, concentration: float) -> Any:
@@ -462,7 +464,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if name in self._left_out:
             raise AttributeError(f"for_prediction keeps no {name}: use the fit itself")
         if name not in ATTRIBUTES:
-            return object.__getattribute__(self, name)
+            return super().__getattr__(name)
         raise AttributeError(f"{type(self).__name__} has no {name}: {ATTRIBUTES[name]}")
 
     def __getstate__(self):

@@ -126,10 +126,12 @@ def bad_rows():
     """(likelihood, good rows, bad rows, message): bad in `fit` and in `predict`."""
     for value, shown in ((2.0, "2"), (-1.0, "-1"), (0.5, "0.5"), (np.inf, "inf")):
         bad = with_entry(BINARY, value, 1)
-        yield Bernoulli(), BINARY, bad, f"Bernoulli needs 0 or 1 {{}}; column 1 of X holds {shown}"
+        message = f"Bernoulli needs 0 or 1 {{}}; column 1 of X holds {shown}; make it NaN if it"
+        yield Bernoulli(), BINARY, bad, message
     for value, shown in ((-1.0, "-1"), (0.5, "0.5"), (-np.inf, "-inf")):
         bad = with_entry(COUNTS, value, 2)
         message = f"Categorical needs integer codes from 0 {{}}; column 2 of X holds {shown}"
+        message += "; make it NaN if it means missing, or use Gaussian for columns of other"
         yield Categorical(), COUNTS, bad, message
     bad = with_entry(COUNTS, 9.0, 1)
     for n_categories in (4, [2, 4, 9]):

@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
-from skdpm._validation import check_columns, check_finite, check_nested
+from skdpm._validation import NO_COUNTS, check_columns, check_finite, check_nested
 from skdpm.mixture.likelihoods.contract.roles import Answers, Blocks, Learned, Tables
 
 # Bound on the items of a cluster in a stream (doubles count exactly up to here), and the length of
@@ -18,8 +18,6 @@ TABLED = 2**14
 # Largest number of columns for boxes around rows. With more columns hardly any box is far from a
 # cluster.
 MOST_BOXED = 12
-
-WORDS_HINT = "; for texts, use sklearn's CountVectorizer or TfidfVectorizer first"
 
 
 class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
@@ -217,7 +215,7 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
 
     def _check_columns(self, X, bad, what):
         """Raise a ValueError for the first column of X with a bad entry; it names that entry."""
-        check_columns(X, bad, f"{type(self).__name__} needs {what}")
+        check_columns(X, bad, f"{type(self).__name__} needs {what} (NaN = missing)", NO_COUNTS)
 
 
 def bounds(n_max):

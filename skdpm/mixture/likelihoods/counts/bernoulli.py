@@ -84,5 +84,5 @@ class Bernoulli(Levels):
 
     def _checked(self, X):
         bad = (X != 0) & (X != 1) & ~np.isnan(X)
-        self._check_columns(X, bad, "0 or 1 (NaN = missing)")
+        self._check_columns(X, bad, "0 or 1")
         return X

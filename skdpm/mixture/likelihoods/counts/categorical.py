@@ -218,7 +218,7 @@ class Categorical(Levels):
         with np.errstate(invalid="ignore"):
             bad = (X < 0) | ((X != np.floor(X)) & ~np.isnan(X))
             unseen = np.zeros(X.shape, bool) if n_categories is None else X >= n_categories
-        self._check_columns(X, bad, "integer codes from 0 (NaN = missing)")
+        self._check_columns(X, bad, "integer codes from 0")
         if not unseen.any():
             return X
         if self.handle_unknown == "missing":

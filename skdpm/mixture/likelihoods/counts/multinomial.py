@@ -6,6 +6,7 @@ import scipy.sparse as sp
 from scipy.special import gammaln
 
 from skdpm._validation import (
+    WORDS_HINT,
     check_choice,
     check_count_sums,
     check_counts,
@@ -14,7 +15,6 @@ from skdpm._validation import (
 )
 from skdpm.hyperpriors import HalfCauchy
 from skdpm.mixture.likelihoods.contract.base import (
-    WORDS_HINT,
     Likelihood,
     bounds,
     j_divergences,

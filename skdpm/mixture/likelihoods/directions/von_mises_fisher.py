@@ -7,10 +7,9 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaln, softmax
 
-from skdpm._validation import check_finite, check_real, parameters
+from skdpm._validation import WORDS_HINT, check_finite, check_real, parameters
 from skdpm.hyperpriors import Gamma, Shifted
 from skdpm.mixture.likelihoods.contract.base import (
-    WORDS_HINT,
     Likelihood,
     bounds,
     j_divergences,
@@ -52,9 +51,10 @@ class VonMisesFisher(Likelihood):
     """Directions of rows, with a von Mises-Fisher law in each cluster.
 
     Rows, dense or CSR, are scaled to unit length. A row of zeros, or of NaN in all columns, says
-    nothing. The law of a cluster has a mean direction, which
-    is uniform on the sphere, and a concentration κ: the density is proportional to exp(κ cos φ),
-    with the angle φ to the mean direction. Embeddings and tf-idf vectors are examples.
+    nothing. The law of a cluster has a mean direction, which is uniform on the sphere, and a
+    concentration κ: the density is proportional to exp(κ cos φ), with the angle φ to the mean
+    direction. Embeddings are examples. tf-idf vectors of texts are, too, but `Multinomial` mostly
+    finds subjects better, from counts of words.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class VonMisesFisher(Likelihood):
         if n_features < 2:
             raise ValueError(
                 "VonMisesFisher needs at least two columns, because a single column has only the "
-                "directions + and -; add columns, or use Gaussian"
+                "directions + and -; of angles or hours pass cosines and sines, else use Gaussian"
             )
         prior = Shifted(CONCENTRATION_PRIOR, 0.0, n_features)
         concentration = Start(float(n_features), prior, CHECKS["concentration"])
