@@ -21,15 +21,13 @@ If items have exposures e, x ~ Poisson(e rate): rho is b plus the sum of the exp
 
 The factors e^x are constants as well. Nothing is cached then.
 
-Row: that of `_counts` | log of the factors without x (all columns), log(rho + 1), a flag; then the
-first two for each column (D, D). The flag is 1 if all n_d are n and no s is large, so that the
-first two are valid; -1 if some n_d differs but no s is large; otherwise 0. The terms of columns
-are 0 unless the flag is not 1 and entries may be missing.
+Row: that of `_counts` | log of the factors without x (all columns), log(rho + 1), a flag: 1 if all
+n_d are n and no s is large, so that the first two are valid; otherwise 0. Then, if entries may be
+missing, the first two for each column (D, D).
 """
 cimport cython
 from libc.math cimport M_PI as PI
 from libc.math cimport ceil, exp, fabs, floor, log, log1p
-from libc.string cimport memset
 
 import numpy as np
 
@@ -54,26 +52,26 @@ cdef double ROUNDING = 1e-13
 cdef const double[::1] LOG_FACTORIAL = log_gamma_table(1.0, 4096)
 
 
-cdef inline double log_next_at(double n, double rate) noexcept nogil:
-    """log(rho + 1)."""
-    return log(rate + n + 1.0)
+cdef inline double log_next_at(double n, double rate, double e) noexcept nogil:
+    """log(rho + e)."""
+    return log(rate + n + e)
 
 
-cdef inline double log_step_at(double n, double rate) noexcept nogil:
-    """log((rho + 1) / rho)."""
-    return log1p(1.0 / (rate + n))
+cdef inline double log_step_at(double n, double rate, double e) noexcept nogil:
+    """log((rho + e) / rho)."""
+    return log1p(e / (rate + n))
 
 
 def rate_tables(Py_ssize_t n_max, double rate):
-    """`log_next_at` and `log_step_at` for n = 0, ..., n_max: two ndarrays."""
+    """`log_next_at` and `log_step_at` for n = 0, ..., n_max and e = 1: two ndarrays."""
     cdef Py_ssize_t n
     log_next, log_step = np.empty(n_max + 1), np.empty(n_max + 1)
     cdef double[::1] next_view = log_next
     cdef double[::1] step_view = log_step
     with nogil:
         for n in range(n_max + 1):
-            next_view[n] = log_next_at(n, rate)
-            step_view[n] = log_step_at(n, rate)
+            next_view[n] = log_next_at(n, rate, 1.0)
+            step_view[n] = log_step_at(n, rate, 1.0)
     return log_next, log_step
 
 
@@ -120,9 +118,10 @@ cdef class PoissonModel(CountModel):
     cdef double shape, rate
     # Tables of the current hyperparameters.
     cdef const double[::1] log_next, log_step, log_gammas
-    cdef double n_tabled            # entries of the first two
+    cdef double n_tabled            # entries of the first two; 0 if items have exposures
     cdef CountTable gamma           # `log_gammas`
     cdef CountTable log_factorial
+    cdef double[::1] likeliest      # (n_features,): scratch
 
     def __init__(self, data, tables, double shape, double rate):
         self.take_counts(data, tables)
@@ -130,13 +129,17 @@ cdef class PoissonModel(CountModel):
         self.keep_log_constants(data["log_constants"])
         self.log_next, self.log_step = tables["log_next"], tables["log_step"]
         self.log_gammas = tables["log_gamma"]
-        self.n_tabled = self.log_next.shape[0]
+        self.n_tabled = self.log_next.shape[0] if self.exposure is None else 0.0
+        self.likeliest = np.empty(self.n_features)
         self.gamma = count_table(self.log_gammas, shape)
         self.log_factorial = count_table(LOG_FACTORIAL, 1.0)
         self.shape = shape
         self.rate = rate
         self.declare_hyperparameters(("shape", "rate"), (shape, rate))
-        self.allocate(N_HEAD + 2 * self.n_features, N_HEAD + N_TERMS + 4 * self.n_features)
+        self.allocate(
+            N_HEAD + 2 * self.n_features,
+            N_HEAD + N_TERMS + (4 if self.missing else 2) * self.n_features
+        )
         self.compute(self.empty)
 
     cdef int retabulate(self) except -1:
@@ -156,88 +159,48 @@ cdef class PoissonModel(CountModel):
         self.compute(self.empty)
         return 0
 
-    cdef inline double log_next_of(self, double n) noexcept nogil:
+    cdef inline double log_next_of(self, double n, double e) noexcept nogil:
         if n < self.n_tabled:
             return self.log_next[<Py_ssize_t>n]
-        return log_next_at(n, self.rate)
+        return log_next_at(n, self.rate, e)
 
-    cdef inline double log_step_of(self, double n) noexcept nogil:
+    cdef inline double log_step_of(self, double n, double e) noexcept nogil:
         if n < self.n_tabled:
             return self.log_step[<Py_ssize_t>n]
-        return log_step_at(n, self.rate)
+        return log_step_at(n, self.rate, e)
 
-    cdef inline double fixed_of(self, double total, double n) noexcept nogil:
+    cdef inline double fixed_of(self, double total, double log_step) noexcept nogil:
         """Log of the factors of a column without x."""
-        return -(self.shape + total) * self.log_step_of(n) - log_gamma(&self.gamma, total)
+        return -(self.shape + total) * log_step - log_gamma(&self.gamma, total)
 
-    cdef void compute_column(self, double* stats, Py_ssize_t d) noexcept nogil:
-        """Cached terms of column d."""
-        cdef Py_ssize_t n_features = self.n_features
-        cdef double total = stats[N_HEAD + d]
-        cdef double n = stats[N_HEAD + n_features + d]
-        cdef double* terms = stats + self.n_stats + N_TERMS
-        terms[d] = self.fixed_of(total, n)
-        terms[n_features + d] = self.log_next_of(n)
-
-    cdef void forget_columns(self, double* stats) noexcept nogil:
-        memset(stats + self.n_stats + N_TERMS, 0, 2 * self.n_features * sizeof(double))
-
-    cdef void compute_all(self, double* stats) noexcept nogil:
-        """Cached terms of all columns together, O(D). 0 if items have exposures."""
+    cdef void compute(self, double* stats) noexcept nogil:
+        """Cached terms from the statistics, O(D)."""
         cdef Py_ssize_t d
         cdef const double* sums = stats + N_HEAD
         cdef const double* counts = sums + self.n_features
         cdef double* terms = stats + self.n_stats
         cdef double sizes = self.n_features * self.shape
         cdef double gammas = 0.0
-        cdef bint complete = True
-        cdef bint small = True
+        cdef bint valid = self.exposure is None
         terms[0] = terms[1] = terms[2] = 0.0
-        if self.exposure is not None:
-            return
-        if self.missing:
+        if self.missing and valid:
             for d in range(self.n_features):
-                complete &= counts[d] == stats[0]
-        if not complete:
+                terms[N_TERMS + d] = self.fixed_of(sums[d], self.log_step_of(counts[d], 1.0))
+                terms[N_TERMS + self.n_features + d] = self.log_next_of(counts[d], 1.0)
             for d in range(self.n_features):
-                small &= sums[d] < LARGE
-            terms[2] = -1.0 if small else 0.0
+                valid &= counts[d] == stats[0]
+        if not valid:
             return
         for d in range(self.n_features):
             sizes += sums[d]
             gammas += log_gamma(&self.gamma, sums[d])
         if sizes >= LARGE:
             for d in range(self.n_features):
-                small &= sums[d] < LARGE
-        terms[2] = small
-        if small:
-            terms[0] = -sizes * self.log_step_of(stats[0]) - gammas
-            terms[1] = self.log_next_of(stats[0])
-
-    cdef void compute(self, double* stats) noexcept nogil:
-        """Cached terms from the statistics, O(D)."""
-        cdef Py_ssize_t d
-        self.compute_all(stats)
-        self.forget_columns(stats)
-        if self.missing and stats[self.n_stats + 2] <= 0.0 and self.exposure is None:
-            for d in range(self.n_features):
-                self.compute_column(stats, d)
-
-    cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
-        """Add item i (by = 1) or remove it (by = -1)."""
-        cdef Py_ssize_t d
-        cdef const double* x = &self.X[i, 0]
-        cdef bint was_complete = stats[self.n_stats + 2] > 0.0
-        self.move(stats, i, by)
-        self.compute_all(stats)
-        if not self.missing or self.exposure is not None:
-            return
-        if stats[self.n_stats + 2] <= 0.0:
-            for d in range(self.n_features):
-                if was_complete or x[d] == x[d]:
-                    self.compute_column(stats, d)
-        elif not was_complete:
-            self.forget_columns(stats)
+                valid &= sums[d] < LARGE
+        if valid:
+            terms[0] = -sizes * self.log_step_of(stats[0], 1.0) - gammas
+            terms[1] = self.log_next_of(stats[0], 1.0)
+            terms[2] = 1.0
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
         """Accurate relative to s log s, the size of its largest terms."""
@@ -275,72 +238,49 @@ cdef class PoissonModel(CountModel):
                 total -= shape * log1p(counts[d] / rate) + sums[d] * log(rate + counts[d])
         return total - stats[1] - stats[2]
 
-    cdef double log_predictive_entry(self, double x, double total, double n) noexcept nogil:
-        """log p(x | column) of an item with exposure 1, without log x! unless x is large."""
-        if x < LARGE and total < LARGE:
-            return (
-                log_gamma(&self.gamma, total + x) + self.fixed_of(total, n)
-                - x * self.log_next_of(n)
-            )
+    cdef double log_large_entry(
+        self, double x, double total, double n, double e
+    ) noexcept nogil:
+        """`log_predictive_entries` of a column in which x or s is large."""
         return (
-            log_negative_binomial(x, self.shape + total, self.rate + n)
+            log_negative_binomial(x, self.shape + total, (self.rate + n) / e) - x * log(e)
             + (log_gamma_function(x + 1.0) if x < LARGE else 0.0)
         )
 
-    cdef double log_predictive_exposed(self, const double* stats, Py_ssize_t i) noexcept nogil:
-        """The density of `log_predictive_many` of an item with an exposure."""
+    cdef double log_predictive_entries(
+        self, const double* stats, const double* x, double e        # IN x: (n_features,)
+    ) noexcept nogil:
+        """log p(x | cluster) of a row with exposure e, entry by entry, without log x! unless x is
+        large."""
         cdef Py_ssize_t d
-        cdef const double* x = &self.X[i, 0]
+        cdef Py_ssize_t n_features = self.n_features
         cdef const double* sums = stats + N_HEAD
-        cdef const double* counts = sums + self.n_features
-        cdef double e = self.exposure[i]
+        cdef const double* counts = sums + n_features
+        cdef const double* fixed = stats + self.n_stats + N_TERMS
+        cdef const double* log_nexts = fixed + n_features
+        cdef bint cached = self.missing and self.exposure is None
         cdef double total = 0.0
         cdef double n = -1.0
         cdef double log_next = 0.0
         cdef double log_step = 0.0
-        for d in range(self.n_features):
+        cdef double z
+        for d in range(n_features):
+            z = sums[d] + x[d]
+            if cached and z < LARGE:
+                total += log_gamma(&self.gamma, z) + fixed[d] - x[d] * log_nexts[d]
+                continue
             if not x[d] == x[d]:
                 continue
             if x[d] >= LARGE or sums[d] >= LARGE:
-                total += log_negative_binomial(
-                    x[d], self.shape + sums[d], (self.rate + counts[d]) / e
-                ) - x[d] * log(e) + (log_gamma_function(x[d] + 1.0) if x[d] < LARGE else 0.0)
+                total += self.log_large_entry(x[d], sums[d], counts[d], e)
                 continue
             if counts[d] != n:
                 n = counts[d]
-                log_next = log(self.rate + n + e)
-                log_step = log1p(e / (self.rate + n))
+                log_next = self.log_next_of(n, e)
+                log_step = self.log_step_of(n, e)
             total += (
-                log_gamma(&self.gamma, sums[d] + x[d]) - log_gamma(&self.gamma, sums[d])
-                - (self.shape + sums[d]) * log_step - x[d] * log_next
+                log_gamma(&self.gamma, z) + self.fixed_of(sums[d], log_step) - x[d] * log_next
             )
-        return total
-
-    cdef double log_predictive_entries(self, const double* stats, Py_ssize_t i) noexcept nogil:
-        """The density of `log_predictive_many`, entry by entry."""
-        cdef Py_ssize_t d
-        cdef Py_ssize_t n_features = self.n_features
-        cdef const double* x = &self.X[i, 0]
-        cdef const double* sums = stats + N_HEAD
-        cdef const double* counts = sums + n_features
-        cdef const double* terms = stats + self.n_stats + N_TERMS
-        cdef const double* log_rates = terms + n_features
-        cdef double total = 0.0
-        cdef bint cached = self.missing and stats[self.n_stats + 2] <= 0.0
-        if cached and stats[self.n_stats + 2] < 0.0 and self.log_large[i] == 0.0:
-            for d in range(n_features):
-                if x[d] == x[d]:
-                    total += (
-                        log_gamma(&self.gamma, sums[d] + x[d]) + terms[d] - x[d] * log_rates[d]
-                    )
-            return total
-        for d in range(n_features):
-            if not x[d] == x[d]:
-                continue
-            if cached and x[d] < LARGE and sums[d] < LARGE:
-                total += log_gamma(&self.gamma, sums[d] + x[d]) + terms[d] - x[d] * log_rates[d]
-            else:
-                total += self.log_predictive_entry(x[d], sums[d], counts[d])
         return total
 
     cdef void log_predictive_many(
@@ -353,14 +293,12 @@ cdef class PoissonModel(CountModel):
         cdef const double* stats
         cdef const double* sums
         cdef bint complete = self.totals[i] < LARGE
+        cdef double e = 1.0 if self.exposure is None else self.exposure[i]
         cdef double a, b
         for k in range(n_slots):
             stats = row(self, slots[k])
-            if self.exposure is not None:
-                out[k] = self.log_predictive_exposed(stats, i)
-                continue
-            if not complete or stats[self.n_stats + 2] <= 0.0:
-                out[k] = self.log_predictive_entries(stats, i)
+            if not complete or stats[self.n_stats + 2] == 0.0:
+                out[k] = self.log_predictive_entries(stats, x, e)
                 continue
             sums = stats + N_HEAD
             # Two sums, so that additions do not wait for each other.
@@ -416,11 +354,12 @@ cdef class PoissonModel(CountModel):
                 for d in range(n_features):
                     largest += sums[d]
                     x = self.nearest_to_mode(sums[d], counts[d], box[d], half[d])
-                    total += self.log_predictive_entry(x, sums[d], counts[d])
+                    self.likeliest[d] = x
                     if x < LARGE:
                         total -= log_gamma(&self.log_factorial, x)
+                total += self.log_predictive_entries(stats, &self.likeliest[0], 1.0)
             # log Gamma(z) <= z log z for z > 1.
-            largest *= 2.0 * log(2.0 + largest) + self.log_next_of(stats[0])
+            largest *= 2.0 * log(2.0 + largest) + self.log_next_of(stats[0], 1.0)
             largest += n_features * (1.0 + tiny) + fabs(stats[self.n_stats])
             out[k] = total + ROUNDING * largest
 
