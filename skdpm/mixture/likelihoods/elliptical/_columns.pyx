@@ -60,8 +60,7 @@ from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
     log_positive, tile_keyed_moments
 )
 from skdpm.mixture.likelihoods.elliptical._hyper cimport (
-    GaussianLaws, fill_log_evidence_norm, fill_log_norm, log_evidence_norm, log_norm_at, log_step,
-    own_size
+    GaussianLaws, log_evidence_norm, log_step
 )
 from skdpm.mixture.likelihoods.contract._parametric cimport LD, TILE, ParametricModel, tile_gather
 
@@ -190,17 +189,13 @@ cdef class DiagonalModel(EllipticalModel):
     `tables` are those of `EllipticalModel`, and
 
     - `missing`: Whether an entry of the data may be missing.
-    - `log_gain`, `log_norm`: Without weights: log g_n, n = 0, 1, ..., and the sum of the log g_m,
-      m < n; `log_norm_at` and `log_evidence_norm` beyond their end.
+    - `log_norms`: Without weights, see `EllipticalModel`: log g_n.
     - `log_scale`: (n_samples,). Without weights: sum of log s over the columns of each item.
     """
     cdef const double* scale
     cdef bint missing
     cdef Py_ssize_t place_of_mean   # in a set of moments, behind numbers of entries and masses
-    # Tables; None with weights or spherical covariances.
-    cdef const double[::1] log_gain, log_norm, log_scale
-    cdef Py_ssize_t n_tabled        # entries of the first two
-    cdef Py_ssize_t n_shared        # entries of these in `tables`
+    cdef const double[::1] log_scale    # None with weights or spherical covariances
 
     cdef int begin(self, tables, scale) except -1:
         cdef Py_ssize_t n_features = self.n_features
@@ -209,11 +204,9 @@ cdef class DiagonalModel(EllipticalModel):
         self.missing = tables["missing"]
         if scale.ndim == 1:
             self.half = 0.5     # of each column
-        if "log_gain" in tables:
-            self.log_gain = tables["log_gain"]
-            self.log_norm = tables["log_norm"]
+        if "log_norms" in tables:
+            self.share_norms(tables["log_norms"], 1.0)
             self.log_scale = tables["log_scale"]
-            self.n_tabled = self.n_shared = self.log_gain.shape[0]
         # Numbers of items with each weight, and of their entries.
         self.first_set = COUNTS + 2 * self.n_weights
         self.place_of_mean = (1 + weighted) * n_features
@@ -229,27 +222,21 @@ cdef class DiagonalModel(EllipticalModel):
     cdef int retabulate(self) except -1:
         if not np.min(self.hyperparameters()[self.n_features : self.first_law]) > 0.0:
             raise ValueError("Gaussian.mean_precision, Gaussian.df or Gaussian.scale is not > 0")
-        if self.n_tabled > 0:
-            self.make_tables()
+        if self.log_scale is not None:
+            self.renew_norms()
+            self.sum_log_scales()
         return self.take_hyperparameters()
 
-    cdef int make_tables(self) except -1:
-        """Make tables for hyperparameters that have changed."""
+    cdef int sum_log_scales(self) except -1:
+        """Set `log_scale`."""
         cdef Py_ssize_t d, i
         cdef Py_ssize_t n_features = self.n_features
-        cdef Py_ssize_t size = own_size(self.n_max, self.n_shared, self.n_samples)
-        cdef double r = self.hyper[n_features]
-        cdef double nu = self.hyper[n_features + 1]
         cdef double total = 0.0
         cdef const double* x = self.X
         cdef const double* scale = self.hyper + n_features + 2
-        cdef double[::1] log_gain = np.empty(size)
-        cdef double[::1] log_norm = np.empty(size)
         cdef double[::1] log_scale = np.empty(self.n_samples)
         cdef double[::1] logs = np.empty(n_features)
         with nogil:
-            fill_log_norm(&log_gain[0], 0, size, r, nu, 1.0)
-            fill_log_evidence_norm(&log_gain[0], &log_norm[0], size, r, nu)
             for d in range(n_features):
                 logs[d] = log(scale[d])
                 total += logs[d]
@@ -260,23 +247,8 @@ cdef class DiagonalModel(EllipticalModel):
                         total += logs[d] if x[d] == x[d] else 0.0
                     x += n_features
                 log_scale[i] = total
-        self.log_gain = log_gain
-        self.log_norm = log_norm
         self.log_scale = log_scale
-        self.n_tabled = size
         return 0
-
-    cdef double log_gain_of(self, double n) noexcept nogil:
-        """log g_n."""
-        if n < self.n_tabled:
-            return self.log_gain[<Py_ssize_t>n]
-        return log_norm_at(n, self.mean_precision, self.df, 1.0)
-
-    cdef double log_norm_of(self, double n) noexcept nogil:
-        """Sum of the log g_m, m < n."""
-        if n < self.n_tabled:
-            return self.log_norm[<Py_ssize_t>n]
-        return log_evidence_norm(n, self.mean_precision, self.df)
 
     # Rows.
 
@@ -344,7 +316,7 @@ cdef class DiagonalModel(EllipticalModel):
             c.spread[d] = root / sqrt(total)
             c.ratio[d] = total / scale[d]
         c.cached[1] = complete
-        c.cached[2] = self.log_gain_of(stats[0])
+        c.cached[2] = self.log_norm_of(stats[0])
         total = 0.0
         product = 1.0
         for d in range(n_features):
@@ -466,13 +438,18 @@ cdef class DiagonalModel(EllipticalModel):
         """Murphy (2007), eq. 203, in every column."""
         cdef Py_ssize_t d
         cdef Columns c = columns_of(self, row(self, slot))
+        cdef double last = 0.0
+        cdef double log_norm = 0.0
         cdef double total = 0.0
         if self.weights is not None:
             return EllipticalModel.log_marginal(self, slot)
         for d in range(self.n_features):
+            if c.counts[d] != last:
+                last = c.counts[d]
+                log_norm = log_evidence_norm(last, self.mean_precision, self.df)
             if c.counts[d] > 0.0:
                 total += (
-                    self.log_norm_of(c.counts[d]) - 0.5 * c.counts[d] * log(self.scale[d])
+                    log_norm - 0.5 * c.counts[d] * log(self.scale[d])
                     - 0.5 * (self.df + c.counts[d]) * log(c.ratio[d])
                 )
         return total
@@ -607,7 +584,7 @@ cdef class DiagonalModel(EllipticalModel):
                 total -= 0.5 * (self.df + n + 1.0) * log(factors)
                 factors = 1.0
                 n = c.counts[d]
-                gain = self.log_gain_of(n)
+                gain = self.log_norm_of(n)
             total += gain
             t = (x[d] - c.center[d]) * c.spread[d]
             t = 1.0 + t * t
@@ -712,7 +689,7 @@ cdef class DiagonalModel(EllipticalModel):
                 tail += log(product)
                 product = 1.0
         tail = 0.5 * (self.df + stats[0] - 1.0) * (tail + log(product))
-        peak = n_features * self.log_gain_of(stats[0] - 1.0)
+        peak = n_features * self.log_norm_of(stats[0] - 1.0)
         t = 0.5 * (self.log_scale[0] + c.cached[0])
         return peak - t + tail - SLACK * (1.0 + fabs(peak) + fabs(t) - tail)
 

@@ -6,6 +6,7 @@ from skdpm._core._cholesky cimport add_square
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel
 from skdpm.mixture.likelihoods.contract._parametric cimport ParametricModel
 from skdpm.mixture.likelihoods.elliptical._gaps cimport Gaps
+from skdpm.mixture.likelihoods.elliptical._hyper cimport log_norm_at, log_step
 
 cdef extern from "tiles.h" nogil:
     double log_positive(double x)
@@ -70,6 +71,12 @@ cdef class EllipticalModel(ClusterModel):
     cdef const double* factors          # (n_sets,)
     cdef double half                    # power of `bound_square` in `open_rest`
     cdef const double[:, ::1] rows      # X as given
+    # Table of `log_norm_at`, n = 0, 1, ..., of `free` columns, if the shape uses one: that of
+    # `tables`; NaN where it is not filled yet, if hyperparameters have changed.
+    cdef const double[::1] log_norms
+    cdef double[::1] own_norms
+    cdef Py_ssize_t n_tabled, n_shared  # entries now, and of that in `tables`
+    cdef double free
     # Of the last item whose densities were summed over weights, in some slots:
     cdef Py_ssize_t n_last              # number of slots; 0 if rows have changed since
     cdef Py_ssize_t last[MANY]          # these slots
@@ -87,6 +94,9 @@ cdef class EllipticalModel(ClusterModel):
 
     cdef int lay_out(self, Py_ssize_t n_terms) except -1
     cdef int take_hyperparameters(self) except -1
+    cdef int share_norms(self, const double[::1] log_norms, double free) except -1
+    cdef int renew_norms(self) except -1
+    cdef void fill_norms(self, Py_ssize_t n) noexcept nogil
     cdef int take_rows(self) except -1
     cdef void weigh(self, double rho, double* weighed) noexcept nogil
     cdef void finish_weights(self, double* stats, double rho, double bound) noexcept nogil
@@ -144,6 +154,20 @@ cdef class EllipticalModel(ClusterModel):
         if self.weights is None:
             return stats + self.first_set
         return stats + self.first_set + self.weights.sets[g] * self.n_set
+
+    cdef inline double log_norm_of(self, double n) noexcept nogil:
+        """log c_n; without weights, c_n h^(D/2)."""
+        cdef double value
+        if n < self.n_tabled:
+            value = self.log_norms[<Py_ssize_t>n]
+            if value != value:
+                self.fill_norms(<Py_ssize_t>n)
+                value = self.log_norms[<Py_ssize_t>n]
+        else:
+            value = log_norm_at(n, self.mean_precision, self.df, self.free)
+        if self.weights is None:
+            return value
+        return value + 0.5 * self.free * log_step(self.mean_precision + n, 1.0)
 
     cdef inline double rho_of(self, const double* stats) noexcept nogil:
         """r plus the weights of all items."""

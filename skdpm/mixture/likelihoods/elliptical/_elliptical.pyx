@@ -29,7 +29,9 @@ from skdpm._core._memory cimport expect_shape, resized
 from skdpm._core._rng cimport bitgen_t, uniform
 from skdpm.mixture.likelihoods.contract._base cimport row
 from skdpm.mixture.likelihoods.contract._parametric cimport LD, MOST_DIMENSIONS, tile_gather
-from skdpm.mixture.likelihoods.elliptical._hyper cimport labels_show
+from skdpm.mixture.likelihoods.elliptical._hyper cimport (
+    RUN, fill_log_norm, labels_show, own_size
+)
 
 from skdpm.mixture.likelihoods.contract._base import HyperSampler
 
@@ -200,6 +202,29 @@ cdef class EllipticalModel(ClusterModel):
             self.weights.take([self.hyper[d] for d in range(self.first_law, self.n_hyper)])
             self.factors = &self.weights.factors[0]
         return 0
+
+    cdef int share_norms(self, const double[::1] log_norms, double free) except -1:
+        """Take the table of log c_n that kernels share."""
+        self.log_norms = log_norms
+        self.n_tabled = self.n_shared = log_norms.shape[0]
+        self.free = free
+        return 0
+
+    cdef int renew_norms(self) except -1:
+        """Begin a table for hyperparameters that have changed. It is filled where it is read: a
+        stream makes many kernels, for a row each."""
+        self.n_tabled = own_size(self.n_max, self.n_shared, self.n_samples)
+        self.log_norms = self.own_norms = np.full(self.n_tabled, NAN)
+        return 0
+
+    cdef void fill_norms(self, Py_ssize_t n) noexcept nogil:
+        """Fill the run of the table that has entry n."""
+        cdef Py_ssize_t first = n // RUN * RUN
+        cdef const double* r_nu = self.hyper + self.n_features
+        fill_log_norm(
+            &self.own_norms[first], first, min(first + RUN, self.n_tabled), r_nu[0], r_nu[1],
+            self.free
+        )
 
     cdef void weigh(self, double rho, double* weighed) noexcept nogil:
         """log p(w) h^(D/2) and h = rho w / (rho + w) of each weight: OUT (2 n_lanes,)."""

@@ -74,7 +74,7 @@ from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
     ParametricElliptical, log_positive, tile_keyed_moments
 )
 from skdpm.mixture.likelihoods.elliptical._hyper cimport (
-    RUN, GaussianLaws, fill_log_norm, log_norm_at, log_step, own_size
+    GaussianLaws, log_step
 )
 from skdpm.mixture.likelihoods.contract._parametric cimport LD, TILE, ParametricModel, tile_gather
 
@@ -187,16 +187,11 @@ cdef inline double draw_root_row(
 cdef class FullModel(EllipticalModel):
     """Kernel of Gaussian clusters with full covariances.
 
-    - `tables`: dict. Those of `EllipticalModel`, and `log_norm`: log c_n, n = 0, 1, ...;
-      `log_norm_at` beyond its end.
+    - `tables`: dict. Those of `EllipticalModel`, and `log_norms`.
     - `scale`: (n_features,) or (n_features, n_features). S, or its diagonal.
     """
     cdef bint diagonal              # is S, and given as a vector?
     cdef double[::1] scale          # (n_packed,): S, packed by columns
-    cdef const double[::1] log_norm
-    cdef double[::1] own_norm       # the same, if hyperparameters have changed
-    cdef Py_ssize_t n_tabled        # entries of that
-    cdef Py_ssize_t n_shared        # entries of that in `tables`
     cdef double[::1] strip          # (2 n_features, STRIP): of items that are evaluated together
     cdef double log_det_prior
     # The cluster for which `gaps` has projected the open row last, or NONE, and q_B.
@@ -218,8 +213,7 @@ cdef class FullModel(EllipticalModel):
 
     cdef int begin(self, tables, scale) except -1:
         cdef Py_ssize_t n_features = self.n_features
-        self.log_norm = tables["log_norm"]
-        self.n_tabled = self.n_shared = self.log_norm.shape[0]
+        self.share_norms(tables["log_norms"], n_features)
         self.diagonal = scale.ndim == 1
         self.hyper_period = min(MOST_PERIOD, max(1, <Py_ssize_t>(
             LEARNING_ROWS * n_features / <double>self.n_max + 0.5
@@ -287,41 +281,15 @@ cdef class FullModel(EllipticalModel):
         return 0
 
     cdef int retabulate(self) except -1:
-        cdef Py_ssize_t size = own_size(self.n_max, self.n_shared, self.n_samples)
         cdef double r = self.hyper[self.n_features]
         cdef double nu = self.hyper[self.n_features + 1]
         if not (r > 0.0 and nu > self.n_features - 1):
             raise ValueError("Gaussian.mean_precision or Gaussian.df is out of range")
-        # Filled where it is read: a stream makes many kernels, for a row each.
-        self.log_norm = self.own_norm = np.full(size, NAN)
-        self.n_tabled = size
+        self.renew_norms()
         if self.gaps is not None:
             self.norms[:] = -1.0
             self.spreads[:] = np.nan
         return self.take_hyperparameters()
-
-    cdef void fill_norms(self, Py_ssize_t n) noexcept nogil:
-        """Fill the run of the table that has entry n."""
-        cdef Py_ssize_t first = n // RUN * RUN
-        cdef const double* r_nu = self.hyper + self.n_features
-        fill_log_norm(
-            &self.own_norm[first], first, min(first + RUN, self.n_tabled), r_nu[0], r_nu[1],
-            self.n_features
-        )
-
-    cdef inline double log_norm_of(self, double n) noexcept nogil:
-        """log c_n; without weights, c_n h^(D/2)."""
-        cdef double value
-        if n < self.n_tabled:
-            value = self.log_norm[<Py_ssize_t>n]
-            if value != value:
-                self.fill_norms(<Py_ssize_t>n)
-                value = self.log_norm[<Py_ssize_t>n]
-        else:
-            value = log_norm_at(n, self.mean_precision, self.df, self.n_features)
-        if self.weights is None:
-            return value
-        return value + 0.5 * self.n_features * log_step(self.mean_precision + n, 1.0)
 
     # Rows.
 

@@ -73,18 +73,6 @@ cdef inline double log_evidence_norm(double n, double r, double nu) noexcept nog
     return log_rising(0.5 * nu, 0.5 * n) - 0.5 * (log1p(n / r) + n * log(PI))
 
 
-cdef inline void fill_log_evidence_norm(
-    const double* log_norm, double* values, Py_ssize_t size, double r, double nu
-) noexcept nogil:
-    """`log_evidence_norm` for n = 0, ..., size - 1, from the `log_norm` of one column."""
-    cdef Py_ssize_t n
-    for n in range(size):
-        if n % RUN == 0:
-            values[n] = log_evidence_norm(n, r, nu)
-        else:
-            values[n] = values[n - 1] + log_norm[n - 1]
-
-
 cdef inline bint labels_show(ClusterModel model, Py_ssize_t slot, double n) noexcept nogil:
     """Whether the labels show all n > 0 items of a cluster."""
     cdef Py_ssize_t i

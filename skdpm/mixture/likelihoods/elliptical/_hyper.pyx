@@ -41,11 +41,6 @@ def log_norm_table(Py_ssize_t n_max, double r, double nu, double f):
     return np.fromiter((log_norm_at(n, r, nu, f) for n in range(n_max + 1)), float, n_max + 1)
 
 
-def log_evidence_norm_table(Py_ssize_t n_max, double r, double nu):
-    """`log_evidence_norm` for n = 0, ..., n_max: ndarray."""
-    return np.fromiter((log_evidence_norm(n, r, nu) for n in range(n_max + 1)), float, n_max + 1)
-
-
 cdef class GaussianLaws(SliceSampled):
     """Conditional laws of single hyperparameters.
 

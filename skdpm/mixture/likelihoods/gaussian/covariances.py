@@ -19,7 +19,7 @@ from skdpm.mixture.likelihoods.elliptical._columns import (
     SphericalModel,
 )
 from skdpm.mixture.likelihoods.elliptical._full import FullModel, ParametricGaussian
-from skdpm.mixture.likelihoods.elliptical._hyper import log_evidence_norm_table, log_norm_table
+from skdpm.mixture.likelihoods.elliptical._hyper import log_norm_table
 from skdpm.mixture.likelihoods.elliptical._sparse import (
     ParametricGaussianSparse,
     SparseModel,
@@ -355,8 +355,7 @@ class Diagonal(ByColumn):
             log_scale = np.where(np.isnan(data["X"]), 0.0, log_scale)
         return {
             "missing": missing,
-            "log_gain": log_norm_table(n_tabled, g.mean_precision, g.df, 1.0),
-            "log_norm": log_evidence_norm_table(n_tabled, g.mean_precision, g.df),
+            "log_norms": log_norm_table(n_tabled, g.mean_precision, g.df, 1.0),
             "log_scale": np.broadcast_to(log_scale.sum(axis=1), len(data["X"])).copy(),
         }
 
@@ -487,7 +486,7 @@ class Full(Matrix):
     def tables(self, g, data, n_tabled, missing):
         free = float(len(g.mean))
         n_tabled = min(n_tabled, MOST_TABLED)
-        return {"log_norm": log_norm_table(n_tabled, g.mean_precision, g.df, free)}
+        return {"log_norms": log_norm_table(n_tabled, g.mean_precision, g.df, free)}
 
     def parametric(self, g, rows):
         mean = g.mean - g._origin
