@@ -1172,15 +1172,29 @@ cdef class SphericalLaws(DiagLaws):
         return DiagLaws.draw_given_covariances(self, rng)
 
 
-cdef class ParametricGaussianDiag(ParametricElliptical):
-    """Gaussian rows under drawn means and variances, column by column.
+cdef inline double add_squares(
+    ParametricGaussianDiag model, const double* stats, double power, Py_ssize_t d, double total
+) noexcept nogil:
+    """total plus S - s of a column."""
+    cdef Py_ssize_t n_features = model.n_features
+    cdef double n = power * stats[1 + d]
+    cdef double gap = stats[1 + n_features + d] - model.mean[d]
+    return (
+        total + power * stats[1 + 2 * n_features + d]
+        + model.mean_precision * n / (model.mean_precision + n) * gap * gap
+    )
 
-    With S, m and rho as above, 1 / v ~ Gamma((nu + n) / 2, rate S / 2) and mu | v ~ N(m, v / rho).
+
+cdef class ParametricGaussianDiag(ParametricElliptical):
+    """Gaussian rows under drawn means and variances, one for each column or for all.
+
+    With S, m and rho as above, 1 / v ~ Gamma((nu + n) / 2, rate S / 2), with N for n if columns
+    share v, and mu | v ~ N(m, v / rho).
 
     Parameters, with w = v^(-1/2): sum_d log w - D log(2 pi) / 2, w (D), w mu (D),
     log w - log(2 pi) / 2 (D).
 
-    - `scale`: (n_features,). s.
+    - `scale`: (n_features,), or (1,) if columns share v. s.
     - `missing`: bool. Whether an entry of the data, in this block or another, may be missing.
     """
     def __init__(
@@ -1199,24 +1213,31 @@ cdef class ParametricGaussianDiag(ParametricElliptical):
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* counts = stats + 1
         cdef const double* mean = counts + n_features
-        cdef const double* scatter = mean + n_features
         cdef double* w = params + 1
         cdef double* center = w + n_features
         cdef double* log_w = center + n_features
-        cdef double gap, n, rho, value
+        cdef double n_entries = 0.0
+        cdef double total = self.scale[0]
+        cdef double log_root = 0.0      # log w
+        cdef double n, rho
+        cdef bint shared = self.scale.shape[0] < n_features
+        for d in range(n_features if shared else 0):
+            n_entries += power * counts[d]
+            total = add_squares(self, stats, power, d, total)
+        if shared:
+            log_root = log_gamma_variate(rng, 0.5 * (self.df + n_entries))
+            log_root = 0.5 * (log_root - log(0.5 * total))
         params[0] = 0.0
         for d in range(n_features):
             n = power * counts[d]
             rho = self.mean_precision + n
-            gap = mean[d] - self.mean[d]
-            value = (
-                self.scale[d] + power * scatter[d] + self.mean_precision * n / rho * gap * gap
-            )
-            value = 0.5 * (log_gamma_variate(rng, 0.5 * (self.df + n)) - log(0.5 * value))
-            w[d] = exp(value)
-            center[d] = (self.mean[d] + n / rho * gap) * w[d]
+            if not shared:
+                total = add_squares(self, stats, power, d, self.scale[d])
+                log_root = 0.5 * (log_gamma_variate(rng, 0.5 * (self.df + n)) - log(0.5 * total))
+            w[d] = exp(log_root)
+            center[d] = (self.mean[d] + n / rho * (mean[d] - self.mean[d])) * w[d]
             center[d] += random_standard_normal(rng) / sqrt(rho)
-            log_w[d] = value - 0.5 * log(2.0 * PI)
+            log_w[d] = log_root - 0.5 * log(2.0 * PI)
             params[0] += log_w[d]
 
     cdef void log_density_loaded(
@@ -1314,44 +1335,3 @@ cdef class ParametricGaussianDiag(ParametricElliptical):
     cdef void combine(self, double* stats, const double* other) noexcept nogil:
         stats[0] += other[0]
         combine_moments(stats + 1, other + 1, self.n_features, self.n_features)
-
-
-@cython.final
-cdef class ParametricGaussianSpherical(ParametricGaussianDiag):
-    """Gaussian rows under drawn means and one drawn variance for each cluster.
-
-    With S, m and rho of spherical covariances, 1 / v ~ Gamma((nu + N) / 2, rate S / 2) and
-    mu | v ~ N(m, v / rho). Parameters are those of `ParametricGaussianDiag`, with the same w in
-    all columns.
-    `scale` is s, (1,).
-    """
-
-    cdef void draw_params(
-        self, const double* stats, double power, double* params, bitgen_t* rng
-    ) noexcept nogil:
-        cdef Py_ssize_t d
-        cdef Py_ssize_t n_features = self.n_features
-        cdef const double* counts = stats + 1
-        cdef const double* mean = counts + n_features
-        cdef const double* scatter = mean + n_features
-        cdef double* w = params + 1
-        cdef double* center = w + n_features
-        cdef double* log_w = center + n_features
-        cdef double n_entries = 0.0
-        cdef double total = self.scale[0]
-        cdef double gap, n, rho, value
-        for d in range(n_features):
-            n = power * counts[d]
-            gap = mean[d] - self.mean[d]
-            n_entries += n
-            total += power * scatter[d]
-            total += self.mean_precision * n / (self.mean_precision + n) * gap * gap
-        value = 0.5 * (log_gamma_variate(rng, 0.5 * (self.df + n_entries)) - log(0.5 * total))
-        for d in range(n_features):
-            n = power * counts[d]
-            rho = self.mean_precision + n
-            w[d] = exp(value)
-            center[d] = (self.mean[d] + n / rho * (mean[d] - self.mean[d])) * w[d]
-            center[d] += random_standard_normal(rng) / sqrt(rho)
-            log_w[d] = value - 0.5 * log(2.0 * PI)
-        params[0] = n_features * log_w[0]

@@ -15,7 +15,6 @@ from skdpm.hyperpriors import Gamma, Shifted, wishart_root
 from skdpm.mixture.likelihoods.elliptical._columns import (
     DiagonalModel,
     ParametricGaussianDiag,
-    ParametricGaussianSpherical,
     SphericalModel,
 )
 from skdpm.mixture.likelihoods.elliptical._full import FullModel, ParametricGaussian
@@ -274,7 +273,6 @@ class ByColumn(Covariance):
     """Base class of structures whose statistics are counts, means and sums of squares of the
     columns.
 
-    - `parametric_model`: Class of the kernel of drawn parameters.
     - `posterior(g, stats)`: Means, scales, degrees of freedom and mean_precision + n of the
       clusters' posteriors: (n_clusters, n_features) each.
     - `n_variances`: Number of variances of a cluster. None: one for each column.
@@ -283,7 +281,7 @@ class ByColumn(Covariance):
     n_variances = None
 
     def parametric(self, g, rows):
-        return self.parametric_model(
+        return ParametricGaussianDiag(
             rows,
             g.mean - g._origin,
             np.atleast_1d(g.scale),
@@ -338,7 +336,7 @@ class ByColumn(Covariance):
 class Diagonal(ByColumn):
     """A variance for each column of each cluster."""
 
-    model, parametric_model = DiagonalModel, ParametricGaussianDiag
+    model = DiagonalModel
 
     def check_scale(self, value, n_features):
         if np.ndim(value) > 1:
@@ -367,7 +365,7 @@ class Diagonal(ByColumn):
 class Spherical(ByColumn):
     """One variance for each cluster, the same in every column."""
 
-    model, parametric_model = SphericalModel, ParametricGaussianSpherical
+    model = SphericalModel
     n_variances = 1
 
     def pooled(self, variances, varies):
