@@ -808,9 +808,6 @@ cdef class SphericalModel(DiagonalModel):
             - (self.df + n_entries) * log1p(squares / self.scale[0])
         ) + self.log_law(stats + COUNTS, stats + COUNTS + self.n_weights, 1.0, factors)
 
-    def gaussian_laws(self, priors, values, stats, bit_generator):
-        return SphericalLaws(priors, values, *self.units, *self.pooled(stats))
-
     # Densities of rows with weights.
 
     cdef double square(
@@ -982,8 +979,10 @@ cdef class SphericalModel(DiagonalModel):
         return peak + q - SLACK * (1.0 + fabs(peak) - q)
 
 
+@cython.final
 cdef class DiagLaws(GaussianLaws):
-    """Conditional laws of hyperparameters of diagonal covariances.
+    """Conditional laws of hyperparameters of diagonal covariances, or of spherical ones, whose
+    columns share a variance.
 
     - `stats`: (n_clusters, n_stats)
     - `masses`: (n_clusters, n_features), optional. Precisions of the means, in units of 1 / v.
@@ -991,38 +990,49 @@ cdef class DiagLaws(GaussianLaws):
     """
     cdef const double[:, :, ::1] stats  # (K, 3, D): n, x_bar and C, in units of the spreads
     cdef const double[:, ::1] masses    # (K, D): precisions of the means, in units of 1 / v: n
-    cdef double[:, ::1] squares         # (K, D): C + w (x_bar - u)^2
-    cdef const double[::1] entries      # (D,): entries of each column, over all clusters
+    # Of each variance, D or one:
+    cdef const double[:, ::1] sizes     # (K, n_scales): entries
+    cdef const double[::1] entries      # (n_scales,): the same over all clusters
+    cdef double[:, ::1] squares         # (K, n_scales): see `sum_squares`
+    cdef double[::1] precisions         # (K,): 1 / v, scratch
 
     def __init__(self, priors, values, spread, origin, floor, stats, masses=None):
         GaussianLaws.__init__(self, priors, values, spread, origin, 0.0, floor)
+        counts = np.ascontiguousarray(stats[:, 1 : 1 + self.n_features])
         self.n_clusters = len(stats)
         self.stats = stats[:, 1:].reshape(-1, 3, self.n_features) / np.stack(
             [np.ones_like(spread), spread, spread**2]
         )
-        self.masses = np.ascontiguousarray(
-            stats[:, 1 : 1 + self.n_features] if masses is None else masses
-        )
-        self.squares = np.empty((self.n_clusters, self.n_features))
-        self.entries = stats[:, 1 : 1 + self.n_features].sum(axis=0)
+        self.masses = counts if masses is None else np.ascontiguousarray(masses)
+        sizes = counts.reshape(self.n_clusters, self.n_scales, -1).sum(axis=2)
+        self.sizes, self.entries = sizes, sizes.sum(axis=0)
+        self.squares = np.empty((self.n_clusters, self.n_scales))
+        self.precisions = np.empty(self.n_clusters)
 
-    cdef inline double square(self, Py_ssize_t k, Py_ssize_t d, double r) noexcept nogil:
-        """C + w (x_bar - u)^2 of a column with entries."""
-        cdef double gap = self.stats[k, 1, d] - self.u[d]
-        return self.stats[k, 2, d] + gap * gap / (1.0 / r + 1.0 / self.masses[k, d])
+    cdef inline double sum_squares(self, Py_ssize_t k, Py_ssize_t v, double r) noexcept nogil:
+        """The sum of C + w (x_bar - u)^2 over the columns of a variance."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_columns = self.n_features // self.n_scales
+        cdef double total = 0.0
+        cdef double gap
+        for d in range(v * n_columns, (v + 1) * n_columns):
+            if self.stats[k, 0, d] > 0.0:
+                gap = self.stats[k, 1, d] - self.u[d]
+                total += self.stats[k, 2, d] + gap * gap / (1.0 / r + 1.0 / self.masses[k, d])
+        return total
 
     cdef double log_ratios(self, Py_ssize_t k, double r, double excess) noexcept nogil:
-        """Of cluster k: the sum over its variances of (nu + n) log(S / s). Neighbouring columns
-        with the same number of entries share a logarithm."""
-        cdef Py_ssize_t d
+        """Of cluster k: the sum over its variances of (nu + n) log(S / s). Neighbours with the
+        same number of entries share a logarithm."""
+        cdef Py_ssize_t v
         cdef double n, ratio
         cdef double last = 0.0
         cdef double product = 1.0
         cdef double total = 0.0
-        for d in range(self.n_features):
-            n = self.stats[k, 0, d]
+        for v in range(self.n_scales):
+            n = self.sizes[k, v]
             if n > 0.0:
-                ratio = 1.0 + self.square(k, d, r) / self.any_scale(d, excess)
+                ratio = 1.0 + self.sum_squares(k, v, r) / self.any_scale(v, excess)
                 if n != last or not (ratio < LARGE and product < LARGE):
                     total += (excess + last) * log(product)
                     product = 1.0
@@ -1050,17 +1060,17 @@ cdef class DiagLaws(GaussianLaws):
         return 0.5 * total
 
     cdef double log_evidence_df(self, double excess) noexcept nogil:
-        cdef Py_ssize_t d, k
+        cdef Py_ssize_t k, v
         cdef double n
         cdef double last = 0.0
         cdef double log_gammas = 0.0
         cdef double total = 0.0
         if self.learns_scale:
-            for d in range(self.n_features):
-                total -= 0.5 * self.entries[d] * log(self.any_scale(d, excess))
+            for v in range(self.n_scales):
+                total -= 0.5 * self.entries[v] * log(self.any_scale(v, excess))
         for k in range(self.n_clusters):
-            for d in range(self.n_features):
-                n = self.stats[k, 0, d]
+            for v in range(self.n_scales):
+                n = self.sizes[k, v]
                 if n != last:
                     log_gammas = log_rising(0.5 * excess, 0.5 * n)
                     last = n
@@ -1069,12 +1079,10 @@ cdef class DiagLaws(GaussianLaws):
         return total
 
     cdef bint prepare_scale(self) noexcept nogil:
-        cdef Py_ssize_t d, k
+        cdef Py_ssize_t k, v
         for k in range(self.n_clusters):
-            for d in range(self.n_features):
-                self.squares[k, d] = 0.0
-                if self.stats[k, 0, d] > 0.0:
-                    self.squares[k, d] = self.square(k, d, self.r)
+            for v in range(self.n_scales):
+                self.squares[k, v] = self.sum_squares(k, v, self.r)
         return True
 
     cdef double log_evidence_scale(self, Py_ssize_t d, double t) noexcept nogil:
@@ -1082,94 +1090,37 @@ cdef class DiagLaws(GaussianLaws):
         cdef double scale = self.scale_of(d, self.excess, t)
         cdef double total = -0.5 * self.entries[d] * log(scale)
         for k in range(self.n_clusters):
-            total -= 0.5 * (self.excess + self.stats[k, 0, d]) * log1p(self.squares[k, d] / scale)
+            total -= 0.5 * (self.excess + self.sizes[k, d]) * log1p(self.squares[k, d] / scale)
         return total
 
-    cdef double draw_precision(self, Py_ssize_t k, Py_ssize_t d, bitgen_t* rng) noexcept nogil:
-        """1 / v of a column of cluster k."""
-        cdef double half = 0.5 * (self.square(k, d, self.r) + self.any_scale(d, self.excess))
-        return exp(log_gamma_variate(rng, 0.5 * (self.excess + self.stats[k, 0, d]))) / half
+    cdef void draw_precisions(self, Py_ssize_t v, bitgen_t* rng) noexcept nogil:
+        """Draw 1 / v in all clusters with entries of a variance."""
+        cdef Py_ssize_t k
+        cdef double half
+        for k in range(self.n_clusters):
+            if self.sizes[k, v] > 0.0:
+                half = 0.5 * (self.sum_squares(k, v, self.r) + self.any_scale(v, self.excess))
+                self.precisions[k] = log_gamma_variate(rng, 0.5 * (self.excess + self.sizes[k, v]))
+                self.precisions[k] = exp(self.precisions[k]) / half
 
     cdef bint draw_given_covariances(self, bitgen_t* rng) noexcept nogil:
         """Normal given variances, of precision 1 + sum_k w_k / v_k, column by column."""
         cdef Py_ssize_t d, k
         cdef double precision, total, weight
         for d in range(self.n_features):
+            if d < self.n_scales:
+                self.draw_precisions(d, rng)
             precision = 1.0
             total = 0.0
             for k in range(self.n_clusters):
                 if self.stats[k, 0, d] > 0.0:
-                    weight = self.draw_precision(k, d, rng)
-                    weight /= 1.0 / self.r + 1.0 / self.masses[k, d]
+                    weight = self.precisions[k] / (1.0 / self.r + 1.0 / self.masses[k, d])
                     precision += weight
                     total += weight * (self.stats[k, 1, d] - self.center[d])
             self.u[d] = (
                 self.center[d] + total / precision + random_standard_normal(rng) / sqrt(precision)
             )
         return True
-
-
-@cython.final
-cdef class SphericalLaws(DiagLaws):
-    """Conditional laws of hyperparameters of spherical covariances. All columns have the same
-    spread."""
-    cdef double[::1] totals         # (K,): sums of squares, then 1 / v
-    cdef const double[::1] sizes    # (K,): N
-
-    def __init__(self, priors, values, spread, origin, floor, stats, masses=None):
-        DiagLaws.__init__(self, priors, values, spread, origin, floor, stats, masses)
-        self.totals = np.empty(self.n_clusters)
-        self.sizes = stats[:, 1 : 1 + self.n_features].sum(axis=1)
-
-    cdef inline double sum_squares(self, Py_ssize_t k, double r) noexcept nogil:
-        """sum_d C + w (x_bar - u)^2."""
-        cdef Py_ssize_t d
-        cdef double total = 0.0
-        for d in range(self.n_features):
-            if self.stats[k, 0, d] > 0.0:
-                total += self.square(k, d, r)
-        return total
-
-    cdef double log_ratios(self, Py_ssize_t k, double r, double excess) noexcept nogil:
-        cdef double ratio = self.sum_squares(k, r) / self.any_scale(0, excess)
-        return (excess + self.sizes[k]) * log1p(ratio)
-
-    cdef double log_evidence_df(self, double excess) noexcept nogil:
-        cdef Py_ssize_t k
-        cdef double scale = self.any_scale(0, excess)
-        cdef double total = 0.0
-        for k in range(self.n_clusters):
-            total += log_rising(0.5 * excess, 0.5 * self.sizes[k]) - 0.5 * (
-                self.sizes[k] * log(scale) + self.log_ratios(k, self.r, excess)
-            )
-        return total
-
-    cdef bint prepare_scale(self) noexcept nogil:
-        cdef Py_ssize_t k
-        for k in range(self.n_clusters):
-            self.totals[k] = self.sum_squares(k, self.r)
-        return True
-
-    cdef double log_evidence_scale(self, Py_ssize_t d, double t) noexcept nogil:
-        cdef Py_ssize_t k
-        cdef double scale = self.scale_of(0, self.excess, t)
-        cdef double total = 0.0
-        for k in range(self.n_clusters):
-            total -= self.sizes[k] * log(scale)
-            total -= (self.excess + self.sizes[k]) * log1p(self.totals[k] / scale)
-        return 0.5 * total
-
-    cdef double draw_precision(self, Py_ssize_t k, Py_ssize_t d, bitgen_t* rng) noexcept nogil:
-        return self.totals[k]
-
-    cdef bint draw_given_covariances(self, bitgen_t* rng) noexcept nogil:
-        cdef Py_ssize_t k
-        cdef double half
-        for k in range(self.n_clusters):
-            half = 0.5 * (self.sum_squares(k, self.r) + self.any_scale(0, self.excess))
-            self.totals[k] = log_gamma_variate(rng, 0.5 * (self.excess + self.sizes[k]))
-            self.totals[k] = exp(self.totals[k]) / half
-        return DiagLaws.draw_given_covariances(self, rng)
 
 
 cdef inline double add_squares(
