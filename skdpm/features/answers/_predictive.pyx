@@ -18,6 +18,7 @@ from libc.string cimport memcmp, memcpy, memset
 
 import numpy as np
 
+from skdpm._core._select cimport select
 from skdpm.features.likelihoods._base cimport CollapsedFeatureModel, FeatureModel
 
 # Number of values in a beam.
@@ -25,33 +26,6 @@ BEAM = 512
 
 cdef enum:
     N_SEARCHES = 4      # at most; each starts at the best value of the last one
-
-
-cdef double kth_largest(double* x, Py_ssize_t n, Py_ssize_t k) noexcept nogil:
-    """The k-th largest entry of x, counted from 0; x is permuted (Hoare's selection)."""
-    cdef Py_ssize_t low = 0
-    cdef Py_ssize_t high = n - 1
-    cdef Py_ssize_t i, j
-    cdef double pivot
-    while low < high:       # ends: every pass leaves a shorter range
-        pivot = x[(low + high) // 2]
-        i, j = low, high
-        while i <= j:       # ends: i rises or j falls
-            while x[i] > pivot:
-                i += 1
-            while x[j] < pivot:
-                j -= 1
-            if i <= j:
-                x[i], x[j] = x[j], x[i]
-                i += 1
-                j -= 1
-        if k <= j:
-            high = j
-        elif k >= i:
-            low = i
-        else:
-            break
-    return x[k]
 
 
 cdef class RowLaw:
@@ -79,6 +53,7 @@ cdef class RowLaw:
     cdef Py_ssize_t[::1] unused         # (most,): candidates
     cdef double[::1] log_w              # (2 * most,): kept values, then the same ones flipped
     cdef double[::1] scratch            # (2 * most,)
+    cdef Py_ssize_t[::1] order          # (2 * most,): scratch
     cdef unsigned char[:, ::1] values   # (most + 1, n_latent + 1): by candidate
     cdef double top, total              # largest log weight and sum of weights of the row
 
@@ -105,6 +80,7 @@ cdef class RowLaw:
         self.unused = np.empty(beam, dtype=np.intp)
         self.log_w = np.empty(2 * beam)
         self.scratch = np.empty(2 * beam)
+        self.order = np.empty(2 * beam, dtype=np.intp)
         self.values = np.empty((beam + 1, n + 1), dtype=np.uint8)
         model.reserve_candidates(beam + 1)
 
@@ -356,8 +332,10 @@ cdef class RowLaw:
             if flipped[j] != flipped[j]:
                 return -1
         if 2 * n > self.most:
-            memcpy(&self.scratch[0], &self.log_w[0], 2 * n * sizeof(double))
-            lowest = kth_largest(&self.scratch[0], 2 * n, self.most - 1)
+            for j in range(2 * n):
+                self.order[j] = j
+            select(&self.log_w[0], 1, &self.order[0], 2 * n, 2 * n - self.most)
+            lowest = self.log_w[self.order[2 * n - self.most]]
             n_ties = self.most
             for j in range(2 * n):
                 n_ties -= self.log_w[j] > lowest

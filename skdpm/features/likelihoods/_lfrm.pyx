@@ -76,11 +76,8 @@ cdef class WeightSlice(SliceSampled):
 
     cdef int reserve(self, Py_ssize_t n) except -1:
         if n > self.capacity:
-            arrays = np.empty((2, max(n, 2 * self.capacity)))
-            if self.n > 0:
-                arrays[0, :self.n], arrays[1, :self.n] = self.y[:self.n], self.effects[:self.n]
-            self.y, self.effects = arrays
-            self.capacity = arrays.shape[1]
+            self.capacity = max(n, 2 * self.capacity)
+            self.y, self.effects = np.empty((2, self.capacity))
         return 0
 
     cdef double log_density(self, double x) noexcept nogil:
@@ -163,6 +160,7 @@ cdef class LFRMModel(LinkFlipModel):
     cdef LFRMPart part                  # without features; made when it is needed
     cdef double shape, rate
     cdef Py_ssize_t capacity, most_links
+    cdef Py_ssize_t n_pairs             # that are counted
     cdef double[:, ::1] W               # (capacity, capacity)
     cdef WeightSlice slice
     # For the weights given Z.
@@ -187,8 +185,9 @@ cdef class LFRMModel(LinkFlipModel):
         self.max_bits = 12              # flipping a feature of a new row costs O(n_partners)
         self.has_parts = not is_new
         self.share_of_slices = 0.1
+        self.n_pairs = np.count_nonzero(array)
         n_links = np.count_nonzero(array == 1)
-        self.first_b = log((n_links + 0.5) / (np.count_nonzero(array) - n_links + 0.5))
+        self.first_b = log((n_links + 0.5) / (self.n_pairs - n_links + 0.5))
         self.draws_b, self.draws_tau = bias is None, weight_precision is None
         self.b = 0.0 if self.draws_b else bias
         self.tau = 1.0 if self.draws_tau else weight_precision
@@ -353,11 +352,11 @@ cdef class LFRMModel(LinkFlipModel):
 
     cdef int slice_bias(self, bitgen_t* rng) except -1 nogil:
         cdef Py_ssize_t i
+        if self.n_pairs > self.slice.capacity:
+            with gil:
+                self.slice.reserve(self.n_pairs)
         self.slice.n = 0
         for i in range(self.n_samples):
-            if self.slice.n + self.n_samples > self.slice.capacity:
-                with gil:
-                    self.slice.reserve(self.slice.n + self.n_samples)
             self.add_links(i)
         self.b = self.take_slice(self.b, self.tau_b, 1.0, rng)
         if not isfinite(self.b):

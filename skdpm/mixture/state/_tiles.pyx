@@ -18,47 +18,13 @@ from libc.stdlib cimport qsort
 import numpy as np
 
 from skdpm._core._culling cimport join_boxes
+from skdpm._core._select cimport select
 
 cdef enum:
     FEWEST = 4      # minimum number of rows on either side of a gap
 
 # A gap of this share of the rows' range separates clusters.
 cdef double WIDE = 0.25
-
-
-cdef void select(
-    const double* x, Py_ssize_t stride, Py_ssize_t* order, Py_ssize_t n, Py_ssize_t middle
-) noexcept nogil:
-    """Arrange row numbers so that no value before `middle` is above a value from there on: Hoare's
-    quickselect."""
-    cdef Py_ssize_t i, j, t
-    cdef Py_ssize_t low = 0
-    cdef Py_ssize_t high = n - 1
-    cdef double a, b, c, pivot
-    while low < high:
-        a = x[order[low] * stride]
-        b = x[order[(low + high) // 2] * stride]
-        c = x[order[high] * stride]
-        pivot = max(min(a, b), min(max(a, b), c))
-        i = low
-        j = high
-        while i <= j:
-            while x[order[i] * stride] < pivot:
-                i += 1
-            while x[order[j] * stride] > pivot:
-                j -= 1
-            if i <= j:
-                t = order[i]
-                order[i] = order[j]
-                order[j] = t
-                i += 1
-                j -= 1
-        if middle <= j:
-            high = j
-        elif middle >= i:
-            low = i
-        else:
-            return
 
 
 cdef void enclose(
