@@ -39,6 +39,10 @@ SINGLE_DRAWS = ("map", "last")
 # labels whose draws agree less.
 SURE, AGREE = 0.8, 0.5
 
+# If components are clusters and a smaller share of the draws, the first, has as few large clusters as
+# the estimate by "vi", then this is too coarse. Large ones have at least the second share of the rows.
+TOO_FEW, LARGE = 0.05, 0.01
+
 # R-hat of co-clustering above which the errors of probabilities are too small.
 MIXED = 1.2
 
@@ -77,6 +81,12 @@ def loss_of_estimate(loss, point_estimate):
     else:
         check_choice(loss, "loss", LOSSES)
     return loss
+
+
+def n_large(labels):
+    """Number of large clusters of labels; of one row if there is no other."""
+    sizes = np.bincount(labels)
+    return max(np.count_nonzero(sizes >= max(LARGE * len(labels), 2)), 1)
 
 
 def state_of_estimate(entropy):
@@ -199,7 +209,11 @@ class DrawnClusters:
     - `cells`, `likely`: of the same shape. Clusters by which losses are judged, and those in which
       a search begins; see `read_draws`.
     - `components`: (n_chains, n_read_draws, n_samples). Components of the draws that were read.
-    - `loss`: str or tuple. Loss between partitions: "vi" for hills.
+    - `loss`: str or tuple. Loss between partitions: "vi" for hills, unless "binder" is better; see
+      `_follow`.
+    - `most_clusters`: float. Largest number of clusters.
+    - `unlimited`: (n_inside,) or None. Labels that a search without a limit has found, if they are
+      those that `_follow` has needed.
     - `known`: KnownLabels or Unlabelled. Known labels of the informative rows.
     - `is_adaptive`: bool. Whether components of hills can be clusters.
     - `merges`: bool. Whether estimates with fewer clusters are merges of the estimate without a
@@ -217,11 +231,14 @@ class DrawnClusters:
         self.is_adaptive = are_hills and loss == "adaptive"
         self.merges = (are_hills or self.training.noise_law.takes_rows) and not self.known.unites
         self.components = model.draws_["labels"]
+        self.most_clusters, self.unlimited = np.inf, None
         if are_hills:
             self._read_hills(model.likelihood_, hills)
         else:
             self.clusters = self.known.join(self.training.take(self.components))
             self.cells = self.likely = self.clusters
+            if loss in HILLS and not self.known.unites:
+                self._follow()
 
     def _points(self, completion=None, recorded=False):
         """Informative rows in independent columns, as chains see them or as they were recorded."""
@@ -258,6 +275,34 @@ class DrawnClusters:
         self.components = draws[:, chosen]
         if not self.is_adaptive:
             self.cells = self.likely = self.clusters
+
+    def _follow(self):
+        """Take the loss "binder", with as few clusters as draws have, if the estimate by "vi" is
+        coarser than nearly all draws. Where it is uncertain to which of two components rows belong,
+        uniting these costs less by "vi" than cutting them, even if each draw has both. By "binder"
+        it costs more; without a limit this finds clusters of few rows, too."""
+        clusters = alone(self.clusters[:, :, self._rows_inside()[1]])
+        if not clusters.size:
+            return
+        found = self._search(clusters)
+        n_drawn = np.array([n_large(draw) for draw in clusters.reshape(-1, len(found))])
+        if np.mean(n_drawn <= n_large(found)) < TOO_FEW:
+            fewest = np.quantile(clusters.max(axis=2) + 1, TOO_FEW, method="lower")
+            self.loss, self.most_clusters = "binder", fewest
+        else:
+            self.unlimited = found
+
+    def _search(self, clusters, max_clusters=None):
+        """Labels of the least expected loss."""
+        most = min(clusters.max() + 1, self.most_clusters, max_clusters or np.inf)
+        if self.unlimited is not None and most > clusters.max():
+            return self.unlimited
+        return partitions.point_estimate(
+            clusters,
+            loss=self.loss,
+            max_clusters=int(most),
+            random_state=state_of_estimate(self.training.entropy),
+        )
 
     def _rows_inside(self):
         """Share of draws in which each row is noise, in the chains that are read, and the rows
@@ -305,19 +350,11 @@ class DrawnClusters:
     def _searching(self, inside):
         """Function (clusters, max_clusters) that searches for labels of the rows inside."""
 
-        def search(clusters, max_clusters=None):
-            most = int(clusters.max()) + 1
-            return partitions.point_estimate(
-                clusters,
-                loss=self.loss,
-                max_clusters=most if max_clusters is None else min(max_clusters, most),
-                random_state=state_of_estimate(self.training.entropy),
-            )
-
         @functools.cache
         def free():
             cells = alone(self.likely[:, :, inside])
-            return join_fragments(search(cells), cells) if self.is_adaptive else search(cells)
+            labels = self._search(cells)
+            return join_fragments(labels, cells) if self.is_adaptive else labels
 
         @functools.cache
         def tree():
@@ -326,7 +363,7 @@ class DrawnClusters:
         def nested(clusters, max_clusters):
             if self.merges and free().max() < max_clusters:
                 return free()
-            found = None if self.merges else search(clusters, max_clusters)
+            found = None if self.merges else self._search(clusters, max_clusters)
             is_limited = max_clusters <= clusters.max() and max_clusters <= free().max()
             if self.merges or is_limited:
                 # Where draws do not decide, the nearest clusters merge.
@@ -335,7 +372,7 @@ class DrawnClusters:
                     return tree().cut(max_clusters)
             return found
 
-        return search if self.known.unites else nested
+        return self._search if self.known.unites else nested
 
     def _tree(self, labels, inside):
         """Merges of the clusters of the rows inside."""

@@ -253,6 +253,30 @@ def test_estimate_labels_is_as_if_fit_had_done_so(blobs, loss, sampler):
     np.testing.assert_array_equal(model.labels_, first)
 
 
+def test_labels_of_components_are_no_coarser_than_the_draws():
+    """Where most rows may be in either of two components, "vi" unites these against all draws."""
+    rng = np.random.default_rng(2)
+    classes = rng.integers(0, 4, 300)
+    X = rng.poisson(np.exp(1.0 + 0.5 * rng.normal(size=(4, 4)))[classes])
+    model = DPMixture(likelihood="poisson", n_warmup=150, n_draws=50, random_state=0).fit(X)
+    draws = model.label_samples_
+
+    def n_large(labels):
+        return (np.bincount(labels) >= 3).sum()
+
+    fewest = int(np.quantile(model.n_clusters_samples_, 0.05, method="lower"))
+    labels = model.labels_
+    large = [n_large(draw) for draw in draws.reshape(-1, 300)]
+    assert n_large(labels) == model.n_clusters_ == fewest == 5
+    best = partitions.point_estimate(draws, "binder", max_clusters=fewest, random_state=0)
+    losses = [partitions.expected_loss(draws, found, "binder") for found in (labels, best)]
+    assert losses[0] <= 1.001 * losses[1]
+    assert model.estimate_labels(max_clusters=2).n_clusters_ == 2
+    coarse = model.estimate_labels(loss="vi").labels_
+    assert np.mean(np.array(large) <= n_large(coarse)) < 0.05
+    assert adjusted_rand_score(classes, coarse) < adjusted_rand_score(classes, labels)
+
+
 def test_estimate_labels_with_fewer_components(blobs):
     model = DPMixture(**FAST, likelihood=fixed_gaussian(blobs)).fit(blobs)
     before = model.n_clusters_, model.probabilities_
