@@ -39,8 +39,8 @@ SINGLE_DRAWS = ("map", "last")
 # labels whose draws agree less.
 SURE, AGREE = 0.8, 0.5
 
-# If components are clusters and a smaller share of the draws, the first, has as few large clusters as
-# the estimate by "vi", then this is too coarse. Large ones have at least the second share of the rows.
+# The estimate by "vi" is too coarse if components are clusters and a smaller share of draws than
+# the first has as few large ones. These have at least the second share of the rows.
 TOO_FEW, LARGE = 0.05, 0.01
 
 # R-hat of co-clustering above which the errors of probabilities are too small.
@@ -278,9 +278,9 @@ class DrawnClusters:
 
     def _follow(self):
         """Take the loss "binder", with as few clusters as draws have, if the estimate by "vi" is
-        coarser than nearly all draws. Where it is uncertain to which of two components rows belong,
-        uniting these costs less by "vi" than cutting them, even if each draw has both. By "binder"
-        it costs more; without a limit this finds clusters of few rows, too."""
+        coarser than nearly all draws. Where it is uncertain to which of two components rows
+        belong, uniting these costs less by "vi" than cutting them, even if each draw has both. By
+        "binder" it costs more; without a limit this finds clusters of few rows, too."""
         clusters = alone(self.clusters[:, :, self._rows_inside()[1]])
         if not clusters.size:
             return
