@@ -68,21 +68,32 @@ cdef class AnnealedSystem(ParticleSystem):
     cdef void anneal(self) noexcept nogil:
         """Change to the prior of one more row. A particle's weight follows the probability of its
         partition: V_{n,k} and, if sigma changes, the factors of its clusters."""
-        cdef Py_ssize_t j, k, p
+        cdef Py_ssize_t f, j, k, p, slot
         cdef double before = self.nodes.concentration
         cdef double after = self.concentration_of(self.n_rows + 1)
         cdef double old_sigma = self.nodes.sigmas[0]
-        cdef double sigma, others
+        # By k, scratch: a ratio, and the number of rows in clusters that it is for.
+        cdef double* log_ratio = &self.nodes.join_k[0]
+        cdef double* known_at = &self.nodes.new_k[0]
+        cdef double sigma
+        cdef double* v
         cdef const double* sizes
         if after == before:
             return
+        self.count()
+        for k in range(self.k_most + 1):
+            known_at[k] = -1.0
         for p in range(self.weights.n):
             k = self.n_clusters[p]
-            if k > 0:
-                self.weights.log_w[p] += (
+            if k == 0:
+                continue
+            if known_at[k] != self.n_inside(p):
+                known_at[k] = self.n_inside(p)
+                log_ratio[k] = (
                     self.nodes.prior.log_v_at(after, self.n_inside(p), k)
                     - self.nodes.prior.log_v_at(before, self.n_inside(p), k)
                 )
+            self.weights.log_w[p] += log_ratio[k]
         sigma = self.nodes.prior.sigma_at(after)
         self.nodes.concentration = self.nodes.values[0] = after
         self.nodes.sigmas[0] = sigma
@@ -91,13 +102,19 @@ cdef class AnnealedSystem(ParticleSystem):
             self.nodes.known[k] = False
         if sigma == old_sigma:
             return
-        for p in range(self.weights.n):
-            sizes = (<Family>self.kin[p]).sizes
-            for j in range(self.n_clusters[p]):
-                others = sizes[self.slots[p, j]] - 1.0
-                self.weights.log_w[p] += (
-                    log_rising(1.0 - sigma, others) - log_rising(1.0 - old_sigma, others)
+        for f in range(self.n_families):
+            v = (<Family>self.family_at[f]).v       # scratch until the row is evaluated
+            sizes = (<Family>self.family_at[f]).sizes
+            for j in range((<Family>self.family_at[f]).n_live):
+                slot = (<Family>self.family_at[f]).live[j]
+                v[slot] = (
+                    log_rising(1.0 - sigma, sizes[slot] - 1.0)
+                    - log_rising(1.0 - old_sigma, sizes[slot] - 1.0)
                 )
+        for p in range(self.weights.n):
+            v = (<Family>self.kin[p]).v
+            for j in range(self.n_clusters[p]):
+                self.weights.log_w[p] += v[self.slots[p, j]]
 
     # Old rows.
 
