@@ -390,30 +390,26 @@ cdef class ProductModel(ClusterModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         cdef Py_ssize_t k, q
-        cdef double* to
-        if self.n_active == 0:
-            memset(out, 0, n_slots * sizeof(double))
+        memset(out, 0, n_slots * sizeof(double))
         for q in range(self.n_active):
-            to = out if q == 0 else self.more
-            (<ClusterModel>self.parts[self.active[q]]).log_predictive_many(slots, n_slots, i, to)
-            for k in range(n_slots if q > 0 else 0):
-                out[k] += to[k]
+            (<ClusterModel>self.parts[self.active[q]]).log_predictive_many(
+                slots, n_slots, i, self.more
+            )
+            for k in range(n_slots):
+                out[k] += self.more[k]
 
     cdef void log_predictive_tile(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const Py_ssize_t* items,
         Py_ssize_t n_items, double* out
     ) noexcept nogil:
         cdef Py_ssize_t k, q
-        cdef double* to
-        if self.n_active == 0:
-            memset(out, 0, n_slots * n_items * sizeof(double))
+        memset(out, 0, n_slots * n_items * sizeof(double))
         for q in range(self.n_active):
-            to = out if q == 0 else self.more
             (<ClusterModel>self.parts[self.active[q]]).log_predictive_tile(
-                slots, n_slots, items, n_items, to
+                slots, n_slots, items, n_items, self.more
             )
-            for k in range(n_slots * n_items if q > 0 else 0):
-                out[k] += to[k]
+            for k in range(n_slots * n_items):
+                out[k] += self.more[k]
 
     cdef void log_merge_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src, double* out
@@ -421,17 +417,14 @@ cdef class ProductModel(ClusterModel):
         """Each part may acquire one free slot, which it gets from this kernel."""
         cdef Py_ssize_t k, p, q
         cdef Py_ssize_t scratch = self.acquire()
-        cdef double* to
-        if self.n_active == 0:
-            memset(out, 0, n_slots * sizeof(double))
+        memset(out, 0, n_slots * sizeof(double))
         for q in range(self.n_active):
             p = self.active[q]
-            to = out if q == 0 else self.more
             (<ClusterModel>self.parts[p]).free_slots[0] = scratch
             (<ClusterModel>self.parts[p]).n_free = 1
-            (<ClusterModel>self.parts[p]).log_merge_many(slots, n_slots, src, to)
-            for k in range(n_slots if q > 0 else 0):
-                out[k] += to[k]
+            (<ClusterModel>self.parts[p]).log_merge_many(slots, n_slots, src, self.more)
+            for k in range(n_slots):
+                out[k] += self.more[k]
             (<ClusterModel>self.parts[p]).n_free = 0
         self.release(scratch)
 

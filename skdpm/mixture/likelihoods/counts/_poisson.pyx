@@ -52,26 +52,16 @@ cdef double ROUNDING = 1e-13
 cdef const double[::1] LOG_FACTORIAL = log_gamma_table(1.0, 4096)
 
 
-cdef inline double log_next_at(double n, double rate, double e) noexcept nogil:
-    """log(rho + e)."""
-    return log(rate + n + e)
-
-
-cdef inline double log_step_at(double n, double rate, double e) noexcept nogil:
-    """log((rho + e) / rho)."""
-    return log1p(e / (rate + n))
-
-
 def rate_tables(Py_ssize_t n_max, double rate):
-    """`log_next_at` and `log_step_at` for n = 0, ..., n_max and e = 1: two ndarrays."""
+    """`log_next_of` and `log_step_of` for n = 0, ..., n_max and e = 1: two ndarrays."""
     cdef Py_ssize_t n
     log_next, log_step = np.empty(n_max + 1), np.empty(n_max + 1)
     cdef double[::1] next_view = log_next
     cdef double[::1] step_view = log_step
     with nogil:
         for n in range(n_max + 1):
-            next_view[n] = log_next_at(n, rate, 1.0)
-            step_view[n] = log_step_at(n, rate, 1.0)
+            next_view[n] = log(rate + n + 1.0)
+            step_view[n] = log1p(1.0 / (rate + n))
     return log_next, log_step
 
 
@@ -160,14 +150,16 @@ cdef class PoissonModel(CountModel):
         return 0
 
     cdef inline double log_next_of(self, double n, double e) noexcept nogil:
+        """log(rho + e)."""
         if n < self.n_tabled:
             return self.log_next[<Py_ssize_t>n]
-        return log_next_at(n, self.rate, e)
+        return log(self.rate + n + e)
 
     cdef inline double log_step_of(self, double n, double e) noexcept nogil:
+        """log((rho + e) / rho)."""
         if n < self.n_tabled:
             return self.log_step[<Py_ssize_t>n]
-        return log_step_at(n, self.rate, e)
+        return log1p(e / (self.rate + n))
 
     cdef inline double fixed_of(self, double total, double log_step) noexcept nogil:
         """Log of the factors of a column without x."""
