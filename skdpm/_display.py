@@ -53,6 +53,8 @@ def summary_of_fit(estimator, what):
         if not math.isnan(figures.get("r_hat", math.nan))
     }
     large = [name for name, r_hat in r_hats.items() if r_hat > agreement.LARGEST_R_HAT]
+    spread = estimator.diagnostics_.get("log_evidence", {}).get("std", 0.0)
+    large += ["log_evidence"] * (spread > agreement.LARGEST_STD)
     bad = estimator._unusable(large)
     if r_hats:
         worst = max(r_hats, key=r_hats.get)
@@ -60,7 +62,9 @@ def summary_of_fit(estimator, what):
         if worst in large and worst not in bad:
             why = agreement.why_not_counted(worst, estimator.diagnostics_[worst])
             lines["largest R-hat"] = f"{r_hats[worst]:.2f} ({worst}, not counted: {why})"
-    lines["converged"] = "yes" if estimator.converged_ else "no"
+    if r_hats and math.isinf(r_hats[worst]) and draws.n_draws < agreement.FEWEST_JUDGED:
+        lines["largest R-hat"] = "too few draws to compare"
+    lines["converged"] = "yes" if estimator.converged_ else "no" if bad else "not judged"
     if "log_joint" in bad and agreement.has_drifted(estimator.diagnostics_["log_joint"]):
         lines["converged"] += ", log_joint has not settled"
     if hasattr(estimator, "log_evidence_"):

@@ -597,7 +597,11 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         if bad and draws.n_draws < _convergence.FEWEST_JUDGED:
             return False
         figures = _convergence.judged(self.diagnostics_)
-        return not any(np.isnan(entry.get("r_hat", 1.0)) for entry in figures.values())
+        r_hats = {name: entry.get("r_hat", 1.0) for name, entry in figures.items()}
+        halves = [r_hats.get(name, 1.0) for name in ("log_joint", "log_density", "coclustering")]
+        if draws.n_chains == 1 and max(halves) > _convergence.LARGEST_OF_HALVES:
+            return False
+        return not np.isnan(list(r_hats.values())).any()
 
     def _with_answers(self, figures, run):
         """`diagnostics_` with those of what users read."""

@@ -230,3 +230,20 @@ def test_labels_of_a_small_type_have_the_same_rand_index(dtype):
     b[:250] = a[:250]
     expected = adjusted_rand_score(a, b)
     assert _convergence.adjusted_rand(a.astype(dtype), b.astype(dtype)) == pytest.approx(expected)
+
+
+def test_one_chain_that_moves_is_not_judged():
+    """R-hat of its halves is about 2 of the log joint and the density."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2)) + 3 * rng.integers(0, 12, size=(400, 1))
+    short = {"n_chains": 1, "n_draws": 100, "random_state": 1}
+    moving = DPMixture(n_warmup=0, sampler="gibbs", init="single", **short)
+    model, found = caught(lambda: moving.fit(X))
+    assert max(f["r_hat"] for f in _convergence.judged(model.diagnostics_).values()) > 1.5
+    assert not model.converged_ and not found and "converged      not judged" in model.summary()
+    model = DPMixture(n_warmup=50, **short).fit(X[:60])
+    assert model.converged_ and "converged      yes" in model.summary()
+    few = DPMixture(n_warmup=0, n_chains=2, n_draws=2, init="single", random_state=0)
+    few, _ = caught(lambda: few.fit(np.random.default_rng(0).normal(size=(9, 1)) / 1e3))
+    few.diagnostics_["n_components"]["r_hat"] = np.inf
+    assert "largest R-hat  too few draws to compare" in few.summary()

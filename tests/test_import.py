@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import pathlib
+import pydoc
 import shutil
 import subprocess
 import sys
@@ -125,3 +126,8 @@ def test_import_does_not_bring_the_lock_back(tmp_path):
     code = "import skdpm, sys; sys.exit(sys._is_gil_enabled())"
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=tmp_path, check=False)
     assert done.returncode == 0
+
+
+def test_help_can_be_read():
+    for cls in (skdpm.DPMixture, skdpm.FiniteMixture, skdpm.FeatureAllocation):
+        assert len(pydoc.render_doc(cls, renderer=pydoc.plaintext).splitlines()) <= 550

@@ -222,7 +222,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         not moved. Without a fit, the first batch determines all defaults that depend on data, so
         choose a typical one. `labels_` is about the rows of the call, other attributes are about
         all rows seen, or kept with `SMC(half_life=...)`. They are made when one of them is read.
-        The guide explains streams.
 
         Parameters
         ----------
@@ -463,6 +462,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             return getattr(self, name)
         if name in self._left_out:
             raise AttributeError(f"for_prediction keeps no {name}: use the fit itself")
+        if name == "probabilities_" and self.__sklearn_is_fitted__():
+            self._check_label_draws(name, "predict_proba(X)")  # raises
         if name not in ATTRIBUTES:
             return super().__getattr__(name)
         raise AttributeError(f"{type(self).__name__} has no {name}: {ATTRIBUTES[name]}")
@@ -475,24 +476,16 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         self._read()
         # Without attributes that would be computed when a notebook or scikit-learn inspects all
         # members.
-        computed = {"outlier_scores_", "probabilities_"}
-        hidden = computed - vars(self).keys()
+        hidden = {"outlier_scores_"} - vars(self).keys()
         names = [name for name in object.__dir__(self) if name not in hidden]
         return [name for name in names if hasattr(self, name)]
 
     # Rows of the fit.
 
     @functools.cached_property
-    def probabilities_(self) -> np.ndarray:
-        """Probability that a row belongs to its cluster: ndarray of shape (n_samples,)."""
-        # Reached only if the attribute is not set; the error explains why.
-        self._check_label_draws("probabilities_", "predict_proba(X)")
-
-    @functools.cached_property
     def outlier_scores_(self) -> np.ndarray:
-        """`outlier_scores` of the rows of `fit`, whose clusters are taken without the row: ndarray
-        of shape (n_samples,). With exposures, or under a likelihood without `outlier_scores`,
-        they are -log p(row | all other rows), in nats."""
+        """`outlier_scores` of the rows of `fit`; with exposures, or under a likelihood without
+        these, -log p(row | all other rows), in nats."""
         self._check_label_draws("outlier_scores_", "outlier_scores(X) or -score_samples(X)")
         likelihood, training = self.likelihood_, self._training
         _check_projective("outlier_scores_", likelihood, AttributeError)
@@ -542,7 +535,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         Parameters
         ----------
         max_clusters : int, default=None
-            Largest number of clusters, at least that of the known classes. None: no limit.
+            Largest number of clusters, at least that of the known classes; it never raises the
+            number. None: no limit.
         loss : {"adaptive", "modal", "vi", "binder"} or tuple (name, split_cost), default=None
             Loss, as in `point_estimate`. None: `point_estimate`, or "vi" if that is a single draw.
         X : array-like or CSR matrix of shape (n_samples, n_features), default=None

@@ -4,8 +4,8 @@
 import numpy as np
 import scipy.sparse as sp
 
-from skdpm._tables import joined, listed
-from skdpm._validation import is_dask, warn
+from skdpm._tables import as_table, joined, listed
+from skdpm._validation import is_dask, is_dask_frame, warn
 from skdpm.draws import column_of
 from skdpm.mixture import overdispersion
 from skdpm.mixture.answers.bricks import tied
@@ -21,6 +21,8 @@ from skdpm.mixture.likelihoods.laws.columns import (
 
 # Fewest rows of 0 and 1 that are symmetric by chance once in 2^28 times.
 FEWEST_NODES = 8
+# Largest absolute value of directions in two columns above which they may be degrees.
+LEAST_DEGREES = 20.0
 # Fewest rows that are said to be alone in clusters: of fewer each may be of a kind of its own.
 FEWEST_ALONE = 10
 # Mean number of rows of a cluster below which rows fewer than columns may be noise.
@@ -51,6 +53,18 @@ def warn_of_columns(model, X, program, given):
         warn(words_about(doubtful, given, X.shape[0], names))
     if is_dask(X):
         return
+    if likelihood.reads_directions and _are_degrees(X):
+        warn(
+            "VonMisesFisher takes the two columns of X as directions in a plane. If they are latitude "
+            "and longitude in degrees, convert them to radians and pass three columns: "
+            "cos(lat) * cos(lon), cos(lat) * sin(lon) and sin(lat)",
+        )
+    if _are_ends(given):
+        warn(
+            "two columns of X share most of their values, as ends of links between nodes. The "
+            "likelihood takes them as properties of rows. If rows are links, use "
+            'likelihood="relational" with X = skdpm.networks.adjacency(X)',
+        )
     if X.shape[0] > 1 and all(likelihood.uninformative(rows).all() for rows in (X[:1], X)):
         what = "0" if sp.issparse(X) or not np.isnan(X[0]).any() else "missing"
         only = "clusters follow from known_labels alone"
@@ -75,6 +89,25 @@ def _are_links(X, given, names):
     if names is not None and list(index) == list(names):
         return True
     return np.array_equal(X, X.T, equal_nan=True) if entries is X else (X != X.T).nnz == 0
+
+
+def _are_degrees(X):
+    """Whether two columns look like latitudes and longitudes: far from unit length."""
+    if sp.issparse(X) or X.shape[1] != 2:
+        return False
+    low, high = np.sort(np.nanmax(np.abs(X), axis=0, initial=0.0))
+    return LEAST_DEGREES < high <= 180.0 and low <= 90.0
+
+
+def _are_ends(given):
+    """Whether two columns of names, and at most one more, share most of their values."""
+    table = as_table(given)
+    if is_dask_frame(given) or table is None or not 2 <= table.shape[1] <= 3:
+        return False
+    names = [set(column.distinct) for column in table.columns() if column.kind == "category"]
+    return len(names) == 2 and len(names[0] | names[1]) >= max(
+        FEWEST_NODES, 2 * len(names[0] ^ names[1])
+    )
 
 
 def words_of_silence(model):
