@@ -647,6 +647,8 @@ def test_merge_trees_of_fits(model, crowd):
     np.testing.assert_array_equal(display.losses_.get_ydata(), tree.expected_losses[::-1])
     words = [text.get_text().strip() for text in display.probabilities_]
     assert words == [f"{p:.2f}" for p in tree.probabilities if p >= 0.005]
+    said = "numbers: probability that rows of the two sides" in display.axes_[0].get_xlabel()
+    assert said == bool(words)
     assert len(MergeTreeDisplay.from_estimator(crowd[0]).leaves_) == 60
 
 
@@ -1091,6 +1093,16 @@ def test_only_the_largest_clusters_have_colours(model, table):
     assert_array_equal((colors == NOISE).all(axis=1), model.labels_ != largest)
     words = [text.get_text() for text in display.ax_.get_legend().get_texts()]
     assert words[-1] == f"{model.n_clusters_ - 1} other clusters"
+
+
+def test_the_number_of_a_cluster_does_not_cover_its_only_row():
+    X, labels = np.arange(14.0).reshape(7, 2), np.array([0, 0, 0, 0, 0, 1, 2])
+    display = draw(ClustersDisplay(X, labels, np.ones(7)).plot())
+    rows = display.ax_.transData.transform(X)
+    boxes = [number.get_window_extent() for number in display.numbers_]
+    assert boxes[0].contains(*rows[2])
+    assert not boxes[1].contains(*rows[5]) and not boxes[2].contains(*rows[6])
+    assert [box.x0 < row[0] < box.x1 for box, row in zip(boxes[1:], rows[5:], strict=True)]
 
 
 def test_whole_numbers_are_moved_apart():

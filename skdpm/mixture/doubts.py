@@ -55,8 +55,8 @@ def warn_of_columns(model, X, program, given):
         return
     if likelihood.reads_directions and _are_degrees(X):
         warn(
-            "VonMisesFisher takes the two columns of X as directions in a plane. If they are latitude "
-            "and longitude in degrees, convert them to radians and pass three columns: "
+            "VonMisesFisher takes the two columns of X as directions in a plane. If they are "
+            "latitude and longitude in degrees, convert them to radians and pass three columns: "
             "cos(lat) * cos(lon), cos(lat) * sin(lon) and sin(lat)",
         )
     if _are_ends(given):

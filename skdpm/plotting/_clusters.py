@@ -24,6 +24,9 @@ MOST_VECTORS = 2000
 # Ellipses of more clusters than this are thin lines.
 MOST_FILLED = 12
 
+# Fewest rows of a cluster whose number may cover some; it is above fewer.
+FEWEST_COVERED = 5
+
 # Smallest share of its cluster at which a component has an ellipse.
 LEAST_SHARE = 0.05
 
@@ -239,16 +242,18 @@ class ClustersDisplay(style.Display):
                 centres[k] = np.nanmedian(self.points[self.labels == k], axis=0)
         halo = withStroke(linewidth=2.5, foreground=style.shade(ax, 0.0), alpha=0.85)
         self.numbers_ = [
-            ax.text(
-                *centre,
+            ax.annotate(
                 str(k if self.names is None else self.names[k]),
+                centre,
+                (0.0, 0.0 if sizes[k] >= FEWEST_COVERED else 9.0),
+                textcoords="offset points",
                 color=style.readable(ax, colors[k], 0.55),
                 weight="bold",
                 ha="center",
                 va="center",
                 fontsize="medium" if len(centres) <= MOST_FILLED else "small",
                 path_effects=[halo],
-                clip_on=True,
+                annotation_clip=True,
                 zorder=3,
             )
             for k, centre in centres.items()

@@ -60,7 +60,8 @@ class MergeTreeDisplay(style.Display):
 
     @classmethod
     def from_estimator(cls, estimator, *, ax=None) -> Self:
-        """Draw the tree of a fitted mixture.
+        """Draw the tree of a fitted mixture. The small number at a merge is the probability that
+        rows of its two sides share a cluster.
 
         Parameters
         ----------
@@ -121,7 +122,10 @@ class MergeTreeDisplay(style.Display):
         top = max(float(heights.max(initial=0.0)), start)
         margin = 0.05 * (top - start) or 0.5
         left.set_xlim(start - margin, top + margin)
-        left.set(xlabel=f"mean difference from the draws\n({_words(tree.loss)})", ylabel="cluster")
+        words = f"mean difference from the draws\n({_words(tree.loss)})"
+        if self.probabilities_:
+            words += "\nnumbers: probability that rows of the two sides are together"
+        left.set(xlabel=words, ylabel="cluster")
         self.losses_, _ = _draw_losses(right, tree.expected_losses[::-1], K)
         right.set(xlabel="number of clusters", ylabel="mean difference from the draws")
         left.spines["left"].set_visible(False)
