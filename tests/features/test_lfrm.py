@@ -325,13 +325,33 @@ def test_bias_has_its_posterior(directed, slices, seed_sequence):
 
 
 @pytest.mark.parametrize("directed", [False, True])
-def test_mode_of_weights(directed):
-    """Where the density, written by the reference, has no slope, from far away too; of an unused
-    feature, 0."""
+def test_weights_without_pairs_are_drawn_from_the_prior(directed, seed_sequence):
+    """By slice steps, those of a feature that no row has."""
+    X, Z, W = random_problem(5, 2, directed)
+    Z[:, 1] = 0
+
+    def run(seed, factor):
+        model, bit_generator = make_model(X, W, directed=directed), np.random.PCG64(seed)
+        model.share_of_slices = 1.0
+        state = FeatureState(model, make_prior(5, 2), Z)
+        drawn = np.empty(round(2_000 * factor))
+        for s in range(len(drawn)):
+            state.update_params(bit_generator)
+            drawn[s] = model.save()["weights"][0, 1]
+        return kstest(np.sqrt(0.7) * drawn, norm.cdf).pvalue
+
+    assert_p(run, seed_sequence=seed_sequence)
+
+
+@pytest.mark.parametrize("free", [False, True])
+@pytest.mark.parametrize("directed", [False, True])
+def test_mode_of_weights(directed, free):
+    """Where the density, written by the reference, has no slope, from far away too, given the
+    bias, whether that is drawn or not; of an unused feature, 0."""
     X, Z, W = random_problem(9, 3, directed)
     Z[:, 1] = 0
     for far in (1.0, 30.0):
-        model = make_model(X, far * W, directed=directed)
+        model = make_model(X, far * W, directed=directed, free=free)
         FeatureState(model, make_prior(9, 3), Z).mean_params()
         mode = model.save()["weights"]
 
