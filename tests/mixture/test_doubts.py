@@ -23,7 +23,8 @@ def test_degrees_are_no_directions():
         model.fit(rng.random((60, 1)) * 24.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        for X in (rng.normal(size=(60, 2)), 50.0 * rng.normal(size=(60, 3)), places * 10.0):
+        others = places * 10.0, places * [2.2, 8.0]
+        for X in (rng.normal(size=(60, 2)), 50.0 * rng.normal(size=(60, 3)), *others):
             model.fit(X)
 
 

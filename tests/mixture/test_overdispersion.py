@@ -202,10 +202,10 @@ def test_words_that_vary_within_a_subject():
     X, _ = texts(np.random.default_rng(0), 200, 5, 12.0)
     with pytest.warns(UserWarning, match=r'parts of kinds.*FiniteMixture\(k, likelihood="multin'):
         assert DPMixture(likelihood="multinomial", **SHORT).fit(X).n_clusters_ > 20
-    X, labels = texts(np.random.default_rng(0), 200, 25, 1e9)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        FiniteMixture(5, likelihood="multinomial", **SHORT).fit(X)  # the number is given
+        FiniteMixture(60, likelihood="multinomial", **SHORT).fit(X)  # the number is given
+        X, labels = texts(np.random.default_rng(0), 200, 25, 1e9)
         model = DPMixture(likelihood="multinomial", **SHORT).fit(X)
     assert adjusted_rand_score(labels, model.labels_) > 0.9
 
@@ -221,6 +221,8 @@ def test_pairs_of_words(n_kinds, n_words):
         assert not overdispersion.vary_in_shares(drawn[0][0], np.zeros(200, int))  # a large one
         assert not overdispersion.vary_in_shares(drawn[0][0], np.arange(200))  # alone
         assert not overdispersion.vary_in_shares(drawn[0][0] * 0.0, np.arange(200) // 2)
+        long = csr_array(np.r_[drawn[0][0].toarray(), np.full((1, 300), 1e3)])  # alone, long
+        assert overdispersion.vary_in_shares(long, np.r_[drawn[0][1], 99]) == (spread == 20.0)
     assert found == {1e9: 0, 20.0: 20}
 
 
