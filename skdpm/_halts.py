@@ -246,9 +246,9 @@ class Forecast:
     chains do while they wait for each other does not count. The first call is after the starts of
     the chains. The pace is that since the last call, in processor time; the share of the processor
     that the fit gets is the mean of all calls, as it varies. First iterations are slower, up to
-    ten times, so a pace counts if it is not much faster than the one before. Of lengths that the
-    fit finds it takes the geometric mean of the shortest and the longest, which is wrong by less
-    than a factor of 2.
+    ten times, so a pace counts if it is not much faster than the one before. A single one may be
+    slower, too, so the faster of both is taken. If the fit finds its lengths, the times are those
+    of the shortest and of the longest, and their geometric mean decides whether the fit is long.
     """
 
     def __init__(self, program, began, n_jobs, say):
@@ -271,18 +271,19 @@ class Forecast:
         self._pace = pace
         if self._spent[0] < PATIENCE or not pace > STEADY * earlier > 0.0:
             return
-        left = self._likely_iterations(n_done) - n_done + self.program.summaries
         share = self._spent[1] / self._spent[0]
-        total = now[0] - self.began + pace * left / share
-        if total < LONG:
+        left = np.array(self._lengths(n_done)) - n_done + self.program.summaries
+        times = now[0] - self.began + min(pace, earlier) * left / share
+        if math.sqrt(times.prod()) < LONG:
             return
         self.said = True
-        words = f"this fit will take about {_duration(total)}"
+        words = f"this fit will take about {_durations(*times)}"
         if share < BUSY * self.n_jobs:
-            words += f" on this busy machine ({_duration(share * total)} of processor time)"
+            words += f" on this busy machine ({_durations(*share * times)} of processor time)"
         self.say(words)
 
-    def _likely_iterations(self, n_done):
+    def _lengths(self, n_done):
+        """Smallest and largest number of iterations that the fit will have."""
         program = self.program
         n_warmup, n_draws = program.n_warmup, program.n_draws
         if program.finds_warmup:
@@ -291,7 +292,15 @@ class Forecast:
         if program.finds_draws:
             done = program.n_draws_after(n_done)
             n_draws = min((look for look in program.draw_looks if look >= done), default=n_draws)
-        return math.sqrt((n_warmup + n_draws * program.thin) * program.n_iterations)
+        return n_warmup + n_draws * program.thin, program.n_iterations
+
+
+def _durations(shortest, longest):
+    """Words about a range of seconds."""
+    (number, unit), last = _duration(shortest).split(), _duration(longest)
+    if last == f"{number} {unit}":
+        return last
+    return f"{number} {'' if last.split()[1].startswith(unit) else f'{unit} '}to {last}"
 
 
 def _duration(seconds):

@@ -367,13 +367,19 @@ def test_long_fits_say_so_once(monkeypatch):
         assert said.pop().startswith("this fit will take about 19 minutes on this busy machine")
     forecast_of(100.0, [(102.0, 300.0), (106.0, 400.0), (110.0, 499.0)])
     assert said == []  # soon done
-    # Lengths that are found: of 150 to 500 iterations, 274.
+    # Lengths that are found: 150 to 500 iterations.
     program.finds_warmup = program.finds_draws = True
     forecast_of(90.0, [(91.0, 0.0), (101.0, 5.0), (111.0, 10.0)])
-    assert said.pop() == "this fit will take about 10 minutes"
-    # After 110 iterations warm-up ends with 113 at the earliest: of 213 to 500, 326.
+    assert said.pop() == "this fit will take about 6 to 17 minutes"
+    # After 110 iterations warm-up ends with 113 at the earliest: 213 to 500.
     forecast_of(100.0, [(101.0, 10.0), (121.0, 14.0), (601.0, 110.0)])
-    assert said.pop() == "this fit will take about 28 minutes"
+    assert said.pop() == "this fit will take about 18 to 42 minutes"
+    forecast_of(90.0, [(91.0, 0.0), (92.0, 5.0), (94.5, 10.0), (98.0, 17.0)], 0.25)
+    words = "1 to 4 minutes on this busy machine (20 s to 1 minute of processor time)"
+    assert said.pop() == f"this fit will take about {words}"
+    # One slow iteration says little of the others.
+    forecast_of(90.0, [(91.0, 0.0), (92.0, 5.0), (94.5, 10.0), (111.0, 11.0)])
+    assert said.pop() == "this fit will take about 2 to 5 minutes"
     assert said == []
 
 
