@@ -19,8 +19,8 @@ LARGEST_STD = 1.0
 # Smallest number of draws for comparing the halves of one chain. Even for independent draws, R-hat
 # exceeds the limit in one case of 20 with halves of 50 draws, and in one of 5 with 25.
 FEWEST_OF_ONE_CHAIN = 100
-# R-hat of its halves above which one chain cannot be judged. Independent draws exceed it if there
-# are fewer than about 5 in a half, and else with a probability of at most 1 / 100.
+# R-hat of its halves above which one chain cannot be judged: that of chains that have settled is
+# larger with a probability of at most 1 / 100, unless fewer than 5 draws of a half are effective.
 LARGEST_OF_HALVES = 1.5
 
 # Chains whose clusters disagree can be used together if their draws agree with those of other

@@ -79,8 +79,5 @@ ATTRIBUTES = {
     "relevance_": "only a fit with the likelihood Product(parts, select=True) has it",
 }
 
-# Attributes that some fits do not keep.
-NOT_KEPT = {
-    "acceptance_rate_": "not kept by partial_fit",
-    "label_samples_": "not kept by partial_fit, nor with store_labels=False",
-}
+# An attribute that some fits do not keep.
+NOT_KEPT = {"label_samples_": "not kept by partial_fit, nor with store_labels=False"}

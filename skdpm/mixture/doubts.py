@@ -5,7 +5,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from skdpm._tables import as_table, joined, listed
-from skdpm._validation import is_dask, is_dask_frame, warn
+from skdpm._validation import is_dask, warn
 from skdpm.draws import column_of
 from skdpm.mixture import overdispersion
 from skdpm.mixture.answers.bricks import tied
@@ -53,7 +53,9 @@ def warn_of_columns(model, X, program, given):
         warn(words_about(doubtful, given, X.shape[0], names))
     if is_dask(X):
         return
-    if likelihood.reads_directions and _are_degrees(X):
+    in_plane = likelihood.reads_directions and X.shape[1] == 2 and not sp.issparse(X)
+    low, high = np.sort(np.nanmax(np.abs(X), axis=0, initial=0.0)) if in_plane else (0.0, 0.0)
+    if LEAST_DEGREES < high <= 180.0 and low <= 90.0:
         warn(
             "VonMisesFisher takes the two columns of X as directions in a plane. If they are "
             "latitude and longitude in degrees, convert them to radians and pass three columns: "
@@ -91,23 +93,13 @@ def _are_links(X, given, names):
     return np.array_equal(X, X.T, equal_nan=True) if entries is X else (X != X.T).nnz == 0
 
 
-def _are_degrees(X):
-    """Whether two columns look like latitudes and longitudes: far from unit length."""
-    if sp.issparse(X) or X.shape[1] != 2:
-        return False
-    low, high = np.sort(np.nanmax(np.abs(X), axis=0, initial=0.0))
-    return LEAST_DEGREES < high <= 180.0 and low <= 90.0
-
-
 def _are_ends(given):
     """Whether two columns of names, and at most one more, share most of their values."""
     table = as_table(given)
-    if is_dask_frame(given) or table is None or not 2 <= table.shape[1] <= 3:
-        return False
-    names = [set(column.distinct) for column in table.columns() if column.kind == "category"]
-    return len(names) == 2 and len(names[0] | names[1]) >= max(
-        FEWEST_NODES, 2 * len(names[0] ^ names[1])
-    )
+    columns = [] if table is None or table.shape[1] > 3 else table.columns()
+    sets = [set(column.distinct) for column in columns if column.kind == "category"]
+    n = len(set().union(*sets))
+    return len(sets) == 2 and n >= FEWEST_NODES and 2 * len(sets[0] & sets[1]) > n
 
 
 def words_of_silence(model):

@@ -109,21 +109,31 @@ def columns_with_totals(program, labels, bit_generator):
     columns = _columns_of(program, Poisson, NegativeBinomial)
     if program.likelihood.exposed or len(columns) < FEWEST_COLUMNS:
         return []
-    found = _with_totals(program.given[:, columns], labels)
-    if found is None:
+    X = np.asarray(program.given[:, columns], dtype=np.float64)
+    totals = X.sum(axis=1)
+    kept = np.flatnonzero(totals > 0.0)  # NaN is not
+    if len(kept) < FEWEST_ROWS:
         return []
-    X, labels = found
-    plain, exposed = NegativeBinomial(), NegativeBinomial().with_exposure()
-    gain = _gain(program, (plain, X[:, :-1]), (exposed, X), labels, bit_generator)
+    kept = kept[:: -(-len(kept) // MOST_ROWS)]
+    X, exposure = X[kept], totals[kept] / totals[kept].mean()
+    labels = np.unique(labels[kept], return_inverse=True)[1].astype(np.intp)
+    plain, exposed = (
+        Comparison(program, likelihood.resolve(rows), rows, bit_generator)
+        for likelihood, rows in (
+            (NegativeBinomial(), X),
+            (NegativeBinomial().with_exposure(), np.column_stack([X, exposure])),
+        )
+    )
+    try:
+        gain = exposed.log_joint_merged(labels) - plain.log_joint_merged(labels)
+    except FloatingPointError:
+        return []  # a warning is not worth an error
     return columns if gain > CLEAR_OF_TOTALS * len(X) + CLEAR_MERGED else []
 
 
 def vary_in_shares(X, labels):
-    """Whether multinomial clusters are small, and counts vary more in them than the law allows.
-
-    - `X`: (n_samples, n_features), dense or CSR
-    - `labels`: (n_samples,). Components of a draw.
-    """
+    """Whether multinomial clusters are small, and counts, dense or CSR, vary more in them than the
+    law allows; labels are components of a draw."""
     labels = np.unique(labels, return_inverse=True)[1]
     if not FEWEST_WITH_SHARES <= len(labels) < MANY_EACH * (labels.max() + 1):
         return False
@@ -139,33 +149,6 @@ def vary_in_shares(X, labels):
 def _pairs(X):
     """Numbers of ordered pairs of equal items in rows of counts, CSR: (n_rows,)."""
     return X.power(2).sum(axis=1) - X.sum(axis=1)
-
-
-def _with_totals(X, labels):
-    """Complete rows, at most MOST_ROWS, with their totals divided by the mean as a further column,
-    and labels from 0; None if there are few."""
-    X = np.asarray(X, dtype=np.float64)
-    totals = X.sum(axis=1)
-    kept = np.flatnonzero(totals > 0.0)  # NaN is not
-    if len(kept) < FEWEST_ROWS:
-        return None
-    kept = kept[:: -(-len(kept) // MOST_ROWS)]
-    exposure = totals[kept] / totals[kept].mean()
-    labels = np.unique(labels[kept], return_inverse=True)[1].astype(np.intp)
-    return np.column_stack([X[kept], exposure]), labels
-
-
-def _gain(program, one, other, labels, bit_generator):
-    """Difference of the log joint densities of merged components under two pairs of a likelihood
-    and its rows; minus infinity if one is not finite."""
-    one, other = (
-        Comparison(program, likelihood.resolve(X), np.ascontiguousarray(X), bit_generator)
-        for likelihood, X in (one, other)
-    )
-    try:
-        return other.log_joint_merged(labels) - one.log_joint_merged(labels)
-    except FloatingPointError:
-        return -np.inf  # a warning is not worth an error
 
 
 def has_overdispersed_links(program, labels, bit_generator):
