@@ -285,8 +285,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         Returns
         -------
         labels : ndarray of shape (n_samples,), int64
-            Labels, -1 for noise. All methods of new rows return a lazy dask array for a dask
-            array.
+            Labels, -1 for noise. Answers about dask arrays are lazy, as of all such methods.
         """
         return self._over_rows(Predictor.predict, X, np.int64, exposure=exposure)
 
