@@ -40,8 +40,10 @@ SINGLE_DRAWS = ("map", "last")
 SURE, AGREE = 0.8, 0.5
 
 # The estimate by "vi" is too coarse if components are clusters and a smaller share of draws than
-# the first has as few large ones. These have at least the second share of the rows.
-TOO_FEW, LARGE = 0.05, 0.01
+# the first has as few large ones. These have at least the second share of the rows. It is kept if
+# draws are hardly more alike than by chance, with a mean adjusted Rand index below the third: those
+# of rows without clusters have at most 0.04.
+TOO_FEW, LARGE, ALIKE = 0.05, 0.01, 0.05
 
 # R-hat of co-clustering above which the errors of probabilities are too small.
 MIXED = 1.2
@@ -278,15 +280,18 @@ class DrawnClusters:
 
     def _follow(self):
         """Take the loss "binder", with as few clusters as draws have, if the estimate by "vi" is
-        coarser than nearly all draws. Where it is uncertain to which of two components rows
-        belong, uniting these costs less by "vi" than cutting them, even if each draw has both. By
-        "binder" it costs more; without a limit this finds clusters of few rows, too."""
+        coarser than nearly all draws, and these are alike. Where it is uncertain to which of two
+        components rows belong, uniting these costs less by "vi" than cutting them, even if each
+        draw has both. By "binder" it costs more; without a limit this finds clusters of few rows,
+        too."""
         clusters = alone(self.clusters[:, :, self._rows_inside()[1]])
         if not clusters.size:
             return
         found = self._search(clusters)
-        n_drawn = np.array([n_large(draw) for draw in clusters.reshape(-1, len(found))])
-        if np.mean(n_drawn <= n_large(found)) < TOO_FEW:
+        draws = clusters.reshape(-1, len(found))
+        pairs = zip(draws, draws[len(draws) // 2 :], strict=False)
+        is_coarse = np.mean([n_large(draw) <= n_large(found) for draw in draws]) < TOO_FEW
+        if is_coarse and np.mean([adjusted_rand_score(*pair) for pair in pairs]) >= ALIKE:
             fewest = np.quantile(clusters.max(axis=2) + 1, TOO_FEW, method="lower")
             self.loss, self.most_clusters = "binder", fewest
         else:

@@ -277,6 +277,16 @@ def test_labels_of_components_are_no_coarser_than_the_draws():
     assert adjusted_rand_score(classes, coarse) < adjusted_rand_score(classes, labels)
 
 
+@pytest.mark.parametrize("n_categories", [3, 4])
+def test_a_table_without_clusters_is_one_cluster(n_categories):
+    """Its draws have many components, and share none."""
+    X = np.random.default_rng(1).integers(0, n_categories, (200, 5))
+    short = {"n_warmup": 100, "n_draws": 40, "n_chains": 2, "random_state": 0}
+    model = DPMixture(likelihood="categorical", **short).fit(X)
+    assert np.quantile([(np.bincount(d) > 2).sum() for d in model.draws_["labels"][0]], 0.05) > 5
+    assert model.n_clusters_ == 1
+
+
 def test_estimate_labels_with_fewer_components(blobs):
     model = DPMixture(**FAST, likelihood=fixed_gaussian(blobs)).fit(blobs)
     before = model.n_clusters_, model.probabilities_
