@@ -41,8 +41,8 @@ SURE, AGREE = 0.8, 0.5
 
 # The estimate by "vi" is too coarse if components are clusters and a smaller share of draws than
 # the first has as few large ones. These have at least the second share of the rows. It is kept if
-# draws are hardly more alike than by chance, with a mean adjusted Rand index below the third: those
-# of rows without clusters have at most 0.04.
+# draws are hardly more alike than by chance, with a mean adjusted Rand index below the third: that
+# of rows without clusters is at most 0.04.
 TOO_FEW, LARGE, ALIKE = 0.05, 0.01, 0.05
 
 # R-hat of co-clustering above which the errors of probabilities are too small.
