@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Counts of rows with exposures, against a reference that imports no kernel."""
 
+import itertools
 import pickle
 
 import numpy as np
@@ -84,6 +85,28 @@ def test_densities_of_clusters(case, complete, unit):
             assert found == pytest.approx(expected, rel=1e-10 if unit == 1.0 else 1e-6)
             found = probe.log_predictive(empty, i)
             assert found == pytest.approx(log_marginal(Y[[i]]), rel=1e-10 * unit**0.5)
+
+
+def test_what_rounding_leaves_of_exposures(case):
+    """0.1 + 0.2 - 0.1 - 0.2 is positive, in other orders it is negative: a column without entries
+    has the densities of an empty one."""
+    cls, params, log_marginal = case
+    exposure = np.array([0.1, 0.2, 0.7, 3.0, 0.4])
+    rows = np.array([[2.0, 3.0], [1.0, 2.0], [4.0, 1.0], [np.nan, 5.0], [6.0, 2.0]])
+    reference = exposed(log_marginal, params)
+    full = with_exposure(rows, exposure)
+    likelihood = cls(**params).with_exposure().resolve(full)
+    expected = reference(full[[3, 4]]) - reference(full[[3]])
+    for joining in itertools.permutations(range(3)):
+        for leaving in itertools.permutations(range(3)):
+            probe = Probe(bind(likelihood, likelihood.encode(full), len(full)), 1)
+            slot = probe.acquire()
+            for i in (*joining, 3):
+                probe.add(slot, i)
+            for i in leaving:
+                probe.remove(slot, i)
+            found = probe.log_predictive(slot, 4)
+            assert found == pytest.approx(expected, abs=1e-10)
 
 
 def test_laws_have_the_densities_of_kernels(case):

@@ -26,6 +26,7 @@ n_d are n and no s is large, so that the first two are valid; otherwise 0. Then,
 missing, the first two for each column (D, D).
 """
 cimport cython
+from libc.math cimport INFINITY
 from libc.math cimport M_PI as PI
 from libc.math cimport ceil, exp, fabs, floor, log, log1p
 
@@ -108,7 +109,9 @@ cdef class PoissonModel(CountModel):
     cdef double shape, rate
     # Tables of the current hyperparameters.
     cdef const double[::1] log_next, log_step, log_gammas
-    cdef double n_tabled            # entries of the first two; 0 if items have exposures
+    # Entries of the first two. If items have exposures, no sum of these is below it: what rounding
+    # leaves of a sum may be negative.
+    cdef double n_tabled
     cdef CountTable gamma           # `log_gammas`
     cdef CountTable log_factorial
     cdef double[::1] likeliest      # (n_features,): scratch
@@ -119,7 +122,7 @@ cdef class PoissonModel(CountModel):
         self.keep_log_constants(data["log_constants"])
         self.log_next, self.log_step = tables["log_next"], tables["log_step"]
         self.log_gammas = tables["log_gamma"]
-        self.n_tabled = self.log_next.shape[0] if self.exposure is None else 0.0
+        self.n_tabled = self.log_next.shape[0] if self.exposure is None else -INFINITY
         self.likeliest = np.empty(self.n_features)
         self.gamma = count_table(self.log_gammas, shape)
         self.log_factorial = count_table(LOG_FACTORIAL, 1.0)
