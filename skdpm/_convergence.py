@@ -364,7 +364,10 @@ def why_not_counted(name, entry):
         by = f"{difference:.1g} nats per row and column" if difference else "no more than chance"
         return f"chains differ by {by}"
     same = "draws of different chains agree nearly as well as those of one"
-    return same if name == "coclustering" else "no answer is read off it"
+    if name == "coclustering":
+        return same
+    of_number = "probabilities of a number of components are known less well"
+    return of_number if name == "n_components" else "no answer is read off it"
 
 
 def verdict(figures, bad):

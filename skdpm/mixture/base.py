@@ -89,6 +89,7 @@ READ_OFF = {
     "_cells",
     "_data",
     "_distances",
+    "_loss",
     "_most_clusters",
     "_n_different",
     "_one_for_each",
@@ -564,7 +565,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         Parameters
         ----------
         loss : {"vi", "binder"} or tuple (name, split_cost), default=None
-            Loss. None: that of `point_estimate`, or "vi" if that reads hills or is a single draw.
+            Loss. None: that of `point_estimate`, or if this reads hills or is a single draw, that
+            of `labels_`, or "vi".
 
         Returns
         -------
@@ -574,7 +576,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         self._check_label_draws("merge_tree", "n_components_samples_")
         if loss is None:
             loss = self.point_estimate
-            loss = "vi" if loss in (*estimate.SINGLE_DRAWS, *estimate.HILLS, "auto") else loss
+            if loss in (*estimate.SINGLE_DRAWS, *estimate.HILLS, "auto"):
+                loss = vars(self).get("_loss", "vi")
         training = self._training
         labels, draws = training.different(self._clusters), getattr(self, "_cells", None)
         draws = training.different(self.cluster_samples_) if draws is None else draws

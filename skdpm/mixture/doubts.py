@@ -63,8 +63,8 @@ def warn_of_columns(model, X, program, given):
         )
     if _are_ends(given):
         warn(
-            "two columns of X share most of their values, as ends of links between nodes. The "
-            "likelihood takes them as properties of rows. If rows are links, use "
+            "two columns of X share most of their values. The likelihood takes them as properties "
+            "of rows. If rows are links and the columns their ends, use "
             'likelihood="relational" with X = skdpm.networks.adjacency(X)',
         )
     if X.shape[0] > 1 and all(likelihood.uninformative(rows).all() for rows in (X[:1], X)):

@@ -112,6 +112,7 @@ class PointEstimate:
       `read_draws`. None: those in `clusters`.
     - `distances`: (n_clusters, n_clusters). Distances between the clusters. None: rows are no
       points, or labels are not kept.
+    - `loss`: str or tuple. Loss between partitions for a tree of merges.
     """
 
     labels: np.ndarray
@@ -121,6 +122,7 @@ class PointEstimate:
     owners: np.ndarray | None = None
     cells: np.ndarray | None = None
     distances: np.ndarray | None = None
+    loss: str | tuple = "vi"
 
     def publish(self, model, make_prior, copies):
         """Set the attributes of a mixture that follow from the partition of different rows."""
@@ -136,6 +138,7 @@ class PointEstimate:
             "weights_": weights,
             "_cells": self.cells,
             "_distances": self.distances,
+            "_loss": self.loss,
         }
         if parts := getattr(likelihood, "columns_of_parts", dict)():
             names = getattr(model, "feature_names_in_", np.arange(model.n_features_in_))
@@ -333,7 +336,7 @@ class DrawnClusters:
         labels = self.labels(max_clusters)
         if not self.merges and not self.known.unites:
             spread = self.training.spread(labels)
-            return self._placed(PointEstimate(labels, self.statistics(spread)))
+            return self._placed(PointEstimate(labels, self.statistics(spread), loss=self.loss))
         estimate = self._with_components(labels, self.clusters, self.components)
         return self._placed(replace(estimate, cells=self.cells if self.is_adaptive else None))
 

@@ -271,6 +271,7 @@ def test_labels_of_components_are_no_coarser_than_the_draws():
     best = partitions.point_estimate(draws, "binder", max_clusters=fewest, random_state=0)
     losses = [partitions.expected_loss(draws, found, "binder") for found in (labels, best)]
     assert losses[0] <= 1.001 * losses[1]
+    assert model.merge_tree().loss == "binder" and model.merge_tree("vi").loss == "vi"
     assert model.estimate_labels(max_clusters=2).n_clusters_ == 2
     coarse = model.estimate_labels(loss="vi").labels_
     assert np.mean(np.array(large) <= n_large(coarse)) < 0.05
