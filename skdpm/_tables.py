@@ -43,7 +43,7 @@ KINDS_OF_OBJECTS = (
 # Code that makes days of dates, and hours of time spans.
 CODE_FOR_TIME = {
     "dates": "t = pd.to_datetime({0}); t = (t - t.min()) / pd.Timedelta('1D')  # days; the hour "
-    "of the day is pd.to_datetime({0}).dt.hour, as cosine and sine in VonMisesFisher",
+    "of the day is pd.to_datetime({0}).dt.hour",
     "time spans": "t = pd.to_timedelta({0}) / pd.Timedelta('1h')",
 }
 

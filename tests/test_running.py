@@ -533,7 +533,7 @@ def test_summary_says_which_reading_its_numbers_are_of(blobs):
     assert line(estimator, "largest R-hat") == "1.76 (log_density)"
     figures["log_density"]["r_hat"] = 1.0
     figures["n_components"]["r_hat"] = 1.5
-    assert "not counted: no answer" in line(estimator, "largest R-hat")
+    assert "not counted: probabilities of a number" in line(estimator, "largest R-hat")
     estimator.set_params(point_estimate="map").fit(blobs)
     assert line(estimator).endswith(", one for each component)")
 

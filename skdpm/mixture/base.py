@@ -565,8 +565,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         Parameters
         ----------
         loss : {"vi", "binder"} or tuple (name, split_cost), default=None
-            Loss. None: that of `point_estimate`, or if this reads hills or is a single draw, that
-            of `labels_`, or "vi".
+            Loss. None: that of `point_estimate`, or of `labels_` if that reads hills or is a draw.
 
         Returns
         -------
