@@ -17,7 +17,7 @@ def make(test_path, **params):
     the weight max(w, 1 / c), and in algorithm 5 children start from the weights of the particles
     that survived. With `LinearGaussian`, features that only one row has are drawn from their full
     conditional after warm-up. The paper's random walks are replaced: the concentration is drawn
-    exactly or by a slice, weights of links together or by slices, prevalences of clones by slices.
+    exactly or by a slice, weights of links by blocks and slices, prevalences of clones by slices.
     Chains start at draws of the prior only with `init="prior"`.
 
     Parameters

@@ -289,7 +289,7 @@ def test_recodings_find_a_complement():
     a, b = Z[:, 0], Z[:, 1]
     state, bit_generator = settled(X, np.column_stack([a, a & ~b, Z[:, 2:]]))
     kernel, agreement = RelaunchProbe(1), []
-    for _ in range(400):
+    for _ in range(200):
         kernel.recode(state, 2, bit_generator)
         state.update_params(bit_generator)
         agreement.append((state.allocations() == b[:, None]).mean(axis=0).max())

@@ -8,6 +8,7 @@ from libc.math cimport INFINITY
 import numpy as np
 
 from skdpm._core cimport _resampling
+from skdpm._core._polya_gamma cimport N_SHARES, polya_gamma, tabulate_shares
 from skdpm._core._rng cimport bit_generator_pointer, bitgen_t
 from skdpm.features.likelihoods._allocations cimport Allocations
 from skdpm.features.likelihoods._base cimport (
@@ -58,6 +59,19 @@ def add_square(packed, vector, double by):
     cdef const double[::1] v = np.array(vector, dtype=np.float64)
     c_add_square(&matrix[0], v.shape[0], &v[0], by)
     return np.asarray(matrix)
+
+
+def draw_polya_gamma(const double[::1] z, bit_generator):
+    """Draw PG(1, z) for every z: an ndarray."""
+    cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+    cdef Py_ssize_t j
+    cdef double[N_SHARES] shares
+    cdef double[::1] drawn = np.empty(z.shape[0])
+    tabulate_shares(shares)
+    with bit_generator.lock, nogil:
+        for j in range(z.shape[0]):
+            drawn[j] = polya_gamma(z[j], shares, rng)
+    return np.asarray(drawn)
 
 
 cdef class Probe:

@@ -91,6 +91,7 @@ audit = _probes.audit
 cholesky_update = _probes.cholesky_update
 conditional = _probes.conditional
 draw_pair = _probes.draw_pair
+draw_polya_gamma = _probes.draw_polya_gamma
 log_density_bounds = _probes.log_density_bounds
 log_likelihoods_at = _probes.log_likelihoods_at
 log_marginals_at = _probes.log_marginals_at

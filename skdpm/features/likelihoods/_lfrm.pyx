@@ -13,15 +13,20 @@ a flip costs one pass over them.
 
 Given Z, the weights and b are proposed together from the Gaussian approximation of their law at
 its mode, if there are few. Its tails are too light where features decide links. Some updates are
-therefore made by slice steps, one weight at a time, and all of them if there are many weights.
+therefore made by Polya-Gamma blocks, which mix slowly when links are rare (Johndrow et al. 2019),
+and by slice steps, and all of them if there are many weights.
 """
 from libc.math cimport M_PI as PI
 from libc.math cimport exp, fabs, isfinite, log, log1p, sqrt
 
 import numpy as np
+import scipy.sparse as sp
+from scipy.special import expit
+from sklearn.utils import gen_batches
 
 from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._cholesky cimport cholesky, draw_normal
+from skdpm._core._polya_gamma cimport N_SHARES, polya_gamma, tabulate_shares
 from skdpm._core._rng cimport (
     bitgen_t, integer, log_gamma_variate, random_standard_normal, uniform,
 )
@@ -37,7 +42,6 @@ cdef enum:
     MOST_REFITTED = 64  # weights proposed together; those of a move's features are not counted
     MOST_TYPES = 64     # of rows with the same features, up to which that is done
     N_SWEEPS = 10       # per iteration, in this case
-    N_PASSES = 2        # of slice steps in an update
     MOST_STEPS = 50     # of Newton's method for the weights of a move; five are usual
 
 
@@ -46,6 +50,8 @@ cdef double LARGEST = 1e12
 # Gains of a step at which Newton's method ends: for proposals, and in launches.
 cdef double CLOSE = 1e-8
 cdef double NEAR = 1e-2
+cdef double[N_SHARES] SHARES    # of `polya_gamma`
+tabulate_shares(SHARES)
 
 
 cdef inline Py_ssize_t n_weights(Py_ssize_t n, bint directed) noexcept nogil:
@@ -156,7 +162,7 @@ cdef class LFRMModel(LinkFlipModel):
     - `bias`, `weight_precision`: None: drawn.
     """
     cdef bint draws_tau
-    cdef public double share_of_slices  # of the updates of few weights
+    cdef public double share_of_blocks  # of the updates of few weights
     cdef LFRMPart part                  # without features; made when it is needed
     cdef double shape, rate
     cdef Py_ssize_t capacity, most_links
@@ -167,7 +173,12 @@ cdef class LFRMModel(LinkFlipModel):
     cdef Py_ssize_t[:, ::1] active      # (n_samples, capacity): features that a row has
     cdef Py_ssize_t[::1] n_active       # (n_samples,)
     cdef double[:, ::1] sums            # (n_samples, capacity): z_i' W
-    cdef Py_ssize_t[:, ::1] members     # (2, n_samples): scratch
+    # Scratch of a block of weights.
+    cdef double[:, ::1] gram            # (capacity, capacity): below the diagonal
+    cdef double[::1] factor             # packed by columns
+    cdef double[:, ::1] vectors         # (4, capacity)
+    cdef Py_ssize_t[:, ::1] indices     # (2, capacity)
+    cdef Py_ssize_t[:, ::1] members     # (2, n_samples)
 
     def __init__(
         self, const signed char[:, ::1] signs, bint is_new, bint directed, bias, bias_precision,
@@ -184,7 +195,7 @@ cdef class LFRMModel(LinkFlipModel):
         self.width = N_CACHED + self.most_links
         self.max_bits = 12              # flipping a feature of a new row costs O(n_partners)
         self.has_parts = not is_new
-        self.share_of_slices = 0.1
+        self.share_of_blocks = 0.1
         self.n_pairs = np.count_nonzero(array)
         n_links = np.count_nonzero(array == 1)
         self.first_b = log((n_links + 0.5) / (self.n_pairs - n_links + 0.5))
@@ -213,6 +224,10 @@ cdef class LFRMModel(LinkFlipModel):
         if not self.is_new:
             self.active = np.empty((self.n_samples, n_latent), dtype=np.intp)
             self.sums = np.empty((self.n_samples, n_latent))
+            self.gram = np.empty((n_latent, n_latent))
+            self.factor = np.empty(n_latent * (n_latent + 1) // 2)
+            self.vectors = np.empty((4, n_latent))
+            self.indices = np.empty((2, n_latent), dtype=np.intp)
         self.capacity = n_latent
         return 0
 
@@ -294,15 +309,15 @@ cdef class LFRMModel(LinkFlipModel):
         return total
 
     cdef int update_params(self, bint adapting, bitgen_t* rng) except -1 nogil:
-        """Draw the weights and b, in one step or by slice steps, then tau."""
+        """Draw the weights and b, in one step or by blocks and slices, then tau."""
         cdef double shape = self.shape + 0.5 * n_weights(self.n_latent, self.directed)
         cdef bint is_cheap = self.prepare_part()
         if adapting:
             self.n_sweeps = N_SWEEPS if is_cheap else 1
-        if is_cheap and uniform(rng) >= self.share_of_slices:
+        if is_cheap and uniform(rng) >= self.share_of_blocks:
             self.draw_together(rng)
         else:
-            self.draw_one_by_one(rng)
+            self.draw_by_blocks(rng)
         if self.draws_tau:
             self.tau = exp(log_gamma_variate(rng, shape) - log(self.rate + 0.5 * self.square()))
             # The same limits as for a fixed precision.
@@ -316,8 +331,9 @@ cdef class LFRMModel(LinkFlipModel):
             return False
         if self.part is None:
             with gil:
-                self.part = LFRMPart(self)
-                self.part.begin()
+                self.part = self.restricted()
+                self.part.reserve(0)
+                self.part.bind_allocations(Allocations(np.zeros((self.n_samples, 0))))
         self.part.restrict_from(self, NULL, 0)
         return self.part.n_kinds <= MOST_TYPES
 
@@ -331,16 +347,102 @@ cdef class LFRMModel(LinkFlipModel):
             self.part.give_back(self, NULL)
         return 0
 
-    cdef int draw_one_by_one(self, bitgen_t* rng) except -1 nogil:
-        """Draw every weight and b, given the others, by slice steps."""
-        cdef Py_ssize_t k, l, _pass
+    cdef int draw_by_blocks(self, bitgen_t* rng) except -1 nogil:
+        """Draw rows of W (and columns, if links are directed) and b by Polya-Gamma blocks, then
+        every weight and b by a slice step."""
+        cdef Py_ssize_t j, k, l, other
+        cdef Py_ssize_t* order = &self.indices[0, 0]
         self.tabulate()
-        for _pass in range(N_PASSES):
-            for k in range(self.n_latent):
-                for l in range(0 if self.directed else k, self.n_latent):
-                    self.slice_weight(k, l, rng)
-            if self.draws_b:
-                self.slice_bias(rng)
+        for k in range(self.n_latent):
+            order[k] = k
+        for j in range(self.n_latent - 1, 0, -1):
+            other = integer(rng, j + 1)
+            order[j], order[other] = order[other], order[j]
+        for j in range(self.n_latent):
+            self.draw_block(order[j], False, rng)
+            if self.directed:
+                self.draw_block(order[j], True, rng)
+        if self.draws_b:
+            self.draw_bias(rng)
+        for k in range(self.n_latent):
+            for l in range(0 if self.directed else k, self.n_latent):
+                self.slice_weight(k, l, rng)
+        if self.draws_b:
+            self.slice_bias(rng)
+        return 0
+
+    cdef int draw_block(self, Py_ssize_t k, bint incoming, bitgen_t* rng) except -1 nogil:
+        """Draw row k of W, or column k (`incoming`), given all else: a Gaussian regression on the
+        partners' features, with omega ~ PG(1, log odds) for each pair."""
+        cdef Py_ssize_t i, j, a, c, n_terms
+        cdef Py_ssize_t n = self.n_latent
+        cdef const unsigned char* z
+        cdef const unsigned char* partner
+        cdef Py_ssize_t* terms = &self.indices[1, 0]
+        cdef double* weights = &self.vectors[0, 0]
+        cdef double* target = &self.vectors[1, 0]
+        cdef double* design = &self.vectors[2, 0]
+        cdef double* noise = &self.vectors[3, 0]
+        cdef double logit, omega, residual, log_det
+        cdef int sign
+        cdef bint both
+        for a in range(n):
+            weights[a] = self.W[a, k] if incoming else self.W[k, a]
+            target[a] = 0.0
+            noise[a] = random_standard_normal(rng)
+            for c in range(a + 1):
+                self.gram[a, c] = 0.0
+        for i in range(self.n_samples):
+            z = self.Z.row(i)
+            if not z[k]:
+                continue
+            for j in range(self.n_samples):
+                sign = self.signs[j, i] if incoming else self.signs[i, j]
+                partner = self.Z.row(j)
+                both = not self.directed and partner[k]
+                if sign == 0 or (both and j < i):
+                    continue    # both rows have the feature: row j has had the pair
+                logit = self.logit(j, i) if incoming else self.logit(i, j)
+                omega = polya_gamma(logit, SHARES, rng)
+                # The weights of feature k with those of j and, if j has it too, with others of i.
+                n_terms = 0
+                residual = logit
+                for a in range(n):
+                    terms[n_terms] = a
+                    design[n_terms] = partner[a] + (z[a] if both and a != k else 0)
+                    residual -= design[n_terms] * weights[a]
+                    n_terms += design[n_terms] > 0.0
+                residual = 0.5 * sign - omega * residual
+                for a in range(n_terms):
+                    target[terms[a]] += design[a] * residual
+                    for c in range(a + 1):
+                        self.gram[terms[a], terms[c]] += omega * design[a] * design[c]
+        for j in range(n):
+            self.gram[j, j] += self.tau
+        if not factorize(self.gram, n, &self.factor[0], &log_det):
+            raise FloatingPointError(f"LFRM: the weights of feature {k} have no law given Z")
+        draw_normal(&self.factor[0], n, target, noise)
+        for a in range(n):
+            if incoming or not self.directed:
+                self.W[a, k] = target[a]
+            if not incoming:
+                self.W[k, a] = target[a]
+        self.tabulate()
+        return 0
+
+    cdef int draw_bias(self, bitgen_t* rng) except -1 nogil:
+        cdef Py_ssize_t i, j
+        cdef double precision = self.tau_b
+        cdef double target = 0.0
+        cdef double logit, omega
+        for i in range(self.n_samples):
+            for j in range(0 if self.directed else i + 1, self.n_samples):
+                if self.signs[i, j] != 0:
+                    logit = self.logit(i, j)
+                    omega = polya_gamma(logit, SHARES, rng)
+                    precision += omega
+                    target += 0.5 * self.signs[i, j] - omega * (logit - self.b)
+        self.b = target / precision + random_standard_normal(rng) / sqrt(precision)
         return 0
 
     cdef void add_links(self, Py_ssize_t i) noexcept nogil:
@@ -404,9 +506,8 @@ cdef class LFRMModel(LinkFlipModel):
                     times = 1.0 if k == l else 2.0
                 self.slice.add(self.signs[i, j], self.logit(i, j), times)
         if self.slice.n == 0:
-            by = random_standard_normal(rng) / sqrt(self.tau) - value
-        else:
-            by = self.take_slice(value, self.tau, 2.0, rng) - value
+            return 0        # its block has drawn it from the prior
+        by = self.take_slice(value, self.tau, 2.0, rng) - value
         if not isfinite(by):
             raise FloatingPointError(f"LFRM: the weight of features {k}, {l} has no law")
         self.W[k, l] = value + by
@@ -446,19 +547,13 @@ cdef class LFRMModel(LinkFlipModel):
     cdef int mean_params(self) except -1 nogil:
         """Set the weights to their joint posterior mode given Z, b and tau, if they are at most
         MOST_WEIGHTS; otherwise leave them."""
-        if n_weights(self.n_latent, self.directed) <= MOST_WEIGHTS:
-            self.take_mode()
+        if 0 < n_weights(self.n_latent, self.directed) <= MOST_WEIGHTS:
+            with gil:
+                W = np.asarray(self.W)[:self.n_latent, :self.n_latent]
+                W[:] = mode_of_weights(
+                    W, self.Z.to_array(), np.asarray(self.signs), self.b, self.tau, self.directed
+                )
         return 0
-
-    cdef int take_mode(self) except -1 with gil:
-        cdef LFRMPart part = LFRMPart(self)
-        part.draws_b = False
-        part.most_refitted = MOST_WEIGHTS
-        part.begin()
-        part.restrict_from(self, NULL, 0)
-        part.find_mode(CLOSE)
-        part.theta[:] = part.mode
-        return part.give_back(self, NULL)
 
     cdef FeatureModel restricted(self):
         return LFRMPart(self)
@@ -493,7 +588,7 @@ cdef class LFRMModel(LinkFlipModel):
 
 cdef class LFRMPart(LinkFlipModel):
     """Some features of an `LFRMModel`, given which rows have the others. The weights of the others
-    among themselves are parameters too if at most `most_refitted`; if not, they are given.
+    among themselves are parameters too if at most MOST_REFITTED; if not, they are given.
 
     The parameters theta are b, if it is drawn; the weights of the others among themselves; then
     for each feature its weights with the others and with features up to itself. Their law given Z
@@ -504,7 +599,6 @@ cdef class LFRMPart(LinkFlipModel):
     are counted.
     """
     cdef bint refits
-    cdef Py_ssize_t most_refitted
     cdef Py_ssize_t room                # capacity for other features
     cdef Py_ssize_t n_whole             # features of the whole model that need room
     cdef Py_ssize_t n_others
@@ -538,7 +632,6 @@ cdef class LFRMPart(LinkFlipModel):
         self.directed, self.draws_b = whole.directed, whole.draws_b
         self.tau_b, self.first_b = whole.tau_b, whole.first_b
         self.n_whole = whole.capacity
-        self.most_refitted = MOST_REFITTED
         self.n_samples = self.n_partners = n
         self.width = whole.width
         self.kind = np.zeros(n, dtype=np.intp)
@@ -548,11 +641,6 @@ cdef class LFRMPart(LinkFlipModel):
         self.base = np.zeros((0, 0))
         self.counts = np.zeros((0, 0, 2))
         self.reserve_candidates(1)
-
-    cdef int begin(self) except -1:
-        """Become a part without features of its own."""
-        self.reserve(0)
-        return self.bind_allocations(Allocations(np.zeros((self.n_samples, 0))))
 
     cdef int reserve(self, Py_ssize_t n_latent) except -1:
         cdef Py_ssize_t room = self.n_whole
@@ -568,7 +656,7 @@ cdef class LFRMPart(LinkFlipModel):
         self.effects = np.empty((n, max(self.width - N_CACHED, 1)))
         self.terms = np.empty((n + room) * (n + room) + 1, dtype=np.intp)
         # At most this many parameters, whether the weights of the others are given or not.
-        self.n_room = 1 + 2 * n * room + n * n + self.most_refitted
+        self.n_room = 1 + 2 * n * room + n * n + MOST_REFITTED
         self.theta, self.kept, self.mode, self.attempt, self.gradient, self.towards = np.zeros(
             (6, self.n_room)
         )
@@ -631,7 +719,7 @@ cdef class LFRMPart(LinkFlipModel):
         W = &(<LFRMModel>whole).W[0, 0]
         self.tau = (<LFRMModel>whole).tau
         self.n_others = whole.list_others(features, n, &self.others[0])
-        self.refits = n_weights(self.n_others, self.directed) <= self.most_refitted
+        self.refits = n_weights(self.n_others, self.directed) <= MOST_REFITTED
         # Kinds.
         self.n_kinds = 0
         for i in range(self.n_samples):
@@ -983,3 +1071,51 @@ cdef class LFRMPart(LinkFlipModel):
             effects[a * stride] *= sign
         self.candidates[N_CACHED + self.row_links] = sign * logit
         self.row_links += 1
+
+
+def mode_of_weights(W, Z, signs, bias, precision, bint directed):
+    """The mode of p(W | Z, X), which is log concave, by Newton's method from W.
+
+    For W[k, l] and W[m, o] the Hessian has the sum over pairs of omega_ij z_ik z_im z_jl z_jo;
+    `both` holds the products z_ik z_im of one row.
+    """
+    n = Z.shape[1]
+    Z = Z.astype(np.float64)
+    both = (Z[:, :, None] * Z[:, None, :]).reshape(len(Z), -1)
+    at = np.arange(n * n).reshape(n, n)
+    if not directed:
+        at = np.minimum(at, at.T)   # two entries of W are one weight
+        precision = 2.0 * precision     # since every pair comes twice
+    first, weight = np.unique(at, return_index=True, return_inverse=True)[1:]
+    v = W.ravel()[first]
+    spread = sp.csr_array((np.ones(n * n), (np.arange(n * n), weight.ravel())))
+
+    def log_density(v):
+        """It but for a constant, its gradient and minus its Hessian, by blocks for the cache."""
+        W = (spread @ v).reshape(n, n)
+        value, slopes, curvatures = -0.5 * precision * (v @ v), 0.0, 0.0
+        for rows in gen_batches(len(Z), 128):
+            sign = signs[rows].astype(np.float64)
+            y = sign * (bias + Z[rows] @ W @ Z.T)
+            p = expit(-y)
+            value += (np.minimum(y, 0.0) + np.log(np.maximum(p, 1.0 - p))).sum()
+            slopes += Z[rows].T @ (sign * p) @ Z
+            curvatures += both[rows].T @ (sign * sign * p * (1.0 - p) @ both)
+        curvatures = curvatures.reshape(n, n, n, n).swapaxes(1, 2).reshape(n * n, n * n)
+        hessian = spread.T @ curvatures @ spread + precision * np.eye(len(v))
+        return value, spread.T @ slopes.ravel() - precision * v, hessian
+
+    value, gradient, hessian = log_density(v)
+    for _step in range(MOST_STEPS):
+        towards = np.linalg.solve(hessian, gradient)
+        gain, length = gradient @ towards, 1.0
+        while length * gain > 1e-9:     # ends: it is halved
+            attempt = v + length * towards
+            other, gradient, hessian = log_density(attempt)
+            if other > value:
+                break
+            length *= 0.5
+        else:
+            break           # the rest is rounding
+        v, value = attempt, other
+    return (spread @ v).reshape(n, n)

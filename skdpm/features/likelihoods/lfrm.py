@@ -48,7 +48,7 @@ class LFRM(FeatureLikelihood):
 
     References
     ----------
-    Miller, Griffiths & Jordan (2009).
+    Miller, Griffiths & Jordan (2009); Polson, Scott & Windle (2013).
     """
 
     text_hint = LIST_HINT
