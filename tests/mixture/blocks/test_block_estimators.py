@@ -110,10 +110,9 @@ def test_samples_of_rows(kind):
 
 
 @with_samplers
-def test_chains_start_from_clusters_of_a_sample(sampler, X, monkeypatch):
+def test_chains_start_from_clusters_of_a_sample(sampler, monkeypatch):
     """Before the first iteration, of 60 rows in 300 or of all."""
-    rows = np.repeat(X[:60] * [1, 0] + 100 * np.arange(3)[np.arange(60) % 3][:, None], 5, axis=0)
-    rows[:, 0] += 1e-3 * np.arange(300)
+    rows = np.random.default_rng(0).normal(size=(300, 2)) + 100 * (np.arange(300) % 3)[:, None]
     for most in (60, 20_000):
         monkeypatch.setattr(program, "MOST_SAMPLED", most)
         fitted = make(sampler, n_warmup=0, n_draws=1, init="auto").fit(rows)
