@@ -222,7 +222,7 @@ cdef class DiagonalModel(EllipticalModel):
     cdef int retabulate(self) except -1:
         if not np.min(self.hyperparameters()[self.n_features : self.first_law]) > 0.0:
             raise ValueError("Gaussian.mean_precision, Gaussian.df or Gaussian.scale is not > 0")
-        if self.log_scale is not None:
+        if self.n_tabled > 0:
             self.renew_norms()
             self.sum_log_scales()
         return self.take_hyperparameters()
