@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from sklearn.metrics import adjusted_rand_score
 
 from skdpm import partitions
+from skdpm._convergence import adjusted_rand
 from skdpm._validation import check_choice, is_dask
 from skdpm.draws import Candidates, column_of
 from skdpm.mixture.answers.components import distances_between, points_of
@@ -294,7 +295,7 @@ class DrawnClusters:
         draws = clusters.reshape(-1, len(found))
         pairs = zip(draws, draws[len(draws) // 2 :], strict=False)
         is_coarse = np.mean([n_large(draw) <= n_large(found) for draw in draws]) < TOO_FEW
-        if is_coarse and np.mean([adjusted_rand_score(*pair) for pair in pairs]) >= ALIKE:
+        if is_coarse and np.mean([adjusted_rand(*pair) for pair in pairs]) >= ALIKE:
             fewest = np.quantile(clusters.max(axis=2) + 1, TOO_FEW, method="lower")
             self.loss, self.most_clusters = "binder", fewest
         else:
