@@ -65,14 +65,18 @@ def summary_of_fit(estimator, what):
     if r_hats and math.isinf(r_hats[worst]) and draws.n_draws < agreement.FEWEST_JUDGED:
         lines["largest R-hat"] = "too few draws to compare"
     lines["converged"] = "yes" if estimator.converged_ else "no" if bad else "not judged"
+    levels = agreement.words_about_levels(estimator.diagnostics_, bad)
+    # Without masses, chains at different levels may have components of different probability.
+    if estimator.converged_ and levels and "log mass" not in levels:
+        lines["converged"] = "for labels and densities, not for components"
     if "log_joint" in bad and agreement.has_drifted(estimator.diagnostics_["log_joint"]):
         lines["converged"] += ", log_joint has not settled"
     if hasattr(estimator, "log_evidence_"):
         lines["log evidence"] = f"{estimator.log_evidence_:.6g}"
         if found := estimator.diagnostics_.get("log_evidence"):
             lines["log evidence"] += f" +- {found['std'] / draws.n_chains**0.5:.2g}"
-    if words := agreement.words_about_levels(estimator.diagnostics_, bad):
-        lines["levels"] = words
+    if levels:
+        lines["levels"] = levels
     if hasattr(estimator, "fit_time_"):
         lines["time"] = _duration(estimator.fit_time_)
     if estimator.likelihood_.pairwise and hasattr(estimator, "feature_names_in_"):

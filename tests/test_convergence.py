@@ -247,3 +247,15 @@ def test_one_chain_that_moves_is_not_judged():
     few, _ = caught(lambda: few.fit(np.random.default_rng(0).normal(size=(9, 1)) / 1e3))
     few.diagnostics_["n_components"]["r_hat"] = np.inf
     assert "largest R-hat  too few draws to compare" in few.summary()
+
+
+def test_chains_at_other_levels_are_no_plain_yes():
+    """Without masses, nothing tells whether their components are as probable."""
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    model = DPMixture(n_warmup=50, n_draws=100, n_chains=2, random_state=0).fit(X)
+    entry = model.diagnostics_["log_joint"] | {"r_hat": 1.2, "difference_chains": 859.0}
+    model.diagnostics_["log_joint"] = entry
+    assert model.converged_ and "converged      yes\n" in model.summary()
+    del entry["difference_masses"]
+    words = "converged      for labels and densities, not for components\n"
+    assert words in model.summary()

@@ -337,6 +337,7 @@ def test_noise_and_many_rows(monkeypatch):
     found = read_draws(X, draws, adaptive=True)[1]
     assert (found[0, 0] == -1).all() and (found[:, :, :10] == -1).all() and found.max() == 1
     monkeypatch.setattr(bricks, "MOST_ROWS", 90)
+    monkeypatch.setattr(bricks, "SOME_ROWS", 90)
     monkeypatch.setattr(components, "MOST_NUMBERS", 1)
     np.testing.assert_array_equal(read_draws(X, draws, adaptive=True)[1], found)
 

@@ -47,8 +47,9 @@ FLAT = 1e-13
 LEAST_VARIANCE = 1e-9
 # Largest number of columns in which normal laws find the most probable components well enough.
 MOST_CELL_COLUMNS = 8
-# Number of rows whose most probable components are compared between draws.
-MOST_ROWS = 20_000
+# Largest number of rows of which all most probable components are compared between draws, so that
+# the order of rows does not matter, and about how many of more rows.
+MOST_ROWS, SOME_ROWS = 20_000, 5_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +92,7 @@ class DrawnHills:
             guess[rows] = hills.labels
             most_probable, some = guess.astype(hills.labels.dtype), slice(None)
             if points.shape[1] > MOST_CELL_COLUMNS:  # for `recurrence` alone
-                some = slice(None, None, -(-len(labels) // MOST_ROWS))
+                some = slice(None, None, step_between(len(labels)))
             has_gaps = np.isnan(points[some]).any(axis=1) & (labels[some] >= 0)
             found = np.ascontiguousarray(points[some]), np.ascontiguousarray(guess[some])
             found = np.where(has_gaps, most_probable[some], hills.laws.most_probable(*found))
@@ -320,6 +321,11 @@ def log_odds(evidence, n_columns):
     return level + WEIGHTS @ terms
 
 
+def step_between(n_samples):
+    """Distance of the rows that are compared between draws."""
+    return 1 if n_samples <= MOST_ROWS else -(-n_samples // SOME_ROWS)
+
+
 def evidence_of(draws, grid):
     """Evidence of the hill of each row, as `log_odds` needs it: (n_samples, 7). It is the mean
     over the draws, so that the hills of all draws agree.
@@ -334,7 +340,7 @@ def evidence_of(draws, grid):
     n_chains, n_draws = grid.shape
     n_samples = draws[0].n_samples
     total, count = np.zeros((n_samples, 7)), np.zeros(n_samples)
-    step = -(-n_samples // MOST_ROWS)
+    step = step_between(n_samples)
     for i, (draw, times) in enumerate(zip(draws, np.bincount(grid.ravel()), strict=True)):
         if draw.hills is None:
             continue
