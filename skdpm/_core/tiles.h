@@ -734,46 +734,9 @@ SKDPM_UNUSED static void tile_tails(
         strip_tails(x, n_features, packed, c, by, SKDPM_STRIP, z, out);
 }
 
-#define SKDPM_LANES 8 /* clusters side by side */
-
-/* Of SKDPM_LANES clusters: whether q_k = (x - c_k)' A_k^-1 (x - c_k) may be at most most[k], one bit
- * each, 0 for none. q_k is a sum of squares, so no more columns are read once every sum is too
- * large. `mirror` has for each column d, with the numbers of clusters side by side: c_d, row d of
- * the factor L up to its diagonal, and 1 / D_d; z: (n_features * SKDPM_LANES,), scratch. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static unsigned tile_near(
-    const double *restrict x, ptrdiff_t n_features, const double *restrict mirror,
-    const double *restrict most, double *restrict z)
-{
-    enum { K = SKDPM_LANES };
-    double q[K] = {0.0};
-    unsigned near = 0; /* NaN is never far */
-    for (ptrdiff_t d = 0; d < n_features; d++) {
-        double gap[K];
-        for (ptrdiff_t k = 0; k < K; k++)
-            gap[k] = x[d] - mirror[k];
-        mirror += K;
-        for (ptrdiff_t e = 0; e < d; e++, mirror += K)
-            for (ptrdiff_t k = 0; k < K; k++)
-                gap[k] -= mirror[k] * z[e * K + k];
-        for (ptrdiff_t k = 0; k < K; k++) {
-            z[d * K + k] = gap[k];
-            q[k] += gap[k] * (gap[k] * mirror[k]);
-        }
-        mirror += K;
-        if (d % 2 || d + 1 == n_features) {
-            near = 0;
-            for (ptrdiff_t k = 0; k < K; k++)
-                near |= (unsigned)!(q[k] > most[k]) << k;
-            if (near == 0)
-                return 0;
-        }
-    }
-    return near;
-}
-
 /* Densities of counts and categories. */
 
+#define SKDPM_LANES 8 /* clusters side by side */
 
 /* Sums over the entries of items: out[k * ld + i] = sum over e of counts[e] theta_k[t_e], with
  * t_e = indices[e] and theta_k = params + which[k] * n_params, for the entries

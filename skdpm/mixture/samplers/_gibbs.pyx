@@ -392,12 +392,15 @@ cdef Py_ssize_t sweep_tiles(
         bounds.work = 0
         bounds.n_bounded += not paused
         bounds.group = -1
+        state.model.n_coming = 0
         tile = bounds.tiles.group_starts[group]
         for m in range(start, stop):
             if state.model.n_free == 0:
                 return m
             i = bounds.tiles.order[m]
             if paused:
+                state.model.coming = &bounds.tiles.order[m]
+                state.model.n_coming = stop - m
                 if not state.place(i, rng):
                     return -1 - m
                 continue
@@ -427,6 +430,7 @@ cdef Py_ssize_t sweep_from(MixtureState state, bitgen_t* rng, Py_ssize_t first) 
     for i in range(first, state.n_samples):
         if state.model.n_free == 0:
             return i
+        state.model.n_coming = state.n_samples - i
         if not state.place(i, rng):
             return -1 - i
     return state.n_samples
@@ -442,6 +446,8 @@ cdef int gibbs_sweep(MixtureState state, bitgen_t* rng) except -1 nogil:
             i = sweep_tiles(state, state.bounds, rng, i)
         else:
             i = sweep_from(state, rng, i)
+        state.model.n_coming = 0
+        state.model.coming = NULL
         if i == state.n_samples:
             break
         with gil:

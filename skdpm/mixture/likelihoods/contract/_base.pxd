@@ -35,6 +35,10 @@ cdef class ClusterModel:
     cdef const unsigned char* has_gaps      # (n_samples,): whether each item is one of these
     cdef public bint bounds_rest            # `open_rest` is overridden; False: do not use it
     cdef public bint finds_near             # the same of `find_near`
+    # Number of items whose turn to move comes next, the present one first: these, or if that is
+    # NULL the present one and its successors. 0: unknown.
+    cdef Py_ssize_t n_coming
+    cdef const Py_ssize_t* coming           # (n_coming,)
     cdef object _labels_owner, _constants_owner, _gaps_owner
 
     # Slots. Not overridden.

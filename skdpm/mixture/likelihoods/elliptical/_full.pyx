@@ -41,11 +41,10 @@ Let x have the weight w and be among the items, and let rho' = rho - w be withou
 
 Hyperparameters: u (D), r, nu, S (its diagonal, or all of it by rows), those of the weights.
 
-`find_near` rules out clusters that are too far from a row by the first columns: q is a sum of
-squares, one for each column given those before it. It reads a second copy of centres and factors,
-the mirror, in groups of LANES clusters: the same numbers of a group are side by side, as registers
-of the processor hold them. A cluster is in the mirror until its row changes. `settle` empties the
-mirror: other code writes rows only after it.
+`find_near` knows q of all clusters: that of a row whose turn comes is computed with those of the
+STRIP - 1 rows that follow it, the block, which are side by side in the registers of the processor.
+These numbers hold until the row of the cluster changes; then they are computed again for the next
+few rows. `settle` ends the block: other code writes rows only after it.
 
 A set of moments: mass, mean (D), scatter (packed). Terms: log c_n |S_n|^(-1/2), without weights
 times h^(D/2); log |S_n|, rho / (rho + 1), (nu + n + 1) / 2, m (D), the factor (packed, by columns,
@@ -88,10 +87,10 @@ cdef enum:
     MOST_PERIOD = 10
 
     N_NORMS = 512       # of rows with gaps
-    # With fewer columns or clusters, or more numbers, there is no mirror.
+    # With fewer columns or clusters there are no blocks.
     FEWEST_COLUMNS = 4
     FEWEST_CLUSTERS = 6
-    MOST_MIRRORED = 1 << 23
+    AGAIN = 8           # rows for which a cluster that has changed is evaluated again
     # Cached terms of a row, behind its statistics and after PEAK.
     LOG_DET = 1
     SHRINKAGE = 2
@@ -100,13 +99,8 @@ cdef enum:
 
 
 cdef extern from "tiles.h" nogil:
-    enum: LANES "SKDPM_LANES"
     void tile_exp(double* x, Py_ssize_t n)
     void tile_log(double* x, Py_ssize_t n)
-    unsigned tile_near(
-        const double* x, Py_ssize_t n_features, const double* mirror, const double* most,
-        double* z
-    )
     void tile_scale_mixtures(
         const double* squares, const double* exponents, const double** weighed, Py_ssize_t n,
         Py_ssize_t n_weights, double* shares, double* logs
@@ -199,11 +193,12 @@ cdef class FullModel(EllipticalModel):
     cdef double gap_square
     cdef double[:, ::1] norms       # (N_NORMS, 3): see `log_observed_norm`
     cdef double[:, ::1] spreads     # (n_slots, n_packed + 1 + D): see `spread_of`
-    cdef double[:, :, ::1] mirror           # (n_groups, n_features + n_packed, LANES)
-    cdef Py_ssize_t n_mirrored              # groups that may not be empty, from the first on
-    cdef unsigned char[::1] is_mirrored     # of each slot
-    cdef double[::1] most                   # of each slot: see `tile_near`; -1 between calls
-    cdef unsigned char[::1] is_near         # of each slot; 0 between calls
+    cdef Py_ssize_t block[STRIP]    # rows that are evaluated together, in the order of their turns
+    cdef Py_ssize_t n_block
+    cdef Py_ssize_t at              # the place of the last row in the block; earlier ones are over
+    cdef double[::1] rows_ahead     # (n_features, STRIP): of the block
+    cdef double[:, ::1] tails       # (n_slots, STRIP): 1 + q rho / (rho + 1)
+    cdef Py_ssize_t[::1] n_known    # (n_slots,): places from `at` up to this one have tails
     # Of the last item with a weight, in some slots:
     cdef double squares[MANY]           # q
     cdef double exponents[MANY]
@@ -220,9 +215,10 @@ cdef class FullModel(EllipticalModel):
         )))
         self.gap_slot = NONE
         self.defers = True
-        self.mirror = np.empty((0, n_features + self.n_packed, LANES))
+        self.rows_ahead = np.empty(n_features * STRIP)
+        self.n_known = np.empty(0, dtype=np.intp)
         self.finds_near = self.weights is None and n_features >= FEWEST_COLUMNS
-        self.work = np.empty(max(2 * n_features + self.n_packed, LANES * n_features))
+        self.work = np.empty(2 * n_features + self.n_packed)
         self.scale = np.empty(self.n_packed)
         self.strip = np.empty(2 * n_features * STRIP)
         if self.gaps is not None:
@@ -241,19 +237,11 @@ cdef class FullModel(EllipticalModel):
         return True
 
     cdef int prepare(self, Py_ssize_t n_slots) except -1:
-        cdef Py_ssize_t n_groups = (n_slots + LANES - 1) // LANES
-        cdef Py_ssize_t n_numbers = self.n_features + self.n_packed
         ClusterModel.prepare(self, n_slots)
-        if (
-            self.finds_near and n_groups > self.mirror.shape[0]
-            and n_groups * LANES * n_numbers <= MOST_MIRRORED
-        ):
-            # Zeros: lanes without a cluster take part in arithmetic.
-            self.mirror = np.zeros((n_groups, n_numbers, LANES))
-            self.is_mirrored = np.zeros(n_groups * LANES, dtype=np.uint8)
-            self.is_near = np.zeros(n_groups * LANES, dtype=np.uint8)
-            self.most = np.full(n_groups * LANES, -1.0)
-            self.n_mirrored = 0
+        if self.finds_near and self.n_known.shape[0] < n_slots:
+            self.tails = np.empty((n_slots, STRIP))
+            self.n_known = np.empty(n_slots, dtype=np.intp)
+            self.n_block = 0
         if self.gaps is not None and self.spreads.shape[0] < n_slots:
             self.spreads = np.full((n_slots, self.spreads.shape[1]), np.nan)
         return 0
@@ -452,14 +440,12 @@ cdef class FullModel(EllipticalModel):
         ))
 
     cdef void row_changes(self, Py_ssize_t slot) noexcept nogil:
-        if slot < self.n_mirrored * LANES:
-            self.is_mirrored[slot] = 0
+        if self.n_block > 0:
+            self.n_known[slot] = 0
 
     cdef void settle(self) noexcept nogil:
         self.leave()
-        if self.n_mirrored > 0:
-            memset(&self.is_mirrored[0], 0, self.n_mirrored * LANES)
-            self.n_mirrored = 0
+        self.n_block = 0
 
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
         self.row_changes(slot)
@@ -893,63 +879,66 @@ cdef class FullModel(EllipticalModel):
     ) noexcept nogil:
         """The density is at least exp(l) if 1 + q rho / (rho + 1) is at most exp((peak - l) / e),
         e the exponent."""
-        cdef Py_ssize_t g, k, slot
-        cdef Py_ssize_t n_groups = 0
+        cdef Py_ssize_t k, p
         cdef Py_ssize_t n_near = 0
-        cdef unsigned found
         cdef const double* cached
-        cdef double most
-        if n_slots < FEWEST_CLUSTERS or self.n_slots > self.mirror.shape[0] * LANES:
+        p = self.find_in_block(i) if n_slots >= FEWEST_CLUSTERS else -1
+        if p < 0:
             return -1
         if self.pending_item != i:
             self.leave()
         for k in range(n_slots):
-            slot = slots[k]
-            n_groups = max(n_groups, slot // LANES + 1)
-            self.n_mirrored = max(self.n_mirrored, n_groups)
-            if not self.is_mirrored[slot]:
-                self.put_in_mirror(slot)
-            cached = row(self, slot) + self.n_stats
+            if self.n_known[slots[k]] <= p:
+                self.evaluate_ahead(slots[k], p)
+            cached = row(self, slots[k]) + self.n_stats
             log_least[k] = (log_least[k] - cached[PEAK]) / cached[EXPONENT]
             if log_least[k] > 0.0:      # NaN stays: its cluster is near
                 log_least[k] = 0.0
-        tile_exp(log_least, (n_slots + LANES - 1) // LANES * LANES)
+        tile_exp(log_least, (n_slots + 7) // 8 * 8)
         for k in range(n_slots):
-            cached = row(self, slots[k]) + self.n_stats
-            most = (1.0 / log_least[k] - 1.0) / cached[SHRINKAGE]
-            self.most[slots[k]] = most * ABOVE + 1e-9
-        for g in range(n_groups):
-            found = tile_near(
-                self.X + i * self.n_features, self.n_features, &self.mirror[g, 0, 0],
-                &self.most[g * LANES], &self.work[0]
-            )
-            for k in range(LANES if found else 0):
-                if found >> k & 1:
-                    self.is_near[g * LANES + k] = 1
-        for k in range(n_slots):
-            slot = slots[k]
-            self.most[slot] = -1.0      # of no use to other calls
-            if self.is_near[slot]:
-                self.is_near[slot] = 0
+            if not log_least[k] * self.tails[slots[k], p] > ABOVE:
                 near[n_near] = k
                 n_near += 1
         return n_near
 
-    cdef void put_in_mirror(self, Py_ssize_t slot) noexcept nogil:
-        cdef Py_ssize_t d, e
-        cdef Py_ssize_t n_features = self.n_features
-        cdef const double* center = row(self, slot) + self.n_stats + CENTER
-        cdef const double* entry
-        cdef double* lane = &self.mirror[slot // LANES, 0, slot % LANES]
-        for d in range(n_features):
-            lane[0] = center[d]
-            lane += LANES
-            entry = center + n_features + d
-            for e in range(d + 1):
-                lane[0] = entry[0]
-                lane += LANES
-                entry += n_features - e - 1
-        self.is_mirrored[slot] = 1
+    cdef inline Py_ssize_t find_in_block(self, Py_ssize_t i) noexcept nogil:
+        """The place of item i in the block, perhaps of a new one; -1 if nobody has said which
+        items come next."""
+        cdef Py_ssize_t p
+        for p in range(self.at, self.n_block):
+            if self.block[p] == i:
+                self.at = p
+                return p
+        if self.n_coming == 0:
+            return -1
+        self.n_block = min(self.n_coming, <Py_ssize_t>STRIP)
+        self.at = 0
+        for p in range(self.n_block):
+            self.block[p] = i + p if self.coming == NULL else self.coming[p]
+        self.gather_strip(self.block, self.n_block, &self.rows_ahead[0])
+        memset(&self.n_known[0], 0, self.n_known.shape[0] * sizeof(Py_ssize_t))
+        return 0
+
+    cdef void evaluate_ahead(self, Py_ssize_t slot, Py_ssize_t p) noexcept nogil:
+        """Evaluate a cluster for the whole block, or for the next places from p on."""
+        cdef const double* cached = row(self, slot) + self.n_stats
+        cdef Py_ssize_t first = p // AGAIN * AGAIN
+        cdef Py_ssize_t n = AGAIN if p > 0 else self.n_block
+        tile_tails(
+            &self.rows_ahead[first], n, self.n_features, cached + CENTER + self.n_features,
+            cached + CENTER, cached[SHRINKAGE], &self.strip[0], &self.tails[slot, first]
+        )
+        self.n_known[slot] = first + n
+
+    cdef inline void gather_strip(
+        self, const Py_ssize_t* items, Py_ssize_t n_items, double* x
+    ) noexcept nogil:
+        """Copy rows to a strip of columns, (n_features, STRIP), and fill it up with the first."""
+        cdef Py_ssize_t d, i
+        tile_gather(self.X, self.n_features, items, n_items, x, STRIP)
+        for d in range(self.n_features):
+            for i in range(n_items, STRIP):
+                x[d * STRIP + i] = x[d * STRIP]
 
     cdef void log_predictive_bound_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* box, double* out
@@ -1019,7 +1008,7 @@ cdef class FullModel(EllipticalModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const Py_ssize_t* items,
         Py_ssize_t n_items, double* out
     ) noexcept nogil:
-        cdef Py_ssize_t d, i, k
+        cdef Py_ssize_t i, k
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* cached
         cdef const double* factor
@@ -1029,10 +1018,7 @@ cdef class FullModel(EllipticalModel):
             ClusterModel.log_predictive_tile(self, slots, n_slots, items, n_items, out)
             return
         self.settle()
-        tile_gather(self.X, n_features, items, n_items, x, STRIP)
-        for d in range(n_features):
-            for i in range(n_items, STRIP):
-                x[d * STRIP + i] = x[d * STRIP]
+        self.gather_strip(items, n_items, x)
         for k in range(n_slots):
             cached = row(self, slots[k]) + self.n_stats
             factor = cached + CENTER + n_features
