@@ -242,20 +242,18 @@ def _silhouette(model):
 
 
 def _warn_of_single_rows(model, program, labels):
-    """Warn if multinomial clusters are parts of kinds of rows, or most of them single rows."""
-    is_given = getattr(model, "n_components", None) is not None
+    """Warn if multinomial clusters are parts of kinds of rows."""
+    is_given = getattr(model, "n_components", None) is not None or is_dask(program.given)
     if is_given or not isinstance(program.likelihood, LIKELIHOODS["multinomial"]):
         return
-    n_alone, what = np.count_nonzero(np.bincount(model.labels_) == 1), ""
-    if n_alone > max(len(labels) / 4, FEWEST_ALONE):
-        what = f"{n_alone} of {len(labels)} rows are clusters of their own"
-    elif not is_dask(program.given) and overdispersion.vary_in_shares(program.given, labels):
-        what = "clusters are small, and seem to be parts of kinds of rows"
-    if what:
+    X = program.given
+    if overdispersion.vary_in_shares(X, labels) or overdispersion.are_fragments(X, labels):
+        larger = "Multinomial(concentration=1.0), or " if program.likelihood.learned else ""
         warn(
-            f"{what}, because counts vary more within kinds, as words in texts on a subject, than "
-            'multinomial counts. For texts use FiniteMixture(k, likelihood="multinomial") with '
-            "about k subjects. Of other counts use NegativeBinomial() and pass fit "
-            "exposure=X.sum(axis=1) / X.sum(axis=1).mean(), or fit Gaussian() to logarithms of "
-            "shares, np.log1p(1e4 * X / X.sum(axis=1, keepdims=True))",
+            "clusters are small, and seem to be parts of kinds of rows, because counts vary more "
+            "within kinds, as words in texts on a subject, than multinomial counts. For texts use "
+            f'{larger}FiniteMixture(k, likelihood="multinomial") with about k subjects. Of other '
+            "counts use NegativeBinomial() and pass fit exposure=X.sum(axis=1) / "
+            "X.sum(axis=1).mean(), or fit Gaussian() to logarithms of shares, "
+            "np.log1p(1e4 * X / X.sum(axis=1, keepdims=True))",
         )

@@ -178,12 +178,10 @@ def test_the_gain_of_a_network_is_that_of_its_laws():
     assert overdispersion._gain_of_dispersion(network(0.0, False), labels, False) == 0.0
 
 
-@pytest.mark.parametrize(
-    "shape, what", [(5.0, "40 rows are clusters of their own"), (50.0, "parts of kinds")]
-)
-def test_counts_that_vary_more_than_multinomial_ones(shape, what):
+@pytest.mark.parametrize("shape", [5.0, 50.0])
+def test_counts_that_vary_more_than_multinomial_ones(shape):
     X = unequal(np.random.default_rng(0), 40, 30, 0.3, 3.0, shape)
-    with pytest.warns(UserWarning, match=f"{what}.*NegativeBinomial.*exposure=X"):
+    with pytest.warns(UserWarning, match=r"parts of kinds.*NegativeBinomial.*exposure=X"):
         DPMixture(likelihood="multinomial", **SHORT).fit(X)
 
 
@@ -224,6 +222,68 @@ def test_pairs_of_words(n_kinds, n_words):
         long = csr_array(np.r_[drawn[0][0].toarray(), np.full((1, 300), 1e3)])  # alone, long
         assert overdispersion.vary_in_shares(long, np.r_[drawn[0][1], 99]) == (spread == 20.0)
     assert found == {1e9: 0, 20.0: 20}
+
+
+def kinds_by_crp(rng, n, alpha, n_columns, n_words):
+    """Counts under the law, whose partition is that of a Chinese restaurant process."""
+    labels = np.zeros(n, dtype=int)
+    for i in range(1, n):
+        sizes = np.append(np.bincount(labels[:i]), alpha)
+        labels[i] = rng.choice(len(sizes), p=sizes / sizes.sum())
+    kinds = rng.dirichlet(np.full(n_columns, 0.1), labels.max() + 1)
+    return csr_array(rng.multinomial(rng.poisson(n_words, n) + 1, kinds[labels]) * 1.0), labels
+
+
+@pytest.mark.parametrize(
+    "n, alpha, n_columns, n_words", [(60, 20, 300, 10), (200, 50, 100, 50), (100, 90, 12, 200)]
+)
+def test_fragments(n, alpha, n_columns, n_words):
+    """Kinds of one or two rows are no fragments, and the rows of few kinds are."""
+    n_alarms = n_found = 0
+    for seed in range(20):
+        X, labels = kinds_by_crp(np.random.default_rng(seed), n, alpha, n_columns, n_words)
+        n_alarms += overdispersion.are_fragments(X, labels)
+        few = csr_array(X.toarray()[:, :9])
+        assert not overdispersion.are_fragments(few, labels)
+        X, labels = kinds_by_crp(np.random.default_rng(seed), n, 1.0, n_columns, n_words)
+        assert not overdispersion.are_fragments(X, labels)
+        n_found += overdispersion.are_fragments(X, np.arange(n) // 2)
+        assert not overdispersion.are_fragments(X, np.arange(n) // 3)  # too large
+        assert not overdispersion.are_fragments(X * 0.0, np.arange(n))
+    assert (n_alarms, n_found) == (0, 20)
+
+
+def test_pairs_of_fragments_follow_from_permutations(monkeypatch):
+    """The excess and the standard deviation are those of columns permuted in each cluster."""
+    rng = np.random.default_rng(0)
+    X = rng.poisson(0.4, (18, 12)) * 1.0
+    labels = np.r_[np.arange(6), np.repeat([6, 7], 6)]
+
+    def pairs(X):
+        sums = np.array([X[labels == k].sum(axis=0) for k in range(8)])
+        products = sums @ sums.T
+        return (products.sum() - products[6:, 6:].sum() - np.trace(products[:6, :6])) / 2.0
+
+    drawn = []
+    for _ in range(4000):
+        orders = np.array([rng.permutation(12) for _ in range(8)])
+        drawn.append(pairs(np.take_along_axis(X, orders[labels], axis=1)))
+    excess = (pairs(X) - np.mean(drawn)) / np.std(drawn)
+    for by, found in ((-0.1, True), (0.1, False)):
+        monkeypatch.setattr(overdispersion, "CLEAR_OF_SHARES", excess + by)
+        assert overdispersion.are_fragments(csr_array(X), labels) == found
+
+
+def test_words_of_two_texts_and_of_a_subject():
+    """Pairs of texts have most words to themselves, so that only pairs with other texts tell."""
+    rng = np.random.default_rng(0)
+    subjects, own = rng.dirichlet(np.full(200, 0.05), 3), rng.dirichlet(np.full(200, 0.02), 40)
+    text = np.arange(80)
+    X = csr_array(rng.multinomial(40, 0.3 * subjects[text % 3] + 0.7 * own[text // 2]) * 1.0)
+    model = DPMixture(likelihood="multinomial", **SHORT)
+    with pytest.warns(UserWarning, match=r"Multinomial\(concentration=1.0\), or FiniteM"):
+        labels = model.fit(X).draws_["labels"][0, -1]
+    assert not overdispersion.vary_in_shares(X, labels)
 
 
 @pytest.mark.slow

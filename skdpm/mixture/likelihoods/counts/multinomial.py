@@ -122,7 +122,7 @@ class Multinomial(Likelihood):
                 "indices": X.indices[order].astype(np.int32),
                 "counts": np.ascontiguousarray(X.data[order]),
                 "totals": X.sum(axis=1),
-                "log_constants": _log_coefficients(X, row),
+                "log_constants": _log_coefficients(X),
                 "n_features": X.shape[1],
             }
         )
@@ -151,9 +151,7 @@ class Multinomial(Likelihood):
         return ParametricMultinomial(*entries, self._pseudo_counts())
 
     def log_constants(self, X):
-        X = _as_csr(X)
-        row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
-        return _log_coefficients(X, row)
+        return _log_coefficients(_as_csr(X))
 
     def divergences(self, params):
         """Divergences of the categorical distributions of a single count."""
@@ -196,8 +194,7 @@ class OverallWords:
 
     def log_density(self, X, new=False):
         X = _as_csr(X)
-        row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
-        return X @ self.log_shares + _log_coefficients(X, row)
+        return X @ self.log_shares + _log_coefficients(X)
 
     def column(self, d):
         return None
@@ -223,7 +220,8 @@ def _as_csr(X):
     return X
 
 
-def _log_coefficients(X, row):
-    """log of (sum_d x_d)! / prod_d x_d! for each row; `row` holds the row of each entry."""
+def _log_coefficients(X):
+    """log of (sum_d x_d)! / prod_d x_d! for each row."""
+    row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
     log_factorials = np.bincount(row, gammaln(X.data + 1.0), minlength=X.shape[0])
     return gammaln(X.sum(axis=1) + 1.0) - log_factorials
