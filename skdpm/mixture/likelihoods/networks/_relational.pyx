@@ -45,7 +45,7 @@ from libc.math cimport NAN, ceil, log, log1p
 import numpy as np
 
 from skdpm._core._math cimport CountTable, count_table, fill_log_gamma, log_gamma, log_rising_count
-from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, log_constant, row
 
 
 cdef enum:
@@ -65,6 +65,11 @@ def apart(values):
         {name: values[name] for name in values if name not in of_weights},
         {name.removeprefix(PREFIX): values[name] for name in of_weights},
     )
+
+
+cdef const int* first_of(const int[::1] numbers) except? NULL:
+    """The first of some numbers; NULL: there are none."""
+    return &numbers[0] if numbers.shape[0] else NULL
 
 
 cdef class LinkModel(ClusterModel):
@@ -126,7 +131,6 @@ cdef class LinkModel(ClusterModel):
 
     cdef int take_links(self, data, tables, bint directed, weights) except -1:
         """Keep pointers to the links of all items, and the kernel of their weights."""
-        cdef const int[::1] view
         cdef const double[::1] values
         cdef Py_ssize_t side
         self.factorizes = False
@@ -140,14 +144,8 @@ cdef class LinkModel(ClusterModel):
             if parts is None:
                 continue
             (start, links), (hole_start, holes) = parts
-            view = start
-            self.link_start[side] = &view[0]
-            view = links
-            self.link_item[side] = &view[0] if view.shape[0] else NULL
-            view = hole_start
-            self.hole_start[side] = &view[0]
-            view = holes
-            self.hole_item[side] = &view[0] if view.shape[0] else NULL
+            self.link_start[side], self.link_item[side] = first_of(start), first_of(links)
+            self.hole_start[side], self.hole_item[side] = first_of(hole_start), first_of(holes)
         self.weights = weights
         self.n_parts = 2
         if weights is not None:
@@ -156,10 +154,8 @@ cdef class LinkModel(ClusterModel):
             values = data["weights"]["values"]
             self.values = &values[0]
             for side, listed in enumerate(data["weights"]["of_links"]):
-                view = listed
-                self.link_weight[side] = &view[0] if view.shape[0] else NULL
-            view = data["weights"]["of_selves"]
-            self.self_weight = &view[0]
+                self.link_weight[side] = first_of(listed)
+            self.self_weight = first_of(data["weights"]["of_selves"])
             weights.clear(1)
         return 0
 
@@ -270,7 +266,7 @@ cdef class LinkModel(ClusterModel):
         """Add a weight of the item in `counted` to the sums in a cell's numbers, `step` apart."""
         numbers[2 * step] += self.values[v]
         numbers[3 * step] += self.values[v] * self.values[v]
-        self.log_of_weights += log_constant_of(self.weights.constants, v)
+        self.log_of_weights += log_constant(self.weights, v)
 
     cdef void change(self, Py_ssize_t slot, Py_ssize_t i, double by) noexcept nogil:
         """Add the pairs of item i with all clusters to `slot` (by = 1), or remove them (by = -1).
@@ -367,9 +363,9 @@ cdef class LinkModel(ClusterModel):
                 continue
             for m in range(self.link_start[0][i], self.link_start[0][i + 1]):
                 if self.labels[self.link_item[0][m]] >= 0:
-                    total += log_constant_of(self.weights.constants, self.link_weight[0][m])
+                    total += log_constant(self.weights, self.link_weight[0][m])
             if self.self_weight[i] >= 0:
-                own += log_constant_of(self.weights.constants, self.self_weight[i])
+                own += log_constant(self.weights, self.self_weight[i])
         return own + (total if self.directed else 0.5 * total)
 
     # Hyperparameters.
@@ -612,10 +608,6 @@ cdef inline double log_gain(
     if model.weights is not None and gains[0] > 0.0:
         total += model.log_weights(cell, gains, step) - model.log_weights(cell, gains, 0)
     return total
-
-
-cdef inline double log_constant_of(const double* constants, Py_ssize_t v) noexcept nogil:
-    return constants[v] if constants != NULL else 0.0
 
 
 cdef class RelationalModel(LinkModel):
