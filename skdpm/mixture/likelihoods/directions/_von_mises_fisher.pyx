@@ -85,30 +85,17 @@ def expansion():
     """Coefficients of D_1, ..., D_8 of the expansion, highest powers first. With U_k of Abramowitz
     & Stegun 9.3.9, log sum_k U_k(p) / nu^k = sum_k D_k(p) / nu^k, and D_k(p) is p^k times a
     polynomial of degree k in p^2."""
-    terms = [{0: Fraction(1)}]
-    for k in range(MOST_TERMS):
-        following = {}
-        for e, c in terms[k].items():
-            up = c * (Fraction(e, 2) + Fraction(1, 8 * (e + 1)))
-            down = c * (Fraction(e, 2) + Fraction(5, 8 * (e + 3)))
-            following[e + 1] = following.get(e + 1, 0) + up
-            following[e + 3] = following.get(e + 3, 0) - down
-        terms.append(following)
-    logs = [{}]
+    one = Fraction(1)
+    terms, logs = [np.array([one])], [None]     # by powers of p
     for k in range(1, MOST_TERMS + 1):
-        total = {e: k * c for e, c in terms[k].items()}
-        for j in range(1, k):
-            for e, c in logs[j].items():
-                for f, d in terms[k - j].items():
-                    total[e + f] = total.get(e + f, 0) - j * c * d
-        logs.append({e: c / k for e, c in total.items()})
-    return np.array(
-        [
-            float(logs[k].get(k + 2 * j, 0))
-            for k in range(1, MOST_TERMS + 1)
-            for j in range(k, -1, -1)
-        ]
-    )
+        last = terms[k - 1]
+        e = np.arange(len(last)) * one
+        up = last * (e / 2 + 1 / (8 * (e + 1)))
+        down = last * (e / 2 + 5 / (8 * (e + 3)))
+        terms.append(np.pad(up, (1, 2)) - np.pad(down, (3, 0)))
+        products = [np.convolve(j * logs[j], terms[k - j]) for j in range(1, k)]
+        logs.append(terms[k] - sum(products, 0 * one) / k)
+    return np.array([float(c) for k in range(1, MOST_TERMS + 1) for c in logs[k][k::2][::-1]])
 
 
 cdef struct Bessel:
