@@ -808,30 +808,23 @@ SKDPM_INLINE void entries_of_items(
     }
 }
 
-/* For items with the same number of entries, each counted once. */
+/* For items with entries and counts in rows of a sparse matrix, or with the same number of entries,
+ * each counted once, without `indptr` and `counts`: the compiler knows which. */
 SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_categories(
+SKDPM_UNUSED static void tile_entries(
     const double *restrict params, ptrdiff_t n_params, const ptrdiff_t *restrict which,
     ptrdiff_t n_which, ptrdiff_t n_levels, const ptrdiff_t *restrict items, ptrdiff_t n,
-    ptrdiff_t n_entries, const int *restrict indices, double *restrict table,
-    double *restrict out, ptrdiff_t ld)
-{
-    entries_of_items(
-        params, n_params, which, n_which, n_levels, items, n, NULL, n_entries, indices, NULL,
-        table, out, ld);
-}
-
-/* For items with entries and counts in rows of a sparse matrix. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_counts(
-    const double *restrict params, ptrdiff_t n_params, const ptrdiff_t *restrict which,
-    ptrdiff_t n_which, ptrdiff_t n_levels, const ptrdiff_t *restrict items, ptrdiff_t n,
-    const ptrdiff_t *restrict indptr, const int *restrict indices,
+    const ptrdiff_t *restrict indptr, ptrdiff_t n_entries, const int *restrict indices,
     const double *restrict counts, double *restrict table, double *restrict out, ptrdiff_t ld)
 {
-    entries_of_items(
-        params, n_params, which, n_which, n_levels, items, n, indptr, 0, indices, counts, table,
-        out, ld);
+    if (counts)
+        entries_of_items(
+            params, n_params, which, n_which, n_levels, items, n, indptr, 0, indices, counts, table,
+            out, ld);
+    else
+        entries_of_items(
+            params, n_params, which, n_which, n_levels, items, n, NULL, n_entries, indices, NULL,
+            table, out, ld);
 }
 
 #define SKDPM_COLUMNS 16 /* clusters of a mirror that are evaluated together */

@@ -10,10 +10,11 @@ cdef extern from "tiles.h" nogil:
         const double* x, Py_ssize_t n_features, const Py_ssize_t* items, Py_ssize_t n,
         double* out, Py_ssize_t ld
     )
-    void tile_counts(
+    void tile_entries(
         const double* params, Py_ssize_t n_params, const Py_ssize_t* which, Py_ssize_t n_which,
         Py_ssize_t n_levels, const Py_ssize_t* items, Py_ssize_t n, const Py_ssize_t* indptr,
-        const int* indices, const double* counts, double* table, double* out, Py_ssize_t ld
+        Py_ssize_t n_entries, const int* indices, const double* counts, double* table,
+        double* out, Py_ssize_t ld
     )
 
 cdef enum:

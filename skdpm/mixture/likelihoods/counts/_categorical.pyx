@@ -30,16 +30,8 @@ from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods.contract._parametric cimport (
-    SKDPM_LANES, TILE, ParametricModel, draw_log_dirichlet, number
+    SKDPM_LANES, TILE, ParametricModel, draw_log_dirichlet, number, tile_entries
 )
-
-
-cdef extern from "tiles.h" nogil:
-    void tile_categories(
-        const double* params, Py_ssize_t n_params, const Py_ssize_t* which, Py_ssize_t n_which,
-        Py_ssize_t n_levels, const Py_ssize_t* items, Py_ssize_t n, Py_ssize_t n_entries,
-        const int* indices, double* table, double* out, Py_ssize_t ld
-    )
 
 
 cdef enum:
@@ -374,9 +366,9 @@ cdef class ParametricCategorical(ParametricModel):
         self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
         const Py_ssize_t* which, Py_ssize_t n_which, double* out
     ) noexcept nogil:
-        tile_categories(
-            params, self.n_params, which, n_which, self.n_params, items, n_items, self.n_features,
-            &self.codes[0, 0], &self.table[0], out, TILE
+        tile_entries(
+            params, self.n_params, which, n_which, self.n_params, items, n_items, NULL,
+            self.n_features, &self.codes[0, 0], NULL, &self.table[0], out, TILE
         )
 
     cdef void accumulate(

@@ -35,7 +35,7 @@ from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods.contract._parametric cimport (
-    SKDPM_LANES, TILE, ParametricModel, draw_log_dirichlet, tile_counts
+    SKDPM_LANES, TILE, ParametricModel, draw_log_dirichlet, tile_entries
 )
 
 
@@ -514,8 +514,8 @@ cdef class ParametricMultinomial(ParametricModel):
         self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
         const Py_ssize_t* which, Py_ssize_t n_which, double* out
     ) noexcept nogil:
-        tile_counts(
-            params, self.n_params, which, n_which, self.n_features, items, n_items, self.indptr,
+        tile_entries(
+            params, self.n_params, which, n_which, self.n_features, items, n_items, self.indptr, 0,
             self.indices, self.counts, &self.table[0], out, TILE
         )
 

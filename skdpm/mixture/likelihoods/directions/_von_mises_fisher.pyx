@@ -46,7 +46,7 @@ from skdpm._core._rng cimport (
 )
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods.contract._parametric cimport (
-    SKDPM_LANES, TILE, ParametricModel, tile_counts
+    SKDPM_LANES, TILE, ParametricModel, tile_entries
 )
 
 
@@ -561,9 +561,9 @@ cdef class ParametricVonMisesFisher(ParametricModel):
                 n_which, out, TILE
             )
         else:
-            tile_counts(
+            tile_entries(
                 params + 1, self.n_params, which, n_which, self.n_features, items, n_items,
-                self.rows.indptr, self.rows.indices, self.rows.entries, &self.table[0], out,
+                self.rows.indptr, 0, self.rows.indices, self.rows.entries, &self.table[0], out,
                 TILE
             )
             for k in range(n_which):
