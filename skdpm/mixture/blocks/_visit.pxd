@@ -2,7 +2,7 @@
 
 from skdpm._core._culling cimport Backoff
 from skdpm._core._rng cimport bitgen_t
-from skdpm.mixture.likelihoods.contract._parametric cimport ParametricModel
+from skdpm.mixture.likelihoods.contract._parametric cimport TILE, ParametricModel
 
 
 cdef enum:
@@ -39,35 +39,35 @@ cdef class BlockTask:
     cdef readonly tuple result      # the three as arrays
     cdef list arrays                # own the memory of pointers
     cdef Backoff backoff        # batches that go without bounds
-    # Scratch memory; arrays without a length have TILE entries.
-    cdef double* log_w          # (max(n_clusters + 1, 2), TILE)
-    cdef double* u              # uniforms of the rows of the batch, for their clusters
-    cdef double* v              # and sub-clusters
-    cdef double* u_left         # (2 TILE,): uniforms of rows that are left for later
-    cdef double* v_left
-    cdef double* sorted_u
-    cdef double* scaled_u
-    cdef double* scratch        # (3 TILE,)
-    cdef Py_ssize_t* items      # rows of the batch
-    cdef Py_ssize_t* left       # (2 TILE,): rows that are left for later
+    # Scratch memory.
+    cdef double* log_w                  # (max(n_clusters + 1, 2), TILE)
+    cdef double[TILE] u                 # uniforms of the rows of the batch, for their clusters
+    cdef double[TILE] v                 # and sub-clusters; zeros if none are drawn
+    cdef double[2 * TILE] u_left        # uniforms of rows that are left for later
+    cdef double[2 * TILE] v_left
+    cdef double[TILE] sorted_u
+    cdef double[TILE] scaled_u
+    cdef double[3 * TILE] scratch
+    cdef Py_ssize_t[TILE] items         # rows of the batch
+    cdef Py_ssize_t[2 * TILE] left      # rows that are left for later
     cdef Py_ssize_t n_left
-    cdef Py_ssize_t* tile_codes
-    cdef Py_ssize_t* clusters   # of rows that are placed; n_clusters: noise
-    cdef Py_ssize_t* draws
-    cdef Py_ssize_t* keys
-    cdef Py_ssize_t* positions  # of items sorted by a key: positions before sorting
-    cdef Py_ssize_t* sorted_items   # and rows
-    cdef Py_ssize_t* chosen
-    cdef Py_ssize_t* present    # the keys that occur
-    cdef Py_ssize_t* starts     # (TILE + 1,): place of the first item of each of these
-    cdef Py_ssize_t* ends       # (n_clusters + 1,), zero between uses
-    cdef Py_ssize_t* near       # (n_clusters,) each: clusters that may weigh something
+    cdef Py_ssize_t[TILE] tile_codes
+    cdef Py_ssize_t[TILE] clusters      # of rows that are placed; n_clusters: noise
+    cdef Py_ssize_t[TILE] draws
+    cdef Py_ssize_t[TILE] keys
+    cdef Py_ssize_t[TILE] positions     # of items sorted by a key: positions before sorting
+    cdef Py_ssize_t[TILE] sorted_items  # and rows
+    cdef Py_ssize_t[TILE] chosen
+    cdef Py_ssize_t[TILE] present       # the keys that occur
+    cdef Py_ssize_t[TILE + 1] starts    # place of the first item of each of these
+    cdef Py_ssize_t* ends               # (n_clusters + 1,), zero between uses
+    cdef Py_ssize_t* near               # (n_clusters,) each: clusters that may weigh something
     cdef Py_ssize_t* nearest
-    cdef double* lower          # (n_clusters,) each
+    cdef double* lower                  # (n_clusters,) each
     cdef double* upper
-    cdef double* shifts         # (n_clusters + 1,)
-    cdef double* boxes          # (number of tiles in a batch, 2 n_dimensions)
-    cdef double* box            # (2 n_dimensions,)
+    cdef double* shifts                 # (n_clusters + 1,)
+    cdef double* boxes                  # (number of tiles in a batch, 2 n_dimensions)
+    cdef double* box                    # (2 n_dimensions,)
     cdef double top             # the largest of `upper` of the clusters that `sift` listed
 
     cdef const double* doubles(self, values) except? NULL

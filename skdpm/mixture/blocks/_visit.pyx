@@ -60,33 +60,18 @@ cdef class BlockTask:
         cdef Py_ssize_t n_features = model.n_dimensions
         cdef Py_ssize_t n_boxes = TILE // max(tile_rows, 1) + 2
         cdef double* x
-        cdef Py_ssize_t* y
         self.model = model
         self.n_clusters = n_clusters
         self.n_splits = len(task.splits)
         self.arrays = []
         self.log_w = <double*>self.doubles(np.empty(max(n_clusters + 1, 2) * TILE))
-        n = 11 * TILE + 3 * n_clusters + 1 + 2 * n_features * n_boxes
-        x = <double*>self.doubles(np.empty(n))
-        self.u, self.v = x, x + TILE
-        self.sorted_u, self.scaled_u, self.scratch = x + 2 * TILE, x + 3 * TILE, x + 4 * TILE
-        self.u_left, self.v_left, self.lower = x + 7 * TILE, x + 9 * TILE, x + 11 * TILE
-        self.upper = self.lower + n_clusters
-        self.shifts = self.upper + n_clusters
+        x = <double*>self.doubles(np.empty(3 * n_clusters + 1 + 2 * n_features * n_boxes))
+        self.lower, self.upper, self.shifts = x, x + n_clusters, x + 2 * n_clusters
         self.box = self.shifts + n_clusters + 1
         self.boxes = self.box + 2 * n_features
-        y = <Py_ssize_t*>self.indices(np.empty(12 * TILE + 2 + 3 * n_clusters, dtype=np.intp))
-        self.items, self.tile_codes, self.clusters = y, y + TILE, y + 2 * TILE
-        self.draws, self.keys, self.positions = y + 3 * TILE, y + 4 * TILE, y + 5 * TILE
-        self.sorted_items, self.chosen, self.present = y + 6 * TILE, y + 7 * TILE, y + 8 * TILE
-        self.left, self.starts = y + 9 * TILE, y + 11 * TILE
-        self.ends = self.starts + TILE + 1
+        self.ends = <Py_ssize_t*>self.indices(np.zeros(3 * n_clusters + 1))
         self.near = self.ends + n_clusters + 1
         self.nearest = self.near + n_clusters
-        for j in range(n_clusters + 1):
-            self.ends[j] = 0
-        for j in range(TILE):
-            self.v[j] = 0.0     # sorted even if nothing is drawn
         self.split_rngs = <bitgen_t**>self.indices(np.empty(self.n_splits, dtype=np.intp))
         for j in range(self.n_splits):
             self.split_rngs[j] = bit_generator_pointer(bit_generators[1 + j])
