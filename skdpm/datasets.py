@@ -507,28 +507,16 @@ def _reads(rng, phi, depth, copy_numbers, tumour_content, precision, error_rate)
     cells[..., 0] = rng.poisson(depth, size=phi.shape)
     cells[..., 1] = 0.0
     cells[..., 2] = 2.0
-    which = rng.integers(len(copies), size=n_samples)
-    cells[..., 3:5] = copies[which][:, None]
+    cells[..., 3:5] = copies[rng.integers(len(copies), size=n_samples)][:, None]
     cells[..., 5] = contents
-    mutations.check_design(cells.reshape(n_samples, -1))
-    xi = np.empty(phi.shape)
-    choice = rng.random(n_samples)
-    for kind in np.unique(which):
-        rows = np.flatnonzero(which == kind)
-        for m in range(n_tumours):
-            normal, minor, major, content = cells[rows[0], m, 2:]
-            found = mutations.states(
-                int(normal),
-                int(minor),
-                int(major),
-                content,
-                error_rate=error_rate,
-                genotype_prior="major_copy_number",
-            )
-            p0, p1, r0, r1 = found[(choice[rows] * len(found)).astype(np.intp), :4].T
-            f = phi[rows, m]
-            p, r = (1.0 - f) * p0 + f * p1, (1.0 - f) * r0 + f * r1
-            xi[rows, m] = p / (p + r)
+    params = {"error_rate": error_rate, "genotype_prior": "major_copy_number"}
+    data = mutations.encode(cells.reshape(n_samples, -1), **params)
+    first = data["starts"][data["genotypes"]]
+    n_states = data["starts"][data["genotypes"] + 1] - first
+    chosen = first + (rng.random((n_samples, 1)) * n_states).astype(np.intp)
+    p0, p1, r0, r1 = np.moveaxis(data["states"][chosen, :4], -1, 0)
+    p, r = (1.0 - phi) * p0 + phi * p1, (1.0 - phi) * r0 + phi * r1
+    xi = p / (p + r)
     if precision is not None:
         xi = rng.beta(precision * xi, precision * (1.0 - xi))
     cells[..., 1] = rng.binomial(cells[..., 0].astype(np.int64), xi)
