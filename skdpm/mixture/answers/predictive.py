@@ -120,16 +120,8 @@ class ScoredDraws:
         """The mean over the draws: `StoredMixture`s whose weights sum to 1. If clusters are
         independent, draws with the same hyperparameters share one mixture."""
         if "clusters" not in self.draws[0]:
-            return [
-                StoredMixture(
-                    draw["stats"],
-                    draw["log_weights"],
-                    draw["labels"],
-                    draw["values"],
-                    draw["weight"],
-                )
-                for draw in self.draws
-            ]
+            names = ("stats", "log_weights", "labels", "values", "weight")
+            return [StoredMixture(*(draw[name] for name in names)) for draw in self.draws]
         groups = {}
         for draw in self.draws:
             key = tuple(np.asarray(value).tobytes() for value in draw["values"].values())

@@ -117,8 +117,6 @@ class MemoryRows(Rows):
     """Rows in memory (or mapped into it), never copied whole, in blocks of at most `block_size`
     rows; codes are an int32 array."""
 
-    keeps_labels = True
-
     def __init__(self, X, block_size, n_threads=1):
         self.X = X
         self.n_samples = X.shape[0]
