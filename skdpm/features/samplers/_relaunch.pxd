@@ -37,8 +37,6 @@ cdef class RelaunchKernel:
     cdef int choose(
         self, FeatureState state, Py_ssize_t n, Py_ssize_t n_used, bint adapting, bitgen_t* rng
     ) except -1 nogil
-    cdef Py_ssize_t draw_row(self, FeatureState state, Py_ssize_t j, bitgen_t* rng) noexcept nogil
-    cdef int map_codes(self, Py_ssize_t n_old, Py_ssize_t n_new, bitgen_t* rng) except -1 nogil
     cdef int move(
         self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, Proposal proposal,
         bint adapting, bitgen_t* rng
@@ -46,32 +44,4 @@ cdef class RelaunchKernel:
     cdef int recode(
         self, FeatureState state, Py_ssize_t n, bint adapting, bitgen_t* rng
     ) except -1 nogil
-    cdef void list_groups(self, Py_ssize_t n) noexcept nogil
-    cdef void give_codes(self, Py_ssize_t n, const Py_ssize_t* new) noexcept nogil
-    cdef double log_recoded(
-        self, FeatureState state, Py_ssize_t n, const Py_ssize_t* new, bitgen_t* rng
-    ) except? -1.0 nogil
     cdef Py_ssize_t list_used(self, FeatureState state) except -1 nogil
-    cdef int restrict(
-        self, FeatureState state, Py_ssize_t n, Py_ssize_t n_used, bint adapting, bitgen_t* rng
-    ) except -1 nogil
-    cdef int fill(
-        self, Py_ssize_t n, const unsigned char* columns, bitgen_t* rng
-    ) except -1 nogil
-    cdef double launch(
-        self, FeatureState state, Py_ssize_t n, const Py_ssize_t* anchors,
-        const unsigned char* united, const unsigned char* target, bitgen_t* rng
-    ) except? -1.0 nogil
-    cdef double sweep(
-        self, FeatureState state, Py_ssize_t n, const Py_ssize_t* anchors,
-        const unsigned char* united, Py_ssize_t first, Py_ssize_t n_known, Py_ssize_t n_rows,
-        const unsigned char* target, bitgen_t* rng
-    ) except? -1.0 nogil
-    cdef double log_order(
-        self, FeatureState state, const Py_ssize_t* col_sums, Py_ssize_t n_latent
-    ) noexcept nogil
-    cdef int resize(self, Py_ssize_t n, bitgen_t* rng) except -1 nogil
-    cdef int replace(
-        self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, Py_ssize_t n_used,
-        bitgen_t* rng
-    ) except -1 nogil

@@ -189,117 +189,6 @@ cdef class RelaunchKernel:
                     self.recode(state, 2 + integer(rng, MOST_RECODED - 1), adapting, rng)
         return 0
 
-    cdef int resize(self, Py_ssize_t n, bitgen_t* rng) except -1 nogil:
-        """Give `part` n columns of zeros. Start from none: draws must not depend on the last move,
-        which a continued chain does not know."""
-        cdef Py_ssize_t _feature
-        while self.Z.n_latent > 0:      # ends: one fewer each time
-            self.part.remove_feature(self.Z.n_latent - 1)
-            self.Z.remove(self.Z.n_latent - 1)
-        for _feature in range(n):
-            self.part.add_feature(rng)
-            self.Z.append()
-        return 0
-
-    cdef int fill(
-        self, Py_ssize_t n, const unsigned char* columns, bitgen_t* rng
-    ) except -1 nogil:
-        """Give `part` the first n of `columns`."""
-        cdef Py_ssize_t i, j
-        self.resize(n, rng)
-        for i in range(self.Z.n_samples):
-            for j in range(n):
-                self.Z.set(i, j, columns[i * MOST_LAUNCHED + j])
-        return 0
-
-    cdef double launch(
-        self, FeatureState state, Py_ssize_t n, const Py_ssize_t* anchors,
-        const unsigned char* united, const unsigned char* target, bitgen_t* rng
-    ) except? -1.0 nogil:
-        """Launch n features, whose union is `united` if that is not NULL, then draw their columns,
-        or take those of `target` if it is not NULL. Returns the columns' log probability given the
-        launch."""
-        cdef Py_ssize_t i, j, _sweep
-        cdef Py_ssize_t n_rows = min(<Py_ssize_t>MOST_ROWS, state.n_samples)
-        cdef Py_ssize_t first = integer(rng, state.n_samples)
-        self.resize(n, rng)
-        if n == 0:
-            return 0.0
-        for j in range(n):
-            self.Z.set(anchors[j], j, True)
-            if united == NULL:
-                self.part.gather(anchors[j], j, rng)
-        if united != NULL:
-            n_rows = state.n_samples
-            for i in range(n_rows):
-                if united[i * MOST_LAUNCHED]:
-                    self.Z.set(i, integer(rng, n), True)
-        for _sweep in range(N_SWEEPS):
-            self.sweep(state, n, anchors, united, first, n_rows, n_rows, NULL, rng)
-        return self.sweep(state, n, anchors, united, first, n_rows, state.n_samples, target, rng)
-
-    cdef double sweep(
-        self, FeatureState state, Py_ssize_t n, const Py_ssize_t* anchors,
-        const unsigned char* united, Py_ssize_t first, Py_ssize_t n_known, Py_ssize_t n_rows,
-        const unsigned char* target, bitgen_t* rng
-    ) except? -1.0 nogil:
-        """Draw the parameters of `part`, then the n features of n_rows rows, evenly from row
-        `first`, or take those of `target` if it is not NULL. Rows in `anchors` keep their feature;
-        those in `united`, if it is not NULL, and no others have one of the features. Column sums
-        are taken as those of n_known rows. Returns the log probability of the features."""
-        cdef Py_ssize_t i, j, m, r, t, wanted, forced
-        cdef Py_ssize_t step = state.n_samples // n_rows
-        cdef double log_q = 0.0
-        cdef Py_ssize_t[MOST_LAUNCHED] all_features
-        cdef double[MOST_LAUNCHED] log_odds
-        cdef double[1 << MOST_LAUNCHED] log_w
-        self.part.update_params(False, rng)
-        for j in range(n):
-            all_features[j] = j
-            m = self.Z.col_sums[j] * state.n_samples // n_known
-            log_odds[j] = state.prior.log_odds[min(m, state.n_samples - 1)]
-        for t in range(n_rows):
-            i = (first + t * step) % state.n_samples
-            if united != NULL and not united[i * MOST_LAUNCHED]:
-                continue
-            forced = wanted = 0
-            for j in range(n):
-                if anchors[j] == i:
-                    forced |= (<Py_ssize_t>1) << j
-                if target != NULL:
-                    wanted |= (<Py_ssize_t>target[i * MOST_LAUNCHED + j]) << j
-            self.part.begin_row(i, NONE)
-            self.part.log_rows(all_features, log_odds, n, log_w)
-            if united != NULL:
-                log_w[0] = -INFINITY
-            r = draw_or_find(
-                log_w, (<Py_ssize_t>1) << n, forced, -1 if target == NULL else wanted, &log_q, rng
-            )
-            if r < 0:
-                raise FloatingPointError(f"row {i}: no value has a positive weight")
-            for j in range(n):
-                self.Z.set(i, j, (r >> j) & 1)
-        return log_q
-
-    cdef double log_order(
-        self, FeatureState state, const Py_ssize_t* col_sums, Py_ssize_t n_latent
-    ) noexcept nogil:
-        """log p(Z) with these column sums, plus the log probability of choosing the features of
-        the move in this order and of the places that the others take."""
-        cdef Py_ssize_t k
-        cdef Py_ssize_t n_used = 0
-        cdef double total = state.prior.log_probability_at(
-            state.prior.concentration, col_sums, n_latent
-        )
-        if state.prior.grows:
-            # p(Z) counts each of the K! orders of columns. The probability is (K - s)! / K!, and
-            # K - s does not change.
-            return total
-        for k in range(n_latent):
-            n_used += col_sums[k] > 0
-        # The u used features can be in K! / (K - u)! places; the probability is (u - s)! / u!.
-        return total - lgamma(n_latent - n_used + 1.0) - lgamma(n_used + 1.0)
-
     cdef int choose(
         self, FeatureState state, Py_ssize_t n, Py_ssize_t n_used, bint adapting, bitgen_t* rng
     ) except -1 nogil:
@@ -352,52 +241,6 @@ cdef class RelaunchKernel:
             n_used += state.Z.col_sums[k] > 0
         return n_used
 
-    cdef int restrict(
-        self, FeatureState state, Py_ssize_t n, Py_ssize_t n_used, bint adapting, bitgen_t* rng
-    ) except -1 nogil:
-        """Choose n of the used features. `part` and `present` become theirs."""
-        cdef Py_ssize_t i, j
-        cdef const unsigned char* z
-        self.choose(state, n, n_used, adapting, rng)
-        self.part.restrict_from(state.model, &self.features[0], n)
-        for i in range(state.n_samples):
-            z = state.Z.row(i)
-            for j in range(n):
-                self.present[i, j] = z[self.features[j]]
-        self.fill(n, &self.present[0, 0], rng)
-        return 0
-
-    cdef void list_groups(self, Py_ssize_t n) noexcept nogil:
-        """List the codes of rows by the n features to replace in `groups`."""
-        cdef Py_ssize_t i, j
-        for i in range(self.Z.n_samples):
-            self.groups[i] = 0
-            for j in range(n):
-                self.groups[i] |= self.present[i, j] << j
-
-    cdef void give_codes(self, Py_ssize_t n, const Py_ssize_t* new) noexcept nogil:
-        """Give the groups of n features new codes."""
-        cdef Py_ssize_t i, j
-        for i in range(self.Z.n_samples):
-            for j in range(n):
-                self.Z.set(i, j, (new[self.groups[i]] >> j) & 1)
-
-    cdef double log_recoded(
-        self, FeatureState state, Py_ssize_t n, const Py_ssize_t* new, bitgen_t* rng
-    ) except? -1.0 nogil:
-        """log p(Z', X), up to a constant, with new codes of the groups of n features."""
-        cdef Py_ssize_t j
-        self.give_codes(n, new)
-        for j in range(state.Z.n_latent):
-            self.col_sums[j] = state.Z.col_sums[j]
-        for j in range(n):
-            if self.Z.col_sums[j] == 0:
-                return -INFINITY
-            self.col_sums[self.features[j]] = self.Z.col_sums[j]
-        return self.part.propose_params(rng) + state.prior.log_probability_at(
-            state.prior.concentration, &self.col_sums[0], state.Z.n_latent
-        )
-
     cdef int recode(
         self, FeatureState state, Py_ssize_t n, bint adapting, bitgen_t* rng
     ) except -1 nogil:
@@ -417,11 +260,11 @@ cdef class RelaunchKernel:
         cdef double log_q = 0.0
         if n_used < n:
             return 0
-        self.restrict(state, n, n_used, adapting, rng)
+        restrict(self, state, n, n_used, adapting, rng)
         for r in range(n_values):
             values[r] = new[r] = r
             rows[r] = 0
-        self.list_groups(n)
+        list_groups(self, n)
         for i in range(state.n_samples):
             rows[self.groups[i]] += 1
         for j in range(n_codes):
@@ -436,11 +279,11 @@ cdef class RelaunchKernel:
             log_q = -self.part.log_weight() - state.prior.log_probability_at(
                 state.prior.concentration, state.Z.col_sums, state.Z.n_latent
             )
-            log_q += self.log_recoded(state, n, new, rng)
+            log_q += log_recoded(self, state, n, new, rng)
             if log_q != log_q:
                 raise FloatingPointError(NO_LAW)
             if log1p(-uniform(rng)) < log_q:
-                self.replace(state, n, n, n_used, rng)
+                replace(self, state, n, n, n_used, rng)
             return 0
         for l in range(n_orders):
             permute(codes, n_codes, l, new)
@@ -454,35 +297,14 @@ cdef class RelaunchKernel:
                 if keys[r] == key:
                     log_w[l] = log_w[r]
             if log_w[l] != log_w[l]:
-                log_w[l] = self.log_recoded(state, n, new, rng)
+                log_w[l] = log_recoded(self, state, n, new, rng)
         l = draw_or_find(log_w, n_orders, 0, -1, &log_q, rng)
         if l < 0:
             raise FloatingPointError(NO_LAW)
         if keys[l] != keys[0]:
             permute(codes, n_codes, l, new)
-            self.give_codes(n, new)
-            self.replace(state, n, n, n_used, rng)
-        return 0
-
-    cdef Py_ssize_t draw_row(self, FeatureState state, Py_ssize_t j, bitgen_t* rng) noexcept nogil:
-        """Draw a row that has feature j of those to replace."""
-        cdef Py_ssize_t i = 0
-        cdef Py_ssize_t skipped = integer(rng, state.Z.col_sums[self.features[j]])
-        while skipped > 0 or not self.present[i, j]:
-            # Ends: more than `skipped` rows have the feature.
-            skipped -= self.present[i, j]
-            i += 1
-        return i
-
-    cdef int map_codes(self, Py_ssize_t n_old, Py_ssize_t n_new, bitgen_t* rng) except -1 nogil:
-        """Give `part` n_new columns: a random function of the codes of n_old features."""
-        cdef Py_ssize_t r
-        cdef Py_ssize_t[1 << MOST_LAUNCHED] new
-        for r in range((<Py_ssize_t>1) << n_old):
-            new[r] = integer(rng, (<Py_ssize_t>1) << n_new)
-        self.list_groups(n_old)
-        self.resize(n_new, rng)
-        self.give_codes(n_new, new)
+            give_codes(self, n, new)
+            replace(self, state, n, n, n_used, rng)
         return 0
 
     cdef int move(
@@ -503,30 +325,30 @@ cdef class RelaunchKernel:
         ):
             return 0
         self.proposed[n_old][n_new] += 1
-        self.restrict(state, n_old, n_used, adapting, rng)
-        log_ratio = -self.part.log_weight() - self.log_order(state, state.Z.col_sums, n_latent)
+        restrict(self, state, n_old, n_used, adapting, rng)
+        log_ratio = -self.part.log_weight() - log_order(self, state, state.Z.col_sums, n_latent)
         for j in range(n_old):
-            anchors[j] = self.draw_row(state, j, rng)
+            anchors[j] = draw_row(self, state, j, rng)
         for j in range(n_old, n_new):
-            anchors[j] = self.draw_row(state, 0, rng) if divides else integer(rng, n)
+            anchors[j] = draw_row(self, state, 0, rng) if divides else integer(rng, n)
         if unites:
             for i in range(n):
                 self.columns[i, 0] = self.present[i, 0] or self.present[i, 1]
-            self.fill(1, &self.columns[0, 0], rng)
+            fill(self, 1, &self.columns[0, 0], rng)
             log_q = 0.0
         elif proposal == MAP:
-            self.map_codes(n_old, n_new, rng)
+            map_codes(self, n_old, n_new, rng)
             for j in range(n_new):
                 anchors[j] = -1
                 if self.Z.col_sums[j] == 0:
                     return 0
-            self.sweep(state, n_new, anchors, NULL, 0, n, n, NULL, rng)
+            sweep(self, state, n_new, anchors, NULL, 0, n, n, NULL, rng)
             for j in range(n_new):
                 if self.Z.col_sums[j] == 0:
                     return 0
         else:
-            log_q = self.launch(
-                state, n_new, anchors, &self.present[0, 0] if divides else NULL, NULL, rng
+            log_q = launch(
+                self, state, n_new, anchors, &self.present[0, 0] if divides else NULL, NULL, rng
             )
         if not adapting:
             log_ratio -= log_q
@@ -548,7 +370,7 @@ cdef class RelaunchKernel:
                 self.col_sums[self.features[n_new]] = self.col_sums[n_latent - 1]
             elif n_new > n_old:
                 self.col_sums[n_latent] = self.Z.col_sums[n_old]
-            log_ratio += self.log_order(state, &self.col_sums[0], n_latent - n_old + n_new)
+            log_ratio += log_order(self, state, &self.col_sums[0], n_latent - n_old + n_new)
         else:
             if n_new > n_old:
                 # An unused feature, at random.
@@ -560,7 +382,7 @@ cdef class RelaunchKernel:
                     k += 1
                 self.features[n_old] = k
                 self.col_sums[k] = self.Z.col_sums[n_old]
-            log_ratio += self.log_order(state, &self.col_sums[0], n_latent)
+            log_ratio += log_order(self, state, &self.col_sums[0], n_latent)
         log_ratio += self.part.propose_params(rng)
         log_u = log1p(-uniform(rng))
         # The reverse launch can only lower the ratio.
@@ -568,38 +390,233 @@ cdef class RelaunchKernel:
             for i in range(n):
                 for j in range(n_new):
                     self.columns[i, j] = self.Z.row(i)[j]
-            log_ratio += self.launch(
-                state, n_old, anchors, &self.columns[0, 0] if unites else NULL,
+            log_ratio += launch(
+                self, state, n_old, anchors, &self.columns[0, 0] if unites else NULL,
                 &self.present[0, 0], rng
             )
-            self.fill(n_new, &self.columns[0, 0], rng)
+            fill(self, n_new, &self.columns[0, 0], rng)
         if log_ratio != log_ratio:
             raise FloatingPointError("a move of whole columns of Z has no probability")
         if log_u < log_ratio:
             self.accepted[n_old][n_new] += 1
-            self.replace(state, n_old, n_new, n_used, rng)
+            replace(self, state, n_old, n_new, n_used, rng)
         return 0
 
-    cdef int replace(
-        self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, Py_ssize_t n_used,
-        bitgen_t* rng
-    ) except -1 nogil:
-        """Accept: write the proposed columns, and draw their parameters given them."""
-        cdef Py_ssize_t i, j
-        cdef Py_ssize_t n_written = n_new
-        if state.prior.grows and n_new > n_old:
-            state.add_feature(0, rng)
-            self.features[n_old] = state.Z.n_latent - 1
-        self.part.settle_params(rng)
-        if not state.prior.grows and n_new < n_old:
-            # A feature of no row has parameters too.
-            self.part.add_feature(rng)
-            self.Z.append()
-            n_written = n_old
-        self.part.give_back(state.model, &self.features[0])
-        for i in range(state.n_samples):
-            for j in range(n_written):
-                state.Z.set(i, self.features[j], self.Z.row(i)[j])
-        if state.prior.grows and n_new < n_old:
-            state.remove_feature(self.features[n_new])
-        return 0
+
+cdef int resize(RelaunchKernel self, Py_ssize_t n, bitgen_t* rng) except -1 nogil:
+    """Give `part` n columns of zeros. Start from none: draws must not depend on the last move,
+    which a continued chain does not know."""
+    cdef Py_ssize_t _feature
+    while self.Z.n_latent > 0:      # ends: one fewer each time
+        self.part.remove_feature(self.Z.n_latent - 1)
+        self.Z.remove(self.Z.n_latent - 1)
+    for _feature in range(n):
+        self.part.add_feature(rng)
+        self.Z.append()
+    return 0
+
+
+cdef int fill(
+    RelaunchKernel self, Py_ssize_t n, const unsigned char* columns, bitgen_t* rng
+) except -1 nogil:
+    """Give `part` the first n of `columns`."""
+    cdef Py_ssize_t i, j
+    resize(self, n, rng)
+    for i in range(self.Z.n_samples):
+        for j in range(n):
+            self.Z.set(i, j, columns[i * MOST_LAUNCHED + j])
+    return 0
+
+
+cdef double launch(
+    RelaunchKernel self, FeatureState state, Py_ssize_t n, const Py_ssize_t* anchors,
+    const unsigned char* united, const unsigned char* target, bitgen_t* rng
+) except? -1.0 nogil:
+    """Launch n features, whose union is `united` if that is not NULL, then draw their columns,
+    or take those of `target` if it is not NULL. Returns the columns' log probability given the
+    launch."""
+    cdef Py_ssize_t i, j, _sweep
+    cdef Py_ssize_t n_rows = min(<Py_ssize_t>MOST_ROWS, state.n_samples)
+    cdef Py_ssize_t first = integer(rng, state.n_samples)
+    resize(self, n, rng)
+    if n == 0:
+        return 0.0
+    for j in range(n):
+        self.Z.set(anchors[j], j, True)
+        if united == NULL:
+            self.part.gather(anchors[j], j, rng)
+    if united != NULL:
+        n_rows = state.n_samples
+        for i in range(n_rows):
+            if united[i * MOST_LAUNCHED]:
+                self.Z.set(i, integer(rng, n), True)
+    for _sweep in range(N_SWEEPS):
+        sweep(self, state, n, anchors, united, first, n_rows, n_rows, NULL, rng)
+    return sweep(self, state, n, anchors, united, first, n_rows, state.n_samples, target, rng)
+
+
+cdef double sweep(
+    RelaunchKernel self, FeatureState state, Py_ssize_t n, const Py_ssize_t* anchors,
+    const unsigned char* united, Py_ssize_t first, Py_ssize_t n_known, Py_ssize_t n_rows,
+    const unsigned char* target, bitgen_t* rng
+) except? -1.0 nogil:
+    """Draw the parameters of `part`, then the n features of n_rows rows, evenly from row
+    `first`, or take those of `target` if it is not NULL. Rows in `anchors` keep their feature;
+    those in `united`, if it is not NULL, and no others have one of the features. Column sums
+    are taken as those of n_known rows. Returns the log probability of the features."""
+    cdef Py_ssize_t i, j, m, r, t, wanted, forced
+    cdef Py_ssize_t step = state.n_samples // n_rows
+    cdef double log_q = 0.0
+    cdef Py_ssize_t[MOST_LAUNCHED] all_features
+    cdef double[MOST_LAUNCHED] log_odds
+    cdef double[1 << MOST_LAUNCHED] log_w
+    self.part.update_params(False, rng)
+    for j in range(n):
+        all_features[j] = j
+        m = self.Z.col_sums[j] * state.n_samples // n_known
+        log_odds[j] = state.prior.log_odds[min(m, state.n_samples - 1)]
+    for t in range(n_rows):
+        i = (first + t * step) % state.n_samples
+        if united != NULL and not united[i * MOST_LAUNCHED]:
+            continue
+        forced = wanted = 0
+        for j in range(n):
+            if anchors[j] == i:
+                forced |= (<Py_ssize_t>1) << j
+            if target != NULL:
+                wanted |= (<Py_ssize_t>target[i * MOST_LAUNCHED + j]) << j
+        self.part.begin_row(i, NONE)
+        self.part.log_rows(all_features, log_odds, n, log_w)
+        if united != NULL:
+            log_w[0] = -INFINITY
+        r = draw_or_find(
+            log_w, (<Py_ssize_t>1) << n, forced, -1 if target == NULL else wanted, &log_q, rng
+        )
+        if r < 0:
+            raise FloatingPointError(f"row {i}: no value has a positive weight")
+        for j in range(n):
+            self.Z.set(i, j, (r >> j) & 1)
+    return log_q
+
+
+cdef double log_order(
+    RelaunchKernel self, FeatureState state, const Py_ssize_t* col_sums, Py_ssize_t n_latent
+) noexcept nogil:
+    """log p(Z) with these column sums, plus the log probability of choosing the features of
+    the move in this order and of the places that the others take."""
+    cdef Py_ssize_t k
+    cdef Py_ssize_t n_used = 0
+    cdef double total = state.prior.log_probability_at(
+        state.prior.concentration, col_sums, n_latent
+    )
+    if state.prior.grows:
+        # p(Z) counts each of the K! orders of columns. The probability is (K - s)! / K!, and
+        # K - s does not change.
+        return total
+    for k in range(n_latent):
+        n_used += col_sums[k] > 0
+    # The u used features can be in K! / (K - u)! places; the probability is (u - s)! / u!.
+    return total - lgamma(n_latent - n_used + 1.0) - lgamma(n_used + 1.0)
+
+
+cdef int restrict(
+    RelaunchKernel self, FeatureState state, Py_ssize_t n, Py_ssize_t n_used, bint adapting,
+    bitgen_t* rng
+) except -1 nogil:
+    """Choose n of the used features. `part` and `present` become theirs."""
+    cdef Py_ssize_t i, j
+    cdef const unsigned char* z
+    self.choose(state, n, n_used, adapting, rng)
+    self.part.restrict_from(state.model, &self.features[0], n)
+    for i in range(state.n_samples):
+        z = state.Z.row(i)
+        for j in range(n):
+            self.present[i, j] = z[self.features[j]]
+    fill(self, n, &self.present[0, 0], rng)
+    return 0
+
+
+cdef void list_groups(RelaunchKernel self, Py_ssize_t n) noexcept nogil:
+    """List the codes of rows by the n features to replace in `groups`."""
+    cdef Py_ssize_t i, j
+    for i in range(self.Z.n_samples):
+        self.groups[i] = 0
+        for j in range(n):
+            self.groups[i] |= self.present[i, j] << j
+
+
+cdef void give_codes(RelaunchKernel self, Py_ssize_t n, const Py_ssize_t* new) noexcept nogil:
+    """Give the groups of n features new codes."""
+    cdef Py_ssize_t i, j
+    for i in range(self.Z.n_samples):
+        for j in range(n):
+            self.Z.set(i, j, (new[self.groups[i]] >> j) & 1)
+
+
+cdef double log_recoded(
+    RelaunchKernel self, FeatureState state, Py_ssize_t n, const Py_ssize_t* new, bitgen_t* rng
+) except? -1.0 nogil:
+    """log p(Z', X), up to a constant, with new codes of the groups of n features."""
+    cdef Py_ssize_t j
+    give_codes(self, n, new)
+    for j in range(state.Z.n_latent):
+        self.col_sums[j] = state.Z.col_sums[j]
+    for j in range(n):
+        if self.Z.col_sums[j] == 0:
+            return -INFINITY
+        self.col_sums[self.features[j]] = self.Z.col_sums[j]
+    return self.part.propose_params(rng) + state.prior.log_probability_at(
+        state.prior.concentration, &self.col_sums[0], state.Z.n_latent
+    )
+
+
+cdef Py_ssize_t draw_row(
+    RelaunchKernel self, FeatureState state, Py_ssize_t j, bitgen_t* rng
+) noexcept nogil:
+    """Draw a row that has feature j of those to replace."""
+    cdef Py_ssize_t i = 0
+    cdef Py_ssize_t skipped = integer(rng, state.Z.col_sums[self.features[j]])
+    while skipped > 0 or not self.present[i, j]:
+        # Ends: more than `skipped` rows have the feature.
+        skipped -= self.present[i, j]
+        i += 1
+    return i
+
+
+cdef int map_codes(
+    RelaunchKernel self, Py_ssize_t n_old, Py_ssize_t n_new, bitgen_t* rng
+) except -1 nogil:
+    """Give `part` n_new columns: a random function of the codes of n_old features."""
+    cdef Py_ssize_t r
+    cdef Py_ssize_t[1 << MOST_LAUNCHED] new
+    for r in range((<Py_ssize_t>1) << n_old):
+        new[r] = integer(rng, (<Py_ssize_t>1) << n_new)
+    list_groups(self, n_old)
+    resize(self, n_new, rng)
+    give_codes(self, n_new, new)
+    return 0
+
+
+cdef int replace(
+    RelaunchKernel self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, Py_ssize_t n_used,
+    bitgen_t* rng
+) except -1 nogil:
+    """Accept: write the proposed columns, and draw their parameters given them."""
+    cdef Py_ssize_t i, j
+    cdef Py_ssize_t n_written = n_new
+    if state.prior.grows and n_new > n_old:
+        state.add_feature(0, rng)
+        self.features[n_old] = state.Z.n_latent - 1
+    self.part.settle_params(rng)
+    if not state.prior.grows and n_new < n_old:
+        # A feature of no row has parameters too.
+        self.part.add_feature(rng)
+        self.Z.append()
+        n_written = n_old
+    self.part.give_back(state.model, &self.features[0])
+    for i in range(state.n_samples):
+        for j in range(n_written):
+            state.Z.set(i, self.features[j], self.Z.row(i)[j])
+    if state.prior.grows and n_new < n_old:
+        state.remove_feature(self.features[n_new])
+    return 0

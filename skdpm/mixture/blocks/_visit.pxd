@@ -77,42 +77,9 @@ cdef class BlockTask:
         self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
         const double* log_weights, const Py_ssize_t* which, Py_ssize_t n_which, const double* u
     ) noexcept nogil
-    cdef bint draw_weighed(
-        self, Py_ssize_t n_items, Py_ssize_t n_which, const double* u
-    ) noexcept nogil
-    cdef double weigh_noise(
-        self, const Py_ssize_t* items, Py_ssize_t n_items, double log_weight, double* log_w
-    ) noexcept nogil
-    cdef void weigh(
-        self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
-        const double* log_weights, const Py_ssize_t* which, Py_ssize_t n_which
-    ) noexcept nogil
     cdef Py_ssize_t sort(
         self, const Py_ssize_t* keys, const Py_ssize_t* items, const double* u, Py_ssize_t n_items
-    ) noexcept nogil
-    cdef void collect(
-        self, const Py_ssize_t* items, const Py_ssize_t* keys, Py_ssize_t n_items,
-        Py_ssize_t n_keys, Py_ssize_t row
     ) noexcept nogil
     cdef bint draw_clusters(
         self, const Py_ssize_t* items, const double* u, Py_ssize_t n_items
     ) noexcept nogil
-    cdef Py_ssize_t sift(
-        self, const double* box, const Py_ssize_t* which, Py_ssize_t n_which, double below,
-        Py_ssize_t* out, double* rest
-    ) noexcept nogil
-    cdef bint draw_near(self, Py_ssize_t n_items) noexcept nogil
-    cdef bint draw_tile(
-        self, Py_ssize_t first, Py_ssize_t n_items, const double* box, Py_ssize_t n_near,
-        double rest
-    ) noexcept nogil
-    cdef bint draw_all(
-        self, const Py_ssize_t* items, const double* u, const double* v, Py_ssize_t n_items
-    ) noexcept nogil
-    cdef bint draw_left(self) noexcept nogil
-    cdef bint place(
-        self, const Py_ssize_t* items, const double* v, Py_ssize_t n_items
-    ) noexcept nogil
-    cdef void split(self, Py_ssize_t j) noexcept nogil
-    cdef void find_first_rows(self) noexcept nogil
-    cdef bint run(self) noexcept nogil

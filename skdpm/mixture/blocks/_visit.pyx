@@ -148,46 +148,8 @@ cdef class BlockTask:
     ) noexcept nogil:
         """Draw draws[i] = j with probability proportional to weight times density of `which[j]`,
         by u[i]. False if the weights of an item are no distribution."""
-        self.weigh(items, n_items, params, log_weights, which, n_which)
-        return self.draw_weighed(n_items, n_which, u)
-
-    cdef bint draw_weighed(
-        self, Py_ssize_t n_items, Py_ssize_t n_which, const double* u
-    ) noexcept nogil:
-        """`choose` by the logarithms in `log_w`."""
-        cdef Py_ssize_t i
-        for i in range(n_items):
-            self.scaled_u[i] = u[i]
-        return tile_categorical(
-            self.log_w, n_which, TILE, n_items, self.scaled_u, self.scratch, self.scratch + TILE,
-            self.draws
-        )
-
-    cdef void weigh(
-        self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
-        const double* log_weights, const Py_ssize_t* which, Py_ssize_t n_which
-    ) noexcept nogil:
-        """Logarithms of weights times densities, in `log_w`."""
-        cdef Py_ssize_t i, j
-        cdef double* row
-        cdef double log_weight
-        self.model.log_density_many(items, n_items, params, which, n_which, self.log_w)
-        for j in range(n_which):
-            row = self.log_w + j * TILE
-            log_weight = log_weights[which[j]]
-            for i in range(n_items):
-                row[i] += log_weight
-
-    cdef double weigh_noise(
-        self, const Py_ssize_t* items, Py_ssize_t n_items, double log_weight, double* log_w
-    ) noexcept nogil:
-        """Write logarithms of the weight of noise times densities: (n_items,). Returns the top."""
-        cdef Py_ssize_t i
-        cdef double top = -INFINITY
-        for i in range(n_items):
-            log_w[i] = log_weight + self.log_noise[items[i]]
-            top = max(top, log_w[i])
-        return top
+        weigh(self, items, n_items, params, log_weights, which, n_which)
+        return draw_weighed(self, n_items, n_which, u)
 
     cdef Py_ssize_t sort(
         self, const Py_ssize_t* keys, const Py_ssize_t* items, const double* u, Py_ssize_t n_items
@@ -220,20 +182,6 @@ cdef class BlockTask:
             ends[self.present[k]] = 0
         return n
 
-    cdef void collect(
-        self, const Py_ssize_t* items, const Py_ssize_t* keys, Py_ssize_t n_items,
-        Py_ssize_t n_keys, Py_ssize_t row       # of the statistics of the first key
-    ) noexcept nogil:
-        """Add items to the statistics of their keys."""
-        cdef Py_ssize_t i, m, s
-        for s in range(n_keys):
-            m = 0
-            for i in range(n_items):
-                self.chosen[m] = items[i]
-                m += keys[i] == s
-            if m > 0:
-                self.model.accumulate(self.stats + (row + s) * self.model.n_stats, self.chosen, m)
-
     # Drawing clusters.
 
     cdef bint draw_clusters(
@@ -243,285 +191,351 @@ cdef class BlockTask:
         are no distribution."""
         cdef Py_ssize_t i
         cdef Py_ssize_t n = self.n_clusters
-        self.weigh(items, n_items, self.params, self.log_weights, self.all_clusters, n)
+        weigh(self, items, n_items, self.params, self.log_weights, self.all_clusters, n)
         if self.log_noise != NULL:
-            self.weigh_noise(items, n_items, self.log_noise_weight, self.log_w + n * TILE)
+            weigh_noise(self, items, n_items, self.log_noise_weight, self.log_w + n * TILE)
             n += 1
-        if not self.draw_weighed(n_items, n, u):
+        if not draw_weighed(self, n_items, n, u):
             return False
         for i in range(n_items):
             self.clusters[i] = self.draws[i]
         return True
 
-    cdef Py_ssize_t sift(
-        self, const double* box, const Py_ssize_t* which, Py_ssize_t n_which, double below,
-        Py_ssize_t* out, double* rest       # IN, OUT: log of the weights left out so far
-    ) noexcept nogil:
-        """List the clusters whose weight in a box may exceed exp(below) times the likely weight of
-        the heaviest one, and bound the sum of the others. The lower bounds of those listed are in
-        `lower`, and their largest upper bound is `top`."""
-        cdef Py_ssize_t j, k, n
-        cdef double likely = -INFINITY
-        self.model.log_density_bound_many(
-            self.params, which, n_which, box, self.lower, self.upper
+
+cdef bint draw_weighed(
+    BlockTask self, Py_ssize_t n_items, Py_ssize_t n_which, const double* u
+) noexcept nogil:
+    """`choose` by the logarithms in `log_w`."""
+    cdef Py_ssize_t i
+    for i in range(n_items):
+        self.scaled_u[i] = u[i]
+    return tile_categorical(
+        self.log_w, n_which, TILE, n_items, self.scaled_u, self.scratch, self.scratch + TILE,
+        self.draws
+    )
+
+
+cdef void weigh(
+    BlockTask self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
+    const double* log_weights, const Py_ssize_t* which, Py_ssize_t n_which
+) noexcept nogil:
+    """Logarithms of weights times densities, in `log_w`."""
+    cdef Py_ssize_t i, j
+    cdef double* row
+    cdef double log_weight
+    self.model.log_density_many(items, n_items, params, which, n_which, self.log_w)
+    for j in range(n_which):
+        row = self.log_w + j * TILE
+        log_weight = log_weights[which[j]]
+        for i in range(n_items):
+            row[i] += log_weight
+
+
+cdef double weigh_noise(
+    BlockTask self, const Py_ssize_t* items, Py_ssize_t n_items, double log_weight, double* log_w
+) noexcept nogil:
+    """Write logarithms of the weight of noise times densities: (n_items,). Returns the top."""
+    cdef Py_ssize_t i
+    cdef double top = -INFINITY
+    for i in range(n_items):
+        log_w[i] = log_weight + self.log_noise[items[i]]
+        top = max(top, log_w[i])
+    return top
+
+
+cdef void collect(
+    BlockTask self, const Py_ssize_t* items, const Py_ssize_t* keys, Py_ssize_t n_items,
+    Py_ssize_t n_keys, Py_ssize_t row       # of the statistics of the first key
+) noexcept nogil:
+    """Add items to the statistics of their keys."""
+    cdef Py_ssize_t i, m, s
+    for s in range(n_keys):
+        m = 0
+        for i in range(n_items):
+            self.chosen[m] = items[i]
+            m += keys[i] == s
+        if m > 0:
+            self.model.accumulate(self.stats + (row + s) * self.model.n_stats, self.chosen, m)
+
+
+cdef Py_ssize_t sift(
+    BlockTask self, const double* box, const Py_ssize_t* which, Py_ssize_t n_which, double below,
+    Py_ssize_t* out, double* rest       # IN, OUT: log of the weights left out so far
+) noexcept nogil:
+    """List the clusters whose weight in a box may exceed exp(below) times the likely weight of
+    the heaviest one, and bound the sum of the others. The lower bounds of those listed are in
+    `lower`, and their largest upper bound is `top`."""
+    cdef Py_ssize_t j, k, n
+    cdef double likely = -INFINITY
+    self.model.log_density_bound_many(
+        self.params, which, n_which, box, self.lower, self.upper
+    )
+    for k in range(n_which):
+        self.lower[k] += self.log_weights[which[k]]
+        self.upper[k] += self.log_weights[which[k]]
+        likely = max(likely, 0.5 * self.lower[k] + 0.5 * self.upper[k])
+    n = part_near(self.upper, n_which, likely + below, out)
+    rest[0] = log_sum_far(self.upper, out + n, n_which - n, rest[0])
+    self.top = -INFINITY
+    for j in range(n):
+        k = out[j]
+        self.top = max(self.top, self.upper[k])
+        self.lower[j] = self.lower[k]
+        out[j] = which[k]
+    return n
+
+
+cdef bint draw_near(BlockTask self, Py_ssize_t n_items) noexcept nogil:
+    """Draw clusters for the batch from those that may matter, and place its rows, except those
+    left for later. False if weights are no distribution."""
+    cdef Py_ssize_t first, n, n_near, t
+    cdef double rest = -INFINITY
+    cdef Py_ssize_t n_tiles = (n_items + self.tile_rows - 1) // self.tile_rows
+    self.model.load(self.items, n_items)
+    for t in range(n_tiles):
+        first = t * self.tile_rows
+        n = min(self.tile_rows, n_items - first)
+        self.model.enclose(first, n, self.boxes + t * 2 * self.model.n_dimensions)
+    join_boxes(self.boxes, n_tiles, self.model.n_dimensions, self.box)
+    n_near = sift(
+        self, self.box, self.all_clusters, self.n_clusters, -log(4.0 * self.n_clusters) - 7.0,
+        self.near, &rest
+    )
+    if not bounds_pay(&self.backoff, n_near, self.n_clusters):
+        return draw_all(self, self.items, self.u, self.v, n_items)
+    for t in range(n_tiles):
+        first = t * self.tile_rows
+        n = min(self.tile_rows, n_items - first)
+        if not draw_tile(
+            self, first, n, self.boxes + t * 2 * self.model.n_dimensions, n_near, rest
+        ):
+            return False
+    return True
+
+
+cdef bint draw_tile(
+    BlockTask self, Py_ssize_t first, Py_ssize_t n_items, const double* box, Py_ssize_t n_near,
+    double rest
+) noexcept nogil:
+    """The same for a tile of the batch, among the clusters near the batch."""
+    cdef Py_ssize_t code, i, j, k
+    cdef Py_ssize_t n, n_kept
+    cdef Py_ssize_t n_choices
+    cdef Py_ssize_t which[2]
+    cdef const Py_ssize_t* items = self.items + first
+    cdef Py_ssize_t* codes = self.tile_codes
+    cdef double low, share, top
+    # A cluster is evaluated for the tile where that costs less than the rows left without it.
+    n = sift(self, box, self.near, n_near, -log(1.5 * self.n_clusters), self.nearest, &rest)
+    n_choices = n + (self.log_noise != NULL)
+    if n_choices == 1:
+        share = 1.0
+        if self.lower[0] < INFINITY:
+            share = exp(min(rest - self.lower[0], 0.0)) + 1e-11
+        low = (1.0 - 1e-11) / (1.0 + share)
+        for i in range(n_items):
+            self.draws[i] = 0 if share <= self.u[first + i] < low else -1
+    else:
+        self.model.log_density_loaded(
+            first, n_items, self.params, self.nearest, n, self.log_w
         )
-        for k in range(n_which):
-            self.lower[k] += self.log_weights[which[k]]
-            self.upper[k] += self.log_weights[which[k]]
-            likely = max(likely, 0.5 * self.lower[k] + 0.5 * self.upper[k])
-        n = part_near(self.upper, n_which, likely + below, out)
-        rest[0] = log_sum_far(self.upper, out + n, n_which - n, rest[0])
-        self.top = -INFINITY
+        top = self.top
+        if self.log_noise != NULL:
+            self.shifts[n] = weigh_noise(
+                self, items, n_items, self.log_noise_weight, self.log_w + n * TILE
+            )
+            top = max(top, self.shifts[n])
+            self.shifts[n] = -top
         for j in range(n):
-            k = out[j]
-            self.top = max(self.top, self.upper[k])
-            self.lower[j] = self.lower[k]
-            out[j] = which[k]
-        return n
-
-    cdef bint draw_near(self, Py_ssize_t n_items) noexcept nogil:
-        """Draw clusters for the batch from those that may matter, and place its rows, except those
-        left for later. False if weights are no distribution."""
-        cdef Py_ssize_t first, n, n_near, t
-        cdef double rest = -INFINITY
-        cdef Py_ssize_t n_tiles = (n_items + self.tile_rows - 1) // self.tile_rows
-        self.model.load(self.items, n_items)
-        for t in range(n_tiles):
-            first = t * self.tile_rows
-            n = min(self.tile_rows, n_items - first)
-            self.model.enclose(first, n, self.boxes + t * 2 * self.model.n_dimensions)
-        join_boxes(self.boxes, n_tiles, self.model.n_dimensions, self.box)
-        n_near = self.sift(
-            self.box, self.all_clusters, self.n_clusters, -log(4.0 * self.n_clusters) - 7.0,
-            self.near, &rest
+            self.shifts[j] = self.log_weights[self.nearest[j]] - top
+        tile_select(
+            self.log_w, self.shifts, n_choices, TILE, n_items, self.u + first,
+            exp(min(rest - top, 700.0)), self.scratch, self.draws
         )
-        if not bounds_pay(&self.backoff, n_near, self.n_clusters):
-            return self.draw_all(self.items, self.u, self.v, n_items)
-        for t in range(n_tiles):
-            first = t * self.tile_rows
-            n = min(self.tile_rows, n_items - first)
-            if not self.draw_tile(
-                first, n, self.boxes + t * 2 * self.model.n_dimensions, n_near, rest
-            ):
-                return False
-        return True
-
-    cdef bint draw_tile(
-        self, Py_ssize_t first, Py_ssize_t n_items, const double* box, Py_ssize_t n_near,
-        double rest
-    ) noexcept nogil:
-        """The same for a tile of the batch, among the clusters near the batch."""
-        cdef Py_ssize_t code, i, j, k
-        cdef Py_ssize_t n, n_kept
-        cdef Py_ssize_t n_choices
-        cdef Py_ssize_t which[2]
-        cdef const Py_ssize_t* items = self.items + first
-        cdef Py_ssize_t* codes = self.tile_codes
-        cdef double low, share, top
-        # A cluster is evaluated for the tile where that costs less than the rows left without it.
-        n = self.sift(box, self.near, n_near, -log(1.5 * self.n_clusters), self.nearest, &rest)
-        n_choices = n + (self.log_noise != NULL)
-        if n_choices == 1:
-            share = 1.0
-            if self.lower[0] < INFINITY:
-                share = exp(min(rest - self.lower[0], 0.0)) + 1e-11
-            low = (1.0 - 1e-11) / (1.0 + share)
+    if self.held_codes != NULL:
+        for i in range(n_items):
+            if self.held_codes[items[i]] >= 0:
+                self.draws[i] = -1
+    for i in range(n_items):
+        codes[i] = -3 if self.draws[i] == n else -1
+    for j in range(n):
+        n_kept = tile_count(self.draws, n_items, j)
+        if n_kept == 0:
+            continue
+        k = self.nearest[j]
+        which[0] = 2 * k
+        which[1] = 2 * k + 1
+        if self.sub_params == NULL:
             for i in range(n_items):
-                self.draws[i] = 0 if share <= self.u[first + i] < low else -1
+                if self.draws[i] == j:
+                    codes[i] = 2 * k
         else:
             self.model.log_density_loaded(
-                first, n_items, self.params, self.nearest, n, self.log_w
+                first, n_items, self.sub_params, which, 2, self.log_w
             )
-            top = self.top
-            if self.log_noise != NULL:
-                self.shifts[n] = self.weigh_noise(
-                    items, n_items, self.log_noise_weight, self.log_w + n * TILE
-                )
-                top = max(top, self.shifts[n])
-                self.shifts[n] = -top
-            for j in range(n):
-                self.shifts[j] = self.log_weights[self.nearest[j]] - top
-            tile_select(
-                self.log_w, self.shifts, n_choices, TILE, n_items, self.u + first,
-                exp(min(rest - top, 700.0)), self.scratch, self.draws
+            tile_halves(
+                self.log_w, self.log_w + TILE, self.sub_log_weights[2 * k],
+                self.sub_log_weights[2 * k + 1], n_items, self.v + first, self.draws, j, k,
+                codes
             )
-        if self.held_codes != NULL:
-            for i in range(n_items):
-                if self.held_codes[items[i]] >= 0:
-                    self.draws[i] = -1
+        for code in range(2 * k, 2 * k + 1 + (self.sub_params != NULL)):
+            self.model.accumulate_loaded(
+                self.stats + code * self.model.n_stats, first, n_items, codes, code
+            )
+    for i in range(n_items):
+        if codes[i] >= 0:
+            self.new_codes[items[i]] = <int>codes[i]
+        elif codes[i] == -2:
+            return False
+        elif codes[i] == -3:
+            self.new_codes[items[i]] = NOISE_CODE
+        else:
+            self.left[self.n_left] = items[i]
+            self.u_left[self.n_left] = self.u[first + i]
+            self.v_left[self.n_left] = self.v[first + i]
+            self.n_left += 1
+    return True
+
+
+cdef bint draw_all(
+    BlockTask self, const Py_ssize_t* items, const double* u, const double* v, Py_ssize_t n_items
+) noexcept nogil:
+    """Draw clusters for items from all clusters, and place these items."""
+    return self.draw_clusters(items, u, n_items) and place(self, items, v, n_items)
+
+
+cdef bint draw_left(BlockTask self) noexcept nogil:
+    """The same for rows that were left for later, at most a batch of them."""
+    cdef Py_ssize_t i
+    cdef Py_ssize_t n = min(self.n_left, <Py_ssize_t>TILE)
+    if not draw_all(self, self.left, self.u_left, self.v_left, n):
+        return False
+    self.n_left -= n
+    for i in range(self.n_left):
+        self.left[i] = self.left[n + i]
+        self.u_left[i] = self.u_left[n + i]
+        self.v_left[i] = self.v_left[n + i]
+    return True
+
+
+# Rows whose clusters are known.
+
+
+cdef bint place(
+    BlockTask self, const Py_ssize_t* items, const double* v, Py_ssize_t n_items
+) noexcept nogil:
+    """Give sub-clusters to items with known clusters, and add them to the statistics. False
+    if weights are no distribution."""
+    cdef Py_ssize_t first, i, j, k, n, n_present
+    cdef Py_ssize_t which[2]
+    cdef const Py_ssize_t* rows
+    if self.held_codes != NULL:
         for i in range(n_items):
-            codes[i] = -3 if self.draws[i] == n else -1
-        for j in range(n):
-            n_kept = tile_count(self.draws, n_items, j)
-            if n_kept == 0:
-                continue
-            k = self.nearest[j]
+            if self.held_codes[items[i]] >= 0:
+                self.clusters[i] = self.held_codes[items[i]] // 2
+    n_present = self.sort(self.clusters, items, v, n_items)
+    for j in range(n_present):
+        k = self.present[j]
+        first = self.starts[j]
+        n = self.starts[j + 1] - first
+        rows = self.sorted_items + first
+        if k == self.n_clusters:
+            for i in range(n):
+                self.new_codes[rows[i]] = NOISE_CODE
+            continue
+        if not self.sweeping:
+            for i in range(n):
+                self.draws[i] = self.codes[rows[i]] % 2
+        elif self.sub_params != NULL:
             which[0] = 2 * k
             which[1] = 2 * k + 1
-            if self.sub_params == NULL:
-                for i in range(n_items):
-                    if self.draws[i] == j:
-                        codes[i] = 2 * k
-            else:
-                self.model.log_density_loaded(
-                    first, n_items, self.sub_params, which, 2, self.log_w
-                )
-                tile_halves(
-                    self.log_w, self.log_w + TILE, self.sub_log_weights[2 * k],
-                    self.sub_log_weights[2 * k + 1], n_items, self.v + first, self.draws, j, k,
-                    codes
-                )
-            for code in range(2 * k, 2 * k + 1 + (self.sub_params != NULL)):
-                self.model.accumulate_loaded(
-                    self.stats + code * self.model.n_stats, first, n_items, codes, code
-                )
-        for i in range(n_items):
-            if codes[i] >= 0:
-                self.new_codes[items[i]] = <int>codes[i]
-            elif codes[i] == -2:
+            if not self.choose(
+                rows, n, self.sub_params, self.sub_log_weights, which, 2,
+                self.sorted_u + first
+            ):
                 return False
-            elif codes[i] == -3:
-                self.new_codes[items[i]] = NOISE_CODE
-            else:
-                self.left[self.n_left] = items[i]
-                self.u_left[self.n_left] = self.u[first + i]
-                self.v_left[self.n_left] = self.v[first + i]
-                self.n_left += 1
-        return True
-
-    cdef bint draw_all(
-        self, const Py_ssize_t* items, const double* u, const double* v, Py_ssize_t n_items
-    ) noexcept nogil:
-        """Draw clusters for items from all clusters, and place these items."""
-        return self.draw_clusters(items, u, n_items) and self.place(items, v, n_items)
-
-    cdef bint draw_left(self) noexcept nogil:
-        """The same for rows that were left for later, at most a batch of them."""
-        cdef Py_ssize_t i
-        cdef Py_ssize_t n = min(self.n_left, <Py_ssize_t>TILE)
-        if not self.draw_all(self.left, self.u_left, self.v_left, n):
-            return False
-        self.n_left -= n
-        for i in range(self.n_left):
-            self.left[i] = self.left[n + i]
-            self.u_left[i] = self.u_left[n + i]
-            self.v_left[i] = self.v_left[n + i]
-        return True
-
-    # Rows whose clusters are known.
-
-    cdef bint place(
-        self, const Py_ssize_t* items, const double* v, Py_ssize_t n_items
-    ) noexcept nogil:
-        """Give sub-clusters to items with known clusters, and add them to the statistics. False
-        if weights are no distribution."""
-        cdef Py_ssize_t first, i, j, k, n, n_present
-        cdef Py_ssize_t which[2]
-        cdef const Py_ssize_t* rows
+        else:
+            for i in range(n):
+                self.draws[i] = 0
         if self.held_codes != NULL:
-            for i in range(n_items):
-                if self.held_codes[items[i]] >= 0:
-                    self.clusters[i] = self.held_codes[items[i]] // 2
-        n_present = self.sort(self.clusters, items, v, n_items)
-        for j in range(n_present):
-            k = self.present[j]
-            first = self.starts[j]
-            n = self.starts[j + 1] - first
-            rows = self.sorted_items + first
-            if k == self.n_clusters:
-                for i in range(n):
-                    self.new_codes[rows[i]] = NOISE_CODE
-                continue
-            if not self.sweeping:
-                for i in range(n):
-                    self.draws[i] = self.codes[rows[i]] % 2
-            elif self.sub_params != NULL:
-                which[0] = 2 * k
-                which[1] = 2 * k + 1
-                if not self.choose(
-                    rows, n, self.sub_params, self.sub_log_weights, which, 2,
-                    self.sorted_u + first
-                ):
-                    return False
-            else:
-                for i in range(n):
-                    self.draws[i] = 0
-            if self.held_codes != NULL:
-                for i in range(n):
-                    if self.held_codes[rows[i]] >= 0:
-                        self.draws[i] = self.held_codes[rows[i]] % 2
             for i in range(n):
-                self.new_codes[rows[i]] = <int>(2 * k + self.draws[i])
-            self.collect(rows, self.draws, n, 2, 2 * k)
-        return True
+                if self.held_codes[rows[i]] >= 0:
+                    self.draws[i] = self.held_codes[rows[i]] % 2
+        for i in range(n):
+            self.new_codes[rows[i]] = <int>(2 * k + self.draws[i])
+        collect(self, rows, self.draws, n, 2, 2 * k)
+    return True
 
-    cdef void split(self, Py_ssize_t j) noexcept nogil:
-        """Draw a side for each row of a cluster, the first with probability `share`, and add the
-        row to the statistics of its part. Rows are in their own order, as in `RandomSplit`."""
-        cdef Py_ssize_t i
-        cdef Py_ssize_t n = 0
-        cdef Py_ssize_t k = self.split_clusters[j]
-        cdef Py_ssize_t row = 2 * self.n_clusters + 4 * j
-        cdef double share = self.split_shares[j]
-        cdef bitgen_t* rng = self.split_rngs[j]
-        for i in range(self.model.n_samples):
-            if self.new_codes[i] // 2 == k:
-                self.items[n] = i
-                self.draws[n] = 2 * (uniform(rng) >= share) + self.new_codes[i] % 2
-                if self.first_rows[row + self.draws[n]] < 0:
-                    self.first_rows[row + self.draws[n]] = i
-                n += 1
-                if n == TILE:
-                    self.collect(self.items, self.draws, n, 4, row)
-                    n = 0
-        self.collect(self.items, self.draws, n, 4, row)
 
-    cdef void find_first_rows(self) noexcept nogil:
-        """Find the first row of each code that has rows."""
-        cdef Py_ssize_t code, i
-        cdef Py_ssize_t n_left = 0
-        for code in range(2 * self.n_clusters):
-            n_left += self.stats[code * self.model.n_stats] != 0.0
-        for i in range(self.model.n_samples):
-            if self.new_codes[i] != NOISE_CODE and self.first_rows[self.new_codes[i]] < 0:
-                self.first_rows[self.new_codes[i]] = i
-                n_left -= 1
-                if n_left == 0:
-                    return
+cdef void draw_split(BlockTask self, Py_ssize_t j) noexcept nogil:
+    """Draw a side for each row of a cluster, the first with probability `share`, and add the
+    row to the statistics of its part. Rows are in their own order, as in `RandomSplit`."""
+    cdef Py_ssize_t i
+    cdef Py_ssize_t n = 0
+    cdef Py_ssize_t k = self.split_clusters[j]
+    cdef Py_ssize_t row = 2 * self.n_clusters + 4 * j
+    cdef double share = self.split_shares[j]
+    cdef bitgen_t* rng = self.split_rngs[j]
+    for i in range(self.model.n_samples):
+        if self.new_codes[i] // 2 == k:
+            self.items[n] = i
+            self.draws[n] = 2 * (uniform(rng) >= share) + self.new_codes[i] % 2
+            if self.first_rows[row + self.draws[n]] < 0:
+                self.first_rows[row + self.draws[n]] = i
+            n += 1
+            if n == TILE:
+                collect(self, self.items, self.draws, n, 4, row)
+                n = 0
+    collect(self, self.items, self.draws, n, 4, row)
 
-    cdef bint run(self) noexcept nogil:
-        """Do the task, a batch at a time. False if the weights of a row are no distribution."""
-        cdef Py_ssize_t batch, first, i, j, n
-        cdef bint good
-        for batch in range((self.model.n_samples + TILE - 1) // TILE):
-            first = batch * TILE
-            n = min(<Py_ssize_t>TILE, self.model.n_samples - first)
+
+cdef void find_first_rows(BlockTask self) noexcept nogil:
+    """Find the first row of each code that has rows."""
+    cdef Py_ssize_t code, i
+    cdef Py_ssize_t n_left = 0
+    for code in range(2 * self.n_clusters):
+        n_left += self.stats[code * self.model.n_stats] != 0.0
+    for i in range(self.model.n_samples):
+        if self.new_codes[i] != NOISE_CODE and self.first_rows[self.new_codes[i]] < 0:
+            self.first_rows[self.new_codes[i]] = i
+            n_left -= 1
+            if n_left == 0:
+                return
+
+
+cdef bint run_task(BlockTask self) noexcept nogil:
+    """Do the task, a batch at a time. False if the weights of a row are no distribution."""
+    cdef Py_ssize_t batch, first, i, j, n
+    cdef bint good
+    for batch in range((self.model.n_samples + TILE - 1) // TILE):
+        first = batch * TILE
+        n = min(<Py_ssize_t>TILE, self.model.n_samples - first)
+        for i in range(n):
+            self.items[i] = first + i if self.order == NULL else self.order[first + i]
+        if not self.sweeping:
             for i in range(n):
-                self.items[i] = first + i if self.order == NULL else self.order[first + i]
-            if not self.sweeping:
+                self.clusters[i] = self.codes[self.items[i]] // 2
+                if self.clusters[i] < 0:
+                    self.clusters[i] = self.n_clusters
+            good = place(self, self.items, self.v, n)
+        else:
+            for i in range(n):
+                self.u[i] = uniform(self.rng)
+            if self.sub_params != NULL:
                 for i in range(n):
-                    self.clusters[i] = self.codes[self.items[i]] // 2
-                    if self.clusters[i] < 0:
-                        self.clusters[i] = self.n_clusters
-                good = self.place(self.items, self.v, n)
+                    self.v[i] = uniform(self.rng)
+            if self.tile_rows == 0 or skips_bounds(&self.backoff):
+                good = draw_all(self, self.items, self.u, self.v, n)
             else:
-                for i in range(n):
-                    self.u[i] = uniform(self.rng)
-                if self.sub_params != NULL:
-                    for i in range(n):
-                        self.v[i] = uniform(self.rng)
-                if self.tile_rows == 0 or skips_bounds(&self.backoff):
-                    good = self.draw_all(self.items, self.u, self.v, n)
-                else:
-                    good = self.draw_near(n) and (self.n_left < TILE or self.draw_left())
-            if not good:
-                return False
-        if self.n_left > 0 and not self.draw_left():
+                good = draw_near(self, n) and (self.n_left < TILE or draw_left(self))
+        if not good:
             return False
-        self.find_first_rows()
-        for j in range(self.n_splits):
-            self.split(j)
-        return True
+    if self.n_left > 0 and not draw_left(self):
+        return False
+    find_first_rows(self)
+    for j in range(self.n_splits):
+        draw_split(self, j)
+    return True
 
 
 def draw_and_collect(
@@ -565,7 +579,7 @@ def draw_and_collect(
             if bit_generator is not None:
                 locks.enter_context(bit_generator.lock)
         with nogil:
-            good = block.run()
+            good = run_task(block)
     if not good:
         raise FloatingPointError(
             "a row has no cluster of positive weight, or one whose weight is no number"

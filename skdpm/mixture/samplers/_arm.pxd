@@ -36,8 +36,6 @@ cdef class Reconfiguration:
     cdef Py_ssize_t n_samples, n_slots, n_labels
 
     cdef int reserve(self, MixtureState state) except -1
-    cdef int make_room(self, MixtureState state) except -1 nogil
-    cdef void shuffle(self, Py_ssize_t n, bitgen_t* rng) noexcept nogil
     cdef inline bint takes(self, Py_ssize_t x) noexcept nogil:
         """Whether the refinement has row x, which is not noise."""
         return self.start[x] != NOISE and (self.outer_blocks or self.inside(x))
@@ -46,36 +44,9 @@ cdef class Reconfiguration:
         """Whether row x is in U."""
         return self.start[x] == self.slot_i or self.start[x] == self.slot_j
 
-    cdef Py_ssize_t refine_by(
-        self, const Py_ssize_t* labels, const Py_ssize_t* rows, Py_ssize_t n_rows,
-        Py_ssize_t n_blocks
-    ) noexcept nogil
-    cdef void refine(self, Py_ssize_t n) noexcept nogil
     cdef int construct(
         self, MixtureState state, bitgen_t* rng, const Py_ssize_t* target, double limit
     ) except -1 nogil
-    cdef bint is_over(self, double limit) noexcept nogil
-    cdef void begin_from(self, MixtureState state) noexcept nogil
-    cdef Py_ssize_t place_first(
-        self, MixtureState state, Py_ssize_t x, Py_ssize_t slot, bint refined
-    ) except -1 nogil
-    cdef int put(
-        self, MixtureState state, bitgen_t* rng, const Py_ssize_t* rows, Py_ssize_t n_rows
-    ) except -1 nogil
-    cdef bint must_stay(self, MixtureState state, Py_ssize_t x, Py_ssize_t n_rows) noexcept nogil
-    cdef Py_ssize_t list_options(
-        self, MixtureState state, Py_ssize_t x, Py_ssize_t own
-    ) noexcept nogil
-    cdef void weigh_options(
-        self, MixtureState state, const Py_ssize_t* rows, Py_ssize_t n_rows, Py_ssize_t own,
-        Py_ssize_t n
-    ) noexcept nogil
-    cdef Py_ssize_t forced_option(self, Py_ssize_t x, Py_ssize_t own, Py_ssize_t n) noexcept nogil
-    cdef Py_ssize_t take_out(
-        self, MixtureState state, const Py_ssize_t* rows, Py_ssize_t n_rows
-    ) noexcept nogil
-    cdef Py_ssize_t wanted_slot(self, Py_ssize_t x) noexcept nogil
     cdef Py_ssize_t choose(
         self, bitgen_t* rng, const double* log_w, Py_ssize_t n, Py_ssize_t pick
     ) noexcept nogil
-    cdef bint reached(self, MixtureState state) noexcept nogil

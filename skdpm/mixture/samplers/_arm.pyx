@@ -101,107 +101,6 @@ cdef class Reconfiguration:
             self.scratch = np.empty((4, self.n_labels), dtype=np.intp)
         return 0
 
-    cdef int make_room(self, MixtureState state) except -1 nogil:
-        """Make sure that slots are free for a unit; takes the lock if they are not."""
-        if state.model.n_free < N_FREE or state.capacity > self.n_slots:
-            with gil:
-                if state.model.n_free < N_FREE:
-                    state.reserve(2 * state.capacity + N_FREE)
-                self.reserve(state)
-        return 0
-
-    cdef void shuffle(self, Py_ssize_t n, bitgen_t* rng) noexcept nogil:
-        """Draw the order of the rows uniformly."""
-        cdef Py_ssize_t m, other
-        for m in range(n):      # the order must not depend on earlier moves
-            self.order[m] = m
-        for m in range(n - 1):
-            other = m + integer(rng, n - m)
-            self.order[m], self.order[other] = self.order[other], self.order[m]
-
-    # The refinement.
-
-    cdef Py_ssize_t refine_by(
-        self, const Py_ssize_t* labels, const Py_ssize_t* rows, Py_ssize_t n_rows,
-        Py_ssize_t n_blocks
-    ) noexcept nogil:
-        """Cut blocks of rows by labels; returns the number of blocks."""
-        cdef Py_ssize_t* last = &self.scratch[0, 0]         # by block: its last position
-        cdef Py_ssize_t* stamp = &self.scratch[1, 0]        # by label: last block with it, plus 1
-        cdef Py_ssize_t* number = &self.scratch[2, 0]       # by label: the new block
-        cdef Py_ssize_t* sorted_rows = &self.scratch[3, 0]
-        cdef Py_ssize_t b, m, x
-        cdef Py_ssize_t n_new = 0
-        memset(last, 0, n_blocks * sizeof(Py_ssize_t))
-        memset(stamp, 0, self.n_labels * sizeof(Py_ssize_t))
-        for m in range(n_rows):
-            last[self.block[rows[m]]] += 1
-        for b in range(1, n_blocks):
-            last[b] += last[b - 1]
-        for m in range(n_rows - 1, -1, -1):
-            b = self.block[rows[m]]
-            last[b] -= 1
-            sorted_rows[last[b]] = rows[m]
-        for m in range(n_rows):
-            x = sorted_rows[m]
-            b = self.block[x] + 1
-            if stamp[labels[x]] != b:
-                stamp[labels[x]] = b
-                number[labels[x]] = n_new
-                n_new += 1
-            # Rows are sorted by block, so the blocks of later rows are still the old ones.
-            self.block[x] = number[labels[x]]
-        return n_new
-
-    cdef void refine(self, Py_ssize_t n) noexcept nogil:
-        """List the blocks of c by decreasing size, then by their first row in the order."""
-        cdef Py_ssize_t* rows = &self.members[0]    # scratch until it holds the rows by block
-        cdef Py_ssize_t* size = &self.scratch[0, 0]
-        cdef Py_ssize_t* n_larger = &self.scratch[1, 0]
-        cdef Py_ssize_t* position = &self.scratch[2, 0]
-        cdef Py_ssize_t b, m, x
-        cdef Py_ssize_t n_rows = 0
-        cdef Py_ssize_t first = 0
-        for m in range(n):
-            x = self.order[m]
-            if self.takes(x):
-                rows[n_rows] = x
-                n_rows += 1
-                self.block[x] = 0
-        self.n_blocks = self.refine_by(&self.start[0], rows, n_rows, 1)
-        self.n_blocks = self.refine_by(self.za, rows, n_rows, self.n_blocks)
-        self.n_blocks = self.refine_by(self.zb, rows, n_rows, self.n_blocks)
-        memset(size, 0, self.n_blocks * sizeof(Py_ssize_t))
-        for m in range(n_rows):
-            size[self.block[rows[m]]] += 1
-        # Blocks of a size begin in the list after all larger blocks.
-        memset(n_larger, 0, (n + 1) * sizeof(Py_ssize_t))
-        for b in range(self.n_blocks):
-            n_larger[size[b] - 1] += 1
-            position[b] = -1
-        for m in range(n - 2, -1, -1):
-            n_larger[m] += n_larger[m + 1]
-        for m in range(n_rows):
-            b = self.block[rows[m]]
-            if position[b] < 0:
-                position[b] = n_larger[size[b]]
-                n_larger[size[b]] += 1
-                self.begin[position[b]] = size[b]
-        for b in range(self.n_blocks + 1):
-            m = self.begin[b] if b < self.n_blocks else 0
-            self.begin[b] = first
-            first += m
-        for m in range(n_rows):
-            self.block[rows[m]] = position[self.block[rows[m]]]
-        # From here on `size` counts the rows of each block that are listed.
-        memset(size, 0, self.n_blocks * sizeof(Py_ssize_t))
-        for m in range(n):
-            x = self.order[m]
-            if self.takes(x):
-                b = self.block[x]
-                self.members[self.begin[b] + size[b]] = x
-                size[b] += 1
-
     # The construction.
 
     cdef int construct(
@@ -217,234 +116,41 @@ cdef class Reconfiguration:
         cdef bint refined = self.za != NULL
         self.log_t = 0.0
         self.target = target
-        self.begin_from(state)
+        begin_from(self, state)
         for m in range(n):
             self.is_done[m] = self.start[m] == NOISE
         self.is_done[self.i] = self.is_done[self.j] = True
         if refined:
-            self.refine(n)
+            refine(self, n)
         state.dissolve(self.slot_i)
         if self.slot_j != self.slot_i:
             state.dissolve(self.slot_j)
-        self.b_i = self.place_first(state, self.i, state.slots[state.n_clusters], refined)
+        self.b_i = place_first(self, state, self.i, state.slots[state.n_clusters], refined)
         self.b_j = self.b_i
         if self.slot_j == self.slot_i:
             self.b_j = state.slots[state.n_clusters]
-        self.place_first(state, self.j, self.b_j, refined)
+        place_first(self, state, self.j, self.b_j, refined)
         if refined and self.has_blocks:
             for b in range(self.n_blocks):
                 x = self.members[self.begin[b]]
                 if self.block[self.i] == b or self.block[self.j] == b:
                     continue
                 self.is_done[x] = True
-                self.put(
-                    state, rng, &self.members[self.begin[b]], self.begin[b + 1] - self.begin[b]
+                put(
+                    self, state, rng, &self.members[self.begin[b]],
+                    self.begin[b + 1] - self.begin[b]
                 )
-                if self.is_over(limit):
+                if is_over(self, limit):
                     return 0
         for m in range(n):
             x = self.order[m]
             if not self.is_done[x]:
-                self.put(state, rng, &x, 1)
-                if self.is_over(limit):
+                put(self, state, rng, &x, 1)
+                if is_over(self, limit):
                     return 0
-        if target != NULL and not self.reached(state):
+        if target != NULL and not reached(self, state):
             self.log_t = -INFINITY
         return 0
-
-    cdef bint is_over(self, double limit) noexcept nogil:
-        """Whether the probability of a forced construction is already too small."""
-        if self.target != NULL and not self.log_t > limit and not isnan(self.log_t):
-            self.log_t = -INFINITY
-            return True
-        return False
-
-    cdef void begin_from(self, MixtureState state) noexcept nogil:
-        """Remember z, and for each label of the target the outer cluster its rows come from."""
-        cdef Py_ssize_t k, slot, x, t
-        memcpy(&self.start[0], state.labels, state.n_samples * sizeof(Py_ssize_t))
-        self.slot_i = state.labels[self.i]
-        self.slot_j = state.labels[self.j]
-        for k in range(state.n_clusters):
-            slot = state.slots[k]
-            self.home[slot] = slot
-            self.left[slot] = state.sizes[slot]
-        if self.target == NULL:
-            return
-        for k in range(self.n_labels):
-            self.owner[k] = self.target_slot[k] = -1
-        for x in range(state.n_samples):
-            if self.start[x] == NOISE:
-                continue
-            t = self.target[x]
-            if self.inside(x) or t == self.target[self.i] or t == self.target[self.j]:
-                continue
-            if self.owner[t] < 0:
-                self.owner[t] = self.start[x]
-            elif self.owner[t] != self.start[x]:
-                self.log_t = -INFINITY      # outer clusters are never merged
-
-    cdef Py_ssize_t place_first(
-        self, MixtureState state, Py_ssize_t x, Py_ssize_t slot, bint refined
-    ) except -1 nogil:
-        """Put row i or j, and the rows of its block of c, into a slot; return the slot."""
-        cdef Py_ssize_t b, m
-        self.make_room(state)
-        state.attach(x, slot)
-        if refined:
-            b = self.block[x]
-            for m in range(self.begin[b], self.begin[b + 1]):
-                if self.members[m] != x:
-                    state.attach(self.members[m], slot)
-        return slot
-
-    cdef int put(
-        self, MixtureState state, bitgen_t* rng, const Py_ssize_t* rows, Py_ssize_t n_rows
-    ) except -1 nogil:
-        """Draw the cluster of a unit, or force it with a target, and put the unit there."""
-        cdef Py_ssize_t x = rows[0]
-        cdef Py_ssize_t own, n, slot
-        cdef Py_ssize_t pick = -1
-        self.make_room(state)
-        if self.must_stay(state, x, n_rows):
-            if self.target != NULL and self.wanted_slot(x) != state.labels[x]:
-                self.log_t = -INFINITY
-            return 0
-        own = self.take_out(state, rows, n_rows)
-        n = self.list_options(state, x, own)
-        self.weigh_options(state, rows, n_rows, own, n)
-        if self.target != NULL:
-            pick = self.forced_option(x, own, n)
-            if pick < 0:
-                self.log_t = -INFINITY
-                return 0
-        pick = self.choose(rng, state.log_w, n, pick)
-        if pick < 0:
-            raise unplaceable(x)
-        slot = self.options[pick]
-        if n_rows == 1:
-            state.attach(x, slot)
-        elif slot != own:
-            state.join(slot, own, rows, n_rows)
-        if self.inside(x):
-            if self.target != NULL:
-                self.target_slot[self.target[x]] = slot
-        else:
-            if slot == own:
-                self.home[self.start[x]] = own
-            if slot == self.home[self.start[x]]:
-                self.left[self.start[x]] += n_rows
-        return 0
-
-    cdef bint must_stay(self, MixtureState state, Py_ssize_t x, Py_ssize_t n_rows) noexcept nogil:
-        """Whether an outer unit is all that is left at home, where others have joined it. If not,
-        it leaves."""
-        cdef Py_ssize_t home = self.home[self.start[x]]
-        if self.inside(x) or home < 0 or state.labels[x] != home:
-            return False
-        if self.left[self.start[x]] == n_rows and state.sizes[home] > n_rows:
-            return True
-        self.left[self.start[x]] -= n_rows
-        if state.sizes[home] == n_rows:
-            self.home[self.start[x]] = -1
-        return False
-
-    cdef Py_ssize_t list_options(
-        self, MixtureState state, Py_ssize_t x, Py_ssize_t own
-    ) noexcept nogil:
-        """List the clusters that a unit may join in `options`, and last, unless it has a home, the
-        slot `own` of the unit alone. Returns the number of options."""
-        cdef Py_ssize_t k
-        cdef Py_ssize_t n = 0
-        if self.inside(x):
-            for k in range(state.n_clusters):
-                if state.slots[k] != own:
-                    self.options[n] = state.slots[k]
-                    n += 1
-            self.options[n] = own
-            return n + 1
-        self.options[0] = self.b_i
-        n = 1
-        if self.b_j != self.b_i:
-            self.options[n] = self.b_j
-            n += 1
-        self.options[n] = self.home[self.start[x]] if self.home[self.start[x]] >= 0 else own
-        return n + 1
-
-    cdef void weigh_options(
-        self, MixtureState state, const Py_ssize_t* rows, Py_ssize_t n_rows, Py_ssize_t own,
-        Py_ssize_t n
-    ) noexcept nogil:
-        """Write the log weights of n options to `state.log_w`."""
-        cdef Py_ssize_t k
-        cdef bint alone = self.options[n - 1] == own
-        cdef Py_ssize_t n_joined = n - alone
-        cdef double* log_w = state.log_w
-        cdef const double* log_cluster = state.prior.log_cluster
-        self.work += n + 2 * n_rows
-        if n_rows == 1:
-            state.model.log_predictive_many(&self.options[0], n, rows[0], log_w)
-        elif state.model.factorizes and n_rows <= FEW + state.model.width // WIDTH_OF_ROW:
-            for k in range(n_joined):
-                log_w[k] = log_predictive_block(state, rows, n_rows, self.options[k])
-            if alone:
-                log_w[n_joined] = state.model.log_marginal(own)
-        else:
-            state.model.log_merge_many(&self.options[0], n_joined, own, log_w)
-            if alone:
-                log_w[n_joined] = 0.0
-        for k in range(n_joined):
-            log_w[k] += (
-                log_cluster[state.sizes[self.options[k]] + n_rows]
-                - log_cluster[state.sizes[self.options[k]]]
-            )
-        if alone:
-            k = state.n_clusters - (n_rows > 1)
-            log_w[n_joined] += log_cluster[n_rows] + log_new(state, k)
-
-    cdef Py_ssize_t forced_option(self, Py_ssize_t x, Py_ssize_t own, Py_ssize_t n) noexcept nogil:
-        """The option that leads to the target; -1: the target is impossible."""
-        cdef Py_ssize_t k
-        cdef Py_ssize_t wanted = self.wanted_slot(x)
-        if wanted == -1:
-            wanted = own
-        for k in range(n):
-            if self.options[k] == wanted:
-                return k
-        return -1
-
-    cdef Py_ssize_t take_out(
-        self, MixtureState state, const Py_ssize_t* rows, Py_ssize_t n_rows
-    ) noexcept nogil:
-        """Take a unit out of its cluster. A single row is then in no cluster, and the spare is
-        returned; a block is in a separate cluster, whose slot is returned."""
-        cdef Py_ssize_t m, own
-        cdef Py_ssize_t at = state.labels[rows[0]]
-        if n_rows == 1:
-            if at >= 0:
-                state.detach(rows[0])
-            return state.slots[state.n_clusters]
-        if at >= 0 and state.sizes[at] == n_rows:
-            return at
-        own = state.slots[state.n_clusters]
-        for m in range(n_rows):
-            if at >= 0:
-                state.detach(rows[m])
-            state.attach(rows[m], own)
-        return own
-
-    cdef Py_ssize_t wanted_slot(self, Py_ssize_t x) noexcept nogil:
-        """The slot where the target has a unit; -1: a new one; -2: the target is impossible."""
-        cdef Py_ssize_t t = self.target[x]
-        if t == self.target[self.i]:
-            return self.b_i
-        if t == self.target[self.j]:
-            return self.b_j
-        if not self.inside(x):
-            return self.home[self.start[x]]
-        if self.owner[t] >= 0:
-            return self.home[self.owner[t]] if self.home[self.owner[t]] >= 0 else -2
-        return self.target_slot[t]
 
     cdef Py_ssize_t choose(
         self, bitgen_t* rng, const double* log_w, Py_ssize_t n, Py_ssize_t pick
@@ -470,23 +176,339 @@ cdef class Reconfiguration:
         self.log_t += log_w[pick] - top - log(total)
         return pick
 
-    cdef bint reached(self, MixtureState state) noexcept nogil:
-        """Whether the state's partition is the target."""
-        cdef Py_ssize_t x, t, slot
-        cdef Py_ssize_t* label_of = &self.scratch[0, 0]     # by slot
-        for x in range(self.n_labels):
-            label_of[x] = self.target_slot[x] = -1
-        for x in range(state.n_samples):
-            if self.start[x] == NOISE:
-                continue
-            t = self.target[x]
-            slot = state.labels[x]
-            if label_of[slot] < 0 and self.target_slot[t] < 0:
-                label_of[slot] = t
-                self.target_slot[t] = slot
-            elif label_of[slot] != t or self.target_slot[t] != slot:
-                return False
+
+cdef int make_room(Reconfiguration self, MixtureState state) except -1 nogil:
+    """Make sure that slots are free for a unit; takes the lock if they are not."""
+    if state.model.n_free < N_FREE or state.capacity > self.n_slots:
+        with gil:
+            if state.model.n_free < N_FREE:
+                state.reserve(2 * state.capacity + N_FREE)
+            self.reserve(state)
+    return 0
+
+
+cdef void shuffle(Reconfiguration self, Py_ssize_t n, bitgen_t* rng) noexcept nogil:
+    """Draw the order of the rows uniformly."""
+    cdef Py_ssize_t m, other
+    for m in range(n):      # the order must not depend on earlier moves
+        self.order[m] = m
+    for m in range(n - 1):
+        other = m + integer(rng, n - m)
+        self.order[m], self.order[other] = self.order[other], self.order[m]
+
+
+# The refinement.
+
+
+cdef Py_ssize_t refine_by(
+    Reconfiguration self, const Py_ssize_t* labels, const Py_ssize_t* rows, Py_ssize_t n_rows,
+    Py_ssize_t n_blocks
+) noexcept nogil:
+    """Cut blocks of rows by labels; returns the number of blocks."""
+    cdef Py_ssize_t* last = &self.scratch[0, 0]         # by block: its last position
+    cdef Py_ssize_t* stamp = &self.scratch[1, 0]        # by label: last block with it, plus 1
+    cdef Py_ssize_t* number = &self.scratch[2, 0]       # by label: the new block
+    cdef Py_ssize_t* sorted_rows = &self.scratch[3, 0]
+    cdef Py_ssize_t b, m, x
+    cdef Py_ssize_t n_new = 0
+    memset(last, 0, n_blocks * sizeof(Py_ssize_t))
+    memset(stamp, 0, self.n_labels * sizeof(Py_ssize_t))
+    for m in range(n_rows):
+        last[self.block[rows[m]]] += 1
+    for b in range(1, n_blocks):
+        last[b] += last[b - 1]
+    for m in range(n_rows - 1, -1, -1):
+        b = self.block[rows[m]]
+        last[b] -= 1
+        sorted_rows[last[b]] = rows[m]
+    for m in range(n_rows):
+        x = sorted_rows[m]
+        b = self.block[x] + 1
+        if stamp[labels[x]] != b:
+            stamp[labels[x]] = b
+            number[labels[x]] = n_new
+            n_new += 1
+        # Rows are sorted by block, so the blocks of later rows are still the old ones.
+        self.block[x] = number[labels[x]]
+    return n_new
+
+
+cdef void refine(Reconfiguration self, Py_ssize_t n) noexcept nogil:
+    """List the blocks of c by decreasing size, then by their first row in the order."""
+    cdef Py_ssize_t* rows = &self.members[0]    # scratch until it holds the rows by block
+    cdef Py_ssize_t* size = &self.scratch[0, 0]
+    cdef Py_ssize_t* n_larger = &self.scratch[1, 0]
+    cdef Py_ssize_t* position = &self.scratch[2, 0]
+    cdef Py_ssize_t b, m, x
+    cdef Py_ssize_t n_rows = 0
+    cdef Py_ssize_t first = 0
+    for m in range(n):
+        x = self.order[m]
+        if self.takes(x):
+            rows[n_rows] = x
+            n_rows += 1
+            self.block[x] = 0
+    self.n_blocks = refine_by(self, &self.start[0], rows, n_rows, 1)
+    self.n_blocks = refine_by(self, self.za, rows, n_rows, self.n_blocks)
+    self.n_blocks = refine_by(self, self.zb, rows, n_rows, self.n_blocks)
+    memset(size, 0, self.n_blocks * sizeof(Py_ssize_t))
+    for m in range(n_rows):
+        size[self.block[rows[m]]] += 1
+    # Blocks of a size begin in the list after all larger blocks.
+    memset(n_larger, 0, (n + 1) * sizeof(Py_ssize_t))
+    for b in range(self.n_blocks):
+        n_larger[size[b] - 1] += 1
+        position[b] = -1
+    for m in range(n - 2, -1, -1):
+        n_larger[m] += n_larger[m + 1]
+    for m in range(n_rows):
+        b = self.block[rows[m]]
+        if position[b] < 0:
+            position[b] = n_larger[size[b]]
+            n_larger[size[b]] += 1
+            self.begin[position[b]] = size[b]
+    for b in range(self.n_blocks + 1):
+        m = self.begin[b] if b < self.n_blocks else 0
+        self.begin[b] = first
+        first += m
+    for m in range(n_rows):
+        self.block[rows[m]] = position[self.block[rows[m]]]
+    # From here on `size` counts the rows of each block that are listed.
+    memset(size, 0, self.n_blocks * sizeof(Py_ssize_t))
+    for m in range(n):
+        x = self.order[m]
+        if self.takes(x):
+            b = self.block[x]
+            self.members[self.begin[b] + size[b]] = x
+            size[b] += 1
+
+
+cdef bint is_over(Reconfiguration self, double limit) noexcept nogil:
+    """Whether the probability of a forced construction is already too small."""
+    if self.target != NULL and not self.log_t > limit and not isnan(self.log_t):
+        self.log_t = -INFINITY
         return True
+    return False
+
+
+cdef void begin_from(Reconfiguration self, MixtureState state) noexcept nogil:
+    """Remember z, and for each label of the target the outer cluster its rows come from."""
+    cdef Py_ssize_t k, slot, x, t
+    memcpy(&self.start[0], state.labels, state.n_samples * sizeof(Py_ssize_t))
+    self.slot_i = state.labels[self.i]
+    self.slot_j = state.labels[self.j]
+    for k in range(state.n_clusters):
+        slot = state.slots[k]
+        self.home[slot] = slot
+        self.left[slot] = state.sizes[slot]
+    if self.target == NULL:
+        return
+    for k in range(self.n_labels):
+        self.owner[k] = self.target_slot[k] = -1
+    for x in range(state.n_samples):
+        if self.start[x] == NOISE:
+            continue
+        t = self.target[x]
+        if self.inside(x) or t == self.target[self.i] or t == self.target[self.j]:
+            continue
+        if self.owner[t] < 0:
+            self.owner[t] = self.start[x]
+        elif self.owner[t] != self.start[x]:
+            self.log_t = -INFINITY      # outer clusters are never merged
+
+
+cdef Py_ssize_t place_first(
+    Reconfiguration self, MixtureState state, Py_ssize_t x, Py_ssize_t slot, bint refined
+) except -1 nogil:
+    """Put row i or j, and the rows of its block of c, into a slot; return the slot."""
+    cdef Py_ssize_t b, m
+    make_room(self, state)
+    state.attach(x, slot)
+    if refined:
+        b = self.block[x]
+        for m in range(self.begin[b], self.begin[b + 1]):
+            if self.members[m] != x:
+                state.attach(self.members[m], slot)
+    return slot
+
+
+cdef int put(
+    Reconfiguration self, MixtureState state, bitgen_t* rng, const Py_ssize_t* rows,
+    Py_ssize_t n_rows
+) except -1 nogil:
+    """Draw the cluster of a unit, or force it with a target, and put the unit there."""
+    cdef Py_ssize_t x = rows[0]
+    cdef Py_ssize_t own, n, slot
+    cdef Py_ssize_t pick = -1
+    make_room(self, state)
+    if must_stay(self, state, x, n_rows):
+        if self.target != NULL and wanted_slot(self, x) != state.labels[x]:
+            self.log_t = -INFINITY
+        return 0
+    own = take_out(self, state, rows, n_rows)
+    n = list_options(self, state, x, own)
+    weigh_options(self, state, rows, n_rows, own, n)
+    if self.target != NULL:
+        pick = forced_option(self, x, own, n)
+        if pick < 0:
+            self.log_t = -INFINITY
+            return 0
+    pick = self.choose(rng, state.log_w, n, pick)
+    if pick < 0:
+        raise unplaceable(x)
+    slot = self.options[pick]
+    if n_rows == 1:
+        state.attach(x, slot)
+    elif slot != own:
+        state.join(slot, own, rows, n_rows)
+    if self.inside(x):
+        if self.target != NULL:
+            self.target_slot[self.target[x]] = slot
+    else:
+        if slot == own:
+            self.home[self.start[x]] = own
+        if slot == self.home[self.start[x]]:
+            self.left[self.start[x]] += n_rows
+    return 0
+
+
+cdef bint must_stay(
+    Reconfiguration self, MixtureState state, Py_ssize_t x, Py_ssize_t n_rows
+) noexcept nogil:
+    """Whether an outer unit is all that is left at home, where others have joined it. If not,
+    it leaves."""
+    cdef Py_ssize_t home = self.home[self.start[x]]
+    if self.inside(x) or home < 0 or state.labels[x] != home:
+        return False
+    if self.left[self.start[x]] == n_rows and state.sizes[home] > n_rows:
+        return True
+    self.left[self.start[x]] -= n_rows
+    if state.sizes[home] == n_rows:
+        self.home[self.start[x]] = -1
+    return False
+
+
+cdef Py_ssize_t list_options(
+    Reconfiguration self, MixtureState state, Py_ssize_t x, Py_ssize_t own
+) noexcept nogil:
+    """List the clusters that a unit may join in `options`, and last, unless it has a home, the
+    slot `own` of the unit alone. Returns the number of options."""
+    cdef Py_ssize_t k
+    cdef Py_ssize_t n = 0
+    if self.inside(x):
+        for k in range(state.n_clusters):
+            if state.slots[k] != own:
+                self.options[n] = state.slots[k]
+                n += 1
+        self.options[n] = own
+        return n + 1
+    self.options[0] = self.b_i
+    n = 1
+    if self.b_j != self.b_i:
+        self.options[n] = self.b_j
+        n += 1
+    self.options[n] = self.home[self.start[x]] if self.home[self.start[x]] >= 0 else own
+    return n + 1
+
+
+cdef void weigh_options(
+    Reconfiguration self, MixtureState state, const Py_ssize_t* rows, Py_ssize_t n_rows,
+    Py_ssize_t own, Py_ssize_t n
+) noexcept nogil:
+    """Write the log weights of n options to `state.log_w`."""
+    cdef Py_ssize_t k
+    cdef bint alone = self.options[n - 1] == own
+    cdef Py_ssize_t n_joined = n - alone
+    cdef double* log_w = state.log_w
+    cdef const double* log_cluster = state.prior.log_cluster
+    self.work += n + 2 * n_rows
+    if n_rows == 1:
+        state.model.log_predictive_many(&self.options[0], n, rows[0], log_w)
+    elif state.model.factorizes and n_rows <= FEW + state.model.width // WIDTH_OF_ROW:
+        for k in range(n_joined):
+            log_w[k] = log_predictive_block(state, rows, n_rows, self.options[k])
+        if alone:
+            log_w[n_joined] = state.model.log_marginal(own)
+    else:
+        state.model.log_merge_many(&self.options[0], n_joined, own, log_w)
+        if alone:
+            log_w[n_joined] = 0.0
+    for k in range(n_joined):
+        log_w[k] += (
+            log_cluster[state.sizes[self.options[k]] + n_rows]
+            - log_cluster[state.sizes[self.options[k]]]
+        )
+    if alone:
+        k = state.n_clusters - (n_rows > 1)
+        log_w[n_joined] += log_cluster[n_rows] + log_new(state, k)
+
+
+cdef Py_ssize_t forced_option(
+    Reconfiguration self, Py_ssize_t x, Py_ssize_t own, Py_ssize_t n
+) noexcept nogil:
+    """The option that leads to the target; -1: the target is impossible."""
+    cdef Py_ssize_t k
+    cdef Py_ssize_t wanted = wanted_slot(self, x)
+    if wanted == -1:
+        wanted = own
+    for k in range(n):
+        if self.options[k] == wanted:
+            return k
+    return -1
+
+
+cdef Py_ssize_t take_out(
+    Reconfiguration self, MixtureState state, const Py_ssize_t* rows, Py_ssize_t n_rows
+) noexcept nogil:
+    """Take a unit out of its cluster. A single row is then in no cluster, and the spare is
+    returned; a block is in a separate cluster, whose slot is returned."""
+    cdef Py_ssize_t m, own
+    cdef Py_ssize_t at = state.labels[rows[0]]
+    if n_rows == 1:
+        if at >= 0:
+            state.detach(rows[0])
+        return state.slots[state.n_clusters]
+    if at >= 0 and state.sizes[at] == n_rows:
+        return at
+    own = state.slots[state.n_clusters]
+    for m in range(n_rows):
+        if at >= 0:
+            state.detach(rows[m])
+        state.attach(rows[m], own)
+    return own
+
+
+cdef Py_ssize_t wanted_slot(Reconfiguration self, Py_ssize_t x) noexcept nogil:
+    """The slot where the target has a unit; -1: a new one; -2: the target is impossible."""
+    cdef Py_ssize_t t = self.target[x]
+    if t == self.target[self.i]:
+        return self.b_i
+    if t == self.target[self.j]:
+        return self.b_j
+    if not self.inside(x):
+        return self.home[self.start[x]]
+    if self.owner[t] >= 0:
+        return self.home[self.owner[t]] if self.home[self.owner[t]] >= 0 else -2
+    return self.target_slot[t]
+
+
+cdef bint reached(Reconfiguration self, MixtureState state) noexcept nogil:
+    """Whether the state's partition is the target."""
+    cdef Py_ssize_t x, t, slot
+    cdef Py_ssize_t* label_of = &self.scratch[0, 0]     # by slot
+    for x in range(self.n_labels):
+        label_of[x] = self.target_slot[x] = -1
+    for x in range(state.n_samples):
+        if self.start[x] == NOISE:
+            continue
+        t = self.target[x]
+        slot = state.labels[x]
+        if label_of[slot] < 0 and self.target_slot[t] < 0:
+            label_of[slot] = t
+            self.target_slot[t] = slot
+        elif label_of[slot] != t or self.target_slot[t] != slot:
+            return False
+    return True
 
 
 cdef inline double log_new(MixtureState state, Py_ssize_t k) noexcept nogil:
@@ -545,7 +567,7 @@ cdef class ARMKernel(PartitionKernel):
             self.construction.j = integer(rng, state.n_samples - 1)
             self.construction.j += self.construction.j >= self.construction.i
             self.construction.za = NULL
-        self.construction.shuffle(state.n_samples, rng)
+        shuffle(self.construction, state.n_samples, rng)
 
     cdef int move(self, MixtureState state, bitgen_t* rng) except -1 nogil:
         """Propose another partition, and decide."""

@@ -13,15 +13,3 @@ cdef class RowTiles:
     # Boxes around tiles and groups: see `_core/_culling`.
     cdef readonly double[:, :, ::1] boxes   # (n_tiles, 2, n_features)
     cdef double[:, :, ::1] group_boxes      # (n_groups, 2, n_features)
-
-    cdef void cut(
-        self, const double* x, const double* scale, Py_ssize_t first, Py_ssize_t n, bint at_gaps,
-        double* scratch
-    ) noexcept nogil
-    cdef Py_ssize_t widest(
-        self, const double* x, const double* scale, Py_ssize_t first, Py_ssize_t n, double* box
-    ) noexcept nogil
-    cdef void cut_group(
-        self, const double* x, const double* scale, Py_ssize_t first, Py_ssize_t n, bint at_gaps,
-        double* scratch
-    ) noexcept nogil

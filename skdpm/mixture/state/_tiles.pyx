@@ -94,7 +94,7 @@ cdef class RowTiles:
         scratch = np.empty(2 * n_features + tile_size * group_size)
         with nogil:
             if n_rows > 0:
-                self.cut(x, &scale[0], 0, n_rows, at_gaps, &scratch[0])
+                cut(self, x, &scale[0], 0, n_rows, at_gaps, &scratch[0])
         self.starts[self.n_tiles] = n_rows
         self.group_starts[self.n_groups] = self.n_tiles
         # Copies without the entries that are not used.
@@ -117,68 +117,71 @@ cdef class RowTiles:
         if rows is not None:
             self.order = np.asarray(rows)[self.order]
 
-    cdef void cut(
-        self, const double* x, const double* scale, Py_ssize_t first, Py_ssize_t n, bint at_gaps,
-        double* scratch
-    ) noexcept nogil:
-        """Order rows, and record their tiles and groups: see the head of this file."""
-        cdef Py_ssize_t middle, widest
-        cdef Py_ssize_t group = self.group_size * self.tile_size
-        if n <= group:
-            self.group_starts[self.n_groups] = self.n_tiles
-            self.n_groups += 1
-            self.cut_group(x, scale, first, n, at_gaps, scratch)
+
+cdef void cut(
+    RowTiles self, const double* x, const double* scale, Py_ssize_t first, Py_ssize_t n,
+    bint at_gaps, double* scratch
+) noexcept nogil:
+    """Order rows, and record their tiles and groups: see the head of this file."""
+    cdef Py_ssize_t middle, widest
+    cdef Py_ssize_t group = self.group_size * self.tile_size
+    if n <= group:
+        self.group_starts[self.n_groups] = self.n_tiles
+        self.n_groups += 1
+        cut_group(self, x, scale, first, n, at_gaps, scratch)
+        return
+    widest = find_widest(self, x, scale, first, n, scratch)
+    middle = (n // 2 + group - 1) // group * group
+    select(x + widest, self.n_features, &self.order[first], n, middle)
+    cut(self, x, scale, first, middle, at_gaps, scratch)
+    cut(self, x, scale, first + middle, n - middle, at_gaps, scratch)
+
+
+cdef void cut_group(
+    RowTiles self, const double* x, const double* scale, Py_ssize_t first, Py_ssize_t n,
+    bint at_gaps, double* scratch
+) noexcept nogil:
+    """The same for the rows of a group."""
+    cdef Py_ssize_t d, i, least
+    cdef Py_ssize_t n_features = self.n_features
+    cdef Py_ssize_t column = -1
+    cdef Py_ssize_t middle = 0
+    cdef double best = WIDE
+    cdef double width
+    cdef double* values = scratch + 2 * n_features
+    if at_gaps and n > 2 * FEWEST:
+        least = max(n // 4, <Py_ssize_t>FEWEST) if n > self.tile_size else FEWEST
+        for d in range(n_features):
+            for i in range(n):
+                values[i] = x[self.order[first + i] * n_features + d]
+            qsort(values, n, sizeof(double), compare)
+            width = values[n - 1] - values[0]
+            for i in range(least, n - least + 1):
+                if values[i] - values[i - 1] > best * width:
+                    best = (values[i] - values[i - 1]) / width
+                    column = d
+                    middle = i
+    if column < 0:
+        if n <= self.tile_size:
+            self.starts[self.n_tiles] = first
+            self.n_tiles += 1
             return
-        widest = self.widest(x, scale, first, n, scratch)
-        middle = (n // 2 + group - 1) // group * group
-        select(x + widest, self.n_features, &self.order[first], n, middle)
-        self.cut(x, scale, first, middle, at_gaps, scratch)
-        self.cut(x, scale, first + middle, n - middle, at_gaps, scratch)
+        column = find_widest(self, x, scale, first, n, scratch)
+        middle = (n // 2 + self.tile_size - 1) // self.tile_size * self.tile_size
+    select(x + column, n_features, &self.order[first], n, middle)
+    cut_group(self, x, scale, first, middle, at_gaps, scratch)
+    cut_group(self, x, scale, first + middle, n - middle, at_gaps, scratch)
 
-    cdef void cut_group(
-        self, const double* x, const double* scale, Py_ssize_t first, Py_ssize_t n, bint at_gaps,
-        double* scratch
-    ) noexcept nogil:
-        """The same for the rows of a group."""
-        cdef Py_ssize_t d, i, least
-        cdef Py_ssize_t n_features = self.n_features
-        cdef Py_ssize_t column = -1
-        cdef Py_ssize_t middle = 0
-        cdef double best = WIDE
-        cdef double width
-        cdef double* values = scratch + 2 * n_features
-        if at_gaps and n > 2 * FEWEST:
-            least = max(n // 4, <Py_ssize_t>FEWEST) if n > self.tile_size else FEWEST
-            for d in range(n_features):
-                for i in range(n):
-                    values[i] = x[self.order[first + i] * n_features + d]
-                qsort(values, n, sizeof(double), compare)
-                width = values[n - 1] - values[0]
-                for i in range(least, n - least + 1):
-                    if values[i] - values[i - 1] > best * width:
-                        best = (values[i] - values[i - 1]) / width
-                        column = d
-                        middle = i
-        if column < 0:
-            if n <= self.tile_size:
-                self.starts[self.n_tiles] = first
-                self.n_tiles += 1
-                return
-            column = self.widest(x, scale, first, n, scratch)
-            middle = (n // 2 + self.tile_size - 1) // self.tile_size * self.tile_size
-        select(x + column, n_features, &self.order[first], n, middle)
-        self.cut_group(x, scale, first, middle, at_gaps, scratch)
-        self.cut_group(x, scale, first + middle, n - middle, at_gaps, scratch)
 
-    cdef Py_ssize_t widest(
-        self, const double* x, const double* scale, Py_ssize_t first, Py_ssize_t n,
-        double* box     # (2 n_features,): scratch
-    ) noexcept nogil:
-        """The widest column of rows, in units of the scales."""
-        cdef Py_ssize_t d
-        cdef Py_ssize_t best = 0
-        enclose(x, self.n_features, &self.order[first], n, box)
-        for d in range(1, self.n_features):
-            if box[self.n_features + d] * scale[d] > box[self.n_features + best] * scale[best]:
-                best = d
-        return best
+cdef Py_ssize_t find_widest(
+    RowTiles self, const double* x, const double* scale, Py_ssize_t first, Py_ssize_t n,
+    double* box     # (2 n_features,): scratch
+) noexcept nogil:
+    """The widest column of rows, in units of the scales."""
+    cdef Py_ssize_t d
+    cdef Py_ssize_t best = 0
+    enclose(x, self.n_features, &self.order[first], n, box)
+    for d in range(1, self.n_features):
+        if box[self.n_features + d] * scale[d] > box[self.n_features + best] * scale[best]:
+            best = d
+    return best
