@@ -32,6 +32,7 @@ class Hyperprior:
     signed = frozenset()
     low = 0.0
     unit = 1.0
+    _kernel = None  # class of the density, made with the parameters
 
     @property
     def family(self):
@@ -41,7 +42,9 @@ class Hyperprior:
     @cached_property
     def density(self):
         """Kernel's density of the logarithm of the number: a `LogDensity`."""
-        raise NotImplementedError(f"{type(self).__name__} must implement `density`")
+        if self._kernel is None:
+            raise NotImplementedError(f"{type(self).__name__} must implement `density`")
+        return self._kernel(*astuple(self))
 
     def __getstate__(self):
         # Without the cached density, which is made anew.
@@ -92,9 +95,7 @@ class Gamma(Hyperprior):
     shape: float
     rate: float
 
-    @cached_property
-    def density(self):
-        return GammaDensity(self.shape, self.rate)
+    _kernel = GammaDensity
 
     def ppf(self, q):
         return gammaincinv(self.shape, q) / self.rate
@@ -116,9 +117,7 @@ class HalfCauchy(Hyperprior):
 
     scale: float
 
-    @cached_property
-    def density(self):
-        return HalfCauchyDensity(self.scale)
+    _kernel = HalfCauchyDensity
 
     def ppf(self, q):
         return self.scale * np.tan(0.5 * np.pi * np.asarray(q))
@@ -140,10 +139,7 @@ class LogNormal(Hyperprior):
     sd: float
 
     signed = frozenset({"mean"})
-
-    @cached_property
-    def density(self):
-        return LogNormalDensity(self.mean, self.sd)
+    _kernel = LogNormalDensity
 
     def ppf(self, q):
         return np.exp(self.mean + self.sd * ndtri(q))
