@@ -265,6 +265,13 @@ def interval(weights, grid):
     return [grid[(below < end).sum(axis=-1)] for end in ENDS]
 
 
+def described(name, mean, std, ends):
+    """Means, standard deviations and the two ends of intervals, as columns: dict."""
+    return dict(
+        zip((name, f"{name}_std", f"{name}_low", f"{name}_high"), (mean, std, *ends), strict=True)
+    )
+
+
 def _shares(found, prevalences):
     """Expected shares of variant and of reference reads, each (n_states, n_points)."""
     p0, p1, r0, r1 = found.T[:4, :, None]
@@ -465,16 +472,13 @@ def _of_mixture(model, X):
     grid, posterior = likelihood.grid, posterior / len(draws)
     mean = posterior @ grid
     std = np.sqrt(np.maximum(posterior @ grid**2 - mean**2, 0.0))
-    low, high = interval(posterior, grid)
+    of_rows = described("mutation_prevalence", mean, std, interval(posterior, grid))
     names = [name for name in model.cluster_params_ if name.startswith("cellular_prevalence")]
     return {
         "cluster_id": labels,
         **{name: model.cluster_params_[name][labels] for name in names},
         "cluster_assignment_prob": label_probabilities(draws, labels),
-        "mutation_prevalence": mean,
-        "mutation_prevalence_std": std,
-        "mutation_prevalence_low": low,
-        "mutation_prevalence_high": high,
+        **of_rows,
     }
 
 
@@ -510,13 +514,8 @@ def _spaced(n):
 
 def _summary(name, draws):
     """Columns about draws, (n_draws, ...): mean, standard deviation and ends of the interval."""
-    low, high = np.quantile(draws, ENDS, axis=0)
-    return {
-        name: draws.mean(axis=0),
-        f"{name}_std": draws.std(axis=0),
-        f"{name}_low": low,
-        f"{name}_high": high,
-    }
+    ends = np.quantile(draws, ENDS, axis=0)
+    return described(name, draws.mean(axis=0), draws.std(axis=0), ends)
 
 
 def _rows_alike(Z):

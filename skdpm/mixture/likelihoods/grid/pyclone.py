@@ -139,13 +139,9 @@ class PyClone(Grid):
         `cellular_prevalence_low` and `cellular_prevalence_high`, each (n_clusters,
         n_tumour_samples)."""
         params = super().cluster_params(stats)
-        low, high = mutations.interval(params["grid_weights"], self.grid)
-        return {
-            "cellular_prevalence": params["means"],
-            "cellular_prevalence_std": params["stds"],
-            "cellular_prevalence_low": low,
-            "cellular_prevalence_high": high,
-        }
+        ends = mutations.interval(params["grid_weights"], self.grid)
+        means, stds = params["means"], params["stds"]
+        return mutations.described("cellular_prevalence", means, stds, ends)
 
     @property
     def _if_coarse(self):
