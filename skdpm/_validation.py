@@ -150,8 +150,8 @@ def parameters(cls: type[T]) -> type[T]:
 
 def explains(**hints: str) -> Callable[[F], F]:
     """Decorate a method, or `__init__` and `set_params` of a class, with helpful errors for
-    keywords of other libraries, each with a hint, and for positional values that need a name. The
-    signature does not change."""
+    keywords of other libraries, each with a hint, for misspelt ones, and for positional values that
+    need a name. The signature does not change."""
 
     def decorate(method):
         if isinstance(method, type):
@@ -160,6 +160,7 @@ def explains(**hints: str) -> Callable[[F], F]:
             return method
         taken = list(inspect.signature(method).parameters.values())[1:]
         n_positional = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in taken)
+        names = [p.name for p in taken if p.kind is not p.VAR_KEYWORD]
 
         @functools.wraps(method)
         def explained(self, *args, **kwargs):
@@ -171,9 +172,12 @@ def explains(**hints: str) -> Callable[[F], F]:
                     f"{what} got {args[n_positional]!r} without a name: name the parameter, as in "
                     f"{what}({taken[n_positional].name}=...)"
                 )
-            for name in kwargs.keys() & hints.keys():
-                error = ValueError if method.__name__ == "set_params" else TypeError
-                raise error(f"{what} has no parameter {name!r}: {hints[name]}")
+            for name in sorted(kwargs.keys() - names):
+                near = difflib.get_close_matches(name, names, 1)
+                if name in hints or near:
+                    error = ValueError if method.__name__ == "set_params" else TypeError
+                    hint = hints.get(name) or f"did you mean {near[0]}?"
+                    raise error(f"{what} has no parameter {name!r}: {hint}")
             return method(self, *args, **kwargs)
 
         return explained
