@@ -150,8 +150,8 @@ def parameters(cls: type[T]) -> type[T]:
 
 def explains(**hints: str) -> Callable[[F], F]:
     """Decorate a method, or `__init__` and `set_params` of a class, with helpful errors for
-    keywords of other libraries, each with a hint, for misspelt ones, and for positional values that
-    need a name. The signature does not change."""
+    keywords of other libraries, each with a hint, for misspelt ones and for positional values
+    that need a name. The signature does not change."""
 
     def decorate(method):
         if isinstance(method, type):

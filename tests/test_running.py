@@ -630,7 +630,7 @@ def test_sample_weight_is_refused_with_words(cls, blobs):
             cls(sampler="smc").partial_fit(blobs, sample_weight=np.ones(30))
     with pytest.raises(TypeError, match="unexpected keyword argument 'weight'"):
         cls().fit(blobs, weight=np.ones(30))
-    with pytest.raises(TypeError, match=r"no parameter 'random_sate': did you mean random_state\?"):
+    with pytest.raises(TypeError, match="'random_sate': did you mean random_state"):
         cls(random_sate=0)
 
 
