@@ -1084,8 +1084,10 @@ cdef class FullLaws(GaussianLaws):
         products = spread[upper[0]] * spread[upper[1]]
         self.n_packed = len(products)
         self.n_clusters = len(stats)
-        self.stats = stats / np.concatenate([[1.0], spread, products])
-        self.masses = np.ascontiguousarray(masses)
+        # Clusters of equal numbers of items, which share terms, are adjacent; single items first.
+        order = np.argsort(stats[:, 0], kind="stable")
+        self.stats = stats[order] / np.concatenate([[1.0], spread, products])
+        self.masses = masses[order]
         self.factors = np.empty((self.n_clusters, self.n_packed))
         self.squares = np.empty(self.n_clusters)
         self.work = np.empty(3 * n_features + 4 * self.n_packed)
@@ -1147,22 +1149,26 @@ cdef class FullLaws(GaussianLaws):
         return True
 
     cdef double* factor_of(
-        self, Py_ssize_t k, double excess, double* factor, double* log_det, double* square
+        self, Py_ssize_t k, double excess, double* factor, double* log_det, double* square,
+        bint follows        # cluster k - 1 has just been factored here
     ) noexcept nogil:
-        """Factor S + C of cluster k; `square` becomes g' (S + C)^-1 g. NULL if that fails."""
+        """Factor S + C of cluster k; `square` becomes g' (S + C)^-1 g. NULL if that fails. A
+        single item has C = 0, so clusters of one item share the factor."""
         cdef Py_ssize_t d, t
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats = &self.stats[k, 0]
         cdef double by = excess if self.learns_scale else 1.0
-        for t in range(self.n_packed):
-            factor[t] = stats[1 + n_features + t] + by * self.shape[t]
-        t = 0
         for d in range(n_features):
-            factor[t] += self.floor[d]
             self.work[d] = stats[1 + d] - self.u[d]
-            t += n_features - d
-        if not cholesky(factor, n_features, log_det):
-            return NULL
+        if not follows or stats[0] > 1.0:
+            for t in range(self.n_packed):
+                factor[t] = stats[1 + n_features + t] + by * self.shape[t]
+            t = 0
+            for d in range(n_features):
+                factor[t] += self.floor[d]
+                t += n_features - d
+            if not cholesky(factor, n_features, log_det):
+                return NULL
         square[0] = solve_squared(factor, n_features, &self.work[0])
         return factor
 
@@ -1171,7 +1177,9 @@ cdef class FullLaws(GaussianLaws):
         cdef double log_det
         cdef double* factor = &self.work[3 * self.n_features]
         for k in range(self.n_clusters):
-            if self.factor_of(k, self.excess, factor, &log_det, &self.squares[k]) == NULL:
+            if self.factor_of(
+                k, self.excess, factor, &log_det, &self.squares[k], k > 0
+            ) == NULL:
                 return False
         return True
 
@@ -1194,6 +1202,7 @@ cdef class FullLaws(GaussianLaws):
         cdef double log_det, n, square
         cdef double nu = self.low + excess
         cdef double total = 0.0
+        cdef double log_gammas = 0.0
         if self.learns_scale:
             for d in range(self.n_features):
                 total += log(self.scale_of(d, excess, self.t[d]))
@@ -1203,14 +1212,17 @@ cdef class FullLaws(GaussianLaws):
                 return NAN
         total *= 0.5 * nu * self.n_clusters
         for k in range(self.n_clusters):
-            if self.factor_of(k, excess, factor, &log_det, &square) == NULL:
+            if self.factor_of(k, excess, factor, &log_det, &square, k > 0) == NULL:
                 return NAN
             n = self.stats[k, 0]
             total -= 0.5 * (nu + n) * (
                 log_det + log1p(square / (1.0 / self.r + 1.0 / self.masses[k]))
             )
-            for d in range(self.n_features):
-                total += log_rising(0.5 * (nu - d), 0.5 * n)
+            if k == 0 or n > self.stats[k - 1, 0]:
+                log_gammas = 0.0
+                for d in range(self.n_features):
+                    log_gammas += log_rising(0.5 * (nu - d), 0.5 * n)
+            total += log_gammas
         return total
 
     cdef bint refactor(self, Py_ssize_t k) noexcept nogil:
@@ -1218,7 +1230,9 @@ cdef class FullLaws(GaussianLaws):
         cdef Py_ssize_t d
         cdef double log_det, square
         cdef const double* stats = &self.stats[k, 0]
-        if self.factor_of(k, self.excess, &self.factors[k, 0], &log_det, &square) == NULL:
+        if self.factor_of(
+            k, self.excess, &self.factors[k, 0], &log_det, &square, False
+        ) == NULL:
             return False
         for d in range(self.n_features):
             self.work[d] = stats[1 + d] - self.u[d]
