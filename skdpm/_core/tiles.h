@@ -696,29 +696,53 @@ SKDPM_UNUSED static void tile_gaussian_diag(
 
 /* out[i] = 1 + by (x_i - c)' A^-1 (x_i - c), infinity unless it is below 1e300, for the first
  * `width` items of a strip of columns x (n_features, SKDPM_STRIP) and the factor of A as in
- * cholesky.h; z is as large as x. */
+ * cholesky.h; z is as large as x. Two columns at a time read z once for both. */
 SKDPM_INLINE void strip_tails(
     const double *restrict x, ptrdiff_t n_features, const double *restrict packed,
-    const double *restrict c, double by, ptrdiff_t width, double *restrict z,
-    double *restrict out)
+    const double *restrict c, double by, int width, double *restrict z, double *restrict out)
 {
     double q[SKDPM_STRIP] = {0.0};
-    for (ptrdiff_t d = 0; d < n_features; d++) {
+    ptrdiff_t d = 0;
+    for (; d + 1 < n_features; d += 2, x += 2 * SKDPM_STRIP) {
         const double *restrict factor = packed + d;
-        double gap[SKDPM_STRIP];
-        for (ptrdiff_t i = 0; i < width; i++)
-            gap[i] = x[d * SKDPM_STRIP + i] - c[d];
+        double a[SKDPM_STRIP], b[SKDPM_STRIP];
+        for (int i = 0; i < width; i++) {
+            a[i] = x[i] - c[d];
+            b[i] = x[SKDPM_STRIP + i] - c[d + 1];
+        }
         for (ptrdiff_t e = 0; e < d; e++) {
-            for (ptrdiff_t i = 0; i < width; i++)
-                gap[i] -= factor[0] * z[e * SKDPM_STRIP + i];
+            const double f = factor[0], g = factor[1];
+            const double *restrict before = z + e * SKDPM_STRIP;
+            for (int i = 0; i < width; i++) {
+                a[i] -= f * before[i];
+                b[i] -= g * before[i];
+            }
             factor += n_features - e - 1;
         }
-        for (ptrdiff_t i = 0; i < width; i++) {
-            z[d * SKDPM_STRIP + i] = gap[i];
-            q[i] += gap[i] * (gap[i] * factor[0]);
+        const double f = factor[0], g = factor[1], h = factor[n_features - d];
+        double *restrict now = z + d * SKDPM_STRIP;
+        for (int i = 0; i < width; i++) {
+            now[i] = a[i];
+            q[i] += a[i] * (a[i] * f);
+            b[i] -= g * a[i];
+            now[SKDPM_STRIP + i] = b[i];
+            q[i] += b[i] * (b[i] * h);
         }
     }
-    for (ptrdiff_t i = 0; i < width; i++)
+    for (; d < n_features; d++) {
+        const double *restrict factor = packed + d;
+        double a[SKDPM_STRIP];
+        for (int i = 0; i < width; i++)
+            a[i] = x[i] - c[d];
+        for (ptrdiff_t e = 0; e < d; e++) {
+            for (int i = 0; i < width; i++)
+                a[i] -= factor[0] * z[e * SKDPM_STRIP + i];
+            factor += n_features - e - 1;
+        }
+        for (int i = 0; i < width; i++)
+            q[i] += a[i] * (a[i] * factor[0]);
+    }
+    for (int i = 0; i < width; i++)
         out[i] = q[i] < 1e300 ? 1.0 + q[i] * by : INFINITY;
 }
 

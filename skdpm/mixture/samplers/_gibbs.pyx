@@ -59,8 +59,8 @@ cdef double MOST_REST = 0.1     # maximum sum of the bounds of these, as a share
 
 cdef enum:
     CALL = 3            # fixed cost of weighing an item, in evaluations
-    # Cost of an evaluation where partial distances rule clusters out (`choose_near`): 5 of 8.
-    PARTIAL = 5
+    # Cost of an evaluation where clusters are ruled out (`choose_near`): 3 of 8.
+    PARTIAL = 3
     WHOLE = 8
     UNDECIDED = -3      # no slot, and not NOISE
 
