@@ -3,10 +3,13 @@
 
 Rows of all columns have a density as if each column had been recorded with a small error. Let r be
 the differences between the m columns left out and their values that follow from the others. They
-are linear in the errors, with a scale matrix C. The density of r is that of Student's law with n
-degrees of freedom and this scale matrix. Density times p(independent columns) hardly depends on
-which of several dependent columns are left out: if errors are small, it is the density within the
-plane of the rows times that of the distance from it.
+are linear in normal errors, with a covariance C. If a new row follows the map, r has this law.
+Density times p(independent columns) then does not depend on which of several dependent columns are
+left out: it is the density within the plane of the rows times that of the distance from it.
+
+After n rows that follow, the next one does not with the probability 1 / (n + 2), by Laplace's
+rule of succession. So each of the m entries of r, made independent one after the other, has a
+Cauchy law instead with this probability. It is as wide as the column.
 """
 
 from contextlib import contextmanager
@@ -14,10 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import solve_triangular
+from scipy.stats import cauchy, norm
 
 from skdpm._core._numerics import rotate
 from skdpm._validation import ColumnError
-from skdpm.mixture.likelihoods.laws.laws import depends, factors, log_student, norms, patterns
+from skdpm.mixture.likelihoods.laws.laws import depends, factors, patterns
 
 # Largest residual of a dependent column in the first rows, and root of the mean square in all
 # rows, in standard deviations. The latter comes from a scatter matrix, which has fewer digits.
@@ -30,8 +34,8 @@ ROUNDING = 2.0**-50
 # or the error itself of a constant 0.
 ERROR, ERROR_OF_CONSTANT = 1e-5, 1e-6
 SMALLEST_ERROR = 1e-150  # its square is a normal double
-# Largest standard deviation of a column.
-LARGEST = 1e150
+# Largest standard deviation of a column, and largest residual in units of its error.
+LARGEST = FARTHEST = 1e150
 # Errors beyond which a new row departs from what held in all rows.
 DEPARTURE = 10.0
 # Standard errors beyond which a weight is not noise.
@@ -113,14 +117,20 @@ class Projection:
                 np.zeros(len(self.left_out)),
                 np.ascontiguousarray(self.whitening.T),
             )
-            # Its square is finite.
-            distances = np.sqrt((np.clip(white, -1e150, 1e150) ** 2).sum(axis=1))
+            found = observed * self._log_law(white)
         peaks = rotate(
             observed,
             np.zeros(len(self.left_out)),
             np.ascontiguousarray(np.log(np.diagonal(self.whitening))[:, None]),
         )[:, 0]
-        return log_student(distances, -peaks, float(self.n_rows), observed.sum(axis=1))
+        return found.sum(axis=1) + peaks
+
+    def _log_law(self, white):
+        """log density of independent entries of residuals, in units of their errors."""
+        white = np.clip(white, -FARTHEST, FARTHEST)
+        follows = norm.logpdf(white) + np.log1p(-1.0 / (self.n_rows + 2.0))
+        departs = cauchy.logpdf(white, scale=1.0 / ERROR) - np.log(self.n_rows + 2.0)
+        return np.logaddexp(follows, departs)
 
     def log_density_known(self, X):
         """`log_density` of the columns left out that follow from known entries, if any entries are
@@ -136,9 +146,8 @@ class Projection:
             gaps = np.where(base, X[np.ix_(rows, self.columns)] - self.origin[self.columns], 0.0)
             gaps = X[np.ix_(rows, chosen)] - self.origin[chosen] - gaps @ self.weights[chosen].T
             factor = factors((root[used] @ root[used].T)[None])[0]
-            distances = norms(np.linalg.solve(factor, gaps.T), axis=0)
-            log_scales = np.log(np.diagonal(factor)).sum()
-            out[rows] = log_student(distances, log_scales, float(self.n_rows), len(chosen))
+            white = np.linalg.solve(factor, gaps.T)
+            out[rows] = self._log_law(white).sum(axis=0) - np.log(np.diagonal(factor)).sum()
         return out
 
     def departs(self, X):
