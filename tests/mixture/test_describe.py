@@ -234,9 +234,8 @@ def test_modal_clusters_are_described_component_by_component():
     rng = np.random.default_rng(7)
     along = rng.uniform(0.0, 30.0, 300)
     X = np.r_[np.c_[along, 0.1 * rng.standard_normal(300)], rng.normal([15.0, 9.0], 0.3, (80, 2))]
-    model = DPMixture(
-        likelihood="gaussian", n_chains=1, n_warmup=60, n_draws=20, random_state=0
-    ).fit(X)
+    short = {"n_chains": 1, "n_warmup": 60, "n_draws": 20, "random_state": 0}
+    model = DPMixture(likelihood="gaussian", point_estimate="modal", **short).fit(X)
     assert model.n_clusters_ == 2 and model.n_components_samples_.min() > 2
     table = model.describe()
     for k, d in ((0, 0), (0, 1), (1, 0), (1, 1)):
