@@ -485,9 +485,29 @@ def log_marginal_subspace(X, X_fit, *, n_axes, **hyper):
     variances = np.zeros(X_fit.shape[1])
     variances[: len(singular)] = singular**2 / len(X_fit)
     one_more = variances.mean() or (1e-6 * np.abs(X_fit).max()) ** 2
-    spread = np.sqrt((len(X_fit) * variances + one_more) / (len(X_fit) + 1))
-    rest = norm.logpdf(coordinates[:, n_axes:], scale=spread[n_axes:]).sum()
+    spread = np.sqrt(variances_of_rest(variances[n_axes:], len(X_fit), n_axes, one_more))
+    rest = norm.logpdf(coordinates[:, n_axes:], scale=spread).sum()
     return log_marginal_gaussian(coordinates[:, :n_axes], **hyper) + rest
+
+
+def variances_of_rest(variances, n_rows, n_axes, one_more):
+    """Expected variances of the covariance matrix ~ IW(df, scale), with the number of rows of a
+    shared variance in `scale` whose evidence is the greatest."""
+    size, left = len(variances), max(n_rows - n_axes - 1, 0)
+    if size == 0:
+        return variances
+    shared = (n_rows * np.mean(variances) + one_more) / (left + 1)
+    scatter = np.diag(n_rows * variances)
+
+    def log_constant(df, scale):
+        return df / 2 * np.linalg.slogdet(scale / 2)[1] - multigammaln(df / 2, size)
+
+    found = []
+    for n_alike in (0.0, *np.geomspace(1.0, 1e4, 41)):
+        df, scale = size + 2 + n_alike, (one_more + n_alike * shared) * np.eye(size)
+        evidence = log_constant(df, scale) - log_constant(df + left, scale + scatter)
+        found.append((evidence, np.diag(scale + scatter) / (df + left - size - 1)))
+    return max(found, key=lambda pair: pair[0])[1]
 
 
 def log_marginal_product(X, *, parts):

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from reference.likelihoods import log_marginal_subspace, log_posterior
+from reference.likelihoods import log_marginal_subspace, log_posterior, variances_of_rest
 from scipy import stats
 from sklearn.decomposition import PCA
 from sklearn.metrics import normalized_mutual_info_score
@@ -205,11 +205,11 @@ def test_draws_follow_the_density(seed_sequence):
     likelihood = Subspace(2, mean=[0.5, -0.5], mean_precision=0.4, df=3.5, scale=[2.0, 1.0])
     likelihood = likelihood.resolve(X_MANY)
     pca = PCA().fit(X_MANY)
-    squares = pca.explained_variance_ * 39
-    spread = np.sqrt((squares + squares.mean() / 40) / 41)
+    variances = pca.explained_variance_ * 39 / 40
+    spread = np.sqrt(variances_of_rest(variances[2:], 40, 2, variances.mean()))
     factor = np.sqrt(1.4 / (0.4 * 2.5))
     laws = [stats.t(2.5, m, factor * np.sqrt(s)) for m, s in ((0.5, 2.0), (-0.5, 1.0))]
-    laws += [stats.norm(0.0, s) for s in spread[2:]]
+    laws += [stats.norm(0.0, s) for s in spread]
     axes = np.concatenate([likelihood.axes_, pca.components_[2:]])
     n_stats = bind(likelihood, likelihood.encode(X_MANY), 40).n_stats
 
@@ -238,6 +238,17 @@ def test_parameters_of_clusters():
     variances = np.diagonal(params["axis_covariances"], axis1=1, axis2=2)
     np.testing.assert_allclose(variances, [[9.0, 4.0]] * 2, rtol=0.6)
     assert model.sample(5)[0].shape == (5, 6)
+
+
+@pytest.mark.filterwarnings("ignore:labels_ has")
+@pytest.mark.parametrize("n_axes", [3, 12])
+@pytest.mark.parametrize("n_columns", [16, 40, 100])
+def test_new_rows_after_few_rows(n_axes, n_columns):
+    """Have nearly the density of the law they are drawn from, though most axes are unseen."""
+    X = np.random.default_rng(0).normal(size=(116, n_columns))
+    model = DPMixture(likelihood=Subspace(n_axes), **FAST, init="single").fit(X[:16])
+    expected = stats.norm.logpdf(X[16:]).sum() / 100
+    assert expected - 20.0 < model.score(X[16:]) < expected + 0.5
 
 
 @pytest.mark.parametrize("n_axes", [0, 1.5, "all"])

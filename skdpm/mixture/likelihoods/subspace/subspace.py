@@ -2,6 +2,7 @@
 """The likelihood `Subspace`: Gaussian clusters in a subspace, for many columns."""
 
 import numpy as np
+from scipy.special import multigammaln
 
 from skdpm._core._numerics import rotate
 from skdpm._validation import check_integer, parameters, warn
@@ -23,6 +24,9 @@ SMALLEST_EIGENVALUE = 1e-13
 # Ratio of the largest standard deviation of a column to the median, above which the column
 # determines the axes.
 MOST_UNEQUAL = 100.0
+
+# Numbers of rows with a shared variance along the other axes.
+ROWS_ALIKE = np.append(0.0, np.geomspace(1.0, 1e4, 41))
 
 # Fewest rows for which samplers that visit rows one after the other would take many minutes.
 BLOCK_ROWS = 20_000
@@ -164,7 +168,7 @@ class Subspace(Likelihood):
             message = str(error).replace("Gaussian.", "Subspace.").replace("column", "axis")
             raise ValueError(message) from None
         mean_variance = variances.mean() or (CONSTANT * extent) ** 2 or 1.0
-        rest_spread = np.sqrt((n * variances[n_axes:] + mean_variance) / (n + 1.0))
+        rest_spread = np.sqrt(_variances_of_rest(variances[n_axes:], n, n_axes, mean_variance))
         resolved = self._copy(n_axes=n_axes)
         resolved._recording = recording
         resolved.center_ = summary["mean"]
@@ -294,6 +298,22 @@ class Subspace(Likelihood):
         points = self._inner.draw_rows(stats, clusters, len(self.axes_), rng)
         noise = rng.standard_normal((len(points), self._rest.shape[1]))
         return self.center_ + points @ self.axes_ + noise @ self._rest.T
+
+
+def _variances_of_rest(variances, n_rows, n_axes, mean_variance):
+    """Variances of new rows along the other axes: those of the rows, of one more with the mean
+    variance of all axes, and of as many with a shared variance as have the greatest evidence (the
+    covariance is inverse Wishart). The mean and the first axes took a row each to fit."""
+    size, left = len(variances), max(n_rows - n_axes - 1.0, 0.0)
+    if size == 0:
+        return variances
+    shared = (n_rows * variances.mean() + mean_variance) / (left + 1.0)
+    scales, df = mean_variance + ROWS_ALIKE * shared, 0.5 * (size + 2.0 + ROWS_ALIKE)
+    logs = np.log(scales[:, None] + n_rows * variances).sum(axis=1)
+    evidence = multigammaln(df + 0.5 * left, size) - multigammaln(df, size)
+    evidence += size * df * np.log(scales) - (df + 0.5 * left) * logs
+    best = evidence.argmax()
+    return (n_rows * variances + scales[best]) / (left + 1.0 + ROWS_ALIKE[best])
 
 
 def _warn_of_units(deviations):
