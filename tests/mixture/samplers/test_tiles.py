@@ -212,6 +212,46 @@ def test_clusters_that_are_not_near_change_no_draw(n_features, own_first):
     assert len(n_clusters_seen) > 1 and max(n_clusters_seen) > 8
 
 
+def rows_on_lines(rng, n_features):
+    """Rows on 15 lines, a line after the other, and labels: the first row of each is alone. Each
+    row that joins it brings the next ones nearer to the cluster."""
+    line = np.repeat(np.arange(15), 16)
+    X, along = rng.normal(size=(2, 15, n_features))
+    X = 10.0 * X[line] + along[line] * rng.uniform(-8.0, 8.0, len(line))[:, None]
+    labels = np.where(np.arange(len(line)) % 16 == 0, line, 15)
+    return X + rng.normal(size=X.shape), labels
+
+
+def rows_of_no_cluster(rng, n_features):
+    """Noise, and labels at random: rows that leave small clusters change these most."""
+    return rng.normal(size=(65, n_features)), np.arange(65) % 12
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize(
+    ("make", "n_features", "scale"), [(rows_on_lines, 6, 1.0), (rows_of_no_cluster, 20, 0.1)]
+)
+def test_clusters_are_ruled_out_as_they_are_now(make, n_features, scale, gaps):
+    """Draws are those of chains that weigh all clusters, while each row changes small ones."""
+    params = {"mean": np.zeros(n_features), "mean_precision": 0.01, "df": n_features + 0.5}
+    for seed in range(12):
+        X, labels = make(np.random.default_rng(seed), n_features)
+        if gaps:
+            X[::5, 1] = np.nan
+        likelihood = Gaussian(**params, scale=scale * np.eye(n_features)).resolve(X)
+        draws = []
+        for finds_near in (True, False):
+            model = bind(likelihood, likelihood.encode(X), len(X))
+            assert model.finds_near
+            model.finds_near = finds_near
+            state = MixtureState(model, DirichletProcessPrior(len(X), 1.0), labels)
+            kernel, stream = Gibbs().kernel(), np.random.PCG64(seed)
+            for _ in range(6):
+                kernel.run(state, stream)
+            draws.append(state.cluster_labels())
+        np.testing.assert_array_equal(*draws)
+
+
 def test_clusters_far_from_a_group_count():
     """A row that is alone between its cluster and another, which is far from all others of its
     group: it leaves in the first sweep."""

@@ -434,7 +434,7 @@ cdef class EllipticalModel(ClusterModel):
             self.weights.is_open[i] = 1
             self.n_last = 0
         if self.has_missing(i):
-            self.settle()       # by the values that the row has now
+            self.leave()        # by the values that the row has now
             self.gaps.is_open[i] = 1
 
     cdef void close_gaps(self, Py_ssize_t i) noexcept nogil:

@@ -44,7 +44,7 @@ Hyperparameters: u (D), r, nu, S (its diagonal, or all of it by rows), those of 
 `find_near` knows q of all clusters: that of a row whose turn comes is computed with those of the
 STRIP - 1 rows that follow it, the block, which are side by side in the registers of the processor.
 These numbers hold until the row of the cluster changes; then they are computed again for the next
-few rows. `settle` ends the block: other code writes rows only after it.
+few rows. Items with gaps use none. `settle` ends the block: other code writes rows only after it.
 
 A set of moments: mass, mean (D), scatter (packed). Terms: log c_n |S_n|^(-1/2), without weights
 times h^(D/2); log |S_n|, rho / (rho + 1), (nu + n + 1) / 2, m (D), the factor (packed, by columns,
@@ -780,7 +780,7 @@ cdef class FullModel(EllipticalModel):
         cdef double n, product, q, square, total
         if self.weights is not None or not self.is_open(i):
             return False
-        self.settle()
+        self.leave()
         self.gaps.list_missing(i)
         x = &self.gaps.data[i, 0]
         for k in range(n_slots):
@@ -815,7 +815,7 @@ cdef class FullModel(EllipticalModel):
         if self.weights is not None:
             h = cached[self.terms + WEIGHED + self.n_lanes + self.weights.chosen[i]]
         if slot != self.gap_slot:       # else `gaps` has seen this row and cluster last
-            self.settle()
+            self.leave()
             self.project(slot, i)
         square = log_gamma_variate(<bitgen_t*>rng, cached[EXPONENT] - 0.5 * self.gaps.n_missing)
         square = (self.gap_square + 1.0 / h) / (2.0 * exp(square))
