@@ -181,6 +181,15 @@ def test_few_rows_far_away_are_a_cluster(n_far, expected):
         assert np.abs(model.cluster_params_["means"][:2]).max() < 7.0
 
 
+def test_a_hundred_rows_of_very_many_show_a_valley():
+    """They are half a percent of the rows, and too near for an island."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1], [23_880, 120])
+    X = rng.normal(size=(len(labels), 2)) + np.outer(labels, [5.0, 0.0])
+    np.testing.assert_array_equal(read_hills(points_of(X), labels), labels)
+    np.testing.assert_array_equal(read_hills(points_of(X[:-30]), labels[:-30]), 0)
+
+
 def test_rows_of_a_law_with_heavy_tails_are_no_islands():
     for seed in range(4):
         X = np.random.default_rng(seed).standard_t(1.5, size=(300, 2))

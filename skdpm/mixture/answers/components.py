@@ -15,9 +15,10 @@ from skdpm.mixture.likelihoods.laws.coordinates import drawn_in
 MOST_COLUMNS = 32
 # Number of rows that determine the principal axes.
 AXIS_ROWS = 20_000
-# Smallest component with a hill: this share of the rows, and this number. Smaller ones have hills
-# until this share of all rows is in components with hills.
-LEAST_SHARE, LEAST_ROWS = 0.01, 5
+# Smallest component with a hill: this share of the rows, and this number; with ENOUGH_ROWS it has
+# one, as these show valleys. Smaller ones have hills until this share of all rows is in components
+# with hills.
+LEAST_SHARE, LEAST_ROWS, ENOUGH_ROWS = 0.01, 5, 100
 LEAST_COVERED = 0.75
 # Largest number of temporary numbers.
 MOST_NUMBERS = 2**20
@@ -163,7 +164,8 @@ class Components:
         n_rows = len(self.rows)
         falling = np.sort(self.sizes)[::-1]
         covering = falling[np.searchsorted(np.cumsum(falling), LEAST_COVERED * n_rows)]
-        return np.flatnonzero(self.sizes >= min(max(LEAST_ROWS, LEAST_SHARE * n_rows), covering))
+        least = np.clip(LEAST_SHARE * n_rows, LEAST_ROWS, ENOUGH_ROWS)
+        return np.flatnonzero(self.sizes >= min(least, covering))
 
 
 def distances_between(points, labels):
