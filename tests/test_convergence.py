@@ -233,11 +233,11 @@ def test_labels_of_a_small_type_have_the_same_rand_index(dtype):
 
 
 def test_one_chain_that_moves_is_not_judged():
-    """R-hat of its halves is about 2 of the log joint and the density."""
+    """R-hat of its halves is 1.7 to 2.1 of the log joint or the density, with any seed."""
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(400, 2)) + 3 * rng.integers(0, 12, size=(400, 1))
+    X = rng.normal(size=(1200, 2)) + 3 * rng.integers(0, 60, size=(1200, 1))
     short = {"n_chains": 1, "n_draws": 100, "random_state": 1}
-    moving = DPMixture(n_warmup=0, sampler="gibbs", init="single", **short)
+    moving = DPMixture(n_warmup=0, sampler="gibbs", init="singletons", **short)
     model, found = caught(lambda: moving.fit(X))
     assert max(f["r_hat"] for f in _convergence.judged(model.diagnostics_).values()) > 1.5
     assert not model.converged_ and not found and "converged      not judged" in model.summary()
