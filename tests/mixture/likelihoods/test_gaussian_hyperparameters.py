@@ -410,6 +410,37 @@ def test_kernels_reach_the_law_of_a_scale_matrix_given_the_partition(seed_sequen
     assert_p(run, seed_sequence=seed_sequence)
 
 
+@pytest.mark.parametrize("name", ["mean_precision", "df"])
+def test_kernels_reach_the_law_of_a_number_given_the_partition(name, seed_sequence):
+    """Clusters of six, two and one rows, in no order of their sizes; without chains."""
+    labels = np.repeat([0, 1, 2, 3, 4], [6, 1, 2, 1, 2])
+    X = np.random.default_rng(1).normal(size=(12, 2)) * [3.0, 1.0] + [[0.3, -0.5]]
+    likelihood = likelihood_of("full", (name,)).resolve(X)
+    model = bind(likelihood, likelihood.encode(X), len(X))
+    state = MixtureState(model, DirichletProcessPrior(len(X), 1.0), labels)
+    n_bins, grid = 12, (np.arange(1200) + 0.5) / 1200
+    values = {other: np.asarray(getattr(likelihood, other)) for other in NAMES}
+    values = {other: np.broadcast_to(v, (len(grid), *v.shape)) for other, v in values.items()}
+    values[name] = from_uniform(likelihood, name, grid)
+    log_p = sum(gaussian_log_marginals(X[labels == k], full=True, **values) for k in range(5))
+    law = np.exp(log_p - logsumexp(log_p)).reshape(n_bins, -1).sum(axis=1)
+    moments = model.dump(state.cluster_slots())
+    priors, start = likelihood.learned_priors, model.named_hyperparameters()
+
+    def run(seed, factor):
+        bits = np.random.PCG64(seed)
+        laws = model.gaussian_laws(priors, start, moments, bits)
+        drawn = []
+        for _ in range(round(20_000 * factor)):
+            for _ in range(4):
+                found = laws.resample(model, bits)
+            drawn.append(found[2 + (name == "df")])
+        u = to_uniform(likelihood, name, np.array(drawn), likelihood.df)
+        return Cells(np.bincount((u * n_bins).astype(int), minlength=n_bins), law)
+
+    assert_p(run, seed_sequence=seed_sequence)
+
+
 def test_columns_take_their_steps_one_given_the_other(seed_sequence):
     """Columns that are nearly one: so are their scales."""
     X = np.array([[-5.0, -5.2], [5.0, 5.1], [-9.0, -8.7], [8.0, 8.3]])
