@@ -40,7 +40,7 @@ STEADY = 2.0 / 3.0
 BUSY = 0.5
 
 # Largest share of a time limit that is kept for summaries of the draws.
-MOST_FOR_SUMMARIES = 0.3
+MOST_FOR_SUMMARIES = 0.4
 # Share of a time limit after which no probe goes on.
 MOST_FOR_PROBES = 0.4
 

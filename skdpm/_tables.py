@@ -42,8 +42,9 @@ KINDS_OF_OBJECTS = (
 )
 # Code that makes days of dates, and hours of time spans.
 CODE_FOR_TIME = {
-    "dates": "t = pd.to_datetime({0}); t = (t - t.min()) / pd.Timedelta('1D')  # days; the hour "
-    "of the day is pd.to_datetime({0}).dt.hour",
+    "dates": "t = pd.to_datetime({0}); t = (t - t.min()) / pd.Timedelta('1D')  # days; the time "
+    "of the day is a direction, VonMisesFisher() on the columns np.cos(a) and np.sin(a) with "
+    "a = np.pi / 12 * pd.to_datetime({0}).dt.hour",
     "time spans": "t = pd.to_timedelta({0}) / pd.Timedelta('1h')",
 }
 

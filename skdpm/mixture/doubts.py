@@ -145,6 +145,7 @@ def warn_of_departures(model, X, likelihood):
             f"{named} of X {does} not follow from the other columns in some rows. In the rows "
             f"from which the likelihood was made, {it} always did, or {it} had one value. "
             f"Labels ignore the {column}, and score_samples gives these rows a low density. "
+            f"Scores of folds in which {it} varies and others are not comparable. "
             f"If the {column} should count, fit to rows in which {it} can vary",
         )
 

@@ -222,6 +222,7 @@ class DrawnClusters:
       those that `_follow` has needed.
     - `known`: KnownLabels or Unlabelled. Known labels of the informative rows.
     - `is_adaptive`: bool. Whether components of hills can be clusters.
+    - `joins_fragments`: bool. Whether estimates have no fragments; see `join_fragments`.
     - `merges`: bool. Whether estimates with fewer clusters are merges of the estimate without a
       limit.
     """
@@ -235,6 +236,7 @@ class DrawnClusters:
         self.loss = "vi" if loss in HILLS else loss
         are_hills = loss in HILLS and model.likelihood_.has_points
         self.is_adaptive = are_hills and loss == "adaptive"
+        self.joins_fragments = loss == "adaptive"
         self.merges = (are_hills or self.training.noise_law.takes_rows) and not self.known.unites
         self.components = model.draws_["labels"]
         self.most_clusters, self.unlimited = np.inf, None
@@ -363,7 +365,7 @@ class DrawnClusters:
         def free():
             cells = alone(self.likely[:, :, inside])
             labels = self._search(cells)
-            return join_fragments(labels, cells) if self.is_adaptive else labels
+            return join_fragments(labels, cells) if self.joins_fragments else labels
 
         @functools.cache
         def tree():

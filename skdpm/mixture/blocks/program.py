@@ -73,7 +73,7 @@ class BlockProgram(MixtureProgram):
 
     warmup_looks = (WARMUP,)
     draw_looks = DRAW_LOOKS
-    summaries = 30.0
+    summaries = 60.0
 
     @classmethod
     def prepare(
