@@ -21,7 +21,7 @@ from skdpm.mixture.likelihoods import (
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-SHORT = {"n_warmup": 15, "n_draws": 10, "n_chains": 2, "random_state": 0}
+SHORT = {"n_warmup": 15, "n_draws": 10, "n_chains": 2, "random_state": 1}
 EMPTY = np.array([2, 30, 31, 32, 33, 50])
 
 
