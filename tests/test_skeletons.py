@@ -433,7 +433,7 @@ def test_feature_likelihood_in_an_estimator(PoissonSum):
     model = fit_quietly(model.set_params(likelihood__shape=1.5), X)
     assert b_cubed_score(Z, model.allocations_) > 0.9
     assert model.rates_.shape == (model.n_components_, 3)
-    assert len(model.rate_samples_[0]) == 250
+    assert len(model.rate_samples_[0]) == model.draws_.n_draws
     assert np.isfinite(model.score(X)) and not model.exact_
     with pytest.raises(ValueError, match=r"PoissonSum needs .*counts"):
         model.fit(X + 0.5)
