@@ -67,7 +67,8 @@ def summary_of_fit(estimator, what):
     lines["converged"] = "yes" if estimator.converged_ else "no" if bad else "not judged"
     levels = agreement.words_about_levels(estimator.diagnostics_, bad)
     # Without masses, chains at different levels may have components of different probability.
-    if estimator.converged_ and levels and "log mass" not in levels:
+    has_masses = "difference_masses" in estimator.diagnostics_.get("log_joint", {})
+    if estimator.converged_ and levels and not has_masses:
         lines["converged"] = "for labels and densities, not for components"
     if "log_joint" in bad and agreement.has_drifted(estimator.diagnostics_["log_joint"]):
         lines["converged"] += ", log_joint has not settled"

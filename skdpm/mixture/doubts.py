@@ -145,7 +145,7 @@ def warn_of_departures(model, X, likelihood):
             f"{named} of X {does} not follow from the other columns in some rows. In the rows "
             f"from which the likelihood was made, {it} always did, or {it} had one value. "
             f"Labels ignore the {column}, and score_samples gives these rows a low density. "
-            f"Scores of folds in which {it} varies and others are not comparable. "
+            "Scores of folds with and without such rows are not comparable. "
             f"If the {column} should count, fit to rows in which {it} can vary",
         )
 
@@ -160,7 +160,7 @@ def warn_of_overdispersion(model, program):
             "numbers, as weights do. So components are parts of clusters, and labels may cut "
             'clusters. Use Relational(weights="counts"), or pass the links alone, (X > 0)',
         )
-    _warn_of_single_rows(model, program, labels)
+    _warn_of_parts(model, program, labels)
     if not isinstance(program.given, np.ndarray):
         return
     _warn_of_planes(model, program, labels)
@@ -242,12 +242,11 @@ def _silhouette(model):
     return silhouette_score(X[some], labels) if in_groups else 0.0
 
 
-def _warn_of_single_rows(model, program, labels):
+def _warn_of_parts(model, program, labels):
     """Warn if multinomial clusters are parts of kinds of rows."""
-    is_given = getattr(model, "n_components", None) is not None or is_dask(program.given)
-    if is_given or not isinstance(program.likelihood, LIKELIHOODS["multinomial"]):
+    X, is_told = program.given, getattr(model, "n_components", None) is not None
+    if is_told or is_dask(X) or not isinstance(program.likelihood, LIKELIHOODS["multinomial"]):
         return
-    X = program.given
     if overdispersion.vary_in_shares(X, labels) or overdispersion.are_fragments(X, labels):
         larger = "Multinomial(concentration=1.0), or " if program.likelihood.learned else ""
         warn(

@@ -35,7 +35,7 @@ ROUNDING = 2.0**-50
 ERROR, ERROR_OF_CONSTANT = 1e-5, 1e-6
 SMALLEST_ERROR = 1e-150  # its square is a normal double
 # Largest standard deviation of a column, and largest residual in units of its error.
-LARGEST = FARTHEST = 1e150
+LARGEST = 1e150
 # Errors beyond which a new row departs from what held in all rows.
 DEPARTURE = 10.0
 # Standard errors beyond which a weight is not noise.
@@ -127,7 +127,7 @@ class Projection:
 
     def _log_law(self, white):
         """log density of independent entries of residuals, in units of their errors."""
-        white = np.clip(white, -FARTHEST, FARTHEST)
+        white = np.clip(white, -LARGEST, LARGEST)
         follows = norm.logpdf(white) + np.log1p(-1.0 / (self.n_rows + 2.0))
         departs = cauchy.logpdf(white, scale=1.0 / ERROR) - np.log(self.n_rows + 2.0)
         return np.logaddexp(follows, departs)
