@@ -62,8 +62,7 @@ static inline int cholesky(double *packed, ptrdiff_t n, double *log_det)
  * By one elementary transformation per column (Gill, Golub, Murray & Saunders 1974, method C1).
  * Returns 0 if a downdate (alpha < 0) would leave too few digits of a pivot, or if a number is no
  * double; the factor is then spoilt. O(n^2). */
-SKDPM_VERSIONS
-SKDPM_UNUSED static int cholesky_update(
+SKDPM_KERNEL int cholesky_update(
     double *packed, ptrdiff_t n, double *restrict v, double alpha, double *log_det)
 {
     double *restrict column = packed;
@@ -135,8 +134,7 @@ SKDPM_UNUSED static int cholesky_update(
 }
 
 /* A -> A + by v v'. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void add_square(
+SKDPM_KERNEL void add_square(
     double *restrict packed, ptrdiff_t n, const double *restrict v, double by)
 {
     for (ptrdiff_t j = 0; j < n; j++) {
@@ -226,8 +224,7 @@ static inline double dot(const double *restrict x, const double *restrict y, ptr
 }
 
 /* v' A^-1 v by forward substitution; v is destroyed. O(n^2 / 2). */
-SKDPM_VERSIONS
-SKDPM_UNUSED static double solve_squared(const double *packed, ptrdiff_t n, double *restrict v)
+SKDPM_KERNEL double solve_squared(const double *packed, ptrdiff_t n, double *restrict v)
 {
     const double *restrict a = packed;
     double q = 0.0;

@@ -10,8 +10,7 @@
 /* Draws a category for each item with probability proportional to exp(w[k][i]), from uniform u on
  * [0, 1). w: (n_terms, ld), overwritten; u, top, total: (n,), the last two scratch. Returns 0 if an
  * item has no finite weight or a weight that is NaN. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static int tile_categorical(
+SKDPM_KERNEL int tile_categorical(
     double *restrict w, ptrdiff_t n_terms, ptrdiff_t ld, ptrdiff_t n, double *restrict u,
     double *restrict top, double *restrict total, ptrdiff_t *restrict out)
 {
@@ -62,8 +61,7 @@ SKDPM_UNUSED static int tile_categorical(
  * most 1. The sum of the weights of all other terms is at most `rest` for every item. out[i] is -1 if
  * these or rounding could change the draw, or if there is no distribution (proof in `_culling.pxd`).
  * scratch: (3 n,). */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_select(
+SKDPM_KERNEL void tile_select(
     double *restrict w, const double *restrict by, ptrdiff_t n_terms, ptrdiff_t ld, ptrdiff_t n,
     const double *restrict u, double rest, double *restrict scratch, ptrdiff_t *restrict out)
 {
@@ -103,8 +101,7 @@ SKDPM_UNUSED static void tile_select(
 /* For items with keys[i] == key, out[i] is 2 * code or 2 * code + 1, with probabilities proportional
  * to exp(a_i + by_a) and exp(b_i + by_b), drawn as by `tile_categorical`; -2 if there is no
  * distribution. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_halves(
+SKDPM_KERNEL void tile_halves(
     const double *restrict a, const double *restrict b, double by_a, double by_b, ptrdiff_t n,
     const double *restrict u, const ptrdiff_t *restrict keys, ptrdiff_t key, ptrdiff_t code,
     ptrdiff_t *restrict out)
@@ -122,8 +119,7 @@ SKDPM_UNUSED static void tile_halves(
 }
 
 /* Number of items with keys[i] == key. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static ptrdiff_t tile_count(
+SKDPM_KERNEL ptrdiff_t tile_count(
     const ptrdiff_t *restrict keys, ptrdiff_t n, ptrdiff_t key)
 {
     ptrdiff_t count = 0;

@@ -17,8 +17,7 @@
 #define SKDPM_LARGEST_FAMILY 17
 
 /* C += by v v'. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void families_add(
+SKDPM_KERNEL void families_add(
     double *scatter, const double *v, double by, ptrdiff_t ld, ptrdiff_t size)
 {
     double *restrict entry = scatter;
@@ -31,8 +30,7 @@ SKDPM_UNUSED static void families_add(
 /* L D L' = diag(scale) + C + pull v v': L below its diagonal, and 1 / D. No entry of D is below its
  * entry of `scale`, because the rest is positive semidefinite: one that rounding has made smaller is
  * replaced by it. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void families_factor(
+SKDPM_KERNEL void families_factor(
     const double *scatter, const double *scale, const double *v, double pull, ptrdiff_t ld,
     ptrdiff_t size, double *factor)
 {
@@ -65,8 +63,7 @@ SKDPM_UNUSED static void families_factor(
 
 /* 1 / (S^-1)_mm - scale for a member m of S = L D L': of S without the last member (unset if that is
  * m), and of S. Rounding makes no rest negative. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void families_rests(
+SKDPM_KERNEL void families_rests(
     const double *factor, double scale, ptrdiff_t ld, ptrdiff_t size, ptrdiff_t member,
     double *of_parents, double *of_all)
 {
@@ -112,8 +109,7 @@ SKDPM_INLINE double skdpm_log_product(const double *x, ptrdiff_t n)
  * column itself. With sign = 1 each term is at most 0, so a sum of some that is below `least` is
  * returned in place of that of all. Infinity means that a difference (sign = -1) has too few
  * digits. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static double families_log_density(
+SKDPM_KERNEL double families_log_density(
     const double *x, const double *center, const double *factor, ptrdiff_t n, ptrdiff_t ld,
     ptrdiff_t size, double sign, double c, double half, double least)
 {
@@ -147,8 +143,7 @@ SKDPM_UNUSED static double families_log_density(
 
 /* Log density of rows, side by side in columns of length ld_rows, from parameters as of
  * `ParametricGaussianSparse`; `families` has the members, n if there is none. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void families_log_normal(
+SKDPM_KERNEL void families_log_normal(
     const double *x, ptrdiff_t ld_rows, ptrdiff_t n_rows, const double *params,
     const ptrdiff_t *families, ptrdiff_t n, ptrdiff_t ld, ptrdiff_t size, double *out)
 {

@@ -110,8 +110,7 @@ SKDPM_INLINE void skdpm_grid_chunk(
 }
 
 /* Computes the cached terms of a row from its statistics. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void skdpm_grid_compute(const skdpm_grid *grid, double *stats)
+SKDPM_KERNEL void skdpm_grid_compute(const skdpm_grid *grid, double *stats)
 {
     double *log_norms = stats + skdpm_grid_n_stats(grid);
     for (ptrdiff_t d = 0; d < grid->n_blocks; d++) {
@@ -152,8 +151,7 @@ SKDPM_UNUSED static void skdpm_grid_compute(const skdpm_grid *grid, double *stat
 }
 
 /* Sum over blocks of log Z, from the statistics of a row. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static double skdpm_grid_log_norm(const skdpm_grid *grid, const double *stats)
+SKDPM_KERNEL double skdpm_grid_log_norm(const skdpm_grid *grid, const double *stats)
 {
     double log_norm = 0.0;
     for (ptrdiff_t d = 0; d < grid->n_blocks; d++) {
@@ -173,8 +171,7 @@ SKDPM_UNUSED static double skdpm_grid_log_norm(const skdpm_grid *grid, const dou
 }
 
 /* sums += by * x. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void skdpm_grid_shift(
+SKDPM_KERNEL void skdpm_grid_shift(
     double *restrict sums, const double *restrict x, ptrdiff_t n, double by)
 {
     for (ptrdiff_t m = 0; m < n; m++)
@@ -182,8 +179,7 @@ SKDPM_UNUSED static void skdpm_grid_shift(
 }
 
 /* The same if entries of x may be impossible; these are counted. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void skdpm_grid_shift_possible(
+SKDPM_KERNEL void skdpm_grid_shift_possible(
     double *restrict sums, double *restrict counts, const double *restrict x, ptrdiff_t n,
     double by)
 {
@@ -251,8 +247,7 @@ SKDPM_INLINE void skdpm_grid_lanes(
 }
 
 /* log p(item | cluster) relative to the best points. relative: (D, C * SKDPM_CHUNK), exp of `item`. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static double skdpm_grid_predict_one(
+SKDPM_KERNEL double skdpm_grid_predict_one(
     const skdpm_grid *grid, const double *stats, const double *item, const double *highest,
     const double *relative)
 {
@@ -273,8 +268,7 @@ SKDPM_UNUSED static double skdpm_grid_predict_one(
 
 /* Whether `skdpm_grid_predict_without` loses no terms: weights that are rounded to 0 are negligible
  * without the item too. lowest: (D, C), the smallest log likelihood of the item in each chunk. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static int skdpm_grid_may_stay(
+SKDPM_KERNEL int skdpm_grid_may_stay(
     const skdpm_grid *grid, const double *stats, const double *lowest)
 {
     for (ptrdiff_t d = 0; d < grid->n_blocks; d++) {
@@ -297,8 +291,7 @@ SKDPM_UNUSED static int skdpm_grid_may_stay(
 
 /* log p(item | other items of its cluster): minus the log of the posterior mean of the inverse
  * likelihood. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static double skdpm_grid_predict_without(
+SKDPM_KERNEL double skdpm_grid_predict_without(
     const skdpm_grid *grid, const double *stats, const double *relative)
 {
     const ptrdiff_t n_padded = grid->n_chunks * SKDPM_CHUNK;
@@ -318,8 +311,7 @@ SKDPM_UNUSED static double skdpm_grid_predict_without(
 
 /* log p(item | cluster) for the clusters of some slots, with the bits of `skdpm_grid_predict_one`.
  * SKDPM_CHUNK clusters at a time share vector sums and logarithms. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void skdpm_grid_predict(
+SKDPM_KERNEL void skdpm_grid_predict(
     const skdpm_grid *grid, const double *arena, ptrdiff_t stride, const ptrdiff_t *slots,
     ptrdiff_t n_slots, const double *item, const double *highest, const double *relative,
     double *out)

@@ -49,8 +49,7 @@ static inline double exp_negative(double x)
 }
 
 /* exp(x) for n numbers x <= 0, in place. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_exp(double *x, ptrdiff_t n)
+SKDPM_KERNEL void tile_exp(double *x, ptrdiff_t n)
 {
     for (ptrdiff_t i = 0; i < n; i++)
         x[i] = exp_negative(x[i]);
@@ -81,8 +80,7 @@ SKDPM_INLINE double log_positive(double x)
 }
 
 /* log(x) of n numbers, a multiple of 8, in place. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_log(double *x, ptrdiff_t n)
+SKDPM_KERNEL void tile_log(double *x, ptrdiff_t n)
 {
     for (ptrdiff_t first = 0; first < n; first += 8)
         for (ptrdiff_t i = 0; i < 8; i++)
@@ -93,8 +91,7 @@ SKDPM_UNUSED static void tile_log(double *x, ptrdiff_t n)
  * squared distances. There are 2 or 8 weights; those that do not exist have log_p = -infinity. */
 
 /* out = log_p + half log(h), then h. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_weigh(
+SKDPM_KERNEL void tile_weigh(
     double rho, const double *restrict w, const double *restrict log_p, double half,
     ptrdiff_t n_weights, double *restrict out)
 {
@@ -140,8 +137,7 @@ SKDPM_INLINE void scale_mixture(
 
 /* logs = log of the sum over weights of exp(v), for v = shares of n clusters: (n, n_weights); and
  * shares = exp(v - the largest v). There must be room for n rounded up to a multiple of 8. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_mixtures(
+SKDPM_KERNEL void tile_mixtures(
     double *restrict shares, ptrdiff_t n, ptrdiff_t n_weights, double *restrict logs)
 {
     double top[512];
@@ -190,8 +186,7 @@ SKDPM_UNUSED static void tile_mixtures(
 }
 
 /* The same for v = out - exponent log(1 + square h), with out and h of tile_weigh. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_scale_mixtures(
+SKDPM_KERNEL void tile_scale_mixtures(
     const double *squares, const double *exponents, const double *const *weighed, ptrdiff_t n,
     ptrdiff_t n_weights, double *restrict shares, double *restrict logs)
 {
@@ -229,8 +224,7 @@ SKDPM_UNUSED static void tile_scale_mixtures(
 /* out = -exponent times the log of the product over columns of 1 + t^2 h, t = (x - center) spread,
  * for h that do not increase; 8 numbers, and h again and again if there are fewer. Returns whether
  * no square is too large for the product. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static int tile_scale_products(
+SKDPM_KERNEL int tile_scale_products(
     const double *restrict x, const double *restrict center, const double *restrict spread,
     ptrdiff_t n_features, const double *restrict h, ptrdiff_t n_weights, double exponent,
     double *restrict out)
@@ -284,8 +278,7 @@ SKDPM_INLINE double exp_above(double x)
 
 /* Sum of log(1 / (1 + exp(-u))) over u = y + by * effects, with running sums in a fixed order.
  * One logarithm serves 960 factors 1 + exp(-|u|), which are between 1 and 2. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static double tile_log_sigmoids(
+SKDPM_KERNEL double tile_log_sigmoids(
     const double *restrict y, const double *restrict effects, double by, ptrdiff_t n)
 {
     double total = 0.0;
@@ -314,8 +307,7 @@ SKDPM_UNUSED static double tile_log_sigmoids(
 
 /* For each row, adds to total the sum of exp(w - top) over those of n_terms lines of w, in the given
  * order, that are not below `limit`. w: (n_terms, n); top, limit, total: (n,). */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_sum_exp(
+SKDPM_KERNEL void tile_sum_exp(
     const double *restrict w, const ptrdiff_t *restrict order, ptrdiff_t n_terms, ptrdiff_t n,
     const double *restrict top, const double *restrict limit, double *restrict total)
 {
@@ -329,8 +321,7 @@ SKDPM_UNUSED static void tile_sum_exp(
 }
 
 /* out[i] = sum over j of by[j] table[j * n + i]. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_combine(
+SKDPM_KERNEL void tile_combine(
     const double *restrict table, const double *restrict by, ptrdiff_t n_rows, ptrdiff_t n,
     double *restrict out)
 {
@@ -357,8 +348,7 @@ SKDPM_INLINE double dot_of_lanes(
 }
 
 /* Sums of a, a sigma and a r, where a = w / (n_rows - sigma k + r) is scratch. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_averages(
+SKDPM_KERNEL void tile_averages(
     const double *restrict w, const double *restrict sigmas, const double *restrict r,
     double n_rows, double k, ptrdiff_t n, const double *restrict ones, double *restrict a,
     double *restrict out)
@@ -371,8 +361,7 @@ SKDPM_UNUSED static void tile_averages(
 }
 
 /* w *= scale (size - sigma) / (n_rows - sigma k + r). */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_multiply(
+SKDPM_KERNEL void tile_multiply(
     double *restrict w, const double *restrict sigmas, const double *restrict r, double n_rows,
     double k, double size, double scale, ptrdiff_t n)
 {
@@ -381,8 +370,7 @@ SKDPM_UNUSED static void tile_multiply(
 }
 
 /* Sum of a b: sixteen running sums, in a fixed order. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static double tile_dot(
+SKDPM_KERNEL double tile_dot(
     const double *restrict a, const double *restrict b, ptrdiff_t n)
 {
     double sums[16] = {0.0}, total = 0.0;
@@ -403,8 +391,7 @@ enum { DOT_ITEMS = 32, DOT_COLUMNS = 64 };
 /* out[k * ld + i] = theta_k[0] + sum over d of theta_k[1 + d] x[items[i] * n_features + d], with
  * theta_k = params + which[k] * n_params. A block of items and columns is used for all k while it is
  * in the first cache. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_dots(
+SKDPM_KERNEL void tile_dots(
     const double *restrict x, ptrdiff_t n_features, const ptrdiff_t *restrict items, ptrdiff_t n,
     const double *restrict params, ptrdiff_t n_params, const ptrdiff_t *restrict which,
     ptrdiff_t n_which, double *restrict out, ptrdiff_t ld)
@@ -458,8 +445,7 @@ SKDPM_UNUSED static void tile_gather(
 
 /* Coordinates of rows on axes: out[i * n_axes + j] = sum over d of (x_id - center_d) axes[d][j], in
  * an order that is the same for all rows. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_rotate(
+SKDPM_KERNEL void tile_rotate(
     const double *restrict x, ptrdiff_t n, ptrdiff_t n_features, const double *restrict center,
     const double *restrict axes, ptrdiff_t n_axes, double *restrict out)
 {
@@ -484,8 +470,7 @@ SKDPM_UNUSED static void tile_rotate(
 }
 
 /* The smallest box around items, x (n_features, ld): its centre and half its widths, rounded up. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_enclose(
+SKDPM_KERNEL void tile_enclose(
     const double *restrict x, ptrdiff_t ld, ptrdiff_t n, ptrdiff_t n_features,
     double *restrict box)
 {
@@ -517,8 +502,7 @@ SKDPM_UNUSED static void tile_enclose(
 /* Statistics. */
 
 /* out += sum_i x_i x_i', packed by columns of the lower triangle; x: (n, n_features), row by row. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_scatter(
+SKDPM_KERNEL void tile_scatter(
     const double *restrict x, ptrdiff_t n, ptrdiff_t n_features, double *restrict out)
 {
     if (n_features <= 4) { /* columns are too short to be vectorised */
@@ -545,8 +529,7 @@ SKDPM_UNUSED static void tile_scatter(
 
 /* Number of entries of x that are not NaN, their mean, and the sum of squares about it: eight
  * running sums, in a fixed order. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_moments(
+SKDPM_KERNEL void tile_moments(
     const double *restrict x, ptrdiff_t n, double *count, double *mean, double *squares)
 {
     double counts[8] = {0.0}, sums[8] = {0.0};
@@ -584,8 +567,7 @@ SKDPM_UNUSED static void tile_moments(
 /* Moments of the items whose key is `key`, x (n_features, ld) without infinities: their number,
  * mean (D) and scatter about it (lower triangle, packed by columns). The work grows with n.
  * gaps: (n_features + 1, ld), scratch. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_keyed_moments(
+SKDPM_KERNEL void tile_keyed_moments(
     const double *restrict x, ptrdiff_t ld, ptrdiff_t n, const ptrdiff_t *restrict keys,
     ptrdiff_t key, ptrdiff_t n_features, double *restrict gaps, double *restrict out)
 {
@@ -616,8 +598,7 @@ SKDPM_UNUSED static void tile_keyed_moments(
 
 /* out[i] = top - |W x_i - c|^2 / 2, with W lower triangular, packed by rows; -inf if that is NaN or
  * overflows. x: (n_features, ld), with a strip to read behind each column. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_gaussian_columns(
+SKDPM_KERNEL void tile_gaussian_columns(
     const double *restrict x, ptrdiff_t ld, ptrdiff_t n, ptrdiff_t n_features,
     const double *restrict w, const double *restrict c, double top, double *restrict out)
 {
@@ -653,8 +634,7 @@ SKDPM_UNUSED static void tile_gaussian_columns(
 
 /* out[i] = sum over d of log_w_d - (w_d x_id - c_d)^2 / 2, with x (n_features, ld); the sum of
  * log_w is `top`. -inf if the squares overflow. With `missing`, NaN entries of x add no term. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_gaussian_diag(
+SKDPM_KERNEL void tile_gaussian_diag(
     const double *restrict x, ptrdiff_t ld, ptrdiff_t n, ptrdiff_t n_features,
     const double *restrict w, const double *restrict c, const double *restrict log_w, double top,
     int missing, double *restrict out)
@@ -747,8 +727,7 @@ SKDPM_INLINE void strip_tails(
 }
 
 /* The same for n items, and possibly some behind them: the compiler knows both widths. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_tails(
+SKDPM_KERNEL void tile_tails(
     const double *restrict x, ptrdiff_t n, ptrdiff_t n_features, const double *restrict packed,
     const double *restrict c, double by, double *restrict z, double *restrict out)
 {
@@ -834,8 +813,7 @@ SKDPM_INLINE void entries_of_items(
 
 /* For items with entries and counts in rows of a sparse matrix, or with the same number of entries,
  * each counted once, without `indptr` and `counts`: the compiler knows which. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_entries(
+SKDPM_KERNEL void tile_entries(
     const double *restrict params, ptrdiff_t n_params, const ptrdiff_t *restrict which,
     ptrdiff_t n_which, ptrdiff_t n_levels, const ptrdiff_t *restrict items, ptrdiff_t n,
     const ptrdiff_t *restrict indptr, ptrdiff_t n_entries, const int *restrict indices,
@@ -939,8 +917,7 @@ SKDPM_UNUSED static double factors_of_counts(
 }
 
 /* For n_clusters clusters of a mirror, a multiple of SKDPM_COLUMNS. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_factors(
+SKDPM_KERNEL void tile_factors(
     const float *restrict mirror, ptrdiff_t stride, ptrdiff_t n_clusters,
     const int *restrict columns, const unsigned char *restrict offsets, ptrdiff_t n,
     const double *restrict pseudo, int uniform, double *restrict out, double *restrict scratch)
@@ -958,8 +935,7 @@ SKDPM_INLINE double stirling_rest(double z)
 
 /* out[k] = log Gamma(z[k] + v) - log Gamma(z[k]) of n numbers, a multiple of 8, z >= 20 and v >= 0.
  * Terms that both have cancel before they are computed. Numbers below 20: of no use. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_log_rising(
+SKDPM_KERNEL void tile_log_rising(
     const double *restrict z, double v, ptrdiff_t n, double *restrict out)
 {
     for (ptrdiff_t first = 0; first < n; first += 8)
@@ -973,8 +949,7 @@ SKDPM_UNUSED static void tile_log_rising(
 
 /* out[i] = sum over d of x_id log_rate_d - rate_d, with x (n_features, ld); the sum of the rates
  * is -top. With `missing`, NaN entries of x add no term. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_poisson(
+SKDPM_KERNEL void tile_poisson(
     const double *restrict x, ptrdiff_t ld, ptrdiff_t n, ptrdiff_t n_features,
     const double *restrict log_rate, const double *restrict rate, double top, int missing,
     double *restrict out)

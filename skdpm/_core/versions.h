@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Versions of a function by instruction set, among which the loader chooses; they need glibc's.
- * Without fused operations and sums along registers, all give the same bits. */
+ * SKDPM_KERNEL begins a function with versions by instruction set, among which the loader chooses;
+ * they need glibc's. Without fused operations and sums along registers, all give the same bits. */
 #ifndef SKDPM_VERSIONS_H
 #define SKDPM_VERSIONS_H
 
@@ -17,5 +17,6 @@
 #define SKDPM_UNUSED
 #define SKDPM_INLINE static inline
 #endif
+#define SKDPM_KERNEL SKDPM_VERSIONS SKDPM_UNUSED static
 
 #endif
