@@ -2,8 +2,7 @@
 """Densities of hyperpriors, of x = log(v) for a positive number v. Hyperparameters are moved on
 this scale, so each density is p(v) times the Jacobian v = exp(x). All are normalised.
 """
-from libc.math cimport M_PI as PI
-from libc.math cimport NAN, exp, fabs, lgamma, log, log1p
+from libc.math cimport M_PI as PI, NAN, exp, fabs, lgamma, log, log1p
 
 import numpy as np
 

@@ -15,12 +15,11 @@ both losses share all code. f must be convex with f(0) = 0.
 
 from libc.math cimport INFINITY
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free
 from libc.string cimport memset
 
 import numpy as np
 
-from skdpm._core._memory cimport expect_shape, resized
+from skdpm._core._memory cimport MemoryOwner, expect_shape
 
 ctypedef Py_ssize_t intp_t
 
@@ -183,7 +182,7 @@ cdef struct Overlap:
     int32_t count       # rows it has in common with the block, > 0
 
 
-cdef class PartitionSearch:
+cdef class PartitionSearch(MemoryOwner):
     """A candidate partition of weighted items, and its overlaps with the blocks of all draws.
 
     An item stands for `weight` rows. A block is a set of items that is a cluster of at least
@@ -242,7 +241,7 @@ cdef class PartitionSearch:
         self.weight = &weight[0]
         self.f = &f[0]
         self.label = <int32_t*> self.zeros(self.n_items * sizeof(int32_t))
-        self.blocks = <int32_t*> resized(NULL, self.n_items * n_draws, sizeof(int32_t))
+        self.blocks = <int32_t*> self.resized(NULL, self.n_items * n_draws, sizeof(int32_t))
         self.first_block = <intp_t*> self.zeros((self.n_items + 1) * sizeof(intp_t))
         self.size = <intp_t*> self.zeros(max_clusters * sizeof(intp_t))
         self.free_slots = <int32_t*> self.zeros(max_clusters * sizeof(int32_t))
@@ -256,11 +255,6 @@ cdef class PartitionSearch:
             self.free_slots[i] = <int32_t> (max_clusters - 1 - i)
         self.size_weight = (2.0 - split_cost) * n_draws
         self.tol = 1e-12 * n_draws
-
-    def __dealloc__(self):
-        free(self.blocks)
-        free(self.block_weight)
-        free(self.block_size)
 
     cdef void* zeros(self, size_t n_bytes) except NULL:
         """Memory that lasts as long as the search."""
@@ -277,10 +271,9 @@ cdef class PartitionSearch:
         if n_blocks > INT32_MAX:
             raise MemoryError("too many clusters over all draws")
         n_blocks = max(n_blocks, 2 * self.block_capacity)
-        self.block_weight = <double*> resized(self.block_weight, n_blocks, sizeof(double))
-        self.block_size = <intp_t*> resized(self.block_size, n_blocks, sizeof(intp_t))
+        self.block_weight = <double*> self.resized(self.block_weight, n_blocks, sizeof(double))
+        self.block_size = <intp_t*> self.resized(self.block_size, n_blocks, sizeof(intp_t))
         self.block_capacity = n_blocks
-        return 0
 
     def add_draws(self, const int32_t[:, ::1] labels, intp_t n_codes):
         """Enter labels (some draws, n_items), smaller than n_codes. Call until all are entered."""
@@ -335,14 +328,13 @@ cdef class PartitionSearch:
                         self.blocks[n_kept] = block
                         n_kept += 1
             self.first_block[self.n_items] = n_kept
-        self.blocks = <int32_t*> resized(self.blocks, n_kept, sizeof(int32_t))
+        self.blocks = <int32_t*> self.resized(self.blocks, n_kept, sizeof(int32_t))
         self.first_overlap = <intp_t*> self.zeros(self.n_blocks * sizeof(intp_t))
         self.n_overlaps = <int32_t*> self.zeros(self.n_blocks * sizeof(int32_t))
         for b in range(self.n_blocks):
             self.first_overlap[b] = n_overlaps
             n_overlaps += min(self.block_size[b], self.max_clusters)
         self.overlaps = <Overlap*> self.zeros(n_overlaps * sizeof(Overlap))
-        return 0
 
     # Moves; each returns the change of the objective or whether anything moved
 

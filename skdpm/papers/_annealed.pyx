@@ -54,7 +54,6 @@ cdef class AnnealedSystem(ParticleSystem):
         self.place(i, rng, True)
         if self.active_block > 0:
             self.move_block(rng)
-        return 0
 
     # The concentration.
 
@@ -128,7 +127,6 @@ cdef class AnnealedSystem(ParticleSystem):
             self.take_away(i)
             self.place(i, rng, False)
         self.block_start = stop if stop < n_old else 0
-        return 0
 
     # The Python boundary.
 

@@ -38,7 +38,6 @@ cdef class SuperClusterGibbsKernel(PartitionKernel):
             grown[:n_known] = self.super_cluster
             self.super_cluster = grown
             self.choices = np.empty(state.capacity, np.intp)
-        return 0
 
     cdef int step(self, MixtureState state, bitgen_t* rng) except -1 nogil:
         cdef Py_ssize_t i, j, _sweep
@@ -52,7 +51,6 @@ cdef class SuperClusterGibbsKernel(PartitionKernel):
                         self.prepare(state)
                 if not self.place(state, i, rng):
                     raise unplaceable(i)
-        return 0
 
     cdef bint place(self, MixtureState state, Py_ssize_t i, bitgen_t* rng) noexcept nogil:
         """Draw item i from its full conditional. False if the weights are no distribution."""

@@ -286,14 +286,13 @@ cdef class RowLaw:
         """Flip the feature that gains most until none gains; then sort the features, the least
         certain first."""
         cdef Py_ssize_t j, k, best, _flip
-        cdef Py_ssize_t candidate = 0
         cdef double change
         self.model.begin_row(i, &self.mode[0])
         # Bounded, as rounding could flip back and forth; any value gives a lower bound.
         for _flip in range(64 * self.n_latent):
             best = -1
             for k in range(self.n_latent):
-                self.model.log_flip_many(&candidate, 1, k, not self.mode[k], &change)
+                change = self.model.log_flip(k, not self.mode[k])
                 change += -self.log_odds[k] if self.mode[k] else self.log_odds[k]
                 self.certainty[k] = fabs(change)
                 if change > 1e-9 and (best < 0 or change > self.certainty[best]):

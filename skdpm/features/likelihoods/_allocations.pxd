@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 cimport cython
 
+from skdpm._core._memory cimport MemoryOwner
+
 
 @cython.final
-cdef class Allocations:
+cdef class Allocations(MemoryOwner):
     """A binary matrix Z with capacity for more columns, and its column sums. A state owns it, and
     the state's model reads it."""
     cdef readonly Py_ssize_t n_samples

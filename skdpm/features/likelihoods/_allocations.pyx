@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The binary matrix Z of a feature allocation model: which rows have which features."""
-from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 import numpy as np
 
 from skdpm._core._check cimport SKDPM_CHECK
-from skdpm._core._memory cimport resized
 
 
-cdef class Allocations:
+cdef class Allocations(MemoryOwner):
     """Binary matrix with column sums.
 
     - `Z`: (n_samples, n_latent). 0 or 1; copied.
@@ -26,28 +24,22 @@ cdef class Allocations:
                 if view[i, k]:
                     self.set(i, k, True)
 
-    def __dealloc__(self):
-        free(self.entries)
-        free(self.col_sums)
-
     cdef int reserve(self, Py_ssize_t stride) except -1:
         """Allocate memory for `stride` columns."""
         cdef Py_ssize_t i
         cdef unsigned char* wider
         if stride <= self.stride:
             return 0
-        self.col_sums = <Py_ssize_t*>resized(self.col_sums, stride, sizeof(Py_ssize_t))
+        self.col_sums = <Py_ssize_t*>self.resized(self.col_sums, stride, sizeof(Py_ssize_t))
         for i in range(self.stride, stride):
             self.col_sums[i] = 0
-        wider = <unsigned char*>calloc(max(self.n_samples, 1) * stride, 1)
-        if wider == NULL:
-            raise MemoryError
+        wider = <unsigned char*>self.resized(NULL, self.n_samples * stride, 1)
+        memset(wider, 0, self.n_samples * stride)
         for i in range(self.n_samples if self.n_latent > 0 else 0):
             memcpy(wider + i * stride, self.row(i), self.n_latent)
-        free(self.entries)
+        self.freed(self.entries)
         self.entries = wider
         self.stride = stride
-        return 0
 
     cdef void append(self) noexcept nogil:
         """Add a column of zeros; room was reserved."""
@@ -72,13 +64,12 @@ cdef class Allocations:
 
     def to_array(self):
         """Copy the matrix into an ndarray of shape (n_samples, n_latent), uint8."""
-        Z = np.empty((self.n_samples, self.n_latent), dtype=np.uint8)
-        cdef unsigned char[:, ::1] view = Z
+        cdef unsigned char[:, ::1] Z = np.empty((self.n_samples, self.n_latent), dtype=np.uint8)
         cdef Py_ssize_t i
         if self.n_latent > 0:
             for i in range(self.n_samples):
-                memcpy(&view[i, 0], self.row(i), self.n_latent)
-        return Z
+                memcpy(&Z[i, 0], self.row(i), self.n_latent)
+        return np.asarray(Z)
 
     def sums(self):
         """Copy the column sums into an ndarray of shape (n_latent,), intp."""

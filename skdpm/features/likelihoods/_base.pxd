@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
+from skdpm._core._memory cimport MemoryOwner
 from skdpm._core._rng cimport bitgen_t
 from skdpm.features.likelihoods._allocations cimport Allocations
 
@@ -8,7 +9,7 @@ cdef enum:
     N_CACHED = 3    # terms of a candidate of a `CachedFlipModel` before the subclass's own
 
 
-cdef class FeatureModel:
+cdef class FeatureModel(MemoryOwner):
     """p(X | Z, parameters); a row's law may depend on all of Z.
 
     A *candidate* is a possible value of the row under update, with the model's running terms for
@@ -27,6 +28,13 @@ cdef class FeatureModel:
     cdef readonly bint has_parts            # whether `restricted` makes a model of some features
     cdef readonly Allocations Z
     cdef double* candidates                 # (n_candidates, width)
+
+    cdef inline double log_flip(self, Py_ssize_t k, bint on) noexcept nogil:
+        """`log_flip_many` of candidate 0."""
+        cdef Py_ssize_t candidate = 0
+        cdef double log_ratio
+        self.log_flip_many(&candidate, 1, k, on, &log_ratio)
+        return log_ratio
 
     # Written once, in _base.pyx.
     cdef int refuse(self, const char* function) except -1 with gil

@@ -5,34 +5,28 @@ A function that a likelihood must override and does not gives NaN, which sampler
 raises.
 """
 from libc.math cimport NAN
-from libc.stdlib cimport free
 from libc.string cimport memcpy
 
 import numpy as np
 
 from skdpm._core._check cimport SKDPM_CHECK
-from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer, bitgen_t
 from skdpm.features.likelihoods._allocations cimport Allocations
 
-cdef class FeatureModel:
+cdef class FeatureModel(MemoryOwner):
 
     def __cinit__(self, *args, **kwargs):
         self.max_bits = 15
         self.n_sweeps = 1
         self.Z = Allocations(np.zeros((0, 0)))
 
-    def __dealloc__(self):
-        free(self.candidates)
-
     cdef int reserve_candidates(self, Py_ssize_t n_candidates) except -1:
         """Grow the candidate array, keeping its contents."""
         if n_candidates > self.n_candidates:
-            self.candidates = <double*>resized(
+            self.candidates = <double*>self.resized(
                 self.candidates, n_candidates * max(self.width, 1), sizeof(double)
             )
             self.n_candidates = n_candidates
-        return 0
 
     cdef int refuse(self, const char* function) except -1 with gil:
         """Raise the error for a function that a likelihood must override and does not."""
@@ -69,7 +63,6 @@ cdef class FeatureModel:
         """Read the features of all rows from Z from now on. A state calls this at its start and,
         after `reserve`, whenever Z has grown."""
         self.Z = Z
-        return 0
 
     cdef int reserve(self, Py_ssize_t n_latent) except -1:
         """Allocate memory for the parameters of `n_latent` features."""
@@ -122,7 +115,6 @@ cdef class FeatureModel:
 
     cdef int mean_params(self) except -1 nogil:
         """Set the features' parameters to their means given Z and X. By default they stay."""
-        return 0
 
     cdef double log_marginal(self) noexcept nogil:
         """log p(X | Z, hyperparameters), the features' parameters integrated out; by default,
@@ -137,10 +129,8 @@ cdef class FeatureModel:
         0 has these features off, before and after. A Gray code flips one feature at a time."""
         cdef Py_ssize_t j
         cdef Py_ssize_t r = 0
-        cdef Py_ssize_t candidate = 0
         cdef unsigned long long step
         cdef double value = 0.0
-        cdef double change
         cdef bint on
         out[0] = 0.0
         for step in range(1, (<unsigned long long>1) << n):
@@ -148,9 +138,8 @@ cdef class FeatureModel:
             while not (step >> j) & 1:      # ends: step > 0 has a set bit
                 j += 1
             on = not (r >> j) & 1
-            self.log_flip_many(&candidate, 1, features[j], on, &change)
+            value += self.log_flip(features[j], on) + (log_odds[j] if on else -log_odds[j])
             self.flip(0, features[j], on)
-            value += change + (log_odds[j] if on else -log_odds[j])
             r ^= (<Py_ssize_t>1) << j
             out[r] = value
         if n > 0:

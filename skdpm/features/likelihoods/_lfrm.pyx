@@ -16,8 +16,7 @@ its mode, if there are few. Its tails are too light where features decide links.
 therefore made by Polya-Gamma blocks, which mix slowly when links are rare (Johndrow et al. 2019),
 and by slice steps, and all of them if there are many weights.
 """
-from libc.math cimport M_PI as PI
-from libc.math cimport exp, fabs, isfinite, log, log1p, sqrt
+from libc.math cimport M_PI as PI, exp, fabs, isfinite, log, log1p, sqrt
 
 import numpy as np
 import scipy.sparse as sp
@@ -84,7 +83,6 @@ cdef class WeightSlice(SliceSampled):
         if n > self.capacity:
             self.capacity = max(n, 2 * self.capacity)
             self.y, self.effects = np.empty((2, self.capacity))
-        return 0
 
     cdef double log_density(self, double x) noexcept nogil:
         cdef double v = x * self.width
@@ -229,7 +227,6 @@ cdef class LFRMModel(LinkFlipModel):
             self.vectors = np.empty((4, n_latent))
             self.indices = np.empty((2, n_latent), dtype=np.intp)
         self.capacity = n_latent
-        return 0
 
     cdef void begin_link(
         self, Py_ssize_t i, Py_ssize_t j, double sign, bint incoming
@@ -265,7 +262,6 @@ cdef class LFRMModel(LinkFlipModel):
             else:
                 self.W[l, k] = self.W[k, l]
         self.n_latent += 1
-        return 0
 
     cdef int remove_feature(self, Py_ssize_t k) except -1 nogil:
         """The last row takes the place of row k, then the last column that of column k."""
@@ -276,7 +272,6 @@ cdef class LFRMModel(LinkFlipModel):
         for l in range(self.n_latent):
             self.W[l, k] = self.W[l, last]
         self.n_latent = last
-        return 0
 
     # Parameters given Z.
 
@@ -322,7 +317,6 @@ cdef class LFRMModel(LinkFlipModel):
             self.tau = exp(log_gamma_variate(rng, shape) - log(self.rate + 0.5 * self.square()))
             # The same limits as for a fixed precision.
             self.tau = max(LOWEST, min(self.tau, LARGEST))
-        return 0
 
     cdef bint prepare_part(self) except -1 nogil:
         """Make `part` that of all weights and b. Returns whether it proposes them cheaply, which
@@ -345,7 +339,6 @@ cdef class LFRMModel(LinkFlipModel):
         if log1p(-uniform(rng)) < log_ratio:
             self.part.settle_params(rng)
             self.part.give_back(self, NULL)
-        return 0
 
     cdef int draw_by_blocks(self, bitgen_t* rng) except -1 nogil:
         """Draw rows of W (and columns, if links are directed) and b by Polya-Gamma blocks, then
@@ -369,7 +362,6 @@ cdef class LFRMModel(LinkFlipModel):
                 self.slice_weight(k, l, rng)
         if self.draws_b:
             self.slice_bias(rng)
-        return 0
 
     cdef int draw_block(self, Py_ssize_t k, bint incoming, bitgen_t* rng) except -1 nogil:
         """Draw row k of W, or column k (`incoming`), given all else: a Gaussian regression on the
@@ -428,7 +420,6 @@ cdef class LFRMModel(LinkFlipModel):
             if not incoming:
                 self.W[k, a] = target[a]
         self.tabulate()
-        return 0
 
     cdef int draw_bias(self, bitgen_t* rng) except -1 nogil:
         cdef Py_ssize_t i, j
@@ -443,7 +434,6 @@ cdef class LFRMModel(LinkFlipModel):
                     precision += omega
                     target += 0.5 * self.signs[i, j] - omega * (logit - self.b)
         self.b = target / precision + random_standard_normal(rng) / sqrt(precision)
-        return 0
 
     cdef void add_links(self, Py_ssize_t i) noexcept nogil:
         """Add the pairs of row i to the slice; over all rows every pair comes once."""
@@ -463,7 +453,6 @@ cdef class LFRMModel(LinkFlipModel):
         self.b = self.take_slice(self.b, self.tau_b, 1.0, rng)
         if not isfinite(self.b):
             raise FloatingPointError("LFRM: the bias has no law given Z")
-        return 0
 
     cdef double take_slice(
         self, double value, double precision, double width, bitgen_t* rng
@@ -517,7 +506,6 @@ cdef class LFRMModel(LinkFlipModel):
             self.W[l, k] = value + by
             for c in range(n_other):
                 self.sums[other[c], k] += by
-        return 0
 
     cdef double log_likelihood(self) noexcept nogil:
         cdef Py_ssize_t i
@@ -553,7 +541,6 @@ cdef class LFRMModel(LinkFlipModel):
                 W[:] = mode_of_weights(
                     W, self.Z.to_array(), np.asarray(self.signs), self.b, self.tau, self.directed
                 )
-        return 0
 
     cdef FeatureModel restricted(self):
         return LFRMPart(self)
@@ -662,7 +649,6 @@ cdef class LFRMPart(LinkFlipModel):
         )
         self.gram = np.empty((self.n_room, self.n_room))
         self.factor = np.empty(self.n_room * (self.n_room + 1) // 2)
-        return 0
 
     cdef int make_room(self) except -1 with gil:
         """Allocate tables of the kinds and types, which are often much fewer than rows."""
@@ -673,7 +659,6 @@ cdef class LFRMPart(LinkFlipModel):
         if self.n_types > self.counts.shape[0]:
             n = min(2 * self.n_types, self.n_samples)
             self.counts = np.zeros((n, n, 2))
-        return 0
 
     # Where parameters are in theta.
 
@@ -768,7 +753,6 @@ cdef class LFRMPart(LinkFlipModel):
                     self.kept[self.with_other(a, l, True)] = W[k + features[a]]
             for c in range(n):
                 self.kept[self.within(a, c)] = W[features[a] * width + features[c]]
-        return 0
 
     cdef int give_back(self, FeatureModel whole, const Py_ssize_t* features) except -1 nogil:
         cdef Py_ssize_t a, c, j, k, l, m
@@ -791,20 +775,17 @@ cdef class LFRMPart(LinkFlipModel):
                     W[self.others[l] * width + k] = self.theta[self.with_other(a, l, True)]
             for c in range(self.n_latent):
                 W[k * width + features[c]] = self.theta[self.within(a, c)]
-        return 0
 
     cdef int add_feature(self, bitgen_t* rng) except -1 nogil:
         cdef Py_ssize_t p
         self.n_latent += 1
         for p in range(self.first_of(self.n_latent - 1), self.first_of(self.n_latent)):
             self.theta[p] = random_standard_normal(rng) / sqrt(self.tau)
-        return 0
 
     cdef int remove_feature(self, Py_ssize_t k) except -1 nogil:
         """Remove the last feature."""
         SKDPM_CHECK(k == self.n_latent - 1, "a part removes its last feature")
         self.n_latent -= 1
-        return 0
 
     # Parameters.
 
@@ -859,7 +840,6 @@ cdef class LFRMPart(LinkFlipModel):
                         self.counts[s, t, self.signs[i, j] > 0] += 1.0
                     else:
                         self.counts[t, s, self.signs[i, j] > 0] += 1.0
-        return 0
 
     cdef Py_ssize_t list_terms(self, Py_ssize_t i, Py_ssize_t j) noexcept nogil:
         """List the parameters in the log odds of a link from row i to row j, some of them twice.
@@ -971,7 +951,6 @@ cdef class LFRMPart(LinkFlipModel):
             value = other
             for p in range(n):
                 self.mode[p] = self.attempt[p]
-        return 0
 
     cdef int draw(self, double[::1] theta, bitgen_t* rng) except -1 nogil:
         """Draw theta from q, whose mode was found."""
@@ -984,7 +963,6 @@ cdef class LFRMPart(LinkFlipModel):
             draw_normal(&self.factor[0], n, &theta[0], &self.attempt[0])
         for p in range(n):
             theta[p] += self.mode[p]
-        return 0
 
     cdef double log_ratio(self, const double[::1] theta) noexcept nogil:
         """log p(X, theta | Z) - log q(theta); the mode was found."""
@@ -1014,7 +992,6 @@ cdef class LFRMPart(LinkFlipModel):
         self.find_mode(NEAR)
         self.draw(self.theta, rng)
         self.tabulate()
-        return 0
 
     cdef void gather(self, Py_ssize_t i, Py_ssize_t k, bitgen_t* rng) noexcept nogil:
         """To no others, to the nodes that are linked to i, or to a random share of all nodes: a
@@ -1047,7 +1024,6 @@ cdef class LFRMPart(LinkFlipModel):
             self.theta[p] = self.kept[p]
         if self.draws_b:
             self.b = self.theta[0]
-        return 0
 
     cdef void begin_link(
         self, Py_ssize_t i, Py_ssize_t j, double sign, bint incoming

@@ -14,8 +14,7 @@ Rows are stored less m, and so is b, as `offset`.
 `LinearGaussian` keeps precisions within [1e-140, 1e140] and data within 1e60 of 0, so that no
 product of three of them over- or underflows.
 """
-from libc.math cimport M_PI as PI
-from libc.math cimport INFINITY, exp, isfinite, lgamma, log, sqrt
+from libc.math cimport M_PI as PI, INFINITY, exp, isfinite, lgamma, log, sqrt
 from libc.string cimport memcpy, memset
 
 import numpy as np
@@ -163,7 +162,6 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         self.solution = np.empty((n_latent + 1, self.d))
         self.active = np.empty(n_latent + 1, dtype=np.intp)
         self.capacity = n_latent
-        return 0
 
     cdef void round_intercept(self) noexcept nogil:
         """Compute b from its offset, then the offset from b, as `load` does."""
@@ -315,7 +313,6 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
                     self.V[features[k], j] += gain * missing
         for k in range(n):
             self.set_norm(features[k])
-        return 0
 
     # Features.
 
@@ -328,7 +325,6 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
             self.V[self.n_latent, j] = random_standard_normal(rng) / sqrt(self.tau_v)
         self.set_norm(self.n_latent)
         self.n_latent += 1
-        return 0
 
     cdef int remove_feature(self, Py_ssize_t k) except -1 nogil:
         cdef Py_ssize_t last = self.n_latent - 1
@@ -336,7 +332,6 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
             memcpy(&self.V[k, 0], &self.V[last, 0], self.d * sizeof(double))
             self.norms[k] = self.norms[last]
         self.n_latent = last
-        return 0
 
     # Exchanges of features that the intercept makes up for: no row's mean changes.
 
@@ -350,7 +345,6 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         for j in range(self.d):
             v[j] = -v[j]
         self.round_intercept()
-        return 0
 
     cdef bint takes_away(self, Py_ssize_t k) except -1 nogil:
         cdef Py_ssize_t j
@@ -372,7 +366,6 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
     cdef int absorb(self, Py_ssize_t k) except -1 nogil:
         add_scaled(&self.offset[0], 1.0, &self.V[k, 0], self.d)
         self.round_intercept()
-        return 0
 
     cdef int split_off(self, Py_ssize_t k, bitgen_t* rng) except -1 nogil:
         cdef Py_ssize_t j
@@ -384,7 +377,6 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         self.set_norm(k)
         add_scaled(&self.offset[0], -1.0, v, self.d)
         self.round_intercept()
-        return 0
 
     # Some features, with the others fixed: the same model of residuals.
 
@@ -423,7 +415,6 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
             if self.observed is not None:
                 for j in range(d):
                     residual[j] = residual[j] if self.observed[i, j] else 0.0
-        return 0
 
     cdef int give_back(self, FeatureModel whole, const Py_ssize_t* features) except -1 nogil:
         cdef Py_ssize_t j
@@ -431,7 +422,6 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         for j in range(self.n_latent):
             memcpy(V + features[j] * self.d, &self.V[j, 0], self.d * sizeof(double))
             (<LinearGaussianModel>whole).norms[features[j]] = self.norms[j]
-        return 0
 
     # New rows.
 
@@ -443,7 +433,6 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
 
     cdef int set_n_new(self, Py_ssize_t n_new) except -1 nogil:
         self.row_tau = 1.0 / (1.0 / self.tau_x + n_new / self.tau_v)
-        return 0
 
     cdef double log_bound(self, Py_ssize_t n_new, double gain) noexcept nogil:
         cdef double square = dot(self.candidates, self.candidates, self.d)
@@ -478,7 +467,6 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
                 rng, self.x_shape + 0.5 * self.n_observed,
                 self.x_rate + 0.5 * self.squared_error()
             )
-        return 0
 
     cdef double visit_columns(self, int purpose, bitgen_t* rng) noexcept nogil:
         """log p(X | Z) with V and b integrated out. `purpose` also draws them, or sets them to
@@ -579,7 +567,6 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
     cdef int mean_params(self) except -1 nogil:
         """Set V and b to their means given Z and X."""
         self.visit_columns(AVERAGE, NULL)
-        return 0
 
     cdef double squared_error(self) noexcept nogil:
         """Sum over observed entries of the squared residuals of X around b + Z V."""

@@ -171,7 +171,6 @@ cdef class SubclonesModel(CachedFlipModel):
                 F[:self.n_latent] = self.F[:self.n_latent]
             self.F = F
             self.capacity = n_latent
-        return 0
 
     # Rows.
 
@@ -227,7 +226,6 @@ cdef class SubclonesModel(CachedFlipModel):
                 self.F[k, m] *= 1.0 - share
             self.F[last, m] = share
         self.n_latent += 1
-        return 0
 
     cdef int remove_feature(self, Py_ssize_t k) except -1 nogil:
         cdef Py_ssize_t m
@@ -235,7 +233,6 @@ cdef class SubclonesModel(CachedFlipModel):
         for m in range(self.n_tumours):
             self.F[k, m] = self.F[self.n_latent, m]
             self.normalise(m)
-        return 0
 
     cdef void normalise(self, Py_ssize_t m) noexcept nogil:
         """Divide the prevalences of sample m by their sum."""
@@ -292,7 +289,6 @@ cdef class SubclonesModel(CachedFlipModel):
             if isnan(x):
                 raise FloatingPointError("precision has no law given the reads")
             self.reads.set_precision(exp(x))
-        return 0
 
     cdef void set_power(self) noexcept nogil:
         cdef Py_ssize_t c

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
+from skdpm._core._memory cimport MemoryOwner
 from skdpm._core._rng cimport bitgen_t
 from skdpm.features.state._state cimport FeatureState
 
 
-cdef class FeatureKernel:
+cdef class FeatureKernel(MemoryOwner):
     """A Markov kernel on Z that leaves p(Z | X, parameters) invariant, row by row.
 
     It lists the features of the row under update that other rows share, with their prior log odds;

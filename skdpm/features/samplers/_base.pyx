@@ -5,9 +5,7 @@ have. Another step, the same for all samplers, draws those of the row alone, its
 the Indian buffet process.
 """
 from libc.math cimport exp
-from libc.stdlib cimport free
 
-from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer, bitgen_t, integer, random_poisson, uniform
 from skdpm.features.state._state cimport FeatureState
 
@@ -16,36 +14,27 @@ cdef enum:
     MOST_SINGLETONS = 10000     # expected for a row by the prior; more would exhaust memory
 
 
-cdef class FeatureKernel:
-
-    def __dealloc__(self):
-        free(self.features)
-        free(self.log_odds)
-        free(self.values)
-        free(self.singletons)
+cdef class FeatureKernel(MemoryOwner):
 
     cdef int reserve(self, FeatureState state) except -1:
         """Allocate memory for rows of `state.Z.stride` features."""
         cdef Py_ssize_t n = state.Z.stride
         if n > self.n_reserved:
-            self.features = <Py_ssize_t*>resized(self.features, n, sizeof(Py_ssize_t))
-            self.log_odds = <double*>resized(self.log_odds, n, sizeof(double))
-            self.values = <unsigned char*>resized(self.values, n, 1)
-            self.singletons = <Py_ssize_t*>resized(self.singletons, n, sizeof(Py_ssize_t))
+            self.features = <Py_ssize_t*>self.resized(self.features, n, sizeof(Py_ssize_t))
+            self.log_odds = <double*>self.resized(self.log_odds, n, sizeof(double))
+            self.values = <unsigned char*>self.resized(self.values, n, 1)
+            self.singletons = <Py_ssize_t*>self.resized(self.singletons, n, sizeof(Py_ssize_t))
             self.n_reserved = n
         self.prepare(state)
-        return 0
 
     cdef int prepare(self, FeatureState state) except -1:
         """Allocate memory of the sampler; called by `reserve`."""
-        return 0
 
     cdef int step(self, FeatureState state, bitgen_t* rng) except -1 nogil:
         """Do one sweep over the rows."""
         cdef Py_ssize_t i
         for i in range(state.n_samples):
             self.update(state, i, rng)
-        return 0
 
     cdef int update(self, FeatureState state, Py_ssize_t i, bitgen_t* rng) except -1 nogil:
         """Update row i."""
@@ -86,7 +75,6 @@ cdef class FeatureKernel:
                 with gil:
                     self.reserve(state)
         state.model.end_row(state.Z.row(i))
-        return 0
 
     cdef int update_row(self, FeatureState state, bitgen_t* rng) except? -1 nogil:
         """Draw `values` from a kernel that leaves their conditional law invariant. Candidate 0 is
@@ -131,7 +119,6 @@ cdef class FeatureKernel:
             self.singletons[j] = state.Z.n_latent - 1
         self.n_singletons = n
         state.collapsed.draw_singletons(self.singletons, n, rng)
-        return 0
 
     cdef int update_singletons(
         self, FeatureState state, Py_ssize_t i, double rate, bitgen_t* rng
@@ -139,11 +126,9 @@ cdef class FeatureKernel:
         """Propose a new number of singletons and their parameters from the prior: a Metropolis
         step with the likelihood ratio as its acceptance ratio."""
         cdef Py_ssize_t j, k
-        cdef Py_ssize_t candidate = 0
         cdef Py_ssize_t first = state.Z.n_latent
         cdef Py_ssize_t n = random_poisson(rng, rate)
         cdef double log_ratio = 0.0
-        cdef double change
         if n == 0 and self.n_singletons == 0:
             return 0
         for j in range(n):
@@ -152,9 +137,8 @@ cdef class FeatureKernel:
         state.model.begin_row(i, state.Z.row(i))
         for j in range(self.n_singletons + n):
             k = self.singletons[j] if j < self.n_singletons else first + j - self.n_singletons
-            state.model.log_flip_many(&candidate, 1, k, j >= self.n_singletons, &change)
+            log_ratio += state.model.log_flip(k, j >= self.n_singletons)
             state.model.flip(0, k, j >= self.n_singletons)
-            log_ratio += change
         if log_ratio != log_ratio:
             raise FloatingPointError(f"row {i}: no value has a positive weight")
         if uniform(rng) < exp(log_ratio):
@@ -165,7 +149,6 @@ cdef class FeatureKernel:
         else:
             for j in range(n - 1, -1, -1):
                 state.remove_feature(first + j)
-        return 0
 
     # The Python boundary.
 

@@ -72,7 +72,6 @@ cdef class ColumnKernel:
                     self.absorb(state, rng)
         if state.model.has_parts:
             self.relaunch.step(state, adapting, rng)
-        return 0
 
     cdef int exchange(self, FeatureState state, Py_ssize_t k, bitgen_t* rng) except -1 nogil:
         """Propose to exchange feature k for its complement."""
@@ -86,7 +85,6 @@ cdef class ColumnKernel:
         state.Z.col_sums[k] = m
         if taken(log_ratio, rng):
             state.complement(k)
-        return 0
 
     cdef int split_off(self, FeatureState state, bitgen_t* rng) except -1 nogil:
         """Propose a new feature that all rows have."""
@@ -106,7 +104,6 @@ cdef class ColumnKernel:
             state.intercepted.split_off(k, rng)
             for i in range(state.n_samples):
                 state.Z.set(i, k, True)
-        return 0
 
     cdef int absorb(self, FeatureState state, bitgen_t* rng) except -1 nogil:
         """Propose to remove a feature that all rows have."""
@@ -133,7 +130,6 @@ cdef class ColumnKernel:
         if taken(log_ratio, rng):
             state.intercepted.absorb(k)
             state.remove_feature(k)
-        return 0
 
     # The Python boundary.
 

@@ -17,12 +17,9 @@ cdef class ElementGibbsKernel(FeatureKernel):
 
     cdef int update_row(self, FeatureState state, bitgen_t* rng) except? -1 nogil:
         cdef Py_ssize_t j
-        cdef Py_ssize_t candidate = 0
         cdef double log_ratio       # of the other value to this one
         for j in range(self.n_shared):
-            state.model.log_flip_many(
-                &candidate, 1, self.features[j], not self.values[j], &log_ratio
-            )
+            log_ratio = state.model.log_flip(self.features[j], not self.values[j])
             log_ratio += -self.log_odds[j] if self.values[j] else self.log_odds[j]
             if log_ratio != log_ratio:
                 return -1
@@ -54,7 +51,6 @@ cdef class RowGibbsKernel(FeatureKernel):
                 "DiscreteParticleFilter or ParticleGibbs"
             )
         self.log_w = np.empty(1 << self.n_shared)
-        return 0
 
     cdef int update_row(self, FeatureState state, bitgen_t* rng) except? -1 nogil:
         cdef Py_ssize_t j, r

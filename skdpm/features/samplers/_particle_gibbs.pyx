@@ -15,13 +15,11 @@ small. The discrete particle filter makes both children of every particle and ke
 n_particles of them. Particles with the same history are one node, computed once.
 """
 from libc.math cimport INFINITY, exp, log1p, pow
-from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 import numpy as np
 
 from skdpm._core cimport _resampling
-from skdpm._core._memory cimport resized
 from skdpm._core._resampling cimport MULTINOMIAL
 from skdpm._core._rng cimport bitgen_t, uniform
 from skdpm.features.state._state cimport FeatureState
@@ -45,41 +43,28 @@ cdef class RowFilterKernel(FeatureKernel):
         self.annealing_power = annealing_power
         self.particles = np.empty(n_particles, dtype=np.intp)
 
-    def __dealloc__(self):
-        free(self.nodes)
-        free(self.next_nodes)
-        free(self.slots)
-        free(self.free_slots)
-        free(self.histories)
-        free(self.log_w)
-        free(self.log_ratios)
-        free(self.weights)
-        free(self.counts)
-
     cdef int prepare(self, FeatureState state) except -1:
         self.test = np.empty(self.n_reserved, dtype=np.uint8)
         self.base = np.empty(self.n_reserved, dtype=np.uint8)
         self.reserve_nodes(state, max(self.n_nodes, self.least_nodes))
-        return 0
 
     cdef int reserve_nodes(self, FeatureState state, Py_ssize_t n_nodes) except -1:
         """Grow the arrays to `n_nodes` nodes, keeping their contents."""
         cdef Py_ssize_t slot
-        self.nodes = <Node*>resized(self.nodes, n_nodes, sizeof(Node))
-        self.next_nodes = <Node*>resized(self.next_nodes, n_nodes, sizeof(Node))
-        self.slots = <Py_ssize_t*>resized(self.slots, n_nodes, sizeof(Py_ssize_t))
-        self.free_slots = <Py_ssize_t*>resized(self.free_slots, n_nodes, sizeof(Py_ssize_t))
-        self.histories = <unsigned char*>resized(self.histories, n_nodes + 1, self.n_reserved)
-        self.log_w = <double*>resized(self.log_w, 2 * n_nodes, sizeof(double))
-        self.log_ratios = <double*>resized(self.log_ratios, 2 * n_nodes, sizeof(double))
-        self.weights = <double*>resized(self.weights, 2 * n_nodes, sizeof(double))
-        self.counts = <Py_ssize_t*>resized(self.counts, 2 * n_nodes, sizeof(Py_ssize_t))
+        self.nodes = <Node*>self.resized(self.nodes, n_nodes, sizeof(Node))
+        self.next_nodes = <Node*>self.resized(self.next_nodes, n_nodes, sizeof(Node))
+        self.slots = <Py_ssize_t*>self.resized(self.slots, n_nodes, sizeof(Py_ssize_t))
+        self.free_slots = <Py_ssize_t*>self.resized(self.free_slots, n_nodes, sizeof(Py_ssize_t))
+        self.histories = <unsigned char*>self.resized(self.histories, n_nodes + 1, self.n_reserved)
+        self.log_w = <double*>self.resized(self.log_w, 2 * n_nodes, sizeof(double))
+        self.log_ratios = <double*>self.resized(self.log_ratios, 2 * n_nodes, sizeof(double))
+        self.weights = <double*>self.resized(self.weights, 2 * n_nodes, sizeof(double))
+        self.counts = <Py_ssize_t*>self.resized(self.counts, 2 * n_nodes, sizeof(Py_ssize_t))
         for slot in range(self.n_nodes + 1, n_nodes + 1):
             self.free_slots[self.n_free] = slot
             self.n_free += 1
         state.model.reserve_candidates(n_nodes + 1)
         self.n_nodes = n_nodes
-        return 0
 
     cdef int update_row(self, FeatureState state, bitgen_t* rng) except? -1 nogil:
         memcpy(&self.base[0], self.values, self.n_shared)
@@ -214,7 +199,6 @@ cdef class RowFilterKernel(FeatureKernel):
         self.nodes, self.next_nodes = self.next_nodes, self.nodes
         self.n_current = n_next
         self.retained = kept
-        return 0
 
 
 cdef class ParticleGibbsKernel(RowFilterKernel):

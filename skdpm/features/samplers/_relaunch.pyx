@@ -154,7 +154,6 @@ cdef class RelaunchKernel:
             self.col_sums = np.empty(n + 1, dtype=np.intp)
             self.weights = np.empty(n + 1)
             self.n_reserved = n + 1
-        return 0
 
     cdef int step(self, FeatureState state, bint adapting, bitgen_t* rng) except -1 nogil:
         """Make the proposals of one iteration. A move and its reverse are proposed equally often.
@@ -187,7 +186,6 @@ cdef class RelaunchKernel:
             else:
                 for _recoding in range(N_RECODINGS):
                     self.recode(state, 2 + integer(rng, MOST_RECODED - 1), adapting, rng)
-        return 0
 
     cdef int choose(
         self, FeatureState state, Py_ssize_t n, Py_ssize_t n_used, bint adapting, bitgen_t* rng
@@ -227,7 +225,6 @@ cdef class RelaunchKernel:
                     if u < 0.0:
                         break
             self.features[j], self.features[l] = self.features[l], self.features[j]
-        return 0
 
     cdef Py_ssize_t list_used(self, FeatureState state) except -1 nogil:
         """List the features that some row has in `features`. Returns their number."""
@@ -305,7 +302,6 @@ cdef class RelaunchKernel:
             permute(codes, n_codes, l, new)
             give_codes(self, n, new)
             replace(self, state, n, n, n_used, rng)
-        return 0
 
     cdef int move(
         self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, Proposal proposal,
@@ -400,7 +396,6 @@ cdef class RelaunchKernel:
         if log_u < log_ratio:
             self.accepted[n_old][n_new] += 1
             replace(self, state, n_old, n_new, n_used, rng)
-        return 0
 
 
 cdef int resize(RelaunchKernel self, Py_ssize_t n, bitgen_t* rng) except -1 nogil:
@@ -413,7 +408,6 @@ cdef int resize(RelaunchKernel self, Py_ssize_t n, bitgen_t* rng) except -1 nogi
     for _feature in range(n):
         self.part.add_feature(rng)
         self.Z.append()
-    return 0
 
 
 cdef int fill(
@@ -425,7 +419,6 @@ cdef int fill(
     for i in range(self.Z.n_samples):
         for j in range(n):
             self.Z.set(i, j, columns[i * MOST_LAUNCHED + j])
-    return 0
 
 
 cdef double launch(
@@ -533,7 +526,6 @@ cdef int restrict(
         for j in range(n):
             self.present[i, j] = z[self.features[j]]
     fill(self, n, &self.present[0, 0], rng)
-    return 0
 
 
 cdef void list_groups(RelaunchKernel self, Py_ssize_t n) noexcept nogil:
@@ -594,7 +586,6 @@ cdef int map_codes(
     list_groups(self, n_old)
     resize(self, n_new, rng)
     give_codes(self, n_new, new)
-    return 0
 
 
 cdef int replace(
@@ -619,4 +610,3 @@ cdef int replace(
             state.Z.set(i, self.features[j], self.Z.row(i)[j])
     if state.prior.grows and n_new < n_old:
         state.remove_feature(self.features[n_new])
-    return 0

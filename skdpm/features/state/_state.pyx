@@ -46,7 +46,6 @@ cdef class FeatureState:
         self.model.reserve(stride)
         self.Z.reserve(stride)
         self.model.bind_allocations(self.Z)
-        return 0
 
     cdef int add_feature(self, Py_ssize_t i, bitgen_t* rng) except -1 nogil:
         """Add a feature that row i alone has, its parameters from their prior."""
@@ -56,13 +55,11 @@ cdef class FeatureState:
         self.model.add_feature(rng)
         self.Z.append()
         self.Z.set(i, self.Z.n_latent - 1, True)
-        return 0
 
     cdef int remove_feature(self, Py_ssize_t k) except -1 nogil:
         """Remove feature k; the last one takes its place."""
         self.Z.remove(k)
         self.model.remove_feature(k)
-        return 0
 
     cdef int complement(self, Py_ssize_t k) except -1 nogil:
         """Exchange feature k for its complement. No row's law changes."""
@@ -70,7 +67,6 @@ cdef class FeatureState:
         self.intercepted.complement(k)
         for i in range(self.n_samples):
             self.Z.set(i, k, not self.Z.row(i)[k])
-        return 0
 
     # The Python boundary.
 

@@ -56,8 +56,7 @@ def log_leave_one_out(MixtureState state):
     """log p(x_i | all other items and their partition), natural logarithm, for every item:
     (n_samples,). All items are in clusters or noise. The partition does not change."""
     cdef Py_ssize_t i, own
-    out = np.empty(state.n_samples)
-    cdef double[::1] view = out
+    cdef double[::1] out = np.empty(state.n_samples)
     cdef Py_ssize_t n_placed = state.n_attached + state.n_noise
     if n_placed != state.n_samples:
         raise ValueError(f"{state.n_samples - n_placed} items are in no cluster")
@@ -66,13 +65,13 @@ def log_leave_one_out(MixtureState state):
         for i in range(state.n_samples):
             own = state.detach(i)
             state.model.open_gaps(i)
-            view[i] = log_density(state, i)
+            out[i] = log_density(state, i)
             state.model.close_gaps(i)
             if own != NOISE and state.sizes[own] == 0:
                 own = state.slots[state.n_clusters]
             state.attach(i, own)
         state.model.settle()
-    return out
+    return np.asarray(out)
 
 
 def statistics_without(MixtureState state, items):
@@ -80,8 +79,7 @@ def statistics_without(MixtureState state, items):
     in clusters. The partition does not change."""
     cdef Py_ssize_t i, m, own
     cdef const Py_ssize_t[::1] chosen = np.ascontiguousarray(items, dtype=np.intp)
-    out = np.empty((chosen.shape[0], state.model.n_stats))
-    cdef double[:, ::1] view = out
+    cdef double[:, ::1] out = np.empty((chosen.shape[0], state.model.n_stats))
     for m in range(chosen.shape[0]):
         i = chosen[m]
         if not 0 <= i < state.n_samples:
@@ -90,6 +88,6 @@ def statistics_without(MixtureState state, items):
         if state.sizes[own] == 0:
             own = state.slots[state.n_clusters]
         state.model.settle()
-        state.model.pack(own, &view[m, 0])
+        state.model.pack(own, &out[m, 0])
         state.attach(i, own)
-    return out
+    return np.asarray(out)

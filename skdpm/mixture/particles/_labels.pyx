@@ -32,7 +32,6 @@ cdef class KeptLabels:
         self.memory = np.empty((self.n_particles, capacity * self.width), np.uint8)
         if kept is not None:
             self._view()[:, :self.n_kept] = _recoded(kept, wide)
-        return 0
 
     cdef void copy(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
         memcpy(&self.memory[dst, 0], &self.memory[src, 0], self.n_kept * self.width)

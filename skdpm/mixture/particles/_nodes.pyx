@@ -17,8 +17,7 @@ each node's own factor. If sigma is the same at all nodes, w depends on (n, k) a
 vector for each k in use. Rows that are noise count for no n here, so with noise each particle has
 its own n and its own vector.
 """
-from libc.math cimport INFINITY, cos, exp, fabs, log
-from libc.math cimport M_PI as PI
+from libc.math cimport INFINITY, cos, exp, fabs, log, M_PI as PI
 from libc.string cimport memcpy
 
 import functools

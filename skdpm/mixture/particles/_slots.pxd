@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
+from skdpm._core._memory cimport MemoryOwner
 from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel
 
 
-cdef class SharedSlots:
+cdef class SharedSlots(MemoryOwner):
     """Slots of a kernel that several holders share: clusters by reference, copied on write.
 
     A holder is whatever has a list of slots: a particle, or a node of a genealogy.

@@ -4,33 +4,27 @@
 The methods that run once per particle and row are in the .pxd file, so that callers inline them.
 """
 from libc.math cimport INFINITY
-from libc.stdlib cimport free
 from libc.string cimport memset
 
 import numpy as np
 
-from skdpm._core._memory cimport resized
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, log_constant
 
 cdef extern from "tiles.h" nogil:
     void tile_exp(double* x, Py_ssize_t n)
 
 
-cdef class SharedSlots:
-
-    def __dealloc__(self):
-        free(self.refs)
+cdef class SharedSlots(MemoryOwner):
 
     cdef int bind(self, ClusterModel model, Py_ssize_t n_slots) except -1:
         """Count the holders of the first n_slots slots of a kernel; new slots have none."""
         self.model = model
         if n_slots > self.capacity:
-            self.refs = <Py_ssize_t*>resized(self.refs, n_slots, sizeof(Py_ssize_t))
+            self.refs = <Py_ssize_t*>self.resized(self.refs, n_slots, sizeof(Py_ssize_t))
             memset(
                 self.refs + self.capacity, 0, (n_slots - self.capacity) * sizeof(Py_ssize_t)
             )
             self.capacity = n_slots
-        return 0
 
 
 cdef class Family:
@@ -52,15 +46,6 @@ cdef class Family:
             self.live[slot] = self.position[slot] = slot
             self.sizes[slot] = view[slot, 0]
 
-    def __dealloc__(self):
-        free(self.live)
-        free(self.position)
-        free(self.turns)
-        free(self.sizes)
-        free(self.by_position)
-        free(self.log_p)
-        free(self.v)
-
     cdef int reserve(self, Py_ssize_t n_slots) except -1:
         """Make room for n_slots slots, the empty one included."""
         cdef Py_ssize_t slot
@@ -69,13 +54,13 @@ cdef class Family:
         n_slots = self.model.n_slots
         if n_slots <= before:
             return 0
-        self.live = <Py_ssize_t*>resized(self.live, n_slots + 1, sizeof(Py_ssize_t))
-        self.position = <Py_ssize_t*>resized(self.position, n_slots, sizeof(Py_ssize_t))
-        self.turns = <Turn*>resized(self.turns, n_slots, sizeof(Turn))
-        self.sizes = <double*>resized(self.sizes, n_slots, sizeof(double))
-        self.by_position = <double*>resized(self.by_position, n_slots + 1, sizeof(double))
-        self.log_p = <double*>resized(self.log_p, n_slots, sizeof(double))
-        self.v = <double*>resized(self.v, n_slots, sizeof(double))
+        self.live = <Py_ssize_t*>self.resized(self.live, n_slots + 1, sizeof(Py_ssize_t))
+        self.position = <Py_ssize_t*>self.resized(self.position, n_slots, sizeof(Py_ssize_t))
+        self.turns = <Turn*>self.resized(self.turns, n_slots, sizeof(Turn))
+        self.sizes = <double*>self.resized(self.sizes, n_slots, sizeof(double))
+        self.by_position = <double*>self.resized(self.by_position, n_slots + 1, sizeof(double))
+        self.log_p = <double*>self.resized(self.log_p, n_slots, sizeof(double))
+        self.v = <double*>self.resized(self.v, n_slots, sizeof(double))
         for slot in range(before, n_slots):
             self.turns[slot].tick = -1
         return self.bind(self.model, n_slots)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
+from skdpm._core._memory cimport MemoryOwner
 from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.likelihoods.contract._base cimport log_constant
 from skdpm.mixture.particles._labels cimport KeptLabels
@@ -8,7 +9,7 @@ from skdpm.mixture.particles._slots cimport Family
 from skdpm.mixture.particles._weights cimport Weights
 from skdpm.mixture.state._state cimport Noise
 
-cdef class ParticleSystem:
+cdef class ParticleSystem(MemoryOwner):
     """See `_system.pyx`. The memory of a placement is reserved first; the rest runs without the
     interpreter's lock."""
     cdef readonly Py_ssize_t n_rows, row_at_hand

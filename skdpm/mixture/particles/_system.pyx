@@ -33,13 +33,11 @@ was p(z) p(X | z) p(x | z, other rows) for partitions z of the other rows, so it
 rows again. The labels of rows are in the places of the kernels' rows then.
 """
 from libc.math cimport INFINITY, exp, log
-from libc.stdlib cimport free
 from libc.string cimport memcpy
 
 import numpy as np
 from scipy.special import logsumexp
 
-from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer, bitgen_t, uniform
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, log_constant, row
 from skdpm.mixture.particles._labels cimport MOST_NARROW, OUTSIDE, KeptLabels
@@ -63,7 +61,7 @@ cdef extern from "tiles.h" nogil:
     void tile_exp(double* x, Py_ssize_t n)
 
 
-cdef class ParticleSystem:
+cdef class ParticleSystem(MemoryOwner):
     """Particles of one chain, and the rows they have taken.
 
     - `n_particles`: int. Largest number of particles.
@@ -93,14 +91,10 @@ cdef class ParticleSystem:
         self.weights = Weights(n, resampling, resample_threshold)
         self.nodes = ConcentrationNodes(prior, concentration_prior, n, noise is not None)
         self.families = []
-        self.kin = <void**>resized(NULL, n, sizeof(void*))
+        self.kin = <void**>self.resized(NULL, n, sizeof(void*))
         self.n_clusters, self.choices = np.empty((2, n), np.intp)
         self.tops, self.totals = np.empty((2, n))
         self.n_noise, self.log_outside = np.zeros(n, np.intp), np.zeros(n)
-
-    def __dealloc__(self):
-        free(self.family_at)
-        free(self.kin)
 
     # Memory, which needs the interpreter's lock.
 
@@ -121,7 +115,6 @@ cdef class ParticleSystem:
         self.nodes.resize(capacity)
         for p in range(self.weights.n):
             self.renew_own_law(p)
-        return 0
 
     cdef int make_room(self, Py_ssize_t n_new) except -1:
         """Reserve the memory of the next placement, with n_new new rows."""
@@ -132,7 +125,6 @@ cdef class ParticleSystem:
         self.reserve_clusters(self.k_most + 1)
         self.labels.reserve(n_new, self.labels.wide or self.k_most >= MOST_NARROW)
         self.weights.reserve_children(self.most_children())
-        return 0
 
     cdef Py_ssize_t most_children(self) noexcept nogil:
         """Largest number of choices that "optimal" resampling follows."""
@@ -361,7 +353,6 @@ cdef class ParticleSystem:
         if is_new:
             self.labels.n_kept += 1
             self.count_constant(i, 1.0)
-        return 0
 
     cdef int weigh_all(self, Py_ssize_t i, double sign) except -1 nogil:
         """Compute the terms of all choices of row i, the next row, and multiply each weight by
@@ -376,7 +367,6 @@ cdef class ParticleSystem:
         for p in range(n):
             if not self.weigh(p, sign):
                 raise FloatingPointError(f"row {i}: no cluster has a positive weight")
-        return 0
 
     cdef void count_constant(self, Py_ssize_t i, double sign) noexcept nogil:
         """Add the `log_constants` of row i times `sign`."""
@@ -902,7 +892,7 @@ cdef class ParticleSystem:
             Family(f, model, stats)
             for f, (model, stats) in enumerate(zip(models, state["stats"], strict=True))
         ]
-        self.family_at = <void**>resized(self.family_at, len(models), sizeof(void*))
+        self.family_at = <void**>self.resized(self.family_at, len(models), sizeof(void*))
         self.n_families = len(models)
         for f in range(self.n_families):
             self.family_at[f] = <void*>self.families[f]

@@ -37,7 +37,6 @@ cdef class Weights:
         self.capacity = 2 * n_children
         self.parents, self.choices, self.child_counts = np.empty((3, self.capacity), np.intp)
         self.child_log_w, self.child_w = np.empty((2, self.capacity))
-        return 0
 
     cdef double sample_size(self) noexcept nogil:
         """Effective sample size."""

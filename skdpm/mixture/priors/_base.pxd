@@ -12,9 +12,10 @@ cdef class PartitionPrior(ConcentrationSampled):
     cdef double* log_v
     # While items are noise, `log_v` is of the number of items in clusters (`focus`).
     cdef bint has_constant_ratios   # whether differences of log V do not depend on n
+    cdef double[:, ::1] tables      # (3, n_samples + 2): `whole`, `log_join` and `log_cluster`
     cdef double* whole              # the table of n_samples items
-    cdef double** others            # (N_TABLES,): tables of n items at n % N_TABLES; NULL: none
-    cdef Py_ssize_t* tabled         # (N_TABLES,): the number of items of each, -1: none yet
+    cdef double[:, ::1] others      # (N_TABLES, n_samples + 2): of n items at n % N_TABLES
+    cdef Py_ssize_t[::1] tabled     # (N_TABLES,): the number of items of each, -1: none yet
     cdef Py_ssize_t n_focus         # number of items of `log_v`
     cdef double* log_join           # (n_samples + 1,): log(m - sigma), an existing cluster of m
     cdef double* log_cluster          # (n_samples + 1,): log (1 - sigma)_{m-1}

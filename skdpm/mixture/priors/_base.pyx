@@ -13,12 +13,10 @@ to m - sigma, and a new one with probability proportional to V_{n,k+1} / V_{n,k}
 sigma and log V as functions of its concentration. Undefined ones are NaN, which samplers refuse.
 """
 from libc.math cimport INFINITY, NAN, log
-from libc.stdlib cimport free
 
 import numpy as np
 
 from skdpm._core._math cimport log_rising
-from skdpm._core._memory cimport resized
 
 cdef enum:
     N_TABLES = 64       # tables of log V for other numbers of items than n_samples
@@ -65,17 +63,6 @@ cdef class PartitionPrior:
         self.n_focus = n_samples
         self.has_constant_ratios = "constant_ratios" in self.capabilities
 
-    def __dealloc__(self):
-        cdef Py_ssize_t t
-        free(self.whole)
-        if self.others != NULL:
-            for t in range(N_TABLES):
-                free(self.others[t])
-        free(self.others)
-        free(self.tabled)
-        free(self.log_join)
-        free(self.log_cluster)
-
     @property
     def most_clusters(self):
         return self.n_samples
@@ -115,10 +102,10 @@ cdef class PartitionPrior:
         if self.tabulated == self.concentration:
             return 0
         if self.whole == NULL:
-            self.whole = <double*>resized(NULL, self.n_samples + 2, sizeof(double))
-            self.log_v = self.whole
-            self.log_join = <double*>resized(NULL, self.n_samples + 1, sizeof(double))
-            self.log_cluster = <double*>resized(NULL, self.n_samples + 1, sizeof(double))
+            self.tables = np.empty((3, self.n_samples + 2))
+            self.whole = self.log_v = &self.tables[0, 0]
+            self.log_join = &self.tables[1, 0]
+            self.log_cluster = &self.tables[2, 0]
         with nogil:     # this may take long
             self.fill_log_v(self.concentration, self.n_samples, 1, self.n_reserved, self.whole)
         # V_{n,0} has no meaning, but if the only item of a state is detached, the weight of a new
@@ -136,7 +123,6 @@ cdef class PartitionPrior:
         self.tabulated = self.concentration
         self.tabulated_sigma = self.sigma
         self.refocus()
-        return 0
 
     cdef int reserve(self, Py_ssize_t n_clusters) except -1:
         """Tabulate log V for up to `n_clusters` clusters, now and after each change of the
@@ -152,21 +138,12 @@ cdef class PartitionPrior:
                 )
         self.n_reserved = n_clusters
         self.refocus()
-        return 0
 
     cdef int prepare_focus(self) except -1:
         """Allocate what `focus` needs."""
-        cdef Py_ssize_t t
-        if self.has_constant_ratios or self.others != NULL:
-            return 0
-        self.tabled = <Py_ssize_t*>resized(NULL, N_TABLES, sizeof(Py_ssize_t))
-        self.others = <double**>resized(NULL, N_TABLES, sizeof(void*))
-        for t in range(N_TABLES):
-            self.tabled[t] = -1
-            self.others[t] = NULL
-        for t in range(N_TABLES):
-            self.others[t] = <double*>resized(NULL, self.n_samples + 2, sizeof(double))
-        return 0
+        if not self.has_constant_ratios and self.others is None:
+            self.tabled = np.full(N_TABLES, -1, dtype=np.intp)
+            self.others = np.empty((N_TABLES, self.n_samples + 2))
 
     cdef void focus(self, Py_ssize_t n) noexcept nogil:
         """Make `log_v` the table of n items, up to a constant: only differences count if some
@@ -178,7 +155,7 @@ cdef class PartitionPrior:
         if n == self.n_samples:
             self.log_v = self.whole
             return
-        self.log_v = self.others[t]
+        self.log_v = &self.others[t, 0]
         if self.tabled[t] != n:
             self.tabled[t] = n
             self.fill_log_v(self.concentration, n, 1, min(self.n_reserved, n + 1), self.log_v)
@@ -186,12 +163,10 @@ cdef class PartitionPrior:
 
     cdef void refocus(self) noexcept nogil:
         """Compute the tables of other numbers of items anew, when they are needed."""
-        cdef Py_ssize_t t
         cdef Py_ssize_t n = self.n_focus
-        if self.others == NULL:
+        if self.others is None:
             return
-        for t in range(N_TABLES):
-            self.tabled[t] = -1
+        self.tabled[:] = -1
         self.n_focus = -1
         self.focus(n)
 

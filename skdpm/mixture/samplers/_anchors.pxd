@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
+from skdpm._core._memory cimport MemoryOwner
 from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.state._state cimport MixtureState
 
@@ -8,7 +9,7 @@ cdef enum:
     MAX_ANCHORS = 5
 
 
-cdef class Members:
+cdef class Members(MemoryOwner):
     """The items of each cluster, while labels change by moves of whole clusters only."""
     cdef Py_ssize_t* first              # (n_slots,): first item in the list of each cluster
     cdef Py_ssize_t* next               # (n_samples,): next item; lists have the clusters' sizes

@@ -21,12 +21,10 @@ part of the chain's saved state. Without warm-up anchors are always uniform. Eac
 chain has its own snapshot, which does not depend on the replica's current state.
 """
 from libc.math cimport INFINITY, NAN, exp, log
-from libc.stdlib cimport free
 
 import numpy as np
 
 from skdpm._core._check cimport SKDPM_CHECK
-from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bitgen_t, categorical_log, integer, uniform
 from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel
@@ -48,19 +46,15 @@ ANCHORS = ("uniform", "neighbours", "cluster_informed", "threshold_informed")
 INFORMED = ANCHORS[2:]
 
 
-cdef class Members:
-
-    def __dealloc__(self):
-        free(self.first)
-        free(self.next)
+cdef class Members(MemoryOwner):
 
     cdef int reserve(self, MixtureState state) except -1:
         """Make room for the items and slots of a state, and keep the lists."""
         if state.n_samples > self.n_samples:
-            self.next = <Py_ssize_t*>resized(self.next, state.n_samples, sizeof(Py_ssize_t))
+            self.next = <Py_ssize_t*>self.resized(self.next, state.n_samples, sizeof(Py_ssize_t))
             self.n_samples = state.n_samples
         if state.capacity > self.n_slots:
-            self.first = <Py_ssize_t*>resized(self.first, state.capacity, sizeof(Py_ssize_t))
+            self.first = <Py_ssize_t*>self.resized(self.first, state.capacity, sizeof(Py_ssize_t))
             self.n_slots = state.capacity
         return 0
 

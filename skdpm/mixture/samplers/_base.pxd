@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
+from skdpm._core._memory cimport MemoryOwner
 from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.state._state cimport MixtureState
 
 
-cdef class PartitionKernel:
+cdef class PartitionKernel(MemoryOwner):
     """A Markov kernel on partitions that leaves p(partition | X, concentration) invariant."""
     cdef readonly bint adapting     # whether the chain is in warm-up; kernels adapt only then
     cdef readonly Py_ssize_t replica    # number of the current state among the chain's replicas

@@ -4,7 +4,7 @@
 from skdpm._core._rng cimport bit_generator_pointer, bitgen_t
 
 
-cdef class PartitionKernel:
+cdef class PartitionKernel(MemoryOwner):
 
     cdef int prepare(self, MixtureState state) except -1:
         """Reserve the memory of a step; called with the GIL before every step. The state may

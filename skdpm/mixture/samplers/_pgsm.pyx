@@ -26,12 +26,10 @@ weighs the children of every node and keeps about N of them (Fearnhead & Cliffor
 conditional form Whiteley, Andrieu & Doucet 2010).
 """
 from libc.math cimport INFINITY, exp, log, pow
-from libc.stdlib cimport free
 
 import numpy as np
 
 from skdpm._core cimport _resampling
-from skdpm._core._memory cimport resized
 from skdpm._core._resampling cimport OPTIMAL
 from skdpm._core._rng cimport bitgen_t, uniform
 from skdpm.mixture.particles._slots cimport SharedSlots
@@ -112,11 +110,6 @@ cdef class PGSMKernel(PartitionKernel):
         # random, with mean and variance at most n_particles.
         self.n_reserved = 2 * n_particles + 32 if self.resampling == OPTIMAL else n_particles
 
-    def __dealloc__(self):
-        free(self.nodes)
-        free(self.next_nodes)
-        free(self.children)
-
     cdef int prepare(self, MixtureState state) except -1:
         self.anchors.update(state, self.adapting, self.replica)
         if self.chosen.shape[0] != state.n_samples:
@@ -135,9 +128,9 @@ cdef class PGSMKernel(PartitionKernel):
         if self.n_nodes > 0:        # in the middle of a move
             parents[:, : self.n_nodes], cells[:, : self.n_nodes] = self.parents, self.cells
         self.parents, self.cells = parents, cells
-        self.nodes = <Node*>resized(self.nodes, n_nodes, sizeof(Node))
-        self.next_nodes = <Node*>resized(self.next_nodes, n_nodes, sizeof(Node))
-        self.children = <Child*>resized(self.children, n_children, sizeof(Child))
+        self.nodes = <Node*>self.resized(self.nodes, n_nodes, sizeof(Node))
+        self.next_nodes = <Node*>self.resized(self.next_nodes, n_nodes, sizeof(Node))
+        self.children = <Child*>self.resized(self.children, n_children, sizeof(Child))
         self.weights, self.log_w = np.empty((2, n_children))
         self.counts = np.empty(n_children, dtype=np.intp)
         self.n_nodes = n_nodes

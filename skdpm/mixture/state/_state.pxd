@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+from skdpm._core._memory cimport MemoryOwner
 from skdpm.mixture.state._tiles cimport RowTiles
 from skdpm._core._culling cimport Backoff
 from skdpm._core._rng cimport bitgen_t
@@ -57,7 +58,7 @@ cdef class TileBounds:
     cdef int reserve(self, Py_ssize_t n_slots) except -1
 
 
-cdef class MixtureState:
+cdef class MixtureState(MemoryOwner):
     """A partition of the items and the statistics of its clusters, kept consistent."""
     cdef readonly ClusterModel model
     cdef readonly PartitionPrior prior

@@ -2,7 +2,6 @@
 """The state of a chain: labels, occupied clusters and their statistics, always in agreement."""
 from libc.limits cimport UINT_MAX, USHRT_MAX
 from libc.math cimport NAN, exp, lgamma, log
-from libc.stdlib cimport free
 from libc.string cimport memcpy
 
 from weakref import WeakValueDictionary
@@ -11,7 +10,6 @@ import numpy as np
 from scipy.special import gammaln
 
 from skdpm._core._check cimport SKDPM_CHECK
-from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bitgen_t, categorical_log_at, uniform
 from skdpm.mixture.likelihoods.contract._base cimport log_constant, row
 
@@ -118,7 +116,7 @@ def unplaceable(i):
     )
 
 
-cdef class MixtureState:
+cdef class MixtureState(MemoryOwner):
     """State of one chain, from a partition.
 
     - `model`: ClusterModel. Model bound to the items; its clusters are replaced. It belongs to
@@ -209,13 +207,6 @@ cdef class MixtureState:
             prior.prepare_focus()
             prior.focus(self.n_samples - self.n_noise)
 
-    def __dealloc__(self):
-        free(self.slots)
-        free(self.position)
-        free(self.sizes)
-        free(self.log_w)
-        free(self.some)
-
     cdef int reserve(self, Py_ssize_t n_slots) except -1:
         """Make room for `n_slots` clusters, the spare one included."""
         if n_slots <= self.capacity:
@@ -224,11 +215,11 @@ cdef class MixtureState:
         self.prior.reserve(n_slots)
         if self.bounds is not None:
             self.bounds.reserve(n_slots)
-        self.slots = <Py_ssize_t*>resized(self.slots, n_slots, sizeof(Py_ssize_t))
-        self.position = <Py_ssize_t*>resized(self.position, n_slots, sizeof(Py_ssize_t))
-        self.sizes = <Py_ssize_t*>resized(self.sizes, n_slots, sizeof(Py_ssize_t))
-        self.log_w = <double*>resized(self.log_w, n_slots + 8, sizeof(double))
-        self.some = <Py_ssize_t*>resized(self.some, 2 * n_slots, sizeof(Py_ssize_t))
+        self.slots = <Py_ssize_t*>self.resized(self.slots, n_slots, sizeof(Py_ssize_t))
+        self.position = <Py_ssize_t*>self.resized(self.position, n_slots, sizeof(Py_ssize_t))
+        self.sizes = <Py_ssize_t*>self.resized(self.sizes, n_slots, sizeof(Py_ssize_t))
+        self.log_w = <double*>self.resized(self.log_w, n_slots + 8, sizeof(double))
+        self.some = <Py_ssize_t*>self.resized(self.some, 2 * n_slots, sizeof(Py_ssize_t))
         self.capacity = n_slots
         return 0
 

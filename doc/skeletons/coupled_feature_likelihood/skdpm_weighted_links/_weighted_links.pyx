@@ -61,7 +61,6 @@ cdef class WeightedLinksModel(FeatureModel):
         free(self.W)
         self.W = W
         self.capacity = n_latent
-        return 0
 
     cdef void begin_row(self, Py_ssize_t i, const unsigned char* z) noexcept nogil:
         cdef Py_ssize_t j, k, l
@@ -131,7 +130,6 @@ cdef class WeightedLinksModel(FeatureModel):
             self.W[l * self.capacity + k] = deviation * random_standard_normal(rng)
         self.W[k * self.capacity + k] = deviation * random_standard_normal(rng)
         self.n_latent += 1
-        return 0
 
     cdef int remove_feature(self, Py_ssize_t k) except -1 nogil:
         """The last row takes the place of row k, then the last column that of column k."""
@@ -142,7 +140,6 @@ cdef class WeightedLinksModel(FeatureModel):
         for l in range(self.n_latent):
             self.W[l * self.capacity + k] = self.W[l * self.capacity + last]
         self.n_latent = last
-        return 0
 
     cdef int update_params(self, bint adapting, bitgen_t* rng) except -1 nogil:
         """Metropolis moves, one weight after the other; the step is learned in warm-up."""
@@ -171,7 +168,6 @@ cdef class WeightedLinksModel(FeatureModel):
                     self.shift(k, l, -by)
                 if adapting:
                     self.step *= exp(0.1 * (accepted - 0.44))
-        return 0
 
     cdef double shift(self, Py_ssize_t k, Py_ssize_t l, double by) noexcept nogil:
         """Add `by` to weight (k, l) in the residuals; return the change in log p(X | Z)."""

@@ -130,7 +130,6 @@ cdef class LinkCountsModel(ClusterModel):
         self.totals = totals
         self.links = np.empty(n_slots)
         self.sizes = np.empty(n_slots)
-        return 0
 
     cdef void reset(self, Py_ssize_t slot) noexcept nogil:
         cdef Py_ssize_t l

@@ -48,7 +48,6 @@ cdef class PoissonSumModel(FeatureModel):
                 raise MemoryError
             self.counts = larger
             self.capacity = n_latent
-        return 0
 
     cdef void begin_row(self, Py_ssize_t i, const unsigned char* z) noexcept nogil:
         cdef Py_ssize_t j, k
@@ -86,14 +85,12 @@ cdef class PoissonSumModel(FeatureModel):
         for j in range(self.d):
             self.W[self.n_latent * self.d + j] = random_standard_gamma(rng, self.shape) / self.rate
         self.n_latent += 1
-        return 0
 
     cdef int remove_feature(self, Py_ssize_t k) except -1 nogil:
         cdef Py_ssize_t last = self.n_latent - 1
         if k != last:
             memcpy(self.W + k * self.d, self.W + last * self.d, self.d * sizeof(double))
         self.n_latent = last
-        return 0
 
     cdef int update_params(self, bint adapting, bitgen_t* rng) except -1 nogil:
         """Gibbs: divide every count among the features of its row, then draw the rates of each
@@ -126,7 +123,6 @@ cdef class PoissonSumModel(FeatureModel):
                     random_standard_gamma(rng, self.shape + self.counts[k * self.d + j])
                     / (self.rate + self.Z.col_sums[k])
                 )
-        return 0
 
     cdef double log_row(self) noexcept nogil:
         cdef Py_ssize_t j

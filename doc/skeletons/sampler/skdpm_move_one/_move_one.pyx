@@ -59,7 +59,6 @@ cdef class MoveOneKernel(PartitionKernel):
                     self.n_accepted += 1
                     old = new
             state.attach(i, state.slots[old])
-        return 0
 
     def acceptance(self):
         return {"move_one": (self.n_proposed, self.n_accepted)}

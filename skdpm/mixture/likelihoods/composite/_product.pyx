@@ -20,12 +20,10 @@ those of the selected parts; `log_apart` and `log_apart_of` are those of the oth
 all parts are kept in every row. The row of all items is behind the last slot, in no slot itself.
 """
 from libc.math cimport INFINITY, NAN, exp, log
-from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy, memset
 
 import numpy as np
 
-from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer, bitgen_t, uniform
 from skdpm.mixture.likelihoods.contract._base cimport STRIP, ClusterModel, row
 from skdpm.mixture.likelihoods.contract._parametric cimport TILE, ParametricModel
@@ -79,7 +77,7 @@ cdef class ProductModel(ClusterModel):
         cdef ClusterModel part
         self._owners = tuple(parts)
         self.n_parts = len(self._owners)
-        self.parts = <void**>resized(NULL, self.n_parts, sizeof(void*))
+        self.parts = <void**>self.resized(NULL, self.n_parts, sizeof(void*))
         self.starts, self.hyper_starts, self.box_starts = np.zeros((3, self.n_parts + 1), np.intp)
         self.discrete = np.array(discrete, dtype=np.intp)
         self.active = np.empty(self.n_parts, dtype=np.intp)
@@ -123,7 +121,7 @@ cdef class ProductModel(ClusterModel):
         self.take_empty()
         self.take_selected()
         if self.keeps_all:
-            self.stats = <double*>resized(NULL, self.width, sizeof(double))
+            self.stats = <double*>self.resized(NULL, self.width, sizeof(double))
             self.prepare(0)
             self.place_parts()
         if self.selects:
@@ -133,10 +131,6 @@ cdef class ProductModel(ClusterModel):
                 self.own_constants = constants = np.array(constants)
             self.keep_log_constants(constants)
         self.declare_incomplete(np.concatenate([part.gap_items for part in self._owners]))
-
-    def __dealloc__(self):
-        free(self.parts)
-        free(self.more)
 
     def bind_labels(self, Py_ssize_t[::1] labels):
         ClusterModel.bind_labels(self, labels)
@@ -243,7 +237,7 @@ cdef class ProductModel(ClusterModel):
         cdef Py_ssize_t p
         ClusterModel.prepare(self, n_slots)
         self.n_most = max(n_slots, self.n_most)
-        self.more = <double*>resized(self.more, self.n_most * STRIP, sizeof(double))
+        self.more = <double*>self.resized(self.more, self.n_most * STRIP, sizeof(double))
         for p in range(self.n_parts):
             (<ClusterModel>self.parts[p]).prepare(n_slots + self.selects)
         return 0
@@ -609,7 +603,7 @@ cdef class ParametricProduct(ParametricModel):
         cdef ParametricModel part
         self._owners = tuple(parts)
         self.n_parts = len(self._owners)
-        self.parts = <void**>resized(NULL, self.n_parts, sizeof(void*))
+        self.parts = <void**>self.resized(NULL, self.n_parts, sizeof(void*))
         most = 0
         for p in range(self.n_parts):
             part = self._owners[p]
@@ -621,9 +615,6 @@ cdef class ParametricProduct(ParametricModel):
         self.numbers = np.arange(SOME)
         self.own = np.empty(SOME * most)
         self.more = np.empty(SOME * TILE)
-
-    def __dealloc__(self):
-        free(self.parts)
 
     cdef void draw_params(
         self, const double* stats, double power, double* params, bitgen_t* rng

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-cdef class ClusterModel:
+from skdpm._core._memory cimport MemoryOwner
+
+
+cdef class ClusterModel(MemoryOwner):
     """Sufficient statistics of clusters, each one row ("slot") of an arena of doubles.
 
     A row holds `n_stats` doubles that determine the cluster, then terms cached from them. The

@@ -10,42 +10,30 @@ Hyperparameters, common to all clusters, may change while rows stay: statistics 
 them, and cached terms are recomputed. Slice steps leave p(theta | partition, X) invariant.
 """
 from libc.math cimport INFINITY, NAN, exp, isfinite, log
-from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 
 import numpy as np
 
 from skdpm._core._check cimport SKDPM_CHECK
-from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer, bitgen_t
 from skdpm._core._slice cimport SliceSampled
 from skdpm._hyperpriors cimport LogDensity
 
 
-cdef class ClusterModel:
+cdef class ClusterModel(MemoryOwner):
 
     def __cinit__(self, *args, **kwargs):
         self.factorizes = True
         self.hyper_names = ()
         self.hyper_period = 1
 
-    def __dealloc__(self):
-        if not self.placed:
-            free(self.stats)
-        free(self.hyper)
-        free(self.empty)
-        free(self.free_slots)
-        free(self.moving)
-
     cdef int allocate(self, Py_ssize_t n_stats, Py_ssize_t width) except -1:
         """Fix the layout of a row; the subclass then writes the empty row's cached terms."""
         self.n_stats = n_stats
         self.width = self.stride = width
-        self.empty = <double*>calloc(width, sizeof(double))
-        if self.empty == NULL:
-            raise MemoryError
-        return 0
+        self.empty = <double*>self.resized(NULL, width, sizeof(double))
+        memset(self.empty, 0, width * sizeof(double))
 
     cdef int declare_hyperparameters(self, names, values) except -1:
         """Declare the numbers that `set_hyperparameters` takes, before `allocate`. Names are in
@@ -55,10 +43,9 @@ cdef class ClusterModel:
         self.n_hyper = len(self.hyper_names)
         if len(values) != self.n_hyper:
             raise ValueError(f"{len(values)} values of {self.n_hyper} hyperparameters")
-        self.hyper = <double*>resized(self.hyper, self.n_hyper, sizeof(double))
+        self.hyper = <double*>self.resized(self.hyper, self.n_hyper, sizeof(double))
         for h in range(self.n_hyper):
             self.hyper[h] = values[h]
-        return 0
 
     cdef int declare_incomplete(self, gap_items) except -1:
         """Declare the missing entries that a chain draws: the item of each, an ndarray of intp, in
@@ -78,7 +65,6 @@ cdef class ClusterModel:
         self._gaps_owner = (items, has_gaps, gap_items)
         self.incomplete = &listed[0]
         self.has_gaps = &flags[0]
-        return 0
 
     def complete(self, values=None):
         """Give all missing entries that a chain draws a value; None: those from which chains
@@ -125,7 +111,7 @@ cdef class ClusterModel:
         """Put the rows inside those of another model, which then acquires and releases slots, and
         calls this again whenever its rows have moved. It has called `prepare` before."""
         if not self.placed:
-            free(self.stats)
+            self.freed(self.stats)
         self.placed = True
         self.stats = stats
         self.stride = stride
@@ -134,27 +120,23 @@ cdef class ClusterModel:
 
     cdef int prepare(self, Py_ssize_t n_slots) except -1:
         """Allocate what `n_slots` clusters need besides their rows. Nothing else changes."""
-        self.free_slots = <Py_ssize_t*>resized(
+        self.free_slots = <Py_ssize_t*>self.resized(
             self.free_slots, max(n_slots, self.n_slots), sizeof(Py_ssize_t)
         )
-        return 0
 
     cdef int reserve(self, Py_ssize_t n_slots) except -1:
         """Make room for `n_slots` clusters; slots in use keep their number and their row."""
         cdef Py_ssize_t slot
-        cdef void* memory
         if n_slots <= self.n_slots:
             return 0
         self.prepare(n_slots)
-        memory = realloc(self.stats, (n_slots + self.keeps_all) * self.stride * sizeof(double))
-        if memory == NULL:
-            raise MemoryError(f"no memory for the statistics of {n_slots} clusters")
-        self.stats = <double*>memory
+        self.stats = <double*>self.resized(
+            self.stats, (n_slots + self.keeps_all) * self.stride, sizeof(double)
+        )
         for slot in range(n_slots - 1, self.n_slots - 1, -1):
             self.free_slots[self.n_free] = slot
             self.n_free += 1
         self.n_slots = n_slots
-        return 0
 
     cdef Py_ssize_t acquire(self) noexcept nogil:
         """Take a free slot as an empty cluster. The caller ensures that one is free."""
@@ -478,7 +460,6 @@ cdef class ClusterModel:
     cdef int tally_slots(self, slots) except -1:
         """Prepare `log_likelihood_at` of the clusters in these slots, which are all. By default
         nothing has to be done."""
-        return 0
 
     cdef int retabulate(self) except -1:
         """Update everything that depends on `hyper`, including the empty row but not the rows.
@@ -494,7 +475,7 @@ cdef class ClusterModel:
         self.n_labels = labels.shape[0]
         self.labels = &labels[0] if labels.shape[0] else NULL
         if not self.factorizes:
-            self.moving = <Py_ssize_t*>resized(self.moving, self.n_labels, sizeof(Py_ssize_t))
+            self.moving = <Py_ssize_t*>self.resized(self.moving, self.n_labels, sizeof(Py_ssize_t))
 
     def dump(self, slots, bint cached=False):
         """Statistics of the given slots, (len(slots), n_stats); with `cached`, followed by the
@@ -502,17 +483,16 @@ cdef class ClusterModel:
         cdef Py_ssize_t k
         cdef Py_ssize_t width = self.width if cached else self.n_stats
         cdef const Py_ssize_t[::1] slots_view = np.ascontiguousarray(slots, dtype=np.intp)
-        stats = np.empty((slots_view.shape[0], width))
-        cdef double[:, ::1] view = stats
+        cdef double[:, ::1] stats = np.empty((slots_view.shape[0], width))
         self.settle()
         for k in range(slots_view.shape[0]):
             if not 0 <= slots_view[k] < self.n_slots:
                 raise IndexError(f"slot {slots_view[k]} of {self.n_slots}")
             if cached:
-                memcpy(&view[k, 0], row(self, slots_view[k]), width * sizeof(double))
+                memcpy(&stats[k, 0], row(self, slots_view[k]), width * sizeof(double))
             else:
-                self.pack(slots_view[k], &view[k, 0])
-        return stats
+                self.pack(slots_view[k], &stats[k, 0])
+        return np.asarray(stats)
 
     def load(self, stats, slots=None, free_slots=None):
         """Replace all clusters by those of `stats` (from `dump`).
@@ -559,14 +539,13 @@ cdef class ClusterModel:
         if self.n_free == 0:
             self.reserve(self.n_slots + 1)
         slot = self.acquire()
-        out = np.empty(view.shape[0])
-        cdef double[::1] out_view = out
+        cdef double[::1] out = np.empty(view.shape[0])
         for k in range(view.shape[0]):
             self.unpack(slot, &view[k, 0])
             self.refresh(slot)
-            out_view[k] = self.log_marginal(slot)
+            out[k] = self.log_marginal(slot)
         self.release(slot)
-        return out
+        return np.asarray(out)
 
     def clear(self, Py_ssize_t n_slots):
         """Remove all clusters and make room for `n_slots`. The lowest free slot is acquired
@@ -581,11 +560,10 @@ cdef class ClusterModel:
     def hyperparameters(self):
         """Values of the hyperparameters: ndarray of shape (n_hyper,)."""
         cdef Py_ssize_t h
-        values = np.empty(self.n_hyper)
-        cdef double[::1] view = values
+        cdef double[::1] values = np.empty(self.n_hyper)
         for h in range(self.n_hyper):
-            view[h] = self.hyper[h]
-        return values
+            values[h] = self.hyper[h]
+        return np.asarray(values)
 
     def named_hyperparameters(self):
         """Values of the hyperparameters by name: dict of ndarrays in the order of the vector."""

@@ -2,6 +2,7 @@
 from libc.math cimport exp, log
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from skdpm._core._memory cimport MemoryOwner
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate
 
 cdef extern from "tiles.h" nogil:
@@ -33,7 +34,7 @@ ctypedef fused number:
     uint8_t
 
 
-cdef class ParametricModel:
+cdef class ParametricModel(MemoryOwner):
     """Items under drawn parameters: the capability "instantiated".
 
     A model is bound to a block of rows. It is light, because one is made for each visit of a

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Base class of the kernels of drawn parameters."""
 from libc.math cimport INFINITY, NAN
-from libc.stdlib cimport free
 
 import numpy as np
 
@@ -14,10 +13,7 @@ cdef extern from "tiles.h" nogil:
     )
 
 
-cdef class ParametricModel:
-
-    def __dealloc__(self):
-        free(self.columns)
+cdef class ParametricModel(MemoryOwner):
 
     # Methods that a likelihood must override. A forgotten override gives NaN, which samplers
     # reject.
@@ -128,8 +124,7 @@ cdef class ParametricModel:
         cdef const Py_ssize_t[::1] items_view = self._items(items)
         cdef Py_ssize_t n_items = items_view.shape[0]
         cdef double[:, ::1] tile = np.empty((n_which, TILE))
-        out = np.empty((n_which, n_items))
-        cdef double[:, ::1] view = out
+        cdef double[:, ::1] out = np.empty((n_which, n_items))
         for first in range(0, n_items if n_which else 0, TILE):
             n = min(<Py_ssize_t>TILE, n_items - first)
             self.log_density_many(
@@ -137,15 +132,14 @@ cdef class ParametricModel:
             )
             for k in range(n_which):
                 for i in range(n):
-                    view[k, first + i] = tile[k, i]
-        return out
+                    out[k, first + i] = tile[k, i]
+        return np.asarray(out)
 
     def combined(self, stats, other):
         """Statistics of the unions of pairs of clusters: ndarray (n_clusters, n_stats)."""
         cdef Py_ssize_t k
-        out = np.array(stats, dtype=np.float64, order="C")
-        cdef double[:, ::1] view = out
+        cdef double[:, ::1] out = np.array(stats, dtype=np.float64, order="C")
         cdef const double[:, ::1] second = np.ascontiguousarray(other, dtype=np.float64)
-        for k in range(view.shape[0]):
-            self.combine(&view[k, 0], &second[k, 0])
-        return out
+        for k in range(out.shape[0]):
+            self.combine(&out[k, 0], &second[k, 0])
+        return np.asarray(out)

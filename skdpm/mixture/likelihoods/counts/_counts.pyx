@@ -46,7 +46,6 @@ cdef class CountModel(ClusterModel):
         self.log_large = data["log_large"]
         self.drifts = data["drifts"]
         self.missing = tables["missing"]
-        return 0
 
     cdef void move(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
         """Add item i to the statistics (by = 1) or remove it (by = -1)."""

@@ -26,12 +26,10 @@ Row: n, N, c_d (D) | 1 if the cluster is in the mirror, else 0.
 """
 cimport cython
 from libc.math cimport log
-from libc.stdlib cimport free
 
 import numpy as np
 
 from skdpm._core._math cimport log_rising, log_rising_count
-from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods.contract._parametric cimport (
@@ -143,12 +141,6 @@ cdef class MultinomialModel(ClusterModel):
         self.fits = True
         self.weigh_columns()
 
-    def __dealloc__(self):
-        free(self.mirror)
-        free(self.column_of)
-        free(self.slot_of)
-        free(self.products)
-
     @property
     def merge_width(self):
         """Columns with counts in a cluster of ten items, if all are different."""
@@ -168,7 +160,6 @@ cdef class MultinomialModel(ClusterModel):
     cdef int retabulate(self) except -1:
         self.pseudo_counts = self.hyper[0] * np.asarray(self.weights)[np.asarray(self.classes)]
         self.weigh_columns()
-        return 0
 
     cdef void change(self, double* stats, Py_ssize_t slot, Py_ssize_t i, double by) noexcept nogil:
         """Add item i (by = 1) or remove it (by = -1)."""
@@ -219,14 +210,12 @@ cdef class MultinomialModel(ClusterModel):
             return 0
         self.settle()
         self.mirror_room = 0
-        free(self.mirror)
-        self.mirror = NULL
-        self.mirror = <float*>resized(NULL, self.n_features * room, sizeof(float))
-        self.column_of = <Py_ssize_t*>resized(self.column_of, room, sizeof(Py_ssize_t))
-        self.slot_of = <Py_ssize_t*>resized(self.slot_of, room, sizeof(Py_ssize_t))
-        self.products = <double*>resized(self.products, 2 * room, sizeof(double))
+        self.mirror = <float*>self.freed(self.mirror)
+        self.mirror = <float*>self.resized(NULL, self.n_features * room, sizeof(float))
+        self.column_of = <Py_ssize_t*>self.resized(self.column_of, room, sizeof(Py_ssize_t))
+        self.slot_of = <Py_ssize_t*>self.resized(self.slot_of, room, sizeof(Py_ssize_t))
+        self.products = <double*>self.resized(self.products, 2 * room, sizeof(double))
         self.mirror_room = room
-        return 0
 
     cdef void settle(self) noexcept nogil:
         """End the mirror: no row says that it is in it."""
@@ -469,7 +458,6 @@ cdef class MultinomialModel(ClusterModel):
                         self.large[n_large] = counts[d]
                         self.large_class[n_large] = self.classes[d]
                         n_large += 1
-        return 0
 
 
 @cython.final

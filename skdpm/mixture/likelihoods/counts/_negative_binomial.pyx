@@ -32,7 +32,6 @@ log Gamma of this, -log B(A + n r, B + s), log p(0 | cluster).
 """
 cimport cython
 from libc.math cimport INFINITY, NAN, ceil, exp, fabs, floor, log, log1p
-from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
 import numpy as np
@@ -78,22 +77,20 @@ def level_terms(
     """
     expect_shape("exposures", exposures, (levels.shape[0],))
     expect_shape("starts", starts, (dispersion.shape[0] + 1,))
-    out = np.empty(levels.shape[0])
-    cdef double[::1] view = out
+    cdef double[::1] out = np.empty(levels.shape[0])
     cdef Py_ssize_t d, v
     for d in range(dispersion.shape[0]):
         for v in range(starts[d], starts[d + 1]):
-            view[v] = log_h(levels[v], exposures[v] / dispersion[d])
-    return out
+            out[v] = log_h(levels[v], exposures[v] / dispersion[d])
+    return np.asarray(out)
 
 
 def sums_of_terms(const double[::1] terms, const int[:, ::1] codes):
     """Sum of the terms of the levels of each item: ndarray of shape (n_samples,)."""
-    out = np.empty(codes.shape[0])
-    cdef double[::1] view = out
+    cdef double[::1] out = np.empty(codes.shape[0])
     if codes.shape[0]:
-        add_terms(&terms[0], &codes[0, 0], codes.shape[0], codes.shape[1], &view[0])
-    return out
+        add_terms(&terms[0], &codes[0, 0], codes.shape[0], codes.shape[1], &out[0])
+    return np.asarray(out)
 
 
 cdef void add_terms(
@@ -176,9 +173,6 @@ cdef class NegativeBinomialModel(CountModel):
         self.allocate(N_HEAD + 2 * self.n_features, N_HEAD + (2 + N_TERMS) * self.n_features)
         self.retabulate()
 
-    def __dealloc__(self):
-        free(self.tables)
-
     def dump(self, slots, bint cached=False):
         cdef Py_ssize_t d
         cdef Py_ssize_t slot
@@ -190,7 +184,6 @@ cdef class NegativeBinomialModel(CountModel):
     cdef int reserve(self, Py_ssize_t n_slots) except -1:
         ClusterModel.reserve(self, n_slots)
         self.make_tables()
-        return 0
 
     cdef void place(self, double* stats, Py_ssize_t stride, Py_ssize_t n_slots) noexcept:
         ClusterModel.place(self, stats, stride, n_slots)
@@ -199,13 +192,14 @@ cdef class NegativeBinomialModel(CountModel):
     cdef void make_tables(self) noexcept:
         """Make tables for the slots; without memory for more there are fewer."""
         cdef Py_ssize_t n = min(self.n_slots, MOST_TABLED // self.table_width)
-        cdef void* memory
-        if n > self.n_tables:
-            memory = realloc(self.tables, n * self.table_width * sizeof(double))
-            if memory != NULL:
-                self.tables = <double*>memory
-                self.forget_tables(self.n_tables, n)
-                self.n_tables = n
+        if n <= self.n_tables:
+            return
+        try:
+            self.tables = <double*>self.resized(self.tables, n * self.table_width, sizeof(double))
+        except MemoryError:
+            return
+        self.forget_tables(self.n_tables, n)
+        self.n_tables = n
 
     cdef void forget_tables(self, Py_ssize_t first, Py_ssize_t stop) noexcept nogil:
         """Make the tables of slots valid for no statistics."""
@@ -235,7 +229,6 @@ cdef class NegativeBinomialModel(CountModel):
             for d in range(self.n_features):
                 self.compute_terms(self.empty, d, &self.left_terms[d, 0])
             self.compute(self.empty)
-        return 0
 
     cdef const double* compute_terms(
         self, const double* stats, Py_ssize_t d, double* terms              # OUT (N_TERMS,)
@@ -386,7 +379,6 @@ cdef class NegativeBinomialModel(CountModel):
                     "the clusters do not consist of the items with labels, nor of the first items "
                     "of the kernel"
                 )
-        return 0
 
     cdef Py_ssize_t count_labelled(self) noexcept nogil:
         """Number of items whose labels are clusters; -1 if no labels of the items are bound."""

@@ -44,9 +44,7 @@ with weights     peak, whether no entry is missing, exponent of complete rows; m
 """
 cimport cython
 from libc.float cimport DBL_EPSILON
-from libc.math cimport INFINITY, NAN
-from libc.math cimport M_PI as PI
-from libc.math cimport exp, fabs, log, log1p, sqrt
+from libc.math cimport INFINITY, NAN, M_PI as PI, exp, fabs, log, log1p, sqrt
 
 import numpy as np
 
@@ -217,7 +215,6 @@ cdef class DiagonalModel(EllipticalModel):
         EllipticalModel.take_hyperparameters(self)
         self.scale = self.hyper + self.n_features + 2
         self.compute(self.empty)
-        return 0
 
     cdef int retabulate(self) except -1:
         if not np.min(self.hyperparameters()[self.n_features : self.first_law]) > 0.0:
@@ -248,7 +245,6 @@ cdef class DiagonalModel(EllipticalModel):
                     x += n_features
                 log_scale[i] = total
         self.log_scale = log_scale
-        return 0
 
     # Rows.
 

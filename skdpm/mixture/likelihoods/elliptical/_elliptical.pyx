@@ -25,7 +25,7 @@ from libc.string cimport memcmp, memcpy, memset
 
 import numpy as np
 
-from skdpm._core._memory cimport expect_shape, resized
+from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t, uniform
 from skdpm.mixture.likelihoods.contract._base cimport row
 from skdpm.mixture.likelihoods.contract._parametric cimport LD, MOST_DIMENSIONS, tile_gather
@@ -97,7 +97,6 @@ cdef class RowWeights:
         self.log_probabilities = np.pad(log_probabilities, more, constant_values=-np.inf)
         self.factors = np.array(factors)
         self.values = np.pad(values, more, constant_values=1.0)
-        return 0
 
     def complete(self, chosen=None):
         """Give every row a weight; see `ClusterModel.complete`."""
@@ -185,7 +184,6 @@ cdef class EllipticalModel(ClusterModel):
         if self.keeps:
             self.kept = np.empty(2 * n_stats + n_terms)
         self.allocate(n_stats, n_stats + n_terms)
-        return 0
 
     cdef int take_hyperparameters(self) except -1:
         """Set the attributes that follow from `hyper`. A shape also takes the scale, and sets the
@@ -201,21 +199,18 @@ cdef class EllipticalModel(ClusterModel):
         if self.weights is not None:
             self.weights.take([self.hyper[d] for d in range(self.first_law, self.n_hyper)])
             self.factors = &self.weights.factors[0]
-        return 0
 
     cdef int share_norms(self, const double[::1] log_norms, double free) except -1:
         """Take the table of log c_n that kernels share."""
         self.log_norms = log_norms
         self.n_tabled = self.n_shared = log_norms.shape[0]
         self.free = free
-        return 0
 
     cdef int renew_norms(self) except -1:
         """Begin a table for hyperparameters that have changed. It is filled where it is read: a
         stream makes many kernels, for a row each."""
         self.n_tabled = own_size(self.n_max, self.n_shared, self.n_samples)
         self.log_norms = self.own_norms = np.full(self.n_tabled, NAN)
-        return 0
 
     cdef void fill_norms(self, Py_ssize_t n) noexcept nogil:
         """Fill the run of the table that has entry n."""
@@ -245,7 +240,6 @@ cdef class EllipticalModel(ClusterModel):
 
     cdef int begin(self, tables, scale) except -1:
         """Allocate what the shape needs, and lay out rows."""
-        return 0
 
     cdef void combine(self, double* moments, const double* other) noexcept nogil:
         """Add another set of moments: by default of masses, means and scatters."""
@@ -406,7 +400,6 @@ cdef class EllipticalModel(ClusterModel):
     cdef int take_rows(self) except -1:
         """All rows have been completed."""
         self.X = &self.gaps.rows[0, 0]
-        return 0
 
     def complete(self, values=None):
         weights = values
@@ -664,7 +657,7 @@ cdef class ParametricElliptical(ParametricModel):
         self.df = df
         self.work = np.zeros(n_features * LD)
         self.moments = np.empty(n_stats)
-        self.columns = <double*>resized(
+        self.columns = <double*>self.resized(
             NULL, (2 * n_features + 1) * LD + SKDPM_STRIP, sizeof(double)
         )
         self.gaps = self.columns + n_features * LD + SKDPM_STRIP

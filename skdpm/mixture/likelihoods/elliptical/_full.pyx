@@ -52,9 +52,7 @@ times h^(D/2); log |S_n|, rho / (rho + 1), (nu + n + 1) / 2, m (D), the factor (
 """
 cimport cython
 from libc.float cimport DBL_EPSILON
-from libc.math cimport INFINITY, NAN
-from libc.math cimport M_PI as PI
-from libc.math cimport exp, fabs, lgamma, log, log1p, sqrt
+from libc.math cimport INFINITY, NAN, M_PI as PI, exp, fabs, lgamma, log, log1p, sqrt
 from libc.string cimport memcmp, memcpy, memmove, memset
 
 import numpy as np
@@ -244,7 +242,6 @@ cdef class FullModel(EllipticalModel):
             self.n_block = 0
         if self.gaps is not None and self.spreads.shape[0] < n_slots:
             self.spreads = np.full((n_slots, self.spreads.shape[1]), np.nan)
-        return 0
 
     cdef int take_hyperparameters(self) except -1:
         cdef Py_ssize_t d, e
@@ -266,7 +263,6 @@ cdef class FullModel(EllipticalModel):
         if not self.finish(self.empty, cholesky(factor, self.n_features, log_det)):
             raise ValueError("Gaussian.scale must be positive definite")
         self.log_det_prior = log_det[0]
-        return 0
 
     cdef int retabulate(self) except -1:
         cdef double r = self.hyper[self.n_features]

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the Gaussian kernels share: the constants of their densities, and how they draw their
 hyperparameters."""
-from libc.math cimport M_PI as PI
-from libc.math cimport log, log1p
+from libc.math cimport M_PI as PI, log, log1p
 
 from skdpm._core._math cimport log_rising
 from skdpm._core._rng cimport bitgen_t

@@ -34,9 +34,7 @@ Row: n, x_bar (D), entries of C (families.h) | log of the density at m without a
 all members.
 """
 cimport cython
-from libc.math cimport INFINITY
-from libc.math cimport M_PI as PI
-from libc.math cimport exp, fabs, log, sqrt
+from libc.math cimport INFINITY, M_PI as PI, exp, fabs, log, sqrt
 from libc.string cimport memcpy, memset
 
 import numpy as np
@@ -234,7 +232,6 @@ cdef class SparseModel(EllipticalModel):
         EllipticalModel.take_hyperparameters(self)
         self.families.take_scale(self.hyper + self.n_features + 2)
         self.compute(self.empty)
-        return 0
 
     cdef int retabulate(self) except -1:
         if not np.min(self.hyperparameters()[self.n_features :]) > 0.0:

@@ -179,7 +179,6 @@ cdef class GridModel(ClusterModel):
     cdef int retabulate(self) except -1:
         self.layout.layer = self.nearest(self.hyper)
         grid_compute(&self.layout, self.empty)
-        return 0
 
     cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
         """Add item i to the statistics and cached terms (by = 1), or remove it (by = -1)."""

@@ -157,7 +157,6 @@ cdef class LinkModel(ClusterModel):
                 self.link_weight[side] = first_of(listed)
             self.self_weight = first_of(data["weights"]["of_selves"])
             weights.clear(1)
-        return 0
 
     cdef int declare_own(self, tuple names, tuple values) except -1:
         """Declare these hyperparameters and those of the weights."""
@@ -177,7 +176,6 @@ cdef class LinkModel(ClusterModel):
         self.n_tables = len(names)
         for t in range(self.n_tables):
             self.gamma[t] = count_table(tables[names[t]], self.table_shift(t))
-        return 0
 
     cdef int reserve(self, Py_ssize_t n_slots) except -1:
         """Also grow the matrices over slots."""
@@ -200,7 +198,6 @@ cdef class LinkModel(ClusterModel):
             self.linked[side] = &self.of_item[0, side, 0]
             self.observed[side] = &self.of_item[1, side, 0]
         self.counted = -1
-        return 0
 
     cdef void set_size(self, Py_ssize_t slot, double size) noexcept nogil:
         """Set the size of a cluster; it is listed while that is not zero."""
@@ -384,7 +381,6 @@ cdef class LinkModel(ClusterModel):
         if self.weights is not None:
             self.weights.set_hyperparameters(self.hyperparameters()[self.n_own:])
             self.counted = -1
-        return 0
 
     def resample_hyperparameters(self, slots, priors, bit_generator):
         """Those of the weights are drawn by their kernel, whose clusters are the cells."""
@@ -417,7 +413,6 @@ cdef class LinkModel(ClusterModel):
                     for p in range(self.n_parts):
                         self.cells[p, self.n_cells] = (&self.matrices[p, 0, 0])[cell]
                     self.n_cells += 1
-        return 0
 
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
@@ -576,11 +571,10 @@ cdef class LinkModel(ClusterModel):
         """Sizes, then links, pairs and sums with each other slot: shape (K, stored_width(K))."""
         cdef const Py_ssize_t[::1] view = np.ascontiguousarray(slots, dtype=np.intp)
         cdef Py_ssize_t n = view.shape[0]
-        stats = np.empty((n, self.stored_width(n)))
-        cdef double[:, ::1] out = stats
+        cdef double[:, ::1] stats = np.empty((n, self.stored_width(n)))
         if n > 0:
-            self.store(&view[0], n, &out[0, 0])
-        return stats
+            self.store(&view[0], n, &stats[0, 0])
+        return np.asarray(stats)
 
     def load(self, stats, slots=None, free_slots=None):
         """Replace all clusters by those of `stats` (from `dump`), as the base class does."""
@@ -705,7 +699,6 @@ cdef class DegreeCorrectedModel(LinkModel):
                 self.ends[side] = &self.of_slots[side, 0]
                 self.gains[side] = &self.of_slots[2 + side, 0]
             self.shifts = &self.of_slots[4, 0]
-        return 0
 
     cdef double log_cell(self, double n_links, double n_pairs) noexcept nogil:
         """log of the integral over eta, without the constant b^a / Gamma(a)."""
@@ -860,7 +853,6 @@ cdef class DegreeCorrectedModel(LinkModel):
                 self.listed[self.n_listed] = row(self, slot)[0]
                 self.listed[self.n_listed + 1] = self.ends[side][slot]
                 self.n_listed += 2
-        return 0
 
     cdef double log_likelihood_at(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* hyper, Py_ssize_t h
