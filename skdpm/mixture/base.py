@@ -839,7 +839,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             )
         self.likelihood_ = likelihood = likelihood.own
         snapshots = common_snapshots([chain["snapshots"] for chain in chains], draws.n_draws)
-        scored = ScoredDraws(snapshots, program.likelihood.own_stats)
+        scored = ScoredDraws(snapshots, program.likelihood)
         self.draws_ = draws.with_scored(scored)
         self._n_different = program.n_samples
         self._training = None
@@ -896,7 +896,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             {**chain["snapshots"], "pool": dict(chain["snapshots"]["pool"])}
             for chain in run.chains
         ]
-        scored = ScoredDraws(common_snapshots(snapshots, n_draws), program.likelihood.own_stats)
+        scored = ScoredDraws(common_snapshots(snapshots, n_draws), program.likelihood)
         log_density = _log_density_draws(program, scored)
         return log_density is None or _convergence.is_well_known(log_density)
 

@@ -36,7 +36,7 @@ class StoredMixture:
     - `stats`: (n_clusters, n_stats). Statistics in the form of `ClusterModel.dump`.
     - `log_weights`: (n_clusters + 1,). Log weights of the clusters, then of an empty cluster.
     - `labels`: (n_fitted,) or None. Labels of the rows of the fit; only if clusters are coupled.
-    - `values`: dict. Learned hyperparameters of the likelihood, by name.
+    - `values`: dict. Hyperparameters of the likelihood, by name.
     - `weight`: float. Share of these draws among all draws.
     - `owners`: (n_clusters,), int or None. Cluster of the point estimate to which each of these
       belongs, in increasing order; None: each is a cluster.
@@ -72,17 +72,18 @@ class ScoredDraws:
     - `snapshots`: list of (int, dict, dict). Number of the chain, snapshot and pool of clusters
       (`skdpm.draws.common_snapshots`). Pools become views of `stats`, so that the statistics are
       in memory once.
-    - `own_stats`: callable. Function from statistics to those with which new rows are scored
-      (`Likelihood.own_stats`).
+    - `likelihood`: Likelihood. Its `own_stats` and `integrated` are those with which new rows are
+      scored.
     - `stats`: (n_stored, n_stats). Statistics of the shared clusters; (0, 0) if clusters are
       coupled.
     - `noise_weight`: float. Mean weight of noise; 0 if there is none.
     - `draws`: list of dict. "chain", "draw", "weight" (they sum to 1), "values" of hyperparameters
-      and "log_weights" of the clusters and of an empty one, for each draw. "clusters" are their
-      positions in `stats`; a draw of coupled clusters has "stats" and "labels" instead.
+      and those "of_new" rows, "log_weights" of the clusters and of an empty one, for each draw.
+      "clusters" are their positions in `stats`; a draw of coupled clusters has "stats" and
+      "labels" instead.
     """
 
-    def __init__(self, snapshots, own_stats):
+    def __init__(self, snapshots, likelihood):
         position, stats = {}, []
         self.draws = []
         for c, draw, pool in snapshots:
@@ -99,7 +100,10 @@ class ScoredDraws:
         # If all rows are noise there are no clusters.
         n_stats = self.draws[0].get("n_stats", 0)
         all_stats = np.array(stats) if stats else np.empty((0, n_stats))
-        self.stats = own_stats(all_stats)
+        self.stats = likelihood.own_stats(all_stats)
+        for draw in self.draws:
+            stats = self.stats[draw["clusters"]] if "clusters" in draw else draw["stats"]
+            draw["of_new"] = likelihood.own.integrated(draw["values"], stats)
         self.noise_weight = sum(draw["weight"] * draw["noise_weight"] for draw in self.draws)
         for _, draw, pool in snapshots:
             for key in draw.get("keys", ()):
@@ -120,18 +124,18 @@ class ScoredDraws:
         """The mean over the draws: `StoredMixture`s whose weights sum to 1. If clusters are
         independent, draws with the same hyperparameters share one mixture."""
         if "clusters" not in self.draws[0]:
-            names = ("stats", "log_weights", "labels", "values", "weight")
+            names = ("stats", "log_weights", "labels", "of_new", "weight")
             return [StoredMixture(*(draw[name] for name in names)) for draw in self.draws]
         groups = {}
         for draw in self.draws:
-            key = tuple(np.asarray(value).tobytes() for value in draw["values"].values())
+            key = tuple(np.asarray(value).tobytes() for value in draw["of_new"].values())
             groups.setdefault(key, []).append(draw)
         return [self._pooled(draws) for draws in groups.values()]
 
     def mixture_of(self, draw, weight):
         """The mixture of one draw of independent clusters."""
         stats = self.stats[draw["clusters"]]
-        return StoredMixture(stats, draw["log_weights"], None, draw["values"], weight)
+        return StoredMixture(stats, draw["log_weights"], None, draw["of_new"], weight)
 
     def _pooled(self, draws):
         """One mixture over the distinct clusters of draws with the same hyperparameters."""
@@ -147,7 +151,7 @@ class ScoredDraws:
             log_weights = np.log(weights[used])
         stats = self.stats if used.all() else self.stats[used[:-1]]
         stored = np.flatnonzero(used[:-1])
-        return StoredMixture(stats, log_weights, None, draws[0]["values"], total, stored=stored)
+        return StoredMixture(stats, log_weights, None, draws[0]["of_new"], total, stored=stored)
 
 
 @dataclass(eq=False)

@@ -6,8 +6,11 @@ import itertools
 
 import numpy as np
 import pytest
+from reference.likelihoods import log_marginal_gaussian
+from reference.predictive import log_weights
 from reference.simulate import COVARIANCE_NAMES, PRIOR_CASES, simulate_partitions
-from scipy import stats
+from scipy import integrate, stats
+from scipy.special import logsumexp, multigammaln
 from support.chains import LearningChains
 from support.designs import cover
 from support.exactness import (
@@ -24,7 +27,7 @@ from support.pvalues import assert_p, assert_p_matrix, correct_for_number
 from skdpm import DPMixture, FiniteMixture
 from skdpm.hyperpriors import Gamma
 from skdpm.mixture.blocks.rows import MemoryRows
-from skdpm.mixture.likelihoods import Gaussian
+from skdpm.mixture.likelihoods import Gaussian, Product
 from skdpm.mixture.likelihoods.elliptical._tied import whitened
 from skdpm.mixture.likelihoods.gaussian.covariances import InverseWishart
 from skdpm.mixture.samplers import BlockedGibbs, SubCluster
@@ -257,6 +260,124 @@ def test_draws_of_an_inverse_wishart(seed_sequence):
     assert stats.kstest(ratio, stats.chi2(6.5).cdf).pvalue > 1e-4
     ratio = [(law.scale @ a @ a) / (x @ a @ a) for x in draws]
     assert stats.kstest(ratio, stats.chi2(5.5).cdf).pvalue > 1e-4
+
+
+# New rows under a shared covariance that is integrated out given the clusters of a draw.
+
+
+def log_evidence(X, labels, mean, mean_precision, df, scale):
+    """log p(X | partition) under Sigma ~ IW(df, scale): the ratio of two normalising constants."""
+    n, n_features = X.shape
+    gaps = X - mean
+    same = np.equal.outer(labels, labels)
+    between = np.eye(n) + same / mean_precision
+    scatter = gaps.T @ np.linalg.solve(between, gaps)
+    total = multigammaln(0.5 * (df + n), n_features) - multigammaln(0.5 * df, n_features)
+    total -= 0.5 * (n * n_features * np.log(np.pi) + n_features * np.linalg.slogdet(between)[1])
+    total += 0.5 * df * np.linalg.slogdet(scale)[1]
+    return total - 0.5 * (df + n) * np.linalg.slogdet(scale + scatter)[1]
+
+
+def log_scores(X, X_new, model, law):
+    """log of the mean over all draws of the density of new rows."""
+    labels = model.label_samples_.reshape(-1, len(X)).astype(int)
+    means = model.hyperparameter_samples_["mean"].reshape(len(labels), -1)
+    precisions = model.hyperparameter_samples_["mean_precision"].ravel()
+    terms = []
+    for z, u, r, alpha in zip(
+        labels, means, precisions, model.concentration_samples_.ravel(), strict=True
+    ):
+        before = log_evidence(X, z, u, r, law.df, law.scale)
+        weights = log_weights(z, "dp", {"concentration": alpha})
+        densities = [
+            [
+                log_evidence(np.vstack([X, x]), np.append(z, k), u, r, law.df, law.scale) - before
+                for k in range(z.max() + 2)
+            ]
+            for x in X_new
+        ]
+        terms.append(logsumexp(densities + weights, axis=1))
+    return logsumexp(terms, axis=0) - np.log(len(terms))
+
+
+def test_the_reference_is_an_integral_over_the_covariance():
+    X, labels, law = np.array([[0.3], [1.1], [4.0]]), np.array([0, 0, 1]), (3.5, np.eye(1) * 0.8)
+
+    def joint(s):
+        clusters = [
+            log_marginal_gaussian(
+                X[labels == k],
+                mean=0.4,
+                mean_precision=0.3,
+                df=1.0,
+                scale=s,
+                covariance_type="tied",
+            )
+            for k in range(2)
+        ]
+        return np.exp(sum(clusters)) * stats.invgamma.pdf(s, 1.75, scale=0.4)
+
+    expected = np.log(integrate.quad(joint, 0.0, np.inf, epsabs=0.0, epsrel=1e-9)[0])
+    assert log_evidence(X, labels, 0.4, 0.3, *law) == pytest.approx(expected, rel=1e-7)
+
+
+FEW_DRAWS = {"n_chains": 2, "n_warmup": 5, "n_draws": 10, "random_state": 0}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("n_features", [1, 2, 3])
+def test_scores_integrate_the_shared_covariance_out(n_features):
+    """Under a drawn covariance rows at a distance of 1e3 would lose a million nats."""
+    rng = np.random.default_rng(n_features)
+    X = rng.normal(size=(9, n_features)) + 6.0 * (np.arange(9) % 2)[:, None]
+    X_new = np.vstack(
+        [X[:3] + 0.1, rng.normal(size=(3, n_features)) * 10.0 ** np.arange(1, 4)[:, None]]
+    )
+    model = DPMixture(likelihood=Gaussian(covariance_type="tied"), **FEW_DRAWS).fit(X)
+    law = model.likelihood_.learned_priors["scale"]
+    expected = log_scores(X, X_new, model, law)
+    np.testing.assert_allclose(model.score_samples(X_new), expected, rtol=1e-9)
+    assert expected.min() > -200.0
+    # Bounds of the densities of many rows leave no cluster out.
+    many = rng.normal(size=(200, n_features)) * 3.0 ** rng.integers(0, 6, size=(200, 1))
+    one_by_one = [model.score_samples(x[None])[0] for x in many]
+    np.testing.assert_array_equal(model.score_samples(many), one_by_one)
+    # A row with a gap has the density of the law of the others.
+    if n_features > 1:
+        grid = np.linspace(-60.0, 60.0, 4001)
+        rows = np.tile(X[:1], (len(grid), 1))
+        rows[:, -1] = grid
+        gap = np.append(X[0, :-1], np.nan)[None]
+        found = integrate.simpson(np.exp(model.score_samples(rows)), x=grid)
+        assert found == pytest.approx(np.exp(model.score_samples(gap)[0]), rel=1e-3)
+    # So have rows that are drawn.
+    drawn = np.sort(model.sample(20_000)[0][:, 0])
+    ends = np.full((2, n_features), np.nan)
+    ends[:, 0] = drawn[[2000, 18_000]]
+    grid = np.linspace(*ends[:, 0], 2001)
+    rows = np.full((len(grid), n_features), np.nan)
+    rows[:, 0] = grid
+    within = integrate.simpson(np.exp(model.score_samples(rows)), x=grid)
+    assert within == pytest.approx(0.8, abs=0.02)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("tails", ["t", "contaminated"])
+def test_tails_have_the_same_integral(tails):
+    """The kernel against laws of rows, which know nothing of it; and a part of a `Product`."""
+    rng = np.random.default_rng(3)
+    X = rng.standard_t(2.0, size=(12, 2))
+    likelihood = Gaussian(covariance_type="tied", tails=tails)
+    model = DPMixture(likelihood=likelihood, **FEW_DRAWS).fit(X)
+    X_new = np.vstack([X[:2], 1e3 * X[:2]])
+    expected = model._predictor.conditional.log_density(X_new)
+    np.testing.assert_allclose(model.score_samples(X_new), expected, rtol=1e-9)
+    product = Product([("a", likelihood, [0, 1])])
+    model = DPMixture(likelihood=product, **FEW_DRAWS).fit(X)
+    np.testing.assert_allclose(
+        model.score_samples(X_new), model._predictor.conditional.log_density(X_new), rtol=1e-9
+    )
+    assert model.score_samples(X_new).min() > -200.0
 
 
 def test_whitened_rows_have_the_same_bits_whatever_the_others():

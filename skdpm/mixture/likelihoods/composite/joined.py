@@ -176,6 +176,17 @@ class JoinedHyperparameters:
         other._known = self._known  # it does not depend on values
         return other
 
+    def integrated(self, values, stats):
+        found = iter(self.at(values)._of_clusters(stats, lambda *pair: pair))
+        own = iter(self._values_of_units(values))
+        for name, units, are_columns in self._units():
+            for unit in units:
+                (_, its_stats), its_values = next(found), next(own)
+                if not are_columns:  # columns have laws of their own, without shared covariances
+                    its_values = unit.integrated(its_values, its_stats)
+                    values = values | {f"{name}__{key}": its_values[key] for key in its_values}
+        return values
+
     def without_learning(self):
         return self._with(lambda _, unit: unit.without_learning())
 

@@ -88,6 +88,11 @@ class Learned:
             setattr(other, name, value)
         return other
 
+    def integrated(self, values, stats):
+        """Hyperparameters for densities of new rows, in place of the `values` that a draw has
+        learned: those with a law given its clusters may be integrated out."""
+        return values
+
     def without_learning(self):
         """A copy with all hyperparameters fixed at their values."""
         other = copy.copy(self)

@@ -26,8 +26,12 @@ that of the missing ones given these N(E(x_A | x_B), M^-1 (rho + 1) / rho).
 With weights (see _elliptical) the same holds with W for n in the terms of the mean, h for
 rho / (rho + 1), and the product of w_i^(D/2) in p(items | weights).
 
-Hyperparameters: u (D), r, nu (of the hyperprior alone), Sigma (by rows), those of the law of the
-weights.
+With Sigma integrated out given the clusters of a draw (`Tied.integrated`), Sigma ~ IW(nu', S'), a
+new row is Student with nu' - D + 1 degrees of freedom: Sigma is S' / (nu' - D + 1) here, and a
+factor exp(-h q / 2) becomes one of a Student law.
+
+Hyperparameters: u (D), r, 1 over the degrees of freedom of rows, 0 if Sigma is known, Sigma (by
+rows), those of the law of the weights.
 
 A set of moments: mass, mean (D), scatter (packed by columns). Terms: log of the density at m,
 without h if there are weights; rho / (rho + 1) / 2, m (D).
@@ -36,7 +40,7 @@ cimport cython
 from libc.float cimport DBL_EPSILON
 from libc.math cimport INFINITY
 from libc.math cimport M_PI as PI
-from libc.math cimport fabs, log, log1p, sqrt
+from libc.math cimport fabs, lgamma, log, log1p, sqrt
 from libc.string cimport memcpy, memset
 
 import numpy as np
@@ -134,6 +138,7 @@ cdef class TiedModel(EllipticalModel):
     `tables` are those of `EllipticalModel`, and `white`, the whitened rows."""
     cdef const double[:, ::1] white
     cdef double log_det                 # log |Sigma|
+    cdef double gain                    # log of a Student density over a normal one, at its centre
     cdef double[::1] factor             # (n_packed,): of Sigma
     cdef double[::1] precision          # (n_packed,): see `invert`
     cdef const double[:, ::1] matrix    # Sigma^-1 and the columns of F^-1, if there are gaps
@@ -150,12 +155,17 @@ cdef class TiedModel(EllipticalModel):
 
     cdef int take_hyperparameters(self) except -1:
         cdef Py_ssize_t n_features = self.n_features
+        cdef double half
         EllipticalModel.take_hyperparameters(self)
         if not factorize(
             self.hyper + n_features + 2, n_features, &self.factor[0], &self.log_det
         ):
             raise ValueError("Gaussian.scale must be positive definite")
         invert(&self.factor[0], n_features, &self.precision[0], &self.work[0])
+        self.gain = 0.0
+        if self.df > 0.0:
+            half = 0.5 / self.df
+            self.gain = lgamma(half + self.half) - lgamma(half) - self.half * log(half)
         self.compute(self.empty)
         if self.gaps is not None:
             inverse = whitened(np.eye(n_features), self.sigma())
@@ -205,10 +215,10 @@ cdef class TiedModel(EllipticalModel):
         if self.weights is None:
             cached[PEAK] = -0.5 * (
                 self.n_features * (LOG_2PI + log1p(1.0 / rho)) + self.log_det
-            )
+            ) + self.gain
             cached[HALF_PRECISION] = 0.5 * rho / (rho + 1.0)
             return rho
-        cached[PEAK] = -0.5 * (self.n_features * LOG_2PI + self.log_det)
+        cached[PEAK] = -0.5 * (self.n_features * LOG_2PI + self.log_det) + self.gain
         # The largest h^(D/2) exp(-h q / 2) is at h = D / q.
         self.finish_weights(
             stats, rho, 0.5 * self.n_features * (log(<double>self.n_features) - 1.0)
@@ -284,12 +294,19 @@ cdef class TiedModel(EllipticalModel):
 
     # Densities.
 
+    cdef inline double loss(self, double half_square) noexcept nogil:
+        """-log of the factor that is exp(-h q / 2) if Sigma is known."""
+        if self.df == 0.0:
+            return half_square
+        return (0.5 / self.df + self.half) * log1p(2.0 * self.df * half_square)
+
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
-        """log p(x_i | items of each slot): normal, O(n_slots * D)."""
+        """log p(x_i | items of each slot): normal or Student, O(n_slots * D)."""
         cdef Py_ssize_t k
         cdef const double* cached
+        cdef double q
         if self.weights is not None:
             self.log_weighted_many(slots, n_slots, i, out)
             return
@@ -306,7 +323,8 @@ cdef class TiedModel(EllipticalModel):
             return
         for k in range(n_slots):
             cached = row(self, slots[k]) + self.n_stats
-            out[k] = cached[PEAK] - cached[HALF_PRECISION] * self.bound_square(slots[k], i)
+            q = cached[HALF_PRECISION] * self.bound_square(slots[k], i)
+            out[k] = cached[PEAK] - self.loss(q)
 
     cdef double bound_square(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         """|y - m|^2."""
@@ -338,7 +356,7 @@ cdef class TiedModel(EllipticalModel):
         else:
             q = 0.5 * self.bound_square(slot, i)
         for g in range(n):
-            out[g] = peak + weighed[g] - q * weighed[self.n_lanes + g]
+            out[g] = peak + weighed[g] - self.loss(q * weighed[self.n_lanes + g])
             if half > 0.0:
                 out[g] -= half * log(weighed[self.n_lanes + g])
 
@@ -429,7 +447,7 @@ cdef class TiedModel(EllipticalModel):
                 least = fabs(z[d] - cached[CENTER + d]) * BELOW - r[d]
                 if least > 0.0:
                     q += least * least
-            q = cached[HALF_PRECISION] * (q if q < FARTHEST else FARTHEST)
+            q = self.loss(cached[HALF_PRECISION] * (q if q < FARTHEST else FARTHEST))
             out[k] = cached[PEAK] - q + SLACK * (1.0 + fabs(cached[PEAK]) + q)
 
     cdef double log_predictive_floor(self, Py_ssize_t slot, const double* box) noexcept nogil:
@@ -457,6 +475,17 @@ cdef class TiedModel(EllipticalModel):
         return peak - q - SLACK * (1.0 + fabs(peak) + q)
 
 
+def shared_scatter(stats, gaps, mean_precision, masses):
+    """sum_k [C_k + w_k (x_bar_k - u)(x_bar_k - u)'], with x_bar_k - u in `gaps`."""
+    n_features = gaps.shape[1]
+    scatter = np.zeros((n_features, n_features))
+    lower = np.triu_indices(n_features)[::-1]
+    scatter[lower] = stats[:, 1 + n_features :].sum(axis=0)
+    weights = 1.0 / (1.0 / mean_precision + 1.0 / masses)
+    scatter += np.tril((weights * gaps.T) @ gaps)
+    return scatter + np.tril(scatter, -1).T
+
+
 def given_covariance(
     priors, values, spread, origin, floor, stats, masses, bit_generator
 ):
@@ -465,16 +494,9 @@ def given_covariance(
     - `stats`: (n_clusters, n_stats). Numbers of items, means and scatters.
     - `masses`: (n_clusters,). Precisions of the means, in units of Sigma^-1.
     """
-    n_features = len(spread)
-    means = stats[:, 1 : 1 + n_features] + origin
+    means = stats[:, 1 : 1 + len(spread)] + origin
     if "scale" in priors:
-        scatter = np.zeros((n_features, n_features))
-        lower = np.triu_indices(n_features)[::-1]
-        scatter[lower] = stats[:, 1 + n_features :].sum(axis=0)
-        gaps = means - values["mean"]
-        weights = 1.0 / (1.0 / values["mean_precision"] + 1.0 / masses)
-        scatter += np.tril((weights * gaps.T) @ gaps)
-        scatter += np.tril(scatter, -1).T
+        scatter = shared_scatter(stats, means - values["mean"], values["mean_precision"], masses)
         law = priors["scale"].given(stats[:, 0].sum(), scatter)
         values["scale"] = law.draw(np.random.Generator(bit_generator)).ravel()
     others = {name: law for name, law in priors.items() if name != "scale"}

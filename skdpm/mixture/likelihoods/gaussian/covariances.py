@@ -24,7 +24,12 @@ from skdpm.mixture.likelihoods.elliptical._sparse import (
     SparseModel,
     padded,
 )
-from skdpm.mixture.likelihoods.elliptical._tied import ParametricGaussianTied, TiedModel, whitened
+from skdpm.mixture.likelihoods.elliptical._tied import (
+    ParametricGaussianTied,
+    TiedModel,
+    shared_scatter,
+    whitened,
+)
 from skdpm.mixture.likelihoods.gaussian.families import parents_of
 from skdpm.mixture.likelihoods.laws.laws import (
     IndependentLaws,
@@ -241,8 +246,16 @@ class Covariance:
             () if g._law_of_weights is None else (g._law_of_weights, np.array(g._tail_values))
         )
         return self.model(
-            data, tables, g.mean, g.mean_precision, g.df, np.asarray(g.scale), *weights
+            data, tables, g.mean, g.mean_precision, self.df(g), np.asarray(g.scale), *weights
         )
+
+    def df(self, g):
+        """The number that kernels have for `df`."""
+        return g.df
+
+    def integrated(self, g, values, stats):
+        """See `Likelihood.integrated`: covariances of clusters are no hyperparameters."""
+        return values
 
     def divergences(self, g, params):
         """See `Likelihood.divergences`. Parameters of a column are w, w mu and log w."""
@@ -571,6 +584,20 @@ class Tied(Matrix):
     def share_to_scale(self, g, values):
         return values["scale"]
 
+    def df(self, g):
+        return g._inverse_df
+
+    def integrated(self, g, values, stats):
+        """Sigma given the clusters is inverse Wishart, so rows are Student."""
+        if "scale" not in values:
+            return values
+        law, g = g.learned_priors["scale"], g.at(values)
+        moments, n = self.moments(g, stats)
+        scatter = shared_scatter(moments, self.gaps(g, moments), g.mean_precision, moments[:, 0])
+        law = law.given(n.sum(), scatter)
+        df = law.df - self.low(len(g.mean))
+        return {**values, "scale": law.scale / df, "df": df}
+
     def tables(self, g, data, n_tabled, missing):
         return {"white": whitened(data["X"], g.scale)}
 
@@ -590,13 +617,16 @@ class Tied(Matrix):
     def scales_given(self, g, stats, rng):
         means, rho = self.means(g, stats)
         roots = np.tile(np.linalg.cholesky(g.scale), (len(stats), 1, 1))
-        return means, rho[:, 0], roots, np.full(len(stats), np.inf), 1.0
+        df = 1.0 / g._inverse_df if g._inverse_df else np.inf
+        return means, rho[:, 0], roots, np.full(len(stats), df), 1.0
 
     def draw_rows(self, g, stats, clusters, rng):
         if g._law_of_weights is not None:
             return super().draw_rows(g, stats, clusters, rng)
         means, rho = self.means(g, stats)  # one root for all rows is faster than their laws
         normal = rng.standard_normal((len(clusters), len(g.mean))) @ np.linalg.cholesky(g.scale).T
+        if g._inverse_df:
+            normal /= np.sqrt(g._inverse_df * rng.chisquare(1.0 / g._inverse_df, (len(normal), 1)))
         return means[clusters] + np.sqrt((rho + 1.0) / rho)[clusters] * normal
 
     def combination_posterior(self, g, stats, weights, constant):

@@ -169,6 +169,8 @@ default=None
     n_parents: int = 8
     hyperpriors: dict | None = None
     tails: object = None
+    # 1 over the degrees of freedom of rows: 0 unless tied covariances are `integrated` out.
+    _inverse_df = 0.0
 
     @property
     def fitted_gaps(self):
@@ -211,7 +213,14 @@ default=None
         law = other._law_of_weights
         if law is not None:  # a fit with the copy takes these values
             other.tails = type(law)(*map(float, other._tail_values))
+        if self.covariance_type == "tied" and "df" in values:  # it is never learned
+            other._inverse_df = 1.0 / other.df
         return other
+
+    def flat_hyperparameters(self):
+        flat = super().flat_hyperparameters()
+        flat[len(self.mean) + 1] = self._structure.df(self)
+        return flat
 
     @property
     def capabilities(self):
@@ -545,6 +554,9 @@ default=None
         if "scale" in values:
             values["scale"] = self._structure.share_to_scale(self, values)
         return values
+
+    def integrated(self, values, stats):
+        return self._structure.integrated(self, values, stats)
 
     def divergences(self, params):
         return self._structure.divergences(self, params)
