@@ -68,7 +68,9 @@ def warn_of_columns(model, X, program, given):
             'likelihood="relational" with X = skdpm.networks.adjacency(X)',
         )
     if X.shape[0] > 1 and all(likelihood.uninformative(rows).all() for rows in (X[:1], X)):
-        what = "0" if sp.issparse(X) or not np.isnan(X[0]).any() else "missing"
+        what = "0" if sp.issparse(X) or not X[0].any() else "missing"
+        if what == "missing" and not np.isnan(X[0]).all():
+            what = "missing or the same in all rows"
         only = "clusters follow from known_labels alone"
         so = only if program.known.unites else "all rows are one cluster"
         warn(

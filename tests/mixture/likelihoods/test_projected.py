@@ -145,7 +145,7 @@ def test_columns_that_are_not_dependent_are_kept():
     few = rng.normal(size=(6, 8))  # any six rows lie in a hyperplane
     late = with_combinations(rng.normal(size=(5000, 4)))
     late[4500:] += rng.normal(size=(500, 7))  # after the head
-    for rows in (wide, few, late, np.full((5, 2), 3.0)):
+    for rows in (wide, few, late):
         assert type(Gaussian().resolve(rows)) is Gaussian
     # A scale or df that is given applies to all columns.
     for given in ({"scale": 1.0}, {"df": 9.0}):
@@ -331,6 +331,60 @@ def test_a_column_that_hardly_varies_decides_no_score(covariance_type):
     with pytest.warns(UserWarning, match="do(es)? not follow"):
         cost = before - model.score_samples(rows)
     assert (cost > 10.0).all() and (cost < 60.0).all()
+
+
+CONSTANTS = {
+    **{kind: Gaussian(covariance_type=kind) for kind in (*TYPES, "sparse")},
+    "tails": Gaussian(tails="t"),
+}
+
+
+@pytest.mark.parametrize("name", everyday(CONSTANTS, "full", "sparse"))
+def test_constants_alone_have_the_same_density(name):
+    """Without any other column, rows say nothing about clusters. With one Gaussian law of tiny
+    variance, the cost of a departure grew with the number of rows, to 10,000 nats."""
+    likelihood, n = CONSTANTS[name], len(X)
+    constants, rows = (
+        np.tile([7.1, 0.0], (n, 1)),
+        np.array([[7.1, 0.0], [7.1, 1e-6], [8.1, -40.0]]),
+    )
+    error = np.array([7.1e-6, 1e-6])
+    expected = (log_law((rows - [7.1, 0.0]) / error) - np.log(error)).sum(axis=1)
+    with pytest.warns(UserWarning, match="the same in all rows. So all rows are one cluster"):
+        model = DPMixture(likelihood=likelihood, **FAST).fit(constants)
+    assert not model.labels_.any()
+    covariances = np.zeros((1, 2) if name in ("diag", "spherical") else (1, 2, 2))
+    np.testing.assert_array_equal(model.cluster_params_["means"], constants[:1])
+    np.testing.assert_array_equal(model.cluster_params_["covariances"], covariances)
+    np.testing.assert_array_equal(model.sample(3)[0], constants[:3])
+    parts = [("other", Gaussian(), [0, 1]), ("same", likelihood, [2, 3])]
+    product = fitted(np.hstack([X[:, :2], constants]), None, likelihood=Product(parts))
+    with pytest.warns(UserWarning, match="do(es)? not follow"):
+        np.testing.assert_allclose(model.score_samples(rows), expected, rtol=1e-7)
+    with pytest.warns(UserWarning, match="do(es)? not follow"):
+        found = product.score_samples(np.hstack([np.tile(X[:1, :2], (3, 1)), rows]))
+    np.testing.assert_allclose(np.diff(found), np.diff(expected), rtol=1e-6)
+    other = clone(model.likelihood_)
+    again = fitted(constants, None, likelihood=other)
+    np.testing.assert_array_equal(again.score_samples(constants), model.score_samples(constants))
+
+
+def test_columns_that_may_be_selected_have_the_same_density():
+    wide = np.column_stack([X[:, :2], np.full(len(X), 7.1)])
+    parts = [("x", Gaussian(covariance_type="diag"), slice(3))]
+    model = fitted(wide, None, likelihood=Product(parts, select=True))
+    rows = wide[:2].copy()
+    rows[1] = [*X[0, :2], 8.1]
+    with pytest.warns(UserWarning, match="^column 2 of X does not follow"):
+        near, far = model.score_samples(rows)
+    assert far - near == pytest.approx(log_law(1.0 / 7.1e-6) - log_law(0.0), rel=1e-6)
+
+
+def test_one_row_is_constant():
+    model = fitted(X[:1], "full")
+    assert not model.labels_.any()
+    with pytest.warns(UserWarning, match="do(es)? not follow"):
+        assert model.score_samples(X[:1] + 1e3)[0] > -100.0
 
 
 def test_parts_report_departures_by_their_columns():

@@ -47,7 +47,7 @@ class Selection:
             first = len(parts)
             if separate:
                 for j, unit in enumerate(split):
-                    parts.append((f"{name}.{j}", unit.keeping_columns(), [int(columns[j])]))
+                    parts.append((f"{name}.{j}", unit, [int(columns[j])]))
                     positions.append(columns[j : j + 1])
             else:
                 parts.append((name, likelihood, columns))

@@ -342,7 +342,13 @@ default=None
         )
 
     def resolve_summary(self, summary):
-        return self._reduced(summary, lambda found: columns_of(summary, found.columns))
+        return self._reduced(summary, lambda found: self._summary_of(summary, found))
+
+    def _summary_of(self, summary, projection):
+        """The summary of the independent columns."""
+        if len(projection.columns):
+            return columns_of(summary, projection.columns)
+        return self.summarise(projection.project(summary["head"][:1]))
 
     def _reduced(self, summary, summary_of):
         resolved = self._resolve_independent(summary, summary_of)
@@ -384,11 +390,13 @@ default=None
         if mean is not None:
             n_features = len(summary["mean"])
             mean = as_vector(mean, n_features, "Gaussian.mean")[projection.columns]
+        reduced = ReducedGaussian(
+            projection=projection, **self._copy(mean=mean).get_params(deep=False)
+        )
+        if not len(projection.columns):
+            reduced.mean = reduced.hyperpriors = None
         with projection.translated():
-            inner = self._copy(mean=mean)._resolve_all(summary_of(projection))
-        reduced = ReducedGaussian(projection=projection, **inner.get_params(deep=False))
-        reduced.__dict__.update(inner.__dict__)
-        return reduced
+            return reduced._resolve_all(summary_of(projection))
 
     def _resolve_all(self, summary):
         structure = self._structure
@@ -605,6 +613,22 @@ class ReducedGaussian(Gaussian):
 
     projection: Projection | None = None
 
+    @property
+    def _structure(self):
+        # One column without entries, if all are constant.
+        return super()._structure if self._has_columns else COVARIANCES["diag"]
+
+    @property
+    def _has_columns(self):
+        return not isinstance(self.projection, Projection) or len(self.projection.columns) > 0
+
+    @property
+    def draws_gaps(self):
+        return self._has_columns and super().draws_gaps
+
+    def needs_laws(self, X):
+        return super().needs_laws(X) & self._has_columns
+
     def resolve(self, X):
         return self.resolve_summary(self.summarise(X))
 
@@ -621,7 +645,7 @@ class ReducedGaussian(Gaussian):
                 f"columns, got {n_given}; use Gaussian() for other columns"
             )
         with self.projection.translated():
-            return self._resolve_all(columns_of(summary, self.projection.columns))
+            return self._resolve_all(self._summary_of(summary, self.projection))
 
     def as_seen(self, X, first=None):
         if isinstance(X, Spread) or not self._recording.moves:
@@ -648,7 +672,10 @@ class ReducedGaussian(Gaussian):
         """Posterior means as in `Gaussian`, of all columns."""
         params = super().cluster_params(stats)
         found, covariances = self.projection, params["covariances"]
-        if covariances.ndim == 3:
+        if not self._has_columns:
+            n_axes = 1 + COVARIANCES[self.covariance_type].correlates
+            covariances = np.zeros((len(stats), *[len(found.origin)] * n_axes))
+        elif covariances.ndim == 3:
             covariances = found.weights @ covariances @ found.weights.T
         else:
             covariances = covariances @ found.weights.T  # other columns are constant

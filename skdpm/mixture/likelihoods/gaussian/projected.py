@@ -86,11 +86,15 @@ class Projection:
         return cls(columns, origin, weights, n_rows, left_out, spreads, whitening)
 
     def project(self, X):
-        """Return the independent columns of rows, C-contiguous."""
+        """Return the independent columns of rows, C-contiguous. Without any, rows are one column
+        without entries, which says nothing about clusters."""
+        if not len(self.columns):
+            return np.full((len(X), 1), np.nan)
         return np.ascontiguousarray(X[:, self.columns])
 
     def rebuild(self, points):
         """Return all columns of rows, given the independent ones."""
+        points = points[:, : len(self.columns)]
         X = self.origin + (points - self.origin[self.columns]) @ self.weights.T
         X[:, self.columns] = points
         return X
@@ -99,7 +103,7 @@ class Projection:
         """Entries of the columns left out, less those that follow from the other columns; NaN if
         missing. Their bits do not depend on other rows: (n_rows, n_left_out)."""
         slopes = np.ascontiguousarray(self.weights[self.left_out].T)
-        base, origin = self.project(X), self.origin[self.columns]
+        base, origin = np.ascontiguousarray(X[:, self.columns]), self.origin[self.columns]
         gaps = np.isnan(base)
         found = rotate(np.where(gaps, origin, base), origin, slopes)
         # A constant does not depend on entries that are missing.
@@ -175,17 +179,17 @@ class Projection:
 
 def projection_of(summary):
     """The `Projection` of the columns that others determine, from `Gaussian.summarise` (without
-    "scatter", of constants); None if there are none, or all columns are constant."""
+    "scatter", of constants); None if there are none."""
     smallest, largest = summary["smallest"], summary["largest"]
     n_features = len(smallest)
     varies = largest > smallest
-    if not varies.any():
+    if not summary["n"].any():
         return None
     weights, origin = np.zeros((n_features, n_features)), summary["mean"].copy()
     # A column without entries is missing everywhere.
     origin[~varies] = np.where(summary["n"] > 0, smallest, np.nan)[~varies]
     independent = np.flatnonzero(varies)
-    if "scatter" in summary:
+    if "scatter" in summary and len(independent):
         independent = _without_combinations(summary, independent, weights, origin)
     if len(independent) == n_features:
         return None

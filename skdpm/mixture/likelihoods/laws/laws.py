@@ -434,7 +434,7 @@ class IndependentLaws(Laws):
         # The other columns are constant.
         one = np.ones(len(self.columns[0].loc))
         columns = [Student(value * one, 0.0 * one, np.inf * one) for value in projection.origin]
-        for d, column in zip(projection.columns, self.columns, strict=True):
+        for d, column in zip(projection.columns, self.columns):  # noqa: B905 - perhaps none
             columns[d] = column
         return IndependentLaws(columns)
 
