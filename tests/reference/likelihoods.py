@@ -474,9 +474,9 @@ def log_likelihood_link_counts(X, labels, *, shape, rate):
     return sum((log_marginal_poisson(x, shape=shape, rate=rate) for x in counts.values()), 0.0)
 
 
-def log_marginal_subspace(X, X_fit, *, n_axes, **hyper):
+def log_marginal_subspace(X, X_fit, *, n_axes, departs=True, **hyper):
     """log p(rows of one cluster): Gaussian along the first principal axes of all rows, under
-    hyperparameters of these coordinates; along the others the normal law of all rows. Axes from
+    hyperparameters of these coordinates; along the others a common law of all rows. Axes from
     singular vectors, each with its largest entry positive."""
     center = X_fit.mean(axis=0)
     _, singular, axes = np.linalg.svd(X_fit - center)
@@ -486,8 +486,26 @@ def log_marginal_subspace(X, X_fit, *, n_axes, **hyper):
     variances[: len(singular)] = singular**2 / len(X_fit)
     one_more = variances.mean() or (1e-6 * np.abs(X_fit).max()) ** 2
     spread = np.sqrt(variances_of_rest(variances[n_axes:], len(X_fit), n_axes, one_more))
-    rest = norm.logpdf(coordinates[:, n_axes:], scale=spread).sum()
+    rest = log_of_rest(coordinates[:, n_axes:], spread, len(X_fit) if departs else np.inf).sum()
     return log_marginal_gaussian(coordinates[:, :n_axes], **hyper) + rest
+
+
+def log_of_rest(coordinates, spread, n_rows):
+    """Log densities of rows along the other axes: normal, or for one of n_rows + 2 rows as wide as
+    one of twelve powers of 2, each with the same probability."""
+    if np.isinf(n_rows):
+        return norm.logpdf(coordinates, scale=spread).sum(axis=1)
+    powers = [0.0]
+    while len(powers) < 13:
+        powers.append(1.6 * powers[-1] + 1.0)
+    shares = [(n_rows + 1) / (n_rows + 2), *[1 / (12 * (n_rows + 2))] * 12]
+    if not coordinates.shape[1]:
+        return np.zeros(len(coordinates))
+    terms = [
+        np.log(share) + norm.logpdf(coordinates, scale=2.0**power * spread).sum(axis=1)
+        for power, share in zip(powers, shares, strict=True)
+    ]
+    return logsumexp(terms, axis=0)
 
 
 def variances_of_rest(variances, n_rows, n_axes, one_more):

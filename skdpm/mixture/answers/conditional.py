@@ -151,13 +151,14 @@ class ConditionalLaws:
 
     def log_density(self, X):
         """log density of the known entries of each row: (n_rows,)."""
-        return np.concatenate([logsumexp(block, axis=1) for block in self.weighed(X)])
+        blocks = self.weighed(X, self.laws.departing())
+        return np.concatenate([logsumexp(block, axis=1) for block in blocks])
 
     def pairs(self, X):
         """Pair rows with the clusters that explain their known entries: `Pairs`."""
         rows, clusters, weights, first = [], [], [], 0
         cutoff = np.log(SMALLEST_SHARE) - np.log(len(self.log_weights))
-        for block in self.weighed(X):
+        for block in self.weighed(X, self.laws):
             top = block.max(axis=1, keepdims=True)
             if not np.isfinite(top).all():
                 row = first + int(np.flatnonzero(~np.isfinite(top[:, 0]))[0])
@@ -179,12 +180,12 @@ class ConditionalLaws:
         clusters = rng.choice(pairs.clusters, n_rows, p=pairs.weights)
         return fill(self.laws, np.repeat(row, n_rows, axis=0), clusters, rng)
 
-    def weighed(self, X):
+    def weighed(self, X, laws):
         """Log weights of the clusters plus log densities, for blocks of rows."""
         for first in range(0, len(X), self.block):
             rows = X[first : first + self.block]
             with np.errstate(over="ignore"):  # squares of far entries, of density 0
-                log_density = self.laws.log_density(rows, self.log_weights)
+                log_density = laws.log_density(rows, self.log_weights)
             yield self.log_weights + log_density
 
 

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 from reference.likelihoods import log_marginal_subspace, log_posterior, variances_of_rest
-from scipy import stats
+from scipy import integrate, stats
 from sklearn.decomposition import PCA
 from sklearn.metrics import normalized_mutual_info_score
 from support.exactness import (
@@ -223,6 +223,25 @@ def test_draws_follow_the_density(seed_sequence):
     assert_p_matrix(runs, seed_sequence=seed_sequence)
 
 
+def test_far_rows_have_a_density():
+    """Under a normal law along the other axes they lost the square of their distance: at a
+    thousand standard deviations millions of nats."""
+    likelihood = Subspace(2).resolve(X_MANY[:, :3])
+    axis = likelihood._rest[:, 0]
+    at = np.concatenate([np.linspace(0.0, 20.0, 4001), np.geomspace(20.0, 1e143, 200_000)[1:]])
+    log_p = likelihood.log_constants(likelihood.center_ + at[:, None] * axis)
+    density = np.linalg.norm(axis) * np.exp(log_p)
+    assert 2.0 * integrate.trapezoid(density, at) == pytest.approx(1.0, abs=1e-5)
+    model = DPMixture(likelihood=Subspace(2), **FAST).fit(X_MANY)
+    scores = np.array([model.score_samples(10.0**k * X_MANY[:9]).min() for k in (1, 3, 5, 100)])
+    assert (scores > [-80.0, -150.0, -200.0, -3000.0]).all()
+    # Also of rows with gaps.
+    gaps = X_MANY[:9].copy()
+    gaps[:, 1] = np.nan
+    scores = np.array([model.score_samples(10.0**k * gaps).min() for k in (1, 3, 5, 100)])
+    assert (scores > [-80.0, -150.0, -200.0, -3000.0]).all()
+
+
 def test_parameters_of_clusters():
     X = np.concatenate([X_MANY, X_MANY + [20.0, 0.0, 0.0, 0.0, 0.0, 0.0]])
     model = DPMixture(likelihood=Subspace(2), init=np.arange(80) // 40, **FAST).fit(X)
@@ -309,8 +328,9 @@ def test_automatic_likelihood_of_streams():
     assert type(batch.likelihood_) is Gaussian
     assert np.isfinite(batch.score_samples(X)).all()
     fitted = DPMixture(sampler="smc", **FAST).fit(X[:8])
+    chosen = fitted.likelihood_
     fitted.partial_fit(X[8:]).partial_fit(X[:3])
-    assert fitted.likelihood_.covariance_type == "diag"
+    assert repr(fitted.likelihood_) == repr(chosen)
 
 
 def chosen(shape, model):

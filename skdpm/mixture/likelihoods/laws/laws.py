@@ -381,9 +381,14 @@ class Laws:
     - `blurred(errors)`: Laws with an error of this standard deviation in each column of numbers,
       (n_features,). Where the law is t, the error has its factor.
     - `rebuilt(projection)`: Laws of all columns, if these are the laws of the independent ones.
+    - `departing()`: Laws whose densities are those of rows that may depart from what all rows of
+      `fit` had in common. Others are of rows that follow it.
     """
 
     width = 1
+
+    def departing(self):
+        return self
 
     def take(self, clusters):
         """The laws of some clusters."""
@@ -764,6 +769,9 @@ class JointLaws(Laws):
         for columns, part in zip(self.positions, self.parts, strict=True):
             filled[:, columns] = part.fill(X[:, columns], clusters, rng)
         return filled
+
+    def departing(self):
+        return replace(self, parts=[part.departing() for part in self.parts])
 
     def blurred(self, errors):
         pairs = zip(self.positions, self.parts, strict=True)

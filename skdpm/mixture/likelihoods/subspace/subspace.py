@@ -8,12 +8,13 @@ from skdpm._core._numerics import rotate
 from skdpm._validation import check_integer, parameters, warn
 from skdpm.mixture.likelihoods.contract.base import Likelihood, read_only
 from skdpm.mixture.likelihoods.gaussian.gaussian import Gaussian, recording_in
+from skdpm.mixture.likelihoods.gaussian.projected import LARGEST
 from skdpm.mixture.likelihoods.laws.background import box
 from skdpm.mixture.likelihoods.laws.columns import far_columns, filled_columns
 from skdpm.mixture.likelihoods.laws.coordinates import bulk, standardised
 from skdpm.mixture.likelihoods.laws.means import normal_means
 from skdpm.mixture.likelihoods.laws.recorded import copies_in
-from skdpm.mixture.likelihoods.subspace.subspace_laws import SubspaceLaws
+from skdpm.mixture.likelihoods.subspace.subspace_laws import SubspaceLaws, log_of_rest
 
 # Shares of the largest entry: variation below the first is mostly rounding, and the second is the
 # standard deviation of a constant.
@@ -30,9 +31,6 @@ ROWS_ALIKE = np.append(0.0, np.geomspace(1.0, 1e4, 41))
 
 # Fewest rows for which samplers that visit rows one after the other would take many minutes.
 BLOCK_ROWS = 20_000
-
-# Log density of a row whose density underflows to 0.
-LEAST = -1e300
 
 
 class Condensed(np.ndarray):
@@ -53,8 +51,8 @@ class Subspace(Likelihood):
 
     Clusters differ along the first `n_axes` principal axes of the rows of `fit`. There, each
     cluster has a mean and a full covariance with the prior of `Gaussian`. Along the other axes all
-    rows have the same normal law. So a row costs n_axes² operations per cluster. Columns should
-    have a common unit.
+    rows have the same law: normal, with a small probability of a far row. So a row costs n_axes²
+    operations per cluster. Columns should have a common unit.
 
     Parameters
     ----------
@@ -176,7 +174,8 @@ class Subspace(Likelihood):
         resolved._lead = lead
         resolved._rest = rest * rest_spread
         resolved._whitening = np.ascontiguousarray(rest / rest_spread)
-        resolved._log_peak = -np.log(np.sqrt(2.0 * np.pi) * rest_spread).sum()
+        resolved._log_peak = -np.log(rest_spread).sum()
+        resolved._departure = 1.0 / (n + 2.0)
         return resolved._with(inner)
 
     def _with(self, inner):
@@ -214,10 +213,10 @@ class Subspace(Likelihood):
     def _condensed(self, X):
         X = np.asarray(X, dtype=np.float64)
         points = rotate(X, self.center_, self._lead)
-        with np.errstate(over="ignore"):
-            squares = rotate(X, self.center_, self._whitening) ** 2
-            log_rest = self._log_peak - 0.5 * squares.sum(axis=1)
-        return np.column_stack([points, np.maximum(log_rest, LEAST)]).view(Condensed)
+        white = rotate(X, self.center_, self._whitening)
+        white = np.clip(white, -LARGEST, LARGEST)
+        log_rest = log_of_rest((white**2).sum(axis=1), white.shape[1], self._departure)
+        return np.column_stack([points, self._log_peak + log_rest]).view(Condensed)
 
     def _points(self, X):
         """Coordinates of rows, condensed or not."""
@@ -288,7 +287,13 @@ class Subspace(Likelihood):
     def laws(self, stats, rng=None):
         inner = self._inner.laws(stats, rng)
         return SubspaceLaws(
-            inner.loc, inner.scale, inner.df, self.center_, self.axes_.T, self._rest
+            inner.loc,
+            inner.scale,
+            inner.df,
+            self.center_,
+            self.axes_.T,
+            self._rest,
+            self._departure,
         )
 
     def background(self, X):

@@ -6,6 +6,9 @@ standard normal, and w ~ Gamma(df / 2, rate=df / 2). So z is t, but entries of x
 neither t nor independent. Given w all is normal, and w is integrated out by the trapezoidal rule
 in u = log w, which is exact up to rounding for smooth integrands that vanish at the ends.
 
+With a small probability a row departs along the axes of e, which is then multiplied by one of
+`SPREADS`. So densities have heavy tails there, and are sums of those with R multiplied.
+
 Let b be the known entries. A matrix S = R_b R_b' + A_b G A_b' = L L' is shared by all clusters,
 and L^-1 A_b = Q M has at most n_axes columns. The covariance of Q' L^-1 (x_b - center_b) in a
 cluster is P + T / w; in the other directions it is 1. With B' (P + T) B = 1 and B' T B diagonal,
@@ -35,8 +38,26 @@ NEGLIGIBLE = 40.0
 # Largest steps of nodes: in standard deviations of a sharp posterior of u, and absolute. The strip
 # in which the integrand is analytic and bounded has the half-width pi / 2.
 STEP, LONGEST_STEP = 0.6, 0.3
+# Standard deviations of rows that follow and of far rows, in those of the rows of `fit`. The steps
+# grow with the distance: their number is that of powers of 1.6, up to 1e140.
+SPREADS = 2.0 ** ((1.6 ** np.arange(13) - 1.0) / 0.6)
 # Nodes of the posterior of u, and their range in standard deviations.
 N_NODES, RANGE = 31, 8.5
+
+
+def log_of_rest(squares, size, departure):
+    """log density of `size` white coordinates, whose squares sum to `squares`. A far row loses
+    little more than the logarithm of its distance in each."""
+    with np.errstate(over="ignore"):
+        terms = -size * np.log(SPREADS) - 0.5 * (np.sqrt(squares)[:, None] / SPREADS) ** 2
+    terms += log_shares(departure) - 0.5 * size * np.log(2.0 * np.pi)
+    return logsumexp(terms, axis=1)
+
+
+def log_shares(departure):
+    """log probabilities of `SPREADS`, where a row departs with the probability `departure`."""
+    far = np.full(len(SPREADS) - 1, departure / (len(SPREADS) - 1))
+    return np.log(np.append(1.0 - departure, far))
 
 
 class NormalMixtures(ColumnLaw):
@@ -81,6 +102,8 @@ class SubspaceLaws(Laws):
     - `center`: (n_features,)
     - `axes`: (n_features, n_axes)
     - `rest`: (n_features, n_others). Roots of the covariance of the other coordinates.
+    - `departure`: float. Probability that a row departs along these: see `log_of_rest`.
+    - `departs`: bool. Whether densities take this into account.
     """
 
     width = 16
@@ -92,6 +115,11 @@ class SubspaceLaws(Laws):
     center: np.ndarray
     axes: np.ndarray
     rest: np.ndarray
+    departure: float
+    departs: bool = False
+
+    def departing(self):
+        return replace(self, departs=True)
 
     def blurred(self, errors):
         return replace(self, rest=np.hstack([self.rest, np.diag(errors)]))
@@ -129,6 +157,16 @@ class SubspaceLaws(Laws):
         return np.maximum(along, 0.0), rest, B, log_det
 
     def log_density(self, X, log_weights=None):
+        if not self.departs or not self.rest.any():
+            return self._log_density_of(X, log_weights)
+        terms = [
+            share + replace(self, rest=self.rest * spread)._log_density_of(X, log_weights)
+            for share, spread in zip(log_shares(self.departure), SPREADS, strict=True)
+        ]
+        return logsumexp(terms, axis=0)
+
+    def _log_density_of(self, X, log_weights):
+        """Densities without departures."""
         out = np.zeros((len(X), len(self.loc)))
         for rows, known in patterns(X):
             if known.any():
