@@ -188,7 +188,9 @@ def test_the_clusters_of_a_row_with_gaps_are_weighed_once_for_all_completions(mo
     X = two_groups()
     model = DPMixture(likelihood=Gaussian(**PRIOR), **SHORT).fit(X)
     laws, n_rows, weighed = model._predictor.outliers.laws, [], ConditionalLaws.weighed
-    monkeypatch.setattr(laws, "weighed", lambda X: n_rows.append(len(X)) or weighed(laws, X))
+    monkeypatch.setattr(
+        laws, "weighed", lambda X, of: n_rows.append(len(X)) or weighed(laws, X, of)
+    )
     X[:5, 1] = np.nan
     model.outlier_scores(X)
     assert n_rows == [5, 1, 1, 1, 1, 1]
