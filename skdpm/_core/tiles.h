@@ -87,6 +87,26 @@ SKDPM_KERNEL void tile_log(double *x, ptrdiff_t n)
             x[first + i] = log_positive(x[first + i]);
 }
 
+/* out = shifts + (n + counts) for m places, and the product of these numbers. */
+SKDPM_KERNEL double tile_count_product(
+    const double *restrict shifts, const double *restrict counts, double n, ptrdiff_t m,
+    double *restrict out)
+{
+    double products[8] = {1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0};
+    ptrdiff_t i = 0;
+    for (; i + 8 <= m; i += 8)
+        for (ptrdiff_t l = 0; l < 8; l++) {
+            out[i + l] = shifts[i + l] + (n + counts[i + l]);
+            products[l] *= out[i + l];
+        }
+    for (; i < m; i++) {
+        out[i] = shifts[i] + (n + counts[i]);
+        products[i % 8] *= out[i];
+    }
+    return ((products[0] * products[1]) * (products[2] * products[3]))
+        * ((products[4] * products[5]) * (products[6] * products[7]));
+}
+
 /* Rows with weights w, for which a cluster is Student's t with a factor h = rho w / (rho + w) of
  * squared distances. There are 2 or 8 weights; those that do not exist have log_p = -infinity. */
 

@@ -16,12 +16,18 @@ row of usual entries (`base`), and a row lists its other entries: their factors,
 usual categories. So words that few documents contain cost nothing in other documents. Columns
 without a usual category are in all lists.
 
-Row: n, c_t (n_levels), n_d (n_features) | factors (n_levels), A_d + n_d (n_features), base. The
-factors are a_t + c_t; over A_d + n_d if entries may be missing. Otherwise the product of all
-A_d + n_d is a part of `base`. It depends only on n, and is tabulated for the n that occur.
+Row: n and a count of each place | a factor of each place, base. The places are the usual
+categories, n_d of their columns, n_d of the others, and all other categories. The counts of usual
+categories and n_d are kept less n, so that a row changes those in its lists alone. The factors of
+these places are computed with `base`, in one pass that is vectorised.
+
+Factors are a_t + c_t and A_d + n_d. If entries may be missing, those of a column without a usual
+category are (a_t + c_t) / (A_d + n_d), `base` has the A_d + n_d of usual categories, and the list
+of a row those of entries that are missing. Otherwise the product of all A_d + n_d is a part of
+`base`, which depends only on n and is tabulated.
 """
 cimport cython
-from libc.math cimport NAN, ceil, log, log2
+from libc.math cimport M_LN2, ceil, frexp, log, log2
 
 import numpy as np
 
@@ -34,10 +40,46 @@ from skdpm.mixture.likelihoods.contract._parametric cimport (
 )
 
 
+cdef extern from "tiles.h" nogil:
+    double tile_count_product(
+        const double* shifts, const double* counts, double n, Py_ssize_t m, double* out
+    )
+    void tile_log(double* x, Py_ssize_t n)
+
+
 cdef enum:
     # Number of rows for which learning takes a quarter of a sweep, for any number of columns.
     LEARNING_ROWS = 4000
     MOST_PERIOD = 5
+    N_LOGS = 8      # clusters whose logarithms are taken at once
+    FEW = 8         # counts whose factors are multiplied one by one
+
+
+cdef struct Rising:
+    # exp(log_product) times `product`.
+    double log_product, product
+
+
+cdef Rising ONE = Rising(0.0, 1.0)
+
+
+cdef inline void multiply(Rising* value, double z, double m) noexcept nogil:
+    """Multiply by Gamma(z + m) / Gamma(z). Few logarithms are taken if counts are small."""
+    cdef Py_ssize_t j
+    if m == 0.0:
+        return
+    if m > FEW or not 1e-5 < z < 1e5:
+        value.log_product += log_rising_count(z, m)
+        return
+    for j in range(<Py_ssize_t>m):
+        value.product *= z + j
+    if not 1e-100 < value.product < 1e100:
+        value.log_product += log(value.product)
+        value.product = 1.0
+
+
+cdef inline double log_ratio(const Rising* over, const Rising* under) noexcept nogil:
+    return over.log_product - under.log_product + log(over.product / under.product)
 
 
 cdef inline double product(const double* factors, const int* which, Py_ssize_t n) noexcept nogil:
@@ -71,19 +113,22 @@ cdef class CategoricalModel(ClusterModel):
     - `pseudo_counts`: (n_hyper,)
     """
     cdef Py_ssize_t n_features, n_levels
+    cdef Py_ssize_t n_usual, n_less     # places of usual categories; of counts kept less n
     cdef const int[:, ::1] codes
     cdef const int[::1] first, kinds, usual
     cdef bint missing
-    cdef double[::1] shifts         # (n_levels + n_features,): a_t, A_d
-    # The listed entries of item i are at starts[2 i], ..., and the usual categories in their place
-    # at starts[2 i + 1], ...; then come the two parts of `base`.
-    cdef Py_ssize_t[::1] starts     # (2 n_samples + 5,)
+    cdef int[::1] places            # (n_levels + n_features,): of each category, then of each n_d
+    cdef double[::1] shifts         # the same: a_t or A_d of each place
+    # The factors of item i, in addition to `base`, are at starts[2 i], ..., those by which it is
+    # divided at starts[2 i + 1], ...
+    cdef Py_ssize_t[::1] starts     # (2 n_samples + 1,)
     cdef int[::1] listed
     # Number of factors whose product cannot overflow. 0: a quotient of two may.
     cdef Py_ssize_t n_product
-    # (n_max + 1,): minus the sum of log(A_d + n), NaN until it is needed. Empty if entries may be
-    # missing.
-    cdef double[::1] norms
+    # (n_max + 1,): the part of `base` that depends only on n, and the log marginal likelihood of n
+    # rows without other entries than usual ones. Empty if entries may be missing.
+    cdef double[::1] norms, risings
+    cdef double[::1] scratch        # (n_features,)
     cdef Py_ssize_t[::1] columns    # (n_hyper,): the only column of a pseudo-count, or -1
 
     def __init__(self, data, tables, hyper_names, pseudo_counts):
@@ -106,10 +151,17 @@ cdef class CategoricalModel(ClusterModel):
         self.hyper_period = min(
             MOST_PERIOD, max(1, <Py_ssize_t>ceil(LEARNING_ROWS / <double>self.n_max))
         )
+        usual = np.asarray(self.usual)
+        norms = self.n_levels + np.arange(self.n_features)
+        order = [usual[usual >= 0], norms[usual >= 0], norms[usual < 0]]
+        self.n_usual, self.n_less = len(order[0]), len(order[0]) + self.n_features
+        order.append(np.setdiff1d(np.arange(self.n_levels), order[0]))
+        self.places = np.argsort(np.concatenate(order)).astype(np.int32)
         self.shifts = np.empty(self.n_levels + self.n_features)
-        self.starts = np.empty(2 * self.n_samples + 5, dtype=np.intp)
+        self.scratch = np.empty(self.n_features)
+        self.starts = np.empty(2 * self.n_samples + 1, dtype=np.intp)
         self.list_entries(NULL)
-        self.listed = np.empty(self.starts[2 * self.n_samples + 4] + 1, dtype=np.int32)
+        self.listed = np.empty(self.starts[2 * self.n_samples] + 1, dtype=np.int32)
         self.list_entries(&self.listed[0])
         self.declare_hyperparameters(hyper_names, pseudo_counts)
         self.allocate(
@@ -121,123 +173,150 @@ cdef class CategoricalModel(ClusterModel):
         """Write `starts`, and the entries to `out` unless that is NULL."""
         cdef Py_ssize_t d, i, side
         cdef Py_ssize_t n = 0
-        cdef int place
-        for i in range(self.n_samples + 2):
+        cdef int t
+        for i in range(self.n_samples):
             for side in range(2):
                 self.starts[2 * i + side] = n
                 for d in range(self.n_features):
-                    if i == self.n_samples:
-                        place = self.usual[d] if side == 0 else -1
-                    elif i > self.n_samples:
-                        place = -1 if side == 0 or self.missing else <int>(self.n_levels + d)
-                    elif self.codes[i, d] == self.usual[d]:
-                        place = -1
-                    elif side == 1:
-                        place = self.usual[d]
-                    else:
-                        place = self.codes[i, d] if self.codes[i, d] < self.n_levels else -1
-                    if place >= 0:
+                    t = self.codes[i, d]
+                    if t == self.usual[d]:
+                        continue
+                    if side == 1:
+                        t = self.usual[d]
+                    elif t == self.n_levels:
+                        t = <int>(self.n_levels + d) if self.usual[d] >= 0 else -1
+                    if t >= 0:
                         if out != NULL:
-                            out[n] = place
+                            out[n] = self.places[t]
                         n += 1
-        self.starts[2 * self.n_samples + 4] = n
-
-    cdef double log_quotient(self, const double* factors, Py_ssize_t i) noexcept nogil:
-        """Log of the product of the factors in the first list of item i over that in the second.
-        The parts of `base` are those of the items `n_samples` and `n_samples + 1`."""
-        cdef const int* up = &self.listed[self.starts[2 * i]]
-        cdef const int* down = &self.listed[self.starts[2 * i + 1]]
-        cdef Py_ssize_t n_up = self.starts[2 * i + 1] - self.starts[2 * i]
-        cdef Py_ssize_t n_down = self.starts[2 * i + 2] - self.starts[2 * i + 1]
-        cdef Py_ssize_t a, b
-        cdef Py_ssize_t most = max(1, self.n_product)
-        cdef double total = 0.0
-        while n_up + n_down > 0:
-            a = min(n_up, most)
-            b = min(n_down, most)
-            if self.n_product > 0:
-                total += log(product(factors, up, a) / product(factors, down, b))
-            else:
-                total += log(product(factors, up, a)) - log(product(factors, down, b))
-            up += a
-            down += b
-            n_up -= a
-            n_down -= b
-        return total
+        self.starts[2 * self.n_samples] = n
 
     cdef int retabulate(self) except -1:
         cdef Py_ssize_t d, t, u
         cdef double least = 1.0
         cdef double most = 1.0
         for d in range(self.n_features):
-            u = self.n_levels + d
+            u = self.places[self.n_levels + d]
             self.shifts[u] = 0.0
             for t in range(self.first[d], self.first[d + 1]):
-                self.shifts[t] = self.hyper[self.kinds[t]]
-                self.shifts[u] += self.shifts[t]
-                least = min(least, self.shifts[t])
+                self.shifts[self.places[t]] = self.hyper[self.kinds[t]]
+                self.shifts[u] += self.hyper[self.kinds[t]]
+                least = min(least, self.hyper[self.kinds[t]])
             most = max(most, self.shifts[u])
         # Quotients of products stay within 2^-1000 and 2^1000. With missing entries the number
         # does not depend on `n_max`, which must not change a bit of new rows.
         most += 2.0**53 if self.missing else self.n_max
         self.n_product = <Py_ssize_t>(1000.0 / (1.0 + log2(most) - log2(least)))
-        self.norms = np.full(0 if self.missing else self.n_max + 1, NAN)
+        self.tabulate()
         self.refresh_row(self.empty)
         return 0
 
-    cdef inline void compute_column(self, double* stats, Py_ssize_t d) noexcept nogil:
-        """Cached factors of column d."""
+    cdef int tabulate(self) except -1:
+        """Fill `norms` and `risings`."""
+        cdef Py_ssize_t n
+        cdef Py_ssize_t size = 0 if self.missing else self.n_max + 1
+        cdef double[::1] bases
+        self.norms, bases = np.empty((2, size))
+        for n in range(size):
+            self.norms[n] = self.log_factors(
+                self.empty, n, self.n_usual, self.n_features, &self.scratch[0]
+            )
+            bases[n] = self.log_factors(self.empty, n, 0, self.n_usual, &self.scratch[0])
+            bases[n] -= self.norms[n]
+        sums = np.cumsum(bases, dtype=np.longdouble)
+        self.risings = np.concatenate([np.zeros(min(1, size)), sums[:-1].astype(np.float64)])
+        return 0
+
+    cdef inline double count(self, const double* stats, Py_ssize_t t) noexcept nogil:
+        """c_t; or n_d, if t is n_levels + d."""
+        cdef Py_ssize_t p = self.places[t]
+        return stats[1 + p] + stats[0] if p < self.n_less else stats[1 + p]
+
+    cdef void pack(self, Py_ssize_t slot, double* out) noexcept nogil:
         cdef Py_ssize_t t
-        cdef Py_ssize_t u = self.n_levels + d
+        out[0] = row(self, slot)[0]
+        for t in range(self.n_stats - 1):
+            out[1 + t] = self.count(row(self, slot), t)
+
+    cdef void unpack(self, Py_ssize_t slot, const double* stats) noexcept nogil:
+        cdef Py_ssize_t p, t
+        row(self, slot)[0] = stats[0]
+        for t in range(self.n_stats - 1):
+            p = self.places[t]
+            row(self, slot)[1 + p] = stats[1 + t] - stats[0] if p < self.n_less else stats[1 + t]
+
+    cdef inline void compute_column(self, double* stats, Py_ssize_t d) noexcept nogil:
+        """Factors of column d, which has no usual category, if entries may be missing."""
+        cdef Py_ssize_t t
         cdef double* factors = stats + self.n_stats
-        factors[u] = self.shifts[u] + stats[1 + u]
+        cdef int u = self.places[self.n_levels + d]
+        factors[u] = self.shifts[u] + (stats[0] + stats[1 + u])
         for t in range(self.first[d], self.first[d + 1]):
-            factors[t] = self.shifts[t] + stats[1 + t]
-            if self.missing:
-                factors[t] /= factors[u]
+            factors[self.places[t]] = (
+                self.shifts[self.places[t]] + stats[1 + self.places[t]]
+            ) / factors[u]
 
     cdef void refresh_row(self, double* stats) noexcept nogil:
-        cdef Py_ssize_t d
-        for d in range(self.n_features):
-            self.compute_column(stats, d)
-        stats[self.width - 1] = self.compute_base(stats)
+        cdef Py_ssize_t d, p
+        for p in range(self.n_less, self.n_stats - 1):
+            stats[self.n_stats + p] = self.shifts[p] + stats[1 + p]
+        for d in range(self.n_features if self.missing else 0):
+            if self.usual[d] < 0:
+                self.compute_column(stats, d)
+        self.compute_base(stats)
 
-    cdef double compute_base(self, double* stats) noexcept nogil:
-        cdef double base = self.log_quotient(stats + self.n_stats, self.n_samples)
-        cdef double* norm
-        if not self.missing:
-            norm = &self.norms[<Py_ssize_t>stats[0]]
-            if norm[0] != norm[0]:
-                norm[0] = self.log_quotient(stats + self.n_stats, self.n_samples + 1)
-            base += norm[0]
-        return base
+    cdef void compute_base(self, double* stats) noexcept nogil:
+        cdef double* factors = stats + self.n_stats
+        cdef double base = self.log_factors(stats, stats[0], 0, self.n_usual, factors)
+        if self.missing:
+            base -= self.log_factors(
+                stats, stats[0], self.n_usual, self.n_usual, factors + self.n_usual
+            )
+        else:
+            base -= self.norms[<Py_ssize_t>stats[0]]
+        stats[self.width - 1] = base
+
+    cdef double log_factors(
+        self, const double* stats, double n_items, Py_ssize_t start, Py_ssize_t n, double* out
+    ) noexcept nogil:
+        """Compute the factors of n places from `start` on, of counts kept less the number of
+        items. Returns the log of their product."""
+        cdef Py_ssize_t m
+        cdef Py_ssize_t stop = start + n
+        cdef Py_ssize_t most = max(1, self.n_product)
+        cdef double total = 1.0
+        cdef double exponent = 0.0
+        cdef int e
+        while start < stop:
+            m = min(most, stop - start)
+            total *= tile_count_product(&self.shifts[start], stats + 1 + start, n_items, m, out)
+            total = frexp(total, &e)
+            exponent += e
+            start += m
+            out += m
+        return log(total) + exponent * M_LN2
 
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
         self.refresh_row(row(self, slot))
 
     cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
         """Add item i (by = 1) or remove it (by = -1)."""
-        cdef Py_ssize_t d, t, u
-        cdef const int* codes = &self.codes[i, 0]
-        cdef const double* shifts = &self.shifts[0]
-        cdef double* counts = stats + 1
-        cdef double* factors = stats + self.n_stats
+        cdef Py_ssize_t d, m
+        cdef int p
         stats[0] += by
-        if self.missing:
-            for d in range(self.n_features):
-                if codes[d] < self.n_levels:
-                    counts[codes[d]] += by
-                    counts[self.n_levels + d] += by
-                    self.compute_column(stats, d)
-        else:
-            for d in range(self.n_features):
-                t = codes[d]
-                counts[t] += by
-                factors[t] = shifts[t] + counts[t]
-            for u in range(self.n_levels, self.n_levels + self.n_features):
-                counts[u] += by
-                factors[u] = shifts[u] + counts[u]
-        stats[self.width - 1] = self.compute_base(stats)
+        for m in range(self.starts[2 * i], self.starts[2 * i + 2]):
+            p = self.listed[m]
+            if p < self.n_less:
+                stats[1 + p] -= by
+            else:
+                stats[1 + p] += by
+                stats[self.n_stats + p] = self.shifts[p] + stats[1 + p]
+        for d in range(self.n_features if self.missing else 0):
+            if self.usual[d] < 0:
+                if self.codes[i, d] == self.n_levels:
+                    stats[1 + self.places[self.n_levels + d]] -= by
+                self.compute_column(stats, d)
+        self.compute_base(stats)
 
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         self.change(row(self, slot), i, 1.0)
@@ -246,83 +325,92 @@ cdef class CategoricalModel(ClusterModel):
         self.change(row(self, slot), i, -1.0)
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
-        return self.log_marginal_at(slot, &self.hyper[0])
+        """`log_marginal_at` the current hyperparameters. With u_d entries of column d that are not
+        usual, Gamma(a + n - u_d) is Gamma(a + n) / (a + n - u_d)_{u_d}."""
+        cdef Py_ssize_t p
+        cdef const double* stats = row(self, slot)
+        cdef const double* shifts = &self.shifts[0]
+        cdef double n = stats[0]
+        cdef Rising over = ONE
+        cdef Rising under = ONE
+        if not n < self.risings.shape[0]:
+            return self.log_marginal_at(slot, &self.hyper[0])
+        for p in range(self.n_usual):
+            multiply(&under, shifts[p] + (n + stats[1 + p]), -stats[1 + p])
+        for p in range(self.n_less, self.n_stats - 1):
+            multiply(&over, shifts[p], stats[1 + p])
+        return self.risings[<Py_ssize_t>n] + log_ratio(&over, &under)
 
-    cdef void log_merge_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src, double* out
+    cdef void multiply_column(
+        self, const double* stats, Py_ssize_t d, const double* hyper, Py_ssize_t h,
+        Rising* over, Rising* under
     ) noexcept nogil:
-        """From the counts m of `src`, which are mostly few. With (z)_m = Gamma(z + m) / Gamma(z)
-        and counts c and n of a slot, the ratio is the product of (a_t + c_t)_{m_t} over categories
-        t, over the product of (A_d + n_d)_{m_d} over columns, over the marginal of `src`."""
-        cdef Py_ssize_t d, k, t
-        cdef const double* joins = row(self, src) + 1
-        cdef const double* counts
-        cdef double alone = self.log_marginal(src)
-        cdef double total, start, gained
-        cdef double last_start, last_gained, last
-        for k in range(n_slots):
-            counts = row(self, slots[k]) + 1
-            total = -alone
-            for t in range(self.n_levels):
-                if joins[t] > 0.0:
-                    total += log_rising_count(self.shifts[t] + counts[t], joins[t])
-            last_start = last_gained = last = 0.0
-            for d in range(self.n_features):
-                start = self.shifts[self.n_levels + d] + counts[self.n_levels + d]
-                gained = joins[self.n_levels + d]
-                # Columns of complete rows often have equal numbers.
-                if start != last_start or gained != last_gained:
-                    last_start, last_gained = start, gained
-                    last = log_rising_count(start, gained)
-                total -= last
-            out[k] = total
-
-    cdef double log_column_at(
-        self, const double* stats, Py_ssize_t d, const double* hyper
-    ) noexcept nogil:
-        """log p(column d of a cluster) under other pseudo-counts."""
+        """Multiply by p(column d of a cluster) under other pseudo-counts; if h is not negative, by
+        its factors that depend on hyperparameter h."""
         cdef Py_ssize_t t
-        cdef const double* counts = stats + 1
-        cdef double pseudo_count
         cdef double norm = 0.0
-        cdef double total = 0.0
         for t in range(self.first[d], self.first[d + 1]):
-            pseudo_count = hyper[self.kinds[t]]
-            norm += pseudo_count
-            if counts[t] > 0.0:
-                total += log_rising_count(pseudo_count, counts[t])
-        if counts[self.n_levels + d] > 0.0:
-            total -= log_rising_count(norm, counts[self.n_levels + d])
-        return total
+            norm += hyper[self.kinds[t]]
+            if h < 0 or self.kinds[t] == h:
+                multiply(over, hyper[self.kinds[t]], self.count(stats, t))
+        multiply(under, norm, self.count(stats, self.n_levels + d))
 
     cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
         cdef Py_ssize_t d
-        cdef double total = 0.0
+        cdef Rising over = ONE
+        cdef Rising under = ONE
         for d in range(self.n_features):
-            total += self.log_column_at(row(self, slot), d, hyper)
-        return total
+            self.multiply_column(row(self, slot), d, hyper, -1, &over, &under)
+        return log_ratio(&over, &under)
 
     cdef double log_likelihood_at(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* hyper, Py_ssize_t h
     ) noexcept nogil:
-        """The log likelihood of the only column with the hyperparameter, or of all columns."""
+        """What depends on the hyperparameter in its only column, or that of all columns."""
         cdef Py_ssize_t k
-        cdef Py_ssize_t d = self.columns[h]
-        cdef double total = 0.0
-        if d < 0:
+        cdef Rising over = ONE
+        cdef Rising under = ONE
+        if self.columns[h] < 0:
             return ClusterModel.log_likelihood_at(self, slots, n_slots, hyper, h)
         for k in range(n_slots):
-            total += self.log_column_at(row(self, slots[k]), d, hyper)
-        return total
+            self.multiply_column(row(self, slots[k]), self.columns[h], hyper, h, &over, &under)
+        return log_ratio(&over, &under)
 
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
-        cdef Py_ssize_t k
-        cdef const double* stats
+        """Base, and the log of the product of the factors in the first list of the item over that
+        in the second."""
+        cdef const int* up = &self.listed[self.starts[2 * i]]
+        cdef const int* down = &self.listed[self.starts[2 * i + 1]]
+        cdef Py_ssize_t n_up = self.starts[2 * i + 1] - self.starts[2 * i]
+        cdef Py_ssize_t n_down = self.starts[2 * i + 2] - self.starts[2 * i + 1]
+        cdef Py_ssize_t a, b, first, k, m
+        cdef Py_ssize_t most = max(1, self.n_product)
+        cdef const double* factors
+        cdef double logs[N_LOGS]
         for k in range(n_slots):
-            stats = row(self, slots[k])
-            out[k] = stats[self.width - 1] + self.log_quotient(stats + self.n_stats, i)
+            out[k] = row(self, slots[k])[self.width - 1]
+        while n_up + n_down > 0:
+            a = min(n_up, most)
+            b = min(n_down, most)
+            for m in range((n_slots + N_LOGS - 1) // N_LOGS):
+                first = m * N_LOGS
+                for k in range(N_LOGS):
+                    logs[k] = 1.0
+                for k in range(first, min(first + N_LOGS, n_slots)):
+                    factors = row(self, slots[k]) + self.n_stats
+                    if self.n_product > 0:
+                        logs[k - first] = product(factors, up, a) / product(factors, down, b)
+                    else:
+                        out[k] += log(product(factors, up, a)) - log(product(factors, down, b))
+                tile_log(logs, N_LOGS)
+                for k in range(first, min(first + N_LOGS, n_slots)):
+                    out[k] += logs[k - first]
+            up += a
+            down += b
+            n_up -= a
+            n_down -= b
 
 
 @cython.final
