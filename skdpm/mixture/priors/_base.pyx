@@ -141,7 +141,7 @@ cdef class PartitionPrior:
 
     cdef int prepare_focus(self) except -1:
         """Allocate what `focus` needs."""
-        if not self.has_constant_ratios and self.others is None:
+        if not self.has_constant_ratios and self.others.shape[0] == 0:
             self.tabled = np.full(N_TABLES, -1, dtype=np.intp)
             self.others = np.empty((N_TABLES, self.n_samples + 2))
 
@@ -164,7 +164,7 @@ cdef class PartitionPrior:
     cdef void refocus(self) noexcept nogil:
         """Compute the tables of other numbers of items anew, when they are needed."""
         cdef Py_ssize_t n = self.n_focus
-        if self.others is None:
+        if self.others.shape[0] == 0:
             return
         self.tabled[:] = -1
         self.n_focus = -1
