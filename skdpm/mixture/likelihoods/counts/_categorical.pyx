@@ -192,9 +192,11 @@ cdef class CategoricalModel(ClusterModel):
         self.starts[2 * self.n_samples] = n
 
     cdef int retabulate(self) except -1:
-        cdef Py_ssize_t d, t, u
+        cdef Py_ssize_t d, n, t, u
+        cdef Py_ssize_t size = 0 if self.missing else self.n_max + 1
         cdef double least = 1.0
         cdef double most = 1.0
+        cdef double[::1] bases
         for d in range(self.n_features):
             u = self.places[self.n_levels + d]
             self.shifts[u] = 0.0
@@ -207,15 +209,6 @@ cdef class CategoricalModel(ClusterModel):
         # does not depend on `n_max`, which must not change a bit of new rows.
         most += 2.0**53 if self.missing else self.n_max
         self.n_product = <Py_ssize_t>(1000.0 / (1.0 + log2(most) - log2(least)))
-        self.tabulate()
-        self.refresh_row(self.empty)
-        return 0
-
-    cdef int tabulate(self) except -1:
-        """Fill `norms` and `risings`."""
-        cdef Py_ssize_t n
-        cdef Py_ssize_t size = 0 if self.missing else self.n_max + 1
-        cdef double[::1] bases
         self.norms, bases = np.empty((2, size))
         for n in range(size):
             self.norms[n] = self.log_factors(
@@ -225,6 +218,7 @@ cdef class CategoricalModel(ClusterModel):
             bases[n] -= self.norms[n]
         sums = np.cumsum(bases, dtype=np.longdouble)
         self.risings = np.concatenate([np.zeros(min(1, size)), sums[:-1].astype(np.float64)])
+        self.refresh_row(self.empty)
         return 0
 
     cdef inline double count(self, const double* stats, Py_ssize_t t) noexcept nogil:
@@ -249,12 +243,12 @@ cdef class CategoricalModel(ClusterModel):
         """Factors of column d, which has no usual category, if entries may be missing."""
         cdef Py_ssize_t t
         cdef double* factors = stats + self.n_stats
+        cdef int p
         cdef int u = self.places[self.n_levels + d]
         factors[u] = self.shifts[u] + (stats[0] + stats[1 + u])
         for t in range(self.first[d], self.first[d + 1]):
-            factors[self.places[t]] = (
-                self.shifts[self.places[t]] + stats[1 + self.places[t]]
-            ) / factors[u]
+            p = self.places[t]
+            factors[p] = (self.shifts[p] + stats[1 + p]) / factors[u]
 
     cdef void refresh_row(self, double* stats) noexcept nogil:
         cdef Py_ssize_t d, p
