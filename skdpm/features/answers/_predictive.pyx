@@ -91,8 +91,7 @@ cdef class RowLaw:
         FloatingPointError for the first row of which no value has a positive weight."""
         cdef Py_ssize_t n = self.model.n_samples
         cdef Py_ssize_t width = self.n_latent
-        log_density = np.empty(n)
-        cdef double[::1] out = log_density
+        cdef double[::1] log_density = np.empty(n)
         cdef double[:, ::1] sums = np.empty((n, width + 1))
         cdef unsigned char[:, ::1] modes = np.zeros((n, width + 1), dtype=np.uint8)
         cdef const unsigned char[::1] seen = np.ascontiguousarray(observed, dtype=np.uint8)
@@ -101,11 +100,11 @@ cdef class RowLaw:
             for i in range(n):
                 if seen[i]:
                     if self.most == 0:
-                        out[i] = self.visit_all(i, &sums[i, 0], &modes[i, 0])
+                        log_density[i] = self.visit_all(i, &sums[i, 0], &modes[i, 0])
                     else:
-                        out[i] = self.visit_best(i, &sums[i, 0], &modes[i, 0])
+                        log_density[i] = self.visit_best(i, &sums[i, 0], &modes[i, 0])
                     continue
-                out[i] = 0.0
+                log_density[i] = 0.0
                 for k in range(width):
                     sums[i, k] = 1.0 / (1.0 + exp(-self.log_odds[k]))
                     modes[i, k] = self.log_odds[k] > 0.0
@@ -113,7 +112,7 @@ cdef class RowLaw:
         if bad.size:
             raise FloatingPointError(f"row {bad[0]} of X: no value has a positive weight")
         return (
-            log_density,
+            np.asarray(log_density),
             np.ascontiguousarray(np.asarray(sums)[:, :width]),
             np.ascontiguousarray(np.asarray(modes)[:, :width]),
         )

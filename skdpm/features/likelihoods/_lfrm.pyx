@@ -106,9 +106,7 @@ cdef class LinkFlipModel(CachedFlipModel):
     cdef double[:, ::1] effects         # (capacity, most_links): what a feature adds to each y
 
     cdef void begin_row(self, Py_ssize_t i, const unsigned char* z) noexcept nogil:
-        cdef Py_ssize_t j, k, t
-        cdef double* y = self.candidates + N_CACHED
-        cdef const double* effects
+        cdef Py_ssize_t j, k
         if self.Z.n_samples != self.n_partners:
             self.spoil(0)       # the model is not bound to the partners' features
             return
@@ -122,9 +120,7 @@ cdef class LinkFlipModel(CachedFlipModel):
                     self.begin_link(i, j, self.signs[j, i], True)
         for k in range(self.n_latent):
             if z[k]:
-                effects = &self.effects[k, 0]
-                for t in range(self.row_links):
-                    y[t] += effects[t]
+                self.flip_terms(self.candidates + N_CACHED, k, True)
         self.begin_terms()
 
     cdef void begin_link(

@@ -196,9 +196,8 @@ cdef class SubclonesModel(CachedFlipModel):
                     phi[m] += self.F[k, m]
 
     cdef void begin_row(self, Py_ssize_t i, const unsigned char* z) noexcept nogil:
-        cdef double* phi = self.candidates + N_CACHED
         self.row = i
-        self.add_up(z, phi)
+        self.add_up(z, self.candidates + N_CACHED)
         self.begin_terms()
 
     cdef double log_terms(self, const double* terms) noexcept nogil:

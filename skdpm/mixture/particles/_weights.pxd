@@ -18,7 +18,6 @@ cdef class Weights:
     cdef double[::1] child_log_w, child_w
 
     cdef int reserve_children(self, Py_ssize_t n_children) except -1
-    cdef double sample_size(self) noexcept nogil
     cdef bint is_degenerate(self) noexcept nogil
     cdef double log_total(self) noexcept nogil
     cdef void resample(self, bitgen_t* rng) noexcept nogil

@@ -38,8 +38,9 @@ cdef class Weights:
         self.parents, self.choices, self.child_counts = np.empty((3, self.capacity), np.intp)
         self.child_log_w, self.child_w = np.empty((2, self.capacity))
 
-    cdef double sample_size(self) noexcept nogil:
-        """Effective sample size."""
+    cdef bint is_degenerate(self) noexcept nogil:
+        """Whether the effective sample size is so small that particles are resampled; never if
+        weights are equal up to rounding."""
         cdef Py_ssize_t p
         cdef double total = 0.0
         cdef double squares = 0.0
@@ -48,11 +49,7 @@ cdef class Weights:
         for p in range(self.n):
             total += w[p]
             squares += w[p] * w[p]
-        return total * total / squares
-
-    cdef bint is_degenerate(self) noexcept nogil:
-        """Whether to resample; never if weights are equal up to rounding."""
-        return self.sample_size() < self.threshold * self.n * (1.0 - 1e-9)
+        return total * total / squares < self.threshold * self.n * (1.0 - 1e-9)
 
     cdef double log_total(self) noexcept nogil:
         """log of the sum of the weights. Sets `w` to the weights, relative to the largest."""

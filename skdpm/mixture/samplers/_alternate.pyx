@@ -51,7 +51,6 @@ cdef class AlternateKernel(PartitionKernel):
         with gil:
             for _turn in range(self.n_turns):
                 self.alternate(state, rng)
-        return 0
 
     cdef int alternate(self, MixtureState state, bitgen_t* rng) except -1:
         cdef PartitionKernel part
@@ -90,7 +89,6 @@ cdef class AlternateKernel(PartitionKernel):
                 pace["accepted"][p] = keep * pace["accepted"][p] + n_accepted
         if self.adapting and self.move_share is not None:
             self.share(pace)
-        return 0
 
     def share(self, pace):
         """Choose numbers of steps so that the parts share the work; the first makes one step."""

@@ -56,7 +56,6 @@ cdef class Members(MemoryOwner):
         if state.capacity > self.n_slots:
             self.first = <Py_ssize_t*>self.resized(self.first, state.capacity, sizeof(Py_ssize_t))
             self.n_slots = state.capacity
-        return 0
 
     cdef void collect(self, MixtureState state) noexcept nogil:
         """List the items of every cluster."""
@@ -210,8 +209,7 @@ def attachment(MixtureState state, double threshold):
     cdef Py_ssize_t k = state.n_clusters
     cdef ClusterModel model = state.model
     cdef double total, top
-    weights = np.empty(k)
-    cdef double[::1] w = weights
+    cdef double[::1] w = np.empty(k)
     eligible = np.zeros((state.n_samples, k), dtype=np.int8)
     cdef signed char[:, ::1] may = eligible
     with nogil:
@@ -294,7 +292,6 @@ cdef class AnchorProposal:
             snapshot.frozen = True
             if snapshot.seen_warmup:
                 snapshot.take(state, self.kind, self.threshold)
-        return 0
 
     cdef void draw(
         self, MixtureState state, Members members, bitgen_t* rng,

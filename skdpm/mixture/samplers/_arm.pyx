@@ -99,7 +99,6 @@ cdef class Reconfiguration:
             self.owner, self.target_slot = owners
             self.n_labels = owners.shape[1]
             self.scratch = np.empty((4, self.n_labels), dtype=np.intp)
-        return 0
 
     # The construction.
 
@@ -150,7 +149,6 @@ cdef class Reconfiguration:
                     return 0
         if target != NULL and not reached(self, state):
             self.log_t = -INFINITY
-        return 0
 
     cdef Py_ssize_t choose(
         self, bitgen_t* rng, const double* log_w, Py_ssize_t n, Py_ssize_t pick
@@ -184,7 +182,6 @@ cdef int make_room(Reconfiguration self, MixtureState state) except -1 nogil:
             if state.model.n_free < N_FREE:
                 state.reserve(2 * state.capacity + N_FREE)
             self.reserve(state)
-    return 0
 
 
 cdef void shuffle(Reconfiguration self, Py_ssize_t n, bitgen_t* rng) noexcept nogil:
@@ -369,7 +366,6 @@ cdef int put(
             self.home[self.start[x]] = own
         if slot == self.home[self.start[x]]:
             self.left[self.start[x]] += n_rows
-    return 0
 
 
 cdef bint must_stay(
@@ -608,7 +604,6 @@ cdef class ARMKernel(PartitionKernel):
         if self.replica == 0:
             self.n_proposed[is_merge] += 1
             self.n_accepted[is_merge] += accepted
-        return 0
 
     # The Python boundary.
 

@@ -9,7 +9,6 @@ cdef class PartitionKernel(MemoryOwner):
     cdef int prepare(self, MixtureState state) except -1:
         """Reserve the memory of a step; called with the GIL before every step. The state may
         differ from that of the last step, and have more or fewer slots."""
-        return 0
 
     cdef int step(self, MixtureState state, bitgen_t* rng) except -1 nogil:
         raise RuntimeError(f"{type(self).__name__} does not override `step`")
@@ -23,7 +22,6 @@ cdef class PartitionKernel(MemoryOwner):
             with gil:
                 self.prepare(state)
             self.step(state, rng)
-        return 0
 
     # The Python boundary.
 

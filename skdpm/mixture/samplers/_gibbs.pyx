@@ -460,7 +460,6 @@ cdef int gibbs_sweep(MixtureState state, bitgen_t* rng) except -1 nogil:
     if state.bounds is not None and state.model.n_incomplete > 0:
         state.place_incomplete(rng)
     state.filled = True
-    return 0
 
 
 cdef int sweep(
@@ -479,7 +478,6 @@ cdef int sweep(
             if state.model.finds_near and state.noise is None:
                 per_item = PARTIAL * per_item // WHOLE + 1
             kernel.work += state.n_samples * per_item
-    return 0
 
 
 cdef class GibbsKernel(PartitionKernel):

@@ -96,7 +96,6 @@ cdef class History:
                 f"the past states have {self.n_samples} rows and the current one {n_samples} "
                 "rows; start the chain again"
             )
-        return 0
 
     def get_state(self):
         """Return a dict of arrays for `set_state`."""

@@ -38,7 +38,6 @@ cdef class Closure:
         if state.capacity > self.n_slots:
             self.cell_of = np.full(state.capacity, -1, dtype=np.int8)
             self.n_slots = state.capacity
-        return 0
 
     cdef bint pick(self, MixtureState state, Py_ssize_t n_anchors, bitgen_t* rng) noexcept nogil:
         """Draw the anchors, in random order, and find their clusters. `members` must be up to
@@ -139,7 +138,6 @@ cdef class Trial:
         if state.n_samples > self.n_samples:
             self.sides = np.empty(state.n_samples, dtype=np.int8)
             self.n_samples = state.n_samples
-        return 0
 
     cdef void begin(self, MixtureState state, Py_ssize_t n_sides) noexcept nogil:
         """Take the items of the closure out of their clusters and open empty sides."""
@@ -235,7 +233,6 @@ cdef class CoupledTrial(Trial):
         if state.capacity > self.n_slots:
             self.live = np.empty(state.capacity, dtype=np.intp)
             self.n_slots = state.capacity
-        return 0
 
     cdef void vacate(
         self, MixtureState state, const Py_ssize_t* slots, Py_ssize_t n_slots

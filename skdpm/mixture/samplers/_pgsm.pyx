@@ -117,7 +117,6 @@ cdef class PGSMKernel(PartitionKernel):
             self.n_nodes = 0
         self.reserve_nodes(self.n_reserved)
         self.reserve_slots(state)
-        return 0
 
     cdef int reserve_nodes(self, Py_ssize_t n_nodes) except -1:
         cdef Py_ssize_t n_children = n_nodes * MAX_CHOICES
@@ -134,14 +133,12 @@ cdef class PGSMKernel(PartitionKernel):
         self.weights, self.log_w = np.empty((2, n_children))
         self.counts = np.empty(n_children, dtype=np.intp)
         self.n_nodes = n_nodes
-        return 0
 
     cdef int reserve_slots(self, MixtureState state) except -1:
         """Make room for the state's clusters and all cells of all nodes."""
         state.reserve(state.n_clusters + 2 + (self.n_nodes + 1) * self.n_anchors)
         self.shared.bind(state.model, state.capacity)
         self.closure.reserve(state)
-        return 0
 
     cdef int step(self, MixtureState state, bitgen_t* rng) except -1 nogil:
         self.closure.members.collect(state)
@@ -187,7 +184,6 @@ cdef class PGSMKernel(PartitionKernel):
             self.closure.replace(
                 state, &self.chosen[0], self.nodes[node].slots, self.nodes[node].n_cells
             )
-        return 0
 
     cdef void start(self, MixtureState state) noexcept nogil:
         """Generation 1: the first item is alone in a cell, in every particle."""
@@ -358,7 +354,6 @@ cdef class PGSMKernel(PartitionKernel):
         self.work += n_next
         self.nodes, self.next_nodes = self.next_nodes, self.nodes
         self.n_current = n_next
-        return 0
 
     cdef void drop_slots(self, Node* node) noexcept nogil:
         """A node releases its slots."""

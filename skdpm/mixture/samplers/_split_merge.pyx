@@ -51,11 +51,9 @@ cdef class SplitMergeKernel(PartitionKernel):
         """Make room for a move, and for some more, as every split takes a slot."""
         state.reserve(2 * state.n_clusters + 16)
         self.trial.reserve(state)
-        return 0
 
     cdef int step(self, MixtureState state, bitgen_t* rng) except -1 nogil:
         self.repeat(state, rng, 1)
-        return 0
 
     cdef int repeat(
         self, MixtureState state, bitgen_t* rng, Py_ssize_t n_steps
@@ -76,7 +74,6 @@ cdef class SplitMergeKernel(PartitionKernel):
                     "a split between them has no density"
                 )
             sweep(self, state, rng, self.gibbs_sweeps)
-        return 0
 
     cdef bint move(self, MixtureState state, bitgen_t* rng) noexcept nogil:
         """Propose a split or a merge, and decide. Returns False if a density is NaN."""

@@ -111,7 +111,6 @@ cdef class MixtureRows:
         self.log_w = np.empty(self.n_clusters * self.tile_size)
         self.model.settle()
         self.backoff.pause = self.backoff.last = 0
-        return 0
 
     cdef inline Py_ssize_t start(self, Py_ssize_t t) noexcept nogil:
         """The place of a tile in the order; for the tile after the last, the number of rows."""
@@ -261,8 +260,7 @@ cdef class MixtureRows:
         cdef Py_ssize_t first, i, k, n, n_kept, t
         cdef const double* line
         self.take(log_weights)
-        labels = np.zeros(self.n_rows, dtype=np.intp)
-        cdef Py_ssize_t[::1] out = labels
+        cdef Py_ssize_t[::1] labels = np.zeros(self.n_rows, dtype=np.intp)
         with nogil:
             for t in range(self.n_tiles):
                 first = self.start(t)
@@ -272,8 +270,8 @@ cdef class MixtureRows:
                     line = &self.log_w[self.lines[k] * n]
                     for i in range(n):
                         if line[i] == self.top[i]:
-                            out[self.order[first + i]] = self.kept[k]
-        return labels
+                            labels[self.order[first + i]] = self.kept[k]
+        return np.asarray(labels)
 
     def label_entropy(self, log_weights, const unsigned char[::1] counts):
         """Sum of the entropies of the clusters of the rows that count, in nats."""

@@ -105,7 +105,6 @@ cdef class TileBounds:
         self.bound, self.share, self.rest, self.stays, self.log_w = np.empty((5, n))
         self.known = np.full(n_slots, -1)
         self.group = self.tile = -1
-        return 0
 
 
 def unplaceable(i):
@@ -221,7 +220,6 @@ cdef class MixtureState(MemoryOwner):
         self.log_w = <double*>self.resized(self.log_w, n_slots + 8, sizeof(double))
         self.some = <Py_ssize_t*>self.resized(self.some, 2 * n_slots, sizeof(Py_ssize_t))
         self.capacity = n_slots
-        return 0
 
     cdef int adopt(
         self, ClusterModel model, const int* slots, Py_ssize_t n_clusters,  # IN (n_clusters,)
@@ -260,7 +258,6 @@ cdef class MixtureState(MemoryOwner):
         self.n_attached = self.n_samples - self.n_noise
         if self.noise is not None:
             self.prior.focus(self.n_attached)
-        return 0
 
     cdef void open_spare(self) noexcept nogil:
         """Open an empty cluster after the occupied ones; a slot must be free."""
@@ -497,7 +494,6 @@ cdef class MixtureState(MemoryOwner):
             if self.model.incomplete[m] >= self.n_samples:
                 break       # the items are increasing
             self.place_again(self.model.incomplete[m], rng)
-        return 0
 
     cdef int place_all(self, bitgen_t* rng) except -1 nogil:
         """Draw the cluster of every item, or that it is noise, one by one."""
@@ -505,7 +501,6 @@ cdef class MixtureState(MemoryOwner):
         self.filled = True
         for i in range(self.n_samples):
             self.place_again(i, rng)
-        return 0
 
     cdef int place_again(self, Py_ssize_t i, bitgen_t* rng) except -1 nogil:
         """`place`, which reserves a slot and raises."""
@@ -514,7 +509,6 @@ cdef class MixtureState(MemoryOwner):
                 self.reserve(2 * self.capacity)
         if not self.place(i, rng):
             raise unplaceable(i)
-        return 0
 
     cdef void close_cluster(self, Py_ssize_t slot) noexcept nogil:
         """Close an empty cluster. The last occupied one takes its place in `slots`."""
@@ -790,7 +784,6 @@ cdef class StoredState:
         if n_doubles > self.n_doubles:
             self.stats = np.empty(n_doubles)
             self.n_doubles = n_doubles
-        return 0
 
     cdef int store(self, MixtureState state) except -1 nogil:
         """Copy a state; takes the interpreter's lock if memory is too small."""
@@ -813,7 +806,6 @@ cdef class StoredState:
         memcpy(&self.free_slots[0], state.model.free_slots, self.n_free * sizeof(Py_ssize_t))
         for k in range(n_clusters):
             self.sizes[k] = state.sizes[state.slots[k]]
-        return 0
 
     cdef void recall(self, MixtureState state) noexcept nogil:
         """Restore a state; slots that it has reserved since are free."""
@@ -848,10 +840,9 @@ def labels_by_first_appearance(state, bint apart=False):
     cdef Py_ssize_t i
     cdef Py_ssize_t n_seen = 0
     labels = state.cluster_labels()
-    new = np.full(state.n_clusters, -1, dtype=np.intp)
     numbered = np.full(len(labels), -1, dtype=np.intp)
     cdef const Py_ssize_t[::1] label = labels
-    cdef Py_ssize_t[::1] new_view = new
+    cdef Py_ssize_t[::1] new = np.full(state.n_clusters, -1, dtype=np.intp)
     cdef Py_ssize_t[::1] numbered_view = numbered
     for i in range(label.shape[0]):
         if label[i] < 0:
@@ -859,10 +850,10 @@ def labels_by_first_appearance(state, bint apart=False):
                 numbered_view[i] = n_seen
                 n_seen += 1
             continue
-        if new_view[label[i]] < 0:
-            new_view[label[i]] = n_seen
+        if new[label[i]] < 0:
+            new[label[i]] = n_seen
             n_seen += 1
-        numbered_view[i] = new_view[label[i]]
+        numbered_view[i] = new[label[i]]
     if apart:
         return smallest(numbered, n_seen, False)
     return smallest(numbered, state.n_clusters, getattr(state, "noise", None) is not None)

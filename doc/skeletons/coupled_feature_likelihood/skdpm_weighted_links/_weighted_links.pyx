@@ -6,7 +6,6 @@ ones and, except for new rows, (n_samples,) incoming ones.
 """
 from libc.math cimport M_PI as PI
 from libc.math cimport exp, log, sqrt
-from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
 import numpy as np
@@ -33,32 +32,22 @@ cdef class WeightedLinksModel(FeatureModel):
         self.width = self.n_partners if is_new else 2 * self.n_samples
         self.n_observed = np.count_nonzero(~np.isnan(X))
         self.max_bits = 14              # flipping a feature of a new row costs O(n_partners)
-        self.residuals = <double*>malloc(max(X.size, 1) * sizeof(double))
-        if self.residuals == NULL:
-            raise MemoryError
+        # The base class frees this memory.
+        self.residuals = <double*>self.resized(NULL, X.size, sizeof(double))
         self.reserve_candidates(1)
 
-    def __dealloc__(self):
-        free(self.W)
-        free(self.effects)
-        free(self.residuals)
-
     cdef int reserve(self, Py_ssize_t n_latent) except -1:
-        cdef double* effects
         cdef double* W
         cdef Py_ssize_t k
         if n_latent <= self.capacity:
             return 0
-        effects = <double*>realloc(self.effects, n_latent * self.width * sizeof(double))
-        if effects == NULL:
-            raise MemoryError
-        self.effects = effects
-        W = <double*>malloc(n_latent * n_latent * sizeof(double))
-        if W == NULL:
-            raise MemoryError
+        self.effects = <double*>self.resized(
+            self.effects, n_latent * self.width, sizeof(double)
+        )
+        W = <double*>self.resized(NULL, n_latent * n_latent, sizeof(double))
         for k in range(self.n_latent):
             memcpy(W + k * n_latent, self.W + k * self.capacity, self.n_latent * sizeof(double))
-        free(self.W)
+        self.freed(self.W)
         self.W = W
         self.capacity = n_latent
 

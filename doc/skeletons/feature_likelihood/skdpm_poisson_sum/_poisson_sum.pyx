@@ -2,7 +2,6 @@
 w_kd ~ Gamma(shape, rate). A candidate is a vector of rates, (D,).
 """
 from libc.math cimport lgamma, log
-from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
 import numpy as np
@@ -32,21 +31,11 @@ cdef class PoissonSumModel(FeatureModel):
         self.background, self.shape, self.rate = background, shape, rate
         self.reserve_candidates(1)
 
-    def __dealloc__(self):
-        free(self.W)
-        free(self.counts)
-
     cdef int reserve(self, Py_ssize_t n_latent) except -1:
-        cdef double* larger
         if n_latent > self.capacity:
-            larger = <double*>realloc(self.W, n_latent * self.d * sizeof(double))
-            if larger == NULL:
-                raise MemoryError
-            self.W = larger
-            larger = <double*>realloc(self.counts, n_latent * self.d * sizeof(double))
-            if larger == NULL:
-                raise MemoryError
-            self.counts = larger
+            # The base class frees this memory.
+            self.W = <double*>self.resized(self.W, n_latent * self.d, sizeof(double))
+            self.counts = <double*>self.resized(self.counts, n_latent * self.d, sizeof(double))
             self.capacity = n_latent
 
     cdef void begin_row(self, Py_ssize_t i, const unsigned char* z) noexcept nogil:

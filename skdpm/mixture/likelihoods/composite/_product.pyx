@@ -191,11 +191,10 @@ cdef class ProductModel(ClusterModel):
 
     def all_items(self):
         """Statistics of the row of all items: ndarray of shape (n_stats,)."""
-        totals = np.empty(self.n_stats)
-        cdef double[::1] view = totals
+        cdef double[::1] totals = np.empty(self.n_stats)
         self.settle()
-        self.pack(self.n_slots, &view[0])
-        return totals
+        self.pack(self.n_slots, &totals[0])
+        return np.asarray(totals)
 
     cdef double log_apart(self) noexcept nogil:
         cdef Py_ssize_t p
@@ -240,7 +239,6 @@ cdef class ProductModel(ClusterModel):
         self.more = <double*>self.resized(self.more, self.n_most * STRIP, sizeof(double))
         for p in range(self.n_parts):
             (<ClusterModel>self.parts[p]).prepare(n_slots + self.selects)
-        return 0
 
     cdef void place_parts(self) noexcept:
         cdef Py_ssize_t p
@@ -266,7 +264,6 @@ cdef class ProductModel(ClusterModel):
             for slot in range(n_before, n_slots):
                 memcpy(row(self, slot), self.empty, self.width * sizeof(double))
             self.place_parts()
-        return 0
 
     cdef void release(self, Py_ssize_t slot) noexcept nogil:
         self.settle()     # no deferred work for a free slot
@@ -489,7 +486,6 @@ cdef class ProductModel(ClusterModel):
         self.take_selected()
         if self.selects:
             self.refresh(self.n_slots)
-        return 0
 
     def hyper_period_of(self, name):
         """The period of the part that has the hyperparameter, so that a slow part does not slow
@@ -575,7 +571,6 @@ cdef class ProductModel(ClusterModel):
                 gamma[p] = uniform(rng) < 1.0 / (1.0 + exp(-log_odds))
                 others += gamma[p] > 0.5
         self.take_selected()
-        return 0
 
     cdef double log_gain_of(
         self, Py_ssize_t p, const Py_ssize_t* slots, Py_ssize_t n_slots

@@ -638,12 +638,11 @@ cdef class ClusterModel(MemoryOwner):
         cdef Py_ssize_t n_slots = slots_view.shape[0]
         if not 0 <= first <= stop <= self.n_samples:
             raise IndexError(f"items {first}:{stop} of {self.n_samples}")
-        out = np.empty((n_slots, stop - first))
-        cdef double[:, ::1] out_view = out
+        cdef double[:, ::1] out = np.empty((n_slots, stop - first))
         cdef Py_ssize_t[::1] items = np.arange(first, stop)
         cdef double[::1] some
         if stop == first or n_slots == 0:
-            return out
+            return np.asarray(out)
         some = np.empty(STRIP * n_slots)
         with nogil:
             for t in range((stop - first + step - 1) // step):
@@ -655,8 +654,8 @@ cdef class ClusterModel(MemoryOwner):
                     self.log_predictive_many(&slots_view[0], n_slots, items[i], &some[0])
                 for k in range(n_slots):
                     for m in range(n):
-                        out_view[k, i + m] = some[k * n + m] + log_constant(self, first + i + m)
-        return out
+                        out[k, i + m] = some[k * n + m] + log_constant(self, first + i + m)
+        return np.asarray(out)
 
 
 cdef class HyperSampler(SliceSampled):

@@ -100,14 +100,13 @@ cdef class ParametricModel(MemoryOwner):
         Raises FloatingPointError if rounding has spoilt the statistics of a cluster."""
         cdef Py_ssize_t k
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-        params = np.empty((stats.shape[0], self.n_params))
-        cdef double[:, ::1] view = params
+        cdef double[:, ::1] params = np.empty((stats.shape[0], self.n_params))
         with bit_generator.lock, nogil:
             for k in range(stats.shape[0]):
-                self.draw_params(&stats[k, 0], powers[k], &view[k, 0], rng)
+                self.draw_params(&stats[k, 0], powers[k], &params[k, 0], rng)
         if not np.isfinite(params[:, 0]).all():
             raise FloatingPointError("a cluster's parameters have no proper posterior")
-        return params
+        return np.asarray(params)
 
     def _items(self, items):
         items = np.arange(self.n_samples) if items is None else np.asarray(items, dtype=np.intp)

@@ -26,9 +26,7 @@ n_d are n and no s is large, so that the first two are valid; otherwise 0. Then,
 missing, the first two for each column (D, D).
 """
 cimport cython
-from libc.math cimport INFINITY
-from libc.math cimport M_PI as PI
-from libc.math cimport ceil, exp, fabs, floor, log, log1p
+from libc.math cimport INFINITY, M_PI as PI, ceil, exp, fabs, floor, log, log1p
 
 import numpy as np
 
@@ -150,7 +148,6 @@ cdef class PoissonModel(CountModel):
         self.gamma = count_table(self.log_gammas, self.shape)
         self.log_next, self.log_step = rate_tables(self.log_next.shape[0] - 1, self.rate)
         self.compute(self.empty)
-        return 0
 
     cdef inline double log_next_of(self, double n, double e) noexcept nogil:
         """log(rho + e)."""

@@ -408,7 +408,6 @@ cdef class VonMisesFisherModel(ClusterModel):
     cdef int retabulate(self) except -1:
         fill_points(&self.points, &self.bessel, self.hyper[0], self.hyper[1])
         self.cache_terms(self.empty)
-        return 0
 
     cdef inline double directed(self, const double* stats) noexcept nogil:
         """Number of rows with a direction."""
@@ -627,12 +626,11 @@ def draw_directions(
     cdef Py_ssize_t k
     cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
     expect_shape("concentrations", concentrations, (means.shape[0],))
-    out = np.empty((means.shape[0], means.shape[1]))
-    cdef double[:, ::1] view = out
+    cdef double[:, ::1] out = np.empty((means.shape[0], means.shape[1]))
     with bit_generator.lock, nogil:
         for k in range(means.shape[0]):
-            draw_direction(&view[k, 0], &means[k, 0], concentrations[k], means.shape[1], rng)
-    return out
+            draw_direction(&out[k, 0], &means[k, 0], concentrations[k], means.shape[1], rng)
+    return np.asarray(out)
 
 
 def unit_rows(X):
@@ -645,20 +643,19 @@ def unit_entries(const Py_ssize_t[::1] indptr, const double[::1] entries):
     """`unit_rows` for the entries of sparse rows: ndarray of shape (n_entries,)."""
     cdef Py_ssize_t i, m
     cdef double scale, square
-    scaled = np.array(entries)
-    cdef double[::1] out = scaled
+    cdef double[::1] scaled = np.array(entries)
     with nogil:
         for i in range(indptr.shape[0] - 1):
             scale = square = 0.0
             for m in range(indptr[i], indptr[i + 1]):
-                scale = max(scale, fabs(out[m]))
+                scale = max(scale, fabs(scaled[m]))
             if scale == 0.0:
                 continue
             # First by the largest, because squares may overflow or underflow.
             for m in range(indptr[i], indptr[i + 1]):
-                out[m] /= scale
-                square += out[m] * out[m]
+                scaled[m] /= scale
+                square += scaled[m] * scaled[m]
             square = sqrt(square)
             for m in range(indptr[i], indptr[i + 1]):
-                out[m] /= square
-    return scaled
+                scaled[m] /= square
+    return np.asarray(scaled)
