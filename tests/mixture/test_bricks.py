@@ -15,6 +15,7 @@ from skdpm import DPMixture, _convergence, partitions
 from skdpm.diagnostics import mcse_mean
 from skdpm.mixture import estimate
 from skdpm.mixture.answers import bricks, components, reading
+from skdpm.mixture.answers.basins import Neighbours
 from skdpm.mixture.answers.components import points_of
 from skdpm.mixture.answers.hills import Hills
 from skdpm.mixture.answers.reading import join_fragments, read_draws
@@ -53,7 +54,7 @@ def found_and_expected(rng, **planted):
         bricks.DrawnHills.of(points, draws[place], UNLABELLED, columns=points) for place in places
     ]
     evidence = bricks.evidence_of(drawn, np.arange(len(places)).reshape(draws.shape[:2]))
-    found = [draw.mean_of_hills(evidence) for draw in drawn]
+    found = [draw.mean_of_hills(evidence[0]) for draw in drawn]
     of_rows = np.reshape([draw.of_rows for draw in drawn], draws.shape)
     expected = reference.evidence(points, draws, of_rows, least_rows=5, **planted)
     return np.concatenate(found), np.concatenate(expected)
@@ -70,6 +71,116 @@ def test_planted_errors_are_seen(error):
     rng = np.random.default_rng(0)
     pairs = (found_and_expected(rng, error=error) for _ in range(6))
     assert any(np.abs(found - expected).max() > 0.01 for found, expected in pairs)
+
+
+def drawn_basins(rng):
+    """Points, the hills of some draws with basins of several peaks, and the draws."""
+    points, draws = random_draws(rng)
+    neighbours = Neighbours.of(points, 1)
+    drawn = [
+        bricks.DrawnHills.of(points, labels, UNLABELLED, columns=points, neighbours=neighbours)
+        for labels in draws.reshape(-1, len(points))
+    ]
+    return points, drawn, draws
+
+
+@pytest.mark.parametrize("error", [None, "metric", "hills", "line", "prominence"])
+def test_basins_are_the_definition(error):
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        X = rng.normal(size=(90, 2)) @ np.array([[1.0, 0.9], [0.0, 0.2]])
+        points = points_of(X)
+        labels = np.argmin(((X[:, None] - X[None, :7]) ** 2).sum(axis=2), axis=1)
+        laws = components.Components.of(points, labels).laws
+        hills = (points[:, 0] > rng.normal()).astype(int)
+        found = Neighbours.of(points, 1).basins(laws, hills, 0.1)
+        moments = list(zip(laws.sizes, laws.means, laws.covariances, strict=True))
+        expected = reference.climbs(points, moments, hills, 0.1, 12, error)
+        assert found.max() > 0
+        if adjusted_rand_score(found, expected) < 1.0:
+            assert error is not None
+            return
+    assert error is None
+
+
+@pytest.mark.parametrize("error", [None, "drawn", "itself", "chance", "scale", "all"])
+def test_evidence_of_basins_is_the_definition(error):
+    rng = np.random.default_rng(0)
+    for _ in range(6):
+        points, drawn, draws = drawn_basins(rng)
+        evidence = bricks.evidence_of(drawn, np.arange(4).reshape(2, 2))[1]
+        found = [draw.mean_of_hills(evidence) for draw in drawn]
+        of_rows = np.reshape([draw.of_rows for draw in drawn], draws.shape)
+        basins = np.reshape([draw.parts[1].likely for draw in drawn], draws.shape)
+        expected = reference.evidence(points, draws, of_rows, 5, error, basins)
+        if np.abs(np.concatenate(found) - np.concatenate(expected)).max() > 1e-6:
+            assert error is not None
+            return
+    assert error is None
+
+
+def bricks_of_groups(rng, n=600):
+    """Four groups, and draws that divide each of them anew."""
+    y = rng.integers(4, size=n)
+    centres = np.column_stack([y // 2, y % 2]) * 3.0
+    X = centres + rng.normal(size=(n, 2))
+    cuts = rng.uniform(0.0, 2 * np.pi, size=(2, 3, 4))
+    angle = np.arctan2(*(X - centres).T)
+    return X, 2 * y + (np.cos(angle - cuts[:, :, y]) > 0.0)
+
+
+def test_basins_are_clusters_where_they_recur_more_often_than_components(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, draws = bricks_of_groups(rng)
+    points = points_of(X)
+    evidence = np.zeros((2, len(X), 7))
+    monkeypatch.setattr(bricks, "evidence_of", lambda *draws: evidence)
+    monkeypatch.setattr(bricks, "log_odds", lambda evidence, n_columns: evidence[:, 1])
+
+    def groups_of(draw, parts):
+        """Most probable part of each row, if it is no small one, and the hill."""
+        kind = draw.parts[parts]
+        several = np.ones(draw.hills.n_hills, dtype=bool)
+        hills = draw.hills.of_components[draw.most_probable]
+        return kind.joined(several)[kind.likely] + len(X) * hills.astype(int)
+
+    drawn = [
+        bricks.DrawnHills.of(points, labels, UNLABELLED, adaptive=True, neighbours=near)
+        for near in [Neighbours.of(points, 1)]
+        for labels in draws.reshape(6, -1)
+    ]
+    assert max(draw.parts[1].hills.max() for draw in drawn) > 0
+    # Recurrence and log odds of components, of basins, and what the clusters are.
+    cases = [(0.5, 3.0, 0.61, 1.0, 1), (0.5, -1.0, 0.61, 1.1, 1), (0.5, 3.0, 0.59, 9.0, 0)]
+    cases += [(0.5, -1.0, 0.59, 9.0, None), (0.5, -1.0, 0.61, 0.9, None)]
+    for recurs, odds, more, of_basins, parts in cases:
+        evidence[:, :, :2] = np.array([[recurs, odds], [more, of_basins]])[:, None]
+        found = read_draws(X, draws, adaptive=True)[3].reshape(6, -1)
+        for draw, labels in zip(drawn, found, strict=True):
+            one = draw.hills.of_components[draw.most_probable]
+            expected = one if parts is None else groups_of(draw, parts)
+            several = np.bincount(draw.parts[1].hills, minlength=draw.hills.n_hills) > 1
+            inside = several[one]  # a hill with one basin has components
+            assert adjusted_rand_score(expected[inside], labels[inside]) > 0.97
+
+
+def test_basins_do_not_depend_on_units_or_the_order_of_rows():
+    rng = np.random.default_rng(0)
+    X, draws = bricks_of_groups(rng, 1500)
+    order, turn = rng.permutation(len(X)), rng.normal(size=(2, 2))
+
+    def basins(X, labels, step=1):
+        points = points_of(X)
+        laws = components.Components.of(points, labels).laws
+        return Neighbours.of(points, step).basins(laws, np.zeros(len(X), dtype=int), 0.4)
+
+    for labels in draws.reshape(6, -1):
+        expected = basins(X, labels)
+        found = basins(1e3 * X[order] @ turn - 5.0, labels[order])
+        assert adjusted_rand_score(expected[order], found) == 1.0
+        # Every second row climbs, and the others are where the nearest of these is.
+        some = basins(X, labels // 2), basins(X, labels // 2, 2)
+        assert adjusted_rand_score(*some) > 0.9 and some[0].max() > 1
 
 
 def test_each_kind_of_evidence_counts_in_its_direction():
@@ -148,7 +259,7 @@ def test_components_are_clusters_in_their_probable_share_of_the_draws(monkeypatc
     X = np.concatenate([X, X[:600] + [60.0, 0.0]])
     draws = np.concatenate([draws, draws[:, :, :600] + 2], axis=2)
     evidence = np.repeat(np.repeat([0.2, -0.2], [800, 600])[:, None], 7, axis=1)
-    monkeypatch.setattr(bricks, "evidence_of", lambda *draws: evidence)
+    monkeypatch.setattr(bricks, "evidence_of", lambda *draws: [evidence])
     monkeypatch.setattr(bricks, "log_odds", lambda evidence, n_columns: evidence[:, 0])
     _, clusters, cells, likely = read_draws(X, draws, adaptive=True)
 
@@ -318,9 +429,11 @@ def test_components_much_smaller_than_the_others_join_the_likeliest():
     centres = np.array([[0.0, 0.0], [2.0, 0.0], [2.5, 0.0], [0.0, 2.0]])
     hills = Hills.of(centres[labels] + rng.normal(size=(468, 2)), labels)
     assert hills.n_hills == 1
-    assert bricks.parts_of(hills, np.array([True])).tolist() == [0, 1, 1, 3]
-    hills.classes[2] = 0
-    assert bricks.parts_of(hills, np.array([True])).tolist() == [0, 1, 2, 3]
+    nothing = (None,) * 4
+    parts = bricks.Parts(hills.of_components, hills.laws, *nothing, hills.classes < 0)
+    assert parts.joined(np.array([True])).tolist() == [0, 1, 1, 3]
+    parts.are_free[2] = False
+    assert parts.joined(np.array([True])).tolist() == [0, 1, 2, 3]
 
 
 def test_a_single_draw_and_rows_without_columns_stay_hills():

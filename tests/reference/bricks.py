@@ -88,12 +88,51 @@ def is_flat(rows, error=None):
     return rank < d and (n > d or error == "few rows")
 
 
-def evidence(points, draws, hills, least_rows, error=None):
+def climbs(points, laws, hills, prominence, n_neighbours, error=None):
+    """Basin of each point: the peak that it reaches by steps to the densest of its neighbours on
+    its hill, where neighbours are nearest by the covariance of all. Two peaks are one if the
+    lower one is no more than `prominence` above the pass: the highest of the pairs of neighbours
+    on both sides, or the lowest of nine points on the line between them."""
+    n = len(points)
+
+    def density(x):
+        return np.log(sum(m * multivariate_normal(mean, cov).pdf(x) for m, mean, cov in laws))
+
+    metric = np.eye(points.shape[1]) if error == "metric" else np.linalg.inv(np.cov(points.T))
+    gaps = points[:, None] - points[None]
+    far = np.einsum("ijk,kl,ijl->ij", gaps, np.atleast_2d(metric), gaps)
+    near = np.argsort(far, axis=1, kind="stable")[:, :n_neighbours]
+    heights = density(points)
+    allowed = [[j for j in near[i] if hills[i] == hills[j] or error == "hills"] for i in range(n)]
+    peak = {}
+    for i in np.argsort(-heights):
+        best = max(allowed[i], key=heights.__getitem__)
+        peak[i] = peak[best] if heights[best] > heights[i] else i
+    passes = {}
+    for i in range(n):
+        for j in allowed[i]:
+            pair = tuple(sorted((peak[i], peak[j])))
+            if pair[0] != pair[1]:
+                passes[pair] = max(passes.get(pair, -np.inf), min(heights[i], heights[j]))
+    for a, b in passes:
+        shares = np.arange(1, 10)[:, None] / 10
+        line = density(points[a] + shares * (points[b] - points[a])).min()
+        passes[a, b] = passes[a, b] if error == "line" else max(passes[a, b], line)
+    owner = {a: a for a in set(peak.values())}
+    for (a, b), level in sorted(passes.items(), key=lambda item: -item[1]):
+        low, high = sorted((owner[a], owner[b]), key=heights.__getitem__)
+        if low != high and (heights[low] - level < prominence or error == "prominence"):
+            owner = {c: high if top == low else top for c, top in owner.items()}
+    return np.unique([owner[peak[i]] for i in range(n)], return_inverse=True)[1]
+
+
+def evidence(points, draws, hills, least_rows, error=None, basins=None):
     """Evidence of the hills of draws, each from the other chains at the same place:
     list of (n_hills, 7), after averaging over the draws.
 
     - `draws`: (n_chains, n_draws, n_rows). Components 0, ..., K - 1 of each draw.
     - `hills`: of the same shape. Hill of each row.
+    - `basins`: of the same shape, or None. Basins, if these are the parts of hills.
     """
     n_chains, n_draws, n_rows = draws.shape
     laws = {place: normal_laws(points, draws[place]) for place in np.ndindex(n_chains, n_draws)}
@@ -101,11 +140,33 @@ def evidence(points, draws, hills, least_rows, error=None):
     if error == "drawn":
         found = {place: draws[place] for place in found}
     total = np.zeros((n_rows, 7))
+    components, home, cells_of = draws, {}, found
+    if basins is not None:
+        for place, cells in found.items():
+            basin, own = basins[place], draws[place]
+            home[place] = np.array(
+                [
+                    np.argmax(np.bincount(basin[cells == k] if k in cells else basin[own == k]))
+                    for k in range(own.max() + 1)
+                ]
+            )
+        draws = np.array([home[place][components[place]] for place in laws]).reshape(draws.shape)
+        found = dict(zip(laws, basins.reshape(-1, n_rows), strict=True))
+        laws = {place: normal_laws(points, found[place]) for place in laws}
     for c, s in laws:
-        facing = facing_valleys(points, draws[c, s], least_rows=least_rows)
+        facing = facing_valleys(points, components[c, s], least_rows=least_rows)
+        facing = list(facing.items())
+        if basins is not None:
+            to = home[c, s]
+            facing = [((to[a], to[b]), nats) for (a, b), nats in facing if to[a] != to[b]]
         for h in range(hills[c, s].max() + 1):
             rows = hills[c, s] == h
-            parts = np.unique(draws[c, s][rows])
+            own = components[c, s]
+            parts, tied = np.unique(own[rows]), rows
+            if basins is not None:  # those that are on this hill
+                hill_of = dict(zip(own, hills[c, s], strict=True))
+                tied = np.array([hill_of[k] == h for k in cells_of[c, s]])
+                parts = np.unique(basins[c, s][tied])
             chains = range(n_chains) if error == "itself" else set(range(n_chains)) - {c}
             recurrence = np.mean(
                 [adjusted_rand_score(found[c, s][rows], found[e, s][rows]) for e in chains]
@@ -113,13 +174,13 @@ def evidence(points, draws, hills, least_rows, error=None):
             certainty = adjusted_rand_score(draws[c, s][rows], found[c, s][rows])
             valleys = sum(
                 support - (0.0 if error == "chance" else 0.75)
-                for (a, b), support in facing.items()
+                for (a, b), support in facing
                 if {a, b} <= set(parts)
             )
-            ties = np.mean([is_flat(points[draws[c, s] == k], error) for k in draws[c, s][rows]])
-            if len(parts) == 1:
+            if len(parts) <= 1:
                 total[rows, 0] += 1.0
                 continue
+            ties = np.mean([is_flat(points[own == k], error) for k in own[tied]])
             inside = [laws[c, s][k] for k in parts]
             bodies = dense(inside, error)
             of_laws = apart(inside, error), outside(inside, error), spread(bodies, error)

@@ -28,6 +28,9 @@ cdef double REACH = 3.0
 # Valleys that are not deeper than this (natural logarithm) are rounding.
 cdef double SHALLOWEST = 1e-3
 
+# Nats below the largest density from which another one does not count in a sum.
+cdef double NEGLIGIBLE = 36.0
+
 
 cdef void antitonic(
     const double* f, const double* widths, double* g, Py_ssize_t first, Py_ssize_t step,
@@ -250,6 +253,30 @@ def valleys(
                         break
 
 
+cdef inline double squared_distance(
+    const double[:, ::1] points,
+    const double[:, ::1] means,
+    const double[:, :, ::1] whiteners,
+    Py_ssize_t i,
+    Py_ssize_t k,
+    double room,
+) noexcept nogil:
+    """Squared Mahalanobis distance of point i, whose missing entries count as 0, from component k,
+    or a part of it that is more than `room`."""
+    cdef double total = 0.0
+    cdef Py_ssize_t j, c
+    cdef double x, y
+    for j in range(points.shape[1]):
+        y = 0.0
+        for c in range(j + 1):
+            x = points[i, c] if points[i, c] == points[i, c] else 0.0
+            y += whiteners[k, j, c] * (x - means[k, c])
+        total += y * y
+        if not total <= room:
+            break
+    return total
+
+
 def most_probable(
     const double[:, ::1] points,
     const double[:, ::1] means,
@@ -267,33 +294,55 @@ def most_probable(
     """
     cdef Py_ssize_t n_columns = points.shape[1]
     cdef Py_ssize_t n_components = heights.shape[0]
-    cdef Py_ssize_t i, j, k, c, trial
-    cdef double best, level, room, total, y
+    cdef Py_ssize_t i, k, trial
+    cdef double best, level, room, total
     expect_shape("means", means, (n_components, n_columns))
     expect_shape("whiteners", whiteners, (n_components, n_columns, n_columns))
     expect_shape("out", out, (points.shape[0],))
-    cdef double[::1] point = np.empty(n_columns)
-    cdef double[::1] gap = np.empty(n_columns)
     with nogil:
         for i in range(points.shape[0]):
-            for j in range(n_columns):
-                point[j] = points[i, j] if points[i, j] == points[i, j] else 0.0
             best = -INFINITY
             for trial in range(-1, n_components):
                 k = out[i] if trial < 0 else trial
-                for j in range(n_columns):
-                    gap[j] = point[j] - means[k, j]
                 room = 2.0 * (heights[k] - best)
-                total = 0.0
-                for j in range(n_columns):
-                    y = 0.0
-                    for c in range(j + 1):
-                        y += whiteners[k, j, c] * gap[c]
-                    total += y * y
-                    if not total <= room:
-                        break
-                else:
+                total = squared_distance(points, means, whiteners, i, k, room)
+                if total <= room:
                     level = heights[k] - 0.5 * total
                     if level > best or (level == best and k < out[i]):
                         best = level
                         out[i] = k
+
+
+def log_densities(
+    const double[:, ::1] points,
+    const double[:, ::1] means,
+    const double[:, :, ::1] whiteners,
+    const double[::1] heights,
+):
+    """Logs of the weighted sums of the densities at points, (n_points,), up to the term that
+    `heights` leave out.
+
+    Arguments are those of `most_probable`. Densities below exp(-NEGLIGIBLE) of the largest one
+    before them count as 0.
+    """
+    cdef Py_ssize_t n_columns = points.shape[1]
+    cdef Py_ssize_t n_components = heights.shape[0]
+    cdef Py_ssize_t i, k
+    cdef double best, level, room, total, distance
+    expect_shape("means", means, (n_components, n_columns))
+    expect_shape("whiteners", whiteners, (n_components, n_columns, n_columns))
+    cdef double[::1] out = np.empty(points.shape[0])
+    with nogil:
+        for i in range(points.shape[0]):
+            best, total = -INFINITY, 0.0
+            for k in range(n_components):
+                room = 2.0 * (heights[k] - best + NEGLIGIBLE)
+                distance = squared_distance(points, means, whiteners, i, k, room)
+                if distance <= room:
+                    level = heights[k] - 0.5 * distance
+                    if level > best:
+                        total *= exp(best - level)
+                        best = level
+                    total += exp(level - best)
+            out[i] = best + log(total)
+    return np.asarray(out)

@@ -16,7 +16,7 @@ import numpy as np
 
 from skdpm._convergence import adjusted_rand
 from skdpm.mixture.answers import components as _components
-from skdpm.mixture.answers.components import MOST_COLUMNS, Components, renumbered
+from skdpm.mixture.answers.components import MOST_COLUMNS, Components, Laws, renumbered
 from skdpm.mixture.answers.hills import Hills
 
 # Intercept and weights in nats of the evidence, in the order of `log_odds`, of a logistic
@@ -38,6 +38,11 @@ CHANCE = 0.75
 # Components with a smaller share of the rows of a hill do not count for `apart`, and the largest
 # distance that counts.
 LEAST_PART, FARTHEST = 0.02, 3.0
+# Basins replace components as the parts of a hill if their recurrence is larger by more than this.
+# Then the log odds are those of the basins less this, if they are larger.
+MORE_OFTEN, DEARER = 0.1, 1.0
+# Nats by which each of two peaks is above the pass between them if they have two basins.
+PROMINENCE = 0.1
 # Components smaller than this share of the typical size in a hill are no clusters.
 SMALL = 0.15
 # A component is in a plane if its smallest variance, as a multiple of that of all rows, is less
@@ -53,25 +58,74 @@ MOST_ROWS, SOME_ROWS = 20_000, 5_000
 
 
 @dataclass(frozen=True, eq=False)
+class Parts:
+    """Parts of the hills of a draw, which may be clusters: components, or basins.
+
+    - `hills`: (n_parts,), int. Hill of each part.
+    - `laws`: Laws. Laws of the parts.
+    - `drawn`: (n_rows,), int. Part of each row inside clusters in the draw.
+    - `likely`: (n_samples,), int. Most probable part of each row.
+    - `facing`: (n_facing, 3). Two parts of a hill that face each other, and the evidence of the
+      valley between them.
+    - `are_tied`: (n_parts,). Share of the rows of each part in components that are `tied`.
+    - `are_free`: (n_parts,), bool. Whether the part has no known class.
+    """
+
+    hills: np.ndarray
+    laws: Laws
+    drawn: np.ndarray
+    likely: np.ndarray
+    facing: np.ndarray
+    are_tied: np.ndarray
+    are_free: np.ndarray
+
+    def joined(self, split):
+        """Part that each part joins if those of the hills that are `split`, (n_hills,), are
+        clusters: (n_parts,). Parts much smaller than the others are none, unless they have a
+        known class."""
+        parts = np.arange(len(self.hills))
+        for h in np.flatnonzero(split & (np.bincount(self.hills, minlength=len(split)) > 1)):
+            inside = np.flatnonzero(self.hills == h)
+            shares = self.laws.sizes[inside] / self.laws.sizes[inside].sum()
+            typical = np.exp((shares * np.log(shares)).sum())  # 1 / effective number
+            small = (shares < SMALL * typical) & self.are_free[inside]
+            if small.any():
+                few, many = inside[small], inside[~small]
+                parts[few] = self.laws.nearest(few, many)
+        return parts
+
+
+@dataclass(frozen=True, eq=False)
 class DrawnHills:
-    """Hills of a draw, and what is known of their components.
+    """Hills of a draw, and what is known of their parts.
 
     - `n_samples`: int. Number of rows.
     - `rows`: ndarray or slice. Rows inside clusters: those that are not noise.
     - `hills`: Hills or None. Hills of these rows. None: there are none.
     - `most_probable`: (n_samples,), int. Most probable component of each row; of a row with a
       missing entry, the component in the draw. None: nobody needs it.
-    - `are_tied`: (n_components,), bool. See `tied`. None: nobody needs it.
+    - `parts`: tuple of Parts. Components, and basins if rows have `neighbours`. Empty: nobody
+      needs them.
     """
 
     n_samples: int
     rows: np.ndarray | slice
     hills: Hills | None
     most_probable: np.ndarray | None = None
-    are_tied: np.ndarray | None = None
+    parts: tuple = ()
 
     @classmethod
-    def of(cls, points, labels, known, has_noise=False, adaptive=False, columns=None, given=None):
+    def of(
+        cls,
+        points,
+        labels,
+        known,
+        has_noise=False,
+        adaptive=False,
+        columns=None,
+        given=None,
+        neighbours=None,
+    ):
         """Hills of points.
 
         - `labels`: (n_samples,), int. Component of each row, -1 for noise.
@@ -80,13 +134,14 @@ class DrawnHills:
         - `columns`: (n_samples, n_columns) or None. Rows as `tied` needs them. None: the draw
           gives no evidence.
         - `given`: As for `Hills.of`.
+        - `neighbours`: Neighbours or None. Neighbours of the rows. None: there are no basins.
         """
         rows = np.flatnonzero(labels >= 0) if has_noise else slice(None)
         if not len(labels[rows]):
             return cls(len(labels), rows, None, np.zeros(len(labels), np.uint8))
         given = None if given is None else given[rows]
         hills = Hills.of(points[rows], labels[rows], known.take(rows), given)
-        most_probable = are_tied = None
+        most_probable, parts = None, ()
         if columns is not None or (adaptive and points.shape[1] <= MOST_CELL_COLUMNS):
             guess = np.zeros(len(labels), dtype=np.intp)
             guess[rows] = hills.labels
@@ -97,11 +152,15 @@ class DrawnHills:
             found = np.ascontiguousarray(points[some]), np.ascontiguousarray(guess[some])
             found = np.where(has_gaps, most_probable[some], hills.laws.most_probable(*found))
             most_probable[some] = found
-        if columns is not None:
-            are_tied = np.zeros(len(hills.of_components), dtype=bool)
-            if hills.has_parts and columns.shape[1] <= MOST_COLUMNS:
-                are_tied = tied(columns[rows], hills.labels)
-        return cls(len(labels), rows, hills, most_probable, are_tied)
+        if adaptive or columns is not None:
+            are_tied = np.zeros(len(hills.of_components))
+            if columns is not None and hills.has_parts and columns.shape[1] <= MOST_COLUMNS:
+                are_tied[:] = tied(columns[rows], hills.labels)
+            own = hills.laws, hills.labels, most_probable, hills.facing, are_tied
+            parts = (Parts(hills.of_components, *own, hills.classes < 0),)
+            if neighbours is not None:
+                parts += (basins_of(parts[0], points, neighbours),)
+        return cls(len(labels), rows, hills, most_probable, parts)
 
     @property
     def of_rows(self):
@@ -116,20 +175,28 @@ class DrawnHills:
         return np.column_stack(sums) / np.bincount(of_rows)[:, None]
 
     def log_odds(self, evidence):
-        """Log odds that the components of each hill are clusters, (n_hills,), or none.
+        """Log odds that each hill is divided into clusters, (n_hills,), and whether these are
+        its basins, (n_hills,), bool. Both are empty if none is divided.
 
-        - `evidence`: (n_samples, 7) or None. Result of `evidence_of`. None: each hill is a
-          cluster.
+        - `evidence`: list of (n_samples, 7), one for each of `parts`, or None. Result of
+          `evidence_of`. None: each hill is a cluster.
         """
         if self.hills is None or evidence is None or not self.hills.has_parts:
-            return np.empty(0)
-        return log_odds(self.mean_of_hills(evidence), self.hills.laws.means.shape[1])
+            return np.empty(0), np.empty(0, dtype=bool)
+        means = [self.mean_of_hills(of_parts) for of_parts in evidence]
+        odds = [log_odds(of_hills, self.hills.laws.means.shape[1]) for of_hills in means]
+        if len(means) == 1:
+            return odds[0], np.zeros(len(odds[0]), dtype=bool)
+        by_basins = means[1][:, 0] - means[0][:, 0] > MORE_OFTEN
+        by_basins &= np.bincount(self.parts[1].hills, minlength=len(by_basins)) > 1
+        return np.where(by_basins, np.maximum(odds[0], odds[1] - DEARER), odds[0]), by_basins
 
-    def clusters(self, known, divided, of_cells=False):
+    def clusters(self, known, divided, by_basins, of_cells=False):
         """Clusters of all rows, -1 for noise: (n_samples,).
 
-        - `divided`: (n_hills,), bool. Whether the components of each hill are clusters.
-          Empty: those of none.
+        - `divided`: (n_hills,), bool. Whether the parts of each hill are clusters. Empty: those
+          of none.
+        - `by_basins`: (n_hills,), bool. Whether these parts are the basins, not the components.
         - `of_cells`: bool. Whether a row is in the cluster of its most probable component. It is
           in that of its component in the draw with more than `MOST_CELL_COLUMNS` columns, known
           labels or no evidence.
@@ -137,31 +204,54 @@ class DrawnHills:
         found = np.full(self.n_samples, -1)
         if self.hills is None:
             return found
-        known, labels, parts = known.take(self.rows), self.hills.labels, self.hills.of_components
+        known, labels, of = known.take(self.rows), self.hills.labels, self.hills.of_components
+        groups, classes = of, self.hills.classes
         if np.any(divided):
-            inside = parts_of(self.hills, divided)
-            parts = renumbered(np.where(divided[parts], inside, len(parts) + parts))
+            inside = self.parts[0].joined(divided & ~by_basins)
+            groups = renumbered(np.where(divided[of], inside, len(of) + of))
         few = self.hills.laws.means.shape[1] <= MOST_CELL_COLUMNS
         if of_cells and self.most_probable is not None and few and not known.unites:
             labels = self.most_probable[self.rows]
-        found[self.rows] = known.clusters(parts, self.hills.classes, labels)
+        if np.any(divided & by_basins):
+            # A row is in its basin, wherever the draw has it on a hill of basins.
+            are_basins = divided & by_basins
+            labels = np.where(are_basins[of[labels]], self.most_probable, labels)
+            basins = self.parts[1].joined(are_basins)[self.parts[1].likely]
+            labels = np.where(are_basins[of[labels]], groups.max() + 1 + basins, groups[labels])
+            labels = renumbered(labels)
+            groups, classes = np.arange(labels.max() + 1), None
+        found[self.rows] = known.clusters(groups, classes, labels)
         return found
 
 
-def parts_of(hills, split):
-    """Component that each component joins if those of its hill are clusters, as `split`,
-    (n_hills,), says: (n_components,). Components much smaller than the others are none, unless
-    they have a known class."""
-    laws, parts = hills.laws, np.arange(len(hills.of_components))
-    for h in np.flatnonzero(split & (np.bincount(hills.of_components) > 1)):
-        inside = np.flatnonzero(hills.of_components == h)
-        shares = laws.sizes[inside] / laws.sizes[inside].sum()
-        typical = np.exp((shares * np.log(shares)).sum())  # 1 / effective number
-        small = (shares < SMALL * typical) & (hills.classes[inside] < 0)
-        if small.any():
-            few, many = inside[small], inside[~small]
-            parts[few] = laws.nearest(few, many)
-    return parts
+def basins_of(components, points, neighbours):
+    """Basins of the hills, as parts of these.
+
+    - `components`: Parts. Components of the hills.
+    - `points`: (n_samples, n_columns)
+    - `neighbours`: Neighbours
+    """
+    likely, drawn, n_components = components.likely, components.drawn, len(components.hills)
+    of_rows = neighbours.basins(components.laws, components.hills[likely], PROMINENCE)
+    n_basins = of_rows.max() + 1
+    hills = np.zeros(n_basins, dtype=np.intp)
+    hills[of_rows] = components.hills[likely]
+
+    def shared(of_components):
+        pairs = of_components.astype(np.intp) * n_basins + of_rows
+        return np.bincount(pairs, minlength=n_components * n_basins).reshape(-1, n_basins)
+
+    # The basin of a component has most of the rows for which it is the most probable one; if
+    # there are none, most of its rows in the draw.
+    basins = (shared(likely) + shared(drawn) / (len(points) + 1.0)).argmax(axis=1)
+    facing = components.facing.copy()
+    facing[:, :2] = basins[facing[:, :2].astype(np.intp)]
+    one, other = facing[:, :2].astype(np.intp).T
+    facing = facing[(one != other) & (hills[one] == hills[other])]
+    are_tied = np.bincount(of_rows, components.are_tied[drawn]) / np.bincount(of_rows)
+    laws = Components.of(points, of_rows).laws
+    free = np.ones(n_basins, dtype=bool)
+    return Parts(hills, laws, basins[drawn], of_rows, facing, are_tied, free)
 
 
 def tied(columns, labels):
@@ -207,14 +297,14 @@ def apart(laws, of, totals):
     return sums / np.maximum(np.bincount(of[one], weights, len(totals)), 1e-300)
 
 
-def dense(hills):
-    """Components that are not much thinner than that of the median row of their hill:
-    (n_components,), bool."""
-    heights, sizes, of = hills.laws.heights, hills.laws.sizes, hills.of_components
+def dense(laws, of):
+    """Parts that are not much thinner than that of the median row of their group, `of`:
+    (n_parts,), bool."""
+    heights, sizes = laws.heights, laws.sizes
     order = np.lexsort((heights, of))
     halves = np.cumsum(np.bincount(of, sizes)) - np.bincount(of, sizes) / 2.0
     medians = heights[order[np.searchsorted(np.cumsum(sizes[order]), halves)]]
-    return heights >= medians[of] - THIN * hills.laws.means.shape[1]
+    return heights >= medians[of] - THIN * laws.means.shape[1]
 
 
 def moments(laws, weights):
@@ -241,48 +331,47 @@ def outside(laws, cores, shares):
     return of_means + np.log((ratios + 1.0) / (2.0 * np.sqrt(ratios))).sum(axis=1) / 2.0
 
 
-def of_laws(hills, are_tied):
-    """Evidence of each hill that follows from the laws of its components: (n_hills, 5). Columns
-    are valleys, apart, outside, spread (largest on any line) and ties; see `log_odds`."""
-    out = np.zeros((hills.n_hills, 5))
-    of = hills.of_components
-    np.add.at(out[:, 0], hills.facing[:, 0].astype(np.intp), hills.facing[:, 1] - CHANCE)
-    totals = np.bincount(of, hills.laws.sizes)
-    shares = np.zeros((hills.n_hills, len(of)))
-    shares[of, np.arange(len(of))] = hills.laws.sizes / totals[of]
+def of_laws(parts, n_hills):
+    """Evidence of each hill that follows from the laws of its parts: (n_hills, 5). Columns are
+    valleys, apart, outside, spread (largest on any line) and ties; see `log_odds`."""
+    out, of = np.zeros((n_hills, 5)), parts.hills
+    np.add.at(out[:, 0], of[parts.facing[:, 0].astype(np.intp)], parts.facing[:, 2] - CHANCE)
+    totals = np.bincount(of, parts.laws.sizes, n_hills)
+    shares = np.zeros((n_hills, len(of)))
+    shares[of, np.arange(len(of))] = parts.laws.sizes / totals[of]
     # Means from those of their hills, as squares of large numbers have large rounding errors.
-    laws = replace(hills.laws, means=hills.laws.means - (shares @ hills.laws.means)[of])
+    laws = replace(parts.laws, means=parts.laws.means - (shares @ parts.laws.means)[of])
     out[:, 1] = apart(laws, of, totals)
-    parts = np.bincount(of) > 1
-    if parts.any():
-        cores = np.where(shares > 0.0, laws.heights, -np.inf)[parts].argmax(axis=1)
-        shares = shares[parts]
-        out[parts, 2] = outside(laws, cores, shares)
-        bodies = shares * dense(hills)
+    several = np.bincount(of, minlength=n_hills) > 1
+    if several.any():
+        cores = np.where(shares > 0.0, laws.heights, -np.inf)[several].argmax(axis=1)
+        shares = shares[several]
+        out[several, 2] = outside(laws, cores, shares)
+        bodies = shares * dense(laws, of)
         _, within, between = moments(laws, bodies / bodies.sum(axis=1, keepdims=True))
-        out[parts, 3] = np.linalg.eigvals(np.linalg.solve(within + between, between)).real.max(1)
-        out[parts, 4] = shares @ are_tied
+        out[several, 3] = np.linalg.eigvals(np.linalg.solve(within + between, between)).real.max(1)
+        out[several, 4] = shares @ parts.are_tied
     return out
 
 
-def recurrence(hills, of_rows, drawn, components, others):
-    """How far the components of each hill are those of other draws, and how far the drawn ones are
-    the most probable ones: (n_hills, 2). 1 and 0 if the hill has a single component.
+def recurrence(several, of_rows, drawn, likely, others):
+    """How far the parts of each hill are those of other draws, and how far the drawn ones are the
+    most probable ones: (n_hills, 2). 1 and 0 if the hill has a single part.
 
-    - `hills`: Hills
+    - `several`: (n_hills,), bool. Whether the hill has several parts.
     - `of_rows`: (n_rows,). Hill of each row, -1 for noise.
-    - `drawn`: (n_rows,). Component of each row in the draw, any number for noise.
-    - `components`: (n_rows,). Most probable component of each row.
+    - `drawn`: (n_rows,). Part of each row in the draw, any number for noise.
+    - `likely`: (n_rows,). Most probable part of each row.
     - `others`: list of (n_rows,). The same of the other draws.
     """
-    out = np.repeat([[1.0, 0.0]], hills.n_hills, axis=0)
-    for h in np.flatnonzero(np.bincount(hills.of_components) > 1):
+    out = np.repeat([[1.0, 0.0]], len(several), axis=0)
+    for h in np.flatnonzero(several):
         rows = np.flatnonzero(of_rows == h)
         if not len(rows):
             out[h] = 0.0
             continue
-        found = [adjusted_rand(components[rows], other[rows]) for other in others]
-        out[h] = np.mean(found) if found else 0.0, adjusted_rand(drawn[rows], components[rows])
+        found = [adjusted_rand(likely[rows], other[rows]) for other in others]
+        out[h] = np.mean(found) if found else 0.0, adjusted_rand(drawn[rows], likely[rows])
     return out
 
 
@@ -327,8 +416,8 @@ def step_between(n_samples):
 
 
 def evidence_of(draws, grid):
-    """Evidence of the hill of each row, as `log_odds` needs it: (n_samples, 7). It is the mean
-    over the draws, so that the hills of all draws agree.
+    """Evidence of the hill of each row, as `log_odds` needs it, for each kind of `parts`: list of
+    (n_samples, 7). It is the mean over the draws, so that the hills of all draws agree.
 
     - `draws`: list of DrawnHills. Different draws.
     - `grid`: (n_chains, n_draws), int. Which of them each draw of each chain is.
@@ -337,10 +426,16 @@ def evidence_of(draws, grid):
     """
     if not any(draw.hills is not None and draw.hills.has_parts for draw in draws):
         return None
+    return [_evidence(draws, grid, kind) for kind in range(max(len(d.parts) for d in draws))]
+
+
+def _evidence(draws, grid, kind):
+    """Evidence of the hill of each row by parts of one kind: (n_samples, 7)."""
     n_chains, n_draws = grid.shape
     n_samples = draws[0].n_samples
     total, count = np.zeros((n_samples, 7)), np.zeros(n_samples)
     step = step_between(n_samples)
+    likely = [draw.parts[kind].likely if draw.parts else draw.most_probable for draw in draws]
     for i, (draw, times) in enumerate(zip(draws, np.bincount(grid.ravel()), strict=True)):
         if draw.hills is None:
             continue
@@ -349,11 +444,13 @@ def evidence_of(draws, grid):
         others = np.delete(grid[:, s], c)
         if n_chains == 1:
             others = grid[0, [(s + n_draws // 2) % n_draws]][: n_draws // 2]
+        parts, n_hills = draw.parts[kind], draw.hills.n_hills
         of_all, drawn = np.full((2, n_samples), -1)
-        of_all[draw.rows], drawn[draw.rows] = draw.of_rows, draw.hills.labels
-        found, *others = (draws[j].most_probable[::step] for j in [i, *others])
-        recurs = recurrence(draw.hills, of_all[::step], drawn[::step], found, others)
-        values = np.column_stack([recurs, of_laws(draw.hills, draw.are_tied)])
+        of_all[draw.rows], drawn[draw.rows] = draw.of_rows, parts.drawn
+        found, *others = (likely[j][::step] for j in [i, *others])
+        several = np.bincount(parts.hills, minlength=n_hills) > 1
+        recurs = recurrence(several, of_all[::step], drawn[::step], found, others)
+        values = np.column_stack([recurs, of_laws(parts, n_hills)])
         total[draw.rows] += times * values[draw.of_rows]
         count[draw.rows] += times
     return total / np.maximum(count, 1.0)[:, None]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from skdpm.mixture.answers._components import most_probable
+from skdpm.mixture.answers._components import log_densities, most_probable
 from skdpm.mixture.likelihoods.laws.coordinates import drawn_in
 
 # More columns than this are replaced by their principal axes.
@@ -97,6 +97,11 @@ class Laws:
         out = np.zeros(len(points), dtype=np.intp) if guess is None else guess
         most_probable(points, self.means, self.whiteners, self.heights, out)
         return out
+
+    def log_densities(self, points):
+        """Logs of the weighted sums of the densities at points, (n_points,), up to one term for
+        all. A missing entry is replaced by 0."""
+        return log_densities(points, self.means, self.whiteners, self.heights)
 
     def nearest(self, which, among):
         """Component, of those `among`, that is most probable at the mean of each: (n,), int."""

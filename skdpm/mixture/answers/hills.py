@@ -47,8 +47,8 @@ class Hills:
     - `classes`: (n_components,). Known class of each component, -1 if it has none.
     - `of_components`: (n_components,). Hill of each component, 0, ..., H - 1.
     - `laws`: Laws. Laws of the components.
-    - `facing`: (n_facing, 2). Hill and evidence of the valleys between two components of a hill
-      that face each other.
+    - `facing`: (n_facing, 3). Two components of a hill that face each other, and the evidence of
+      the valley between them.
     """
 
     labels: np.ndarray
@@ -81,7 +81,7 @@ class Hills:
         classes = known.of_components(labels)
         n_components = len(classes)
         components = Components.of(points, labels)
-        laws, hills, facing = components.laws, np.zeros(n_components, int), np.empty((0, 2))
+        laws, hills, facing = components.laws, np.zeros(n_components, int), np.empty((0, 3))
         if n_components > 1 and points.shape[1] > 0:
             large = components.large()
             islands = _islands(laws, large)
@@ -95,7 +95,7 @@ class Hills:
             if len(names) < n_components:
                 merged = Components.of(components.rows, np.repeat(parts, components.sizes))
             hills, facing = _hills(merged, classes[names], np.searchsorted(names, large))
-            hills = hills[parts]
+            hills, facing[:, :2] = hills[parts], names[facing[:, :2].astype(np.intp)]
         small = labels.astype(np.min_scalar_type(n_components))
         return cls(small, classes, hills, laws, facing)
 
@@ -216,4 +216,5 @@ def _hills(components, classes, large):
     hills[alone] = len(large) + np.arange(alone.sum())
     inside = is_facing & (hill[low] == hill[high])
     hills = renumbered(hills)
-    return hills, np.column_stack([hills[large[low[inside]]], evidence[inside]])
+    pairs = large[low[inside]], large[high[inside]]
+    return hills, np.column_stack([*pairs, evidence[inside]])

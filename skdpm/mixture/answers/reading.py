@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import logit
 
 from skdpm.mixture.answers import bricks
+from skdpm.mixture.answers.basins import Neighbours
 from skdpm.mixture.answers.components import MOST_COLUMNS, points_of, standardised_columns
 from skdpm.mixture.rows.known import UNLABELLED
 from skdpm.partitions import relabel_by_size
@@ -62,8 +63,15 @@ def read_draws(
         numbers = np.array(sorted({s for _, s in completed}))
     has_noise = draws.min() < 0
     points = points_of(X) if completed is None else None
-    columns = None
+    columns = neighbours = None
     if adaptive:
+        alone = completed is None and not has_noise and not known.unites
+        if (
+            alone
+            and 0 < points.shape[1] <= bricks.MOST_CELL_COLUMNS
+            and not np.isnan(points).any()
+        ):
+            neighbours = Neighbours.of(points, bricks.step_between(len(points)))
         columns = standardised_columns(X if recorded is None else recorded, MOST_COLUMNS)
     pool = joblib.Parallel(n_jobs=n_jobs, require="sharedmem")
     hills = {} if hills is None else hills
@@ -74,7 +82,7 @@ def read_draws(
         def drawn(place):
             found = points if completed is None else points_of(completed[place]())
             given = None if completed is None else X
-            options = has_noise, adaptive, columns, given
+            options = has_noise, adaptive, columns, given, neighbours
             return bricks.DrawnHills.of(found, draws[place], known, *options)
 
         new = [key for key in places if key not in hills]
@@ -83,10 +91,10 @@ def read_draws(
         found = [hills[key] for key in places]
         if columns is not None:
             evidence = bricks.evidence_of(found, grid)
-        odds = [draw.log_odds(evidence) for draw in found]
+        odds, by_basins = zip(*(draw.log_odds(evidence) for draw in found), strict=True)
 
         def placed(i, divided, of_cells):
-            labels = found[i].clusters(known, divided, of_cells)
+            labels = found[i].clusters(known, divided, by_basins[i], of_cells)
             most = labels.max(initial=0)
             return labels.astype(np.min_scalar_type(-1 - most if has_noise else most))
 

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Basins of the density of a draw: rows from which it rises to one peak.
+
+The density of a draw is smooth, so rows that climb to the densest of their neighbours arrive at
+its peaks. Two peaks are one if the pass between them is hardly lower than the lower one. See
+`doc/background/clusters.md`.
+
+Related: clusters by prominence on a graph of neighbours (Chazal, Guibas, Oudot & Skraba 2013),
+modal clustering (Chacon 2015).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+# Number of neighbours of a row to which it can climb, with the row itself.
+N_NEIGHBOURS = 12
+# Points on the line between two peaks at which the density is evaluated.
+SHARES = np.arange(1, 10) / 10.0
+# Directions count if their variance is more than this share of the largest one.
+LEAST_VARIANCE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """Nearest rows of rows, in units in which all rows have unit covariance.
+
+    - `rows`: (n_some,), int. Rows that climb: all, or some of many.
+    - `points`: (n_some, n_columns). Their points.
+    - `of_rows`: (n_some, n_neighbours), int. Positions in `rows` of their nearest ones.
+    - `nearest`: (n_samples,), int. Position in `rows` of the nearest one to each row.
+    """
+
+    rows: np.ndarray
+    points: np.ndarray
+    of_rows: np.ndarray
+    nearest: np.ndarray
+
+    @classmethod
+    def of(cls, points, step):
+        """Neighbours of every `step`-th of the points, (n_samples, n_columns), without NaN."""
+        variances, directions = np.linalg.eigh(points.T @ points / len(points))
+        varies = variances > LEAST_VARIANCE * variances.max(initial=0.0)
+        whitened = points @ (directions[:, varies] / np.sqrt(variances[varies]))
+        rows = np.arange(0, len(points), step)
+        tree = cKDTree(whitened[rows])
+        of_rows = tree.query(whitened[rows], np.arange(1, min(N_NEIGHBOURS, len(rows)) + 1))[1]
+        nearest = rows if step == 1 else tree.query(whitened)[1]
+        return cls(rows, np.ascontiguousarray(points[rows]), of_rows, nearest)
+
+    def basins(self, laws, hills, prominence):
+        """Basin of each row, 0, ..., B - 1: (n_samples,), int.
+
+        - `laws`: Laws. Laws of the components.
+        - `hills`: (n_samples,). Hill of each row. Rows climb on their hill.
+        - `prominence`: float. Nats by which each of two peaks is higher than the pass between
+          them if they are two.
+        """
+        n_rows, hills = len(self.rows), hills[self.rows]
+        log_densities, here = laws.log_densities(self.points), np.arange(n_rows)
+        near = np.where(hills[self.of_rows] == hills[:, None], self.of_rows, here[:, None])
+        up = near[here, log_densities[near].argmax(axis=1)]
+        up = np.where(log_densities[up] > log_densities, up, here)
+        while True:
+            higher = up[up]
+            if np.array_equal(higher, up):
+                break
+            up = higher
+        peaks, basins = np.unique(up, return_inverse=True)
+        # The pass between two basins is the highest pair of neighbours, one in each.
+        one, other = np.repeat(here, near.shape[1]), near.ravel()
+        meets = basins[one] != basins[other]
+        one, other = one[meets], other[meets]
+        passes = np.full((len(peaks),) * 2, -np.inf)
+        np.maximum.at(
+            passes,
+            (basins[one], basins[other]),
+            np.minimum(log_densities[one], log_densities[other]),
+        )
+        passes = np.maximum(passes, passes.T)
+        low, high = np.nonzero(np.triu(passes > -np.inf))
+        # In many columns no row may be near the path between two peaks.
+        ends = self.points[peaks]
+        between = ends[low, None] + SHARES[:, None] * (ends[high] - ends[low])[:, None]
+        lowest = laws.log_densities(between.reshape(-1, ends.shape[1])).reshape(-1, len(SHARES))
+        heights = np.maximum(passes[low, high], lowest.min(axis=1))
+        height, owner = log_densities[peaks], list(range(len(peaks)))
+
+        def top(peak):
+            while owner[peak] != peak:
+                peak = owner[peak]
+            return peak
+
+        for k in np.argsort(-heights, kind="stable"):
+            first, second = sorted((top(low[k]), top(high[k])), key=height.__getitem__)
+            if first != second and height[first] - heights[k] < prominence:
+                owner[first] = second
+        joined = np.unique([top(peak) for peak in range(len(peaks))], return_inverse=True)[1]
+        return joined[basins][self.nearest]
