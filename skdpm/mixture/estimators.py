@@ -65,10 +65,10 @@ default="auto"
         Whether `label_samples_` is kept: n_chains * n_draws * n_samples bytes, or twice that.
     point_estimate : {"auto", "adaptive", "modal", "vi", "binder", "map", "last"} or tuple, \
 default="auto"
-        Summary of the draws by `labels_`: hills of the density ("modal"), or their components
-        where these are clusters ("adaptive"), the partition into components of least expected
-        loss ("vi", "binder", or with a split cost ("vi", 1.5)), or a single draw ("map", "last");
-        "auto" is "adaptive", or "map" if label draws are not kept.
+        Summary of the draws by `labels_`: hills of the density ("modal"), or their components or
+        basins where these are clusters ("adaptive"), the partition into components of least
+        expected loss ("vi", "binder", or with a split cost ("vi", 1.5)), or a single draw ("map",
+        "last"); "auto" is "adaptive", or "map" if label draws are not kept.
     max_time : float or None, default=None
         Limit of the time of `fit` in seconds; None: no limit. Not with "smc".
     target_ess : float or None, default=None

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.spatial import cKDTree
 
+from skdpm.mixture.answers.components import whitening
+
 # Number of neighbours of a row to which it can climb, with the row itself.
 N_NEIGHBOURS = 12
 # Points on the line between two peaks at which the density is evaluated.
 SHARES = np.arange(1, 10) / 10.0
-# Directions count if their variance is more than this share of the largest one.
-LEAST_VARIANCE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,9 +40,7 @@ class Neighbours:
     @classmethod
     def of(cls, points, step):
         """Neighbours of every `step`-th of the points, (n_samples, n_columns), without NaN."""
-        variances, directions = np.linalg.eigh(points.T @ points / len(points))
-        varies = variances > LEAST_VARIANCE * variances.max(initial=0.0)
-        whitened = points @ (directions[:, varies] / np.sqrt(variances[varies]))
+        whitened = points @ whitening(points)
         rows = np.arange(0, len(points), step)
         tree = cKDTree(whitened[rows])
         of_rows = tree.query(whitened[rows], np.arange(1, min(N_NEIGHBOURS, len(rows)) + 1))[1]
@@ -97,4 +95,4 @@ class Neighbours:
             if first != second and height[first] - heights[k] < prominence:
                 owner[first] = second
         joined = np.unique([top(peak) for peak in range(len(peaks))], return_inverse=True)[1]
-        return joined[basins][self.nearest]
+        return joined.astype(np.min_scalar_type(len(peaks)))[basins][self.nearest]

@@ -16,7 +16,7 @@ import numpy as np
 
 from skdpm._convergence import adjusted_rand
 from skdpm.mixture.answers import components as _components
-from skdpm.mixture.answers.components import MOST_COLUMNS, Components, Laws, renumbered
+from skdpm.mixture.answers.components import MOST_COLUMNS, Components, Laws, renumbered, whitening
 from skdpm.mixture.answers.hills import Hills
 
 # Intercept and weights in nats of the evidence, in the order of `log_odds`, of a logistic
@@ -48,8 +48,6 @@ SMALL = 0.15
 # A component is in a plane if its smallest variance, as a multiple of that of all rows, is less
 # than this, which is above the rounding errors of eigenvalues.
 FLAT = 1e-13
-# Directions count if their variance is more than this share of the largest one.
-LEAST_VARIANCE = 1e-9
 # Largest number of columns in which normal laws find the most probable components well enough.
 MOST_CELL_COLUMNS = 8
 # Largest number of rows of which all most probable components are compared between draws, so that
@@ -233,7 +231,7 @@ def basins_of(components, points, neighbours):
     """
     likely, drawn, n_components = components.likely, components.drawn, len(components.hills)
     of_rows = neighbours.basins(components.laws, components.hills[likely], PROMINENCE)
-    n_basins = of_rows.max() + 1
+    n_basins = int(of_rows.max()) + 1
     hills = np.zeros(n_basins, dtype=np.intp)
     hills[of_rows] = components.hills[likely]
 
@@ -244,6 +242,7 @@ def basins_of(components, points, neighbours):
     # The basin of a component has most of the rows for which it is the most probable one; if
     # there are none, most of its rows in the draw.
     basins = (shared(likely) + shared(drawn) / (len(points) + 1.0)).argmax(axis=1)
+    basins = basins.astype(of_rows.dtype)
     facing = components.facing.copy()
     facing[:, :2] = basins[facing[:, :2].astype(np.intp)]
     one, other = facing[:, :2].astype(np.intp).T
@@ -263,14 +262,12 @@ def tied(columns, labels):
     - `labels`: (n_rows,). Components 0, ..., K - 1.
     """
     parts = Components.of(columns, labels)
-    variances, directions = np.linalg.eigh(parts.rows.T @ parts.rows / len(columns))
-    varies = variances > LEAST_VARIANCE * variances.max(initial=0.0)
-    if not varies.any():
+    whiten = whitening(parts.rows)
+    if not whiten.size:
         return np.zeros(len(parts.sizes), dtype=bool)
-    whiten = directions[:, varies] / np.sqrt(variances[varies])
     thinnest = np.linalg.eigvalsh(whiten.T @ parts.scatters @ whiten)[:, 0]
     is_flat = thinnest < FLAT * parts.sizes
-    return is_flat & (parts.sizes > varies.sum()) & parts.are_known
+    return is_flat & (parts.sizes > whiten.shape[1]) & parts.are_known
 
 
 def apart(laws, of, totals):

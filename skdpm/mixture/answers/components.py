@@ -20,6 +20,8 @@ AXIS_ROWS = 20_000
 # with hills.
 LEAST_SHARE, LEAST_ROWS, ENOUGH_ROWS = 0.01, 5, 100
 LEAST_COVERED = 0.75
+# Directions count if their variance is more than this share of the largest one.
+LEAST_VARIANCE = 1e-9
 # Largest number of temporary numbers.
 MOST_NUMBERS = 2**20
 
@@ -54,6 +56,13 @@ def standardised_columns(X, most=np.inf):
         if n_columns > most:
             break
     return columns[:n_columns].T
+
+
+def whitening(rows):
+    """Matrix that gives centred rows, (n_rows, n_columns), unit covariance: (n_columns, rank)."""
+    variances, directions = np.linalg.eigh(rows.T @ rows / len(rows))
+    varies = variances > LEAST_VARIANCE * variances.max(initial=0.0)
+    return directions[:, varies] / np.sqrt(variances[varies])
 
 
 def renumbered(labels):
