@@ -26,6 +26,7 @@ from support.smc import CONCENTRATION_PRIOR, INTEGRATED, bind_rows, fitted, labe
 
 from skdpm import DPMixture
 from skdpm.hyperpriors import Gamma
+from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.particles._nodes import concentration_nodes
 from skdpm.mixture.samplers.smc import SMC
 from skdpm.mixture.state._state import MixtureState, Noise
@@ -265,6 +266,28 @@ def test_the_box_of_a_stream_is_that_of_rows_as_chains_see_them():
         model._run.noise_law.of(seen).log_density, log_box(seen, seen), atol=1e-12
     )
     assert np.isfinite(model._run.noise_law.of(seen).log_density).all()
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical", "sparse"])
+def test_all_rows_may_be_noise(covariance_type):
+    """Hyperparameters are learned, and answers are given, without clusters."""
+    X = np.random.default_rng(0).normal(size=(4, 5))
+    likelihood = Gaussian(covariance_type=covariance_type)
+    model = DPMixture(
+        likelihood=likelihood,
+        sampler=SMC(20),
+        noise=True,
+        concentration=1.0,
+        n_chains=2,
+        n_draws=20,
+        random_state=3,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X)
+    assert (model.draws_["n_noise"] == 4).any()
+    assert np.isfinite(model.score_samples(X)).all()
+    assert (model.predict_proba(X).sum(axis=1) < 1.0).all()
 
 
 @pytest.mark.slow

@@ -1000,7 +1000,9 @@ cdef class DiagLaws(GaussianLaws):
             [np.ones_like(spread), spread, spread**2]
         )
         self.masses = counts if masses is None else np.ascontiguousarray(masses)
-        sizes = counts.reshape(self.n_clusters, self.n_scales, -1).sum(axis=2)
+        # All rows may be noise: without clusters, reshape cannot tell a length of -1.
+        n_columns = self.n_features // self.n_scales
+        sizes = counts.reshape(self.n_clusters, self.n_scales, n_columns).sum(axis=2)
         self.sizes, self.entries = sizes, sizes.sum(axis=0)
         self.squares = np.empty((self.n_clusters, self.n_scales))
         self.precisions = np.empty(self.n_clusters)

@@ -683,7 +683,8 @@ class Sparse(Matrix):
         rho = g.mean_precision + n
         gaps = self.gaps(g, stats)
         lower = np.tril_indices(len(families))
-        entries = stats[:, 1 + n_features :].reshape(len(stats), len(lower[0]), -1)
+        shape = len(stats), len(lower[0]), g._families.shape[1]
+        entries = stats[:, 1 + n_features :].reshape(shape)
         scatter = np.zeros((len(stats), n_features, len(families), len(families)))
         scatter[:, :, lower[0], lower[1]] = entries[:, :, :n_features].transpose(0, 2, 1)
         scatter[:, :, lower[1], lower[0]] = scatter[:, :, lower[0], lower[1]]
