@@ -183,6 +183,38 @@ def test_basins_do_not_depend_on_units_or_the_order_of_rows():
         assert adjusted_rand_score(*some) > 0.9 and some[0].max() > 1
 
 
+def test_copies_of_rows_change_no_basin():
+    """A dozen of them were a basin of their own, and many took a gigabyte."""
+    rng = np.random.default_rng(0)
+    X, draws = bricks_of_groups(rng)
+    points = points_of(X)
+    laws = components.Components.of(points, draws[0, 0]).laws
+    hills = (points[:, 0] > 0.3).astype(int)
+    expected = Neighbours.of(points, 1).basins(laws, hills, 0.1)
+    of_copies = rng.permutation(np.repeat(np.arange(len(X)), 13))
+    neighbours = Neighbours.of(points[of_copies], 1)
+    assert len(neighbours.rows) == len(X)
+    found = neighbours.basins(laws, hills[of_copies], 0.1)
+    assert adjusted_rand_score(expected[of_copies], found) == 1.0
+
+
+def test_basins_of_rows_that_do_not_climb_are_on_their_hills():
+    rng = np.random.default_rng(0)
+    X, draws = bricks_of_groups(rng)
+    points = points_of(X)
+    laws = components.Components.of(points, draws[0, 0]).laws
+    hills = (points[:, 0] > 0.3).astype(int)
+    hills[1:40:4] = 2  # none of these climbs
+    neighbours = Neighbours.of(points, 4)
+    found = neighbours.basins(laws, hills, 0.1)
+    assert (np.bincount(found) > 0).all()
+    assert all(len(np.unique(hills[found == b])) == 1 for b in range(found.max() + 1))
+    gaps = neighbours.white[:, None] - neighbours.white[neighbours.rows]
+    far = np.where(hills[:, None] == hills[neighbours.rows], (gaps**2).sum(axis=2), np.inf)
+    nearest = neighbours.rows[far.argmin(axis=1)]
+    np.testing.assert_array_equal(found[hills < 2], found[nearest][hills < 2])
+
+
 def test_each_kind_of_evidence_counts_in_its_direction():
     base = np.array([0.8, 0.5, 0.5, 0.5, 0.04, 0.75, 0.05])
     steps = np.array([0.2, -0.5, 3.0, 2.0, 0.2, -0.1, -0.1])

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.spatial import cKDTree
 
-from skdpm.mixture.answers.components import whitening
+from skdpm.mixture.answers.components import renumbered, whitening
 
 # Number of neighbours of a row to which it can climb, with the row itself.
 N_NEIGHBOURS = 12
@@ -26,12 +26,15 @@ SHARES = np.arange(1, 10) / 10.0
 class Neighbours:
     """Nearest rows of rows, in units in which all rows have unit covariance.
 
-    - `rows`: (n_some,), int. Rows that climb: all, or some of many.
+    - `white`: (n_samples, n_directions). Rows in these units.
+    - `rows`: (n_some,), int. Rows that climb: all, or some of many. Of rows with the same entries,
+      one climbs: others of its kind would be its only neighbours.
     - `points`: (n_some, n_columns). Their points.
     - `of_rows`: (n_some, n_neighbours), int. Positions in `rows` of their nearest ones.
     - `nearest`: (n_samples,), int. Position in `rows` of the nearest one to each row.
     """
 
+    white: np.ndarray
     rows: np.ndarray
     points: np.ndarray
     of_rows: np.ndarray
@@ -40,12 +43,14 @@ class Neighbours:
     @classmethod
     def of(cls, points, step):
         """Neighbours of every `step`-th of the points, (n_samples, n_columns), without NaN."""
-        whitened = points @ whitening(points)
-        rows = np.arange(0, len(points), step)
-        tree = cKDTree(whitened[rows])
-        of_rows = tree.query(whitened[rows], np.arange(1, min(N_NEIGHBOURS, len(rows)) + 1))[1]
-        nearest = rows if step == 1 else tree.query(whitened)[1]
-        return cls(rows, np.ascontiguousarray(points[rows]), of_rows, nearest)
+        white = points @ whitening(points)
+        climbing, first, nearest = np.unique(
+            points[::step], axis=0, return_index=True, return_inverse=True
+        )
+        tree = cKDTree(white[first * step])
+        of_rows = tree.query(tree.data, np.arange(1, min(N_NEIGHBOURS, len(first)) + 1))[1]
+        nearest = nearest.reshape(-1) if step == 1 else tree.query(white)[1]
+        return cls(white, first * step, np.ascontiguousarray(climbing), of_rows, nearest)
 
     def basins(self, laws, hills, prominence):
         """Basin of each row, 0, ..., B - 1: (n_samples,), int.
@@ -55,7 +60,7 @@ class Neighbours:
         - `prominence`: float. Nats by which each of two peaks is higher than the pass between
           them if they are two.
         """
-        n_rows, hills = len(self.rows), hills[self.rows]
+        n_rows, of_all, hills = len(self.rows), hills, hills[self.rows]
         log_densities, here = laws.log_densities(self.points), np.arange(n_rows)
         near = np.where(hills[self.of_rows] == hills[:, None], self.of_rows, here[:, None])
         up = near[here, log_densities[near].argmax(axis=1)]
@@ -95,4 +100,13 @@ class Neighbours:
             if first != second and height[first] - heights[k] < prominence:
                 owner[first] = second
         joined = np.unique([top(peak) for peak in range(len(peaks))], return_inverse=True)[1]
-        return joined.astype(np.min_scalar_type(len(peaks)))[basins][self.nearest]
+        basins = joined[basins]
+        found, others = basins[self.nearest], hills[self.nearest] != of_all
+        for h in np.unique(of_all[others]):
+            lost, inside = np.flatnonzero(others & (of_all == h)), np.flatnonzero(hills == h)
+            found[lost] = found.max() + 1
+            if len(inside):
+                tree = cKDTree(self.white[self.rows[inside]])
+                found[lost] = basins[inside[tree.query(self.white[lost])[1]]]
+        found = renumbered(found)
+        return found.astype(np.min_scalar_type(found.max()))
