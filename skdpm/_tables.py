@@ -19,7 +19,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 import scipy.sparse as sp
 
-from skdpm._validation import is_dask_frame
+from skdpm._validation import is_dask_frame, warn
 
 # Largest number of columns that a message names.
 MOST_NAMED = 3
@@ -503,7 +503,7 @@ def to_codes(column, categories, where, handle_unknown):
     """Positions of the entries of a `Column` among known categories, NaN for missing entries.
 
     `where` is the name of the column in messages. Unknown values are an "error", which raises a
-    ValueError that names one, or "missing".
+    ValueError that names one, "missing", or "new" with the position after the last, and a warning.
     """
     position = {category: float(c) for c, category in enumerate(categories)}
     unknown = [value for value in column.distinct if value not in position]
@@ -511,6 +511,13 @@ def to_codes(column, categories, where, handle_unknown):
         raise ValueError(
             f"Categorical: {where} holds {unknown[0]!r}, a value that was not in `fit`; with "
             'handle_unknown="missing" it counts as a missing entry'
+        )
+    if unknown and handle_unknown == "new":
+        position.update(dict.fromkeys(unknown, float(len(categories))))
+        warn(
+            f"Categorical: {where} holds {unknown[0]!r}, a value that was not in `fit`. It says "
+            "nothing about the cluster of a row, and score_samples gives it the probability "
+            "1 / (n + 2), where n is the number of known entries of the column in `fit`"
         )
     return np.array([position.get(value, np.nan) for value in column.values.tolist()])
 

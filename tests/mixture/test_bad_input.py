@@ -265,7 +265,7 @@ def fitted():
         for name in NAMES:
             likelihood = fit_case(name).likelihood
             if name == "categorical":
-                likelihood = Categorical()
+                likelihood = Categorical(handle_unknown="error")
             out[name] = make_estimator(likelihood).fit(CASES[name].good)
     return out
 

@@ -18,6 +18,7 @@ from sklearn.compose import make_column_selector
 from sklearn.datasets import load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
+from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
 from support.designs import everyday
@@ -160,6 +161,45 @@ def test_categories_at_predict_are_those_of_fit():
     np.testing.assert_array_equal(again.score_samples(other), expected)
 
 
+@pytest.mark.filterwarnings("ignore:Categorical.*'Paris'")
+@pytest.mark.parametrize("kind", ["table", "select", "noise", "codes"])
+def test_new_categories_have_the_probability_of_the_rule_of_succession(kind):
+    """That of known categories sums to the rest; clusters are those of rows with a gap."""
+    likelihood, X, towns = clone(PRODUCT), TABLE, ["Rome", "Oslo", "Bonn", "Paris"]
+    if kind == "select":
+        likelihood.set_params(select=True)
+    if kind == "codes":
+        likelihood, X, towns = Categorical(), NUMBERS[["size", "town"]], [0.0, 1.0, 2.0, 7.0]
+    mixture = DPMixture(likelihood=likelihood, noise=kind == "noise" or None, **FAST).fit(X)
+    # The last rows have gaps: in the town alone, and in the age, too.
+    rows = X.iloc[[0, 1, 2, 11]]
+    new, gap = rows.assign(town=towns[-1]), rows.assign(town=np.nan if kind == "codes" else None)
+    n_known = np.count_nonzero(X["town"].notna())
+    scores = mixture.score_samples(gap)
+    odds = [np.exp(mixture.score_samples(rows.assign(town=t)) - scores) for t in towns]
+    np.testing.assert_allclose(odds[-1], 1.0 / (n_known + 2.0), rtol=1e-9)
+    np.testing.assert_allclose(np.sum(odds, axis=0), 1.0, rtol=1e-9)
+    np.testing.assert_array_equal(mixture.predict(new), mixture.predict(gap))
+    np.testing.assert_allclose(mixture.predict_proba(new), mixture.predict_proba(gap), rtol=1e-9)
+    given = mixture.score_samples(new, given=["town"])
+    np.testing.assert_allclose(given, scores, rtol=1e-9)
+    assert (mixture.outlier_scores(new) > mixture.outlier_scores(gap)).all()
+    if kind == "codes":
+        for value in (-1.0, 7.5):
+            with pytest.raises(ValueError, match=r"integer codes.*column 'town' of X"):
+                mixture.score_samples(rows.assign(town=value))
+    completed = mixture.impute(new)
+    assert (completed["town"] == towns[-1]).all() and completed.notna().all(axis=None)
+
+
+def test_folds_with_new_categories_have_scores():
+    X = TABLE.assign(town=[*TABLE["town"][:-1], "Paris"])
+    with pytest.warns(UserWarning, match="column 'town' of X holds 'Paris'") as caught:
+        scores = cross_val_score(DPMixture(likelihood="mixed", **FAST), X, cv=3)
+    assert np.isfinite(scores).all()
+    assert sum("'Paris'" in str(warning.message) for warning in caught) == 1
+
+
 @pytest.mark.slow
 def test_unknown_categories():
     X = TABLE[["town", "size"]]
@@ -179,7 +219,9 @@ def test_unknown_categories():
         mixture = DPMixture(likelihood=likelihood, sampler=sampler, **FAST).fit(codes)
         np.testing.assert_array_equal(mixture.score_samples(beyond), mixture.score_samples(hole))
     with pytest.raises(ValueError, match=r"column 1 of X holds the code 7.*handle_unknown"):
-        DPMixture(likelihood=Categorical(), **FAST).fit(codes).predict(beyond)
+        DPMixture(likelihood=Categorical(handle_unknown="error"), **FAST).fit(codes).predict(
+            beyond
+        )
     given = Categorical(n_categories=3, handle_unknown="missing")
     for sampler in ("gibbs", "sub_cluster"):
         one, other = (

@@ -235,7 +235,7 @@ def test_sums_of_counts_in_fit():
 
 
 def test_a_code_that_fit_has_not_seen():
-    likelihood = Categorical().resolve(COUNTS)
+    likelihood = Categorical(handle_unknown="error").resolve(COUNTS)
     with pytest.raises(
         ValueError,
         match=r"column 0 of X holds the code 2, but its categories are "

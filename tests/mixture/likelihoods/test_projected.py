@@ -389,7 +389,8 @@ def test_one_row_is_constant():
 
 def test_parts_report_departures_by_their_columns():
     wide = np.column_stack([np.arange(len(X)) % 3, with_constants(X)])
-    parts = [("kind", Categorical(), [0]), ("size", Gaussian(), slice(1, None))]
+    kinds = Categorical(n_categories=3)  # without a law of new ones
+    parts = [("kind", kinds, [0]), ("size", Gaussian(), slice(1, None))]
     model = fitted(wide, None, likelihood=Product(parts))
     before = model.score_samples(wide)
     rows = wide.copy()
@@ -399,7 +400,7 @@ def test_parts_report_departures_by_their_columns():
     assert (scores != before).nonzero()[0].tolist() == [5]
     # Also given all other rows of the fit.
     found = model.pointwise_log_likelihood(wide)
-    size = Product([("kind", Categorical(), [0]), ("size", Gaussian(), slice(1, None))])
+    size = Product([("kind", kinds, [0]), ("size", Gaussian(), slice(1, None))])
     alone = fitted(wide[:, [0, 1, 2, 4, 5]], None, likelihood=size)
     left_out = model.likelihood_.left_out.log_density(wide)
     np.testing.assert_array_equal(
@@ -420,7 +421,10 @@ def test_parts_add_up_the_densities_of_columns_left_out():
     rows[:, 0] = np.nan
     expected = one.log_density_known(rows[:, :n]) + two.log_density_known(rows[:, n:])
     np.testing.assert_array_equal(left_out.log_density_known(rows), expected)
-    assert Product([("kind", Categorical(), [0])]).resolve(rows[:, :1] * 0.0).left_out is None
+    assert (
+        Product([("kind", Categorical(n_categories=1), [0])]).resolve(rows[:, :1] * 0.0).left_out
+        is None
+    )
 
 
 @pytest.mark.parametrize(

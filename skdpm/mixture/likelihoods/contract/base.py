@@ -45,9 +45,10 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
     - `cuts_again`: bool. Whether the pieces of an automatic start depend so much on the
       hyperparameters that they are cut again under the learned ones.
     - `select`: bool. Whether columns may be outside the clustering (`Product`).
-    - `left_out`: object or None. Columns that clusters are not made of, because the others
-      determined them in `fit`, with the methods `log_density`, `log_density_known` (for rows that
-      `needs_laws` names), `departs` and `departures` of `gaussian.projected.Projection`.
+    - `left_out`: object or None. What clusters are not made of: columns that others determined in
+      `fit`, or entries in new categories (`Categorical`). It has the methods `log_density`,
+      `log_density_known` (for rows that `needs_laws` names), `departs` and `departures` of
+      `gaussian.projected.Projection`.
     - `constants_vary`: bool. Whether `log_constants` depend on hyperparameters.
     - `exposed`: bool. Whether the last column of X holds exposures: see `with_exposure`.
     - `objects`: tuple of (str, str). Parameters that may be objects or names, each with examples

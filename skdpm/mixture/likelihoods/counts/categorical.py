@@ -138,6 +138,36 @@ class Levels(Likelihood):
         return ColumnMeans.of_columns("share", values, coded=True)
 
 
+class UnseenCategories:
+    """The law of whether entries of new rows are in categories of the fit: `Likelihood.left_out`.
+
+    - `sizes`, `n_known`: (n_features,). Numbers of categories and of known entries of the fit.
+    """
+
+    left_out = np.zeros(0, dtype=np.intp)  # all columns may tell clusters
+
+    def __init__(self, sizes, n_known):
+        self.sizes = sizes
+        # Laplace's rule of succession.
+        self.log_unseen = -np.log(n_known + 2.0)
+        self.log_seen = np.log1p(-1.0 / (n_known + 2.0))
+
+    def log_density(self, X):
+        """log probability of what is known of each row: (n_rows,)."""
+        found = np.where(X >= self.sizes, self.log_unseen, self.log_seen)
+        return np.where(np.isnan(X), 0.0, found).sum(axis=1)
+
+    log_density_known = log_density
+
+    def departs(self, X):
+        """Nothing follows from other columns: (n_rows, 0)."""
+        return np.zeros((len(X), 0), dtype=bool)
+
+    def departures(self, X):
+        """The same: an empty list."""
+        return []
+
+
 @parameters
 class Categorical(Levels):
     """Independent categorical columns, each with a symmetric Dirichlet prior.
@@ -151,8 +181,11 @@ class Categorical(Levels):
         Pseudo-count of each category, for all columns or for each. None: learned for each column.
     n_categories : int, array-like of shape (n_features,) or None, default=None
         Number of categories per column. None: that of `fit`, up to the largest code.
-    handle_unknown : {"error", "missing"}, default="error"
-        Treatment of unknown categories of new rows: a ValueError, or a missing entry.
+    handle_unknown : {"new", "missing", "error"}, default="new"
+        Treatment of unknown categories of new rows. "new": a category that says nothing about the
+        cluster, with the probability 1 / (n + 2) after n known entries of the column in `fit`;
+        known ones share the rest. "missing": a missing entry. "error": a ValueError. In streams,
+        and if `n_categories` is given, "new" is also an error.
     hyperpriors : dict of str to Hyperprior, or None, default=None
         Priors of learned parameters. None: those on the page "Laws in detail" of the guide.
 
@@ -167,14 +200,16 @@ class Categorical(Levels):
 
     concentration: object = None
     n_categories: object = None
-    handle_unknown: str = "error"
+    handle_unknown: str = "new"
     hyperpriors: dict | None = None
+
+    # (n_features,): number of known entries of `fit`. None: unknown categories are not "new".
+    _n_known = None
 
     def for_columns(self, X):
         table = as_table(X)
         if table is None:
             return self
-        check_choice(self.handle_unknown, "Categorical.handle_unknown", ("error", "missing"))
         other = copy.copy(self)
         other.categories_ = []
         for j in range(table.shape[1]):
@@ -188,14 +223,22 @@ class Categorical(Levels):
             other.categories_.append(None if is_coded else categories_of(column, name))
         return other
 
+    def keeping_columns(self):
+        # The next batches of a stream may contain an unknown category many times.
+        other = copy.copy(self)
+        other.handle_unknown = "error" if self.handle_unknown == "new" else self.handle_unknown
+        return other
+
     def read(self, table):
         X = np.empty(table.shape)
+        is_closed = self.handle_unknown == "new" and self._n_known is None
+        treatment = "error" if is_closed else self.handle_unknown
         for j, categories in enumerate(self._known(table.shape[1])):
             if categories is None:
                 X[:, j] = table.number(j)
             else:
                 column, name = table.column(j), table.called(j)
-                X[:, j] = to_codes(column, categories, name, self.handle_unknown)
+                X[:, j] = to_codes(column, categories, name, treatment)
         return X
 
     def decode(self, X):
@@ -212,6 +255,17 @@ class Categorical(Levels):
     def _known(self, n_features):
         """Categories of each column; None for a column of codes."""
         return getattr(self, "categories_", None) or [None] * n_features
+
+    @property
+    def left_out(self):
+        if self._n_known is None:
+            return None
+        return UnseenCategories(self.n_categories, self._n_known)
+
+    def encode_new(self, X):
+        if self._n_known is not None:
+            X = np.where((X >= self.n_categories) & (X == np.floor(X)), np.nan, X)
+        return super().encode_new(X)
 
     def _seen(self, X, n_categories):
         """Check codes. Unknown ones are made missing or refused, as `handle_unknown` states."""
@@ -235,17 +289,20 @@ class Categorical(Levels):
 
     def summarise(self, X):
         """Largest code of each column, and whether an entry is missing."""
-        check_choice(self.handle_unknown, "Categorical.handle_unknown", ("error", "missing"))
+        treatments = ("new", "missing", "error")
+        check_choice(self.handle_unknown, "Categorical.handle_unknown", treatments)
         X = self._seen(X, self._given_categories(X.shape[1]))
         return {
             "largest": np.fmax.reduce(X, axis=0, initial=0.0).astype(np.float64),
             "missing": bool(np.isnan(X).any()),
+            "n_known": np.count_nonzero(~np.isnan(X), axis=0),
         }
 
     def merge_summaries(self, first, second):
         return {
             "largest": np.maximum(first["largest"], second["largest"]),
             "missing": first["missing"] or second["missing"],
+            "n_known": first["n_known"] + second["n_known"],
         }
 
     def resolve_summary(self, summary):
@@ -270,6 +327,8 @@ class Categorical(Levels):
                 )
         resolved = self._start({"concentration": start}, n_categories=n_categories)
         resolved._fitted_missing = summary["missing"]
+        is_open = self.handle_unknown == "new" and self.n_categories is None
+        resolved._n_known = summary["n_known"] if is_open else None
         if hasattr(self, "categories_"):
             resolved.categories_ = known
         return resolved
