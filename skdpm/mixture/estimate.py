@@ -372,11 +372,10 @@ class DrawnClusters:
             return self._tree(free(), inside)
 
         def nested(clusters, max_clusters):
-            if self.merges and free().max() < max_clusters:
+            if free().max() < max_clusters:
                 return free()
             found = None if self.merges else self._search(clusters, max_clusters)
-            is_limited = max_clusters <= clusters.max() and max_clusters <= free().max()
-            if self.merges or is_limited:
+            if self.merges or max_clusters <= clusters.max():
                 # Where draws do not decide, the nearest clusters merge.
                 n_merges = len(tree().expected_losses) - max_clusters
                 if self.merges or (tree().probabilities[:n_merges] == 0.0).any():

@@ -449,6 +449,17 @@ def test_labels_are_searched_among_cells_and_have_no_fragments(monkeypatch):
     np.testing.assert_array_equal(tree.expected_losses, expected.expected_losses)
 
 
+def test_labels_of_rows_that_are_no_points_have_no_fragments(monkeypatch):
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=120)
+    X = (rng.random((120, 12)) < np.where(y, 0.8, 0.1)[:, None]).astype(int)
+    model = DPMixture("bernoulli", **FAST).fit(X)
+    labels = np.where(np.arange(120) == 0, 2, y)
+    monkeypatch.setattr(partitions, "point_estimate", lambda *draws, **options: labels)
+    assert DrawnClusters(model, "adaptive").labels(9).max() == 1
+    assert DrawnClusters(model, "vi").labels(9).max() == 2
+
+
 def test_the_number_of_clusters_is_not_judged():
     figures = {"log_joint": {"r_hat": 1.0}, "n_clusters": {"r_hat": 2.0}}
     assert _convergence.disagreements(figures, 2, 100, 4) == []
