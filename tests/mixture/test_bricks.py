@@ -453,7 +453,7 @@ def test_labels_of_rows_that_are_no_points_have_no_fragments(monkeypatch):
     rng = np.random.default_rng(0)
     y = rng.integers(2, size=120)
     X = (rng.random((120, 12)) < np.where(y, 0.8, 0.1)[:, None]).astype(int)
-    model = DPMixture("bernoulli", **FAST).fit(X)
+    model = DPMixture(likelihood="bernoulli", **FAST).fit(X)
     labels = np.where(np.arange(120) == 0, 2, y)
     monkeypatch.setattr(partitions, "point_estimate", lambda *draws, **options: labels)
     assert DrawnClusters(model, "adaptive").labels(9).max() == 1
