@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """`point_estimate="adaptive"`: components of a hill are clusters, or bricks of one."""
 
+import itertools
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -139,10 +141,11 @@ def test_basins_are_clusters_where_they_recur_more_often_than_components(monkeyp
 
     def groups_of(draw, parts):
         """Most probable part of each row, if it is no small one, and the hill."""
-        kind = draw.parts[parts]
-        several = np.ones(draw.hills.n_hills, dtype=bool)
-        hills = draw.hills.of_components[draw.most_probable]
-        return kind.joined(several)[kind.likely] + len(X) * hills.astype(int)
+        hills = len(X) * draw.hills.of_components[draw.most_probable].astype(int)
+        if parts is None:
+            return hills
+        kind, several = draw.parts[parts], np.ones(draw.hills.n_hills, dtype=bool)
+        return hills + kind.joined(several)[kind.likely]
 
     drawn = [
         bricks.DrawnHills.of(points, labels, UNLABELLED, adaptive=True, neighbours=near)
@@ -153,15 +156,60 @@ def test_basins_are_clusters_where_they_recur_more_often_than_components(monkeyp
     # Recurrence and log odds of components, of basins, and what the clusters are.
     cases = [(0.5, 3.0, 0.61, 1.0, 1), (0.5, -1.0, 0.61, 1.1, 1), (0.5, 3.0, 0.59, 9.0, 0)]
     cases += [(0.5, -1.0, 0.59, 9.0, None), (0.5, -1.0, 0.61, 0.9, None)]
-    for recurs, odds, more, of_basins, parts in cases:
+    for case, small in itertools.product(cases, [bricks.SMALL, 0.9]):
+        monkeypatch.setattr(bricks, "SMALL", small)
+        recurs, odds, more, of_basins, parts = case
         evidence[:, :, :2] = np.array([[recurs, odds], [more, of_basins]])[:, None]
         found = read_draws(X, draws, adaptive=True)[3].reshape(6, -1)
         for draw, labels in zip(drawn, found, strict=True):
-            one = draw.hills.of_components[draw.most_probable]
-            expected = one if parts is None else groups_of(draw, parts)
+            # A hill with one basin has components.
             several = np.bincount(draw.parts[1].hills, minlength=draw.hills.n_hills) > 1
-            inside = several[one]  # a hill with one basin has components
-            assert adjusted_rand_score(expected[inside], labels[inside]) > 0.97
+            has_basins = several[draw.hills.of_components[draw.most_probable]]
+            other = groups_of(draw, 0 if odds > 0.0 else None)
+            expected = np.where(has_basins, groups_of(draw, parts), other)
+            assert adjusted_rand_score(expected, labels) > 0.97
+
+
+def test_rows_that_the_draw_has_on_another_hill_are_no_basins():
+    rng = np.random.default_rng(0)
+    X, draws = bricks_of_groups(rng)
+    X = np.concatenate([X, X + [60.0, 0.0]])
+    points, near = points_of(X), Neighbours.of(points_of(X), 1)
+    for one in draws.reshape(6, -1):
+        labels = np.concatenate([one, one + 8])
+        labels[:4] += 8
+        draw = bricks.DrawnHills.of(points, labels, UNLABELLED, adaptive=True, neighbours=near)
+        left = draw.hills.of_components == draw.hills.of_components[draw.hills.labels[10]]
+        of = draw.hills.of_components
+        by_basins = np.isin(np.arange(draw.hills.n_hills), of[left])
+        found = draw.clusters(UNLABELLED, by_basins, by_basins)
+        for i in range(4):
+            same = of[draw.hills.labels] == of[draw.hills.labels[i]]
+            assert (found[same] == found[i]).all()
+
+
+def test_home_of_a_component_is_the_basin_of_its_probable_rows():
+    likely = np.array([0, 0, 0, 1, 1, 1, 1, 1])
+    drawn = np.array([0, 1, 1, 1, 1, 0, 0, 0])  # most rows of 0 are in the basin of 1
+    laws = components.Components.of(np.arange(8.0)[:, None], likely).laws
+    parts = np.zeros(2, dtype=int), laws, drawn, likely, np.array([[0, 1, 2.5], [1, 0, 0.5]])
+    parts = bricks.Parts(*parts, np.array([1.0, 0.0]), np.ones(2, dtype=bool))
+    near = SimpleNamespace(basins=lambda *options: likely.astype(np.uint8))
+    basins = bricks.basins_of(parts, np.arange(8.0)[:, None], near)
+    np.testing.assert_array_equal(basins.drawn, drawn)
+    np.testing.assert_array_equal(basins.facing, parts.facing)
+    np.testing.assert_allclose(basins.are_tied, [1 / 3, 3 / 5])
+    np.testing.assert_array_equal(basins.laws.sizes, [3, 5])
+
+
+def test_rows_of_up_to_eight_columns_have_basins(monkeypatch):
+    sought = []
+    monkeypatch.setattr(Neighbours, "of", lambda *options: sought.append(options))
+    X, draws = bricks_of_groups(np.random.default_rng(0), 100)
+    for n_columns in (8, 9):
+        wide = np.column_stack([X, np.random.default_rng(1).normal(size=(100, n_columns - 2))])
+        read_draws(wide, draws, adaptive=True)
+    assert len(sought) == 1
 
 
 def test_basins_do_not_depend_on_units_or_the_order_of_rows():

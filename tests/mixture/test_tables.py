@@ -339,6 +339,36 @@ def test_kinds_of_columns(column, kind):
     assert as_table(column.to_frame()).column(0).kind == kind
 
 
+def test_columns_that_follow_from_another_one_are_left_out():
+    """By values, whatever their units, signs and names, and only if there are enough rows."""
+    rng = np.random.default_rng(0)
+    a, city, flag = rng.normal(size=40), rng.choice(["x", "y", "w"], 40), rng.random(40) < 0.5
+    X = pd.DataFrame({"a": a, "city": city, "flag": flag, "near": a + 1e-3 * rng.normal(size=40)})
+    X["gap"] = X["a"].where(np.arange(40) > 0)
+    X["coarse"] = X["city"].map({"x": "p", "y": "p", "w": "q"})
+    copies = pd.DataFrame(
+        {"b": 3.0 - 2.54 * a, "town": X["city"].map({"x": "u", "y": "v", "w": "t"})}
+    )
+    copies["not"] = ~X["flag"]
+    copies["gap2"] = X["gap"] * 7.0
+    table = pd.concat([X, copies], axis=1)
+    words = "- column 'b': follows from column 'a', so it would count twice"
+    with pytest.warns(UserWarning, match=re.escape(words)) as caught:
+        parts = suggest_likelihood(table).parts
+    named = re.findall("column '(.*)': follows from column '(.*)',", str(caught[0].message))
+    assert named == [("b", "a"), ("town", "city"), ("not", "flag"), ("gap2", "gap")]
+    assert sorted(name for _, _, columns in parts for name in columns) == sorted(X.columns)
+    everyday_fit = {"n_chains": 1, "n_warmup": 3, "n_draws": 3, "random_state": 0}
+    with pytest.warns(UserWarning, match="which divides clusters: leave them out") as caught:
+        DPMixture(likelihood="mixed", **everyday_fit).fit(table)
+    assert words in str(caught[0].message)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=ConvergenceWarning)
+        warnings.filterwarnings("error", message="columns of X follow")
+        DPMixture(likelihood="mixed", **everyday_fit).fit(X)
+        DPMixture(likelihood="mixed", **everyday_fit).fit(table[:29])
+
+
 def test_columns_that_no_likelihood_takes():
     time = pd.DataFrame({"age": [1.0, 2.0], "when": pd.to_datetime(["2020-01-01"] * 2)})
     for likelihood in (Categorical(), Product([("x", Gaussian(), ["age", "when"])])):
@@ -373,7 +403,7 @@ def test_mixed_chooses_by_type():
     )
     assert_same_fit(mixture, DPMixture(likelihood=by_hand, **FAST).fit(TABLE))
     assert mixture.__sklearn_tags__().input_tags.allow_nan
-    X = NUMBERS[["age", "age"]].to_numpy()
+    X = NUMBERS[["age"]].to_numpy() ** [1.0, 2.0]
     parts = DPMixture(likelihood="mixed", **FAST).fit(X).likelihood_.parts
     assert [part[0] for part in parts] == ["numeric"]
     stream = DPMixture(likelihood="mixed", sampler="smc", random_state=0, n_draws=4, n_chains=2)
@@ -876,6 +906,7 @@ def test_numbers_in_strings_are_reported():
     for X in (ranges, table.astype("category").assign(size=size)):
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message=".*as categories")
+            warnings.filterwarnings("ignore", message="columns of X follow")  # they do here
             DPMixture(likelihood="mixed", **FAST).fit(X)
 
 

@@ -2,14 +2,24 @@
 """The likelihoods that `likelihood="auto"` and `likelihood="mixed"` choose by the columns of X."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_array
 
 from skdpm._rows import given_rows
-from skdpm._tables import CodeFor, Column, Table, TextForm, as_table, identifies, listed, text_form
+from skdpm._tables import (
+    NUMBERS,
+    CodeFor,
+    Column,
+    Table,
+    TextForm,
+    as_table,
+    identifies,
+    listed,
+    text_form,
+)
 from skdpm._validation import given_shape, has_nan, is_dask, warn
 from skdpm.hyperpriors import Gamma
 from skdpm.mixture.likelihoods.composite.product import Product
@@ -41,6 +51,8 @@ MEANS_ALIKE = Gamma(0.5, 0.005)
 # Fewest rows for which columns can be those of identifiers. In fewer rows, nearly all entries of a
 # column of 50 categories may be different by chance.
 FEWEST_IDENTIFIED = 50
+# Fewest rows for which a column can be a copy. In fewer rows flags are equal by chance.
+FEWEST_ALIKE = 30
 # Fewest numbers without fractions that make a column of floats one of whole numbers.
 FEWEST_WHOLE = 10
 # Largest codes of two and of more categories, and the first number that is too large for a count.
@@ -125,6 +137,12 @@ class Mixed(Product):
         determine their likelihoods, and warns of floats without fractions."""
         findings = check_up(X)
         product = _of_findings(X, findings)
+        copies = [found if found.is_copy else Finding("float", None) for found in findings]
+        if any(found.is_copy for found in copies):
+            warn(
+                "columns of X follow from others and count twice, which divides clusters: leave "
+                f"them out{_report(X, copies, marks=False)}"
+            )
         for kind, words in (("float", "measurements"), ("category", "categories")):
             doubtful = [
                 found if found.is_doubtful and found.type == kind else Finding(kind, None)
@@ -156,6 +174,7 @@ class Finding:
     - `words`: str. What is special, "" for nothing.
     - `refused`: bool. Whether "mixed" refuses the column.
     - `form`: TextForm or None. Form of the numbers, for a column of numbers in strings.
+    - `is_copy`: bool. Whether the column follows from an earlier one of its type.
     """
 
     type: str
@@ -163,6 +182,7 @@ class Finding:
     words: str = ""
     refused: bool = False
     form: TextForm | None = None
+    is_copy: bool = False
 
     @property
     def is_doubtful(self):
@@ -216,11 +236,11 @@ def suggest_likelihood(X) -> Product:
     Warns
     -----
     UserWarning
-        About columns that are left out (identifiers, dates, time spans, text, constants), whole
-        numbers, which may be counts, codes or measurements, columns of two values in the numeric
-        part, and skewed amounts, whose logarithms should be taken before. Also about numbers in
-        strings, values that look like marks of missing entries, and values of many rows among
-        measurements, with lines of code for each.
+        About columns that are left out (identifiers, dates, time spans, text, constants, and what
+        follows from another column), whole numbers, which may be counts, codes or measurements,
+        columns of two values in the numeric part, and skewed amounts, whose logarithms should be
+        taken before. Also about numbers in strings, values that look like marks of missing
+        entries, and values of many rows among measurements, with lines of code for each.
     """
     X = given_rows(X)
     if not (isinstance(X, Table) or is_dask(X) or sp.issparse(X)):
@@ -258,7 +278,40 @@ def check_up(X, batch=False):
             if column.kind in ("dates", "time spans"):
                 words = f"{column.kind}; make numbers of them by {table.code_for_time(d)}"
             findings.append(Finding("float", None, words, refused=True))
-    return findings
+    return findings if batch or is_dask(X) else _with_copies(X, findings)
+
+
+def _with_copies(X, findings):
+    """Findings that name copies: numbers that are a multiple of an earlier column and a constant,
+    and categories that are others with other names. Columns of parts are independent given the
+    cluster, so copies make clusters of what is between two rows of one."""
+    names, first, found = _names(X), {}, []
+    for d, (finding, column) in enumerate(zip(findings, _columns(X), strict=True)):
+        key = None
+        if finding.kind and finding.form is None and len(column.values) >= FEWEST_ALIKE:
+            key = _pattern(column)
+        same = d if key is None else first.setdefault(key, d)
+        if same < d:
+            words = f"follows from {listed([same], names)}, so it would count twice"
+            finding = replace(finding, kind=None, words=words, is_copy=True)
+        found.append(finding)
+    return found
+
+
+def _pattern(column):
+    """What is equal for columns of which each follows from the other one: bytes, or None."""
+    known = ~column.gaps
+    if column.kind in NUMBERS and column.kind != "bool":
+        values = column.values[known]
+        scale = values.std() if np.isfinite(values).all() and len(values) else 0.0
+        if not scale > 0.0:
+            return None
+        values = (values - values.mean()) / scale
+        values = np.round(values * np.sign(values[np.abs(values) > 0.1][0]), 6) + 0.0
+    else:
+        codes = {value: code for code, value in enumerate(column.distinct)}
+        values = np.array([codes[value] for value in column.values[known].tolist()])
+    return known.tobytes() + values.tobytes()
 
 
 def _fill_of(column):
