@@ -72,7 +72,7 @@ def warn_of_columns(model, X, program, given):
         if what == "missing" and not np.isnan(X[0]).all():
             what = "missing or the same in all rows"
         only = "clusters follow from known_labels alone"
-        so = only if program.known.unites else "all rows are one cluster"
+        so = only if program.known.unites else "no entry tells rows apart"
         warn(
             f"all entries of X are {what}. So {so}, and answers are those of the priors. "
             "Look at how X was read"

@@ -595,6 +595,8 @@ def test_columns_of_two_values_are_reported(sampler):
     for likelihood in ("gaussian", "mixed"):
         with pytest.warns(UserWarning, match=named):
             DPMixture(likelihood=likelihood, **params).fit(X)
+    with pytest.warns(UserWarning, match='Use likelihood="bernoulli" for 0 and 1'):
+        DPMixture(**params).fit(X.filter(like="flag"))
 
 
 def test_columns_of_two_values_are_reported_once():

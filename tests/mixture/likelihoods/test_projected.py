@@ -350,7 +350,7 @@ def test_constants_alone_have_the_same_density(name):
     )
     error = np.array([7.1e-6, 1e-6])
     expected = (log_law((rows - [7.1, 0.0]) / error) - np.log(error)).sum(axis=1)
-    with pytest.warns(UserWarning, match="the same in all rows. So all rows are one cluster"):
+    with pytest.warns(UserWarning, match="the same in all rows. So no entry tells rows apart"):
         model = DPMixture(likelihood=likelihood, **FAST).fit(constants)
     assert not model.labels_.any()
     covariances = np.zeros((1, 2) if name in ("diag", "spherical") else (1, 2, 2))
