@@ -299,8 +299,8 @@ def words_about(doubtful, X, n_rows, names):
         have = "has" if len(columns) == 1 else "have"
         way = 'likelihood="bernoulli" for 0 and 1, or "categorical"'
         if len(columns) < X.shape[1]:
-            way = 'likelihood="mixed" with these columns of type bool or category in a data frame, '
-            way += "or a Product with Bernoulli() or Categorical() for them, or drop them"
+            way = 'likelihood="mixed" with these columns of type bool or category in a data frame'
+            way += ", or a Product with Bernoulli() or Categorical() for them, or drop them"
         words.append(
             f"{listed(columns, names)} of X {have} only two different values. Gaussian clusters "
             f"separate the two values, so labels may show little of the other columns. Use {way}"
