@@ -303,10 +303,13 @@ def _pattern(column):
     known = ~column.gaps
     if column.kind in NUMBERS and column.kind != "bool":
         values = column.values[known]
-        scale = values.std() if np.isfinite(values).all() and len(values) else 0.0
-        if not scale > 0.0:
+        largest = np.abs(values).max(initial=0.0)
+        if not 0.0 < largest < np.inf:
             return None
-        values = (values - values.mean()) / scale
+        values = values / largest  # large numbers have no squares
+        if not values.std() > 0.0:
+            return None
+        values = (values - values.mean()) / values.std()
         values = np.round(values * np.sign(values[np.abs(values) > 0.1][0]), 6) + 0.0
     else:
         codes = {value: code for code, value in enumerate(column.distinct)}
