@@ -61,6 +61,7 @@ cdef class PartitionPrior:
         self.sigma = NAN
         self.n_reserved = 1
         self.n_focus = n_samples
+        self.others = np.empty((0, 0))
         self.has_constant_ratios = "constant_ratios" in self.capabilities
 
     @property
