@@ -39,8 +39,8 @@ def rotate(X, const double[::1] center, const double[:, ::1] axes):
     cdef Py_ssize_t n_axes = axes.shape[1]
     if rows.shape[1] != center.shape[0] or rows.shape[1] != axes.shape[0]:
         raise ValueError(f"rows of {rows.shape[1]} columns, axes of {axes.shape[0]}")
-    cdef double[:, ::1] points = np.empty((n, n_axes))
-    if n > 0 and n_axes > 0:
+    cdef double[:, ::1] points = np.zeros((n, n_axes))
+    if n > 0 and n_axes > 0 and rows.shape[1] > 0:
         with nogil:
             tile_rotate(
                 &rows[0, 0], n, rows.shape[1], &center[0], &axes[0, 0], n_axes, &points[0, 0]
