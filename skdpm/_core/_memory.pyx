@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from libc.stdlib cimport free, realloc
 
+from skdpm._core._check cimport SKDPM_CHECK
+
 
 cdef class MemoryOwner:
 
@@ -18,6 +20,7 @@ cdef class MemoryOwner:
         while m < self._n_owned and self._owned[m] != memory:
             m += 1
         if m == self._n_owned:
+            SKDPM_CHECK(memory == NULL, "memory of another object")
             larger = realloc(self._owned, (m + 1) * sizeof(void*))
             if larger == NULL:
                 raise MemoryError
@@ -26,7 +29,7 @@ cdef class MemoryOwner:
             self._n_owned += 1
         larger = realloc(self._owned[m], max(n * size, 1))
         if larger == NULL:
-            raise MemoryError
+            raise MemoryError(f"no memory for {n} numbers of {size} bytes")
         self._owned[m] = larger
         return larger
 

@@ -231,27 +231,29 @@ def test_basins_do_not_depend_on_units_or_the_order_of_rows():
         assert adjusted_rand_score(*some) > 0.9 and some[0].max() > 1
 
 
-def test_copies_of_rows_change_no_basin():
-    """A dozen of them were a basin of their own, and many took a gigabyte."""
-    rng = np.random.default_rng(0)
+def two_hills(rng):
+    """Points, laws of their components, and the hill of each."""
     X, draws = bricks_of_groups(rng)
     points = points_of(X)
     laws = components.Components.of(points, draws[0, 0]).laws
-    hills = (points[:, 0] > 0.3).astype(int)
+    return points, laws, (points[:, 0] > 0.3).astype(int)
+
+
+def test_copies_of_rows_change_no_basin():
+    """A dozen of them were a basin of their own, and many took a gigabyte."""
+    rng = np.random.default_rng(0)
+    points, laws, hills = two_hills(rng)
     expected = Neighbours.of(points, 1).basins(laws, hills, 0.1)
-    of_copies = rng.permutation(np.repeat(np.arange(len(X)), 13))
+    of_copies = rng.permutation(np.repeat(np.arange(len(points)), 13))
     neighbours = Neighbours.of(points[of_copies], 1)
-    assert len(neighbours.rows) == len(X)
+    assert len(neighbours.rows) == len(points)
     found = neighbours.basins(laws, hills[of_copies], 0.1)
     assert adjusted_rand_score(expected[of_copies], found) == 1.0
 
 
 def test_basins_of_rows_that_do_not_climb_are_on_their_hills():
     rng = np.random.default_rng(0)
-    X, draws = bricks_of_groups(rng)
-    points = points_of(X)
-    laws = components.Components.of(points, draws[0, 0]).laws
-    hills = (points[:, 0] > 0.3).astype(int)
+    points, laws, hills = two_hills(rng)
     hills[1:40:4] = 2  # none of these climbs
     neighbours = Neighbours.of(points, 4)
     found = neighbours.basins(laws, hills, 0.1)

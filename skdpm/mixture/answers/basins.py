@@ -99,8 +99,7 @@ class Neighbours:
             first, second = sorted((top(low[k]), top(high[k])), key=height.__getitem__)
             if first != second and height[first] - heights[k] < prominence:
                 owner[first] = second
-        joined = np.unique([top(peak) for peak in range(len(peaks))], return_inverse=True)[1]
-        basins = joined[basins]
+        basins = np.array([top(peak) for peak in range(len(peaks))])[basins]
         found, others = basins[self.nearest], hills[self.nearest] != of_all
         for h in np.unique(of_all[others]):
             lost, inside = np.flatnonzero(others & (of_all == h)), np.flatnonzero(hills == h)

@@ -65,12 +65,9 @@ def read_draws(
     points = points_of(X) if completed is None else None
     columns = neighbours = None
     if adaptive:
-        alone = completed is None and not has_noise and not known.unites
-        if (
-            alone
-            and 0 < points.shape[1] <= bricks.MOST_CELL_COLUMNS
-            and not np.isnan(points).any()
-        ):
+        has_basins = completed is None and not has_noise and not known.unites
+        has_basins = has_basins and 0 < points.shape[1] <= bricks.MOST_CELL_COLUMNS
+        if has_basins and not np.isnan(points).any():
             neighbours = Neighbours.of(points, bricks.step_between(len(points)))
         columns = standardised_columns(X if recorded is None else recorded, MOST_COLUMNS)
     pool = joblib.Parallel(n_jobs=n_jobs, require="sharedmem")

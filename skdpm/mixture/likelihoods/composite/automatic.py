@@ -137,26 +137,27 @@ class Mixed(Product):
         determine their likelihoods, and warns of floats without fractions."""
         findings = check_up(X)
         product = _of_findings(X, findings)
-        copies = [found if found.is_copy else Finding("float", None) for found in findings]
-        if any(found.is_copy for found in copies):
+
+        def report_of(chosen):
+            """What is remarkable about some columns, or nothing."""
+            pairs = zip(findings, chosen, strict=True)
+            some = [found if told else Finding(found.type, None) for found, told in pairs]
+            return _report(X, some, marks=False)
+
+        copies = report_of([found.is_copy for found in findings])
+        if copies:
             warn(
                 "columns of X follow from others and count twice, which divides clusters: leave "
-                f"them out{_report(X, copies, marks=False)}"
+                f"them out{copies}"
             )
         for kind, words in (("float", "measurements"), ("category", "categories")):
-            doubtful = [
-                found if found.is_doubtful and found.type == kind else Finding(kind, None)
-                for found in findings
-            ]
-            if any(finding.words for finding in doubtful):
+            doubts = report_of([found.is_doubtful and found.type == kind for found in findings])
+            if doubts:
                 advice = ""
                 if kind == "float":
                     advice = "\nskdpm.suggest_likelihood(X) returns a Product with other "
                     advice += "likelihoods for them"
-                warn(
-                    f'likelihood="mixed" takes these columns of X as {words}:'
-                    f"{_report(X, doubtful, marks=False)}{advice}",
-                )
+                warn(f'likelihood="mixed" takes these columns of X as {words}:{doubts}{advice}')
         return product
 
     def for_batch(self, X):
