@@ -429,6 +429,7 @@ EDGES = {
 @combinations(
     edge=EDGES, sampler=["gibbs", SubCluster(block_size=7)], covariance_type=["full", "diag"]
 )
+@pytest.mark.filterwarnings("ignore:all entries of X are missing or the same:UserWarning")
 @pytest.mark.some(2)
 def test_edges(edge, sampler, covariance_type):
     likelihood = Gaussian(covariance_type=covariance_type)

@@ -547,7 +547,9 @@ DEGENERATE = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.*are copies", "ignore:.*as far out as other entries")
+@pytest.mark.filterwarnings(
+    "ignore:.*are copies", "ignore:.*as far out as other entries", "ignore:all entries of X are 0"
+)
 @quiet
 @combinations(
     rows=DEGENERATE,
