@@ -56,7 +56,7 @@ from skdpm.mixture.answers.training import (
 )
 from skdpm.mixture.chains.init import labels_of_rows
 from skdpm.mixture.likelihoods import LIKELIHOODS
-from skdpm.mixture.likelihoods.composite.automatic import Automatic, Mixed, laws_for
+from skdpm.mixture.likelihoods.composite.automatic import Automatic, Mixed, laws_by_name
 from skdpm.mixture.likelihoods.composite.registry import names_with, refusal
 from skdpm.mixture.likelihoods.contract.base import Likelihood
 from skdpm.mixture.particles.program import BLOCK
@@ -713,21 +713,21 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     def _chosen_likelihood(self, X, previous):
         likelihood = self._bound_likelihood(X)
-        laws = laws_for(X) if isinstance(self._resolved("likelihood"), Automatic) else []
-        if len(laws) < 2:
+        asked = self._resolved("likelihood")
+        by_name = laws_by_name(asked, likelihood, X)
+        if len(by_name) < 2:
             return likelihood, {}
-        by_name = {repr(law): law for law in laws}
         if previous is not None and previous.trials:
             # Other rows, which are an error, may not have this law.
             return by_name.get(next(iter(previous.trials)), likelihood), previous.trials
         # Checks the parameters before the short fits.
         self._settings(max(given_shape(X)[0], 1), self._resolved_sampler(likelihood, X))
-        scores = scores_of_laws(self, laws, X)
+        scores = scores_of_laws(self, [*by_name.values()], X)
         if not scores.size:
             return likelihood, {}
-        best = best_law(scores)
+        best = [*by_name][best_law(scores, asked.n_errors)]
         means = dict(zip(by_name, scores.mean(axis=1).tolist(), strict=True))
-        return laws[best], {repr(laws[best]): means[repr(laws[best])], **means}
+        return by_name[best], {best: means[best], **means}
 
     def _resolved_sampler(self, likelihood, X):
         if isinstance(self.sampler, str) and self.sampler == "auto":

@@ -6,10 +6,10 @@ rows do not determine them; the columns of others are independent within cluster
 clusters differ along a few axes only (`laws_for`). So a short chain runs under each law, on the
 same rows, and log densities of rows that it has not seen decide.
 
-The first law stays unless another is better by N_ERRORS standard errors, those of the mean
+The first law stays unless another is better by a number of standard errors, those of the mean
 difference over the held-out rows: a few rows far from all others must not decide. Few rows are
-held out in turn until the first law is better than the others by as much. The streams are those of
-a fixed seed.
+held out in turn until the first law is better than the others by N_ERRORS. The streams are those
+of a fixed seed.
 """
 
 import warnings
@@ -92,20 +92,21 @@ def _score(trial, rows, held_out):
             return np.full(len(held_out), -np.inf)
 
 
-def best_law(scores):
-    """Position of the law to choose, from `scores_of_laws`."""
+def best_law(scores, n_errors=N_ERRORS):
+    """Position of the law to choose, from `scores_of_laws`: the first one unless another is better
+    by `n_errors` standard errors."""
     usable = np.isfinite(scores).all(axis=1)
     if not usable[0]:
         return int(np.argmax(np.where(usable, scores.mean(axis=1), -np.inf)))
     best, largest = 0, 0.0
     for law in np.flatnonzero(usable)[1:]:
         gain = (scores[law] - scores[0]).mean()
-        if gain > largest and _is_better(scores[law], scores[0]):
+        if gain > largest and _is_better(scores[law], scores[0], n_errors):
             best, largest = int(law), gain
     return best
 
 
-def _is_better(scores, others):
+def _is_better(scores, others, n_errors=N_ERRORS):
     """Whether the mean of scores is above that of others of the same rows, beyond chance."""
     if len(scores) < 2:
         return False
@@ -113,4 +114,4 @@ def _is_better(scores, others):
         return bool(np.isfinite(scores).all())
     with np.errstate(invalid="ignore"):  # infinite scores
         gains = scores - others
-        return gains.mean() > N_ERRORS * gains.std(ddof=1) / np.sqrt(len(gains))
+        return gains.mean() > n_errors * gains.std(ddof=1) / np.sqrt(len(gains))

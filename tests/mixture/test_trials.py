@@ -4,12 +4,20 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_rand_score
 
 from skdpm import DPMixture, FiniteMixture
 from skdpm.mixture.likelihoods import Gaussian
-from skdpm.mixture.likelihoods.composite.automatic import ALWAYS_FULL, MANY_COLUMNS, laws_for
+from skdpm.mixture.likelihoods.composite.automatic import (
+    ALWAYS_FULL,
+    MANY_COLUMNS,
+    Mixed,
+    laws_by_name,
+    laws_for,
+)
 from skdpm.mixture.trials import (
     MOST_ROWS,
     N_DRAWS,
@@ -188,6 +196,49 @@ def test_going_on_with_other_rows_is_refused():
     for other in (X[few], np.where(X == X[3, 3], np.nan, X)):
         with pytest.raises(ValueError, match="needs the rows of the last fit"):
             model.set_params(n_draws=8).fit(other)
+
+
+# The numbers of "mixed".
+
+
+def table(correlation, n_numbers=3, n_samples=100):
+    """Three clusters of numbers with gaps, and a column of categories."""
+    rng = np.random.default_rng(2)
+    labels = np.arange(n_samples) % 3
+    shared = np.sqrt(correlation) * rng.standard_normal((n_samples, 1))
+    X = shared + np.sqrt(1.0 - correlation) * rng.standard_normal((n_samples, n_numbers))
+    X += 3.0 * rng.standard_normal((3, n_numbers))[labels]
+    X[::7, 0] = np.nan
+    frame = pd.DataFrame(X, columns=list("abcdefghijkl")[:n_numbers])
+    return frame.assign(kind=np.array(["x", "y", "w"])[labels]), labels
+
+
+@pytest.mark.parametrize(
+    ("correlation", "n_numbers", "chosen"),
+    [(0.0, 12, "diag"), (0.5, 3, "full"), (0.9, 3, "full"), (1.0, 3, "full")],
+)
+def test_mixed_gives_correlated_numbers_covariances(correlation, n_numbers, chosen):
+    X, labels = table(correlation, n_numbers)
+    model = DPMixture(likelihood="mixed", random_state=0, n_chains=2).fit(X)
+    assert model.likelihood_.numeric__covariance_type == chosen
+    assert adjusted_rand_score(labels, model.labels_) > 0.9
+    assert model.n_clusters_ == 3
+    scores = model.likelihood_scores_
+    assert {*scores} == {"numeric: Gaussian()", "numeric: Gaussian(covariance_type='diag')"}
+    assert next(iter(scores)) in model.summary()
+    assert np.isfinite(model.score_samples(X)).all()
+
+
+def test_which_numbers_of_mixed_are_tried():
+    def tried(X):
+        return [*laws_by_name(Mixed(), Mixed().for_columns(X), X)]
+
+    X, _ = table(0.0)
+    assert len(tried(X)) == 2
+    assert tried(X[:5]) == tried(X[["a", "kind"]]) == tried(X[["kind"]]) == []
+    many = pd.concat([X] * 250, ignore_index=True)
+    assert tried(many) == []  # samplers of blocks draw no entries
+    assert len(tried(many.fillna(0.0))) == 2
 
 
 def test_finite_mixtures_and_single_rows():

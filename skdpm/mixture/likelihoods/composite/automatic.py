@@ -81,6 +81,8 @@ PARTS = {
 class Automatic(Gaussian):
     """ "auto". Its tags, before columns are known, hold for `Gaussian` and for `Subspace`."""
 
+    n_errors = 2.0  # by which another law must be better than the first one
+
     def for_columns(self, X):
         return laws_for(X)[0]
 
@@ -123,8 +125,30 @@ def _laws_of_shape(n_samples, n_features):
     return [diagonal, *more] if n_features > ALWAYS_FULL else [diagonal, full, *more]
 
 
+def laws_by_name(asked, bound, X):
+    """Laws among which short fits choose, if "auto" or "mixed" was asked for: dict from names to
+    Likelihood, the preferred one first. `bound` is what was asked for, with the columns of X."""
+    if isinstance(asked, Automatic):
+        return {repr(law): law for law in laws_for(X)}
+    n_rows = (*given_shape(X), 1)[0]
+    found = bound._bound() if isinstance(asked, Mixed) and not is_dask(X) else []
+    found = [of_part for of_part in found if isinstance(of_part[1], Gaussian)]
+    if not found or not 2 <= len(found[0][2]) <= min(ALWAYS_FULL, n_rows // 2):
+        return {}
+    name, diagonal, positions = found[0]
+    columns = _columns(X)
+    if bound.suits_blocks(n_rows, len(columns)) and any(columns[d].gaps.any() for d in positions):
+        return {}  # samplers of rows in blocks cannot draw missing entries
+    return {
+        f"{name}: {law!r}": bound._with(lambda part, own, law=law: law if part == name else own)
+        for law in (Gaussian(), diagonal)
+    }
+
+
 class Mixed(Product):
     """ "mixed": a likelihood for each type of column."""
+
+    n_errors = 1.0  # covariances of few independent columns cost little
 
     def __init__(self):
         super().__init__([(*_part(kind), []) for kind in ("float", "bool", "category")])
@@ -138,26 +162,28 @@ class Mixed(Product):
         findings = check_up(X)
         product = _of_findings(X, findings)
 
-        def report_of(chosen):
-            """What is remarkable about some columns, or nothing."""
-            pairs = zip(findings, chosen, strict=True)
-            some = [found if told else Finding(found.type, None) for found, told in pairs]
-            return _report(X, some, marks=False)
+        def warn_of(chosen, words, advice=""):
+            """Say what is remarkable about some columns."""
+            some = [found if chosen(found) else Finding(found.type, None) for found in findings]
+            if report := _report(X, some, marks=False):
+                warn(f"{words}{report}{advice}")
 
-        copies = report_of([found.is_copy for found in findings])
-        if copies:
-            warn(
-                "columns of X follow from others and count twice, which divides clusters: leave "
-                f"them out{copies}"
-            )
-        for kind, words in (("float", "measurements"), ("category", "categories")):
-            doubts = report_of([found.is_doubtful and found.type == kind for found in findings])
-            if doubts:
-                advice = ""
-                if kind == "float":
-                    advice = "\nskdpm.suggest_likelihood(X) returns a Product with other "
-                    advice += "likelihoods for them"
-                warn(f'likelihood="mixed" takes these columns of X as {words}:{doubts}{advice}')
+        # Covariances describe copies of numbers.
+        described = "float" if laws_by_name(self, product, X) else None
+        warn_of(
+            lambda found: found.is_copy and found.type != described,
+            "columns of X follow from others and count twice, which divides clusters: leave them "
+            "out",
+        )
+        takes = 'likelihood="mixed" takes these columns of X as'
+        warn_of(
+            lambda found: found.is_doubtful and found.type == "float",
+            f"{takes} measurements:",
+            "\nskdpm.suggest_likelihood(X) returns a Product with other likelihoods for them",
+        )
+        warn_of(
+            lambda found: found.is_doubtful and found.type == "category", f"{takes} categories:"
+        )
         return product
 
     def for_batch(self, X):
@@ -432,11 +458,7 @@ def _proposal(X, findings):
     names = _names(X)
     if names is None or len(set(names)) < len(names):
         names = range(len(findings))
-    columns = {
-        kind: [name for name, finding in zip(names, findings, strict=True) if finding.kind == kind]
-        for kind in PARTS
-    }
-    parts = [(*_part(kind), chosen) for kind, chosen in columns.items() if chosen]
+    parts = _parts(names, [finding.kind for finding in findings])
     return Product(parts) if parts else None
 
 
@@ -457,11 +479,15 @@ def _of_findings(X, findings):
             'likelihood="mixed" does not guess what columns of X mean:'
             f"{_report(X, findings)}{paste}"
         )
-    columns = {kind: [d for d, f in enumerate(findings) if f.type == kind] for kind in PARTS}
-    return Product(
-        [(*_part(kind), chosen) for kind, chosen in columns.items() if chosen]
-        or [(*_part("float"), [])]
-    ).for_columns(X)
+    parts = _parts(range(len(findings)), [finding.type for finding in findings])
+    return Product(parts or [(*_part("float"), [])]).for_columns(X)
+
+
+def _parts(names, kinds):
+    """Parts with the columns of these names, of these kinds."""
+    pairs = [*zip(names, kinds, strict=True)]
+    columns = {kind: [name for name, own in pairs if own == kind] for kind in PARTS}
+    return [(*_part(kind), chosen) for kind, chosen in columns.items() if chosen]
 
 
 def _part(kind):
