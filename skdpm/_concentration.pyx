@@ -59,7 +59,6 @@ cdef class ConcentrationSampled:
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
         cdef LogDensity density = hyperprior.density
         cdef bint closed_form = self.conjugate and isinstance(density, GammaDensity)
-        cdef double concentration, shape, rate
         if closed_form:
             shape, rate = (<GammaDensity>density).shape, (<GammaDensity>density).rate
             with bit_generator.lock, nogil:

@@ -15,7 +15,6 @@ cdef class LogDensity:
 
     def __call__(self, x):
         """`at` each entry of an array: ndarray of the same shape."""
-        cdef Py_ssize_t i
         cdef const double[::1] view = np.ravel(np.asarray(x, dtype=np.float64))
         values = np.empty(np.shape(x))
         cdef double[::1] out = values.reshape(-1)

@@ -40,9 +40,7 @@ def add_row_keys(
     Two different rows collide with probability 2^-64. `labels` (n_draws, n_samples) are
     smaller than `n_codes`; `first_draw` is the number of draws already in `keys`, INOUT.
     """
-    cdef intp_t n_draws = labels.shape[0], n_samples = labels.shape[1], s, i
-    cdef uint64_t seed
-    cdef const int32_t* draw
+    cdef intp_t n_draws = labels.shape[0], n_samples = labels.shape[1]
     expect_shape("keys", keys, (n_samples,))
     cdef uint64_t* key = &keys[0]
     cdef uint64_t[::1] hashes = np.empty(n_codes, np.uint64)
@@ -70,10 +68,8 @@ def joint_sums(
     Cluster j of the partition is the rows order[bounds[j] : bounds[j + 1]]. O(n_samples) per
     draw and no table clusters x blocks: the counts of one cluster are cleared as they are read.
     """
-    cdef intp_t n_draws = labels.shape[0], n_clusters = bounds.shape[0] - 1, s, j, p
-    cdef int32_t code
+    cdef intp_t n_draws = labels.shape[0], n_clusters = bounds.shape[0] - 1
     cdef double total
-    cdef const int32_t* draw
     expect_shape("order", order, (labels.shape[1],))
     expect_shape("out", out, (n_draws,))
     cdef int32_t[::1] scratch = np.zeros(n_codes, np.int32)
@@ -105,9 +101,8 @@ def add_company(
 
     Cluster j of the partition is the rows order[bounds[j] : bounds[j + 1]].
     """
-    cdef intp_t n_draws = labels.shape[0], n_clusters = bounds.shape[0] - 1, s, j, p
+    cdef intp_t n_draws = labels.shape[0], n_clusters = bounds.shape[0] - 1
     cdef intp_t n_samples = labels.shape[1]
-    cdef const int32_t* draw
     expect_shape("order", order, (n_samples,))
     expect_shape("out", out, (n_samples,))
     cdef int32_t[:, ::1] scratch = np.zeros((2, n_codes), np.int32)
@@ -142,10 +137,8 @@ def add_agreements(const code_t[:, ::1] codes, int32_t[:, ::1] out):
 
     At most 255 columns: counting in the type of the codes is what makes vectors of bytes fast.
     """
-    cdef intp_t n_rows = codes.shape[0], n_draws = codes.shape[1], i, j, s
+    cdef intp_t n_rows = codes.shape[0], n_draws = codes.shape[1]
     cdef code_t count
-    cdef const code_t* a
-    cdef const code_t* b
     if n_draws > 255:
         raise ValueError("at most 255 columns")
     expect_shape("out", out, (n_rows, n_rows))
@@ -164,7 +157,7 @@ def expand_agreements(
     const int32_t[:, ::1] counts, const intp_t[::1] group, intp_t n_draws, double[:, ::1] out
 ):
     """out[i, j] = agreements of the groups of rows i and j, per draw. Lower triangle of counts."""
-    cdef intp_t n_rows = group.shape[0], start, i, j, g, h
+    cdef intp_t n_rows = group.shape[0]
     expect_shape("counts", counts, (counts.shape[0], counts.shape[0]))
     expect_shape("out", out, (n_rows, n_rows))
     with nogil:
@@ -233,7 +226,6 @@ cdef class PartitionSearch(MemoryOwner):
         const double[::1] f,
         double split_cost,
     ):
-        cdef intp_t i
         self.n_items = weight.shape[0]
         self.n_draws = n_draws
         self.max_clusters = max_clusters = min(max_clusters, self.n_items)
@@ -277,10 +269,8 @@ cdef class PartitionSearch(MemoryOwner):
 
     def add_draws(self, const int32_t[:, ::1] labels, intp_t n_codes):
         """Enter labels (some draws, n_items), smaller than n_codes. Call until all are entered."""
-        cdef intp_t n_new = labels.shape[0], s, i, b
-        cdef int32_t code
+        cdef intp_t n_new = labels.shape[0], b
         cdef bint is_new
-        cdef const int32_t* draw
         cdef uint64_t[::1] key = np.empty(n_codes, np.uint64)
         cdef intp_t[::1] size = np.empty(n_codes, np.intp)
         cdef int32_t[::1] block = np.empty(n_codes, np.int32)
@@ -316,8 +306,7 @@ cdef class PartitionSearch(MemoryOwner):
 
     cdef int index(self) except -1:
         """After the last draw: lists of blocks per item, room for the overlaps."""
-        cdef intp_t i, s, b, n_kept = 0, n_overlaps = 0
-        cdef int32_t block
+        cdef intp_t n_kept = 0, n_overlaps = 0
         with nogil:
             # blocks has one column per draw, -1 where an earlier draw has the same block.
             for i in range(self.n_items):
@@ -340,11 +329,10 @@ cdef class PartitionSearch(MemoryOwner):
 
     cdef double attach(self, intp_t i, int32_t slot) noexcept nogil:
         """Put an item that is not placed into a cluster; -1 opens one."""
-        cdef intp_t w = self.weight[i], p, b
-        cdef int32_t q, n
+        cdef intp_t w = self.weight[i], b
+        cdef int32_t q
         cdef double change = 0.0
         cdef const double* f = self.f
-        cdef Overlap* overlap
         if slot < 0:
             slot = self.free_slots[self.max_clusters - self.n_clusters - 1]
             self.n_clusters += 1
@@ -369,11 +357,10 @@ cdef class PartitionSearch(MemoryOwner):
 
     cdef double detach(self, intp_t i) noexcept nogil:
         """Take an item out of its cluster, which is closed when it becomes empty."""
-        cdef intp_t w = self.weight[i], p, b
+        cdef intp_t w = self.weight[i], b
         cdef int32_t slot = self.label[i], q
         cdef double change = 0.0
         cdef const double* f = self.f
-        cdef Overlap* overlap
         for p in range(self.first_block[i], self.first_block[i + 1]):
             b = self.blocks[p]
             overlap = self.overlaps + self.first_overlap[b]
@@ -400,10 +387,10 @@ cdef class PartitionSearch(MemoryOwner):
         with h(x) = f(x + w) - f(x) - f(w). As h(0) = 0 < h(x), only clusters that share a
         block with the item can be better than an empty one.
         """
-        cdef intp_t w = self.weight[i], p, b, c, n_touched = 0
-        cdef int32_t own = self.label[i], best = -1, q, j
+        cdef intp_t w = self.weight[i], b, n_touched = 0
+        cdef int32_t own = self.label[i], best = -1
         cdef const double* f = self.f
-        cdef double f_w = f[w], cost, best_cost = 0.0, weight
+        cdef double f_w = f[w], best_cost = 0.0
         cdef double tol = self.tol * (f[self.n_rows] - f[self.n_rows - w] - f_w)
         cdef double* shared = self.shared
         cdef const Overlap* overlap
@@ -461,7 +448,6 @@ cdef class PartitionSearch(MemoryOwner):
 
     def clear(self):
         """Start with no item placed."""
-        cdef intp_t i
         for i in range(self.n_items):
             self.label[i] = -1
         for i in range(self.max_clusters):
@@ -473,7 +459,6 @@ cdef class PartitionSearch(MemoryOwner):
 
     def place(self, const int32_t[::1] labels):
         """Start from a partition of the items into at most max_clusters; -1 leaves one out."""
-        cdef intp_t i
         self.clear()
         slots = {}
         for i in range(self.n_items):
@@ -489,7 +474,6 @@ cdef class PartitionSearch(MemoryOwner):
 
         Successive scans must use the same permutation `order`, which is taken as a circle.
         """
-        cdef intp_t p
         cdef double change = 0.0
         with nogil:
             for p in range(self.n_items):
@@ -502,7 +486,7 @@ cdef class PartitionSearch(MemoryOwner):
         """Zealous update: destroy the item's cluster, place its members again in `order`, and scan
         them once. The update is undone unless the objective falls; returns whether it fell.
         """
-        cdef intp_t p, n_members = 0
+        cdef intp_t n_members = 0
         cdef int32_t slot = self.label[item]
         cdef double change = 0.0, tol = self.tol * self.f[self.n_rows]
         cdef int32_t* members = self.members
@@ -533,9 +517,9 @@ cdef class PartitionSearch(MemoryOwner):
         g(n_ib, n_jb) with g(x, y) = f(x + y) - f(x) - f(y), so only clusters that share blocks can
         lower it. Returns whether it fell.
         """
-        cdef intp_t b, i, n_touched = 0
-        cdef int32_t own = self.label[item], best = -1, count, q, j, n
-        cdef double cost, change = 0.0, best_cost = -self.tol * self.f[self.n_rows]
+        cdef intp_t n_touched = 0
+        cdef int32_t own = self.label[item], best = -1, count, q
+        cdef double change = 0.0, best_cost = -self.tol * self.f[self.n_rows]
         cdef double* shared = self.shared
         cdef const double* f = self.f
         cdef const Overlap* overlap
@@ -579,8 +563,7 @@ cdef class PartitionSearch(MemoryOwner):
 
     def objective(self):
         """The objective of the current partition, computed from scratch."""
-        cdef double total = 0.0, weight
-        cdef intp_t j, b, q
+        cdef double total = 0.0
         with nogil:
             for j in range(self.max_clusters):
                 total += self.size_weight * self.f[self.size[j]]

@@ -12,10 +12,7 @@ cdef Py_ssize_t nearest(
 ) noexcept nogil:
     """The nearest of the first n_centres columns of `centres`; squared distances go to
     `squares`."""
-    cdef Py_ssize_t d, k
     cdef Py_ssize_t best = 0
-    cdef const double* centre
-    cdef double gap
     for k in range(n_centres):
         squares[k] = 0.0
     for d in range(centres.shape[0]):
@@ -37,7 +34,7 @@ def kmeans(points, Py_ssize_t n_centres, bit_generator, Py_ssize_t n_iterations=
 
     The order of all sums is fixed, so that a seed gives the same bits for any number of threads.
     """
-    cdef Py_ssize_t i, d, k, _iteration, changes
+    cdef Py_ssize_t changes
     cdef const double[:, ::1] x = np.ascontiguousarray(points, dtype=np.float64)
     cdef Py_ssize_t n = x.shape[0]
     cdef Py_ssize_t n_features = x.shape[1]
@@ -49,7 +46,7 @@ def kmeans(points, Py_ssize_t n_centres, bit_generator, Py_ssize_t n_iterations=
     labels = np.zeros(n, dtype=np.intp)
     cdef Py_ssize_t[::1] label = labels
     cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-    cdef double gap, total, u
+    cdef double total
     if n_features == 0:
         return labels
     with bit_generator.lock, nogil:

@@ -7,7 +7,6 @@ from skdpm._core._check cimport SKDPM_CHECK
 cdef class MemoryOwner:
 
     def __dealloc__(self):
-        cdef Py_ssize_t m
         for m in range(self._n_owned):
             free(self._owned[m])
         free(self._owned)
@@ -15,7 +14,6 @@ cdef class MemoryOwner:
     cdef void* resized(self, void* memory, Py_ssize_t n, size_t size) except NULL:
         """`memory` of this object (or NULL: new) with room for n entries. Its contents stay as far
         as they fit."""
-        cdef void* larger
         cdef Py_ssize_t m = 0
         while m < self._n_owned and self._owned[m] != memory:
             m += 1
@@ -35,7 +33,6 @@ cdef class MemoryOwner:
 
     cdef void* freed(self, void* memory) noexcept:
         """Free memory of this object. Returns NULL."""
-        cdef Py_ssize_t m
         for m in range(self._n_owned):
             if self._owned[m] == memory:
                 free(memory)

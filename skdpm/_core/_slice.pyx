@@ -20,7 +20,6 @@ cdef class SliceSampled:
         cdef double level = self.log_density(x) - random_standard_exponential(rng)
         cdef double left = x - uniform(rng)
         cdef double right = left + 1.0
-        cdef double log_density, proposal
         cdef bint failed = False
         # At most 50 steps in all, split at random between the two sides: still exact.
         cdef Py_ssize_t n_left = <Py_ssize_t>(50 * uniform(rng))

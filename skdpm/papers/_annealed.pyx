@@ -67,15 +67,12 @@ cdef class AnnealedSystem(ParticleSystem):
     cdef void anneal(self) noexcept nogil:
         """Change to the prior of one more row. A particle's weight follows the probability of its
         partition: V_{n,k} and, if sigma changes, the factors of its clusters."""
-        cdef Py_ssize_t f, j, k, p, slot
         cdef double before = self.nodes.concentration
         cdef double after = self.concentration_of(self.n_rows + 1)
         cdef double old_sigma = self.nodes.sigmas[0]
         # By k, scratch: a ratio, and the number of rows in clusters that it is for.
         cdef double* log_ratio = &self.nodes.join_k[0]
         cdef double* known_at = &self.nodes.new_k[0]
-        cdef double sigma
-        cdef double* v
         cdef const double* sizes
         if after == before:
             return
@@ -120,7 +117,6 @@ cdef class AnnealedSystem(ParticleSystem):
     cdef int move_block(self, bitgen_t* rng) except -1 nogil:
         """Draw the rows of the active block again, one after the other. The block ends before the
         newest row; one that gets there is the last of a cycle."""
-        cdef Py_ssize_t i
         cdef Py_ssize_t n_old = self.n_rows - 1
         cdef Py_ssize_t stop = min(self.block_start + self.active_block, n_old)
         for i in range(self.block_start, stop):

@@ -32,9 +32,6 @@ cdef class GroupedTask(BlockTask):
     ) noexcept nogil:
         """Draw a cluster for each item from its group, in `clusters`. False if the weights of an
         item are no distribution."""
-        cdef Py_ssize_t g, i, j, n
-        cdef Py_ssize_t first
-        cdef const Py_ssize_t* which
         for i in range(n_items):
             self.keys[i] = self.groups[self.codes[items[i]] // 2]
         n = self.sort(self.keys, items, u, n_items)

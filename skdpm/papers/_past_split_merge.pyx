@@ -59,7 +59,6 @@ cdef class PastJainNealKernel(JainNealKernel):
         self.learner = history
 
     cdef void launch(self, MixtureState state, bitgen_t* rng) noexcept nogil:
-        cdef Py_ssize_t m, b
         if not self.past.informed:
             JainNealKernel.launch(self, state, rng)
             return

@@ -40,7 +40,6 @@ cdef class SuperClusterGibbsKernel(PartitionKernel):
             self.choices = np.empty(state.capacity, np.intp)
 
     cdef int step(self, MixtureState state, bitgen_t* rng) except -1 nogil:
-        cdef Py_ssize_t i, j, _sweep
         for j in range(state.n_clusters):
             self.super_cluster[state.slots[j]] = integer(rng, self.n_super_clusters)
         for _sweep in range(self.n_sweeps):
@@ -54,7 +53,6 @@ cdef class SuperClusterGibbsKernel(PartitionKernel):
 
     cdef bint place(self, MixtureState state, Py_ssize_t i, bitgen_t* rng) noexcept nogil:
         """Draw item i from its full conditional. False if the weights are no distribution."""
-        cdef Py_ssize_t j, slot
         cdef Py_ssize_t own = self.super_cluster[state.detach(i)]
         cdef Py_ssize_t k = state.n_clusters
         cdef Py_ssize_t n = 0

@@ -25,7 +25,6 @@ cdef int choose_path(
     RowFilterKernel kernel, FeatureState state, bitgen_t* rng, int path
 ) except? -1 nogil:
     """Set the values of a test path."""
-    cdef Py_ssize_t j
     cdef Py_ssize_t n = kernel.n_shared
     if path >= CONDITIONAL and not kernel.adapting:
         path = ZEROS

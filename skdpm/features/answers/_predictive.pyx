@@ -95,7 +95,6 @@ cdef class RowLaw:
         cdef double[:, ::1] sums = np.empty((n, width + 1))
         cdef unsigned char[:, ::1] modes = np.zeros((n, width + 1), dtype=np.uint8)
         cdef const unsigned char[::1] seen = np.ascontiguousarray(observed, dtype=np.uint8)
-        cdef Py_ssize_t i, k
         with nogil:
             for i in range(n):
                 if seen[i]:
@@ -121,10 +120,8 @@ cdef class RowLaw:
         self, Py_ssize_t i, double* probabilities, unsigned char* best   # OUT (n_latent,)
     ) except? -1 nogil:
         """Sum over all values of row i. Returns log p(x_i), or NaN if it is not finite."""
-        cdef Py_ssize_t m
         cdef double shared = self.begin(i, probabilities)
         cdef double gain = 0.0
-        cdef double base
         for m in range(self.log_pmf.shape[0]):
             if m > 0:
                 if self.log_pmf[m] + self.collapsed.log_bound(m, gain) < self.top - 36.0:
@@ -143,7 +140,6 @@ cdef class RowLaw:
         self, Py_ssize_t i, double* probabilities   # OUT (n_latent,)
     ) noexcept nogil:
         """Begin with row i, with all features off. Returns the log prior of this value."""
-        cdef Py_ssize_t k
         cdef double shared = 0.0
         self.top = -INFINITY
         self.total = 0.0
@@ -160,7 +156,6 @@ cdef class RowLaw:
 
     cdef double end(self, double* probabilities) noexcept nogil:    # INOUT (n_latent,)
         """Normalise the sums. Returns log p(x_i)."""
-        cdef Py_ssize_t k
         if self.total == 0.0:
             return NAN
         for k in range(self.n_latent):
@@ -172,9 +167,7 @@ cdef class RowLaw:
     ) noexcept nogil:
         """Add the weights of all values in the table to `total` and to the features' sums; all are
         relative to the largest so far, exp(top). `base` is the log weight of the first value."""
-        cdef Py_ssize_t j, k, r
         cdef Py_ssize_t n = self.n_latent
-        cdef double value, w
         cdef bint is_best
         for r in range((<Py_ssize_t>1) << n):
             value = self.table[r] + base
@@ -195,8 +188,6 @@ cdef class RowLaw:
     ) noexcept nogil:
         """Relative weight exp(value - top), 0 if it is negligible. A `value` above `top` becomes
         `top`, and the sums are rescaled."""
-        cdef Py_ssize_t k
-        cdef double w
         if value > self.top:
             w = exp(self.top - value)
             self.total *= w
@@ -211,7 +202,6 @@ cdef class RowLaw:
     cdef double largest_gain(self) noexcept nogil:
         """Bound the gain in log p(x_i | z) from switching features on. The table also includes
         their log odds."""
-        cdef Py_ssize_t k, r
         cdef double gain = 0.0
         for r in range((<Py_ssize_t>1) << self.n_latent):
             gain = max(gain, self.table[r])
@@ -226,7 +216,7 @@ cdef class RowLaw:
     ) except? -1 nogil:
         """Sum over the values of row i that the beam visits. Returns a lower bound of log p(x_i),
         or NaN if it is not finite."""
-        cdef Py_ssize_t j, m, _search
+        cdef Py_ssize_t _search
         cdef Py_ssize_t likeliest = 0
         memset(best, 0, self.n_latent)
         for _search in range(N_SEARCHES):
@@ -258,7 +248,6 @@ cdef class RowLaw:
     ) noexcept nogil:
         """Sum over the values that a beam visits which begins near the best value so far. Returns
         -1 if the density of one is not finite."""
-        cdef Py_ssize_t j
         cdef double log_prior = self.begin(i, probabilities)
         memcpy(&self.mode[0], best, self.n_latent)
         self.find_mode(i)
@@ -284,8 +273,6 @@ cdef class RowLaw:
     cdef void find_mode(self, Py_ssize_t i) noexcept nogil:
         """Flip the feature that gains most until none gains; then sort the features, the least
         certain first."""
-        cdef Py_ssize_t j, k, best, _flip
-        cdef double change
         self.model.begin_row(i, &self.mode[0])
         # Bounded, as rounding could flip back and forth; any value gives a lower bound.
         for _flip in range(64 * self.n_latent):
@@ -314,7 +301,6 @@ cdef class RowLaw:
         self, Py_ssize_t k, double* probabilities, unsigned char* best  # INOUT (n_latent,)
     ) noexcept nogil:
         """Decide feature k. Returns -1 if the density of a value is NaN."""
-        cdef Py_ssize_t j, value
         cdef Py_ssize_t n = self.n_kept
         cdef Py_ssize_t n_unused = self.most - n
         cdef Py_ssize_t n_ties = 0
@@ -323,7 +309,6 @@ cdef class RowLaw:
         cdef double* flipped = &self.log_w[n]
         cdef double change = self.log_odds[k] if on else -self.log_odds[k]
         cdef bint stays, comes
-        cdef unsigned char* z
         self.model.log_flip_many(&self.kept[0], n, k, on, flipped)
         for j in range(n):
             flipped[j] += self.log_w[j] + change
@@ -397,7 +382,6 @@ cdef class RowLaw:
         double* probabilities, unsigned char* best  # INOUT (n_latent,)
     ) noexcept nogil:
         """Add the weight exp(value) of z to the sums, as `add_table` does."""
-        cdef Py_ssize_t k
         cdef bint is_best = value > self.top
         cdef double w = self.weigh(value, probabilities)
         if w == 0.0:

@@ -15,7 +15,6 @@ cdef class Allocations(MemoryOwner):
 
     def __init__(self, Z):
         cdef const unsigned char[:, ::1] view = np.ascontiguousarray(Z, dtype=np.uint8)
-        cdef Py_ssize_t i, k
         self.n_samples = view.shape[0]
         self.reserve(max(view.shape[1], 1))
         self.n_latent = view.shape[1]
@@ -26,8 +25,6 @@ cdef class Allocations(MemoryOwner):
 
     cdef int reserve(self, Py_ssize_t stride) except -1:
         """Allocate memory for `stride` columns."""
-        cdef Py_ssize_t i
-        cdef unsigned char* wider
         if stride <= self.stride:
             return 0
         self.col_sums = <Py_ssize_t*>self.resized(self.col_sums, stride, sizeof(Py_ssize_t))
@@ -48,9 +45,7 @@ cdef class Allocations(MemoryOwner):
 
     cdef void remove(self, Py_ssize_t k) noexcept nogil:
         """Remove column k; the last one takes its place."""
-        cdef Py_ssize_t i
         cdef Py_ssize_t last = self.n_latent - 1
-        cdef unsigned char* z
         SKDPM_CHECK(0 <= k <= last, "no such feature")
         for i in range(self.n_samples):
             z = self.row(i)
@@ -65,7 +60,6 @@ cdef class Allocations(MemoryOwner):
     def to_array(self):
         """Copy the matrix into an ndarray of shape (n_samples, n_latent), uint8."""
         cdef unsigned char[:, ::1] Z = np.empty((self.n_samples, self.n_latent), dtype=np.uint8)
-        cdef Py_ssize_t i
         if self.n_latent > 0:
             for i in range(self.n_samples):
                 memcpy(&Z[i, 0], self.row(i), self.n_latent)

@@ -42,7 +42,6 @@ cdef class FeatureModel(MemoryOwner):
 
     cdef void spoil(self, Py_ssize_t candidate) noexcept nogil:
         """Fill a candidate with NaN, so that its use is detected."""
-        cdef Py_ssize_t j
         for j in range(max(self.width, 1)):
             self.candidates[candidate * self.width + j] = NAN
 
@@ -50,7 +49,6 @@ cdef class FeatureModel(MemoryOwner):
         self, const Py_ssize_t* features, Py_ssize_t n, Py_ssize_t* others
     ) noexcept nogil:
         """List the features that are not among n given ones. Returns their number."""
-        cdef Py_ssize_t j, k
         cdef Py_ssize_t n_others = 0
         for k in range(self.n_latent):
             others[n_others] = k
@@ -77,7 +75,6 @@ cdef class FeatureModel(MemoryOwner):
     ) noexcept nogil:
         """log p(x_i | candidate with feature k switched on, or off) - log p(x_i | candidate). The
         candidates all lack feature k, or all have it."""
-        cdef Py_ssize_t j
         for j in range(n):
             out[j] = NAN
 
@@ -131,7 +128,6 @@ cdef class FeatureModel(MemoryOwner):
         cdef Py_ssize_t r = 0
         cdef unsigned long long step
         cdef double value = 0.0
-        cdef bint on
         out[0] = 0.0
         for step in range(1, (<unsigned long long>1) << n):
             j = 0
@@ -205,7 +201,6 @@ cdef class FeatureModel(MemoryOwner):
     def start(self, Py_ssize_t n_latent, bit_generator):
         """Start with `n_latent` features whose parameters are drawn from their prior."""
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-        cdef Py_ssize_t k, _feature
         self.reserve(n_latent)
         self.start_hyperparameters()
         with bit_generator.lock, nogil:
@@ -244,8 +239,6 @@ cdef class CachedFlipModel(FeatureModel):
     cdef void log_flip_many(
         self, const Py_ssize_t* candidates, Py_ssize_t n, Py_ssize_t k, bint on, double* out
     ) noexcept nogil:
-        cdef Py_ssize_t j
-        cdef double* candidate
         for j in range(n):
             candidate = self.candidates + candidates[j] * self.width
             candidate[1] = self.log_flipped(candidate + N_CACHED, k, on)

@@ -63,7 +63,6 @@ cdef bint factorize(
 ) noexcept nogil:
     """Factor a matrix, given by the entries below its diagonal. False if it is not positive
     definite."""
-    cdef Py_ssize_t p, q
     cdef Py_ssize_t c = 0
     for q in range(n):
         for p in range(q, n):
@@ -106,7 +105,6 @@ cdef class LinkFlipModel(CachedFlipModel):
     cdef double[:, ::1] effects         # (capacity, most_links): what a feature adds to each y
 
     cdef void begin_row(self, Py_ssize_t i, const unsigned char* z) noexcept nogil:
-        cdef Py_ssize_t j, k
         if self.Z.n_samples != self.n_partners:
             self.spoil(0)       # the model is not bound to the partners' features
             return
@@ -137,7 +135,6 @@ cdef class LinkFlipModel(CachedFlipModel):
         )
 
     cdef void flip_terms(self, double* terms, Py_ssize_t k, bint on) noexcept nogil:
-        cdef Py_ssize_t t
         cdef const double* effects = &self.effects[k, 0]
         cdef double sign = 1.0 if on else -1.0
         for t in range(self.row_links):
@@ -229,7 +226,6 @@ cdef class LFRMModel(LinkFlipModel):
     ) noexcept nogil:
         """The weight of the row's feature k and the partner's feature l is W[k * by_own + l *
         by_other], W flat."""
-        cdef Py_ssize_t k, l
         cdef Py_ssize_t by_own = 1 if incoming else self.capacity
         cdef Py_ssize_t by_other = self.capacity if incoming else 1
         cdef Py_ssize_t stride = self.effects.shape[1]
@@ -248,7 +244,6 @@ cdef class LFRMModel(LinkFlipModel):
     # Features.
 
     cdef int add_feature(self, bitgen_t* rng) except -1 nogil:
-        cdef Py_ssize_t l
         cdef Py_ssize_t k = self.n_latent
         cdef double deviation = 1.0 / sqrt(self.tau)
         for l in range(k + 1):
@@ -261,7 +256,6 @@ cdef class LFRMModel(LinkFlipModel):
 
     cdef int remove_feature(self, Py_ssize_t k) except -1 nogil:
         """The last row takes the place of row k, then the last column that of column k."""
-        cdef Py_ssize_t l
         cdef Py_ssize_t last = self.n_latent - 1
         for l in range(self.n_latent):
             self.W[k, l] = self.W[last, l]
@@ -273,9 +267,7 @@ cdef class LFRMModel(LinkFlipModel):
 
     cdef void tabulate(self) noexcept nogil:
         """List every row's features, and compute z_i' W."""
-        cdef Py_ssize_t i, k, l
         cdef const unsigned char* z
-        cdef double* sums
         for i in range(self.n_samples):
             z = self.Z.row(i)
             sums = &self.sums[i, 0]
@@ -294,7 +286,6 @@ cdef class LFRMModel(LinkFlipModel):
         cdef double total = self.b
         cdef const double* sums = &self.sums[i, 0]
         cdef const Py_ssize_t* active = &self.active[j, 0]
-        cdef Py_ssize_t a
         for a in range(self.n_active[j]):
             total += sums[active[a]]
         return total
@@ -339,7 +330,6 @@ cdef class LFRMModel(LinkFlipModel):
     cdef int draw_by_blocks(self, bitgen_t* rng) except -1 nogil:
         """Draw rows of W (and columns, if links are directed) and b by Polya-Gamma blocks, then
         every weight and b by a slice step."""
-        cdef Py_ssize_t j, k, l, other
         cdef Py_ssize_t* order = &self.indices[0, 0]
         self.tabulate()
         for k in range(self.n_latent):
@@ -362,7 +352,7 @@ cdef class LFRMModel(LinkFlipModel):
     cdef int draw_block(self, Py_ssize_t k, bint incoming, bitgen_t* rng) except -1 nogil:
         """Draw row k of W, or column k (`incoming`), given all else: a Gaussian regression on the
         partners' features, with omega ~ PG(1, log odds) for each pair."""
-        cdef Py_ssize_t i, j, a, c, n_terms
+        cdef Py_ssize_t n_terms
         cdef Py_ssize_t n = self.n_latent
         cdef const unsigned char* z
         cdef const unsigned char* partner
@@ -371,7 +361,7 @@ cdef class LFRMModel(LinkFlipModel):
         cdef double* target = &self.vectors[1, 0]
         cdef double* design = &self.vectors[2, 0]
         cdef double* noise = &self.vectors[3, 0]
-        cdef double logit, omega, residual, log_det
+        cdef double log_det
         cdef int sign
         cdef bint both
         for a in range(n):
@@ -418,10 +408,8 @@ cdef class LFRMModel(LinkFlipModel):
         self.tabulate()
 
     cdef int draw_bias(self, bitgen_t* rng) except -1 nogil:
-        cdef Py_ssize_t i, j
         cdef double precision = self.tau_b
         cdef double target = 0.0
-        cdef double logit, omega
         for i in range(self.n_samples):
             for j in range(0 if self.directed else i + 1, self.n_samples):
                 if self.signs[i, j] != 0:
@@ -433,13 +421,11 @@ cdef class LFRMModel(LinkFlipModel):
 
     cdef void add_links(self, Py_ssize_t i) noexcept nogil:
         """Add the pairs of row i to the slice; over all rows every pair comes once."""
-        cdef Py_ssize_t j
         for j in range(0 if self.directed else i + 1, self.n_samples):
             if self.signs[i, j] != 0:
                 self.slice.add(self.signs[i, j], self.logit(i, j), 1.0)
 
     cdef int slice_bias(self, bitgen_t* rng) except -1 nogil:
-        cdef Py_ssize_t i
         if self.n_pairs > self.slice.capacity:
             with gil:
                 self.slice.reserve(self.n_pairs)
@@ -460,13 +446,11 @@ cdef class LFRMModel(LinkFlipModel):
 
     cdef int slice_weight(self, Py_ssize_t k, Py_ssize_t l, bitgen_t* rng) except -1 nogil:
         """Draw weight (k, l) given the pairs that it concerns: rows with k and rows with l."""
-        cdef Py_ssize_t i, j, a, c
         cdef Py_ssize_t n_own = 0
         cdef Py_ssize_t n_other = 0
         cdef Py_ssize_t* own = &self.members[0, 0]
         cdef Py_ssize_t* other = &self.members[1, 0]
         cdef double value = self.W[k, l]
-        cdef double by, times
         for i in range(self.n_samples):
             if self.Z.row(i)[k]:
                 own[n_own] = i
@@ -504,7 +488,6 @@ cdef class LFRMModel(LinkFlipModel):
                 self.sums[other[c], k] += by
 
     cdef double log_likelihood(self) noexcept nogil:
-        cdef Py_ssize_t i
         cdef double total = 0.0
         self.tabulate()
         for i in range(self.n_samples):
@@ -517,7 +500,6 @@ cdef class LFRMModel(LinkFlipModel):
 
     cdef double square(self) noexcept nogil:
         """The sum of the squares of the weights."""
-        cdef Py_ssize_t k, l
         cdef double total = 0.0
         for k in range(self.n_latent):
             for l in range(0 if self.directed else k, self.n_latent):
@@ -648,7 +630,6 @@ cdef class LFRMPart(LinkFlipModel):
 
     cdef int make_room(self) except -1 with gil:
         """Allocate tables of the kinds and types, which are often much fewer than rows."""
-        cdef Py_ssize_t n
         if self.n_kinds > self.base.shape[0]:
             n = min(2 * self.n_kinds, self.n_samples)
             self.base = np.zeros((n, n))
@@ -687,7 +668,6 @@ cdef class LFRMPart(LinkFlipModel):
     cdef int restrict_from(
         self, FeatureModel whole, const Py_ssize_t* features, Py_ssize_t n
     ) except -1 nogil:
-        cdef Py_ssize_t i, k, l, m, a, c, s, t
         cdef Py_ssize_t width = (<LFRMModel>whole).capacity
         cdef const double* W
         cdef const unsigned char* z
@@ -751,7 +731,6 @@ cdef class LFRMPart(LinkFlipModel):
                 self.kept[self.within(a, c)] = W[features[a] * width + features[c]]
 
     cdef int give_back(self, FeatureModel whole, const Py_ssize_t* features) except -1 nogil:
-        cdef Py_ssize_t a, c, j, k, l, m
         cdef double* W = &(<LFRMModel>whole).W[0, 0]
         cdef Py_ssize_t width = (<LFRMModel>whole).capacity
         cdef bint is_own
@@ -773,7 +752,6 @@ cdef class LFRMPart(LinkFlipModel):
                 W[k * width + features[c]] = self.theta[self.within(a, c)]
 
     cdef int add_feature(self, bitgen_t* rng) except -1 nogil:
-        cdef Py_ssize_t p
         self.n_latent += 1
         for p in range(self.first_of(self.n_latent - 1), self.first_of(self.n_latent)):
             self.theta[p] = random_standard_normal(rng) / sqrt(self.tau)
@@ -787,8 +765,6 @@ cdef class LFRMPart(LinkFlipModel):
 
     cdef void tabulate(self) noexcept nogil:
         """Compute what theta adds to the log odds of rows."""
-        cdef Py_ssize_t a, c, l, s, t
-        cdef double total
         if self.draws_b:
             self.b = self.theta[0]
         for s in range(self.n_kinds):
@@ -807,7 +783,6 @@ cdef class LFRMPart(LinkFlipModel):
 
     cdef int count_pairs(self) except -1 nogil:
         """List the types, and count pairs of each two."""
-        cdef Py_ssize_t i, j, a, code, s, t
         cdef const unsigned char* z
         for i in range(self.n_kinds << self.n_latent):
             self.found[i] = -1
@@ -840,7 +815,6 @@ cdef class LFRMPart(LinkFlipModel):
     cdef Py_ssize_t list_terms(self, Py_ssize_t i, Py_ssize_t j) noexcept nogil:
         """List the parameters in the log odds of a link from row i to row j, some of them twice.
         """
-        cdef Py_ssize_t a, c
         cdef Py_ssize_t n = 0
         cdef Py_ssize_t s = self.kind[i]
         cdef Py_ssize_t t = self.kind[j]
@@ -872,10 +846,9 @@ cdef class LFRMPart(LinkFlipModel):
     cdef double log_joint(self, const double[::1] theta) noexcept nogil:
         """log p(X, theta | Z), and its derivatives in `gradient` and `gram`; after `count_pairs`.
         """
-        cdef Py_ssize_t m, p, q, s, t, x, y
+        cdef Py_ssize_t s, t
         cdef Py_ssize_t n = self.first_of(self.n_latent)
         cdef double total = 0.0
-        cdef double logit, size, mean, slope, precision, n_links, n_pairs
         for p in range(n):
             precision = self.tau_b if self.draws_b and p == 0 else self.tau
             total += 0.5 * (log(precision / (2.0 * PI)) - precision * theta[p] * theta[p])
@@ -914,9 +887,8 @@ cdef class LFRMPart(LinkFlipModel):
 
     cdef int find_mode(self, double close) except -1 nogil:
         """Set `mode`, up to a gain of `close`, and factorize the precision there."""
-        cdef Py_ssize_t p, _step
+        cdef Py_ssize_t _step
         cdef Py_ssize_t n = self.first_of(self.n_latent)
-        cdef double value, other, gain, length
         self.count_pairs()
         for p in range(n):
             self.mode[p] = 0.0
@@ -950,7 +922,6 @@ cdef class LFRMPart(LinkFlipModel):
 
     cdef int draw(self, double[::1] theta, bitgen_t* rng) except -1 nogil:
         """Draw theta from q, whose mode was found."""
-        cdef Py_ssize_t p
         cdef Py_ssize_t n = self.first_of(self.n_latent)
         for p in range(n):
             theta[p] = 0.0
@@ -962,11 +933,9 @@ cdef class LFRMPart(LinkFlipModel):
 
     cdef double log_ratio(self, const double[::1] theta) noexcept nogil:
         """log p(X, theta | Z) - log q(theta); the mode was found."""
-        cdef Py_ssize_t p, q
         cdef Py_ssize_t c = 0
         cdef Py_ssize_t n = self.first_of(self.n_latent)
         cdef double square = 0.0
-        cdef double scale, total
         for q in range(n):
             scale = self.factor[c]      # the precision is L D L', with 1 / D in place of diag(L)
             total = theta[q] - self.mode[q]
@@ -992,8 +961,6 @@ cdef class LFRMPart(LinkFlipModel):
     cdef void gather(self, Py_ssize_t i, Py_ssize_t k, bitgen_t* rng) noexcept nogil:
         """To no others, to the nodes that are linked to i, or to a random share of all nodes: a
         feature that explains little may be in any of them."""
-        cdef Py_ssize_t j
-        cdef double share
         cdef Py_ssize_t way = integer(rng, 3)
         if way == 1:
             share = uniform(rng)
@@ -1015,7 +982,6 @@ cdef class LFRMPart(LinkFlipModel):
         return self.log_ratio(self.kept)
 
     cdef int settle_params(self, bitgen_t* rng) except -1 nogil:
-        cdef Py_ssize_t p
         for p in range(self.first_of(self.n_latent)):
             self.theta[p] = self.kept[p]
         if self.draws_b:
@@ -1024,7 +990,6 @@ cdef class LFRMPart(LinkFlipModel):
     cdef void begin_link(
         self, Py_ssize_t i, Py_ssize_t j, double sign, bint incoming
     ) noexcept nogil:
-        cdef Py_ssize_t a, c
         cdef Py_ssize_t own = self.kind[i]
         cdef Py_ssize_t other = self.kind[j]
         cdef double* effects = &self.effects[0, self.row_links]

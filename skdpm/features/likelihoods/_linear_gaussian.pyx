@@ -55,7 +55,6 @@ cdef inline double draw_precision(bitgen_t* rng, double shape, double rate) noex
 cdef inline void add_scaled(
     double* target, double by, const double* source, Py_ssize_t n
 ) noexcept nogil:
-    cdef Py_ssize_t j
     for j in range(n):
         target[j] += by * source[j]
 
@@ -64,7 +63,6 @@ cdef void solve_lower(
     const double* factor, Py_ssize_t n, double* rows, Py_ssize_t stride, Py_ssize_t width   # INOUT
 ) noexcept nogil:
     """Multiply the n x width matrix by L^-1; its row j begins at rows[j * stride]."""
-    cdef Py_ssize_t i, j
     cdef const double* column = factor
     for j in range(n):
         for i in range(1, n - j):
@@ -76,7 +74,6 @@ cdef void solve_upper(
     const double* factor, Py_ssize_t n, double* rows, Py_ssize_t stride, Py_ssize_t width   # INOUT
 ) noexcept nogil:
     """Multiply the matrix by L'^-1."""
-    cdef Py_ssize_t i, j
     cdef const double* column = factor + n * (n + 1) // 2
     for j in range(n - 1, -1, -1):
         column -= n - j
@@ -165,7 +162,6 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
 
     cdef void round_intercept(self) noexcept nogil:
         """Compute b from its offset, then the offset from b, as `load` does."""
-        cdef Py_ssize_t j
         for j in range(self.d):
             self.intercept[j] = self.mean[j] + self.offset[j]
             self.offset[j] = self.intercept[j] - self.mean[j]
@@ -173,7 +169,6 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
     # The row under update.
 
     cdef void begin_row(self, Py_ssize_t i, const unsigned char* z) noexcept nogil:
-        cdef Py_ssize_t j, k
         cdef Py_ssize_t d = self.d
         cdef double* residual = self.candidates
         self.row_V = &self.V[0, 0]
@@ -204,7 +199,6 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
     cdef void log_flip_many(
         self, const Py_ssize_t* candidates, Py_ssize_t n, Py_ssize_t k, bint on, double* out
     ) noexcept nogil:
-        cdef Py_ssize_t j
         cdef Py_ssize_t d = self.d
         cdef const double* v = self.row_V + k * d
         cdef double half = 0.5 * self.row_norms[k]
@@ -224,10 +218,6 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         """By doubling, in O(1) per value: what feature j adds is linear in the values of the
         features before it. These gains are tabulated, also by doubling, in the place of the sums.
         """
-        cdef Py_ssize_t j, l, r, half, quarter
-        cdef double inner
-        cdef double* gains
-        cdef const double* v
         out[0] = 0.0
         for j in range(n):
             half = (<Py_ssize_t>1) << j
@@ -254,10 +244,8 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         conditional law. While components fit badly, that law would give every row singletons,
         which stay; proposals from the prior leave time to share components."""
         cdef double square = dot(self.candidates, self.candidates, self.d)
-        cdef double log_rate, log_poisson, log_w, log_ratio, s, largest, w
         cdef double top = -INFINITY
         cdef double total = 0.0
-        cdef Py_ssize_t k
         cdef Py_ssize_t chosen = 0
         if adapting:
             chosen = random_poisson(rng, rate)
@@ -297,7 +285,6 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         self, const Py_ssize_t* features, Py_ssize_t n, bitgen_t* rng
     ) except -1 nogil:
         """Draw parameters and noise from the prior, then shift them to agree with the residual."""
-        cdef Py_ssize_t j, k
         cdef Py_ssize_t d = self.d
         cdef double gain = self.tau_x / (self.tau_v + n * self.tau_x)
         cdef double v_deviation = 1.0 / sqrt(self.tau_v)
@@ -320,7 +307,6 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         self.norms[k] = dot(&self.V[k, 0], &self.V[k, 0], self.d)
 
     cdef int add_feature(self, bitgen_t* rng) except -1 nogil:
-        cdef Py_ssize_t j
         for j in range(self.d):
             self.V[self.n_latent, j] = random_standard_normal(rng) / sqrt(self.tau_v)
         self.set_norm(self.n_latent)
@@ -339,7 +325,6 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         return -self.tau_b * (dot(&self.offset[0], &self.V[k, 0], self.d) + 0.5 * self.norms[k])
 
     cdef int complement(self, Py_ssize_t k) except -1 nogil:
-        cdef Py_ssize_t j
         cdef double* v = &self.V[k, 0]
         add_scaled(&self.offset[0], 1.0, v, self.d)
         for j in range(self.d):
@@ -347,7 +332,6 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         self.round_intercept()
 
     cdef bint takes_away(self, Py_ssize_t k) except -1 nogil:
-        cdef Py_ssize_t j
         cdef double total = 0.0
         for j in range(self.d):
             total += self.V[k, j]
@@ -368,7 +352,6 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         self.round_intercept()
 
     cdef int split_off(self, Py_ssize_t k, bitgen_t* rng) except -1 nogil:
-        cdef Py_ssize_t j
         cdef double* v = &self.V[k, 0]
         cdef double gain = self.tau_b / (self.tau_b + self.tau_v)
         cdef double deviation = 1.0 / sqrt(self.tau_b + self.tau_v)
@@ -391,15 +374,12 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
     cdef int restrict_from(
         self, FeatureModel whole, const Py_ssize_t* features, Py_ssize_t n
     ) except -1 nogil:
-        cdef Py_ssize_t i, j, k
         cdef Py_ssize_t d = self.d
-        cdef Py_ssize_t n_others
         cdef const unsigned char* z
         cdef const double* V = &(<LinearGaussianModel>whole).V[0, 0]
         cdef const double* X = &(<LinearGaussianModel>whole).X[0, 0]
         cdef const double* offset = &(<LinearGaussianModel>whole).offset[0]
         cdef Py_ssize_t* others = &(<LinearGaussianModel>whole).active[0]
-        cdef double* residual
         self.tau_x = (<LinearGaussianModel>whole).tau_x
         self.tau_v = (<LinearGaussianModel>whole).tau_v
         n_others = whole.list_others(features, n, others)
@@ -417,7 +397,6 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
                     residual[j] = residual[j] if self.observed[i, j] else 0.0
 
     cdef int give_back(self, FeatureModel whole, const Py_ssize_t* features) except -1 nogil:
-        cdef Py_ssize_t j
         cdef double* V = &(<LinearGaussianModel>whole).V[0, 0]
         for j in range(self.n_latent):
             memcpy(V + features[j] * self.d, &self.V[j, 0], self.d * sizeof(double))
@@ -448,7 +427,6 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
 
     cdef int update_params(self, bint adapting, bitgen_t* rng) except -1 nogil:
         """Draw V and b, then tau_v and tau_x, each given the rest."""
-        cdef Py_ssize_t k
         cdef double square = 0.0
         if not isfinite(self.visit_columns(DRAW, rng)):
             raise FloatingPointError(
@@ -471,14 +449,12 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
     cdef double visit_columns(self, int purpose, bitgen_t* rng) noexcept nogil:
         """log p(X | Z) with V and b integrated out. `purpose` also draws them, or sets them to
         their means."""
-        cdef Py_ssize_t i, j, k, c, n_active
         cdef Py_ssize_t n = self.n_latent + self.has_intercept
         cdef Py_ssize_t d = self.d
         cdef Py_ssize_t packed = n * (n + 1) // 2
         cdef Py_ssize_t stride = self.Z.stride
         cdef const unsigned char* Z = self.Z.entries
         cdef double square = 0.0
-        cdef double total
         memset(&self.gram[0], 0, packed * sizeof(double))
         memset(&self.solution[0, 0], 0, n * d * sizeof(double))
         for i in range(self.n_samples):
@@ -515,7 +491,6 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         self, Py_ssize_t c, Py_ssize_t width, int purpose, bitgen_t* rng
     ) noexcept nogil:
         """Contribution to log p(X | Z) of `width` columns of V from c on, which share Z'Z."""
-        cdef Py_ssize_t j, k
         cdef Py_ssize_t n = self.n_latent + self.has_intercept
         cdef double* rows = &self.solution[0, c]
         cdef double square = 0.0
@@ -548,7 +523,6 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
     cdef Py_ssize_t add_to_gram(self, const unsigned char* z, double by) noexcept nogil:
         """Add by * z z' to `gram`. Lists the features of z and the intercept in `active` and
         returns their number."""
-        cdef Py_ssize_t j, k, first
         cdef Py_ssize_t n = self.n_latent + self.has_intercept
         cdef Py_ssize_t n_active = 0
         for k in range(self.n_latent):
@@ -570,7 +544,6 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
 
     cdef double squared_error(self) noexcept nogil:
         """Sum over observed entries of the squared residuals of X around b + Z V."""
-        cdef Py_ssize_t i
         cdef double total = 0.0
         for i in range(self.n_samples):
             self.begin_row(i, self.Z.row(i))
@@ -584,9 +557,7 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         )
 
     cdef double log_prior(self) noexcept nogil:
-        cdef Py_ssize_t k
         cdef double square = 0.0
-        cdef double total
         for k in range(self.n_latent):
             square += self.norms[k]
         total = self.n_latent * self.d * (log(self.tau_v) - log(2.0 * PI)) - self.tau_v * square
@@ -610,7 +581,6 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         }
 
     def load(self, saved):
-        cdef Py_ssize_t k
         self.intercept = np.array(saved["intercept"], dtype=np.float64)
         self.offset = np.asarray(self.intercept) - self.data["mean"]
         self.n_latent = 0
@@ -625,7 +595,6 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
     def start_hyperparameters(self):
         """Start with components as large as the data, so that features can tell rows apart. A
         precision that is far too large or too small takes long to recover."""
-        cdef Py_ssize_t i, j
         cdef double square = 0.0
         for i in range(self.n_samples):
             for j in range(self.d):

@@ -66,7 +66,6 @@ cdef class Reads(SliceSampled):
         self.phi = np.empty(self.n_cells)
 
     cdef void set_precision(self, double precision) noexcept nogil:
-        cdef Py_ssize_t c
         self.precision = precision
         for c in range(self.n_cells):
             self.norms[c] = self.constants[c]
@@ -93,7 +92,6 @@ cdef class Reads(SliceSampled):
         cdef Py_ssize_t g = self.genotypes[c]
         cdef Py_ssize_t s = self.starts[g]
         cdef Py_ssize_t stop = self.starts[g + 1]
-        cdef double top, total, value
         if s == stop:
             return 0.0
         phi = 0.0 if phi < 0.0 else (1.0 if phi > 1.0 else phi)
@@ -110,7 +108,6 @@ cdef class Reads(SliceSampled):
 
     cdef double log_total(self) noexcept nogil:
         """log p(all reads) at the prevalences in `phi`."""
-        cdef Py_ssize_t c
         cdef double total = 0.0
         for c in range(self.n_cells):
             total += self.log_cell(c, self.phi[c])
@@ -118,7 +115,6 @@ cdef class Reads(SliceSampled):
 
     cdef double log_density(self, double x) noexcept nogil:
         """log density of the logarithm of the precision."""
-        cdef double log_prior
         if not -LARGEST_LOG_PRECISION < x < LARGEST_LOG_PRECISION:
             return -INFINITY
         self.set_precision(exp(x))
@@ -176,7 +172,6 @@ cdef class SubclonesModel(CachedFlipModel):
 
     cdef double log_row_at(self, const double* phi, const double* by, double sign) noexcept nogil:
         """log p(x_i | phi + sign * by) of the row under update."""
-        cdef Py_ssize_t m
         cdef double total = 0.0
         cdef Py_ssize_t c = self.row * self.n_tumours
         for m in range(self.n_tumours):
@@ -187,7 +182,6 @@ cdef class SubclonesModel(CachedFlipModel):
         self, const unsigned char* z, double* phi   # OUT (n_tumours,)
     ) noexcept nogil:
         """Compute the prevalences of a mutation that the clones z have."""
-        cdef Py_ssize_t k, m
         for m in range(self.n_tumours):
             phi[m] = 0.0
         for k in range(self.n_latent):
@@ -207,7 +201,6 @@ cdef class SubclonesModel(CachedFlipModel):
         return self.log_row_at(terms, &self.F[k, 0], 1.0 if on else -1.0)
 
     cdef void flip_terms(self, double* terms, Py_ssize_t k, bint on) noexcept nogil:
-        cdef Py_ssize_t m
         cdef const double* f = &self.F[k, 0]
         cdef double sign = 1.0 if on else -1.0
         for m in range(self.n_tumours):
@@ -216,9 +209,7 @@ cdef class SubclonesModel(CachedFlipModel):
     # Features. They share the cells of each sample.
 
     cdef int add_feature(self, bitgen_t* rng) except -1 nogil:
-        cdef Py_ssize_t k, m
         cdef Py_ssize_t last = self.n_latent
-        cdef double share
         for m in range(self.n_tumours):
             share = random_beta(rng, self.a, last * self.a) if last > 0 else 1.0
             for k in range(last):
@@ -227,7 +218,6 @@ cdef class SubclonesModel(CachedFlipModel):
         self.n_latent += 1
 
     cdef int remove_feature(self, Py_ssize_t k) except -1 nogil:
-        cdef Py_ssize_t m
         self.n_latent -= 1
         for m in range(self.n_tumours):
             self.F[k, m] = self.F[self.n_latent, m]
@@ -235,7 +225,6 @@ cdef class SubclonesModel(CachedFlipModel):
 
     cdef void normalise(self, Py_ssize_t m) noexcept nogil:
         """Divide the prevalences of sample m by their sum."""
-        cdef Py_ssize_t k
         cdef double total = 0.0
         for k in range(self.n_latent):
             total += self.F[k, m]
@@ -249,7 +238,6 @@ cdef class SubclonesModel(CachedFlipModel):
 
     cdef void fill(self) noexcept nogil:
         """Compute the prevalences of all cells."""
-        cdef Py_ssize_t i
         for i in range(self.n_samples):
             self.add_up(self.Z.row(i), &self.reads.phi[i * self.n_tumours])
 
@@ -258,7 +246,6 @@ cdef class SubclonesModel(CachedFlipModel):
         return self.reads.log_total()
 
     cdef double log_prior(self) noexcept nogil:
-        cdef Py_ssize_t k, m
         cdef double total = self.n_tumours * (
             lgamma(self.n_latent * self.a) - self.n_latent * lgamma(self.a)
         ) if self.n_latent > 0 else 0.0
@@ -268,8 +255,6 @@ cdef class SubclonesModel(CachedFlipModel):
         return total
 
     cdef int update_params(self, bint adapting, bitgen_t* rng) except -1 nogil:
-        cdef Py_ssize_t m, _pair
-        cdef double x
         cdef bint fine = True
         self.n_annealed = self.n_annealed + 1 if adapting else self.n_annealing
         self.set_power()
@@ -290,7 +275,6 @@ cdef class SubclonesModel(CachedFlipModel):
             self.reads.set_precision(exp(x))
 
     cdef void set_power(self) noexcept nogil:
-        cdef Py_ssize_t c
         cdef double depth = 0.0
         self.reads.power = 1.0
         if self.n_annealed < self.n_annealing:
@@ -302,14 +286,10 @@ cdef class SubclonesModel(CachedFlipModel):
     cdef bint update_pair(self, Py_ssize_t m, bitgen_t* rng) noexcept nogil:
         """Redistribute the prevalence of two features in sample m: a proposed exchange, then a
         slice step. Returns 0 if the weights are no distribution."""
-        cdef Py_ssize_t i, c
         cdef Py_ssize_t n = 0
         cdef Py_ssize_t k = integer(rng, self.n_latent)
         cdef Py_ssize_t l = integer(rng, self.n_latent - 1)
         cdef const unsigned char* z
-        cdef double* f_k
-        cdef double* f_l
-        cdef double both, u, v, current, exchanged
         l += l >= k
         f_k = &self.F[k, m]
         f_l = &self.F[l, m]
@@ -342,13 +322,11 @@ cdef class SubclonesModel(CachedFlipModel):
     cdef bint update_one(self, Py_ssize_t m, bitgen_t* rng) noexcept nogil:
         """Slice the prevalence of one feature against those of all others in sample m. Returns 0
         if the weights are no distribution."""
-        cdef Py_ssize_t i, c, l
         cdef Py_ssize_t n = 0
         cdef Py_ssize_t k = integer(rng, self.n_latent)
         cdef double share = self.F[k, m]
         cdef double others = 0.0    # sum of the other features' prevalences
         cdef double b = (self.n_latent - 1) * self.a
-        cdef double at_zero, u
         for l in range(self.n_latent):
             if l != k:
                 others += self.F[l, m]
@@ -378,7 +356,6 @@ cdef class SubclonesModel(CachedFlipModel):
         self, Py_ssize_t n, double u, double v, double a, double b
     ) noexcept nogil:
         """log density of a share u = 1 - v ~ Beta(a, b) given the reads of n cells."""
-        cdef Py_ssize_t j
         cdef double total = (
             (a - 1.0) * log(max(u, LEAST_SHARE)) + (b - 1.0) * log(max(v, LEAST_SHARE))
         )
@@ -396,7 +373,6 @@ cdef class SubclonesModel(CachedFlipModel):
         cdef double level = current - random_standard_exponential(rng)
         cdef double left = 0.0
         cdef double right = 1.0
-        cdef double proposal
         cdef Py_ssize_t _shrink
         if not -INFINITY < level < INFINITY:
             return NAN
@@ -412,7 +388,6 @@ cdef class SubclonesModel(CachedFlipModel):
 
     cdef void place(self, Py_ssize_t n, double u) noexcept nogil:
         """Write the prevalences of the n cells at the share u."""
-        cdef Py_ssize_t j
         for j in range(n):
             self.reads.phi[self.cells[j]] = self.intercepts[j] + self.slopes[j] * u
 

@@ -29,7 +29,6 @@ cdef class BetaBernoulliPrior(FeaturePrior):
         self.set_concentration(concentration)
 
     cdef void tabulate(self) noexcept nogil:
-        cdef Py_ssize_t m
         cdef double a = self.concentration / self.n_components
         for m in range(self.n_samples):
             self.log_odds[m] = log((m + a) / (self.n_samples - m))
@@ -38,7 +37,6 @@ cdef class BetaBernoulliPrior(FeaturePrior):
     cdef double log_probability_at(
         self, double concentration, const Py_ssize_t* col_sums, Py_ssize_t n_latent    # IN
     ) noexcept nogil:
-        cdef Py_ssize_t k
         cdef double a = concentration / self.n_components
         cdef double total = 0.0
         for k in range(n_latent):
@@ -85,7 +83,6 @@ cdef class IndianBuffetPrior(FeaturePrior):
         self.set_concentration(concentration)
 
     cdef void tabulate(self) noexcept nogil:
-        cdef Py_ssize_t m
         for m in range(self.n_samples):
             self.log_odds[m] = log(<double>m / (self.n_samples - m))
         self.new_rate = self.concentration / self.n_samples
@@ -93,7 +90,6 @@ cdef class IndianBuffetPrior(FeaturePrior):
     cdef double log_probability_at(
         self, double concentration, const Py_ssize_t* col_sums, Py_ssize_t n_latent    # IN
     ) noexcept nogil:
-        cdef Py_ssize_t k
         cdef double total = (
             n_latent * log(concentration) - concentration * self.harmonic - lgamma(n_latent + 1.0)
         )

@@ -32,14 +32,12 @@ cdef class FeatureKernel(MemoryOwner):
 
     cdef int step(self, FeatureState state, bitgen_t* rng) except -1 nogil:
         """Do one sweep over the rows."""
-        cdef Py_ssize_t i
         for i in range(state.n_samples):
             self.update(state, i, rng)
 
     cdef int update(self, FeatureState state, Py_ssize_t i, bitgen_t* rng) except -1 nogil:
         """Update row i."""
         cdef unsigned char* z = state.Z.row(i)
-        cdef Py_ssize_t j, k, m
         # If features come and go, one that no other row has is a singleton.
         cdef Py_ssize_t least = 1 if state.prior.grows else 0
         cdef double rate = state.prior.new_rate
@@ -84,7 +82,6 @@ cdef class FeatureKernel(MemoryOwner):
 
     cdef void shuffle(self, bitgen_t* rng) noexcept nogil:
         """Put the shared features into a random order."""
-        cdef Py_ssize_t j, other
         for j in range(self.n_shared - 1, 0, -1):
             other = integer(rng, j + 1)
             self.features[j], self.features[other] = self.features[other], self.features[j]
@@ -95,7 +92,6 @@ cdef class FeatureKernel(MemoryOwner):
     ) except -1 nogil:
         """Update the number of the row's singletons with their parameters integrated out, then
         draw the parameters given the row (Doshi-Velez & Ghahramani 2009)."""
-        cdef Py_ssize_t j, n
         for j in range(self.n_singletons):
             state.Z.set(i, self.singletons[j], False)
         state.model.begin_row(i, state.Z.row(i))
@@ -125,7 +121,6 @@ cdef class FeatureKernel(MemoryOwner):
     ) except -1 nogil:
         """Propose a new number of singletons and their parameters from the prior: a Metropolis
         step with the likelihood ratio as its acceptance ratio."""
-        cdef Py_ssize_t j, k
         cdef Py_ssize_t first = state.Z.n_latent
         cdef Py_ssize_t n = random_poisson(rng, rate)
         cdef double log_ratio = 0.0

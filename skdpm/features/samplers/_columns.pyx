@@ -36,7 +36,6 @@ cdef inline double log_prior(FeatureState state, Py_ssize_t n_latent) noexcept n
 
 cdef inline Py_ssize_t count_full(FeatureState state) noexcept nogil:
     """Count the features that all rows have."""
-    cdef Py_ssize_t k
     cdef Py_ssize_t n = 0
     for k in range(state.Z.n_latent):
         n += state.Z.col_sums[k] == state.n_samples
@@ -59,7 +58,6 @@ cdef class ColumnKernel:
 
     cdef int step(self, FeatureState state, bint adapting, bitgen_t* rng) except -1 nogil:
         """Do the moves of one iteration."""
-        cdef Py_ssize_t k
         if self.n_moves == 0:
             return 0
         if state.intercepted is not None:
@@ -76,7 +74,6 @@ cdef class ColumnKernel:
     cdef int exchange(self, FeatureState state, Py_ssize_t k, bitgen_t* rng) except -1 nogil:
         """Propose to exchange feature k for its complement."""
         cdef Py_ssize_t m = state.Z.col_sums[k]
-        cdef double log_ratio
         if state.prior.grows and m == state.n_samples:
             return 0    # its complement has no rows
         log_ratio = state.intercepted.log_complement(k) - log_prior(state, state.Z.n_latent)
@@ -88,9 +85,7 @@ cdef class ColumnKernel:
 
     cdef int split_off(self, FeatureState state, bitgen_t* rng) except -1 nogil:
         """Propose a new feature that all rows have."""
-        cdef Py_ssize_t i
         cdef Py_ssize_t k = state.Z.n_latent
-        cdef double log_ratio
         if k == state.Z.stride:
             with gil:
                 state.reserve(k + 1)
@@ -109,10 +104,8 @@ cdef class ColumnKernel:
         """Propose to remove a feature that all rows have."""
         cdef Py_ssize_t k
         cdef Py_ssize_t n_latent = state.Z.n_latent
-        cdef Py_ssize_t* last
         cdef Py_ssize_t n_full = count_full(state)
         cdef Py_ssize_t skipped
-        cdef double log_ratio
         if n_full == 0:
             return 0
         skipped = integer(rng, n_full)

@@ -16,8 +16,6 @@ cdef class ElementGibbsKernel(FeatureKernel):
     """
 
     cdef int update_row(self, FeatureState state, bitgen_t* rng) except? -1 nogil:
-        cdef Py_ssize_t j
-        cdef double log_ratio       # of the other value to this one
         for j in range(self.n_shared):
             log_ratio = state.model.log_flip(self.features[j], not self.values[j])
             log_ratio += -self.log_odds[j] if self.values[j] else self.log_odds[j]
@@ -53,7 +51,6 @@ cdef class RowGibbsKernel(FeatureKernel):
         self.log_w = np.empty(1 << self.n_shared)
 
     cdef int update_row(self, FeatureState state, bitgen_t* rng) except? -1 nogil:
-        cdef Py_ssize_t j, r
         cdef Py_ssize_t n_values = (<Py_ssize_t>1) << self.n_shared
         if n_values > self.log_w.shape[0]:
             with gil:

@@ -50,7 +50,6 @@ cdef class RowFilterKernel(FeatureKernel):
 
     cdef int reserve_nodes(self, FeatureState state, Py_ssize_t n_nodes) except -1:
         """Grow the arrays to `n_nodes` nodes, keeping their contents."""
-        cdef Py_ssize_t slot
         self.nodes = <Node*>self.resized(self.nodes, n_nodes, sizeof(Node))
         self.next_nodes = <Node*>self.resized(self.next_nodes, n_nodes, sizeof(Node))
         self.slots = <Py_ssize_t*>self.resized(self.slots, n_nodes, sizeof(Py_ssize_t))
@@ -82,9 +81,7 @@ cdef class RowFilterKernel(FeatureKernel):
         unsigned char* drawn    # OUT (n_shared,): may be `test` or, if conditional, `values`
     ) except? -1 nogil:
         """Run the particle filter along the test path, then draw a history."""
-        cdef Py_ssize_t t, j
         cdef Py_ssize_t n = self.n_shared
-        cdef double power
         cdef double last_power = 0.0
         for j in range(n):
             if self.base[j] != self.test[j]:
@@ -129,11 +126,9 @@ cdef class RowFilterKernel(FeatureKernel):
     ) noexcept nogil:
         """Make and weigh both children of every node, then choose which ones survive. Returns 0
         if the weights are no distribution."""
-        cdef Py_ssize_t g, c
         cdef Py_ssize_t kept = -1       # the retained child
         cdef bint other = not self.base[t]
         cdef double one = self.log_odds[t]
-        cdef Node* node
         for g in range(self.n_current):
             self.slots[g] = self.nodes[g].slot
         state.model.log_flip_many(
@@ -157,11 +152,9 @@ cdef class RowFilterKernel(FeatureKernel):
 
     cdef int branch(self, FeatureState state, Py_ssize_t t) except -1 nogil:
         """Make nodes of the surviving children. One of two takes over its parent's candidate."""
-        cdef Py_ssize_t c, g, slot
         cdef Py_ssize_t n_next = 0
         cdef Py_ssize_t kept = -1
         cdef bint other = not self.base[t]
-        cdef Node* node
         for c in range(2 * self.n_current):
             n_next += self.counts[c] > 0
         if n_next > self.n_nodes:
@@ -214,7 +207,6 @@ cdef class ParticleGibbsKernel(RowFilterKernel):
     cdef void resample(self, bitgen_t* rng) noexcept nogil:
         """Conditional multinomial resampling if the relative effective sample size is small.
         (Equations 10 and 17 of the paper mean the weight of the chosen ancestor.)"""
-        cdef Py_ssize_t g
         for g in range(self.n_current):
             self.log_w[g] = self.nodes[g].log_w
             self.counts[g] = self.nodes[g].count
@@ -229,9 +221,7 @@ cdef class ParticleGibbsKernel(RowFilterKernel):
     cdef bint choose(self, Py_ssize_t t, Py_ssize_t kept, bitgen_t* rng) noexcept nogil:
         """Draw each particle's child in proportion to the two weights. Either child then has their
         sum as its weight."""
-        cdef Py_ssize_t g, c, others, _particle
-        cdef double share
-        cdef Node* node
+        cdef Py_ssize_t others
         for g in range(self.n_current):
             node = &self.nodes[g]
             node.log_w = log_add(self.log_w[2 * g], self.log_w[2 * g + 1])

@@ -86,10 +86,8 @@ cdef inline Py_ssize_t draw_or_find(
     """Draw a value r with all bits of `forced`, with probability proportional to exp(log_w[r]), or
     take `wanted` if that is not -1. Adds its log probability to log_q. Returns -1 if the weights
     are no distribution."""
-    cdef Py_ssize_t r
     cdef double top = log_w[n - 1]      # has all bits
     cdef double total = 0.0
-    cdef double u
     for r in range(n):
         if r & forced == forced and not (log_w[r] <= top):
             top = log_w[r]
@@ -115,7 +113,6 @@ cdef inline void permute(
     Py_ssize_t* new     # OUT: new[c] of each code c
 ) noexcept nogil:
     """Apply permutation l of n_codes! to the codes; 0 is the identity."""
-    cdef Py_ssize_t j, other
     cdef Py_ssize_t[MOST_CODES] order
     for j in range(n_codes):
         order[j] = codes[j]
@@ -158,8 +155,7 @@ cdef class RelaunchKernel:
     cdef int step(self, FeatureState state, bint adapting, bitgen_t* rng) except -1 nogil:
         """Make the proposals of one iteration. A move and its reverse are proposed equally often.
         """
-        cdef Py_ssize_t _move, _recoding, fewer
-        cdef double u
+        cdef Py_ssize_t _recoding
         cdef bint samples = state.collapsed is None
         cdef Py_ssize_t phase = WARM_UP if adapting else SAMPLED if samples else INTEGRATED
         if state.n_samples < 2:
@@ -194,9 +190,7 @@ cdef class RelaunchKernel:
         features: they are independent a priori, but poor ones often are not. After the first, a
         feature has the weight 1/N, which is phi^2 by chance, plus its phi^2 with those chosen (phi
         is the correlation of two columns)."""
-        cdef Py_ssize_t i, j, k, l
         cdef double N = state.n_samples
-        cdef double m, total, u
         cdef const unsigned char* z
         for j in range(n):
             l = j + integer(rng, n_used - j)
@@ -228,7 +222,6 @@ cdef class RelaunchKernel:
 
     cdef Py_ssize_t list_used(self, FeatureState state) except -1 nogil:
         """List the features that some row has in `features`. Returns their number."""
-        cdef Py_ssize_t k
         cdef Py_ssize_t n_used = 0
         if state.Z.stride >= self.n_reserved:
             with gil:
@@ -242,7 +235,6 @@ cdef class RelaunchKernel:
         self, FeatureState state, Py_ssize_t n, bint adapting, bitgen_t* rng
     ) except -1 nogil:
         """Draw new codes of the groups of n features."""
-        cdef Py_ssize_t i, j, r, l, key
         cdef Py_ssize_t n_used = self.list_used(state)
         cdef Py_ssize_t n_values = (<Py_ssize_t>1) << n
         # Without the bias or intercept in the part, rows without features keep their code.
@@ -308,11 +300,10 @@ cdef class RelaunchKernel:
         bint adapting, bitgen_t* rng
     ) except -1 nogil:
         """Propose to replace n_old features by n_new."""
-        cdef Py_ssize_t i, j, k, row, n_used
+        cdef Py_ssize_t row
         cdef Py_ssize_t n_latent = state.Z.n_latent
         cdef Py_ssize_t n = state.n_samples
         cdef Py_ssize_t[MOST_LAUNCHED] anchors
-        cdef double log_ratio, log_q, log_u
         cdef bint divides = proposal == UNION and n_old == 1
         cdef bint unites = proposal == UNION and n_old == 2
         n_used = self.list_used(state)
@@ -401,7 +392,6 @@ cdef class RelaunchKernel:
 cdef int resize(RelaunchKernel self, Py_ssize_t n, bitgen_t* rng) except -1 nogil:
     """Give `part` n columns of zeros. Start from none: draws must not depend on the last move,
     which a continued chain does not know."""
-    cdef Py_ssize_t _feature
     while self.Z.n_latent > 0:      # ends: one fewer each time
         self.part.remove_feature(self.Z.n_latent - 1)
         self.Z.remove(self.Z.n_latent - 1)
@@ -414,7 +404,6 @@ cdef int fill(
     RelaunchKernel self, Py_ssize_t n, const unsigned char* columns, bitgen_t* rng
 ) except -1 nogil:
     """Give `part` the first n of `columns`."""
-    cdef Py_ssize_t i, j
     resize(self, n, rng)
     for i in range(self.Z.n_samples):
         for j in range(n):
@@ -428,7 +417,7 @@ cdef double launch(
     """Launch n features, whose union is `united` if that is not NULL, then draw their columns,
     or take those of `target` if it is not NULL. Returns the columns' log probability given the
     launch."""
-    cdef Py_ssize_t i, j, _sweep
+    cdef Py_ssize_t _sweep
     cdef Py_ssize_t n_rows = min(<Py_ssize_t>MOST_ROWS, state.n_samples)
     cdef Py_ssize_t first = integer(rng, state.n_samples)
     resize(self, n, rng)
@@ -457,7 +446,7 @@ cdef double sweep(
     `first`, or take those of `target` if it is not NULL. Rows in `anchors` keep their feature;
     those in `united`, if it is not NULL, and no others have one of the features. Column sums
     are taken as those of n_known rows. Returns the log probability of the features."""
-    cdef Py_ssize_t i, j, m, r, t, wanted, forced
+    cdef Py_ssize_t wanted
     cdef Py_ssize_t step = state.n_samples // n_rows
     cdef double log_q = 0.0
     cdef Py_ssize_t[MOST_LAUNCHED] all_features
@@ -497,7 +486,6 @@ cdef double log_order(
 ) noexcept nogil:
     """log p(Z) with these column sums, plus the log probability of choosing the features of
     the move in this order and of the places that the others take."""
-    cdef Py_ssize_t k
     cdef Py_ssize_t n_used = 0
     cdef double total = state.prior.log_probability_at(
         state.prior.concentration, col_sums, n_latent
@@ -517,7 +505,6 @@ cdef int restrict(
     bitgen_t* rng
 ) except -1 nogil:
     """Choose n of the used features. `part` and `present` become theirs."""
-    cdef Py_ssize_t i, j
     cdef const unsigned char* z
     self.choose(state, n, n_used, adapting, rng)
     self.part.restrict_from(state.model, &self.features[0], n)
@@ -530,7 +517,6 @@ cdef int restrict(
 
 cdef void list_groups(RelaunchKernel self, Py_ssize_t n) noexcept nogil:
     """List the codes of rows by the n features to replace in `groups`."""
-    cdef Py_ssize_t i, j
     for i in range(self.Z.n_samples):
         self.groups[i] = 0
         for j in range(n):
@@ -539,7 +525,6 @@ cdef void list_groups(RelaunchKernel self, Py_ssize_t n) noexcept nogil:
 
 cdef void give_codes(RelaunchKernel self, Py_ssize_t n, const Py_ssize_t* new) noexcept nogil:
     """Give the groups of n features new codes."""
-    cdef Py_ssize_t i, j
     for i in range(self.Z.n_samples):
         for j in range(n):
             self.Z.set(i, j, (new[self.groups[i]] >> j) & 1)
@@ -549,7 +534,6 @@ cdef double log_recoded(
     RelaunchKernel self, FeatureState state, Py_ssize_t n, const Py_ssize_t* new, bitgen_t* rng
 ) except? -1.0 nogil:
     """log p(Z', X), up to a constant, with new codes of the groups of n features."""
-    cdef Py_ssize_t j
     give_codes(self, n, new)
     for j in range(state.Z.n_latent):
         self.col_sums[j] = state.Z.col_sums[j]
@@ -579,7 +563,6 @@ cdef int map_codes(
     RelaunchKernel self, Py_ssize_t n_old, Py_ssize_t n_new, bitgen_t* rng
 ) except -1 nogil:
     """Give `part` n_new columns: a random function of the codes of n_old features."""
-    cdef Py_ssize_t r
     cdef Py_ssize_t[1 << MOST_LAUNCHED] new
     for r in range((<Py_ssize_t>1) << n_old):
         new[r] = integer(rng, (<Py_ssize_t>1) << n_new)
@@ -593,7 +576,6 @@ cdef int replace(
     bitgen_t* rng
 ) except -1 nogil:
     """Accept: write the proposed columns, and draw their parameters given them."""
-    cdef Py_ssize_t i, j
     cdef Py_ssize_t n_written = n_new
     if state.prior.grows and n_new > n_old:
         state.add_feature(0, rng)

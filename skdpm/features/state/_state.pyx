@@ -63,7 +63,6 @@ cdef class FeatureState:
 
     cdef int complement(self, Py_ssize_t k) except -1 nogil:
         """Exchange feature k for its complement. No row's law changes."""
-        cdef Py_ssize_t i
         self.intercepted.complement(k)
         for i in range(self.n_samples):
             self.Z.set(i, k, not self.Z.row(i)[k])
@@ -104,7 +103,6 @@ cdef class FeatureState:
         """Exchange features for their complements, one by one, as long as that raises the log
         marginal. Then, if both are about equally probable, prefer the one that adds to a row.
         Without an intercept, do nothing."""
-        cdef Py_ssize_t k
         cdef double value, best
         cdef bint improves = True
         if self.intercepted is None:

@@ -40,8 +40,6 @@ cdef void antitonic(
     `widths`: adjacent violators are pooled."""
     cdef double[N_NODES] values, weights
     cdef Py_ssize_t[N_NODES] counts
-    cdef double total
-    cdef Py_ssize_t i, j, _k
     cdef Py_ssize_t m = 0
     for i in range(n):
         values[m] = f[first + i * step]
@@ -76,10 +74,8 @@ cdef class Line:
     ) noexcept nogil:
         """Compute the depth of the valley, and log f / g at the nodes if there is one."""
         cdef double[N_NODES] f, g, widths
-        cdef double u, v, x, y
         cdef Py_ssize_t i = 0
         cdef Py_ssize_t j = 0
-        cdef Py_ssize_t k, low, top
         cdef Py_ssize_t first = -1      # nodes within t_a, ..., t_b
         cdef Py_ssize_t last = -1
         cdef double step = 2.0 * REACH / (N_POINTS - 1)
@@ -129,8 +125,8 @@ cdef class Line:
         const double* direction
     ) noexcept nogil:
         """Sum of log f / g over rows, linear between the nodes, 0 beyond them."""
-        cdef Py_ssize_t d, i, low, middle, high
-        cdef double t, share
+        cdef Py_ssize_t middle
+        cdef double t
         cdef double total = 0.0
         for i in range(first, stop):
             t = 0.0
@@ -152,7 +148,6 @@ cdef class Line:
 
 cdef double variance(const double[:, ::1] covariance, const double[::1] w) noexcept nogil:
     """Variance on the line with direction w."""
-    cdef Py_ssize_t i, k
     cdef double total = 0.0
     for i in range(w.shape[0]):
         for k in range(w.shape[0]):
@@ -196,8 +191,8 @@ def valleys(
     cdef Py_ssize_t n_first = depth.shape[0]
     cdef Py_ssize_t n_large = large.shape[0]
     cdef Py_ssize_t n_components = bounds.shape[0] - 1
-    cdef Py_ssize_t a, b, c, i, j, k, p
-    cdef double n_a, n_b, share, t_a, t_b, s_a, s_b, log_det
+    cdef Py_ssize_t p
+    cdef double n_a, n_b, log_det
     expect_shape("means", means, (n_components, n_columns))
     expect_shape("covariances", covariances, (n_components, n_columns, n_columns))
     expect_shape("depth", depth, (min(n_first, n_large - first), n_large))
@@ -264,8 +259,7 @@ cdef inline double squared_distance(
     """Squared Mahalanobis distance of point i, whose missing entries count as 0, from component k,
     or a part of it that is more than `room`."""
     cdef double total = 0.0
-    cdef Py_ssize_t j, c
-    cdef double x, y
+    cdef double y
     for j in range(points.shape[1]):
         y = 0.0
         for c in range(j + 1):
@@ -294,8 +288,6 @@ def most_probable(
     """
     cdef Py_ssize_t n_columns = points.shape[1]
     cdef Py_ssize_t n_components = heights.shape[0]
-    cdef Py_ssize_t i, k, trial
-    cdef double best, level, room, total
     expect_shape("means", means, (n_components, n_columns))
     expect_shape("whiteners", whiteners, (n_components, n_columns, n_columns))
     expect_shape("out", out, (points.shape[0],))
@@ -327,8 +319,6 @@ def log_densities(
     """
     cdef Py_ssize_t n_columns = points.shape[1]
     cdef Py_ssize_t n_components = heights.shape[0]
-    cdef Py_ssize_t i, k
-    cdef double best, level, room, total, distance
     expect_shape("means", means, (n_components, n_columns))
     expect_shape("whiteners", whiteners, (n_components, n_columns, n_columns))
     cdef double[::1] out = np.empty(points.shape[0])

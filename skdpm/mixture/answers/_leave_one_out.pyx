@@ -19,14 +19,12 @@ from skdpm.mixture.state._state cimport NOISE, MixtureState
 
 cdef double log_density(MixtureState state, Py_ssize_t i) noexcept nogil:
     """log p(x_i | all other items) of an item in no cluster."""
-    cdef Py_ssize_t j
     cdef Py_ssize_t k = state.n_clusters
     cdef const double* log_v = state.prior.log_v
     cdef double* log_w = state.log_w
     cdef double of_new = exp(log_v[k + 1] - log_v[k])
     cdef double top = -INFINITY
     cdef double total = 0.0
-    cdef double of_others, of_noise
     state.model.log_predictive_many(state.slots, k + 1, i, log_w)
     state.add_log_prior()
     for j in range(k + 1):
@@ -55,7 +53,6 @@ cdef double log_density(MixtureState state, Py_ssize_t i) noexcept nogil:
 def log_leave_one_out(MixtureState state):
     """log p(x_i | all other items and their partition), natural logarithm, for every item:
     (n_samples,). All items are in clusters or noise. The partition does not change."""
-    cdef Py_ssize_t i, own
     cdef double[::1] out = np.empty(state.n_samples)
     cdef Py_ssize_t n_placed = state.n_attached + state.n_noise
     if n_placed != state.n_samples:
@@ -77,7 +74,6 @@ def log_leave_one_out(MixtureState state):
 def statistics_without(MixtureState state, items):
     """Statistics of the cluster of each item without the item: (n_items, n_stats). All items are
     in clusters. The partition does not change."""
-    cdef Py_ssize_t i, m, own
     cdef const Py_ssize_t[::1] chosen = np.ascontiguousarray(items, dtype=np.intp)
     cdef double[:, ::1] out = np.empty((chosen.shape[0], state.model.n_stats))
     for m in range(chosen.shape[0]):

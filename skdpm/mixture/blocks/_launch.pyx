@@ -24,9 +24,7 @@ cdef void draw_tile(
     Py_ssize_t* sides           # OUT (n_items,)
 ) noexcept nogil:
     """Draw the side of each item."""
-    cdef Py_ssize_t i
     cdef Py_ssize_t[2] which = [0, 1]
-    cdef double gap
     model.log_density_many(items, n_items, params, which, 2, log_density)
     for i in range(n_items):
         gap = log_density[TILE + i] + log_weights[1] - log_density[i] - log_weights[0]
@@ -47,7 +45,7 @@ def launch_sides(ParametricModel model, const int[::1] codes, launch, list bit_g
     Returns the statistics of the two sides of each union, the first row of each side (-1: it has
     none) and the four sums of each union, (n_unions, 4).
     """
-    cdef Py_ssize_t i, j, k, m, n, s, first
+    cdef Py_ssize_t j, k, m, s
     cdef Py_ssize_t n_unions = len(launch.unions)
     cdef Py_ssize_t n_codes = 1 + int(np.asarray(codes).max(initial=0))
     cdef double[2 * TILE] log_density, log_p
@@ -75,8 +73,6 @@ def launch_sides(ParametricModel model, const int[::1] codes, launch, list bit_g
     cdef const Py_ssize_t[::1] items = np.argsort(of_rows, kind="stable")
     sizes = np.bincount(of_rows, minlength=n_unions)
     cdef const Py_ssize_t[::1] starts = np.append(0, np.cumsum(sizes))
-    cdef bitgen_t* rng
-    cdef double same, other
     for j in range(n_unions):
         rng = bit_generator_pointer(bit_generators[j])
         with bit_generators[j].lock, nogil:
@@ -112,7 +108,6 @@ def draw_sides(ParametricModel model, int[::1] codes, split, bit_generator):
 
     Side 0 stays in the cluster and side 1 moves to the new one, both to left sub-clusters.
     """
-    cdef Py_ssize_t first, k, m, n
     cdef Py_ssize_t[TILE] sides
     cdef double[2 * TILE] log_density, log_p
     cdef const double[:, ::1] params = np.ascontiguousarray(split.params)

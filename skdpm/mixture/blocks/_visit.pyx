@@ -55,11 +55,9 @@ cdef class BlockTask:
         self, ParametricModel model, codes, task, list bit_generators, held, order,
         Py_ssize_t tile_rows, log_noise=None
     ):
-        cdef Py_ssize_t j
         cdef Py_ssize_t n_clusters = task.n_clusters
         cdef Py_ssize_t n_features = model.n_dimensions
         cdef Py_ssize_t n_boxes = TILE // max(tile_rows, 1) + 2
-        cdef double* x
         self.model = model
         self.n_clusters = n_clusters
         self.n_splits = len(task.splits)
@@ -156,7 +154,6 @@ cdef class BlockTask:
     ) noexcept nogil:
         """Sort items, and their uniforms, by keys, in the order in which keys first occur. Returns
         the number of keys in `present`."""
-        cdef Py_ssize_t i, k, m
         cdef Py_ssize_t n = 0
         cdef Py_ssize_t total = 0
         cdef Py_ssize_t* ends = self.ends
@@ -189,7 +186,6 @@ cdef class BlockTask:
     ) noexcept nogil:
         """Draw a cluster, or noise, for each item, in `clusters`. False if the weights of an item
         are no distribution."""
-        cdef Py_ssize_t i
         cdef Py_ssize_t n = self.n_clusters
         weigh(self, items, n_items, self.params, self.log_weights, self.all_clusters, n)
         if self.log_noise != NULL:
@@ -206,7 +202,6 @@ cdef bint draw_weighed(
     BlockTask self, Py_ssize_t n_items, Py_ssize_t n_which, const double* u
 ) noexcept nogil:
     """`choose` by the logarithms in `log_w`."""
-    cdef Py_ssize_t i
     for i in range(n_items):
         self.scaled_u[i] = u[i]
     return tile_categorical(
@@ -220,9 +215,6 @@ cdef void weigh(
     const double* log_weights, const Py_ssize_t* which, Py_ssize_t n_which
 ) noexcept nogil:
     """Logarithms of weights times densities, in `log_w`."""
-    cdef Py_ssize_t i, j
-    cdef double* row
-    cdef double log_weight
     self.model.log_density_many(items, n_items, params, which, n_which, self.log_w)
     for j in range(n_which):
         row = self.log_w + j * TILE
@@ -235,7 +227,6 @@ cdef double weigh_noise(
     BlockTask self, const Py_ssize_t* items, Py_ssize_t n_items, double log_weight, double* log_w
 ) noexcept nogil:
     """Write logarithms of the weight of noise times densities: (n_items,). Returns the top."""
-    cdef Py_ssize_t i
     cdef double top = -INFINITY
     for i in range(n_items):
         log_w[i] = log_weight + self.log_noise[items[i]]
@@ -248,7 +239,7 @@ cdef void collect(
     Py_ssize_t n_keys, Py_ssize_t row       # of the statistics of the first key
 ) noexcept nogil:
     """Add items to the statistics of their keys."""
-    cdef Py_ssize_t i, m, s
+    cdef Py_ssize_t m
     for s in range(n_keys):
         m = 0
         for i in range(n_items):
@@ -265,7 +256,6 @@ cdef Py_ssize_t sift(
     """List the clusters whose weight in a box may exceed exp(below) times the likely weight of
     the heaviest one, and bound the sum of the others. The lower bounds of those listed are in
     `lower`, and their largest upper bound is `top`."""
-    cdef Py_ssize_t j, k, n
     cdef double likely = -INFINITY
     self.model.log_density_bound_many(
         self.params, which, n_which, box, self.lower, self.upper
@@ -288,7 +278,6 @@ cdef Py_ssize_t sift(
 cdef bint draw_near(BlockTask self, Py_ssize_t n_items) noexcept nogil:
     """Draw clusters for the batch from those that may matter, and place its rows, except those
     left for later. False if weights are no distribution."""
-    cdef Py_ssize_t first, n, n_near, t
     cdef double rest = -INFINITY
     cdef Py_ssize_t n_tiles = (n_items + self.tile_rows - 1) // self.tile_rows
     self.model.load(self.items, n_items)
@@ -318,13 +307,11 @@ cdef bint draw_tile(
     double rest
 ) noexcept nogil:
     """The same for a tile of the batch, among the clusters near the batch."""
-    cdef Py_ssize_t code, i, j, k
-    cdef Py_ssize_t n, n_kept
+    cdef Py_ssize_t code
     cdef Py_ssize_t n_choices
     cdef Py_ssize_t which[2]
     cdef const Py_ssize_t* items = self.items + first
     cdef Py_ssize_t* codes = self.tile_codes
-    cdef double low, share, top
     # A cluster is evaluated for the tile where that costs less than the rows left without it.
     n = sift(self, box, self.near, n_near, -log(1.5 * self.n_clusters), self.nearest, &rest)
     n_choices = n + (self.log_noise != NULL)
@@ -406,7 +393,6 @@ cdef bint draw_all(
 
 cdef bint draw_left(BlockTask self) noexcept nogil:
     """The same for rows that were left for later, at most a batch of them."""
-    cdef Py_ssize_t i
     cdef Py_ssize_t n = min(self.n_left, <Py_ssize_t>TILE)
     if not draw_all(self, self.left, self.u_left, self.v_left, n):
         return False
@@ -426,7 +412,6 @@ cdef bint place(
 ) noexcept nogil:
     """Give sub-clusters to items with known clusters, and add them to the statistics. False
     if weights are no distribution."""
-    cdef Py_ssize_t first, i, j, k, n, n_present
     cdef Py_ssize_t which[2]
     cdef const Py_ssize_t* rows
     if self.held_codes != NULL:
@@ -470,7 +455,6 @@ cdef bint place(
 cdef void draw_split(BlockTask self, Py_ssize_t j) noexcept nogil:
     """Draw a side for each row of a cluster, the first with probability `share`, and add the
     row to the statistics of its part. Rows are in their own order, as in `RandomSplit`."""
-    cdef Py_ssize_t i
     cdef Py_ssize_t n = 0
     cdef Py_ssize_t k = self.split_clusters[j]
     cdef Py_ssize_t row = 2 * self.n_clusters + 4 * j
@@ -491,7 +475,6 @@ cdef void draw_split(BlockTask self, Py_ssize_t j) noexcept nogil:
 
 cdef void find_first_rows(BlockTask self) noexcept nogil:
     """Find the first row of each code that has rows."""
-    cdef Py_ssize_t code, i
     cdef Py_ssize_t n_left = 0
     for code in range(2 * self.n_clusters):
         n_left += self.stats[code * self.model.n_stats] != 0.0
@@ -505,7 +488,6 @@ cdef void find_first_rows(BlockTask self) noexcept nogil:
 
 cdef bint run_task(BlockTask self) noexcept nogil:
     """Do the task, a batch at a time. False if the weights of a row are no distribution."""
-    cdef Py_ssize_t batch, first, i, j, n
     cdef bint good
     for batch in range((self.model.n_samples + TILE - 1) // TILE):
         first = batch * TILE
@@ -569,7 +551,6 @@ def draw_and_collect(
 
     Raises FloatingPointError if a row has no cluster of positive weight, or a weight is NaN.
     """
-    cdef bint good
     task_class = BlockTask if task.sweep is None else task.sweep.block_task
     cdef BlockTask block = task_class(
         model, codes, task, bit_generators, held, order, tile_rows, log_noise
@@ -605,7 +586,6 @@ def draw_in_turn(
 
     Raises FloatingPointError if the weights of a row are no distribution.
     """
-    cdef Py_ssize_t i, j, k
     cdef Py_ssize_t half = 0
     cdef Py_ssize_t n_clusters = sizes.shape[0]
     cdef bint may_join

@@ -56,7 +56,6 @@ cdef class Merger:
     cdef Py_ssize_t[::1] merged         # (n_pieces,): merged clusters, in order
 
     def __init__(self, ClusterModel model, PartitionPrior prior, stats):
-        cdef Py_ssize_t a, b
         self.model = model
         self.prior = prior
         self.n_pieces = self.n_clusters = self.scratch = len(stats)
@@ -77,7 +76,6 @@ cdef class Merger:
 
     cdef double gain(self, Py_ssize_t a, Py_ssize_t b) noexcept nogil:
         """Gain of merging two clusters; NaN counts as no gain."""
-        cdef double gain
         self.model.copy(self.scratch, a)
         self.model.merge(self.scratch, b)
         gain = own_terms(self.model, self.prior, self.scratch) - self.own[a] - self.own[b]
@@ -85,7 +83,6 @@ cdef class Merger:
 
     cdef void find_partner(self, Py_ssize_t a) noexcept nogil:
         """Find the cluster with which a gains most, or a itself if there is no other."""
-        cdef Py_ssize_t b
         self.partner[a] = a
         for b in range(self.n_pieces):
             if b != a and self.parent[b] == b:
@@ -97,7 +94,6 @@ cdef class Merger:
 
     cdef void merge(self, Py_ssize_t a, Py_ssize_t b) noexcept nogil:
         """The items of b join a."""
-        cdef Py_ssize_t c
         self.model.merge(a, b)
         self.parent[b] = a
         self.merged[self.n_pieces - self.n_clusters] = b
@@ -115,8 +111,6 @@ cdef class Merger:
 
     cdef void run(self) noexcept nogil:
         """Merge the pair that gains most until none gains."""
-        cdef Py_ssize_t a, best
-        cdef double log_v_ratio
         while self.n_clusters > 1:
             best = -1
             for a in range(self.n_pieces):
@@ -149,7 +143,6 @@ cdef class Merger:
 
         Returns `slots`, `clusters`: ndarray
         """
-        cdef Py_ssize_t m, b
         roots = np.arange(self.n_pieces)
         cdef Py_ssize_t[::1] root = roots
         # The last merge first, so that the root of the parent is known.
@@ -168,7 +161,6 @@ def merged_stats(ClusterModel model, stats, clusters):
 
     Returns `stats`: (K, n_stats)
     """
-    cdef Py_ssize_t a
     cdef const Py_ssize_t[::1] union_of = clusters
     expect_shape("clusters", union_of, (len(stats),))
     slots = np.unique(clusters, return_index=True)[1]
@@ -197,10 +189,8 @@ cdef bint merge_best(
     MixtureState state, Py_ssize_t* items       # (n_samples,): scratch
 ) noexcept nogil:
     """Merge the pair that gains most; False where none gains."""
-    cdef Py_ssize_t a, b, i, dst
     cdef Py_ssize_t src = -1
     cdef Py_ssize_t n_items = 0
-    cdef double gain
     cdef double top = 0.0
     for a in range(1, state.n_clusters):
         state.model.log_merge_many(state.slots, a, state.slots[a], state.log_w)
@@ -229,7 +219,6 @@ def assign_in_turn(MixtureState state, order, bint by_size=False):
     - `by_size`: bool, default=False. Whether clusters are weighted by the prior and single items
       stay alone. The log joint density then never falls.
     """
-    cdef Py_ssize_t m, j, k
     cdef const Py_ssize_t[::1] items = np.ascontiguousarray(order, dtype=np.intp)
     cdef double* log_w = state.log_w
     state.prior.tabulate()

@@ -79,7 +79,6 @@ cdef class NewClusterRatios:
 
     cdef void forget(self) noexcept nogil:
         """Forget all values after a change of the nodes."""
-        cdef Py_ssize_t k
         for k in range(self.tabulated.shape[0]):
             self.tabulated[k] = 0
             if not self.constant:
@@ -87,7 +86,6 @@ cdef class NewClusterRatios:
 
     cdef const double* at(self, Py_ssize_t n, Py_ssize_t k) noexcept nogil:
         """r of n rows and k clusters: (n_nodes,)."""
-        cdef Py_ssize_t g
         if self.constant:
             n = 1
         if self.tabulated[k] != n:
@@ -100,7 +98,7 @@ cdef class NewClusterRatios:
         return &self.table[k, 0]
 
     cdef void interpolate(self, Py_ssize_t n, Py_ssize_t k) noexcept nogil:
-        cdef Py_ssize_t g, j
+        cdef Py_ssize_t j
         cdef Py_ssize_t first = FIRST_PIECE
         cdef double* r = &self.table[k, 0]
         cdef Py_ssize_t points[N_POINTS]
@@ -133,7 +131,7 @@ cdef class NewClusterRatios:
 
     cdef void fit(self, const Py_ssize_t* points, Py_ssize_t k) noexcept nogil:
         """Compute log r at the points, and check the polynomials near an end and in the middle."""
-        cdef Py_ssize_t g, j
+        cdef Py_ssize_t j
         for g in range(self.n_nodes):
             self.inexact[k, g] = False
             for j in range(N_POINTS):
@@ -147,7 +145,6 @@ cdef class NewClusterRatios:
         """Note the nodes whose polynomial is not exact at n."""
         cdef Py_ssize_t g, j
         cdef double by[N_POINTS]
-        cdef double error
         lagrange(points, n, by)
         for g in range(self.n_nodes):
             error = -self.prior.log_new_weight(self.nodes[g], n, k)
@@ -214,7 +211,6 @@ cdef class ConcentrationNodes:
         """Count the particles by number of clusters. Make the laws of newly used numbers in closed
         form (later rows update them by products), and forget those no longer used. Returns the
         largest number of clusters."""
-        cdef Py_ssize_t k, p
         for k in range(self.k_most + 1):
             self.users[k] = 0
         self.k_most = 0
@@ -230,7 +226,6 @@ cdef class ConcentrationNodes:
 
     cdef void make_law(self, Py_ssize_t k, Py_ssize_t n_rows) noexcept nogil:
         """The law given k clusters, in closed form."""
-        cdef Py_ssize_t g
         self.known[k] = True
         if not self.common:
             return
@@ -244,7 +239,6 @@ cdef class ConcentrationNodes:
         self, Py_ssize_t p, Py_ssize_t n_rows, const double* sizes, const int* slots, Py_ssize_t k
     ) noexcept nogil:
         """The law of a particle with k clusters, in closed form; V is that of n_rows rows."""
-        cdef Py_ssize_t g, j
         cdef double* w = &self.own[p, 0]
         for g in range(self.n_nodes):
             w[g] = self.log_hyper[g]
@@ -261,7 +255,6 @@ cdef class ConcentrationNodes:
         """Compute the average factors of all choices of the row after n_rows, of which n_noise are
         noise, given that it is not; `count` has been called. If laws by k have `counted` the row,
         theirs are relative to that of V_{n,k}."""
-        cdef Py_ssize_t k, p
         cdef double sums[3]
         for k in range(1, self.k_most + 1):
             if not self.common or self.users[k] == 0:
@@ -304,7 +297,6 @@ cdef class ConcentrationNodes:
     cdef void follow_laws(self, Py_ssize_t n_rows) noexcept nogil:
         """Multiply each law of k clusters by the nodes' factors of a row that joined one of them.
         A particle that opened a cluster changes to the law of k + 1."""
-        cdef Py_ssize_t k
         if not self.common or n_rows == 0 or self.n_nodes == 1:
             return
         for k in range(1, self.k_most + 1):
@@ -320,9 +312,7 @@ cdef class ConcentrationNodes:
     ) noexcept nogil:
         """Multiply the law of a particle with n_rows in k clusters by the nodes' factors of a row
         that joined a cluster of `size` others; 0: a new one."""
-        cdef Py_ssize_t g
         cdef double* w = &self.own[p, 0]
-        cdef const double* r
         if k == 0:
             return
         if size > 0.0:
@@ -345,7 +335,6 @@ cdef class ConcentrationNodes:
         self, Py_ssize_t p, Py_ssize_t k, Py_ssize_t n_rows, double size
     ) noexcept nogil:
         """Undo `follow`. The sum of the law is 1 again once the row has joined a cluster."""
-        cdef Py_ssize_t g
         cdef double total = 0.0
         cdef double* w = &self.own[p, 0]
         cdef const double* sigmas = &self.sigmas[0]
@@ -382,7 +371,6 @@ cdef class ConcentrationNodes:
 
     def save(self, Py_ssize_t n):
         """The laws that n particles use, by k or by particle: dict of ndarray (n_nodes,)."""
-        cdef Py_ssize_t k, p
         if not self.common:
             return {p: np.array(self.own[p]) for p in range(n)}
         return {k: np.array(self.by_k[k]) for k in range(self.k_most + 1) if self.users[k] > 0}
@@ -399,7 +387,6 @@ cdef class ConcentrationNodes:
 
 cdef inline void normalise(double* w, Py_ssize_t n) noexcept nogil:
     """Replace log weights by weights of sum 1."""
-    cdef Py_ssize_t g
     cdef double total = 0.0
     _resampling.exponentiate(w, w, n)
     for g in range(n):
@@ -414,7 +401,6 @@ def log_ratios(PartitionPrior prior, sizes, concentrations, nodes, log_hyper):
 
     Raises ValueError for a concentration that the prior cannot have.
     """
-    cdef Py_ssize_t c, p
     cdef const double[::1] at = np.concatenate([concentrations, nodes]).astype(np.float64)
     cdef const Py_ssize_t[::1] view
     cdef Py_ssize_t m = len(concentrations)

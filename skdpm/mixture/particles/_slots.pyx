@@ -32,7 +32,6 @@ cdef class Family:
     def __init__(self, Py_ssize_t number, ClusterModel model, stats):
         """Load clusters, (n, n_stats) or with the cached terms (n, width), which no particle
         holds yet."""
-        cdef Py_ssize_t slot
         cdef const double[:, ::1] view = stats
         self.number = number
         self.n_live = self.empty = len(stats)
@@ -48,7 +47,6 @@ cdef class Family:
 
     cdef int reserve(self, Py_ssize_t n_slots) except -1:
         """Make room for n_slots slots, the empty one included."""
-        cdef Py_ssize_t slot
         cdef Py_ssize_t before = self.capacity
         self.model.reserve(n_slots)
         n_slots = self.model.n_slots
@@ -72,7 +70,6 @@ cdef class Family:
     cdef double evaluate(self, Py_ssize_t i) noexcept nogil:
         """Evaluate row i in all live slots and in a new cluster. Returns the largest log density;
         a NaN counts as larger than what came before it."""
-        cdef Py_ssize_t j
         cdef double top = -INFINITY
         if self.has_gaps(i):
             self.model.open_gaps(i)
@@ -86,7 +83,6 @@ cdef class Family:
     cdef void scale(self, double top, bint common, double sigma) noexcept nogil:
         """Write `log_p`, and `v`: densities relative to exp(top). Where sigma is common to all
         particles, `v` of a slot of size m is multiplied by m - sigma."""
-        cdef Py_ssize_t j, slot
         for j in range(self.n_live):
             # By slot: positions change when particles are resampled.
             self.log_p[self.live[j]] = self.by_position[j]
@@ -103,14 +99,12 @@ cdef class Family:
 
     cdef void hold_all(self, const int* slots, Py_ssize_t n_slots) noexcept nogil:
         """A new particle of the family holds these slots."""
-        cdef Py_ssize_t j
         for j in range(n_slots):
             self.refs[slots[j]] += 1
         self.n_members += 1
 
     cdef void let_go_all(self, const int* slots, Py_ssize_t n_slots) noexcept nogil:
         """A particle leaves the family, and lets go of its slots."""
-        cdef Py_ssize_t j
         for j in range(n_slots):
             self.let_go_live(slots[j])
         self.n_members -= 1

@@ -100,7 +100,6 @@ cdef class ParticleSystem(MemoryOwner):
 
     cdef int reserve_clusters(self, Py_ssize_t k) except -1:
         """Make room for particles of k clusters, with the nodes they need."""
-        cdef Py_ssize_t p
         cdef Py_ssize_t capacity = max(self.k_capacity, FEWEST_CLUSTERS)
         while capacity < k:
             capacity *= 2
@@ -131,7 +130,6 @@ cdef class ParticleSystem(MemoryOwner):
         return self.weights.n * (self.k_most + 2) if self.weights.optimal else 0
 
     cdef bint has_room(self, Py_ssize_t n_new) noexcept nogil:
-        cdef Py_ssize_t f
         for f in range(self.n_families):
             if not (<Family>self.family_at[f]).has_room(self.weights.n_most):
                 return False
@@ -183,8 +181,6 @@ cdef class ParticleSystem(MemoryOwner):
 
     cdef void evaluate(self, Py_ssize_t i) noexcept nogil:
         """Compute the density of row i in all clusters."""
-        cdef Py_ssize_t f
-        cdef double top
         self.top = -INFINITY
         for f in range(self.n_families):
             if (<Family>self.family_at[f]).n_members > 0:
@@ -206,7 +202,6 @@ cdef class ParticleSystem(MemoryOwner):
     cdef double list_terms(self, Py_ssize_t p, double top, double* terms) noexcept nogil:
         """Write the terms of all choices, times exp(-top): (n_clusters + 1,), then that of noise,
         if rows may be noise. Returns the sum."""
-        cdef Py_ssize_t j
         cdef Py_ssize_t k = self.n_clusters[p]
         cdef const int* slots = &self.slots[p, 0]
         cdef const double* v = (<Family>self.kin[p]).v
@@ -215,7 +210,6 @@ cdef class ParticleSystem(MemoryOwner):
         cdef double slope = self.nodes.slope[p]
         cdef double offset = self.nodes.offset[p]
         cdef double total = 0.0
-        cdef double share
         if top == self.top and self.nodes.common:
             for j in range(k):
                 terms[j] = slope * v[slots[j]]
@@ -246,7 +240,6 @@ cdef class ParticleSystem(MemoryOwner):
 
     cdef double top_of(self, Py_ssize_t p) noexcept nogil:
         """The largest log density of the row among the choices of a particle."""
-        cdef Py_ssize_t j
         cdef const int* slots = &self.slots[p, 0]
         cdef const double* log_p = (<Family>self.kin[p]).log_p
         cdef double top = -INFINITY
@@ -262,7 +255,6 @@ cdef class ParticleSystem(MemoryOwner):
     cdef bint weigh(self, Py_ssize_t p, double sign) noexcept nogil:
         """Multiply a particle's weight by the sum of its terms to the power of `sign`. Returns
         False unless the sum is a positive number."""
-        cdef Py_ssize_t j
         cdef const int* slots = &self.slots[p, 0]
         cdef const double* v = (<Family>self.kin[p]).v
         cdef double total = 0.0
@@ -292,7 +284,6 @@ cdef class ParticleSystem(MemoryOwner):
 
     cdef Py_ssize_t draw(self, Py_ssize_t p, bitgen_t* rng) noexcept nogil:
         """Draw the cluster that the row joins in a particle. Uses one uniform number."""
-        cdef Py_ssize_t j
         cdef const int* slots = &self.slots[p, 0]
         cdef const double* v = (<Family>self.kin[p]).v
         cdef double u = uniform(rng) * self.totals[p]
@@ -308,7 +299,6 @@ cdef class ParticleSystem(MemoryOwner):
 
     cdef Py_ssize_t pick(self, const double* terms, Py_ssize_t k, double u) noexcept nogil:
         """The choice that u, below the sum of the terms of `list_terms`, selects."""
-        cdef Py_ssize_t j
         if self.noise is not None:
             u -= terms[k + 1]
             if u < 0.0:
@@ -358,7 +348,6 @@ cdef class ParticleSystem(MemoryOwner):
         """Compute the terms of all choices of row i, the next row, and multiply each weight by
         their sum to the power of `sign`; 0: laws by k have counted the row."""
         cdef Py_ssize_t n = self.weights.n
-        cdef Py_ssize_t p
         cdef bint counted = sign == 0.0
         self.row_at_hand = i
         self.evaluate(i)
@@ -370,7 +359,6 @@ cdef class ParticleSystem(MemoryOwner):
 
     cdef void count_constant(self, Py_ssize_t i, double sign) noexcept nogil:
         """Add the `log_constants` of row i times `sign`."""
-        cdef Py_ssize_t f
         if (<Family>self.family_at[0]).model.constants_vary:
             for f in range(self.n_families):
                 (<Family>self.family_at[f]).count_constant(i, sign)
@@ -379,7 +367,6 @@ cdef class ParticleSystem(MemoryOwner):
 
     cdef void resample(self, bitgen_t* rng) noexcept nogil:
         """Replace the particles by as many of equal weight. Survivors keep their places."""
-        cdef Py_ssize_t p, _copy
         cdef Py_ssize_t place = 0
         cdef Py_ssize_t* counts = &self.weights.counts[0]
         self.weights.resample(rng)
@@ -394,7 +381,6 @@ cdef class ParticleSystem(MemoryOwner):
                 place += 1
 
     cdef void draw_all(self, bitgen_t* rng) noexcept nogil:
-        cdef Py_ssize_t p
         for p in range(self.weights.n):
             self.choices[p] = self.draw(p, rng)
 
@@ -402,12 +388,11 @@ cdef class ParticleSystem(MemoryOwner):
         """Turn all choices of all particles into particles, thinned to the maximum number. If
         there are already that many particles, with even weights, each draws one choice. Returns
         False if the weights are not finite."""
-        cdef Py_ssize_t c, j, k, p
+        cdef Py_ssize_t j
         cdef Py_ssize_t place = 0
         cdef Py_ssize_t n = self.weights.n
         cdef Py_ssize_t* counts = &self.weights.counts[0]
         cdef double* terms = &self.terms[0]
-        cdef double log_scale
         if n == self.weights.n_most and not self.weights.is_degenerate():
             self.draw_all(rng)
             return True
@@ -448,7 +433,7 @@ cdef class ParticleSystem(MemoryOwner):
     cdef bint grow(self, Py_ssize_t i, Py_ssize_t m, bitgen_t* rng) noexcept nogil:
         """The row joins the cluster that each particle has chosen, with its label in place m.
         False if its missing entries have no draw."""
-        cdef Py_ssize_t f, j, p, slot
+        cdef Py_ssize_t slot
         cdef bint stuck = False
         self.tick += 1
         for p in range(self.weights.n):
@@ -485,7 +470,6 @@ cdef class ParticleSystem(MemoryOwner):
 
     cdef void enter(self, Py_ssize_t p, Py_ssize_t j, Py_ssize_t i, bitgen_t* rng) noexcept nogil:
         """The row joins cluster j of a particle, or a new one; choosers have been counted."""
-        cdef Py_ssize_t first, slot
         if j < self.n_clusters[p]:
             slot = (<Family>self.kin[p]).enter(self.slots[p, j], i, p, rng)
         else:
@@ -505,7 +489,7 @@ cdef class ParticleSystem(MemoryOwner):
     cdef void take_away(self, Py_ssize_t i) noexcept nogil:
         """Row i of the kernels leaves its cluster in all particles, and their own laws of the
         concentration follow. A cluster of this row alone ends. Places of labels stay."""
-        cdef Py_ssize_t j, p, slot
+        cdef Py_ssize_t slot
         self.n_rows -= 1
         self.tick += 1
         for p in range(self.weights.n):
@@ -530,7 +514,6 @@ cdef class ParticleSystem(MemoryOwner):
 
     cdef void close(self, Py_ssize_t p, Py_ssize_t place) noexcept nogil:
         """The last cluster of a particle takes the place of an empty one."""
-        cdef Py_ssize_t m
         cdef Py_ssize_t last = self.n_clusters[p] - 1
         self.n_clusters[p] = last
         if place == last:
@@ -580,7 +563,6 @@ cdef class ParticleSystem(MemoryOwner):
 
         Raises FloatingPointError if no cluster can explain a row, which the message names.
         """
-        cdef Py_ssize_t i
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
         for model in self.models:
             if not 0 <= first <= stop <= model.n_samples:
@@ -594,7 +576,6 @@ cdef class ParticleSystem(MemoryOwner):
         """Forget row i of the kernels, which have all rows, none noise and without missing entries
         that are drawn. Weights are then those of the rows that stay, times a number: their sum
         does not change."""
-        cdef Py_ssize_t p
         cdef double shift = self.weights.log_total()
         self.take_away(i)
         self.renew()
@@ -608,7 +589,7 @@ cdef class ParticleSystem(MemoryOwner):
 
     def rebuild(self):
         """Compute the statistics of all clusters from their rows, against rounding errors."""
-        cdef Py_ssize_t j, m, n, p, slot
+        cdef Py_ssize_t n, slot
         cdef Py_ssize_t[::1] items = np.empty(self.labels.n_kept, dtype=np.intp)
         cdef Family family
         self.tick += 1
@@ -705,7 +686,6 @@ cdef class ParticleSystem(MemoryOwner):
     def log_joint_of(self, Py_ssize_t p, PartitionPrior prior):
         """log p(partition) + log p(rows so far | partition) of a particle under a prior, whose
         tables are not used."""
-        cdef Py_ssize_t j
         cdef Family family = self.families[self.family_of(p)]
         cdef ClusterModel model = family.model
         cdef double total = prior.log_probability(self.sizes_of(p)) + family.sum_constants
@@ -766,7 +746,6 @@ cdef class ParticleSystem(MemoryOwner):
         """Replace a particle by the partition and hyperparameters of a state, whose items are the
         rows in their order. The particle shares no cluster afterwards and, if there are several
         families, no family. Call `renew` once all particles are replaced."""
-        cdef Py_ssize_t k, m, slot
         cdef Py_ssize_t n_clusters = state.n_clusters
         cdef ClusterModel model
         self._check_state(p, state)
@@ -815,7 +794,6 @@ cdef class ParticleSystem(MemoryOwner):
 
     def renew(self):
         """Compute the laws of the concentration in closed form after particles were replaced."""
-        cdef Py_ssize_t p
         self.nodes.forget_laws()
         self.count()
         for p in range(self.weights.n):
@@ -823,7 +801,6 @@ cdef class ParticleSystem(MemoryOwner):
 
     def get_state(self):
         """Return a dict of plain objects for `set_state`. Slots are numbered within families."""
-        cdef Py_ssize_t p
         cdef Py_ssize_t n = self.weights.n
         cdef Family family
         self.count()
@@ -878,7 +855,7 @@ cdef class ParticleSystem(MemoryOwner):
           - `step`, `k_capacity`, `vectors`: laws of the concentration; without them they are
             computed in closed form, as after every growth of the capacity
         """
-        cdef Py_ssize_t f, k, p
+        cdef Py_ssize_t f
         cdef Py_ssize_t n = len(state["log_w"])
         cdef Family family
         if not 1 <= n <= self.weights.n_most:

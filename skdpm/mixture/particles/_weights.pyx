@@ -41,7 +41,6 @@ cdef class Weights:
     cdef bint is_degenerate(self) noexcept nogil:
         """Whether the effective sample size is so small that particles are resampled; never if
         weights are equal up to rounding."""
-        cdef Py_ssize_t p
         cdef double total = 0.0
         cdef double squares = 0.0
         cdef double* w = &self.w[0]
@@ -53,7 +52,6 @@ cdef class Weights:
 
     cdef double log_total(self) noexcept nogil:
         """log of the sum of the weights. Sets `w` to the weights, relative to the largest."""
-        cdef Py_ssize_t p
         cdef double total = 0.0
         cdef double top = _resampling.exponentiate(&self.log_w[0], &self.w[0], self.n)
         for p in range(self.n):
@@ -62,7 +60,6 @@ cdef class Weights:
 
     cdef void resample(self, bitgen_t* rng) noexcept nogil:
         """Draw the numbers of offspring, `counts`, and set every weight to the mean weight."""
-        cdef Py_ssize_t p
         cdef double log_mean = self.log_total() - log(<double>self.n)
         _resampling.resample_freely(rng, self.scheme, &self.w[0], &self.counts[0], self.n)
         for p in range(self.n):
@@ -72,7 +69,6 @@ cdef class Weights:
     cdef bint thin(self, bitgen_t* rng) noexcept nogil:
         """Draw the children that survive, at most n_most, and set `counts` to their number for
         each particle. Returns False if the weights are not finite."""
-        cdef Py_ssize_t c, p
         if self.n_children <= self.n_most:
             for c in range(self.n_children):
                 self.child_counts[c] = 1

@@ -92,14 +92,12 @@ cdef class PartitionPrior:
         double* log_v    # INOUT (last + 1,)
     ) noexcept nogil:
         """Write log V_{n,k} to log_v[k] for k = first, ..., last, given the entries before."""
-        cdef Py_ssize_t k
         for k in range(first, last + 1):
             log_v[k] = self.log_v_at(concentration, n, k)
 
     cdef int tabulate(self) except -1:
         """Update the tables to the concentration: log V for `n_reserved` clusters and, in
         O(n_samples) steps, the others if sigma has changed. Block samplers use no tables."""
-        cdef Py_ssize_t m
         if self.tabulated == self.concentration:
             return 0
         if self.whole == NULL:
@@ -175,10 +173,8 @@ cdef class PartitionPrior:
         self, double concentration, const Py_ssize_t* sizes, Py_ssize_t k    # IN (k,)
     ) noexcept nogil:
         """log p(partition) at any concentration, for any number of items, without the tables."""
-        cdef Py_ssize_t j
         cdef Py_ssize_t n = 0
         cdef double sigma = self.sigma_at(concentration)
-        cdef double total
         if k == 0:
             return 0.0
         for j in range(k):

@@ -86,12 +86,10 @@ cdef class DynamicFiniteMixturesPrior(FiniteDirichletPrior):
         cdef const double[::1] law = self.law
         cdef const double[::1] log_more = self.log_more
         cdef Py_ssize_t k = sizes.shape[0]
-        cdef Py_ssize_t K, j
         cdef double A = self.concentration
         cdef double log_f = lgamma(k + 1.0) - k * log(<double>k)
         cdef double top = -INFINITY
         cdef double total = 0.0
-        cdef double log_g, log_term, of_size
         constant = k * np.log(A) + gammaln(A) - gammaln(A + sorted_sizes.sum())
         log_terms = np.empty(law.shape[0] - k + 1)
         cdef double[::1] out = log_terms

@@ -104,7 +104,6 @@ cdef class MixtureOfFiniteMixturesPrior(PartitionPrior):
     ) noexcept nogil:
         """log bound of the sum of the terms after K, as in the head of this file; `gain` is the
         log ratio of f at K + 1 and at K. Infinity if there is no bound yet."""
-        cdef double log_r
         if self.law == TABLE:
             return log_f + self.log_more[K - 1] if gain <= 0.0 else INFINITY
         log_r = next_log_p - log_p + max(0.0, gain)
@@ -121,7 +120,6 @@ cdef class MixtureOfFiniteMixturesPrior(PartitionPrior):
         cdef double log_p = self.log_pmf(K)
         cdef double top = -INFINITY
         cdef double total = 0.0
-        cdef double log_term, log_rest, next_log_f, next_log_p
         while True:
             log_term = log_f + log_p
             if not log_term < INFINITY:
@@ -152,7 +150,6 @@ cdef class MixtureOfFiniteMixturesPrior(PartitionPrior):
         # Sums of the terms of V_{n,k}, and of these times K - k, relative to their largest ones.
         cdef double[2] top = [-INFINITY, -INFINITY]
         cdef double[2] total = [0.0, 0.0]
-        cdef double log_rest, next_log_f, next_log_more, next_log_p
         # Gamma(a + b + c) Gamma(a) / Gamma(a + b) / Gamma(a + c) by its smaller step.
         cdef double step = min(g, n - 1.0)
         cdef double other = max(g, n - 1.0)

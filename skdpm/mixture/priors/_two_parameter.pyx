@@ -26,7 +26,6 @@ cdef class TwoParameterPrior:
         return log(concentration + k * self.sigma_at(concentration))
 
     cdef double log_v_at(self, double concentration, Py_ssize_t n, Py_ssize_t k) noexcept nogil:
-        cdef Py_ssize_t j
         cdef double total = -log_rising(concentration + 1.0, n - 1.0)
         for j in range(1, k):
             total += self.log_new_weight(concentration, n, j)
@@ -36,7 +35,6 @@ cdef class TwoParameterPrior:
         self, double concentration, Py_ssize_t n, Py_ssize_t first, Py_ssize_t last,
         double* log_v    # INOUT (last + 1,)
     ) noexcept nogil:
-        cdef Py_ssize_t k
         if first == 1:
             log_v[1] = -log_rising(concentration + 1.0, n - 1.0)
             first = 2
@@ -74,9 +72,7 @@ cdef class DirichletProcessPrior(TwoParameterPrior):
         bitgen_t* rng
     ) noexcept nogil:
         """Escobar & West (1995), eqs. (13)-(14): exact, through eta ~ Beta(A + 1, n)."""
-        cdef Py_ssize_t j
         cdef Py_ssize_t n = 0
-        cdef double g, h, new_rate, odds, new_shape
         for j in range(n_counts):
             n += counts[j]
         if n == 0:

@@ -47,7 +47,6 @@ cdef class AlternateKernel(PartitionKernel):
         self.learned = []
 
     cdef int step(self, MixtureState state, bitgen_t* rng) except -1 nogil:
-        cdef Py_ssize_t _turn
         with gil:
             for _turn in range(self.n_turns):
                 self.alternate(state, rng)
@@ -55,7 +54,7 @@ cdef class AlternateKernel(PartitionKernel):
     cdef int alternate(self, MixtureState state, bitgen_t* rng) except -1:
         cdef PartitionKernel part
         cdef long long before
-        cdef Py_ssize_t p, n_steps
+        cdef Py_ssize_t n_steps
         cdef double mean
         cdef Py_ssize_t n_parts = len(self.parts)
         while len(self.learned) <= self.replica:

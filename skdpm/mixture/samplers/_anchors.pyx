@@ -59,7 +59,6 @@ cdef class Members(MemoryOwner):
 
     cdef void collect(self, MixtureState state) noexcept nogil:
         """List the items of every cluster."""
-        cdef Py_ssize_t i
         for i in range(state.n_samples - 1, -1, -1):    # each list is then in ascending order
             if state.labels[i] >= 0:
                 self.join(state.labels[i], i)
@@ -113,9 +112,7 @@ cdef class Snapshot:
     cdef Py_ssize_t second_cluster(self, bitgen_t* rng, Py_ssize_t i) noexcept nogil:
         """Draw the cluster of the snapshot for the second anchor; -1 if there is none, or if the
         first was noise in the snapshot."""
-        cdef Py_ssize_t k
         cdef Py_ssize_t n_eligible = 0
-        cdef double u
         if self.labels[i] < 0:
             return -1
         if self.cumulative is not None:
@@ -168,7 +165,6 @@ def merge_probabilities(MixtureState state):
     cdef Py_ssize_t a, b
     cdef Py_ssize_t k = state.n_clusters
     cdef ClusterModel model = state.model
-    cdef Py_ssize_t scratch
     alone = np.empty(k)
     ratios = np.full((k, k), -np.inf)
     cdef double[::1] log_marginal = alone
@@ -205,10 +201,9 @@ def merge_probabilities(MixtureState state):
 def attachment(MixtureState state, double threshold):
     """Algorithm 5: whether each item, removed from its cluster, would join each cluster with a
     probability of at least `threshold`; (n_samples, n_clusters)."""
-    cdef Py_ssize_t i, j, own, size
+    cdef Py_ssize_t size
     cdef Py_ssize_t k = state.n_clusters
     cdef ClusterModel model = state.model
-    cdef double total, top
     cdef double[::1] w = np.empty(k)
     eligible = np.zeros((state.n_samples, k), dtype=np.int8)
     cdef signed char[:, ::1] may = eligible
@@ -299,8 +294,7 @@ cdef class AnchorProposal:
     ) noexcept nogil:
         """Draw n_anchors <= n_samples different items. Items that are noise are drawn too, and
         refused by the closure: the law of the others then does not depend on their number."""
-        cdef Py_ssize_t first
-        cdef Py_ssize_t cluster, n_members, i, j, m, n
+        cdef Py_ssize_t i
         cdef Py_ssize_t known[MAX_ANCHORS]      # the anchors, ascending
         SKDPM_CHECK(n_anchors <= self.n_samples, "draw: more anchors than items")
         if self.extended and n_anchors > 1:
@@ -346,7 +340,7 @@ cdef class AnchorProposal:
         """Draw two anchors given the current partition and set `log_q`; return their number. If
         the first is noise, or no other item is in a cluster, it is the only one."""
         cdef Py_ssize_t k = state.n_clusters
-        cdef Py_ssize_t a, b, j, own, size
+        cdef Py_ssize_t b
         cdef double total = 0.0
         if uniform(rng) < BY_ITEM:
             anchors[0] = integer(rng, state.n_samples)
@@ -391,7 +385,6 @@ cdef class AnchorProposal:
     cdef void weigh_clusters(self, MixtureState state, Py_ssize_t i) noexcept nogil:
         """Write tempered log p(x_i | each cluster) to `state.log_w`; 0 if clusters are coupled,
         where densities exist only for detached items."""
-        cdef Py_ssize_t j
         if state.model.factorizes:
             state.model.log_predictive_many(state.slots, state.n_clusters, i, state.log_w)
         for j in range(state.n_clusters):
@@ -417,7 +410,6 @@ cdef class AnchorProposal:
         """log q(anchors | the partition with `slots` in place of `old_slots`), if the anchors are
         in the a-th and b-th of `slots`; 0 if q does not depend on the partition."""
         cdef Py_ssize_t k = state.n_clusters - n_old + n_slots
-        cdef Py_ssize_t j, m
         cdef double log_w[MAX_ANCHORS]
         cdef double total = 0.0
         if not self.extended or a == b:

@@ -110,7 +110,6 @@ cdef class Reconfiguration:
         With a target, the construction stops with log T = -infinity as soon as log T is known to
         be at most `limit` or the target cannot be reached. The state is then another one.
         """
-        cdef Py_ssize_t b, m, x
         cdef Py_ssize_t n = state.n_samples
         cdef bint refined = self.za != NULL
         self.log_t = 0.0
@@ -155,10 +154,8 @@ cdef class Reconfiguration:
     ) noexcept nogil:
         """Draw an option by its log weight, or take `pick` if it is not negative, and add its log
         probability to `log_t`. Returns the option, -1 if a weight is NaN or all are 0."""
-        cdef Py_ssize_t k
         cdef double top = exponentiate(log_w, &self.weights[0], n)
         cdef double total = 0.0
-        cdef double u
         if isnan(top):
             return -1
         for k in range(n):
@@ -186,7 +183,6 @@ cdef int make_room(Reconfiguration self, MixtureState state) except -1 nogil:
 
 cdef void shuffle(Reconfiguration self, Py_ssize_t n, bitgen_t* rng) noexcept nogil:
     """Draw the order of the rows uniformly."""
-    cdef Py_ssize_t m, other
     for m in range(n):      # the order must not depend on earlier moves
         self.order[m] = m
     for m in range(n - 1):
@@ -206,7 +202,6 @@ cdef Py_ssize_t refine_by(
     cdef Py_ssize_t* stamp = &self.scratch[1, 0]        # by label: last block with it, plus 1
     cdef Py_ssize_t* number = &self.scratch[2, 0]       # by label: the new block
     cdef Py_ssize_t* sorted_rows = &self.scratch[3, 0]
-    cdef Py_ssize_t b, m, x
     cdef Py_ssize_t n_new = 0
     memset(last, 0, n_blocks * sizeof(Py_ssize_t))
     memset(stamp, 0, self.n_labels * sizeof(Py_ssize_t))
@@ -236,7 +231,6 @@ cdef void refine(Reconfiguration self, Py_ssize_t n) noexcept nogil:
     cdef Py_ssize_t* size = &self.scratch[0, 0]
     cdef Py_ssize_t* n_larger = &self.scratch[1, 0]
     cdef Py_ssize_t* position = &self.scratch[2, 0]
-    cdef Py_ssize_t b, m, x
     cdef Py_ssize_t n_rows = 0
     cdef Py_ssize_t first = 0
     for m in range(n):
@@ -290,7 +284,6 @@ cdef bint is_over(Reconfiguration self, double limit) noexcept nogil:
 
 cdef void begin_from(Reconfiguration self, MixtureState state) noexcept nogil:
     """Remember z, and for each label of the target the outer cluster its rows come from."""
-    cdef Py_ssize_t k, slot, x, t
     memcpy(&self.start[0], state.labels, state.n_samples * sizeof(Py_ssize_t))
     self.slot_i = state.labels[self.i]
     self.slot_j = state.labels[self.j]
@@ -318,7 +311,6 @@ cdef Py_ssize_t place_first(
     Reconfiguration self, MixtureState state, Py_ssize_t x, Py_ssize_t slot, bint refined
 ) except -1 nogil:
     """Put row i or j, and the rows of its block of c, into a slot; return the slot."""
-    cdef Py_ssize_t b, m
     make_room(self, state)
     state.attach(x, slot)
     if refined:
@@ -335,7 +327,6 @@ cdef int put(
 ) except -1 nogil:
     """Draw the cluster of a unit, or force it with a target, and put the unit there."""
     cdef Py_ssize_t x = rows[0]
-    cdef Py_ssize_t own, n, slot
     cdef Py_ssize_t pick = -1
     make_room(self, state)
     if must_stay(self, state, x, n_rows):
@@ -389,7 +380,6 @@ cdef Py_ssize_t list_options(
 ) noexcept nogil:
     """List the clusters that a unit may join in `options`, and last, unless it has a home, the
     slot `own` of the unit alone. Returns the number of options."""
-    cdef Py_ssize_t k
     cdef Py_ssize_t n = 0
     if self.inside(x):
         for k in range(state.n_clusters):
@@ -443,7 +433,6 @@ cdef Py_ssize_t forced_option(
     Reconfiguration self, Py_ssize_t x, Py_ssize_t own, Py_ssize_t n
 ) noexcept nogil:
     """The option that leads to the target; -1: the target is impossible."""
-    cdef Py_ssize_t k
     cdef Py_ssize_t wanted = wanted_slot(self, x)
     if wanted == -1:
         wanted = own
@@ -458,7 +447,6 @@ cdef Py_ssize_t take_out(
 ) noexcept nogil:
     """Take a unit out of its cluster. A single row is then in no cluster, and the spare is
     returned; a block is in a separate cluster, whose slot is returned."""
-    cdef Py_ssize_t m, own
     cdef Py_ssize_t at = state.labels[rows[0]]
     if n_rows == 1:
         if at >= 0:
@@ -490,7 +478,6 @@ cdef Py_ssize_t wanted_slot(Reconfiguration self, Py_ssize_t x) noexcept nogil:
 
 cdef bint reached(Reconfiguration self, MixtureState state) noexcept nogil:
     """Whether the state's partition is the target."""
-    cdef Py_ssize_t x, t, slot
     cdef Py_ssize_t* label_of = &self.scratch[0, 0]     # by slot
     for x in range(self.n_labels):
         label_of[x] = self.target_slot[x] = -1
@@ -568,7 +555,6 @@ cdef class ARMKernel(PartitionKernel):
     cdef int move(self, MixtureState state, bitgen_t* rng) except -1 nogil:
         """Propose another partition, and decide."""
         cdef bint is_merge, accepted
-        cdef double log_ratio, limit
         cdef double log_u = log(uniform(rng))
         cdef long long before = self.construction.work
         self.draw(state, rng)

@@ -17,7 +17,6 @@ cdef class PartitionKernel(MemoryOwner):
         self, MixtureState state, bitgen_t* rng, Py_ssize_t n_steps
     ) except -1 nogil:
         """Do consecutive steps, each after `prepare`; overridden if steps can share work."""
-        cdef Py_ssize_t _step
         for _step in range(n_steps):
             with gil:
                 self.prepare(state)

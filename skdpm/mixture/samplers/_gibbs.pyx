@@ -71,7 +71,6 @@ cdef extern from "tiles.h" nogil:
 
 cdef inline void exponentiate_many(double* x, Py_ssize_t n) noexcept nogil:
     """exp(x), in place; there must be room for eight more numbers behind."""
-    cdef Py_ssize_t j
     cdef Py_ssize_t n_padded = (n + 7) // 8 * 8
     for j in range(n, n_padded):
         x[j] = 0.0
@@ -93,7 +92,6 @@ cdef inline void weigh(
 ) noexcept nogil:
     """Log weights of clusters for an item in no cluster. They are comparable with bounds: the
     constant of the item is included."""
-    cdef Py_ssize_t j
     cdef Py_ssize_t spare = state.slots[state.n_clusters]
     cdef double of_item = log_constant(state.model, i)
     cdef double of_new = state.log_prior_weight(spare) + of_item
@@ -109,7 +107,6 @@ cdef inline void weigh(
 
 cdef void bound_group(MixtureState state, TileBounds bounds, Py_ssize_t group) noexcept nogil:
     """List the clusters near a group, and bound the sum of the weights of all others."""
-    cdef Py_ssize_t k, n_near
     cdef Py_ssize_t n_slots = state.n_clusters + 1
     cdef double* log_w = &bounds.log_w[0]
     cdef double top = -INFINITY
@@ -134,7 +131,6 @@ cdef void bound_group(MixtureState state, TileBounds bounds, Py_ssize_t group) n
 
 cdef void bound_tile(MixtureState state, TileBounds bounds, Py_ssize_t tile) noexcept nogil:
     """Bound the weights of clusters near the group over one of its tiles."""
-    cdef Py_ssize_t m
     cdef Py_ssize_t n = bounds.n_near
     cdef double* bound = &bounds.bound[0]
     cdef double* share = &bounds.share[0]
@@ -163,7 +159,6 @@ cdef void bound_tile(MixtureState state, TileBounds bounds, Py_ssize_t tile) noe
 cdef void bound_again(MixtureState state, TileBounds bounds, Py_ssize_t slot) noexcept nogil:
     """Bound a cluster again that has changed."""
     cdef Py_ssize_t m = 0
-    cdef Py_ssize_t n
     if bounds.tile < 0:
         return      # all clusters will be bounded again
     while state.position[bounds.near[m]] < state.position[slot]:    # the spare one is the last
@@ -190,7 +185,6 @@ cdef void bound_again(MixtureState state, TileBounds bounds, Py_ssize_t slot) no
 cdef double log_sum_except(TileBounds bounds, Py_ssize_t own) noexcept nogil:
     """Bound of log of the sum of the weights of all clusters except one, -1: none, without
     noise."""
-    cdef Py_ssize_t m
     # 1e-300 covers terms that underflow.
     cdef double total = exp(bounds.far - bounds.top) + 1e-300
     for m in range(bounds.n_near):
@@ -201,7 +195,6 @@ cdef double log_sum_except(TileBounds bounds, Py_ssize_t own) noexcept nogil:
 
 cdef void bound_rest(MixtureState state, TileBounds bounds, Py_ssize_t own) noexcept nogil:
     """Find the u below which items of the tile stay in a cluster: once per tile and cluster."""
-    cdef double gap, top
     cdef double rest = log_sum_except(bounds, own)
     if bounds.noise > -INFINITY:
         top = max(rest, bounds.noise)
@@ -220,7 +213,6 @@ cdef inline Py_ssize_t slots_except(
     TileBounds bounds, Py_ssize_t n_near, Py_ssize_t own
 ) noexcept nogil:
     """Turn the first places in `some` into slots, without the cluster `own`. Returns how many."""
-    cdef Py_ssize_t j, slot
     cdef Py_ssize_t n = 0
     for j in range(n_near):
         slot = bounds.near[bounds.some[j]]
@@ -235,10 +227,8 @@ cdef Py_ssize_t choose_among_few(
     double log_noise, double u
 ) noexcept nogil:
     """`choose_near` by the clusters with the largest bounds; UNDECIDED if these do not decide."""
-    cdef Py_ssize_t j, n
     cdef double top = max(log_own, log_noise)
     cdef double rest = exp(bounds.far - bounds.top) + 1e-300
-    cdef double before, total
     cdef double* w = &bounds.log_w[0]
     cdef Py_ssize_t* some = &bounds.some[0]
     if not (fabs(bounds.top - log_own) < 600.0):
@@ -280,7 +270,7 @@ cdef Py_ssize_t choose_near(
 ) noexcept nogil:
     """The slot, or NOISE, that u selects for item i, which has left the cluster `own` of log
     weight `log_own`; UNDECIDED if the weights are no distribution."""
-    cdef Py_ssize_t j, m, n
+    cdef Py_ssize_t m
     cdef double log_noise = weigh_noise(state, i)
     cdef double top = max(log_own, log_noise)
     cdef double* log_w = &bounds.log_w[0]
@@ -316,7 +306,6 @@ cdef bint place_noise(
 ) noexcept nogil:
     """`place_near` of an item that is noise."""
     cdef double u = uniform(rng)
-    cdef double gap
     # Under other priors the weight of a new cluster is that of one more item in clusters.
     if state.prior.has_constant_ratios:
         gap = log_sum_except(bounds, -1) - state.noise.log_density[i]
@@ -337,8 +326,7 @@ cdef inline bint place_near(
 ) noexcept nogil:
     """Update item i of the tile. False if the weights are no distribution."""
     cdef Py_ssize_t own = state.labels[i]
-    cdef Py_ssize_t slot
-    cdef double log_own, gap, u
+    cdef double log_own
     if own == NOISE:
         return place_noise(state, bounds, rng, i)
     if state.sizes[own] == 1:
@@ -376,10 +364,8 @@ cdef Py_ssize_t sweep_tiles(
     MixtureState state, TileBounds bounds, bitgen_t* rng, Py_ssize_t first
 ) noexcept nogil:
     """`sweep_from` in the order of the tiles; items are given by their places in it."""
-    cdef Py_ssize_t group, i, m, start, stop
     cdef Py_ssize_t tile = 0
     cdef long long plain
-    cdef bint paused
     if first == 0:
         bounds.sweep_work = 0
     for group in range(bounds.tiles.n_groups):
@@ -426,7 +412,6 @@ cdef Py_ssize_t sweep_tiles(
 cdef Py_ssize_t sweep_from(MixtureState state, bitgen_t* rng, Py_ssize_t first) noexcept nogil:
     """Update the items from `first` on. Returns the item at which it stopped: n_samples when done,
     an earlier one if no slot is free, -1 - i if item i has no full conditional."""
-    cdef Py_ssize_t i
     for i in range(first, state.n_samples):
         if state.model.n_free == 0:
             return i
@@ -467,8 +452,6 @@ cdef int sweep(
 ) except -1 nogil:
     """Sweep, and add the work to that of a kernel: row evaluations of all clusters and of a new
     one, unless passed over, and the two moves of each item."""
-    cdef Py_ssize_t _sweep
-    cdef Py_ssize_t per_item
     for _sweep in range(n_sweeps):
         gibbs_sweep(state, rng)
         if state.bounds is not None:

@@ -110,7 +110,6 @@ cdef class History:
 
     cdef void read(self, const unsigned char* state, Py_ssize_t[::1] labels) noexcept nogil:
         """Convert labels of any unsigned type to Py_ssize_t."""
-        cdef Py_ssize_t i
         for i in range(self.n_samples):
             if self.width == 1:
                 labels[i] = state[i]
@@ -141,7 +140,7 @@ cdef class History:
         disagree about (i, j), then j uniformly among them; O(n). The cluster of i has n_a rows in
         z^a and n_b rows in z^b, and n_ab rows are in both."""
         cdef Py_ssize_t n = self.n_samples
-        cdef Py_ssize_t i, j, k, m, total
+        cdef Py_ssize_t m
         cdef Py_ssize_t* n_a = &self.scratch[0, 0]      # by cluster of z^a
         cdef Py_ssize_t* n_b = &self.scratch[1, 0]
         cdef Py_ssize_t* n_both = &self.scratch[2, 0]   # by row

@@ -44,7 +44,6 @@ cdef class Closure:
         date. False if an anchor is noise: there is no move then. (The noise stays the same in a
         move, so this does not change the law of moves in both directions.)"""
         cdef Py_ssize_t anchors[MAX_ANCHORS]
-        cdef Py_ssize_t j, m, slot
         cdef Py_ssize_t drawn[2]
         self.proposal.draw(state, self.members, rng, anchors, n_anchors)
         for j in range(n_anchors):
@@ -76,7 +75,6 @@ cdef class Closure:
     cdef void gather(self, MixtureState state, bitgen_t* rng) noexcept nogil:
         """List the items of the anchors' clusters: the anchors, then all others in random order
         (Bouchard-Cote, Doucet & Roth 2017, algorithm 2)."""
-        cdef Py_ssize_t i, j, m
         cdef Py_ssize_t n = self.n_anchors
         cdef bint is_anchor
         cdef signed char cell
@@ -118,7 +116,6 @@ cdef class Closure:
     ) noexcept nogil:
         """Replace the closure's clusters: item m joins `slots[cells[m]]`, whose row already
         contains it."""
-        cdef Py_ssize_t m
         state.replace(
             &self.items[0], cells, self.n_items, self.slots, self.n_cells, slots, n_slots
         )
@@ -141,7 +138,6 @@ cdef class Trial:
 
     cdef void begin(self, MixtureState state, Py_ssize_t n_sides) noexcept nogil:
         """Take the items of the closure out of their clusters and open empty sides."""
-        cdef Py_ssize_t b
         self.vacate(state, self.closure.slots, self.closure.n_cells)
         for b in range(n_sides):
             self.side[b] = state.model.acquire()
@@ -151,7 +147,6 @@ cdef class Trial:
     cdef double log_current(self, MixtureState state) noexcept nogil:
         """log p(partition) + log p(X | partition) of the current partition, up to terms that do
         not depend on the clusters of the closure's items. Call it before `begin`."""
-        cdef Py_ssize_t b
         cdef double total = state.prior.log_v[self.closure.n_outside + self.closure.n_cells]
         for b in range(self.closure.n_cells):
             total += state.prior.log_cluster[self.closure.sizes[b]]
@@ -170,7 +165,6 @@ cdef class Trial:
 
     cdef double log_proposed(self, MixtureState state) noexcept nogil:
         """`log_current` of the proposed partition; all items are on sides."""
-        cdef Py_ssize_t b
         cdef double total = state.prior.log_v[self.closure.n_outside + self.n_sides]
         for b in range(self.n_sides):
             total += state.prior.log_cluster[self.size[b]]
@@ -178,14 +172,12 @@ cdef class Trial:
 
     cdef void accept(self, MixtureState state) noexcept nogil:
         """Replace the clusters by the sides, none of which is empty."""
-        cdef Py_ssize_t b
         for b in range(self.n_sides, self.n_open):
             state.model.release(self.side[b])
         self.closure.replace(state, &self.sides[0], self.side, self.n_sides)
 
     cdef void restore(self, MixtureState state) noexcept nogil:
         """Restore the state, whichever items are on sides."""
-        cdef Py_ssize_t b
         self.vacate(state, self.side, self.n_open)
         self.put_back(state)
         for b in range(self.n_open - 1, -1, -1):    # keeps the order of free slots
@@ -195,19 +187,16 @@ cdef class Trial:
         self, MixtureState state, const Py_ssize_t* slots, Py_ssize_t n_slots
     ) noexcept nogil:
         """Remove the labels of the closure's items; the rows of the slots stay as they are."""
-        cdef Py_ssize_t m
         for m in range(self.closure.n_items):
             state.labels[self.closure.items[m]] = -1
 
     cdef void put_back(self, MixtureState state) noexcept nogil:
         """Return the items of the closure, on no side, to their clusters."""
-        cdef Py_ssize_t m
         for m in range(self.closure.n_items):
             state.labels[self.closure.items[m]] = self.closure.slots[self.closure.cells[m]]
 
     cdef void unite(self, MixtureState state) noexcept nogil:
         """Unite all sides in the first one."""
-        cdef Py_ssize_t b, m
         for b in range(1, self.n_sides):
             state.model.merge(self.side[0], self.side[b])
         for m in range(self.closure.n_items):
@@ -238,13 +227,11 @@ cdef class CoupledTrial(Trial):
         self, MixtureState state, const Py_ssize_t* slots, Py_ssize_t n_slots
     ) noexcept nogil:
         """Also remove the items from the rows of the slots."""
-        cdef Py_ssize_t b
         Trial.vacate(self, state, slots, n_slots)
         for b in range(n_slots):
             state.model.reset(slots[b])
 
     cdef void put_back(self, MixtureState state) noexcept nogil:
-        cdef Py_ssize_t m, slot
         for m in range(self.closure.n_items):
             slot = self.closure.slots[self.closure.cells[m]]
             state.model.add(slot, self.closure.items[m])
@@ -254,7 +241,6 @@ cdef class CoupledTrial(Trial):
         self, MixtureState state, const Py_ssize_t* slots, Py_ssize_t n_slots
     ) noexcept nogil:
         """The density of all clusters: those in `slots` and those outside the closure."""
-        cdef Py_ssize_t k, b
         cdef Py_ssize_t n_live = 0
         cdef bint in_closure
         for b in range(n_slots):
@@ -282,7 +268,6 @@ cdef double log_predictive_block(
     log p(X | partition) if all of them join the slot. A slot must be free. The state is restored,
     to the bit if clusters are independent or counts are whole numbers. If clusters are
     independent, the items may be in another slot, where they stay."""
-    cdef Py_ssize_t m
     cdef double total = 0.0
     cdef Py_ssize_t at = slot
     if state.model.factorizes:

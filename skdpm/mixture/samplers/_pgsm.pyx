@@ -148,8 +148,6 @@ cdef class PGSMKernel(PartitionKernel):
     cdef int move(self, MixtureState state, bitgen_t* rng) except -1 nogil:
         """Algorithm 1: one particle Gibbs update of the clusters that hold the anchors."""
         cdef Py_ssize_t n_anchors = min(self.n_anchors, state.n_samples)
-        cdef Py_ssize_t n, t, node
-        cdef bint changed
         if n_anchors < 2 or not self.closure.pick(state, n_anchors, rng):
             return 0
         self.closure.gather(state, rng)
@@ -207,15 +205,13 @@ cdef class PGSMKernel(PartitionKernel):
     ) except -1 nogil:
         """Item t of the closure joins a cell of every particle. Returns 0 if the weights are no
         distribution."""
-        cdef Py_ssize_t g, b, n_choices
         cdef Py_ssize_t n_children = 0
         cdef Py_ssize_t i = self.closure.items[t]
         cdef const double* log_v = state.prior.log_v + self.closure.n_outside
         cdef const double* log_join = state.prior.log_join
         cdef double gains[MAX_CHOICES]      # log gamma ratio of each choice, without V
         cdef double* terms = self.terms     # log gamma^ ratio of each choice
-        cdef double anneal, log_gamma
-        cdef Node* node
+        cdef double log_gamma
         for g in range(self.n_current):
             node = &self.nodes[g]
             if node.count == 0:
@@ -275,11 +271,10 @@ cdef class PGSMKernel(PartitionKernel):
         self, bitgen_t* rng, Node* node, Child* children, Py_ssize_t n_choices    # INOUT
     ) noexcept nogil:
         """Each particle of a node draws its cell; all get the sum of the choices' weights."""
-        cdef Py_ssize_t b, _particle
+        cdef Py_ssize_t _particle
         cdef Py_ssize_t retained = -1
         cdef double top = -INFINITY
         cdef double total = 0.0
-        cdef double log_w, u
         for b in range(n_choices):
             if not (children[b].log_w <= top):
                 top = children[b].log_w
@@ -307,11 +302,7 @@ cdef class PGSMKernel(PartitionKernel):
     cdef int branch(self, MixtureState state, Py_ssize_t t, Py_ssize_t n_children) except -1 nogil:
         """Make the nodes of the next generation, in two passes: once the parents have released
         their slots, a cell that only one child holds can grow in place."""
-        cdef Py_ssize_t b, c
         cdef Py_ssize_t n_next = 0
-        cdef Child* child
-        cdef Node* node
-        cdef Node* parent
         for c in range(n_children):
             n_next += self.children[c].count > 0
         if n_next > self.n_nodes:
@@ -357,12 +348,10 @@ cdef class PGSMKernel(PartitionKernel):
 
     cdef void drop_slots(self, Node* node) noexcept nogil:
         """A node releases its slots."""
-        cdef Py_ssize_t b
         for b in range(node.n_cells):
             self.shared.let_go(node.slots[b])
 
     cdef void resample(self, bitgen_t* rng) noexcept nogil:
-        cdef Py_ssize_t g
         self.gather_weights()
         if _resampling.resample_if_uneven(
             rng, self.resampling, self.resample_threshold, &self.log_w[0], &self.weights[0],
@@ -373,14 +362,12 @@ cdef class PGSMKernel(PartitionKernel):
                 self.nodes[g].log_w = self.log_w[g]
 
     cdef void gather_weights(self) noexcept nogil:
-        cdef Py_ssize_t g
         for g in range(self.n_current):
             self.log_w[g] = self.nodes[g].log_w
             self.counts[g] = self.nodes[g].count
 
     cdef bint resample_optimal(self, bitgen_t* rng, Py_ssize_t n_children) noexcept nogil:
         """Optimal resampling of the children of all nodes."""
-        cdef Py_ssize_t c
         cdef Py_ssize_t retained = -1
         for c in range(n_children):
             self.log_w[c] = self.children[c].log_w
@@ -406,7 +393,6 @@ cdef class PGSMKernel(PartitionKernel):
     cdef bint trace(self, Py_ssize_t node, Py_ssize_t n_items) noexcept nogil:
         """Write a node's history to `chosen`. Returns whether it differs from the current
         partition."""
-        cdef Py_ssize_t t
         cdef bint differs = False
         for t in range(n_items - 1, -1, -1):
             self.chosen[t] = self.cells[t, node]

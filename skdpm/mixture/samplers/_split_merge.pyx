@@ -59,7 +59,6 @@ cdef class SplitMergeKernel(PartitionKernel):
         self, MixtureState state, bitgen_t* rng, Py_ssize_t n_steps
     ) except -1 nogil:
         """Consecutive moves without sweeps between them share the lists of the clusters' items."""
-        cdef Py_ssize_t step
         for step in range(n_steps):
             # A split may have taken a slot, or a sweep made more of them.
             if state.model.n_free < N_FREE or state.capacity > self.closure.n_slots:
@@ -78,7 +77,6 @@ cdef class SplitMergeKernel(PartitionKernel):
     cdef bint move(self, MixtureState state, bitgen_t* rng) noexcept nogil:
         """Propose a split or a merge, and decide. Returns False if a density is NaN."""
         cdef bint is_split
-        cdef double log_ratio, log_q
         cdef double limit = -INFINITY
         cdef double log_u = log(uniform(rng))
         if not self.closure.pick(state, 2, rng):
@@ -137,7 +135,6 @@ cdef class SplitMergeKernel(PartitionKernel):
         """Draw the side of item m of the closure given the items on both sides, and multiply
         `log_q` by its probability."""
         cdef double log_w[2]
-        cdef double log_odds
         cdef Py_ssize_t b
         cdef Py_ssize_t i = self.closure.items[m]
         state.model.log_predictive_many(self.trial.side, 2, i, log_w)
@@ -177,7 +174,6 @@ cdef class SAMSKernel(SplitMergeKernel):
     cdef double allocate(
         self, MixtureState state, bitgen_t* rng, bint force, double limit
     ) noexcept nogil:
-        cdef Py_ssize_t m
         cdef LogProbability log_q = LogProbability(0.0, 1.0)
         self.trial.join(state, 0, 0)
         self.trial.join(state, 1, 1)
@@ -198,14 +194,12 @@ cdef class JainNealKernel(SplitMergeKernel):
     cdef void launch(self, MixtureState state, bitgen_t* rng) noexcept nogil:
         """Draw the launch state: the side of each item except the anchors, or none until the first
         scan reaches it. Its law must not depend on the current partition."""
-        cdef Py_ssize_t m
         for m in range(2, self.closure.n_items):
             self.trial.join(state, m, uniform(rng) < 0.5)
 
     cdef double allocate(
         self, MixtureState state, bitgen_t* rng, bint force, double limit
     ) noexcept nogil:
-        cdef Py_ssize_t m, scan
         cdef LogProbability log_q
         self.trial.join(state, 0, 0)
         self.trial.join(state, 1, 1)

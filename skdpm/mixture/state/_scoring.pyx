@@ -122,10 +122,8 @@ cdef class MixtureRows:
         self, Py_ssize_t line, Py_ssize_t n_lines, const Py_ssize_t* items, Py_ssize_t n
     ) noexcept nogil:
         """Fill lines of log_w, for the clusters in the same places of `slots`."""
-        cdef Py_ssize_t i, k, m
         cdef double* out = &self.log_w[line * n]
         cdef const Py_ssize_t* slots = &self.slots[line]
-        cdef double log_weight
         self.n_evaluated += n * n_lines
         if self.model.factorizes and n <= STRIP:
             self.model.log_predictive_tile(slots, n_lines, items, n, out)
@@ -155,14 +153,12 @@ cdef class MixtureRows:
     ) noexcept nogil:
         """Evaluate the clusters that may have a t_k within `cutoff` of a row's largest; `kept` and
         `lines` list them. Sets `top`. Returns their number."""
-        cdef Py_ssize_t i, k
         cdef Py_ssize_t best = 0
         cdef Py_ssize_t n_kept = 0
         cdef Py_ssize_t n_slots = 0
         cdef Py_ssize_t n_clusters = self.n_clusters
         cdef const Py_ssize_t* items = &self.order[first]
         cdef const double* line
-        cdef double least
         if self.tiles is None or skips_bounds(&self.backoff):
             for k in range(n_clusters):
                 self.slots[k] = self.kept[k] = self.lines[k] = k
@@ -208,7 +204,6 @@ cdef class MixtureRows:
         self, Py_ssize_t t, Py_ssize_t first, Py_ssize_t n, double cutoff
     ) noexcept nogil:
         """`weigh`, then set `total` to the sums of exp(t_k - top)."""
-        cdef Py_ssize_t i
         cdef Py_ssize_t n_kept = self.weigh(t, first, n, cutoff)
         for i in range(n):
             self.limit[i] = self.top[i] - cutoff
@@ -225,8 +220,6 @@ cdef class MixtureRows:
         self, Py_ssize_t first, Py_ssize_t n, double[::1] tops, double[::1] totals
     ) noexcept nogil:
         """Add the sums of `add_up` to exp(tops) * totals."""
-        cdef Py_ssize_t i, item
-        cdef double gap, top
         for i in range(n):
             item = self.order[first + i]
             top = self.top[i] + self.model.log_apart_of(item)
@@ -242,7 +235,6 @@ cdef class MixtureRows:
     def add_log_densities(self, log_weights, double[::1] tops, double[::1] totals):
         """Add the density of each row under a mixture of the clusters to exp(tops) * totals, which
         start with minus infinity and 0."""
-        cdef Py_ssize_t first, n, t
         cdef double cutoff = log(2.0) * 60.0 + log(<double>len(log_weights))
         self.take(log_weights)
         if tops.shape[0] != self.n_rows or totals.shape[0] != self.n_rows:
@@ -257,7 +249,6 @@ cdef class MixtureRows:
     def most_probable(self, log_weights):
         """Cluster with the largest weight times density for each row, the first one of ties:
         ndarray of shape (n_rows,), intp."""
-        cdef Py_ssize_t first, i, k, n, n_kept, t
         cdef const double* line
         self.take(log_weights)
         cdef Py_ssize_t[::1] labels = np.zeros(self.n_rows, dtype=np.intp)
@@ -275,10 +266,8 @@ cdef class MixtureRows:
 
     def label_entropy(self, log_weights, const unsigned char[::1] counts):
         """Sum of the entropies of the clusters of the rows that count, in nats."""
-        cdef Py_ssize_t first, i, k, n, n_kept, t
         cdef double cutoff = log(2.0) * 60.0 + log(<double>len(log_weights))
         cdef double entropy = 0.0
-        cdef double x
         cdef const double* line
         self.take(log_weights)
         with nogil:
@@ -304,7 +293,6 @@ cdef class MixtureRows:
         """Log probability of each cluster given each row, (n_rows, n_clusters); evaluates all
         clusters. Densities are added to `tops` and `totals`, if given, as by `add_log_densities`.
         """
-        cdef Py_ssize_t first, i, k, n, t
         cdef double cutoff = log(2.0) * 60.0 + log(<double>len(log_weights))
         self.take(log_weights)
         if out.shape[0] != self.n_rows or out.shape[1] != self.n_clusters:

@@ -140,7 +140,6 @@ cdef class MixtureState(MemoryOwner):
         self, ClusterModel model, PartitionPrior prior, labels=None, saved=None, n_samples=None,
         RowTiles tiles=None, completion=None, Noise noise=None
     ):
-        cdef Py_ssize_t i, k, slot
         cdef const Py_ssize_t[::1] slots
         cdef const Py_ssize_t[::1] given
         cdef Py_ssize_t[::1] view
@@ -229,7 +228,6 @@ cdef class MixtureState(MemoryOwner):
         copied with their cached terms. `labels[m]`, of 32 bits if `wide` and otherwise of 16, is
         the index in `slots` of the cluster of item `order[m]`, or of item m if `order` is NULL.
         The largest number of these bits is noise, if there is noise."""
-        cdef Py_ssize_t i, k, m, slot
         cdef Py_ssize_t outside = UINT_MAX if wide else USHRT_MAX
         cdef const unsigned short* narrow_labels = <const unsigned short*>labels
         cdef const unsigned int* wide_labels = <const unsigned int*>labels
@@ -313,7 +311,6 @@ cdef class MixtureState(MemoryOwner):
     cdef bint place_at(self, Py_ssize_t i, double u, bitgen_t* rng) noexcept nogil:
         """`place` with a uniform number that was drawn before."""
         cdef Py_ssize_t own = self.detach(i)
-        cdef Py_ssize_t j
         cdef Py_ssize_t first = 0
         cdef Py_ssize_t k = self.n_clusters
         cdef Py_ssize_t n_choices = k + 1
@@ -360,13 +357,12 @@ cdef class MixtureState(MemoryOwner):
         """The index of the cluster that u selects for item i, in no cluster, by the clusters near
         the item; -1 if these do not decide. See `_core/_culling`: R is at most half of
         min(u, 1 - u) times the weight of the cluster of index `place`, in which it was."""
-        cdef Py_ssize_t j, m, n, slot
         cdef Py_ssize_t k = self.n_clusters
         cdef Py_ssize_t own = self.slots[place]
         cdef Py_ssize_t* others = self.some
         cdef Py_ssize_t* near = self.some + self.capacity
         cdef double* log_w = self.log_w
-        cdef double before, log_own, rest, top, total
+        cdef double log_own, total
         cdef double log_new = self.prior.log_v[k + 1] - self.prior.log_v[k]
         cdef double share = 0.5 * min(u, 1.0 - u) / (k + 1)
         if not share > 0.0 or k == 0:
@@ -442,7 +438,6 @@ cdef class MixtureState(MemoryOwner):
 
     cdef inline void add_log_prior(self) noexcept nogil:
         """Add the prior's log weights of the clusters and of a new one to `log_w`."""
-        cdef Py_ssize_t j
         cdef Py_ssize_t k = self.n_clusters
         cdef const double* log_v = self.prior.log_v
         for j in range(k):
@@ -453,7 +448,6 @@ cdef class MixtureState(MemoryOwner):
         """Whether u selects the cluster `own` for an item with open gaps whatever the weights of
         the other clusters are within their bounds. Then all weights would lead to it. Weights with
         large bounds are computed."""
-        cdef Py_ssize_t j, slot
         cdef Py_ssize_t place = self.position[own]
         cdef double* log_w = self.log_w
         cdef double log_own
@@ -488,7 +482,6 @@ cdef class MixtureState(MemoryOwner):
 
     cdef int place_incomplete(self, bitgen_t* rng) except -1 nogil:
         """Draw the missing entries and the cluster of every item with gaps, one by one."""
-        cdef Py_ssize_t m
         self.filled = True
         for m in range(self.model.n_incomplete):
             if self.model.incomplete[m] >= self.n_samples:
@@ -497,7 +490,6 @@ cdef class MixtureState(MemoryOwner):
 
     cdef int place_all(self, bitgen_t* rng) except -1 nogil:
         """Draw the cluster of every item, or that it is noise, one by one."""
-        cdef Py_ssize_t i
         self.filled = True
         for i in range(self.n_samples):
             self.place_again(i, rng)
@@ -523,7 +515,6 @@ cdef class MixtureState(MemoryOwner):
 
     cdef void dissolve(self, Py_ssize_t slot) noexcept nogil:
         """Detach all items of a cluster at once and close it."""
-        cdef Py_ssize_t i
         SKDPM_CHECK(self.sizes[slot] > 0, "dissolve: the cluster is empty")
         self.model.settle()
         for i in range(self.n_samples):
@@ -538,7 +529,6 @@ cdef class MixtureState(MemoryOwner):
         self, Py_ssize_t dst, Py_ssize_t src, const Py_ssize_t* items, Py_ssize_t n_items
     ) noexcept nogil:
         """Move all items of a cluster to another one, and close the empty one."""
-        cdef Py_ssize_t m
         SKDPM_CHECK(dst != src, "join: a cluster with itself")
         SKDPM_CHECK(n_items == self.sizes[src], "join: not all items of the cluster")
         SKDPM_CHECK(self.position[dst] < self.n_clusters, "join: the slot is not occupied")
@@ -556,7 +546,6 @@ cdef class MixtureState(MemoryOwner):
     ) noexcept nogil:
         """Replace whole clusters by others. The items are all those of the old clusters; item m
         joins the slot `new_slots[cells[m]]`, whose row already contains it."""
-        cdef Py_ssize_t m, slot
         cdef Py_ssize_t spare = self.slots[self.n_clusters]
         for m in range(n_old):
             self.sizes[old_slots[m]] = 0
@@ -577,8 +566,6 @@ cdef class MixtureState(MemoryOwner):
     cdef double log_prior(self) noexcept nogil:
         """log p(partition) at the current concentration. NaN while an item is detached, because
         the tables are of n_samples items; see `prior.log_eppf_at` for fewer."""
-        cdef Py_ssize_t k
-        cdef double total
         if self.n_attached + self.n_noise != self.n_samples:
             return NAN
         if self.noise is None:
@@ -599,7 +586,6 @@ cdef class MixtureState(MemoryOwner):
 
     cdef double log_likelihood_noise(self) noexcept nogil:
         """log density of the items that are noise, less their `log_constants`."""
-        cdef Py_ssize_t i
         cdef double total = 0.0
         if self.n_noise > 0:
             for i in range(self.n_samples):
@@ -617,7 +603,6 @@ cdef class MixtureState(MemoryOwner):
 
     cdef double log_joint(self) noexcept nogil:
         """log p(partition) + log p(X | partition)."""
-        cdef double total
         if self.model.constants_vary:
             self.sum_constants = self.model.sum_constants(self.n_samples)
         total = self.log_prior() + (
@@ -633,7 +618,6 @@ cdef class MixtureState(MemoryOwner):
         """Change to another partition. This is much cheaper than a new state. Labels,
         (n_samples,), are 0, ..., K - 1, none of them empty, and -1 for an item in no cluster,
         noise if there is noise."""
-        cdef Py_ssize_t i, k
         cdef const Py_ssize_t[::1] given = _as_labels(labels, self.n_samples)
         cdef const Py_ssize_t[::1] first = _first_items(np.asarray(given))
         cdef Py_ssize_t n_clusters = first.shape[0]
@@ -655,7 +639,7 @@ cdef class MixtureState(MemoryOwner):
         """Make whole clusters noise if this raises the log joint, for the start of a chain: single
         items leave clusters of noise too slowly. (Noise in many small clusters is left by all of
         them, not by one.) It does not keep the posterior."""
-        cdef Py_ssize_t i, k
+        cdef Py_ssize_t i
         # Missing entries have a density in clusters alone, so the two are not comparable.
         if self.noise is None or self.model.n_incomplete > 0:
             return
@@ -725,7 +709,6 @@ cdef class MixtureState(MemoryOwner):
 
     def rebuild(self):
         """Recompute all rows from the items, if the likelihood's statistics drift by rounding."""
-        cdef Py_ssize_t k
         cdef const Py_ssize_t[::1] items
         cdef Py_ssize_t first = self.n_samples - self.n_attached    # after those in no cluster
         if not self.model.drifts:
@@ -787,7 +770,6 @@ cdef class StoredState:
 
     cdef int store(self, MixtureState state) except -1 nogil:
         """Copy a state; takes the interpreter's lock if memory is too small."""
-        cdef Py_ssize_t k
         cdef Py_ssize_t n_clusters = state.n_clusters
         if (
             state.n_samples > self.n_samples or state.model.n_slots > self.capacity
@@ -809,7 +791,6 @@ cdef class StoredState:
 
     cdef void recall(self, MixtureState state) noexcept nogil:
         """Restore a state; slots that it has reserved since are free."""
-        cdef Py_ssize_t k, slot
         cdef Py_ssize_t n_new = state.model.n_slots - self.n_slots
         state.model.recall(&self.slots[0], self.n_clusters, &self.stats[0], &self.labels[0])
         for k in range(n_new):
@@ -837,7 +818,6 @@ def labels_by_first_appearance(state, bint apart=False):
     """Labels of a state's rows, none of them detached, numbered by first appearance: (n_samples,),
     of the smallest unsigned type. If there is noise, of a signed type, with -1 for noise; with
     `apart`, each row of noise is a cluster of one row instead."""
-    cdef Py_ssize_t i
     cdef Py_ssize_t n_seen = 0
     labels = state.cluster_labels()
     numbered = np.full(len(labels), -1, dtype=np.intp)

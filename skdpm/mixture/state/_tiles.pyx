@@ -32,8 +32,6 @@ cdef void enclose(
     double* box     # OUT (2 n_features,)
 ) noexcept nogil:
     """The smallest box around rows, rounded up."""
-    cdef Py_ssize_t d, i
-    cdef double value
     cdef double* low = box
     cdef double* high = box + n_features
     for d in range(n_features):
@@ -73,7 +71,6 @@ cdef class RowTiles:
         self, const double[:, ::1] points, Py_ssize_t tile_size=32, Py_ssize_t group_size=16,
         bint at_gaps=False, rows=None
     ):
-        cdef Py_ssize_t t
         cdef Py_ssize_t n_rows = points.shape[0]
         cdef Py_ssize_t n_features = points.shape[1]
         cdef const double[::1] scale
@@ -123,7 +120,6 @@ cdef void cut(
     bint at_gaps, double* scratch
 ) noexcept nogil:
     """Order rows, and record their tiles and groups: see the head of this file."""
-    cdef Py_ssize_t middle, widest
     cdef Py_ssize_t group = self.group_size * self.tile_size
     if n <= group:
         self.group_starts[self.n_groups] = self.n_tiles
@@ -142,12 +138,10 @@ cdef void cut_group(
     bint at_gaps, double* scratch
 ) noexcept nogil:
     """The same for the rows of a group."""
-    cdef Py_ssize_t d, i, least
     cdef Py_ssize_t n_features = self.n_features
     cdef Py_ssize_t column = -1
     cdef Py_ssize_t middle = 0
     cdef double best = WIDE
-    cdef double width
     cdef double* values = scratch + 2 * n_features
     if at_gaps and n > 2 * FEWEST:
         least = max(n // 4, <Py_ssize_t>FEWEST) if n > self.tile_size else FEWEST
@@ -178,7 +172,6 @@ cdef Py_ssize_t find_widest(
     double* box     # (2 n_features,): scratch
 ) noexcept nogil:
     """The widest column of rows, in units of the scales."""
-    cdef Py_ssize_t d
     cdef Py_ssize_t best = 0
     enclose(x, self.n_features, &self.order[first], n, box)
     for d in range(1, self.n_features):

@@ -63,7 +63,6 @@ cdef class ClassModel(ClusterModel):
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
-        cdef Py_ssize_t k
         cdef double c = <double>self.codes[i]
         cdef const double* stats
         for k in range(n_slots):

@@ -73,7 +73,6 @@ cdef class ProductModel(ClusterModel):
     def __init__(
         self, parts, hyper_names, n_coordinates, discrete, selected=None, places=None
     ):
-        cdef Py_ssize_t p
         cdef ClusterModel part
         self._owners = tuple(parts)
         self.n_parts = len(self._owners)
@@ -139,8 +138,6 @@ cdef class ProductModel(ClusterModel):
 
     cdef void take_constants(self) noexcept nogil:
         """Add up the `log_constants` of the parts anew, if some have changed."""
-        cdef Py_ssize_t i, p
-        cdef const double* of_part
         if self.own_constants.shape[0] == 0:
             return
         self.own_constants[:] = 0.0
@@ -158,7 +155,6 @@ cdef class ProductModel(ClusterModel):
 
     cdef void take_selected(self) noexcept nogil:
         """List the selected parts. `log_constants` has the terms of all parts, also in bounds."""
-        cdef Py_ssize_t p
         self.n_active = 0
         self.lowest_apart = self.highest_apart = 0.0
         for p in range(self.n_parts):
@@ -176,7 +172,6 @@ cdef class ProductModel(ClusterModel):
     def take_all(self, totals=None):
         """Set the row of all items, from its statistics, (n_stats,), if there are other items than
         those of this kernel."""
-        cdef Py_ssize_t i
         cdef const double[::1] view
         self.among_all = totals is None
         self.reset(self.n_slots)
@@ -197,7 +192,6 @@ cdef class ProductModel(ClusterModel):
         return np.asarray(totals)
 
     cdef double log_apart(self) noexcept nogil:
-        cdef Py_ssize_t p
         cdef double total = 0.0
         if self.keeps_all:
             self.settle()
@@ -209,7 +203,6 @@ cdef class ProductModel(ClusterModel):
         return total
 
     cdef double log_apart_of(self, Py_ssize_t i) noexcept nogil:
-        cdef Py_ssize_t p
         cdef double total = 0.0
         for p in range(self.n_parts if self.keeps_all else 0):
             if self.is_selected(p):
@@ -223,7 +216,6 @@ cdef class ProductModel(ClusterModel):
         return total
 
     cdef void take_empty(self) noexcept nogil:
-        cdef Py_ssize_t p
         for p in range(self.n_parts):
             memcpy(
                 self.empty + self.starts[p], (<ClusterModel>self.parts[p]).empty,
@@ -233,7 +225,6 @@ cdef class ProductModel(ClusterModel):
     # Slots: those of the parts are this kernel's.
 
     cdef int prepare(self, Py_ssize_t n_slots) except -1:
-        cdef Py_ssize_t p
         ClusterModel.prepare(self, n_slots)
         self.n_most = max(n_slots, self.n_most)
         self.more = <double*>self.resized(self.more, self.n_most * STRIP, sizeof(double))
@@ -241,7 +232,6 @@ cdef class ProductModel(ClusterModel):
             (<ClusterModel>self.parts[p]).prepare(n_slots + self.selects)
 
     cdef void place_parts(self) noexcept:
-        cdef Py_ssize_t p
         for p in range(self.n_parts):
             (<ClusterModel>self.parts[p]).place(
                 self.stats + self.starts[p], self.stride, self.n_slots + self.selects
@@ -254,7 +244,6 @@ cdef class ProductModel(ClusterModel):
         self.place_parts()
 
     cdef int reserve(self, Py_ssize_t n_slots) except -1:
-        cdef Py_ssize_t slot
         cdef Py_ssize_t n_before = self.n_slots
         if n_slots > n_before:
             ClusterModel.reserve(self, n_slots)
@@ -270,23 +259,19 @@ cdef class ProductModel(ClusterModel):
         ClusterModel.release(self, slot)
 
     cdef void reset(self, Py_ssize_t slot) noexcept nogil:
-        cdef Py_ssize_t p
         for p in range(self.n_parts):
             (<ClusterModel>self.parts[p]).reset(slot)
 
     cdef void settle(self) noexcept nogil:
-        cdef Py_ssize_t p
         for p in range(self.n_parts):
             (<ClusterModel>self.parts[p]).settle()
 
     cdef void pack(self, Py_ssize_t slot, double* out) noexcept nogil:
-        cdef Py_ssize_t p
         for p in range(self.n_parts):
             (<ClusterModel>self.parts[p]).pack(slot, out)
             out += (<ClusterModel>self.parts[p]).n_stats
 
     cdef void unpack(self, Py_ssize_t slot, const double* stats) noexcept nogil:
-        cdef Py_ssize_t p
         for p in range(self.n_parts):
             (<ClusterModel>self.parts[p]).unpack(slot, stats)
             stats += (<ClusterModel>self.parts[p]).n_stats
@@ -304,19 +289,16 @@ cdef class ProductModel(ClusterModel):
         return np.concatenate(values) if values else np.empty(0)
 
     cdef void open_gaps(self, Py_ssize_t i) noexcept nogil:
-        cdef Py_ssize_t p
         for p in range(self.n_parts):
             (<ClusterModel>self.parts[p]).open_gaps(i)
 
     cdef void close_gaps(self, Py_ssize_t i) noexcept nogil:
-        cdef Py_ssize_t p
         for p in range(self.n_parts):
             (<ClusterModel>self.parts[p]).close_gaps(i)
 
     cdef bint log_open_bound_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
-        cdef Py_ssize_t k, p
         cdef bint cheaper = n_slots == 0
         for k in range(n_slots):
             out[k] = 0.0
@@ -330,20 +312,17 @@ cdef class ProductModel(ClusterModel):
         return cheaper
 
     cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, void* rng) noexcept nogil:
-        cdef Py_ssize_t p
         cdef bint good = True
         for p in range(self.n_parts):
             good &= (<ClusterModel>self.parts[p]).fill_gaps(slot, i, rng)
         return good
 
     cdef void read_gaps(self, Py_ssize_t i, double* completion) noexcept nogil:
-        cdef Py_ssize_t p
         for p in range(self.n_parts):
             (<ClusterModel>self.parts[p]).read_gaps(i, completion)
             completion += (<ClusterModel>self.parts[p]).n_gap_values
 
     cdef void write_gaps(self, Py_ssize_t i, const double* completion) noexcept nogil:
-        cdef Py_ssize_t p
         for p in range(self.n_parts):
             (<ClusterModel>self.parts[p]).write_gaps(i, completion)
             completion += (<ClusterModel>self.parts[p]).n_gap_values
@@ -351,27 +330,22 @@ cdef class ProductModel(ClusterModel):
     # Items and clusters.
 
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        cdef Py_ssize_t p
         for p in range(self.n_parts):
             (<ClusterModel>self.parts[p]).add(slot, i)
 
     cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        cdef Py_ssize_t p
         for p in range(self.n_parts):
             (<ClusterModel>self.parts[p]).remove(slot, i)
 
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
-        cdef Py_ssize_t p
         for p in range(self.n_parts):
             (<ClusterModel>self.parts[p]).refresh(slot)
 
     cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
-        cdef Py_ssize_t p
         for p in range(self.n_parts):
             (<ClusterModel>self.parts[p]).merge(dst, src)
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
-        cdef Py_ssize_t q
         cdef double total = 0.0
         for q in range(self.n_active):
             total += (<ClusterModel>self.parts[self.active[q]]).log_marginal(slot)
@@ -380,7 +354,6 @@ cdef class ProductModel(ClusterModel):
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
-        cdef Py_ssize_t k, q
         memset(out, 0, n_slots * sizeof(double))
         for q in range(self.n_active):
             (<ClusterModel>self.parts[self.active[q]]).log_predictive_many(
@@ -393,7 +366,6 @@ cdef class ProductModel(ClusterModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const Py_ssize_t* items,
         Py_ssize_t n_items, double* out
     ) noexcept nogil:
-        cdef Py_ssize_t k, q
         memset(out, 0, n_slots * n_items * sizeof(double))
         for q in range(self.n_active):
             (<ClusterModel>self.parts[self.active[q]]).log_predictive_tile(
@@ -406,7 +378,6 @@ cdef class ProductModel(ClusterModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src, double* out
     ) noexcept nogil:
         """Each part may acquire one free slot, which it gets from this kernel."""
-        cdef Py_ssize_t k, p, q
         cdef Py_ssize_t scratch = self.acquire()
         memset(out, 0, n_slots * sizeof(double))
         for q in range(self.n_active):
@@ -434,8 +405,6 @@ cdef class ProductModel(ClusterModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* box, double* out
     ) noexcept nogil:
         cdef double part[2 * MOST_COORDINATES]
-        cdef double above
-        cdef Py_ssize_t k, p, q
         for k in range(n_slots):
             out[k] = self.highest_apart
         for q in range(self.n_active):
@@ -455,7 +424,6 @@ cdef class ProductModel(ClusterModel):
     cdef double log_predictive_floor(self, Py_ssize_t slot, const double* box) noexcept nogil:
         cdef double part[2 * MOST_COORDINATES]
         cdef double total = self.lowest_apart
-        cdef Py_ssize_t p, q
         for q in range(self.n_active):
             p = self.active[q]
             if self.box_starts[p + 1] == self.box_starts[p]:
@@ -467,8 +435,6 @@ cdef class ProductModel(ClusterModel):
     # Hyperparameters: side by side, then which parts are selected.
 
     cdef int retabulate(self) except -1:
-        cdef Py_ssize_t p
-        cdef size_t n_bytes
         cdef ClusterModel part
         for p in range(self.n_parts):
             part = <ClusterModel>self.parts[p]
@@ -490,7 +456,6 @@ cdef class ProductModel(ClusterModel):
     def hyper_period_of(self, name):
         """The period of the part that has the hyperparameter, so that a slow part does not slow
         down the others."""
-        cdef Py_ssize_t h, p
         cdef ClusterModel part
         for p in range(self.n_parts):
             part = <ClusterModel>self.parts[p]
@@ -505,7 +470,6 @@ cdef class ProductModel(ClusterModel):
         """First which parts are selected, then part by part, as each does. If several parts have
         a hyperparameter under one name, `priors` has a tuple of their priors."""
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-        cdef Py_ssize_t p
         cdef ClusterModel part
         self.settle()
         for name in priors:
@@ -540,7 +504,6 @@ cdef class ProductModel(ClusterModel):
     cdef dict priors_of(self, Py_ssize_t p, priors):
         """Priors of the hyperparameters of a part, by their names in the part. Without `places`, a
         tuple belongs to parts of the part."""
-        cdef Py_ssize_t h
         cdef ClusterModel part = <ClusterModel>self.parts[p]
         own = {}
         for h in range(part.n_hyper):
@@ -556,8 +519,6 @@ cdef class ProductModel(ClusterModel):
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
         cdef const Py_ssize_t[::1] view = np.ascontiguousarray(slots, dtype=np.intp)
         cdef double* gamma = self.hyper + self.hyper_starts[self.n_parts]
-        cdef double log_odds
-        cdef Py_ssize_t p
         cdef Py_ssize_t others = self.n_active
         with bit_generator.lock:
             for p in range(self.n_parts):
@@ -576,7 +537,6 @@ cdef class ProductModel(ClusterModel):
         self, Py_ssize_t p, const Py_ssize_t* slots, Py_ssize_t n_slots
     ) noexcept nogil:
         """log p(part | its rows in clusters) - log p(part | one law for all rows)."""
-        cdef Py_ssize_t k
         cdef double total = -(<ClusterModel>self.parts[p]).log_marginal(self.n_slots)
         for k in range(n_slots):
             total += (<ClusterModel>self.parts[p]).log_marginal(slots[k])
@@ -594,7 +554,6 @@ cdef class ParametricProduct(ParametricModel):
     cdef tuple _owners
 
     def __init__(self, parts):
-        cdef Py_ssize_t p
         cdef ParametricModel part
         self._owners = tuple(parts)
         self.n_parts = len(self._owners)
@@ -615,7 +574,6 @@ cdef class ParametricProduct(ParametricModel):
         self, const double* stats, double power, double* params, bitgen_t* rng
     ) noexcept nogil:
         cdef double* own = params
-        cdef Py_ssize_t p
         cdef bint good = True
         for p in range(self.n_parts):
             (<ParametricModel>self.parts[p]).draw_params(stats, power, own, rng)
@@ -629,9 +587,7 @@ cdef class ParametricProduct(ParametricModel):
         self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
         const Py_ssize_t* which, Py_ssize_t n_which, double* out
     ) noexcept nogil:
-        cdef Py_ssize_t first, i, j, k, n, n_own, p
         cdef Py_ssize_t start = 0
-        cdef double* some
         for p in range(self.n_parts):
             n_own = (<ParametricModel>self.parts[p]).n_params
             for j in range((n_which + SOME - 1) // SOME):
@@ -656,13 +612,11 @@ cdef class ParametricProduct(ParametricModel):
     cdef void accumulate(
         self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
     ) noexcept nogil:
-        cdef Py_ssize_t p
         for p in range(self.n_parts):
             (<ParametricModel>self.parts[p]).accumulate(stats, items, n_items)
             stats += (<ParametricModel>self.parts[p]).n_stats
 
     cdef void combine(self, double* stats, const double* other) noexcept nogil:
-        cdef Py_ssize_t p
         for p in range(self.n_parts):
             (<ParametricModel>self.parts[p]).combine(stats, other)
             stats += (<ParametricModel>self.parts[p]).n_stats

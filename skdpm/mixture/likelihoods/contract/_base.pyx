@@ -38,7 +38,6 @@ cdef class ClusterModel(MemoryOwner):
     cdef int declare_hyperparameters(self, names, values) except -1:
         """Declare the numbers that `set_hyperparameters` takes, before `allocate`. Names are in
         the order of `Likelihood.hyperparameters`; the numbers of a vector have the same name."""
-        cdef Py_ssize_t h
         self.hyper_names = tuple(names)
         self.n_hyper = len(self.hyper_names)
         if len(values) != self.n_hyper:
@@ -126,7 +125,6 @@ cdef class ClusterModel(MemoryOwner):
 
     cdef int reserve(self, Py_ssize_t n_slots) except -1:
         """Make room for `n_slots` clusters; slots in use keep their number and their row."""
-        cdef Py_ssize_t slot
         if n_slots <= self.n_slots:
             return 0
         self.prepare(n_slots)
@@ -140,7 +138,6 @@ cdef class ClusterModel(MemoryOwner):
 
     cdef Py_ssize_t acquire(self) noexcept nogil:
         """Take a free slot as an empty cluster. The caller ensures that one is free."""
-        cdef Py_ssize_t slot
         SKDPM_CHECK(self.n_free > 0, "acquire: no free slot")
         self.n_free -= 1
         slot = self.free_slots[self.n_free]
@@ -174,7 +171,6 @@ cdef class ClusterModel(MemoryOwner):
     ) noexcept nogil:
         """Recompute a row from its items, to remove accumulated rounding errors. If clusters are
         coupled, these must be the items of the slot by their labels."""
-        cdef Py_ssize_t m
         self.settle()
         if not self.factorizes:
             for m in range(n_items):
@@ -191,7 +187,6 @@ cdef class ClusterModel(MemoryOwner):
 
     cdef void store(self, const Py_ssize_t* slots, Py_ssize_t n_slots, double* out) noexcept nogil:
         """Store all clusters, which are in these slots: (n_slots, stored_width(n_slots))."""
-        cdef Py_ssize_t k
         self.settle()
         for k in range(n_slots):
             memcpy(out + k * self.width, row(self, slots[k]), self.width * sizeof(double))
@@ -203,7 +198,6 @@ cdef class ClusterModel(MemoryOwner):
         """Replace all clusters by those of `store`, at whose time `labels` were those of items.
         Before, rows agree with the model's labels. Afterwards, the caller sets the free slots and
         the labels. By default the items of coupled clusters join again."""
-        cdef Py_ssize_t i, k
         self.settle()
         if self.factorizes:
             for k in range(n_slots):
@@ -230,7 +224,6 @@ cdef class ClusterModel(MemoryOwner):
 
     cdef Py_ssize_t list_items(self, Py_ssize_t slot) noexcept nogil:
         """List the items of a slot in `moving`. Returns their number."""
-        cdef Py_ssize_t i
         cdef Py_ssize_t n_items = 0
         for i in range(self.n_labels):
             if self.labels[i] == slot:
@@ -240,7 +233,6 @@ cdef class ClusterModel(MemoryOwner):
 
     cdef void pull(self, Py_ssize_t slot, Py_ssize_t n_items) noexcept nogil:
         """Remove the listed items from their slot, one by one."""
-        cdef Py_ssize_t m
         for m in range(n_items):
             (<Py_ssize_t*>self.labels)[self.moving[m]] = -1
             self.remove(slot, self.moving[m])
@@ -248,7 +240,6 @@ cdef class ClusterModel(MemoryOwner):
     cdef double push(self, Py_ssize_t slot, Py_ssize_t n_items) noexcept nogil:
         """Add the listed items, which are in no cluster, to a slot, one by one. Returns the change
         of log p(X | partition)."""
-        cdef Py_ssize_t m
         cdef double total = 0.0
         for m in range(n_items):
             total += self.log_predictive(slot, self.moving[m])
@@ -280,7 +271,6 @@ cdef class ClusterModel(MemoryOwner):
     ) noexcept nogil:
         """log p(x_i | items of each slot) less the item's `log_constants`, for an item in no
         cluster; an empty slot gives the prior predictive."""
-        cdef Py_ssize_t k
         for k in range(n_slots):
             out[k] = NAN
 
@@ -289,7 +279,6 @@ cdef class ClusterModel(MemoryOwner):
 
     cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil:
         """log p(X | partition) of the clusters in `slots`, less `log_constants`."""
-        cdef Py_ssize_t k
         cdef double total = 0.0
         for k in range(n_slots):
             total += self.log_marginal(slots[k])
@@ -299,7 +288,6 @@ cdef class ClusterModel(MemoryOwner):
         """Move the items of `src` to another slot, `dst`. The caller then sets their labels before
         any other call. The row of an independent `src` does not change; a coupled one is empty
         afterwards, and labels agree with the rows before, unless those of the items are set."""
-        cdef Py_ssize_t d, n_items
         cdef double* a = row(self, dst)
         cdef double* b = row(self, src)
         SKDPM_CHECK(dst != src, "merge: a cluster with itself")
@@ -318,8 +306,6 @@ cdef class ClusterModel(MemoryOwner):
         """log p(X | `src` and a slot are one cluster) - log p(X | they are two), for each of some
         slots; 0 if one is empty. A slot must be free, or labels of coupled clusters agree with the
         rows. Rows and labels do not change, to the bit if statistics are integers."""
-        cdef Py_ssize_t k, n_items, scratch
-        cdef double alone
         if self.factorizes:
             alone = self.log_marginal(src)
             scratch = self.acquire()
@@ -389,7 +375,6 @@ cdef class ClusterModel(MemoryOwner):
 
     cdef double sum_constants(self, Py_ssize_t n_items) noexcept nogil:
         """Sum of `log_constants` of the first items, at the current hyperparameters."""
-        cdef Py_ssize_t i
         cdef double total = 0.0
         for i in range(n_items if self.constants != NULL else 0):
             total += self.constants[i]
@@ -418,7 +403,6 @@ cdef class ClusterModel(MemoryOwner):
         """Upper bound of `log_predictive_many` plus the row's `log_constants` for any row that is
         not among the items and whose point (`Likelihood.box_points`) is in a box. It includes
         rounding: one too low makes samplers inexact, without a message. The kernel is settled."""
-        cdef Py_ssize_t k
         for k in range(n_slots):
             out[k] = INFINITY
 
@@ -433,7 +417,6 @@ cdef class ClusterModel(MemoryOwner):
     ) noexcept nogil:
         """log p(x_i | items of each slot) for at most STRIP items that are in none of them. The
         bits of an item's densities do not depend on the other items."""
-        cdef Py_ssize_t i, k
         # Cluster by cluster: its row stays in the cache while the items go by.
         for k in range(n_slots):
             for i in range(n_items):
@@ -451,7 +434,6 @@ cdef class ClusterModel(MemoryOwner):
     ) noexcept nogil:
         """log p(X | partition) of the clusters in `slots` under other hyperparameters, as a
         function of hyper[h]: terms without it may be left out."""
-        cdef Py_ssize_t k
         cdef double total = 0.0
         for k in range(n_slots):
             total += self.log_marginal_at(slots[k], hyper)
@@ -480,7 +462,6 @@ cdef class ClusterModel(MemoryOwner):
     def dump(self, slots, bint cached=False):
         """Statistics of the given slots, (len(slots), n_stats); with `cached`, followed by the
         cached terms, (len(slots), width)."""
-        cdef Py_ssize_t k
         cdef Py_ssize_t width = self.width if cached else self.n_stats
         cdef const Py_ssize_t[::1] slots_view = np.ascontiguousarray(slots, dtype=np.intp)
         cdef double[:, ::1] stats = np.empty((slots_view.shape[0], width))
@@ -503,7 +484,6 @@ cdef class ClusterModel(MemoryOwner):
         - `free_slots`: ndarray of int. All other slots; the last one is acquired first. None: no
           others.
         """
-        cdef Py_ssize_t k
         cdef const double[:, ::1] view = np.ascontiguousarray(stats, dtype=np.float64)
         cdef Py_ssize_t n_rows = view.shape[0]
         cdef Py_ssize_t width = view.shape[1]
@@ -531,9 +511,7 @@ cdef class ClusterModel(MemoryOwner):
     def log_marginals(self, stats):
         """log p(items) of clusters given by their statistics, (K, n_stats), less `log_constants`:
         ndarray (K,)."""
-        cdef Py_ssize_t k
         cdef const double[:, ::1] view = np.ascontiguousarray(stats, dtype=np.float64)
-        cdef Py_ssize_t slot
         if view.shape[1] != self.n_stats:
             raise ValueError(f"statistics have {view.shape[1]} doubles, expected {self.n_stats}")
         if self.n_free == 0:
@@ -550,7 +528,6 @@ cdef class ClusterModel(MemoryOwner):
     def clear(self, Py_ssize_t n_slots):
         """Remove all clusters and make room for `n_slots`. The lowest free slot is acquired
         first."""
-        cdef Py_ssize_t slot
         self.settle()
         self.reserve(n_slots)
         self.n_free = self.n_slots
@@ -559,7 +536,6 @@ cdef class ClusterModel(MemoryOwner):
 
     def hyperparameters(self):
         """Values of the hyperparameters: ndarray of shape (n_hyper,)."""
-        cdef Py_ssize_t h
         cdef double[::1] values = np.empty(self.n_hyper)
         for h in range(self.n_hyper):
             values[h] = self.hyper[h]
@@ -577,7 +553,6 @@ cdef class ClusterModel(MemoryOwner):
 
     def set_hyperparameters(self, values):
         """Set the values of the hyperparameters, (n_hyper,); the clusters stay."""
-        cdef Py_ssize_t h, slot
         cdef bint finite = True
         cdef bint same = True
         cdef const double[::1] view = np.ascontiguousarray(values, dtype=np.float64)
@@ -612,7 +587,6 @@ cdef class ClusterModel(MemoryOwner):
         in these slots, which are all, by a slice step for each. Returns the values of all,
         (n_hyper,). Raises FloatingPointError if the density of one is NaN."""
         cdef HyperSampler sampler = HyperSampler(self, slots)
-        cdef Py_ssize_t h
         self.settle()
         self.tally_slots(slots)
         for name in priors:
@@ -632,7 +606,6 @@ cdef class ClusterModel(MemoryOwner):
     def log_predictive_rows(self, slots, Py_ssize_t first, Py_ssize_t stop):
         """log p(x_i | items of each slot) for the items first <= i < stop, with all constants:
         ndarray (len(slots), stop - first)."""
-        cdef Py_ssize_t i, k, m, n, t
         cdef Py_ssize_t step = STRIP if self.factorizes else 1
         cdef const Py_ssize_t[::1] slots_view = np.ascontiguousarray(slots, dtype=np.intp)
         cdef Py_ssize_t n_slots = slots_view.shape[0]
@@ -677,7 +650,6 @@ cdef class HyperSampler(SliceSampled):
 
     cdef double log_density(self, double x) noexcept nogil:
         cdef Py_ssize_t h = self.current
-        cdef double total
         if not -700.0 < x < 700.0:
             return -INFINITY
         self.hyper[h] = self.low + exp(x)
@@ -691,7 +663,6 @@ cdef class HyperSampler(SliceSampled):
     def draw(self, Py_ssize_t h, prior, bit_generator):
         """Draw the hyperparameter h under a prior given all others. Returns its value."""
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-        cdef double x
         self.density = prior.family.density
         self.low, self.log_unit = prior.low, log(prior.unit)
         self.current = h

@@ -30,7 +30,6 @@ cdef class ParametricModel(MemoryOwner):
         const Py_ssize_t* which, Py_ssize_t n_which, double* out
     ) noexcept nogil:
         """log p(x_i | theta_k) less `log_constants`, for the parameters `which[k]`."""
-        cdef Py_ssize_t i, k
         for k in range(n_which):
             for i in range(n_items):
                 out[k * TILE + i] = NAN
@@ -43,7 +42,6 @@ cdef class ParametricModel(MemoryOwner):
 
     cdef void combine(self, double* stats, const double* other) noexcept nogil:
         """Add the items of another cluster."""
-        cdef Py_ssize_t d
         for d in range(self.n_stats):
             stats[d] += other[d]
 
@@ -66,7 +64,6 @@ cdef class ParametricModel(MemoryOwner):
         """Lower and upper bounds of what `log_density_many` computes for any item whose point is
         in the box, rounding included. Wrong bounds would make samplers inexact without notice. NaN
         if the density may be NaN."""
-        cdef Py_ssize_t k
         for k in range(n_which):
             lower[k] = -INFINITY
             upper[k] = INFINITY
@@ -84,7 +81,6 @@ cdef class ParametricModel(MemoryOwner):
     ) noexcept nogil:
         """Add some loaded items to the statistics of a cluster."""
         cdef Py_ssize_t chosen[TILE]
-        cdef Py_ssize_t i
         cdef Py_ssize_t n = 0
         for i in range(n_items):
             chosen[n] = self.loaded[first + i]
@@ -98,7 +94,6 @@ cdef class ParametricModel(MemoryOwner):
         """Draw parameters of clusters, one after the other, from their statistics, (n_clusters,
         n_stats), and how much each item counts, (n_clusters,): ndarray (n_clusters, n_params).
         Raises FloatingPointError if rounding has spoilt the statistics of a cluster."""
-        cdef Py_ssize_t k
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
         cdef double[:, ::1] params = np.empty((stats.shape[0], self.n_params))
         with bit_generator.lock, nogil:
@@ -117,7 +112,6 @@ cdef class ParametricModel(MemoryOwner):
     def log_densities(self, const double[:, ::1] params, items=None):
         """log p(x_i | theta_k) less `log_constants`, for some items or all: ndarray
         (n_clusters, n_items)."""
-        cdef Py_ssize_t first, i, k, n
         cdef Py_ssize_t n_which = params.shape[0]
         cdef const Py_ssize_t[::1] which = np.arange(n_which)
         cdef const Py_ssize_t[::1] items_view = self._items(items)
@@ -136,7 +130,6 @@ cdef class ParametricModel(MemoryOwner):
 
     def combined(self, stats, other):
         """Statistics of the unions of pairs of clusters: ndarray (n_clusters, n_stats)."""
-        cdef Py_ssize_t k
         cdef double[:, ::1] out = np.array(stats, dtype=np.float64, order="C")
         cdef const double[:, ::1] second = np.ascontiguousarray(other, dtype=np.float64)
         for k in range(out.shape[0]):

@@ -65,7 +65,6 @@ cdef Rising ONE = Rising(0.0, 1.0)
 
 cdef inline void multiply(Rising* value, double z, double m) noexcept nogil:
     """Multiply by Gamma(z + m) / Gamma(z). Few logarithms are taken if counts are small."""
-    cdef Py_ssize_t j
     if m == 0.0:
         return
     if m > FEW or not 1e-5 < z < 1e5:
@@ -84,7 +83,6 @@ cdef inline double log_ratio(const Rising* over, const Rising* under) noexcept n
 
 cdef inline double product(const double* factors, const int* which, Py_ssize_t n) noexcept nogil:
     """Product of the factors at n places."""
-    cdef Py_ssize_t m
     cdef Py_ssize_t n_even = n - n % 4
     # Four products, so that multiplications do not wait for each other.
     cdef double a = 1.0
@@ -132,7 +130,7 @@ cdef class CategoricalModel(ClusterModel):
     cdef Py_ssize_t[::1] columns    # (n_hyper,): the only column of a pseudo-count, or -1
 
     def __init__(self, data, tables, hyper_names, pseudo_counts):
-        cdef Py_ssize_t d, kind, t
+        cdef Py_ssize_t kind, t
         self.codes, self.first = data["codes"], data["first"]
         self.kinds, self.usual = tables["kinds"], tables["usual"]
         self.n_samples = self.codes.shape[0]
@@ -171,7 +169,6 @@ cdef class CategoricalModel(ClusterModel):
 
     cdef void list_entries(self, int* out) noexcept nogil:
         """Write `starts`, and the entries to `out` unless that is NULL."""
-        cdef Py_ssize_t d, i, side
         cdef Py_ssize_t n = 0
         cdef int t
         for i in range(self.n_samples):
@@ -192,7 +189,7 @@ cdef class CategoricalModel(ClusterModel):
         self.starts[2 * self.n_samples] = n
 
     cdef int retabulate(self) except -1:
-        cdef Py_ssize_t d, n, t, u
+        cdef Py_ssize_t t, u
         cdef Py_ssize_t size = 0 if self.missing else self.n_max + 1
         cdef double least = 1.0
         cdef double most = 1.0
@@ -227,13 +224,12 @@ cdef class CategoricalModel(ClusterModel):
         return stats[1 + p] + stats[0] if p < self.n_less else stats[1 + p]
 
     cdef void pack(self, Py_ssize_t slot, double* out) noexcept nogil:
-        cdef Py_ssize_t t
         out[0] = row(self, slot)[0]
         for t in range(self.n_stats - 1):
             out[1 + t] = self.count(row(self, slot), t)
 
     cdef void unpack(self, Py_ssize_t slot, const double* stats) noexcept nogil:
-        cdef Py_ssize_t p, t
+        cdef Py_ssize_t p
         row(self, slot)[0] = stats[0]
         for t in range(self.n_stats - 1):
             p = self.places[t]
@@ -243,7 +239,6 @@ cdef class CategoricalModel(ClusterModel):
         """Factors of column d, which has no usual category, if entries may be missing."""
         cdef Py_ssize_t t
         cdef double* factors = stats + self.n_stats
-        cdef int p
         cdef int u = self.places[self.n_levels + d]
         factors[u] = self.shifts[u] + (stats[0] + stats[1 + u])
         for t in range(self.first[d], self.first[d + 1]):
@@ -251,7 +246,6 @@ cdef class CategoricalModel(ClusterModel):
             factors[p] = (self.shifts[p] + stats[1 + p]) / factors[u]
 
     cdef void refresh_row(self, double* stats) noexcept nogil:
-        cdef Py_ssize_t d, p
         for p in range(self.n_less, self.n_stats - 1):
             stats[self.n_stats + p] = self.shifts[p] + stats[1 + p]
         for d in range(self.n_features if self.missing else 0):
@@ -275,7 +269,6 @@ cdef class CategoricalModel(ClusterModel):
     ) noexcept nogil:
         """Compute the factors of n places from `start` on, of counts kept less the number of
         items. Returns the log of their product."""
-        cdef Py_ssize_t m
         cdef Py_ssize_t stop = start + n
         cdef Py_ssize_t most = max(1, self.n_product)
         cdef double total = 1.0
@@ -295,8 +288,6 @@ cdef class CategoricalModel(ClusterModel):
 
     cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
         """Add item i (by = 1) or remove it (by = -1)."""
-        cdef Py_ssize_t d, m
-        cdef int p
         stats[0] += by
         for m in range(self.starts[2 * i], self.starts[2 * i + 2]):
             p = self.listed[m]
@@ -321,7 +312,6 @@ cdef class CategoricalModel(ClusterModel):
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
         """`log_marginal_at` the current hyperparameters. With u_d entries of column d that are not
         usual, Gamma(a + n - u_d) is Gamma(a + n) / (a + n - u_d)_{u_d}."""
-        cdef Py_ssize_t p
         cdef const double* stats = row(self, slot)
         cdef const double* shifts = &self.shifts[0]
         cdef double n = stats[0]
@@ -350,7 +340,6 @@ cdef class CategoricalModel(ClusterModel):
         multiply(under, norm, self.count(stats, self.n_levels + d))
 
     cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
-        cdef Py_ssize_t d
         cdef Rising over = ONE
         cdef Rising under = ONE
         for d in range(self.n_features):
@@ -361,7 +350,6 @@ cdef class CategoricalModel(ClusterModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* hyper, Py_ssize_t h
     ) noexcept nogil:
         """What depends on the hyperparameter in its only column, or that of all columns."""
-        cdef Py_ssize_t k
         cdef Rising over = ONE
         cdef Rising under = ONE
         if self.columns[h] < 0:
@@ -379,7 +367,6 @@ cdef class CategoricalModel(ClusterModel):
         cdef const int* down = &self.listed[self.starts[2 * i + 1]]
         cdef Py_ssize_t n_up = self.starts[2 * i + 1] - self.starts[2 * i]
         cdef Py_ssize_t n_down = self.starts[2 * i + 2] - self.starts[2 * i + 1]
-        cdef Py_ssize_t a, b, first, k, m
         cdef Py_ssize_t most = max(1, self.n_product)
         cdef const double* factors
         cdef double logs[N_LOGS]
@@ -436,7 +423,7 @@ cdef class ParametricCategorical(ParametricModel):
     cdef void draw_params(
         self, const double* stats, double power, double* params, bitgen_t* rng
     ) noexcept nogil:
-        cdef Py_ssize_t d, t
+        cdef Py_ssize_t t
         cdef const double* counts = stats + 1
         for d in range(self.n_features):
             for t in range(self.first[d], self.first[d + 1]):
@@ -456,8 +443,7 @@ cdef class ParametricCategorical(ParametricModel):
     cdef void accumulate(
         self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
     ) noexcept nogil:
-        cdef Py_ssize_t d, i, t
-        cdef const int* codes
+        cdef Py_ssize_t t
         cdef double* counts = stats + 1
         cdef double* observed = counts + self.n_levels
         stats[0] += n_items
@@ -472,7 +458,6 @@ cdef class ParametricCategorical(ParametricModel):
 
 def number_levels(const number[:, :] X, const int[::1] first):
     """Codes from 0 of each column, NaN if missing, as the `codes` of `CategoricalModel`."""
-    cdef Py_ssize_t d, i
     expect_shape("first", first, (X.shape[1] + 1,))
     cdef int missing = first[X.shape[1]]
     codes = np.empty((X.shape[0], X.shape[1]), dtype=np.int32)

@@ -49,12 +49,10 @@ cdef class CountModel(ClusterModel):
 
     cdef void move(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
         """Add item i to the statistics (by = 1) or remove it (by = -1)."""
-        cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* x = &self.X[i, 0]
         cdef double* sums = stats + N_HEAD
         cdef double* counts = sums + n_features
-        cdef double whole
         cdef double exposure = by if self.exposure is None else by * self.exposure[i]
         stats[0] += by
         if stats[0] == 0.0:
@@ -115,9 +113,6 @@ cdef class ParametricCounts(ParametricModel):
         self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
         const Py_ssize_t* which, Py_ssize_t n_which, double* out
     ) noexcept nogil:
-        cdef Py_ssize_t i, k
-        cdef double log_large
-        cdef const double* theta
         tile_gather(&self.X[0, 0], self.n_features, items, n_items, &self.work[0], LD)
         for k in range(n_which):
             theta = params + which[k] * self.n_params
@@ -133,9 +128,6 @@ cdef class ParametricCounts(ParametricModel):
     cdef void accumulate(
         self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
     ) noexcept nogil:
-        cdef Py_ssize_t d, i
-        cdef const double* x
-        cdef double log_large, whole
         cdef double* sums = stats + N_HEAD
         cdef double* counts = sums + self.n_features
         stats[0] += n_items
@@ -152,7 +144,6 @@ cdef class ParametricCounts(ParametricModel):
 
     cdef double log_large_of(self, Py_ssize_t i) noexcept nogil:
         """Sum of log x! over the large entries of an item."""
-        cdef Py_ssize_t d
         cdef const double* x = &self.X[i, 0]
         cdef double total = 0.0
         for d in range(self.n_features):

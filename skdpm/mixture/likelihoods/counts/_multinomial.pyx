@@ -115,7 +115,6 @@ cdef class MultinomialModel(ClusterModel):
     cdef tuple _owners
 
     def __init__(self, data, tables, double concentration):
-        cdef Py_ssize_t d
         cdef const int[::1] factor_columns = data["factor_columns"]
         cdef const unsigned char[::1] offsets = data["offsets"]
         self._owners = factor_columns, offsets
@@ -148,7 +147,6 @@ cdef class MultinomialModel(ClusterModel):
 
     cdef void weigh_columns(self) noexcept:
         """Compute all that depends on the hyperparameter except a_d."""
-        cdef Py_ssize_t m, u
         self.total_pseudo = self.hyper[0] * self.total_weight
         self.has_products = True
         for u in range(self.n_weights):
@@ -163,9 +161,7 @@ cdef class MultinomialModel(ClusterModel):
 
     cdef void change(self, double* stats, Py_ssize_t slot, Py_ssize_t i, double by) noexcept nogil:
         """Add item i (by = 1) or remove it (by = -1)."""
-        cdef Py_ssize_t m
         cdef double* counts = stats + N_HEAD
-        cdef float* column
         stats[0] += by
         stats[1] += by * self.totals[i]
         for m in range(self.indptr[i], self.indptr[i + 1]):
@@ -219,7 +215,6 @@ cdef class MultinomialModel(ClusterModel):
 
     cdef void settle(self) noexcept nogil:
         """End the mirror: no row says that it is in it."""
-        cdef Py_ssize_t c
         for c in range(self.n_columns):
             row(self, self.slot_of[c])[self.n_stats] = 0.0
         self.n_columns = 0
@@ -230,7 +225,6 @@ cdef class MultinomialModel(ClusterModel):
     ) noexcept nogil:
         """Whether to evaluate an item by the mirror, which then has all of these clusters except
         empty ones, from `first_column` to `end_column`."""
-        cdef Py_ssize_t k, slot
         cdef Py_ssize_t first = self.mirror_room
         cdef Py_ssize_t end = 0
         cdef const double* stats
@@ -262,10 +256,8 @@ cdef class MultinomialModel(ClusterModel):
 
     cdef bint reflect(self, Py_ssize_t slot) noexcept nogil:
         """Copy a cluster to the mirror. Returns False if it has no room."""
-        cdef Py_ssize_t d
         cdef double* stats = row(self, slot)
         cdef const double* counts = stats + N_HEAD
-        cdef float* column
         if self.column_of[slot] < 0:
             if self.n_columns == self.mirror_stride:
                 return False
@@ -280,7 +272,6 @@ cdef class MultinomialModel(ClusterModel):
         return self.fits
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
-        cdef Py_ssize_t d
         cdef const double* stats = row(self, slot)
         cdef const double* counts = stats + N_HEAD
         cdef double total = 0.0
@@ -295,7 +286,6 @@ cdef class MultinomialModel(ClusterModel):
         return total - log_rising_count(self.total_pseudo, stats[1])
 
     cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
-        cdef Py_ssize_t d
         cdef const double* stats = row(self, slot)
         cdef const double* counts = stats + N_HEAD
         cdef double total = 0.0
@@ -309,11 +299,9 @@ cdef class MultinomialModel(ClusterModel):
     cdef void log_merge_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src, double* out
     ) noexcept nogil:
-        cdef Py_ssize_t d, k, m
         cdef Py_ssize_t n_present = 0
         cdef const double* of_src = row(self, src)
         cdef const double* other
-        cdef double a, b, total
         for d in range(self.n_features):
             # Without a branch, which is hard to predict; the place may be written again.
             self.present[n_present] = <int>d
@@ -349,9 +337,7 @@ cdef class MultinomialModel(ClusterModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* hyper, Py_ssize_t h
     ) noexcept nogil:
         """From the tally of the same slots."""
-        cdef Py_ssize_t j, k, u
         cdef const double* stats
-        cdef double a
         cdef double total = 0.0
         for u in range(self.n_weights):
             a = hyper[0] * self.weights[u]
@@ -371,7 +357,6 @@ cdef class MultinomialModel(ClusterModel):
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
-        cdef Py_ssize_t k, m
         cdef Py_ssize_t first = self.indptr[i]
         cdef Py_ssize_t large = self.large_from[i]
         cdef Py_ssize_t stop = self.indptr[i + 1]
@@ -422,7 +407,6 @@ cdef class MultinomialModel(ClusterModel):
         """Subtract log Gamma(A + N + t) - log Gamma(A + N) of at most BLOCK clusters."""
         cdef double z[BLOCK]
         cdef double rising[BLOCK]
-        cdef Py_ssize_t k
         cdef Py_ssize_t n_padded = (n_slots + 7) // 8 * 8
         for k in range(n_padded):
             z[k] = self.total_pseudo + row(self, slots[min(k, n_slots - 1)])[1]
@@ -432,7 +416,6 @@ cdef class MultinomialModel(ClusterModel):
             out[k] -= rising[k] if z[k] >= 20.0 else log_rising_count(z[k], self.totals[i])
 
     cdef int tally_slots(self, slots) except -1:
-        cdef Py_ssize_t d, j, k
         cdef Py_ssize_t n_large = 0
         cdef const Py_ssize_t[::1] view = np.ascontiguousarray(slots, dtype=np.intp)
         cdef const double* counts
@@ -493,7 +476,6 @@ cdef class ParametricMultinomial(ParametricModel):
     cdef void draw_params(
         self, const double* stats, double power, double* params, bitgen_t* rng
     ) noexcept nogil:
-        cdef Py_ssize_t d
         for d in range(self.n_features):
             params[d] = self.pseudo_counts[d] + power * stats[N_HEAD + d]
         draw_log_dirichlet(rng, self.n_features, params)
@@ -510,7 +492,6 @@ cdef class ParametricMultinomial(ParametricModel):
     cdef void accumulate(
         self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
     ) noexcept nogil:
-        cdef Py_ssize_t i, m
         cdef double* counts = stats + N_HEAD
         cdef double total = 0.0
         stats[0] += n_items

@@ -78,7 +78,6 @@ def level_terms(
     expect_shape("exposures", exposures, (levels.shape[0],))
     expect_shape("starts", starts, (dispersion.shape[0] + 1,))
     cdef double[::1] out = np.empty(levels.shape[0])
-    cdef Py_ssize_t d, v
     for d in range(dispersion.shape[0]):
         for v in range(starts[d], starts[d + 1]):
             out[v] = log_h(levels[v], exposures[v] / dispersion[d])
@@ -96,8 +95,6 @@ def sums_of_terms(const double[::1] terms, const int[:, ::1] codes):
 cdef void add_terms(
     const double* terms, const int* codes, Py_ssize_t n, Py_ssize_t n_features, double* out
 ) noexcept nogil:
-    cdef Py_ssize_t d, i
-    cdef double total
     for i in range(n):
         total = 0.0
         for d in range(n_features):
@@ -142,7 +139,6 @@ cdef class NegativeBinomialModel(CountModel):
     cdef const Py_ssize_t[::1] tally_starts
 
     def __init__(self, data, tables, double shape, double rate, dispersion):
-        cdef Py_ssize_t d, v
         self.take_counts(data, tables)
         self.levels, self.level_exposures = data["levels"], data["level_exposures"]
         self.starts, self.codes = data["starts"], data["codes"]
@@ -174,7 +170,6 @@ cdef class NegativeBinomialModel(CountModel):
         self.retabulate()
 
     def dump(self, slots, bint cached=False):
-        cdef Py_ssize_t d
         cdef Py_ssize_t slot
         for slot in slots if cached else ():
             for d in range(self.n_features if 0 <= slot < self.n_slots else 0):
@@ -203,14 +198,11 @@ cdef class NegativeBinomialModel(CountModel):
 
     cdef void forget_tables(self, Py_ssize_t first, Py_ssize_t stop) noexcept nogil:
         """Make the tables of slots valid for no statistics."""
-        cdef Py_ssize_t d, k
         for k in range(first, stop):
             for d in range(self.n_features):
                 self.tables[k * self.table_width + d] = -1.0
 
     cdef int retabulate(self) except -1:
-        cdef Py_ssize_t d, v
-        cdef double phi
         self.shape = self.hyper[0]
         self.rate = self.hyper[1]
         with nogil:
@@ -238,7 +230,6 @@ cdef class NegativeBinomialModel(CountModel):
         cdef double n = stats[N_HEAD + self.n_features + d]
         cdef double alpha = prior[0] + n * self.r[d]
         cdef double beta = prior[1] + stats[N_HEAD + d]
-        cdef double of_alpha, of_sum
         terms[0] = stats[N_HEAD + d]
         terms[1] = n
         terms[2] = prior[0] + (n + 1.0) * self.r[d]
@@ -279,7 +270,6 @@ cdef class NegativeBinomialModel(CountModel):
         return self.compute_terms(stats, d, terms)
 
     cdef void compute(self, double* stats) noexcept nogil:
-        cdef Py_ssize_t d
         for d in range(self.n_features):
             self.compute_terms(stats, d, stats + self.n_stats + N_TERMS * d)
 
@@ -293,7 +283,6 @@ cdef class NegativeBinomialModel(CountModel):
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
         """Accurate relative to s log s, the size of its largest terms."""
-        cdef Py_ssize_t d
         cdef const double* stats = row(self, slot)
         cdef double total = 0.0
         for d in range(self.n_features):
@@ -315,7 +304,6 @@ cdef class NegativeBinomialModel(CountModel):
         ) - prior[2]
 
     cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
-        cdef Py_ssize_t d
         cdef double total = 0.0
         for d in range(self.n_features):
             total += self.log_column_at(slot, d, hyper)
@@ -325,7 +313,6 @@ cdef class NegativeBinomialModel(CountModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* hyper, Py_ssize_t h
     ) noexcept nogil:
         """From the tally of the items of the same slots, if it is a dispersion."""
-        cdef Py_ssize_t k, v
         cdef Py_ssize_t d = h - N_SHARED
         cdef double total = 0.0
         if h < N_SHARED:
@@ -343,7 +330,6 @@ cdef class NegativeBinomialModel(CountModel):
         """Count how often each level is among the items of the slots: those that have labels of
         clusters or, without labels, the first items of this kernel or, if there are more, all rows
         of the fit, which are seen in blocks."""
-        cdef Py_ssize_t d, i, v
         cdef double n = 0.0
         cdef Py_ssize_t n_labelled = self.count_labelled()
         for slot in slots:
@@ -382,7 +368,6 @@ cdef class NegativeBinomialModel(CountModel):
 
     cdef Py_ssize_t count_labelled(self) noexcept nogil:
         """Number of items whose labels are clusters; -1 if no labels of the items are bound."""
-        cdef Py_ssize_t i
         cdef Py_ssize_t n = 0
         if self.n_labels != self.n_samples:
             return -1
@@ -410,7 +395,6 @@ cdef class NegativeBinomialModel(CountModel):
         cdef double z = y + terms[2]
         cdef double above = y
         cdef double below = z
-        cdef Py_ssize_t j
         if x == 0.0:
             return terms[5]
         if x > N_FACTORS or z > 1e20:
@@ -435,12 +419,10 @@ cdef class NegativeBinomialModel(CountModel):
     ) noexcept nogil:
         """Densities of the levels for a slot or, with `left`, for item i that it has just lost;
         NaN if not yet computed. NULL: there is no table."""
-        cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* x = &self.X[i, 0]
         cdef const double* sums = stats + N_HEAD
         cdef const double* counts = sums + n_features
-        cdef double* known
         cdef double back
         cdef bint same = True
         if slot >= self.n_tables or self.n_tabled == 0:
@@ -463,9 +445,7 @@ cdef class NegativeBinomialModel(CountModel):
         self, double* known, const double* stats, const double* x, bint left
     ) noexcept nogil:
         """Make a table valid for a cluster; with `left`, for this and an item x more."""
-        cdef Py_ssize_t d, v
         cdef double* table = known + 2 * self.n_features
-        cdef double s, n
         for d in range(self.n_features):
             s = stats[N_HEAD + d]
             n = stats[N_HEAD + self.n_features + d]
@@ -481,13 +461,10 @@ cdef class NegativeBinomialModel(CountModel):
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
-        cdef Py_ssize_t d, k
         cdef const double* x = &self.X[i, 0]
         cdef const int* codes = &self.codes[i, 0]
         cdef const double* stats
-        cdef double* table
         cdef double* at
-        cdef double total, value
         cdef bint left
         for k in range(n_slots):
             stats = row(self, slots[k])
@@ -538,10 +515,8 @@ cdef class NegativeBinomialModel(CountModel):
         to the mode floor((r - 1) (beta - 1) / (1 + alpha)), or 0 if that is negative, and then
         falls: p is largest at the count nearest to the mode. If rounding moves the mode, p is
         equal there up to rounding. Only for rows without missing entries."""
-        cdef Py_ssize_t d, k
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats
-        cdef double alpha, beta, high, mode, total, x
         for k in range(n_slots):
             stats = row(self, slots[k])
             total = 0.0
@@ -566,11 +541,9 @@ cdef class NegativeBinomialModel(CountModel):
 
         As alpha > 1, the ratio is at least 1 up to some x, and then less: p is smallest at an end
         of the interval. No item has more than s."""
-        cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats = row(self, slot)
         cdef double total = 0.0
-        cdef double high, low
         if self.missing:
             return -INFINITY
         for d in range(n_features):
@@ -622,7 +595,6 @@ cdef class ParametricNegativeBinomial(ParametricCounts):
     cdef void draw_params(
         self, const double* stats, double power, double* params, bitgen_t* rng
     ) noexcept nogil:
-        cdef Py_ssize_t d
         cdef const double* sums = stats + N_HEAD
         cdef const double* counts = sums + self.n_features
         cdef double* log_rest = params + 1

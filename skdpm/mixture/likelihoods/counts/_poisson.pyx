@@ -53,7 +53,6 @@ cdef const double[::1] LOG_FACTORIAL = log_gamma_table(1.0, 4096)
 
 def rate_tables(Py_ssize_t n_max, double rate):
     """`log_next_of` and `log_step_of` for n = 0, ..., n_max and e = 1: two ndarrays."""
-    cdef Py_ssize_t n
     log_next, log_step = np.empty(n_max + 1), np.empty(n_max + 1)
     cdef double[::1] next_view = log_next
     cdef double[::1] step_view = log_step
@@ -66,8 +65,6 @@ def rate_tables(Py_ssize_t n_max, double rate):
 
 cdef inline double deviance(double x, double mean) noexcept nogil:
     """x log(x / mean) + mean - x, accurate also if x is close to the mean: Loader (2000)."""
-    cdef double s, term, v
-    cdef Py_ssize_t j
     if fabs(x - mean) > 0.1 * (x + mean):
         return x * log(x / mean) + mean - x
     v = (x - mean) / (x + mean)
@@ -167,7 +164,6 @@ cdef class PoissonModel(CountModel):
 
     cdef void compute(self, double* stats) noexcept nogil:
         """Cached terms from the statistics, O(D)."""
-        cdef Py_ssize_t d
         cdef const double* sums = stats + N_HEAD
         cdef const double* counts = sums + self.n_features
         cdef double* terms = stats + self.n_stats
@@ -196,7 +192,6 @@ cdef class PoissonModel(CountModel):
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
         """Accurate relative to s log s, the size of its largest terms."""
-        cdef Py_ssize_t d
         cdef const double* stats = row(self, slot)
         cdef const double* sums = stats + N_HEAD
         cdef const double* counts = sums + self.n_features
@@ -212,7 +207,6 @@ cdef class PoissonModel(CountModel):
         return total - stats[1] - stats[2]
 
     cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
-        cdef Py_ssize_t d
         cdef const double* stats = row(self, slot)
         cdef const double* sums = stats + N_HEAD
         cdef const double* counts = sums + self.n_features
@@ -244,7 +238,6 @@ cdef class PoissonModel(CountModel):
     ) noexcept nogil:
         """log p(x | cluster) of a row with exposure e, entry by entry, without log x! unless x is
         large."""
-        cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* sums = stats + N_HEAD
         cdef const double* counts = sums + n_features
@@ -255,7 +248,6 @@ cdef class PoissonModel(CountModel):
         cdef double n = -1.0
         cdef double log_next = 0.0
         cdef double log_step = 0.0
-        cdef double z
         for d in range(n_features):
             z = sums[d] + x[d]
             if cached and z < LARGE:
@@ -278,7 +270,6 @@ cdef class PoissonModel(CountModel):
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
-        cdef Py_ssize_t d, k
         cdef Py_ssize_t n_features = self.n_features
         cdef Py_ssize_t n_paired = n_features - n_features % 2
         cdef const double* x = &self.X[i, 0]
@@ -286,7 +277,6 @@ cdef class PoissonModel(CountModel):
         cdef const double* sums
         cdef bint complete = self.totals[i] < LARGE
         cdef double e = 1.0 if self.exposure is None else self.exposure[i]
-        cdef double a, b
         for k in range(n_slots):
             stats = row(self, slots[k])
             if not complete or stats[self.n_stats + 2] == 0.0:
@@ -316,7 +306,6 @@ cdef class PoissonModel(CountModel):
         p is equal there up to rounding.) The errors of densities are some units in the last place
         of the largest terms, those of the counts at the upper end. Only for rows without missing
         entries."""
-        cdef Py_ssize_t d, k
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats
         cdef const double* sums
@@ -324,7 +313,7 @@ cdef class PoissonModel(CountModel):
         cdef const double* half = box + n_features
         cdef double highest = 0.0       # sum of the upper ends
         cdef double tiny = fabs(log_gamma(&self.gamma, 0.0))
-        cdef double largest, total, x, x_total
+        cdef double x_total
         for d in range(n_features):
             highest += box[d] + half[d]
         for k in range(n_slots):
@@ -381,7 +370,6 @@ cdef class ParametricPoisson(ParametricCounts):
     cdef void draw_params(
         self, const double* stats, double power, double* params, bitgen_t* rng
     ) noexcept nogil:
-        cdef Py_ssize_t d
         cdef const double* sums = stats + N_HEAD
         cdef const double* counts = sums + self.n_features
         cdef double* log_rates = params + 1

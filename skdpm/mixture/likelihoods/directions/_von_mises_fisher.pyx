@@ -121,8 +121,6 @@ cdef double series(const Bessel* bessel, double nu, double a) noexcept nogil:
     cdef double p2 = nu * inverse * (nu * inverse)
     cdef double power = 1.0
     cdef double total = 0.0
-    cdef double value
-    cdef Py_ssize_t j, k
     for k in range(1, bessel.n_terms + 1):
         power *= inverse
         value = c[0]
@@ -149,9 +147,7 @@ cdef inline double expanded(
 cdef inline double log_0f1(const Bessel* bessel, double t) noexcept nogil:
     """F(t), t >= 0."""
     cdef double x = 1.0 + t
-    cdef double s
     cdef uint64_t bits
-    cdef const double* c
     if not x < <double>(1 << N_OCTAVES):
         return log_0f1_at(bessel, t)
     # The exponent and the first digits of x tell the piece, the other digits the place in it.
@@ -167,9 +163,7 @@ cdef inline double log_0f1(const Bessel* bessel, double t) noexcept nogil:
 cdef double log_0f1_at(const Bessel* bessel, double t) noexcept nogil:
     """F(t), t >= 0, without interpolation."""
     cdef double total = expanded(bessel, 0, t)
-    cdef double b, ratio, z
     cdef double product = 1.0
-    cdef Py_ssize_t m
     if bessel.n_steps == 0:
         return total
     # The ratio of 0F1(; b + 1) to 0F1(; b), from b at the top down.
@@ -188,7 +182,6 @@ cdef double log_0f1_at(const Bessel* bessel, double t) noexcept nogil:
 cdef void prepare(
     Bessel* bessel, double nu, const double* coefficients, const double* pieces
 ) noexcept nogil:
-    cdef double top
     bessel.nu = nu
     bessel.n_steps = 0
     while nu + bessel.n_steps < LEAST_ORDER:    # at most 25 turns, as nu >= 0
@@ -246,7 +239,6 @@ cdef inline double log_term(
 
 cdef inline bint any_entry(const double* x, Py_ssize_t n) noexcept nogil:
     """Whether any of the entries is not 0."""
-    cdef Py_ssize_t d
     for d in range(n):
         if x[d] != 0.0:
             return True
@@ -260,8 +252,6 @@ cdef double log_sum(
     of the largest term."""
     cdef double terms[_N_POINTS]
     cdef double length = sqrt(square) if square > 0.0 else 0.0
-    cdef double top, total
-    cdef Py_ssize_t first, g, last
     if n <= 1.0:
         mode[0] = _N_POINTS // 2
         return log(<double>_N_POINTS)       # all L_g are 0
@@ -297,8 +287,7 @@ cdef void draw_direction(
     cdef double m = n - 1.0
     cdef double b = m / (2.0 * concentration + sqrt(4.0 * concentration * concentration + m * m))
     cdef double gap = 2.0 * b / (1.0 + b)       # 1 - x_0 of the paper
-    cdef double along, rest, square, z
-    cdef Py_ssize_t d
+    cdef double along
     # Ends: more than half of the proposals are accepted (Wood 1994), whatever the concentration.
     while True:
         z = random_beta(rng, 0.5 * m, 0.5 * m)
@@ -350,7 +339,6 @@ cdef class Directions:
 
     cdef inline double dot(self, const double* r, Py_ssize_t i) noexcept nogil:
         """r'x_i."""
-        cdef Py_ssize_t m
         cdef double total = 0.0
         if self.indptr == NULL:
             return tile_dot(r, self.X + i * self.n_features, self.n_features)
@@ -360,8 +348,6 @@ cdef class Directions:
 
     cdef inline void add(self, double* r, Py_ssize_t i, double by) noexcept nogil:
         """r + by x_i, in place of r."""
-        cdef Py_ssize_t d, m
-        cdef const double* x
         if self.indptr == NULL:
             x = self.X + i * self.n_features
             for d in range(self.n_features):
@@ -459,9 +445,7 @@ cdef class VonMisesFisherModel(ClusterModel):
     ) noexcept nogil:
         cdef Points points
         cdef const double* stats
-        cdef double mode
         cdef double total = 0.0
-        cdef Py_ssize_t k
         fill_points(&points, &self.bessel, hyper[0], hyper[1])
         for k in range(n_slots):
             stats = row(self, slots[k])
@@ -479,8 +463,6 @@ cdef class VonMisesFisherModel(ClusterModel):
     ) noexcept nogil:
         cdef const double* stats
         cdef const double* cached
-        cdef double mode, square
-        cdef Py_ssize_t k
         if not self.rows.has_direction(i):
             for k in range(n_slots):
                 out[k] = 0.0
@@ -528,8 +510,6 @@ cdef class ParametricVonMisesFisher(ParametricModel):
     ) noexcept nogil:
         cdef double log_w[_N_POINTS]
         cdef double length = sqrt(tile_dot(stats + 1, stats + 1, self.n_features))
-        cdef double kappa
-        cdef Py_ssize_t d, g
         for g in range(_N_POINTS):
             log_w[g] = (
                 log_0f1(&self.bessel, self.points.kappa[g] * power * length)
@@ -553,7 +533,6 @@ cdef class ParametricVonMisesFisher(ParametricModel):
         self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
         const Py_ssize_t* which, Py_ssize_t n_which, double* out
     ) noexcept nogil:
-        cdef Py_ssize_t i, k
         if self.rows.indptr == NULL:
             tile_dots(
                 self.rows.X, self.n_features, items, n_items, params, self.n_params, which,
@@ -576,7 +555,6 @@ cdef class ParametricVonMisesFisher(ParametricModel):
     cdef void accumulate(
         self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
     ) noexcept nogil:
-        cdef Py_ssize_t i
         stats[0] += n_items
         for i in range(n_items):
             if not self.rows.has_direction(items[i]):
@@ -600,7 +578,6 @@ def log_hypergeometric(t, double nu):
 
 def _values(t, double nu, bint interpolated):
     """F of numbers t: ndarray of their shape."""
-    cdef Py_ssize_t i
     cdef Bessel bessel
     cdef const double[::1] coefficients = expansion()
     cdef const double[:, ::1] pieces
@@ -623,7 +600,6 @@ def draw_directions(
     const double[:, ::1] means, const double[::1] concentrations, bit_generator
 ):
     """Draw a direction from each of some von Mises-Fisher laws: ndarray (n_laws, n_features)."""
-    cdef Py_ssize_t k
     cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
     expect_shape("concentrations", concentrations, (means.shape[0],))
     cdef double[:, ::1] out = np.empty((means.shape[0], means.shape[1]))
@@ -641,8 +617,6 @@ def unit_rows(X):
 
 def unit_entries(const Py_ssize_t[::1] indptr, const double[::1] entries):
     """`unit_rows` for the entries of sparse rows: ndarray of shape (n_entries,)."""
-    cdef Py_ssize_t i, m
-    cdef double scale, square
     cdef double[::1] scaled = np.array(entries)
     with nogil:
         for i in range(indptr.shape[0] - 1):

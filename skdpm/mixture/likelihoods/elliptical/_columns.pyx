@@ -94,11 +94,9 @@ cdef inline void combine_moments(
 ) noexcept nogil:
     """Numbers of entries, masses if there are weights, means (at `place`) and sums of squares of
     two clusters: Chan, Golub & LeVeque (1983), eq. 1.5; without cancellation."""
-    cdef Py_ssize_t d
     cdef double* mass = moments + place - n_features
     cdef double* mean = moments + place
     cdef double* scatter = mean + n_features
-    cdef double gap, more, total
     for d in range(n_features):
         if other[d] == 0.0:
             continue
@@ -129,8 +127,7 @@ cdef inline double log_factors(
     const double* x, const double* center, const double* spread, Py_ssize_t n    # IN (n,)
 ) noexcept nogil:
     """Sum of log(1 + t^2) over n columns, with few logarithms."""
-    cdef Py_ssize_t d, e
-    cdef double a, b, p, q, t, u, v, w
+    cdef double b, p, q
     cdef double product = 1.0
     cdef double total = 0.0
     # Sixteen factors between two checks for an overflow, in four products, so that no
@@ -167,10 +164,8 @@ cdef inline double log_far_tail(
     const double* x, const double* center, const double* spread, Py_ssize_t n_features
 ) noexcept nogil:
     """log sum_d t_d^2 where a square overflows."""
-    cdef Py_ssize_t d
     cdef double most = 0.0
     cdef double total = 0.0
-    cdef double t
     for d in range(n_features):
         if x[d] == x[d]:
             most = max(most, fabs(x[d] - center[d]))
@@ -226,7 +221,6 @@ cdef class DiagonalModel(EllipticalModel):
 
     cdef int sum_log_scales(self) except -1:
         """Set `log_scale`."""
-        cdef Py_ssize_t d, i
         cdef Py_ssize_t n_features = self.n_features
         cdef double total = 0.0
         cdef const double* x = self.X
@@ -250,7 +244,6 @@ cdef class DiagonalModel(EllipticalModel):
 
     cdef inline bint is_complete(self, const double* cached, const double* x) noexcept nogil:
         """Whether neither the cluster nor the item has a missing entry."""
-        cdef Py_ssize_t d
         cdef bint complete = cached[1] == 1.0
         if self.missing:
             for d in range(self.n_features):
@@ -262,14 +255,12 @@ cdef class DiagonalModel(EllipticalModel):
         double* n, double* rho, double* m       # OUT
     ) noexcept nogil:
         """C + (r W / rho) (x_bar - u)^2 of a column, from all sets of moments."""
-        cdef Py_ssize_t k
         cdef Py_ssize_t place = self.place_of_mean
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* moments = stats + self.first_set + d
         cdef double mass = 0.0
         cdef double mean = 0.0
         cdef double squares = 0.0
-        cdef double gap, more
         n[0] = 0.0
         for k in range(self.n_sets):
             if moments[0] > 0.0:
@@ -288,15 +279,12 @@ cdef class DiagonalModel(EllipticalModel):
 
     cdef void compute_terms(self, double* stats) noexcept nogil:
         """Cached terms of clusters without weights, O(D)."""
-        cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef Columns c = columns_of(self, stats)
         cdef const double* scale = self.scale
         cdef const double* prior_mean = &self.prior_mean[0]
-        cdef double gap
         cdef double last = -1.0
         cdef double root = 0.0
-        cdef double rho, total, product
         cdef double shrink = 0.0
         cdef bint complete = True
         for d in range(n_features):
@@ -327,7 +315,6 @@ cdef class DiagonalModel(EllipticalModel):
 
     cdef void compute(self, double* stats) noexcept nogil:
         """O(D)."""
-        cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef Columns c = columns_of(self, stats)
         cdef bint complete = True
@@ -347,12 +334,10 @@ cdef class DiagonalModel(EllipticalModel):
     cdef void finish(self, double* stats) noexcept nogil:
         """Set the cached terms of clusters with weights that differ between diagonal and spherical
         covariances, from sums of squares in the place of S^(-1/2)."""
-        cdef Py_ssize_t d
         cdef Columns c = columns_of(self, stats)
         cdef double product = 1.0
         cdef double total = 0.0
         cdef double rest = self.df + stats[0]       # 2 e - 1
-        cdef double square
         for d in range(self.n_features):
             square = self.scale[d] + c.spread[d]
             c.spread[d] = 1.0 / sqrt(square)
@@ -378,7 +363,6 @@ cdef class DiagonalModel(EllipticalModel):
     ) noexcept nogil:
         """O(D), by Welford's update. False if the removal of x has cancelled too many digits of a
         column."""
-        cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* x = self.X + i * n_features
         cdef double* n = self.set_of(stats, g)
@@ -390,7 +374,6 @@ cdef class DiagonalModel(EllipticalModel):
         cdef double after = self.mass_of(stats, g)
         cdef double step = weight / after
         cdef double pull = weight * (before / after)
-        cdef double gap
         cdef bint weighted = self.weights is not None
         cdef bint missing = self.missing
         for d in range(n_features):
@@ -417,7 +400,6 @@ cdef class DiagonalModel(EllipticalModel):
 
     cdef bint lost(self, const double* stats, const double* x, double w) noexcept nogil:
         """Whether the removal of x has cancelled too many digits of a column."""
-        cdef Py_ssize_t d
         cdef Columns c = columns_of(self, stats)
         cdef double largest = LARGEST_LOSS / sqrt(w)
         for d in range(self.n_features):
@@ -432,7 +414,6 @@ cdef class DiagonalModel(EllipticalModel):
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
         """Murphy (2007), eq. 203, in every column."""
-        cdef Py_ssize_t d
         cdef Columns c = columns_of(self, row(self, slot))
         cdef double last = 0.0
         cdef double log_norm = 0.0
@@ -451,8 +432,7 @@ cdef class DiagonalModel(EllipticalModel):
         return total
 
     cdef double log_marginal_of(self, const double* stats, const double* factors) noexcept nogil:
-        cdef Py_ssize_t d
-        cdef double n, rho, m, squares
+        cdef double n, rho, m
         cdef double r = self.mean_precision
         cdef double total = self.log_law(
             stats + COUNTS, stats + COUNTS + self.n_weights, 1.0, factors
@@ -482,12 +462,10 @@ cdef class DiagonalModel(EllipticalModel):
     cdef void log_terms(
         self, Py_ssize_t slot, Py_ssize_t i, Py_ssize_t first, Py_ssize_t n, double* out
     ) noexcept nogil:
-        cdef Py_ssize_t d, g
         cdef const double* x = self.X + i * self.n_features
         cdef Columns c = columns_of(self, row(self, slot))
         cdef const double* h = c.cached + self.terms + WEIGHED + self.n_lanes
         cdef double logs[8]
-        cdef double product, t
         if not self.is_complete(c.cached, x):
             self.log_terms_entries(slot, x, first, n, out)
             return
@@ -516,13 +494,11 @@ cdef class DiagonalModel(EllipticalModel):
         self, Py_ssize_t slot, const double* x, Py_ssize_t first, Py_ssize_t n_terms, double* out
     ) noexcept nogil:
         """The same, entry by entry."""
-        cdef Py_ssize_t d, g
         cdef Py_ssize_t n_features = self.n_features
         cdef Columns c = columns_of(self, row(self, slot))
         cdef double last = -1.0
         cdef double gain = 0.0
         cdef double exponent = 0.0
-        cdef double h, t, w
         for g in range(n_terms):
             out[g] = self.weights.log_probabilities[first + g]
         for d in range(n_features):
@@ -540,14 +516,12 @@ cdef class DiagonalModel(EllipticalModel):
 
     cdef double bound_square(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         """The product over columns of t^2 (2 e - 1)."""
-        cdef Py_ssize_t d
         cdef const double* x = self.X + i * self.n_features
         cdef const double* stats = row(self, slot)
         cdef Columns c = columns_of(self, stats)
         cdef double rest = self.df + stats[0]
         cdef double least = c.cached[self.terms + LEAST]
         cdef double product = 1.0
-        cdef double t
         if not self.is_complete(c.cached, x):
             return NAN
         for d in range(self.n_features):
@@ -563,7 +537,6 @@ cdef class DiagonalModel(EllipticalModel):
     cdef double log_predictive_entries(self, const double* stats, Py_ssize_t i) noexcept nogil:
         """log p(x_i | cluster) where an entry is missing, of the row or of one in the cluster:
         entry by entry. Neighbouring columns with the same number of entries share a logarithm."""
-        cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* x = self.X + i * n_features
         cdef Columns c = columns_of(self, stats)
@@ -572,7 +545,6 @@ cdef class DiagonalModel(EllipticalModel):
         cdef double factors = 1.0       # its product of 1 + t^2
         cdef double ratios = 1.0        # product of S / s, over runs
         cdef double total = 0.0
-        cdef double t
         for d in range(n_features):
             if not x[d] == x[d]:
                 continue
@@ -609,7 +581,6 @@ cdef class DiagonalModel(EllipticalModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         """log p(x_i | items of each slot), O(n_slots * D)."""
-        cdef Py_ssize_t d, k
         cdef const double* x = self.X + i * self.n_features
         cdef const double* stats
         cdef bint complete = True
@@ -629,7 +600,6 @@ cdef class DiagonalModel(EllipticalModel):
     cdef void log_predictive_bound_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* box, double* out
     ) noexcept nogil:
-        cdef Py_ssize_t k
         for k in range(n_slots):
             out[k] = INFINITY
             if row(self, slots[k])[self.n_stats + COMPLETE] == 1.0:
@@ -638,13 +608,11 @@ cdef class DiagonalModel(EllipticalModel):
     cdef double log_bound(self, Py_ssize_t slot, const double* box) noexcept nogil:
         """In each column |x - m| is at least max(0, |c - m| - h), with the centre c and the
         half-width h of the box. Only for rows without missing entries."""
-        cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats = row(self, slot)
         cdef Columns c = columns_of(self, stats)
         cdef double product = 1.0
         cdef double tail = 0.0
-        cdef double peak, t
         for d in range(n_features):
             t = (fabs(box[d] - c.center[d]) * BELOW - box[n_features + d] * ABOVE) * c.spread[d]
             if t > 0.0:
@@ -663,7 +631,6 @@ cdef class DiagonalModel(EllipticalModel):
 
         and its density is g_{n-1} S^(-1/2) (1 - a)^((nu + n - 1) / 2). This falls with |t|, which
         is at most |c - m| + h, with the centre c and the half-width h of the box."""
-        cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats = row(self, slot)
         cdef Columns c = columns_of(self, stats)
@@ -672,7 +639,6 @@ cdef class DiagonalModel(EllipticalModel):
         cdef double ratio = (rho + 1.0) / (rho - 1.0) * ABOVE
         cdef double product = 1.0
         cdef double tail = 0.0
-        cdef double peak, t
         if c.cached[1] != 1.0:
             return -INFINITY
         for d in range(n_features):
@@ -724,7 +690,6 @@ cdef class SphericalModel(DiagonalModel):
 
     cdef void compute_terms(self, double* stats) noexcept nogil:
         """Cached terms of clusters without weights, O(D)."""
-        cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef Columns c = columns_of(self, stats)
         cdef double r = self.mean_precision
@@ -734,7 +699,6 @@ cdef class SphericalModel(DiagonalModel):
         cdef double total = self.scale[0]
         cdef double n_entries = 0.0
         cdef bint complete = True
-        cdef double gap
         for d in range(n_features):
             if c.counts[d] != last:
                 last = c.counts[d]
@@ -758,12 +722,10 @@ cdef class SphericalModel(DiagonalModel):
         )
 
     cdef void finish(self, double* stats) noexcept nogil:
-        cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef Columns c = columns_of(self, stats)
         cdef double total = self.scale[0]
         cdef double size = self.df
-        cdef double root
         for d in range(n_features):
             total += c.spread[d]
             size += c.n[d]
@@ -784,7 +746,6 @@ cdef class SphericalModel(DiagonalModel):
         return self.log_marginal_of(row(self, slot), self.factors)
 
     cdef double log_marginal_of(self, const double* stats, const double* factors) noexcept nogil:
-        cdef Py_ssize_t d
         cdef double r = self.mean_precision
         cdef double last = r
         cdef double log_ratio = 0.0
@@ -810,9 +771,7 @@ cdef class SphericalModel(DiagonalModel):
         self, const double* x, const double* center, double unit
     ) noexcept nogil:
         """The square of the distance of the known entries, times unit^2."""
-        cdef Py_ssize_t d
         cdef double total = 0.0
-        cdef double t
         for d in range(self.n_features):
             t = (x[d] - center[d]) * unit
             if t == t:
@@ -822,11 +781,9 @@ cdef class SphericalModel(DiagonalModel):
     cdef void log_terms(
         self, Py_ssize_t slot, Py_ssize_t i, Py_ssize_t first, Py_ssize_t n, double* out
     ) noexcept nogil:
-        cdef Py_ssize_t g
         cdef const double* x = self.X + i * self.n_features
         cdef Columns c = columns_of(self, row(self, slot))
         cdef const double* weighed = c.cached + self.terms + WEIGHED + first
-        cdef double q
         if not self.is_complete(c.cached, x):
             self.log_terms_entries(slot, x, first, n, out)
             return
@@ -848,12 +805,10 @@ cdef class SphericalModel(DiagonalModel):
     cdef void log_terms_entries(
         self, Py_ssize_t slot, const double* x, Py_ssize_t first, Py_ssize_t n_terms, double* out
     ) noexcept nogil:
-        cdef Py_ssize_t d, g
         cdef Py_ssize_t n_features = self.n_features
         cdef Columns c = columns_of(self, row(self, slot))
         cdef double size = self.df
         cdef double n_known = 0.0
-        cdef double q, w, peak
         for d in range(n_features):
             size += c.n[d]
             n_known += x[d] == x[d]
@@ -877,10 +832,8 @@ cdef class SphericalModel(DiagonalModel):
         self, const double* x, const double* center, double unit, double w
     ) noexcept nogil:
         """The sum of t^2 h over the known entries at a weight w, times unit^2 S."""
-        cdef Py_ssize_t d
         cdef const double* rho = center + 3 * self.n_features
         cdef double total = 0.0
-        cdef double t
         for d in range(self.n_features):
             t = (x[d] - center[d]) * unit
             if t == t:
@@ -897,7 +850,6 @@ cdef class SphericalModel(DiagonalModel):
     # Without weights.
 
     cdef double log_predictive_entries(self, const double* stats, Py_ssize_t i) noexcept nogil:
-        cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* x = self.X + i * n_features
         cdef Columns c = columns_of(self, stats)
@@ -905,7 +857,6 @@ cdef class SphericalModel(DiagonalModel):
         cdef double n_present = 0.0
         cdef double q = 0.0
         cdef double total = 0.0
-        cdef double t
         for d in range(n_features):
             n_entries += c.counts[d]
             if x[d] == x[d]:
@@ -920,12 +871,10 @@ cdef class SphericalModel(DiagonalModel):
         )
 
     cdef double log_predictive_complete(self, const double* stats, Py_ssize_t i) noexcept nogil:
-        cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* x = self.X + i * n_features
         cdef Columns c = columns_of(self, stats)
         cdef double q = 0.0
-        cdef double t
         for d in range(n_features):
             t = (x[d] - c.center[d]) * c.spread[d]
             q += t * t
@@ -933,12 +882,10 @@ cdef class SphericalModel(DiagonalModel):
         return c.cached[2] - 0.5 * (self.df + (stats[0] + 1.0) * n_features) * q
 
     cdef double log_bound(self, Py_ssize_t slot, const double* box) noexcept nogil:
-        cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats = row(self, slot)
         cdef Columns c = columns_of(self, stats)
         cdef double q = 0.0
-        cdef double t
         for d in range(n_features):
             t = (fabs(box[d] - c.center[d]) * BELOW - box[n_features + d] * ABOVE) * c.spread[d]
             if t > 0.0:
@@ -951,14 +898,12 @@ cdef class SphericalModel(DiagonalModel):
         """As in `DiagonalModel`, with t = |x - m| over all columns: an item's density is
 
             c_{n-1} S^(-D/2) (1 - a)^((nu + (n - 1) D) / 2),  a = t^2 rho / ((rho - 1) S)."""
-        cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats = row(self, slot)
         cdef Columns c = columns_of(self, stats)
         cdef double rho = self.mean_precision + stats[0]
         cdef double nu = self.df + (stats[0] - 1.0) * n_features
         cdef double q = 0.0
-        cdef double peak, t
         if c.cached[1] != 1.0:
             return -INFINITY
         for d in range(n_features):
@@ -1009,10 +954,8 @@ cdef class DiagLaws(GaussianLaws):
 
     cdef inline double sum_squares(self, Py_ssize_t k, Py_ssize_t v, double r) noexcept nogil:
         """The sum of C + w (x_bar - u)^2 over the columns of a variance."""
-        cdef Py_ssize_t d
         cdef Py_ssize_t n_columns = self.n_features // self.n_scales
         cdef double total = 0.0
-        cdef double gap
         for d in range(v * n_columns, (v + 1) * n_columns):
             if self.stats[k, 0, d] > 0.0:
                 gap = self.stats[k, 1, d] - self.u[d]
@@ -1022,8 +965,6 @@ cdef class DiagLaws(GaussianLaws):
     cdef double log_ratios(self, Py_ssize_t k, double r, double excess) noexcept nogil:
         """Of cluster k: the sum over its variances of (nu + n) log(S / s). Neighbours with the
         same number of entries share a logarithm."""
-        cdef Py_ssize_t v
-        cdef double n, ratio
         cdef double last = 0.0
         cdef double product = 1.0
         cdef double total = 0.0
@@ -1042,8 +983,6 @@ cdef class DiagLaws(GaussianLaws):
         return total + (excess + last) * log(product)
 
     cdef double log_evidence_precision(self, double r) noexcept nogil:
-        cdef Py_ssize_t d, k
-        cdef double n
         cdef double last = 0.0
         cdef double log_ratio = 0.0
         cdef double total = 0.0
@@ -1058,8 +997,6 @@ cdef class DiagLaws(GaussianLaws):
         return 0.5 * total
 
     cdef double log_evidence_df(self, double excess) noexcept nogil:
-        cdef Py_ssize_t k, v
-        cdef double n
         cdef double last = 0.0
         cdef double log_gammas = 0.0
         cdef double total = 0.0
@@ -1077,14 +1014,12 @@ cdef class DiagLaws(GaussianLaws):
         return total
 
     cdef bint prepare_scale(self) noexcept nogil:
-        cdef Py_ssize_t k, v
         for k in range(self.n_clusters):
             for v in range(self.n_scales):
                 self.squares[k, v] = self.sum_squares(k, v, self.r)
         return True
 
     cdef double log_evidence_scale(self, Py_ssize_t d, double t) noexcept nogil:
-        cdef Py_ssize_t k
         cdef double scale = self.scale_of(d, self.excess, t)
         cdef double total = -0.5 * self.entries[d] * log(scale)
         for k in range(self.n_clusters):
@@ -1093,8 +1028,6 @@ cdef class DiagLaws(GaussianLaws):
 
     cdef void draw_precisions(self, Py_ssize_t v, bitgen_t* rng) noexcept nogil:
         """Draw 1 / v in all clusters with entries of a variance."""
-        cdef Py_ssize_t k
-        cdef double half
         for k in range(self.n_clusters):
             if self.sizes[k, v] > 0.0:
                 half = 0.5 * (self.sum_squares(k, v, self.r) + self.any_scale(v, self.excess))
@@ -1103,8 +1036,7 @@ cdef class DiagLaws(GaussianLaws):
 
     cdef bint draw_given_covariances(self, bitgen_t* rng) noexcept nogil:
         """Normal given variances, of precision 1 + sum_k w_k / v_k, column by column."""
-        cdef Py_ssize_t d, k
-        cdef double precision, total, weight
+        cdef double total, weight
         for d in range(self.n_features):
             if d < self.n_scales:
                 self.draw_precisions(d, rng)
@@ -1158,7 +1090,6 @@ cdef class ParametricGaussianDiag(ParametricElliptical):
     cdef void draw_params(
         self, const double* stats, double power, double* params, bitgen_t* rng
     ) noexcept nogil:
-        cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* counts = stats + 1
         cdef const double* mean = counts + n_features
@@ -1168,7 +1099,6 @@ cdef class ParametricGaussianDiag(ParametricElliptical):
         cdef double n_entries = 0.0
         cdef double total = self.scale[0]
         cdef double log_root = 0.0      # log w
-        cdef double n, rho
         cdef bint shared = self.scale.shape[0] < n_features
         for d in range(n_features if shared else 0):
             n_entries += power * counts[d]
@@ -1193,9 +1123,7 @@ cdef class ParametricGaussianDiag(ParametricElliptical):
         self, Py_ssize_t first, Py_ssize_t n_items, const double* params,
         const Py_ssize_t* which, Py_ssize_t n_which, double* out        # OUT (n_which, TILE)
     ) noexcept nogil:
-        cdef Py_ssize_t k
         cdef Py_ssize_t n_features = self.n_features
-        cdef const double* theta
         for k in range(n_which):
             theta = params + which[k] * self.n_params
             tile_gaussian_diag(
@@ -1210,7 +1138,6 @@ cdef class ParametricGaussianDiag(ParametricElliptical):
         """Loaded items have no missing entries."""
         cdef double moments[15]
         cdef double* out = &self.moments[1]
-        cdef Py_ssize_t d
         cdef Py_ssize_t t = 0
         cdef Py_ssize_t n_features = self.n_features
         if n_features > 4:
@@ -1235,13 +1162,9 @@ cdef class ParametricGaussianDiag(ParametricElliptical):
         """In each column |w x - w mu| is between max(0, |w c - w mu| - r) and |w c - w mu| + r,
         with the box's centre c and half-width h, and r = w h plus rounding, a share of the terms.
         Only for rows without missing entries."""
-        cdef Py_ssize_t d, k
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* half = box + n_features
-        cdef const double* w
-        cdef const double* c
-        cdef const double* log_w
-        cdef double least, most, r, size, top, value, z
+        cdef double most
         for k in range(n_which):
             w = params + which[k] * self.n_params + 1
             c = w + n_features
@@ -1269,7 +1192,6 @@ cdef class ParametricGaussianDiag(ParametricElliptical):
         self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
     ) noexcept nogil:
         """The moments of the items by themselves, about their own mean; then both together."""
-        cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef double* moments = &self.moments[1]
         tile_gather(self.points, n_features, items, n_items, &self.work[0], LD)

@@ -55,10 +55,8 @@ cdef inline void combine_moments(
 ) noexcept nogil:
     """Counts, means and scatters of two clusters: Chan, Golub & LeVeque (1983), eq. 1.5; without
     cancellation."""
-    cdef Py_ssize_t d, e
     cdef Py_ssize_t t = 1 + n_features
     cdef double n = stats[0] + other[0]
-    cdef double weight
     if other[0] == 0.0:
         return
     weight = stats[0] * other[0] / n
@@ -188,7 +186,6 @@ cdef class EllipticalModel(ClusterModel):
     cdef int take_hyperparameters(self) except -1:
         """Set the attributes that follow from `hyper`. A shape also takes the scale, and sets the
         empty row."""
-        cdef Py_ssize_t d
         for d in range(self.n_features):
             self.prior_mean[d] = self.hyper[d] - self.origin[d]
         self.mean_precision = self.hyper[self.n_features]
@@ -293,7 +290,6 @@ cdef class EllipticalModel(ClusterModel):
     cdef void recover(self, Py_ssize_t slot) noexcept nogil:
         """Rounding has spoilt a row: start from its items, if the labels show them, else from its
         statistics."""
-        cdef Py_ssize_t i
         cdef double* stats = row(self, slot)
         cdef bint good = labels_show(self, slot, stats[0])
         if good:
@@ -383,7 +379,6 @@ cdef class EllipticalModel(ClusterModel):
         self.compute(row(self, slot))
 
     cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
-        cdef Py_ssize_t k
         cdef double* stats = row(self, dst)
         cdef const double* other = row(self, src)
         self.settle()
@@ -467,7 +462,6 @@ cdef class EllipticalModel(ClusterModel):
 
     cdef bint draw_weight(self, Py_ssize_t slot, Py_ssize_t i, void* rng) noexcept nogil:
         """Draw the weight of a row in the cluster of a slot. False if that fails."""
-        cdef Py_ssize_t g
         cdef Py_ssize_t k = 0
         cdef const double* shares
         cdef double ignored
@@ -501,7 +495,6 @@ cdef class EllipticalModel(ClusterModel):
     ) noexcept nogil:
         """log p(x_i | items of each slot), at most MANY, summed over weights; sets `last` and
         `shares`."""
-        cdef Py_ssize_t k
         cdef double logs[MANY]
         for k in range(n_slots):
             self.log_terms(slots[k], i, 0, self.n_lanes, self.shares + k * self.n_lanes)
@@ -515,7 +508,6 @@ cdef class EllipticalModel(ClusterModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         """The same given the weight of the item: log p(x_i, its weight | items of each slot)."""
-        cdef Py_ssize_t k
         for k in range(n_slots):
             self.log_terms(slots[k], i, self.weights.chosen[i], 1, out + k)
 
@@ -524,7 +516,6 @@ cdef class EllipticalModel(ClusterModel):
     ) noexcept nogil:
         """log p(x_i, its weight | items of each slot); the sum over weights if that of the item is
         open."""
-        cdef Py_ssize_t m
         while n_slots > 0:
             m = min(n_slots, <Py_ssize_t>MANY)
             if self.weights.is_open[i]:
@@ -541,10 +532,9 @@ cdef class EllipticalModel(ClusterModel):
     ) noexcept nogil:
         """The sum over weights p(w) f(h) is at most the largest f(h) for any h. So bounds of one
         logarithm and of one exponential serve all weights of a cluster."""
-        cdef Py_ssize_t k
         cdef Py_ssize_t slot = slots[own]
         cdef const double* cached
-        cdef double log_least, square, value
+        cdef double log_least
         cdef double total = 0.0
         if self.is_open(i):
             return INFINITY
@@ -673,11 +663,9 @@ cdef class ParametricElliptical(ParametricModel):
         self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items
     ) noexcept nogil:
         """The moments of the items by themselves, about their own mean; then both together."""
-        cdef Py_ssize_t d, i
         cdef Py_ssize_t n_features = self.n_features
         cdef double* mean = &self.moments[1]
         cdef double* centred = &self.work[0]
-        cdef const double* x
         memset(mean, 0, (n_features + self.n_packed) * sizeof(double))
         self.moments[0] = n_items
         for i in range(n_items):

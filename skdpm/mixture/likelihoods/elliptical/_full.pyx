@@ -119,7 +119,6 @@ cdef inline double log_evidence(
     Py_ssize_t n_features
 ) noexcept nogil:
     """log p(n items), Murphy (2007), eq. 266; of items with weights, up to the powers of these."""
-    cdef Py_ssize_t d
     cdef double total = 0.5 * (
         nu * log_det_prior - (nu + n) * log_det
         + n_features * (log(r) - log(rho) - n * log(PI))
@@ -136,7 +135,6 @@ cdef inline void substitute_box(
 ) noexcept nogil:
     """z = L^-1 (c - m) of the box's centre c, and the largest change r of each z_d from there to a
     point of the box: r_d = h_d + sum_{e < d} |L_de| r_e, by forward substitution."""
-    cdef Py_ssize_t d, i
     for d in range(n_features):
         z[d] = box[d] - center[d]
         r[d] = box[n_features + d]
@@ -156,10 +154,7 @@ cdef inline double draw_root_row(
     W = B' D^(-1/2) L^-1, where the upper triangular B has independent entries: standard normal, on
     the diagonal the roots of chi-squared variates (Bartlett's decomposition, its order reversed so
     that W is triangular). Rows are to be drawn in their order. Returns the logarithm of B_dd."""
-    cdef Py_ssize_t e, f
     cdef Py_ssize_t t = 0
-    cdef const double* column
-    cdef double value
     for e in range(d):
         w[e] = random_standard_normal(rng) * sqrt(factor[t])
         t += n_features - e
@@ -244,7 +239,6 @@ cdef class FullModel(EllipticalModel):
             self.spreads = np.full((n_slots, self.spreads.shape[1]), np.nan)
 
     cdef int take_hyperparameters(self) except -1:
-        cdef Py_ssize_t d, e
         cdef Py_ssize_t t = 0
         cdef const double* scale = self.hyper + self.n_features + 2
         cdef double* center = self.empty + self.n_stats + CENTER
@@ -301,7 +295,6 @@ cdef class FullModel(EllipticalModel):
         self, const double* stats, const double* factors, double* factor    # INOUT (packed)
     ) noexcept nogil:
         """Add C to S, with these factors of the sets of moments."""
-        cdef Py_ssize_t k, t
         cdef const double* scatter = stats + self.first_set + 1 + self.n_features
         for k in range(self.n_sets):
             for t in range(self.n_packed):
@@ -314,13 +307,11 @@ cdef class FullModel(EllipticalModel):
     ) noexcept nogil:
         """Update the factor of S + C to that of S_n: by one rank for each set of moments, and for
         the prior mean. False if rounding leaves no factor."""
-        cdef Py_ssize_t d, k
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* moments = stats + self.first_set
         cdef double* gap = &self.work[0]
         cdef const double* prior_mean = &self.prior_mean[0]
         cdef double r = self.mean_precision
-        cdef double mass, share
         cdef double total = 0.0
         cdef bint good = True
         for k in range(self.n_sets):
@@ -349,14 +340,11 @@ cdef class FullModel(EllipticalModel):
     cdef bint factorize(self, double* stats, const double* other=NULL) noexcept nogil:
         """Add the items of another cluster, if given, and compute the cached terms from the
         statistics, O(D^3). False, and a determinant of NaN, if rounding leaves no factor."""
-        cdef Py_ssize_t g, k
         cdef Py_ssize_t n_features = self.n_features
         cdef double* log_det = stats + self.n_stats + LOG_DET
         cdef double* center = stats + self.n_stats + CENTER
         cdef double* factor = center + n_features
         cdef double* moments = stats + self.first_set
-        cdef double weight
-        cdef bint good
         memcpy(factor, &self.scale[0], self.n_packed * sizeof(double))
         self.add_scatters(stats, self.factors, factor)
         if other != NULL:
@@ -389,13 +377,11 @@ cdef class FullModel(EllipticalModel):
         self, double* stats, Py_ssize_t i, Py_ssize_t g, double sign
     ) noexcept nogil:
         """O(D^2). False if the factor is no longer positive definite."""
-        cdef Py_ssize_t d
         cdef const double* x = self.X + i * self.n_features
         cdef double* cached = stats + self.n_stats
         cdef double* center = cached + CENTER
         cdef double* gap = &self.work[0]
         cdef double by = sign * self.value_of(g)
-        cdef double before
         # Sums of the numbers of items have no rounding errors.
         if self.weights is None:
             before = self.mean_precision + stats[0]
@@ -417,7 +403,6 @@ cdef class FullModel(EllipticalModel):
     ) noexcept nogil:
         """Item i of the row changes its weight: as if it left and entered, but S_n changes by one
         rank. With rho and m without the item, it adds (rho w / (rho + w)) (x - m)(x - m)'."""
-        cdef Py_ssize_t d
         cdef const double* x = self.X + i * self.n_features
         cdef double* cached = stats + self.n_stats
         cdef double* center = cached + CENTER
@@ -469,7 +454,6 @@ cdef class FullModel(EllipticalModel):
         )
 
     cdef double log_marginal_of(self, const double* stats, const double* factors) noexcept nogil:
-        cdef Py_ssize_t k
         cdef double* factor = &self.work[2 * self.n_features]
         cdef double log_det
         cdef double rho = self.mean_precision
@@ -497,7 +481,6 @@ cdef class FullModel(EllipticalModel):
 
     cdef double log_far_square(self, const double* x, const double* cached) noexcept nogil:
         """log q for a row so far away that q overflows."""
-        cdef Py_ssize_t d, _step
         cdef Py_ssize_t n_steps = 0
         cdef const double* center = cached + CENTER
         cdef double* gap = &self.work[0]
@@ -519,7 +502,6 @@ cdef class FullModel(EllipticalModel):
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
-        cdef Py_ssize_t m
         if self.is_open(i) or self.pending_item != i:
             self.leave()
         if self.weights is not None:
@@ -544,7 +526,6 @@ cdef class FullModel(EllipticalModel):
         cdef const double* x = self.X + i * self.n_features
         cdef const double* cached = row(self, slot) + self.n_stats
         cdef const double* factor = cached + CENTER + self.n_features
-        cdef double rest, rho, with_item
         self.squares[k] = gap_squared(factor, self.n_features, x, cached + CENTER, &self.work[0])
         if slot == self.pending_slot:
             with_item = cached[self.terms + PRECISION]
@@ -585,14 +566,12 @@ cdef class FullModel(EllipticalModel):
     ) noexcept nogil:
         """Of a row with open gaps: p(w) h^((D - m) / 2) (1 + q_B h)^-e, with e = (nu + n + 1 - m)
         / 2 and m missing entries, up to factors without w."""
-        cdef Py_ssize_t g
         cdef const double* cached = row(self, slot) + self.n_stats
         cdef const double* weighed = cached + self.terms + WEIGHED + first
         cdef double unit = 1.0
         cdef double q = self.project_far(slot, i, &unit)
         cdef double peak = self.log_observed_peak(slot)
         cdef double half = 0.5 * self.gaps.n_missing
-        cdef double h, tail
         for g in range(n):
             h = weighed[self.n_lanes + g]
             tail = log_positive(1.0 + q * h) if unit == 1.0 else log(q * h) - 2.0 * log(unit)
@@ -601,9 +580,7 @@ cdef class FullModel(EllipticalModel):
     cdef void log_predictive_some(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
-        cdef Py_ssize_t k
         cdef Py_ssize_t g = self.weights.chosen[i]
-        cdef double tail
         if self.is_open(i):
             EllipticalModel.log_predictive_some(self, slots, n_slots, i, out)
             return
@@ -621,7 +598,6 @@ cdef class FullModel(EllipticalModel):
     cdef void log_sum_some(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
-        cdef Py_ssize_t k
         cdef double logs[MANY]
         if self.is_open(i):
             EllipticalModel.log_sum_some(self, slots, n_slots, i, out)
@@ -640,7 +616,6 @@ cdef class FullModel(EllipticalModel):
 
     cdef double log_sum_far(self, Py_ssize_t slot, Py_ssize_t i, Py_ssize_t k) noexcept nogil:
         """`tile_scale_mixtures` of a row so far away that q overflows."""
-        cdef Py_ssize_t g
         cdef double* shares = self.shares + k * self.n_lanes
         cdef double log_sum
         cdef double log_square = self.log_far_square(
@@ -728,7 +703,6 @@ cdef class FullModel(EllipticalModel):
 
         The eigenvalues have mean 1 and, with r the correlations, variance (2 / D) sum r^2. So the
         largest is at most 1 + sqrt((D - 1) (2 / D) sum r^2)."""
-        cdef Py_ssize_t d, e
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats = row(self, slot)
         cdef const double* factor = stats + self.n_stats + CENTER + n_features
@@ -738,7 +712,6 @@ cdef class FullModel(EllipticalModel):
         cdef double* bound = kept + self.n_packed
         cdef double* inverse = bound + 1
         cdef double* gap = &self.work[0]
-        cdef double entry, pull, total
         if memcmp(kept, factor, self.n_packed * sizeof(double)) == 0:
             return bound
         memcpy(kept, factor, self.n_packed * sizeof(double))
@@ -768,12 +741,9 @@ cdef class FullModel(EllipticalModel):
         """With g = x - m, q_B is at least every g_d^2 / S_dd, and their sum divided by the largest
         eigenvalue of the correlations. |M| is at least the product of 1 / D_a over the missing a,
         as G has a unit triangle there."""
-        cdef Py_ssize_t a, d, k
         cdef Py_ssize_t n_features = self.n_features
-        cdef const double* x
         cdef const double* cached
-        cdef const double* spread
-        cdef double n, product, q, square, total
+        cdef double total
         if self.weights is not None or not self.is_open(i):
             return False
         self.leave()
@@ -807,7 +777,6 @@ cdef class FullModel(EllipticalModel):
     cdef bint draw_missing(self, Py_ssize_t slot, Py_ssize_t i, void* rng) noexcept nogil:
         cdef const double* cached = row(self, slot) + self.n_stats
         cdef double h = cached[SHRINKAGE]
-        cdef double square
         if self.weights is not None:
             h = cached[self.terms + WEIGHED + self.n_lanes + self.weights.chosen[i]]
         if slot != self.gap_slot:       # else `gaps` has seen this row and cluster last
@@ -824,12 +793,10 @@ cdef class FullModel(EllipticalModel):
     ) noexcept nogil:
         """log p(x | items of each slot) of at most MANY. An item whose removal is deferred is x.
         Logarithms, the slowest part, are taken together."""
-        cdef Py_ssize_t k
         cdef Py_ssize_t with_item = NONE    # the index of the slot that still holds x
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* cached
         cdef double tails[MANY]
-        cdef double q, rho, rest
         for k in range(n_slots):
             cached = row(self, slots[k]) + self.n_stats
             q = gap_squared(
@@ -875,7 +842,6 @@ cdef class FullModel(EllipticalModel):
     ) noexcept nogil:
         """The density is at least exp(l) if 1 + q rho / (rho + 1) is at most exp((peak - l) / e),
         e the exponent."""
-        cdef Py_ssize_t k, p
         cdef Py_ssize_t n_near = 0
         cdef const double* cached
         p = self.find_in_block(i) if n_slots >= FEWEST_CLUSTERS else -1
@@ -900,7 +866,6 @@ cdef class FullModel(EllipticalModel):
     cdef inline Py_ssize_t find_in_block(self, Py_ssize_t i) noexcept nogil:
         """The place of item i in the block, perhaps of a new one; -1 if nobody has said which
         items come next."""
-        cdef Py_ssize_t p
         for p in range(self.at, self.n_block):
             if self.block[p] == i:
                 self.at = p
@@ -930,7 +895,6 @@ cdef class FullModel(EllipticalModel):
         self, const Py_ssize_t* items, Py_ssize_t n_items, double* x
     ) noexcept nogil:
         """Copy rows to a strip of columns, (n_features, STRIP), and fill it up with the first."""
-        cdef Py_ssize_t d, i
         tile_gather(self.X, self.n_features, items, n_items, x, STRIP)
         for d in range(self.n_features):
             for i in range(n_items, STRIP):
@@ -941,13 +905,11 @@ cdef class FullModel(EllipticalModel):
     ) noexcept nogil:
         """With z = L^-1 (x - m), q is the sum of z_d^2 / D_d, and |z_d| at least
         max(0, |z_d(c)| - r_d): see `substitute_box`."""
-        cdef Py_ssize_t d, k, m
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* cached
         cdef const double* factor
         cdef double* z = &self.work[0]
         cdef double* r = &self.work[n_features]
-        cdef double q, least
         cdef double tails[MANY]
         while n_slots > 0:
             m = min(n_slots, <Py_ssize_t>MANY)
@@ -978,14 +940,12 @@ cdef class FullModel(EllipticalModel):
     cdef double log_predictive_floor(self, Py_ssize_t slot, const double* box) noexcept nogil:
         """As above |z_d| is at most |z_d(c)| + r_d; and the density of an item given the others
         falls with q, see the head of this file."""
-        cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats = row(self, slot)
         cdef const double* cached = stats + self.n_stats
         cdef const double* factor = cached + CENTER + n_features
         cdef double* z = &self.work[0]
         cdef double* r = &self.work[n_features]
-        cdef double peak, tail
         cdef double q = 0.0
         cdef double rho = self.mean_precision + stats[0]
         substitute_box(factor, n_features, cached + CENTER, box, z, r)
@@ -1004,7 +964,6 @@ cdef class FullModel(EllipticalModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const Py_ssize_t* items,
         Py_ssize_t n_items, double* out
     ) noexcept nogil:
-        cdef Py_ssize_t i, k
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* cached
         cdef const double* factor
@@ -1073,7 +1032,6 @@ cdef class FullLaws(GaussianLaws):
     cdef GammaDensity y_density         # of y in its units
 
     def __init__(self, priors, values, spread, origin, floor, stats, masses, scale):
-        cdef Py_ssize_t d
         cdef Py_ssize_t n_features = len(spread)
         GaussianLaws.__init__(self, priors, values, spread, origin, n_features - 1.0, floor)
         upper = np.triu_indices(n_features)
@@ -1121,7 +1079,6 @@ cdef class FullLaws(GaussianLaws):
     cdef bint take_matrix(self, const double* matrix, bint limited) noexcept nogil:
         """Factor Lambda, packed, to A and t. False, without the effect, if that fails or if, with
         `limited`, a t is not above its limit."""
-        cdef Py_ssize_t d
         cdef Py_ssize_t t = 0
         cdef Py_ssize_t n_features = self.n_features
         cdef double* factor = &self.work[3 * n_features + 3 * self.n_packed]
@@ -1150,7 +1107,6 @@ cdef class FullLaws(GaussianLaws):
     ) noexcept nogil:
         """Factor S + C of cluster k; `square` becomes g' (S + C)^-1 g. NULL if that fails. A
         single item has C = 0, so clusters of one item share the factor."""
-        cdef Py_ssize_t d, t
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats = &self.stats[k, 0]
         cdef double by = excess if self.learns_scale else 1.0
@@ -1169,7 +1125,6 @@ cdef class FullLaws(GaussianLaws):
         return factor
 
     cdef bint prepare_precision(self) noexcept nogil:
-        cdef Py_ssize_t k
         cdef double log_det
         cdef double* factor = &self.work[3 * self.n_features]
         for k in range(self.n_clusters):
@@ -1180,8 +1135,6 @@ cdef class FullLaws(GaussianLaws):
         return True
 
     cdef double log_evidence_precision(self, double r) noexcept nogil:
-        cdef Py_ssize_t k
-        cdef double mass
         cdef double total = 0.0
         for k in range(self.n_clusters):
             mass = self.masses[k]
@@ -1193,9 +1146,8 @@ cdef class FullLaws(GaussianLaws):
         return total
 
     cdef double log_evidence_df(self, double excess) noexcept nogil:
-        cdef Py_ssize_t d, k
         cdef double* factor = &self.work[3 * self.n_features]
-        cdef double log_det, n, square
+        cdef double log_det, square
         cdef double nu = self.low + excess
         cdef double total = 0.0
         cdef double log_gammas = 0.0
@@ -1223,7 +1175,6 @@ cdef class FullLaws(GaussianLaws):
 
     cdef bint refactor(self, Py_ssize_t k) noexcept nogil:
         """Factor S_n of cluster k."""
-        cdef Py_ssize_t d
         cdef double log_det, square
         cdef const double* stats = &self.stats[k, 0]
         if self.factor_of(
@@ -1238,7 +1189,6 @@ cdef class FullLaws(GaussianLaws):
         )
 
     cdef bint prepare_scale(self) noexcept nogil:
-        cdef Py_ssize_t k
         cdef bint good = True
         for k in range(self.n_clusters):
             good &= self.refactor(k)
@@ -1252,7 +1202,6 @@ cdef class FullLaws(GaussianLaws):
         return first
 
     cdef bint prepare_column(self, Py_ssize_t d) noexcept nogil:
-        cdef Py_ssize_t k, first
         for k in range(self.n_clusters):
             first = self.axis(d)
             self.squares[k] = solve_squared(
@@ -1263,12 +1212,10 @@ cdef class FullLaws(GaussianLaws):
     cdef double log_prior_scale(self, Py_ssize_t d, double x) noexcept nogil:
         """If A is learned, that of the t_d of Lambda = A diag(t) A' given A: |Lambda| is the
         product of all t, and d Lambda has a factor t_d for each free column after d."""
-        cdef Py_ssize_t e
         cdef Py_ssize_t first = d * self.n_features - d * (d - 1) // 2
         cdef Py_ssize_t t = first
         cdef double after = self.t_low[d] + exp(x)
         cdef double power = self.eta + 0.5 * (self.n_free - 1)
-        cdef double total, log_y
         if not self.learns_matrix:
             return GaussianLaws.log_prior_scale(self, d, x)
         log_y = log(after)
@@ -1289,7 +1236,6 @@ cdef class FullLaws(GaussianLaws):
         return total
 
     cdef double log_evidence_scale(self, Py_ssize_t d, double t) noexcept nogil:
-        cdef Py_ssize_t k
         cdef double nu = self.low + self.excess
         cdef double change = self.excess * (t - self.t[d])
         cdef double total = 0.5 * nu * self.n_clusters * log(self.scale_of(d, self.excess, t))
@@ -1299,7 +1245,6 @@ cdef class FullLaws(GaussianLaws):
 
     cdef Py_ssize_t move_column(self, Py_ssize_t d, double t) noexcept nogil:
         """Set t_d and change Lambda. Returns the start of a factor's column d."""
-        cdef Py_ssize_t e, f
         cdef Py_ssize_t first = self.axis(d)
         cdef Py_ssize_t at = first
         cdef double change = t - self.t[d]
@@ -1311,7 +1256,6 @@ cdef class FullLaws(GaussianLaws):
         return first
 
     cdef bint take_column(self, Py_ssize_t d, double t) noexcept nogil:
-        cdef Py_ssize_t k
         cdef double log_det = 0.0
         cdef double change = t - self.t[d]
         cdef Py_ssize_t first = self.move_column(d, t)
@@ -1326,10 +1270,8 @@ cdef class FullLaws(GaussianLaws):
 
     cdef bint draw_given_covariances(self, bitgen_t* rng) noexcept nogil:
         """u is normal given covariances, of precision 1 + sum_k w_k Sigma_k^-1."""
-        cdef Py_ssize_t d, e, k
         cdef Py_ssize_t t = 0
         cdef Py_ssize_t n_features = self.n_features
-        cdef double part, weight
         cdef double* b = &self.work[0]
         cdef double* root = b + n_features
         cdef double* noise = b + 2 * n_features
@@ -1367,14 +1309,13 @@ cdef class FullLaws(GaussianLaws):
         self, double* precision, double* root, bitgen_t* rng    # root: scratch (D,)
     ) noexcept nogil:
         """Draw Lambda given the sum of the precisions, which is overwritten."""
-        cdef Py_ssize_t d, e
         cdef Py_ssize_t t = 0
         cdef Py_ssize_t n = 0
         cdef Py_ssize_t n_free = self.n_free
         cdef double* matrix = precision + self.n_packed
         cdef double power = self.eta + 0.5 * (n_free - 1) - self.y_density.shape
         cdef double df = 2.0 * self.eta + n_free - 1.0
-        cdef double log_det, omega
+        cdef double log_det
         df += self.n_clusters * (self.low + self.excess)
         for d in range(self.n_features):
             for e in range(d, self.n_features):
@@ -1434,7 +1375,6 @@ cdef class ParametricGaussian(ParametricElliptical):
     cdef void draw_params(
         self, const double* stats, double power, double* params, bitgen_t* rng
     ) noexcept nogil:
-        cdef Py_ssize_t d, e, t
         cdef Py_ssize_t n_features = self.n_features
         cdef double n = power * stats[0]
         cdef double rho = self.mean_precision + n
@@ -1444,7 +1384,7 @@ cdef class ParametricGaussian(ParametricElliptical):
         cdef double* factor = &self.moments[0]
         cdef double* center = params + 1
         cdef double* w = center + n_features
-        cdef double log_det, total, value
+        cdef double log_det
         for t in range(self.n_packed):
             factor[t] = self.prior[t] + power * scatter[t]
         for d in range(n_features):
@@ -1469,8 +1409,6 @@ cdef class ParametricGaussian(ParametricElliptical):
         self, Py_ssize_t first, Py_ssize_t n_items, const double* params,
         const Py_ssize_t* which, Py_ssize_t n_which, double* out        # OUT (n_which, TILE)
     ) noexcept nogil:
-        cdef Py_ssize_t k
-        cdef const double* theta
         for k in range(n_which):
             theta = params + which[k] * self.n_params
             tile_gaussian_columns(
@@ -1500,12 +1438,9 @@ cdef class ParametricGaussian(ParametricElliptical):
         centre c, with half-widths h, to x, z_d changes by at most r_d = sum_e |W_de| h_e, so that
         |z_d| is between max(0, |z_d(c)| - r_d) and |z_d(c)| + r_d. r_d includes the rounding of
         z_d, a share of the terms that it is the sum of."""
-        cdef Py_ssize_t d, e, k
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* half = box + n_features
-        cdef const double* c
-        cdef const double* w
-        cdef double least, most, r, size, top, value, z
+        cdef double most
         cdef double share = 4.0 * (n_features + 4) * DBL_EPSILON
         for k in range(n_which):
             top = params[which[k] * self.n_params]

@@ -103,13 +103,11 @@ cdef class Gaps:
 
     cdef void read(self, Py_ssize_t i, double* completion) noexcept nogil:
         """Copy the values of the missing entries of row i to a completion."""
-        cdef Py_ssize_t m
         for m in range(self.starts[i], self.starts[i + 1]):
             completion[m] = self.rows[i, self.columns[m]]
 
     cdef void write(self, Py_ssize_t i, const double* completion) noexcept nogil:
         """Undo `read`, and close the gaps of the row."""
-        cdef Py_ssize_t m
         for m in range(self.starts[i], self.starts[i + 1]):
             self.rows[i, self.columns[m]] = completion[m]
         self.is_open[i] = 0
@@ -117,7 +115,6 @@ cdef class Gaps:
     cdef bint prepare(self, const double* precision, Py_ssize_t i) noexcept nogil:
         """Factor M for row i, from S^-1, (D, D). False, and a determinant of NaN, if M is not
         positive definite."""
-        cdef Py_ssize_t a, c
         cdef Py_ssize_t t = 0
         self.list_missing(i)
         self.is_rotated = False
@@ -130,7 +127,6 @@ cdef class Gaps:
     cdef double reduce(self, const double* inverse, const double* z, double q) noexcept nogil:
         """q_B, after `prepare`, from F^-1 with F F' = S, by columns, z = F^-1 (x - m) and q = z'z
         for any x_A."""
-        cdef Py_ssize_t a, d
         cdef Py_ssize_t n = self.n_features
         for a in range(self.n_missing):
             d = self.missing[a]
@@ -146,7 +142,6 @@ cdef class Gaps:
 
         z, for x_A = m_A, and the columns of G are vectors 0, 1, ..., n_missing, four side by side:
         their products are q, b and M."""
-        cdef Py_ssize_t a, b, c, d, g, h, m, t
         cdef Py_ssize_t n = self.n_features
         cdef const double* x = &self.data[i, 0]
         cdef double* v = self.vectors
@@ -196,13 +191,12 @@ cdef class Gaps:
         self, const double* factor, const double* center, double unit, const double* x
     ) noexcept nogil:
         """The same without M, in O(D^3): see the head of this file."""
-        cdef Py_ssize_t a, d, e, j, r
+        cdef Py_ssize_t a, e
         cdef Py_ssize_t n = self.n_features
         cdef Py_ssize_t n_known = n - self.n_missing
         cdef double* R = self.rotated       # (D, D) by rows
         cdef double* z = self.along_rotated
         cdef const double* column = factor
-        cdef double c, s, v, length
         cdef double q = 0.0
         self.log_det = 0.0
         memset(R, 0, n * n * sizeof(double))
@@ -251,7 +245,6 @@ cdef class Gaps:
     ) noexcept nogil:
         """x_A ~ N(c_A - M^-1 b, spread^2 M^-1), where b is that of `reduce` for x_A = c_A; without
         a centre, c_A = 0. The gaps of the row are then closed. False if a value is not finite."""
-        cdef Py_ssize_t a, d
         cdef double* row = &self.rows[i, 0]
         cdef Py_ssize_t n = self.n_features
         cdef bint good = True

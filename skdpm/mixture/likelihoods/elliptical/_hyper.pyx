@@ -138,7 +138,6 @@ cdef class GaussianLaws(SliceSampled):
         self, double* system, double* b, double* noise, bitgen_t* rng
     ) noexcept nogil:
         """Draw u - m from N(A^-1 b, A^-1); `system` is A, packed. False if it has no factor."""
-        cdef Py_ssize_t d
         cdef double log_det
         if not cholesky(system, self.n_features, &log_det):
             return False
@@ -155,7 +154,6 @@ cdef class GaussianLaws(SliceSampled):
 
     cdef bint below_support(self, double excess) noexcept nogil:
         """Whether this excess of nu would put some t below its limit: they have a joint law."""
-        cdef Py_ssize_t d
         for d in range(self.n_scales):
             if self.t[d] - self.t_low[d] < self.least_step(d, excess):
                 return True
@@ -179,8 +177,6 @@ cdef class GaussianLaws(SliceSampled):
     cdef bint draw(self, bitgen_t* rng) noexcept nogil:
         """Draw all learned hyperparameters, one after the other. Returns False if a density is
         NaN."""
-        cdef Py_ssize_t d
-        cdef double x
         cdef bint good = True
         if self.learns_precision:
             good &= self.prepare_precision()
@@ -208,7 +204,6 @@ cdef class GaussianLaws(SliceSampled):
         """Draw all learned hyperparameters and set them in a kernel. Returns all values, an
         ndarray of shape (n_hyper,)."""
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-        cdef bint good
         with bit_generator.lock, nogil:
             good = self.draw(rng)
         model.set_hyperparameters(self.flat(good))

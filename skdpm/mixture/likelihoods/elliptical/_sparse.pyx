@@ -117,7 +117,6 @@ cdef class Families:
 
     cdef void gather(self, double* members) noexcept nogil:
         """Entries of all members from `gap`."""
-        cdef Py_ssize_t k
         cdef const Py_ssize_t* column = &self.columns[0, 0]
         for k in range(self.size * self.ld):
             members[k] = self.gap[column[k]]
@@ -135,9 +134,7 @@ cdef class Families:
     cdef double move(self, double* moments, const double* x, double sign) noexcept nogil:
         """A row enters (sign = 1) or leaves (-1). Returns the factor of its squared `gap` in the
         scatter."""
-        cdef Py_ssize_t d
         cdef double before = moments[0]
-        cdef double by
         moments[0] += sign
         by = sign / moments[0]
         for d in range(self.n_features):
@@ -151,7 +148,6 @@ cdef class Families:
 
     cdef void combine(self, double* moments, const double* other) noexcept nogil:
         """See `_elliptical.combine_moments`."""
-        cdef Py_ssize_t d, k
         cdef double* scatter = moments + 1 + self.n_features
         cdef double n = moments[0] + other[0]
         if other[0] == 0.0:
@@ -171,7 +167,6 @@ cdef class Families:
     ) noexcept nogil:
         """L and D of all families, and m of all members. `center` may be `gaps`. Moments of no
         items may have any mean."""
-        cdef Py_ssize_t d
         for d in range(self.n_features):
             self.gap[d] = moments[1 + d] - u[d] if n > 0.0 else 0.0
         self.gather(&self.gaps[0])
@@ -185,7 +180,6 @@ cdef class Families:
 
     cdef double sum_logs(self, const double* factor, Py_ssize_t member) noexcept nogil:
         """Sum over columns of the logarithms of 1 / D of a member."""
-        cdef Py_ssize_t first
         cdef const double* x = factor + (member * (member + 3) // 2) * self.ld
         cdef double total = 0.0
         for first in range(0, self.n_features, 4):
@@ -196,8 +190,6 @@ cdef class Families:
         self, double n, const double* factor, double r, double nu
     ) noexcept nogil:
         """log p(items), from L and D of all families."""
-        cdef Py_ssize_t d, l
-        cdef double power
         cdef double total = self.n_features * log_evidence_norm(n, r, nu)
         if n == 0.0:
             return 0.0
@@ -251,7 +243,6 @@ cdef class SparseModel(EllipticalModel):
     cdef bint shift(
         self, double* stats, Py_ssize_t i, Py_ssize_t g, double sign
     ) noexcept nogil:
-        cdef Py_ssize_t d
         cdef const double* gap = &self.families.gap[0]
         cdef Py_ssize_t last = self.families.n_scatter - self.families.ld
         cdef const double* squares = stats + 1 + self.n_features + last
@@ -285,7 +276,6 @@ cdef class SparseModel(EllipticalModel):
         cdef double rho = self.mean_precision + stats[0]
         cdef double half = 0.5 * (self.df + stats[0])
         cdef double peak = cached[PEAK]
-        cdef double found
         if sign < 0.0:
             peak += self.n_features * (log_rising(half - 0.5, 0.5) - log_rising(half, 0.5))
             half = 1.0 - half
@@ -309,7 +299,6 @@ cdef class SparseModel(EllipticalModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         """log p(x_i | items of each slot), O(size^2 D) for each."""
-        cdef Py_ssize_t k
         self.take_row(i)
         for k in range(n_slots):
             out[k] = self.log_density(slots[k], -INFINITY)
@@ -319,7 +308,6 @@ cdef class SparseModel(EllipticalModel):
         Py_ssize_t* near
     ) noexcept nogil:
         """Most clusters are ruled out by the first columns."""
-        cdef Py_ssize_t k
         cdef Py_ssize_t n_near = 0
         self.take_row(i)
         for k in range(n_slots):
@@ -392,7 +380,6 @@ cdef class SparseLaws(GaussianLaws):
 
     cdef void pull(self, double r) noexcept nogil:
         """Set `pulled`."""
-        cdef Py_ssize_t d, k
         for k in range(self.n_clusters):
             self.noise[0] = sqrt(r * self.n[k] / (r + self.n[k]))
             for d in range(self.n_features):
@@ -400,8 +387,6 @@ cdef class SparseLaws(GaussianLaws):
 
     cdef void factorize(self, Py_ssize_t d, double excess) noexcept nogil:
         """L and D of the family of a column in all clusters."""
-        cdef Py_ssize_t j, k, l
-        cdef double scale
         for l in range(self.size):
             j = self.families[d, l]
             scale = 1.0 if j == self.n_features else self.any_scale(j, excess)
@@ -417,7 +402,6 @@ cdef class SparseLaws(GaussianLaws):
         self, const double* x, double shift, double power, double share
     ) noexcept nogil:
         """Sum over clusters of (power + share n) log(x + shift)."""
-        cdef Py_ssize_t k
         cdef double total = 0.0
         for k in range(self.ld):
             self.logs[k] = x[k] + shift
@@ -427,8 +411,6 @@ cdef class SparseLaws(GaussianLaws):
         return total
 
     cdef double log_evidence(self, double r, double excess) noexcept nogil:
-        cdef Py_ssize_t d, k, l
-        cdef double power
         cdef double total = 0.0
         for k in range(self.n_clusters):
             total += 2.0 * self.n_features * log_evidence_norm(self.n[k], r, excess)
@@ -456,7 +438,6 @@ cdef class SparseLaws(GaussianLaws):
     cdef bint prepare_column(self, Py_ssize_t d) noexcept nogil:
         """In a family with column d, |S| is (s_d + rest) times a determinant without s_d. Its
         rests are those of S without and with the last member."""
-        cdef Py_ssize_t i
         for i in range(self.starts[d + 1] - self.starts[d]):
             self.factorize(self.owners[self.starts[d] + i], self.excess)
             families_rests(
@@ -466,7 +447,6 @@ cdef class SparseLaws(GaussianLaws):
         return True
 
     cdef double log_evidence_scale(self, Py_ssize_t d, double t) noexcept nogil:
-        cdef Py_ssize_t i
         cdef Py_ssize_t n_owners = self.starts[d + 1] - self.starts[d]
         cdef double scale = self.scale_of(d, self.excess, t)
         cdef double total = (n_owners - 1 + self.excess) * self.n_clusters * log(scale)
@@ -478,12 +458,11 @@ cdef class SparseLaws(GaussianLaws):
 
     cdef bint draw_given_covariances(self, bitgen_t* rng) noexcept nogil:
         """The precision matrix of a cluster is the sum over columns of a a'."""
-        cdef Py_ssize_t d, j, k, l, t
+        cdef Py_ssize_t k, l
         cdef Py_ssize_t n_features = self.n_features
         cdef Py_ssize_t columns[SKDPM_LARGEST_FAMILY]
         cdef double factor[MOST_ENTRIES]
         cdef double a[SKDPM_LARGEST_FAMILY]
-        cdef double gap, weight
         memset(&self.system[0], 0, self.system.shape[0] * sizeof(double))
         for d in range(n_features):
             self.system[place(d, d, n_features)] = 1.0
@@ -541,7 +520,6 @@ cdef class ParametricGaussianSparse(ParametricElliptical):
     cdef void draw_params(
         self, const double* stats, double power, double* params, bitgen_t* rng
     ) noexcept nogil:
-        cdef Py_ssize_t d, k, l
         cdef Py_ssize_t n_features = self.n_features
         cdef Py_ssize_t ld = self.families.ld
         cdef Py_ssize_t size = self.families.size
@@ -570,7 +548,6 @@ cdef class ParametricGaussianSparse(ParametricElliptical):
         self, Py_ssize_t first, Py_ssize_t n_items, const double* params,
         const Py_ssize_t* which, Py_ssize_t n_which, double* out        # OUT (n_which, TILE)
     ) noexcept nogil:
-        cdef Py_ssize_t k
         for k in range(n_which):
             families_log_normal(
                 self.columns + first, LD, n_items, params + which[k] * self.n_params,
@@ -581,7 +558,6 @@ cdef class ParametricGaussianSparse(ParametricElliptical):
     cdef void accumulate(
         self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items
     ) noexcept nogil:
-        cdef Py_ssize_t i
         for i in range(n_items):
             self.families.move(stats, self.points + items[i] * self.n_features, 1.0)
 
@@ -594,7 +570,6 @@ cdef inline void draw_slopes(
 ) noexcept nogil:
     """Draw a of a column, see `ParametricGaussianSparse`, from L and 1 / D of its family by rows,
     with 1 / v = 2 gamma / D_d and b = L_p^-T (last row + (v / D_p)^(1/2) z)."""
-    cdef Py_ssize_t j, l
     cdef Py_ssize_t q = size - 1
     a[q] = sqrt(2.0 * exp(log_gamma_variate(rng, 0.5 * df)) * L[q * (q + 3) // 2])
     for l in range(q):

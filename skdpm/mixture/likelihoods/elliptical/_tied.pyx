@@ -71,7 +71,6 @@ cdef inline void whiten(
     const double* factor, Py_ssize_t n_features, const double* x, double* y    # OUT (D,)
 ) noexcept nogil:
     """y = F^-1 x, from the packed factor of Sigma."""
-    cdef Py_ssize_t d, i
     for d in range(n_features):
         y[d] = x[d]
     for d in range(n_features):
@@ -87,7 +86,6 @@ cdef bint factorize(
     double* log_det
 ) noexcept nogil:
     """Factor Sigma, from its lower triangle. False if it is not positive definite."""
-    cdef Py_ssize_t d, e
     cdef Py_ssize_t t = 0
     for d in range(n_features):
         for e in range(d, n_features):
@@ -103,7 +101,6 @@ cdef void invert(
 ) noexcept nogil:
     """Sigma^-1 from the factor of Sigma, entries off its diagonal doubled: the sum of its products
     with those of C is tr(Sigma^-1 C)."""
-    cdef Py_ssize_t d, e
     memset(work + n_features, 0, n_features * sizeof(double))
     for d in range(n_features):
         memset(work, 0, n_features * sizeof(double))
@@ -116,7 +113,6 @@ cdef void invert(
 
 def whitened(const double[:, ::1] X, sigma):
     """Rows times the inverse of the Cholesky factor of a covariance: ndarray like X."""
-    cdef Py_ssize_t i
     cdef Py_ssize_t n_features = X.shape[1]
     cdef const double[:, ::1] sigma_view = np.ascontiguousarray(sigma)
     cdef double[::1] factor = np.empty(n_features * (n_features + 1) // 2)
@@ -155,7 +151,6 @@ cdef class TiedModel(EllipticalModel):
 
     cdef int take_hyperparameters(self) except -1:
         cdef Py_ssize_t n_features = self.n_features
-        cdef double half
         EllipticalModel.take_hyperparameters(self)
         if not factorize(
             self.hyper + n_features + 2, n_features, &self.factor[0], &self.log_det
@@ -193,10 +188,8 @@ cdef class TiedModel(EllipticalModel):
 
     cdef void compute(self, double* stats) noexcept nogil:
         """O(D^2)."""
-        cdef Py_ssize_t d, k
         cdef const double* moments = stats + self.first_set
         cdef double* center = &self.work[0]
-        cdef double mass
         cdef double rho = self.mean_precision
         memcpy(center, &self.prior_mean[0], self.n_features * sizeof(double))
         for k in range(self.n_sets):
@@ -229,7 +222,6 @@ cdef class TiedModel(EllipticalModel):
         self, double* stats, Py_ssize_t i, Py_ssize_t g, double sign
     ) noexcept nogil:
         """O(D^2). False if too many digits of the scatter are lost."""
-        cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* y = &self.white[i, 0]
         cdef const double* sigma = self.hyper + n_features + 2
@@ -238,7 +230,6 @@ cdef class TiedModel(EllipticalModel):
         cdef double* center = stats + self.n_stats + CENTER
         cdef double* gap = &self.work[0]
         cdef double before = moments[0]
-        cdef double by
         self.count_scatter(stats, i, g, sign, gap)
         by = sign * self.value_of(g) / self.finish(stats)
         for d in range(n_features):
@@ -259,7 +250,6 @@ cdef class TiedModel(EllipticalModel):
 
     cdef double log_marginal_of(self, const double* stats, const double* factors) noexcept nogil:
         """The mean of a set is compared with that of the sets before, the prior mean first."""
-        cdef Py_ssize_t d, k, t
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* moments = stats + self.first_set
         cdef double* gap = &self.work[0]
@@ -267,7 +257,6 @@ cdef class TiedModel(EllipticalModel):
         cdef double* center = z + n_features
         cdef double rho = self.mean_precision
         cdef double total = stats[0] * (n_features * LOG_2PI + self.log_det)
-        cdef double mass, squares
         memcpy(center, &self.prior_mean[0], n_features * sizeof(double))
         for k in range(self.n_sets):
             mass = factors[k] * moments[0]
@@ -304,9 +293,7 @@ cdef class TiedModel(EllipticalModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         """log p(x_i | items of each slot): normal or Student, O(n_slots * D)."""
-        cdef Py_ssize_t k
         cdef const double* cached
-        cdef double q
         if self.weights is not None:
             self.log_weighted_many(slots, n_slots, i, out)
             return
@@ -328,10 +315,8 @@ cdef class TiedModel(EllipticalModel):
 
     cdef double bound_square(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         """|y - m|^2."""
-        cdef Py_ssize_t d
         cdef const double* y = &self.white[i, 0]
         cdef const double* center = row(self, slot) + self.n_stats + CENTER
-        cdef double gap
         cdef double q = 0.0
         for d in range(self.n_features):
             gap = y[d] - center[d]
@@ -342,12 +327,10 @@ cdef class TiedModel(EllipticalModel):
         self, Py_ssize_t slot, Py_ssize_t i, Py_ssize_t first, Py_ssize_t n, double* out
     ) noexcept nogil:
         """p(w) h^(D/2) |2 pi Sigma|^(-1/2) exp(-h q / 2), or that of the known entries."""
-        cdef Py_ssize_t g
         cdef const double* cached = row(self, slot) + self.n_stats
         cdef const double* weighed = cached + self.terms + WEIGHED + first
         cdef double peak = cached[PEAK]
         cdef double half = 0.0
-        cdef double q
         if self.is_open(i):
             self.prepare_known(i)
             half = 0.5 * self.gaps.n_missing
@@ -365,7 +348,6 @@ cdef class TiedModel(EllipticalModel):
     cdef bint prepare_known(self, Py_ssize_t i) noexcept nogil:
         """Prepare `gaps`, and whiten row i with 0 for missing entries, to `work` behind its first
         D numbers. False if the missing entries have no law."""
-        cdef Py_ssize_t d
         cdef double* x = &self.work[self.n_features]
         cdef bint good = self.gaps.prepare(&self.matrix[0, 0], i)
         for d in range(self.n_features):
@@ -378,7 +360,6 @@ cdef class TiedModel(EllipticalModel):
     cdef double square_known(self, Py_ssize_t slot) noexcept nogil:
         """q_B of the row of `prepare_known`. It does not depend on the missing entries of x, so
         any do."""
-        cdef Py_ssize_t d
         cdef const double* y = &self.work[2 * self.n_features]
         cdef const double* center = row(self, slot) + self.n_stats + CENTER
         cdef double* z = &self.work[0]
@@ -412,11 +393,9 @@ cdef class TiedModel(EllipticalModel):
     ) noexcept nogil:
         """z = F^-1 c of the box's centre c, and a bound r of the change of each z_d to a point of
         the box: forward substitution with absolute values, plus rounding, a share of the terms."""
-        cdef Py_ssize_t d, i
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* factor = &self.factor[0]
         cdef double share = 4.0 * (n_features + 4) * DBL_EPSILON
-        cdef double root
         whiten(factor, n_features, box, z)
         for d in range(n_features):
             r[d] = box[n_features + d]
@@ -433,12 +412,10 @@ cdef class TiedModel(EllipticalModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* box, double* out
     ) noexcept nogil:
         """|y_d - m_d| is at least max(0, |z_d - m_d| - r_d): see `whiten_box`."""
-        cdef Py_ssize_t d, k
         cdef Py_ssize_t n_features = self.n_features
         cdef double* z = &self.work[0]
         cdef double* r = z + n_features
         cdef const double* cached
-        cdef double least, q
         self.whiten_box(box, z, r, r + n_features)
         for k in range(n_slots):
             cached = row(self, slots[k]) + self.n_stats
@@ -455,14 +432,12 @@ cdef class TiedModel(EllipticalModel):
         (y - m) rho / (rho - 1), and its density is
 
             |2 pi Sigma rho / (rho - 1)|^(-1/2) exp(-|y - m|^2 rho / (rho - 1) / 2)."""
-        cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats = row(self, slot)
         cdef const double* center = stats + self.n_stats + CENTER
         cdef double rho = self.mean_precision + stats[0]
         cdef double* z = &self.work[0]
         cdef double* r = z + n_features
-        cdef double peak, tail
         cdef double q = 0.0
         self.whiten_box(box, z, r, r + n_features)
         for d in range(n_features):
@@ -528,8 +503,6 @@ cdef class TiedLaws(GaussianLaws):
         self.work = np.empty(2 * n_features + n_features * (n_features + 1) // 2)
 
     cdef bint prepare_precision(self) noexcept nogil:
-        cdef Py_ssize_t d, e, k
-        cdef double gap
         for k in range(self.n_clusters):
             self.squares[k] = 0.0
             for d in range(self.n_features):
@@ -541,7 +514,6 @@ cdef class TiedLaws(GaussianLaws):
         return True
 
     cdef double log_evidence_precision(self, double r) noexcept nogil:
-        cdef Py_ssize_t k
         cdef double total = 0.0
         for k in range(self.n_clusters):
             total -= self.n_features * log1p(self.n[k] / r)
@@ -550,14 +522,12 @@ cdef class TiedLaws(GaussianLaws):
 
     cdef bint draw_given_covariances(self, bitgen_t* rng) noexcept nogil:
         """Normal, of precision 1 + sum_k w_k Sigma^-1."""
-        cdef Py_ssize_t d, e, k
         cdef Py_ssize_t t = 0
         cdef Py_ssize_t n_features = self.n_features
         cdef double* b = &self.work[0]
         cdef double* noise = b + n_features
         cdef double* system = noise + n_features
         cdef double total = 0.0
-        cdef double weight
         memset(noise, 0, n_features * sizeof(double))
         for k in range(self.n_clusters):
             weight = 1.0 / (1.0 / self.r + 1.0 / self.n[k])
@@ -604,7 +574,6 @@ cdef class ParametricGaussianTied(ParametricGaussianDiag):
     cdef void draw_params(
         self, const double* stats, double power, double* params, bitgen_t* rng
     ) noexcept nogil:
-        cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef double n = power * stats[0]
         cdef double rho = self.mean_precision + n

@@ -163,7 +163,7 @@ cdef class GridModel(ClusterModel):
 
     cdef Py_ssize_t nearest(self, const double* hyper) noexcept nogil:
         """The layer of a value of the hyperparameter."""
-        cdef Py_ssize_t l, best = 0
+        cdef Py_ssize_t best = 0
         for l in range(1, self.layout.n_layers):
             if (fabs(log(hyper[0] / self.layers[l]))
                     < fabs(log(hyper[0] / self.layers[best]))):
@@ -251,7 +251,6 @@ cdef class GridModel(ClusterModel):
         grid_compute(&self.layout, row(self, slot))
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
-        cdef Py_ssize_t d
         cdef const double* log_norms = row(self, slot) + self.n_stats
         cdef double total = 0.0
         self.settle()
@@ -262,7 +261,6 @@ cdef class GridModel(ClusterModel):
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
-        cdef Py_ssize_t k
         cdef Py_ssize_t first = self.first_block()
         cdef const double* item = &self.log_likelihoods[i, first, 0]
         cdef const double* highest = &self.highest[i, first, 0]
@@ -317,7 +315,6 @@ cdef class ParametricGrid(ParametricModel):
     cdef void draw_params(
         self, const double* stats, double power, double* params, bitgen_t* rng
     ) noexcept nogil:
-        cdef Py_ssize_t d, m
         cdef Py_ssize_t n_points = self.layout.n_points
         cdef const double* sums = stats + N_HEAD + self.layout.layer * self.n_entries
         cdef const double* counts = stats + N_HEAD + self.n_all
@@ -333,11 +330,9 @@ cdef class ParametricGrid(ParametricModel):
         self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
         const Py_ssize_t* which, Py_ssize_t n_which, double* out
     ) noexcept nogil:
-        cdef Py_ssize_t d, i, k
         cdef Py_ssize_t first = self.layout.layer * self.n_entries
         cdef const double* x
         cdef const double* points
-        cdef double total
         for i in range(n_items):
             x = &self.rows[items[i], first]
             for k in range(n_which):
@@ -350,8 +345,6 @@ cdef class ParametricGrid(ParametricModel):
     cdef void accumulate(
         self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
     ) noexcept nogil:
-        cdef Py_ssize_t i
-        cdef const double* x
         cdef double* sums = stats + N_HEAD
         for i in range(n_items):
             x = &self.rows[items[i], 0]

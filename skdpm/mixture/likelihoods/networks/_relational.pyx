@@ -172,14 +172,12 @@ cdef class LinkModel(ClusterModel):
 
     cdef int take_tables(self, tables, names) except -1:
         """Keep the tables of log Gamma, once hyperparameters are declared."""
-        cdef Py_ssize_t t
         self.n_tables = len(names)
         for t in range(self.n_tables):
             self.gamma[t] = count_table(tables[names[t]], self.table_shift(t))
 
     cdef int reserve(self, Py_ssize_t n_slots) except -1:
         """Also grow the matrices over slots."""
-        cdef Py_ssize_t k, side
         cdef Py_ssize_t old = self.n_slots
         if n_slots <= old:
             return 0
@@ -225,8 +223,7 @@ cdef class LinkModel(ClusterModel):
 
         Valid until the label of another item changes; each change recounts its item.
         """
-        cdef Py_ssize_t m, slot, side
-        cdef const double* times
+        cdef Py_ssize_t side
         if self.counted == i:
             return
         self.counted = i
@@ -268,9 +265,7 @@ cdef class LinkModel(ClusterModel):
     cdef void change(self, Py_ssize_t slot, Py_ssize_t i, double by) noexcept nogil:
         """Add the pairs of item i with all clusters to `slot` (by = 1), or remove them (by = -1).
         """
-        cdef Py_ssize_t l, m, p
         cdef Py_ssize_t n = self.n_slots
-        cdef double* cells
         cdef const double* gains[2]
         for p in range(self.n_parts):
             cells = self.n_links + p * n * n
@@ -301,7 +296,6 @@ cdef class LinkModel(ClusterModel):
         pass
 
     cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil:
-        cdef Py_ssize_t k, l, cell
         cdef double none = self.log_cell(0.0, 0.0)
         cdef double total = 0.0
         for k in range(n_slots):
@@ -350,7 +344,7 @@ cdef class LinkModel(ClusterModel):
 
     cdef double log_constants_of_weights(self) noexcept nogil:
         """Sum of the terms of all weights, between items in clusters, that no cell changes."""
-        cdef Py_ssize_t i, m
+        cdef Py_ssize_t m
         cdef double total = 0.0
         cdef double own = 0.0
         if self.weights is None:
@@ -369,7 +363,6 @@ cdef class LinkModel(ClusterModel):
 
     cdef int retabulate(self) except -1:
         """Tables for the most frequent counts; short, because they are filled for every value."""
-        cdef Py_ssize_t t
         cdef Py_ssize_t size = min(self.gamma[0].size, OWN_TABLE)
         self.own = np.empty((self.n_tables, size))
         for t in range(self.n_tables):
@@ -384,7 +377,6 @@ cdef class LinkModel(ClusterModel):
 
     def resample_hyperparameters(self, slots, priors, bit_generator):
         """Those of the weights are drawn by their kernel, whose clusters are the cells."""
-        cdef Py_ssize_t m
         cdef Py_ssize_t n = 0
         own, of_weights = apart(priors)
         values = ClusterModel.resample_hyperparameters(self, slots, own, bit_generator)
@@ -401,7 +393,6 @@ cdef class LinkModel(ClusterModel):
 
     cdef int tally_slots(self, slots) except -1:
         """List the cells with pairs."""
-        cdef Py_ssize_t k, l, p, cell
         cdef const Py_ssize_t[::1] view = np.ascontiguousarray(slots, dtype=np.intp)
         cdef Py_ssize_t n = view.shape[0]
         self.n_cells = 0
@@ -418,9 +409,8 @@ cdef class LinkModel(ClusterModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         """Change of the log law of all cells if item i joins each slot, O(n_slots * n_live)."""
-        cdef Py_ssize_t k, l, m, p, side, slot
+        cdef Py_ssize_t side
         cdef Py_ssize_t n = self.n_slots
-        cdef double total
         cdef double[4] within
         self.count(i)
         for k in range(n_slots):
@@ -445,7 +435,6 @@ cdef class LinkModel(ClusterModel):
 
     cdef void forget(self) noexcept nogil:
         """Remove all items and links from all slots."""
-        cdef Py_ssize_t k
         for k in range(self.n_parts * self.n_slots * self.n_slots):
             self.n_links[k] = 0.0
         for k in range(self.n_slots):
@@ -456,7 +445,6 @@ cdef class LinkModel(ClusterModel):
     # Clusters are coupled: a row cannot be copied without its cells, and a merge merges cells too.
 
     cdef void reset(self, Py_ssize_t slot) noexcept nogil:
-        cdef Py_ssize_t l, m, p
         for m in range(self.n_live):
             l = self.live[m]
             for p in range(self.n_parts):
@@ -468,7 +456,6 @@ cdef class LinkModel(ClusterModel):
         row(self, dst)[0] = NAN
 
     cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
-        cdef Py_ssize_t p
         for p in range(self.n_parts):
             self.merge_cells(&self.matrices[p, 0, 0], dst, src)
         self.set_size(dst, row(self, dst)[0] + row(self, src)[0])
@@ -480,7 +467,6 @@ cdef class LinkModel(ClusterModel):
         Py_ssize_t dst, Py_ssize_t src
     ) noexcept nogil:
         """Move the pairs of `src` to `dst`."""
-        cdef Py_ssize_t l, m
         cdef Py_ssize_t n = self.n_slots
         cdef double* to = counts + dst * n
         cdef double* of = counts + src * n
@@ -498,12 +484,10 @@ cdef class LinkModel(ClusterModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src, double* out
     ) noexcept nogil:
         """Change of the log law of all cells for each slot, O(n_slots * n_live)."""
-        cdef Py_ssize_t k, l, m, p, slot
         cdef Py_ssize_t n = self.n_slots
         cdef Py_ssize_t of = src * n
         cdef double none = self.log_cell(0.0, 0.0)
         cdef double alone = 0.0
-        cdef double gain
         cdef double[4] within
         for m in range(self.n_live):
             l = self.live[m]
@@ -545,7 +529,6 @@ cdef class LinkModel(ClusterModel):
         return 1 + self.n_parts * n_slots
 
     cdef void store(self, const Py_ssize_t* slots, Py_ssize_t n_slots, double* out) noexcept nogil:
-        cdef Py_ssize_t k, l, p
         for k in range(n_slots):
             out[0] = row(self, slots[k])[0]
             for p in range(self.n_parts):
@@ -557,7 +540,6 @@ cdef class LinkModel(ClusterModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* stored,    # IN
         const Py_ssize_t* labels                                                    # IN
     ) noexcept nogil:
-        cdef Py_ssize_t k, l, p
         while self.n_live > 0:
             self.reset(self.live[self.n_live - 1])
         for k in range(n_slots):
@@ -628,8 +610,6 @@ cdef class RelationalModel(LinkModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* hyper, Py_ssize_t h
     ) noexcept nogil:
         """From the listed cells of the same slots."""
-        cdef Py_ssize_t m
-        cdef double count
         cdef double total = 0.0
         for m in range(self.n_cells):
             count = self.cells[0, m] if h == 0 else self.cells[1, m] - self.cells[0, m]
@@ -691,7 +671,6 @@ cdef class DegreeCorrectedModel(LinkModel):
         self.allocate(1, 1)
 
     cdef int reserve(self, Py_ssize_t n_slots) except -1:
-        cdef Py_ssize_t side
         if n_slots > self.n_slots:
             LinkModel.reserve(self, n_slots)
             self.of_slots = np.empty((5, n_slots))
@@ -715,7 +694,6 @@ cdef class DegreeCorrectedModel(LinkModel):
 
     cdef double log_item(self, Py_ssize_t i) noexcept nogil:
         """The factor (gamma)_{d_i} of an item of `fit`."""
-        cdef Py_ssize_t side
         cdef double total = 0.0
         for side in range(self.n_sides):
             total += log_rising_count(self.hyper[2], self.degrees[side, i])
@@ -723,7 +701,6 @@ cdef class DegreeCorrectedModel(LinkModel):
 
     cdef void count_ends(self, Py_ssize_t slot) noexcept nogil:
         """d_k of a slot, of each kind."""
-        cdef Py_ssize_t l, m
         cdef double going = 0.0, coming = 0.0
         for m in range(self.n_live):
             l = self.live[m]
@@ -737,14 +714,12 @@ cdef class DegreeCorrectedModel(LinkModel):
 
     cdef double log_degrees_of(self, Py_ssize_t slot) noexcept nogil:
         """The factor of degrees of a slot whose ends are counted."""
-        cdef Py_ssize_t side
         cdef double total = 0.0
         for side in range(self.n_sides):
             total += self.log_degrees(row(self, slot)[0], self.ends[side][slot])
         return total
 
     cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil:
-        cdef Py_ssize_t i, k
         cdef double total = LinkModel.log_likelihood(self, slots, n_slots)
         for k in range(n_slots):
             self.count_ends(slots[k])
@@ -757,8 +732,6 @@ cdef class DegreeCorrectedModel(LinkModel):
     cdef double count_gains(self, Py_ssize_t i) noexcept nogil:
         """Count the ends that item i adds to every slot with items, whichever slot it joins.
         Returns the sum of the changes of their factors of degrees."""
-        cdef Py_ssize_t m, slot, side
-        cdef double change
         cdef double total = 0.0
         self.count(i)
         for m in range(self.n_live):
@@ -782,7 +755,6 @@ cdef class DegreeCorrectedModel(LinkModel):
     cdef double log_new(self, Py_ssize_t i) noexcept nogil:
         """`log_item` of a new item, and the change for items of `fit`, whose degrees it raises."""
         cdef Py_ssize_t m
-        cdef double times
         cdef double degree = 0.0
         cdef double total = 0.0
         # If links are directed, those of a new item raise numbers of incoming links.
@@ -797,8 +769,6 @@ cdef class DegreeCorrectedModel(LinkModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         """log of p(X with item i in each slot) / p(X without), O(n_live (n_slots + n_live))."""
-        cdef Py_ssize_t k, m, side, slot
-        cdef double size, ends, gains, total
         cdef double mine[2]
         cdef double others = self.count_gains(i)
         others += self.log_new(i) if self.new else self.log_item(i)
@@ -824,8 +794,6 @@ cdef class DegreeCorrectedModel(LinkModel):
     cdef void log_merge_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src, double* out
     ) noexcept nogil:
-        cdef Py_ssize_t k, side, slot
-        cdef double both, alone
         LinkModel.log_merge_many(self, slots, n_slots, src, out)
         self.count_ends(src)
         alone = self.log_degrees_of(src)
@@ -841,7 +809,7 @@ cdef class DegreeCorrectedModel(LinkModel):
 
     cdef int tally_slots(self, slots) except -1:
         """Also list the sizes and ends of the clusters."""
-        cdef Py_ssize_t side, slot
+        cdef Py_ssize_t slot
         LinkModel.tally_slots(self, slots)
         self.n_listed = 0
         self.listed = np.empty(4 * len(slots))
@@ -857,8 +825,6 @@ cdef class DegreeCorrectedModel(LinkModel):
     cdef double log_likelihood_at(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* hyper, Py_ssize_t h
     ) noexcept nogil:
-        cdef Py_ssize_t m
-        cdef double links
         cdef double total = 0.0
         if h == 2:
             for m in range(0, self.n_listed, 2):
