@@ -15,14 +15,14 @@ from reference.likelihoods import log_likelihood
 from reference.predictive import log_densities, log_weights
 from reference.priors import log_eppf
 from scipy.special import logsumexp
-from scipy.stats import gamma
+from scipy.stats import gamma, nbinom
 from support.designs import everyday
 from support.fits import assert_same_fit
 from support.pvalues import Cells, assert_p_matrix, chi_squared_p
 
 from skdpm import DPMixture, FiniteMixture
 from skdpm.hyperpriors import Gamma
-from skdpm.mixture.likelihoods import Poisson
+from skdpm.mixture.likelihoods import Poisson, Product
 from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.samplers import BlockedGibbs, SubCluster
 from skdpm.mixture.state._state import MixtureState
@@ -142,12 +142,13 @@ def test_draws_and_posterior_means(sampler, counts):
 
 
 def test_log_joints_and_scores_are_those_of_their_own_values(counts):
-    model = DPMixture(likelihood="poisson", sampler="gibbs", **FAST).fit(counts)
+    model = DPMixture(likelihood=Poisson(rate=0.5), sampler="gibbs", **FAST).fit(counts)
     X_new = counts[::7] + 1.0
     terms = []
     for c, s in np.ndindex(2, 10):
         labels = model.label_samples_[c, s].astype(int)
         hyper = {name: v[c, s] for name, v in model.hyperparameter_samples_.items()}
+        hyper["rate"] = 0.5
         prior = {"concentration": model.concentration_samples_[c, s], "discount": 0.0}
         sizes = np.unique(labels, return_counts=True)[1]
         expected = log_likelihood(counts, labels, "poisson", **hyper)
@@ -160,11 +161,53 @@ def test_log_joints_and_scores_are_those_of_their_own_values(counts):
 
 
 def test_clusters_are_shared_by_draws_with_other_values(counts):
-    model = DPMixture(likelihood="poisson", sampler="gibbs", **FAST).fit(counts)
+    model = DPMixture(likelihood=Poisson(rate=0.5), sampler="gibbs", **FAST).fit(counts)
     scored = model.draws_.scored
     assert len(scored.mixtures) == len(scored) == 20  # values differ, so mixtures do
     n_clusters = sum(len(draw["clusters"]) for draw in scored.draws)
     assert len(scored.stats) < n_clusters
+
+
+@pytest.mark.parametrize("exposed", [False, True])
+def test_far_counts_have_densities_under_unknown_rates_of_the_prior(exposed, counts):
+    """Of each draw's new clusters, by quadrature over the logarithm of the rate."""
+    exposure = np.linspace(0.5, 2.0, len(counts)) if exposed else np.ones(len(counts))
+    model = DPMixture(likelihood="poisson", sampler="gibbs", **FAST)
+    model.fit(counts, exposure=exposure if exposed else None)
+    X_new = 10.0 ** np.arange(2.0, 8.0)[:, None] * [1.0, 0.5, 0.0] // 1.0
+    e_new = np.full(len(X_new), 1.5 if exposed else 1.0)
+    law = Poisson().resolve(counts).learned_priors["rate"]
+    u = np.linspace(-25.0, 10.0, 70_001)
+    terms = []
+    for c, s in np.ndindex(2, 10):
+        labels = model.label_samples_[c, s].astype(int)
+        shape = model.hyperparameter_samples_["shape"][c, s]
+        sums = np.array([counts[labels == k].sum(axis=0) for k in np.unique(labels)])
+        depths = np.array([exposure[labels == k].sum() for k in np.unique(labels)])
+        log_p = gamma.logpdf(np.exp(u), law.shape, scale=1.0 / law.rate) + u
+        log_p += sums.size * shape * u
+        for total, depth in zip(sums.sum(axis=1), depths, strict=True):
+            log_p -= (3.0 * shape + total) * np.log(np.exp(u) + depth)
+        log_p -= logsumexp(log_p)
+        own = {"concentration": model.concentration_samples_[c, s], "discount": 0.0}
+        log_new = log_weights(labels, "pitman_yor", own)[-1]
+        for x, e in zip(X_new, e_new, strict=True):
+            p = np.exp(u) / (np.exp(u) + e)
+            of_columns = nbinom.logpmf(x[:, None], shape, p)
+            terms.append(log_new + logsumexp(log_p + of_columns.sum(axis=0)))
+    expected = logsumexp(np.reshape(terms, (20, -1)), axis=0) - np.log(20)
+    found = model.score_samples(X_new, exposure=e_new if exposed else None)
+    # Other shapes have a part in them, and the rates are a grid.
+    np.testing.assert_allclose(found, expected, rtol=0.0, atol=0.5)
+    ordinary = counts[:, :1]
+    single = DPMixture(likelihood="poisson", sampler="gibbs", **FAST).fit(ordinary)
+    total = logsumexp(single.score_samples(np.arange(30_000.0)[:, None]))
+    assert total == pytest.approx(0.0, abs=1e-6)
+    parts = [("a", Poisson(), [0, 1, 2]), ("b", "bernoulli", [3])]
+    both = DPMixture(likelihood=Product(parts), sampler="gibbs", **FAST)
+    both.fit(np.column_stack([counts, np.arange(len(counts)) % 2]))
+    far = both.score_samples(np.column_stack([X_new, np.zeros(len(X_new))]))
+    assert (far > 1.5 * expected - 50.0).all()
 
 
 @pytest.mark.parametrize("store_labels", [True, False])

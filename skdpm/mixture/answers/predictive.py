@@ -27,6 +27,8 @@ BLOCK_ROWS = 2**17
 BLOCK_ENTRIES = 2**20
 # Smallest number of evaluations (of a row under a cluster) per thread.
 THREAD_EVALUATIONS = 2**19
+# Smallest weight of a mixture, a normal double.
+LEAST_WEIGHT = 1e-300
 
 
 @dataclass(eq=False)
@@ -104,6 +106,7 @@ class ScoredDraws:
         for draw in self.draws:
             stats = self.stats[draw["clusters"]] if "clusters" in draw else draw["stats"]
             draw["of_new"] = likelihood.own.integrated(draw["values"], stats)
+        self.beyond = self._beyond(likelihood.own) if "clusters" in self.draws[0] else []
         self.noise_weight = sum(draw["weight"] * draw["noise_weight"] for draw in self.draws)
         for _, draw, pool in snapshots:
             for key in draw.get("keys", ()):
@@ -114,6 +117,32 @@ class ScoredDraws:
 
     def __len__(self):
         return len(self.draws)
+
+    def _beyond(self, likelihood):
+        """Mixtures of a new cluster only, whose hyperparameters are beyond those of all draws:
+        `Likelihood.beyond`. The new clusters of draws lose as much weight."""
+        found = likelihood.beyond(
+            [(draw["values"], self.stats[draw["clusters"]]) for draw in self.draws]
+        )
+        if not found:
+            return []
+        log_shares = np.array([np.zeros(len(self)), *(of_draws for of_draws, _ in found)])
+        log_shares -= np.logaddexp.reduce(log_shares)
+        for log_share, draw in zip(log_shares.T, self.draws, strict=True):
+            *of_clusters, of_new = draw["log_weights"]
+            draw["log_weights"] = np.array([*of_clusters, of_new + log_share[0]])
+            log_share += np.log(draw["weight"]) + of_new
+        mixtures = []
+        for (_, values), log_weights in zip(found, log_shares[1:], strict=True):
+            # Other hyperparameters are those of the draw that has most of them.
+            values = self.draws[log_weights.argmax()]["of_new"] | values
+            log_weight = np.logaddexp.reduce(log_weights)
+            weight = max(np.exp(log_weight), LEAST_WEIGHT)
+            rest, stored = np.array([log_weight - np.log(weight)]), np.arange(0)
+            mixtures.append(
+                StoredMixture(self.stats[:0], rest, None, values, weight, None, stored)
+            )
+        return mixtures
 
     def __getstate__(self):
         """The state without the mixtures, which are made on first use."""
@@ -130,7 +159,7 @@ class ScoredDraws:
         for draw in self.draws:
             key = tuple(np.asarray(value).tobytes() for value in draw["of_new"].values())
             groups.setdefault(key, []).append(draw)
-        return [self._pooled(draws) for draws in groups.values()]
+        return [*(self._pooled(draws) for draws in groups.values()), *self.beyond]
 
     def mixture_of(self, draw, weight):
         """The mixture of one draw of independent clusters."""

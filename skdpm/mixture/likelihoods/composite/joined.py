@@ -176,16 +176,35 @@ class JoinedHyperparameters:
         other._known = self._known  # it does not depend on values
         return other
 
-    def integrated(self, values, stats):
-        found = iter(self.at(values)._of_clusters(stats, lambda *pair: pair))
-        own = iter(self._values_of_units(values))
+    def _draws_of_units(self, draws):
+        """Name of the part and likelihood of each unit, with the pairs of its values and its
+        statistics in draws. Columns have laws of their own and are left out."""
+        found = [
+            zip(
+                self._values_of_units(values),
+                self.at(values)._of_clusters(stats, lambda *pair: pair),
+                strict=True,
+            )
+            for values, stats in draws
+        ]
         for name, units, are_columns in self._units():
             for unit in units:
-                (_, its_stats), its_values = next(found), next(own)
-                if not are_columns:  # columns have laws of their own, without shared covariances
-                    its_values = unit.integrated(its_values, its_stats)
-                    values = values | {f"{name}__{key}": its_values[key] for key in its_values}
+                own = [(values, stats) for values, (_, stats) in map(next, found)]
+                if not are_columns:
+                    yield name, unit, own
+
+    def integrated(self, values, stats):
+        for name, unit, (own,) in self._draws_of_units([(values, stats)]):
+            found = unit.integrated(*own)
+            values = values | {f"{name}__{key}": found[key] for key in found}
         return values
+
+    def beyond(self, draws):
+        return [
+            (log_shares, {f"{name}__{key}": value for key, value in values.items()})
+            for name, unit, own in self._draws_of_units(draws)
+            for log_shares, values in unit.beyond(own)
+        ]
 
     def without_learning(self):
         return self._with(lambda _, unit: unit.without_learning())

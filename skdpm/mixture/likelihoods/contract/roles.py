@@ -93,6 +93,11 @@ class Learned:
         learned: those with a law given its clusters may be integrated out."""
         return values
 
+    def beyond(self, draws):
+        """Hyperparameters of new clusters far beyond those of all draws, which are pairs of
+        values and statistics: list of (log shares among new clusters, (n_draws,), values)."""
+        return []
+
     def without_learning(self):
         """A copy with all hyperparameters fixed at their values."""
         other = copy.copy(self)

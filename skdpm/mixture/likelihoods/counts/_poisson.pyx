@@ -26,7 +26,7 @@ n_d are n and no s is large, so that the first two are valid; otherwise 0. Then,
 missing, the first two for each column (D, D).
 """
 cimport cython
-from libc.math cimport INFINITY, M_PI as PI, ceil, exp, fabs, floor, log, log1p
+from libc.math cimport M_PI as PI, ceil, exp, fabs, floor, log, log1p
 
 import numpy as np
 
@@ -49,18 +49,6 @@ cdef enum:
 cdef double ROUNDING = 1e-13
 
 cdef const double[::1] LOG_FACTORIAL = log_gamma_table(1.0, 4096)
-
-
-def rate_tables(Py_ssize_t n_max, double rate):
-    """`log_next_of` and `log_step_of` for n = 0, ..., n_max and e = 1: two ndarrays."""
-    log_next, log_step = np.empty(n_max + 1), np.empty(n_max + 1)
-    cdef double[::1] next_view = log_next
-    cdef double[::1] step_view = log_step
-    with nogil:
-        for n in range(n_max + 1):
-            next_view[n] = log(rate + n + 1.0)
-            step_view[n] = log1p(1.0 / (rate + n))
-    return log_next, log_step
 
 
 cdef inline double deviance(double x, double mean) noexcept nogil:
@@ -96,18 +84,13 @@ cdef class PoissonModel(CountModel):
     - `data`: dict. See `CountModel.take_counts`; `totals`, sums of the entries of the items, NaN
       if one is missing; and `log_constants`, sums of log 1 / x! over the entries of an item that
       are not large, and of x log e over all.
-    - `tables`: dict. See `CountModel.take_counts`; `log_gamma`, log Gamma(a + m), m = 0, 1, ...;
-      `log_next` and `log_step`, log(rho + 1) and log((rho + 1) / rho), n = 0, 1, ...
+    - `tables`: dict. See `CountModel.take_counts`; `log_gamma`, log Gamma(a + m), m = 0, 1, ...
     - `shape`, `rate`: a and b.
     """
     cdef const double[::1] totals
     cdef double shape, rate
-    # Tables of the current hyperparameters.
-    cdef const double[::1] log_next, log_step, log_gammas
-    # Entries of the first two. If items have exposures, no sum of these is below it: what rounding
-    # leaves of a sum may be negative.
-    cdef double n_tabled
-    cdef CountTable gamma           # `log_gammas`
+    cdef const double[::1] log_gammas
+    cdef CountTable gamma           # `log_gammas`, of the current shape
     cdef CountTable log_factorial
     cdef double[::1] likeliest      # (n_features,): scratch
 
@@ -115,9 +98,7 @@ cdef class PoissonModel(CountModel):
         self.take_counts(data, tables)
         self.totals = data["totals"]
         self.keep_log_constants(data["log_constants"])
-        self.log_next, self.log_step = tables["log_next"], tables["log_step"]
         self.log_gammas = tables["log_gamma"]
-        self.n_tabled = self.log_next.shape[0] if self.exposure is None else -INFINITY
         self.likeliest = np.empty(self.n_features)
         self.gamma = count_table(self.log_gammas, shape)
         self.log_factorial = count_table(LOG_FACTORIAL, 1.0)
@@ -143,20 +124,7 @@ cdef class PoissonModel(CountModel):
             fill_log_gamma(&log_gammas[0], size, self.shape)
         self.log_gammas = log_gammas
         self.gamma = count_table(self.log_gammas, self.shape)
-        self.log_next, self.log_step = rate_tables(self.log_next.shape[0] - 1, self.rate)
         self.compute(self.empty)
-
-    cdef inline double log_next_of(self, double n, double e) noexcept nogil:
-        """log(rho + e)."""
-        if n < self.n_tabled:
-            return self.log_next[<Py_ssize_t>n]
-        return log(self.rate + n + e)
-
-    cdef inline double log_step_of(self, double n, double e) noexcept nogil:
-        """log((rho + e) / rho)."""
-        if n < self.n_tabled:
-            return self.log_step[<Py_ssize_t>n]
-        return log1p(e / (self.rate + n))
 
     cdef inline double fixed_of(self, double total, double log_step) noexcept nogil:
         """Log of the factors of a column without x."""
@@ -169,12 +137,18 @@ cdef class PoissonModel(CountModel):
         cdef double* terms = stats + self.n_stats
         cdef double sizes = self.n_features * self.shape
         cdef double gammas = 0.0
+        n = -1.0
+        log_next = log_step = 0.0
         cdef bint valid = self.exposure is None
         terms[0] = terms[1] = terms[2] = 0.0
         if self.missing and valid:
             for d in range(self.n_features):
-                terms[N_TERMS + d] = self.fixed_of(sums[d], self.log_step_of(counts[d], 1.0))
-                terms[N_TERMS + self.n_features + d] = self.log_next_of(counts[d], 1.0)
+                if counts[d] != n:
+                    n = counts[d]
+                    log_next = log(self.rate + n + 1.0)
+                    log_step = log1p(1.0 / (self.rate + n))
+                terms[N_TERMS + d] = self.fixed_of(sums[d], log_step)
+                terms[N_TERMS + self.n_features + d] = log_next
             for d in range(self.n_features):
                 valid &= counts[d] == stats[0]
         if not valid:
@@ -186,8 +160,8 @@ cdef class PoissonModel(CountModel):
             for d in range(self.n_features):
                 valid &= sums[d] < LARGE
         if valid:
-            terms[0] = -sizes * self.log_step_of(stats[0], 1.0) - gammas
-            terms[1] = self.log_next_of(stats[0], 1.0)
+            terms[0] = -sizes * log1p(1.0 / (self.rate + stats[0])) - gammas
+            terms[1] = log(self.rate + stats[0] + 1.0)
             terms[2] = 1.0
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
@@ -245,9 +219,8 @@ cdef class PoissonModel(CountModel):
         cdef const double* log_nexts = fixed + n_features
         cdef bint cached = self.missing and self.exposure is None
         cdef double total = 0.0
-        cdef double n = -1.0
-        cdef double log_next = 0.0
-        cdef double log_step = 0.0
+        n = -1.0
+        log_next = log_step = 0.0
         for d in range(n_features):
             z = sums[d] + x[d]
             if cached and z < LARGE:
@@ -260,8 +233,8 @@ cdef class PoissonModel(CountModel):
                 continue
             if counts[d] != n:
                 n = counts[d]
-                log_next = self.log_next_of(n, e)
-                log_step = self.log_step_of(n, e)
+                log_next = log(self.rate + n + e)
+                log_step = log1p(e / (self.rate + n))
             total += (
                 log_gamma(&self.gamma, z) + self.fixed_of(sums[d], log_step) - x[d] * log_next
             )
@@ -340,7 +313,7 @@ cdef class PoissonModel(CountModel):
                         total -= log_gamma(&self.log_factorial, x)
                 total += self.log_predictive_entries(stats, &self.likeliest[0], 1.0)
             # log Gamma(z) <= z log z for z > 1.
-            largest *= 2.0 * log(2.0 + largest) + self.log_next_of(stats[0], 1.0)
+            largest *= 2.0 * log(2.0 + largest) + log(self.rate + stats[0] + 1.0)
             largest += n_features * (1.0 + tiny) + fabs(stats[self.n_stats])
             out[k] = total + ROUNDING * largest
 

@@ -2,19 +2,21 @@
 """The likelihood `Poisson`."""
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import gammaln, logsumexp
 
 from skdpm._core._numerics import log_gamma_table
 from skdpm._validation import parameters
 from skdpm.mixture.likelihoods.contract.base import bounds, j_divergences, read_only
 from skdpm.mixture.likelihoods.contract.roles import project_moments
 from skdpm.mixture.likelihoods.counts._counts import LARGE_COUNT
-from skdpm.mixture.likelihoods.counts._poisson import ParametricPoisson, PoissonModel, rate_tables
+from skdpm.mixture.likelihoods.counts._poisson import ParametricPoisson, PoissonModel
 from skdpm.mixture.likelihoods.counts.counts import CountColumns
 from skdpm.mixture.likelihoods.laws.laws import Counts, Rates
 
 # Largest argument in the kernel's table of log Gamma (8 MiB).
 LARGEST_TABLED = 2**20 - 1
+# Number and ratio of rates of the prior below those of draws: down to those of the largest counts.
+N_BEYOND, RATIO = 55, 2.0
 
 
 @parameters
@@ -64,16 +66,12 @@ class Poisson(CountColumns):
 
     def tables(self, data, n_max):
         missing = n_max is None or data["missing"] or self._fitted_missing
-        n_max, n_tabled = bounds(n_max)
-        log_next, log_step = rate_tables(n_tabled, self.rate)
         return read_only(
             {
-                "n_max": n_max,
+                "n_max": bounds(n_max)[0],
                 "missing": missing,
                 # Twice the largest sum, to have room for new rows.
                 "log_gamma": log_gamma_table(self.shape, min(2.0 * self._largest, LARGEST_TABLED)),
-                "log_next": log_next,
-                "log_step": log_step,
             }
         )
 
@@ -92,6 +90,30 @@ class Poisson(CountColumns):
         if exposure is not None:
             constants += np.nansum(X, axis=1) * np.log(exposure)
         return constants
+
+    def beyond(self, draws):
+        """See `Likelihood`. Under any rate of the prior the density of a far count falls
+        exponentially, but as a power of the count where the rate is unknown. Given the clusters
+        and the shape, its logarithm u has a log-concave density if its prior is Gamma."""
+        if "rate" not in self.learned_priors:
+            return []
+        far = min(values["rate"] for values, _ in draws) * RATIO ** -np.arange(1.0, N_BEYOND)
+        log_shares = []
+        for values, stats in draws:
+            sums, counts = self._sums(stats)
+            shape, known = values.get("shape", self.shape), counts > 0.0
+            size = 1.0 + shape * np.count_nonzero(known)
+            n, which = np.unique(counts[known], return_inverse=True)
+            sizes = np.bincount(which, shape + sums[known])
+            u = np.log(values["rate"]) + np.arange(-100, 101) * 0.5 / np.sqrt(size)
+            rates = np.append(np.exp(u), far)
+            logs = size * np.log(rates) - np.log(rates[:, None] + n) @ sizes
+            logs += self.learned_priors["rate"].log_density(rates)
+            log_total = logsumexp(logs[: len(u)]) + np.log(u[1] - u[0])
+            log_shares.append(logs[len(u) :] - log_total + np.log(np.log(RATIO)))
+        return [
+            (of, {"rate": rate}) for of, rate in zip(np.transpose(log_shares), far, strict=True)
+        ]
 
     def divergences(self, params):
         log_rates, rates = np.split(params[:, 1:], 2, axis=1)
