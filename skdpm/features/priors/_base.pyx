@@ -12,14 +12,8 @@ import numpy as np
 
 
 cdef class FeaturePrior:
-    """Base class of priors over binary matrices.
-
-    Parameters
-    ----------
-    n_samples : int
-        Number of rows. A subclass takes it first, then the concentration, and calls
-        `set_concentration`.
-    """
+    """Base class of priors over binary matrices of `n_samples` rows. A subclass takes this number
+    first, then the concentration, and calls `set_concentration`."""
 
     def __cinit__(self, Py_ssize_t n_samples, *args, **kwargs):
         self.n_samples = n_samples
@@ -37,29 +31,14 @@ cdef class FeaturePrior:
         self.tabulate()
 
     def log_odds_new(self, col_sums):
-        """Log odds of each feature in another row, given all rows.
-
-        Returns
-        -------
-        log_odds : ndarray of shape (n_latent,)
-        """
+        """Log odds of each feature in another row, given all rows: (n_latent,)."""
         raise NotImplementedError(f"{type(self).__name__} must implement `log_odds_new`")
 
     def log_pmf_new(self, n_latent, most):
         """Log probabilities of m new features in another row, for m = 0, 1, ... up to at most
-        `most`. The rows so far have `n_latent` features.
-
-        Returns
-        -------
-        log_pmf : ndarray
-        """
+        `most`: ndarray. The rows so far have `n_latent` features."""
         raise NotImplementedError(f"{type(self).__name__} must implement `log_pmf_new`")
 
     def draw(self, rng):
-        """Draw a matrix.
-
-        Returns
-        -------
-        Z : ndarray of shape (n_samples, n_latent), uint8
-        """
+        """Draw a matrix: (n_samples, n_latent), uint8."""
         raise NotImplementedError(f"{type(self).__name__} must implement `draw`")

@@ -23,32 +23,20 @@ cdef enum:
 
 
 cdef class PartitionPrior:
-    """Base class of partition priors.
+    """Base class of partition priors. Its tables are those of partitions of `n_samples` items;
+    `log_eppf_at`, `log_v_at` and `log_new_weight` need no tables and hold for any number.
 
-    Parameters
-    ----------
-    n_samples : int
-        Number of items of the partitions in the tables. `log_eppf_at`, `log_v_at` and
-        `log_new_weight` need no tables and hold for any number.
-
-    Attributes
-    ----------
-    concentration : float
-        The parameter that can be learned.
-    sigma : float
-    capabilities : frozenset
-        "weights": given a partition, the weights of its clusters and the total weight of all
-        others have a Dirichlet law (`weight_parameters`). "n_components": the attribute
-        `n_components` bounds the number of clusters. "constant_ratios": V_{n,k+1} / V_{n,k} does
-        not depend on n.
-    lowest_concentration : float
-        Lower bound, exclusive, of a fixed concentration.
-    most_clusters : int
-        Maximum number of clusters of n_samples items.
-    latent : tuple of str
-        Names of attributes that are drawn with the partition (`resample_latent`). Given these the
-        prior is of Gibbs type, and its tables and C methods hold; `log_probability` and
-        `log_weights` are averages over them.
+    - `concentration`: The parameter that can be learned.
+    - `sigma`: See the docstring of the module.
+    - `capabilities`: frozenset. "weights": given a partition, the weights of its clusters and the
+      total weight of all others have a Dirichlet law (`weight_parameters`). "n_components": the
+      attribute `n_components` bounds the number of clusters. "constant_ratios": the ratio
+      V_{n,k+1} / V_{n,k} does not depend on n.
+    - `lowest_concentration`: Lower bound, exclusive, of a fixed concentration.
+    - `most_clusters`: Maximum number of clusters of n_samples items.
+    - `latent`: tuple of str. Names of attributes that are drawn with the partition
+      (`resample_latent`). Given these the prior is of Gibbs type, and its tables and C methods
+      hold; `log_probability` and `log_weights` are averages over them.
     """
 
     capabilities = frozenset()
@@ -217,12 +205,8 @@ cdef class PartitionPrior:
         return self.log_probability(sizes) - PartitionPrior.log_probability(self, sizes)
 
     def log_weights(self, sizes):
-        """log probabilities that the next item joins clusters of the given sizes, or a new one.
-
-        Returns
-        -------
-        log_weights : ndarray of shape (len(sizes) + 1,)
-        """
+        """log probabilities that the next item joins clusters of the given sizes or, last, a new
+        one: (len(sizes) + 1,)."""
         sizes = np.asarray(sizes, dtype=np.intp)
         if sizes.shape[0] == 0:
             return np.zeros(1)

@@ -34,13 +34,8 @@ cdef class DynamicFiniteMixturesPrior(FiniteDirichletPrior):
     The tables and `log_new_weight` hold given `total_components`; `log_probability` and
     `log_weights` are summed over it. It begins at the largest possible value.
 
-    Parameters
-    ----------
-    n_samples : int
-    concentration : float
-        Total of the Dirichlet parameters of all components.
-    law : ndarray of shape (m,)
-        Log probabilities of 1, ..., m components (`tabulated_law`).
+    - `concentration`: Total of the Dirichlet parameters of all components.
+    - `law`: (m,). Log probabilities of 1, ..., m components (`tabulated_law`).
     """
     cdef object law, log_more
     cdef object _key, _last     # the last arguments of `_terms`, and its result

@@ -57,14 +57,9 @@ cdef double LOG_NEGLIGIBLE = -54.0 * log(2.0)
 cdef class MixtureOfFiniteMixturesPrior(PartitionPrior):
     """Mixture of finite mixtures: the number of components is random.
 
-    Parameters
-    ----------
-    n_samples : int
-    concentration : float
-        Dirichlet parameter of each component.
-    law : {"poisson", "geometric"} or ndarray of shape (m,)
-        Law of the number of components; an array has the log probabilities of 1, 2, ..., m (see
-        `tabulated_law`).
+    - `concentration`: Dirichlet parameter of each component.
+    - `law`: "poisson", "geometric" or (m,). Law of the number of components; an array has the log
+      probabilities of 1, 2, ..., m (see `tabulated_law`).
     """
     cdef int law
     cdef Py_ssize_t n_support       # the largest number of components, for a table
@@ -205,23 +200,12 @@ def log_tails(law):
 def tabulated_law(log_pmf, Py_ssize_t n_samples):
     """Tabulate the log pmf of the number of components.
 
-    Parameters
-    ----------
-    log_pmf : callable
-        log p(K), of an int array of values of K or of a single one.
-    n_samples : int
-        Minimum length of the table, if below 16,384.
+    - `log_pmf`: callable. log p(K), of an int array of values of K or of a single one.
+    - `n_samples`: Minimum length of the table, if below 16,384.
 
-    Returns
-    -------
-    law : ndarray of shape (m,)
-        Normalised log probabilities of 1, ..., m. At most 1e-12 of the law is left out, or 1e-9
-        at the largest m, 2^20.
-
-    Raises
-    ------
-    ValueError
-        If this is no log pmf, or its tail is too heavy.
+    Returns normalised log probabilities of 1, ..., m: (m,). At most 1e-12 of the law is left out,
+    or 1e-9 at the largest m, 2^20. Raises ValueError if this is no log pmf, or its tail is too
+    heavy.
     """
     name = "n_components_prior"
     m = 1024

@@ -53,11 +53,6 @@ cdef class DirichletProcessPrior(TwoParameterPrior):
     """Dirichlet process: sigma = 0, and a new cluster weighs the concentration A:
 
         p = A^k Gamma(A) / Gamma(A + n) prod_j Gamma(n_j).
-
-    Parameters
-    ----------
-    n_samples : int
-    concentration : float
     """
 
     def __init__(self, Py_ssize_t n_samples, double concentration):
@@ -93,12 +88,7 @@ cdef class FiniteDirichletPrior(TwoParameterPrior):
 
         p = k0! / (k0 - k)! Gamma(A) / Gamma(n + A) prod_j Gamma(n_j + a) / Gamma(a),    k <= k0.
 
-    Parameters
-    ----------
-    n_samples : int
-    concentration : float
-        Total of the Dirichlet parameters of all components.
-    n_components : int
+    `concentration` is the total of the Dirichlet parameters of all components.
     """
     capabilities = TwoParameterPrior.capabilities | {"n_components"}
 
@@ -126,13 +116,8 @@ cdef class PitmanYorPrior(TwoParameterPrior):
 
         p = prod_{0<i<k} (A + i d) / prod_{0<i<n} (A + i) prod_j Gamma(n_j - d) / Gamma(1 - d).
 
-    Parameters
-    ----------
-    n_samples : int
-    concentration : float
-        Concentration, above -discount.
-    discount : float
-        Discount, in [0, 1).
+    - `concentration`: Above -discount.
+    - `discount`: In [0, 1).
     """
     cdef readonly double discount
 
