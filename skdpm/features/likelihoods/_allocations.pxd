@@ -18,8 +18,8 @@ cdef class Allocations(MemoryOwner):
     cdef void append(self) noexcept nogil
     cdef void remove(self, Py_ssize_t k) noexcept nogil
 
-    cdef inline unsigned char* row(self, Py_ssize_t i) noexcept nogil:
-        """Point to the features of row i, (n_latent,)."""
+    cdef inline const unsigned char* row(self, Py_ssize_t i) noexcept nogil:
+        """Point to the features of row i, (n_latent,). Only `set` changes them."""
         return self.entries + i * self.stride
 
     cdef inline void set(self, Py_ssize_t i, Py_ssize_t k, bint on) noexcept nogil:

@@ -48,7 +48,7 @@ cdef class Allocations(MemoryOwner):
         cdef Py_ssize_t last = self.n_latent - 1
         SKDPM_CHECK(0 <= k <= last, "no such feature")
         for i in range(self.n_samples):
-            z = self.row(i)
+            z = self.entries + i * self.stride
             z[k] = z[last]
             z[last] = 0
         self.col_sums[k] = self.col_sums[last]

@@ -267,7 +267,6 @@ cdef class LFRMModel(LinkFlipModel):
 
     cdef void tabulate(self) noexcept nogil:
         """List every row's features, and compute z_i' W."""
-        cdef const unsigned char* z
         for i in range(self.n_samples):
             z = self.Z.row(i)
             sums = &self.sums[i, 0]
@@ -354,8 +353,6 @@ cdef class LFRMModel(LinkFlipModel):
         partners' features, with omega ~ PG(1, log odds) for each pair."""
         cdef Py_ssize_t n_terms
         cdef Py_ssize_t n = self.n_latent
-        cdef const unsigned char* z
-        cdef const unsigned char* partner
         cdef Py_ssize_t* terms = &self.indices[1, 0]
         cdef double* weights = &self.vectors[0, 0]
         cdef double* target = &self.vectors[1, 0]
@@ -670,8 +667,6 @@ cdef class LFRMPart(LinkFlipModel):
     ) except -1 nogil:
         cdef Py_ssize_t width = (<LFRMModel>whole).capacity
         cdef const double* W
-        cdef const unsigned char* z
-        cdef const unsigned char* other
         cdef double total
         if width > self.room:
             self.n_whole = width
@@ -783,7 +778,6 @@ cdef class LFRMPart(LinkFlipModel):
 
     cdef int count_pairs(self) except -1 nogil:
         """List the types, and count pairs of each two."""
-        cdef const unsigned char* z
         for i in range(self.n_kinds << self.n_latent):
             self.found[i] = -1
         self.n_types = 0

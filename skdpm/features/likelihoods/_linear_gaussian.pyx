@@ -375,7 +375,6 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         self, FeatureModel whole, const Py_ssize_t* features, Py_ssize_t n
     ) except -1 nogil:
         cdef Py_ssize_t d = self.d
-        cdef const unsigned char* z
         cdef const double* V = &(<LinearGaussianModel>whole).V[0, 0]
         cdef const double* X = &(<LinearGaussianModel>whole).X[0, 0]
         cdef const double* offset = &(<LinearGaussianModel>whole).offset[0]

@@ -289,7 +289,6 @@ cdef class SubclonesModel(CachedFlipModel):
         cdef Py_ssize_t n = 0
         cdef Py_ssize_t k = integer(rng, self.n_latent)
         cdef Py_ssize_t l = integer(rng, self.n_latent - 1)
-        cdef const unsigned char* z
         l += l >= k
         f_k = &self.F[k, m]
         f_l = &self.F[l, m]

@@ -37,7 +37,7 @@ cdef class FeatureKernel(MemoryOwner):
 
     cdef int update(self, FeatureState state, Py_ssize_t i, bitgen_t* rng) except -1 nogil:
         """Update row i."""
-        cdef unsigned char* z = state.Z.row(i)
+        cdef const unsigned char* z = state.Z.row(i)
         # If features come and go, one that no other row has is a singleton.
         cdef Py_ssize_t least = 1 if state.prior.grows else 0
         cdef double rate = state.prior.new_rate

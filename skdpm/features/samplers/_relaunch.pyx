@@ -191,7 +191,6 @@ cdef class RelaunchKernel:
         feature has the weight 1/N, which is phi^2 by chance, plus its phi^2 with those chosen (phi
         is the correlation of two columns)."""
         cdef double N = state.n_samples
-        cdef const unsigned char* z
         for j in range(n):
             l = j + integer(rng, n_used - j)
             if adapting and j > 0:
@@ -505,7 +504,6 @@ cdef int restrict(
     bitgen_t* rng
 ) except -1 nogil:
     """Choose n of the used features. `part` and `present` become theirs."""
-    cdef const unsigned char* z
     self.choose(state, n, n_used, adapting, rng)
     self.part.restrict_from(state.model, &self.features[0], n)
     for i in range(state.n_samples):
