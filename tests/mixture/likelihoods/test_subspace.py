@@ -298,6 +298,40 @@ def test_no_more_axes_than_directions():
         assert model.n_clusters_ == 4
 
 
+@pytest.mark.filterwarnings("ignore:column .* not follow from the other columns")
+def test_constant_columns_are_left_out():
+    """Clusters are those without them, a departure costs little, and answers have them."""
+    X = np.insert(X_MANY, [0, 3], [7.0, 0.0], axis=1)
+    kept = [1, 2, 3, 5, 6, 7]
+    model = DPMixture(likelihood=Subspace(3), **FAST).fit(X)
+    without = DPMixture(likelihood=Subspace(3), **FAST).fit(X_MANY)
+    np.testing.assert_array_equal(model.log_joint_samples_, without.log_joint_samples_)
+    rows = X[:4].copy()
+    rows[1, 0], rows[2, 4], rows[3, 0] = 8.0, -1e6, np.nan
+    follows = stats.norm.logpdf([0.0, 0.0], scale=[7e-6, 1e-6]) + np.log(41 / 42)
+    departs = stats.cauchy.logpdf([1.0, -1e6], scale=[0.7, 0.1]) - np.log(42)
+    expected = [follows.sum(), departs[0] + follows[1], follows[0] + departs[1], follows[1]]
+    gains = model.score_samples(rows) - without.score_samples(X_MANY[:4])
+    np.testing.assert_allclose(gains, expected, rtol=1e-6)
+    gappy, own = rows.copy(), X_MANY[:4].copy()
+    gappy[:, 2] = own[:, 1] = np.nan
+    gains = model.score_samples(gappy) - without.score_samples(own)
+    np.testing.assert_allclose(gains, expected, rtol=1e-6)
+    gappy[:, 0] = np.nan
+    filled = model.impute(gappy)
+    assert (filled[:, 0] == 7.0).all()
+    np.testing.assert_allclose(filled[:, kept], without.impute(own), rtol=1e-8)
+    drawn = model.sample(50, random_state=0)
+    drawn = drawn[0] if isinstance(drawn, tuple) else drawn
+    assert (drawn[:, [0, 4]] == [7.0, 0.0]).all() and (np.ptp(drawn, axis=0)[kept] > 0).all()
+    assert (model.likelihood_.axes_[:, [0, 4]] == 0.0).all()
+    for d, variance in ((0, 7e-6**2), (4, 1e-12)):
+        mean, _, _, scale, rest = model.likelihood_.column_posterior(np.zeros((1, 10)), d)
+        assert mean == X[0, d] and scale == 0.0 and rest == pytest.approx(variance)
+    with pytest.warns(UserWarning, match="column"):
+        model.predict(rows[1:3])
+
+
 def test_probabilities_of_a_row_far_off():
     model = DPMixture(likelihood=Subspace(3), **FAST, init=np.arange(40) % 3).fit(X_MANY)
     for far in (1e3, 1e12, 1e100):

@@ -24,7 +24,7 @@ from skdpm.mixture.likelihoods.counts._categorical import (
     number_levels,
 )
 from skdpm.mixture.likelihoods.laws.background import shares
-from skdpm.mixture.likelihoods.laws.laws import IndependentLaws, Shares
+from skdpm.mixture.likelihoods.laws.laws import IndependentLaws, Shares, log_succession
 from skdpm.mixture.likelihoods.laws.means import ColumnMeans, means_of_columns
 
 # Largest number of categories of all columns. A cluster keeps a count of each, so a column of
@@ -148,9 +148,7 @@ class UnseenCategories:
 
     def __init__(self, sizes, n_known):
         self.sizes = sizes
-        # Laplace's rule of succession.
-        self.log_unseen = -np.log(n_known + 2.0)
-        self.log_seen = np.log1p(-1.0 / (n_known + 2.0))
+        self.log_seen, self.log_unseen = log_succession(n_known)
 
     def log_density(self, X):
         """log probability of what is known of each row: (n_rows,)."""

@@ -21,7 +21,7 @@ from scipy.stats import cauchy, norm
 
 from skdpm._core._numerics import rotate
 from skdpm._validation import ColumnError
-from skdpm.mixture.likelihoods.laws.laws import depends, factors, patterns
+from skdpm.mixture.likelihoods.laws.laws import depends, factors, log_succession, patterns
 
 # Largest residual of a dependent column in the first rows, and root of the mean square in all
 # rows, in standard deviations. The latter comes from a scatter matrix, which has fewer digits.
@@ -132,9 +132,9 @@ class Projection:
     def _log_law(self, white):
         """log density of independent entries of residuals, in units of their errors."""
         white = np.clip(white, -LARGEST, LARGEST)
-        follows = norm.logpdf(white) + np.log1p(-1.0 / (self.n_rows + 2.0))
-        departs = cauchy.logpdf(white, scale=1.0 / ERROR) - np.log(self.n_rows + 2.0)
-        return np.logaddexp(follows, departs)
+        follows, departs = log_succession(self.n_rows)
+        departs = departs + cauchy.logpdf(white, scale=1.0 / ERROR)
+        return np.logaddexp(follows + norm.logpdf(white), departs)
 
     def log_density_known(self, X):
         """`log_density` of the columns left out that follow from known entries, if any entries are
@@ -179,7 +179,7 @@ class Projection:
 
 def projection_of(summary):
     """The `Projection` of the columns that others determine, from `Gaussian.summarise` (without
-    "scatter", of constants); None if there are none."""
+    "scatter" or with None, of constants); None if there are none."""
     smallest, largest = summary["smallest"], summary["largest"]
     n_features = len(smallest)
     varies = largest > smallest
@@ -189,7 +189,7 @@ def projection_of(summary):
     # A column without entries is missing everywhere.
     origin[~varies] = np.where(summary["n"] > 0, smallest, np.nan)[~varies]
     independent = np.flatnonzero(varies)
-    if "scatter" in summary and len(independent):
+    if summary.get("scatter") is not None and len(independent):
         independent = _without_combinations(summary, independent, weights, origin)
     if len(independent) == n_features:
         return None

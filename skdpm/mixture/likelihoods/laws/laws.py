@@ -845,6 +845,12 @@ def shared_factors(df, rng):
     return np.where(np.isinf(df), 1.0, rng.chisquare(finite) / finite)
 
 
+def log_succession(n_rows):
+    """log probabilities that a new row is as all of `n_rows` rows were, and that it departs, by
+    Laplace's rule of succession."""
+    return np.log1p(-1.0 / (n_rows + 2.0)), -np.log(n_rows + 2.0)
+
+
 def patterns(X):
     """Yield (rows, known) for each set of known columns: positions of rows, and a mask."""
     known = ~np.isnan(X)

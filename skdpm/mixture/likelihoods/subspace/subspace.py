@@ -8,10 +8,11 @@ from skdpm._core._numerics import rotate
 from skdpm._validation import check_integer, parameters, warn
 from skdpm.mixture.likelihoods.contract.base import Likelihood, read_only
 from skdpm.mixture.likelihoods.gaussian.gaussian import Gaussian, recording_in
-from skdpm.mixture.likelihoods.gaussian.projected import LARGEST
+from skdpm.mixture.likelihoods.gaussian.projected import LARGEST, columns_of, projection_of
 from skdpm.mixture.likelihoods.laws.background import box
 from skdpm.mixture.likelihoods.laws.columns import far_columns, filled_columns
 from skdpm.mixture.likelihoods.laws.coordinates import bulk, standardised
+from skdpm.mixture.likelihoods.laws.laws import JointLaws, ScaledLaws
 from skdpm.mixture.likelihoods.laws.means import normal_means
 from skdpm.mixture.likelihoods.laws.recorded import copies_in
 from skdpm.mixture.likelihoods.subspace.subspace_laws import SubspaceLaws, log_of_rest
@@ -52,7 +53,7 @@ class Subspace(Likelihood):
     Clusters differ along the first `n_axes` principal axes of the rows of `fit`. There, each
     cluster has a mean and a full covariance with the prior of `Gaussian`. Along the other axes all
     rows have the same law: normal, with a small probability of a far row. So a row costs n_axes²
-    operations per cluster. Columns should have a common unit.
+    operations per cluster. Columns should have a common unit. Constant columns are left out.
 
     Parameters
     ----------
@@ -93,6 +94,9 @@ class Subspace(Likelihood):
         far = {} if ends is None else far_columns(X, *ends)
         return far | filled_columns(X, far)
 
+    _keeps_columns = False
+    keeping_columns = Gaussian.keeping_columns
+
     def suits_blocks(self, n_samples, n_features):
         return n_samples >= BLOCK_ROWS
 
@@ -117,10 +121,19 @@ class Subspace(Likelihood):
         return merged
 
     def resolve_summary(self, summary):
-        n_features = len(summary["mean"])
-        n_axes = min(check_integer(self.n_axes, "Subspace.n_axes", low=1), n_features)
+        n_axes = check_integer(self.n_axes, "Subspace.n_axes", low=1)
         # Raises errors about columns.
         Gaussian(covariance_type="diag").keeping_columns().resolve_summary(summary)
+        center, varies = summary["mean"].copy(), summary["high"] > summary["low"]
+        deviations = np.sqrt(summary["squares"] / np.maximum(summary["n"], 1))
+        recording = recording_in(summary, np.where(varies, deviations**2, 0.0))
+        constant = None if self._keeps_columns else projection_of({**summary, "scatter": None})
+        if constant is not None and len(constant.columns):
+            summary = columns_of(summary, constant.columns)
+            deviations = deviations[constant.columns]
+        else:
+            constant = None
+        n_axes = min(n_axes, len(summary["mean"]))
         counts = np.sqrt(np.maximum(summary["n"], 1))
         n = summary["n"].max()
         variances, axes = np.linalg.eigh(summary["scatter"] / np.outer(counts, counts))
@@ -133,7 +146,6 @@ class Subspace(Likelihood):
         # The rounding error of entries and of eigenvalues.
         noise = max((ROUNDING * extent) ** 2, SMALLEST_EIGENVALUE * variances[0])
         variances = np.where(variances > noise, variances, 0.0)
-        deviations = np.sqrt(summary["squares"] / np.maximum(summary["n"], 1))
         _warn_of_units(deviations[deviations > ROUNDING * extents])
         if not hasattr(self, "axes_"):
             # Without axes along which nothing varies: clusters would have no width there. (A
@@ -143,8 +155,6 @@ class Subspace(Likelihood):
         # A constant coordinate is allowed, with the variance of a constant column.
         spread = np.where(variances > 0.0, np.sqrt(variances), extent)[:n_axes]
         low = np.where(variances[:n_axes] > 0.0, -spread, spread)
-        varies = summary["high"] > summary["low"]
-        recording = recording_in(summary, np.where(varies, deviations**2, 0.0))
         coordinates = {
             "n_rows": summary["n_rows"],
             "n": np.full(n_axes, n),
@@ -169,14 +179,26 @@ class Subspace(Likelihood):
         rest_spread = np.sqrt(_variances_of_rest(variances[n_axes:], n, n_axes, mean_variance))
         resolved = self._copy(n_axes=n_axes)
         resolved._recording = recording
-        resolved.center_ = summary["mean"]
-        resolved.axes_ = lead.T
-        resolved._lead = lead
+        resolved.left_out = constant
+        resolved.center_ = center
+        resolved._lead, resolved._center = lead, summary["mean"]
+        resolved.axes_ = np.zeros((n_axes, len(center)))
+        resolved.axes_[:, resolved._columns] = lead.T
         resolved._rest = rest * rest_spread
+        resolved._variances = np.zeros(len(center))
+        resolved._variances[resolved._columns] = np.sum(resolved._rest**2, axis=1)
+        if constant is not None:
+            center[constant.left_out] = constant.origin[constant.left_out]
+            resolved._variances[constant.left_out] = constant.errors**2
         resolved._whitening = np.ascontiguousarray(rest / rest_spread)
         resolved._log_peak = -np.log(rest_spread).sum()
-        resolved._departure = 1.0 / (n + 2.0)
+        resolved._n_rows = int(n)
         return resolved._with(inner)
+
+    @property
+    def _columns(self):
+        """The columns that are not left out."""
+        return slice(None) if self.left_out is None else self.left_out.columns
 
     def _with(self, inner):
         """Take over the hyperparameters of the likelihood of the coordinates."""
@@ -211,18 +233,22 @@ class Subspace(Likelihood):
         return self._condensed(self.as_seen(X))
 
     def _condensed(self, X):
-        X = np.asarray(X, dtype=np.float64)
-        points = rotate(X, self.center_, self._lead)
-        white = rotate(X, self.center_, self._whitening)
+        points = self._points(X)
+        X = np.ascontiguousarray(X[:, self._columns], dtype=np.float64)
+        white = rotate(X, self._center, self._whitening)
         white = np.clip(white, -LARGEST, LARGEST)
-        log_rest = log_of_rest((white**2).sum(axis=1), white.shape[1], self._departure)
+        log_rest = log_of_rest((white**2).sum(axis=1), white.shape[1], self._n_rows)
         return np.column_stack([points, self._log_peak + log_rest]).view(Condensed)
 
     def _points(self, X):
         """Coordinates of rows, condensed or not."""
         if isinstance(X, Condensed):
             return np.asarray(X)[:, :-1]
-        return rotate(X, self.center_, self._lead)
+        X = np.ascontiguousarray(X[:, self._columns], dtype=np.float64)
+        return rotate(X, self._center, self._lead)
+
+    def independent(self, X, completion=None):
+        return X[:, self._columns]
 
     def log_constants(self, X):
         X = X if isinstance(X, Condensed) else self._condensed(X)
@@ -265,7 +291,7 @@ class Subspace(Likelihood):
         }
 
     def moments(self, params, directions):
-        along, rest = self.axes_ @ directions, self._rest.T @ directions
+        along, rest = self.axes_ @ directions, self._rest.T @ directions[self._columns]
         covariances = along.T @ params["axis_covariances"] @ along + rest.T @ rest
         return params["means"] @ directions, covariances
 
@@ -278,7 +304,7 @@ class Subspace(Likelihood):
             rho,
             df - len(along) + 1.0,
             along @ scales @ along,
-            float(np.sum(self._rest[column] ** 2)),
+            float(self._variances[column]),
         )
 
     def column_means(self, stats, n_draws=None, rng=None):
@@ -286,23 +312,24 @@ class Subspace(Likelihood):
 
     def laws(self, stats, rng=None):
         inner = self._inner.laws(stats, rng)
-        return SubspaceLaws(
-            inner.loc,
-            inner.scale,
-            inner.df,
-            self.center_,
-            self.axes_.T,
-            self._rest,
-            self._departure,
-        )
+        shared = self._center, self._lead, self._rest, self._n_rows
+        laws = SubspaceLaws(inner.loc, inner.scale, inner.df, *shared)
+        if self.left_out is None:
+            return laws
+        places = self.left_out.columns, self.left_out.left_out
+        constants = np.tile(self.center_[places[1]], (len(stats), 1))
+        constant = ScaledLaws(constants, np.zeros_like(constants), np.full(len(stats), np.inf))
+        return JointLaws(len(self.center_), [*places], [laws, constant])
 
     def background(self, X):
-        return box(X)
+        return box(X, self.left_out)
 
     def draw_rows(self, stats, clusters, n_features, rng):
         points = self._inner.draw_rows(stats, clusters, len(self.axes_), rng)
         noise = rng.standard_normal((len(points), self._rest.shape[1]))
-        return self.center_ + points @ self.axes_ + noise @ self._rest.T
+        X = np.tile(self.center_, (len(points), 1))
+        X[:, self._columns] += points @ self._lead.T + noise @ self._rest.T
+        return X
 
 
 def _variances_of_rest(variances, n_rows, n_axes, mean_variance):

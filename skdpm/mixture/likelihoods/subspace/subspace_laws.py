@@ -25,6 +25,7 @@ from skdpm.mixture.likelihoods.laws.laws import (
     Laws,
     drawn_places,
     factors,
+    log_succession,
     patterns,
 )
 
@@ -45,19 +46,19 @@ SPREADS = 2.0 ** ((1.6 ** np.arange(13) - 1.0) / 0.6)
 N_NODES, RANGE = 31, 8.5
 
 
-def log_of_rest(squares, size, departure):
+def log_of_rest(squares, size, n_rows):
     """log density of `size` white coordinates, whose squares sum to `squares`. A far row loses
     little more than the logarithm of its distance in each."""
     with np.errstate(over="ignore"):
         terms = -size * np.log(SPREADS) - 0.5 * (np.sqrt(squares)[:, None] / SPREADS) ** 2
-    terms += log_shares(departure) - 0.5 * size * np.log(2.0 * np.pi)
+    terms += log_shares(n_rows) - 0.5 * size * np.log(2.0 * np.pi)
     return logsumexp(terms, axis=1)
 
 
-def log_shares(departure):
-    """log probabilities of `SPREADS`, where a row departs with the probability `departure`."""
-    far = np.full(len(SPREADS) - 1, departure / (len(SPREADS) - 1))
-    return np.log(np.append(1.0 - departure, far))
+def log_shares(n_rows):
+    """log probabilities of `SPREADS` after `n_rows` rows, of which none is far."""
+    follows, departs = log_succession(n_rows)
+    return np.append(follows, np.full(len(SPREADS) - 1, departs - np.log(len(SPREADS) - 1)))
 
 
 class NormalMixtures(ColumnLaw):
@@ -102,7 +103,7 @@ class SubspaceLaws(Laws):
     - `center`: (n_features,)
     - `axes`: (n_features, n_axes)
     - `rest`: (n_features, n_others). Roots of the covariance of the other coordinates.
-    - `departure`: float. Probability that a row departs along these: see `log_of_rest`.
+    - `n_rows`: int. Number of rows of `fit`, of which none departs along these: `log_of_rest`.
     - `departs`: bool. Whether densities take this into account.
     """
 
@@ -115,7 +116,7 @@ class SubspaceLaws(Laws):
     center: np.ndarray
     axes: np.ndarray
     rest: np.ndarray
-    departure: float
+    n_rows: int
     departs: bool = False
 
     def departing(self):
@@ -161,7 +162,7 @@ class SubspaceLaws(Laws):
             return self._log_density_of(X, log_weights)
         terms = [
             share + replace(self, rest=self.rest * spread)._log_density_of(X, log_weights)
-            for share, spread in zip(log_shares(self.departure), SPREADS, strict=True)
+            for share, spread in zip(log_shares(self.n_rows), SPREADS, strict=True)
         ]
         return logsumexp(terms, axis=0)
 
