@@ -30,6 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 FAST = {"n_chains": 2, "n_warmup": 80, "n_draws": 80, "random_state": 0}
 ERRORS = ("drawn", "itself", "chance", "scale", "weights", "total", "few rows")
 ERRORS += ("largest", "all", "narrow axes", "thin", "columns")
+ERRORS += ("errors of means", "errors of shapes")
 
 
 def random_draws(rng, n_chains=2, n_draws=2):
@@ -331,6 +332,17 @@ def test_a_core_inside_its_wings_is_one_cluster():
     assert read_draws(X, draws, adaptive=True)[3].max() == 1
     X, draws = drawn_bars()
     assert read_draws(X, draws, adaptive=True)[3].max() == 1
+
+
+def test_few_rows_in_many_columns_give_a_core_and_its_wings_no_distance():
+    """Groups of 64 rows with heavy tails: their narrow and wide components recur in all draws,
+    and few rows give the two other means and other covariances."""
+    rng = np.random.default_rng(0)
+    y, wide = np.repeat(np.arange(6), 64), rng.random(6 * 64) < 0.4
+    X = rng.normal(scale=6.0, size=(6, 32))[y]
+    X += rng.normal(size=X.shape) * np.where(wide, 2.5, 0.8)[:, None]
+    draws = np.tile(y + 6 * wide, (2, 4, 1))
+    assert adjusted_rand_score(y, read_draws(X, draws, adaptive=True)[3][0, 0]) == 1.0
 
 
 def test_components_are_clusters_in_their_probable_share_of_the_draws(monkeypatch):

@@ -17,7 +17,8 @@ def likeliest(points, laws):
 
 
 def apart(laws, error=None):
-    """Mean distance of the components of a hill, none of which is a wider copy of another."""
+    """Mean distance of the components of a hill, none of which is a wider copy of another, beyond
+    what the errors of means and covariances give."""
     n_rows = sum(n for n, _, _ in laws)
     laws = [law for law in laws if law[0] >= 0.02 * n_rows]
     total, weight = 0.0, 0.0
@@ -32,6 +33,12 @@ def apart(laws, error=None):
             / np.sqrt(np.linalg.det(shapes[0]) * np.linalg.det(shapes[1]))
         )
         distance = gap @ np.linalg.inv(both) @ gap / 8 + shape / 2
+        if error != "errors of means":
+            distance -= np.trace(np.linalg.inv(both) @ (cov / n + wide / m)) / 8
+        if error != "errors of shapes":
+            errors = n / (n + d + 2) ** 2 + m / (m + d + 2) ** 2
+            distance -= (d * (d + 1) / 2 - 1) / 8 * errors
+        distance = max(distance, 0.0)
         product = 1.0 if error == "weights" else n * m
         total, weight = total + product * min(distance, 3.0), weight + product
     return total / weight if weight else 0.0

@@ -16,7 +16,14 @@ import numpy as np
 
 from skdpm._convergence import adjusted_rand
 from skdpm.mixture.answers import components as _components
-from skdpm.mixture.answers.components import MOST_COLUMNS, Components, Laws, renumbered, whitening
+from skdpm.mixture.answers.components import (
+    MOST_COLUMNS,
+    Components,
+    Laws,
+    renumbered,
+    rows_of_mean_covariance,
+    whitening,
+)
 from skdpm.mixture.answers.hills import Hills
 
 # Intercept and weights in nats of the evidence, in the order of `log_odds`, of a logistic
@@ -272,9 +279,14 @@ def tied(columns, labels):
 
 def apart(laws, of, totals):
     """Mean Bhattacharyya distance of two components of each hill `of`, with `totals` rows, whose
-    covariances are scaled to one determinant: (n_hills,). It is 0 for components with one mean of
-    which one is a wider copy of the other, as a law with heavy tails has them."""
+    covariances are scaled to one determinant, beyond what their numbers of rows give by chance:
+    (n_hills,). It is 0 for components with one mean of which one is a wider copy of the other, as
+    a law with heavy tails has them."""
     sizes, means, d = laws.sizes / totals[of], laws.means, laws.means.shape[1]
+    of_mean = laws.covariances / laws.sizes[:, None, None]
+    # The squares of the relative errors of a covariance, without that of its determinant, have
+    # this sum; to second order, a sixteenth of it is the distance from the true one.
+    errors = (d - 1.0) * (d + 2.0) * laws.sizes / (laws.sizes + rows_of_mean_covariance(d)) ** 2
     roots = np.diagonal(laws.whiteners, axis1=1, axis2=2)
     shapes = laws.covariances * np.exp(2.0 * np.log(roots).mean(axis=1))[:, None, None]
     counted = np.flatnonzero(sizes >= LEAST_PART)
@@ -285,10 +297,12 @@ def apart(laws, of, totals):
     for first in range(0, len(one), step):
         a, b = one[first : first + step], other[first : first + step]
         gap = (means[a] - means[b])[:, :, None]
+        squares = gap * gap.transpose(0, 2, 1) - of_mean[a] - of_mean[b]
         mean = (laws.covariances[a] + laws.covariances[b]) / 2.0
-        of_means = (gap * np.linalg.solve(mean, gap)).sum(axis=(1, 2)) / 8.0
+        of_means = np.trace(np.linalg.solve(mean, squares), axis1=1, axis2=2) / 8.0
         of_shapes = np.linalg.slogdet((shapes[a] + shapes[b]) / 2.0)[1] / 2.0
-        distances[first : first + step] = np.minimum(of_means + of_shapes, FARTHEST)
+        of_shapes -= (errors[a] + errors[b]) / 16.0
+        distances[first : first + step] = np.clip(of_means + of_shapes, 0.0, FARTHEST)
     weights = sizes[one] * sizes[other]
     sums = np.bincount(of[one], weights * distances, len(totals))
     return sums / np.maximum(np.bincount(of[one], weights, len(totals)), 1e-300)

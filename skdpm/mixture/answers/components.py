@@ -70,6 +70,11 @@ def renumbered(labels):
     return (np.cumsum(np.bincount(labels) > 0) - 1)[labels]
 
 
+def rows_of_mean_covariance(n_columns):
+    """Number of rows as which the mean covariance within components counts in that of each."""
+    return n_columns + 2.0
+
+
 @dataclass(frozen=True, eq=False)
 class Laws:
     """Normal laws of components, weighted by their sizes.
@@ -169,7 +174,7 @@ class Components:
         components."""
         n_columns = self.rows.shape[1]
         within = self.scatters.sum(axis=0) / len(self.rows) + 1e-9 * np.eye(n_columns)
-        more = n_columns + 2.0
+        more = rows_of_mean_covariance(n_columns)
         covariances = (self.scatters + more * within) / (self.sizes + more)[:, None, None]
         return Laws.of(self.sizes, self.means, covariances)
 
