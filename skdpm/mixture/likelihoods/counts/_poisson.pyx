@@ -165,22 +165,10 @@ cdef class PoissonModel(CountModel):
             terms[2] = 1.0
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
-        """Accurate relative to s log s, the size of its largest terms."""
-        cdef const double* stats = row(self, slot)
-        cdef const double* sums = stats + N_HEAD
-        cdef const double* counts = sums + self.n_features
-        cdef double none = log_gamma(&self.gamma, 0.0)
-        cdef double total = 0.0
-        for d in range(self.n_features):
-            if counts[d] > 0.0:
-                total += (
-                    (log_gamma(&self.gamma, sums[d]) - none)
-                    - self.shape * log1p(counts[d] / self.rate)
-                    - sums[d] * log(self.rate + counts[d])
-                )
-        return total - stats[1] - stats[2]
+        return self.log_marginal_at(slot, &self.hyper[0])
 
     cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
+        """Accurate relative to s log s, the size of its largest terms."""
         cdef const double* stats = row(self, slot)
         cdef const double* sums = stats + N_HEAD
         cdef const double* counts = sums + self.n_features
