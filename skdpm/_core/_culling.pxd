@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# cython: infer_types=True
 """Culling: skip clusters that are too far from a box of rows to matter.
 
 Three loops evaluate only near clusters: Gibbs sweeps (`samplers/_gibbs`), draws of the labels of a
@@ -73,7 +74,6 @@ cdef inline Py_ssize_t part_near(
     """Order the positions of bounds: first, ascending, those not below the limit, then the others.
     Returns the number of the first. NaN is not below the limit, so its cluster is evaluated and
     rejected."""
-    cdef Py_ssize_t k
     cdef Py_ssize_t n_near = 0
     cdef Py_ssize_t n_far = 0
     for k in range(n):
@@ -91,9 +91,7 @@ cdef inline double log_sum_far(
     double log_rest
 ) noexcept nogil:
     """log(exp(log_rest) + sum over far places of exp(upper)), rounded up."""
-    cdef Py_ssize_t j
     cdef double top = log_rest
-    cdef double total
     for j in range(n_far):
         top = max(top, upper[far[j]])
     if n_far == 0 or fabs(top) == INFINITY:
@@ -110,9 +108,7 @@ cdef inline void join_boxes(
     double* out                                                         # OUT (2 D,)
 ) noexcept nogil:
     """The smallest box around some boxes, rounded up."""
-    cdef Py_ssize_t d, t
     cdef const double* box
-    cdef double high, low, middle
     for d in range(n_features):
         low = INFINITY
         high = -INFINITY

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# cython: infer_types=True
 """Functions of counts, from tables for small counts.
 
 `lgamma` also writes the global `signgam` of the C library, possibly from several threads. This is
@@ -64,7 +65,6 @@ cdef inline CountTable count_table(const double[::1] values, double shift) noexc
 
 cdef inline void fill_log_gamma(double* values, Py_ssize_t size, double shift) noexcept nogil:
     """log Gamma(shift + m) for the counts m = 0, ..., size - 1: a logarithm each."""
-    cdef Py_ssize_t m
     for m in range(size):
         values[m] = log_gamma_function(shift + m)
 
@@ -97,7 +97,6 @@ cdef inline double log_beta(double a, double b) noexcept nogil:
 cdef inline double log_rising_count(double z, double m) noexcept nogil:
     """log Gamma(z + m) - log Gamma(z) for a count m that is often small: 0 at 0."""
     cdef double product = 1.0
-    cdef Py_ssize_t j
     if m <= 8.0 and 1e-30 < z < 1e30:
         for j in range(<Py_ssize_t>m):
             product *= z + j

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# cython: infer_types=True
 """Polya-Gamma variates PG(1, z), which make a logistic likelihood conditionally Gaussian.
 
 PG(1, z) is the law of J / 4, where J has the density cosh(c) exp(-c^2 x / 2) sum_n (-1)^n a_n(x)
@@ -27,7 +28,6 @@ cdef extern from *:
 
 cdef inline double below_cut(double c, bitgen_t* rng) noexcept nogil:
     """An inverse Gaussian variate of mean 1 / c and shape 1, given that it is at most CUT."""
-    cdef double e, y, x, mean
     # Both loops end with probability 1: the probability of success in a turn has a lower bound.
     if c * CUT < 1.0:
         while True:
@@ -92,8 +92,6 @@ cdef inline double polya_gamma(double z, const double* shares, bitgen_t* rng) no
     """
     cdef double squared_pi = 9.869604401089358
     cdef double c = 0.5 * fabs(z)
-    cdef double x, level, decay, u
-    cdef Py_ssize_t n
     if not fabs(z) < 1e100:
         return NAN
     n = <Py_ssize_t>(c * PER_UNIT) if c * PER_UNIT < N_SHARES - 2 else N_SHARES - 2

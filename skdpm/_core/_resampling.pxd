@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# cython: infer_types=True
 """Resampling of weighted particles: first conditional, for particle Gibbs, then unconditional, for
 sequential Monte Carlo.
 
@@ -25,7 +26,6 @@ cdef inline double exponentiate(
     const double* log_w, double* w, Py_ssize_t n    # IN (n,), OUT (n,): exp(log_w - max)
 ) noexcept nogil:
     """Returns the largest log weight, or NaN if it is not finite or any weight is NaN."""
-    cdef Py_ssize_t j
     cdef double top = -INFINITY
     for j in range(n):
         if not (log_w[j] <= top):
@@ -45,7 +45,6 @@ cdef inline bint ess_is_below(
 ) noexcept nogil:
     """Whether the effective sample size is below `threshold` times the number of particles. A
     single node has equal weights, which rounding must not change."""
-    cdef Py_ssize_t g
     cdef Py_ssize_t n = 0
     cdef double total = 0.0
     cdef double squares = 0.0
@@ -69,11 +68,10 @@ cdef inline void resample(
     particle's part of the unit interval draws from this law: it fixes the offset of its stratum,
     or of all strata.
     """
-    cdef Py_ssize_t g, j, m, p, stratum, _draw
+    cdef Py_ssize_t _draw
     cdef Py_ssize_t n = 0
     cdef Py_ssize_t kept = 0        # the retained particle
     cdef double total = 0.0
-    cdef double before, point, u, cumulated
     for g in range(n_nodes):
         for j in range(counts[g]):
             particles[n] = g
@@ -125,7 +123,6 @@ cdef inline bint resample_if_uneven(
 ) noexcept nogil:
     """`resample` if the effective sample size is below the threshold. Returns whether it was; then
     the particles have equal weights."""
-    cdef Py_ssize_t g
     exponentiate(log_w, w, n_nodes)
     if not ess_is_below(threshold, w, counts, n_nodes):
         return False
@@ -140,7 +137,7 @@ cdef inline double thinning_scale(
     const double* w, Py_ssize_t* light, Py_ssize_t n, Py_ssize_t n_expected     # scratch (n,)
 ) noexcept nogil:
     """The root c of sum min(c w, 1) = n_expected < n."""
-    cdef Py_ssize_t j, k
+    cdef Py_ssize_t k
     cdef Py_ssize_t n_small = n
     cdef double small = 0.0
     cdef double scale = 0.0
@@ -177,8 +174,6 @@ cdef inline bint resample_optimal(
 
     Sets counts to 1 or 0; w is scratch. Returns False if the weights are no distribution.
     """
-    cdef Py_ssize_t j, k
-    cdef double scale
     cdef double top = exponentiate(log_w, w, n)
     if top != top:
         return False
@@ -205,9 +200,7 @@ cdef inline Py_ssize_t draw_node(
 ) noexcept nogil:
     """Draw a node with probability proportional to the weight of its particles; -1 if the weights
     are no distribution."""
-    cdef Py_ssize_t g
     cdef double total = 0.0
-    cdef double u
     cdef double top = exponentiate(log_w, w, n)
     if top != top:
         return -1
@@ -235,11 +228,9 @@ cdef inline void resample_freely(
 ) noexcept nogil:
     """Draw numbers of offspring of n particles, n in all, with means n w / sum(w). Systematic
     resampling uses one uniform number, the other schemes n."""
-    cdef Py_ssize_t j, m
     cdef double total = 0.0
     cdef double u = 0.0
     cdef double last = 1.0
-    cdef double cumulated, point
     for j in range(n):
         total += w[j]
         counts[j] = 0
@@ -278,12 +269,11 @@ cdef inline bint thin_exactly(
 
     Sets counts to 1 or 0; w is scratch. Returns False if the weights are no distribution.
     """
-    cdef Py_ssize_t j, n_heavy
+    cdef Py_ssize_t n_heavy
     cdef Py_ssize_t n_light = n
     cdef Py_ssize_t n_missing = n_kept
     cdef double bound = INFINITY
     cdef double cumulated = 0.0
-    cdef double lowest, point, scale, small, top
     # Histories of log weight `bound` or more keep their weight. If all others underflow relative
     # to them, the others are thinned alone. The loop ends, as n_missing falls each time.
     while True:

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# cython: infer_types=True
 
 cdef inline void select(
     const double* x, Py_ssize_t stride, Py_ssize_t* order, Py_ssize_t n, Py_ssize_t middle
 ) noexcept nogil:
     """Arrange row numbers so that the value at `middle` is the one of the sorted values there, and
     no value before it is above a later one: Hoare's quickselect."""
-    cdef Py_ssize_t i, j, t
     cdef Py_ssize_t low = 0
     cdef Py_ssize_t high = n - 1
-    cdef double a, b, c, pivot
     while low < high:
         a = x[order[low] * stride]
         b = x[order[(low + high) // 2] * stride]

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# cython: infer_types=True
 from skdpm._core._memory cimport MemoryOwner
 from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel
@@ -43,7 +44,6 @@ cdef class SharedSlots(MemoryOwner):
 
     cdef inline Py_ssize_t writable(self, Py_ssize_t slot) noexcept nogil:
         """The slot itself for its only holder, otherwise a copy, to which this holder changes."""
-        cdef Py_ssize_t copy
         if self.refs[slot] == 1:
             return slot
         copy = self.open()
@@ -117,7 +117,6 @@ cdef class Family(SharedSlots):
 
     cdef inline void let_go_live(self, Py_ssize_t slot) noexcept nogil:
         """One holder less; a slot that has none is no longer live."""
-        cdef Py_ssize_t last
         if self.let_go(slot):
             self.n_live -= 1
             last = self.live[self.n_live]

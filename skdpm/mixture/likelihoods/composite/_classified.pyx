@@ -12,7 +12,7 @@ changes it by -APART (m c^2 - 2 c sum c + sum c^2), whatever the cluster.
 
 Row: m, sum c, sum c^2. They are whole numbers below 2^53, so all sums are exact.
 """
-from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, read_row, row
 
 # Far above the difference of any two log densities of data.
 cdef double APART = 1e15
@@ -64,9 +64,8 @@ cdef class ClassModel(ClusterModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         cdef double c = <double>self.codes[i]
-        cdef const double* stats
         for k in range(n_slots):
             out[k] = 0.0
             if c >= 0.0:
-                stats = row(self, slots[k])
+                stats = read_row(self, slots[k])
                 out[k] -= APART * (c * (stats[0] * c - 2.0 * stats[1]) + stats[2])

@@ -159,3 +159,8 @@ cdef inline double log_constant(ClusterModel model, Py_ssize_t i) noexcept nogil
 
 cdef inline double* row(ClusterModel model, Py_ssize_t slot) noexcept nogil:
     return model.stats + slot * model.stride
+
+
+cdef inline const double* read_row(ClusterModel model, Py_ssize_t slot) noexcept nogil:
+    """`row`, for readers."""
+    return row(model, slot)

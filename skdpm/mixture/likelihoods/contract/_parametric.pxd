@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# cython: infer_types=True
 from libc.math cimport exp, log
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -90,9 +91,7 @@ cdef inline void draw_log_dirichlet(
 ) noexcept nogil:
     """Draw from a Dirichlet law by Gamma variates, in logarithms, because small parameters give
     probabilities that underflow."""
-    cdef Py_ssize_t t
     cdef double total = 0.0
-    cdef double top
     for t in range(n):
         log_theta[t] = log_gamma_variate(rng, log_theta[t])
     top = log_theta[0]

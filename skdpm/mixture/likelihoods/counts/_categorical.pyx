@@ -34,7 +34,7 @@ import numpy as np
 from skdpm._core._math cimport log_rising_count
 from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t
-from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, read_row, row
 from skdpm.mixture.likelihoods.contract._parametric cimport (
     SKDPM_LANES, TILE, ParametricModel, draw_log_dirichlet, number, tile_entries
 )
@@ -368,7 +368,6 @@ cdef class CategoricalModel(ClusterModel):
         cdef Py_ssize_t n_up = self.starts[2 * i + 1] - self.starts[2 * i]
         cdef Py_ssize_t n_down = self.starts[2 * i + 2] - self.starts[2 * i + 1]
         cdef Py_ssize_t most = max(1, self.n_product)
-        cdef const double* factors
         cdef double logs[N_LOGS]
         for k in range(n_slots):
             out[k] = row(self, slots[k])[self.width - 1]
@@ -380,7 +379,7 @@ cdef class CategoricalModel(ClusterModel):
                 for k in range(N_LOGS):
                     logs[k] = 1.0
                 for k in range(first, min(first + N_LOGS, n_slots)):
-                    factors = row(self, slots[k]) + self.n_stats
+                    factors = read_row(self, slots[k]) + self.n_stats
                     if self.n_product > 0:
                         logs[k - first] = product(factors, up, a) / product(factors, down, b)
                     else:

@@ -31,7 +31,7 @@ import numpy as np
 
 from skdpm._core._math cimport log_rising, log_rising_count
 from skdpm._core._rng cimport bitgen_t
-from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, read_row, row
 from skdpm.mixture.likelihoods.contract._parametric cimport (
     SKDPM_LANES, TILE, ParametricModel, draw_log_dirichlet, tile_entries
 )
@@ -227,7 +227,6 @@ cdef class MultinomialModel(ClusterModel):
         empty ones, from `first_column` to `end_column`."""
         cdef Py_ssize_t first = self.mirror_room
         cdef Py_ssize_t end = 0
-        cdef const double* stats
         if n_slots < FEW or not self.fits or self.n_slots >= self.mirror_room:
             return False
         if self.n_columns == 0:
@@ -241,7 +240,7 @@ cdef class MultinomialModel(ClusterModel):
             for slot in range(self.mirror_room):
                 self.column_of[slot] = -1
         for k in range(n_slots):
-            stats = row(self, slots[k])
+            stats = read_row(self, slots[k])
             if stats[self.n_stats] == 0.0:
                 if stats[0] == 0.0:
                     continue
@@ -301,13 +300,12 @@ cdef class MultinomialModel(ClusterModel):
     ) noexcept nogil:
         cdef Py_ssize_t n_present = 0
         cdef const double* of_src = row(self, src)
-        cdef const double* other
         for d in range(self.n_features):
             # Without a branch, which is hard to predict; the place may be written again.
             self.present[n_present] = <int>d
             n_present += of_src[N_HEAD + d] > 0.0
         for k in range(n_slots):
-            other = row(self, slots[k])
+            other = read_row(self, slots[k])
             total = 0.0
             for m in range(n_present):
                 d = self.present[m]
@@ -337,7 +335,6 @@ cdef class MultinomialModel(ClusterModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* hyper, Py_ssize_t h
     ) noexcept nogil:
         """From the tally of the same slots."""
-        cdef const double* stats
         cdef double total = 0.0
         for u in range(self.n_weights):
             a = hyper[0] * self.weights[u]
@@ -346,7 +343,7 @@ cdef class MultinomialModel(ClusterModel):
                     break
                 total += self.tally[u, j] * log(a + j)
         for k in range(n_slots):
-            stats = row(self, slots[k])
+            stats = read_row(self, slots[k])
             if stats[1] > 0.0:
                 total -= log_rising_count(hyper[0] * self.total_weight, stats[1])
         for j in range(self.large.shape[0]):
@@ -365,7 +362,6 @@ cdef class MultinomialModel(ClusterModel):
         cdef const unsigned char* offsets = self.offsets + self.factors[i]
         cdef bint uniform = self.n_weights == 1
         cdef bint mirrors = self.has_products and self.mirrors(slots, n_slots, n)
-        cdef const double* stats
         if mirrors:
             tile_factors(
                 self.mirror + self.first_column, self.mirror_stride,
@@ -373,7 +369,7 @@ cdef class MultinomialModel(ClusterModel):
                 uniform, self.products, self.products + self.mirror_room
             )
         for k in range(n_slots):
-            stats = row(self, slots[k])
+            stats = read_row(self, slots[k])
             if not self.has_products:
                 out[k] = 0.0
             elif mirrors and stats[self.n_stats] != 0.0:
@@ -418,11 +414,10 @@ cdef class MultinomialModel(ClusterModel):
     cdef int tally_slots(self, slots) except -1:
         cdef Py_ssize_t n_large = 0
         cdef const Py_ssize_t[::1] view = np.ascontiguousarray(slots, dtype=np.intp)
-        cdef const double* counts
         self.tally = np.zeros((self.n_weights, N_TALLIED))
         with nogil:
             for k in range(view.shape[0]):
-                counts = row(self, view[k]) + N_HEAD
+                counts = read_row(self, view[k]) + N_HEAD
                 for d in range(self.n_features):
                     if counts[d] > 0.0:
                         j = min(<Py_ssize_t>counts[d], <Py_ssize_t>N_TALLIED) - 1
@@ -435,7 +430,7 @@ cdef class MultinomialModel(ClusterModel):
                 for j in range(N_TALLIED - 2, -1, -1):
                     self.tally[k, j] += self.tally[k, j + 1]
             for k in range(view.shape[0]):
-                counts = row(self, view[k]) + N_HEAD
+                counts = read_row(self, view[k]) + N_HEAD
                 for d in range(self.n_features):
                     if counts[d] > N_TALLIED:
                         self.large[n_large] = counts[d]

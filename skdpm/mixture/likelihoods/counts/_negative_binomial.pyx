@@ -39,7 +39,7 @@ import numpy as np
 from skdpm._core._math cimport log_beta, log_gamma_function
 from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t
-from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, read_row, row
 from skdpm.mixture.likelihoods.counts._counts cimport N_HEAD, CountModel, ParametricCounts
 from skdpm.mixture.likelihoods.contract._parametric cimport draw_log_dirichlet
 
@@ -463,11 +463,10 @@ cdef class NegativeBinomialModel(CountModel):
     ) noexcept nogil:
         cdef const double* x = &self.X[i, 0]
         cdef const int* codes = &self.codes[i, 0]
-        cdef const double* stats
         cdef double* at
         cdef bint left
         for k in range(n_slots):
-            stats = row(self, slots[k])
+            stats = read_row(self, slots[k])
             left = slots[k] == self.left_slot and i == self.left_item
             table = self.table_of(slots[k], stats, i, left)
             total = 0.0
@@ -516,9 +515,8 @@ cdef class NegativeBinomialModel(CountModel):
         falls: p is largest at the count nearest to the mode. If rounding moves the mode, p is
         equal there up to rounding. Only for rows without missing entries."""
         cdef Py_ssize_t n_features = self.n_features
-        cdef const double* stats
         for k in range(n_slots):
-            stats = row(self, slots[k])
+            stats = read_row(self, slots[k])
             total = 0.0
             for d in range(n_features):
                 alpha = self.terms_of(stats, d, False)[2] - self.r[d]

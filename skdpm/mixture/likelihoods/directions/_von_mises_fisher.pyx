@@ -44,7 +44,7 @@ from skdpm._core._rng cimport (
     bit_generator_pointer, bitgen_t, categorical_log, random_beta, random_standard_exponential,
     random_standard_normal
 )
-from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, read_row, row
 from skdpm.mixture.likelihoods.contract._parametric cimport (
     SKDPM_LANES, TILE, ParametricModel, tile_entries
 )
@@ -444,11 +444,10 @@ cdef class VonMisesFisherModel(ClusterModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* hyper, Py_ssize_t h
     ) noexcept nogil:
         cdef Points points
-        cdef const double* stats
         cdef double total = 0.0
         fill_points(&points, &self.bessel, hyper[0], hyper[1])
         for k in range(n_slots):
-            stats = row(self, slots[k])
+            stats = read_row(self, slots[k])
             mode = stats[self.n_stats + 2]
             total += (
                 log_sum(
@@ -461,14 +460,12 @@ cdef class VonMisesFisherModel(ClusterModel):
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
-        cdef const double* stats
-        cdef const double* cached
         if not self.rows.has_direction(i):
             for k in range(n_slots):
                 out[k] = 0.0
             return
         for k in range(n_slots):
-            stats = row(self, slots[k])
+            stats = read_row(self, slots[k])
             cached = stats + self.n_stats
             mode = cached[2]
             square = cached[0] + 2.0 * self.rows.dot(stats + 1, i) + 1.0

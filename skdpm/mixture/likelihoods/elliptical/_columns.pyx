@@ -52,7 +52,7 @@ from skdpm._core._culling cimport ABOVE, BELOW, SLACK
 from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
-from skdpm.mixture.likelihoods.contract._base cimport row
+from skdpm.mixture.likelihoods.contract._base cimport read_row, row
 from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
     BOUND, COUNTS, LARGEST_LOSS, PEAK, WEIGHED, EllipticalModel, ParametricElliptical,
     log_positive, tile_keyed_moments
@@ -582,7 +582,6 @@ cdef class DiagonalModel(EllipticalModel):
     ) noexcept nogil:
         """log p(x_i | items of each slot), O(n_slots * D)."""
         cdef const double* x = self.X + i * self.n_features
-        cdef const double* stats
         cdef bint complete = True
         if self.weights is not None:
             self.log_weighted_many(slots, n_slots, i, out)
@@ -591,7 +590,7 @@ cdef class DiagonalModel(EllipticalModel):
             for d in range(self.n_features):
                 complete &= x[d] == x[d]
         for k in range(n_slots):
-            stats = row(self, slots[k])
+            stats = read_row(self, slots[k])
             if complete and stats[self.n_stats + COMPLETE] == 1.0:
                 out[k] = self.log_predictive_complete(stats, i)
             else:

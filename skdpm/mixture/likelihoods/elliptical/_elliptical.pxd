@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# cython: infer_types=True
 from libc.math cimport log
 from libc.string cimport memset
 
@@ -157,7 +158,6 @@ cdef class EllipticalModel(ClusterModel):
 
     cdef inline double log_norm_of(self, double n) noexcept nogil:
         """log c_n; without weights, c_n h^(D/2)."""
-        cdef double value
         if n < self.n_tabled:
             value = self.log_norms[<Py_ssize_t>n]
             if value != value:
@@ -171,7 +171,6 @@ cdef class EllipticalModel(ClusterModel):
 
     cdef inline double rho_of(self, const double* stats) noexcept nogil:
         """r plus the weights of all items."""
-        cdef Py_ssize_t g
         cdef double rho = self.mean_precision
         if self.weights is None:
             return rho + stats[0]
@@ -182,7 +181,6 @@ cdef class EllipticalModel(ClusterModel):
     cdef inline double mass_of(self, const double* stats, Py_ssize_t g) noexcept nogil:
         """Sum of the relative weights in the set of weight number g, from the numbers of items:
         without rounding errors that add up."""
-        cdef Py_ssize_t k
         cdef double mass = 0.0
         if self.weights is None:
             return stats[0]
@@ -205,7 +203,6 @@ cdef class EllipticalModel(ClusterModel):
     ) noexcept nogil:
         """Log probability of the weights of the items, and the powers of the weights in their
         densities: `entries` of items with each weight, each with `free` columns."""
-        cdef Py_ssize_t g
         cdef double total = 0.0
         for g in range(self.n_weights):
             if counts[g] > 0.0:
@@ -221,7 +218,6 @@ cdef class EllipticalModel(ClusterModel):
         self, double* stats, Py_ssize_t i, Py_ssize_t g, double sign, double* gap
     ) noexcept nogil:
         """The statistics of item i, of weight number g, enter (sign = 1) or leave (-1)."""
-        cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* x = self.X + i * n_features
         cdef double* moments = self.set_of(stats, g)

@@ -27,7 +27,7 @@ import numpy as np
 
 from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t, uniform
-from skdpm.mixture.likelihoods.contract._base cimport row
+from skdpm.mixture.likelihoods.contract._base cimport read_row, row
 from skdpm.mixture.likelihoods.contract._parametric cimport LD, MOST_DIMENSIONS, tile_gather
 from skdpm.mixture.likelihoods.elliptical._hyper cimport (
     RUN, fill_log_norm, labels_show, own_size
@@ -533,7 +533,6 @@ cdef class EllipticalModel(ClusterModel):
         """The sum over weights p(w) f(h) is at most the largest f(h) for any h. So bounds of one
         logarithm and of one exponential serve all weights of a cluster."""
         cdef Py_ssize_t slot = slots[own]
-        cdef const double* cached
         cdef double log_least
         cdef double total = 0.0
         if self.is_open(i):
@@ -551,7 +550,7 @@ cdef class EllipticalModel(ClusterModel):
                 return INFINITY
             # A smaller square has a larger bound.
             square = 1e-300 if square < 1e-300 else 1e300 if square > 1e300 else square
-            cached = row(self, slots[k]) + self.n_stats
+            cached = read_row(self, slots[k]) + self.n_stats
             value = cached[PEAK] + cached[self.terms + BOUND] - self.half * log_below(square)
             value += log_prior[k] - log_least + 1e-10 * (1.0 + fabs(cached[PEAK]))
             if not value <= 0.0:

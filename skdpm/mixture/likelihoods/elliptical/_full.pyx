@@ -65,7 +65,7 @@ from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
 from skdpm._hyperpriors cimport GammaDensity
-from skdpm.mixture.likelihoods.contract._base cimport STRIP, ClusterModel, row
+from skdpm.mixture.likelihoods.contract._base cimport STRIP, ClusterModel, read_row, row
 from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
     COUNTS, MANY, MOST_WEIGHTS, NONE, PEAK, PRECISION, WEIGHED, EllipticalModel,
     ParametricElliptical, log_positive, tile_keyed_moments
@@ -742,7 +742,6 @@ cdef class FullModel(EllipticalModel):
         eigenvalue of the correlations. |M| is at least the product of 1 / D_a over the missing a,
         as G has a unit triangle there."""
         cdef Py_ssize_t n_features = self.n_features
-        cdef const double* cached
         cdef double total
         if self.weights is not None or not self.is_open(i):
             return False
@@ -750,7 +749,7 @@ cdef class FullModel(EllipticalModel):
         self.gaps.list_missing(i)
         x = &self.gaps.data[i, 0]
         for k in range(n_slots):
-            cached = row(self, slots[k]) + self.n_stats
+            cached = read_row(self, slots[k]) + self.n_stats
             n = row(self, slots[k])[0]
             spread = self.spread_of(slots[k])
             q = total = 0.0
@@ -795,10 +794,9 @@ cdef class FullModel(EllipticalModel):
         Logarithms, the slowest part, are taken together."""
         cdef Py_ssize_t with_item = NONE    # the index of the slot that still holds x
         cdef Py_ssize_t n_features = self.n_features
-        cdef const double* cached
         cdef double tails[MANY]
         for k in range(n_slots):
-            cached = row(self, slots[k]) + self.n_stats
+            cached = read_row(self, slots[k]) + self.n_stats
             q = gap_squared(
                 cached + CENTER + n_features, n_features, x, cached + CENTER, &self.work[0]
             )
@@ -825,7 +823,7 @@ cdef class FullModel(EllipticalModel):
                 tails[k] = 1.0
             tile_log(tails, (n_slots + 7) // 8 * 8)
         for k in range(n_slots):
-            cached = row(self, slots[k]) + self.n_stats
+            cached = read_row(self, slots[k]) + self.n_stats
             if k == with_item:
                 out[k] = (
                     self.log_norm_of(row(self, slots[k])[0] - 1.0) - 0.5 * cached[LOG_DET]
@@ -843,7 +841,6 @@ cdef class FullModel(EllipticalModel):
         """The density is at least exp(l) if 1 + q rho / (rho + 1) is at most exp((peak - l) / e),
         e the exponent."""
         cdef Py_ssize_t n_near = 0
-        cdef const double* cached
         p = self.find_in_block(i) if n_slots >= FEWEST_CLUSTERS else -1
         if p < 0:
             return -1
@@ -852,7 +849,7 @@ cdef class FullModel(EllipticalModel):
         for k in range(n_slots):
             if self.n_known[slots[k]] <= p:
                 self.evaluate_ahead(slots[k], p)
-            cached = row(self, slots[k]) + self.n_stats
+            cached = read_row(self, slots[k]) + self.n_stats
             log_least[k] = (log_least[k] - cached[PEAK]) / cached[EXPONENT]
             if log_least[k] > 0.0:      # NaN stays: its cluster is near
                 log_least[k] = 0.0
@@ -906,15 +903,13 @@ cdef class FullModel(EllipticalModel):
         """With z = L^-1 (x - m), q is the sum of z_d^2 / D_d, and |z_d| at least
         max(0, |z_d(c)| - r_d): see `substitute_box`."""
         cdef Py_ssize_t n_features = self.n_features
-        cdef const double* cached
-        cdef const double* factor
         cdef double* z = &self.work[0]
         cdef double* r = &self.work[n_features]
         cdef double tails[MANY]
         while n_slots > 0:
             m = min(n_slots, <Py_ssize_t>MANY)
             for k in range(m):
-                cached = row(self, slots[k]) + self.n_stats
+                cached = read_row(self, slots[k]) + self.n_stats
                 factor = cached + CENTER + n_features
                 q = 0.0
                 substitute_box(factor, n_features, cached + CENTER, box, z, r)
@@ -929,7 +924,7 @@ cdef class FullModel(EllipticalModel):
                 tails[k] = 1.0
             tile_log(tails, (m + 7) // 8 * 8)
             for k in range(m):
-                cached = row(self, slots[k]) + self.n_stats
+                cached = read_row(self, slots[k]) + self.n_stats
                 tails[k] *= cached[EXPONENT]
                 out[k] = cached[PEAK] - tails[k]
                 out[k] += SLACK * (1.0 + fabs(cached[PEAK]) + tails[k])
@@ -965,8 +960,6 @@ cdef class FullModel(EllipticalModel):
         Py_ssize_t n_items, double* out
     ) noexcept nogil:
         cdef Py_ssize_t n_features = self.n_features
-        cdef const double* cached
-        cdef const double* factor
         cdef double* x = &self.strip[0]
         cdef double tails[STRIP]
         if self.weights is not None:
@@ -975,7 +968,7 @@ cdef class FullModel(EllipticalModel):
         self.settle()
         self.gather_strip(items, n_items, x)
         for k in range(n_slots):
-            cached = row(self, slots[k]) + self.n_stats
+            cached = read_row(self, slots[k]) + self.n_stats
             factor = cached + CENTER + n_features
             tile_tails(
                 x, n_items, n_features, factor, cached + CENTER, cached[SHRINKAGE],

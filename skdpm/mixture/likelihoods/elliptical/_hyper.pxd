@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# cython: infer_types=True
 """What the Gaussian kernels share: the constants of their densities, and how they draw their
 hyperparameters."""
 from libc.math cimport M_PI as PI, log, log1p
@@ -53,7 +54,6 @@ cdef inline void fill_log_norm(
 ) noexcept nogil:
     """`log_norm_at` for n = begin, ..., end - 1; `begin` is a multiple of RUN. From n to n + 2 the
     ratio of Gamma functions grows by the factor (nu + n + 1) / (nu + n + 1 - f)."""
-    cdef Py_ssize_t first, n, stop, _run
     cdef double both[2]
     cdef double constant = 0.5 * free * log(PI)
     for _run in range((end - begin + RUN - 1) // RUN):
@@ -74,7 +74,6 @@ cdef inline double log_evidence_norm(double n, double r, double nu) noexcept nog
 
 cdef inline bint labels_show(ClusterModel model, Py_ssize_t slot, double n) noexcept nogil:
     """Whether the labels show all n > 0 items of a cluster."""
-    cdef Py_ssize_t i
     cdef Py_ssize_t n_items = 0
     if model.n_labels != model.n_samples:
         return False

@@ -49,7 +49,7 @@ from skdpm._core._cholesky cimport cholesky, draw_normal
 from skdpm._core._culling cimport ABOVE, BELOW, SLACK
 from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t, random_standard_normal
-from skdpm.mixture.likelihoods.contract._base cimport row
+from skdpm.mixture.likelihoods.contract._base cimport read_row, row
 from skdpm.mixture.likelihoods.elliptical._columns cimport ParametricGaussianDiag
 from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
     COUNTS, LARGEST_LOSS, PEAK, WEIGHED, EllipticalModel, ParametricElliptical
@@ -293,14 +293,13 @@ cdef class TiedModel(EllipticalModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
         """log p(x_i | items of each slot): normal or Student, O(n_slots * D)."""
-        cdef const double* cached
         if self.weights is not None:
             self.log_weighted_many(slots, n_slots, i, out)
             return
         if self.is_open(i):
             self.prepare_known(i)
             for k in range(n_slots):
-                cached = row(self, slots[k]) + self.n_stats
+                cached = read_row(self, slots[k]) + self.n_stats
                 out[k] = (
                     cached[PEAK]
                     + 0.5 * self.gaps.n_missing * (LOG_2PI - log(2.0 * cached[HALF_PRECISION]))
@@ -309,7 +308,7 @@ cdef class TiedModel(EllipticalModel):
                 )
             return
         for k in range(n_slots):
-            cached = row(self, slots[k]) + self.n_stats
+            cached = read_row(self, slots[k]) + self.n_stats
             q = cached[HALF_PRECISION] * self.bound_square(slots[k], i)
             out[k] = cached[PEAK] - self.loss(q)
 
@@ -415,10 +414,9 @@ cdef class TiedModel(EllipticalModel):
         cdef Py_ssize_t n_features = self.n_features
         cdef double* z = &self.work[0]
         cdef double* r = z + n_features
-        cdef const double* cached
         self.whiten_box(box, z, r, r + n_features)
         for k in range(n_slots):
-            cached = row(self, slots[k]) + self.n_stats
+            cached = read_row(self, slots[k]) + self.n_stats
             q = 0.0
             for d in range(n_features):
                 least = fabs(z[d] - cached[CENTER + d]) * BELOW - r[d]
