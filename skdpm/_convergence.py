@@ -434,13 +434,16 @@ def words_about_levels(figures, bad):
     difference = entry.get("difference_chains", 0.0)
     if not difference > WORTH_WORDS or entry["r_hat"] <= LARGEST_R_HAT:
         return None
-    labels = f"chains {'differ' if 'coclustering' in bad else 'agree'} about labels"
-    words = f"{labels}; the levels of log_joint differ by {difference:.0f} nats between chains"
+    words = f"log_joint differs by {difference:.0f} nats between chains"
     if "difference_masses" in entry:
-        words += (
-            f", estimates of the log mass around their draws by {entry['difference_masses']:.0f}"
-        )
-    return words
+        by = f"{entry['difference_masses']:.0f}"
+        if not bad:
+            agree = "chains agree about labels, densities and the mass around their draws"
+            return (
+                f"{agree} (up to {by} nats); {words}, as components do, which is no disagreement"
+            )
+        words += f", estimates of the log mass around their draws by {by}"
+    return f"chains {'differ' if 'coclustering' in bad else 'agree'} about labels; {words}"
 
 
 def draws_to_ask(figures, names, n_draws):

@@ -95,7 +95,8 @@ def _words_about_law(estimator):
 
 def _name_of_law(law):
     # A Gaussian that leaves out columns is one to users.
-    return repr(law).partition("(")[0].removeprefix("Reduced")
+    name, tails = repr(law).partition("(")[0].removeprefix("Reduced"), getattr(law, "tails", None)
+    return name if tails is None else f"{name} with {type(tails).__name__}"
 
 
 def shortest_range(probabilities, level):

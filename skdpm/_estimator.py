@@ -86,6 +86,7 @@ BRIEF = {
     "get_params": "Parameters: dict. With `deep` also those of objects, as ``likelihood__df``.",
     "set_callbacks": "Set callbacks of scikit-learn. Returns the estimator.",
 }
+REQUEST = "Request arguments from meta-estimators, by scikit-learn's routing."
 
 
 def brief(method, words):
@@ -97,18 +98,6 @@ def brief(method, words):
 
     described.__doc__, described.__module__ = words, __name__
     return described
-
-
-class BriefRequest:
-    """A method of metadata routing, described in a sentence: scikit-learn has a page about it."""
-
-    def __init__(self, method):
-        self.method = method
-
-    def __get__(self, instance, owner):
-        method = self.method.__get__(instance, owner)
-        method.__doc__ = "Request arguments from meta-estimators, by scikit-learn's routing."
-        return method
 
 
 @parameters
@@ -141,10 +130,8 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         super().__init_subclass__(**kwargs)
         if "__init__" in vars(cls):
             cls.max_time = cls.target_ess = cls.noise = None
-        for name, method in list(vars(cls).items()):
-            if name.startswith("set_") and name.endswith("_request"):
-                setattr(cls, name, BriefRequest(method))
-        for name, words in BRIEF.items():
+        requests = [name for name in vars(cls) if name.endswith("_request")]
+        for name, words in {**BRIEF, **dict.fromkeys(requests, REQUEST)}.items():
             method = getattr(cls, name, None)
             if getattr(method, "__module__", "").startswith("sklearn."):
                 setattr(cls, name, brief(method, words))
@@ -242,7 +229,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         if not kept:
             raise ValueError(f"drop_chains must keep a chain, got all {n_chains}")
         run = self._prepare(given_rows(X), run, "drop_chains", "fit again", reset=False)
-        run = replace(run, chains=[run.chains[c] for c in kept])
+        run = replace(run, chains=[run.chains[c] for c in kept], at_cut=None)
         self.draws_ = self.draws_.only(kept)
         self._publish(self.draws_, run.program)
         self._sum_up(run)
@@ -296,13 +283,10 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
 
     def _html_repr(self):
         """The diagram of scikit-learn, with a summary of the fit below it."""
-        diagram = estimator_html_repr(self)
-        if not hasattr(self, "draws_"):
-            return diagram
-        return diagram + html_table(summary_of_fit(self, self._components))
+        lines = summary_of_fit(self, self._components) if hasattr(self, "draws_") else None
+        return estimator_html_repr(self) + (html_table(lines) if lines else "")
 
-    def _repr_html_inner(self):
-        return self._html_repr()
+    _repr_html_inner = _html_repr
 
     def _repr_mimebundle_(self, **kwargs):
         bundle = super()._repr_mimebundle_(**kwargs)
@@ -353,29 +337,19 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         if n_draws > 0 and LOGGER.isEnabledFor(logging.INFO):  # a summary reads the draws again
             LOGGER.info("%s.fit ends\n%s", name, self.summary())
         if interrupted:
-            cut, go_on = "", "set_params(warm_start=True) and fit again to continue"
-            if run.shortened_from is not None:
-                cut = f", and {run.words_about_warmup}"
-                go_on = "fit again for a whole warm-up, with warm_start=True to keep what is done"
-            if self.warm_start:
-                go_on = "fit again to continue"
+            cut = "" if run.shortened_from is None else f", and {run.words_about_warmup}"
+            go_on = "" if self.warm_start else "set_params(warm_start=True) and "
             warn(
                 f"{name}.fit was interrupted after {n_draws} of {program.n_draws} draws of each "
                 f"chain{cut}"
                 + ("; the attributes describe these" if n_draws else "; nothing is fitted")
-                + (f"; {go_on}" if n_draws or self.warm_start else ""),
+                + f"; {go_on}fit again to continue" * bool(n_draws or self.warm_start),
                 RuntimeWarning,
             )
             raise KeyboardInterrupt
         if reports is not None:
             reports.end(run.chains)
         self._warn_of_limits(run, halts)
-        if before > 0.0 and run.is_cut:
-            warn(
-                f"the fit continued chains that ended after {run.words_about_warmup}, so draws "
-                "may not follow the posterior; warm_start=False begins with a whole warm-up",
-                ConvergenceWarning,
-            )
         self._warn_if_not_converged(program)
         return self
 
@@ -396,9 +370,13 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
                 )
             return self._prepare(X), False
         remedy = "set warm_start=False to start a new run"
-        run = self._prepare(X, self._run, "warm_start=True", remedy, reset=not fitted)
+        previous = self._run
+        if previous.at_cut is not None:  # the rest of the warm-up, before any draws
+            previous = replace(previous, chains=previous.at_cut, shortened_from=None, at_cut=None)
+        run = self._prepare(X, previous, "warm_start=True", remedy, reset=not fitted)
         # After an interruption some chains have more draws; a later fit may ask for them.
-        done = self.draws_.n_draws if hasattr(self, "draws_") else 0
+        kept = fitted and previous is self._run
+        done = self.draws_.n_draws if kept else 0
         n_draws = run.program.end_draws(run.chains, done)
         if n_draws < done:
             raise ValueError(
@@ -548,7 +526,9 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             draws = f"{n_draws} draw{'s' if n_draws > 1 else ''} of each chain"
             warn(
                 f"max_time={self.max_time!r} was short: the fit made {run.words_about_warmup} and "
-                f"{draws}, in {self.fit_time_:.3g} seconds; use a larger max_time",
+                f"{draws}, in {self.fit_time_:.3g} seconds; a whole fit takes about "
+                f"{halts.clock.words_about_whole()}: use a larger max_time, with warm_start=True "
+                "to continue this fit",
                 ConvergenceWarning,
             )
         if self.target_ess is not None and not halts.ess >= self.target_ess:
@@ -703,16 +683,9 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             )
         if not isinstance(self.verbose, (bool, np.bool_)):
             check_integer(self.verbose, "verbose", low=0)
-        finds_warmup, finds_draws = (
-            isinstance(length, str) and length == "auto"
-            for length in (self.n_warmup, self.n_draws)
-        )
-        n_warmup = n_draws = None
-        if not finds_warmup:
-            n_warmup = self._check_length("n_warmup", low=0)
-        if not finds_draws:
-            n_draws = self._check_length("n_draws", low=1)
-        elif self.target_ess is not None:
+        n_warmup, n_draws = self._length("n_warmup", low=0), self._length("n_draws", low=1)
+        finds_warmup, finds_draws = n_warmup is None, n_draws is None
+        if finds_draws and self.target_ess is not None:
             n_draws = MOST_DRAWS
         prior = check_hyperprior(self.concentration_prior, "concentration_prior")
         return {
@@ -725,9 +698,11 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             "n_chains": check_integer(self.n_chains, "n_chains", low=1),
         }
 
-    def _check_length(self, name, low):
-        """Check a length of chains that is no "auto": int."""
+    def _length(self, name, low):
+        """Check a length of chains: int, or None for "auto"."""
         value = getattr(self, name)
+        if isinstance(value, str) and value == "auto":
+            return None
         if isinstance(value, str):
             raise ValueError(f'{name} must be an integer or "auto", got {value!r}')
         return check_integer(value, name, low=low)
@@ -765,8 +740,8 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
 
 
 def _hash(value):
-    """Hash a parameter; return it unchanged if it cannot be pickled, such as a lambda."""
+    """Hash a parameter; return it unchanged if it has no hash, as a lambda or a masked array."""
     try:
         return joblib.hash(value)
-    except pickle.PicklingError:
+    except (pickle.PicklingError, ValueError):
         return value

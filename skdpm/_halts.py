@@ -76,7 +76,7 @@ class Halts:
         self.ess = math.nan
         self._ended = False  # by a callback
         self._looked = False
-        self._clock = None if max_time is None else _Clock(began, max_time, program.summaries)
+        self.clock = None if max_time is None else _Clock(began, max_time, program)
 
     def __call__(self, n_done):
         """The iteration at which chains wait next, all having done n_done iterations; None: they
@@ -88,13 +88,13 @@ class Halts:
         if program.finds_warmup and n_done <= program.n_warmup and not regrouped:
             if self._settled(n_done):
                 program.end_warmup(self.chains, n_done)
-        steps = math.inf if self._clock is None else self._clock.affordable(n_done, program)
+        steps = math.inf if self.clock is None else self.clock.affordable(n_done, program)
         if steps < 1 and 0 < n_done < program.n_warmup and program.shortens_warmup:
             # The rest of the warm-up would leave no time for draws.
             self.is_late |= self.run.cut_warmup()
             if n_done < program.n_warmup:
                 return program.n_warmup
-            steps = self._clock.affordable(n_done, program)
+            steps = self.clock.affordable(n_done, program)
         n_draws = program.n_draws_after(n_done)
         if n_done >= program.n_iterations or self._enough(n_draws):
             return None
@@ -164,10 +164,11 @@ class _Clock:
     """Division of a time limit among warm-up, draws and summaries, which take as long as
     `summaries` iterations. `began` and `max_time` are those of `Halts`."""
 
-    def __init__(self, began, max_time, summaries):
-        self.end = began + max_time
+    def __init__(self, began, max_time, program):
+        self.began, self.end = began, began + max_time
         self.most_for_summaries = MOST_FOR_SUMMARIES * max_time
-        self.summaries = summaries
+        self.summaries = program.summaries
+        self.whole = np.array(_lengths(program, 0))  # before a warm-up is cut
         self._first = None  # iterations and time at the first check, then after the first round
         self._last = None  # iterations and time at the last check
         self._pace = None  # seconds per iteration in the last round
@@ -204,6 +205,12 @@ class _Clock:
         most = min(ROUND, remaining / 2) / self._pace if self._pace > 0.0 else math.inf
         self._steps = max(1, int(min(2 * self._steps, most)))
         return self._steps
+
+    def words_about_whole(self):
+        """Words about the time of a whole fit, by the pace of this one in its last round."""
+        done, now = self._last
+        pace = self._pace or (now - self.began) / max(1, done)
+        return _durations(*(now - self.began + pace * (self.whole - done + self.summaries)))
 
 
 def settled(chains, n_done):
@@ -272,7 +279,7 @@ class Forecast:
         if self._spent[0] < PATIENCE or not pace > STEADY * earlier > 0.0:
             return
         share = self._spent[1] / self._spent[0]
-        left = np.array(self._lengths(n_done)) - n_done + self.program.summaries
+        left = np.array(_lengths(self.program, n_done)) - n_done + self.program.summaries
         times = now[0] - self.began + min(pace, earlier) * left / share
         if math.sqrt(times.prod()) < LONG:
             return
@@ -282,17 +289,17 @@ class Forecast:
             words += f" on this busy machine ({_durations(*share * times)} of processor time)"
         self.say(words)
 
-    def _lengths(self, n_done):
-        """Smallest and largest number of iterations that the fit will have."""
-        program = self.program
-        n_warmup, n_draws = program.n_warmup, program.n_draws
-        if program.finds_warmup:
-            looks = (look for look in program.warmup_looks if look >= n_done)
-            n_warmup = min(looks, default=n_warmup)
-        if program.finds_draws:
-            done = program.n_draws_after(n_done)
-            n_draws = min((look for look in program.draw_looks if look >= done), default=n_draws)
-        return n_warmup + n_draws * program.thin, program.n_iterations
+
+def _lengths(program, n_done):
+    """Smallest and largest number of iterations that a fit with n_done of them will have."""
+    n_warmup, n_draws = program.n_warmup, program.n_draws
+    if program.finds_warmup:
+        looks = (look for look in program.warmup_looks if look >= n_done)
+        n_warmup = min(looks, default=n_warmup)
+    if program.finds_draws:
+        done = program.n_draws_after(n_done)
+        n_draws = min((look for look in program.draw_looks if look >= done), default=n_draws)
+    return n_warmup + n_draws * program.thin, program.n_iterations
 
 
 def _durations(shortest, longest):

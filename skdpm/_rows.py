@@ -58,7 +58,9 @@ def _without_mask(X):
 def refuse_what_has_no_rows(X):
     """Raise TypeError if X is no table, but stands for one or has one."""
     what, way = f"a {type(X).__name__}", None
-    if isinstance(X, (str, bytes, os.PathLike)) or hasattr(X, "read"):
+    if X is None:
+        what, way = "None", "pass the rows"
+    elif isinstance(X, (str, bytes, os.PathLike)) or hasattr(X, "read"):
         what += f", {X!r:.60}"
         way = "read the file first, such as X = pandas.read_csv(path)"
     elif hasattr(X, "__next__"):

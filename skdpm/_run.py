@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """One fit as an object: the chains, and what must stay the same for them to continue."""
 
+import copy
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -30,6 +31,8 @@ class Run:
     - `pool`: dict. For particles that can take more rows: see `StreamProgram`.
     - `shortened_from`: int or None. Number of warm-up iterations that were asked for, if a time
       limit or Ctrl-C allowed fewer.
+    - `at_cut`: list of dict or None. The chains where that warm-up ended, until they have made as
+      many iterations as it lacked, or some are dropped.
     - `told`: tuple of str. Quantities that a warning of `partial_fit` has named already.
     - `n_judged`: int. Number of rows when `partial_fit` last compared the chains.
     """
@@ -46,6 +49,7 @@ class Run:
     kept: object = None
     pool: dict = field(default_factory=dict)
     shortened_from: int | None = None
+    at_cut: list | None = None
     told: tuple = ()
     n_judged: int = 0
 
@@ -58,8 +62,8 @@ class Run:
     @property
     def is_cut(self):
         """Whether the chains have made fewer iterations than a warm-up that was cut."""
-        done = min(chain["iteration"] for chain in self.chains)
-        return self.shortened_from is not None and done < self.shortened_from
+        wanted = self.shortened_from
+        return wanted is not None and min(c["iteration"] for c in self.chains) < wanted
 
     def cut_warmup(self):
         """End the warm-up early, where the first chain is; after an interruption others follow.
@@ -68,6 +72,7 @@ class Run:
         if ahead >= program.n_warmup:
             return False
         self.shortened_from = program.n_warmup
+        self.at_cut = copy.deepcopy(self.chains)
         program.end_warmup(self.chains, ahead)
         return True
 
@@ -90,4 +95,5 @@ class Run:
 
     def finished(self):
         """What an estimator keeps after the fit."""
-        return replace(self.program.carried(self), program=None)
+        at_cut = self.at_cut if self.is_cut else None
+        return replace(self.program.carried(self), program=None, at_cut=at_cut)

@@ -152,14 +152,14 @@ class Table:
         """Return column j as a `Column`."""
         d = self.positions[j]
         if d not in self._columns:
-            self._columns[d] = self._read(d)
+            native = self.native(d)
+            if isinstance(native, np.ndarray):
+                column = _of_objects(without_marks(native))
+                kind = {"M": "dates", "m": "time spans"}.get(native.dtype.kind, column.kind)
+                self._columns[d] = Column(kind, column.values)
+            else:
+                self._columns[d] = _of_series(nw.from_native(native, series_only=True))
         return self._columns[d]
-
-    def _read(self, d):
-        column = self.native(d)
-        if isinstance(column, np.ndarray):
-            return _of_array(column)
-        return _of_series(nw.from_native(column, series_only=True))
 
     def native(self, d):
         """Column d of X, in its container."""
@@ -445,15 +445,6 @@ def _categories_of_type(series, values):
     return sorted({value for value in values if value is not None})
 
 
-def _of_array(values):
-    """`Column` of an array of objects, strings or times."""
-    column = _of_objects(without_marks(values))
-    times = {"M": "dates", "m": "time spans"}
-    if values.dtype.kind in times:
-        return Column(times[values.dtype.kind], column.values)
-    return column
-
-
 def _of_objects(values):
     """`Column` of objects, None if missing."""
     known = [value for value in values if value is not None]
@@ -514,12 +505,17 @@ def to_codes(column, categories, where, handle_unknown):
         )
     if unknown and handle_unknown == "new":
         position.update(dict.fromkeys(unknown, float(len(categories))))
-        warn(
-            f"Categorical: {where} holds {unknown[0]!r}, a value that was not in `fit`. It says "
-            "nothing about the cluster of a row, and score_samples gives it the probability "
-            "1 / (n + 2), where n is the number of known entries of the column in `fit`"
-        )
+        warn_of_new(where, repr(unknown[0]))
     return np.array([position.get(value, np.nan) for value in column.values.tolist()])
+
+
+def warn_of_new(where, what):
+    """Warn of a category of new rows; `where` is the name of the column, and `what` its words."""
+    warn(
+        f"Categorical: {where} holds {what}, a value that was not in `fit`. It says nothing about "
+        "the cluster of a row, and score_samples gives it the probability 1 / (n + 2), where n is "
+        "the number of known entries of the column in `fit`"
+    )
 
 
 def decoded_table(X, decoded, names):

@@ -158,7 +158,8 @@ def explains(**hints: str) -> Callable[[F], F]:
             method.__init__ = decorate(method.__init__)
             method.set_params = decorate(method.set_params)
             return method
-        taken = list(inspect.signature(method).parameters.values())[1:]
+        signature = inspect.signature(method)
+        taken = list(signature.parameters.values())[1:]
         n_positional = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in taken)
         names = [p.name for p in taken if p.kind is not p.VAR_KEYWORD]
 
@@ -178,6 +179,10 @@ def explains(**hints: str) -> Callable[[F], F]:
                     error = ValueError if method.__name__ == "set_params" else TypeError
                     hint = hints.get(name) or f"did you mean {near[0]}?"
                     raise error(f"{what} has no parameter {name!r}: {hint}")
+            try:
+                signature.bind(self, *args, **kwargs)
+            except TypeError as error:  # Python's names the class that defines the method
+                raise TypeError(f"{what}: {error}") from None
             return method(self, *args, **kwargs)
 
         return explained

@@ -9,7 +9,7 @@ from skdpm.mixture.blocks._launch import draw_sides, launch_sides
 from skdpm.mixture.blocks.records import Launch, LaunchedSplit
 from skdpm.mixture.chains._start import merged_stats
 from skdpm.mixture.likelihoods import Categorical, Gaussian
-from skdpm.mixture.likelihoods.counts._categorical import ParametricCategorical, number_levels
+from skdpm.mixture.likelihoods.counts._categorical import ParametricCategorical
 from skdpm.mixture.likelihoods.counts._negative_binomial import level_terms
 from skdpm.mixture.likelihoods.directions._von_mises_fisher import draw_directions
 from skdpm.mixture.likelihoods.elliptical._full import ParametricGaussian
@@ -31,7 +31,6 @@ def places(*shape):
 # A function, arguments of shapes that agree, and the number and value of one that does not.
 CALLS = {
     "whitened": (whitened, [X, np.eye(2)], {1: [np.eye(1), np.eye(3), np.ones((2, 3))]}),
-    "number_levels": (number_levels, [X * 0.0, ints(3)], {1: [ints(2)]}),
     "draw_directions": (draw_directions, [np.eye(3), np.ones(3), BITS], {1: [np.ones(2)]}),
     "level_terms": (
         level_terms,

@@ -527,7 +527,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     def estimate_labels(
         self, *, max_clusters: int | None = None, loss: Loss | None = None, X=None
     ) -> Self:
-        """Replace the partition of `fit` by another summary of the draws.
+        """Replace the partition of `fit` by another summary of the draws. Returns the estimator.
 
         Sets `labels_` and all that depends on it. Draws and predictive densities do not change.
         `skdpm.plotting.ExpectedLossDisplay` shows the loss for each `max_clusters`.

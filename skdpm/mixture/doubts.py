@@ -32,6 +32,8 @@ FEWEST_EACH = 4
 LEAST_APART = 0.6
 # Largest number of rows between which all distances are computed for that.
 MOST_PAIRED = 2000
+# Rows whose departures are in memory at once.
+BLOCK_ROWS = 2**16
 # Learned scale, as a share of the variance of a column, that no rows with a width lead to.
 SMALL_SCALE = 1e-8
 
@@ -77,6 +79,8 @@ def warn_of_columns(model, X, program, given):
             f"all entries of X are {what}. So {so}, and answers are those of the priors. "
             "Look at how X was read"
         )
+    elif len(empty := _empty_columns(X, model, likelihood)):
+        warn(f"X has no entries in {listed(empty, names)}; answers about it are those of priors")
     warn_of_departures(model, X, likelihood)
 
 
@@ -118,13 +122,19 @@ def words_of_silence(model):
             f"{len(labels)} of {len(model.labels_)} contain no information, as they have only "
             f"missing entries or zeros; they are {where}"
         )
-    if isinstance(training.X, np.ndarray) and not model.likelihood_.pairwise:
-        empty = np.flatnonzero(np.isnan(training.X[0, : model.n_features_in_]))
-        empty = empty[np.isnan(training.X[:, empty]).all(axis=0)]
-        if len(empty):
-            named = listed(empty, getattr(model, "feature_names_in_", None))
-            lines["columns"] = f"{named} without entries; answers about them are those of priors"
+    empty = _empty_columns(training.X, model, model.likelihood_)
+    if len(empty):
+        named = listed(empty, getattr(model, "feature_names_in_", None))
+        lines["columns"] = f"{named} without entries; answers about them are those of priors"
     return lines
+
+
+def _empty_columns(X, model, likelihood):
+    """Columns of rows in memory without any entry: ndarray of int."""
+    if not isinstance(X, np.ndarray) or likelihood.pairwise:
+        return ()
+    empty = np.flatnonzero(np.isnan(X[0, : model.n_features_in_]))
+    return empty[np.isnan(X[:, empty]).all(axis=0)]
 
 
 def warn_of_classes(y, known_labels):
@@ -137,10 +147,15 @@ def warn_of_classes(y, known_labels):
 
 
 def warn_of_departures(model, X, likelihood):
-    left_out = likelihood.left_out
-    columns = [] if left_out is None else left_out.departures(X)
-    if columns:
-        named = listed(columns, getattr(model, "feature_names_in_", None))
+    left_out, names = likelihood.left_out, getattr(model, "feature_names_in_", None)
+    if left_out is None:
+        return
+    found = np.zeros(len(left_out.left_out), dtype=bool)
+    for first in range(0, len(X), BLOCK_ROWS):
+        block = np.asarray(X[first : first + BLOCK_ROWS], dtype=np.float64)
+        found |= left_out.departs(block).any(axis=0)
+    if columns := np.sort(left_out.left_out[found]).tolist():
+        named = listed(columns, names)
         one, several = ("does", "it", "column"), ("do", "they", "columns")
         does, it, column = one if len(columns) == 1 else several
         warn(

@@ -407,7 +407,21 @@ def test_absurd_settings_of_samplers_are_refused(sampler, name):
         DPMixture(sampler=sampler).fit(X)
 
 
-@pytest.mark.parametrize("X", [np.array(3.0), 3.0, None, [], [1.0, 2.0]], ids=repr)
+@pytest.mark.parametrize("X", [np.array(3.0), 3.0, [], [1.0, 2.0]], ids=repr)
 def test_what_is_no_table_is_refused(X):
     with pytest.raises(ValueError, match="Expected 2D array"):
         DPMixture().fit(X)
+
+
+def test_no_rows_are_refused_in_words_of_the_user():
+    with pytest.raises(TypeError, match=r"^X is None, .*pass the rows$"):
+        DPMixture().fit(None)
+    with pytest.raises(TypeError, match=r"^DPMixture\.fit: missing a required argument: 'X'$"):
+        DPMixture().fit()
+
+
+def test_an_estimator_that_is_taken_for_labels_names_them():
+    for name in ("shape", "max", "tolist"):
+        assert not hasattr(DPMixture(), name)
+        with pytest.raises(AttributeError, match="labels_ has the labels"):
+            getattr(DPMixture(), name)

@@ -731,6 +731,7 @@ def test_auto_takes_missing_entries():
     assert model.likelihood_.covariance_type == "diag"
 
 
+@pytest.mark.filterwarnings("ignore:.*no entries")
 def test_columns_without_entries_and_dependent_columns():
     X = two_groups()
     X = np.column_stack(

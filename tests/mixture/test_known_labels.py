@@ -962,3 +962,13 @@ def test_partitions_are_restricted_in_the_reference():
     """A count by hand: five rows, two classes of two and one row."""
     n = sum(not united(z, CODES["two"]) for z in enumerate_partitions(5))
     assert n == 52 - sum(z[0] == z[2] or z[2] == z[4] for z in enumerate_partitions(5))
+
+
+def test_masked_labels():
+    """Masked classes are not known; a start has labels of all rows."""
+    labels = np.ma.array([0, 1] * 5, mask=np.arange(10) > 3)
+    rows = np.arange(20.0).reshape(10, 2)
+    known = DPMixture(n_warmup=5, n_draws=5, random_state=0).fit(rows, known_labels=labels)
+    assert (known._known.codes == labels.filled(-1)).all()
+    with pytest.raises(ValueError, match=r"init has masked entries.*init\.filled"):
+        DPMixture(init=labels).fit(rows)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import pickle
 import signal
 import types
 import warnings
@@ -289,6 +290,11 @@ def test_a_fit_shortened_by_time_can_be_repeated(sampler, blobs, ticks):
     model = DPMixture(**AUTO, sampler=sampler, max_time=0.017).fit(blobs)
     assert 1 < model.n_warmup_ < 50
     assert_same_fit(model, _repeated(model, blobs), blobs)
+    # A fit that continues it has the whole warm-up first: it is the one without a limit.
+    whole = DPMixture(**AUTO, sampler=sampler).fit(blobs)
+    again = pickle.loads(pickle.dumps(model.set_params(warm_start=True)))
+    for fit in (model.set_params(max_time=0.013), again):
+        assert_same_fit(fit.fit(blobs).set_params(max_time=None).fit(blobs), whole, blobs)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

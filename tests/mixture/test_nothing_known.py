@@ -160,6 +160,8 @@ def test_empty_columns_and_rows_are_named():
     del model._other_readings
     assert "they are noise" in model.summary()
     X = np.where(np.arange(3) == 1, np.nan, np.random.default_rng(0).normal(size=(60, 3)))
-    model = DPMixture(likelihood=Gaussian(covariance_type="diag"), **SHORT).fit(X)
+    model = DPMixture(likelihood=Gaussian(covariance_type="diag"), **SHORT)
+    with pytest.warns(UserWarning, match="^X has no entries in column 1; answers about it"):
+        model.fit(X)
     assert re.search(r"\ncolumns +column 1 without entries", model.summary())
     assert "\nrows" not in model.summary()

@@ -715,6 +715,7 @@ def test_defaults_of_the_imputer():
         MixtureImputer(LogisticRegression()).fit(X)
 
 
+@pytest.mark.filterwarnings("ignore:.*no entries")
 @pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize("likelihood", ["gaussian", "poisson", "categorical"])
 def test_columns_without_values_are_as_in_simple_imputer(likelihood, keep):
@@ -741,6 +742,7 @@ def test_columns_without_values_are_as_in_simple_imputer(likelihood, keep):
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.filterwarnings("ignore:.*no entries")
 def test_columns_without_values_in_tables():
     _, holes = table()
     X = holes.assign(none=None, codes=pd.Categorical([None] * len(holes), ["u"]), void=np.nan)
@@ -758,6 +760,7 @@ def test_columns_without_values_in_tables():
     ]
 
 
+@pytest.mark.filterwarnings("ignore:.*no entries")
 def test_entries_that_stay_missing_are_named():
     X = rows_of("numbers")
     X[:, 1] = np.nan

@@ -737,6 +737,7 @@ def test_tables_with_names():
         model.predict(table.assign(size=np.inf))
 
 
+@pytest.mark.filterwarnings("ignore:.*no entries")
 def test_constant_and_empty_columns():
     X, _, _ = twenty("gaussian", 0)
     X[:, 5], X[:, 6] = 3.0, NAN

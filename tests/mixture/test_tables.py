@@ -161,7 +161,7 @@ def test_categories_at_predict_are_those_of_fit():
     np.testing.assert_array_equal(again.score_samples(other), expected)
 
 
-@pytest.mark.filterwarnings("ignore:Categorical.*'Paris'")
+@pytest.mark.filterwarnings("ignore:Categorical.*('Paris'|codes holds 7)")
 @pytest.mark.parametrize("kind", ["table", "select", "noise", "codes"])
 def test_new_categories_have_the_probability_of_the_rule_of_succession(kind):
     """That of known categories sums to the rest; clusters are those of rows with a gap."""
@@ -198,6 +198,16 @@ def test_folds_with_new_categories_have_scores():
         scores = cross_val_score(DPMixture(likelihood="mixed", **FAST), X, cv=3)
     assert np.isfinite(scores).all()
     assert sum("'Paris'" in str(warning.message) for warning in caught) == 1
+
+
+def test_new_codes_are_named():
+    X = np.random.default_rng(0).integers(3, size=(30, 4)).astype(float)
+    parts = [("a", Gaussian(mean_precision=0.1), [3]), ("b", Categorical(), [0, 2])]
+    model = DPMixture(likelihood=Product([*parts, ("c", Poisson(), [1])]), **FAST).fit(X)
+    model.predict(X)
+    X[4, 2] = 7.0
+    with pytest.warns(UserWarning, match="a column of codes holds 7, a value that was not"):
+        model.predict(X)
 
 
 @pytest.mark.slow
@@ -1329,9 +1339,16 @@ def test_summaries_name_the_columns_of_parts():
     assert "  Poisson for column 'year', Gaussian for column 'b'\n" in model.summary()
 
 
+@pytest.mark.filterwarnings("ignore:.*no entries")
 @pytest.mark.parametrize("other", [[], [np.ones(60)], [np.full(60, np.nan)]])
 def test_summaries_name_gaussians_that_leave_out_columns(other):
     X = np.column_stack([np.random.default_rng(0).normal(size=(60, 2)), *other])
     model = DPMixture(**FAST).fit(X)
     assert re.search(r"\nlikelihood +Gaussian\n", model.summary())
     assert len(model.likelihood_.mean) == 2
+
+
+def test_summaries_show_tails():
+    X = np.random.default_rng(0).standard_t(3, size=(60, 2))
+    summary = DPMixture(likelihood=Gaussian(tails="t"), **FAST).fit(X).summary()
+    assert re.search(r"\nlikelihood +Gaussian with StudentTails\n", summary)

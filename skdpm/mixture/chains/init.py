@@ -69,6 +69,8 @@ def initial_labels(init, X, likelihood, most):
 
 def labels_of_rows(init, n_samples):
     """The parameter `init`, which is no name, as an ndarray of shape (n_samples,)."""
+    if np.ma.is_masked(init):
+        raise ValueError("init has masked entries: pass labels of all rows, init.filled(label)")
     labels = np.asarray(init)
     if labels.shape != (n_samples,):
         raise ValueError(

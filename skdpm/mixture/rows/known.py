@@ -103,7 +103,7 @@ class KnownLabels(Unlabelled):
         """
         if labels is None and not before.unites:
             return UNLABELLED
-        given = np.full(n_samples, -1) if labels is None else np.asarray(labels)
+        given = np.full(n_samples, -1) if labels is None else np.ma.filled(labels, -1)
         if given.shape != (n_samples,):
             raise ValueError(
                 f"known_labels must have one entry for each of the {n_samples} rows of X, got "

@@ -10,7 +10,6 @@ import copy
 import numpy as np
 
 from skdpm.mixture.likelihoods.contract.roles import OF_ONE_PART
-from skdpm.mixture.likelihoods.gaussian.projected import Projection
 from skdpm.mixture.likelihoods.laws.background import JointBackground
 from skdpm.mixture.likelihoods.laws.laws import JointLaws
 from skdpm.mixture.likelihoods.laws.means import ColumnMeans
@@ -80,8 +79,6 @@ class LeftOut:
     def departs(self, X):
         """Those of the parts, joined."""
         return np.hstack([part.departs(X[:, columns]) for columns, part in self.parts])
-
-    departures = Projection.departures
 
 
 class JoinedHyperparameters:

@@ -47,7 +47,7 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
     - `select`: bool. Whether columns may be outside the clustering (`Product`).
     - `left_out`: object or None. What clusters are not made of: columns that others determined in
       `fit`, or entries in new categories (`Categorical`). It has the methods `log_density`,
-      `log_density_known` (for rows that `needs_laws` names), `departs` and `departures` of
+      `log_density_known` (for rows that `needs_laws` names), and `departs` of
       `gaussian.projected.Projection`.
     - `constants_vary`: bool. Whether `log_constants` depend on hyperparameters.
     - `exposed`: bool. Whether the last column of X holds exposures: see `with_exposure`.

@@ -36,7 +36,7 @@ from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, read_row, row
 from skdpm.mixture.likelihoods.contract._parametric cimport (
-    SKDPM_LANES, TILE, ParametricModel, draw_log_dirichlet, number, tile_entries
+    SKDPM_LANES, TILE, ParametricModel, draw_log_dirichlet, tile_entries
 )
 
 
@@ -453,16 +453,3 @@ cdef class ParametricCategorical(ParametricModel):
                 if t < self.n_levels:
                     counts[t] += 1.0
                     observed[d] += 1.0
-
-
-def number_levels(const number[:, :] X, const int[::1] first):
-    """Codes from 0 of each column, NaN if missing, as the `codes` of `CategoricalModel`."""
-    expect_shape("first", first, (X.shape[1] + 1,))
-    cdef int missing = first[X.shape[1]]
-    codes = np.empty((X.shape[0], X.shape[1]), dtype=np.int32)
-    cdef int[:, ::1] view = codes
-    with nogil:
-        for i in range(X.shape[0]):
-            for d in range(X.shape[1]):
-                view[i, d] = first[d] + <int>X[i, d] if X[i, d] == X[i, d] else missing
-    return codes

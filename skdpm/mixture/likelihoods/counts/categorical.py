@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from skdpm._tables import NUMBERS, as_table, categories_of, to_codes
+from skdpm._tables import NUMBERS, as_table, categories_of, to_codes, warn_of_new
 from skdpm._validation import ColumnError, check_choice, check_integer, check_positive, parameters
 from skdpm.hyperpriors import Gamma
 from skdpm.mixture.likelihoods.contract.base import (
@@ -18,11 +18,7 @@ from skdpm.mixture.likelihoods.contract.base import (
     readable,
 )
 from skdpm.mixture.likelihoods.contract.roles import Start
-from skdpm.mixture.likelihoods.counts._categorical import (
-    CategoricalModel,
-    ParametricCategorical,
-    number_levels,
-)
+from skdpm.mixture.likelihoods.counts._categorical import CategoricalModel, ParametricCategorical
 from skdpm.mixture.likelihoods.laws.background import shares
 from skdpm.mixture.likelihoods.laws.laws import IndependentLaws, Shares, log_succession
 from skdpm.mixture.likelihoods.laws.means import ColumnMeans, means_of_columns
@@ -71,7 +67,11 @@ class Levels(Likelihood):
         `CategoricalModel`."""
         first = np.zeros(X.shape[1] + 1, dtype=np.int32)
         np.cumsum(self._sizes(X.shape[1]), out=first[1:])
-        return number_levels(readable(X), first), first
+        codes = np.empty(X.shape, dtype=np.int32)
+        with np.errstate(invalid="ignore"):
+            np.add(readable(X), first[:-1], out=codes, casting="unsafe")
+        np.copyto(codes, first[-1], where=np.isnan(X))
+        return codes, first
 
     def encode(self, X):
         codes, first = self._numbered(self._checked(X))
@@ -160,10 +160,6 @@ class UnseenCategories:
     def departs(self, X):
         """Nothing follows from other columns: (n_rows, 0)."""
         return np.zeros((len(X), 0), dtype=bool)
-
-    def departures(self, X):
-        """The same: an empty list."""
-        return []
 
 
 @parameters
@@ -259,6 +255,14 @@ class Categorical(Levels):
         if self._n_known is None:
             return None
         return UnseenCategories(self.n_categories, self._n_known)
+
+    def check_entries(self, X, gaps=False):
+        super().check_entries(X, gaps)
+        if self._n_known is not None:
+            coded = [categories is None for categories in self._known(X.shape[1])]
+            new = X[(X >= self.n_categories) & coded]
+            if len(new):
+                warn_of_new("a column of codes", f"{new[0]:g}")
 
     def encode_new(self, X):
         if self._n_known is not None:

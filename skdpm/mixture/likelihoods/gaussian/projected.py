@@ -42,8 +42,6 @@ DEPARTURE = 10.0
 LARGE_ERRORS = 10.0
 # First rows in which a combination must hold closely.
 FIRST_ROWS = 4096
-# Rows whose residuals are in memory at once.
-BLOCK_ROWS = 2**16
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -157,15 +155,6 @@ class Projection:
     def departs(self, X):
         """Whether the columns left out do not follow from the others: (n_rows, n_left_out)."""
         return np.abs(self.residuals(X)) > DEPARTURE * self.errors
-
-    def departures(self, X):
-        """Positions of the columns left out that do not follow from the others in some rows:
-        list of int."""
-        found = np.zeros(len(self.left_out), dtype=bool)
-        for first in range(0, len(X), BLOCK_ROWS):
-            block = np.asarray(X[first : first + BLOCK_ROWS], dtype=np.float64)
-            found |= self.departs(block).any(axis=0)
-        return np.sort(self.left_out[found]).tolist()
 
     @contextmanager
     def translated(self):
