@@ -51,7 +51,7 @@ cdef enum:
     # Number of rows for which learning takes a quarter of a sweep, for any number of columns.
     LEARNING_ROWS = 4000
     MOST_PERIOD = 5
-    N_LOGS = 8      # clusters whose logarithms are taken at once
+    N_LOGS = 64     # largest number of logarithms that are taken at once
     FEW = 8         # counts whose factors are multiplied one by one
 
 
@@ -82,8 +82,8 @@ cdef inline double log_ratio(const Rising* over, const Rising* under) noexcept n
 
 
 cdef inline double product(const double* factors, const int* which, Py_ssize_t n) noexcept nogil:
-    """Product of the factors at n places."""
-    cdef Py_ssize_t n_even = n - n % 4
+    """Product of the factors at n places; 1 if n is negative."""
+    cdef Py_ssize_t n_even = max(n, 0) // 4 * 4
     # Four products, so that multiplications do not wait for each other.
     cdef double a = 1.0
     cdef double b = 1.0
@@ -130,7 +130,6 @@ cdef class CategoricalModel(ClusterModel):
     cdef Py_ssize_t[::1] columns    # (n_hyper,): the only column of a pseudo-count, or -1
 
     def __init__(self, data, tables, hyper_names, pseudo_counts):
-        cdef Py_ssize_t kind, t
         self.codes, self.first = data["codes"], data["first"]
         self.kinds, self.usual = tables["kinds"], tables["usual"]
         self.n_samples = self.codes.shape[0]
@@ -170,7 +169,6 @@ cdef class CategoricalModel(ClusterModel):
     cdef void list_entries(self, int* out) noexcept nogil:
         """Write `starts`, and the entries to `out` unless that is NULL."""
         cdef Py_ssize_t n = 0
-        cdef int t
         for i in range(self.n_samples):
             for side in range(2):
                 self.starts[2 * i + side] = n
@@ -189,7 +187,6 @@ cdef class CategoricalModel(ClusterModel):
         self.starts[2 * self.n_samples] = n
 
     cdef int retabulate(self) except -1:
-        cdef Py_ssize_t t, u
         cdef Py_ssize_t size = 0 if self.missing else self.n_max + 1
         cdef double least = 1.0
         cdef double most = 1.0
@@ -229,7 +226,6 @@ cdef class CategoricalModel(ClusterModel):
             out[1 + t] = self.count(row(self, slot), t)
 
     cdef void unpack(self, Py_ssize_t slot, const double* stats) noexcept nogil:
-        cdef Py_ssize_t p
         row(self, slot)[0] = stats[0]
         for t in range(self.n_stats - 1):
             p = self.places[t]
@@ -237,7 +233,6 @@ cdef class CategoricalModel(ClusterModel):
 
     cdef inline void compute_column(self, double* stats, Py_ssize_t d) noexcept nogil:
         """Factors of column d, which has no usual category, if entries may be missing."""
-        cdef Py_ssize_t t
         cdef double* factors = stats + self.n_stats
         cdef int u = self.places[self.n_levels + d]
         factors[u] = self.shifts[u] + (stats[0] + stats[1 + u])
@@ -331,7 +326,6 @@ cdef class CategoricalModel(ClusterModel):
     ) noexcept nogil:
         """Multiply by p(column d of a cluster) under other pseudo-counts; if h is not negative, by
         its factors that depend on hyperparameter h."""
-        cdef Py_ssize_t t
         cdef double norm = 0.0
         for t in range(self.first[d], self.first[d + 1]):
             norm += hyper[self.kinds[t]]
@@ -358,39 +352,55 @@ cdef class CategoricalModel(ClusterModel):
             self.multiply_column(row(self, slots[k]), self.columns[h], hyper, h, &over, &under)
         return log_ratio(&over, &under)
 
+    cdef void log_densities(
+        self, const Py_ssize_t* slots, bint of_slots, const Py_ssize_t* items, bint of_items,
+        Py_ssize_t n, double* out       # OUT (n,), n <= N_LOGS
+    ) noexcept nogil:
+        """Densities of an item under n clusters (`of_slots`), or of n items under a cluster
+        (`of_items`): base, and the log of the product of the factors in the first list of the item
+        over that in the second."""
+        cdef Py_ssize_t done = 0
+        cdef Py_ssize_t longest = 1
+        cdef Py_ssize_t most = max(1, self.n_product)
+        cdef const int* listed = &self.listed[0]
+        cdef const Py_ssize_t* starts
+        cdef double logs[N_LOGS]
+        for m in range(n):
+            out[m] = row(self, slots[m * of_slots])[self.width - 1]
+        while done < longest:       # ends, as no list grows
+            for m in range(n):
+                factors = read_row(self, slots[m * of_slots]) + self.n_stats
+                starts = &self.starts[2 * items[m * of_items]]
+                n_up = starts[1] - starts[0]
+                n_down = starts[2] - starts[1]
+                longest = max(longest, n_up, n_down)
+                up = product(factors, listed + starts[0] + done, min(n_up - done, most))
+                down = product(factors, listed + starts[1] + done, min(n_down - done, most))
+                logs[m] = up / down if self.n_product > 0 else 1.0
+                if self.n_product == 0:
+                    out[m] += log(up) - log(down)
+            for m in range(n, (n + 7) // 8 * 8):
+                logs[m] = 1.0
+            tile_log(logs, (n + 7) // 8 * 8)
+            for m in range(n):
+                out[m] += logs[m]
+            done += most
+
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
-        """Base, and the log of the product of the factors in the first list of the item over that
-        in the second."""
-        cdef const int* up = &self.listed[self.starts[2 * i]]
-        cdef const int* down = &self.listed[self.starts[2 * i + 1]]
-        cdef Py_ssize_t n_up = self.starts[2 * i + 1] - self.starts[2 * i]
-        cdef Py_ssize_t n_down = self.starts[2 * i + 2] - self.starts[2 * i + 1]
-        cdef Py_ssize_t most = max(1, self.n_product)
-        cdef double logs[N_LOGS]
+        while n_slots > 0:
+            self.log_densities(slots, True, &i, False, min(n_slots, <Py_ssize_t>N_LOGS), out)
+            slots += N_LOGS
+            out += N_LOGS
+            n_slots -= N_LOGS
+
+    cdef void log_predictive_tile(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const Py_ssize_t* items,
+        Py_ssize_t n_items, double* out     # n_items <= STRIP, which is below N_LOGS
+    ) noexcept nogil:
         for k in range(n_slots):
-            out[k] = row(self, slots[k])[self.width - 1]
-        while n_up + n_down > 0:
-            a = min(n_up, most)
-            b = min(n_down, most)
-            for m in range((n_slots + N_LOGS - 1) // N_LOGS):
-                first = m * N_LOGS
-                for k in range(N_LOGS):
-                    logs[k] = 1.0
-                for k in range(first, min(first + N_LOGS, n_slots)):
-                    factors = read_row(self, slots[k]) + self.n_stats
-                    if self.n_product > 0:
-                        logs[k - first] = product(factors, up, a) / product(factors, down, b)
-                    else:
-                        out[k] += log(product(factors, up, a)) - log(product(factors, down, b))
-                tile_log(logs, N_LOGS)
-                for k in range(first, min(first + N_LOGS, n_slots)):
-                    out[k] += logs[k - first]
-            up += a
-            down += b
-            n_up -= a
-            n_down -= b
+            self.log_densities(&slots[k], False, items, True, n_items, out + k * n_items)
 
 
 @cython.final
@@ -422,7 +432,6 @@ cdef class ParametricCategorical(ParametricModel):
     cdef void draw_params(
         self, const double* stats, double power, double* params, bitgen_t* rng
     ) noexcept nogil:
-        cdef Py_ssize_t t
         cdef const double* counts = stats + 1
         for d in range(self.n_features):
             for t in range(self.first[d], self.first[d + 1]):
@@ -442,7 +451,6 @@ cdef class ParametricCategorical(ParametricModel):
     cdef void accumulate(
         self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
     ) noexcept nogil:
-        cdef Py_ssize_t t
         cdef double* counts = stats + 1
         cdef double* observed = counts + self.n_levels
         stats[0] += n_items
