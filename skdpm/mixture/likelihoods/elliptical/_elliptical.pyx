@@ -207,7 +207,8 @@ cdef class EllipticalModel(ClusterModel):
         """Begin a table for hyperparameters that have changed. It is filled where it is read: a
         stream makes many kernels, for a row each."""
         self.n_tabled = own_size(self.n_max, self.n_shared, self.n_samples)
-        self.log_norms = self.own_norms = np.full(self.n_tabled, NAN)
+        self.own_norms = np.full(self.n_tabled, NAN)
+        self.log_norms = self.own_norms     # Cython 3.2 crashes if one line sets both
 
     cdef void fill_norms(self, Py_ssize_t n) noexcept nogil:
         """Fill the run of the table that has entry n."""
@@ -463,7 +464,6 @@ cdef class EllipticalModel(ClusterModel):
     cdef bint draw_weight(self, Py_ssize_t slot, Py_ssize_t i, void* rng) noexcept nogil:
         """Draw the weight of a row in the cluster of a slot. False if that fails."""
         cdef Py_ssize_t k = 0
-        cdef const double* shares
         cdef double ignored
         cdef double total = 0.0
         while k < self.n_last and self.last[k] != slot:
