@@ -176,9 +176,11 @@ def test_far_counts_have_densities_under_unknown_rates_of_the_prior(exposed, cou
     model.fit(counts, exposure=exposure if exposed else None)
     X_new = 10.0 ** np.arange(2.0, 8.0)[:, None] * [1.0, 0.5, 0.0] // 1.0
     e_new = np.full(len(X_new), 1.5 if exposed else 1.0)
-    law = Poisson().resolve(counts).learned_priors["rate"]
+    law = Gamma(2.0, counts.sum() / (counts.shape[1] * exposure.sum()))
     u = np.linspace(-25.0, 10.0, 70_001)
-    terms = []
+    beyond = [one for one in model.draws_.scored.beyond if np.log(one.values["rate"]) > u[0]]
+    log_rates = np.log([one.values["rate"] for one in beyond])
+    terms, weights = [], np.zeros(len(beyond))
     for c, s in np.ndindex(2, 10):
         labels = model.label_samples_[c, s].astype(int)
         shape = model.hyperparameter_samples_["shape"][c, s]
@@ -191,14 +193,20 @@ def test_far_counts_have_densities_under_unknown_rates_of_the_prior(exposed, cou
         log_p -= logsumexp(log_p)
         own = {"concentration": model.concentration_samples_[c, s], "discount": 0.0}
         log_new = log_weights(labels, "pitman_yor", own)[-1]
+        density = np.exp(log_p) / (u[1] - u[0])
+        # The rates below those of the draws halve from one to the next.
+        shares = np.log(2.0) * np.interp(log_rates, u, density)
+        weights += np.exp(log_new) / 20 * shares / (1.0 + shares.sum())
         for x, e in zip(X_new, e_new, strict=True):
             p = np.exp(u) / (np.exp(u) + e)
             of_columns = nbinom.logpmf(x[:, None], shape, p)
             terms.append(log_new + logsumexp(log_p + of_columns.sum(axis=0)))
     expected = logsumexp(np.reshape(terms, (20, -1)), axis=0) - np.log(20)
+    found = [one.weight * np.exp(one.log_weights[0]) for one in beyond]
+    np.testing.assert_allclose(found, weights, rtol=1e-4, atol=1e-200)
     found = model.score_samples(X_new, exposure=e_new if exposed else None)
     # Other shapes have a part in them, and the rates are a grid.
-    np.testing.assert_allclose(found, expected, rtol=0.0, atol=0.5)
+    np.testing.assert_allclose(found, expected, rtol=0.0, atol=0.25)
     ordinary = counts[:, :1]
     single = DPMixture(likelihood="poisson", sampler="gibbs", **FAST).fit(ordinary)
     total = logsumexp(single.score_samples(np.arange(30_000.0)[:, None]))
