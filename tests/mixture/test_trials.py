@@ -14,6 +14,7 @@ from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.likelihoods.composite.automatic import (
     ALWAYS_FULL,
     MANY_COLUMNS,
+    MOST_FULL,
     Mixed,
     laws_by_name,
     laws_for,
@@ -59,10 +60,12 @@ def rows(kind, n_samples=150, n_features=14, seed=0):
         ((25, 13), ["diag", "full", "subspace"]),
         ((60, ALWAYS_FULL + 1), ["diag", "subspace"]),
         ((9000, ALWAYS_FULL), ["full", "diag", "subspace"]),
-        ((9000, 60), ["subspace", "diag"]),
+        ((9000, MOST_FULL), ["full", "diag", "subspace"]),
+        ((9000, MOST_FULL + 1), ["subspace", "diag"]),
         ((15_000, 20), ["full"]),
         ((30_000, 20), ["full", "subspace"]),
-        ((30_000, 60), ["subspace"]),
+        ((30_000, 60), ["full", "subspace"]),
+        ((30_000, 80), ["subspace"]),
     ],
 )
 def test_laws_that_are_tried(shape, expected):

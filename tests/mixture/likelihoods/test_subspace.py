@@ -30,7 +30,7 @@ from skdpm.mixture.blocks.moves.random import RandomMoves
 from skdpm.mixture.blocks.program import open_rows
 from skdpm.mixture.blocks.rows import MemoryRows
 from skdpm.mixture.likelihoods import Gaussian, Poisson, Product, Subspace
-from skdpm.mixture.likelihoods.composite.automatic import ALWAYS_FULL
+from skdpm.mixture.likelihoods.composite.automatic import ALWAYS_FULL, MOST_FULL
 from skdpm.mixture.likelihoods.subspace import subspace
 from skdpm.mixture.samplers import PGSM, SAMS, Alternate, Gibbs, SubCluster
 from skdpm.mixture.samplers.sub_cluster import SubClusterKernel
@@ -374,7 +374,7 @@ def chosen(shape, model):
 
 
 def test_automatic_sampler_of_many_rows_and_columns():
-    shape = subspace.BLOCK_ROWS, ALWAYS_FULL + 1
+    shape = subspace.BLOCK_ROWS, MOST_FULL + 1
     assert chosen(shape, DPMixture()) is chosen(shape, FiniteMixture(5)) is SubCluster
     assert chosen((shape[0] - 1, shape[1]), DPMixture()) is Alternate
     assert chosen(shape, DPMixture(sampler="gibbs")) is Gibbs

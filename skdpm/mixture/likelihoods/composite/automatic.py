@@ -41,8 +41,9 @@ from skdpm.mixture.likelihoods.subspace.subspace import Subspace
 # Number of columns from which on `likelihood="auto"` chooses between laws by their held-out
 # densities. With fewer columns it is `Gaussian`.
 MANY_COLUMNS = 8
-# Full covariances are among these laws up to so many columns, or rows times squared columns.
-ALWAYS_FULL, MOST_WORK = 32, 2e7
+# Full covariances are among these laws up to MOST_FULL columns, or rows times squared columns; if
+# rows are few or laws are not compared, up to ALWAYS_FULL columns.
+ALWAYS_FULL, MOST_FULL, MOST_WORK = 32, 64, 2e7
 # Prior of the mean precision if rows are fewer than twice the columns, or than FEW_ROWS. Means of
 # clusters may then be equal: otherwise every row of noise is most probable as a cluster.
 FEW_ROWS = 50
@@ -114,7 +115,7 @@ def _laws_of_shape(n_samples, n_features):
     if n_features < MANY_COLUMNS:
         return [full]
     more = [subspace] if n_features > subspace.n_axes else []
-    if n_features > ALWAYS_FULL and n_samples * n_features**2 > MOST_WORK:
+    if n_features > MOST_FULL and n_samples * n_features**2 > MOST_WORK:
         return [*more, diagonal]
     # Fewer rows do not determine the covariances of two clusters.
     undetermined = n_samples < 2 * n_features
