@@ -231,7 +231,8 @@ def with_exposure(rows, likelihood, exposure=None):
     if exposure is None:
         raise ValueError(
             "the rows of fit had exposures, so these need them too: pass exposure=, a number for "
-            "each row of X, such as np.ones(len(X)) for exposures of 1"
+            "each row of X, such as np.ones(len(X)) for exposures of 1. For cross_val_score, call "
+            "sklearn.set_config(enable_metadata_routing=True) and set_score_request(exposure=True)"
         )
     checked = _numbers_of_rows(exposure)
     if checked.shape != (rows.shape[0],):

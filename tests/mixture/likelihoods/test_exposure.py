@@ -247,7 +247,9 @@ def test_later_rows_need_exposures_too(one_cluster):
     ask = [one_cluster.predict, one_cluster.predict_proba, one_cluster.score_samples]
     ask += [one_cluster.score, one_cluster.impute, stream.partial_fit]
     for method in [*ask, lambda X: one_cluster.predict_columns(X, 0)]:
-        with pytest.raises(ValueError, match="pass exposure=, a number for each row"):
+        with pytest.raises(
+            ValueError, match=r"pass exposure=, a number for each row.*set_score_request"
+        ):
             method(X)
     chunks = pytest.importorskip("dask.array").from_array(X)
     for method in (one_cluster.predict, one_cluster.score_samples):
