@@ -154,14 +154,18 @@ def warn_of_departures(model, X, likelihood):
     for first in range(0, len(X), BLOCK_ROWS):
         block = np.asarray(X[first : first + BLOCK_ROWS], dtype=np.float64)
         found |= left_out.departs(block).any(axis=0)
-    if columns := np.sort(left_out.left_out[found]).tolist():
-        named = listed(columns, names)
-        one, several = ("does", "it", "column"), ("do", "they", "columns")
-        does, it, column = one if len(columns) == 1 else several
+    columns, values = left_out.left_out[found], left_out.constants[found]
+    had_one = ~np.isnan(values)
+    different = np.unique(values[had_one])
+    value = f" ({different[0]:g})" if len(different) == 1 else " each"
+    groups = {f"had one value{value}": had_one, "followed from the other columns": ~had_one}
+    if found.any():
+        named = {words: np.sort(columns[chosen]).tolist() for words, chosen in groups.items()}
+        said = [f"{listed(some, names)} of X {words}" for words, some in named.items() if some]
+        it, column = ("it", "column") if len(columns) == 1 else ("they", "columns")
         warn(
-            f"{named} of X {does} not follow from the other columns in some rows. In the rows "
-            f"from which the likelihood was made, {it} always did, or {it} had one value. "
-            f"Labels ignore the {column}, and score_samples gives these rows a low density. "
+            f"{' and '.join(said)} in the rows of fit, but not in all rows now. Labels ignore the "
+            f"{column}, and score_samples gives rows that differ a low density. "
             "Scores of folds with and without such rows are not comparable. "
             f"If the {column} should count, fit to rows in which {it} can vary",
         )

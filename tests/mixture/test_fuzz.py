@@ -150,7 +150,7 @@ def _or_refusal(function, *args):
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.filterwarnings("ignore", "a single column of categories")
-        warnings.filterwarnings("ignore", ".*not follow from the other columns")
+        warnings.filterwarnings("ignore", ".*in the rows of fit, but not in all rows")
         warnings.filterwarnings("ignore", "all entries of X are (missing|0)")
         try:
             return function(*args)

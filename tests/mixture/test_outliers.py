@@ -147,7 +147,7 @@ def test_rows_that_depart_from_what_held_in_all_rows(kind):
         rows = rows[:, :4]
     else:
         model = DPMixture(likelihood=Product(parts), **SHORT).fit(X)
-    with pytest.warns(UserWarning, match="follow from"):
+    with pytest.warns(UserWarning, match="followed from"):
         scores = model.outlier_scores(rows)
     assert np.isinf(scores).tolist() == [False, True, False, True, False]
     assert np.isfinite(model.outlier_scores_).all()

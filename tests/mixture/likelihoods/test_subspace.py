@@ -298,7 +298,7 @@ def test_no_more_axes_than_directions():
         assert model.n_clusters_ == 4
 
 
-@pytest.mark.filterwarnings("ignore:column .* not follow from the other columns")
+@pytest.mark.filterwarnings("ignore:column .* in the rows of fit, but not in all rows")
 def test_constant_columns_are_left_out():
     """Clusters are those without them, a departure costs little, and answers have them."""
     X = np.insert(X_MANY, [0, 3], [7.0, 0.0], axis=1)

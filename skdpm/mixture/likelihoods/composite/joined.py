@@ -67,6 +67,7 @@ class LeftOut:
     def __init__(self, parts):
         self.parts = parts
         self.left_out = np.concatenate([columns[part.left_out] for columns, part in parts])
+        self.constants = np.concatenate([part.constants for _, part in parts])
 
     def log_density(self, X):
         """The sum over parts."""

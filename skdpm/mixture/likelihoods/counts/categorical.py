@@ -144,7 +144,7 @@ class UnseenCategories:
     - `sizes`, `n_known`: (n_features,). Numbers of categories and of known entries of the fit.
     """
 
-    left_out = np.zeros(0, dtype=np.intp)  # all columns may tell clusters
+    left_out = constants = np.zeros(0, dtype=np.intp)  # all columns may tell clusters
 
     def __init__(self, sizes, n_known):
         self.sizes = sizes

@@ -156,6 +156,12 @@ class Projection:
         """Whether the columns left out do not follow from the others: (n_rows, n_left_out)."""
         return np.abs(self.residuals(X)) > DEPARTURE * self.errors
 
+    @property
+    def constants(self):
+        """Values of the columns left out that had one, NaN for others: (n_left_out,)."""
+        varied = self.weights[self.left_out].any(axis=1)
+        return np.where(varied, np.nan, self.origin[self.left_out])
+
     @contextmanager
     def translated(self):
         """Translate columns in errors to columns of X."""
