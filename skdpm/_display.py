@@ -96,6 +96,8 @@ def _words_about_law(estimator):
 def _name_of_law(law):
     # A Gaussian that leaves out columns is one to users.
     name, tails = repr(law).partition("(")[0].removeprefix("Reduced"), getattr(law, "tails", None)
+    if (covariances := getattr(law, "covariance_type", "full")) != "full":
+        name += f"(covariance_type={covariances!r})"
     return name if tails is None else f"{name} with {type(tails).__name__}"
 
 

@@ -126,7 +126,7 @@ default="auto"
         Choices of the fit; learned hyperparameters are at their posterior means.
     likelihood_scores_ : dict of str to float
         Mean held-out log densities (nats) of the laws among which "auto" or "mixed" chose, that
-        of the fit first. Only with at least 8 columns, under "mixed" 2 of floats.
+        of the fit first. Only with at least 8 columns, under "mixed" 2 to 32 of floats.
     n_iter_, n_warmup_, fit_time_ : int, int and float
         Numbers of iterations and of those in warm-up, and seconds of `fit`.
     n_features_in_, feature_names_in_ : int and ndarray

@@ -576,7 +576,12 @@ def test_mixed_refuses_identifiers():
     assert len(set(names)) < 0.9 * N
     DPMixture(likelihood="mixed", **FAST).fit(TABLE.assign(name=names))
     few = TABLE[:49].assign(name=[f"guest {i}" for i in range(49)])
-    DPMixture(likelihood="mixed", **FAST).fit(few)
+    words = "column 'name': all entries different, as in names or identifiers"
+    with pytest.warns(UserWarning, match=words):
+        DPMixture(likelihood="mixed", **FAST).fit(few)
+    with pytest.warns(UserWarning, match=words):
+        suggest_likelihood(few[["name", "age"]][:10])
+    suggest_likelihood(few[["name", "age"]][:9])  # may differ by chance
 
 
 def test_categories_of_a_batch_may_all_be_different():
@@ -934,7 +939,13 @@ def test_repeated_names_are_refused():
 
 
 def test_suggest_likelihood_refuses_what_is_no_table():
-    for X, words in (("x.csv", "pandas.read_csv"), ({"a": [1]}, "pandas.DataFrame"), (5, "2D")):
+    for X, words in (
+        ("x.csv", "pandas.read_csv"),
+        ({"a": [1]}, "pandas.DataFrame"),
+        (5, "2D"),
+        (None, "X is None"),
+        (pd.DataFrame(), "X has no columns"),
+    ):
         with pytest.raises((TypeError, ValueError), match=words):
             suggest_likelihood(X)
 
@@ -1331,10 +1342,10 @@ def test_summaries_name_the_columns_of_parts():
     for options in ({}, {"select": True}):
         model = DPMixture(likelihood=Product(parts, **options), **FAST).fit(X)
         line = next(x for x in model.summary().splitlines() if x.startswith("likelihood"))
-        words = "Gaussian for column 'year' and column 'b', Bernoulli for column 'flag'"
-        assert line.split(maxsplit=1)[1] == words
+        words = "for column 'year' and column 'b', Bernoulli for column 'flag'"
+        assert line.split(maxsplit=1)[1] == f"Gaussian(covariance_type='diag') {words}"
     # The name of a part may begin with that of another one.
-    parts = [("a.b", "poisson", ["year"]), ("a", gaussian, ["b"])]
+    parts = [("a.b", "poisson", ["year"]), ("a", Gaussian(), ["b"])]
     model = DPMixture(likelihood=Product(parts), **FAST).fit(X.astype(float))
     assert "  Poisson for column 'year', Gaussian for column 'b'\n" in model.summary()
 

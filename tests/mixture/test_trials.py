@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tests of the law that `likelihood="auto"` chooses for rows of many columns."""
 
+import re
 import warnings
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
-from skdpm import DPMixture, FiniteMixture
+from skdpm import DPMixture, FiniteMixture, suggest_likelihood
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.likelihoods.composite.automatic import (
     ALWAYS_FULL,
@@ -230,6 +231,29 @@ def test_mixed_gives_correlated_numbers_covariances(correlation, n_numbers, chos
     assert {*scores} == {"numeric: Gaussian()", "numeric: Gaussian(covariance_type='diag')"}
     assert next(iter(scores)) in model.summary()
     assert np.isfinite(model.score_samples(X)).all()
+
+
+@pytest.mark.parametrize(
+    ("n_samples", "n_numbers", "expected"),
+    [(60, 1, "diag"), (60, 2, "full"), (23, 12, "diag"), (24, 12, "full"), (99, 33, "diag")],
+)
+def test_suggestions_have_covariances_where_mixed_tries_them(n_samples, n_numbers, expected):
+    X = np.random.default_rng(0).normal(size=(n_samples, n_numbers))
+    X = pd.DataFrame(X).rename(columns=str).assign(kind=np.resize(["x", "y"], n_samples))
+    suggested = suggest_likelihood(X)
+    assert suggested.numeric__covariance_type == expected
+    asked = DPMixture(likelihood="mixed")._resolved("likelihood")
+    assert bool(laws_by_name(asked, asked.for_columns(X), X)) == (expected == "full")
+    with pytest.raises(ValueError, match=re.escape(repr(suggested))):
+        DPMixture(likelihood="mixed").fit(X.assign(when=pd.Timestamp(0)))
+
+
+def test_suggestions_have_no_covariances_that_no_sampler_of_blocks_could_complete():
+    X = np.random.default_rng(0).normal(size=(40_000, 12))
+    X = pd.DataFrame(X).rename(columns=str).assign(kind=np.resize(["x", "y"], len(X)))
+    assert suggest_likelihood(X).numeric__covariance_type == "full"
+    X.loc[3, "0"] = np.nan
+    assert suggest_likelihood(X).numeric__covariance_type == "diag"
 
 
 def test_which_numbers_of_mixed_are_tried():

@@ -131,19 +131,26 @@ def laws_by_name(asked, bound, X):
     Likelihood, the preferred one first. `bound` is what was asked for, with the columns of X."""
     if isinstance(asked, Automatic):
         return {repr(law): law for law in laws_for(X)}
-    n_rows = (*given_shape(X), 1)[0]
-    found = bound._bound() if isinstance(asked, Mixed) and not is_dask(X) else []
+    found = bound._bound() if isinstance(asked, Mixed) else []
     found = [of_part for of_part in found if isinstance(of_part[1], Gaussian)]
-    if not found or not 2 <= len(found[0][2]) <= min(ALWAYS_FULL, n_rows // 2):
+    if not found or not _may_covary(bound, found[0][2], X):
         return {}
-    name, diagonal, positions = found[0]
-    columns = _columns(X)
-    if bound.suits_blocks(n_rows, len(columns)) and any(columns[d].gaps.any() for d in positions):
-        return {}  # samplers of rows in blocks cannot draw missing entries
+    name, diagonal, _ = found[0]
     return {
         f"{name}: {law!r}": bound._with(lambda part, own, law=law: law if part == name else own)
         for law in (Gaussian(), diagonal)
     }
+
+
+def _may_covary(product, positions, X):
+    """Whether the part of the columns at `positions` can have covariances: the rows determine
+    them, and the sampler draws missing entries."""
+    n_rows, columns = (*given_shape(X), 1)[0], _columns(X)
+    if is_dask(X) or not 2 <= len(positions) <= min(ALWAYS_FULL, n_rows // 2):
+        return False
+    have_gaps = any(columns[d].gaps.any() for d in positions)
+    # Samplers of rows in blocks cannot draw missing entries.
+    return not (have_gaps and product.suits_blocks(n_rows, len(columns)))
 
 
 class Mixed(Product):
@@ -257,9 +264,9 @@ def suggest_likelihood(X) -> Product:
     Returns
     -------
     likelihood : Product
-        Parts "numeric" (`Gaussian` with diagonal covariances), "boolean" (`Bernoulli`),
-        "categorical" (`Categorical`) and "counts" (`NegativeBinomial`), as far as X has columns
-        for them. Its repr is Python code.
+        Parts "numeric" (`Gaussian`, for 2 to 32 columns with two rows for each with covariances),
+        "boolean" (`Bernoulli`), "categorical" (`Categorical`) and "counts" (`NegativeBinomial`),
+        as far as X has columns for them. Its repr is Python code.
 
     Warns
     -----
@@ -276,7 +283,7 @@ def suggest_likelihood(X) -> Product:
     findings = check_up(X)
     report, product = _report(X, findings), _proposal(X, findings)
     if product is None:
-        raise ValueError(f"no column of X suits a likelihood:{report}")
+        raise ValueError(f"no column of X suits a likelihood:{report or ' X has no columns'}")
     if report:
         warn(f"look at these columns of X before you fit the likelihood:{report}")
     return product
@@ -403,6 +410,8 @@ def _of_categories(column, batch):
         doubt += "(t - t.min()) / pd.Timedelta('1D') is a number"
     elif marks:
         doubt = f"if {marks} mean missing, make them NaN, in pandas X.replace({marks}, np.nan)"
+    elif few and identifies(column) and len(values) == n_known:
+        doubt = f"all entries different, {NO_INFORMATION}; leave the column out if it names rows"
     declared = column.categories is not None  # by the type of the column
     if few:
         return Finding("category", "category", "" if declared else doubt)
@@ -460,7 +469,11 @@ def _proposal(X, findings):
     if names is None or len(set(names)) < len(names):
         names = range(len(findings))
     parts = _parts(names, [finding.kind for finding in findings])
-    return Product(parts) if parts else None
+    product = Product(parts) if parts else None
+    numeric = [d for d, finding in enumerate(findings) if finding.kind == "float"]
+    if _may_covary(product, numeric, X):
+        product.set_params(numeric=Gaussian())
+    return product
 
 
 def _of_findings(X, findings):
