@@ -180,7 +180,8 @@ class SubspaceLaws(Laws):
 
     def _log_density(self, X, frame, log_weights):
         y, along = self._white(X, frame)
-        common = 0.5 * (np.sum(along**2, axis=1) - np.sum(y**2, axis=1))
+        # Where both are large, the difference of their squares would be a rounding error.
+        common = -0.5 * np.sum((y - along @ frame.basis.T) ** 2, axis=1)
         common -= np.log(np.diagonal(frame.factor)).sum()
         common -= 0.5 * len(frame.known) * np.log(2.0 * np.pi)
         gaps = along[:, None] - self.loc @ frame.weights.T
