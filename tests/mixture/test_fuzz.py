@@ -152,6 +152,8 @@ def _or_refusal(function, *args):
         warnings.filterwarnings("ignore", "a single column of categories")
         warnings.filterwarnings("ignore", ".*in the rows of fit, but not in all rows")
         warnings.filterwarnings("ignore", "all entries of X are (missing|0)")
+        warnings.filterwarnings("ignore", "X has no entries in column")
+        warnings.filterwarnings("ignore", "Categorical: a column of codes holds")
         try:
             return function(*args)
         except (ValueError, TypeError) as error:

@@ -1159,6 +1159,7 @@ def test_answers(name):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_leave_one_out():
     """Against predictive densities by `laws`, from the clusters of the other rows."""
     rows = two_groups(24)
