@@ -19,6 +19,7 @@ import numpy as np
 from sklearn.utils.validation import _num_samples
 
 from skdpm._rows import validate_rows
+from skdpm.mixture.likelihoods.composite.automatic import Automatic
 
 # Most rows that are used, or rows times squared columns if these are at least FEWEST rows. One in
 # FOLDS is held out, in turn until ENOUGH are, or FEWEST_DECISIVE if the first law is clearly best.
@@ -26,7 +27,7 @@ MOST_ROWS, MOST_WORK, FEWEST = 1000, 2e6, 300
 FOLDS, ENOUGH, FEWEST_DECISIVE = 5, 30, 10
 # Length of the chains.
 N_WARMUP, N_DRAWS = 15, 5
-N_ERRORS = 2.0
+N_ERRORS = Automatic.n_errors
 # Share of `max_time` for a short fit.
 SHARE_OF_TIME = 0.05
 

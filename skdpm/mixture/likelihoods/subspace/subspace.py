@@ -233,9 +233,8 @@ class Subspace(Likelihood):
         return self._condensed(self.as_seen(X))
 
     def _condensed(self, X):
-        points = self._points(X)
-        X = np.ascontiguousarray(X[:, self._columns], dtype=np.float64)
-        white = rotate(X, self._center, self._whitening)
+        X = self._varying(X)
+        points, white = (rotate(X, self._center, by) for by in (self._lead, self._whitening))
         white = np.clip(white, -LARGEST, LARGEST)
         log_rest = log_of_rest((white**2).sum(axis=1), white.shape[1], self._n_rows)
         return np.column_stack([points, self._log_peak + log_rest]).view(Condensed)
@@ -244,8 +243,11 @@ class Subspace(Likelihood):
         """Coordinates of rows, condensed or not."""
         if isinstance(X, Condensed):
             return np.asarray(X)[:, :-1]
-        X = np.ascontiguousarray(X[:, self._columns], dtype=np.float64)
-        return rotate(X, self._center, self._lead)
+        return rotate(self._varying(X), self._center, self._lead)
+
+    def _varying(self, X):
+        """Entries of the columns that are not left out, as `rotate` takes them."""
+        return np.ascontiguousarray(X[:, self._columns], dtype=np.float64)
 
     def independent(self, X, completion=None):
         return X[:, self._columns]
