@@ -159,7 +159,7 @@ cdef class TiedModel(EllipticalModel):
         invert(&self.factor[0], n_features, &self.precision[0], &self.work[0])
         self.gain = 0.0
         if self.df > 0.0:
-            half = 0.5 / self.df
+            half = 0.5 * self.df
             self.gain = lgamma(half + self.half) - lgamma(half) - self.half * log(half)
         self.compute(self.empty)
         if self.gaps is not None:
@@ -287,7 +287,7 @@ cdef class TiedModel(EllipticalModel):
         """-log of the factor that is exp(-h q / 2) if Sigma is known."""
         if self.df == 0.0:
             return half_square
-        return (0.5 / self.df + self.half) * log1p(2.0 * self.df * half_square)
+        return (0.5 * self.df + self.half) * log1p(2.0 * half_square / self.df)
 
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out

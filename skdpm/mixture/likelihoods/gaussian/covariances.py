@@ -585,7 +585,7 @@ class Tied(Matrix):
         return values["scale"]
 
     def df(self, g):
-        return g._inverse_df
+        return g._row_df
 
     def integrated(self, g, values, stats):
         """Sigma given the clusters is inverse Wishart, so rows are Student."""
@@ -617,16 +617,15 @@ class Tied(Matrix):
     def scales_given(self, g, stats, rng):
         means, rho = self.means(g, stats)
         roots = np.tile(np.linalg.cholesky(g.scale), (len(stats), 1, 1))
-        df = 1.0 / g._inverse_df if g._inverse_df else np.inf
-        return means, rho[:, 0], roots, np.full(len(stats), df), 1.0
+        return means, rho[:, 0], roots, np.full(len(stats), g._row_df or np.inf), 1.0
 
     def draw_rows(self, g, stats, clusters, rng):
         if g._law_of_weights is not None:
             return super().draw_rows(g, stats, clusters, rng)
         means, rho = self.means(g, stats)  # one root for all rows is faster than their laws
         normal = rng.standard_normal((len(clusters), len(g.mean))) @ np.linalg.cholesky(g.scale).T
-        if g._inverse_df:
-            normal /= np.sqrt(g._inverse_df * rng.chisquare(1.0 / g._inverse_df, (len(normal), 1)))
+        if g._row_df:
+            normal /= np.sqrt(rng.chisquare(g._row_df, (len(normal), 1)) / g._row_df)
         return means[clusters] + np.sqrt((rho + 1.0) / rho)[clusters] * normal
 
     def combination_posterior(self, g, stats, weights, constant):

@@ -169,8 +169,8 @@ default=None
     n_parents: int = 8
     hyperpriors: dict | None = None
     tails: object = None
-    # 1 over the degrees of freedom of rows: 0 unless tied covariances are `integrated` out.
-    _inverse_df = 0.0
+    # Degrees of freedom of rows; 0 if tied covariances are known and not `integrated` out.
+    _row_df = 0.0
 
     @property
     def fitted_gaps(self):
@@ -214,7 +214,7 @@ default=None
         if law is not None:  # a fit with the copy takes these values
             other.tails = type(law)(*map(float, other._tail_values))
         if self.covariance_type == "tied" and "df" in values:  # it is never learned
-            other._inverse_df = 1.0 / other.df
+            other._row_df = float(other.df)
         return other
 
     def flat_hyperparameters(self):
