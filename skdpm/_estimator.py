@@ -270,7 +270,8 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         try:
             return object.__getattribute__(self, name)  # raises
         except AttributeError as error:
-            if not is_fitted or hasattr(type(self), name):
+            # `hasattr` often asks for names of columns; a hint would take time.
+            if not is_fitted or name.endswith("_in_") or hasattr(type(self), name):
                 raise
             hint = closest(name, [known for known in vars(self) if known.endswith("_")])
             raise AttributeError(f"{error}{hint}") from None

@@ -186,7 +186,7 @@ class TwoReplicas(Gibbs):
 @pytest.mark.parametrize(
     "sampler, message",
     [
-        (Alternate([]), "Alternate.samplers must not be empty"),
+        (Alternate([]), "Alternate.samplers must be a list of samplers"),
         (Alternate("gibbs"), "Alternate.samplers must be a list of samplers"),
         (Alternate(3), "Alternate.samplers must be a list of samplers"),
         (Alternate([Gibbs(), SubCluster()]), r"rows in memory.*got SubCluster\(\)"),
@@ -212,8 +212,19 @@ def test_turns_of_an_iteration(n_turns):
         Alternate(n_turns=0).kernel()
 
 
-@pytest.mark.parametrize(("n", "n_turns"), [(3, 5), (200, 3), (601, 1)])
-def test_few_rows_make_more_turns(n, n_turns):
-    X = np.random.default_rng(0).normal(size=(n, 1))
-    found = DPMixture(**FEW).fit(X).sampler_
+@pytest.mark.parametrize(
+    ("n", "d", "kind", "n_turns"),
+    [
+        (3, 1, "full", 5),
+        (200, 1, "full", 3),
+        (601, 1, "full", 1),
+        (200, 8, "full", 3),
+        (200, 12, "full", 2),
+        (200, 13, "full", 1),
+        (200, 13, "diag", 3),
+    ],
+)
+def test_few_rows_of_few_correlated_columns_make_more_turns(n, d, kind, n_turns):
+    X = np.random.default_rng(0).normal(size=(n, d))
+    found = DPMixture(likelihood=Gaussian(covariance_type=kind), **FEW).fit(X).sampler_
     assert type(found) is Alternate and found.n_turns == n_turns
