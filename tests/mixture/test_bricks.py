@@ -155,7 +155,7 @@ def test_basins_are_clusters_where_they_recur_more_often_than_components(monkeyp
     ]
     assert max(draw.parts[1].hills.max() for draw in drawn) > 0
     # Recurrence and log odds of components, of basins, and what the clusters are.
-    cases = [(0.5, 3.0, 0.61, 1.0, 1), (0.5, -1.0, 0.61, 1.1, 1), (0.5, 3.0, 0.59, 9.0, 0)]
+    cases = [(0.5, 3.0, 0.61, 1.0, 1), (0.5, -1.0, 0.61, 1.6, 1), (0.5, 3.0, 0.59, 9.0, 0)]
     cases += [(0.5, -1.0, 0.59, 9.0, None), (0.5, -1.0, 0.61, 0.9, None)]
     for case, small in itertools.product(cases, [bricks.SMALL, 0.9]):
         monkeypatch.setattr(bricks, "SMALL", small)
@@ -362,8 +362,9 @@ def test_components_are_clusters_in_their_probable_share_of_the_draws(monkeypatc
         return np.array([np.ptp(part, axis=2) > 0 for part in np.split(found, [800], axis=2)])
 
     first, second = divided(clusters)
-    assert np.abs(first.mean(axis=1) - expit(0.2)).max() <= 1 / 20
-    assert np.abs(second.mean(axis=1) - expit(-0.2)).max() <= 1 / 20
+    of_first = expit(0.2 + np.log((1.0 + expit(-0.2)) / (1.0 + expit(0.2))))
+    assert np.abs(first.mean(axis=1) - of_first).max() <= 1 / 20
+    assert np.abs(second.mean(axis=1) - (1.0 - of_first)).max() <= 1 / 20
     assert first[second].all() and not np.array_equal(*first)
     assert np.abs(np.diff(first.astype(int))).sum(axis=1).min() > 4  # no order along the chain
     np.testing.assert_array_equal(divided(cells), divided(clusters))
@@ -376,6 +377,29 @@ def test_components_are_clusters_in_their_probable_share_of_the_draws(monkeypatc
     # More draws are read if these decide differently.
     monkeypatch.setattr(reading, "MOST_READ", 8)
     assert len(read_draws(X, draws, adaptive=True)[0]) == 7
+
+
+def test_hills_of_several_components_are_of_one_kind_by_the_rule_of_succession(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, draws = with_core(rng, 0.0)
+    X = np.concatenate([X + [60.0 * i, 0.0] for i in range(4)])
+    single = np.arange(4) == 2
+    draw = np.concatenate([np.where(one, 0, draws[0, 0]) + 2 * i for i, one in enumerate(single)])
+    draw = np.unique(draw, return_inverse=True)[1]
+    own = np.array([3.0, 2.0, -9.0, -0.3])
+    for order in (np.arange(len(X)), rng.permutation(len(X))):
+        evidence = np.repeat(np.repeat(own, len(X) // 4)[order, None], 7, axis=1)
+        monkeypatch.setattr(bricks, "log_odds", lambda evidence, n_columns: evidence[:, 0])
+        drawn = bricks.DrawnHills.of(X[order], draw[order], UNLABELLED, adaptive=True)
+        found, by_basins = drawn.log_odds([evidence])
+        hills = [drawn.of_rows[np.argsort(order)][i * len(X) // 4] for i in range(4)]
+        assert len(found) == 4 and not by_basins.any()
+        for i in np.flatnonzero(~single):
+            others = expit([own[j] for j in range(4) if j != i and not single[j]])
+            odds = np.exp(own[i]) * (1.0 + others.sum()) / (1.0 + (1.0 - others).sum())
+            assert found[hills[i]] == pytest.approx(np.log(odds), rel=1e-12)
+    # The last hill is bricks by its own evidence, and clusters beside the first two.
+    assert found[hills[3]] > 0.0
 
 
 def test_components_of_one_answer_are_bricks():

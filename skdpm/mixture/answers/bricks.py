@@ -13,6 +13,7 @@ the distance of their laws (Dombowsky & Dunson 2024), ridgelines (Hennig 2010).
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import expit
 
 from skdpm._convergence import adjusted_rand
 from skdpm.mixture.answers import components as _components
@@ -94,9 +95,7 @@ class Parts:
             shares = self.laws.sizes[inside] / self.laws.sizes[inside].sum()
             typical = np.exp((shares * np.log(shares)).sum())  # 1 / effective number
             small = (shares < SMALL * typical) & self.are_free[inside]
-            if small.any():
-                few, many = inside[small], inside[~small]
-                parts[few] = self.laws.nearest(few, many)
+            parts[inside[small]] = self.laws.nearest(inside[small], inside[~small])
         return parts
 
 
@@ -181,7 +180,8 @@ class DrawnHills:
 
     def log_odds(self, evidence):
         """Log odds that each hill is divided into clusters, (n_hills,), and whether these are
-        its basins, (n_hills,), bool. Both are empty if none is divided.
+        its basins, (n_hills,), bool. Both are empty if none is divided. Hills are of one kind
+        rather than of two: the prior odds follow from the others by the rule of succession.
 
         - `evidence`: list of (n_samples, 7), one for each of `parts`, or None. Result of
           `evidence_of`. None: each hill is a cluster.
@@ -190,11 +190,13 @@ class DrawnHills:
             return np.empty(0), np.empty(0, dtype=bool)
         means = [self.mean_of_hills(of_parts) for of_parts in evidence]
         odds = [log_odds(of_hills, self.hills.laws.means.shape[1]) for of_hills in means]
-        if len(means) == 1:
-            return odds[0], np.zeros(len(odds[0]), dtype=bool)
-        by_basins = means[1][:, 0] - means[0][:, 0] > MORE_OFTEN
-        by_basins &= np.bincount(self.parts[1].hills, minlength=len(by_basins)) > 1
-        return np.where(by_basins, np.maximum(odds[0], odds[1] - DEARER), odds[0]), by_basins
+        by_basins = means[-1][:, 0] - means[0][:, 0] > MORE_OFTEN  # none if there are no basins
+        by_basins &= np.bincount(self.parts[-1].hills, minlength=len(by_basins)) > 1
+        found = np.where(by_basins, np.maximum(odds[0], odds[-1] - DEARER), odds[0])
+        several = np.bincount(self.hills.of_components) > 1
+        divided, joined = expit(found) * several, expit(-found) * several
+        prior = np.log1p(divided.sum() - divided) - np.log1p(joined.sum() - joined)
+        return found + prior, by_basins
 
     def clusters(self, known, divided, by_basins, of_cells=False):
         """Clusters of all rows, -1 for noise: (n_samples,).
@@ -256,8 +258,7 @@ def basins_of(components, points, neighbours):
     facing = facing[(one != other) & (hills[one] == hills[other])]
     are_tied = np.bincount(of_rows, components.are_tied[drawn]) / np.bincount(of_rows)
     laws = Components.of(points, of_rows).laws
-    free = np.ones(n_basins, dtype=bool)
-    return Parts(hills, laws, basins[drawn], of_rows, facing, are_tied, free)
+    return Parts(hills, laws, basins[drawn], of_rows, facing, are_tied, np.ones(n_basins, bool))
 
 
 def tied(columns, labels):

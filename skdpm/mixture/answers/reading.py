@@ -142,9 +142,8 @@ def _different(draws, chosen, are_complete):
     """Chain and number of each different draw, by a key: dict; and which of them each draw of each
     chain is: (n_chains, n_chosen). Equal partitions of complete rows have equal hills."""
     places = [(c, s) for c in range(len(draws)) for s in chosen]
-    keys = places
-    if are_complete:
-        keys = [hashlib.blake2b(draws[place].tobytes()).digest() for place in places]
+    digests = (hashlib.blake2b(draws[place].tobytes()).digest() for place in places)
+    keys = list(digests) if are_complete else places
     first = dict(zip(reversed(keys), reversed(places), strict=True))
     number = {key: i for i, key in enumerate(first)}
     return first, np.array([number[key] for key in keys]).reshape(len(draws), -1)
