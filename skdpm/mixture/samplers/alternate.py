@@ -24,10 +24,10 @@ class Alternate(Sampler):
     ['merge', 'pgsm', 'split']
 
     In each turn the first sampler makes one step, and the others as many steps as their share of
-    the work allows. The work of a step is measured in warm-up, in row evaluations rather than
-    seconds, so that the same seed gives the same draws. After warm-up the numbers of steps are
-    fixed, which keeps the draws exact. They are then smaller, down to a fifth, for moves of which
-    fewer than one in twenty turns was accepted.
+    the work allows, or fewer if four moves are accepted in a turn. The work of a step is measured
+    in warm-up, in row evaluations rather than seconds, so that the same seed gives the same draws.
+    After warm-up the numbers of steps are fixed, which keeps the draws exact. They are then
+    smaller, down to a fifth, for moves of which fewer than one in twenty turns was accepted.
 
     Parameters
     ----------

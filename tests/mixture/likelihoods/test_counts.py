@@ -6,9 +6,10 @@ from decimal import Decimal, localcontext
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.special import betaln
 from support.kernels import bind
 from support.laws import Case, assert_equal, densities, fill, log_marginal, log_reference
-from support.probes import Probe
+from support.probes import Probe, log_likelihoods_at, log_marginals_at
 
 from skdpm.mixture.likelihoods import Bernoulli, Categorical, Multinomial, Poisson
 
@@ -214,6 +215,34 @@ def test_products_of_many_factors_neither_overflow_nor_depend_on_usual_values(lo
         terms = np.where(X[i] == 1, of_one, of_zero) - np.log(a + b + entries)
         expected = terms[~np.isnan(X[i])].sum()
         assert probe.log_predictive(slot, i) == pytest.approx(expected, rel=1e-12, abs=1e-11)
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+def test_marginal_likelihoods_of_many_rows(gaps):
+    """Counts beyond those whose factors are multiplied one by one, under the present pseudo-counts
+    and under others."""
+    rng = np.random.default_rng(0)
+    X = (rng.random((120, 4)) < [0.2, 0.5, 0.7, 0.9]).astype(float)
+    if gaps:
+        X[rng.random(X.shape) < 0.1] = np.nan
+    a, b = np.array([[0.3, 1.7, 6.0, 40.0], [2.5, 0.9, 30.0, 0.4]])
+    likelihood = Bernoulli(a, b).resolve(X)
+    data = likelihood.encode(X)
+    probe = Probe(likelihood.bind(data, likelihood.tables(data, 120)), 2)
+    clusters = np.arange(80), np.arange(80, 120)
+    slots = [fill(probe, items) for items in clusters]
+
+    def expected(a, b):
+        ones = np.array([np.nansum(X[items], axis=0) for items in clusters])
+        zeros = np.array([(X[items] == 0).sum(axis=0) for items in clusters])
+        return (betaln(a + ones, b + zeros) - betaln(a, b)).sum(axis=1)
+
+    assert_equal([probe.log_marginal(slot) for slot in slots], expected(a, b))
+    assert_equal(log_marginals_at(probe.model, slots, np.append(2 * a, b)), expected(2 * a, b))
+    for h in range(8):
+        values = np.append(a, b) * np.where(np.arange(8) == h, [[1.0], [1.6]], 1.0)
+        change = np.diff(log_likelihoods_at(probe.model, slots, values, h))
+        assert_equal(change, np.diff([expected(v[:4], v[4:]).sum() for v in values]))
 
 
 def test_pseudo_counts_too_far_apart_for_missing_entries_are_refused():

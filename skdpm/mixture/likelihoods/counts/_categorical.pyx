@@ -27,11 +27,11 @@ of a row those of entries that are missing. Otherwise the product of all A_d + n
 `base`, which depends only on n and is tabulated.
 """
 cimport cython
-from libc.math cimport M_LN2, ceil, frexp, log, log2
+from libc.math cimport M_LN2, ceil, frexp, lgamma, log, log2
 
 import numpy as np
 
-from skdpm._core._math cimport log_rising_count
+from skdpm._core._math cimport log_gamma_function, log_rising_count
 from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, read_row, row
@@ -52,20 +52,25 @@ cdef enum:
     LEARNING_ROWS = 4000
     MOST_PERIOD = 5
     N_LOGS = 64     # largest number of logarithms that are taken at once
-    FEW = 8         # counts whose factors are multiplied one by one
+    FEW = 16        # counts whose factors are multiplied one by one
 
 
 cdef struct Rising:
-    # exp(log_product) times `product`.
-    double log_product, product
+    # exp(log_product) times `product`. `log_gamma` is that of z, the last one with a large count.
+    double log_product, product, z, log_gamma
 
 
-cdef Rising ONE = Rising(0.0, 1.0)
+cdef Rising ONE = Rising(0.0, 1.0, 1.0, 0.0)
 
 
 cdef inline void multiply(Rising* value, double z, double m) noexcept nogil:
     """Multiply by Gamma(z + m) / Gamma(z). Few logarithms are taken if counts are small."""
     if m == 0.0:
+        return
+    if m > FEW and z < 20.0:
+        if z != value.z:
+            value.z, value.log_gamma = z, lgamma(z)
+        value.log_product += log_gamma_function(z + m) - value.log_gamma
         return
     if m > FEW or not 1e-5 < z < 1e5:
         value.log_product += log_rising_count(z, m)
