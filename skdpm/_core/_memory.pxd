@@ -12,6 +12,20 @@ cdef class MemoryOwner:
     cdef void* freed(self, void* memory) noexcept
 
 
+cdef struct Indices:
+    # Some items, slots or clusters, which the caller owns.
+    const Py_ssize_t* at
+    Py_ssize_t n
+
+
+cdef inline Indices as_indices(const Py_ssize_t* at, Py_ssize_t n) noexcept nogil:
+    # Of an array, the constructor `Indices(array, n)` would copy the numbers to where `at` points.
+    cdef Indices out
+    out.at = at
+    out.n = n
+    return out
+
+
 cdef inline int expect_shape(str name, array, tuple shape) except -1:
     """Raise ValueError if an array has another shape than a kernel reads."""
     if tuple(array.shape) != shape:

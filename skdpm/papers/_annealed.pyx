@@ -60,9 +60,7 @@ cdef class AnnealedSystem(ParticleSystem):
     cdef double concentration_of(self, Py_ssize_t n) noexcept nogil:
         """The concentration of the prior of n rows."""
         cdef double last = self.nodes.prior.concentration
-        return last + (self.first_concentration - last) * pow(
-            1.0 - self.rate, max(n - 1.0, 0.0)
-        )
+        return last + (self.first_concentration - last) * pow(1.0 - self.rate, max(n - 1.0, 0.0))
 
     cdef void anneal(self) noexcept nogil:
         """Change to the prior of one more row. A particle's weight follows the probability of its

@@ -6,7 +6,7 @@ See `GroupedSweep`. Every cluster of the group is evaluated for each of its rows
 import numpy as np
 
 from skdpm.mixture.blocks._visit cimport BlockTask
-from skdpm.mixture.likelihoods.contract._parametric cimport ParametricModel
+from skdpm.mixture.likelihoods.contract._parametric cimport ParametricModel, as_indices
 
 
 cdef class GroupedTask(BlockTask):
@@ -40,8 +40,9 @@ cdef class GroupedTask(BlockTask):
             which = self.members + self.group_starts[g]
             first = self.starts[j]
             if not self.choose(
-                self.sorted_items + first, self.starts[j + 1] - first, self.params,
-                self.log_weights, which, self.group_starts[g + 1] - self.group_starts[g],
+                as_indices(self.sorted_items + first, self.starts[j + 1] - first), self.params,
+                self.log_weights,
+                as_indices(which, self.group_starts[g + 1] - self.group_starts[g]),
                 self.sorted_u + first
             ):
                 return False

@@ -13,7 +13,7 @@ With a Dirichlet process, each super-cluster is one with the concentration alpha
 from libc.math cimport log
 
 from skdpm._core._rng cimport bitgen_t, categorical_log, integer
-from skdpm.mixture.state._state cimport MixtureState
+from skdpm.mixture.state._state cimport MixtureState, as_indices
 from skdpm.mixture.samplers._base cimport PartitionKernel
 
 import numpy as np
@@ -63,7 +63,7 @@ cdef class SuperClusterGibbsKernel(PartitionKernel):
                 self.choices[n] = slot
                 n += 1
         self.choices[n] = state.slots[k]
-        state.model.log_predictive_many(&self.choices[0], n + 1, i, log_w)
+        state.model.log_predictive_many(as_indices(&self.choices[0], n + 1), i, log_w)
         for j in range(n + 1):
             log_w[j] += state.log_prior_weight(self.choices[j])
         log_w[n] -= log(<double>self.n_super_clusters)

@@ -21,7 +21,7 @@ from skdpm.features.samplers._relaunch cimport (
     LAUNCH, MAP, MOST_LAUNCHED, MOST_RECODED, RelaunchKernel, UNION,
 )
 from skdpm.features.state._state cimport FeatureState
-from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, log_constant
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, as_indices, log_constant
 from skdpm.mixture.likelihoods.contract._parametric cimport ParametricModel, TILE
 from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal, Members
 from skdpm.mixture.particles._slots cimport Family
@@ -113,7 +113,7 @@ cdef class Probe:
         out = np.empty(slots.shape[0])
         cdef double[::1] view = out
         self._room_to_merge()
-        self.model.log_merge_many(&slots[0], slots.shape[0], self._slot(src), &view[0])
+        self.model.log_merge_many(as_indices(&slots[0], slots.shape[0]), self._slot(src), &view[0])
         return out
 
     def merge_by_default(self, Py_ssize_t dst, Py_ssize_t src):
@@ -126,7 +126,7 @@ cdef class Probe:
         cdef double[::1] view = out
         self._room_to_merge()
         ClusterModel.log_merge_many(
-            self.model, &slots[0], slots.shape[0], self._slot(src), &view[0]
+            self.model, as_indices(&slots[0], slots.shape[0]), self._slot(src), &view[0]
         )
         return out
 
@@ -154,7 +154,7 @@ cdef class Probe:
 
     def rebuild(self, Py_ssize_t slot, const Py_ssize_t[::1] items):
         self.model.rebuild(
-            self._slot(slot), &items[0] if items.shape[0] else NULL, items.shape[0]
+            self._slot(slot), as_indices(&items[0] if items.shape[0] else NULL, items.shape[0])
         )
 
     def log_marginal(self, Py_ssize_t slot):
@@ -168,7 +168,9 @@ cdef class Probe:
     def log_predictive_many(self, const Py_ssize_t[::1] slots, Py_ssize_t i):
         out = np.empty(slots.shape[0])
         cdef double[::1] out_view = out
-        self.model.log_predictive_many(&slots[0], slots.shape[0], self._item(i), &out_view[0])
+        self.model.log_predictive_many(
+            as_indices(&slots[0], slots.shape[0]), self._item(i), &out_view[0]
+        )
         return out + log_constant(self.model, i)
 
     def open_gaps(self, Py_ssize_t i):
@@ -181,7 +183,9 @@ cdef class Probe:
         """None: there are no bounds."""
         out = np.empty(slots.shape[0])
         cdef double[::1] out_view = out
-        if self.model.log_open_bound_many(&slots[0], slots.shape[0], self._item(i), &out_view[0]):
+        if self.model.log_open_bound_many(
+            as_indices(&slots[0], slots.shape[0]), self._item(i), &out_view[0]
+        ):
             return out
         return None
 
@@ -190,7 +194,7 @@ cdef class Probe:
         const double[::1] log_prior
     ):
         return self.model.open_rest(
-            &slots[0], slots.shape[0], own, self._item(i), &log_prior[0]
+            as_indices(&slots[0], slots.shape[0]), own, self._item(i), &log_prior[0]
         )
 
     def place_within(self, ClusterModel host, Py_ssize_t offset):
@@ -203,7 +207,7 @@ cdef class Probe:
     def log_likelihood(self, const Py_ssize_t[::1] slots):
         """With the constants of all items that have a label."""
         cdef Py_ssize_t i
-        cdef double total = self.model.log_likelihood(&slots[0], slots.shape[0])
+        cdef double total = self.model.log_likelihood(as_indices(&slots[0], slots.shape[0]))
         for i in range(min(self.model.n_samples, self.model.n_labels)):
             if self.model.labels[i] >= 0:
                 total += log_constant(self.model, i)
@@ -351,7 +355,8 @@ cdef class StateProbe:
             raise IndexError(f"clusters {dst} and {src} of {self.state.n_clusters}")
         cdef const Py_ssize_t[::1] items = np.flatnonzero(self.state.cluster_labels() == src)
         self.state.join(
-            self.state.slots[dst], self.state.slots[src], &items[0], items.shape[0]
+            self.state.slots[dst], self.state.slots[src],
+            as_indices(&items[0], items.shape[0])
         )
 
     def reserve(self, Py_ssize_t n_slots):
@@ -371,7 +376,9 @@ cdef class StateProbe:
         cdef Py_ssize_t n_slots = self.state.n_clusters + 1
         if self._item(i).labels[i] >= 0:
             raise ValueError(f"item {i} is in a cluster")
-        self.state.model.log_predictive_many(self.state.slots, n_slots, i, self.state.log_w)
+        self.state.model.log_predictive_many(
+            as_indices(self.state.slots, n_slots), i, self.state.log_w
+        )
         return np.array([self.state.log_w[k] for k in range(n_slots)]) + log_constant(
             self.state.model, i
         )
@@ -380,7 +387,7 @@ cdef class StateProbe:
         """log p of the rows that are in clusters."""
         cdef Py_ssize_t i
         cdef double total = self.state.model.log_likelihood(
-            self.state.slots, self.state.n_clusters
+            as_indices(self.state.slots, self.state.n_clusters)
         )
         for i in range(self.state.n_samples):
             if self.state.labels[i] >= 0:
@@ -491,7 +498,7 @@ cdef class MoveProbe:
             raise IndexError("no free slot")
         constants = self.state.model.log_constants
         return log_predictive_block(
-            self.state, &items[0], items.shape[0], self.state.slots[cluster]
+            self.state, as_indices(&items[0], items.shape[0]), self.state.slots[cluster]
         ) + (0.0 if constants is None else constants[np.asarray(items)].sum())
 
 
@@ -743,7 +750,9 @@ def log_likelihoods_at(ClusterModel model, slots, values, Py_ssize_t h):
     model.tally_slots(slots)
     out = np.empty(view.shape[0])
     for m in range(view.shape[0]):
-        out[m] = model.log_likelihood_at(&slots_view[0], slots_view.shape[0], &view[m, 0], h)
+        out[m] = model.log_likelihood_at(
+            as_indices(&slots_view[0], slots_view.shape[0]), &view[m, 0], h
+        )
     return out
 
 
@@ -772,7 +781,7 @@ def log_predictive_bounds(ClusterModel model, slots, boxes):
     model.settle()
     for t in range(view.shape[0] if slots_view.shape[0] else 0):
         model.log_predictive_bound_many(
-            &slots_view[0], slots_view.shape[0], &view[t, 0, 0], &out[t, 0]
+            as_indices(&slots_view[0], slots_view.shape[0]), &view[t, 0, 0], &out[t, 0]
         )
     return bounds
 
@@ -805,7 +814,8 @@ def log_density_bounds(ParametricModel model, const double[:, ::1] params, boxes
     cdef double[:, ::1] high = upper
     for t in range(view.shape[0] if n_which else 0):
         model.log_density_bound_many(
-            &params[0, 0], &which[0], n_which, &view[t, 0, 0], &low[t, 0], &high[t, 0]
+            &params[0, 0], as_indices(&which[0], n_which), &view[t, 0, 0], &low[t, 0],
+            &high[t, 0]
         )
     return lower, upper
 
@@ -818,7 +828,9 @@ def accumulated(ParametricModel model, stats, items=None):
     out = np.array(stats, dtype=np.float64)
     cdef double[::1] view = out
     for first in range(0, n_items, TILE):
-        model.accumulate(&view[0], &items_view[first], min(<Py_ssize_t>TILE, n_items - first))
+        model.accumulate(
+            &view[0], as_indices(&items_view[first], min(<Py_ssize_t>TILE, n_items - first))
+        )
     return out
 
 

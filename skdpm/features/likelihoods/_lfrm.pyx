@@ -26,9 +26,7 @@ from sklearn.utils import gen_batches
 from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._cholesky cimport cholesky, draw_normal
 from skdpm._core._polya_gamma cimport N_SHARES, polya_gamma, tabulate_shares
-from skdpm._core._rng cimport (
-    bitgen_t, integer, log_gamma_variate, random_standard_normal, uniform,
-)
+from skdpm._core._rng cimport bitgen_t, integer, log_gamma_variate, random_standard_normal, uniform
 from skdpm._core._slice cimport SliceSampled
 from skdpm.features.likelihoods._allocations cimport Allocations
 from skdpm.features.likelihoods._base cimport N_CACHED, CachedFlipModel, FeatureModel
@@ -130,9 +128,7 @@ cdef class LinkFlipModel(CachedFlipModel):
         return tile_log_sigmoids(terms, terms, 0.0, self.row_links)
 
     cdef double log_flipped(self, const double* terms, Py_ssize_t k, bint on) noexcept nogil:
-        return tile_log_sigmoids(
-            terms, &self.effects[k, 0], 1.0 if on else -1.0, self.row_links
-        )
+        return tile_log_sigmoids(terms, &self.effects[k, 0], 1.0 if on else -1.0, self.row_links)
 
     cdef void flip_terms(self, double* terms, Py_ssize_t k, bint on) noexcept nogil:
         cdef const double* effects = &self.effects[k, 0]
@@ -490,9 +486,7 @@ cdef class LFRMModel(LinkFlipModel):
         for i in range(self.n_samples):
             self.slice.n = 0
             self.add_links(i)
-            total += tile_log_sigmoids(
-                &self.slice.y[0], &self.slice.effects[0], 0.0, self.slice.n
-            )
+            total += tile_log_sigmoids(&self.slice.y[0], &self.slice.effects[0], 0.0, self.slice.n)
         return total
 
     cdef double square(self) noexcept nogil:

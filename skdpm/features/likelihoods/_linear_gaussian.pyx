@@ -441,8 +441,7 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
             )
         if self.draws_tau_x:
             self.tau_x = draw_precision(
-                rng, self.x_shape + 0.5 * self.n_observed,
-                self.x_rate + 0.5 * self.squared_error()
+                rng, self.x_shape + 0.5 * self.n_observed, self.x_rate + 0.5 * self.squared_error()
             )
 
     cdef double visit_columns(self, int purpose, bitgen_t* rng) noexcept nogil:
@@ -551,8 +550,7 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
 
     cdef double log_likelihood(self) noexcept nogil:
         return 0.5 * (
-            self.n_observed * (log(self.tau_x) - log(2.0 * PI))
-            - self.tau_x * self.squared_error()
+            self.n_observed * (log(self.tau_x) - log(2.0 * PI)) - self.tau_x * self.squared_error()
         )
 
     cdef double log_prior(self) noexcept nogil:

@@ -143,9 +143,7 @@ cdef class SubclonesModel(CachedFlipModel):
     cdef double[::1] intercepts
     cdef double[::1] slopes
 
-    def __init__(
-        self, data, density, precision, precision_prior, double prevalence_concentration
-    ):
+    def __init__(self, data, density, precision, precision_prior, double prevalence_concentration):
         self.reads = Reads(data, density == "binomial", precision_prior)
         self.n_samples, self.n_tumours = data["ref_counts"].shape
         self.a = prevalence_concentration
@@ -359,9 +357,7 @@ cdef class SubclonesModel(CachedFlipModel):
             (a - 1.0) * log(max(u, LEAST_SHARE)) + (b - 1.0) * log(max(v, LEAST_SHARE))
         )
         for j in range(n):
-            total += self.reads.log_cell(
-                self.cells[j], self.intercepts[j] + self.slopes[j] * u
-            )
+            total += self.reads.log_cell(self.cells[j], self.intercepts[j] + self.slopes[j] * u)
         return total
 
     cdef double slice_share(

@@ -29,9 +29,7 @@ cdef inline bint taken(double log_ratio, bitgen_t* rng) except -1 nogil:
 
 cdef inline double log_prior(FeatureState state, Py_ssize_t n_latent) noexcept nogil:
     """log p(Z | concentration) if the column sums were as they are now."""
-    return state.prior.log_probability_at(
-        state.prior.concentration, state.Z.col_sums, n_latent
-    )
+    return state.prior.log_probability_at(state.prior.concentration, state.Z.col_sums, n_latent)
 
 
 cdef inline Py_ssize_t count_full(FeatureState state) noexcept nogil:

@@ -197,9 +197,7 @@ cdef class RowFilterKernel(FeatureKernel):
 cdef class ParticleGibbsKernel(RowFilterKernel):
     """Kernel of `ParticleGibbs`."""
 
-    def __init__(
-        self, Py_ssize_t n_particles, double annealing_power, double resample_threshold
-    ):
+    def __init__(self, Py_ssize_t n_particles, double annealing_power, double resample_threshold):
         super().__init__(n_particles, annealing_power)
         self.resample_threshold = resample_threshold
         self.n_first = self.least_nodes = n_particles
@@ -252,6 +250,5 @@ cdef class DiscreteFilterKernel(RowFilterKernel):
         if t == self.n_shared - 1 or 2 * self.n_current <= self.n_particles:
             return True
         return _resampling.resample_optimal(
-            rng, self.log_w, self.counts, self.weights, 2 * self.n_current, kept,
-            self.n_particles
+            rng, self.log_w, self.counts, self.weights, 2 * self.n_current, kept, self.n_particles
         )

@@ -306,9 +306,7 @@ cdef class RelaunchKernel:
         cdef bint divides = proposal == UNION and n_old == 1
         cdef bint unites = proposal == UNION and n_old == 2
         n_used = self.list_used(state)
-        if n_used < n_old or (
-            not state.prior.grows and n_used - n_old + n_new > n_latent
-        ):
+        if n_used < n_old or (not state.prior.grows and n_used - n_old + n_new > n_latent):
             return 0
         self.proposed[n_old][n_new] += 1
         restrict(self, state, n_old, n_used, adapting, rng)

@@ -3,9 +3,7 @@
 from skdpm._core._rng cimport bitgen_t
 from skdpm.features.likelihoods._allocations cimport Allocations
 from skdpm.features.likelihoods._base cimport (
-    CollapsedFeatureModel,
-    FeatureModel,
-    InterceptFeatureModel,
+    CollapsedFeatureModel, FeatureModel, InterceptFeatureModel
 )
 from skdpm.features.priors._base cimport FeaturePrior
 

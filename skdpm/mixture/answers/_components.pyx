@@ -69,9 +69,7 @@ cdef class Line:
     cdef double[N_NODES] nodes, ratio
     cdef double depth
 
-    cdef void place(
-        self, double t_a, double s_a, double t_b, double s_b, double p
-    ) noexcept nogil:
+    cdef void place(self, double t_a, double s_a, double t_b, double s_b, double p) noexcept nogil:
         """Compute the depth of the valley, and log f / g at the nodes if there is one."""
         cdef double[N_NODES] f, g, widths
         cdef Py_ssize_t i = 0
@@ -121,8 +119,7 @@ cdef class Line:
             self.ratio[k] = log(f[k] / g[k])
 
     cdef double evidence_of(
-        self, const double[:, ::1] rows, Py_ssize_t first, Py_ssize_t stop,
-        const double* direction
+        self, const double[:, ::1] rows, Py_ssize_t first, Py_ssize_t stop, const double* direction
     ) noexcept nogil:
         """Sum of log f / g over rows, linear between the nodes, 0 beyond them."""
         cdef Py_ssize_t middle

@@ -13,7 +13,7 @@ from libc.math cimport INFINITY, exp, log
 
 import numpy as np
 
-from skdpm.mixture.likelihoods.contract._base cimport log_constant
+from skdpm.mixture.likelihoods.contract._base cimport as_indices, log_constant
 from skdpm.mixture.state._state cimport NOISE, MixtureState
 
 
@@ -25,7 +25,7 @@ cdef double log_density(MixtureState state, Py_ssize_t i) noexcept nogil:
     cdef double of_new = exp(log_v[k + 1] - log_v[k])
     cdef double top = -INFINITY
     cdef double total = 0.0
-    state.model.log_predictive_many(state.slots, k + 1, i, log_w)
+    state.model.log_predictive_many(as_indices(state.slots, k + 1), i, log_w)
     state.add_log_prior()
     for j in range(k + 1):
         if not log_w[j] <= top:     # NaN stays the top

@@ -12,11 +12,13 @@ import numpy as np
 
 from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bit_generator_pointer, bitgen_t, uniform
-from skdpm.mixture.likelihoods.contract._parametric cimport TILE, ParametricModel
+from skdpm.mixture.likelihoods.contract._parametric cimport (
+    TILE, Indices, ParametricModel, as_indices,
+)
 
 
 cdef void draw_tile(
-    ParametricModel model, const Py_ssize_t* items, Py_ssize_t n_items,     # IN (n_items,)
+    ParametricModel model, Indices items,
     const double* params, const double* log_weights,    # of the two sides
     bitgen_t* rng,
     double* log_density,        # (2, TILE): scratch
@@ -25,8 +27,8 @@ cdef void draw_tile(
 ) noexcept nogil:
     """Draw the side of each item."""
     cdef Py_ssize_t[2] which = [0, 1]
-    model.log_density_many(items, n_items, params, which, 2, log_density)
-    for i in range(n_items):
+    model.log_density_many(items, params, as_indices(which, 2), log_density)
+    for i in range(items.n):
         gap = log_density[TILE + i] + log_weights[1] - log_density[i] - log_weights[0]
         # log p_0 = -log(1 + e^gap) and log p_1 = -log(1 + e^-gap), without overflow.
         if gap > 0.0:
@@ -80,8 +82,8 @@ def launch_sides(ParametricModel model, const int[::1] codes, launch, list bit_g
                 first = starts[j] + k * TILE
                 n = min(<Py_ssize_t>TILE, starts[j + 1] - first)
                 draw_tile(
-                    model, &items[first], n, &params[2 * j, 0], &log_weights[2 * j], rng,
-                    log_density, log_p, sides
+                    model, as_indices(&items[first], n), &params[2 * j, 0], &log_weights[2 * j],
+                    rng, log_density, log_p, sides
                 )
                 for i in range(n):
                     same, other = log_p[sides[i] * TILE + i], log_p[(1 - sides[i]) * TILE + i]
@@ -97,7 +99,7 @@ def launch_sides(ParametricModel model, const int[::1] codes, launch, list bit_g
                             chosen[m] = items[first + i]
                             m += 1
                     if m > 0:
-                        model.accumulate(&stats[2 * j + s, 0], chosen, m)
+                        model.accumulate(&stats[2 * j + s, 0], as_indices(chosen, m))
                         if first_rows[2 * j + s] < 0:
                             first_rows[2 * j + s] = chosen[0]
     return np.asarray(stats), np.asarray(first_rows), np.asarray(log_q)
@@ -123,8 +125,8 @@ def draw_sides(ParametricModel model, int[::1] codes, split, bit_generator):
             first = k * TILE
             n = min(<Py_ssize_t>TILE, items.shape[0] - first)
             draw_tile(
-                model, &items[first], n, &params[0, 0], &log_weights[0], rng, log_density, log_p,
-                sides
+                model, as_indices(&items[first], n), &params[0, 0], &log_weights[0], rng,
+                log_density, log_p, sides
             )
             for m in range(n):
                 codes[items[first + m]] = new_codes[sides[m]]

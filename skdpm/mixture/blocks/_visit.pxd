@@ -2,7 +2,7 @@
 
 from skdpm._core._culling cimport Backoff
 from skdpm._core._rng cimport bitgen_t
-from skdpm.mixture.likelihoods.contract._parametric cimport TILE, ParametricModel
+from skdpm.mixture.likelihoods.contract._parametric cimport TILE, Indices, ParametricModel
 
 
 cdef enum:
@@ -74,8 +74,8 @@ cdef class BlockTask:
     cdef const Py_ssize_t* indices(self, values) except? NULL
     cdef const int* integers(self, values) except? NULL
     cdef bint choose(
-        self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
-        const double* log_weights, const Py_ssize_t* which, Py_ssize_t n_which, const double* u
+        self, Indices items, const double* params,
+        const double* log_weights, Indices which, const double* u
     ) noexcept nogil
     cdef Py_ssize_t sort(
         self, const Py_ssize_t* keys, const Py_ssize_t* items, const double* u, Py_ssize_t n_items

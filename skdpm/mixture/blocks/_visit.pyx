@@ -25,7 +25,7 @@ import numpy as np
 from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._culling cimport bounds_pay, join_boxes, log_sum_far, part_near, skips_bounds
 from skdpm._core._rng cimport bit_generator_pointer, bitgen_t, categorical_log, uniform
-from skdpm.mixture.likelihoods.contract._parametric cimport TILE, ParametricModel
+from skdpm.mixture.likelihoods.contract._parametric cimport TILE, ParametricModel, as_indices
 
 
 cdef extern from "draws.h" nogil:
@@ -141,13 +141,13 @@ cdef class BlockTask:
     # Parts of all tasks.
 
     cdef bint choose(
-        self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
-        const double* log_weights, const Py_ssize_t* which, Py_ssize_t n_which, const double* u
+        self, Indices items, const double* params,
+        const double* log_weights, Indices which, const double* u
     ) noexcept nogil:
         """Draw draws[i] = j with probability proportional to weight times density of `which[j]`,
         by u[i]. False if the weights of an item are no distribution."""
-        weigh(self, items, n_items, params, log_weights, which, n_which)
-        return draw_weighed(self, n_items, n_which, u)
+        weigh(self, items, params, log_weights, which)
+        return draw_weighed(self, items.n, which.n, u)
 
     cdef Py_ssize_t sort(
         self, const Py_ssize_t* keys, const Py_ssize_t* items, const double* u, Py_ssize_t n_items
@@ -187,9 +187,10 @@ cdef class BlockTask:
         """Draw a cluster, or noise, for each item, in `clusters`. False if the weights of an item
         are no distribution."""
         cdef Py_ssize_t n = self.n_clusters
-        weigh(self, items, n_items, self.params, self.log_weights, self.all_clusters, n)
+        rows = as_indices(items, n_items)
+        weigh(self, rows, self.params, self.log_weights, as_indices(self.all_clusters, n))
         if self.log_noise != NULL:
-            weigh_noise(self, items, n_items, self.log_noise_weight, self.log_w + n * TILE)
+            weigh_noise(self, rows, self.log_noise_weight, self.log_w + n * TILE)
             n += 1
         if not draw_weighed(self, n_items, n, u):
             return False
@@ -211,25 +212,24 @@ cdef bint draw_weighed(
 
 
 cdef void weigh(
-    BlockTask self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
-    const double* log_weights, const Py_ssize_t* which, Py_ssize_t n_which
+    BlockTask self, Indices items, const double* params, const double* log_weights, Indices which
 ) noexcept nogil:
     """Logarithms of weights times densities, in `log_w`."""
-    self.model.log_density_many(items, n_items, params, which, n_which, self.log_w)
-    for j in range(n_which):
+    self.model.log_density_many(items, params, which, self.log_w)
+    for j in range(which.n):
         row = self.log_w + j * TILE
-        log_weight = log_weights[which[j]]
-        for i in range(n_items):
+        log_weight = log_weights[which.at[j]]
+        for i in range(items.n):
             row[i] += log_weight
 
 
 cdef double weigh_noise(
-    BlockTask self, const Py_ssize_t* items, Py_ssize_t n_items, double log_weight, double* log_w
+    BlockTask self, Indices items, double log_weight, double* log_w
 ) noexcept nogil:
     """Write logarithms of the weight of noise times densities: (n_items,). Returns the top."""
     cdef double top = -INFINITY
-    for i in range(n_items):
-        log_w[i] = log_weight + self.log_noise[items[i]]
+    for i in range(items.n):
+        log_w[i] = log_weight + self.log_noise[items.at[i]]
         top = max(top, log_w[i])
     return top
 
@@ -246,32 +246,31 @@ cdef void collect(
             self.chosen[m] = items[i]
             m += keys[i] == s
         if m > 0:
-            self.model.accumulate(self.stats + (row + s) * self.model.n_stats, self.chosen, m)
+            stats = self.stats + (row + s) * self.model.n_stats
+            self.model.accumulate(stats, as_indices(self.chosen, m))
 
 
 cdef Py_ssize_t sift(
-    BlockTask self, const double* box, const Py_ssize_t* which, Py_ssize_t n_which, double below,
+    BlockTask self, const double* box, Indices which, double below,
     Py_ssize_t* out, double* rest       # IN, OUT: log of the weights left out so far
 ) noexcept nogil:
     """List the clusters whose weight in a box may exceed exp(below) times the likely weight of
     the heaviest one, and bound the sum of the others. The lower bounds of those listed are in
     `lower`, and their largest upper bound is `top`."""
     cdef double likely = -INFINITY
-    self.model.log_density_bound_many(
-        self.params, which, n_which, box, self.lower, self.upper
-    )
-    for k in range(n_which):
-        self.lower[k] += self.log_weights[which[k]]
-        self.upper[k] += self.log_weights[which[k]]
+    self.model.log_density_bound_many(self.params, which, box, self.lower, self.upper)
+    for k in range(which.n):
+        self.lower[k] += self.log_weights[which.at[k]]
+        self.upper[k] += self.log_weights[which.at[k]]
         likely = max(likely, 0.5 * self.lower[k] + 0.5 * self.upper[k])
-    n = part_near(self.upper, n_which, likely + below, out)
-    rest[0] = log_sum_far(self.upper, out + n, n_which - n, rest[0])
+    n = part_near(self.upper, which.n, likely + below, out)
+    rest[0] = log_sum_far(self.upper, out + n, which.n - n, rest[0])
     self.top = -INFINITY
     for j in range(n):
         k = out[j]
         self.top = max(self.top, self.upper[k])
         self.lower[j] = self.lower[k]
-        out[j] = which[k]
+        out[j] = which.at[k]
     return n
 
 
@@ -280,16 +279,14 @@ cdef bint draw_near(BlockTask self, Py_ssize_t n_items) noexcept nogil:
     left for later. False if weights are no distribution."""
     cdef double rest = -INFINITY
     cdef Py_ssize_t n_tiles = (n_items + self.tile_rows - 1) // self.tile_rows
-    self.model.load(self.items, n_items)
+    self.model.load(as_indices(self.items, n_items))
     for t in range(n_tiles):
         first = t * self.tile_rows
         n = min(self.tile_rows, n_items - first)
         self.model.enclose(first, n, self.boxes + t * 2 * self.model.n_dimensions)
     join_boxes(self.boxes, n_tiles, self.model.n_dimensions, self.box)
-    n_near = sift(
-        self, self.box, self.all_clusters, self.n_clusters, -log(4.0 * self.n_clusters) - 7.0,
-        self.near, &rest
-    )
+    everywhere = as_indices(self.all_clusters, self.n_clusters)
+    n_near = sift(self, self.box, everywhere, -log(4.0 * self.n_clusters) - 7.0, self.near, &rest)
     if not bounds_pay(&self.backoff, n_near, self.n_clusters):
         return draw_all(self, self.items, self.u, self.v, n_items)
     for t in range(n_tiles):
@@ -313,7 +310,8 @@ cdef bint draw_tile(
     cdef const Py_ssize_t* items = self.items + first
     cdef Py_ssize_t* codes = self.tile_codes
     # A cluster is evaluated for the tile where that costs less than the rows left without it.
-    n = sift(self, box, self.near, n_near, -log(1.5 * self.n_clusters), self.nearest, &rest)
+    near = as_indices(self.near, n_near)
+    n = sift(self, box, near, -log(1.5 * self.n_clusters), self.nearest, &rest)
     n_choices = n + (self.log_noise != NULL)
     if n_choices == 1:
         share = 1.0
@@ -324,12 +322,12 @@ cdef bint draw_tile(
             self.draws[i] = 0 if share <= self.u[first + i] < low else -1
     else:
         self.model.log_density_loaded(
-            first, n_items, self.params, self.nearest, n, self.log_w
+            first, n_items, self.params, as_indices(self.nearest, n), self.log_w
         )
         top = self.top
         if self.log_noise != NULL:
             self.shifts[n] = weigh_noise(
-                self, items, n_items, self.log_noise_weight, self.log_w + n * TILE
+                self, as_indices(items, n_items), self.log_noise_weight, self.log_w + n * TILE
             )
             top = max(top, self.shifts[n])
             self.shifts[n] = -top
@@ -358,7 +356,7 @@ cdef bint draw_tile(
                     codes[i] = 2 * k
         else:
             self.model.log_density_loaded(
-                first, n_items, self.sub_params, which, 2, self.log_w
+                first, n_items, self.sub_params, as_indices(which, 2), self.log_w
             )
             tile_halves(
                 self.log_w, self.log_w + TILE, self.sub_log_weights[2 * k],
@@ -435,7 +433,7 @@ cdef bint place(
             which[0] = 2 * k
             which[1] = 2 * k + 1
             if not self.choose(
-                rows, n, self.sub_params, self.sub_log_weights, which, 2,
+                as_indices(rows, n), self.sub_params, self.sub_log_weights, as_indices(which, 2),
                 self.sorted_u + first
             ):
                 return False

@@ -21,7 +21,7 @@ import numpy as np
 from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport expect_shape
 from skdpm.mixture.state._state cimport MixtureState
-from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, as_indices, row
 from skdpm.mixture.priors._base cimport PartitionPrior
 
 
@@ -193,7 +193,7 @@ cdef bint merge_best(
     cdef Py_ssize_t n_items = 0
     cdef double top = 0.0
     for a in range(1, state.n_clusters):
-        state.model.log_merge_many(state.slots, a, state.slots[a], state.log_w)
+        state.model.log_merge_many(as_indices(state.slots, a), state.slots[a], state.log_w)
         for b in range(a):
             gain = state.log_w[b] + state.log_prior_gain(state.slots[b], state.slots[a])
             if gain > top:
@@ -204,7 +204,7 @@ cdef bint merge_best(
         if state.labels[i] == src:
             items[n_items] = i
             n_items += 1
-    state.join(dst, src, items, n_items)
+    state.join(dst, src, as_indices(items, n_items))
     return True
 
 
@@ -230,7 +230,8 @@ def assign_in_turn(MixtureState state, order, bint by_size=False):
                 if by_size and state.sizes[state.labels[items[m]]] == 1:
                     continue
                 state.detach(items[m])
-            state.model.log_predictive_many(state.slots, state.n_clusters, items[m], log_w)
+            slots = as_indices(state.slots, state.n_clusters)
+            state.model.log_predictive_many(slots, items[m], log_w)
             if by_size:
                 for k in range(state.n_clusters):
                     log_w[k] += state.prior.log_join[state.sizes[state.slots[k]]]

@@ -8,7 +8,7 @@ from libc.string cimport memset
 
 import numpy as np
 
-from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, log_constant
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, as_indices, log_constant
 
 cdef extern from "tiles.h" nogil:
     void tile_exp(double* x, Py_ssize_t n)
@@ -21,9 +21,7 @@ cdef class SharedSlots(MemoryOwner):
         self.model = model
         if n_slots > self.capacity:
             self.refs = <Py_ssize_t*>self.resized(self.refs, n_slots, sizeof(Py_ssize_t))
-            memset(
-                self.refs + self.capacity, 0, (n_slots - self.capacity) * sizeof(Py_ssize_t)
-            )
+            memset(self.refs + self.capacity, 0, (n_slots - self.capacity) * sizeof(Py_ssize_t))
             self.capacity = n_slots
 
 
@@ -74,7 +72,7 @@ cdef class Family:
         if self.has_gaps(i):
             self.model.open_gaps(i)
         self.live[self.n_live] = self.empty
-        self.model.log_predictive_many(self.live, self.n_live + 1, i, self.by_position)
+        self.model.log_predictive_many(as_indices(self.live, self.n_live + 1), i, self.by_position)
         for j in range(self.n_live + 1):
             if not (self.by_position[j] <= top):
                 top = self.by_position[j]

@@ -39,7 +39,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from skdpm._core._rng cimport bit_generator_pointer, bitgen_t, uniform
-from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, log_constant, row
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, as_indices, log_constant, row
 from skdpm.mixture.particles._labels cimport MOST_NARROW, OUTSIDE, KeptLabels
 from skdpm.mixture.particles._nodes cimport ConcentrationNodes
 from skdpm.mixture.particles._slots cimport Family
@@ -605,7 +605,7 @@ cdef class ParticleSystem(MemoryOwner):
                     if self.labels.at(p, m) == j:
                         items[n] = m
                         n += 1
-                family.model.rebuild(slot, &items[0], n)
+                family.model.rebuild(slot, as_indices(&items[0], n))
 
     def expect(self, Py_ssize_t n_more):
         """Take memory for the labels of n_more rows."""
@@ -891,9 +891,7 @@ cdef class ParticleSystem(MemoryOwner):
         self.k_capacity = 0
         self.nodes.step = state.get("step", STEP)
         self.reserve_clusters(max(self.k_most + 1, state.get("k_capacity", 0)))
-        self.labels = KeptLabels(
-            self.weights.n_most, state["labels"], self.k_most >= MOST_NARROW
-        )
+        self.labels = KeptLabels(self.weights.n_most, state["labels"], self.k_most >= MOST_NARROW)
         self.weights.load(state["log_w"], state["n_resampled"])
         np.asarray(self.n_noise)[:n] = state.get("n_noise", 0)
         np.asarray(self.log_outside)[:n] = state.get("log_outside", 0.0)

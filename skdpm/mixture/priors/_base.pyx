@@ -120,8 +120,7 @@ cdef class PartitionPrior:
         if self.tabulated == self.concentration:
             with nogil:
                 self.fill_log_v(
-                    self.concentration, self.n_samples, self.n_reserved + 1, n_clusters,
-                    self.whole
+                    self.concentration, self.n_samples, self.n_reserved + 1, n_clusters, self.whole
                 )
         self.n_reserved = n_clusters
         self.refocus()
@@ -210,9 +209,7 @@ cdef class PartitionPrior:
         sizes = np.asarray(sizes, dtype=np.intp)
         if sizes.shape[0] == 0:
             return np.zeros(1)
-        cdef double new = self.log_new_weight(
-            self.concentration, sizes.sum() + 1, sizes.shape[0]
-        )
+        cdef double new = self.log_new_weight(self.concentration, sizes.sum() + 1, sizes.shape[0])
         log_weights = np.append(np.log(sizes - self.sigma), new)
         log_weights -= log_weights.max()
         return log_weights - np.log(np.exp(log_weights).sum())

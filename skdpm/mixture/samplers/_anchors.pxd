@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-from skdpm._core._memory cimport MemoryOwner
+from skdpm._core._memory cimport Indices, MemoryOwner
 from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.state._state cimport MixtureState
 
@@ -70,7 +70,7 @@ cdef class AnchorProposal:
         self, MixtureState state, Py_ssize_t n_clusters, Py_ssize_t size
     ) noexcept nogil
     cdef double log_q_at(
-        self, MixtureState state, const Py_ssize_t* old_slots, Py_ssize_t n_old,
+        self, MixtureState state, Indices old_slots,
         const Py_ssize_t* slots, const Py_ssize_t* sizes, Py_ssize_t n_slots,
         Py_ssize_t first, Py_ssize_t a, Py_ssize_t b
     ) noexcept nogil

@@ -26,7 +26,7 @@ import numpy as np
 
 from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._rng cimport bitgen_t, categorical_log, integer, uniform
-from skdpm.mixture.state._state cimport MixtureState
+from skdpm.mixture.state._state cimport MixtureState, as_indices
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel
 
 cdef enum:
@@ -177,9 +177,7 @@ def merge_probabilities(MixtureState state):
         for b in range(a):
             model.copy(scratch, state.slots[a])
             model.merge(scratch, state.slots[b])
-            log_ratio[a, b] = (
-                model.log_marginal(scratch) - log_marginal[a] - log_marginal[b]
-            )
+            log_ratio[a, b] = model.log_marginal(scratch) - log_marginal[a] - log_marginal[b]
             log_ratio[b, a] = log_ratio[a, b]
     model.release(scratch)
     if not (ratios < np.inf).all():     # a NaN fails this comparison too
@@ -213,7 +211,7 @@ def attachment(MixtureState state, double threshold):
             if own >= 0 and state.sizes[own] > 1:
                 state.labels[i] = -1
                 model.remove(own, i)
-            model.log_predictive_many(state.slots, k, i, &w[0])
+            model.log_predictive_many(as_indices(state.slots, k), i, &w[0])
             top = -INFINITY
             for j in range(k):
                 size = state.sizes[state.slots[j]] - (state.slots[j] == own)
@@ -235,9 +233,7 @@ def attachment(MixtureState state, double threshold):
     return eligible
 
 
-cdef double log_first(
-    Py_ssize_t n_samples, Py_ssize_t n_clusters, Py_ssize_t size
-) noexcept nogil:
+cdef double log_first(Py_ssize_t n_samples, Py_ssize_t n_clusters, Py_ssize_t size) noexcept nogil:
     """log probability that an item of a cluster of a given size is the first of two neighbours."""
     return log(BY_ITEM / n_samples + (1.0 - BY_ITEM) / (<double>n_clusters * size))
 
@@ -386,7 +382,8 @@ cdef class AnchorProposal:
         """Write tempered log p(x_i | each cluster) to `state.log_w`; 0 if clusters are coupled,
         where densities exist only for detached items."""
         if state.model.factorizes:
-            state.model.log_predictive_many(state.slots, state.n_clusters, i, state.log_w)
+            slots = as_indices(state.slots, state.n_clusters)
+            state.model.log_predictive_many(slots, i, state.log_w)
         for j in range(state.n_clusters):
             state.log_w[j] = TEMPER * state.log_w[j] if state.model.factorizes else 0.0
 
@@ -403,22 +400,22 @@ cdef class AnchorProposal:
         )
 
     cdef double log_q_at(
-        self, MixtureState state, const Py_ssize_t* old_slots, Py_ssize_t n_old,
+        self, MixtureState state, Indices old_slots,
         const Py_ssize_t* slots, const Py_ssize_t* sizes, Py_ssize_t n_slots,
         Py_ssize_t first, Py_ssize_t a, Py_ssize_t b
     ) noexcept nogil:
         """log q(anchors | the partition with `slots` in place of `old_slots`), if the anchors are
         in the a-th and b-th of `slots`; 0 if q does not depend on the partition."""
-        cdef Py_ssize_t k = state.n_clusters - n_old + n_slots
+        cdef Py_ssize_t k = state.n_clusters - old_slots.n + n_slots
         cdef double log_w[MAX_ANCHORS]
         cdef double total = 0.0
         if not self.extended or a == b:
             return self.log_q_together(state, k, sizes[a])
         self.weigh_clusters(state, first)
-        for m in range(n_old):
-            state.log_w[state.position[old_slots[m]]] = -INFINITY
+        for m in range(old_slots.n):
+            state.log_w[state.position[old_slots.at[m]]] = -INFINITY
         if state.model.factorizes:
-            state.model.log_predictive_many(slots, n_slots, first, log_w)
+            state.model.log_predictive_many(as_indices(slots, n_slots), first, log_w)
         for j in range(n_slots):
             log_w[j] = TEMPER * log_w[j] if state.model.factorizes else 0.0
         for j in range(n_slots):

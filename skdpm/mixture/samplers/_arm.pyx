@@ -48,7 +48,7 @@ import numpy as np
 
 from skdpm._core._resampling cimport exponentiate
 from skdpm._core._rng cimport bitgen_t, integer, uniform
-from skdpm.mixture.state._state cimport NOISE, MixtureState, StoredState
+from skdpm.mixture.state._state cimport NOISE, MixtureState, StoredState, as_indices
 from skdpm.mixture.samplers._base cimport PartitionKernel
 from skdpm.mixture.samplers._gibbs cimport sweep
 from skdpm.mixture.samplers._history cimport History
@@ -348,7 +348,7 @@ cdef int put(
     if n_rows == 1:
         state.attach(x, slot)
     elif slot != own:
-        state.join(slot, own, rows, n_rows)
+        state.join(slot, own, as_indices(rows, n_rows))
     if self.inside(x):
         if self.target != NULL:
             self.target_slot[self.target[x]] = slot
@@ -409,14 +409,14 @@ cdef void weigh_options(
     cdef const double* log_cluster = state.prior.log_cluster
     self.work += n + 2 * n_rows
     if n_rows == 1:
-        state.model.log_predictive_many(&self.options[0], n, rows[0], log_w)
+        state.model.log_predictive_many(as_indices(&self.options[0], n), rows[0], log_w)
     elif state.model.factorizes and n_rows <= FEW + state.model.width // WIDTH_OF_ROW:
         for k in range(n_joined):
-            log_w[k] = log_predictive_block(state, rows, n_rows, self.options[k])
+            log_w[k] = log_predictive_block(state, as_indices(rows, n_rows), self.options[k])
         if alone:
             log_w[n_joined] = state.model.log_marginal(own)
     else:
-        state.model.log_merge_many(&self.options[0], n_joined, own, log_w)
+        state.model.log_merge_many(as_indices(&self.options[0], n_joined), own, log_w)
         if alone:
             log_w[n_joined] = 0.0
     for k in range(n_joined):

@@ -18,6 +18,4 @@ cdef class PartitionKernel(MemoryOwner):
 
     cdef int prepare(self, MixtureState state) except -1
     cdef int step(self, MixtureState state, bitgen_t* rng) except -1 nogil
-    cdef int repeat(
-        self, MixtureState state, bitgen_t* rng, Py_ssize_t n_steps
-    ) except -1 nogil
+    cdef int repeat(self, MixtureState state, bitgen_t* rng, Py_ssize_t n_steps) except -1 nogil

@@ -13,9 +13,7 @@ cdef class PartitionKernel(MemoryOwner):
     cdef int step(self, MixtureState state, bitgen_t* rng) except -1 nogil:
         raise RuntimeError(f"{type(self).__name__} does not override `step`")
 
-    cdef int repeat(
-        self, MixtureState state, bitgen_t* rng, Py_ssize_t n_steps
-    ) except -1 nogil:
+    cdef int repeat(self, MixtureState state, bitgen_t* rng, Py_ssize_t n_steps) except -1 nogil:
         """Do consecutive steps, each after `prepare`; overridden if steps can share work."""
         for _step in range(n_steps):
             with gil:

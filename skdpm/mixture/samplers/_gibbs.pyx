@@ -40,7 +40,7 @@ from libc.math cimport INFINITY, exp, fabs, log
 
 from skdpm._core._culling cimport bounds_pay, log_sum_far, part_near, skips_bounds
 from skdpm._core._rng cimport bitgen_t, categorical_log_at, uniform
-from skdpm.mixture.likelihoods.contract._base cimport log_constant
+from skdpm.mixture.likelihoods.contract._base cimport Indices, as_indices, log_constant
 from skdpm.mixture.state._state cimport NOISE, MixtureState, TileBounds
 from skdpm.mixture.samplers._base cimport PartitionKernel
 
@@ -82,25 +82,23 @@ cdef inline double weigh_noise(MixtureState state, Py_ssize_t i) noexcept nogil:
     is no noise."""
     if state.noise is None:
         return -INFINITY
-    return (
-        state.log_noise_weight(state.n_noise, state.n_attached) + state.noise.log_density[i]
-    )
+    return state.log_noise_weight(state.n_noise, state.n_attached) + state.noise.log_density[i]
 
 
 cdef inline void weigh(
-    MixtureState state, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* log_w
+    MixtureState state, Indices slots, Py_ssize_t i, double* log_w
 ) noexcept nogil:
     """Log weights of clusters for an item in no cluster. They are comparable with bounds: the
     constant of the item is included."""
     cdef Py_ssize_t spare = state.slots[state.n_clusters]
     cdef double of_item = log_constant(state.model, i)
     cdef double of_new = state.log_prior_weight(spare) + of_item
-    state.model.log_predictive_many(slots, n_slots, i, log_w)
-    for j in range(n_slots):
-        if slots[j] == spare:
+    state.model.log_predictive_many(slots, i, log_w)
+    for j in range(slots.n):
+        if slots.at[j] == spare:
             log_w[j] += of_new
         else:
-            log_w[j] += state.prior.log_join[state.sizes[slots[j]]] + of_item
+            log_w[j] += state.prior.log_join[state.sizes[slots.at[j]]] + of_item
 
 
 # Tiles.
@@ -112,7 +110,7 @@ cdef void bound_group(MixtureState state, TileBounds bounds, Py_ssize_t group) n
     cdef double top = -INFINITY
     state.model.settle()
     state.model.log_predictive_bound_many(
-        state.slots, n_slots, &bounds.tiles.group_boxes[group, 0, 0], log_w
+        as_indices(state.slots, n_slots), &bounds.tiles.group_boxes[group, 0, 0], log_w
     )
     for k in range(n_slots):
         log_w[k] += state.log_prior_weight(state.slots[k])
@@ -136,7 +134,7 @@ cdef void bound_tile(MixtureState state, TileBounds bounds, Py_ssize_t tile) noe
     cdef double* share = &bounds.share[0]
     cdef double top = bounds.far
     state.model.log_predictive_bound_many(
-        &bounds.near[0], n, &bounds.tiles.boxes[tile, 0, 0], bound
+        as_indices(&bounds.near[0], n), &bounds.tiles.boxes[tile, 0, 0], bound
     )
     bounds.noise = -INFINITY
     if state.noise is not None:
@@ -171,7 +169,7 @@ cdef void bound_again(MixtureState state, TileBounds bounds, Py_ssize_t slot) no
         bounds.near[m] = slot
         bounds.n_near += 1
     state.model.log_predictive_bound_many(
-        &slot, 1, &bounds.tiles.boxes[bounds.tile, 0, 0], &bounds.bound[m]
+        as_indices(&slot, 1), &bounds.tiles.boxes[bounds.tile, 0, 0], &bounds.bound[m]
     )
     bounds.bound[m] += state.log_prior_weight(slot)
     if bounds.bound[m] - bounds.top < 600.0:
@@ -239,7 +237,7 @@ cdef Py_ssize_t choose_among_few(
     n = slots_except(bounds, n, own)
     if 2 * n > bounds.n_near or rest * exp(bounds.top - log_own) > MOST_REST:
         return UNDECIDED
-    weigh(state, some, n, i, w)
+    weigh(state, as_indices(some, n), i, w)
     bounds.work += n + CALL
     for j in range(n):
         top = max(top, w[j])
@@ -280,7 +278,7 @@ cdef Py_ssize_t choose_near(
         return j
     n = part_near(&bounds.bound[0], bounds.n_near, log_own - NEGLIGIBLE, some)
     n = slots_except(bounds, n, own)
-    weigh(state, some, n, i, log_w)
+    weigh(state, as_indices(some, n), i, log_w)
     bounds.work += n + CALL
     for j in range(n):
         top = max(top, log_w[j])
@@ -290,7 +288,7 @@ cdef Py_ssize_t choose_near(
             if state.slots[m] != own:
                 some[n] = state.slots[m]
                 n += 1
-        weigh(state, some, n, i, log_w)
+        weigh(state, as_indices(some, n), i, log_w)
         bounds.work += n
     m = n + (state.noise is not None)
     log_w[n] = log_noise
@@ -339,7 +337,7 @@ cdef inline bint place_near(
     if u < bounds.stays[own]:
         return True
     state.detach(i)
-    weigh(state, &own, 1, i, &log_own)
+    weigh(state, as_indices(&own, 1), i, &log_own)
     bounds.work += 1 + CALL
     gap = bounds.rest[own] - log_own
     if gap < -CERTAIN or (gap < CERTAIN and u * (1.0 + exp(gap)) < 1.0):

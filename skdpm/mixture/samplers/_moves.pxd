@@ -2,7 +2,7 @@
 
 from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.state._state cimport MixtureState
-from skdpm.mixture.likelihoods.contract._base cimport ClusterModel
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, Indices, as_indices
 from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal, Members
 
 
@@ -30,8 +30,7 @@ cdef class Closure:
         const Py_ssize_t* slots, const Py_ssize_t* sizes, Py_ssize_t n_slots
     ) noexcept nogil
     cdef void replace(
-        self, MixtureState state, const signed char* cells,
-        const Py_ssize_t* slots, Py_ssize_t n_slots
+        self, MixtureState state, const signed char* cells, Indices slots
     ) noexcept nogil
 
 
@@ -70,16 +69,10 @@ cdef class Trial:
     cdef void restore(self, MixtureState state) noexcept nogil
     cdef void unite(self, MixtureState state) noexcept nogil
     # These depend on whether clusters are independent.
-    cdef void vacate(
-        self, MixtureState state, const Py_ssize_t* slots, Py_ssize_t n_slots
-    ) noexcept nogil
+    cdef void vacate(self, MixtureState state, Indices slots) noexcept nogil
     cdef void put_back(self, MixtureState state) noexcept nogil
-    cdef double log_likelihood(
-        self, MixtureState state, const Py_ssize_t* slots, Py_ssize_t n_slots
-    ) noexcept nogil
+    cdef double log_likelihood(self, MixtureState state, Indices slots) noexcept nogil
 
 
 cdef Trial make_trial(ClusterModel model, Closure closure)
-cdef double log_predictive_block(
-    MixtureState state, const Py_ssize_t* items, Py_ssize_t n_items, Py_ssize_t slot
-) noexcept nogil
+cdef double log_predictive_block(MixtureState state, Indices items, Py_ssize_t slot) noexcept nogil

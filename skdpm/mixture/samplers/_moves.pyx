@@ -17,7 +17,7 @@ from libc.math cimport NAN
 import numpy as np
 
 from skdpm._core._rng cimport bitgen_t, integer
-from skdpm.mixture.state._state cimport MixtureState
+from skdpm.mixture.state._state cimport MixtureState, as_indices
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel
 from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal, Members
 
@@ -106,21 +106,19 @@ cdef class Closure:
         """log q(anchors | the partition with item m of the closure in `slots[cells[m]]`); 0 if the
         law does not depend on the partition. `sizes` are those of `slots`."""
         return self.proposal.log_q_at(
-            state, self.slots, self.n_cells, slots, sizes, n_slots,
+            state, as_indices(self.slots, self.n_cells), slots, sizes, n_slots,
             self.items[self.place[0]], cells[self.place[0]], cells[self.place[1]]
         )
 
     cdef void replace(
-        self, MixtureState state, const signed char* cells,
-        const Py_ssize_t* slots, Py_ssize_t n_slots
+        self, MixtureState state, const signed char* cells, Indices slots
     ) noexcept nogil:
         """Replace the closure's clusters: item m joins `slots[cells[m]]`, whose row already
         contains it."""
-        state.replace(
-            &self.items[0], cells, self.n_items, self.slots, self.n_cells, slots, n_slots
-        )
+        items = as_indices(&self.items[0], self.n_items)
+        state.replace(items, cells, as_indices(self.slots, self.n_cells), slots)
         for m in range(self.n_items):
-            self.members.join(slots[cells[m]], self.items[m])
+            self.members.join(slots.at[cells[m]], self.items[m])
 
 
 cdef class Trial:
@@ -138,7 +136,7 @@ cdef class Trial:
 
     cdef void begin(self, MixtureState state, Py_ssize_t n_sides) noexcept nogil:
         """Take the items of the closure out of their clusters and open empty sides."""
-        self.vacate(state, self.closure.slots, self.closure.n_cells)
+        self.vacate(state, as_indices(self.closure.slots, self.closure.n_cells))
         for b in range(n_sides):
             self.side[b] = state.model.acquire()
             self.size[b] = 0
@@ -150,7 +148,8 @@ cdef class Trial:
         cdef double total = state.prior.log_v[self.closure.n_outside + self.closure.n_cells]
         for b in range(self.closure.n_cells):
             total += state.prior.log_cluster[self.closure.sizes[b]]
-        return total + self.log_likelihood(state, self.closure.slots, self.closure.n_cells)
+        slots = as_indices(self.closure.slots, self.closure.n_cells)
+        return total + self.log_likelihood(state, slots)
 
     cdef double log_union_ratio(self, MixtureState state) noexcept nogil:
         """Change in log p(partition) + log p(X | partition) from uniting the closure's two
@@ -159,7 +158,7 @@ cdef class Trial:
         cdef Py_ssize_t src = self.closure.sizes[1] <= self.closure.sizes[0]
         cdef double log_ratio = NAN
         state.model.log_merge_many(
-            &self.closure.slots[1 - src], 1, self.closure.slots[src], &log_ratio
+            as_indices(&self.closure.slots[1 - src], 1), self.closure.slots[src], &log_ratio
         )
         return log_ratio + state.log_prior_gain(self.closure.slots[0], self.closure.slots[1])
 
@@ -168,24 +167,22 @@ cdef class Trial:
         cdef double total = state.prior.log_v[self.closure.n_outside + self.n_sides]
         for b in range(self.n_sides):
             total += state.prior.log_cluster[self.size[b]]
-        return total + self.log_likelihood(state, self.side, self.n_sides)
+        return total + self.log_likelihood(state, as_indices(self.side, self.n_sides))
 
     cdef void accept(self, MixtureState state) noexcept nogil:
         """Replace the clusters by the sides, none of which is empty."""
         for b in range(self.n_sides, self.n_open):
             state.model.release(self.side[b])
-        self.closure.replace(state, &self.sides[0], self.side, self.n_sides)
+        self.closure.replace(state, &self.sides[0], as_indices(self.side, self.n_sides))
 
     cdef void restore(self, MixtureState state) noexcept nogil:
         """Restore the state, whichever items are on sides."""
-        self.vacate(state, self.side, self.n_open)
+        self.vacate(state, as_indices(self.side, self.n_open))
         self.put_back(state)
         for b in range(self.n_open - 1, -1, -1):    # keeps the order of free slots
             state.model.release(self.side[b])
 
-    cdef void vacate(
-        self, MixtureState state, const Py_ssize_t* slots, Py_ssize_t n_slots
-    ) noexcept nogil:
+    cdef void vacate(self, MixtureState state, Indices slots) noexcept nogil:
         """Remove the labels of the closure's items; the rows of the slots stay as they are."""
         for m in range(self.closure.n_items):
             state.labels[self.closure.items[m]] = -1
@@ -205,11 +202,9 @@ cdef class Trial:
         self.size[0] = self.closure.n_items
         self.n_sides = 1
 
-    cdef double log_likelihood(
-        self, MixtureState state, const Py_ssize_t* slots, Py_ssize_t n_slots
-    ) noexcept nogil:
+    cdef double log_likelihood(self, MixtureState state, Indices slots) noexcept nogil:
         """log p(X | partition) with the closure's items in `slots`, up to a constant."""
-        return state.model.log_likelihood(slots, n_slots)
+        return state.model.log_likelihood(slots)
 
 
 cdef class CoupledTrial(Trial):
@@ -223,13 +218,11 @@ cdef class CoupledTrial(Trial):
             self.live = np.empty(state.capacity, dtype=np.intp)
             self.n_slots = state.capacity
 
-    cdef void vacate(
-        self, MixtureState state, const Py_ssize_t* slots, Py_ssize_t n_slots
-    ) noexcept nogil:
+    cdef void vacate(self, MixtureState state, Indices slots) noexcept nogil:
         """Also remove the items from the rows of the slots."""
-        Trial.vacate(self, state, slots, n_slots)
-        for b in range(n_slots):
-            state.model.reset(slots[b])
+        Trial.vacate(self, state, slots)
+        for b in range(slots.n):
+            state.model.reset(slots.at[b])
 
     cdef void put_back(self, MixtureState state) noexcept nogil:
         for m in range(self.closure.n_items):
@@ -237,14 +230,12 @@ cdef class CoupledTrial(Trial):
             state.model.add(slot, self.closure.items[m])
             state.labels[self.closure.items[m]] = slot
 
-    cdef double log_likelihood(
-        self, MixtureState state, const Py_ssize_t* slots, Py_ssize_t n_slots
-    ) noexcept nogil:
+    cdef double log_likelihood(self, MixtureState state, Indices slots) noexcept nogil:
         """The density of all clusters: those in `slots` and those outside the closure."""
         cdef Py_ssize_t n_live = 0
         cdef bint in_closure
-        for b in range(n_slots):
-            self.live[n_live] = slots[b]
+        for b in range(slots.n):
+            self.live[n_live] = slots.at[b]
             n_live += 1
         for k in range(state.n_clusters):
             in_closure = False
@@ -253,7 +244,7 @@ cdef class CoupledTrial(Trial):
             if not in_closure:
                 self.live[n_live] = state.slots[k]
                 n_live += 1
-        return state.model.log_likelihood(&self.live[0], n_live)
+        return state.model.log_likelihood(as_indices(&self.live[0], n_live))
 
 
 cdef Trial make_trial(ClusterModel model, Closure closure):
@@ -262,7 +253,7 @@ cdef Trial make_trial(ClusterModel model, Closure closure):
 
 
 cdef double log_predictive_block(
-    MixtureState state, const Py_ssize_t* items, Py_ssize_t n_items, Py_ssize_t slot
+    MixtureState state, Indices items, Py_ssize_t slot
 ) noexcept nogil:
     """log p(rows of detached items, jointly | items of a slot), by the chain rule: the change in
     log p(X | partition) if all of them join the slot. A slot must be free. The state is restored,
@@ -273,16 +264,16 @@ cdef double log_predictive_block(
     if state.model.factorizes:
         at = state.model.acquire()
         state.model.copy(at, slot)
-    for m in range(n_items):
-        total += state.model.log_predictive(at, items[m])
-        if m < n_items - 1:
-            state.model.add(at, items[m])
+    for m in range(items.n):
+        total += state.model.log_predictive(at, items.at[m])
+        if m < items.n - 1:
+            state.model.add(at, items.at[m])
             if not state.model.factorizes:
-                state.labels[items[m]] = at
+                state.labels[items.at[m]] = at
     if state.model.factorizes:
         state.model.release(at)
         return total
-    for m in range(n_items - 2, -1, -1):
-        state.labels[items[m]] = -1
-        state.model.remove(at, items[m])
+    for m in range(items.n - 2, -1, -1):
+        state.labels[items.at[m]] = -1
+        state.model.remove(at, items.at[m])
     return total

@@ -33,7 +33,7 @@ from skdpm._core cimport _resampling
 from skdpm._core._resampling cimport OPTIMAL
 from skdpm._core._rng cimport bitgen_t, uniform
 from skdpm.mixture.particles._slots cimport SharedSlots
-from skdpm.mixture.state._state cimport MixtureState
+from skdpm.mixture.state._state cimport MixtureState, as_indices
 from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal
 from skdpm.mixture.samplers._base cimport PartitionKernel
 from skdpm.mixture.samplers._gibbs cimport sweep
@@ -179,9 +179,8 @@ cdef class PGSMKernel(PartitionKernel):
             self.n_changes += 1
             for t in range(self.nodes[node].n_cells):
                 self.shared.give_away(self.nodes[node].slots[t])
-            self.closure.replace(
-                state, &self.chosen[0], self.nodes[node].slots, self.nodes[node].n_cells
-            )
+            slots = as_indices(self.nodes[node].slots, self.nodes[node].n_cells)
+            self.closure.replace(state, &self.chosen[0], slots)
 
     cdef void start(self, MixtureState state) noexcept nogil:
         """Generation 1: the first item is alone in a cell, in every particle."""
@@ -217,7 +216,7 @@ cdef class PGSMKernel(PartitionKernel):
             if node.count == 0:
                 continue
             n_choices = node.n_cells
-            state.model.log_predictive_many(node.slots, n_choices, i, gains)
+            state.model.log_predictive_many(as_indices(node.slots, n_choices), i, gains)
             self.work += n_choices
             for b in range(n_choices):
                 gains[b] += log_join[node.sizes[b]]

@@ -17,7 +17,7 @@ not be independent.
 from libc.math cimport INFINITY, NAN, exp, fabs, log
 
 from skdpm._core._rng cimport bitgen_t, uniform
-from skdpm.mixture.state._state cimport MixtureState
+from skdpm.mixture.state._state cimport MixtureState, as_indices
 from skdpm.mixture.samplers._anchors cimport AnchorProposal
 from skdpm.mixture.samplers._base cimport PartitionKernel
 from skdpm.mixture.samplers._gibbs cimport sweep
@@ -55,9 +55,7 @@ cdef class SplitMergeKernel(PartitionKernel):
     cdef int step(self, MixtureState state, bitgen_t* rng) except -1 nogil:
         self.repeat(state, rng, 1)
 
-    cdef int repeat(
-        self, MixtureState state, bitgen_t* rng, Py_ssize_t n_steps
-    ) except -1 nogil:
+    cdef int repeat(self, MixtureState state, bitgen_t* rng, Py_ssize_t n_steps) except -1 nogil:
         """Consecutive moves without sweeps between them share the lists of the clusters' items."""
         for step in range(n_steps):
             # A split may have taken a slot, or a sweep made more of them.
@@ -137,7 +135,7 @@ cdef class SplitMergeKernel(PartitionKernel):
         cdef double log_w[2]
         cdef Py_ssize_t b
         cdef Py_ssize_t i = self.closure.items[m]
-        state.model.log_predictive_many(self.trial.side, 2, i, log_w)
+        state.model.log_predictive_many(as_indices(self.trial.side, 2), i, log_w)
         self.work += CHOICE_WORK
         log_odds = (
             log_w[1] - log_w[0]

@@ -19,7 +19,7 @@ import numpy as np
 
 from skdpm._core._culling cimport Backoff, bounds_pay, part_near, skips_bounds
 from skdpm.mixture.state._tiles cimport RowTiles
-from skdpm.mixture.likelihoods.contract._base cimport STRIP, ClusterModel
+from skdpm.mixture.likelihoods.contract._base cimport STRIP, ClusterModel, as_indices
 
 cdef enum:
     # A cluster with statistics wider than WIDE, which fill much of a cache, is evaluated for
@@ -126,17 +126,19 @@ cdef class MixtureRows:
         cdef const Py_ssize_t* slots = &self.slots[line]
         self.n_evaluated += n * n_lines
         if self.model.factorizes and n <= STRIP:
-            self.model.log_predictive_tile(slots, n_lines, items, n, out)
+            self.model.log_predictive_tile(as_indices(slots, n_lines), as_indices(items, n), out)
         elif self.model.factorizes:
             for k in range(n_lines):
                 for i in range((n + STRIP - 1) // STRIP):
                     m = i * STRIP
                     self.model.log_predictive_tile(
-                        &slots[k], 1, items + m, min(<Py_ssize_t>STRIP, n - m), out + k * n + m
+                        as_indices(&slots[k], 1),
+                        as_indices(items + m, min(<Py_ssize_t>STRIP, n - m)), out + k * n + m
                     )
         else:
+            lines = as_indices(slots, n_lines)
             for i in range(n):
-                self.model.log_predictive_many(slots, n_lines, items[i], &self.bounds[0])
+                self.model.log_predictive_many(lines, items[i], &self.bounds[0])
                 for k in range(n_lines):
                     out[k * n + i] = self.bounds[k]
         if self.model.constants != NULL:
@@ -169,7 +171,7 @@ cdef class MixtureRows:
             for k in range(n_clusters):
                 self.kept[k] = k
             self.model.log_predictive_bound_many(
-                &self.kept[0], n_clusters, &self.tiles.boxes[t, 0, 0], &self.bounds[0]
+                as_indices(&self.kept[0], n_clusters), &self.tiles.boxes[t, 0, 0], &self.bounds[0]
             )
             for k in range(n_clusters):
                 self.bounds[k] += self.log_weights[k]
@@ -208,9 +210,7 @@ cdef class MixtureRows:
         for i in range(n):
             self.limit[i] = self.top[i] - cutoff
             self.total[i] = 0.0
-        tile_sum_exp(
-            &self.log_w[0], &self.lines[0], n_kept, n, self.top, self.limit, self.total
-        )
+        tile_sum_exp(&self.log_w[0], &self.lines[0], n_kept, n, self.top, self.limit, self.total)
         for i in range(n):
             if self.top[i] == INFINITY or self.top[i] == -INFINITY:
                 self.total[i] = 1.0

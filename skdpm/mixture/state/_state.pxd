@@ -3,7 +3,7 @@ from skdpm._core._memory cimport MemoryOwner
 from skdpm.mixture.state._tiles cimport RowTiles
 from skdpm._core._culling cimport Backoff
 from skdpm._core._rng cimport bitgen_t
-from skdpm.mixture.likelihoods.contract._base cimport ClusterModel
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, Indices, as_indices
 from skdpm.mixture.priors._base cimport PartitionPrior
 
 
@@ -113,13 +113,9 @@ cdef class MixtureState(MemoryOwner):
     cdef void open_spare(self) noexcept nogil
     cdef void close_cluster(self, Py_ssize_t slot) noexcept nogil
     cdef void dissolve(self, Py_ssize_t slot) noexcept nogil
-    cdef void join(
-        self, Py_ssize_t dst, Py_ssize_t src, const Py_ssize_t* items, Py_ssize_t n_items
-    ) noexcept nogil
+    cdef void join(self, Py_ssize_t dst, Py_ssize_t src, Indices items) noexcept nogil
     cdef void replace(
-        self, const Py_ssize_t* items, const signed char* cells, Py_ssize_t n_items,
-        const Py_ssize_t* old_slots, Py_ssize_t n_old,
-        const Py_ssize_t* new_slots, Py_ssize_t n_new
+        self, Indices items, const signed char* cells, Indices old_slots, Indices new_slots
     ) noexcept nogil
     cdef double log_prior(self) noexcept nogil
     cdef double log_prior_gain(self, Py_ssize_t a, Py_ssize_t b) noexcept nogil

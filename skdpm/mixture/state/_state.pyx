@@ -11,7 +11,7 @@ from scipy.special import gammaln
 
 from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._rng cimport bitgen_t, categorical_log_at, uniform
-from skdpm.mixture.likelihoods.contract._base cimport log_constant, row
+from skdpm.mixture.likelihoods.contract._base cimport as_indices, log_constant, row
 
 
 # The state that owns each model, by the model's id. A state keeps its model alive.
@@ -336,7 +336,7 @@ cdef class MixtureState(MemoryOwner):
             if j >= 0:
                 self.attach(i, self.slots[j])
                 return True
-        self.model.log_predictive_many(self.slots, k + 1, i, self.log_w)
+        self.model.log_predictive_many(as_indices(self.slots, k + 1), i, self.log_w)
         self.add_log_prior()
         if self.noise is not None:      # the last choice; the weights leave out the constant of i
             self.log_w[k + 1] = self.log_weight_as_noise(i)
@@ -367,7 +367,7 @@ cdef class MixtureState(MemoryOwner):
         cdef double share = 0.5 * min(u, 1.0 - u) / (k + 1)
         if not share > 0.0 or k == 0:
             return -1
-        self.model.log_predictive_many(&own, 1, i, &log_own)
+        self.model.log_predictive_many(as_indices(&own, 1), i, &log_own)
         log_own += self.prior.log_join[self.sizes[own]] if place < k else log_new
         if not -1e300 < log_own < 1e300:
             return -1
@@ -380,13 +380,13 @@ cdef class MixtureState(MemoryOwner):
                 log_w[n] = rest - (self.prior.log_join[self.sizes[slot]] if j < k else log_new)
                 n += 1
         m = n
-        n = self.model.find_near(others, m, i, log_w, near)
+        n = self.model.find_near(as_indices(others, m), i, log_w, near)
         if n < 0:
             return -1
         rest = share * (m - n)
         for j in range(n):
             near[j] = others[near[j]]
-        self.model.log_predictive_many(near, n, i, log_w)
+        self.model.log_predictive_many(as_indices(near, n), i, log_w)
         top = log_own
         for j in range(n):
             slot = near[j]
@@ -456,23 +456,24 @@ cdef class MixtureState(MemoryOwner):
             for j in range(self.n_clusters + 1):
                 log_w[j] = 0.0
             self.add_log_prior()
-            total += self.model.open_rest(self.slots, self.n_clusters + 1, place, i, log_w)
+            slots = as_indices(self.slots, self.n_clusters + 1)
+            total += self.model.open_rest(slots, place, i, log_w)
             return u * total * (1.0 + 1e-12) < 1.0
         if not (
-            self.model.log_open_bound_many(self.slots, place, i, log_w)
+            self.model.log_open_bound_many(as_indices(self.slots, place), i, log_w)
             and self.model.log_open_bound_many(
-                self.slots + place + 1, self.n_clusters - place, i, log_w + place + 1
+                as_indices(self.slots + place + 1, self.n_clusters - place), i, log_w + place + 1
             )
         ):
             return False
         log_w[place] = 0.0
         self.add_log_prior()
-        self.model.log_predictive_many(&own, 1, i, &log_own)
+        self.model.log_predictive_many(as_indices(&own, 1), i, &log_own)
         log_own += self.prior.log_join[self.sizes[own]]
         for j in range(self.n_clusters + 1):
             slot = self.slots[j]
             if j != place and not log_w[j] - log_own < CLEAR:
-                self.model.log_predictive_many(&slot, 1, i, &log_w[j])
+                self.model.log_predictive_many(as_indices(&slot, 1), i, &log_w[j])
                 log_w[j] += self.log_prior_weight(slot)
             if j != place:
                 total += exp(log_w[j] - log_own)
@@ -525,42 +526,38 @@ cdef class MixtureState(MemoryOwner):
         self.model.reset(slot)
         self.close_cluster(slot)
 
-    cdef void join(
-        self, Py_ssize_t dst, Py_ssize_t src, const Py_ssize_t* items, Py_ssize_t n_items
-    ) noexcept nogil:
+    cdef void join(self, Py_ssize_t dst, Py_ssize_t src, Indices items) noexcept nogil:
         """Move all items of a cluster to another one, and close the empty one."""
         SKDPM_CHECK(dst != src, "join: a cluster with itself")
-        SKDPM_CHECK(n_items == self.sizes[src], "join: not all items of the cluster")
+        SKDPM_CHECK(items.n == self.sizes[src], "join: not all items of the cluster")
         SKDPM_CHECK(self.position[dst] < self.n_clusters, "join: the slot is not occupied")
         self.model.merge(dst, src)
-        for m in range(n_items):
-            self.labels[items[m]] = dst
-        self.sizes[dst] += n_items
+        for m in range(items.n):
+            self.labels[items.at[m]] = dst
+        self.sizes[dst] += items.n
         self.sizes[src] = 0
         self.close_cluster(src)
 
     cdef void replace(
-        self, const Py_ssize_t* items, const signed char* cells, Py_ssize_t n_items,
-        const Py_ssize_t* old_slots, Py_ssize_t n_old,
-        const Py_ssize_t* new_slots, Py_ssize_t n_new
+        self, Indices items, const signed char* cells, Indices old_slots, Indices new_slots
     ) noexcept nogil:
         """Replace whole clusters by others. The items are all those of the old clusters; item m
         joins the slot `new_slots[cells[m]]`, whose row already contains it."""
         cdef Py_ssize_t spare = self.slots[self.n_clusters]
-        for m in range(n_old):
-            self.sizes[old_slots[m]] = 0
-            self.close_cluster(old_slots[m])
-        for m in range(n_new):
-            slot = new_slots[m]
+        for m in range(old_slots.n):
+            self.sizes[old_slots.at[m]] = 0
+            self.close_cluster(old_slots.at[m])
+        for m in range(new_slots.n):
+            slot = new_slots.at[m]
             self.slots[self.n_clusters] = slot
             self.position[slot] = self.n_clusters
             self.sizes[slot] = 0
             self.n_clusters += 1
         self.slots[self.n_clusters] = spare
         self.position[spare] = self.n_clusters
-        for m in range(n_items):
-            slot = new_slots[cells[m]]
-            self.labels[items[m]] = slot
+        for m in range(items.n):
+            slot = new_slots.at[cells[m]]
+            self.labels[items.at[m]] = slot
             self.sizes[slot] += 1
 
     cdef double log_prior(self) noexcept nogil:
@@ -606,7 +603,7 @@ cdef class MixtureState(MemoryOwner):
         if self.model.constants_vary:
             self.sum_constants = self.model.sum_constants(self.n_samples)
         total = self.log_prior() + (
-            self.model.log_likelihood(self.slots, self.n_clusters) + self.sum_constants
+            self.model.log_likelihood(as_indices(self.slots, self.n_clusters)) + self.sum_constants
         ) + self.model.log_apart()
         if self.noise is not None:
             total += self.log_likelihood_noise()
@@ -715,7 +712,7 @@ cdef class MixtureState(MemoryOwner):
             return
         items = np.argsort(self.cluster_labels(), kind="stable")
         for k in range(self.n_clusters):
-            self.model.rebuild(self.slots[k], &items[first], self.sizes[self.slots[k]])
+            self.model.rebuild(self.slots[k], as_indices(&items[first], self.sizes[self.slots[k]]))
             first += self.sizes[self.slots[k]]
         self.model.settle()
 
@@ -777,7 +774,7 @@ cdef class StoredState:
         ):
             with gil:
                 self.reserve(state)
-        state.model.store(state.slots, n_clusters, &self.stats[0])
+        state.model.store(as_indices(state.slots, n_clusters), &self.stats[0])
         self.n_clusters = n_clusters
         self.n_attached = state.n_attached
         self.n_noise = state.n_noise
@@ -792,7 +789,8 @@ cdef class StoredState:
     cdef void recall(self, MixtureState state) noexcept nogil:
         """Restore a state; slots that it has reserved since are free."""
         cdef Py_ssize_t n_new = state.model.n_slots - self.n_slots
-        state.model.recall(&self.slots[0], self.n_clusters, &self.stats[0], &self.labels[0])
+        slots = as_indices(&self.slots[0], self.n_clusters)
+        state.model.recall(slots, &self.stats[0], &self.labels[0])
         for k in range(n_new):
             state.model.free_slots[k] = state.model.n_slots - 1 - k
         memcpy(

@@ -41,9 +41,7 @@ cdef class WeightedLinksModel(FeatureModel):
         cdef Py_ssize_t k
         if n_latent <= self.capacity:
             return 0
-        self.effects = <double*>self.resized(
-            self.effects, n_latent * self.width, sizeof(double)
-        )
+        self.effects = <double*>self.resized(self.effects, n_latent * self.width, sizeof(double))
         W = <double*>self.resized(NULL, n_latent * n_latent, sizeof(double))
         for k in range(self.n_latent):
             memcpy(W + k * n_latent, self.W + k * self.capacity, self.n_latent * sizeof(double))

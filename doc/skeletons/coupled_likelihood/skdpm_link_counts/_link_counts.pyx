@@ -17,7 +17,7 @@ from libc.math cimport lgamma, log
 
 import numpy as np
 
-from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, Indices, row
 
 
 cdef class LinkCountsModel(ClusterModel):
@@ -76,14 +76,14 @@ cdef class LinkCountsModel(ClusterModel):
         cdef double size = row(self, k)[0]
         return 0.5 * size * (size - 1.0) if k == l else size * row(self, l)[0]
 
-    cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil:
+    cdef double log_likelihood(self, Indices slots) noexcept nogil:
         cdef Py_ssize_t i, j, k, l
         cdef double log_constant = 0.0
         cdef double total = 0.0
-        for k in range(n_slots):
-            for l in range(k, n_slots):
+        for k in range(slots.n):
+            for l in range(k, slots.n):
                 total += self.log_cell(
-                    self.totals[slots[k], slots[l]], self.n_pairs(slots[k], slots[l])
+                    self.totals[slots.at[k], slots.at[l]], self.n_pairs(slots.at[k], slots.at[l])
                 )
         for i in range(self.n_labels):
             if self.labels[i] >= 0:
@@ -92,10 +92,7 @@ cdef class LinkCountsModel(ClusterModel):
                         log_constant += self.log_factorials[i, j]
         return total - log_constant
 
-    cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
-    ) noexcept nogil:
+    cdef void log_predictive_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
         """log p(links of item i | the item joins each slot), O(n_nodes + n_slots * all slots)."""
         cdef Py_ssize_t j, k, l, slot
         cdef double log_constant = 0.0
@@ -108,8 +105,8 @@ cdef class LinkCountsModel(ClusterModel):
                 self.links[l] += self.X[i, j]
                 self.sizes[l] += 1.0
                 log_constant += self.log_factorials[i, j]
-        for k in range(n_slots):
-            slot = slots[k]
+        for k in range(slots.n):
+            slot = slots.at[k]
             out[k] = -log_constant
             for l in range(self.n_slots):
                 if self.sizes[l] > 0.0:

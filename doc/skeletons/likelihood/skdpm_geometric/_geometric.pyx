@@ -10,7 +10,7 @@ Row: n, s_d (n_features) | log B(a + n, b + s_d) (n_features).
 """
 from libc.math cimport lgamma
 
-from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, Indices, row
 
 
 cdef double log_beta(double a, double b) noexcept nogil:
@@ -77,17 +77,14 @@ cdef class GeometricModel(ClusterModel):
             total += log_norms[d]
         return total
 
-    cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
-    ) noexcept nogil:
+    cdef void log_predictive_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
         """log p(x_i | items of each slot), O(n_slots * n_features)."""
         cdef Py_ssize_t d, k
         cdef const double* x = self.X + i * self.n_features
         cdef const double* stats
         cdef double total
-        for k in range(n_slots):
-            stats = row(self, slots[k])
+        for k in range(slots.n):
+            stats = row(self, slots.at[k])
             total = 0.0
             for d in range(self.n_features):
                 total += log_beta(self.a + stats[0] + 1.0, self.b + stats[1 + d] + x[d])

@@ -12,7 +12,7 @@ changes it by -APART (m c^2 - 2 c sum c + sum c^2), whatever the cluster.
 
 Row: m, sum c, sum c^2. They are whole numbers below 2^53, so all sums are exact.
 """
-from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, read_row, row
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, Indices, read_row, row
 
 # Far above the difference of any two log densities of data.
 cdef double APART = 1e15
@@ -60,12 +60,10 @@ cdef class ClassModel(ClusterModel):
         # The mean of equal classes is exact, and so is this product. That of the two sums is not.
         return -APART * (stats[2] - stats[1] * (stats[1] / stats[0])) * stats[0]
 
-    cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
-    ) noexcept nogil:
+    cdef void log_predictive_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
         cdef double c = <double>self.codes[i]
-        for k in range(n_slots):
+        for k in range(slots.n):
             out[k] = 0.0
             if c >= 0.0:
-                stats = read_row(self, slots[k])
+                stats = read_row(self, slots.at[k])
                 out[k] -= APART * (c * (stats[0] * c - 2.0 * stats[1]) + stats[2])

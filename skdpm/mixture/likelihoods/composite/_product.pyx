@@ -25,7 +25,7 @@ from libc.string cimport memcmp, memcpy, memset
 import numpy as np
 
 from skdpm._core._rng cimport bit_generator_pointer, bitgen_t, uniform
-from skdpm.mixture.likelihoods.contract._base cimport STRIP, ClusterModel, row
+from skdpm.mixture.likelihoods.contract._base cimport STRIP, ClusterModel, Indices, as_indices, row
 from skdpm.mixture.likelihoods.contract._parametric cimport TILE, ParametricModel
 
 cdef enum:
@@ -70,9 +70,7 @@ cdef class ProductModel(ClusterModel):
     cdef Py_ssize_t n_most          # largest number of clusters evaluated together
     cdef tuple _owners
 
-    def __init__(
-        self, parts, hyper_names, n_coordinates, discrete, selected=None, places=None
-    ):
+    def __init__(self, parts, hyper_names, n_coordinates, discrete, selected=None, places=None):
         cdef ClusterModel part
         self._owners = tuple(parts)
         self.n_parts = len(self._owners)
@@ -296,18 +294,16 @@ cdef class ProductModel(ClusterModel):
         for p in range(self.n_parts):
             (<ClusterModel>self.parts[p]).close_gaps(i)
 
-    cdef bint log_open_bound_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
-    ) noexcept nogil:
-        cdef bint cheaper = n_slots == 0
-        for k in range(n_slots):
+    cdef bint log_open_bound_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
+        cdef bint cheaper = slots.n == 0
+        for k in range(slots.n):
             out[k] = 0.0
         for p in range(self.n_parts):
-            if (<ClusterModel>self.parts[p]).log_open_bound_many(slots, n_slots, i, self.more):
+            if (<ClusterModel>self.parts[p]).log_open_bound_many(slots, i, self.more):
                 cheaper = True
             else:
-                (<ClusterModel>self.parts[p]).log_predictive_many(slots, n_slots, i, self.more)
-            for k in range(n_slots):
+                (<ClusterModel>self.parts[p]).log_predictive_many(slots, i, self.more)
+            for k in range(slots.n):
                 out[k] += self.more[k]
         return cheaper
 
@@ -351,41 +347,30 @@ cdef class ProductModel(ClusterModel):
             total += (<ClusterModel>self.parts[self.active[q]]).log_marginal(slot)
         return total
 
-    cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
-    ) noexcept nogil:
-        memset(out, 0, n_slots * sizeof(double))
+    cdef void log_predictive_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
+        memset(out, 0, slots.n * sizeof(double))
         for q in range(self.n_active):
-            (<ClusterModel>self.parts[self.active[q]]).log_predictive_many(
-                slots, n_slots, i, self.more
-            )
-            for k in range(n_slots):
+            (<ClusterModel>self.parts[self.active[q]]).log_predictive_many(slots, i, self.more)
+            for k in range(slots.n):
                 out[k] += self.more[k]
 
-    cdef void log_predictive_tile(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const Py_ssize_t* items,
-        Py_ssize_t n_items, double* out
-    ) noexcept nogil:
-        memset(out, 0, n_slots * n_items * sizeof(double))
+    cdef void log_predictive_tile(self, Indices slots, Indices items, double* out) noexcept nogil:
+        memset(out, 0, slots.n * items.n * sizeof(double))
         for q in range(self.n_active):
-            (<ClusterModel>self.parts[self.active[q]]).log_predictive_tile(
-                slots, n_slots, items, n_items, self.more
-            )
-            for k in range(n_slots * n_items):
+            (<ClusterModel>self.parts[self.active[q]]).log_predictive_tile(slots, items, self.more)
+            for k in range(slots.n * items.n):
                 out[k] += self.more[k]
 
-    cdef void log_merge_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src, double* out
-    ) noexcept nogil:
+    cdef void log_merge_many(self, Indices slots, Py_ssize_t src, double* out) noexcept nogil:
         """Each part may acquire one free slot, which it gets from this kernel."""
         cdef Py_ssize_t scratch = self.acquire()
-        memset(out, 0, n_slots * sizeof(double))
+        memset(out, 0, slots.n * sizeof(double))
         for q in range(self.n_active):
             p = self.active[q]
             (<ClusterModel>self.parts[p]).free_slots[0] = scratch
             (<ClusterModel>self.parts[p]).n_free = 1
-            (<ClusterModel>self.parts[p]).log_merge_many(slots, n_slots, src, self.more)
-            for k in range(n_slots):
+            (<ClusterModel>self.parts[p]).log_merge_many(slots, src, self.more)
+            for k in range(slots.n):
                 out[k] += self.more[k]
             (<ClusterModel>self.parts[p]).n_free = 0
         self.release(scratch)
@@ -393,32 +378,28 @@ cdef class ProductModel(ClusterModel):
     # Boxes. Each part gets its coordinates. If it has none, its probabilities are bounded by 1,
     # and its kernel, which may have bounds for other rows, is not called.
 
-    cdef void part_box(
-        self, Py_ssize_t p, const double* box, double* out
-    ) noexcept nogil:
+    cdef void part_box(self, Py_ssize_t p, const double* box, double* out) noexcept nogil:
         cdef Py_ssize_t first = self.box_starts[p]
         cdef Py_ssize_t n = self.box_starts[p + 1] - first
         memcpy(out, box + first, n * sizeof(double))
         memcpy(out + n, box + self.box_starts[self.n_parts] + first, n * sizeof(double))
 
     cdef void log_predictive_bound_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* box, double* out
+        self, Indices slots, const double* box, double* out
     ) noexcept nogil:
         cdef double part[2 * MOST_COORDINATES]
-        for k in range(n_slots):
+        for k in range(slots.n):
             out[k] = self.highest_apart
         for q in range(self.n_active):
             p = self.active[q]
             if self.box_starts[p + 1] == self.box_starts[p]:
                 above = ROUNDING if self.discrete[p] else INFINITY
-                for k in range(n_slots):
+                for k in range(slots.n):
                     out[k] += above
                 continue
             self.part_box(p, box, part)
-            (<ClusterModel>self.parts[p]).log_predictive_bound_many(
-                slots, n_slots, part, self.more
-            )
-            for k in range(n_slots):
+            (<ClusterModel>self.parts[p]).log_predictive_bound_many(slots, part, self.more)
+            for k in range(slots.n):
                 out[k] += self.more[k]
 
     cdef double log_predictive_floor(self, Py_ssize_t slot, const double* box) noexcept nogil:
@@ -492,9 +473,7 @@ cdef class ProductModel(ClusterModel):
                 )
             finally:
                 part.n_free = 0
-            memcpy(
-                self.hyper + self.hyper_starts[p], part.hyper, part.n_hyper * sizeof(double)
-            )
+            memcpy(self.hyper + self.hyper_starts[p], part.hyper, part.n_hyper * sizeof(double))
         self.take_empty()
         if self.own_constants.shape[0] > 0:
             self.take_constants()
@@ -524,7 +503,7 @@ cdef class ProductModel(ClusterModel):
             for p in range(self.n_parts):
                 others -= gamma[p] > 0.5
                 log_odds = log((1.0 + others) / (self.n_parts - others))
-                log_odds += self.log_gain_of(p, &view[0], view.shape[0])
+                log_odds += self.log_gain_of(p, as_indices(&view[0], view.shape[0]))
                 if log_odds != log_odds:
                     raise FloatingPointError(
                         f"the density of part {p} is not a number; rescale the columns of X"
@@ -533,13 +512,11 @@ cdef class ProductModel(ClusterModel):
                 others += gamma[p] > 0.5
         self.take_selected()
 
-    cdef double log_gain_of(
-        self, Py_ssize_t p, const Py_ssize_t* slots, Py_ssize_t n_slots
-    ) noexcept nogil:
+    cdef double log_gain_of(self, Py_ssize_t p, Indices slots) noexcept nogil:
         """log p(part | its rows in clusters) - log p(part | one law for all rows)."""
         cdef double total = -(<ClusterModel>self.parts[p]).log_marginal(self.n_slots)
-        for k in range(n_slots):
-            total += (<ClusterModel>self.parts[p]).log_marginal(slots[k])
+        for k in range(slots.n):
+            total += (<ClusterModel>self.parts[p]).log_marginal(slots.at[k])
         return total
 
 
@@ -584,36 +561,35 @@ cdef class ParametricProduct(ParametricModel):
             params[0] = NAN
 
     cdef void log_density_many(
-        self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
-        const Py_ssize_t* which, Py_ssize_t n_which, double* out
+        self, Indices items, const double* params, Indices which, double* out
     ) noexcept nogil:
         cdef Py_ssize_t start = 0
         for p in range(self.n_parts):
             n_own = (<ParametricModel>self.parts[p]).n_params
-            for j in range((n_which + SOME - 1) // SOME):
+            for j in range((which.n + SOME - 1) // SOME):
                 first = j * SOME
-                n = min(<Py_ssize_t>SOME, n_which - first)
+                n = min(<Py_ssize_t>SOME, which.n - first)
                 for k in range(n):
                     memcpy(
-                        &self.own[k * n_own], params + which[first + k] * self.n_params + start,
+                        &self.own[k * n_own], params + which.at[first + k] * self.n_params + start,
                         n_own * sizeof(double),
                     )
                 some = out + first * TILE
                 (<ParametricModel>self.parts[p]).log_density_many(
-                    items, n_items, &self.own[0], &self.numbers[0], n,
+                    items, &self.own[0], as_indices(&self.numbers[0], n),
                     some if p == 0 else &self.more[0]
                 )
                 if p > 0:
                     for k in range(n):
-                        for i in range(n_items):
+                        for i in range(items.n):
                             some[k * TILE + i] += self.more[k * TILE + i]
             start += n_own
 
     cdef void accumulate(
-        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
+        self, double* stats, Indices items    # n_items <= TILE
     ) noexcept nogil:
         for p in range(self.n_parts):
-            (<ParametricModel>self.parts[p]).accumulate(stats, items, n_items)
+            (<ParametricModel>self.parts[p]).accumulate(stats, items)
             stats += (<ParametricModel>self.parts[p]).n_stats
 
     cdef void combine(self, double* stats, const double* other) noexcept nogil:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-from skdpm._core._memory cimport MemoryOwner
+from skdpm._core._memory cimport Indices, MemoryOwner, as_indices
 
 
 cdef class ClusterModel(MemoryOwner):
@@ -60,72 +60,51 @@ cdef class ClusterModel(MemoryOwner):
         self, Py_ssize_t slot, const double* stats                          # IN (n_stats,)
     ) noexcept nogil
     cdef void copy(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil
-    cdef void rebuild(
-        self, Py_ssize_t slot, const Py_ssize_t* items, Py_ssize_t n_items    # IN (n_items,)
-    ) noexcept nogil
+    cdef void rebuild(self, Py_ssize_t slot, Indices items) noexcept nogil
     cdef double log_predictive(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil
     # Stored clusters. If clusters are coupled, all three may be overridden together, for speed.
     cdef Py_ssize_t stored_width(self, Py_ssize_t n_slots) noexcept nogil
-    cdef void store(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, double* out      # OUT
-    ) noexcept nogil
+    cdef void store(self, Indices slots, double* out) noexcept nogil
     cdef void recall(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* stored,    # IN
-        const Py_ssize_t* labels                                                    # IN
+        self, Indices slots, const double* stored, const Py_ssize_t* labels
     ) noexcept nogil
     cdef Py_ssize_t list_items(self, Py_ssize_t slot) noexcept nogil
     cdef void pull(self, Py_ssize_t slot, Py_ssize_t n_items) noexcept nogil
     cdef double push(self, Py_ssize_t slot, Py_ssize_t n_items) noexcept nogil
 
+    # OUT: one number for each slot, (slots.n,), or for each slot and item, (slots.n, items.n).
     # A likelihood overrides these five (if clusters are coupled, `log_likelihood` in place of
     # `log_marginal`), ...
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil
     cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil
-    cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
-    ) noexcept nogil
+    cdef void log_predictive_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil
     # ... these if the default does not hold, ...
-    cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil
+    cdef double log_likelihood(self, Indices slots) noexcept nogil
     cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil
-    cdef void log_merge_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src,  # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
-    ) noexcept nogil
+    cdef void log_merge_many(self, Indices slots, Py_ssize_t src, double* out) noexcept nogil
     cdef void settle(self) noexcept nogil
     cdef double sum_constants(self, Py_ssize_t n_items) noexcept nogil
     cdef double log_apart(self) noexcept nogil
     cdef double log_apart_of(self, Py_ssize_t i) noexcept nogil
     cdef void log_predictive_bound_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
-        const double* box,                                                  # IN: see `_culling`
-        double* out                                                         # OUT (n_slots,)
+        self, Indices slots, const double* box,     # IN: see `_culling`
+        double* out
     ) noexcept nogil
     cdef double log_predictive_floor(
         self, Py_ssize_t slot, const double* box                            # IN: see `_culling`
     ) noexcept nogil
     cdef Py_ssize_t find_near(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
-        double* log_least,                                                  # IN (n_slots,), spoilt
-        Py_ssize_t* near                                                    # OUT (n_slots,)
+        self, Indices slots, Py_ssize_t i, double* log_least, Py_ssize_t* near  # IN, spoilt; OUT
     ) noexcept nogil
-    cdef void log_predictive_tile(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
-        const Py_ssize_t* items, Py_ssize_t n_items,                        # IN (n_items,)
-        double* out                                                # OUT (n_slots, n_items)
-    ) noexcept nogil
+    cdef void log_predictive_tile(self, Indices slots, Indices items, double* out) noexcept nogil
     # ... some of these seven if a chain draws missing entries or weights of rows, ...
     cdef void open_gaps(self, Py_ssize_t i) noexcept nogil
     cdef void close_gaps(self, Py_ssize_t i) noexcept nogil
-    cdef bint log_open_bound_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
-        double* out                                                         # OUT (n_slots,)
-    ) noexcept nogil
+    cdef bint log_open_bound_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil
     cdef double open_rest(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t own, Py_ssize_t i,
-        const double* log_prior                                     # IN (n_slots,)
+        self, Indices slots, Py_ssize_t own, Py_ssize_t i, const double* log_prior
     ) noexcept nogil
     # (`rng` is a bitgen_t*: packages with other likelihoods need no headers of numpy.)
     cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, void* rng) noexcept nogil
@@ -143,8 +122,8 @@ cdef class ClusterModel(MemoryOwner):
     # ... and these two if the default is slow, or clusters are coupled.
     cdef int tally_slots(self, slots) except -1
     cdef double log_likelihood_at(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
-        const double* hyper, Py_ssize_t h                       # IN (n_hyper,)
+        self, Indices slots, const double* hyper,       # IN (n_hyper,)
+        Py_ssize_t h
     ) noexcept nogil
 
 

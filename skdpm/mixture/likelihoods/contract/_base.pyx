@@ -166,42 +166,40 @@ cdef class ClusterModel(MemoryOwner):
         self.settle()
         memcpy(row(self, dst), row(self, src), self.width * sizeof(double))
 
-    cdef void rebuild(
-        self, Py_ssize_t slot, const Py_ssize_t* items, Py_ssize_t n_items    # IN (n_items,)
-    ) noexcept nogil:
+    cdef void rebuild(self, Py_ssize_t slot, Indices items) noexcept nogil:
         """Recompute a row from its items, to remove accumulated rounding errors. If clusters are
         coupled, these must be the items of the slot by their labels."""
         self.settle()
         if not self.factorizes:
-            for m in range(n_items):
-                (<Py_ssize_t*>self.labels)[items[m]] = -1
+            for m in range(items.n):
+                (<Py_ssize_t*>self.labels)[items.at[m]] = -1
         self.reset(slot)
-        for m in range(n_items):
-            self.add(slot, items[m])
+        for m in range(items.n):
+            self.add(slot, items.at[m])
             if not self.factorizes:
-                (<Py_ssize_t*>self.labels)[items[m]] = slot
+                (<Py_ssize_t*>self.labels)[items.at[m]] = slot
 
     cdef Py_ssize_t stored_width(self, Py_ssize_t n_slots) noexcept nogil:
         """Number of doubles per cluster for storing n_slots clusters together."""
         return self.width
 
-    cdef void store(self, const Py_ssize_t* slots, Py_ssize_t n_slots, double* out) noexcept nogil:
+    cdef void store(self, Indices slots, double* out) noexcept nogil:
         """Store all clusters, which are in these slots: (n_slots, stored_width(n_slots))."""
         self.settle()
-        for k in range(n_slots):
-            memcpy(out + k * self.width, row(self, slots[k]), self.width * sizeof(double))
+        for k in range(slots.n):
+            memcpy(out + k * self.width, row(self, slots.at[k]), self.width * sizeof(double))
 
     cdef void recall(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* stored,    # IN
-        const Py_ssize_t* labels                                                    # IN
+        self, Indices slots, const double* stored, const Py_ssize_t* labels
     ) noexcept nogil:
         """Replace all clusters by those of `store`, at whose time `labels` were those of items.
         Before, rows agree with the model's labels. Afterwards, the caller sets the free slots and
         the labels. By default the items of coupled clusters join again."""
         self.settle()
         if self.factorizes:
-            for k in range(n_slots):
-                memcpy(row(self, slots[k]), stored + k * self.width, self.width * sizeof(double))
+            for k in range(slots.n):
+                stats = stored + k * self.width
+                memcpy(row(self, slots.at[k]), stats, self.width * sizeof(double))
             return
         for i in range(self.n_labels):
             k = self.labels[i]
@@ -216,7 +214,7 @@ cdef class ClusterModel(MemoryOwner):
     cdef double log_predictive(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         """log p(x_i | items of the slot). Not overridden: a likelihood has one density."""
         cdef double out = NAN
-        self.log_predictive_many(&slot, 1, i, &out)
+        self.log_predictive_many(as_indices(&slot, 1), i, &out)
         return out
 
     # All items of a coupled cluster, by their labels. The model writes into the labels here, which
@@ -266,22 +264,20 @@ cdef class ClusterModel(MemoryOwner):
         """log p(items of the slot) less their `log_constants`, parameters integrated out."""
         return NAN
 
-    cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
-    ) noexcept nogil:
+    cdef void log_predictive_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
         """log p(x_i | items of each slot) less the item's `log_constants`, for an item in no
         cluster; an empty slot gives the prior predictive."""
-        for k in range(n_slots):
+        for k in range(slots.n):
             out[k] = NAN
 
     # Defaults. That of `log_likelihood` is for independent clusters. Those of merges need additive
     # rows if clusters are independent, and `add`, `remove` and predictives if they are coupled.
 
-    cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil:
+    cdef double log_likelihood(self, Indices slots) noexcept nogil:
         """log p(X | partition) of the clusters in `slots`, less `log_constants`."""
         cdef double total = 0.0
-        for k in range(n_slots):
-            total += self.log_marginal(slots[k])
+        for k in range(slots.n):
+            total += self.log_marginal(slots.at[k])
         return total
 
     cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
@@ -300,36 +296,33 @@ cdef class ClusterModel(MemoryOwner):
             a[d] += b[d]
         self.refresh(dst)
 
-    cdef void log_merge_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src, double* out
-    ) noexcept nogil:
+    cdef void log_merge_many(self, Indices slots, Py_ssize_t src, double* out) noexcept nogil:
         """log p(X | `src` and a slot are one cluster) - log p(X | they are two), for each of some
         slots; 0 if one is empty. A slot must be free, or labels of coupled clusters agree with the
         rows. Rows and labels do not change, to the bit if statistics are integers."""
         if self.factorizes:
             alone = self.log_marginal(src)
             scratch = self.acquire()
-            for k in range(n_slots):
-                self.copy(scratch, slots[k])
+            for k in range(slots.n):
+                self.copy(scratch, slots.at[k])
                 self.merge(scratch, src)
-                out[k] = self.log_marginal(scratch) - self.log_marginal(slots[k]) - alone
+                out[k] = self.log_marginal(scratch) - self.log_marginal(slots.at[k]) - alone
             self.release(scratch)
             return
         n_items = self.list_items(src)
         self.pull(src, n_items)
-        for k in range(n_slots):
-            out[k] = self.push(slots[k], n_items)
-            self.pull(slots[k], n_items)
+        for k in range(slots.n):
+            out[k] = self.push(slots.at[k], n_items)
+            self.pull(slots.at[k], n_items)
         alone = self.push(src, n_items)
-        for k in range(n_slots):
+        for k in range(slots.n):
             out[k] -= alone
 
     cdef void settle(self) noexcept nogil:
         """Bring every row up to date, for likelihoods that defer work."""
 
     cdef Py_ssize_t find_near(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* log_least,
-        Py_ssize_t* near
+        self, Indices slots, Py_ssize_t i, double* log_least, Py_ssize_t* near
     ) noexcept nogil:
         """List the indices of slots whose `log_predictive_many` may be at least `log_least`,
         ascending, for an item without gaps. There must be room for eight more numbers behind
@@ -345,16 +338,13 @@ cdef class ClusterModel(MemoryOwner):
     cdef void close_gaps(self, Py_ssize_t i) noexcept nogil:
         """Undo `open_gaps`."""
 
-    cdef bint log_open_bound_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
-    ) noexcept nogil:
+    cdef bint log_open_bound_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
         """Upper bounds of `log_predictive_many` for an item with open gaps. Returns whether they
         are much cheaper than these; otherwise `out` is not set."""
         return False
 
     cdef double open_rest(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t own, Py_ssize_t i,
-        const double* log_prior                                     # IN (n_slots,)
+        self, Indices slots, Py_ssize_t own, Py_ssize_t i, const double* log_prior
     ) noexcept nogil:
         """Upper bound of the sum of the weights of all slots but number `own` for an item with
         open gaps, as a multiple of the weight of that one; infinity if no cheap bound is known.
@@ -398,12 +388,12 @@ cdef class ClusterModel(MemoryOwner):
         )
 
     cdef void log_predictive_bound_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* box, double* out
+        self, Indices slots, const double* box, double* out
     ) noexcept nogil:
         """Upper bound of `log_predictive_many` plus the row's `log_constants` for any row that is
         not among the items and whose point (`Likelihood.box_points`) is in a box. It includes
         rounding: one too low makes samplers inexact, without a message. The kernel is settled."""
-        for k in range(n_slots):
+        for k in range(slots.n):
             out[k] = INFINITY
 
     cdef double log_predictive_floor(self, Py_ssize_t slot, const double* box) noexcept nogil:
@@ -411,16 +401,14 @@ cdef class ClusterModel(MemoryOwner):
         whose point is in a box. The slot has at least two items."""
         return -INFINITY
 
-    cdef void log_predictive_tile(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const Py_ssize_t* items,
-        Py_ssize_t n_items, double* out
-    ) noexcept nogil:
+    cdef void log_predictive_tile(self, Indices slots, Indices items, double* out) noexcept nogil:
         """log p(x_i | items of each slot) for at most STRIP items that are in none of them. The
         bits of an item's densities do not depend on the other items."""
         # Cluster by cluster: its row stays in the cache while the items go by.
-        for k in range(n_slots):
-            for i in range(n_items):
-                self.log_predictive_many(&slots[k], 1, items[i], &out[k * n_items + i])
+        for k in range(slots.n):
+            for m in range(items.n):
+                slot = as_indices(slots.at + k, 1)
+                self.log_predictive_many(slot, items.at[m], out + k * items.n + m)
 
     # Overridden by likelihoods with hyperparameters that can be learned. Those that override
     # `resample_hyperparameters` need no log marginal likelihoods under other ones.
@@ -430,13 +418,13 @@ cdef class ClusterModel(MemoryOwner):
         return NAN
 
     cdef double log_likelihood_at(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* hyper, Py_ssize_t h
+        self, Indices slots, const double* hyper, Py_ssize_t h
     ) noexcept nogil:
         """log p(X | partition) of the clusters in `slots` under other hyperparameters, as a
         function of hyper[h]: terms without it may be left out."""
         cdef double total = 0.0
-        for k in range(n_slots):
-            total += self.log_marginal_at(slots[k], hyper)
+        for k in range(slots.n):
+            total += self.log_marginal_at(slots.at[k], hyper)
         return total
 
     cdef int tally_slots(self, slots) except -1:
@@ -617,14 +605,15 @@ cdef class ClusterModel(MemoryOwner):
         if stop == first or n_slots == 0:
             return np.asarray(out)
         some = np.empty(STRIP * n_slots)
+        chosen = as_indices(&slots_view[0], n_slots)
         with nogil:
             for t in range((stop - first + step - 1) // step):
                 i = t * step
                 n = min(step, stop - first - i)
                 if self.factorizes:
-                    self.log_predictive_tile(&slots_view[0], n_slots, &items[i], n, &some[0])
+                    self.log_predictive_tile(chosen, as_indices(&items[i], n), &some[0])
                 else:
-                    self.log_predictive_many(&slots_view[0], n_slots, items[i], &some[0])
+                    self.log_predictive_many(chosen, items[i], &some[0])
                 for k in range(n_slots):
                     for m in range(n):
                         out[k, i + m] = some[k * n + m] + log_constant(self, first + i + m)
@@ -656,7 +645,7 @@ cdef class HyperSampler(SliceSampled):
         total = self.density.at(x - self.log_unit)
         if self.slots.shape[0] > 0:
             total += self.model.log_likelihood_at(
-                &self.slots[0], self.slots.shape[0], &self.hyper[0], h
+                as_indices(&self.slots[0], self.slots.shape[0]), &self.hyper[0], h
             )
         return total
 

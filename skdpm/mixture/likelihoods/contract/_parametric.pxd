@@ -3,7 +3,7 @@
 from libc.math cimport exp, log
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from skdpm._core._memory cimport MemoryOwner
+from skdpm._core._memory cimport Indices, MemoryOwner, as_indices
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate
 
 cdef extern from "tiles.h" nogil:
@@ -56,32 +56,28 @@ cdef class ParametricModel(MemoryOwner):
         self, const double* stats, double power, double* params, bitgen_t* rng
     ) noexcept nogil
     cdef void log_density_many(
-        self, const Py_ssize_t* items, Py_ssize_t n_items,              # IN (n_items,), <= TILE
-        const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
-        double* out                                                     # OUT (n_which, TILE)
+        self, Indices items, const double* params, Indices which,       # items.n <= TILE
+        double* out                                                     # OUT (which.n, TILE)
     ) noexcept nogil
-    cdef void accumulate(
-        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
-    ) noexcept nogil
+    cdef void accumulate(self, double* stats, Indices items) noexcept nogil     # items.n <= TILE
     # ... this if statistics are not additive, ...
     cdef void combine(self, double* stats, const double* other) noexcept nogil
     # ... and these if it has bounds; `first` is the position of the first item among the loaded.
-    cdef void load(self, const Py_ssize_t* items, Py_ssize_t n_items) noexcept nogil    # <= TILE
+    cdef void load(self, Indices items) noexcept nogil    # items.n <= TILE
     cdef void enclose(
         self, Py_ssize_t first, Py_ssize_t n_items, double* box     # OUT: see `_culling`
     ) noexcept nogil
     cdef void log_density_bound_many(
-        self, const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
-        const double* box,                                              # IN
-        double* lower, double* upper                                    # OUT (n_which,) each
+        self, const double* params, Indices which, const double* box,
+        double* lower, double* upper                                    # OUT (which.n,) each
     ) noexcept nogil
     cdef void log_density_loaded(
         self, Py_ssize_t first, Py_ssize_t n_items, const double* params,
-        const Py_ssize_t* which, Py_ssize_t n_which, double* out        # OUT (n_which, TILE)
+        Indices which, double* out      # OUT (which.n, TILE)
     ) noexcept nogil
     cdef void accumulate_loaded(
         self, double* stats, Py_ssize_t first, Py_ssize_t n_items,
-        const Py_ssize_t* keys, Py_ssize_t key      # IN (n_items,): items with the key are added
+        const Py_ssize_t* keys, Py_ssize_t key      # IN (items.n,): items with the key are added
     ) noexcept nogil
 
 

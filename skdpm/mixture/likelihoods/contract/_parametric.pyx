@@ -26,16 +26,15 @@ cdef class ParametricModel(MemoryOwner):
         params[0] = NAN
 
     cdef void log_density_many(
-        self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
-        const Py_ssize_t* which, Py_ssize_t n_which, double* out
+        self, Indices items, const double* params, Indices which, double* out
     ) noexcept nogil:
         """log p(x_i | theta_k) less `log_constants`, for the parameters `which[k]`."""
-        for k in range(n_which):
-            for i in range(n_items):
+        for k in range(which.n):
+            for i in range(items.n):
                 out[k * TILE + i] = NAN
 
     cdef void accumulate(
-        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
+        self, double* stats, Indices items    # n_items <= TILE
     ) noexcept nogil:
         """Add the items to the statistics of a cluster."""
         stats[0] = NAN
@@ -47,37 +46,36 @@ cdef class ParametricModel(MemoryOwner):
 
     # Methods that a likelihood with bounds also overrides.
 
-    cdef void load(self, const Py_ssize_t* items, Py_ssize_t n_items) noexcept nogil:   # <= TILE
+    cdef void load(self, Indices items) noexcept nogil:   # <= TILE
         """Load items for the methods below. They stay loaded until densities of other items are
         computed, or other items are accumulated."""
-        self.loaded = items
-        tile_gather(self.points, self.n_dimensions, items, n_items, self.columns, LD)
+        self.loaded = items.at
+        tile_gather(self.points, self.n_dimensions, items.at, items.n, self.columns, LD)
 
     cdef void enclose(self, Py_ssize_t first, Py_ssize_t n_items, double* box) noexcept nogil:
         """The smallest box around the points of some loaded items, rounded up."""
         tile_enclose(self.columns + first, LD, n_items, self.n_dimensions, box)
 
     cdef void log_density_bound_many(
-        self, const double* params, const Py_ssize_t* which, Py_ssize_t n_which, const double* box,
-        double* lower, double* upper
+        self, const double* params, Indices which, const double* box, double* lower, double* upper
     ) noexcept nogil:
         """Lower and upper bounds of what `log_density_many` computes for any item whose point is
         in the box, rounding included. Wrong bounds would make samplers inexact without notice. NaN
         if the density may be NaN."""
-        for k in range(n_which):
+        for k in range(which.n):
             lower[k] = -INFINITY
             upper[k] = INFINITY
 
     cdef void log_density_loaded(
         self, Py_ssize_t first, Py_ssize_t n_items, const double* params,
-        const Py_ssize_t* which, Py_ssize_t n_which, double* out        # OUT (n_which, TILE)
+        Indices which, double* out      # OUT (which.n, TILE)
     ) noexcept nogil:
         """`log_density_many` of some loaded items, to the bit."""
-        self.log_density_many(self.loaded + first, n_items, params, which, n_which, out)
+        self.log_density_many(as_indices(self.loaded + first, n_items), params, which, out)
 
     cdef void accumulate_loaded(
         self, double* stats, Py_ssize_t first, Py_ssize_t n_items,
-        const Py_ssize_t* keys, Py_ssize_t key      # IN (n_items,): those with the key join
+        const Py_ssize_t* keys, Py_ssize_t key      # IN (items.n,): those with the key join
     ) noexcept nogil:
         """Add some loaded items to the statistics of a cluster."""
         cdef Py_ssize_t chosen[TILE]
@@ -86,7 +84,7 @@ cdef class ParametricModel(MemoryOwner):
             chosen[n] = self.loaded[first + i]
             n += keys[i] == key
         if n > 0:
-            self.accumulate(stats, chosen, n)
+            self.accumulate(stats, as_indices(chosen, n))
 
     # The Python boundary.
 
@@ -121,7 +119,8 @@ cdef class ParametricModel(MemoryOwner):
         for first in range(0, n_items if n_which else 0, TILE):
             n = min(<Py_ssize_t>TILE, n_items - first)
             self.log_density_many(
-                &items_view[first], n, &params[0, 0], &which[0], n_which, &tile[0, 0]
+                as_indices(&items_view[first], n), &params[0, 0], as_indices(&which[0], n_which),
+                &tile[0, 0]
             )
             for k in range(n_which):
                 for i in range(n):

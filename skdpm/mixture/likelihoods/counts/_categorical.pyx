@@ -34,7 +34,7 @@ import numpy as np
 from skdpm._core._math cimport log_gamma_function, log_rising_count
 from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t
-from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, read_row, row
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, Indices, read_row, row
 from skdpm.mixture.likelihoods.contract._parametric cimport (
     SKDPM_LANES, TILE, ParametricModel, draw_log_dirichlet, tile_entries
 )
@@ -346,15 +346,15 @@ cdef class CategoricalModel(ClusterModel):
         return log_ratio(&over, &under)
 
     cdef double log_likelihood_at(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* hyper, Py_ssize_t h
+        self, Indices slots, const double* hyper, Py_ssize_t h
     ) noexcept nogil:
         """What depends on the hyperparameter in its only column, or that of all columns."""
         cdef Rising over = ONE
         cdef Rising under = ONE
         if self.columns[h] < 0:
-            return ClusterModel.log_likelihood_at(self, slots, n_slots, hyper, h)
-        for k in range(n_slots):
-            self.multiply_column(row(self, slots[k]), self.columns[h], hyper, h, &over, &under)
+            return ClusterModel.log_likelihood_at(self, slots, hyper, h)
+        for k in range(slots.n):
+            self.multiply_column(row(self, slots.at[k]), self.columns[h], hyper, h, &over, &under)
         return log_ratio(&over, &under)
 
     cdef void log_densities(
@@ -391,21 +391,18 @@ cdef class CategoricalModel(ClusterModel):
                 out[m] += logs[m]
             done += most
 
-    cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
-    ) noexcept nogil:
-        while n_slots > 0:
-            self.log_densities(slots, True, &i, False, min(n_slots, <Py_ssize_t>N_LOGS), out)
-            slots += N_LOGS
+    cdef void log_predictive_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
+        while slots.n > 0:
+            self.log_densities(slots.at, True, &i, False, min(slots.n, <Py_ssize_t>N_LOGS), out)
+            slots.at += N_LOGS
             out += N_LOGS
-            n_slots -= N_LOGS
+            slots.n -= N_LOGS
 
     cdef void log_predictive_tile(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const Py_ssize_t* items,
-        Py_ssize_t n_items, double* out     # n_items <= STRIP, which is below N_LOGS
+        self, Indices slots, Indices items, double* out     # items.n <= STRIP < N_LOGS
     ) noexcept nogil:
-        for k in range(n_slots):
-            self.log_densities(&slots[k], False, items, True, n_items, out + k * n_items)
+        for k in range(slots.n):
+            self.log_densities(&slots.at[k], False, items.at, True, items.n, out + k * items.n)
 
 
 @cython.final
@@ -445,22 +442,21 @@ cdef class ParametricCategorical(ParametricModel):
         params[self.n_levels] = 0.0
 
     cdef void log_density_many(
-        self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
-        const Py_ssize_t* which, Py_ssize_t n_which, double* out
+        self, Indices items, const double* params, Indices which, double* out
     ) noexcept nogil:
         tile_entries(
-            params, self.n_params, which, n_which, self.n_params, items, n_items, NULL,
+            params, self.n_params, which.at, which.n, self.n_params, items.at, items.n, NULL,
             self.n_features, &self.codes[0, 0], NULL, &self.table[0], out, TILE
         )
 
     cdef void accumulate(
-        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
+        self, double* stats, Indices items    # n_items <= TILE
     ) noexcept nogil:
         cdef double* counts = stats + 1
         cdef double* observed = counts + self.n_levels
-        stats[0] += n_items
-        for i in range(n_items):
-            codes = &self.codes[items[i], 0]
+        stats[0] += items.n
+        for i in range(items.n):
+            codes = &self.codes[items.at[i], 0]
             for d in range(self.n_features):
                 t = codes[d]
                 if t < self.n_levels:

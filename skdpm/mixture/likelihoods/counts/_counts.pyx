@@ -16,7 +16,7 @@ from libc.string cimport memset
 import numpy as np
 
 from skdpm._core._math cimport log_gamma_function
-from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, Indices, row
 from skdpm.mixture.likelihoods.contract._parametric cimport LD, TILE, ParametricModel, tile_gather
 
 
@@ -110,34 +110,33 @@ cdef class ParametricCounts(ParametricModel):
         self.work = np.empty(self.n_features * LD)
 
     cdef void log_density_many(
-        self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
-        const Py_ssize_t* which, Py_ssize_t n_which, double* out
+        self, Indices items, const double* params, Indices which, double* out
     ) noexcept nogil:
-        tile_gather(&self.X[0, 0], self.n_features, items, n_items, &self.work[0], LD)
-        for k in range(n_which):
-            theta = params + which[k] * self.n_params
+        tile_gather(&self.X[0, 0], self.n_features, items.at, items.n, &self.work[0], LD)
+        for k in range(which.n):
+            theta = params + which.at[k] * self.n_params
             tile_poisson(
-                &self.work[0], LD, n_items, self.n_features, theta + 1,
+                &self.work[0], LD, items.n, self.n_features, theta + 1,
                 theta + 1 + self.n_features, theta[0], self.missing, out + k * TILE
             )
-        for i in range(n_items if self.large else 0):
-            log_large = self.log_large_of(items[i])
-            for k in range(n_which):
+        for i in range(items.n if self.large else 0):
+            log_large = self.log_large_of(items.at[i])
+            for k in range(which.n):
                 out[k * TILE + i] -= log_large
 
     cdef void accumulate(
-        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
+        self, double* stats, Indices items    # n_items <= TILE
     ) noexcept nogil:
         cdef double* sums = stats + N_HEAD
         cdef double* counts = sums + self.n_features
-        stats[0] += n_items
-        for i in range(n_items):
-            x = &self.X[items[i], 0]
+        stats[0] += items.n
+        for i in range(items.n):
+            x = &self.X[items.at[i], 0]
             for d in range(self.n_features):
                 sums[d] += x[d] if x[d] == x[d] else 0.0
                 counts[d] += 1.0 if x[d] == x[d] else 0.0
             if self.large:
-                log_large = self.log_large_of(items[i])
+                log_large = self.log_large_of(items.at[i])
                 whole = floor(log_large)
                 stats[1] += whole
                 stats[2] += log_large - whole

@@ -31,7 +31,9 @@ import numpy as np
 
 from skdpm._core._math cimport log_rising, log_rising_count
 from skdpm._core._rng cimport bitgen_t
-from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, read_row, row
+from skdpm.mixture.likelihoods.contract._base cimport (
+    ClusterModel, Indices, as_indices, read_row, row,
+)
 from skdpm.mixture.likelihoods.contract._parametric cimport (
     SKDPM_LANES, TILE, ParametricModel, draw_log_dirichlet, tile_entries
 )
@@ -220,38 +222,36 @@ cdef class MultinomialModel(ClusterModel):
         self.n_columns = 0
         self.rent = 0.0
 
-    cdef bint mirrors(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t n_factors     # IN (n_slots,)
-    ) noexcept nogil:
+    cdef bint mirrors(self, Indices slots, Py_ssize_t n_factors) noexcept nogil:
         """Whether to evaluate an item by the mirror, which then has all of these clusters except
         empty ones, from `first_column` to `end_column`."""
         cdef Py_ssize_t first = self.mirror_room
         cdef Py_ssize_t end = 0
-        if n_slots < FEW or not self.fits or self.n_slots >= self.mirror_room:
+        if slots.n < FEW or not self.fits or self.n_slots >= self.mirror_room:
             return False
         if self.n_columns == 0:
             self.rent += n_factors
             if self.rent < self.n_features:
                 return False
             # Room for all clusters: those of a call may be a part of them.
-            self.mirror_stride = max(n_slots, self.n_slots) + SPARE + SKDPM_COLUMNS - 1
+            self.mirror_stride = max(slots.n, self.n_slots) + SPARE + SKDPM_COLUMNS - 1
             self.mirror_stride = self.mirror_stride // SKDPM_COLUMNS * SKDPM_COLUMNS
             self.mirror_stride = min(self.mirror_stride, self.mirror_room)
             for slot in range(self.mirror_room):
                 self.column_of[slot] = -1
-        for k in range(n_slots):
-            stats = read_row(self, slots[k])
+        for k in range(slots.n):
+            stats = read_row(self, slots.at[k])
             if stats[self.n_stats] == 0.0:
                 if stats[0] == 0.0:
                     continue
-                if not self.reflect(slots[k]):
+                if not self.reflect(slots.at[k]):
                     self.settle()
                     return False
-            first = min(first, self.column_of[slots[k]])
-            end = max(end, self.column_of[slots[k]] + 1)
+            first = min(first, self.column_of[slots.at[k]])
+            end = max(end, self.column_of[slots.at[k]] + 1)
         self.first_column = first // SKDPM_COLUMNS * SKDPM_COLUMNS
         self.end_column = (end + SKDPM_COLUMNS - 1) // SKDPM_COLUMNS * SKDPM_COLUMNS
-        return 0 < end - first <= 4 * n_slots
+        return 0 < end - first <= 4 * slots.n
 
     cdef bint reflect(self, Py_ssize_t slot) noexcept nogil:
         """Copy a cluster to the mirror. Returns False if it has no room."""
@@ -295,17 +295,15 @@ cdef class MultinomialModel(ClusterModel):
             total -= log_rising_count(hyper[0] * self.total_weight, stats[1])
         return total
 
-    cdef void log_merge_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src, double* out
-    ) noexcept nogil:
+    cdef void log_merge_many(self, Indices slots, Py_ssize_t src, double* out) noexcept nogil:
         cdef Py_ssize_t n_present = 0
         cdef const double* of_src = row(self, src)
         for d in range(self.n_features):
             # Without a branch, which is hard to predict; the place may be written again.
             self.present[n_present] = <int>d
             n_present += of_src[N_HEAD + d] > 0.0
-        for k in range(n_slots):
-            other = read_row(self, slots[k])
+        for k in range(slots.n):
+            other = read_row(self, slots.at[k])
             total = 0.0
             for m in range(n_present):
                 d = self.present[m]
@@ -332,7 +330,7 @@ cdef class MultinomialModel(ClusterModel):
         )
 
     cdef double log_likelihood_at(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* hyper, Py_ssize_t h
+        self, Indices slots, const double* hyper, Py_ssize_t h
     ) noexcept nogil:
         """From the tally of the same slots."""
         cdef double total = 0.0
@@ -342,8 +340,8 @@ cdef class MultinomialModel(ClusterModel):
                 if self.tally[u, j] == 0.0:
                     break
                 total += self.tally[u, j] * log(a + j)
-        for k in range(n_slots):
-            stats = read_row(self, slots[k])
+        for k in range(slots.n):
+            stats = read_row(self, slots.at[k])
             if stats[1] > 0.0:
                 total -= log_rising_count(hyper[0] * self.total_weight, stats[1])
         for j in range(self.large.shape[0]):
@@ -351,9 +349,7 @@ cdef class MultinomialModel(ClusterModel):
             total += log_rising(a, self.large[j] - N_TALLIED)
         return total
 
-    cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
-    ) noexcept nogil:
+    cdef void log_predictive_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
         cdef Py_ssize_t first = self.indptr[i]
         cdef Py_ssize_t large = self.large_from[i]
         cdef Py_ssize_t stop = self.indptr[i + 1]
@@ -361,19 +357,19 @@ cdef class MultinomialModel(ClusterModel):
         cdef const int* columns = self.factor_columns + self.factors[i]
         cdef const unsigned char* offsets = self.offsets + self.factors[i]
         cdef bint uniform = self.n_weights == 1
-        cdef bint mirrors = self.has_products and self.mirrors(slots, n_slots, n)
+        cdef bint mirrors = self.has_products and self.mirrors(slots, n)
         if mirrors:
             tile_factors(
                 self.mirror + self.first_column, self.mirror_stride,
                 self.end_column - self.first_column, columns, offsets, n, &self.pseudo_counts[0],
                 uniform, self.products, self.products + self.mirror_room
             )
-        for k in range(n_slots):
-            stats = read_row(self, slots[k])
+        for k in range(slots.n):
+            stats = read_row(self, slots.at[k])
             if not self.has_products:
                 out[k] = 0.0
             elif mirrors and stats[self.n_stats] != 0.0:
-                out[k] = self.products[self.column_of[slots[k]] - self.first_column]
+                out[k] = self.products[self.column_of[slots.at[k]] - self.first_column]
             else:
                 out[k] = factors_of_counts(
                     stats + N_HEAD, columns, offsets, n, &self.pseudo_counts[0], uniform
@@ -381,12 +377,13 @@ cdef class MultinomialModel(ClusterModel):
         if not self.has_products:
             large = first
         if large < stop:
-            for k in range(n_slots):
+            for k in range(slots.n):
                 for m in range(large, stop):
-                    out[k] += self.log_large(row(self, slots[k]) + N_HEAD, m)
-        for m in range((n_slots + BLOCK - 1) // BLOCK):
+                    out[k] += self.log_large(row(self, slots.at[k]) + N_HEAD, m)
+        for m in range((slots.n + BLOCK - 1) // BLOCK):
             k = m * BLOCK
-            self.subtract_totals(slots + k, min(n_slots - k, <Py_ssize_t>BLOCK), i, out + k)
+            block = as_indices(slots.at + k, min(slots.n - k, <Py_ssize_t>BLOCK))
+            self.subtract_totals(block, i, out + k)
 
     cdef inline double log_large(self, const double* counts, Py_ssize_t m) noexcept nogil:
         """log Gamma(a_d + c_d + x) - log Gamma(a_d + c_d) for an entry."""
@@ -397,17 +394,16 @@ cdef class MultinomialModel(ClusterModel):
         return log_rising_count(self.pseudo_counts[d] + c, self.counts[m])
 
     cdef void subtract_totals(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
-        double* out                                                         # INOUT (n_slots,)
+        self, Indices slots, Py_ssize_t i, double* out      # INOUT (slots.n,)
     ) noexcept nogil:
         """Subtract log Gamma(A + N + t) - log Gamma(A + N) of at most BLOCK clusters."""
         cdef double z[BLOCK]
         cdef double rising[BLOCK]
-        cdef Py_ssize_t n_padded = (n_slots + 7) // 8 * 8
+        cdef Py_ssize_t n_padded = (slots.n + 7) // 8 * 8
         for k in range(n_padded):
-            z[k] = self.total_pseudo + row(self, slots[min(k, n_slots - 1)])[1]
+            z[k] = self.total_pseudo + row(self, slots.at[min(k, slots.n - 1)])[1]
         tile_log_rising(z, self.totals[i], n_padded, rising)
-        for k in range(n_slots):
+        for k in range(slots.n):
             # Stirling's series is for larger numbers.
             out[k] -= rising[k] if z[k] >= 20.0 else log_rising_count(z[k], self.totals[i])
 
@@ -476,22 +472,21 @@ cdef class ParametricMultinomial(ParametricModel):
         draw_log_dirichlet(rng, self.n_features, params)
 
     cdef void log_density_many(
-        self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
-        const Py_ssize_t* which, Py_ssize_t n_which, double* out
+        self, Indices items, const double* params, Indices which, double* out
     ) noexcept nogil:
         tile_entries(
-            params, self.n_params, which, n_which, self.n_features, items, n_items, self.indptr, 0,
-            self.indices, self.counts, &self.table[0], out, TILE
+            params, self.n_params, which.at, which.n, self.n_features, items.at, items.n,
+            self.indptr, 0, self.indices, self.counts, &self.table[0], out, TILE
         )
 
     cdef void accumulate(
-        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
+        self, double* stats, Indices items    # n_items <= TILE
     ) noexcept nogil:
         cdef double* counts = stats + N_HEAD
         cdef double total = 0.0
-        stats[0] += n_items
-        for i in range(n_items):
-            for m in range(self.indptr[items[i]], self.indptr[items[i] + 1]):
+        stats[0] += items.n
+        for i in range(items.n):
+            for m in range(self.indptr[items.at[i]], self.indptr[items.at[i] + 1]):
                 counts[self.indices[m]] += self.counts[m]
                 total += self.counts[m]
         stats[1] += total

@@ -39,7 +39,7 @@ import numpy as np
 from skdpm._core._math cimport log_beta, log_gamma_function
 from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t
-from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, read_row, row
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, Indices, read_row, row
 from skdpm.mixture.likelihoods.counts._counts cimport N_HEAD, CountModel, ParametricCounts
 from skdpm.mixture.likelihoods.contract._parametric cimport draw_log_dirichlet
 
@@ -310,15 +310,15 @@ cdef class NegativeBinomialModel(CountModel):
         return total
 
     cdef double log_likelihood_at(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* hyper, Py_ssize_t h
+        self, Indices slots, const double* hyper, Py_ssize_t h
     ) noexcept nogil:
         """From the tally of the items of the same slots, if it is a dispersion."""
         cdef Py_ssize_t d = h - N_SHARED
         cdef double total = 0.0
         if h < N_SHARED:
-            return ClusterModel.log_likelihood_at(self, slots, n_slots, hyper, h)
-        for k in range(n_slots):
-            total += self.log_column_at(slots[k], d, hyper)
+            return ClusterModel.log_likelihood_at(self, slots, hyper, h)
+        for k in range(slots.n):
+            total += self.log_column_at(slots.at[k], d, hyper)
         for v in range(self.tally_starts[d], self.tally_starts[d + 1]):
             if self.tally_of[v] > 0.0:
                 total += self.tally_of[v] * log_h(
@@ -375,9 +375,7 @@ cdef class NegativeBinomialModel(CountModel):
             n += self.labels[i] >= 0
         return n
 
-    cdef inline double log_ratio(
-        self, double x, double y, const double* terms
-    ) noexcept nogil:
+    cdef inline double log_ratio(self, double x, double y, const double* terms) noexcept nogil:
         """log p(x | column), without h, by log Gammas; y = B + s."""
         if terms[2] + y + x < MODERATE:
             return (
@@ -458,17 +456,15 @@ cdef class NegativeBinomialModel(CountModel):
                 for v in range(self.table_starts[d], self.table_starts[d + 1]):
                     table[v] = table[self.n_tabled + v] = NAN
 
-    cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
-    ) noexcept nogil:
+    cdef void log_predictive_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
         cdef const double* x = &self.X[i, 0]
         cdef const int* codes = &self.codes[i, 0]
         cdef double* at
         cdef bint left
-        for k in range(n_slots):
-            stats = read_row(self, slots[k])
-            left = slots[k] == self.left_slot and i == self.left_item
-            table = self.table_of(slots[k], stats, i, left)
+        for k in range(slots.n):
+            stats = read_row(self, slots.at[k])
+            left = slots.at[k] == self.left_slot and i == self.left_item
+            table = self.table_of(slots.at[k], stats, i, left)
             total = 0.0
             for d in range(self.n_features):
                 if not x[d] == x[d]:
@@ -482,17 +478,13 @@ cdef class NegativeBinomialModel(CountModel):
                 if self.exposure is None:
                     value = self.log_predictive_column(x[d], stats, d, left)
                 else:
-                    value = self.log_predictive_exposed(
-                        x[d], self.exposure[i], stats, d, left
-                    )
+                    value = self.log_predictive_exposed(x[d], self.exposure[i], stats, d, left)
                 total += value
                 if at != NULL:
                     at[0] = value
             out[k] = total
 
-    cdef double slack(
-        self, const double* stats, Py_ssize_t d, double highest
-    ) noexcept nogil:
+    cdef double slack(self, const double* stats, Py_ssize_t d, double highest) noexcept nogil:
         """Bound of the rounding errors of the densities of a column, for counts up to `highest`.
         The terms of log Gamma(z) are below (1 + z) log(2 + z)."""
         cdef double z = self.terms_of(stats, d, False)[2] + self.prior[d, 1] + (
@@ -503,7 +495,7 @@ cdef class NegativeBinomialModel(CountModel):
         )
 
     cdef void log_predictive_bound_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* box, double* out
+        self, Indices slots, const double* box, double* out
     ) noexcept nogil:
         """The largest p(x) for the counts x in an interval, column by column. With alpha = A + n r
         and beta = B + s,
@@ -515,8 +507,8 @@ cdef class NegativeBinomialModel(CountModel):
         falls: p is largest at the count nearest to the mode. If rounding moves the mode, p is
         equal there up to rounding. Only for rows without missing entries."""
         cdef Py_ssize_t n_features = self.n_features
-        for k in range(n_slots):
-            stats = read_row(self, slots[k])
+        for k in range(slots.n):
+            stats = read_row(self, slots.at[k])
             total = 0.0
             for d in range(n_features):
                 alpha = self.terms_of(stats, d, False)[2] - self.r[d]
@@ -582,9 +574,7 @@ cdef class ParametricNegativeBinomial(ParametricCounts):
     cdef double shape, rate
     cdef const double[::1] dispersion
 
-    def __init__(
-        self, X, double shape, double rate, const double[::1] dispersion, bint missing
-    ):
+    def __init__(self, X, double shape, double rate, const double[::1] dispersion, bint missing):
         ParametricCounts.__init__(self, X, missing, False)
         self.shape = shape
         self.rate = rate

@@ -36,7 +36,7 @@ from skdpm._core._math cimport (
 )
 from skdpm._core._numerics import log_gamma_table
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate
-from skdpm.mixture.likelihoods.contract._base cimport row
+from skdpm.mixture.likelihoods.contract._base cimport Indices, row
 from skdpm.mixture.likelihoods.counts._counts cimport LARGE, N_HEAD, CountModel, ParametricCounts
 
 
@@ -186,9 +186,7 @@ cdef class PoissonModel(CountModel):
                 total -= shape * log1p(counts[d] / rate) + sums[d] * log(rate + counts[d])
         return total - stats[1] - stats[2]
 
-    cdef double log_large_entry(
-        self, double x, double total, double n, double e
-    ) noexcept nogil:
+    cdef double log_large_entry(self, double x, double total, double n, double e) noexcept nogil:
         """`log_predictive_entries` of a column in which x or s is large."""
         return (
             log_negative_binomial(x, self.shape + total, (self.rate + n) / e) - x * log(e)
@@ -223,14 +221,10 @@ cdef class PoissonModel(CountModel):
                 n = counts[d]
                 log_next = log(self.rate + n + e)
                 log_step = log1p(e / (self.rate + n))
-            total += (
-                log_gamma(&self.gamma, z) + self.fixed_of(sums[d], log_step) - x[d] * log_next
-            )
+            total += log_gamma(&self.gamma, z) + self.fixed_of(sums[d], log_step) - x[d] * log_next
         return total
 
-    cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
-    ) noexcept nogil:
+    cdef void log_predictive_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
         cdef Py_ssize_t n_features = self.n_features
         cdef Py_ssize_t n_paired = n_features - n_features % 2
         cdef const double* x = &self.X[i, 0]
@@ -238,8 +232,8 @@ cdef class PoissonModel(CountModel):
         cdef const double* sums
         cdef bint complete = self.totals[i] < LARGE
         cdef double e = 1.0 if self.exposure is None else self.exposure[i]
-        for k in range(n_slots):
-            stats = row(self, slots[k])
+        for k in range(slots.n):
+            stats = row(self, slots.at[k])
             if not complete or stats[self.n_stats + 2] == 0.0:
                 out[k] = self.log_predictive_entries(stats, x, e)
                 continue
@@ -255,7 +249,7 @@ cdef class PoissonModel(CountModel):
             out[k] = a + b
 
     cdef void log_predictive_bound_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* box, double* out
+        self, Indices slots, const double* box, double* out
     ) noexcept nogil:
         """The largest p(x) for the counts x in an interval, column by column. With z = a + s,
 
@@ -277,8 +271,8 @@ cdef class PoissonModel(CountModel):
         cdef double x_total
         for d in range(n_features):
             highest += box[d] + half[d]
-        for k in range(n_slots):
-            stats = row(self, slots[k])
+        for k in range(slots.n):
+            stats = row(self, slots.at[k])
             sums = stats + N_HEAD
             counts = sums + n_features
             largest = highest + n_features * self.shape

@@ -44,7 +44,9 @@ from skdpm._core._rng cimport (
     bit_generator_pointer, bitgen_t, categorical_log, random_beta, random_standard_exponential,
     random_standard_normal
 )
-from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, read_row, row
+from skdpm.mixture.likelihoods.contract._base cimport (
+    ClusterModel, Indices, as_indices, read_row, row,
+)
 from skdpm.mixture.likelihoods.contract._parametric cimport (
     SKDPM_LANES, TILE, ParametricModel, tile_entries
 )
@@ -131,9 +133,7 @@ cdef double series(const Bessel* bessel, double nu, double a) noexcept nogil:
     return total
 
 
-cdef inline double expanded(
-    const Bessel* bessel, Py_ssize_t which, double t
-) noexcept nogil:
+cdef inline double expanded(const Bessel* bessel, Py_ssize_t which, double t) noexcept nogil:
     """F(t) of the order nu + n_steps + which, by the expansion."""
     cdef double nu = bessel.nu + bessel.n_steps + which
     cdef double a = sqrt(nu * nu + t * t)
@@ -216,9 +216,7 @@ def interpolation(double nu):
 
 cdef inline double point(Py_ssize_t g, double concentration, double spread) noexcept nogil:
     """kappa_g."""
-    return min(
-        concentration * exp(spread * (2.0 * g / (_N_POINTS - 1) - 1.0)), LARGEST
-    )
+    return min(concentration * exp(spread * (2.0 * g / (_N_POINTS - 1) - 1.0)), LARGEST)
 
 
 cdef void fill_points(
@@ -438,34 +436,30 @@ cdef class VonMisesFisherModel(ClusterModel):
         return row(self, slot)[self.n_stats + 1] - log(<double>_N_POINTS)
 
     cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
-        return self.log_likelihood_at(&slot, 1, hyper, 0)
+        return self.log_likelihood_at(as_indices(&slot, 1), hyper, 0)
 
     cdef double log_likelihood_at(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* hyper, Py_ssize_t h
+        self, Indices slots, const double* hyper, Py_ssize_t h
     ) noexcept nogil:
         cdef Points points
         cdef double total = 0.0
         fill_points(&points, &self.bessel, hyper[0], hyper[1])
-        for k in range(n_slots):
-            stats = read_row(self, slots[k])
+        for k in range(slots.n):
+            stats = read_row(self, slots.at[k])
             mode = stats[self.n_stats + 2]
             total += (
-                log_sum(
-                    &points, &self.bessel, stats[self.n_stats], self.directed(stats), &mode
-                )
+                log_sum(&points, &self.bessel, stats[self.n_stats], self.directed(stats), &mode)
                 - log(<double>_N_POINTS)
             )
         return total
 
-    cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
-    ) noexcept nogil:
+    cdef void log_predictive_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
         if not self.rows.has_direction(i):
-            for k in range(n_slots):
+            for k in range(slots.n):
                 out[k] = 0.0
             return
-        for k in range(n_slots):
-            stats = read_row(self, slots[k])
+        for k in range(slots.n):
+            stats = read_row(self, slots.at[k])
             cached = stats + self.n_stats
             mode = cached[2]
             square = cached[0] + 2.0 * self.rows.dot(stats + 1, i) + 1.0
@@ -519,44 +513,41 @@ cdef class ParametricVonMisesFisher(ParametricModel):
         kappa = self.points.kappa[g]
         for d in range(self.n_features):
             self.mean[d] = stats[1 + d] / length if length > 0.0 else d == 0
-        draw_direction(
-            params + 1, &self.mean[0], kappa * power * length, self.n_features, rng
-        )
+        draw_direction(params + 1, &self.mean[0], kappa * power * length, self.n_features, rng)
         params[0] = -self.points.norm[g]
         for d in range(self.n_features):
             params[1 + d] *= kappa
 
     cdef void log_density_many(
-        self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
-        const Py_ssize_t* which, Py_ssize_t n_which, double* out
+        self, Indices items, const double* params, Indices which, double* out
     ) noexcept nogil:
         if self.rows.indptr == NULL:
             tile_dots(
-                self.rows.X, self.n_features, items, n_items, params, self.n_params, which,
-                n_which, out, TILE
+                self.rows.X, self.n_features, items.at, items.n, params, self.n_params, which.at,
+                which.n, out, TILE
             )
         else:
             tile_entries(
-                params + 1, self.n_params, which, n_which, self.n_features, items, n_items,
+                params + 1, self.n_params, which.at, which.n, self.n_features, items.at, items.n,
                 self.rows.indptr, 0, self.rows.indices, self.rows.entries, &self.table[0], out,
                 TILE
             )
-            for k in range(n_which):
-                for i in range(n_items):
-                    out[k * TILE + i] += params[which[k] * self.n_params]
-        for i in range(n_items):
-            if not self.rows.has_direction(items[i]):
-                for k in range(n_which):
+            for k in range(which.n):
+                for i in range(items.n):
+                    out[k * TILE + i] += params[which.at[k] * self.n_params]
+        for i in range(items.n):
+            if not self.rows.has_direction(items.at[i]):
+                for k in range(which.n):
                     out[k * TILE + i] = 0.0
 
     cdef void accumulate(
-        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
+        self, double* stats, Indices items    # n_items <= TILE
     ) noexcept nogil:
-        stats[0] += n_items
-        for i in range(n_items):
-            if not self.rows.has_direction(items[i]):
+        stats[0] += items.n
+        for i in range(items.n):
+            if not self.rows.has_direction(items.at[i]):
                 stats[self.n_stats - 1] += 1.0
-            self.rows.add(stats + 1, items[i], 1.0)
+            self.rows.add(stats + 1, items.at[i], 1.0)
 
 
 # For Python.
@@ -593,9 +584,7 @@ def _values(t, double nu, bint interpolated):
     return out.reshape(np.shape(t))
 
 
-def draw_directions(
-    const double[:, ::1] means, const double[::1] concentrations, bit_generator
-):
+def draw_directions(const double[:, ::1] means, const double[::1] concentrations, bit_generator):
     """Draw a direction from each of some von Mises-Fisher laws: ndarray (n_laws, n_features)."""
     cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
     expect_shape("concentrations", concentrations, (means.shape[0],))

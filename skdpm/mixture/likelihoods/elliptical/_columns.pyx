@@ -52,14 +52,12 @@ from skdpm._core._culling cimport ABOVE, BELOW, SLACK
 from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
-from skdpm.mixture.likelihoods.contract._base cimport read_row, row
+from skdpm.mixture.likelihoods.contract._base cimport Indices, read_row, row
 from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
     BOUND, COUNTS, LARGEST_LOSS, PEAK, WEIGHED, EllipticalModel, ParametricElliptical,
     log_positive, tile_keyed_moments
 )
-from skdpm.mixture.likelihoods.elliptical._hyper cimport (
-    GaussianLaws, log_evidence_norm, log_step
-)
+from skdpm.mixture.likelihoods.elliptical._hyper cimport GaussianLaws, log_evidence_norm, log_step
 from skdpm.mixture.likelihoods.contract._parametric cimport LD, TILE, ParametricModel, tile_gather
 
 cdef double LOG_PI = log(PI)
@@ -84,9 +82,7 @@ cdef extern from "tiles.h" nogil:
         const double* x, Py_ssize_t ld, Py_ssize_t n, Py_ssize_t n_features, const double* w,
         const double* c, const double* log_w, double top, bint missing, double* out
     )
-    void tile_moments(
-        const double* x, Py_ssize_t n, double* count, double* mean, double* squares
-    )
+    void tile_moments(const double* x, Py_ssize_t n, double* count, double* mean, double* squares)
 
 
 cdef inline void combine_moments(
@@ -358,9 +354,7 @@ cdef class DiagonalModel(EllipticalModel):
         c.cached[self.terms + BOUND] = 0.5 * self.n_features * square
         c.cached[self.terms + LEAST] = exp(square) / self.weights.values[0]
 
-    cdef bint shift(
-        self, double* stats, Py_ssize_t i, Py_ssize_t g, double sign
-    ) noexcept nogil:
+    cdef bint shift(self, double* stats, Py_ssize_t i, Py_ssize_t g, double sign) noexcept nogil:
         """O(D), by Welford's update. False if the removal of x has cancelled too many digits of a
         column."""
         cdef Py_ssize_t n_features = self.n_features
@@ -577,32 +571,30 @@ cdef class DiagonalModel(EllipticalModel):
             * log_factors(self.X + i * n_features, c.center, c.spread, n_features)
         )
 
-    cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
-    ) noexcept nogil:
+    cdef void log_predictive_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
         """log p(x_i | items of each slot), O(n_slots * D)."""
         cdef const double* x = self.X + i * self.n_features
         cdef bint complete = True
         if self.weights is not None:
-            self.log_weighted_many(slots, n_slots, i, out)
+            self.log_weighted_many(slots, i, out)
             return
         if self.missing:
             for d in range(self.n_features):
                 complete &= x[d] == x[d]
-        for k in range(n_slots):
-            stats = read_row(self, slots[k])
+        for k in range(slots.n):
+            stats = read_row(self, slots.at[k])
             if complete and stats[self.n_stats + COMPLETE] == 1.0:
                 out[k] = self.log_predictive_complete(stats, i)
             else:
                 out[k] = self.log_predictive_entries(stats, i)
 
     cdef void log_predictive_bound_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* box, double* out
+        self, Indices slots, const double* box, double* out
     ) noexcept nogil:
-        for k in range(n_slots):
+        for k in range(slots.n):
             out[k] = INFINITY
-            if row(self, slots[k])[self.n_stats + COMPLETE] == 1.0:
-                out[k] = self.log_bound(slots[k], box)
+            if row(self, slots.at[k])[self.n_stats + COMPLETE] == 1.0:
+                out[k] = self.log_bound(slots.at[k], box)
 
     cdef double log_bound(self, Py_ssize_t slot, const double* box) noexcept nogil:
         """In each column |x - m| is at least max(0, |c - m| - h), with the centre c and the
@@ -737,8 +729,7 @@ cdef class SphericalModel(DiagonalModel):
         c.cached[EXPONENT] = 0.5 * (size + n_features)
         # At the largest h^(D/2) (1 + q h)^-e: q h = D / (2 e - D).
         c.cached[self.terms + BOUND] = 0.5 * (
-            n_features * log(n_features / size)
-            - (size + n_features) * log_step(size, n_features)
+            n_features * log(n_features / size) - (size + n_features) * log_step(size, n_features)
         )
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
@@ -766,9 +757,7 @@ cdef class SphericalModel(DiagonalModel):
 
     # Densities of rows with weights.
 
-    cdef double square(
-        self, const double* x, const double* center, double unit
-    ) noexcept nogil:
+    cdef double square(self, const double* x, const double* center, double unit) noexcept nogil:
         """The square of the distance of the known entries, times unit^2."""
         cdef double total = 0.0
         for d in range(self.n_features):
@@ -811,9 +800,7 @@ cdef class SphericalModel(DiagonalModel):
         for d in range(n_features):
             size += c.n[d]
             n_known += x[d] == x[d]
-        peak = log_rising(0.5 * size, 0.5 * n_known) + n_known * (
-            log(c.spread[0]) - 0.5 * LOG_PI
-        )
+        peak = log_rising(0.5 * size, 0.5 * n_known) + n_known * (log(c.spread[0]) - 0.5 * LOG_PI)
         for g in range(n_terms):
             w = self.weights.values[first + g]
             out[g] = self.weights.log_probabilities[first + g] + peak
@@ -1080,9 +1067,7 @@ cdef class ParametricGaussianDiag(ParametricElliptical):
     def __init__(
         self, X, mean, const double[::1] scale, double mean_precision, double df, bint missing
     ):
-        ParametricElliptical.__init__(
-            self, X, mean, mean_precision, df, 1 + 3 * X.shape[1]
-        )
+        ParametricElliptical.__init__(self, X, mean, mean_precision, df, 1 + 3 * X.shape[1])
         self.scale = scale
         self.missing = missing
 
@@ -1120,11 +1105,11 @@ cdef class ParametricGaussianDiag(ParametricElliptical):
 
     cdef void log_density_loaded(
         self, Py_ssize_t first, Py_ssize_t n_items, const double* params,
-        const Py_ssize_t* which, Py_ssize_t n_which, double* out        # OUT (n_which, TILE)
+        Indices which, double* out      # OUT (which.n, TILE)
     ) noexcept nogil:
         cdef Py_ssize_t n_features = self.n_features
-        for k in range(n_which):
-            theta = params + which[k] * self.n_params
+        for k in range(which.n):
+            theta = params + which.at[k] * self.n_params
             tile_gaussian_diag(
                 self.columns + first, LD, n_items, n_features, theta + 1, theta + 1 + n_features,
                 theta + 1 + 2 * n_features, theta[0], self.missing, out + k * TILE
@@ -1132,7 +1117,7 @@ cdef class ParametricGaussianDiag(ParametricElliptical):
 
     cdef void accumulate_loaded(
         self, double* stats, Py_ssize_t first, Py_ssize_t n_items,
-        const Py_ssize_t* keys, Py_ssize_t key      # IN (n_items,): those with the key join
+        const Py_ssize_t* keys, Py_ssize_t key      # IN (items.n,): those with the key join
     ) noexcept nogil:
         """Loaded items have no missing entries."""
         cdef double moments[15]
@@ -1155,8 +1140,7 @@ cdef class ParametricGaussianDiag(ParametricElliptical):
             self.combine(stats, &self.moments[0])
 
     cdef void log_density_bound_many(
-        self, const double* params, const Py_ssize_t* which, Py_ssize_t n_which, const double* box,
-        double* lower, double* upper
+        self, const double* params, Indices which, const double* box, double* lower, double* upper
     ) noexcept nogil:
         """In each column |w x - w mu| is between max(0, |w c - w mu| - r) and |w c - w mu| + r,
         with the box's centre c and half-width h, and r = w h plus rounding, a share of the terms.
@@ -1164,8 +1148,8 @@ cdef class ParametricGaussianDiag(ParametricElliptical):
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* half = box + n_features
         cdef double most
-        for k in range(n_which):
-            w = params + which[k] * self.n_params + 1
+        for k in range(which.n):
+            w = params + which.at[k] * self.n_params + 1
             c = w + n_features
             log_w = c + n_features
             top = w[-1]
@@ -1188,16 +1172,16 @@ cdef class ParametricGaussianDiag(ParametricElliptical):
             upper[k] = top - least + SLACK * (1.0 + size + least)
 
     cdef void accumulate(
-        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
+        self, double* stats, Indices items    # n_items <= TILE
     ) noexcept nogil:
         """The moments of the items by themselves, about their own mean; then both together."""
         cdef Py_ssize_t n_features = self.n_features
         cdef double* moments = &self.moments[1]
-        tile_gather(self.points, n_features, items, n_items, &self.work[0], LD)
-        self.moments[0] = n_items
+        tile_gather(self.points, n_features, items.at, items.n, &self.work[0], LD)
+        self.moments[0] = items.n
         for d in range(n_features):
             tile_moments(
-                &self.work[d * LD], n_items, moments + d, moments + n_features + d,
+                &self.work[d * LD], items.n, moments + d, moments + n_features + d,
                 moments + 2 * n_features + d
             )
         self.combine(stats, &self.moments[0])

@@ -4,7 +4,7 @@ from libc.math cimport log
 from libc.string cimport memset
 
 from skdpm._core._cholesky cimport add_square
-from skdpm.mixture.likelihoods.contract._base cimport ClusterModel
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, Indices
 from skdpm.mixture.likelihoods.contract._parametric cimport ParametricModel
 from skdpm.mixture.likelihoods.elliptical._gaps cimport Gaps
 from skdpm.mixture.likelihoods.elliptical._hyper cimport log_norm_at, log_step
@@ -104,17 +104,13 @@ cdef class EllipticalModel(ClusterModel):
     cdef void recover(self, Py_ssize_t slot) noexcept nogil
     cdef void leave(self) noexcept nogil
     cdef bint comes_back(self, double* stats, Py_ssize_t i) noexcept nogil
-    cdef void log_weighted_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
-    ) noexcept nogil
+    cdef void log_weighted_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil
     cdef bint draw_weight(self, Py_ssize_t slot, Py_ssize_t i, void* rng) noexcept nogil
     # A shape implements these; see _elliptical.pyx.
     cdef int begin(self, tables, scale) except -1
     cdef void combine(self, double* moments, const double* other) noexcept nogil
     cdef void compute(self, double* stats) noexcept nogil
-    cdef bint shift(
-        self, double* stats, Py_ssize_t i, Py_ssize_t g, double sign
-    ) noexcept nogil
+    cdef bint shift(self, double* stats, Py_ssize_t i, Py_ssize_t g, double sign) noexcept nogil
     cdef bint reweigh(
         self, double* stats, Py_ssize_t i, Py_ssize_t old, Py_ssize_t new
     ) noexcept nogil
@@ -127,12 +123,8 @@ cdef class EllipticalModel(ClusterModel):
     cdef bint draw_missing(self, Py_ssize_t slot, Py_ssize_t i, void* rng) noexcept nogil
     cdef double log_marginal_of(self, const double* stats, const double* factors) noexcept nogil
     # For speed:
-    cdef void log_sum_some(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
-    ) noexcept nogil
-    cdef void log_predictive_some(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
-    ) noexcept nogil
+    cdef void log_sum_some(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil
+    cdef void log_predictive_some(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil
 
     cdef inline bint has_missing(self, Py_ssize_t i) noexcept nogil:
         """Whether a chain draws entries of this row."""

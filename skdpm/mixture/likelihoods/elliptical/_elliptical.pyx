@@ -25,13 +25,11 @@ from libc.string cimport memcmp, memcpy, memset
 
 import numpy as np
 
-from skdpm._core._memory cimport expect_shape
+from skdpm._core._memory cimport as_indices, expect_shape
 from skdpm._core._rng cimport bitgen_t, uniform
 from skdpm.mixture.likelihoods.contract._base cimport read_row, row
 from skdpm.mixture.likelihoods.contract._parametric cimport LD, MOST_DIMENSIONS, tile_gather
-from skdpm.mixture.likelihoods.elliptical._hyper cimport (
-    RUN, fill_log_norm, labels_show, own_size
-)
+from skdpm.mixture.likelihoods.elliptical._hyper cimport RUN, fill_log_norm, labels_show, own_size
 
 from skdpm.mixture.likelihoods.contract._base import HyperSampler
 
@@ -246,9 +244,7 @@ cdef class EllipticalModel(ClusterModel):
     cdef void compute(self, double* stats) noexcept nogil:
         """Compute all terms from the statistics."""
 
-    cdef bint shift(
-        self, double* stats, Py_ssize_t i, Py_ssize_t g, double sign
-    ) noexcept nogil:
+    cdef bint shift(self, double* stats, Py_ssize_t i, Py_ssize_t g, double sign) noexcept nogil:
         """Item i enters with weight number g (sign = 1) or leaves (-1): statistics and terms.
         False if rounding has spoilt them."""
         return False
@@ -470,7 +466,7 @@ cdef class EllipticalModel(ClusterModel):
             k += 1
         if k >= self.n_last:
             k = 0
-            self.log_sum_some(&slot, 1, i, &ignored)
+            self.log_sum_some(as_indices(&slot, 1), i, &ignored)
         shares = self.shares + k * self.n_lanes
         for g in range(self.n_weights):
             total += shares[g]
@@ -490,67 +486,60 @@ cdef class EllipticalModel(ClusterModel):
 
     # Densities of rows with weights.
 
-    cdef void log_sum_some(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
-    ) noexcept nogil:
+    cdef void log_sum_some(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
         """log p(x_i | items of each slot), at most MANY, summed over weights; sets `last` and
         `shares`."""
         cdef double logs[MANY]
-        for k in range(n_slots):
-            self.log_terms(slots[k], i, 0, self.n_lanes, self.shares + k * self.n_lanes)
-            self.last[k] = slots[k]
-        tile_mixtures(self.shares, n_slots, self.n_lanes, logs)
-        for k in range(n_slots):
+        for k in range(slots.n):
+            self.log_terms(slots.at[k], i, 0, self.n_lanes, self.shares + k * self.n_lanes)
+            self.last[k] = slots.at[k]
+        tile_mixtures(self.shares, slots.n, self.n_lanes, logs)
+        for k in range(slots.n):
             out[k] = logs[k]
-        self.n_last = n_slots
+        self.n_last = slots.n
 
-    cdef void log_predictive_some(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
-    ) noexcept nogil:
+    cdef void log_predictive_some(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
         """The same given the weight of the item: log p(x_i, its weight | items of each slot)."""
-        for k in range(n_slots):
-            self.log_terms(slots[k], i, self.weights.chosen[i], 1, out + k)
+        for k in range(slots.n):
+            self.log_terms(slots.at[k], i, self.weights.chosen[i], 1, out + k)
 
-    cdef void log_weighted_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
-    ) noexcept nogil:
+    cdef void log_weighted_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
         """log p(x_i, its weight | items of each slot); the sum over weights if that of the item is
         open."""
-        while n_slots > 0:
-            m = min(n_slots, <Py_ssize_t>MANY)
+        while slots.n > 0:
+            m = min(slots.n, <Py_ssize_t>MANY)
             if self.weights.is_open[i]:
-                self.log_sum_some(slots, m, i, out)
+                self.log_sum_some(as_indices(slots.at, m), i, out)
             else:
-                self.log_predictive_some(slots, m, i, out)
-            slots += m
+                self.log_predictive_some(as_indices(slots.at, m), i, out)
+            slots.at += m
             out += m
-            n_slots -= m
+            slots.n -= m
 
     cdef double open_rest(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t own, Py_ssize_t i,
-        const double* log_prior                                     # IN (n_slots,)
+        self, Indices slots, Py_ssize_t own, Py_ssize_t i, const double* log_prior
     ) noexcept nogil:
         """The sum over weights p(w) f(h) is at most the largest f(h) for any h. So bounds of one
         logarithm and of one exponential serve all weights of a cluster."""
-        cdef Py_ssize_t slot = slots[own]
+        cdef Py_ssize_t slot = slots.at[own]
         cdef double log_least
         cdef double total = 0.0
         if self.is_open(i):
             return INFINITY
-        self.log_predictive_many(&slot, 1, i, &log_least)
+        self.log_predictive_many(as_indices(&slot, 1), i, &log_least)
         log_least += log_prior[own]
         if not -1e300 < log_least < 1e300:
             return INFINITY
         log_least -= 1e-10 * (1.0 + fabs(log_least))
-        for k in range(n_slots):
+        for k in range(slots.n):
             if k == own:
                 continue
-            square = self.bound_square(slots[k], i)
+            square = self.bound_square(slots.at[k], i)
             if not square == square:
                 return INFINITY
             # A smaller square has a larger bound.
             square = 1e-300 if square < 1e-300 else 1e300 if square > 1e300 else square
-            cached = read_row(self, slots[k]) + self.n_stats
+            cached = read_row(self, slots.at[k]) + self.n_stats
             value = cached[PEAK] + cached[self.terms + BOUND] - self.half * log_below(square)
             value += log_prior[k] - log_least + 1e-10 * (1.0 + fabs(cached[PEAK]))
             if not value <= 0.0:
@@ -652,32 +641,29 @@ cdef class ParametricElliptical(ParametricModel):
         self.gaps = self.columns + n_features * LD + SKDPM_STRIP
 
     cdef void log_density_many(
-        self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
-        const Py_ssize_t* which, Py_ssize_t n_which, double* out
+        self, Indices items, const double* params, Indices which, double* out
     ) noexcept nogil:
-        tile_gather(self.points, self.n_features, items, n_items, self.columns, LD)
-        self.log_density_loaded(0, n_items, params, which, n_which, out)
+        tile_gather(self.points, self.n_features, items.at, items.n, self.columns, LD)
+        self.log_density_loaded(0, items.n, params, which, out)
 
-    cdef void accumulate(
-        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items
-    ) noexcept nogil:
+    cdef void accumulate(self, double* stats, Indices items) noexcept nogil:
         """The moments of the items by themselves, about their own mean; then both together."""
         cdef Py_ssize_t n_features = self.n_features
         cdef double* mean = &self.moments[1]
         cdef double* centred = &self.work[0]
         memset(mean, 0, (n_features + self.n_packed) * sizeof(double))
-        self.moments[0] = n_items
-        for i in range(n_items):
-            x = &self.rows[items[i], 0]
+        self.moments[0] = items.n
+        for i in range(items.n):
+            x = &self.rows[items.at[i], 0]
             for d in range(n_features):
                 mean[d] += x[d]
         for d in range(n_features):
-            mean[d] /= n_items
-        for i in range(n_items):
-            x = &self.rows[items[i], 0]
+            mean[d] /= items.n
+        for i in range(items.n):
+            x = &self.rows[items.at[i], 0]
             for d in range(n_features):
                 centred[i * n_features + d] = x[d] - mean[d]
-        tile_scatter(centred, n_items, n_features, mean + n_features)
+        tile_scatter(centred, items.n, n_features, mean + n_features)
         self.combine(stats, &self.moments[0])
 
     cdef void combine(self, double* stats, const double* other) noexcept nogil:

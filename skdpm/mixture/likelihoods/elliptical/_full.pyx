@@ -65,14 +65,14 @@ from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
 from skdpm._hyperpriors cimport GammaDensity
-from skdpm.mixture.likelihoods.contract._base cimport STRIP, ClusterModel, read_row, row
+from skdpm.mixture.likelihoods.contract._base cimport (
+    STRIP, ClusterModel, Indices, as_indices, read_row, row,
+)
 from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
     COUNTS, MANY, MOST_WEIGHTS, NONE, PEAK, PRECISION, WEIGHED, EllipticalModel,
     ParametricElliptical, log_positive, tile_keyed_moments
 )
-from skdpm.mixture.likelihoods.elliptical._hyper cimport (
-    GaussianLaws, log_step
-)
+from skdpm.mixture.likelihoods.elliptical._hyper cimport GaussianLaws, log_step
 from skdpm.mixture.likelihoods.contract._parametric cimport LD, TILE, ParametricModel, tile_gather
 
 cdef double LOG_PI = log(PI)
@@ -120,8 +120,7 @@ cdef inline double log_evidence(
 ) noexcept nogil:
     """log p(n items), Murphy (2007), eq. 266; of items with weights, up to the powers of these."""
     cdef double total = 0.5 * (
-        nu * log_det_prior - (nu + n) * log_det
-        + n_features * (log(r) - log(rho) - n * log(PI))
+        nu * log_det_prior - (nu + n) * log_det + n_features * (log(r) - log(rho) - n * log(PI))
     )
     for d in range(n_features):
         total += lgamma(0.5 * (nu + n - d)) - lgamma(0.5 * (nu - d))
@@ -373,9 +372,7 @@ cdef class FullModel(EllipticalModel):
     cdef void compute(self, double* stats) noexcept nogil:
         self.factorize(stats)
 
-    cdef bint shift(
-        self, double* stats, Py_ssize_t i, Py_ssize_t g, double sign
-    ) noexcept nogil:
+    cdef bint shift(self, double* stats, Py_ssize_t i, Py_ssize_t g, double sign) noexcept nogil:
         """O(D^2). False if the factor is no longer positive definite."""
         cdef const double* x = self.X + i * self.n_features
         cdef double* cached = stats + self.n_stats
@@ -499,24 +496,22 @@ cdef class FullModel(EllipticalModel):
         """log(1 + q rho / (rho + 1)) for a new row so far away that the square q overflows."""
         return self.log_far_square(x, cached) + log(cached[SHRINKAGE])
 
-    cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
-    ) noexcept nogil:
+    cdef void log_predictive_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
         if self.is_open(i) or self.pending_item != i:
             self.leave()
         if self.weights is not None:
-            self.log_weighted_many(slots, n_slots, i, out)
+            self.log_weighted_many(slots, i, out)
             return
         if self.is_open(i):
-            for m in range(n_slots):
-                out[m] = self.log_observed(slots[m], i)
+            for m in range(slots.n):
+                out[m] = self.log_observed(slots.at[m], i)
             return
-        while n_slots > 0:
-            m = min(n_slots, <Py_ssize_t>MANY)
-            self.log_predictive_many_of(slots, m, self.X + i * self.n_features, out)
-            slots += m
+        while slots.n > 0:
+            m = min(slots.n, <Py_ssize_t>MANY)
+            self.log_predictive_many_of(as_indices(slots.at, m), self.X + i * self.n_features, out)
+            slots.at += m
             out += m
-            n_slots -= m
+            slots.n -= m
 
     # Rows with weights.
 
@@ -577,42 +572,38 @@ cdef class FullModel(EllipticalModel):
             tail = log_positive(1.0 + q * h) if unit == 1.0 else log(q * h) - 2.0 * log(unit)
             out[g] = peak + weighed[g] - half * log(h) - (cached[EXPONENT] - half) * tail
 
-    cdef void log_predictive_some(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
-    ) noexcept nogil:
+    cdef void log_predictive_some(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
         cdef Py_ssize_t g = self.weights.chosen[i]
         if self.is_open(i):
-            EllipticalModel.log_predictive_some(self, slots, n_slots, i, out)
+            EllipticalModel.log_predictive_some(self, slots, i, out)
             return
         self.n_last = 0
-        for k in range(n_slots):
-            self.read_terms(slots[k], i, k)
+        for k in range(slots.n):
+            self.read_terms(slots.at[k], i, k)
             if self.squares[k] < 1e300:
                 tail = log_positive(1.0 + self.squares[k] * self.weighed[k][self.n_lanes + g])
             else:
                 tail = self.log_far_square(
-                    self.X + i * self.n_features, row(self, slots[k]) + self.n_stats
+                    self.X + i * self.n_features, row(self, slots.at[k]) + self.n_stats
                 ) + log(self.weighed[k][self.n_lanes + g])
             out[k] = self.peaks[k] + self.weighed[k][g] - self.exponents[k] * tail
 
-    cdef void log_sum_some(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
-    ) noexcept nogil:
+    cdef void log_sum_some(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
         cdef double logs[MANY]
         if self.is_open(i):
-            EllipticalModel.log_sum_some(self, slots, n_slots, i, out)
+            EllipticalModel.log_sum_some(self, slots, i, out)
             return
-        for k in range(n_slots):
-            self.read_terms(slots[k], i, k)
-            self.last[k] = slots[k]
+        for k in range(slots.n):
+            self.read_terms(slots.at[k], i, k)
+            self.last[k] = slots.at[k]
         tile_scale_mixtures(
-            self.squares, self.exponents, self.weighed, n_slots, self.n_lanes, self.shares, logs
+            self.squares, self.exponents, self.weighed, slots.n, self.n_lanes, self.shares, logs
         )
-        for k in range(n_slots):
+        for k in range(slots.n):
             if not self.squares[k] < 1e300:
-                logs[k] = self.log_sum_far(slots[k], i, k)
+                logs[k] = self.log_sum_far(slots.at[k], i, k)
             out[k] = self.peaks[k] + logs[k]
-        self.n_last = n_slots
+        self.n_last = slots.n
 
     cdef double log_sum_far(self, Py_ssize_t slot, Py_ssize_t i, Py_ssize_t k) noexcept nogil:
         """`tile_scale_mixtures` of a row so far away that q overflows."""
@@ -693,9 +684,7 @@ cdef class FullModel(EllipticalModel):
             tail = log_positive(1.0 + tail * cached[SHRINKAGE])
         else:
             tail = log(tail * cached[SHRINKAGE]) - 2.0 * log(unit)
-        return (
-            self.log_observed_peak(slot) - (cached[EXPONENT] - 0.5 * self.gaps.n_missing) * tail
-        )
+        return self.log_observed_peak(slot) - (cached[EXPONENT] - 0.5 * self.gaps.n_missing) * tail
 
     cdef const double* spread_of(self, Py_ssize_t slot) noexcept nogil:
         """An upper bound of the largest eigenvalue of the correlation matrix of S_n, and the
@@ -735,9 +724,7 @@ cdef class FullModel(EllipticalModel):
         bound[0] = 1.0 + sqrt(2.0 * (n_features - 1) / n_features * bound[0])
         return bound
 
-    cdef bint log_open_bound_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
-    ) noexcept nogil:
+    cdef bint log_open_bound_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
         """With g = x - m, q_B is at least every g_d^2 / S_dd, and their sum divided by the largest
         eigenvalue of the correlations. |M| is at least the product of 1 / D_a over the missing a,
         as G has a unit triangle there."""
@@ -748,10 +735,10 @@ cdef class FullModel(EllipticalModel):
         self.leave()
         self.gaps.list_missing(i)
         x = &self.gaps.data[i, 0]
-        for k in range(n_slots):
-            cached = read_row(self, slots[k]) + self.n_stats
-            n = row(self, slots[k])[0]
-            spread = self.spread_of(slots[k])
+        for k in range(slots.n):
+            cached = read_row(self, slots.at[k]) + self.n_stats
+            n = row(self, slots.at[k])[0]
+            spread = self.spread_of(slots.at[k])
             q = total = 0.0
             for d in range(n_features):
                 square = x[d] - cached[CENTER + d]
@@ -788,20 +775,20 @@ cdef class FullModel(EllipticalModel):
     # Without weights.
 
     cdef inline void log_predictive_many_of(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* x, double* out
+        self, Indices slots, const double* x, double* out
     ) noexcept nogil:
         """log p(x | items of each slot) of at most MANY. An item whose removal is deferred is x.
         Logarithms, the slowest part, are taken together."""
         cdef Py_ssize_t with_item = NONE    # the index of the slot that still holds x
         cdef Py_ssize_t n_features = self.n_features
         cdef double tails[MANY]
-        for k in range(n_slots):
-            cached = read_row(self, slots[k]) + self.n_stats
+        for k in range(slots.n):
+            cached = read_row(self, slots.at[k]) + self.n_stats
             q = gap_squared(
                 cached + CENTER + n_features, n_features, x, cached + CENTER, &self.work[0]
             )
-            if slots[k] == self.pending_slot:
-                rho = self.mean_precision + row(self, slots[k])[0]
+            if slots.at[k] == self.pending_slot:
+                rho = self.mean_precision + row(self, slots.at[k])[0]
                 rest = 1.0 - q * rho / (rho - 1.0)
                 if rest > 1e-6:
                     tails[k] = rest
@@ -815,18 +802,18 @@ cdef class FullModel(EllipticalModel):
                 )
             # log1p would be slower, for digits that the sum below loses anyway.
             tails[k] = 1.0 + q * cached[SHRINKAGE] if q < 1e300 else INFINITY
-        if n_slots <= 2:
-            for k in range(n_slots):
+        if slots.n <= 2:
+            for k in range(slots.n):
                 tails[k] = log_positive(tails[k])
         else:
-            for k in range(n_slots, (n_slots + 7) // 8 * 8):
+            for k in range(slots.n, (slots.n + 7) // 8 * 8):
                 tails[k] = 1.0
-            tile_log(tails, (n_slots + 7) // 8 * 8)
-        for k in range(n_slots):
-            cached = read_row(self, slots[k]) + self.n_stats
+            tile_log(tails, (slots.n + 7) // 8 * 8)
+        for k in range(slots.n):
+            cached = read_row(self, slots.at[k]) + self.n_stats
             if k == with_item:
                 out[k] = (
-                    self.log_norm_of(row(self, slots[k])[0] - 1.0) - 0.5 * cached[LOG_DET]
+                    self.log_norm_of(row(self, slots.at[k])[0] - 1.0) - 0.5 * cached[LOG_DET]
                     + (cached[EXPONENT] - 1.0) * tails[k]
                 )
                 continue
@@ -835,27 +822,26 @@ cdef class FullModel(EllipticalModel):
             out[k] = cached[PEAK] - cached[EXPONENT] * tails[k]
 
     cdef Py_ssize_t find_near(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* log_least,
-        Py_ssize_t* near
+        self, Indices slots, Py_ssize_t i, double* log_least, Py_ssize_t* near
     ) noexcept nogil:
         """The density is at least exp(l) if 1 + q rho / (rho + 1) is at most exp((peak - l) / e),
         e the exponent."""
         cdef Py_ssize_t n_near = 0
-        p = self.find_in_block(i) if n_slots >= FEWEST_CLUSTERS else -1
+        p = self.find_in_block(i) if slots.n >= FEWEST_CLUSTERS else -1
         if p < 0:
             return -1
         if self.pending_item != i:
             self.leave()
-        for k in range(n_slots):
-            if self.n_known[slots[k]] <= p:
-                self.evaluate_ahead(slots[k], p)
-            cached = read_row(self, slots[k]) + self.n_stats
+        for k in range(slots.n):
+            if self.n_known[slots.at[k]] <= p:
+                self.evaluate_ahead(slots.at[k], p)
+            cached = read_row(self, slots.at[k]) + self.n_stats
             log_least[k] = (log_least[k] - cached[PEAK]) / cached[EXPONENT]
             if log_least[k] > 0.0:      # NaN stays: its cluster is near
                 log_least[k] = 0.0
-        tile_exp(log_least, (n_slots + 7) // 8 * 8)
-        for k in range(n_slots):
-            if not log_least[k] * self.tails[slots[k], p] > ABOVE:
+        tile_exp(log_least, (slots.n + 7) // 8 * 8)
+        for k in range(slots.n):
+            if not log_least[k] * self.tails[slots.at[k], p] > ABOVE:
                 near[n_near] = k
                 n_near += 1
         return n_near
@@ -873,7 +859,7 @@ cdef class FullModel(EllipticalModel):
         self.at = 0
         for p in range(self.n_block):
             self.block[p] = i + p if self.coming == NULL else self.coming[p]
-        self.gather_strip(self.block, self.n_block, &self.rows_ahead[0])
+        self.gather_strip(as_indices(self.block, self.n_block), &self.rows_ahead[0])
         memset(&self.n_known[0], 0, self.n_known.shape[0] * sizeof(Py_ssize_t))
         return 0
 
@@ -888,17 +874,15 @@ cdef class FullModel(EllipticalModel):
         )
         self.n_known[slot] = first + n
 
-    cdef inline void gather_strip(
-        self, const Py_ssize_t* items, Py_ssize_t n_items, double* x
-    ) noexcept nogil:
+    cdef inline void gather_strip(self, Indices items, double* x) noexcept nogil:
         """Copy rows to a strip of columns, (n_features, STRIP), and fill it up with the first."""
-        tile_gather(self.X, self.n_features, items, n_items, x, STRIP)
+        tile_gather(self.X, self.n_features, items.at, items.n, x, STRIP)
         for d in range(self.n_features):
-            for i in range(n_items, STRIP):
+            for i in range(items.n, STRIP):
                 x[d * STRIP + i] = x[d * STRIP]
 
     cdef void log_predictive_bound_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* box, double* out
+        self, Indices slots, const double* box, double* out
     ) noexcept nogil:
         """With z = L^-1 (x - m), q is the sum of z_d^2 / D_d, and |z_d| at least
         max(0, |z_d(c)| - r_d): see `substitute_box`."""
@@ -906,10 +890,10 @@ cdef class FullModel(EllipticalModel):
         cdef double* z = &self.work[0]
         cdef double* r = &self.work[n_features]
         cdef double tails[MANY]
-        while n_slots > 0:
-            m = min(n_slots, <Py_ssize_t>MANY)
+        while slots.n > 0:
+            m = min(slots.n, <Py_ssize_t>MANY)
             for k in range(m):
-                cached = read_row(self, slots[k]) + self.n_stats
+                cached = read_row(self, slots.at[k]) + self.n_stats
                 factor = cached + CENTER + n_features
                 q = 0.0
                 substitute_box(factor, n_features, cached + CENTER, box, z, r)
@@ -924,13 +908,13 @@ cdef class FullModel(EllipticalModel):
                 tails[k] = 1.0
             tile_log(tails, (m + 7) // 8 * 8)
             for k in range(m):
-                cached = read_row(self, slots[k]) + self.n_stats
+                cached = read_row(self, slots.at[k]) + self.n_stats
                 tails[k] *= cached[EXPONENT]
                 out[k] = cached[PEAK] - tails[k]
                 out[k] += SLACK * (1.0 + fabs(cached[PEAK]) + tails[k])
-            slots += m
+            slots.at += m
             out += m
-            n_slots -= m
+            slots.n -= m
 
     cdef double log_predictive_floor(self, Py_ssize_t slot, const double* box) noexcept nogil:
         """As above |z_d| is at most |z_d(c)| + r_d; and the density of an item given the others
@@ -955,37 +939,34 @@ cdef class FullModel(EllipticalModel):
         tail = (cached[EXPONENT] - 1.0) * log_positive(tail)
         return peak + tail - SLACK * (1.0 + fabs(peak) - tail)
 
-    cdef void log_predictive_tile(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const Py_ssize_t* items,
-        Py_ssize_t n_items, double* out
-    ) noexcept nogil:
+    cdef void log_predictive_tile(self, Indices slots, Indices items, double* out) noexcept nogil:
         cdef Py_ssize_t n_features = self.n_features
         cdef double* x = &self.strip[0]
         cdef double tails[STRIP]
         if self.weights is not None:
-            ClusterModel.log_predictive_tile(self, slots, n_slots, items, n_items, out)
+            ClusterModel.log_predictive_tile(self, slots, items, out)
             return
         self.settle()
-        self.gather_strip(items, n_items, x)
-        for k in range(n_slots):
-            cached = read_row(self, slots[k]) + self.n_stats
+        self.gather_strip(items, x)
+        for k in range(slots.n):
+            cached = read_row(self, slots.at[k]) + self.n_stats
             factor = cached + CENTER + n_features
             tile_tails(
-                x, n_items, n_features, factor, cached + CENTER, cached[SHRINKAGE],
+                x, items.n, n_features, factor, cached + CENTER, cached[SHRINKAGE],
                 x + n_features * STRIP, tails
             )
-            tile_log(tails, (n_items + 7) // 8 * 8)
-            for i in range(n_items):
+            tile_log(tails, (items.n + 7) // 8 * 8)
+            for i in range(items.n):
                 if tails[i] > 700.0:
-                    tails[i] = self.log_far_tail(self.X + items[i] * n_features, cached)
+                    tails[i] = self.log_far_tail(self.X + items.at[i] * n_features, cached)
                 out[i] = cached[PEAK] - cached[EXPONENT] * tails[i]
-            out += n_items
+            out += items.n
         if self.gaps is None:
             return
-        for i in range(n_items):
-            if self.gaps.is_open[items[i]]:
-                for k in range(n_slots):
-                    out[(k - n_slots) * n_items + i] = self.log_observed(slots[k], items[i])
+        for i in range(items.n):
+            if self.gaps.is_open[items.at[i]]:
+                for k in range(slots.n):
+                    out[(k - slots.n) * items.n + i] = self.log_observed(slots.at[k], items.at[i])
 
 
 @cython.final
@@ -1056,9 +1037,7 @@ cdef class FullLaws(GaussianLaws):
             raise FloatingPointError("the matrix Gaussian.scale is singular; rescale the columns")
         for d in range(n_features):
             # Rounding may have moved a t to its limit.
-            self.move_column(
-                d, max(self.t[d], self.t_low[d] + self.least_step(d, self.excess))
-            )
+            self.move_column(d, max(self.t[d], self.t_low[d] + self.least_step(d, self.excess)))
 
     def scale_values(self, spread, floor):
         if not self.learns_matrix:
@@ -1121,9 +1100,7 @@ cdef class FullLaws(GaussianLaws):
         cdef double log_det
         cdef double* factor = &self.work[3 * self.n_features]
         for k in range(self.n_clusters):
-            if self.factor_of(
-                k, self.excess, factor, &log_det, &self.squares[k], k > 0
-            ) == NULL:
+            if self.factor_of(k, self.excess, factor, &log_det, &self.squares[k], k > 0) == NULL:
                 return False
         return True
 
@@ -1170,9 +1147,7 @@ cdef class FullLaws(GaussianLaws):
         """Factor S_n of cluster k."""
         cdef double log_det, square
         cdef const double* stats = &self.stats[k, 0]
-        if self.factor_of(
-            k, self.excess, &self.factors[k, 0], &log_det, &square, False
-        ) == NULL:
+        if self.factor_of(k, self.excess, &self.factors[k, 0], &log_det, &square, False) == NULL:
             return False
         for d in range(self.n_features):
             self.work[d] = stats[1 + d] - self.u[d]
@@ -1400,10 +1375,10 @@ cdef class ParametricGaussian(ParametricElliptical):
 
     cdef void log_density_loaded(
         self, Py_ssize_t first, Py_ssize_t n_items, const double* params,
-        const Py_ssize_t* which, Py_ssize_t n_which, double* out        # OUT (n_which, TILE)
+        Indices which, double* out      # OUT (which.n, TILE)
     ) noexcept nogil:
-        for k in range(n_which):
-            theta = params + which[k] * self.n_params
+        for k in range(which.n):
+            theta = params + which.at[k] * self.n_params
             tile_gaussian_columns(
                 self.columns + first, LD, n_items, self.n_features, theta + 1 + self.n_features,
                 theta + 1, theta[0], out + k * TILE
@@ -1411,7 +1386,7 @@ cdef class ParametricGaussian(ParametricElliptical):
 
     cdef void accumulate_loaded(
         self, double* stats, Py_ssize_t first, Py_ssize_t n_items,
-        const Py_ssize_t* keys, Py_ssize_t key      # IN (n_items,): those with the key join
+        const Py_ssize_t* keys, Py_ssize_t key      # IN (items.n,): those with the key join
     ) noexcept nogil:
         if self.n_features > 4:
             ParametricModel.accumulate_loaded(self, stats, first, n_items, keys, key)
@@ -1424,8 +1399,7 @@ cdef class ParametricGaussian(ParametricElliptical):
             self.combine(stats, &self.moments[0])
 
     cdef void log_density_bound_many(
-        self, const double* params, const Py_ssize_t* which, Py_ssize_t n_which, const double* box,
-        double* lower, double* upper
+        self, const double* params, Indices which, const double* box, double* lower, double* upper
     ) noexcept nogil:
         """With z = W x - W mu the log density is a constant less sum_d z_d^2 / 2. From the box's
         centre c, with half-widths h, to x, z_d changes by at most r_d = sum_e |W_de| h_e, so that
@@ -1435,9 +1409,9 @@ cdef class ParametricGaussian(ParametricElliptical):
         cdef const double* half = box + n_features
         cdef double most
         cdef double share = 4.0 * (n_features + 4) * DBL_EPSILON
-        for k in range(n_which):
-            top = params[which[k] * self.n_params]
-            c = params + which[k] * self.n_params + 1
+        for k in range(which.n):
+            top = params[which.at[k] * self.n_params]
+            c = params + which.at[k] * self.n_params + 1
             w = c + n_features
             least = most = 0.0
             for d in range(n_features):

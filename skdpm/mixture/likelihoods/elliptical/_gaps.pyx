@@ -54,8 +54,7 @@ cdef class Gaps:
         cdef Py_ssize_t most = np.diff(data["gap_starts"]).max(initial=1)
         cdef Py_ssize_t n_vectors = 4 * (most // 4 + 1)
         self.work = np.empty(
-            (n_vectors + 2 + self.n_features) * self.n_features
-            + most * (most + 1) // 2 + 3 * most
+            (n_vectors + 2 + self.n_features) * self.n_features + most * (most + 1) // 2 + 3 * most
         )
         self.weight = &self.work[0]
         self.vectors = self.weight + self.n_features

@@ -42,7 +42,7 @@ import numpy as np
 from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
-from skdpm.mixture.likelihoods.contract._base cimport row
+from skdpm.mixture.likelihoods.contract._base cimport Indices, row
 from skdpm.mixture.likelihoods.contract._parametric cimport LD, TILE
 from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
     LARGEST_LOSS, PEAK, EllipticalModel, ParametricElliptical
@@ -141,9 +141,7 @@ cdef class Families:
             self.gap[d] = x[d] - moments[1 + d]
             moments[1 + d] += by * self.gap[d]
         self.gather(&self.gaps[0])
-        families_add(
-            moments + 1 + self.n_features, &self.gaps[0], by * before, self.ld, self.size
-        )
+        families_add(moments + 1 + self.n_features, &self.gaps[0], by * before, self.ld, self.size)
         return by * before
 
     cdef void combine(self, double* moments, const double* other) noexcept nogil:
@@ -240,9 +238,7 @@ cdef class SparseModel(EllipticalModel):
         cached[PEAK] *= self.n_features
         cached[PEAK] += 0.5 * self.families.sum_logs(cached + FACTOR, self.families.size - 1)
 
-    cdef bint shift(
-        self, double* stats, Py_ssize_t i, Py_ssize_t g, double sign
-    ) noexcept nogil:
+    cdef bint shift(self, double* stats, Py_ssize_t i, Py_ssize_t g, double sign) noexcept nogil:
         cdef const double* gap = &self.families.gap[0]
         cdef Py_ssize_t last = self.families.n_scatter - self.families.ld
         cdef const double* squares = stats + 1 + self.n_features + last
@@ -295,24 +291,21 @@ cdef class SparseModel(EllipticalModel):
             self.leave()
         self.families.gather_row(self.X + i * self.n_features, &self.members[0])
 
-    cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
-    ) noexcept nogil:
+    cdef void log_predictive_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
         """log p(x_i | items of each slot), O(size^2 D) for each."""
         self.take_row(i)
-        for k in range(n_slots):
-            out[k] = self.log_density(slots[k], -INFINITY)
+        for k in range(slots.n):
+            out[k] = self.log_density(slots.at[k], -INFINITY)
 
     cdef Py_ssize_t find_near(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* log_least,
-        Py_ssize_t* near
+        self, Indices slots, Py_ssize_t i, double* log_least, Py_ssize_t* near
     ) noexcept nogil:
         """Most clusters are ruled out by the first columns."""
         cdef Py_ssize_t n_near = 0
         self.take_row(i)
-        for k in range(n_slots):
+        for k in range(slots.n):
             log_least[k] -= 1e-9 * (1.0 + fabs(log_least[k]))
-            if not self.log_density(slots[k], log_least[k]) < log_least[k]:
+            if not self.log_density(slots.at[k], log_least[k]) < log_least[k]:
                 near[n_near] = k
                 n_near += 1
         return n_near
@@ -546,20 +539,18 @@ cdef class ParametricGaussianSparse(ParametricElliptical):
 
     cdef void log_density_loaded(
         self, Py_ssize_t first, Py_ssize_t n_items, const double* params,
-        const Py_ssize_t* which, Py_ssize_t n_which, double* out        # OUT (n_which, TILE)
+        Indices which, double* out      # OUT (which.n, TILE)
     ) noexcept nogil:
-        for k in range(n_which):
+        for k in range(which.n):
             families_log_normal(
-                self.columns + first, LD, n_items, params + which[k] * self.n_params,
+                self.columns + first, LD, n_items, params + which.at[k] * self.n_params,
                 &self.families.columns[0, 0], self.n_features, self.families.ld,
                 self.families.size, out + k * TILE
             )
 
-    cdef void accumulate(
-        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items
-    ) noexcept nogil:
-        for i in range(n_items):
-            self.families.move(stats, self.points + items[i] * self.n_features, 1.0)
+    cdef void accumulate(self, double* stats, Indices items) noexcept nogil:
+        for i in range(items.n):
+            self.families.move(stats, self.points + items.at[i] * self.n_features, 1.0)
 
     cdef void combine(self, double* stats, const double* other) noexcept nogil:
         self.families.combine(stats, other)

@@ -49,7 +49,7 @@ from skdpm._core._cholesky cimport cholesky, draw_normal
 from skdpm._core._culling cimport ABOVE, BELOW, SLACK
 from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t, random_standard_normal
-from skdpm.mixture.likelihoods.contract._base cimport read_row, row
+from skdpm.mixture.likelihoods.contract._base cimport Indices, read_row, row
 from skdpm.mixture.likelihoods.elliptical._columns cimport ParametricGaussianDiag
 from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
     COUNTS, LARGEST_LOSS, PEAK, WEIGHED, EllipticalModel, ParametricElliptical
@@ -152,9 +152,7 @@ cdef class TiedModel(EllipticalModel):
     cdef int take_hyperparameters(self) except -1:
         cdef Py_ssize_t n_features = self.n_features
         EllipticalModel.take_hyperparameters(self)
-        if not factorize(
-            self.hyper + n_features + 2, n_features, &self.factor[0], &self.log_det
-        ):
+        if not factorize(self.hyper + n_features + 2, n_features, &self.factor[0], &self.log_det):
             raise ValueError("Gaussian.scale must be positive definite")
         invert(&self.factor[0], n_features, &self.precision[0], &self.work[0])
         self.gain = 0.0
@@ -218,9 +216,7 @@ cdef class TiedModel(EllipticalModel):
         )
         return rho
 
-    cdef bint shift(
-        self, double* stats, Py_ssize_t i, Py_ssize_t g, double sign
-    ) noexcept nogil:
+    cdef bint shift(self, double* stats, Py_ssize_t i, Py_ssize_t g, double sign) noexcept nogil:
         """O(D^2). False if too many digits of the scatter are lost."""
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* y = &self.white[i, 0]
@@ -289,27 +285,25 @@ cdef class TiedModel(EllipticalModel):
             return half_square
         return (0.5 * self.df + self.half) * log1p(2.0 * half_square / self.df)
 
-    cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
-    ) noexcept nogil:
+    cdef void log_predictive_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
         """log p(x_i | items of each slot): normal or Student, O(n_slots * D)."""
         if self.weights is not None:
-            self.log_weighted_many(slots, n_slots, i, out)
+            self.log_weighted_many(slots, i, out)
             return
         if self.is_open(i):
             self.prepare_known(i)
-            for k in range(n_slots):
-                cached = read_row(self, slots[k]) + self.n_stats
+            for k in range(slots.n):
+                cached = read_row(self, slots.at[k]) + self.n_stats
                 out[k] = (
                     cached[PEAK]
                     + 0.5 * self.gaps.n_missing * (LOG_2PI - log(2.0 * cached[HALF_PRECISION]))
                     - 0.5 * self.gaps.log_det
-                    - cached[HALF_PRECISION] * self.square_known(slots[k])
+                    - cached[HALF_PRECISION] * self.square_known(slots.at[k])
                 )
             return
-        for k in range(n_slots):
-            cached = read_row(self, slots[k]) + self.n_stats
-            q = cached[HALF_PRECISION] * self.bound_square(slots[k], i)
+        for k in range(slots.n):
+            cached = read_row(self, slots.at[k]) + self.n_stats
+            q = cached[HALF_PRECISION] * self.bound_square(slots.at[k], i)
             out[k] = cached[PEAK] - self.loss(q)
 
     cdef double bound_square(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
@@ -408,15 +402,15 @@ cdef class TiedModel(EllipticalModel):
             r[d] = root * (r[d] * ABOVE + share * size[d])
 
     cdef void log_predictive_bound_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* box, double* out
+        self, Indices slots, const double* box, double* out
     ) noexcept nogil:
         """|y_d - m_d| is at least max(0, |z_d - m_d| - r_d): see `whiten_box`."""
         cdef Py_ssize_t n_features = self.n_features
         cdef double* z = &self.work[0]
         cdef double* r = z + n_features
         self.whiten_box(box, z, r, r + n_features)
-        for k in range(n_slots):
-            cached = read_row(self, slots[k]) + self.n_stats
+        for k in range(slots.n):
+            cached = read_row(self, slots.at[k]) + self.n_stats
             q = 0.0
             for d in range(n_features):
                 least = fabs(z[d] - cached[CENTER + d]) * BELOW - r[d]
@@ -459,9 +453,7 @@ def shared_scatter(stats, gaps, mean_precision, masses):
     return scatter + np.tril(scatter, -1).T
 
 
-def given_covariance(
-    priors, values, spread, origin, floor, stats, masses, bit_generator
-):
+def given_covariance(priors, values, spread, origin, floor, stats, masses, bit_generator):
     """Draw Sigma in `values` if it is learned, and return the laws of the other hyperparameters.
 
     - `stats`: (n_clusters, n_stats). Numbers of items, means and scatters.
@@ -506,9 +498,7 @@ cdef class TiedLaws(GaussianLaws):
             for d in range(self.n_features):
                 gap = self.means[k, d] - self.u[d]
                 for e in range(self.n_features):
-                    self.squares[k] += (
-                        gap * self.precision[d, e] * (self.means[k, e] - self.u[e])
-                    )
+                    self.squares[k] += gap * self.precision[d, e] * (self.means[k, e] - self.u[e])
         return True
 
     cdef double log_evidence_precision(self, double r) noexcept nogil:
@@ -589,14 +579,14 @@ cdef class ParametricGaussianTied(ParametricGaussianDiag):
 
     cdef void accumulate_loaded(
         self, double* stats, Py_ssize_t first, Py_ssize_t n_items,
-        const Py_ssize_t* keys, Py_ssize_t key      # IN (n_items,): those with the key join
+        const Py_ssize_t* keys, Py_ssize_t key      # IN (items.n,): those with the key join
     ) noexcept nogil:
         ParametricModel.accumulate_loaded(self, stats, first, n_items, keys, key)
 
     cdef void accumulate(
-        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
+        self, double* stats, Indices items    # n_items <= TILE
     ) noexcept nogil:
-        ParametricElliptical.accumulate(self, stats, items, n_items)
+        ParametricElliptical.accumulate(self, stats, items)
 
     cdef void combine(self, double* stats, const double* other) noexcept nogil:
         ParametricElliptical.combine(self, stats, other)

@@ -39,7 +39,7 @@ import numpy as np
 
 from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t, categorical_log
-from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, Indices, row
 from skdpm.mixture.likelihoods.contract._parametric cimport TILE, ParametricModel
 
 
@@ -258,29 +258,27 @@ cdef class GridModel(ClusterModel):
             total += log_norms[d]
         return total
 
-    cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
-    ) noexcept nogil:
+    cdef void log_predictive_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
         cdef Py_ssize_t first = self.first_block()
         cdef const double* item = &self.log_likelihoods[i, first, 0]
         cdef const double* highest = &self.highest[i, first, 0]
         cdef const double* likelihoods = &self.likelihoods[i, first, 0]
         if self.left_slot != NONE and self.left_item != i:
             self.settle()
-        if n_slots == 1:
+        if slots.n == 1:
             out[0] = grid_predict_one(
-                &self.layout, row(self, slots[0]), item, highest, likelihoods
+                &self.layout, row(self, slots.at[0]), item, highest, likelihoods
             )
         else:
             grid_predict(
-                &self.layout, self.stats, self.stride, slots, n_slots, item, highest,
+                &self.layout, self.stats, self.stride, slots.at, slots.n, item, highest,
                 likelihoods, out,
             )
         if self.left_slot != NONE and not self.removed:
-            for k in range(n_slots):
-                if slots[k] == self.left_slot:
+            for k in range(slots.n):
+                if slots.at[k] == self.left_slot:
                     out[k] = grid_predict_without(
-                        &self.layout, row(self, slots[k]), likelihoods
+                        &self.layout, row(self, slots.at[k]), likelihoods
                     )
 
 
@@ -327,27 +325,26 @@ cdef class ParametricGrid(ParametricModel):
             params[d] = m if m >= 0 else NAN
 
     cdef void log_density_many(
-        self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
-        const Py_ssize_t* which, Py_ssize_t n_which, double* out
+        self, Indices items, const double* params, Indices which, double* out
     ) noexcept nogil:
         cdef Py_ssize_t first = self.layout.layer * self.n_entries
         cdef const double* x
         cdef const double* points
-        for i in range(n_items):
-            x = &self.rows[items[i], first]
-            for k in range(n_which):
-                points = params + which[k] * self.n_params
+        for i in range(items.n):
+            x = &self.rows[items.at[i], first]
+            for k in range(which.n):
+                points = params + which.at[k] * self.n_params
                 total = 0.0
                 for d in range(self.layout.n_blocks):
                     total += x[d * self.layout.n_points + <Py_ssize_t>points[d]]
                 out[k * TILE + i] = total
 
     cdef void accumulate(
-        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
+        self, double* stats, Indices items    # n_items <= TILE
     ) noexcept nogil:
         cdef double* sums = stats + N_HEAD
-        for i in range(n_items):
-            x = &self.rows[items[i], 0]
+        for i in range(items.n):
+            x = &self.rows[items.at[i], 0]
             stats[0] += 1.0
             stats[1] += x[self.n_all + 1]
             if x[self.n_all + 1] == 0.0:

@@ -45,7 +45,9 @@ from libc.math cimport NAN, ceil, log, log1p
 import numpy as np
 
 from skdpm._core._math cimport CountTable, count_table, fill_log_gamma, log_gamma, log_rising_count
-from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, log_constant, row
+from skdpm.mixture.likelihoods.contract._base cimport (
+    ClusterModel, Indices, as_indices, log_constant, row,
+)
 
 
 cdef enum:
@@ -295,12 +297,12 @@ cdef class LinkModel(ClusterModel):
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
         pass
 
-    cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil:
+    cdef double log_likelihood(self, Indices slots) noexcept nogil:
         cdef double none = self.log_cell(0.0, 0.0)
         cdef double total = 0.0
-        for k in range(n_slots):
-            for l in range(0 if self.directed else k, n_slots):
-                cell = slots[k] * self.n_slots + slots[l]
+        for k in range(slots.n):
+            for l in range(0 if self.directed else k, slots.n):
+                cell = slots.at[k] * self.n_slots + slots.at[l]
                 total += self.log_whole(cell) - none
         return total + self.log_constants_of_weights()
 
@@ -405,16 +407,14 @@ cdef class LinkModel(ClusterModel):
                         self.cells[p, self.n_cells] = (&self.matrices[p, 0, 0])[cell]
                     self.n_cells += 1
 
-    cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
-    ) noexcept nogil:
+    cdef void log_predictive_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
         """Change of the log law of all cells if item i joins each slot, O(n_slots * n_live)."""
         cdef Py_ssize_t side
         cdef Py_ssize_t n = self.n_slots
         cdef double[4] within
         self.count(i)
-        for k in range(n_slots):
-            slot = slots[k]
+        for k in range(slots.n):
+            slot = slots.at[k]
             total = self.log_of_weights
             for p in range(self.n_parts):
                 within[p] = self.of_self[p]
@@ -480,9 +480,7 @@ cdef class LinkModel(ClusterModel):
                 counts[l * n + dst] += counts[l * n + src]
             of[l] = counts[l * n + src] = 0.0
 
-    cdef void log_merge_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src, double* out
-    ) noexcept nogil:
+    cdef void log_merge_many(self, Indices slots, Py_ssize_t src, double* out) noexcept nogil:
         """Change of the log law of all cells for each slot, O(n_slots * n_live)."""
         cdef Py_ssize_t n = self.n_slots
         cdef Py_ssize_t of = src * n
@@ -494,8 +492,8 @@ cdef class LinkModel(ClusterModel):
             alone += self.log_whole(of + l) - none
             if self.directed and l != src:
                 alone += self.log_whole(l * n + src) - none
-        for k in range(n_slots):
-            slot = slots[k]
+        for k in range(slots.n):
+            slot = slots.at[k]
             # The pairs between the two clusters move to the cell within the merged cluster.
             for p in range(self.n_parts):
                 within[p] = self.matrices[p, src, src] + self.matrices[p, src, slot]
@@ -528,26 +526,25 @@ cdef class LinkModel(ClusterModel):
     cdef Py_ssize_t stored_width(self, Py_ssize_t n_slots) noexcept nogil:
         return 1 + self.n_parts * n_slots
 
-    cdef void store(self, const Py_ssize_t* slots, Py_ssize_t n_slots, double* out) noexcept nogil:
-        for k in range(n_slots):
-            out[0] = row(self, slots[k])[0]
+    cdef void store(self, Indices slots, double* out) noexcept nogil:
+        for k in range(slots.n):
+            out[0] = row(self, slots.at[k])[0]
             for p in range(self.n_parts):
-                for l in range(n_slots):
-                    out[1 + p * n_slots + l] = self.matrices[p, slots[k], slots[l]]
-            out += self.stored_width(n_slots)
+                for l in range(slots.n):
+                    out[1 + p * slots.n + l] = self.matrices[p, slots.at[k], slots.at[l]]
+            out += self.stored_width(slots.n)
 
     cdef void recall(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* stored,    # IN
-        const Py_ssize_t* labels                                                    # IN
+        self, Indices slots, const double* stored, const Py_ssize_t* labels
     ) noexcept nogil:
         while self.n_live > 0:
             self.reset(self.live[self.n_live - 1])
-        for k in range(n_slots):
-            self.set_size(slots[k], stored[0])
+        for k in range(slots.n):
+            self.set_size(slots.at[k], stored[0])
             for p in range(self.n_parts):
-                for l in range(n_slots):
-                    self.matrices[p, slots[k], slots[l]] = stored[1 + p * n_slots + l]
-            stored += self.stored_width(n_slots)
+                for l in range(slots.n):
+                    self.matrices[p, slots.at[k], slots.at[l]] = stored[1 + p * slots.n + l]
+            stored += self.stored_width(slots.n)
 
     def dump(self, slots, bint cached=False):
         """Sizes, then links, pairs and sums with each other slot: shape (K, stored_width(K))."""
@@ -555,7 +552,7 @@ cdef class LinkModel(ClusterModel):
         cdef Py_ssize_t n = view.shape[0]
         cdef double[:, ::1] stats = np.empty((n, self.stored_width(n)))
         if n > 0:
-            self.store(&view[0], n, &stats[0, 0])
+            self.store(as_indices(&view[0], n), &stats[0, 0])
         return np.asarray(stats)
 
     def load(self, stats, slots=None, free_slots=None):
@@ -569,7 +566,7 @@ cdef class LinkModel(ClusterModel):
         cdef const Py_ssize_t[::1] at = np.ascontiguousarray(slots, dtype=np.intp)
         ClusterModel.load(self, stats[:, :1], slots, free_slots)
         self.forget()
-        self.recall(&at[0], n, &view[0, 0] if n > 0 else NULL, NULL)
+        self.recall(as_indices(&at[0], n), &view[0, 0] if n > 0 else NULL, NULL)
 
 
 cdef inline double log_gain(
@@ -607,7 +604,7 @@ cdef class RelationalModel(LinkModel):
         )
 
     cdef double log_likelihood_at(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* hyper, Py_ssize_t h
+        self, Indices slots, const double* hyper, Py_ssize_t h
     ) noexcept nogil:
         """From the listed cells of the same slots."""
         cdef double total = 0.0
@@ -719,11 +716,11 @@ cdef class DegreeCorrectedModel(LinkModel):
             total += self.log_degrees(row(self, slot)[0], self.ends[side][slot])
         return total
 
-    cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil:
-        cdef double total = LinkModel.log_likelihood(self, slots, n_slots)
-        for k in range(n_slots):
-            self.count_ends(slots[k])
-            total += self.log_degrees_of(slots[k])
+    cdef double log_likelihood(self, Indices slots) noexcept nogil:
+        cdef double total = LinkModel.log_likelihood(self, slots)
+        for k in range(slots.n):
+            self.count_ends(slots.at[k])
+            total += self.log_degrees_of(slots.at[k])
         for i in range(self.n_labels):
             if self.labels[i] >= 0:
                 total += self.log_item(i)
@@ -765,20 +762,18 @@ cdef class DegreeCorrectedModel(LinkModel):
             total += log_rising_count(self.hyper[2] + degrees[self.link_item[0][m]], times)
         return total + log_rising_count(self.hyper[2], degree)
 
-    cdef void log_predictive_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
-    ) noexcept nogil:
+    cdef void log_predictive_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
         """log of p(X with item i in each slot) / p(X without), O(n_live (n_slots + n_live))."""
         cdef double mine[2]
         cdef double others = self.count_gains(i)
         others += self.log_new(i) if self.new else self.log_item(i)
-        LinkModel.log_predictive_many(self, slots, n_slots, i, out)
+        LinkModel.log_predictive_many(self, slots, i, out)
         for side in range(self.n_joining):
             mine[side] = self.self_links[i] if self.directed else 2.0 * self.self_links[i]
             for m in range(self.n_live):
                 mine[side] += self.linked[side][self.live[m]]
-        for k in range(n_slots):
-            slot = slots[k]
+        for k in range(slots.n):
+            slot = slots.at[k]
             size = row(self, slot)[0]
             total = others - self.shifts[slot] if size > 0.0 else others
             for side in range(self.n_sides):
@@ -791,14 +786,12 @@ cdef class DegreeCorrectedModel(LinkModel):
                 total -= self.log_degrees(size, ends)
             out[k] += total
 
-    cdef void log_merge_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src, double* out
-    ) noexcept nogil:
-        LinkModel.log_merge_many(self, slots, n_slots, src, out)
+    cdef void log_merge_many(self, Indices slots, Py_ssize_t src, double* out) noexcept nogil:
+        LinkModel.log_merge_many(self, slots, src, out)
         self.count_ends(src)
         alone = self.log_degrees_of(src)
-        for k in range(n_slots):
-            slot = slots[k]
+        for k in range(slots.n):
+            slot = slots.at[k]
             self.count_ends(slot)
             both = row(self, slot)[0] + row(self, src)[0]
             for side in range(self.n_sides):
@@ -823,7 +816,7 @@ cdef class DegreeCorrectedModel(LinkModel):
                 self.n_listed += 2
 
     cdef double log_likelihood_at(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* hyper, Py_ssize_t h
+        self, Indices slots, const double* hyper, Py_ssize_t h
     ) noexcept nogil:
         cdef double total = 0.0
         if h == 2:
