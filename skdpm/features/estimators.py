@@ -427,14 +427,9 @@ n_features_in_, feature_names_in_
 
     def _params_of(self, likelihood, c, s):
         """Parameters of draw s of chain c, as `FeatureModel.load` takes them: dict."""
-        draws = self.draws_
-        return {
-            **{name: draws[column_of(name)][c, s] for name in likelihood.hyperparameters},
-            **{
-                name: draws[name][c][s]
-                for name in likelihood.common_params + likelihood.feature_params
-            },
-        }
+        draws, names = self.draws_, likelihood.common_params + likelihood.feature_params
+        params = {name: draws[column_of(name)][c, s] for name in likelihood.hyperparameters}
+        return params | {name: draws[name][c][s] for name in names}
 
     def _is_well_known(self, run, n_draws):
         names = run.program.compared

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Chains of a feature allocation model, and where they start."""
 
-import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,14 +45,11 @@ class FeatureProgram(ChainProgram):
         self.finds_warmup &= not self.likelihood.tempers
 
     def columns(self):
-        likelihood = self.likelihood
+        likelihood, shape = self.likelihood, (self.n_columns,)
         return [
             *super().columns(),
             *(Column(column_of(name)) for name in likelihood.hyperparameters),
-            *(
-                Column(name, "params", shape=(self.n_columns,))
-                for name in likelihood.common_params
-            ),
+            *(Column(name, "params", shape=shape) for name in likelihood.common_params),
             Column("allocations", "ragged"),
             *(Column(name, "ragged") for name in likelihood.feature_params),
         ]
@@ -206,15 +202,18 @@ def _guess(likelihood, data, model, prior, bit_generator):
 def _without_surplus(likelihood, model, prior, Z, bit_generator):
     """Remove the features whose removal raises p(Z, X), with the features' parameters integrated
     out. Returns Z and log p(Z, X)."""
+
+    def evaluate(Z):
+        state = _state_at(model, prior, Z, bit_generator)
+        model.load({**model.save(), **hyperparameters})
+        return state.compute_log_marginal()
+
     dropped = True
     while dropped:
         dropped = False
         log_marginal = _settled(model, prior, Z, bit_generator, N_SETTLING).compute_log_marginal()
         settled = model.save()
         hyperparameters = {name: settled[name] for name in likelihood.hyperparameters}
-        evaluate = functools.partial(
-            _log_marginal, model, prior, hyperparameters, bit_generator=bit_generator
-        )
         without = [evaluate(np.delete(Z, k, axis=1)) for k in range(Z.shape[1])]
         # The most promising first; after a removal the others are evaluated again.
         keep = np.ones(Z.shape[1], dtype=bool)
@@ -229,9 +228,3 @@ def _without_surplus(likelihood, model, prior, Z, bit_generator):
                 keep[k] = True
         Z = Z[:, keep]
     return Z, log_marginal
-
-
-def _log_marginal(model, prior, hyperparameters, Z, bit_generator):
-    state = _state_at(model, prior, Z, bit_generator)
-    model.load({**model.save(), **hyperparameters})
-    return state.compute_log_marginal()

@@ -98,7 +98,12 @@ class LFRM(FeatureLikelihood):
         return self.encode(X, is_new=True)
 
     def encode(self, X, *, is_new=False):
-        signs = _signs(X, new=is_new)
+        # +1 for a link, -1 for none and 0 for a pair that is not counted.
+        signs = np.full(X.shape, -1, dtype=np.int8)
+        for part, sign in zip(links_and_holes(X, "LFRM", new=is_new), (1, 0), strict=True):
+            signs[part.nonzero()] = sign
+        if not is_new:
+            np.fill_diagonal(signs, 0)
         signs.flags.writeable = False  # all kernels share it
         return {"signs": signs, "is_new": is_new}
 
@@ -137,14 +142,3 @@ def _spectral_points(signs, n_points, directed, rng):
     points = np.hstack([U, V]) if directed else U
     lengths = np.linalg.norm(points, axis=1, keepdims=True)
     return points / np.maximum(lengths, SMALLEST), out + into
-
-
-def _signs(X, *, new):
-    """Convert entries 0, 1 and NaN to signs: +1 for a link, -1 for none and 0 for a pair that is
-    not counted; ndarray of int8."""
-    signs = np.full(X.shape, -1, dtype=np.int8)
-    for part, sign in zip(links_and_holes(X, "LFRM", new=new), (1, 0), strict=True):
-        signs[part.nonzero()] = sign
-    if not new:
-        np.fill_diagonal(signs, 0)
-    return signs

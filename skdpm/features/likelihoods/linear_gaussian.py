@@ -61,9 +61,12 @@ class LinearGaussian(FeatureLikelihood):
     def resolve(self, X):
         params = {}
         for name in ("noise_precision", "component_precision"):
-            value = getattr(self, name)
-            if value is not None:
-                params[name] = _check_precision(value, f"LinearGaussian.{name}")
+            if getattr(self, name) is not None:
+                what = f"LinearGaussian.{name}"
+                params[name] = value = check_real(getattr(self, name), what, low=0.0)
+                if not LOWEST_PRECISION <= value <= LARGEST_PRECISION:
+                    ends = f"between {LOWEST_PRECISION:g} and {LARGEST_PRECISION:g}"
+                    raise ValueError(f"{what} must be {ends}, got {value:g}")
             prior = f"{name}_prior"
             if getattr(self, prior) is not None:
                 params[prior] = check_gamma(getattr(self, prior), f"LinearGaussian.{prior}")
@@ -157,12 +160,3 @@ def _warn_of_units(deviations):
             "LinearGaussian has one precision of noise for all columns, so columns of small "
             "numbers hardly count. Scale the columns, as with sklearn's StandardScaler",
         )
-
-
-def _check_precision(value, name):
-    value = check_real(value, name, low=0.0)
-    if not LOWEST_PRECISION <= value <= LARGEST_PRECISION:
-        raise ValueError(
-            f"{name} must be between {LOWEST_PRECISION:g} and {LARGEST_PRECISION:g}, got {value:g}"
-        )
-    return value

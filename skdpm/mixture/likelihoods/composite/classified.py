@@ -34,9 +34,9 @@ class Classified:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         return getattr(self.likelihood, name)
 
-    def _with(self, likelihood):
+    def _with(self, **changes):
         other = copy.copy(self)
-        other.likelihood = likelihood
+        vars(other).update(changes)
         return other
 
     @property
@@ -47,9 +47,7 @@ class Classified:
         return stats[:, :-N_CLASS_STATS]
 
     def for_rows(self, rows):
-        other = copy.copy(self)
-        other.codes = self.codes[rows]
-        return other
+        return self._with(codes=self.codes[rows])
 
     def separated(self, labels, most):
         return separated(labels, self.codes, most)
@@ -59,10 +57,10 @@ class Classified:
         return self.likelihood.capabilities - {"instantiated"}
 
     def resolve(self, X):
-        return self._with(self.likelihood.resolve(X))
+        return self._with(likelihood=self.likelihood.resolve(X))
 
     def at(self, values):
-        return self._with(self.likelihood.at(values))
+        return self._with(likelihood=self.likelihood.at(values))
 
     def encode(self, X):
         own = self.likelihood.encode(X)
@@ -124,9 +122,8 @@ def separated(labels, codes, most):
     """
     known = np.flatnonzero(codes >= 0)
     n_clusters, n_classes = int(labels.max()) + 1, int(codes.max()) + 1
-    cells, counts = np.unique(
-        labels[known] * np.int64(n_classes) + codes[known], return_counts=True
-    )
+    of_row = labels[known] * np.int64(n_classes) + codes[known]
+    cells, counts = np.unique(of_row, return_counts=True)
     owners, classes = np.divmod(cells, n_classes)
     if len(np.unique(owners)) == len(owners) and n_clusters <= most:
         return labels
@@ -139,7 +136,7 @@ def separated(labels, codes, most):
     class_of[number] = classes
     out = labels.astype(np.intp)
     of_cell = dict(zip(cells.tolist(), number.tolist(), strict=True))
-    out[known] = [of_cell[cell] for cell in (labels[known] * np.int64(n_classes) + codes[known])]
+    out[known] = [of_cell[cell] for cell in of_row]
     return _united(out, class_of, most)
 
 

@@ -132,9 +132,8 @@ class NegativeBinomial(CountColumns):
 
     def log_constants(self, X):
         coded = _levels(*self._parts_of(X))
-        return sums_of_terms(
-            self._terms(coded["levels"], coded["level_exposures"], coded["starts"]), coded["codes"]
-        )
+        terms = self._terms(coded["levels"], coded["level_exposures"], coded["starts"])
+        return sums_of_terms(terms, coded["codes"])
 
     def sum_varying_constants(self):
         tables = self.tables({"missing": False}, None)
@@ -192,9 +191,8 @@ def _tally(values, exposures, tallies):
     pairs = values if exposures is None else values + 1j * exposures
     levels, positions = np.unique(pairs, return_inverse=True)
     of_levels = np.ones(len(levels)) if exposures is None else levels.imag
-    return np.array(
-        [levels.real, of_levels, np.bincount(positions, tallies, len(levels))]
-    ), positions
+    found = np.array([levels.real, of_levels, np.bincount(positions, tallies, len(levels))])
+    return found, positions
 
 
 def _levels(X, exposure):

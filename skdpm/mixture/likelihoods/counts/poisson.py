@@ -111,9 +111,8 @@ class Poisson(CountColumns):
             logs += self.learned_priors["rate"].log_density(rates)
             log_total = logsumexp(logs[: len(u)]) + np.log(u[1] - u[0])
             log_shares.append(logs[len(u) :] - log_total + np.log(np.log(RATIO)))
-        return [
-            (of, {"rate": rate}) for of, rate in zip(np.transpose(log_shares), far, strict=True)
-        ]
+        pairs = zip(np.transpose(log_shares), far, strict=True)
+        return [(of_draws, {"rate": rate}) for of_draws, rate in pairs]
 
     def divergences(self, params):
         log_rates, rates = np.split(params[:, 1:], 2, axis=1)

@@ -176,7 +176,7 @@ class Covariance:
       are integrated out of all densities; else chains draw them.
     - `takes`: What it takes besides rows: "gaps" (missing entries), "tails", "blocks" (drawn
       parameters).
-    - `model`: Kernel of clusters.
+    - `model`: Kernel of clusters. `name`: `covariance_type`, if matrices are refused as `scale`.
     - `families(n_parents, summary)`: Attributes of the resolved likelihood that follow from rows.
     - `tables(g, data, n_tabled, missing)`: Its tables besides `n_max`, `origin`, `spread` and
       `floor`: dict.
@@ -203,7 +203,10 @@ class Covariance:
         return variances
 
     def check_scale(self, value, n_features):
-        """Check the parameter `scale`: a diagonal of shape (n_features,)."""
+        """Check the parameter `scale`, an array: a diagonal of shape (n_features,)."""
+        if value.ndim > 1:
+            words = f'must be a number or a vector with covariance_type="{self.name}"'
+            raise ValueError(f"Gaussian.scale {words}")
         vector = as_vector(value, n_features, "Gaussian.scale")
         if not (vector > 0).all():
             raise ValueError(f"Gaussian.scale must be positive, got {value!r}")
@@ -242,9 +245,8 @@ class Covariance:
 
     def bind(self, g, data, tables):
         """The kernel of clusters."""
-        weights = (
-            () if g._law_of_weights is None else (g._law_of_weights, np.array(g._tail_values))
-        )
+        law = g._law_of_weights
+        weights = () if law is None else (law, np.array(g._tail_values))
         return self.model(
             data, tables, g.mean, g.mean_precision, self.df(g), np.asarray(g.scale), *weights
         )
@@ -306,14 +308,13 @@ class ByColumn(Covariance):
     def moments(self, g, stats):
         """Posterior means, sums of squares about the prior mean, counts and mean_precision + n,
         or the sum of weights for n: (n_clusters, n_features) each."""
-        if g._law_of_weights is None:
+        law = g._law_of_weights
+        if law is None:
             n, center, scatter = np.split(stats[:, 1:], 3, axis=1)
             mass = n
         else:
-            law = g._law_of_weights
-            n, mass, center, scatter = law.moments_by_column(
-                stats, len(g.mean), law.log_law(g._tail_values)[1]
-            )
+            weights = law.log_law(g._tail_values)[1]
+            n, mass, center, scatter = law.moments_by_column(stats, len(g.mean), weights)
         rho = g.mean_precision + mass
         gap = center - (g.mean - g._origin)
         squares = scatter + g.mean_precision * mass / rho * gap**2
@@ -349,14 +350,8 @@ class ByColumn(Covariance):
 class Diagonal(ByColumn):
     """A variance for each column of each cluster."""
 
+    name = "diag"
     model = DiagonalModel
-
-    def check_scale(self, value, n_features):
-        if np.ndim(value) > 1:
-            raise ValueError(
-                'Gaussian.scale must be a number or a vector with covariance_type="diag"'
-            )
-        return super().check_scale(value, n_features)
 
     def tables(self, g, data, n_tabled, missing):
         if g.weighs_rows:
@@ -429,7 +424,14 @@ class Matrix(Covariance):
     def check_scale(self, value, n_features):
         if np.ndim(value) < 2:
             return super().check_scale(value, n_features)
-        return as_positive_definite(value, n_features)
+        shape = (n_features, n_features)
+        if value.shape != shape or not np.isfinite(value).all():
+            raise ValueError(f"Gaussian.scale must be finite, of shape {shape}")
+        if not np.allclose(value, value.T):
+            raise ValueError("Gaussian.scale must be symmetric")
+        if not np.linalg.eigvalsh(value)[0] > 0:
+            raise ValueError("Gaussian.scale must be positive definite")
+        return np.ascontiguousarray(value)
 
     def moments(self, g, stats):
         """Masses, means and scatters of clusters, and numbers of items: without weights of rows
@@ -637,18 +639,13 @@ class Tied(Matrix):
 class Sparse(Matrix):
     """A covariance for each cluster, in which every column depends on few others."""
 
+    name = "sparse"
     model = SparseModel
     takes = frozenset({"blocks"})
+    check_scale = Covariance.check_scale
 
     def low(self, n_features):
         return 0.0
-
-    def check_scale(self, value, n_features):
-        if np.ndim(value) > 1:
-            raise ValueError(
-                'Gaussian.scale must be a number or a vector with covariance_type="sparse"'
-            )
-        return super().check_scale(value, n_features)
 
     def families(self, n_parents, summary):
         rows = np.where(np.isnan(summary["head"]), summary["mean"], summary["head"])
@@ -794,15 +791,3 @@ def as_vector(value, n_features, name):
     if vector.shape != (n_features,) or not np.isfinite(vector).all():
         raise ValueError(f"{name} must be finite, a number or one per column ({n_features})")
     return vector
-
-
-def as_positive_definite(value, n_features):
-    """Check the parameter `scale`, a positive definite matrix."""
-    matrix = np.asarray(value, dtype=np.float64)
-    if matrix.shape != (n_features, n_features) or not np.isfinite(matrix).all():
-        raise ValueError(f"Gaussian.scale must be finite, of shape ({n_features}, {n_features})")
-    if not np.allclose(matrix, matrix.T):
-        raise ValueError("Gaussian.scale must be symmetric")
-    if not np.linalg.eigvalsh(matrix)[0] > 0:
-        raise ValueError("Gaussian.scale must be positive definite")
-    return np.ascontiguousarray(matrix)

@@ -247,9 +247,7 @@ default=None
 
     @property
     def weighs_rows(self):
-        return isinstance(self.tails, Tails) or (
-            isinstance(self.tails, str) and self.tails in TAILS
-        )
+        return isinstance(self.tails, Tails) or str(self.tails) in TAILS
 
     @property
     def draws_gaps(self):
@@ -428,13 +426,10 @@ default=None
         if self.scale is None:
             n_ranges = REMOTE_IF_SHARED if self.covariance_type == "tied" else REMOTE
             recording = recording_in(summary, np.where(varies, variances, 0.0), n_ranges)
+            draws_gaps = summary["missing"] and self.draws_gaps
+            smallest = SMALLEST_WITH_GAPS if draws_gaps else SMALLEST_SHARE
             scale, hyperpriors["scale"], floor = structure.learn_scale(
-                variances,
-                varies,
-                summary["n"],
-                df,
-                SMALLEST_WITH_GAPS if summary["missing"] and self.draws_gaps else SMALLEST_SHARE,
-                self._law_of_matrix,
+                variances, varies, summary["n"], df, smallest, self._law_of_matrix
             )
         else:
             scale = structure.check_scale(_as_numbers(self.scale), n_features)
@@ -546,9 +541,8 @@ default=None
         return self._structure.bind(self, data, tables)
 
     def parametric(self, X):
-        return self._structure.parametric(
-            self, _centred(self.independent(self.as_seen(X)), self._origin)
-        )
+        rows = _centred(self.independent(self.as_seen(X)), self._origin)
+        return self._structure.parametric(self, rows)
 
     def log_hyperprior(self, values):
         # The prior of `scale` is a density of a function of it.
@@ -732,14 +726,11 @@ def _scatter(gaps):
 def _column_variances(summary):
     """Variances of the columns, with a floor: the guide has the rule."""
     low, high = summary["low"], summary["high"]
+    smallest, largest = summary["smallest"], summary["largest"]
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         variances = summary["squares"] / np.maximum(summary["n"], 1)
-        farthest = np.fmax(
-            summary["mean"] - summary["smallest"], summary["largest"] - summary["mean"]
-        )
-        far = np.where(
-            summary["largest"] > summary["smallest"], farthest**2 / max(summary["n_rows"], 1), 0.0
-        )
+        farthest = np.fmax(summary["mean"] - smallest, largest - summary["mean"])
+        far = np.where(largest > smallest, farthest**2 / max(summary["n_rows"], 1), 0.0)
         extent = np.where(summary["n"] > 0, np.maximum(np.abs(low), np.abs(high)), 0.0)
         # Variation of a column below 1e-12 of its values is mostly rounding.
         floor = np.where(extent > 0, (np.where(high > low, 1e-12, 1e-6) * extent) ** 2, 1.0)

@@ -110,22 +110,15 @@ class Projection:
 
     def log_density(self, X):
         """log density of the columns left out given the others: (n_rows,)."""
+        zeros, whitening = np.zeros(len(self.left_out)), np.ascontiguousarray(self.whitening.T)
         with np.errstate(over="ignore"):
             residuals = self.residuals(np.asarray(X, dtype=np.float64))
             observed = ~np.isnan(residuals)
             # Entries are missing only if all residuals are independent.
-            white = rotate(
-                np.where(observed, residuals, 0.0),
-                np.zeros(len(self.left_out)),
-                np.ascontiguousarray(self.whitening.T),
-            )
+            white = rotate(np.where(observed, residuals, 0.0), zeros, whitening)
             found = observed * self._log_law(white)
-        peaks = rotate(
-            observed,
-            np.zeros(len(self.left_out)),
-            np.ascontiguousarray(np.log(np.diagonal(self.whitening))[:, None]),
-        )[:, 0]
-        return found.sum(axis=1) + peaks
+        peaks = np.ascontiguousarray(np.log(np.diagonal(whitening))[:, None])
+        return found.sum(axis=1) + rotate(observed, zeros, peaks)[:, 0]
 
     def _log_law(self, white):
         """log density of independent entries of residuals, in units of their errors."""
@@ -190,9 +183,8 @@ def projection_of(summary):
         return None
     weights[independent, independent] = 1.0
     with np.errstate(invalid="ignore"):
-        errors = np.where(
-            np.abs(origin) > 0.0, ERROR_OF_CONSTANT * np.abs(origin), ERROR_OF_CONSTANT
-        )
+        sizes = np.abs(origin)
+        errors = ERROR_OF_CONSTANT * np.where(sizes > 0.0, sizes, 1.0)
         # Sums of squares may overflow; infinity times a weight of 0 would be NaN.
         spreads = np.fmin(np.sqrt(summary["squares"] / np.maximum(summary["n"], 1)), LARGEST)
     magnitudes = np.where(varies, np.abs(origin) + spreads, 0.0)

@@ -102,10 +102,8 @@ def _fill(column):
     found = {}
     # What may be marks is taken away from both ends, until the ends are other values.
     while len(others) >= FEWEST_UNMARKED and len(found) < MOST_MARKS:
-        ends = [
-            (end, int(np.count_nonzero(others == end))) for end in (others.min(), others.max())
-        ]
-        marks = {float(end): n_rows for end, n_rows in ends if _is_mark(end, n_rows)}
+        ends = {float(end): int((others == end).sum()) for end in (others.min(), others.max())}
+        marks = {end: n_rows for end, n_rows in ends.items() if _is_mark(end, n_rows)}
         if not marks:
             break
         found |= marks
@@ -389,8 +387,7 @@ def _about_far(far, names):
 
 def how_skewed(function):
     """Words about columns that a logarithm of `skewed_columns` suits."""
-    below = function.startswith("-")
-    return "skewed to small values" if below else "positive and skewed"
+    return "skewed to small values" if function.startswith("-") else "positive and skewed"
 
 
 def _columns_with(doubtful, what):

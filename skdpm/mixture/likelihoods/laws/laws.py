@@ -336,7 +336,6 @@ class MixedLaw(ColumnLaw):
 
     @property
     def is_discrete(self):
-        """See `ColumnLaw`."""
         return self.parts[0].is_discrete
 
     def _sum(self, values):
@@ -688,7 +687,6 @@ class MixedLaws(Laws):
 
     @property
     def width(self):
-        """See `Laws`."""
         return sum(part.width for part in self.parts)
 
     def log_density(self, X, log_weights=None):
@@ -744,7 +742,6 @@ class JointLaws(Laws):
 
     @property
     def width(self):
-        """See `Laws`."""
         return max(part.width for part in self.parts)
 
     def log_density(self, X, log_weights=None):

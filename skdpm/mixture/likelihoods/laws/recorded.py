@@ -114,9 +114,7 @@ def copies_in(X, classes=None):
         contents = _mixed(contents + _mixed(classes.astype(np.uint64)))
     _, first, of_row = np.unique(contents, return_index=True, return_inverse=True)
     order = np.argsort(first)
-    places = np.empty(len(first), dtype=np.intp)
-    places[order] = np.arange(len(first))
-    return Copies(first[order], places[of_row])
+    return Copies(first[order], np.argsort(order)[of_row])
 
 
 def _are_copies(X):

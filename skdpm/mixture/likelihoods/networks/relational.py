@@ -370,9 +370,8 @@ class _Counted:
         the distance of a node from the origin depends on its number of links."""
         degrees = _degrees(links, self_links, directed)
         out, into = ((ends + ends.mean() + 1.0) ** -0.5 for ends in degrees[[0, -1]])
-        points = _principal(
-            sp.csr_array(sp.diags_array(out) @ links @ sp.diags_array(into)), directed
-        )
+        scaled = sp.csr_array(sp.diags_array(out) @ links @ sp.diags_array(into))
+        points = _principal(scaled, directed)
         lengths = np.linalg.norm(points, axis=1, keepdims=True)
         return np.divide(points, lengths, out=np.zeros_like(points), where=lengths > 0.0)
 

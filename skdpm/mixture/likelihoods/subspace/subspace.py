@@ -14,7 +14,6 @@ from skdpm.mixture.likelihoods.laws.columns import far_columns, filled_columns
 from skdpm.mixture.likelihoods.laws.coordinates import bulk, standardised
 from skdpm.mixture.likelihoods.laws.laws import JointLaws, ScaledLaws
 from skdpm.mixture.likelihoods.laws.means import normal_means
-from skdpm.mixture.likelihoods.laws.recorded import copies_in
 from skdpm.mixture.likelihoods.subspace.subspace_laws import SubspaceLaws, log_of_rest
 
 # Shares of the largest entry: variation below the first is mostly rounding, and the second is the
@@ -223,11 +222,7 @@ class Subspace(Likelihood):
 
     # Rows.
 
-    def as_seen(self, X, first=None):
-        return self._recording.spread(X, first)
-
-    def copies(self, X, classes=None):
-        return copies_in(X, classes) if self.scale is None else None
+    as_seen, copies = Gaussian.as_seen, Gaussian.copies
 
     def condense(self, X):
         return self._condensed(self.as_seen(X))
