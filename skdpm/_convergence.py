@@ -540,10 +540,7 @@ def _levels(levels):
     if 2 * gaps[widest] < gaps.sum():
         a, b = _numbers(levels[order[0]], levels[order[-1]])
         return f"from {a} (chain {order[0]}) to {b} (chain {order[-1]})"
-    if len(low) == len(high):
-        few, many = sorted((low, high), key=min)
-    else:
-        few, many = sorted((low, high), key=len)
+    few, many = sorted((low, high), key=lambda chains: (len(chains), min(chains)))
     a, b = _numbers(levels[few].mean(), levels[many].mean())
     others = f"chain {many[0]}" if len(many) == 1 else "others"
     return f"{_named(few, len(levels))} at {a}, {others} at {b}"

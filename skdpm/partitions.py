@@ -381,8 +381,12 @@ def credible_ball(
     inside = distances <= radius + 1e-10
 
     def farthest(candidates):
+        """Distinct partitions, by first occurrence, numbered by decreasing size."""
         chosen = candidates & (distances >= distances[candidates].max() - 1e-10)
-        return _unique_partitions(draws[chosen])
+        # Equal draws are left out first, which is cheap.
+        found = {draw.tobytes(): draw for draw in draws[chosen][::-1]}
+        found = map(relabel_by_size, reversed(found.values()))
+        return np.stack(list({labels.tobytes(): labels for labels in found}.values()))
 
     return CredibleBall(
         center=center,
@@ -815,9 +819,7 @@ def _distinct_rows(draws):
         kernels.add_row_keys(codes, start, n_codes, keys)
     _, first, group = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return first[order], rank[group]
+    return first[order], np.argsort(order)[group]
 
 
 def _thin(draws, n_draws):
@@ -859,16 +861,6 @@ def _distances(draws, partition, loss):
     others = _joint_sums(draws, *_one_cluster(draws), table)
     loss = (2.0 - split_cost) * (own - joint) + split_cost * (others - joint)
     return np.maximum(loss, 0.0) / norm
-
-
-def _unique_partitions(draws):
-    """Distinct partitions among draws, by first occurrence, numbered by decreasing size."""
-    draws = {draw.tobytes(): draw for draw in draws[::-1]}  # equal arrays: the cheap part
-    relabelled = {}
-    for draw in reversed(draws.values()):
-        labels = relabel_by_size(draw)
-        relabelled.setdefault(labels.tobytes(), labels)
-    return np.stack(list(relabelled.values()))
 
 
 def _index_draws(draws, table, max_clusters, split_cost):

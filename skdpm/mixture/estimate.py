@@ -65,25 +65,20 @@ PER_ROW = {"labels_", "probabilities_", "noise_probabilities_", "cluster_samples
 NOT_ALWAYS = {*PER_ROW, "classes_", "part_columns_"} - {"labels_"}
 
 
-def check_point_estimate(value):
-    """Check the parameter `point_estimate`."""
+def check_point_estimate(value, name="point_estimate", known=("auto", *LOSSES, *SINGLE_DRAWS)):
+    """Check a loss, or a word for one or for a draw. Returns it."""
     if isinstance(value, tuple):
-        partitions.check_loss(value, "point_estimate")
+        partitions.check_loss(value, name)
     else:
-        check_choice(value, "point_estimate", ("auto", *LOSSES, *SINGLE_DRAWS))
+        check_choice(value, name, known)
+    return value
 
 
 def loss_of_estimate(loss, point_estimate):
     """Check the parameter `loss` of `estimate_labels`: of `HILLS`, or a loss of `partitions`."""
     if loss is None and point_estimate not in SINGLE_DRAWS:
         return "adaptive" if point_estimate == "auto" else point_estimate
-    if loss is None:
-        return "vi"
-    if isinstance(loss, tuple):
-        partitions.check_loss(loss)
-    else:
-        check_choice(loss, "loss", LOSSES)
-    return loss
+    return "vi" if loss is None else check_point_estimate(loss, "loss", LOSSES)
 
 
 def n_large(labels):

@@ -139,9 +139,8 @@ class ClustersDisplay(style.Display):
             raise ValueError("ClustersDisplay needs a cluster; all rows of the fit are noise")
         with_means = likelihood.columns_with_means(params, n_columns)
         if likelihood.reads_directions:
-            taken = likelihood.scaled(
-                sp.csr_array(taken) if sp.issparse(taken) else numeric_columns(taken)
-            )
+            taken = sp.csr_array(taken) if sp.issparse(taken) else numeric_columns(taken)
+            taken = likelihood.scaled(taken)
             if columns is None and n_columns > 2:
                 columns = "principal"
         if isinstance(columns, str) and columns == "discriminant":

@@ -212,10 +212,13 @@ class DensityDisplay(style.Display):
 def _mixtures(estimator, column):
     """The scored draws: list of (share, weights of the clusters and of a new one, number of rows
     plus concentration, weight of noise, `column_posterior`)."""
-    concentrations = estimator.draws_["concentration"]
+    concentrations, predictor = estimator.draws_["concentration"], estimator._predictor
     mixtures = []
-    for draw, n_rows, posterior in estimator._predictor.column_mixtures(column):
-        total = n_rows + concentrations[draw["chain"], draw["draw"]]
+    for draw in predictor.scored.draws:
+        stats = predictor.scored.stats[draw["clusters"]]
+        stats = np.concatenate([stats, np.zeros((1, stats.shape[1]))])
+        posterior = predictor.likelihood.at(draw["values"]).column_posterior(stats, column)
+        total = stats[:, 0].sum() + concentrations[draw["chain"], draw["draw"]]
         noise = draw.get("noise_weight", 0.0)
         mixtures.append((draw["weight"], np.exp(draw["log_weights"]), total, noise, posterior))
     return mixtures

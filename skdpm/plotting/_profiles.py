@@ -127,7 +127,12 @@ class ProfilesDisplay(style.Display):
         n_lines = math.ceil(len(clusters) / most)
         n_panels = math.ceil(len(clusters) / n_lines)
         size = (0.6 + 3.9 * n_panels, (1.1 + 0.27 * longest) * n_lines)
-        axes = self._panels(ax, len(clusters), (n_lines, n_panels), size)
+        # Axes of the user may be in any shape.
+        shape = (n_lines, n_panels) if ax is None or is_divided else (1, len(clusters))
+        panels = self._axes(ax, shape, size)
+        for panel in panels[len(clusters) :]:
+            panel.remove()
+        self.axes_ = axes = panels[: len(clusters)]
         colors = style.colors_on(axes[0], len(clusters))
         self.dots_, self.intervals_ = [], []
         for k, panel, color in zip(clusters, axes, colors, strict=True):
@@ -153,16 +158,6 @@ class ProfilesDisplay(style.Display):
             width = 0.6 * one.width if is_divided else last.x1 - one.x0
             label.set_text(style.broken(label, width))
         return self
-
-    def _panels(self, ax, n_clusters, shape, size):
-        """One axis for each cluster; others of the grid are removed."""
-        if ax is not None and not hasattr(ax, "get_subplotspec"):
-            shape = (1, n_clusters)  # axes of the user, in any shape
-        axes = self._axes(ax, shape, size)
-        for panel in axes[n_clusters:]:
-            panel.remove()
-        self.axes_ = axes[:n_clusters]
-        return self.axes_
 
     def _draw_cluster(self, ax, table, color):
         y = np.arange(len(table))[::-1]

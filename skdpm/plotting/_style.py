@@ -377,8 +377,7 @@ def column_positions(columns, names, n_columns):
             if names is None or column not in names:
                 known = "X has no names" if names is None else f"there are {', '.join(names)}"
                 raise ValueError(f"no column is called {column!r}: {known}")
-            positions.append(names.index(column))
-            continue
+            column = names.index(column)
         column = check_integer(column, "a column", low=-n_columns, high=n_columns - 1)
         positions.append(column % n_columns)
     return positions

@@ -33,11 +33,8 @@ def points_of(X):
     if points.shape[1] > MOST_COLUMNS:
         points = np.nan_to_num(points, copy=False)
         some = points[:: max(1, len(points) // AXIS_ROWS)]
-        n_axes = points.shape[1]
-        _, axes = scipy.linalg.eigh(
-            some.T @ some, subset_by_index=(n_axes - MOST_COLUMNS, n_axes - 1)
-        )
-        points = points @ axes
+        largest = points.shape[1] - MOST_COLUMNS, points.shape[1] - 1
+        points = points @ scipy.linalg.eigh(some.T @ some, subset_by_index=largest)[1]
     return np.ascontiguousarray(points)
 
 

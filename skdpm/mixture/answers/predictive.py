@@ -224,7 +224,8 @@ class Predictor:
     def column_posterior(self, column):
         """Posterior of mean and variance in a column for each component of the point estimate,
         see `Likelihood.column_posterior`; None if the likelihood has none."""
-        return _column_posterior(self.likelihood, self.partition.stats, column)
+        law = self.likelihood.column_posterior
+        return None if law is None else law(self.partition.stats, column)
 
     def components(self):
         """Components of the point estimate: their `Likelihood.cluster_params`, their weights, and
@@ -233,17 +234,6 @@ class Predictor:
         weights = np.exp(partition.log_weights[:-1])
         owners = np.arange(len(weights)) if partition.owners is None else partition.owners
         return self.likelihood.cluster_params(partition.stats), weights, owners
-
-    def column_mixtures(self, column):
-        """The same for the clusters of each scored draw and a new cluster: list of (draw, number
-        of rows, posterior)."""
-        mixtures = []
-        for draw in self.scored.draws:
-            stats = self.scored.stats[draw["clusters"]]
-            stats = np.concatenate([stats, np.zeros((1, stats.shape[1]))])
-            posterior = _column_posterior(self.likelihood.at(draw["values"]), stats, column)
-            mixtures.append((draw, stats[:, 0].sum(), posterior))
-        return mixtures
 
     def check(self, X, gaps=False):
         """Check new rows as `validate_rows` does, without an estimator."""
@@ -512,11 +502,6 @@ def _ratio(log_density, highest):
     """exp(log_density - highest), 1 where the two are equal, also if both are infinite."""
     with np.errstate(invalid="ignore"):
         return np.where(log_density == highest, 1.0, np.exp(log_density - highest))
-
-
-def _column_posterior(likelihood, stats, column):
-    law = likelihood.column_posterior
-    return None if law is None else law(stats, column)
 
 
 # Rows of dask arrays.
