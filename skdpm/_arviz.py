@@ -28,7 +28,8 @@ def datatree(estimator, X=None, log_likelihood=None):
     columns = np.arange(n_features)
     if hasattr(estimator, "feature_names_in_"):
         columns = estimator.feature_names_in_.astype(str)
-    parts = _parts(estimator.likelihood_, columns)
+    parts = getattr(estimator.likelihood_, "columns_of_parts", dict)()
+    parts = {part: columns[own] for part, own in parts.items()}
 
     def dataset(variables, dims, **kwargs):
         used = {dim for names in dims.values() for dim in names}
@@ -39,15 +40,11 @@ def datatree(estimator, X=None, log_likelihood=None):
     posterior = {name: draws[name] for name in _parameters(estimator)}
     if "labels" in posterior:  # of all rows, where those of `draws` leave copies out
         posterior["labels"] = estimator.label_samples_
-    groups = {
-        "posterior": dataset(
-            posterior,
-            {
-                name: _dims(name, values.shape[2:], n_features, parts)
-                for name, values in posterior.items()
-            },
-        )
+    dims = {
+        name: _dims(name, values.shape[2:], n_features, parts)
+        for name, values in posterior.items()
     }
+    groups = {"posterior": dataset(posterior, dims)}
     statistics = {
         STATISTICS[name]: without_last_bits(draws[name]) for name in STATISTICS if name in draws
     }
@@ -80,12 +77,6 @@ def _parameters(estimator):
         for name in draws
         if name not in STATISTICS and name not in fixed and not isinstance(draws[name], list)
     ]
-
-
-def _parts(likelihood, columns):
-    """Names of the columns of each part of a Product, by its name; {} for others."""
-    positions = getattr(likelihood, "columns_of_parts", dict)()
-    return {part: columns[own] for part, own in positions.items()}
 
 
 def _dims(name, shape, n_features, parts):

@@ -6,6 +6,8 @@ Callbacks are called while all chains wait for each other (`skdpm.chains.Halts`)
 that called `fit`. So they need not be thread-safe, and all chains have the same number of draws.
 """
 
+import functools
+
 from skdpm._typing import F
 
 try:
@@ -92,22 +94,15 @@ class FitReports:
             for context in self.contexts:
                 task = context.subcontext(task_name="iterations")
                 task.call_on_fit_task_begin(estimator=self.estimator, **self.given)
-                # The attributes of a fit that ends here need all chains.
-                fitted = None
-                if context is self.contexts[-1]:
-                    fitted = self._fitted_after(n_done)
+                # The attributes of a fit that ends here need all chains, and draws. Few callbacks
+                # make them.
+                n_draws = self.program.n_draws_after(n_done) if self.program.halts else 0
+                is_last = context is self.contexts[-1]
+                fitted = functools.partial(self.fitted, n_draws) if is_last and n_draws else None
                 ended |= task.call_on_fit_task_end(
                     estimator=self.estimator, reconstruction_attributes=fitted, **self.given
                 )
         return ended
-
-    def _fitted_after(self, n_done):
-        """Function that makes the fitted attributes, or None without draws. Only callbacks that
-        need them call it."""
-        n_draws = self.program.n_draws_after(n_done)
-        if not self.program.halts or n_draws == 0:
-            return None
-        return lambda: self.fitted(n_draws)
 
     def end(self, chains):
         """Report that the fit is complete."""

@@ -32,17 +32,16 @@ NO_COUNTS = "make it NaN if it means missing, or use Gaussian for columns of oth
 WORDS_HINT = '; for texts, count words by CountVectorizer, for likelihood="multinomial"'
 
 
+# Names of this package, and of what wraps methods of its estimators.
+OURS = ("skdpm.", "sklearn.callback.", "sklearn.utils._set_output.")
+
+
 def warn(message, category=UserWarning):
     """Warn with the line that called into this package as the origin."""
     level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):
+    while frame.f_back is not None and f"{frame.f_globals.get('__name__', '')}.".startswith(OURS):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
-
-
-def _is_ours(module):
-    """Whether a module belongs to this package, or wraps methods of its estimators."""
-    return (module + ".").startswith(("skdpm.", "sklearn.callback.", "sklearn.utils._set_output."))
 
 
 def imported(module, who, extra):

@@ -119,18 +119,14 @@ def states(normal_cn, minor_cn, major_cn, tumour_content, *, error_rate, genotyp
 
 def check_params(likelihood):
     """Check `density`, `error_rate` and `genotype_prior` of a likelihood. Returns a dict."""
-    name = type(likelihood).__name__
+    name, prior = type(likelihood).__name__, likelihood.genotype_prior
     check_choice(likelihood.density, f"{name}.density", DENSITIES)
-    if isinstance(likelihood.genotype_prior, Mapping):
-        _check_genotypes(likelihood.genotype_prior, f"{name}.genotype_prior")
+    if isinstance(prior, Mapping):
+        _check_genotypes(prior, f"{name}.genotype_prior")
     else:
-        check_choice(likelihood.genotype_prior, f"{name}.genotype_prior", GENOTYPE_PRIORS)
+        check_choice(prior, f"{name}.genotype_prior", GENOTYPE_PRIORS)
     error_rate = check_real(likelihood.error_rate, f"{name}.error_rate", low=1e-100, high=0.5)
-    return {
-        "density": likelihood.density,
-        "error_rate": error_rate,
-        "genotype_prior": likelihood.genotype_prior,
-    }
+    return {"density": likelihood.density, "error_rate": error_rate, "genotype_prior": prior}
 
 
 def _check_genotypes(genotype_prior, name):

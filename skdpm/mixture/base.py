@@ -341,7 +341,13 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         check_is_fitted(self)
         if given is not None:
             given = positions_in(self, given, X, "given")
-            _check_given(self.likelihood_, self.n_features_in_, X, given)
+            likelihood, why = self.likelihood_, refusal(self.likelihood_, "laws")
+            known = np.full((1, self.n_features_in_ + likelihood.exposed), np.nan)
+            known[:, given] = 1.0
+            if why and (likelihood.pairwise or likelihood.needs_laws(known).any()):
+                raise ValueError(f"given cannot be used: {why}")
+            if sp.issparse(X):
+                raise TypeError("given needs dense rows: pass X.toarray()")
         score = functools.partial(Predictor.score_samples, given=given)
         return self._over_rows(score, X, np.float64, gaps=True, exposure=exposure)
 
@@ -798,7 +804,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """Check the settings of a program of `fit` or `partial_fit`, with the prior of n_samples
         rows: dict."""
         estimate.check_point_estimate(self.point_estimate)
-        chain_parameters = self._chain_parameters()
+        settings = self._chain_parameters()
         check_bool(self.store_labels, "store_labels")
         sampler.kernel()  # checks its parameters
         # The chains use a copy, so setting a parameter during the fit does not affect them.
@@ -806,17 +812,11 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         prior = prior_of(n_samples, 1.0)
         concentration = self.concentration
         if concentration is not None:
-            concentration = check_real(
-                concentration, "concentration", low=prior.lowest_concentration
-            )
+            lowest = prior.lowest_concentration
+            concentration = check_real(concentration, "concentration", low=lowest)
             prior = prior_of(n_samples, concentration)
         sampler.check_prior(prior)
-        return {
-            "sampler": sampler,
-            "prior_of": prior_of,
-            "concentration": concentration,
-            **chain_parameters,
-        }
+        return settings | dict(sampler=sampler, prior_of=prior_of, concentration=concentration)
 
     # Results.
 
@@ -1036,16 +1036,6 @@ def _exposed(likelihood, exposure, noise):
     if check_noise(noise) is not None:
         raise ValueError("exposure cannot be combined with noise; set noise=None")
     return likelihood.with_exposure()
-
-
-def _check_given(likelihood, n_features, X, given):
-    why = refusal(likelihood, "laws")
-    known = np.full((1, n_features + likelihood.exposed), np.nan)
-    known[:, given] = 1.0
-    if why and (likelihood.pairwise or likelihood.needs_laws(known).any()):
-        raise ValueError(f"given cannot be used: {why}")
-    if sp.issparse(X):
-        raise TypeError("given needs dense rows: pass X.toarray()")
 
 
 def _check_projective(name, likelihood, error):

@@ -86,7 +86,12 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             enabled, those that `estimator` requests by `set_fit_request`.
         """
         X = given_rows(X)
-        estimator = _default_for(X) if self.estimator is None else clone(self.estimator)
+        if self.estimator is not None:
+            estimator = clone(self.estimator)
+        elif isinstance(X, Table) and {c.kind for c in X.columns()} & {"category", "bool"}:
+            estimator = DPMixture(likelihood="mixed")
+        else:
+            estimator = DPMixture()
         if not hasattr(estimator, "impute"):
             raise ValueError(
                 "estimator must be a DPMixture or FiniteMixture whose likelihood can impute, got "
@@ -158,10 +163,3 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if self.estimator is not None:
             tags.input_tags.allow_nan = get_tags(self.estimator).input_tags.allow_nan
         return tags
-
-
-def _default_for(X):
-    """The mixture of `estimator=None`."""
-    if isinstance(X, Table) and {c.kind for c in X.columns()} & {"category", "bool"}:
-        return DPMixture(likelihood="mixed")
-    return DPMixture()

@@ -156,7 +156,11 @@ class DaskRows(Rows):
                 pieces.append(answers[worker].result)
                 missing.difference_update(answers[worker].chunks)
             if paced:
-                self._observe({worker: answers[worker] for worker in done})
+                with self._lock:
+                    for worker in done:
+                        n_rows = sum(int(self.bounds[c][-1]) for c in answers[worker].chunks)
+                        pace = answers[worker].seconds / n_rows
+                        self._paces[worker] = min(pace, self._paces.get(worker, np.inf))
             if missing:
                 n_failures = 0 if done else n_failures + 1
                 self._refuse(answers, n_failures)
@@ -179,12 +183,6 @@ class DaskRows(Rows):
                 f"last because {error}. Look into the logs of the workers, which may lack memory; "
                 "then fit again"
             ) from error
-
-    def _observe(self, answers):
-        with self._lock:
-            for worker, answer in answers.items():
-                pace = answer.seconds / sum(int(self.bounds[c][-1]) for c in answer.chunks)
-                self._paces[worker] = min(pace, self._paces.get(worker, np.inf))
 
     def _current_placing(self):
         """Return the places of the chunks for one exchange; other chains may change them."""

@@ -251,9 +251,8 @@ class BlockChain(MixtureChain):
         if priors:
             stats = state.dump()
             state.model.load(stats)
-            values = state.model.resample_hyperparameters(
-                np.arange(len(stats)), priors, bit_generator
-            )
+            slots = np.arange(len(stats))
+            values = state.model.resample_hyperparameters(slots, priors, bit_generator)
             state.model.clear(0)  # marginal likelihoods need no slot
             self.values = program.likelihood.learned_values(values)
             state.replace_likelihood(program.likelihood.at(self.values))

@@ -407,9 +407,8 @@ class Replica:
         state.prior.resample_latent(sizes, self.bit_generator)
         priors = program.learned_after(iteration, state.model)
         if priors:
-            values = state.model.resample_hyperparameters(
-                state.cluster_slots(), priors, self.bit_generator
-            )
+            slots = state.cluster_slots()
+            values = state.model.resample_hyperparameters(slots, priors, self.bit_generator)
             self.values = program.likelihood.learned_values(values)
 
     def save(self):

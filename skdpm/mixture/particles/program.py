@@ -129,9 +129,7 @@ class ParticleProgram(MixtureProgram):
             "n_samples_seen_": self.n_samples,
             "log_evidence_": float(logsumexp(log_evidence) - np.log(len(chains))),
             "log_evidence_chains_": log_evidence,
-            "effective_sample_size_": np.array(
-                [chain["effective_sample_size"] for chain in chains]
-            ),
+            "effective_sample_size_": np.array([c["effective_sample_size"] for c in chains]),
         }
 
     def diagnostics(self, figures, chains):
@@ -182,13 +180,10 @@ class ParticleChain(MixtureChain):
             self.family_values = [{}]
             if program.likelihood.learned:
                 rng = np.random.Generator(self.bit_generator)
-                self.family_values = [
-                    program.likelihood.draw_hyperparameters(rng)
-                    for _ in range(sampler.n_particles)
-                ]
-            self.system.begin(
-                [program.bind(self.encoded, values) for values in self.family_values]
-            )
+                draw = program.likelihood.draw_hyperparameters
+                self.family_values = [draw(rng) for _ in range(sampler.n_particles)]
+            models = [program.bind(self.encoded, values) for values in self.family_values]
+            self.system.begin(models)
         self.n_taken = chain["iteration"]
         self.system.expect(program.n_samples - self.n_taken)
 

@@ -171,9 +171,8 @@ class SMC(Sampler):
 
     def program(self, X, likelihood, *, init, **settings):
         grouped = not (isinstance(init, str) and init in ("auto", "single", "singletons"))
-        return self._checked(
-            FitProgram.prepare(X, likelihood, rows=X, init=init, grouped=grouped, **settings)
-        )
+        settings |= {"rows": X, "init": init, "grouped": grouped}
+        return self._checked(FitProgram.prepare(X, likelihood, **settings))
 
     def batch_program(self, X, likelihood, **settings):
         self._refuse("known labels" if settings["known"].unites else None)

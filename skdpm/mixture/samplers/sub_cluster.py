@@ -98,9 +98,8 @@ class SubClusterKernel(BlockKernel):
         self.launched_moves = LaunchedMoves() if launched_moves is None else launched_moves
         self.launch_every = LAUNCH_EVERY if launch_every is None else launch_every
         self.memory = None  # SubClusterMemory, in warm-up
-        self.counts = {
-            move: np.zeros(2, dtype=np.int64) for move in ("sweep", "sub_cluster_split")
-        }
+        moves = ("sweep", "sub_cluster_split")
+        self.counts = {move: np.zeros(2, dtype=np.int64) for move in moves}
 
     def acceptance(self):
         counts = {**self.counts, **self.random_moves.counts, **self.launched_moves.counts}

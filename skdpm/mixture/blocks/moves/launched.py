@@ -138,10 +138,9 @@ class LaunchedMoves:
         pairs = [j for j, union in enumerate(unions) if len(union) == 2]
         second = state.totals([unions[j][1] for j in pairs])
         stats[pairs] = state.parametric.combined(stats[pairs], second)
+        stats = np.repeat(stats, 2, axis=0)
         powers = np.minimum(N_FRESH_ROWS / stats[:, 0], 1.0)
-        return state.parametric.draw(
-            np.repeat(stats, 2, axis=0), np.repeat(powers, 2), rng.bit_generator
-        )
+        return state.parametric.draw(stats, powers, rng.bit_generator)
 
     def log_ratio(self, state, nodes, j, log_q):
         """Compute the log ratio of the move of a union, without the choice of the unions."""
