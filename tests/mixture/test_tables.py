@@ -629,6 +629,18 @@ def test_columns_of_two_values_are_reported_once():
         model.drop_chains(1, X)
 
 
+@pytest.mark.parametrize(
+    ("n_columns", "n_rare", "is_reported"), [(8, 3, False), (8, 5, True), (7, 3, True)]
+)
+@pytest.mark.parametrize("values", [(0.0, 1.0), (3.0, -1.0)])
+def test_a_rare_value_in_many_columns_is_not_reported(n_columns, n_rare, is_reported, values):
+    X = np.random.default_rng(0).normal(size=(200, n_columns))
+    X[:, 2] = values[0]
+    X[:n_rare, 2] = values[1]
+    found = Gaussian().resolve(X).doubtful(X, SKEWED)
+    assert found == ({2: "two values"} if is_reported else {})
+
+
 def test_other_columns_are_not_reported():
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.normal(size=60), np.arange(60) % 3, np.ones(60)])

@@ -136,9 +136,7 @@ cdef class RowLaw:
                 gain = self.largest_gain()
         return self.end(probabilities)
 
-    cdef double begin(
-        self, Py_ssize_t i, double* probabilities   # OUT (n_latent,)
-    ) noexcept nogil:
+    cdef double begin(self, Py_ssize_t i, double* probabilities) noexcept nogil:
         """Begin with row i, with all features off. Returns the log prior of this value."""
         cdef double shared = 0.0
         self.top = -INFINITY
@@ -183,9 +181,7 @@ cdef class RowLaw:
                 if (r >> j) & 1:
                     probabilities[j] += w
 
-    cdef inline double weigh(
-        self, double value, double* probabilities   # INOUT (n_latent,)
-    ) noexcept nogil:
+    cdef inline double weigh(self, double value, double* probabilities) noexcept nogil:
         """Relative weight exp(value - top), 0 if it is negligible. A `value` above `top` becomes
         `top`, and the sums are rescaled."""
         if value > self.top:

@@ -76,8 +76,7 @@ cdef class PartitionPrior:
         return self.log_v_at(concentration, n, k + 1) - log_v
 
     cdef void fill_log_v(
-        self, double concentration, Py_ssize_t n, Py_ssize_t first, Py_ssize_t last,
-        double* log_v    # INOUT (last + 1,)
+        self, double concentration, Py_ssize_t n, Py_ssize_t first, Py_ssize_t last, double* log_v
     ) noexcept nogil:
         """Write log V_{n,k} to log_v[k] for k = first, ..., last, given the entries before."""
         for k in range(first, last + 1):

@@ -32,8 +32,7 @@ cdef class TwoParameterPrior:
         return total
 
     cdef void fill_log_v(
-        self, double concentration, Py_ssize_t n, Py_ssize_t first, Py_ssize_t last,
-        double* log_v    # INOUT (last + 1,)
+        self, double concentration, Py_ssize_t n, Py_ssize_t first, Py_ssize_t last, double* log_v
     ) noexcept nogil:
         if first == 1:
             log_v[1] = -log_rising(concentration + 1.0, n - 1.0)

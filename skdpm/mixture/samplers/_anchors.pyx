@@ -330,8 +330,7 @@ cdef class AnchorProposal:
             known[j] = i
 
     cdef Py_ssize_t draw_neighbours(
-        self, MixtureState state, Members members, bitgen_t* rng,
-        Py_ssize_t* anchors     # OUT (2,)
+        self, MixtureState state, Members members, bitgen_t* rng, Py_ssize_t* anchors
     ) noexcept nogil:
         """Draw two anchors given the current partition and set `log_q`; return their number. If
         the first is noise, or no other item is in a cluster, it is the only one."""

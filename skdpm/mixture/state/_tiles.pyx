@@ -28,8 +28,7 @@ cdef double WIDE = 0.25
 
 
 cdef void enclose(
-    const double* x, Py_ssize_t n_features, const Py_ssize_t* order, Py_ssize_t n,
-    double* box     # OUT (2 n_features,)
+    const double* x, Py_ssize_t n_features, const Py_ssize_t* order, Py_ssize_t n, double* box
 ) noexcept nogil:
     """The smallest box around rows, rounded up."""
     cdef double* low = box

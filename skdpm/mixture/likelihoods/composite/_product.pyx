@@ -585,9 +585,7 @@ cdef class ParametricProduct(ParametricModel):
                             some[k * TILE + i] += self.more[k * TILE + i]
             start += n_own
 
-    cdef void accumulate(
-        self, double* stats, Indices items    # n_items <= TILE
-    ) noexcept nogil:
+    cdef void accumulate(self, double* stats, Indices items) noexcept nogil:
         for p in range(self.n_parts):
             (<ParametricModel>self.parts[p]).accumulate(stats, items)
             stats += (<ParametricModel>self.parts[p]).n_stats

@@ -33,9 +33,7 @@ cdef class ParametricModel(MemoryOwner):
             for i in range(items.n):
                 out[k * TILE + i] = NAN
 
-    cdef void accumulate(
-        self, double* stats, Indices items    # n_items <= TILE
-    ) noexcept nogil:
+    cdef void accumulate(self, double* stats, Indices items) noexcept nogil:
         """Add the items to the statistics of a cluster."""
         stats[0] = NAN
 

@@ -449,9 +449,7 @@ cdef class ParametricCategorical(ParametricModel):
             self.n_features, &self.codes[0, 0], NULL, &self.table[0], out, TILE
         )
 
-    cdef void accumulate(
-        self, double* stats, Indices items    # n_items <= TILE
-    ) noexcept nogil:
+    cdef void accumulate(self, double* stats, Indices items) noexcept nogil:
         cdef double* counts = stats + 1
         cdef double* observed = counts + self.n_levels
         stats[0] += items.n

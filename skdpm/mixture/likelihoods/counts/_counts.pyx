@@ -124,9 +124,7 @@ cdef class ParametricCounts(ParametricModel):
             for k in range(which.n):
                 out[k * TILE + i] -= log_large
 
-    cdef void accumulate(
-        self, double* stats, Indices items    # n_items <= TILE
-    ) noexcept nogil:
+    cdef void accumulate(self, double* stats, Indices items) noexcept nogil:
         cdef double* sums = stats + N_HEAD
         cdef double* counts = sums + self.n_features
         stats[0] += items.n

@@ -479,9 +479,7 @@ cdef class ParametricMultinomial(ParametricModel):
             self.indptr, 0, self.indices, self.counts, &self.table[0], out, TILE
         )
 
-    cdef void accumulate(
-        self, double* stats, Indices items    # n_items <= TILE
-    ) noexcept nogil:
+    cdef void accumulate(self, double* stats, Indices items) noexcept nogil:
         cdef double* counts = stats + N_HEAD
         cdef double total = 0.0
         stats[0] += items.n

@@ -540,9 +540,7 @@ cdef class ParametricVonMisesFisher(ParametricModel):
                 for k in range(which.n):
                     out[k * TILE + i] = 0.0
 
-    cdef void accumulate(
-        self, double* stats, Indices items    # n_items <= TILE
-    ) noexcept nogil:
+    cdef void accumulate(self, double* stats, Indices items) noexcept nogil:
         stats[0] += items.n
         for i in range(items.n):
             if not self.rows.has_direction(items.at[i]):

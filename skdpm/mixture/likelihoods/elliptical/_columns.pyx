@@ -1171,9 +1171,7 @@ cdef class ParametricGaussianDiag(ParametricElliptical):
             lower[k] = top - most - SLACK * (1.0 + size + most)
             upper[k] = top - least + SLACK * (1.0 + size + least)
 
-    cdef void accumulate(
-        self, double* stats, Indices items    # n_items <= TILE
-    ) noexcept nogil:
+    cdef void accumulate(self, double* stats, Indices items) noexcept nogil:
         """The moments of the items by themselves, about their own mean; then both together."""
         cdef Py_ssize_t n_features = self.n_features
         cdef double* moments = &self.moments[1]

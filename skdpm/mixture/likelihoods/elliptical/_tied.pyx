@@ -583,9 +583,7 @@ cdef class ParametricGaussianTied(ParametricGaussianDiag):
     ) noexcept nogil:
         ParametricModel.accumulate_loaded(self, stats, first, n_items, keys, key)
 
-    cdef void accumulate(
-        self, double* stats, Indices items    # n_items <= TILE
-    ) noexcept nogil:
+    cdef void accumulate(self, double* stats, Indices items) noexcept nogil:
         ParametricElliptical.accumulate(self, stats, items)
 
     cdef void combine(self, double* stats, const double* other) noexcept nogil:

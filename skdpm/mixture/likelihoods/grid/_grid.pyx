@@ -339,9 +339,7 @@ cdef class ParametricGrid(ParametricModel):
                     total += x[d * self.layout.n_points + <Py_ssize_t>points[d]]
                 out[k * TILE + i] = total
 
-    cdef void accumulate(
-        self, double* stats, Indices items    # n_items <= TILE
-    ) noexcept nogil:
+    cdef void accumulate(self, double* stats, Indices items) noexcept nogil:
         cdef double* sums = stats + N_HEAD
         for i in range(items.n):
             x = &self.rows[items.at[i], 0]
