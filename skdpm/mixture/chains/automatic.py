@@ -132,7 +132,7 @@ def find_clusters(program, likelihood, model, points, bit_generator):
     - `merged`: Merged
     """
     rng = np.random.Generator(bit_generator)
-    prior = program.make_prior(program.first_concentration)
+    prior = program.make_prior(program.first_concentration, model.n_samples)
     state = cut(likelihood, model, prior, points, rng)
     labels, merged = merge_state(program, state, bit_generator)
     for _ in range(MOST_CUTS if likelihood.cuts_again and likelihood.learned else 0):
