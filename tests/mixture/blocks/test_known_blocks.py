@@ -112,7 +112,7 @@ ERRORS = [
     ("sweep", *drawn_with(classes=np.zeros_like)),
     ("sweep", *drawn_with(log_w=np.zeros_like)),
     ("sweep", *drawn_with(least=lambda least: 0)),
-    ("sweep", _state, "Task", lambda *arguments: Task(*arguments[:4])),
+    ("sweep", _state.records, "Task", lambda *arguments: Task(*arguments[:4])),
     ("moves", BlockState, "may_join", lambda *arguments: True),
     ("launched", BlockState, "may_join", lambda *arguments: True),
     ("moves", BlockState, "may_join", lambda *pair: may_join(*pair) and pair[1] == 0),
