@@ -23,7 +23,7 @@ cdef void draw_tile(
     bitgen_t* rng,
     double* log_density,        # (2, TILE): scratch
     double* log_p,              # OUT (2, TILE): log probabilities of the sides
-    Py_ssize_t* sides           # OUT (n_items,)
+    Py_ssize_t* sides           # OUT (items.n,)
 ) noexcept nogil:
     """Draw the side of each item."""
     cdef Py_ssize_t[2] which = [0, 1]
