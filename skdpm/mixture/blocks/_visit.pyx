@@ -226,7 +226,7 @@ cdef void weigh(
 cdef double weigh_noise(
     BlockTask self, Indices items, double log_weight, double* log_w
 ) noexcept nogil:
-    """Write logarithms of the weight of noise times densities: (n_items,). Returns the top."""
+    """Write logarithms of the weight of noise times densities: (items.n,). Returns the top."""
     cdef double top = -INFINITY
     for i in range(items.n):
         log_w[i] = log_weight + self.log_noise[items.at[i]]

@@ -23,9 +23,6 @@ from skdpm.mixture.samplers._base cimport PartitionKernel
 MEMORY = 20.0
 # Range of the mean number of steps of a part in a turn.
 FEWEST, MOST = 0.1, 1000.0
-# Accepted moves in a turn for which steps suffice: if there are more, most concern few rows, which
-# sweeps move as well.
-PLENTY = 4.0
 # Accepted moves in a turn below which there are fewer steps after warm-up, in proportion, and the
 # smallest share of the steps.
 ENOUGH, LEAST = 0.05, 0.2
@@ -102,8 +99,7 @@ cdef class AlternateKernel(PartitionKernel):
         for p in range(1, len(costs)):
             if costs[p] > 0.0:
                 ratio = self.move_share / (1.0 - self.move_share) / n_moves
-                most = PLENTY * pace["done"][p] / max(pace["accepted"][p], PLENTY / MOST)
-                pace["steps"][p] = min(max(ratio * costs[0] / costs[p], FEWEST), MOST, most)
+                pace["steps"][p] = min(max(ratio * costs[0] / costs[p], FEWEST), MOST)
 
     def thin_out(self, pace):
         """Make fewer steps of parts of which hardly any is accepted, when warm-up has ended."""

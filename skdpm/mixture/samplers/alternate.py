@@ -24,10 +24,10 @@ class Alternate(Sampler):
     ['merge', 'pgsm', 'split']
 
     In each turn the first sampler makes one step, and the others as many steps as their share of
-    the work allows, or fewer if four moves are accepted in a turn. The work of a step is measured
-    in warm-up, in row evaluations rather than seconds, so that the same seed gives the same draws.
-    After warm-up the numbers of steps are fixed, which keeps the draws exact. They are then
-    smaller, down to a fifth, for moves of which fewer than one in twenty turns was accepted.
+    the work allows. The work of a step is measured in warm-up, in row evaluations rather than
+    seconds, so that the same seed gives the same draws. After warm-up the numbers of steps are
+    fixed, which keeps the draws exact. They are then smaller, down to a fifth, for moves of which
+    fewer than one in twenty turns was accepted.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class Alternate(Sampler):
     n_turns : int, default=1
         Number of turns per iteration. With few rows a turn costs less than the rest of an
         iteration, so sampler="auto" takes 600 / n_samples turns, at least one and at most five.
-        Of more than eight columns that are correlated within clusters it takes fewer.
+        Of more than eight columns with full or tied covariances it takes fewer.
     """
 
     samplers: object = None

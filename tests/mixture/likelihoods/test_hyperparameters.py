@@ -142,6 +142,24 @@ def test_other_values_equal_the_reference(likelihood, X):
 
 
 @every_product
+@pytest.mark.some(4)
+def test_a_copy_with_values_of_a_kernel_has_these(likelihood, X):
+    likelihood = likelihood.resolve(X)
+    flat = likelihood.flat_hyperparameters()
+    again = likelihood.at(named(likelihood, flat)).flat_hyperparameters()
+    np.testing.assert_allclose(again, flat, rtol=1e-14)
+
+
+def test_a_copy_keeps_the_degrees_of_freedom_of_rows():
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    likelihood = Gaussian(covariance_type="tied").resolve(X)
+    for df in (0.0, 7.5):
+        flat = likelihood.at({"df": df}).flat_hyperparameters()
+        again = likelihood.at(named(likelihood, flat)).flat_hyperparameters()
+        assert flat[3] == again[3] == df
+
+
+@every_product
 @pytest.mark.some(2)
 def test_the_laws_hold_after_a_change(likelihood, X):
     likelihood = likelihood.resolve(X)

@@ -184,7 +184,7 @@ cdef class ClusterModel(MemoryOwner):
         return self.width
 
     cdef void store(self, Indices slots, double* out) noexcept nogil:
-        """Store all clusters, which are in these slots: (n_slots, stored_width(n_slots))."""
+        """Store all clusters, which are in these slots: (slots.n, stored_width(slots.n))."""
         self.settle()
         for k in range(slots.n):
             memcpy(out + k * self.width, row(self, slots.at[k]), self.width * sizeof(double))

@@ -77,7 +77,7 @@ cdef class ParametricModel(MemoryOwner):
     ) noexcept nogil
     cdef void accumulate_loaded(
         self, double* stats, Py_ssize_t first, Py_ssize_t n_items,
-        const Py_ssize_t* keys, Py_ssize_t key      # IN (items.n,): items with the key are added
+        const Py_ssize_t* keys, Py_ssize_t key      # IN (n_items,): items with the key are added
     ) noexcept nogil
 
 

@@ -73,7 +73,7 @@ cdef class ParametricModel(MemoryOwner):
 
     cdef void accumulate_loaded(
         self, double* stats, Py_ssize_t first, Py_ssize_t n_items,
-        const Py_ssize_t* keys, Py_ssize_t key      # IN (items.n,): those with the key join
+        const Py_ssize_t* keys, Py_ssize_t key      # IN (n_items,): those with the key join
     ) noexcept nogil:
         """Add some loaded items to the statistics of a cluster."""
         cdef Py_ssize_t chosen[TILE]

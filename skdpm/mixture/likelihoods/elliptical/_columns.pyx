@@ -1117,7 +1117,7 @@ cdef class ParametricGaussianDiag(ParametricElliptical):
 
     cdef void accumulate_loaded(
         self, double* stats, Py_ssize_t first, Py_ssize_t n_items,
-        const Py_ssize_t* keys, Py_ssize_t key      # IN (items.n,): those with the key join
+        const Py_ssize_t* keys, Py_ssize_t key      # IN (n_items,): those with the key join
     ) noexcept nogil:
         """Loaded items have no missing entries."""
         cdef double moments[15]

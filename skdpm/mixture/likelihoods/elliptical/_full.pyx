@@ -1386,7 +1386,7 @@ cdef class ParametricGaussian(ParametricElliptical):
 
     cdef void accumulate_loaded(
         self, double* stats, Py_ssize_t first, Py_ssize_t n_items,
-        const Py_ssize_t* keys, Py_ssize_t key      # IN (items.n,): those with the key join
+        const Py_ssize_t* keys, Py_ssize_t key      # IN (n_items,): those with the key join
     ) noexcept nogil:
         if self.n_features > 4:
             ParametricModel.accumulate_loaded(self, stats, first, n_items, keys, key)

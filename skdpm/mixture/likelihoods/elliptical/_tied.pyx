@@ -30,8 +30,8 @@ With Sigma integrated out given the clusters of a draw (`Tied.integrated`), Sigm
 new row is Student with nu' - D + 1 degrees of freedom: Sigma is S' / (nu' - D + 1) here, and a
 factor exp(-h q / 2) becomes one of a Student law.
 
-Hyperparameters: u (D), r, 1 over the degrees of freedom of rows, 0 if Sigma is known, Sigma (by
-rows), those of the law of the weights.
+Hyperparameters: u (D), r, the degrees of freedom of rows, 0 if Sigma is known, Sigma (by rows),
+those of the law of the weights.
 
 A set of moments: mass, mean (D), scatter (packed by columns). Terms: log of the density at m,
 without h if there are weights; rho / (rho + 1) / 2, m (D).
@@ -579,7 +579,7 @@ cdef class ParametricGaussianTied(ParametricGaussianDiag):
 
     cdef void accumulate_loaded(
         self, double* stats, Py_ssize_t first, Py_ssize_t n_items,
-        const Py_ssize_t* keys, Py_ssize_t key      # IN (items.n,): those with the key join
+        const Py_ssize_t* keys, Py_ssize_t key      # IN (n_items,): those with the key join
     ) noexcept nogil:
         ParametricModel.accumulate_loaded(self, stats, first, n_items, keys, key)
 
