@@ -5,7 +5,7 @@ A `bitgen_t*` is an argument of every function that draws, never an attribute or
 stream belongs to the call.
 """
 from cpython.pycapsule cimport PyCapsule_GetPointer
-from libc.math cimport INFINITY, log
+from libc.math cimport INFINITY, exp, log
 from libc.stdint cimport int64_t
 
 # Declarations of our own: numpy's .pxd files also declare arrays, and Cython would write code for
@@ -21,9 +21,6 @@ cdef extern from "numpy/random/distributions.h":
     double random_standard_gamma(bitgen_t* rng, double shape) noexcept nogil
     double random_standard_normal(bitgen_t* rng) noexcept nogil
     int64_t random_poisson(bitgen_t* rng, double mean) noexcept nogil
-
-cdef extern from "tiles.h" nogil:
-    void tile_exp(double* x, Py_ssize_t n)
 
 
 cdef inline bitgen_t* bit_generator_pointer(bit_generator) except NULL:
@@ -68,9 +65,8 @@ cdef inline Py_ssize_t categorical_log_at(
     if not (-INFINITY < top < INFINITY):
         return -1
     for j in range(n):
-        log_w[j] -= top
-    tile_exp(log_w, n)
-    for j in range(n):
+        # A term below exp(-50) adds nothing to a total of at least one.
+        log_w[j] = 0.0 if log_w[j] - top < -50.0 else exp(log_w[j] - top)
         total += log_w[j]
     if not (0.0 < total < INFINITY):
         return -1
