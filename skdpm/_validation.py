@@ -26,7 +26,8 @@ from skdpm._typing import F, T
 LARGEST_COUNT = 2.0**53
 
 # Advice about columns that are no counts.
-NO_COUNTS = "make it NaN if it means missing, or use Gaussian for columns of other numbers"
+OTHER_LAW = "use Gaussian for columns of other numbers"
+NO_COUNTS = f"make it NaN if it means missing, or {OTHER_LAW}"
 
 # Advice about texts in the place of rows.
 WORDS_HINT = '; for texts, count words by CountVectorizer, for likelihood="multinomial"'

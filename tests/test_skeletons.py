@@ -248,7 +248,7 @@ def test_in_a_particle_system(Geometric, MoveOne):
 
 def test_bad_input(Geometric, MoveOne):
     X = np.ones((4, 2))
-    with pytest.raises(ValueError, match=r"Geometric needs counts.*column 1 of X holds 0\.5"):
+    with pytest.raises(ValueError, match=r"Geometric needs counts 0, 1, 2, ...; column 1.* 0\.5"):
         DPMixture(likelihood=Geometric()).fit([[1, 0.5], [0, 2]])
     with pytest.raises(ValueError, match=r"Geometric\.a"):
         DPMixture(likelihood=Geometric(a=0)).fit(X)

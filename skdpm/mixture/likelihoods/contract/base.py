@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
-from skdpm._validation import NO_COUNTS, check_columns, check_finite, check_nested
+from skdpm._validation import NO_COUNTS, OTHER_LAW, check_columns, check_finite, check_nested
 from skdpm.mixture.likelihoods.contract.roles import Answers, Blocks, Learned, Tables
 
 # Bound on the items of a cluster in a stream (doubles count exactly up to here), and the length of
@@ -216,7 +216,8 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
 
     def _check_columns(self, X, bad, what):
         """Raise a ValueError for the first column of X with a bad entry; it names that entry."""
-        check_columns(X, bad, f"{type(self).__name__} needs {what} (NaN = missing)", NO_COUNTS)
+        marks, hint = (" (NaN = missing)", NO_COUNTS) if self.allow_nan else ("", OTHER_LAW)
+        check_columns(X, bad, f"{type(self).__name__} needs {what}{marks}", hint)
 
 
 def bounds(n_max):
