@@ -200,8 +200,9 @@ class ChainProgram:
             return True  # a fit that was interrupted asks again
         found, masses = chains, masses_between(chains, n_done // 2, n_done)
         below = _convergence.below_largest(masses)
-        if below.max() > _convergence.FARTHEST_MASS and not any("origin" in c for c in chains):
-            # Starts differ, so a better one may exist: try another.
+        doubtful = below.max() > _convergence.FARTHEST_MASS or self.have_collapsed(chains)
+        if doubtful and not any("origin" in c for c in chains):
+            # Starts differ, or lost what they might have found: a better one may exist.
             probe = self.probe(chains, n_done, go_on)
             if probe is not None:
                 found = [*chains, probe]
@@ -214,6 +215,10 @@ class ChainProgram:
             for chain in chains:
                 chain["regrouped"] = n_done
         return len(low) > 0
+
+    def have_collapsed(self, chains):
+        """Whether all chains in warm-up have a state so simple that starts may be the cause."""
+        return False
 
     def probe(self, chains, n_done, go_on):
         """Make a further chain, from another kind of start, as if it had done n_done iterations;

@@ -153,6 +153,39 @@ def test_a_probe_finds_what_all_chains_miss(four, monkeypatch):
     assert_same_fit(model, other, four)
 
 
+def weak_topics():
+    rng = np.random.default_rng(2)
+    topics, p = rng.integers(0, 3, 500), 0.6 * rng.beta(1, 6, (3, 60))
+    return (rng.random((500, 60)) < p[topics]).astype(int)
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_a_probe_finds_clusters_whose_rows_may_be_in_others(looks, monkeypatch):
+    """The log joint of three topics is 80 below that of one, and their mass 45 above."""
+    if not looks:
+        monkeypatch.setattr(chain_program.RowProgram, "have_collapsed", lambda *_: False)
+    settings = {"likelihood": "bernoulli", "concentration": None, "sampler": "auto"}
+    model, _ = fitted(weak_topics(), **settings, n_chains=4)
+    assert {c.get("origin") for c in model._run.chains} == ({4} if looks else {None})
+    assert (model.n_components_samples_ >= 3).all() if looks else model.n_clusters_ == 1
+
+
+def test_noise_stays_one_cluster(monkeypatch):
+    probes, probe = [], chain_program.RowProgram.probe
+    monkeypatch.setattr(
+        chain_program.RowProgram,
+        "probe",
+        lambda *parts: probes.append(probe(*parts)) or probes[-1],
+    )
+    rng = np.random.default_rng(0)
+    X = (rng.random((500, 60)) < 0.6 * rng.beta(1, 6, 60)).astype(int)
+    settings = {"likelihood": "bernoulli", "concentration": None, "sampler": "auto"}
+    model, said = fitted(X, **settings, n_chains=4)
+    assert model.n_clusters_ == 1 and model.converged_ and not said
+    assert not any("origin" in chain for chain in model._run.chains)
+    assert [len(probe["warmup"]) for probe in probes] == [50]
+
+
 def test_a_probe_that_fails_changes_nothing(four, monkeypatch):
     fits = []
     for name, error in (("finest", FloatingPointError), ("probe", None)):
@@ -208,6 +241,11 @@ def test_the_finest_start_is_not_merged(four):
     assert [i for i, _ in probe["masses"]] == [20, 30, 40, 50]
     finite = FiniteMixture(n_components=3, random_state=0)._prepare(four, None).program
     assert finite.first_state.finest(finite, np.random.PCG64(0)).labels.max() == 2
+
+
+def test_the_coarsest_start_has_few_pieces(four):
+    program = DPMixture(random_state=0)._prepare(four, None).program
+    assert program.first_state.coarsest(program, np.random.PCG64(0)).labels.max() == 5
 
 
 def test_the_finest_start_keeps_known_classes_apart(four):

@@ -25,8 +25,8 @@ MOST_SAMPLED = 20_000
 # Number of pieces: between these multiples of the square root of the number of rows.
 FEWEST, MOST = 2.0, 6.0
 MOST_PIECES = 400
-# Rows in a piece of the finest start.
-ROWS_OF_FINEST = 10
+# Rows in a piece of the finest start, and number of pieces of the coarsest.
+ROWS_OF_FINEST, FEW_PIECES = 10, 6
 # Number of dimensions, and of numbers that a merge visits, above which there are fewer pieces.
 SMOOTH, WIDE = 3, 60
 MOST_COUPLED = 40  # largest number of pieces if clusters are not independent
@@ -105,11 +105,20 @@ class AutomaticStart:
         return FirstState(labels, merged.values, merged.concentration)
 
     def finest(self, program, bit_generator):
-        """Draw a start from pieces of a few rows, unmerged, with the hyperparameters learned from
-        them. Merging may miss small or narrow clusters, which sweeps find from there."""
+        """Draw a start from pieces of a few rows. Merging may miss small or narrow clusters, which
+        sweeps find from there."""
+        return self._unmerged(program, bit_generator, -(-self.n_sampled // ROWS_OF_FINEST))
+
+    def coarsest(self, program, bit_generator):
+        """Draw a start from a few pieces. Merging misses clusters whose rows may well be in other
+        ones: one such partition is less probable than a single cluster, and all are more."""
+        return self._unmerged(program, bit_generator, FEW_PIECES)
+
+    def _unmerged(self, program, bit_generator, n_pieces):
+        """Draw a start from pieces and the hyperparameters learned from them."""
         rng = np.random.Generator(bit_generator)
         model, prior = program.model(), program.make_prior(program.first_concentration)
-        n_pieces = min(-(-model.n_samples // ROWS_OF_FINEST), MOST_PIECES, prior.most_clusters)
+        n_pieces = min(n_pieces, MOST_PIECES, prior.most_clusters)
         state = cut(self.likelihood, model, prior, self.points, rng, n_pieces)
         sizes = state.cluster_sizes()
         program.resample_concentration(prior, sizes, bit_generator)

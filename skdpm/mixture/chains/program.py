@@ -301,14 +301,23 @@ class RowProgram(MixtureProgram):
         if not (isinstance(start, AutomaticStart) and start.n_sampled == self.n_samples):
             return None
         chain = self.chain(chains[0]["entropy"], self.n_chains)
-        chain.update(iteration=n_done // 2 - N_SETTLING, is_probe=True)
+        # Iterations of few clusters cost little, and clusters that overlap find each other late.
+        collapsed = self.have_collapsed(chains)
+        begin = -n_done if collapsed else n_done // 2 - N_SETTLING
+        chain.update(iteration=begin, start="coarsest" if collapsed else "finest")
         if "warmup" in chains[0]:
-            chain["warmup"] = chains[0]["warmup"][: chain["iteration"]]
+            chain["warmup"] = chains[0]["warmup"][: max(begin, 0)]
         try:
             self.advance(chain, n_done, go_on)
         except FloatingPointError:
             return None  # it is only a trial
+        if "warmup" in chain:
+            chain["warmup"] = chain["warmup"][-n_done:]
         return chain if chain["iteration"] == n_done else None
+
+    def have_collapsed(self, chains):
+        traces = [chain.get("warmup", ()) for chain in chains]
+        return all(len(trace) and trace[-1][1] == 1.0 for trace in traces)
 
     def restart(self, chain, other):
         streams = [replica["bit_generator"] for replica in chain["replicas"]]
@@ -485,7 +494,7 @@ class RowChain(StateChain):
             )
         else:
             draw = program.first_state
-            first = (draw.finest if chain.pop("is_probe", False) else draw)(program, bit_generator)
+            first = getattr(draw, chain.pop("start", "__call__"))(program, bit_generator)
         labels = first.labels
         if labels is None:
             labels = np.zeros(program.n_samples, dtype=np.intp)
