@@ -217,13 +217,13 @@ class ChainProgram:
         return len(low) > 0
 
     def have_collapsed(self, chains):
-        """Whether all chains in warm-up have a state so simple that starts may be the cause."""
+        """Whether at the first look all chains have a state so simple that starts may be why."""
         return False
 
     def probe(self, chains, n_done, go_on):
         """Make a further chain, from another kind of start, as if it had done n_done iterations;
-        or None, also if `go_on` ends it. Asked when chains first restart, which then may do so
-        from it."""
+        or None, also if `go_on` ends it. Asked when chains first restart or have collapsed; they
+        may restart from it."""
         return None
 
     def restart(self, chain, other):

@@ -19,7 +19,7 @@ cdef struct Indices:
 
 
 cdef inline Indices as_indices(const Py_ssize_t* at, Py_ssize_t n) noexcept nogil:
-    # Of an array, the constructor `Indices(array, n)` would copy the numbers to where `at` points.
+    # `Indices(array, n)` would copy the numbers of an array to where `at` happens to point.
     cdef Indices out
     out.at = at
     out.n = n

@@ -168,6 +168,9 @@ def test_a_probe_finds_clusters_whose_rows_may_be_in_others(looks, monkeypatch):
     model, _ = fitted(weak_topics(), **settings, n_chains=4)
     assert {c.get("origin") for c in model._run.chains} == ({4} if looks else {None})
     assert (model.n_components_samples_ >= 3).all() if looks else model.n_clusters_ == 1
+    if looks:  # a given warm-up as well
+        again, _ = fitted(weak_topics(), **settings, n_chains=4, n_warmup=model.n_warmup_)
+        assert_same_fit(model, again, weak_topics())
 
 
 def test_noise_stays_one_cluster(monkeypatch):

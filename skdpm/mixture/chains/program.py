@@ -316,8 +316,10 @@ class RowProgram(MixtureProgram):
         return chain if chain["iteration"] == n_done else None
 
     def have_collapsed(self, chains):
-        traces = [chain.get("warmup", ()) for chain in chains]
-        return all(len(trace) and trace[-1][1] == 1.0 for trace in traces)
+        if any(chain.get("iteration") != self.warmup_looks[0] for chain in chains):
+            return False  # a later look would repeat the same probe
+        # The last slot is the spare one.
+        return all(len(chain["replicas"][0]["state"]["slots"]) == 2 for chain in chains)
 
     def restart(self, chain, other):
         streams = [replica["bit_generator"] for replica in chain["replicas"]]

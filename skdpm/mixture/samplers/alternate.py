@@ -70,8 +70,8 @@ class Alternate(Sampler):
 
     @property
     def requires(self):
-        needs = {part.requires for part in self._parts()} - {"joint"}
-        return min(needs, default="joint")
+        needs = [part.requires for part in self._parts()]
+        return next((need for need in needs if need != "joint"), "joint")
 
     @property
     def takes_noise(self):
