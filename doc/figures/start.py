@@ -21,7 +21,7 @@ from skdpm import DPMixture
 from skdpm.plotting import ClustersDisplay, CoclusteringDisplay, NumberOfClustersDisplay
 
 X = load_iris(as_frame=True).data
-model = DPMixture(thin=4, random_state=0).fit(X)
+model = DPMixture(random_state=0).fit(X)
 
 
 def draw(stacked):
