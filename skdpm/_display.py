@@ -16,7 +16,7 @@ MOST_CLUSTERS, MOST_NODES = 20, 5
 def summary_of_fit(estimator, what):
     """Summarise a fit in a few lines: dict of str to str. `what` is the name of its components."""
     if not hasattr(estimator, "draws_"):  # made by for_prediction
-        law, kept = _words_about_law(estimator), "none: the fit itself has draws and labels_"
+        law, kept = words_about_law(estimator), "none: the fit itself has draws and labels_"
         return {what: str(estimator.n_clusters_), "likelihood": law, "draws": kept}
     draws = estimator.draws_
 
@@ -42,7 +42,7 @@ def summary_of_fit(estimator, what):
         lines["components"] = of_components
     else:
         lines = {what: f"{estimator.n_components_} ({of_components})"}
-    lines["likelihood"] = _words_about_law(estimator)
+    lines["likelihood"] = words_about_law(estimator)
     of = "one chain" if draws.n_chains == 1 else f"each of {draws.n_chains} chains"
     lines["draws"] = f"{draws.n_draws} of {of}"
     if agreement.stay_apart(estimator.diagnostics_, draws.n_chains):
@@ -56,14 +56,6 @@ def summary_of_fit(estimator, what):
     spread = estimator.diagnostics_.get("log_evidence", {}).get("std", 0.0)
     large += ["log_evidence"] * (spread > agreement.LARGEST_STD)
     bad = estimator._unusable(large)
-    if r_hats:
-        worst = max(r_hats, key=r_hats.get)
-        lines["largest R-hat"] = f"{r_hats[worst]:.2f} ({worst})"
-        if worst in large and worst not in bad:
-            why = agreement.why_not_counted(worst, estimator.diagnostics_[worst])
-            lines["largest R-hat"] = f"{r_hats[worst]:.2f} ({worst}, not counted: {why})"
-    if r_hats and math.isinf(r_hats[worst]) and draws.n_draws < agreement.FEWEST_JUDGED:
-        lines["largest R-hat"] = "too few draws to compare"
     lines["converged"] = "yes" if estimator.converged_ else "no" if bad else "not judged"
     levels = agreement.words_about_levels(estimator.diagnostics_, bad)
     # Without masses, chains at different levels may have components of different probability.
@@ -72,6 +64,15 @@ def summary_of_fit(estimator, what):
         lines["converged"] = "for labels and densities, not for components"
     if "log_joint" in bad and agreement.has_drifted(estimator.diagnostics_["log_joint"]):
         lines["converged"] += ", log_joint has not settled"
+    if r_hats:  # of those that count, if there are some
+        counted = [name for name in large if name in bad and name in r_hats]
+        worst = max(counted or r_hats, key=r_hats.get)
+        words = f"{r_hats[worst]:.2f} ({worst})"
+        if worst in large and worst not in bad:
+            why = agreement.why_not_counted(worst, estimator.diagnostics_[worst])
+            words += f", acceptable for labels and densities: {why}"
+        too_few = math.isinf(r_hats[worst]) and draws.n_draws < agreement.FEWEST_JUDGED
+        lines["largest R-hat"] = "too few draws to compare" if too_few else words
     if hasattr(estimator, "log_evidence_"):
         lines["log evidence"] = f"{estimator.log_evidence_:.6g}"
         if found := estimator.diagnostics_.get("log_evidence"):
@@ -85,7 +86,7 @@ def summary_of_fit(estimator, what):
     return lines
 
 
-def _words_about_law(estimator):
+def words_about_law(estimator):
     """Name of the likelihood; of a `Product` those of its parts, with their columns."""
     law, names = estimator.likelihood_, getattr(estimator, "feature_names_in_", None)
     parts = law.grouped() if "part_columns_" in vars(estimator) else []

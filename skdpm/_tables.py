@@ -339,12 +339,8 @@ class CodeFor:
     def with_numbers(self, columns, form):
         """Line that makes numbers of columns of strings of a `TextForm`."""
         (before, chosen), polars = self._chosen(columns), self.is_polars
-        steps = [
-            f".str.replace_all({old!r}, '', literal=True)"
-            if polars
-            else f".str.replace({old!r}, '')"
-            for old in form.dropped
-        ]
+        drop = ".str.replace_all({!r}, '', literal=True)" if polars else ".str.replace({!r}, '')"
+        steps = [drop.format(old) for old in form.dropped]
         if form.comma:
             steps.append(".str.replace(',', '.')")
         if polars:
@@ -397,8 +393,7 @@ def text_form(column):
     strings = column.distinct
     if column.categories is not None or not all(isinstance(text, str) for text in strings):
         return None
-    known = [text.strip() for text in strings]
-    known = [text for text in known if text.lower() not in MARKS_IN_TEXT]
+    known = [text for text in map(str.strip, strings) if text.lower() not in MARKS_IN_TEXT]
     for form in TEXT_FORMS if known else ():
         if all(re.fullmatch(form.pattern, text) for text in known):
             if " " not in form.dropped and any(text != text.strip(" ") for text in strings):

@@ -174,10 +174,12 @@ def explains(**hints: str) -> Callable[[F], F]:
                     f"{what}({taken[n_positional].name}=...)"
                 )
             for name in sorted(kwargs.keys() - names):
-                near = difflib.get_close_matches(name, names, 1)
-                if name in hints or near:
+                # `set_params` takes any name, and scikit-learn checks it.
+                near = difflib.get_close_matches(name, hints, 1, cutoff=0.8 if names else 1.0)
+                near = near or difflib.get_close_matches(name, names, 1)
+                if near:
                     error = ValueError if method.__name__ == "set_params" else TypeError
-                    hint = hints.get(name) or f"did you mean {near[0]}?"
+                    hint = hints.get(near[0], f"did you mean {near[0]}?")
                     raise error(f"{what} has no parameter {name!r}: {hint}")
             try:
                 signature.bind(self, *args, **kwargs)

@@ -200,10 +200,9 @@ class ChainProgram:
             return True  # a fit that was interrupted asks again
         found, masses = chains, masses_between(chains, n_done // 2, n_done)
         below = _convergence.below_largest(masses)
-        doubtful = below.max() > _convergence.FARTHEST_MASS or self.have_collapsed(chains)
-        if doubtful and not any("origin" in c for c in chains):
-            # Starts differ, or lost what they might have found: a better one may exist.
-            probe = self.probe(chains, n_done, go_on)
+        if not any("origin" in c for c in chains):
+            differ = below.max() > _convergence.FARTHEST_MASS
+            probe = self.probe(chains, n_done, differ, go_on)
             if probe is not None:
                 found = [*chains, probe]
                 masses = masses_between(found, n_done // 2, n_done)
@@ -216,14 +215,10 @@ class ChainProgram:
                 chain["regrouped"] = n_done
         return len(low) > 0
 
-    def have_collapsed(self, chains):
-        """Whether at the first look all chains have a state so simple that starts may be why."""
-        return False
-
-    def probe(self, chains, n_done, go_on):
+    def probe(self, chains, n_done, differ, go_on):
         """Make a further chain, from another kind of start, as if it had done n_done iterations;
-        or None, also if `go_on` ends it. Asked when chains first restart or have collapsed; they
-        may restart from it."""
+        or None, also if `go_on` ends it. Asked until chains restart; they may restart from it. A
+        better start may exist if states `differ`, or have lost what chains might have found."""
         return None
 
     def restart(self, chain, other):

@@ -818,8 +818,8 @@ def _distinct_rows(draws):
     for start, codes, n_codes in _code_blocks(draws):
         kernels.add_row_keys(codes, start, n_codes, keys)
     _, first, group = np.unique(keys, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    return first[order], np.argsort(order)[group]
+    is_first = np.bincount(first, minlength=len(keys)) > 0
+    return np.flatnonzero(is_first), (np.cumsum(is_first) - 1)[first[group]]
 
 
 def _thin(draws, n_draws):

@@ -208,13 +208,13 @@ def test_probabilities_of_named_nodes():
             assert model.probability_together(*pair) == expected
         with pytest.raises(ValueError, match="second must be a node of the network of fit, got"):
             model.probability_together("a", "Ann")
-        with pytest.raises(ValueError, match="first must be at most 7, got 8"):
+        with pytest.raises(ValueError, match=r"one of . rows, must be at most 7, got 8"):
             model.probability_together(8, "a")
     for X in (nx.to_numpy_array(graph), two_cliques(range(8))):
-        with pytest.raises(ValueError, match="first must be an integer, got 'a'"):
+        with pytest.raises(ValueError, match=r"one of . rows, must be an integer, got 'a'"):
             model.fit(X).probability_together("a", 1)
     table = pd.DataFrame({"a": [1.0, 2.0, 4.0], "b": [0.0, 1.0, 0.0]})
-    with pytest.raises(ValueError, match="first must be an integer, got 'a'"):
+    with pytest.raises(ValueError, match=r"one of . rows, must be an integer, got 'a'"):
         DPMixture(likelihood="gaussian", **SHORT).fit(table).probability_together("a", 1)
 
 

@@ -15,6 +15,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from skdpm import _convergence, partitions
 from skdpm._callbacks import with_callbacks
+from skdpm._display import words_about_law
 from skdpm._estimator import ChainEstimator, all_or_nothing
 from skdpm._names import ATTRIBUTES, IN_ESTIMATE_LABELS, IN_FIT
 from skdpm._rows import (
@@ -604,7 +605,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         lines = {}
         if scores := getattr(self, "likelihood_scores_", {}):
             best, *others = (f"{' '.join(law.split())} {nats:.4g}" for law, nats in scores.items())
-            lines["likelihood"] = f"{best} nats a held-out row; {', '.join(others)}"
+            lines["likelihood"] = (
+                f"{words_about_law(self)}; nats a held-out row in short fits: {best} (chosen); "
+                f"not clearly better: {', '.join(others)}"
+            )
         return lines | doubts.words_of_silence(self) | estimate.other_readings(self)
 
     @property

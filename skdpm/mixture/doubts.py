@@ -52,7 +52,7 @@ def warn_of_columns(model, X, program, given):
             'link from node i to node j, use likelihood="relational"',
         )
     elif doubtful:
-        warn(words_about(doubtful, given, X.shape[0], names))
+        warn(words_about(doubtful, given, X, names))
     if is_dask(X):
         return
     in_plane = likelihood.reads_directions and X.shape[1] == 2 and not sp.issparse(X)

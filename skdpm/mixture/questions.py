@@ -290,7 +290,9 @@ def _position(estimator, parameter, row):
         return names.index(row)
     if any(isinstance(n, Integral) for n in nodes) or (names and not isinstance(row, Integral)):
         raise ValueError(f"{parameter} must be a node of the network of fit, got {row!r}")
-    return check_integer(row, parameter, low=0, high=estimator.cluster_samples_.shape[2] - 1)
+    n_rows = estimator.cluster_samples_.shape[2]
+    what = f"{parameter}, the position of one of {n_rows} rows,"
+    return check_integer(row, what, low=0, high=n_rows - 1)
 
 
 def _share(happens):

@@ -188,15 +188,20 @@ class Fancy(Sampler):
 
 @pytest.mark.parametrize("cls", [DPMixture, FiniteMixture])
 def test_a_missing_capability_names_both_classes(cls):
-    match = r"Fancy.*Gaussian.*'magic'.*instantiated, joint, product"
+    match = r"Fancy.*Gaussian, which lacks the capability 'magic'; sampler=\"auto\" chooses"
     with pytest.raises(ValueError, match=match):
         cls(sampler=Fancy()).fit(X)
 
 
-def test_relational_clusters_are_not_independent():
-    sampler = Fancy()
-    sampler.requires = "product"
-    with pytest.raises(ValueError, match=r"Fancy\(\) cannot sample .* Relational.*'product'"):
+@pytest.mark.parametrize(
+    ("sampler", "why"),
+    [
+        ("pgsm", r"PGSM\(\) .*, whose clusters depend on each other"),
+        ("sub_cluster", r"SubCluster\(\) .*, whose parameters of clusters cannot be drawn"),
+    ],
+)
+def test_a_sampler_says_why_it_refuses_a_likelihood(sampler, why):
+    with pytest.raises(ValueError, match=why.replace(".*", "cannot sample .* Relational")):
         DPMixture(likelihood=Relational(), sampler=sampler).fit(np.eye(3))
 
 

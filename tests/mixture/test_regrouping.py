@@ -238,8 +238,9 @@ def test_the_finest_start_is_not_merged(four):
     assert first.values["mean_precision"] != program.first_values()["mean_precision"]
     chain = program.chain(0, 0)
     program.advance(chain, 50, lambda **_: True)
-    assert program.probe([chain], 50, lambda **_: False) is None  # as when the time is over
-    probe = program.probe([chain], 50, lambda **_: True)
+    assert program.probe([chain], 50, True, lambda **_: False) is None  # as when the time is over
+    assert program.probe([chain], 50, False, lambda **_: True) is None
+    probe = program.probe([chain], 50, True, lambda **_: True)
     assert probe["iteration"] == len(probe["warmup"]) == 50
     assert [i for i, _ in probe["masses"]] == [20, 30, 40, 50]
     finite = FiniteMixture(n_components=3, random_state=0)._prepare(four, None).program
@@ -258,7 +259,7 @@ def test_the_finest_start_keeps_known_classes_apart(four):
     program = model._prepare(four, None).program
     chain = program.chain(0, 0)
     program.advance(chain, 50, lambda **_: True)
-    assert program.probe([chain], 50, lambda **_: True)["iteration"] == 50
+    assert program.probe([chain], 50, True, lambda **_: True)["iteration"] == 50
     labels = program.first_state.finest(program, np.random.PCG64(0)).labels
     assert labels.max() == 2
     assert not set(labels[known == 0]) & set(labels[known == 1])

@@ -296,13 +296,13 @@ class RowProgram(MixtureProgram):
     def resume(self, chain):
         return RowChain(self, chain)
 
-    def probe(self, chains, n_done, go_on):
-        start = self.first_state
-        if not (isinstance(start, AutomaticStart) and start.n_sampled == self.n_samples):
+    def probe(self, chains, n_done, differ, go_on):
+        start, collapsed = self.first_state, self.have_collapsed(chains)
+        starts_again = isinstance(start, AutomaticStart) and start.n_sampled == self.n_samples
+        if not (starts_again and (differ or collapsed)):
             return None
         chain = self.chain(chains[0]["entropy"], self.n_chains)
         # Iterations of few clusters cost little, and clusters that overlap find each other late.
-        collapsed = self.have_collapsed(chains)
         begin = -n_done if collapsed else n_done // 2 - N_SETTLING
         chain.update(iteration=begin, start="coarsest" if collapsed else "finest")
         if "warmup" in chains[0]:
@@ -316,6 +316,7 @@ class RowProgram(MixtureProgram):
         return chain if chain["iteration"] == n_done else None
 
     def have_collapsed(self, chains):
+        """Whether at the first look all chains have a state so simple that starts may be why."""
         if any(chain.get("iteration") != self.warmup_looks[0] for chain in chains):
             return False  # a later look would repeat the same probe
         # The last slot is the spare one.

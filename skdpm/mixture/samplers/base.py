@@ -8,6 +8,12 @@ from skdpm._validation import check_integer, has_nan, is_dask, parameters
 from skdpm.mixture.blocks.program import BlockProgram, gaps_objection
 from skdpm.mixture.chains.program import RowProgram
 
+# What a likelihood without a capability is like.
+LACKS = {
+    "product": "whose clusters depend on each other",
+    "instantiated": "whose parameters of clusters cannot be drawn",
+}
+
 
 class Sampler(BaseEstimator):
     """Base class of samplers; a subclass overrides `kernel`.
@@ -79,10 +85,9 @@ class Sampler(BaseEstimator):
                 'sampler="auto", or leave exposure out'
             )
         return (
-            f"{self!r} cannot sample a mixture with the likelihood "
-            f"{type(likelihood).__name__}: it needs the capability {self.requires!r}, "
-            f"and {type(likelihood).__name__} has {', '.join(sorted(likelihood.capabilities))}"
-            '; sampler="auto" chooses one that can'
+            f"{self!r} cannot sample a mixture with the likelihood {type(likelihood).__name__}, "
+            f"{LACKS.get(self.requires, f'which lacks the capability {self.requires!r}')}; "
+            'sampler="auto" chooses one that can'
         )
 
     def _cannot_select(self):

@@ -243,7 +243,7 @@ def test_code_changes_its_columns(library, n_columns):
 def test_lines_of_a_warning_follow_one_another():
     marks = {"a": Fill((-9.0,), 2, 2), "b": Fill((99.0,), 2, 3), "c": "np.log({})"}
     table = pa.table({"a": [1.0, 2.0, -9.0], "b": [1.0, 99.0, 3.0], "c": [1.0, 1.0, 1.0]})
-    words = words_about(dict(enumerate(marks.values())), table, 3, list(marks))
+    words = words_about(dict(enumerate(marks.values())), table, np.ones((3, 3)), list(marks))
     logs, gaps = words.split(". Also, ")
     space = {"X": table, "np": np}
     exec(logs.partition("before fit: ")[2], space)

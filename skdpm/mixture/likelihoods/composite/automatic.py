@@ -131,7 +131,8 @@ def laws_by_name(asked, bound, X):
     Likelihood, the preferred one first. `bound` is what was asked for, with the columns of X."""
     if isinstance(asked, Automatic):
         return {repr(law): law for law in laws_for(X)}
-    found = bound._bound() if isinstance(asked, Mixed) else []
+    is_table = len(given_shape(X)) == 2  # otherwise the check of X raises an error
+    found = bound._bound() if isinstance(asked, Mixed) and is_table else []
     found = [of_part for of_part in found if isinstance(of_part[1], Gaussian)]
     if not found or not _may_covary(bound, found[0][2], X):
         return {}
@@ -413,12 +414,10 @@ def _of_categories(column, batch):
     elif few and identifies(column) and len(values) == n_known:
         doubt = f"all entries different, {NO_INFORMATION}; leave the column out if it names rows"
     declared = column.categories is not None  # by the type of the column
-    if few:
-        return Finding("category", "category", "" if declared else doubt)
-    words = None
-    if sum(len(value.split()) for value in strings) >= WORDS_OF_TEXT * len(values):
+    words, n_words = None, sum(len(value.split()) for value in strings)
+    if not few and n_words >= WORDS_OF_TEXT * len(values):
         words = "text; counts of words or embeddings are numbers (doc/recipes/text.md)"
-    elif identifies(column):
+    elif not few and identifies(column):
         words = doubt if are_times else f"nearly all entries different, {NO_INFORMATION}"
     if words is None:
         return Finding("category", "category", "" if declared else doubt)

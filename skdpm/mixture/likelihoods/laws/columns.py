@@ -259,20 +259,19 @@ def _information_criterion(x):
     return min(criteria) + 2.0 * len(x) * np.log(spread), int(np.argmin(criteria)) + 1
 
 
-def words_about(doubtful, X, n_rows, names):
-    """Warning about what `Likelihood.doubtful` found in X, a `Table` or array.
+def words_about(doubtful, given, X, names):
+    """Warning about what `Likelihood.doubtful` found in X, the rows of what users gave.
 
     - `doubtful`: dict. For a column, "two values", the code of a logarithm, a `Far`, a `Fill` or a
       `Spike`; for None, `Copies` or the share of rows that are copies and their columns.
     """
-    words, code = [], CodeFor(X, names)
-    frame = getattr(X, "X", X)
+    words, code, n_rows = [], CodeFor(given, names), X.shape[0]
+    frame = getattr(given, "X", given)
     if hasattr(frame, "iloc"):
-        doubtful = {
+        doubtful = doubtful | {
             d: found._replace(row=named_row(frame.index, found.row))
-            if isinstance(found, (Far, Fill))
-            else found
             for d, found in doubtful.items()
+            if isinstance(found, (Far, Fill))
         }
     if isinstance(doubtful.get(None), Copies):
         n_different = len(doubtful[None].first)
@@ -292,11 +291,12 @@ def words_about(doubtful, X, n_rows, names):
             "Each counts as an observation, so clusters and probabilities seem as certain as with "
             f"that many different rows. If copies say nothing new, {way}"
         )
-    columns = _columns_with(doubtful, "two values")
-    if columns:
+    if columns := _columns_with(doubtful, "two values"):
         have = "has" if len(columns) == 1 else "have"
         way = 'likelihood="bernoulli" for 0 and 1, or "categorical"'
-        if len(columns) < X.shape[1]:
+        rest = np.delete(np.arange(X.shape[1]), columns)
+        n_values = (len(np.unique(X[~np.isnan(X[:, d]), d])) for d in rest)
+        if len(rest) and not (isinstance(X, np.ndarray) and all(n <= 2 for n in n_values)):
             way = 'likelihood="mixed" with these columns of type bool or category in a data frame'
             way += ", or a Product with Bernoulli() or Categorical() for them, or drop them"
         words.append(
@@ -306,15 +306,13 @@ def words_about(doubtful, X, n_rows, names):
     functions = {found for found in doubtful.values() if isinstance(found, str) and "{}" in found}
     for function in sorted(functions):
         columns = _columns_with(doubtful, function)
-        if columns:
-            are = "is" if len(columns) == 1 else "are"
-            words.append(
-                f"{listed(columns, names)} of X {are} {how_skewed(function)}. Several "
-                "Gaussian components are needed for one cluster, so labels may cut clusters. Take "
-                f"logarithms before fit: {code.with_logarithms(columns, function)}"
-            )
-    fills = groups_of_fills(_of_kind(doubtful, Fill), n_rows)
-    if fills:
+        are = "is" if len(columns) == 1 else "are"
+        words.append(
+            f"{listed(columns, names)} of X {are} {how_skewed(function)}. Several Gaussian "
+            "components are needed for one cluster, so labels may cut clusters. Take logarithms "
+            f"before fit: {code.with_logarithms(columns, function)}"
+        )
+    if fills := groups_of_fills(_of_kind(doubtful, Fill), n_rows):
         facts = _facts(fills, names)
         values = {value for _, marks, _ in fills for value in marks}
         it_means, it = ("it means", "it") if len(values) == 1 else ("they mean", "them")
@@ -324,16 +322,14 @@ def words_about(doubtful, X, n_rows, names):
             f"{facts}, far from {its} other values. Clusters may show which rows have {it}. If "
             f"{it_means} missing, make {it} NaN: {lines}"
         )
-    spikes = groups_of_fills(_of_kind(doubtful, Spike), n_rows, MOST_SPIKED)
-    if spikes:
+    if spikes := groups_of_fills(_of_kind(doubtful, Spike), n_rows, MOST_SPIKED):
         lines = "; ".join(code.with_indicators(columns, mark) for columns, (mark,), _ in spikes)
         words.append(
             f"{_facts(spikes, names)}, and hardly any other value twice. Gaussian clusters "
             "separate these rows from the others, so labels may show little else. Give them a "
             f'column of their own, and use likelihood="mixed": {lines}'
         )
-    far = _of_kind(doubtful, Far)
-    if far:
+    if far := _of_kind(doubtful, Far):
         words.append(_about_far(far, names))
     text = ". Also, ".join(words)
     for conversion in (TO_PANDAS, TO_FRAME):  # lines follow one another
@@ -378,10 +374,9 @@ def _about_far(far, names):
     times = f"more than {n_ranges:g} times as far out as other entries"
     if len(far) > 1:
         words = f"{listed(far, names)} of X have {n_entries} entries {times}: {words}"
-    elif n_entries > 1:
-        words += f", {times} ({n_entries} entries of the column are far out)"
     else:
-        words += f", {times}"
+        more = f" ({n_entries} entries of the column are far out)" if n_entries > 1 else ""
+        words += f", {times}{more}"
     return f"{words}. Clusters of other rows hardly depend on it. If it means missing, make it NaN"
 
 

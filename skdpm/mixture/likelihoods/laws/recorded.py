@@ -113,8 +113,8 @@ def copies_in(X, classes=None):
     if classes is not None:
         contents = _mixed(contents + _mixed(classes.astype(np.uint64)))
     _, first, of_row = np.unique(contents, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    return Copies(first[order], np.argsort(order)[of_row])
+    is_first = np.bincount(first, minlength=len(X)) > 0
+    return Copies(np.flatnonzero(is_first), (np.cumsum(is_first) - 1)[first[of_row]])
 
 
 def _are_copies(X):
