@@ -493,6 +493,10 @@ def other_readings(model):
         lines["uncertain"] = f"{words}, so labels_ are one of many summaries: see probabilities_"
     if training is None or training.known.unites or not model.likelihood_.has_points:
         return lines
+    share = np.mean(model.n_clusters_samples_ == model.n_clusters_)
+    if share < 0.5 and not model._one_for_each and not hasattr(model, "_most_clusters"):
+        words = f"{share:.0%} of the draws have as many clusters as labels_"
+        lines.setdefault("uncertain", f"{words}: see probability_of_number and probabilities_")
     if training.n_samples * model.n_components_samples_.mean() > MOST_READ_AGAIN:
         return lines
     try:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.stats import sem
 from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted
 
@@ -297,9 +298,11 @@ def _position(estimator, parameter, row):
 
 def _share(happens):
     """Share of draws, (n_chains, n_draws), and its Monte Carlo error: at least that of one of them
-    that differs."""
-    share = float(np.mean(happens))
-    return share, float(np.fmax(mcse_mean(happens.astype(np.float64)), 1.0 / happens.size))
+    that differs, and that of the shares in chains, which few draws of each do not hide."""
+    of_chains = happens.mean(axis=1)
+    between = sem(of_chains) if len(of_chains) > 1 else 0.0
+    error = mcse_mean(happens.astype(np.float64))
+    return float(of_chains.mean()), float(np.nanmax([error, between, 1.0 / happens.size]))
 
 
 @names_columns

@@ -654,7 +654,8 @@ def test_probabilities_have_errors():
     for k in (1, 2, 3):
         probability, error = model.probability_of_number(k)
         assert probability == np.mean(numbers == k)
-        assert error == max(mcse_mean(numbers == k), 1 / numbers.size)
+        between = np.std((numbers == k).mean(axis=1), ddof=1) / 2.0
+        assert error == pytest.approx(max(mcse_mean(numbers == k), between, 1 / numbers.size))
     for i, j in [(0, 1), (2, 2), (-1 % len(X), 0)]:
         probability, error = model.probability_together(i, j)
         assert probability == np.mean(clusters[:, :, i] == clusters[:, :, j])
@@ -663,6 +664,36 @@ def test_probabilities_have_errors():
         model.probability_together(0, len(X))
     with pytest.raises(ValueError, match="n_clusters must be at least 1"):
         model.probability_of_number(0)
+
+
+def test_errors_count_what_differs_between_chains():
+    """Alternate draws have a sample mean with a small error. Chains that differ have not."""
+    model, alternate = DPMixture(**FAST).fit(bars(np.random.default_rng(1))[0]), [1, 2] * 10
+    model.n_clusters_samples_ = np.array([alternate, alternate, alternate, [2] * 15 + [1] * 5])
+    probability, error = model.probability_of_number(2)
+    assert probability == 0.5625 and error == pytest.approx(0.0625)
+    assert mcse_mean(model.n_clusters_samples_ == 2) < 0.05
+    model.n_clusters_samples_ = model.n_clusters_samples_[:1]
+    assert model.probability_of_number(2)[1] == max(
+        mcse_mean(model.n_clusters_samples_ == 2), 1.0 / 20
+    )
+
+
+def test_summary_says_if_the_number_of_clusters_is_uncertain():
+    model = DPMixture(**FAST).fit(bars(np.random.default_rng(1))[0])
+    counts = np.full(model.n_clusters_samples_.shape, model.n_clusters_)
+    model.n_clusters_samples_ = counts
+    counts.ravel()[: counts.size // 2] += 1
+    assert "uncertain" not in model.summary()
+    del model._other_readings
+    counts.ravel()[: round(counts.size * 0.6)] += 1
+    line = "40% of the draws have as many clusters as labels_: see probability_of_number"
+    assert line in model.summary()
+    # Draws have no word about a number that was asked for, nor where components are clusters.
+    model.estimate_labels(max_clusters=1).n_clusters_samples_ = counts + 1
+    assert "uncertain" not in model.summary()
+    model.estimate_labels(loss="vi").n_clusters_samples_ = counts + 9
+    assert "as many clusters as labels_" not in model.summary()
 
 
 def test_summary_counts_clusters_and_not_noise():
