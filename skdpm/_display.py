@@ -32,13 +32,11 @@ def summary_of_fit(estimator, what):
     if getattr(estimator, "n_components", None) is not None:
         of_components += f", of at most {estimator.n_components}"
     if "n_clusters_" in fitted:
-        most = fitted.get("_most_clusters")
+        most, n_clusters = fitted.get("_most_clusters"), estimator.n_clusters_
         asked = "" if most is None else f"at most {most} asked for; "
-        of_clusters = usual(
-            estimator.n_clusters_samples_, None if asked else estimator.n_clusters_
-        )
+        of_clusters = usual(estimator.n_clusters_samples_, None if asked else n_clusters)
         of_clusters += ", one for each component" * fitted["_one_for_each"]
-        lines = {what: f"{estimator.n_clusters_} ({asked}{of_clusters})"}
+        lines = {what: f"{n_clusters} ({asked}{of_clusters})"}
         lines["components"] = of_components
     else:
         lines = {what: f"{estimator.n_components_} ({of_components})"}

@@ -400,8 +400,7 @@ def text_form(column):
                 form = form._replace(dropped=(*form.dropped, " "))
             if len(known) == len(strings):
                 return form
-            words = f"{form.words} and marks of missing entries"
-            return form._replace(words=words, marks=True)
+            return form._replace(words=f"{form.words} and marks of missing entries", marks=True)
     return None
 
 

@@ -514,9 +514,7 @@ def _reads(rng, phi, depth, copy_numbers, tumour_content, precision, error_rate)
     first = data["starts"][data["genotypes"]]
     n_states = data["starts"][data["genotypes"] + 1] - first
     chosen = first + (rng.random((n_samples, 1)) * n_states).astype(np.intp)
-    p0, p1, r0, r1 = np.moveaxis(data["states"][chosen, :4], -1, 0)
-    p, r = (1.0 - phi) * p0 + phi * p1, (1.0 - phi) * r0 + phi * r1
-    xi = p / (p + r)
+    xi, _ = mutations.expected_shares(data["states"][chosen], phi)
     if precision is not None:
         xi = rng.beta(precision * xi, precision * (1.0 - xi))
     cells[..., 1] = rng.binomial(cells[..., 0].astype(np.int64), xi)

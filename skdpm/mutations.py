@@ -238,7 +238,7 @@ def log_likelihoods(data, prevalences, precision=None):
     stops = np.searchsorted(genotypes[order], np.arange(len(data["starts"])))
     for g in range(1, len(data["starts"]) - 1):
         found = data["states"][data["starts"][g] : data["starts"][g + 1]]
-        p, r = _shares(found, prevalences)
+        p, r = expected_shares(found[:, None], prevalences)
         step = max(1, CHUNK // p.size)
         for first in range(stops[g], stops[g + 1], step):
             cells = order[first : min(first + step, stops[g + 1])]
@@ -268,9 +268,9 @@ def described(name, mean, std, ends):
     )
 
 
-def _shares(found, prevalences):
-    """Expected shares of variant and of reference reads, each (n_states, n_points)."""
-    p0, p1, r0, r1 = found.T[:4, :, None]
+def expected_shares(states, prevalences):
+    """Expected shares of variant and of reference reads in `states` of `encode`, (..., 5)."""
+    p0, p1, r0, r1 = np.moveaxis(states[..., :4], -1, 0)
     p = (1.0 - prevalences) * p0 + prevalences * p1
     r = (1.0 - prevalences) * r0 + prevalences * r1
     return p / (p + r), r / (p + r)

@@ -38,7 +38,7 @@ def test_states(kind, genotype_prior):
     """Each distinct one once, with its shares of reads; both kinds of reads are never negative."""
     phi = np.linspace(0.05, 1, 7)
     found = mutations.states(*kind, error_rate=0.01, genotype_prior=genotype_prior)
-    p, r = mutations._shares(found, phi)
+    p, r = mutations.expected_shares(found[:, None], phi)
     copies = sorted(pyclone_states(*kind[:3], genotype_prior))
     expected = [pyclone_shares(kind, pair, phi, 0.01) for pair in copies]
     np.testing.assert_allclose(sorted(p.tolist()), sorted(map(list, expected)), rtol=1e-12)

@@ -122,8 +122,7 @@ def words_of_silence(model):
             f"{len(labels)} of {len(model.labels_)} contain no information, as they have only "
             f"missing entries or zeros; they are {where}"
         )
-    empty = _empty_columns(training.X, model, model.likelihood_)
-    if len(empty):
+    if len(empty := _empty_columns(training.X, model, model.likelihood_)):
         named = listed(empty, getattr(model, "feature_names_in_", None))
         lines["columns"] = f"{named} without entries; answers about them are those of priors"
     return lines
@@ -186,8 +185,7 @@ def warn_of_overdispersion(model, program):
         return
     _warn_of_planes(model, program, labels)
     _warn_of_few_rows(model)
-    columns = overdispersion.columns_with_totals(program, labels, np.random.PCG64(0))
-    if columns:
+    if columns := overdispersion.columns_with_totals(program, labels, np.random.PCG64(0)):
         named = "X" if len(columns) == model.n_features_in_ else f"X[:, {columns}]"
         warn(
             "some rows have larger counts than others in all columns. So clusters may show "
@@ -196,8 +194,7 @@ def warn_of_overdispersion(model, program):
             f"{named}.sum(axis=1).mean()",
         )
         return
-    columns = overdispersion.overdispersed_columns(program, labels, np.random.PCG64(0))
-    if columns:
+    if columns := overdispersion.overdispersed_columns(program, labels, np.random.PCG64(0)):
         named = listed(columns, getattr(model, "feature_names_in_", None))
         vary = "varies" if len(columns) == 1 else "vary"
         warn(
