@@ -65,11 +65,13 @@ _CRITERIA = (
 _MEANS = 'means of Gaussian clusters are cluster_params_["means"]'
 _NO_ARRAY = "the estimator is no array; labels_ has the labels, also after estimate_labels"
 _SMC = 'only a fit with sampler="smc" has it'
+_SEVERAL = "call estimate_labels(n_estimates=...) first"
 ATTRIBUTES = {
     **dict.fromkeys(("aic", "bic", "inertia_", "lower_bound_"), _CRITERIA),
     **dict.fromkeys(("cluster_centers_", "means_"), _MEANS),
     **dict.fromkeys(("effective_sample_size_", "log_evidence_", "log_evidence_chains_"), _SMC),
     **dict.fromkeys(("astype", "dtype", "max", "min", "shape", "size", "tolist"), _NO_ARRAY),
+    **dict.fromkeys(("estimate_weights_", "label_estimates_"), _SEVERAL),
     "core_sample_indices_": "no row is a core; probabilities_ has how certain its cluster is",
     "covariances_": 'covariances of Gaussian clusters are cluster_params_["covariances"]',
     "n_components_": (

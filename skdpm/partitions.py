@@ -50,6 +50,7 @@ __all__ = [
     "merge_tree",
     "partition_distances",
     "point_estimate",
+    "point_estimates",
     "relabel_by_size",
 ]
 __dir__ = __all__.copy
@@ -65,6 +66,8 @@ _MIN_RUN_DRAWS, _MIN_FINAL_DRAWS = 32, 100
 # smallest loss has been found _N_AGREEING times; beyond the second, runs and final descent end.
 _MIN_WORK, _MAX_WORK = 1 << 20, 1 << 28
 _N_AGREEING = 3
+# Draws of which point_estimates compares all pairs, and its largest number of searches for each.
+_MOST_PAIRED, _MOST_TURNS = 200, 10
 
 
 def coclustering_matrix(label_samples, rows=None) -> np.ndarray:
@@ -282,6 +285,72 @@ def point_estimate(
         _sweeten(search, rng)
         best = search.labels()[group]
     return relabel_by_size(best)
+
+
+def point_estimates(
+    label_samples, n_estimates: int, loss: Loss = "vi", *, random_state: Seed = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Several partitions that stand for the draws where one will not do, with their weights.
+
+    >>> from skdpm.partitions import point_estimates
+    >>> draws = [[0, 0, 0, 0]] * 3 + [[0, 0, 1, 1]] * 2
+    >>> labels, weights = point_estimates(draws, 2, random_state=0)
+    >>> labels.tolist(), weights.tolist()
+    ([[0, 0, 0, 0], [0, 0, 1, 1]], [0.6, 0.4])
+
+    The mean loss between draws and the nearest of the partitions is minimised, locally: the
+    Wasserstein distance of the weighted partitions from the posterior.
+
+    Parameters
+    ----------
+    label_samples, loss, random_state
+        As in `point_estimate`.
+    n_estimates : int
+        Largest number of partitions; there are fewer if draws are equal.
+
+    Returns
+    -------
+    labels : ndarray of shape (n_found, n_samples), int64
+        Partitions by decreasing weight, labelled as by `point_estimate`.
+    weights : ndarray of shape (n_found,)
+        Share of the draws to which each partition is the nearest.
+
+    References
+    ----------
+    Balocchi & Wade (2025).
+    """
+    return several(
+        label_samples,
+        check_integer(n_estimates, "n_estimates", low=1),
+        loss,
+        lambda draws: point_estimate(draws, loss, random_state=random_state),
+    )
+
+
+def several(label_samples, n_estimates, loss, estimate):
+    """`point_estimates`, each by a function of its draws."""
+    every = _as_draws(label_samples)
+    draws = _thin(every, _MOST_PAIRED)
+    n_estimates = min(n_estimates, len(draws))
+    distances = np.array([_distances(draws, draw, loss) for draw in draws])
+    # Medoids: one after the other is replaced by the best draw, given the others.
+    chosen, last = [], None
+    while chosen != last:
+        last = list(chosen)
+        for _ in range(n_estimates):
+            chosen = chosen[len(chosen) == n_estimates :]
+            nearest = distances[chosen].min(axis=0, initial=np.inf)
+            chosen.append(int(np.minimum(nearest, distances).sum(axis=1).argmin()))
+    owners, found = distances[chosen].argmin(axis=0), None
+    for _ in range(_MOST_TURNS):
+        found = np.array([estimate(draws[owners == k]) for k in np.unique(owners)])
+        last, owners = owners, np.argmin([_distances(draws, x, loss) for x in found], axis=0)
+        if np.array_equal(owners, last):
+            break
+    owners = np.argmin([_distances(every, labels, loss) for labels in found], axis=0)
+    weights = np.bincount(owners, minlength=len(found)) / len(every)
+    order = np.argsort(-weights, kind="stable")[: np.count_nonzero(weights)]
+    return found[order], weights[order]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -28,6 +28,7 @@ from skdpm.partitions import (
     merge_tree,
     partition_distances,
     point_estimate,
+    point_estimates,
     relabel_by_size,
 )
 
@@ -333,6 +334,57 @@ def test_no_single_move_improves_the_estimate(loss):
     assert all(expected_loss(draws, d, loss) >= losses.min() - 1e-10 for d in draws)
 
 
+@pytest.mark.parametrize("loss", [*LOSSES, ("vi", 1.5), ("binder", 0.6)])
+def test_several_estimates_are_the_exhaustive_minimum(loss):
+    """Of two groups of draws: the pair of partitions with the least mean loss to the nearer one,
+    among all pairs, and the share of draws near each. A local minimum is this one in 40 of 40 such
+    cases with symmetric losses, and in 36 and 38 with the others."""
+    everything = np.array(enumerate_partitions(4))
+    for seed in range(6 if isinstance(loss, tuple) else 12):
+        rng = np.random.default_rng(seed)
+        centers = everything[rng.choice(len(everything), 2, replace=False)]
+        draws = centers[(rng.random(30) < 0.4).astype(int)]
+        moved = rng.random(30) < 0.3
+        draws[moved] = everything[rng.integers(len(everything), size=moved.sum())]
+        losses = np.array([partition_distances(draws, k, loss) for k in everything])
+        pairs = itertools.combinations(losses, 2)
+        least = min(np.minimum(*pair).mean() for pair in pairs)
+        labels, weights = point_estimates(draws, 2, loss, random_state=seed)
+        found = np.array([partition_distances(draws, k, loss) for k in labels])
+        assert found.min(axis=0).mean() == pytest.approx(least)
+        assert weights == pytest.approx(np.bincount(found.argmin(axis=0)) / 30)
+        assert weights[0] >= weights[1]
+
+
+def test_several_estimates_are_those_of_the_draws_near_them():
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        draws = np.concatenate([mixture_draws(rng, 40, 24, k, 1.0) for k in (2, 3, 5)])
+        labels, _ = point_estimates(draws, 3, random_state=0)
+        owners = np.argmin([partition_distances(draws, k) for k in labels], axis=0)
+        for k, one in enumerate(labels):
+            own = draws[owners == k]
+            best = point_estimate(own, random_state=1)
+            assert expected_loss(own, one) <= expected_loss(own, best) + 1e-9
+
+
+def test_several_estimates_of_one_kind():
+    draws = mixture_draws(np.random.default_rng(0), 30, 20, 3, 0.5)
+    one, weights = point_estimates(draws, 1, random_state=0)
+    assert np.array_equal(one[0], point_estimate(draws, random_state=0)) and weights == [1.0]
+    # No more than there are different draws; equal ones share an estimate.
+    labels, weights = point_estimates([[0, 0, 1], [1, 1, 0], [0, 1, 1]], 5, random_state=0)
+    assert labels.tolist() == [[0, 0, 1], [1, 0, 0]] and weights == pytest.approx([2 / 3, 1 / 3])
+
+
+def test_weights_of_several_estimates_count_all_draws(monkeypatch):
+    """Pairs are compared for some draws only."""
+    monkeypatch.setattr(partitions, "_MOST_PAIRED", 10)
+    draws = np.array([[0, 0, 0, 0]] * 69 + [[0, 0, 1, 1]] * 31)
+    labels, weights = point_estimates(draws, 2, random_state=0)
+    assert labels.tolist() == [[0, 0, 0, 0], [0, 0, 1, 1]] and weights.tolist() == [0.69, 0.31]
+
+
 def naive_ball(draws, center, level, loss):
     distances = np.array([expected_losses(d[None], center[None], loss)[0] for d in draws])
     # Of all distances, the smallest within which the ball has the mass.
@@ -419,6 +471,7 @@ DRAWS = [[0, 0, 1], [0, 1, 1]]
         (lambda: coclustering_matrix(np.zeros((3, 0), int)), "label_samples must not be empty"),
         (lambda: point_estimate([0.0, 1.0]), "label_samples must be integers, got dtype float64"),
         (lambda: point_estimate([True, False]), "label_samples must be integers"),
+        (lambda: point_estimates(DRAWS, 0), "n_estimates must be at least 1"),
         (lambda: point_estimate(3), "label_samples must have shape (..., n_samples)"),
         (lambda: point_estimate([[0, -1]]), "label_samples must not be negative"),
         (lambda: point_estimate(DRAWS, "rand"), "loss must be 'vi', 'binder' or"),

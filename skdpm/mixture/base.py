@@ -532,7 +532,12 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     @explains(**IN_ESTIMATE_LABELS)
     def estimate_labels(
-        self, *, max_clusters: int | None = None, loss: Loss | None = None, X=None
+        self,
+        *,
+        max_clusters: int | None = None,
+        loss: Loss | None = None,
+        n_estimates: int | None = None,
+        X=None,
     ) -> Self:
         """Replace the partition of `fit` by another summary of the draws. Returns the estimator.
 
@@ -546,6 +551,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             number. None: no limit.
         loss : {"adaptive", "modal", "vi", "binder"} or tuple (name, split_cost), default=None
             Loss, as in `point_estimate`. None: `point_estimate`, or "vi" if that is a single draw.
+        n_estimates : int, default=None
+            Largest number of partitions in `label_estimates_`, which stand for the draws where one
+            will not do, with the shares of the draws near each, `estimate_weights_`. `labels_` is
+            the single estimate as before. See `skdpm.partitions.point_estimates`.
         X : array-like or CSR matrix of shape (n_samples, n_features), default=None
             Rows of `fit`. Needed only after pickling.
         """
@@ -557,9 +566,16 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         wanted = most
         if max_clusters is not None:
             wanted = min(most, check_integer(max_clusters, "max_clusters", low=1))
+        if n_estimates is not None:
+            n_estimates = check_integer(n_estimates, "n_estimates", low=1)
         self._recall(X)
-        found = estimate.DrawnClusters(self, loss).least_expected_loss(wanted)
+        drawn = estimate.DrawnClusters(self, loss)
+        several = None if n_estimates is None else drawn.several(n_estimates, wanted)
+        found = drawn.least_expected_loss(wanted)
         found.publish(self, training.make_prior, training.copies)
+        if several is not None:
+            self.label_estimates_ = of_all_rows(several[0], training.copies)
+            self.estimate_weights_ = several[1]
         if max_clusters is not None:
             self._most_clusters = max_clusters
         self.diagnostics_ = self._with_clusters(copy.deepcopy(self.diagnostics_))

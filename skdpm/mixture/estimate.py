@@ -62,7 +62,11 @@ MOST_SEARCHED = 50_000
 
 # Attributes with an entry for each row, and attributes that only some partitions have.
 PER_ROW = {"labels_", "probabilities_", "noise_probabilities_", "cluster_samples_"}
-NOT_ALWAYS = {*PER_ROW, "classes_", "part_columns_"} - {"labels_"}
+NOT_ALWAYS = {*PER_ROW, "classes_", "part_columns_", "label_estimates_", "estimate_weights_"}
+NOT_ALWAYS -= {"labels_"}
+
+# How to see several estimates.
+SEE_SEVERAL = "estimate_labels(n_estimates=3)"
 
 
 def check_point_estimate(value, name="point_estimate", known=("auto", *LOSSES, *SINGLE_DRAWS)):
@@ -338,6 +342,32 @@ class DrawnClusters:
         estimate = self._with_components(labels, self.clusters, self.components)
         return self._placed(replace(estimate, cells=self.cells if self.is_adaptive else None))
 
+    def several(self, n_estimates, max_clusters):
+        """Labels of all different rows in at most `n_estimates` estimates, with no more than
+        `max_clusters` clusters, and their weights. Rows without information are in the largest
+        cluster, as elsewhere."""
+        if self.known.unites:
+            raise ValueError(
+                "clusters of known classes are the same in all estimates: fit without "
+                "known_labels, or leave n_estimates out"
+            )
+        inside = self._rows_inside()[1]
+        cells = alone(self.cells[:, :, inside])
+
+        def estimate(draws):
+            most = min(draws.max() + 1, self.most_clusters, max_clusters)
+            seed = state_of_estimate(self.training.entropy)
+            options = {"max_clusters": int(most), "random_state": seed}
+            labels = partitions.point_estimate(draws, self.loss, **options)
+            return join_fragments(labels, draws) if self.joins_fragments else labels
+
+        labels, weights = partitions.several(cells, n_estimates, self.loss, estimate)
+        of_informative = np.full((len(weights), self.cells.shape[2]), -1)
+        of_informative[:, inside] = labels
+        found = np.zeros((len(weights), self.training.n_samples), dtype=np.int64)
+        found[:, self.training.take(np.arange(found.shape[1]))] = of_informative
+        return found, weights
+
     def _estimate(self, max_clusters, inside, of_noise):
         """Labels of the rows inside with the least expected loss, -1 for rows that are noise with
         a higher probability than they share the cluster with its other rows (or are alone in
@@ -483,6 +513,10 @@ def other_readings(model):
     """If the draws of the clusters differ much, or if readings of the draws are sure of other
     clusters than `labels_`: dict of lines for `BaseMixture.summary`. Readings need the rows."""
     training, lines = model._training, {}
+    if (several := getattr(model, "label_estimates_", None)) is not None:
+        sizes = zip(model.estimate_weights_, several.max(axis=1) + 1, strict=True)
+        words = ", ".join(f"{share:.0%} near one with {k}" for share, k in sizes)
+        lines["estimates"] = f"{words} cluster{'s' if several.max() else ''}"
     figures = model.diagnostics_.get("coclustering", {})
     agreement, r_hat = figures.get("ari_between", 1.0), figures.get("r_hat", 1.0)
     if r_hat > MIXED:
@@ -490,13 +524,13 @@ def other_readings(model):
         lines["uncertain"] = f"{words}, so probabilities are known less well than their errors say"
     if training is not None and agreement < AGREE and model.probabilities_.mean() <= SURE:
         words = f"draws of the clusters differ (mean adjusted Rand index {agreement:.2f})"
-        lines["uncertain"] = f"{words}, so labels_ are one of many summaries: see probabilities_"
+        lines["uncertain"] = f"{words}, so one estimate may not do: see {SEE_SEVERAL}"
     if training is None or training.known.unites or not model.likelihood_.has_points:
         return lines
     share = np.mean(model.n_clusters_samples_ == model.n_clusters_)
     if share < 0.5 and not model._one_for_each and not hasattr(model, "_most_clusters"):
         words = f"{share:.0%} of the draws have as many clusters as labels_"
-        lines.setdefault("uncertain", f"{words}: see probability_of_number and probabilities_")
+        lines.setdefault("uncertain", f"{words}: see {SEE_SEVERAL}")
     if training.n_samples * model.n_components_samples_.mean() > MOST_READ_AGAIN:
         return lines
     try:

@@ -102,6 +102,8 @@ default="auto"
         Kept partitions into components, numbered by first appearance; -1 for noise.
     cluster_samples_ : ndarray of shape (n_chains, n_read_draws, n_samples), int
         Draws of the clusters, which `labels_` summarises.
+    label_estimates_, estimate_weights_ : ndarray of shape (n_found, n_samples) and (n_found,)
+        Several estimates, and shares of the draws near each. Only after `estimate_labels`.
     n_components_samples_, n_clusters_samples_ : ndarray of shape (n_chains, n_draws), int64
         Numbers of components and of clusters of the draws.
     concentration_samples_, log_joint_samples_ : ndarray of shape (n_chains, n_draws)

@@ -302,7 +302,7 @@ def _share(happens):
     of_chains = happens.mean(axis=1)
     between = sem(of_chains) if len(of_chains) > 1 else 0.0
     error = mcse_mean(happens.astype(np.float64))
-    return float(of_chains.mean()), float(np.nanmax([error, between, 1.0 / happens.size]))
+    return float(np.mean(happens)), float(np.nanmax([error, between, 1.0 / happens.size]))
 
 
 @names_columns

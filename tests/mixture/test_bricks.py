@@ -660,7 +660,7 @@ def test_probabilities_have_errors():
         probability, error = model.probability_together(i, j)
         assert probability == np.mean(clusters[:, :, i] == clusters[:, :, j])
         assert error >= 1 / numbers.size
-    with pytest.raises(ValueError, match="second must be"):
+    with pytest.raises(ValueError, match=r"second, .* of 400 rows, must be at most 399"):
         model.probability_together(0, len(X))
     with pytest.raises(ValueError, match="n_clusters must be at least 1"):
         model.probability_of_number(0)
@@ -687,13 +687,64 @@ def test_summary_says_if_the_number_of_clusters_is_uncertain():
     assert "uncertain" not in model.summary()
     del model._other_readings
     counts.ravel()[: round(counts.size * 0.6)] += 1
-    line = "40% of the draws have as many clusters as labels_: see probability_of_number"
+    line = "40% of the draws have as many clusters as labels_: see estimate_labels(n_estimates=3)"
     assert line in model.summary()
     # Draws have no word about a number that was asked for, nor where components are clusters.
     model.estimate_labels(max_clusters=1).n_clusters_samples_ = counts + 1
     assert "uncertain" not in model.summary()
     model.estimate_labels(loss="vi").n_clusters_samples_ = counts + 9
     assert "as many clusters as labels_" not in model.summary()
+
+
+def test_several_estimates_of_a_fit():
+    X, _ = bars(np.random.default_rng(1))
+    X = np.concatenate([X, [[np.nan, np.nan]] * 3])
+    model = DPMixture(**FAST, concentration=8.0).fit(X)
+    labels = model.labels_
+    with pytest.raises(AttributeError, match="n_estimates"):
+        _ = model.label_estimates_
+    assert model.estimate_labels(n_estimates=1).label_estimates_.shape == (1, len(X))
+    model.estimate_labels(n_estimates=3)
+    assert np.array_equal(model.labels_, labels)
+    found, weights = model.label_estimates_, model.estimate_weights_
+    cells = model._cells[:, :, :-3]
+    losses = [partitions.partition_distances(cells, labels) for labels in found[:, :-3]]
+    assert weights == pytest.approx(np.bincount(np.argmin(losses, axis=0)) / len(losses[0]))
+    # Single rows beside clusters join these, as in labels_.
+    of_draws = partitions.point_estimates(cells, 3, random_state=0)[0]
+    assert found.max() < of_draws.max()
+    # Rows of which nothing is known are in the largest cluster.
+    assert (found[:, -3:] == 0).all() and np.bincount(found[0]).argmax() == 0
+    sizes = found.max(axis=1) + 1
+    assert f"{weights[0]:.0%} near one with {sizes[0]}" in model.summary()
+    again = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(again.label_estimates_, found)
+    assert model.estimate_labels(n_estimates=2, max_clusters=1).label_estimates_.max() == 0
+    assert "1 clusters" not in model.summary()
+    assert not hasattr(model.estimate_labels(), "label_estimates_")
+    with pytest.raises(ValueError, match="n_estimates must be at least 1"):
+        model.estimate_labels(n_estimates=0)
+    model.estimate_labels(loss="vi", n_estimates=2)
+    draws = model.cluster_samples_[:, :, :-3]
+    of_draws, _ = partitions.point_estimates(draws, 2, random_state=0)
+    found, expected = (
+        np.mean(np.min([partitions.partition_distances(draws, k) for k in some], axis=0))
+        for some in (model.label_estimates_[:, :-3], of_draws)
+    )
+    assert found == pytest.approx(expected, rel=0.03)
+    known = DPMixture(**FAST).fit(X[:-3], known_labels=np.where(np.arange(len(X) - 3) < 3, 0, -1))
+    with pytest.raises(ValueError, match="known classes are the same in all estimates"):
+        known.estimate_labels(n_estimates=2)
+
+
+@pytest.mark.filterwarnings("ignore:.*are copies")
+def test_several_estimates_have_noise_and_copies():
+    X, _ = ring(np.random.default_rng(1))
+    X = np.concatenate([X, X[:200], [[40.0, 0.0], [0.0, -50.0]]])
+    model = DPMixture(**FAST, noise=True).fit(X).estimate_labels(n_estimates=2)
+    found = model.label_estimates_
+    assert found.shape[1] == len(X) and ((found == -1) == (model.labels_ == -1)).all()
+    assert (found[:, -2:] == -1).all()
 
 
 def test_summary_counts_clusters_and_not_noise():

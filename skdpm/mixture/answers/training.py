@@ -87,6 +87,7 @@ class TrainingRows:
             owners[self.take(of_draw)[inside]] = of_rows
             owners[-1] = -1  # of noise
             found[at] = owners[of_draw]
+            found[at][self.informative[inside]] = of_rows  # may differ in a component
         sizes = np.bincount(labels[labels >= 0])
         everywhere = self.spread(labels)
         others = np.setdiff1d(np.arange(len(everywhere)), self.informative)
