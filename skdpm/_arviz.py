@@ -9,9 +9,6 @@ from skdpm._validation import is_dask
 from skdpm.diagnostics import without_last_bits
 from skdpm.draws import column_of
 
-# Names in ArviZ of draws that are not parameters.
-STATISTICS = {"log_joint": "lp"}
-
 
 def datatree(estimator, X=None, log_likelihood=None):
     """Make the xarray.DataTree of a fitted estimator. X are the rows of the fit, unchecked;
@@ -45,10 +42,7 @@ def datatree(estimator, X=None, log_likelihood=None):
         for name, values in posterior.items()
     }
     groups = {"posterior": dataset(posterior, dims)}
-    statistics = {
-        STATISTICS[name]: without_last_bits(draws[name]) for name in STATISTICS if name in draws
-    }
-    sample_stats = dataset(statistics, {})
+    sample_stats = dataset({"lp": without_last_bits(draws["log_joint"])}, {})
     rates = getattr(estimator, "acceptance_rate_", {})
     if rates:
         # A number per chain, without the dimension of draws.
@@ -69,14 +63,10 @@ def datatree(estimator, X=None, log_likelihood=None):
 def _parameters(estimator):
     """Names of the draws of parameters that are not fixed and have one shape."""
     draws = estimator.draws_
-    fixed = set() if estimator.concentration is None else {"concentration"}
+    fixed = {"log_joint"} if estimator.concentration is None else {"log_joint", "concentration"}
     learned = {column_of(name) for name in estimator.hyperparameter_samples_}
     fixed |= {name for name in draws if name.startswith(column_of("")) and name not in learned}
-    return [
-        name
-        for name in draws
-        if name not in STATISTICS and name not in fixed and not isinstance(draws[name], list)
-    ]
+    return [name for name in draws if name not in fixed and not isinstance(draws[name], list)]
 
 
 def _dims(name, shape, n_features, parts):

@@ -85,8 +85,9 @@ class Halts:
         if self.reports is not None:
             self._ended |= self.reports.tell(n_done)
         regrouped = program.regroup(self.chains, n_done, self._affords_probe)
-        if program.finds_warmup and n_done <= program.n_warmup and not regrouped:
-            if self._settled(n_done):
+        looks = program.warmup_looks if program.finds_warmup and not regrouped else ()
+        if n_done in looks and n_done <= program.n_warmup:
+            if n_done == looks[-1] or settled(self.chains, n_done):
                 program.end_warmup(self.chains, n_done)
         steps = math.inf if self.clock is None else self.clock.affordable(n_done, program)
         if steps < 1 and 0 < n_done < program.n_warmup and program.shortens_warmup:
@@ -119,11 +120,6 @@ class Halts:
     def _affords_probe(self, **_):
         """Whether a probe may go on: until a share of the time limit is over."""
         return time.monotonic() < (self.began or 0.0) + MOST_FOR_PROBES * self.max_time
-
-    def _settled(self, n_done):
-        """Whether warm-up ends here."""
-        looks = self.program.warmup_looks
-        return n_done in looks and (n_done == looks[-1] or settled(self.chains, n_done))
 
     def _enough(self, n_draws):
         """Whether the draws suffice."""

@@ -320,14 +320,11 @@ class ChainProgram:
                 chain["masses"] = masses
 
 
-class LiveChain:
+class LiveChain(contextlib.AbstractContextManager):
     """A chain while it runs, made from its dict of plain objects.
 
     It is a context manager, so that it may hold resources such as a pool of threads.
     """
-
-    def __enter__(self):
-        return self
 
     def __exit__(self, *exception):
         pass

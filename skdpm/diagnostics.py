@@ -93,9 +93,7 @@ def bulk_ess(draws) -> float:
         half chain is constant but they differ.
     """
     halves = _split(draws)
-    if halves is None:
-        return float("nan")
-    return _ess(_rank_normalise(halves))
+    return float("nan") if halves is None else _ess(_rank_normalise(halves))
 
 
 def tail_ess(draws) -> float:

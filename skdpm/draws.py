@@ -264,12 +264,7 @@ class Snapshots:
             self.pool = {key: part for key, part in self.pool.items() if key in used}
 
     def save(self):
-        return {
-            "n_seen": self.n_seen,
-            "stride": self.stride,
-            "draws": self.draws,
-            "pool": self.pool,
-        }
+        return {name: value for name, value in vars(self).items() if name != "most"}
 
 
 def common_snapshots(chains, n_draws):

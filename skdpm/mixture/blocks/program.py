@@ -190,28 +190,20 @@ class BlockChain(MixtureChain):
     def _from(self, first, key):
         """Return what a chain at a `FirstState` would save. The key names random streams, other
         than those of the iteration."""
-        return {
-            "state": self._state_from(first, key),
-            "concentration": first.concentration,
-            "values": first.values,
-        }
-
-    def _state_from(self, first, key):
-        """Return the state of a `FirstState`, as if saved."""
         likelihood, prior = self.program.likelihood, self.program.make_prior(first.concentration)
-        n_slots, labels = functools.partial(self.kernel.n_slots, prior), first.labels
+        n_slots, known = functools.partial(self.kernel.n_slots, prior), self.program.known
+        labels, state = first.labels, None
         if first.stats is not None:
             at = likelihood.at(first.values) if first.values else likelihood
             state = BlockState.draw(self.rows, at, first.stats, n_slots, key)
-            if not self.program.known.unites:
-                return state
-            labels = state["codes"] >> 1
-        if self.program.known.unites:
+        if known.unites:
+            labels = state["codes"] >> 1 if state is not None else labels
             labels = np.zeros(self.rows.n_samples, dtype=np.intp) if labels is None else labels
-            known = self.program.known.restricted(likelihood)
-            labels = known.separated(labels, prior.most_clusters)
-        n_clusters = 1 if labels is None else int(labels.max()) + 1
-        return BlockState.start(self.rows, likelihood, labels, n_slots(n_clusters))
+            labels = known.restricted(likelihood).separated(labels, prior.most_clusters)
+        if known.unites or state is None:
+            n_clusters = 1 if labels is None else int(labels.max()) + 1
+            state = BlockState.start(self.rows, likelihood, labels, n_slots(n_clusters))
+        return {"state": state, "concentration": first.concentration, "values": first.values}
 
     def _looks(self):
         """Iterations before which a chain tries clusters of a sample of rows: not the first if it

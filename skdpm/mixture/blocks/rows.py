@@ -9,6 +9,7 @@ of the tree may be added up where its blocks are. `records` explains the words u
 """
 
 import abc
+import contextlib
 import functools
 import threading
 from itertools import pairwise
@@ -27,7 +28,7 @@ from skdpm.mixture.state._tiles import RowTiles
 FEWEST_CLUSTERS = 8
 
 
-class Rows(abc.ABC):
+class Rows(contextlib.AbstractContextManager):
     """Base class of rows in blocks; threads may share one.
 
     The labels of a chain are an object that depends on the subclass, the chain's `codes`. Chains
@@ -39,9 +40,6 @@ class Rows(abc.ABC):
     keeps_labels = True  # whether `labels` returns those of every draw
     # (n_samples,): log density of each row as noise, less `log_constants`; (0,): there is none.
     log_noise = np.empty(0)
-
-    def __enter__(self):
-        return self
 
     def __exit__(self, *exception):
         return None

@@ -166,10 +166,11 @@ class NegativeBinomial(CountColumns):
 
     def laws(self, stats, rng=None):
         sizes = np.broadcast_to(1.0 / self.dispersion, (len(stats), len(self.dispersion)))
-        if rng is not None:
-            columns = zip(sizes.T, 1.0 / self._ratios(stats, rng).T, strict=True)
-            return self._laws_of(Counts(*column) for column in columns)
         alpha, beta = self._posterior(stats)
+        if rng is not None:
+            ratios = rng.gamma(beta) / rng.gamma(alpha)  # (1 - p) / p
+            columns = zip(sizes.T, 1.0 / ratios.T, strict=True)
+            return self._laws_of(Counts(*column) for column in columns)
         columns = zip(sizes.T, alpha.T, beta.T, strict=True)
         return self._laws_of(BetaNegativeBinomial(*column) for column in columns)
 
@@ -178,11 +179,6 @@ class NegativeBinomial(CountColumns):
         if isinstance(law, Counts):
             return Counts(law.shape * exposure, law.rate)
         return BetaNegativeBinomial(law.size * exposure, law.alpha, law.beta)
-
-    def _ratios(self, stats, rng):
-        """Draw (1 - p) / p of each cluster and column."""
-        alpha, beta = self._posterior(stats)
-        return rng.gamma(beta) / rng.gamma(alpha)
 
 
 def _tally(values, exposures, tallies):
