@@ -527,10 +527,12 @@ def other_readings(model):
         lines["uncertain"] = f"{words}, so one estimate may not do: see {SEE_SEVERAL}"
     if training is None or training.known.unites or not model.likelihood_.has_points:
         return lines
-    share = np.mean(model.n_clusters_samples_ == model.n_clusters_)
-    if share < 0.5 and not model._one_for_each and not hasattr(model, "_most_clusters"):
-        words = f"{share:.0%} of the draws have as many clusters as labels_"
-        lines.setdefault("uncertain", f"{words}: see {SEE_SEVERAL}")
+    numbers = model.n_clusters_samples_.ravel()
+    shares, share = np.bincount(numbers) / len(numbers), np.mean(numbers == model.n_clusters_)
+    is_given = model._one_for_each or hasattr(model, "_most_clusters")
+    if share < shares.max() and not is_given:
+        words = f"{share:.0%} of the draws have as many clusters as labels_, {shares.max():.0%}"
+        lines.setdefault("uncertain", f"{words} have {shares.argmax()}: see {SEE_SEVERAL}")
     if training.n_samples * model.n_components_samples_.mean() > MOST_READ_AGAIN:
         return lines
     try:

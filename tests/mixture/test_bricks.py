@@ -686,9 +686,9 @@ def test_summary_says_if_the_number_of_clusters_is_uncertain():
     counts.ravel()[: counts.size // 2] += 1
     assert "uncertain" not in model.summary()
     del model._other_readings
-    counts.ravel()[: round(counts.size * 0.6)] += 1
-    line = "40% of the draws have as many clusters as labels_: see estimate_labels(n_estimates=3)"
-    assert line in model.summary()
+    counts.ravel()[: round(counts.size * 0.6)] = model.n_clusters_ + 2
+    line = f"40% of the draws have as many clusters as labels_, 60% have {model.n_clusters_ + 2}: "
+    assert line + "see estimate_labels(n_estimates=3)" in model.summary()
     # Draws have no word about a number that was asked for, nor where components are clusters.
     model.estimate_labels(max_clusters=1).n_clusters_samples_ = counts + 1
     assert "uncertain" not in model.summary()
