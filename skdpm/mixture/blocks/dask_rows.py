@@ -504,8 +504,9 @@ def _call_plainly(X, block, start, store, function, *arguments):
 
 def _chunk_labels(X, job, source):
     likelihood, recipe, cluster_numbers = source
+    store = remote.BlockStore(0)
     codes = [
-        remote.recipe_codes(rows, block, likelihood, recipe)
+        remote.recipe_codes(rows, block, likelihood, recipe, store)
         for rows, block, _ in remote.blocks_of([(X, *job)])
     ]
     return cluster_numbers[np.concatenate([np.empty(0, dtype=np.int32), *codes]) >> 1]

@@ -53,28 +53,25 @@ def visit_by_recipe(X, block, start, store, likelihood, recipe, task, key, name)
     if recipe is not None:
         codes = recipe_codes(X, block, likelihood, recipe, store)
         held = Held.of_clusters(codes, task.held_clusters)
-    orders = None if store is None else store.orders
-    codes, collected = visit_block(likelihood, X, codes, task, key, block, held, orders)
-    if store is not None and task.sweep is not None:
+    codes, collected = visit_block(likelihood, X, codes, task, key, block, held, store.orders)
+    if task.sweep is not None:
         store.put((key[:-1], block), name, held, codes)
     return numbered_from(collected, start), held
 
 
-def recipe_codes(X, block, likelihood, recipe, store=None):
+def recipe_codes(X, block, likelihood, recipe, store):
     """Return the codes of a block of rows from their recipe."""
     if recipe.task is None:
         codes = np.zeros(X.shape[0], dtype=np.int32)
     else:
         where, held = (recipe.key[:-1], block), recipe.held.get(block)
-        name = None if store is None else sweep_name(recipe.task, recipe.key)
-        codes = None if store is None else store.find(where, name, held)
+        name = sweep_name(recipe.task, recipe.key)
+        codes = store.find(where, name, held)
         if codes is None:
-            orders = None if store is None else store.orders
             codes, _ = visit_block(
-                likelihood, X, None, recipe.task, recipe.key, block, held, orders
+                likelihood, X, None, recipe.task, recipe.key, block, held, store.orders
             )
-            if store is not None:
-                store.put(where, name, held, codes)
+            store.put(where, name, held, codes)
     if not recipe.changes:
         return codes
     return change_codes(codes, recipe.changes, block, likelihood.parametric(X))

@@ -103,8 +103,8 @@ def test_a_sum_in_another_order_is_seen(model, seed):
 
 class History:
     """Sweeps of two chains over two blocks, with splits and with rows held back, as a sampler
-    does them: what `visit_by_recipe` returns with a store is compared with what it returns
-    without."""
+    does them: what `visit_by_recipe` returns with a store is compared with what it returns with
+    one that keeps nothing."""
 
     def __init__(self, seed):
         self.rng = np.random.default_rng(seed)
@@ -198,7 +198,7 @@ def assert_same_visits(one, other):
 @pytest.mark.parametrize("n_bytes", everyday([2**20, 900, 0], 900))
 def test_a_store_of_codes_changes_no_bit(n_bytes, seed):
     """Whole, dropped at random, or too small for all."""
-    expected = History(seed).visits(None)
+    expected = History(seed).visits(BlockStore(0))
     stores = Forgetful(n_bytes, 0.0), Forgetful(n_bytes, 0.5)
     for store in stores:
         assert_same_visits(History(seed).visits(store), expected)
@@ -211,7 +211,7 @@ def test_a_store_of_codes_changes_no_bit(n_bytes, seed):
 def test_codes_of_another_recipe_are_seen(error, seed, monkeypatch):
     """Planted: a store that gives out the codes of another sweep, or of another chain, or wrong
     ones."""
-    expected = History(seed).visits(None)
+    expected = History(seed).visits(BlockStore(0))
     store = BlockStore(2**20)
     put, find = store.put, store.find
     if error == "any sweep":
@@ -260,14 +260,14 @@ def test_a_place_on_disk_has_no_codes():
 
 
 def test_recipes_give_the_codes_of_visits(seed):
-    """Codes from a recipe are those that the visit drew, with and without a store."""
+    """Codes from a recipe are those that the visit drew, with a store that has them or not."""
     history = History(seed)
     task, key = Task(3, history.sweep()), (5, 0, 1)
     store = BlockStore(2**20)
     history.visit(store, None, task, key)
     for X, block, _ in blocks_of([(history.X, np.array([0, 250, 600]), 1, 0, np.ndarray)]):
         drawn = remote.visit_block(history.likelihood, X, None, task, key, block)[0]
-        for where in (None, store, BlockStore(2**20)):
+        for where in (BlockStore(0), store, BlockStore(2**20)):
             codes = recipe_codes(X, block, history.likelihood, Recipe(task, key), where)
             np.testing.assert_array_equal(codes, drawn)
 

@@ -59,13 +59,6 @@ class OnGrid:
     values: np.ndarray
     log_masses: np.ndarray
 
-    def __eq__(self, other):
-        return (
-            type(other) is OnGrid
-            and np.array_equal(self.values, other.values)
-            and np.array_equal(self.log_masses, other.log_masses)
-        )
-
     def draw(self, rng, shape=()):
         """Draw independent numbers of a shape."""
         return rng.choice(self.values, shape, p=np.exp(self.log_masses))
