@@ -65,7 +65,9 @@ def allocation_distances(allocation_samples, Z, *, complements: bool = False) ->
     """
     draws = _as_draws(allocation_samples)
     check_bool(complements, "complements")
-    Z = _as_binary(Z, "Z", len(draws[0]))
+    Z = check_binary(Z, "Z")
+    if len(Z) != len(draws[0]):
+        raise ValueError(f"Z must have {len(draws[0])} rows, as the draws, got {len(Z)}")
     size = max(1, MOST_ENTRIES // max(1, sum(draw.size for draw in draws) // len(draws)))
     return np.concatenate(
         [
@@ -215,15 +217,7 @@ def _as_draws(allocation_samples):
         draws = [Z for chain in draws for Z in chain]
     if not draws:
         raise ValueError("allocation_samples must not be empty")
-    draws = [_as_binary(Z, "a draw of allocation_samples") for Z in draws]
+    draws = [check_binary(Z, "a draw of allocation_samples") for Z in draws]
     if len({len(Z) for Z in draws}) > 1:
         raise ValueError("the draws in allocation_samples must have equally many rows")
     return draws
-
-
-def _as_binary(Z, name, n_samples=None):
-    """Check a binary matrix; bool."""
-    Z = check_binary(Z, name)
-    if n_samples not in (None, len(Z)):
-        raise ValueError(f"{name} must have {n_samples} rows, as the draws, got {len(Z)}")
-    return Z

@@ -162,7 +162,7 @@ class ParticleChain(MixtureChain):
         self.bit_generator = stream(self.entropy, self.index)
         self.order = chain["grouped"] if "grouped" in chain else self.row_order()
         self.encoded = program.encoded(self.order)
-        self.noise = program.noise_law.of_items(program.noise, self.items())
+        self.noise = None if program.noise is None else program.noise.of(self.items())
         sampler = program.sampler
         self.system = sampler.system(
             program.make_prior(program.first_concentration),
@@ -371,7 +371,7 @@ class FitChain(ParticleChain, StateChain):
             prior.set_concentration(system.concentration)
         if self.mover is None:
             self.mover = program.bind(self.encoded, {})
-        noise = program.noise_law.of_items(self.noise, slice(n_rows))
+        noise = None if self.noise is None else self.noise.of(slice(n_rows))
         state = self.state = MixtureState(self.mover, prior, n_samples=n_rows, noise=noise)
         for p in range(system.n_current):
             if program.concentration is None:

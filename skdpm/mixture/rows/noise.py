@@ -38,10 +38,6 @@ class NoiseLaw:
         log_density[known.rows] = -np.inf
         return Noise(self.a, self.b, log_density)
 
-    def of_items(self, noise, items):
-        """The law of some items, in their order, from that of all, for states."""
-        return noise.of(items) if self.takes_rows else None
-
     def weight(self, n_noise, n_samples):
         """Probability that a new row is noise, if n_noise of n_samples rows are."""
         return (self.a + n_noise) / (self.a + self.b + n_samples)

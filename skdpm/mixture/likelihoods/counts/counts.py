@@ -44,7 +44,15 @@ class CountColumns(Likelihood):
     def _resolved(self, summary, **more):
         """A copy that starts from these rows, with more hyperparameters, and with what kernels
         need to know of the rows."""
-        other = self._start(self._starts(summary) | more)
+        owner = type(self).__name__
+        check_count_sums(summary["totals"], owner, "column")
+        # A sum of 0 counts as 1.
+        mean = float(max(summary["totals"].sum(), 1.0) / (summary["entries"] or 1))
+        shape, typical = 1.0, SHAPE_PRIOR.shape / SHAPE_PRIOR.rate
+        if self.shape is not None:
+            shape = typical = check_real(self.shape, f"{owner}.shape", low=0.0)
+        rate = Start(shape / mean, Gamma(2.0, 2.0 * mean / typical))
+        other = self._start({"shape": Start(shape, SHAPE_PRIOR), "rate": rate, **more})
         other.exposed = self.exposed
         other._fitted_missing = bool(summary["missing"])
         return other
@@ -77,18 +85,6 @@ class CountColumns(Likelihood):
 
     def doubtful(self, X, least):
         return filled_columns(self.independent(X)) if isinstance(X, np.ndarray) else {}
-
-    def _starts(self, summary):
-        """Starts of shape and rate."""
-        owner = type(self).__name__
-        check_count_sums(summary["totals"], owner, "column")
-        # A sum of 0 counts as 1.
-        mean = float(max(summary["totals"].sum(), 1.0) / (summary["entries"] or 1))
-        shape, typical = 1.0, SHAPE_PRIOR.shape / SHAPE_PRIOR.rate
-        if self.shape is not None:
-            shape = typical = check_real(self.shape, f"{owner}.shape", low=0.0)
-        rate = Start(shape / mean, Gamma(2.0, 2.0 * mean / typical))
-        return {"shape": Start(shape, SHAPE_PRIOR), "rate": rate}
 
     def box_points(self, data):
         X = data["X"]
