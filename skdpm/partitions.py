@@ -31,6 +31,7 @@ A larger split_cost gives an estimate with fewer clusters.
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.optimize import linear_sum_assignment
 
 from skdpm import _partitions as kernels
@@ -719,23 +720,15 @@ class _Overlaps:
     """
 
     def __init__(self, draws, labels, table):
-        n_clusters = int(labels.max()) + 1
-        self.n_draws, self.table = len(draws), table
-        self.n_blocks, parts = 0, []
-        for _, some, n_codes in _code_blocks(draws):
-            for codes in some:
-                cells = labels * n_codes + codes
-                if n_clusters * n_codes <= 8 * len(labels) + 1024:
-                    counts = np.bincount(cells)
-                    cells = np.flatnonzero(counts)
-                    counts = counts[cells]
-                else:
-                    cells, counts = np.unique(cells, return_counts=True)
-                cluster, code = np.divmod(cells, n_codes)
-                parts.append((cluster, code + self.n_blocks, counts))
-                self.n_blocks += n_codes
-        self.cluster, self.block, self.count = map(np.concatenate, zip(*parts, strict=True))
-        self.n_clusters = n_clusters
+        self.n_draws, self.table, parts = len(draws), table, []
+        for _, codes, n_codes in _code_blocks(draws):
+            blocks = codes + n_codes * np.arange(len(codes))[:, None]
+            cells = np.tile(labels, len(codes)), blocks.ravel()
+            shape = labels.max() + 1, n_codes * len(codes)
+            parts.append(sp.csr_array((np.ones(codes.size, dtype=np.int64), cells), shape))
+        found = sp.hstack(parts, format="coo")
+        self.cluster, self.block, self.count = found.row, found.col, found.data
+        self.n_clusters, self.n_blocks = found.shape
 
     def gains(self, j):
         """Mean over the draws of sum_b [f(n_ib + n_jb) - f(n_ib) - f(n_jb)], for each cluster i:

@@ -41,8 +41,6 @@ N_DRAWS = 2
 SPARE_PARTS = 3
 # Times that such pieces are cut again.
 MOST_CUTS = 4
-# Times that rows then move to a more likely cluster and clusters are merged again.
-N_REFINEMENTS = 1
 
 
 @dataclass(frozen=True)
@@ -152,13 +150,12 @@ def find_clusters(program, likelihood, model, points, bit_generator):
         if not new.log_joint > merged.log_joint:
             break
         labels, merged = new_labels, new
-    for _ in range(N_REFINEMENTS):
-        state = None
-        take_values(likelihood, model, prior, merged)
-        state = MixtureState(model, prior, labels)
-        assign_in_turn(state, rng.permutation(model.n_samples), by_size=True)
-        labels, merged = merge_state(program, state, bit_generator)
-    return labels, merged
+    # Rows move to a more likely cluster, and clusters are merged again.
+    state = None
+    take_values(likelihood, model, prior, merged)
+    state = MixtureState(model, prior, labels)
+    assign_in_turn(state, rng.permutation(model.n_samples), by_size=True)
+    return merge_state(program, state, bit_generator)
 
 
 def take_values(likelihood, model, prior, merged):

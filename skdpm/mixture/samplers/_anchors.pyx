@@ -164,22 +164,13 @@ def merge_probabilities(MixtureState state):
     """
     cdef Py_ssize_t a, b
     cdef Py_ssize_t k = state.n_clusters
-    cdef ClusterModel model = state.model
-    alone = np.empty(k)
     ratios = np.full((k, k), -np.inf)
-    cdef double[::1] log_marginal = alone
     cdef double[:, ::1] log_ratio = ratios
     state.reserve(k + 2)
-    scratch = model.acquire()
-    for a in range(k):
-        log_marginal[a] = model.log_marginal(state.slots[a])
-    for a in range(k):
+    for a in range(1, k):
+        state.model.log_merge_many(as_indices(state.slots, a), state.slots[a], &log_ratio[a, 0])
         for b in range(a):
-            model.copy(scratch, state.slots[a])
-            model.merge(scratch, state.slots[b])
-            log_ratio[a, b] = model.log_marginal(scratch) - log_marginal[a] - log_marginal[b]
             log_ratio[b, a] = log_ratio[a, b]
-    model.release(scratch)
     if not (ratios < np.inf).all():     # a NaN fails this comparison too
         a, b = np.argwhere(~(ratios < np.inf))[0]
         labels = state.cluster_labels()

@@ -77,7 +77,6 @@ cdef class Closure:
         (Bouchard-Cote, Doucet & Roth 2017, algorithm 2)."""
         cdef Py_ssize_t n = self.n_anchors
         cdef bint is_anchor
-        cdef signed char cell
         for j in range(self.n_cells):
             i = self.members.first[self.slots[j]]
             for _item in range(self.sizes[j]):
@@ -91,12 +90,8 @@ cdef class Closure:
                 i = self.members.next[i]
         for j in range(self.n_anchors, n):
             m = j + integer(rng, n - j)
-            i = self.items[m]
-            self.items[m] = self.items[j]
-            self.items[j] = i
-            cell = self.cells[m]
-            self.cells[m] = self.cells[j]
-            self.cells[j] = cell
+            self.items[j], self.items[m] = self.items[m], self.items[j]
+            self.cells[j], self.cells[m] = self.cells[m], self.cells[j]
         self.n_items = n
 
     cdef double log_anchors(
