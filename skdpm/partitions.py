@@ -28,6 +28,7 @@ For "vi" these are the conditional entropies of b given a and of a given b. A pa
 A larger split_cost gives an estimate with fewer clusters.
 """
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -320,19 +321,15 @@ def point_estimates(
     ----------
     Balocchi & Wade (2025).
     """
-    return several(
-        label_samples,
-        check_integer(n_estimates, "n_estimates", low=1),
-        loss,
-        lambda draws: point_estimate(draws, loss, random_state=random_state),
-    )
+    estimate = functools.partial(point_estimate, loss=loss, random_state=random_state)
+    return several(label_samples, n_estimates, loss, estimate)
 
 
 def several(label_samples, n_estimates, loss, estimate):
     """`point_estimates`, each by a function of its draws."""
     every = _as_draws(label_samples)
     draws = _thin(every, _MOST_PAIRED)
-    n_estimates = min(n_estimates, len(draws))
+    n_estimates = min(check_integer(n_estimates, "n_estimates", low=1), len(draws))
     distances = np.array([_distances(draws, draw, loss) for draw in draws])
     # Medoids: one after the other is replaced by the best draw, given the others.
     chosen, last = [], None

@@ -562,20 +562,15 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         self._check_label_draws("estimate_labels", 'point_estimate="map"')
         loss = estimate.loss_of_estimate(loss, self.point_estimate)
         training = self._training
-        most = training.make_prior(1.0).most_clusters
-        wanted = most
+        wanted = training.make_prior(1.0).most_clusters
         if max_clusters is not None:
-            wanted = min(most, check_integer(max_clusters, "max_clusters", low=1))
-        if n_estimates is not None:
-            n_estimates = check_integer(n_estimates, "n_estimates", low=1)
+            wanted = min(wanted, check_integer(max_clusters, "max_clusters", low=1))
         self._recall(X)
         drawn = estimate.DrawnClusters(self, loss)
-        several = None if n_estimates is None else drawn.several(n_estimates, wanted)
         found = drawn.least_expected_loss(wanted)
+        several = {} if n_estimates is None else drawn.several(n_estimates, wanted)
         found.publish(self, training.make_prior, training.copies)
-        if several is not None:
-            self.label_estimates_ = of_all_rows(several[0], training.copies)
-            self.estimate_weights_ = several[1]
+        vars(self).update(several)
         if max_clusters is not None:
             self._most_clusters = max_clusters
         self.diagnostics_ = self._with_clusters(copy.deepcopy(self.diagnostics_))

@@ -343,30 +343,26 @@ class DrawnClusters:
         return self._placed(replace(estimate, cells=self.cells if self.is_adaptive else None))
 
     def several(self, n_estimates, max_clusters):
-        """Labels of all different rows in at most `n_estimates` estimates, with no more than
-        `max_clusters` clusters, and their weights. Rows without information are in the largest
-        cluster, as elsewhere."""
+        """Attributes of at most `n_estimates` estimates, with no more than `max_clusters` clusters
+        each: dict. Rows of which nothing is known are in the largest cluster, as elsewhere."""
         if self.known.unites:
             raise ValueError(
                 "clusters of known classes are the same in all estimates: fit without "
                 "known_labels, or leave n_estimates out"
             )
-        inside = self._rows_inside()[1]
-        cells = alone(self.cells[:, :, inside])
+        inside, training = self._rows_inside()[1], self.training
 
         def estimate(draws):
-            most = min(draws.max() + 1, self.most_clusters, max_clusters)
-            seed = state_of_estimate(self.training.entropy)
-            options = {"max_clusters": int(most), "random_state": seed}
-            labels = partitions.point_estimate(draws, self.loss, **options)
+            labels = self._search(draws, max_clusters)
             return join_fragments(labels, draws) if self.joins_fragments else labels
 
+        cells, self.unlimited = alone(self.cells[:, :, inside]), None
         labels, weights = partitions.several(cells, n_estimates, self.loss, estimate)
-        of_informative = np.full((len(weights), self.cells.shape[2]), -1)
-        of_informative[:, inside] = labels
-        found = np.zeros((len(weights), self.training.n_samples), dtype=np.int64)
-        found[:, self.training.take(np.arange(found.shape[1]))] = of_informative
-        return found, weights
+        found = np.zeros((len(weights), training.n_samples), dtype=np.int64)
+        informative = training.take(np.arange(training.n_samples))
+        found[:, informative], found[:, informative[inside]] = -1, labels
+        found = of_all_rows(found, training.copies)
+        return {"label_estimates_": found, "estimate_weights_": weights}
 
     def _estimate(self, max_clusters, inside, of_noise):
         """Labels of the rows inside with the least expected loss, -1 for rows that are noise with
@@ -529,8 +525,7 @@ def other_readings(model):
         return lines
     numbers = model.n_clusters_samples_.ravel()
     shares, share = np.bincount(numbers) / len(numbers), np.mean(numbers == model.n_clusters_)
-    is_given = model._one_for_each or hasattr(model, "_most_clusters")
-    if share < shares.max() and not is_given:
+    if share < shares.max() and not (model._one_for_each or hasattr(model, "_most_clusters")):
         words = f"{share:.0%} of the draws have as many clusters as labels_, {shares.max():.0%}"
         lines.setdefault("uncertain", f"{words} have {shares.argmax()}: see {SEE_SEVERAL}")
     if training.n_samples * model.n_components_samples_.mean() > MOST_READ_AGAIN:

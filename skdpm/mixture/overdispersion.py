@@ -265,8 +265,7 @@ class Comparison:
 
     def log_joint(self, labels):
         """Log joint density of the clusters of labels; priors of hyperparameters are left out."""
-        model = self._model(self.X, len(self.X) + 1)
-        state = MixtureState(model, self.prior, labels)
+        state = MixtureState(self._model(self.X, len(self.X) + 1), self.prior, labels)
         return state.compute_log_joint()
 
     def log_joint_merged(self, labels):

@@ -299,8 +299,7 @@ def _position(estimator, parameter, row):
 def _share(happens):
     """Share of draws, (n_chains, n_draws), and its Monte Carlo error: at least that of one of them
     that differs, and that of the shares in chains, which few draws of each do not hide."""
-    of_chains = happens.mean(axis=1)
-    between = sem(of_chains) if len(of_chains) > 1 else 0.0
+    between = sem(happens.mean(axis=1)) if len(happens) > 1 else 0.0
     error = mcse_mean(happens.astype(np.float64))
     return float(np.mean(happens)), float(np.nanmax([error, between, 1.0 / happens.size]))
 

@@ -44,14 +44,9 @@ class Pairs:
 
     def columns(self, columns):
         """The laws of columns: list of `Mixture`, or of None for a column that is not modelled."""
-        step = _step(self.X.shape[1])
         steps = [
-            self.laws.given(
-                self.X[self.rows[first : first + step]],
-                self.clusters[first : first + step],
-                columns,
-            )
-            for first in range(0, len(self.rows), step)
+            self.laws.given(self.X[self.rows[some]], self.clusters[some], columns)
+            for some in _slices(len(self.rows), self.X.shape[1])
         ]
         return [
             None
@@ -73,16 +68,13 @@ class Pairs:
 
 def fill(laws, X, clusters, rng):
     """`Laws.fill`, a limited number of pairs at a time."""
-    step = _step(X.shape[1])
-    parts = [
-        laws.fill(X[first : first + step], clusters[first : first + step], rng)
-        for first in range(0, len(X), step)
-    ]
+    parts = [laws.fill(X[some], clusters[some], rng) for some in _slices(*X.shape)]
     return np.concatenate(parts) if parts else X.copy()
 
 
-def _step(n_features):
-    return max(1, BLOCK_ENTRIES // n_features**2)
+def _slices(n_pairs, n_features):
+    step = max(1, BLOCK_ENTRIES // n_features**2)
+    return [slice(first, first + step) for first in range(0, n_pairs, step)]
 
 
 @dataclass

@@ -102,7 +102,6 @@ def describe(likelihood, training, draws, labels, level, rng):
         kept.expect(counts, expected.values, weight)
         for n in kept.blocks(s, len(stats)):
             kept.add(counts, law.column_means(stats, n, rng).values, rng)
-    mean, rest = kept.mean, kept.rest
     mean_interval, difference_interval = kept.intervals(level)
     # Kept draws are rounded.
     highest = np.where(expected.kinds == "share", 1.0, np.inf)
@@ -113,9 +112,9 @@ def describe(likelihood, training, draws, labels, level, rng):
         expected.codes,
         expected.kinds,
         sizes,
-        _spreads(expected, likelihood.scaled(training.X), labels, sizes, mean),
-        mean,
-        rest,
+        _spreads(expected, likelihood.scaled(training.X), labels, sizes, kept.mean),
+        kept.mean,
+        kept.rest,
         mean_interval,
         difference_interval,
         kept.certainty(),

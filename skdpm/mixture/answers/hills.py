@@ -107,13 +107,11 @@ def _valleys(components, laws, large):
     step = max(1, _components.MOST_NUMBERS // n_large)
     for first in range(0, n_large, step):
         shape = min(step, n_large - first), n_large
-        depths, evidence = np.empty((2, *shape))
-        faces = np.empty(shape, dtype=np.uint8)
-        outputs = depths, evidence, faces
+        outputs = *np.empty((2, *shape)), np.empty(shape, dtype=np.uint8)
         moments = laws.means, laws.covariances
         where = components.rows, components.bounds, large
         valleys(*where, *moments, first, FARTHEST, DEEPEST, *outputs)
-        pairs = np.nonzero(np.isfinite(depths))
+        pairs = np.nonzero(np.isfinite(outputs[0]))
         found.append((first + pairs[0], pairs[1], *(values[pairs] for values in outputs)))
     return [np.concatenate(part) for part in zip(*found, strict=True)]
 

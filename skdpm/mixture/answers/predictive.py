@@ -18,7 +18,6 @@ from skdpm._validation import is_dask
 from skdpm.mixture.answers.conditional import ConditionalLaws
 from skdpm.mixture.answers.outliers import Outliers
 from skdpm.mixture.likelihoods.composite.registry import refusal
-from skdpm.mixture.likelihoods.contract.base import set_hyperparameters
 from skdpm.mixture.state._scoring import mixture_rows
 
 # Largest numbers of rows and of entries of X in a block: 8 MiB of doubles. Encoded rows, tiles and
@@ -487,7 +486,7 @@ class Predictor:
         """Load the clusters of a mixture, and an empty one after them, into a kernel."""
         if mixture.values:
             model.clear(0)  # so that no cluster has to be updated
-            set_hyperparameters(model, self.likelihood.at(mixture.values))
+            model.set_hyperparameters(self.likelihood.at(mixture.values).flat_hyperparameters())
         model.load(mixture.stats)
         if mixture.labels is not None:
             model.bind_labels(mixture.labels.astype(np.intp))

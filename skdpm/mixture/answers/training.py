@@ -11,7 +11,6 @@ from scipy.special import logsumexp
 from skdpm._validation import fingerprint
 from skdpm.draws import column_of
 from skdpm.mixture.answers._leave_one_out import log_leave_one_out, statistics_without
-from skdpm.mixture.likelihoods.contract.base import set_hyperparameters
 from skdpm.mixture.rows.known import UNLABELLED
 from skdpm.mixture.rows.noise import NO_NOISE
 from skdpm.mixture.state._state import MixtureState
@@ -179,7 +178,7 @@ class TrainingRows:
             model = likelihood.bind(data, tables)
             values = {name: draws[column_of(name)][at] for name in draw["values"]}
             if values:
-                set_hyperparameters(model, likelihood.at(values))
+                model.set_hyperparameters(likelihood.at(values).flat_hyperparameters())
             prior = self.prior_of(draws, draw)
             labels, completion = next(_partitions(draws, [draw]))
             labels = labels.astype(np.intp)

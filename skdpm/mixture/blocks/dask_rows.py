@@ -7,6 +7,7 @@ as the scheduler needs milliseconds for one. This module decides which chunks ea
 `remote` is the part that runs on the workers.
 """
 
+import contextlib
 import threading
 import time
 import uuid
@@ -363,12 +364,10 @@ def check_dask(X, sampler, *, init, point_estimate):
 
 def _find_client():
     """Return the client of the cluster that dask works on; None where there is none."""
-    try:
+    with contextlib.suppress(ImportError, ValueError):
         from distributed import default_client
 
         return default_client()
-    except (ImportError, ValueError):
-        return None
 
 
 class Idle(RuntimeError):

@@ -15,7 +15,6 @@ from skdpm.draws import Candidates, Column, Snapshots, column_of
 from skdpm.mixture.chains._start import load_clusters
 from skdpm.mixture.chains.automatic import AutomaticStart, FirstState, most_likely
 from skdpm.mixture.chains.init import dispersed_labels, first_state
-from skdpm.mixture.likelihoods.contract.base import set_hyperparameters
 from skdpm.mixture.rows.known import UNLABELLED
 from skdpm.mixture.rows.noise import NO_NOISE, laws_of_noise
 from skdpm.mixture.state._scoring import MixtureRows, mixture_rows
@@ -94,7 +93,7 @@ class MixtureProgram(ChainProgram):
         model = self.likelihood.bind(*encoded)
         check_capabilities(self.likelihood, model)
         if values:
-            set_hyperparameters(model, self.likelihood.at(values))
+            model.set_hyperparameters(self.likelihood.at(values).flat_hyperparameters())
         return model
 
     def columns(self):
@@ -539,7 +538,9 @@ class RowChain(StateChain):
         program, rows = self.program, self._label_rows
         rows.model.clear(0)
         if self.values:
-            set_hyperparameters(rows.model, program.likelihood.at(self.values))
+            rows.model.set_hyperparameters(
+                program.likelihood.at(self.values).flat_hyperparameters()
+            )
         return self.log_posterior(log_joint) + state_entropy(rows, self.state, program.known)
 
     @functools.cached_property

@@ -256,8 +256,3 @@ def j_divergences(means, naturals):
     products = means @ naturals.T
     own = np.diagonal(products)
     return np.maximum(own[:, None] + own - (products + products.T), 0.0)
-
-
-def set_hyperparameters(model, likelihood):
-    """Set the hyperparameters of a kernel to those of a likelihood."""
-    model.set_hyperparameters(likelihood.flat_hyperparameters())
