@@ -66,7 +66,7 @@ def summary_of_fit(estimator, what):
         counted = [name for name in large if name in bad and name in r_hats]
         worst = max(counted or r_hats, key=r_hats.get)
         words = f"{r_hats[worst]:.2f} ({worst})"
-        if worst in large and worst not in bad:
+        if worst in large and worst not in bad and estimator.converged_:
             why = agreement.why_not_counted(worst, estimator.diagnostics_[worst])
             words += f", acceptable for labels and densities: {why}"
         too_few = math.isinf(r_hats[worst]) and draws.n_draws < agreement.FEWEST_JUDGED

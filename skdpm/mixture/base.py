@@ -568,7 +568,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         self._recall(X)
         drawn = estimate.DrawnClusters(self, loss)
         found = drawn.least_expected_loss(wanted)
-        several = {} if n_estimates is None else drawn.several(n_estimates, wanted)
+        several = {} if n_estimates is None else drawn.several(n_estimates, wanted, found.labels)
         found.publish(self, training.make_prior, training.copies)
         vars(self).update(several)
         if max_clusters is not None:

@@ -65,9 +65,6 @@ PER_ROW = {"labels_", "probabilities_", "noise_probabilities_", "cluster_samples
 NOT_ALWAYS = {*PER_ROW, "classes_", "part_columns_", "label_estimates_", "estimate_weights_"}
 NOT_ALWAYS -= {"labels_"}
 
-# How to see several estimates.
-SEE_SEVERAL = "estimate_labels(n_estimates=3)"
-
 
 def check_point_estimate(value, name="point_estimate", known=("auto", *LOSSES, *SINGLE_DRAWS)):
     """Check a loss, or a word for one or for a draw. Returns it."""
@@ -342,25 +339,23 @@ class DrawnClusters:
         estimate = self._with_components(labels, self.clusters, self.components)
         return self._placed(replace(estimate, cells=self.cells if self.is_adaptive else None))
 
-    def several(self, n_estimates, max_clusters):
+    def several(self, n_estimates, max_clusters, labels):
         """Attributes of at most `n_estimates` estimates, with no more than `max_clusters` clusters
-        each: dict. Rows of which nothing is known are in the largest cluster, as elsewhere."""
-        if self.known.unites:
-            raise ValueError(
-                "clusters of known classes are the same in all estimates: fit without "
-                "known_labels, or leave n_estimates out"
-            )
-        inside, training = self._rows_inside()[1], self.training
+        each: dict. Rows that are noise in `labels` are noise, and rows of which nothing is known
+        are in the largest cluster, as in these."""
+        training, inside = self.training, np.flatnonzero(self.training.take(labels) >= 0)
+        if self.known.unites or not len(inside):
+            why = "all rows are noise" if not len(inside) else "the fit has known_labels"
+            raise ValueError(f"{why}, so there are no several estimates: leave n_estimates out")
 
         def estimate(draws):
-            labels = self._search(draws, max_clusters)
-            return join_fragments(labels, draws) if self.joins_fragments else labels
+            found = self._search(draws, max_clusters)
+            return join_fragments(found, draws) if self.joins_fragments else found
 
         cells, self.unlimited = alone(self.cells[:, :, inside]), None
-        labels, weights = partitions.several(cells, n_estimates, self.loss, estimate)
-        found = np.zeros((len(weights), training.n_samples), dtype=np.int64)
-        informative = training.take(np.arange(training.n_samples))
-        found[:, informative], found[:, informative[inside]] = -1, labels
+        several, weights = partitions.several(cells, n_estimates, self.loss, estimate)
+        found = np.minimum(np.tile(labels, (len(weights), 1)), 0)
+        found[:, training.take(np.arange(training.n_samples))[inside]] = several
         found = of_all_rows(found, training.copies)
         return {"label_estimates_": found, "estimate_weights_": weights}
 
@@ -510,9 +505,13 @@ def other_readings(model):
     clusters than `labels_`: dict of lines for `BaseMixture.summary`. Readings need the rows."""
     training, lines = model._training, {}
     if (several := getattr(model, "label_estimates_", None)) is not None:
-        sizes = zip(model.estimate_weights_, several.max(axis=1) + 1, strict=True)
-        words = ", ".join(f"{share:.0%} near one with {k}" for share, k in sizes)
-        lines["estimates"] = f"{words} cluster{'s' if several.max() else ''}"
+        alike = [f"{adjusted_rand_score(labels, model.labels_):.2f}" for labels in several]
+        each = zip(several.max(axis=1) + 1, model.estimate_weights_, alike, strict=True)
+        words = ", ".join(f"{n} ({share:.0%}, {index})" for n, share, index in each)
+        words += ", with the share of draws near each, and the adjusted Rand index with labels_"
+        lines["estimates"] = f"numbers of clusters {words}"
+    is_offered = several is None and not model._known.unites
+    see = "estimate_labels(n_estimates=3)" if is_offered else "probabilities_"
     figures = model.diagnostics_.get("coclustering", {})
     agreement, r_hat = figures.get("ari_between", 1.0), figures.get("r_hat", 1.0)
     if r_hat > MIXED:
@@ -520,14 +519,14 @@ def other_readings(model):
         lines["uncertain"] = f"{words}, so probabilities are known less well than their errors say"
     if training is not None and agreement < AGREE and model.probabilities_.mean() <= SURE:
         words = f"draws of the clusters differ (mean adjusted Rand index {agreement:.2f})"
-        lines["uncertain"] = f"{words}, so one estimate may not do: see {SEE_SEVERAL}"
+        lines["uncertain"] = f"{words}, so one estimate may not do: see {see}"
     if training is None or training.known.unites or not model.likelihood_.has_points:
         return lines
     numbers = model.n_clusters_samples_.ravel()
     shares, share = np.bincount(numbers) / len(numbers), np.mean(numbers == model.n_clusters_)
-    if share < shares.max() and not (model._one_for_each or hasattr(model, "_most_clusters")):
+    if share < shares.max() and model._cells is not None and not hasattr(model, "_most_clusters"):
         words = f"{share:.0%} of the draws have as many clusters as labels_, {shares.max():.0%}"
-        lines.setdefault("uncertain", f"{words} have {shares.argmax()}: see {SEE_SEVERAL}")
+        lines.setdefault("uncertain", f"{words} have {shares.argmax()}: see {see}")
     if training.n_samples * model.n_components_samples_.mean() > MOST_READ_AGAIN:
         return lines
     try:

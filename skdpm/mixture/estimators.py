@@ -103,7 +103,7 @@ default="auto"
     cluster_samples_ : ndarray of shape (n_chains, n_read_draws, n_samples), int
         Draws of the clusters, which `labels_` summarises.
     label_estimates_, estimate_weights_ : ndarray of shape (n_found, n_samples) and (n_found,)
-        Several estimates, and shares of the draws near each. Only after `estimate_labels`.
+        Estimates by `estimate_labels(n_estimates=...)`, and shares of the draws near each.
     n_components_samples_, n_clusters_samples_ : ndarray of shape (n_chains, n_draws), int64
         Numbers of components and of clusters of the draws.
     concentration_samples_, log_joint_samples_ : ndarray of shape (n_chains, n_draws)

@@ -81,10 +81,9 @@ class Questions:
 
     def probability_of_number(self, n_clusters: int) -> tuple[float, float]:
         """Posterior probability of a number of clusters, with its Monte Carlo standard error: the
-        share of `n_clusters_samples_` with this number, and an error of at least one draw's share.
-        The error is that of the draws. If components may be clusters or bricks of one, another
-        seed may differ by a little more.
-        """
+        share of `n_clusters_samples_` with this number, and an error of at least one draw's share,
+        and of what differs between chains. If components may be clusters or bricks of one, as in
+        skewed clusters, another seed may differ by several times as much."""
         number = check_integer(n_clusters, "n_clusters", low=1)
         self._check_label_draws("probability_of_number", "draws_")
         return _share(self.n_clusters_samples_ == number)
@@ -298,7 +297,7 @@ def _position(estimator, parameter, row):
 
 def _share(happens):
     """Share of draws, (n_chains, n_draws), and its Monte Carlo error: at least that of one of them
-    that differs, and that of the shares in chains, which few draws of each do not hide."""
+    that differs, and that of the mean of the shares in chains."""
     between = sem(happens.mean(axis=1)) if len(happens) > 1 else 0.0
     error = mcse_mean(happens.astype(np.float64))
     return float(np.mean(happens)), float(np.nanmax([error, between, 1.0 / happens.size]))

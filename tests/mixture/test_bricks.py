@@ -638,6 +638,9 @@ def test_summary_says_if_draws_have_different_clusters():
     line = f"differ (mean adjusted Rand index {figures['ari_between']:.2f})"
     assert line in model.summary()
     assert line in pickle.loads(pickle.dumps(model)).summary()
+    assert line + ", so one estimate may not do: see estimate_labels(n_est" in model.summary()
+    figures = model.estimate_labels(loss="vi", n_estimates=2).diagnostics_["coclustering"]
+    assert line + ", so one estimate may not do: see probabilities_" in model.summary()
     # If they agree, a row may be in doubt without a word about all.
     figures["ari_between"] = 0.6
     del model._other_readings
@@ -716,11 +719,11 @@ def test_several_estimates_of_a_fit():
     # Rows of which nothing is known are in the largest cluster.
     assert (found[:, -3:] == 0).all() and np.bincount(found[0]).argmax() == 0
     sizes = found.max(axis=1) + 1
-    assert f"{weights[0]:.0%} near one with {sizes[0]}" in model.summary()
+    index = adjusted_rand_score(found[0], labels)
+    assert f"numbers of clusters {sizes[0]} ({weights[0]:.0%}, {index:.2f})" in model.summary()
     again = pickle.loads(pickle.dumps(model))
     assert np.array_equal(again.label_estimates_, found)
     assert model.estimate_labels(n_estimates=2, max_clusters=1).label_estimates_.max() == 0
-    assert "1 clusters" not in model.summary()
     assert not hasattr(model.estimate_labels(), "label_estimates_")
     with pytest.raises(ValueError, match="n_estimates must be at least 1"):
         model.estimate_labels(n_estimates=0)
@@ -733,18 +736,38 @@ def test_several_estimates_of_a_fit():
     )
     assert found == pytest.approx(expected, rel=0.03)
     known = DPMixture(**FAST).fit(X[:-3], known_labels=np.where(np.arange(len(X) - 3) < 3, 0, -1))
-    with pytest.raises(ValueError, match="known classes are the same in all estimates"):
+    with pytest.raises(ValueError, match="the fit has known_labels"):
         known.estimate_labels(n_estimates=2)
 
 
 @pytest.mark.filterwarnings("ignore:.*are copies")
-def test_several_estimates_have_noise_and_copies():
-    X, _ = ring(np.random.default_rng(1))
-    X = np.concatenate([X, X[:200], [[40.0, 0.0], [0.0, -50.0]]])
-    model = DPMixture(**FAST, noise=True).fit(X).estimate_labels(n_estimates=2)
-    found = model.label_estimates_
-    assert found.shape[1] == len(X) and ((found == -1) == (model.labels_ == -1)).all()
-    assert (found[:, -2:] == -1).all()
+@pytest.mark.parametrize("seed", range(3))
+def test_several_estimates_have_noise_and_copies(seed):
+    rng = np.random.default_rng(seed)
+    X = np.concatenate([ring(rng)[0], rng.uniform(-9, 9, size=(40, 2))])
+    model = DPMixture(**FAST, noise=True).fit(np.concatenate([X, X[:200]]))
+    found = model.estimate_labels(n_estimates=2).label_estimates_
+    assert 0 < (model.labels_ < 0).sum() < 80
+    assert ((found < 0) == (model.labels_ < 0)).all()
+    assert np.array_equal(found[:, :200], found[:, len(X) :])
+
+
+def test_several_estimates_are_not_proposed_with_known_labels():
+    rng = np.random.default_rng(0)
+    known = np.repeat([0, 1, -1], [1, 1, 58])
+    model = DPMixture(**FAST, likelihood="categorical").fit(
+        rng.integers(3, size=(60, 5)), known_labels=known
+    )
+    assert "uncertain" in model.summary() and "n_estimates" not in model.summary()
+
+
+def test_several_estimates_need_a_cluster():
+    X = np.random.default_rng(32).uniform(size=(4, 3))
+    few = {"n_warmup": 30, "n_draws": 20, "n_chains": 1, "random_state": 32}
+    model = DPMixture(noise=True, **few).fit(X)
+    assert (model.labels_ < 0).all()
+    with pytest.raises(ValueError, match="all rows are noise, so there are no several"):
+        model.estimate_labels(n_estimates=2)
 
 
 def test_summary_counts_clusters_and_not_noise():
