@@ -152,7 +152,7 @@ def test_curve_passes_through_the_run():
 
 def test_refuses_what_has_no_evidence():
     case = fit_case("relational")
-    with pytest.raises(ValueError, match=r"estimators\['links'\].*product"):
+    with pytest.raises(ValueError, match=r"estimators\['links'\].*depend on each other"):
         log_evidence({"links": make_estimator(case.likelihood)}, case.X)
     with pytest.raises(TypeError, match=r"estimators\['k'\] must be a DPMixture"):
         log_evidence({"k": KMeans()}, CASE.X)

@@ -526,6 +526,9 @@ def test_summary_says_which_reading_its_numbers_are_of(blobs):
     for name in figures:
         figures[name] = figures[name] | {"r_hat": 1.0}
     figures["log_density"] |= {"r_hat": 1.76, "difference_chains": 0.03}
+    estimator.converged_ = False
+    assert line(estimator, "largest R-hat") == "1.76 (log_density)"
+    estimator.converged_ = True
     said = line(estimator, "largest R-hat")
     assert said == (
         "1.76 (log_density), acceptable for labels and densities: chains differ by 0.03 nats "

@@ -552,9 +552,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         loss : {"adaptive", "modal", "vi", "binder"} or tuple (name, split_cost), default=None
             Loss, as in `point_estimate`. None: `point_estimate`, or "vi" if that is a single draw.
         n_estimates : int, default=None
-            Largest number of partitions in `label_estimates_`, which stand for the draws where one
-            will not do, with the shares of the draws near each, `estimate_weights_`. `labels_` is
-            the single estimate as before. See `skdpm.partitions.point_estimates`.
+            Largest number of partitions in `label_estimates_`, where one will not do, with shares
+            of the draws near each, `estimate_weights_`: see `skdpm.partitions.point_estimates`.
         X : array-like or CSR matrix of shape (n_samples, n_features), default=None
             Rows of `fit`. Needed only after pickling.
         """

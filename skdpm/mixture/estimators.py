@@ -32,21 +32,18 @@ class DPMixture(BaseMixture):
     ----------
     likelihood : str or Likelihood, default="auto"
         Law of the rows of one cluster: an object of `skdpm.mixture.likelihoods` or a name in its
-        `LIKELIHOODS`; "auto" is `Gaussian` up to 7 columns, and the law with the best
-        held-out density in short fits above.
+        `LIKELIHOODS`; "auto" is `Gaussian` up to 7 columns, and the best in short fits above.
     sampler : str or Sampler, default="auto"
         Algorithm: an object of `skdpm.mixture.samplers` or a name in its `SAMPLERS`; "auto" is
         `Alternate`, or `SubCluster` for many rows.
     concentration : float or None, default=None
-        Concentration of the process, above minus the discount; larger values favour more clusters.
-        None: learned.
+        Concentration, above minus the discount: larger values favour more clusters. None: learned.
     concentration_prior : Hyperprior or tuple (shape, rate), default=(1.0, 1.0)
         Prior of a learned concentration: a family of `skdpm.hyperpriors`, or a Gamma.
     discount : float, default=0.0
         Pitman-Yor discount, in [0, 1).
     noise : None, True or tuple (a, b), default=None
-        Prior Beta(a, b) of the share of noise, rows that are in no cluster. True: (1, 49). None:
-        no row is noise.
+        Prior Beta(a, b) of the share of noise, rows in no cluster. True: (1, 49). None: no noise.
     n_warmup : int or "auto", default="auto"
         Number of initial iterations, which are dropped; "auto": 50 to 250.
     n_draws : int or "auto", default="auto"
@@ -66,9 +63,9 @@ default="auto"
     point_estimate : {"auto", "adaptive", "modal", "vi", "binder", "map", "last"} or tuple, \
 default="auto"
         Summary of the draws by `labels_`: hills of the density ("modal"), or their components or
-        basins where these are clusters ("adaptive"), the partition into components of least
-        expected loss ("vi", "binder", or with a split cost ("vi", 1.5)), or a single draw ("map",
-        "last"); "auto" is "adaptive", or "map" if label draws are not kept.
+        basins where these are clusters ("adaptive"); components of least expected loss ("vi",
+        "binder", or with a split cost ("vi", 1.5)); or a single draw ("map", "last"). "auto" is
+        "adaptive", or "map" if label draws are not kept.
     max_time : float or None, default=None
         Limit of the time of `fit` in seconds; None: no limit. Not with "smc".
     target_ess : float or None, default=None
@@ -102,8 +99,6 @@ default="auto"
         Kept partitions into components, numbered by first appearance; -1 for noise.
     cluster_samples_ : ndarray of shape (n_chains, n_read_draws, n_samples), int
         Draws of the clusters, which `labels_` summarises.
-    label_estimates_, estimate_weights_ : ndarray of shape (n_found, n_samples) and (n_found,)
-        Estimates by `estimate_labels(n_estimates=...)`, and shares of the draws near each.
     n_components_samples_, n_clusters_samples_ : ndarray of shape (n_chains, n_draws), int64
         Numbers of components and of clusters of the draws.
     concentration_samples_, log_joint_samples_ : ndarray of shape (n_chains, n_draws)

@@ -25,7 +25,6 @@ from skdpm.mixture.likelihoods import (
     VonMisesFisher,
 )
 from skdpm.mixture.likelihoods.contract import base
-from skdpm.mixture.likelihoods.contract.base import set_hyperparameters
 
 rng = np.random.default_rng(5)
 N, D = 23, 11
@@ -115,7 +114,7 @@ def history(model, values=None):
     """What a kernel says while rows come and go: two clusters, an empty one, a merger."""
     if values:
         model.clear(0)
-        set_hyperparameters(model, values)
+        model.set_hyperparameters(values.flat_hyperparameters())
     probe = Probe(model, 5)
     one, two, empty, both = (probe.acquire() for _ in range(4))
     slots = np.array([one, two, empty])
@@ -181,7 +180,7 @@ def test_batches_change_no_bit(name, learned, cuts, monkeypatch):
             model = bind(resolved, resolved.encode(X[first:stop]), None)
             if values is not None:
                 model.clear(0)
-                set_hyperparameters(model, values)
+                model.set_hyperparameters(values.flat_hyperparameters())
             probe = Probe(model, 3)
             slots = np.arange(3)
             if rows is None:
@@ -215,7 +214,7 @@ def test_tables_of_learned_hyperparameters_do_not_depend_on_the_batch(name):
             stats[:, -2 * D : -D] = stats[:, 1 : 1 + D] = stats[:, :1]
             stats[:, -D:] = stats[:, :1]
         model.clear(0)
-        set_hyperparameters(model, likelihood.at(values))
+        model.set_hyperparameters(likelihood.at(values).flat_hyperparameters())
         model.load(stats)
         told.append(model.log_predictive_rows(np.arange(400), 0, 1))
     np.testing.assert_array_equal(told[0], told[1])

@@ -302,7 +302,7 @@ def test_refuses_annealing_of_a_learned_concentration():
 
 def test_refuses_coupled_clusters():
     case = fit_case("relational")
-    with pytest.raises(ValueError, match="product"):
+    with pytest.raises(ValueError, match="clusters depend on each other"):
         fitted(case.likelihood, "dp", case.X, SMC())
 
 
