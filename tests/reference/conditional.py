@@ -20,13 +20,18 @@ def real_line(center, scale, n=400):
     return center + scale * np.tan(u), w * scale / np.cos(u) ** 2
 
 
-def log_predictive_of_parts(X, labels, rows, parts, prior, prior_params):
-    """log p(row | X, labels) of each row: over all clusters and a new one."""
+def log_predictive_of_parts(X, labels, rows, parts, prior, prior_params, of_clusters=None):
+    """log p(row | X, labels) of each row: over all clusters and a new one. `of_clusters` has the
+    densities given the rows of clusters of other draws; others are added."""
+    of_clusters = {} if of_clusters is None else of_clusters
     terms = np.empty((len(rows), labels.max() + 2))
     for k in range(terms.shape[1]):
-        members = X[labels == k]
-        without = _log_marginal(members, parts)
-        terms[:, k] = [_log_marginal(np.vstack([members, x]), parts) - without for x in rows]
+        key = (labels == k).tobytes()
+        if key not in of_clusters:
+            members = X[labels == k]
+            found = [_log_marginal(np.vstack([members, x]), parts) for x in rows]
+            of_clusters[key] = np.array(found) - _log_marginal(members, parts)
+        terms[:, k] = of_clusters[key]
     return logsumexp(terms + log_weights(labels, prior, prior_params), axis=1)
 
 
@@ -39,7 +44,8 @@ def _log_marginal(X, parts):
 def log_mean_predictive(X, draws, rows, parts, prior, prior_params):
     """The same for the mean density over draws of the labels."""
     different, counts = np.unique(draws, axis=0, return_counts=True)
-    of_draws = [log_predictive_of_parts(X, z, rows, parts, prior, prior_params) for z in different]
+    given = parts, prior, prior_params, {}
+    of_draws = [log_predictive_of_parts(X, z, rows, *given) for z in different]
     return logsumexp(of_draws, axis=0, b=counts[:, None] / len(draws))
 
 

@@ -478,16 +478,24 @@ def log_marginal_subspace(X, X_fit, *, n_axes, departs=True, **hyper):
     """log p(rows of one cluster): Gaussian along the first principal axes of all rows, under
     hyperparameters of these coordinates; along the others a common law of all rows. Axes from
     singular vectors, each with its largest entry positive."""
+    center, axes, spread = _subspace(X_fit.tobytes(), X_fit.shape, n_axes)
+    coordinates = (X - center) @ axes.T
+    rest = log_of_rest(coordinates[:, n_axes:], spread, len(X_fit) if departs else np.inf).sum()
+    return log_marginal_gaussian(coordinates[:, :n_axes], **hyper) + rest
+
+
+@cache
+def _subspace(fitted, shape, n_axes):
+    """Center, all axes, and the standard deviations along those without a cluster's law."""
+    X_fit = np.frombuffer(fitted).reshape(shape)
     center = X_fit.mean(axis=0)
     _, singular, axes = np.linalg.svd(X_fit - center)
     signs = [np.sign(axis[np.argmax(np.abs(axis))]) for axis in axes]
-    coordinates = (X - center) @ (axes * np.array(signs)[:, None]).T
     variances = np.zeros(X_fit.shape[1])
     variances[: len(singular)] = singular**2 / len(X_fit)
     one_more = variances.mean() or (1e-6 * np.abs(X_fit).max()) ** 2
     spread = np.sqrt(variances_of_rest(variances[n_axes:], len(X_fit), n_axes, one_more))
-    rest = log_of_rest(coordinates[:, n_axes:], spread, len(X_fit) if departs else np.inf).sum()
-    return log_marginal_gaussian(coordinates[:, :n_axes], **hyper) + rest
+    return center, axes * np.array(signs)[:, None], spread
 
 
 def log_of_rest(coordinates, spread, n_rows):
@@ -501,11 +509,9 @@ def log_of_rest(coordinates, spread, n_rows):
     shares = [(n_rows + 1) / (n_rows + 2), *[1 / (12 * (n_rows + 2))] * 12]
     if not coordinates.shape[1]:
         return np.zeros(len(coordinates))
-    terms = [
-        np.log(share) + norm.logpdf(coordinates, scale=2.0**power * spread).sum(axis=1)
-        for power, share in zip(powers, shares, strict=True)
-    ]
-    return logsumexp(terms, axis=0)
+    scales = 2.0 ** np.array(powers)[:, None, None] * spread
+    terms = norm.logpdf(coordinates, scale=scales).sum(axis=2) + np.log(shares)[:, None]
+    return np.logaddexp.reduce(terms, axis=0)
 
 
 def variances_of_rest(variances, n_rows, n_axes, one_more):
