@@ -177,7 +177,7 @@ def test_far_counts_have_densities_under_unknown_rates_of_the_prior(exposed, cou
     X_new = 10.0 ** np.arange(2.0, 8.0)[:, None] * [1.0, 0.5, 0.0] // 1.0
     e_new = np.full(len(X_new), 1.5 if exposed else 1.0)
     law = Gamma(2.0, counts.sum() / (counts.shape[1] * exposure.sum()))
-    u = np.linspace(-25.0, 10.0, 70_001)
+    u = np.linspace(-25.0, 10.0, 14_001)
     beyond = [one for one in model.draws_.scored.beyond if np.log(one.values["rate"]) > u[0]]
     log_rates = np.log([one.values["rate"] for one in beyond])
     terms, weights = [], np.zeros(len(beyond))

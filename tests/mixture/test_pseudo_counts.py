@@ -399,7 +399,13 @@ def test_rows_that_say_little(name, rows):
             X = np.vstack([X, np.full(X.shape[1], NAN)])
     for sampler in samplers:
         model = FiniteMixture(
-            3, likelihood=name, sampler=sampler, n_warmup=50, n_draws=50, random_state=0
+            3,
+            likelihood=name,
+            sampler=sampler,
+            n_warmup=50,
+            n_draws=50,
+            n_chains=2,
+            random_state=0,
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)

@@ -227,6 +227,7 @@ def table(correlation, n_numbers=3, n_samples=100):
     ("correlation", "n_numbers", "chosen"),
     [(0.0, 12, "diag"), (0.5, 3, "full"), (0.9, 3, "full"), (1.0, 3, "full")],
 )
+@pytest.mark.some(2)
 def test_mixed_gives_correlated_numbers_covariances(correlation, n_numbers, chosen):
     X, labels = table(correlation, n_numbers)
     model = DPMixture(likelihood="mixed", random_state=0, n_chains=2).fit(X)
@@ -289,6 +290,7 @@ def test_finite_mixtures_and_single_rows():
 
 
 @pytest.mark.parametrize(("n_samples", "n_features"), [(12, 9), (10, 33), (25, 45)])
+@pytest.mark.some(1)
 def test_noise_is_one_cluster(n_samples, n_features):
     X = np.random.default_rng(n_samples).standard_normal((n_samples, n_features))
     assert DPMixture(n_chains=2, random_state=0).fit(X).n_clusters_ == 1
@@ -318,6 +320,7 @@ def test_trials_do_not_search_columns_for_warnings(monkeypatch):
 
 
 @pytest.mark.parametrize(("n_samples", "n_features"), [(12, 20), (15, 64)])
+@pytest.mark.some(1)
 def test_clusters_of_noise_that_are_hardly_apart_are_named(n_samples, n_features):
     X = np.random.default_rng(10).standard_t(5, (n_samples, n_features))
     with pytest.warns(UserWarning, match="labels_ has 2 clusters; .* So few rows may not tell"):
@@ -325,6 +328,7 @@ def test_clusters_of_noise_that_are_hardly_apart_are_named(n_samples, n_features
 
 
 @pytest.mark.parametrize(("n_samples", "n_features"), [(24, 20), (30, 33), (30, 60)])
+@pytest.mark.some(1)
 def test_clear_groups_are_found(n_samples, n_features):
     rng = np.random.default_rng(5)
     labels = np.arange(n_samples) % 3

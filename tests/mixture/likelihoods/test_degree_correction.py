@@ -13,7 +13,7 @@ from reference.simulate import PRIOR_CASES, simulate_data
 from scipy.special import logsumexp, roots_genlaguerre, roots_jacobi
 from scipy.stats import poisson
 from sklearn.metrics import v_measure_score
-from support.designs import everyday
+from support.designs import everyday, thirds
 from support.exactness import SAMPLER_CASES, invariance_run, make_prior, make_state
 from support.pvalues import assert_p, chi_squared_p
 
@@ -103,7 +103,7 @@ SAMPLERS = [
 
 
 @pytest.mark.parametrize("directed", everyday([False, True], True))
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@thirds("sampler", SAMPLERS)
 def test_posterior_of_five_nodes(sampler, directed, seed_sequence):
     assert_p(_run(sampler, directed, 20_000), seed_sequence=seed_sequence)
 
