@@ -309,8 +309,9 @@ def check_choice(value, name, known):
 
 def closest(word, known):
     """End of an error about a word: the known one that may be meant, if there is one."""
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    names = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(word.lower(), names, n=1)
+    return f"; did you mean {names[close[0]]!r}?" if close else ""
 
 
 def check_nested(params, present, hint=""):

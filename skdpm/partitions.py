@@ -37,7 +37,7 @@ from scipy.optimize import linear_sum_assignment
 
 from skdpm import _partitions as kernels
 from skdpm._typing import Loss, Seed
-from skdpm._validation import check_integer, check_real
+from skdpm._validation import check_integer, check_real, closest
 from skdpm.diagnostics import mcse_mean
 
 __all__ = [
@@ -335,11 +335,12 @@ def several(label_samples, n_estimates, loss, estimate):
     # Medoids: one after the other is replaced by the best draw, given the others.
     chosen, last = [], None
     while chosen != last:
-        last = list(chosen)
+        last = chosen
         for _ in range(n_estimates):
-            chosen = chosen[len(chosen) == n_estimates :]
-            nearest = distances[chosen].min(axis=0, initial=np.inf)
-            chosen.append(int(np.minimum(nearest, distances).sum(axis=1).argmin()))
+            others = chosen[1:] if len(chosen) == n_estimates else chosen
+            nearest = distances[others].min(axis=0, initial=np.inf)
+            best = np.minimum(nearest, distances).sum(axis=1).argmin()
+            chosen = [*others, int(best)]
     owners, found = distances[chosen].argmin(axis=0), None
     for _ in range(_MOST_TURNS):
         found = np.array([estimate(draws[owners == k]) for k in np.unique(owners)])
@@ -527,7 +528,7 @@ def compare(first, second, *, loss: Loss = "vi") -> Comparison:
     n_rows = [len(fit.labels_) for fit in (first, second)]
     if n_rows[0] != n_rows[1]:
         raise ValueError("both fits must have the same rows, got {} and {} rows".format(*n_rows))
-    kept = [getattr(getattr(fit, "_training", None), "X", None) for fit in (first, second)]
+    kept = [fit._training.X for fit in (first, second)]
     sums = [np.ravel(X.sum(axis=1)) for X in kept if X is not None]
     same = len(sums) == 2 and np.array_equal(*map(np.sort, sums), equal_nan=True)
     if same and not np.array_equal(*sums, equal_nan=True):
@@ -843,8 +844,9 @@ def check_loss(loss, name="loss"):
     """Name and split_cost of a loss; split_cost is 1 by default."""
     base, split_cost = loss if isinstance(loss, tuple) and len(loss) == 2 else (loss, 1.0)
     if not isinstance(base, str) or base not in ("vi", "binder"):
+        hint = closest(str(base), ("vi", "binder"))
         raise ValueError(
-            f"{name} must be 'vi', 'binder' or a pair such as ('vi', 1.5), got {loss!r}"
+            f"{name} must be 'vi', 'binder' or a pair such as ('vi', 1.5), got {loss!r}{hint}"
         )
     return base, check_real(split_cost, f"{name}[1] (split_cost)", low=0.0, high=2.0)
 
@@ -872,14 +874,20 @@ def _code_blocks(draws, n_draws=None):
         yield start, np.ascontiguousarray(codes, dtype=np.int32), n_codes
 
 
-def _distinct_rows(draws):
-    """First row of each group of rows that agree in all draws, and the group of each row."""
-    keys = np.zeros(draws.shape[1], dtype=np.uint64)
-    for start, codes, n_codes in _code_blocks(draws):
-        kernels.add_row_keys(codes, start, n_codes, keys)
+def groups_of_equal(keys):
+    """Groups of equal keys, numbered by first appearance: the place of the first key of each
+    group, and the group of each key."""
     _, first, group = np.unique(keys, return_index=True, return_inverse=True)
     is_first = np.bincount(first, minlength=len(keys)) > 0
     return np.flatnonzero(is_first), (np.cumsum(is_first) - 1)[first[group]]
+
+
+def _distinct_rows(draws):
+    """Groups of rows that agree in all draws, as of `groups_of_equal`."""
+    keys = np.zeros(draws.shape[1], dtype=np.uint64)
+    for start, codes, n_codes in _code_blocks(draws):
+        kernels.add_row_keys(codes, start, n_codes, keys)
+    return groups_of_equal(keys)
 
 
 def _thin(draws, n_draws):
@@ -904,10 +912,9 @@ def _one_cluster(draws):
 def _clusters(partition):
     """Order of the rows by cluster (clusters by first appearance), bounds of the clusters in that
     order, and their sizes."""
-    _, first, codes = np.unique(partition, return_index=True, return_inverse=True)
-    codes = first[codes]
+    codes = groups_of_equal(partition)[1]
     order = np.argsort(codes, kind="stable").astype(np.int32)
-    sizes = np.bincount(codes)[np.sort(first)]
+    sizes = np.bincount(codes)
     return order, np.append(0, np.cumsum(sizes)).astype(np.intp), sizes
 
 

@@ -561,6 +561,7 @@ def test_two_fits_are_compared():
             cluster_samples_=np.array(draws),
             probabilities_=np.array(certainty),
             _check_label_draws=lambda name, instead: None,
+            _training=SimpleNamespace(X=None),
         )
 
     # Two chains of two draws each. Row 3 moves, less certainly row 6, and row 7 becomes noise.

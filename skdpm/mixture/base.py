@@ -593,17 +593,15 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if loss is None:
             loss = self.point_estimate
             if loss in (*estimate.SINGLE_DRAWS, *estimate.HILLS, "auto"):
-                loss = vars(self).get("_loss", "vi")
+                loss = self._loss
         training = self._training
-        labels, draws = training.different(self._clusters), getattr(self, "_cells", None)
+        labels, draws = training.different(self._clusters), self._cells
         draws = training.different(self.cluster_samples_) if draws is None else draws
         inside = np.flatnonzero(training.spread(training.take(labels)) >= 0)
         if not len(inside):
             raise ValueError("merge_tree needs a cluster; all rows are noise")
         draws = alone(draws[:, :, inside])
-        tree = partitions.merge_tree(
-            draws, labels[inside], loss, getattr(self, "_distances", None)
-        )
+        tree = partitions.merge_tree(draws, labels[inside], loss, self._distances)
         # Classes are in increasing order, clusters of a tree by decreasing size.
         of_cluster = tree.labels[np.unique(labels[inside], return_index=True)[1]]
         found = np.append(of_cluster, -1)[self._clusters]
@@ -614,10 +612,14 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     def _other_readings(self):
         lines = {}
         if scores := getattr(self, "likelihood_scores_", {}):
-            best, *others = (f"{' '.join(law.split())} {nats:.4g}" for law, nats in scores.items())
+            of_chosen = next(iter(scores.values()))
+            words = [
+                f"{' '.join(law.split())} {nats:.4g}{' (not clearly better)' * (nats > of_chosen)}"
+                for law, nats in scores.items()
+            ]
+            words[0] += " (chosen)"
             lines["likelihood"] = (
-                f"{words_about_law(self)}; nats a held-out row in short fits: {best} (chosen); "
-                f"not clearly better: {', '.join(others)}"
+                f"{words_about_law(self)}; nats a held-out row in short fits: {', '.join(words)}"
             )
         return lines | doubts.words_of_silence(self) | estimate.other_readings(self)
 

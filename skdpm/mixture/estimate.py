@@ -346,7 +346,7 @@ class DrawnClusters:
         training, inside = self.training, np.flatnonzero(self.training.take(labels) >= 0)
         if self.known.unites or not len(inside):
             why = "all rows are noise" if not len(inside) else "the fit has known_labels"
-            raise ValueError(f"{why}, so there are no several estimates: leave n_estimates out")
+            raise ValueError(f"n_estimates cannot be used, because {why}; leave it out")
 
         def estimate(draws):
             found = self._search(draws, max_clusters)

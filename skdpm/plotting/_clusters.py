@@ -182,16 +182,11 @@ class ClustersDisplay(style.Display):
     def plot(self, ax=None) -> Self:
         ax = self._axis(ax, figsize=(5.6, 4.6))
         from matplotlib.lines import Line2D
-        from matplotlib.patches import Ellipse
-        from matplotlib.patheffects import withStroke
 
-        n_rows = len(self.points)
-        n_clusters = int(self.labels.max()) + 1 if n_rows else 0
-        owners = self.owners
+        n_rows, owners = len(self.points), np.arange(0)
         if self.means is not None:
-            owners = np.arange(len(self.means)) if owners is None else np.asarray(owners)
-            n_clusters = max(n_clusters, int(owners.max()) + 1)
-        colors = style.colors_on(ax, n_clusters)
+            owners = np.asarray(np.arange(len(self.means)) if self.owners is None else self.owners)
+        n_clusters = 1 + max(int(np.max(each, initial=-1)) for each in (self.labels, owners))
         sizes = np.bincount(self.labels[self.labels >= 0], minlength=n_clusters)
         named = np.zeros(n_clusters, dtype=bool)
         named[np.argsort(-sizes, kind="stable")[: self.max_clusters]] = True
@@ -205,41 +200,59 @@ class ClustersDisplay(style.Display):
             linewidths=0,
             rasterized=n_rows > MOST_VECTORS,
         )
-        self.ellipses_ = []
-        centres = {}
-        if self.means is not None:
+        if self.means is None:
+            clusters = np.flatnonzero(named & (sizes > 0))
+            centres = {k: np.nanmedian(self.points[self.labels == k], axis=0) for k in clusters}
+        else:
             # The number of a cluster is at its largest component, the first.
             first = np.unique(owners, return_index=True)[1]
             centres = {owners[k]: self.means[k] for k in first if named[owners[k]]}
-            single = np.bincount(owners)[owners] == 1
-            few = named.sum() <= MOST_FILLED
-            width = 1.4 if few else 0.8
-            inside = self.labels >= 0
-            sure = np.bincount(self.labels[inside], self.certainty[inside], n_clusters)
-            sure = _opacity(sure / np.maximum(sizes, 1))
-            for n_deviations, strength in ((1.0, 1.0), (2.0, 0.5 if few else 0.25)):
-                for mean, covariance, k, alone in zip(
-                    self.means, self.covariances, owners, single, strict=True
-                ):
-                    if not named[k] or (n_deviations > 1.0 and not alone):
-                        continue
-                    variances, directions = np.linalg.eigh(covariance)
-                    x, y = directions[:, 1]  # the longer axis
-                    size = np.sqrt(np.maximum(variances[::-1], 0.0))
-                    ellipse = Ellipse(
-                        mean,
-                        *(2.0 * n_deviations * size),
-                        angle=math.degrees(math.atan2(y, x)),
-                        facecolor=(*colors[k], 0.08 * sure[k] if few else 0.0),
-                        edgecolor=(*style.readable(ax, colors[k], 0.8), strength * sure[k]),
-                        linewidth=width,
-                        zorder=2,
-                    )
-                    self.ellipses_.append(ax.add_patch(ellipse))
-        else:
-            for k in np.flatnonzero(named & (sizes > 0)):
-                centres[k] = np.nanmedian(self.points[self.labels == k], axis=0)
+        self._draw_ellipses(ax, owners, named, sizes)
+        self._draw_numbers(ax, centres, sizes)
+        ax.set(xlabel=self.column_names[0], ylabel=self.column_names[1])
+        dot = partial(Line2D, [], [], ls="none", marker="o", ms=5, mew=0, color=style.shade(ax))
+        keys = [dot(alpha=_opacity(level)) for level in (1.0, 0.75, 0.5)]
+        words, n_others = ["certain", "75%", "50%"], n_clusters - int(named.sum())
+        if n_others:
+            keys.append(dot(color=style.NOISE))
+            words.append(f"{n_others} other clusters")
+        style.legend_above(ax, keys, words, handletextpad=0.1)
+        return self
+
+    def _draw_ellipses(self, ax, owners, named, sizes):
+        """Draw ellipses of the components of the clusters that are `named`; sets `ellipses_`."""
+        from matplotlib.patches import Ellipse
+
+        self.ellipses_ = []
+        colors, few = style.colors_on(ax, len(named)), named.sum() <= MOST_FILLED
+        inside = self.labels >= 0
+        sure = np.bincount(self.labels[inside], self.certainty[inside], len(named))
+        sure = _opacity(sure / np.maximum(sizes, 1))
+        shown, single = np.flatnonzero(named[owners]), np.bincount(owners)[owners] == 1
+        pairs = [(j, 1.0, 1.0) for j in shown]
+        pairs += [(j, 2.0, 0.5 if few else 0.25) for j in shown if single[j]]
+        for j, n_deviations, strength in pairs:
+            k = owners[j]
+            variances, directions = np.linalg.eigh(self.covariances[j])
+            x, y = directions[:, 1]  # the longer axis
+            deviations = np.sqrt(np.maximum(variances[::-1], 0.0))
+            ellipse = Ellipse(
+                self.means[j],
+                *(2.0 * n_deviations * deviations),
+                angle=math.degrees(math.atan2(y, x)),
+                facecolor=(*colors[k], 0.08 * sure[k] if few else 0.0),
+                edgecolor=(*style.readable(ax, colors[k], 0.8), strength * sure[k]),
+                linewidth=1.4 if few else 0.8,
+                zorder=2,
+            )
+            self.ellipses_.append(ax.add_patch(ellipse))
+
+    def _draw_numbers(self, ax, centres, sizes):
+        """Write the numbers of clusters at their centres; sets `numbers_`."""
+        from matplotlib.patheffects import withStroke
+
         halo = withStroke(linewidth=2.5, foreground=style.shade(ax, 0.0), alpha=0.85)
+        colors = style.colors_on(ax, len(sizes))
         self.numbers_ = [
             ax.annotate(
                 str(k if self.names is None else self.names[k]),
@@ -257,15 +270,6 @@ class ClustersDisplay(style.Display):
             )
             for k, centre in centres.items()
         ]
-        ax.set(xlabel=self.column_names[0], ylabel=self.column_names[1])
-        dot = partial(Line2D, [], [], ls="none", marker="o", ms=5, mew=0, color=style.shade(ax))
-        keys = [dot(alpha=_opacity(level)) for level in (1.0, 0.75, 0.5)]
-        words, n_others = ["certain", "75%", "50%"], n_clusters - int(named.sum())
-        if n_others:
-            keys.append(dot(color=style.NOISE))
-            words.append(f"{n_others} other clusters")
-        style.legend_above(ax, keys, words, handletextpad=0.1)
-        return self
 
 
 def _jittered(column, rng):

@@ -736,6 +736,8 @@ def test_several_estimates_of_a_fit():
     assert not hasattr(model.estimate_labels(), "label_estimates_")
     with pytest.raises(ValueError, match="n_estimates must be at least 1"):
         model.estimate_labels(n_estimates=0)
+    with pytest.raises(ValueError, match=r"loss must be one of .*; got 'Vi'; did you mean 'vi'\?"):
+        model.estimate_labels(loss="Vi")
 
 
 def test_several_estimates_among_components_are_near_the_draws():
@@ -781,7 +783,7 @@ def test_several_estimates_need_a_cluster():
     few = {"n_warmup": 30, "n_draws": 20, "n_chains": 1, "random_state": 32}
     model = DPMixture(noise=True, **few).fit(X)
     assert (model.labels_ < 0).all()
-    with pytest.raises(ValueError, match="all rows are noise, so there are no several"):
+    with pytest.raises(ValueError, match="cannot be used, because all rows are noise"):
         model.estimate_labels(n_estimates=2)
 
 

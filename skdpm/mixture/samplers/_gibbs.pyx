@@ -90,15 +90,10 @@ cdef inline void weigh(
 ) noexcept nogil:
     """Log weights of clusters for an item in no cluster. They are comparable with bounds: the
     constant of the item is included."""
-    cdef Py_ssize_t spare = state.slots[state.n_clusters]
     cdef double of_item = log_constant(state.model, i)
-    cdef double of_new = state.log_prior_weight(spare) + of_item
     state.model.log_predictive_many(slots, i, log_w)
     for j in range(slots.n):
-        if slots.at[j] == spare:
-            log_w[j] += of_new
-        else:
-            log_w[j] += state.prior.log_join[state.sizes[slots.at[j]]] + of_item
+        log_w[j] += state.log_prior_weight(slots.at[j]) + of_item
 
 
 # Tiles.

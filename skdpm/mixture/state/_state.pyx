@@ -362,38 +362,30 @@ cdef class MixtureState(MemoryOwner):
         cdef Py_ssize_t* others = self.some
         cdef Py_ssize_t* near = self.some + self.capacity
         cdef double* log_w = self.log_w
+        cdef Py_ssize_t n_others = 0
         cdef double log_own, total
-        cdef double log_new = self.prior.log_v[k + 1] - self.prior.log_v[k]
         cdef double share = 0.5 * min(u, 1.0 - u) / (k + 1)
         if not share > 0.0 or k == 0:
             return -1
         self.model.log_predictive_many(as_indices(&own, 1), i, &log_own)
-        log_own += self.prior.log_join[self.sizes[own]] if place < k else log_new
+        log_own += self.log_prior_weight(own)
         if not -1e300 < log_own < 1e300:
             return -1
-        rest = log_own + log(share)
-        n = 0
+        least = log_own + log(share)
         for j in range(k + 1):
             if j != place:
-                slot = self.slots[j]
-                others[n] = slot
-                log_w[n] = rest - (self.prior.log_join[self.sizes[slot]] if j < k else log_new)
-                n += 1
-        m = n
-        n = self.model.find_near(as_indices(others, m), i, log_w, near)
+                others[n_others] = self.slots[j]
+                log_w[n_others] = least - self.log_prior_weight(self.slots[j])
+                n_others += 1
+        n = self.model.find_near(as_indices(others, n_others), i, log_w, near)
         if n < 0:
             return -1
-        rest = share * (m - n)
         for j in range(n):
             near[j] = others[near[j]]
         self.model.log_predictive_many(as_indices(near, n), i, log_w)
         top = log_own
         for j in range(n):
-            slot = near[j]
-            if self.position[slot] < k:
-                log_w[j] += self.prior.log_join[self.sizes[slot]]
-            else:
-                log_w[j] += log_new
+            log_w[j] += self.log_prior_weight(near[j])
             top = max(top, log_w[j])
         # Insert the cluster in which it was.
         m = 0 if own_first else n
@@ -408,6 +400,7 @@ cdef class MixtureState(MemoryOwner):
         for j in range(n + 1):
             log_w[j] = exp(log_w[j] - top)
             total += log_w[j]
+        rest = share * (n_others - n)
         rest = rest * exp(log_own - top) * (1.0 + 1e-9) + 1e-12 * total
         for j in range(n + 1):
             if u * (total + rest) < before + log_w[j]:
@@ -520,7 +513,7 @@ cdef class MixtureState(MemoryOwner):
         self.model.settle()
         for i in range(self.n_samples):
             if self.labels[i] == slot:
-                self.labels[i] = -1
+                self.labels[i] = DETACHED
         self.n_attached -= self.sizes[slot]
         self.sizes[slot] = 0
         self.model.reset(slot)

@@ -30,6 +30,8 @@ import numpy as np
 from scipy.spatial import cKDTree
 from scipy.special import ndtri
 
+from skdpm.partitions import groups_of_equal
+
 # Residual, in steps, up to which a difference of two values is a multiple of the step.
 ROUND_OFF = 0.01
 # Most steps between the smallest and the largest value. A finer grid matters to no cluster.
@@ -112,9 +114,7 @@ def copies_in(X, classes=None):
         contents[start : start + MANY_ROWS] = np.where(_are_told(rows), _contents(rows), own)
     if classes is not None:
         contents = _mixed(contents + _mixed(classes.astype(np.uint64)))
-    _, first, of_row = np.unique(contents, return_index=True, return_inverse=True)
-    is_first = np.bincount(first, minlength=len(X)) > 0
-    return Copies(np.flatnonzero(is_first), (np.cumsum(is_first) - 1)[first[of_row]])
+    return Copies(*groups_of_equal(contents))
 
 
 def _are_copies(X):
