@@ -802,6 +802,14 @@ def relabel_by_size(labels) -> np.ndarray:
     return rank[labels]
 
 
+def without_gaps(labels):
+    """Labels, which are not negative, as 0, ..., K - 1 in the same order. Their dtype stays, to
+    save memory."""
+    used = np.zeros(int(labels.max()) + 1, dtype=bool)
+    used[labels] = True
+    return (np.cumsum(used) - 1).astype(labels.dtype)[labels]
+
+
 def _relabel_inside(labels):
     """`relabel_by_size` of the rows in clusters; others, -1, stay as they are."""
     found = np.full(len(labels), -1, dtype=np.int64)

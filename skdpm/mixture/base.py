@@ -439,7 +439,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         tags = super().__sklearn_tags__()
         likelihood = self._lenient_likelihood()
         if likelihood is not None and likelihood.draws_gaps:
-            tags.input_tags.allow_nan = _draws_gaps(self.sampler)
+            tags.input_tags.allow_nan = _given_sampler(self).draws_gaps
         return tags
 
     def for_prediction(self) -> Self:
@@ -999,7 +999,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
         def check(X):
             rows = validate_rows(self, X, self.likelihood_, reset=False, gaps=gaps)
-            if not gaps and self.likelihood_.draws_gaps and not _draws_gaps(self.sampler):
+            if not gaps and self.likelihood_.draws_gaps and not _given_sampler(self).draws_gaps:
                 # As in `fit`, so that tags of scikit-learn hold for all methods.
                 check_finite(
                     rows, allow_nan=False, hint="score_samples and impute take rows with NaN"
@@ -1022,25 +1022,22 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 def _without_streams(estimator):
     if estimator._left_out:
         return "for_prediction keeps no particles: use the fit itself"
-    sampler = given = estimator.sampler
-    if isinstance(sampler, str):
-        sampler = SAMPLERS.get(sampler, Sampler)
-    if getattr(sampler, "online", False):
+    if _given_sampler(estimator).online:
         return None
-    return f'sampler={given!r} needs all rows at once; set sampler="smc", or pass all rows to fit'
+    asked = f"sampler={estimator.sampler!r}"
+    return f'{asked} needs all rows at once; set sampler="smc", or pass all rows to fit'
+
+
+def _given_sampler(estimator):
+    """The parameter `sampler`, or the class that it names; `Sampler` if it is "auto" or wrong."""
+    sampler = estimator.sampler
+    return sampler if isinstance(sampler, Sampler) else SAMPLERS.get(str(sampler), Sampler)
 
 
 def _is_read_off(name):
     """Whether an attribute follows from draws."""
     is_fitted = name.endswith("_") and not name.startswith("_")
     return name in READ_OFF or (is_fitted and name not in ("feature_names_in_", "n_features_in_"))
-
-
-def _draws_gaps(sampler):
-    """Whether the parameter `sampler` stands for one that draws missing entries."""
-    if isinstance(sampler, str):
-        sampler = SAMPLERS.get(sampler)
-    return getattr(sampler, "draws_gaps", True)
 
 
 def _exposed(likelihood, exposure, noise):

@@ -216,7 +216,7 @@ def _mixtures(estimator, column):
     mixtures = []
     for draw in predictor.scored.draws:
         stats = predictor.scored.stats[draw["clusters"]]
-        stats = np.concatenate([stats, np.zeros((1, stats.shape[1]))])
+        stats = np.pad(stats, ((0, 1), (0, 0)))  # and an empty cluster
         posterior = predictor.likelihood.at(draw["values"]).column_posterior(stats, column)
         total = stats[:, 0].sum() + concentrations[draw["chain"], draw["draw"]]
         noise = draw.get("noise_weight", 0.0)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.spatial import cKDTree
 
-from skdpm.mixture.answers.components import renumbered, whitening
+from skdpm.mixture.answers.components import whitening
+from skdpm.partitions import without_gaps
 
 # Number of neighbours of a row to which it can climb, with the row itself.
 N_NEIGHBOURS = 12
@@ -107,5 +108,5 @@ class Neighbours:
             if len(inside):
                 tree = cKDTree(self.white[self.rows[inside]])
                 found[lost] = basins[inside[tree.query(self.white[lost])[1]]]
-        found = renumbered(found)
+        found = without_gaps(found)
         return found.astype(np.min_scalar_type(found.max()))

@@ -21,11 +21,11 @@ from skdpm.mixture.answers.components import (
     MOST_COLUMNS,
     Components,
     Laws,
-    renumbered,
     rows_of_mean_covariance,
     whitening,
 )
 from skdpm.mixture.answers.hills import Hills
+from skdpm.partitions import without_gaps
 
 # Intercept and weights in nats of the evidence, in the order of `log_odds`, of a logistic
 # regression on pairs of rows; see `doc/background/clusters.md`.
@@ -215,7 +215,7 @@ class DrawnHills:
         groups, classes = of, self.hills.classes
         if np.any(divided):
             inside = self.parts[0].joined(divided & ~by_basins)
-            groups = renumbered(np.where(divided[of], inside, len(of) + of))
+            groups = without_gaps(np.where(divided[of], inside, len(of) + of))
         few = self.hills.laws.means.shape[1] <= MOST_CELL_COLUMNS
         if of_cells and self.most_probable is not None and few and not known.unites:
             labels = self.most_probable[self.rows]
@@ -225,7 +225,7 @@ class DrawnHills:
             labels = np.where(are_basins[of[labels]], self.most_probable, labels)
             basins = self.parts[1].joined(are_basins)[self.parts[1].likely]
             labels = np.where(are_basins[of[labels]], groups.max() + 1 + basins, groups[labels])
-            labels = renumbered(labels)
+            labels = without_gaps(labels)
             groups, classes = np.arange(labels.max() + 1), None
         found[self.rows] = known.clusters(groups, classes, labels)
         return found

@@ -62,11 +62,6 @@ def whitening(rows):
     return directions[:, varies] / np.sqrt(variances[varies])
 
 
-def renumbered(labels):
-    """Labels, which are not negative, as 0, ..., K - 1 in the same order."""
-    return (np.cumsum(np.bincount(labels) > 0) - 1)[labels]
-
-
 def rows_of_mean_covariance(n_columns):
     """Number of rows as which the mean covariance within components counts in that of each."""
     return n_columns + 2.0

@@ -134,7 +134,7 @@ class ConditionalLaws:
         self.likelihood = likelihood
         laws, log_weights = [], []
         for mixture in mixtures:
-            stats = np.concatenate([mixture.stats, np.zeros((1, mixture.stats.shape[1]))])
+            stats = np.pad(mixture.stats, ((0, 1), (0, 0)))  # and an empty cluster
             laws.append(likelihood.at(mixture.values).laws(stats))
             log_weights.append(mixture.log_weights + np.log(mixture.weight))
         self.laws = type(laws[0]).joined(laws)

@@ -17,8 +17,9 @@ import numpy as np
 
 from skdpm.mixture.answers import components as _components
 from skdpm.mixture.answers._components import valleys
-from skdpm.mixture.answers.components import Components, Laws, renumbered
+from skdpm.mixture.answers.components import Components, Laws
 from skdpm.mixture.rows.known import UNLABELLED
+from skdpm.partitions import without_gaps
 
 # Evidence (nats) from which a valley separates two components or two hills, if at most two pairs
 # of components have a valley; log(m / 2) more for m pairs, as some of many are large by chance.
@@ -77,7 +78,7 @@ class Hills:
         - `given`: (n_samples, n_features) or None. Rows with NaN for an entry that was drawn, if
           points have these entries.
         """
-        labels = renumbered(labels)
+        labels = without_gaps(labels.astype(np.intp))
         classes = known.of_components(labels)
         n_components = len(classes)
         components = Components.of(points, labels)
@@ -213,6 +214,6 @@ def _hills(components, classes, large):
     alone[large] = False
     hills[alone] = len(large) + np.arange(alone.sum())
     inside = is_facing & (hill[low] == hill[high])
-    hills = renumbered(hills)
+    hills = without_gaps(hills)
     pairs = large[low[inside]], large[high[inside]]
     return hills, np.column_stack([*pairs, evidence[inside]])

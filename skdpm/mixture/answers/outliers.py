@@ -119,7 +119,7 @@ class OwnClusters:
         sizes = np.bincount(labels[labels >= 0])
         prior = training.prior_of(self.draws, draw)
         stats = next(training.statistics_of_each(likelihood, self.draws, [draw]))
-        laws = drawn.laws(np.concatenate([stats, np.zeros((1, stats.shape[1]))])).blurred(errors)
+        laws = drawn.laws(np.pad(stats, ((0, 1), (0, 0)))).blurred(errors)  # and of a new cluster
         out = []
         for part in np.array_split(np.arange(len(X)), -(-len(X) // self.outliers.laws.block)):
             found, of = np.unique(labels[rows[part]], return_inverse=True)

@@ -447,8 +447,7 @@ class Predictor:
             mixture, rows = mixtures[m], np.flatnonzero(which == m)
             weights = np.exp(mixture.log_weights)
             cluster = rng.choice(len(weights), size=len(rows), p=weights / weights.sum())
-            empty = np.zeros((1, mixture.stats.shape[1]))
-            stats = np.concatenate([mixture.stats, empty])
+            stats = np.pad(mixture.stats, ((0, 1), (0, 0)))  # and an empty cluster
             likelihood = self.likelihood.at(mixture.values)
             X[rows] = likelihood.draw_rows(stats, cluster, self.n_features, rng)
         if self.background is not None:
@@ -486,7 +485,7 @@ class Predictor:
         """Load the clusters of a mixture, and an empty one after them, into a kernel."""
         if mixture.values:
             model.clear(0)  # so that no cluster has to be updated
-            model.set_hyperparameters(self.likelihood.at(mixture.values).flat_hyperparameters())
+            self.likelihood.set_values(model, mixture.values)
         model.load(mixture.stats)
         if mixture.labels is not None:
             model.bind_labels(mixture.labels.astype(np.intp))

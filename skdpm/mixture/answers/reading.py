@@ -12,6 +12,7 @@ from skdpm.mixture.answers import bricks
 from skdpm.mixture.answers.basins import Neighbours
 from skdpm.mixture.answers.components import MOST_COLUMNS, points_of, standardised_columns
 from skdpm.mixture.rows.known import UNLABELLED
+from skdpm.mixture.state._state import smallest
 from skdpm.partitions import relabel_by_size
 
 # Largest number of draws that are read; almost twice as many if their numbers of clusters differ.
@@ -92,8 +93,7 @@ def read_draws(
 
         def placed(i, divided, of_cells):
             labels = found[i].clusters(known, divided, by_basins[i], of_cells)
-            most = labels.max(initial=0)
-            return labels.astype(np.min_scalar_type(-1 - most if has_noise else most))
+            return smallest(labels, labels.max(initial=0) + 1, has_noise)
 
         def at_levels(levels, of_cells):
             pairs = list(zip(grid.ravel(), levels.ravel(), strict=True))

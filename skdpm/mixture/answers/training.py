@@ -177,8 +177,7 @@ class TrainingRows:
             at = draw["chain"], draw["draw"]
             model = likelihood.bind(data, tables)
             values = {name: draws[column_of(name)][at] for name in draw["values"]}
-            if values:
-                model.set_hyperparameters(likelihood.at(values).flat_hyperparameters())
+            likelihood.set_values(model, values)
             prior = self.prior_of(draws, draw)
             labels, completion = next(_partitions(draws, [draw]))
             labels = labels.astype(np.intp)

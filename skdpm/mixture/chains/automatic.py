@@ -19,6 +19,7 @@ from skdpm.mixture.chains._start import (
     merged_stats,
 )
 from skdpm.mixture.state._state import MixtureState
+from skdpm.partitions import without_gaps
 
 # Largest number of rows that are cut into pieces. Other rows join the clusters found among these.
 MOST_SAMPLED = 20_000
@@ -161,8 +162,7 @@ def find_clusters(program, likelihood, model, points, bit_generator):
 def take_values(likelihood, model, prior, merged):
     """Remove the clusters of a model, and give it and the prior what was learned: Merged."""
     model.clear(0)
-    if merged.values:
-        model.set_hyperparameters(likelihood.at(merged.values).flat_hyperparameters())
+    likelihood.set_values(model, merged.values)
     prior.set_concentration(merged.concentration)
 
 
@@ -274,9 +274,9 @@ def merge_pieces(program, model, prior, stats, bit_generator):
         elif turn == 2:
             load_clusters(model, stats)
             _learn(program, model, np.arange(len(stats)), bit_generator)
-        elif turn == 3 and best.values:
+        elif turn == 3:
             model.clear(0)
-            model.set_hyperparameters(likelihood.at(best.values).flat_hyperparameters())
+            likelihood.set_values(model, best.values)
         merger = Merger(model, prior, part_stats)
         slots, clusters = merger.merge_all()
         clusters = clusters[parts]
@@ -330,14 +330,6 @@ def _learn(program, model, slots, bit_generator):
         except FloatingPointError:
             pass
     return model.hyperparameters()
-
-
-def without_gaps(labels):
-    """Number clusters 0, ..., K - 1 in their order. The dtype of the labels stays, to save
-    memory."""
-    used = np.zeros(int(labels.max()) + 1, dtype=bool)
-    used[labels] = True
-    return (np.cumsum(used) - 1).astype(labels.dtype)[labels]
 
 
 def most_likely(rows, stats, log_weights):

@@ -8,8 +8,9 @@ import numpy as np
 
 from skdpm._core._kmeans import kmeans
 from skdpm._validation import check_choice
-from skdpm.mixture.chains.automatic import AutomaticStart, FirstState, without_gaps
+from skdpm.mixture.chains.automatic import AutomaticStart, FirstState
 from skdpm.mixture.likelihoods.laws.coordinates import standardised
+from skdpm.partitions import without_gaps
 
 
 def first_state(init, X, likelihood, most):

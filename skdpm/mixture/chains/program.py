@@ -18,7 +18,7 @@ from skdpm.mixture.chains.init import dispersed_labels, first_state
 from skdpm.mixture.rows.known import UNLABELLED
 from skdpm.mixture.rows.noise import NO_NOISE, laws_of_noise
 from skdpm.mixture.state._scoring import MixtureRows, mixture_rows
-from skdpm.mixture.state._state import MixtureState, labels_by_first_appearance
+from skdpm.mixture.state._state import MixtureState, labels_by_first_appearance, smallest
 from skdpm.mixture.state._tiles import RowTiles
 from skdpm.partitions import relabel_by_size
 
@@ -92,8 +92,7 @@ class MixtureProgram(ChainProgram):
         """Make a kernel over encoded rows, with values of the learned hyperparameters."""
         model = self.likelihood.bind(*encoded)
         check_capabilities(self.likelihood, model)
-        if values:
-            model.set_hyperparameters(self.likelihood.at(values).flat_hyperparameters())
+        self.likelihood.set_values(model, values)
         return model
 
     def columns(self):
@@ -439,7 +438,7 @@ class StateChain(MixtureChain):
         """Sums of random 64-bit words of the items, 128 bits per cluster, in hexadecimal."""
         labels = self.state.cluster_labels()
         # Sorting small integers takes O(n). Rows that are noise, -1, come first and are left out.
-        labels = labels.astype(np.min_scalar_type(-max(self.state.n_clusters, 1)))
+        labels = smallest(labels, self.state.n_clusters, True)
         order = np.argsort(labels, kind="stable")
         first = np.searchsorted(labels[order], np.arange(self.state.n_clusters))
         sums = np.add.reduceat(self.program.item_keys[order], first, axis=0)
@@ -537,10 +536,7 @@ class RowChain(StateChain):
     def log_mass(self, log_joint):
         program, rows = self.program, self._label_rows
         rows.model.clear(0)
-        if self.values:
-            rows.model.set_hyperparameters(
-                program.likelihood.at(self.values).flat_hyperparameters()
-            )
+        program.likelihood.set_values(rows.model, self.values)
         return self.log_posterior(log_joint) + state_entropy(rows, self.state, program.known)
 
     @functools.cached_property

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 
 from skdpm import partitions
 from skdpm.mixture.likelihoods.composite.classified import Classified, renumbered
+from skdpm.mixture.state._state import smallest
 from skdpm.partitions import relabel_by_size
 
 
@@ -211,8 +212,8 @@ class KnownLabels(Unlabelled):
             known, labels = self.take(inside), of_draw[inside].astype(np.intp)
             groups = np.arange(labels.max() + 1)
             found[inside] = known.clusters(groups, known.of_components(labels), labels)
-        most = clusters.max() if clusters.min() >= 0 else -1 - clusters.max()
-        return clusters.astype(np.min_scalar_type(most)).reshape(draws.shape)
+        found = smallest(clusters, clusters.max() + 1, clusters.min() < 0)
+        return found.reshape(draws.shape)
 
     def shares(self, clusters):
         """Probability that each row is in the cluster of each class: (n_classes, n_samples)."""

@@ -88,6 +88,11 @@ class Learned:
             setattr(other, name, value)
         return other
 
+    def set_values(self, model, values):
+        """Set the hyperparameters of a kernel, to other values of some, as for `at`."""
+        if values:
+            model.set_hyperparameters(self.at(values).flat_hyperparameters())
+
     def integrated(self, values, stats):
         """Hyperparameters for densities of new rows, in place of the `values` that a draw has
         learned: those with a law given its clusters may be integrated out."""
