@@ -81,7 +81,7 @@ def overdispersed_columns(program, labels, bit_generator):
         return []
     step = -(-len(labels) // MOST_ROWS)
     X = np.ascontiguousarray(program.given[::step], dtype=np.float64)
-    labels = np.unique(labels[::step], return_inverse=True)[1].astype(np.intp)
+    labels = np.unique(labels[::step], return_inverse=True)[1]
     one, other = (
         Comparison(
             program, given.changed_by_columns(partial(_relearned, cls), X), X, bit_generator
@@ -123,7 +123,7 @@ def columns_with_totals(program, labels, bit_generator):
         return []
     kept = kept[:: -(-len(kept) // MOST_ROWS)]
     X, exposure = X[kept], totals[kept] / totals[kept].mean()
-    labels = np.unique(labels[kept], return_inverse=True)[1].astype(np.intp)
+    labels = np.unique(labels[kept], return_inverse=True)[1]
     plain, exposed = (
         Comparison(program, likelihood.resolve(rows), rows, bit_generator)
         for likelihood, rows in (
@@ -195,13 +195,13 @@ def has_overdispersed_links(program, labels, bit_generator):
     step = -(-len(labels) // MOST_ROWS)
     X = program.given[::step][:, ::step]
     X = X.toarray() if sp.issparse(X) else np.asarray(X)
-    labels = np.unique(labels[::step], return_inverse=True)[1].astype(np.intp)
+    labels = np.unique(labels[::step], return_inverse=True)[1]
     fitted = Comparison(program, given, X, bit_generator)
     found = fitted.log_joint(labels)
     points = given.coordinates(X)
     for n_clusters in FEW_CLUSTERS:
         few = KMeans(n_clusters, n_init=1, random_state=0).fit_predict(points)
-        few = np.unique(few, return_inverse=True)[1].astype(np.intp)
+        few = np.unique(few, return_inverse=True)[1]
         gain = _gain_of_dispersion(X, few, given.directed)
         clear = fitted.log_joint(few) + gain - found
         if gain > CLEAR and clear > CLEAR:

@@ -9,7 +9,6 @@ import scipy.sparse as sp
 from scipy.special import logsumexp
 
 from skdpm._validation import fingerprint
-from skdpm.draws import column_of
 from skdpm.mixture.answers._leave_one_out import log_leave_one_out, statistics_without
 from skdpm.mixture.rows.known import UNLABELLED
 from skdpm.mixture.rows.noise import NO_NOISE
@@ -161,7 +160,7 @@ class TrainingRows:
         """Yield a state of the rows for each pair of labels and values of missing entries."""
         data, tables = self.encoded(likelihood)
         for labels, completion in partitions:
-            model, labels = likelihood.bind(data, tables), labels.astype(np.intp)
+            model = likelihood.bind(data, tables)
             yield MixtureState(model, self.make_prior(1.0), labels, completion=completion)
 
     def log_leave_one_out(self, likelihood, draws, n_jobs=None):
@@ -174,13 +173,10 @@ class TrainingRows:
         noise = self.noise_law.of(likelihood.as_seen(self.X), self.known)
 
         def of_draw(draw):
-            at = draw["chain"], draw["draw"]
             model = likelihood.bind(data, tables)
-            values = {name: draws[column_of(name)][at] for name in draw["values"]}
-            likelihood.set_values(model, values)
+            likelihood.set_values(model, draw["values"])
             prior = self.prior_of(draws, draw)
             labels, completion = next(_partitions(draws, [draw]))
-            labels = labels.astype(np.intp)
             state = MixtureState(model, prior, labels, completion=completion, noise=noise)
             return log_leave_one_out(state) + of_left_out
 

@@ -331,7 +331,6 @@ class RowProgram(MixtureProgram):
 
     def statistics(self, labels, completion=None):
         prior = self.make_prior(self.first_concentration)
-        labels = labels.astype(np.intp)
         state = MixtureState(self.model(), prior, labels, completion=completion)
         return self.likelihood.own_stats(state.dump())
 
