@@ -40,7 +40,6 @@ N_COMPARED_DRAWS, MOST_COMPARED, N_COMPARED_ROWS = 10, 100, 2000
 # cluster stay 6 to 41 below, those of default fits to many data sets up to 2.3.
 FARTHEST_BELOW = 5.0
 
-
 # A chain has lost the posterior's mass if the mean estimate of the log mass around its draws is
 # lower than that of the best chain by more than FARTHEST_MASS nats and three standard deviations
 # of an estimate. Levels of the log joint say less: two components in the place of one lower it by

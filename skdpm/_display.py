@@ -32,7 +32,7 @@ def summary_of_fit(estimator, what):
     if getattr(estimator, "n_components", None) is not None:
         of_components += f", of at most {estimator.n_components}"
     if "n_clusters_" in fitted:
-        most, n_clusters = fitted.get("_most_clusters"), estimator.n_clusters_
+        most, n_clusters = fitted["_most_clusters"], estimator.n_clusters_
         asked = "" if most is None else f"at most {most} asked for; "
         of_clusters = usual(estimator.n_clusters_samples_, None if asked else n_clusters)
         of_clusters += ", one for each component" * fitted["_one_for_each"]

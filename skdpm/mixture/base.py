@@ -570,8 +570,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         several = {} if n_estimates is None else drawn.several(n_estimates, wanted, found.labels)
         found.publish(self, training.make_prior, training.copies)
         vars(self).update(several)
-        if max_clusters is not None:
-            self._most_clusters = max_clusters
+        self._most_clusters = max_clusters
         self.diagnostics_ = self._with_clusters(copy.deepcopy(self.diagnostics_))
         return self
 
@@ -864,15 +863,15 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         statistics = functools.partial(program.statistics, completion=completion)
         if program.store_labels:
             self._training = TrainingRows(
-                program.given,
-                run.data,
-                self._copied(),
-                run.entropy,
-                completion,
-                program.known,
-                program.noise_law,
-                program.copies,
-                informative_rows(likelihood, program.known, program.given),
+                X=program.given,
+                key=run.data,
+                model=self._copied(),
+                entropy=run.entropy,
+                completion=completion,
+                known=program.known,
+                noise_law=program.noise_law,
+                copies=program.copies,
+                informative=informative_rows(likelihood, program.known, program.given),
             )
         self._predictor = Predictor(
             likelihood, self.n_features_in_, None, scored, program.noise_law.background

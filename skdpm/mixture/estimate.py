@@ -136,6 +136,7 @@ class PointEstimate:
             "_cells": self.cells,
             "_distances": self.distances,
             "_loss": self.loss,
+            "_most_clusters": None,
         }
         if parts := getattr(likelihood, "columns_of_parts", dict)():
             names = getattr(model, "feature_names_in_", np.arange(model.n_features_in_))
@@ -151,7 +152,7 @@ class PointEstimate:
         )
         for name in PER_ROW & found.keys():
             found[name] = of_all_rows(found[name], copies)
-        for name in {*NOT_ALWAYS, "_other_readings", "_most_clusters"} - found.keys():
+        for name in {*NOT_ALWAYS, "_other_readings"} - found.keys():
             vars(model).pop(name, None)
         vars(model).update(found)
 
@@ -269,12 +270,12 @@ class DrawnClusters:
         chosen, self.clusters, self.cells, self.likely = read_draws(
             self._points(),
             take(draws),
-            self.model.n_jobs,
-            completed or None,
-            self.known,
-            self.is_adaptive,
-            None if likelihood.as_seen(X) is X else self._points(recorded=True),
-            hills,
+            n_jobs=self.model.n_jobs,
+            completed=completed or None,
+            known=self.known,
+            adaptive=self.is_adaptive,
+            recorded=None if likelihood.as_seen(X) is X else self._points(recorded=True),
+            hills=hills,
         )
         self.components = draws[:, chosen]
         if not self.is_adaptive:
@@ -524,7 +525,7 @@ def other_readings(model):
         return lines
     numbers = model.n_clusters_samples_.ravel()
     shares, share = np.bincount(numbers) / len(numbers), np.mean(numbers == model.n_clusters_)
-    if share < shares.max() and model._cells is not None and not hasattr(model, "_most_clusters"):
+    if share < shares.max() and model._cells is not None and model._most_clusters is None:
         words = f"{share:.0%} of the draws have as many clusters as labels_, {shares.max():.0%}"
         lines.setdefault("uncertain", f"{words} have {shares.argmax()}: see {see}")
     if training.n_samples * model.n_components_samples_.mean() > MOST_READ_AGAIN:
@@ -536,7 +537,7 @@ def other_readings(model):
     labels, words, hills = training.take(training.different(model._clusters)), [], {}
     for loss in (*HILLS, "vi"):
         drawn = DrawnClusters(model, loss, hills=hills)
-        found = drawn.labels(vars(model).get("_most_clusters", np.inf))
+        found = drawn.labels(model._most_clusters or np.inf)
         inside = np.flatnonzero(found >= 0)
         draws = alone(drawn.clusters[:, :, inside])
         sure = partitions.label_probabilities(draws, found[inside]).mean() if len(inside) else 0.0

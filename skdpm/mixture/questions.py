@@ -251,7 +251,7 @@ class Questions:
         probabilities = None if quantiles is None else _checked_quantiles(quantiles)
         rows = rows_with_gaps(self, X, exposure)
         rows[:, positions] = np.nan
-        laws = NewLaws(self._predictor.conditional, self._predictor.checked(rows))
+        laws = NewLaws(self._predictor.conditional, self._predictor.modelled(rows))
         parts = [
             [
                 None if law is None else _summary(law, probabilities)
@@ -353,7 +353,7 @@ def _laws_of(estimator, rows, incomplete):
     # With noise, a row may be in no cluster.
     if training is None or training.noise_law.takes_rows or fingerprint(rows) != training.key:
         if len(incomplete):
-            predictor.checked(rows[incomplete])
+            predictor.modelled(rows[incomplete])
         return NewLaws(predictor.conditional, rows)
     if training.X is None:
         training = copy.copy(training)
@@ -371,7 +371,7 @@ def draw_given(estimator, n_samples, given, rng):
     if len(row) != 1:
         raise ValueError(f"given must be one row, got {len(row)}")
     predictor = estimator._predictor
-    filled = predictor.conditional.completions(predictor.checked(row), n_samples, rng)
+    filled = predictor.conditional.completions(predictor.modelled(row), n_samples, rng)
     return filled[:, : estimator.n_features_in_]
 
 

@@ -11,7 +11,7 @@ import scipy.linalg
 import scipy.sparse as sp
 from sklearn.decomposition import PCA
 
-from skdpm._tables import n_rows_of, numeric_column, numeric_columns, take_rows
+from skdpm._tables import called, n_rows_of, numeric_column, numeric_columns, take_rows
 from skdpm._validation import check_integer, parameters
 from skdpm.plotting import _style as style
 
@@ -143,6 +143,8 @@ class ClustersDisplay(style.Display):
             taken = likelihood.scaled(taken)
             if columns is None and n_columns > 2:
                 columns = "principal"
+        if columns is None:
+            columns = most_apart(taken, labels, with_means)
         if isinstance(columns, str) and columns == "discriminant":
             points, origin, directions = discriminants(taken, labels, with_means)
             column_names = ("discriminant 1", "discriminant 2")
@@ -150,14 +152,7 @@ class ClustersDisplay(style.Display):
             points, origin, directions = principals(taken, with_means)
             column_names = ("principal axis 1", "principal axis 2")
         else:
-            if columns is None:
-                columns = most_apart(taken, labels, with_means)
-            if isinstance(columns, str) or len(columns) != 2:
-                raise ValueError(
-                    'columns must be two numbers or names, "discriminant" or "principal", got '
-                    f"{columns!r}"
-                )
-            columns = style.column_positions(columns, names, n_columns)
+            columns = _checked_columns(columns, names, n_columns)
             points = np.column_stack([_checked_column(taken, d, names) for d in columns])
             origin, directions = np.zeros(n_columns), np.zeros((n_columns, 2))
             directions[columns, [0, 1]] = 1.0
@@ -284,14 +279,21 @@ def _opacity(certainty):
     return PALEST + (FULL - PALEST) * np.clip(certainty, 0.0, 1.0)
 
 
+def _checked_columns(columns, names, n_columns):
+    if isinstance(columns, str) or len(columns) != 2:
+        raise ValueError(
+            f'columns must be two numbers or names, "discriminant" or "principal", got {columns!r}'
+        )
+    return style.column_positions(columns, names, n_columns)
+
+
 def _checked_column(X, d, names):
     try:
         return numeric_column(X, d)
     except (TypeError, ValueError):
-        name = d if names is None else repr(names[d])
+        where = called(d, names)
         raise ValueError(
-            f"column {name} of X holds no numbers; choose two columns of numbers, as in "
-            "columns=(0, 1)"
+            f"{where} holds no numbers; choose two columns of numbers, as in columns=(0, 1)"
         ) from None
 
 

@@ -117,16 +117,22 @@ class FeaturesDisplay(style.Display):
 
     def plot(self, ax=None) -> Self:
         left, right = self._axes(ax, (1, 2), (8.4, 4.2), framed=True, width_ratios=[1.6, 1.0])
-        K = len(self.components)
-        colors = style.colors_on(right, K)
-        self.numbers_ = []
-        if self.image_shape is None:
-            shown = self.components if K else np.full((1, self.components.shape[1]), np.nan)
-        else:
+        colors = style.colors_on(right, len(self.components))
+        self._draw_components(left, colors)
+        self._draw_allocations(right, colors)
+        if not len(colors):
+            for axis in (left, right):
+                axis.text(0.5, 0.5, "no features", ha="center", transform=axis.transAxes)
+        return self
+
+    def _draw_components(self, ax, colors):
+        K, n_columns = self.components.shape
+        shown = self.components if K else np.full((1, n_columns), np.nan)
+        if self.image_shape is not None:
             shown, corners = _montage(self.components, self.image_shape)
         most = np.max(np.abs(self.components), initial=0.0) or 1.0
         signed = np.min(self.components, initial=0.0) < -0.02 * most
-        self.components_im_ = left.imshow(
+        self.components_im_ = ax.imshow(
             shown,
             cmap="RdBu_r" if signed else "Blues",
             vmin=-most if signed else 0.0,
@@ -134,53 +140,43 @@ class FeaturesDisplay(style.Display):
             interpolation="nearest",
             aspect="auto" if self.image_shape is None else "equal",
         )
-        self._add_colorbar(self.components_im_, left, self.what)
-        if self.image_shape is None:
-            _number(left.yaxis, K, colors)
-            n_columns = self.components.shape[1]
-            if self.column_names is not None and n_columns <= MOST_NAMES:
-                upright = n_columns > 6
-                names = [self._shortened(str(name), left) for name in self.column_names]
-                n_lines = n_columns if upright else sum(map(len, names)) / 2.0
-                size = style.size_of_lines(left, n_lines, 0.6, side=0)
-                left.set_xticks(range(n_columns), names, rotation=90 * upright, fontsize=size)
-                left.tick_params(axis="x", length=0)
-            else:
-                left.set_xlabel("column")
-            left.set_ylabel("feature")
-        else:
-            left.set(xticks=[], yticks=[])
+        self._add_colorbar(self.components_im_, ax, self.what)
+        ax.spines[:].set_visible(False)
+        self.numbers_ = []
+        if self.image_shape is not None:
+            ax.set(xticks=[], yticks=[])
+            ax.set_xlabel("features, and the number of rows that have them")
             height, width = self.image_shape
+            look = {"ha": "center", "va": "bottom", "fontsize": "small"}
             for k, (y, x) in enumerate(corners):
-                self.numbers_.append(
-                    left.text(
-                        x + (width - 1) / 2.0,
-                        y - 0.5 - 0.03 * height,
-                        f"{k}: {self.sizes[k]}",
-                        color=style.readable(left, colors[k], 0.8),
-                        ha="center",
-                        va="bottom",
-                        fontsize="small",
-                    )
-                )
-            left.set_xlabel("features, and the number of rows that have them")
-        left.spines[:].set_visible(False)
-        n_rows = len(self.allocations)
-        blank = np.full((n_rows, max(K, 1), 3), style.shade(right, 0.0))
+                at, color = (x + (width - 1) / 2.0, y - 0.5 - 0.03 * height), colors[k]
+                words = ax.text(*at, f"{k}: {self.sizes[k]}", **look)
+                words.set_color(style.readable(ax, color, 0.8))
+                self.numbers_.append(words)
+            return
+        _number(ax.yaxis, K, colors)
+        ax.set_ylabel("feature")
+        if self.column_names is None or n_columns > MOST_NAMES:
+            ax.set_xlabel("column")
+            return
+        upright = n_columns > 6
+        names = [self._shortened(str(name), ax) for name in self.column_names]
+        n_lines = n_columns if upright else sum(map(len, names)) / 2.0
+        size = style.size_of_lines(ax, n_lines, 0.6, side=0)
+        ax.set_xticks(range(n_columns), names, rotation=90 * upright, fontsize=size)
+        ax.tick_params(axis="x", length=0)
+
+    def _draw_allocations(self, ax, colors):
+        n_rows, K = self.allocations.shape
+        blank = np.full((n_rows, max(K, 1), 3), style.shade(ax, 0.0))
         image = np.where(self.allocations[:, :, None], colors, blank) if K else blank
-        if K == 0:
-            for axis in (left, right):
-                axis.text(0.5, 0.5, "no features", ha="center", transform=axis.transAxes)
-        self.allocations_im_ = right.imshow(
-            image, aspect="auto", interpolation="nearest" if n_rows < 400 else "antialiased"
-        )
-        _number(right.xaxis, K, colors)
+        how = "nearest" if n_rows < 400 else "antialiased"
+        self.allocations_im_ = ax.imshow(image, aspect="auto", interpolation=how)
+        _number(ax.xaxis, K, colors)
         for k in range(K - 1):
-            right.axvline(k + 0.5, color=style.shade(right, 0.0), lw=1.0)
-        right.set(xlabel="feature", ylabel="rows, by their features")
-        right.set_yticks([])
-        right.spines[:].set_color(style.shade(right))
-        return self
+            ax.axvline(k + 0.5, color=style.shade(ax, 0.0), lw=1.0)
+        ax.set(xlabel="feature", ylabel="rows, by their features", yticks=[])
+        ax.spines[:].set_color(style.shade(ax))
 
 
 def _number(axis, K, colors):

@@ -256,7 +256,9 @@ def test_evidence_of_rows_with_and_without_a_valley(share, deviation):
 def test_the_first_of_the_most_probable_components_is_found():
     rng = np.random.default_rng(0)
     means, roots = rng.normal(size=(7, 3)), rng.normal(size=(7, 3, 3)) / 2.0
-    laws = _components.Laws.of(rng.uniform(1, 9, size=7), means, np.eye(3) + roots @ roots.mT)
+    laws = _components.NormalLaws.of(
+        rng.uniform(1, 9, size=7), means, np.eye(3) + roots @ roots.mT
+    )
     laws = laws.take([0, 1, 2, 3, 4, 5, 6, 6, 0])
     points = rng.normal(size=(500, 3))
     points[::9, 1] = np.nan

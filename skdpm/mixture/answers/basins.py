@@ -56,7 +56,7 @@ class Neighbours:
     def basins(self, laws, hills, prominence):
         """Basin of each row, 0, ..., B - 1: (n_samples,), int.
 
-        - `laws`: Laws. Laws of the components.
+        - `laws`: NormalLaws. Laws of the components.
         - `hills`: (n_samples,). Hill of each row. Rows climb on their hill.
         - `prominence`: float. Nats by which each of two peaks is higher than the pass between
           them if they are two.

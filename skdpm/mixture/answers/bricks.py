@@ -20,7 +20,7 @@ from skdpm.mixture.answers import components as _components
 from skdpm.mixture.answers.components import (
     MOST_COLUMNS,
     Components,
-    Laws,
+    NormalLaws,
     rows_of_mean_covariance,
     whitening,
 )
@@ -68,7 +68,7 @@ class Parts:
     """Parts of the hills of a draw, which may be clusters: components, or basins.
 
     - `hills`: (n_parts,), int. Hill of each part.
-    - `laws`: Laws. Laws of the parts.
+    - `laws`: NormalLaws. Laws of the parts.
     - `drawn`: (n_rows,), int. Part of each row inside clusters in the draw.
     - `likely`: (n_samples,), int. Most probable part of each row.
     - `facing`: (n_facing, 3). Two parts of a hill that face each other, and the evidence of the
@@ -78,7 +78,7 @@ class Parts:
     """
 
     hills: np.ndarray
-    laws: Laws
+    laws: NormalLaws
     drawn: np.ndarray
     likely: np.ndarray
     facing: np.ndarray

@@ -68,7 +68,7 @@ def rows_of_mean_covariance(n_columns):
 
 
 @dataclass(frozen=True, eq=False)
-class Laws:
+class NormalLaws:
     """Normal laws of components, weighted by their sizes.
 
     - `sizes`: (n_components,). Numbers of rows.
@@ -95,7 +95,7 @@ class Laws:
 
     def take(self, which):
         """Laws of some components."""
-        return Laws(*(values[which] for values in vars(self).values()))
+        return NormalLaws(*(values[which] for values in vars(self).values()))
 
     def most_probable(self, points, guess=None):
         """Most probable component at each point: (n_points,), int. A missing entry is replaced
@@ -168,7 +168,7 @@ class Components:
         within = self.scatters.sum(axis=0) / len(self.rows) + 1e-9 * np.eye(n_columns)
         more = rows_of_mean_covariance(n_columns)
         covariances = (self.scatters + more * within) / (self.sizes + more)[:, None, None]
-        return Laws.of(self.sizes, self.means, covariances)
+        return NormalLaws.of(self.sizes, self.means, covariances)
 
     def large(self):
         """Components with enough rows for a hill."""

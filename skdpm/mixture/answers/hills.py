@@ -17,7 +17,7 @@ import numpy as np
 
 from skdpm.mixture.answers import components as _components
 from skdpm.mixture.answers._components import valleys
-from skdpm.mixture.answers.components import Components, Laws
+from skdpm.mixture.answers.components import Components, NormalLaws
 from skdpm.mixture.rows.known import UNLABELLED
 from skdpm.partitions import without_gaps
 
@@ -47,7 +47,7 @@ class Hills:
     - `labels`: (n_samples,), int. Component of each row, 0, ..., K - 1.
     - `classes`: (n_components,). Known class of each component, -1 if it has none.
     - `of_components`: (n_components,). Hill of each component, 0, ..., H - 1.
-    - `laws`: Laws. Laws of the components.
+    - `laws`: NormalLaws. Laws of the components.
     - `facing`: (n_facing, 3). Two components of a hill that face each other, and the evidence of
       the valley between them.
     """
@@ -55,7 +55,7 @@ class Hills:
     labels: np.ndarray
     classes: np.ndarray
     of_components: np.ndarray
-    laws: Laws
+    laws: NormalLaws
     facing: np.ndarray
 
     @property

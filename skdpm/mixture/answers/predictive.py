@@ -375,7 +375,7 @@ class Predictor:
         if why := refusal(self.likelihood, "laws"):
             raise ValueError(f"rows with these missing entries have no score: {why}")
         scores = np.empty(len(X))
-        rows = self.checked(X[beyond])
+        rows = self.modelled(X[beyond])
         scores[beyond] = self._with_noise(rows, self.conditional.log_density(rows))
         if self.likelihood.left_out is not None:
             scores[beyond] += self.likelihood.left_out.log_density_known(rows)
@@ -386,9 +386,9 @@ class Predictor:
     def outlier_scores(self, X, n_jobs=None):
         """Outlier scores of checked rows: (n_samples,)."""
         X = X.toarray() if sp.issparse(X) else X
-        return self.outliers.scores(self.checked(np.ascontiguousarray(X, dtype=np.float64)))
+        return self.outliers.scores(self.modelled(np.ascontiguousarray(X, dtype=np.float64)))
 
-    def checked(self, X):
+    def modelled(self, X):
         """Rows, after a check that the likelihood can model their known entries."""
         self.likelihood.encode_new(X)
         return X

@@ -464,16 +464,7 @@ default=None
         else:
             resolved._spread = np.sqrt(structure.variances(resolved))
         resolved._fitted_missing = summary["missing"]
-        with np.errstate(over="ignore", invalid="ignore"):
-            extreme = np.maximum(mean - summary["smallest"], summary["largest"] - mean)
-            _refuse_uncentred((extreme == np.inf) & (summary["n"] > 0))
-            # Sum of squares about the prior mean, to which the scatters of clusters add up.
-            squares = summary["squares"] + summary["n"] * (summary["mean"] - mean) ** 2
-            squares = np.where(summary["n"] > 0, np.maximum(squares, extreme**2), 0.0)
-        _refuse_overflow(squares)
-        spreads = summary["largest"] - summary["smallest"]
-        words = " differ by so little that their variance underflows; rescale the column"
-        _refuse((spreads > 0.0) & (spreads < SMALLEST_SPREAD), "the values in ", words)
+        _refuse_extremes(summary, mean)
         vars(resolved).update(structure.families(self.n_parents, summary))
         return resolved
 
@@ -774,6 +765,20 @@ def _refuse_overflow(per_column):
 def _refuse_uncentred(columns):
     words = f" holds values too large to centre, as their distance {OVERFLOWS}"
     _refuse(columns, "", words, FARTHEST)
+
+
+def _refuse_extremes(summary, mean):
+    """Refuse columns whose squares about the prior mean are beyond the range of doubles."""
+    words = " differ by so little that their variance underflows; rescale the column"
+    with np.errstate(over="ignore", invalid="ignore"):
+        extreme = np.maximum(mean - summary["smallest"], summary["largest"] - mean)
+        _refuse_uncentred((extreme == np.inf) & (summary["n"] > 0))
+        # The scatters of clusters add up to the sum of squares about the prior mean.
+        squares = summary["squares"] + summary["n"] * (summary["mean"] - mean) ** 2
+        squares = np.where(summary["n"] > 0, np.maximum(squares, extreme**2), 0.0)
+    _refuse_overflow(squares)
+    spreads = summary["largest"] - summary["smallest"]
+    _refuse((spreads > 0.0) & (spreads < SMALLEST_SPREAD), "the values in ", words)
 
 
 def _centred(X, origin):

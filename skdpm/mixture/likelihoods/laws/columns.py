@@ -273,24 +273,8 @@ def words_about(doubtful, given, X, names):
             for d, found in doubtful.items()
             if isinstance(found, (Far, Fill))
         }
-    if isinstance(doubtful.get(None), Copies):
-        n_different = len(doubtful[None].first)
-        words.append(
-            f"{n_rows - n_different} of {n_rows} rows of X are copies of other rows. Copies say "
-            f"nothing new, so clusters, weights and densities are those of the {n_different} "
-            "different rows, whose labels their copies have"
-        )
-    elif None in doubtful:
-        share, copied = doubtful[None]
-        where, way = "; points that many rows share are clusters of their own", "drop them"
-        if copied:
-            where = f" in {listed(copied, names)}"
-            way = "put one row, with means of the other columns, in the place of equal ones"
-        words.append(
-            f"{round(share * n_rows)} of {n_rows} rows of X are copies of other rows{where}. "
-            "Each counts as an observation, so clusters and probabilities seem as certain as with "
-            f"that many different rows. If copies say nothing new, {way}"
-        )
+    if None in doubtful:
+        words.append(_about_copies(doubtful[None], n_rows, names))
     if columns := _columns_with(doubtful, "two values"):
         have = "has" if len(columns) == 1 else "have"
         way = 'likelihood="bernoulli" for 0 and 1, or "categorical"'
@@ -336,6 +320,27 @@ def words_about(doubtful, given, X, names):
         before, converted, after = text.partition(conversion)
         text = before + converted + after.replace(conversion, "")
     return text
+
+
+def _about_copies(found, n_rows, names):
+    """Words about `Copies`, or the share of rows that are copies and their columns."""
+    if isinstance(found, Copies):
+        n_different = len(found.first)
+        return (
+            f"{n_rows - n_different} of {n_rows} rows of X are copies of other rows. Copies say "
+            f"nothing new, so clusters, weights and densities are those of the {n_different} "
+            "different rows, whose labels their copies have"
+        )
+    share, copied = found
+    where, way = "; points that many rows share are clusters of their own", "drop them"
+    if copied:
+        where = f" in {listed(copied, names)}"
+        way = "put one row, with means of the other columns, in the place of equal ones"
+    return (
+        f"{round(share * n_rows)} of {n_rows} rows of X are copies of other rows{where}. "
+        "Each counts as an observation, so clusters and probabilities seem as certain as with "
+        f"that many different rows. If copies say nothing new, {way}"
+    )
 
 
 def groups_of_fills(fills, n_rows, most=MOST_GROUPS):

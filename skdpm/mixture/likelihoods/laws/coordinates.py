@@ -12,7 +12,6 @@ N_ITERATIONS = 3
 INDEPENDENT = 0.1
 N_TURNS = 20
 
-
 # An entry is far if it is beyond the range of all but a share at each end, by so many times this
 # range. One entry in a hundred can then move neither scales nor starts.
 FEWEST_FOR_BULK = 10

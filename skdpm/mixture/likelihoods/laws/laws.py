@@ -37,7 +37,6 @@ LEAST_PIVOT = 1e-6
 # Distance of which the square may overflow; largest distance.
 FAR, LARGEST = 1e150, 1e308
 
-
 # Largest number of nodes of an integral over a parameter.
 MOST_NODES = 4096
 
@@ -502,7 +501,7 @@ class ScaledLaws(Laws):
         loc, scale, df = self.loc[clusters], self.scale[clusters], self.df[clusters]
         known = ~np.isnan(X) & (scale > 0.0)
         gaps = np.where(known, X - loc, 0.0) / np.where(known, scale, 1.0)
-        return conditioned(df, known.sum(axis=1), norms(gaps, axis=1))
+        return conditioned(df, known.sum(axis=1), norms(gaps))
 
     def given(self, X, clusters, columns):
         df, factor = self._updated(X, clusters)
@@ -578,7 +577,7 @@ class MatrixLaws(Laws):
                 factor = self._factors(scale, frame, part)
                 white = np.linalg.solve(factor, (y[:, None] - loc).transpose(1, 2, 0))
                 log_scales = np.log(np.diagonal(factor, axis1=1, axis2=2)).sum(axis=1)
-                distances = norms(white, axis=1).T
+                distances = norms(white).T
                 out[rows, part] = log_student(distances, log_scales, self.df[part], n_known)
         return out
 
@@ -607,9 +606,7 @@ class MatrixLaws(Laws):
             gaps = y - loc[which, :n_known]
             white = np.linalg.solve(factor[:, :n_known, :n_known][which], gaps[..., None])
             rest = loc[which, n_known:] + (factor[:, n_known:, :n_known][which] @ white)[..., 0]
-            df, spread = conditioned(
-                self.df[clusters[rows]], n_known, norms(white[..., 0], axis=1)
-            )
+            df, spread = conditioned(self.df[clusters[rows]], n_known, norms(white[..., 0]))
             means = self._shift() + y @ back[:, :n_known].T + rest @ back[:, n_known:].T
             # (n_chosen, n_features, n_unknown)
             roots = back[:, n_known:] @ factor[:, n_known:, n_known:]
@@ -818,14 +815,13 @@ def conditioned(df, n_known, distances):
     return df + n_known, np.where(np.isinf(df), 1.0, factor)
 
 
-def norms(vectors, axis):
-    """Norms, also if squares overflow. One that is no double counts as the largest double."""
+def norms(vectors):
+    """Norms along the second axis, also if squares overflow. One that is no double counts as the
+    largest double."""
     with np.errstate(over="ignore", invalid="ignore"):
-        found = np.sqrt(np.sum(vectors**2, axis=axis))
+        found = np.sqrt(np.sum(vectors**2, axis=1))
         if not (found < FAR).all():
-            found = np.where(
-                found < FAR, found, np.linalg.norm(vectors * 1e-200, axis=axis) * 1e200
-            )
+            found = np.where(found < FAR, found, np.linalg.norm(vectors * 1e-200, axis=1) * 1e200)
     return np.where(found < LARGEST, found, LARGEST)
 
 
