@@ -338,7 +338,7 @@ def test_labels_have_no_more_clusters_than_the_draws(blobs, loss, monkeypatch):
     model.draws_.scored = scored
     monkeypatch.setattr(
         "skdpm.mixture.estimate.read_draws",
-        lambda X, draws, *others: (np.arange(len(pairs)), draws, draws, draws),
+        lambda X, draws, **others: (np.arange(len(pairs)), draws, draws, draws),
     )
     drawn = DrawnClusters(model, loss, lambda labels: np.zeros((5, 1)))
     found = drawn.least_expected_loss(30)
