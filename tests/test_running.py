@@ -570,7 +570,7 @@ def test_copy_for_prediction(blobs):
         assert "_run" not in vars(copied) and not hasattr(copied, "labels_")
         with pytest.raises(AttributeError, match="estimate_labels needs label draws"):
             copied.estimate_labels(max_clusters=2)
-    many = DPMixture(**FAST).fit(np.random.default_rng(0).normal(size=(3000, 2)))
+    many = DPMixture(**FAST).fit(np.random.default_rng(0).normal(size=(1000, 2)))
     assert len(pickle.dumps(many.for_prediction())) < len(pickle.dumps(many)) / 3
     assert_same_fit(light.fit(blobs, known_labels=known), estimator, blobs)  # it can be fitted
     assert "the fit itself" not in light.summary()

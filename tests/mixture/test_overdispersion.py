@@ -209,6 +209,7 @@ def test_words_that_vary_within_a_subject():
 
 
 @pytest.mark.parametrize("n_kinds, n_words", [(20, 10.0), (40, 100.0), (80, 30.0)])
+@pytest.mark.some(1)
 def test_pairs_of_words(n_kinds, n_words):
     """False alarms are too rare to be seen, and words that vary are found, in small clusters."""
     found = {}

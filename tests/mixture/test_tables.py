@@ -46,7 +46,8 @@ from skdpm.mutations import mutation_design
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-FAST = {"n_warmup": 5, "n_draws": 6, "n_chains": 2, "random_state": 0}
+FAST = {"n_warmup": 5, "n_draws": 6, "n_chains": 1, "random_state": 0}
+TWO_CHAINS = {**FAST, "n_chains": 2}
 N = 60
 RNG = np.random.default_rng(0)
 Z = np.arange(N) % 3
@@ -170,7 +171,7 @@ def test_new_categories_have_the_probability_of_the_rule_of_succession(kind):
         likelihood.set_params(select=True)
     if kind == "codes":
         likelihood, X, towns = Categorical(), NUMBERS[["size", "town"]], [0.0, 1.0, 2.0, 7.0]
-    mixture = DPMixture(likelihood=likelihood, noise=kind == "noise" or None, **FAST).fit(X)
+    mixture = DPMixture(likelihood=likelihood, noise=kind == "noise" or None, **TWO_CHAINS).fit(X)
     # The last rows have gaps: in the town alone, and in the age, too.
     rows = X.iloc[[0, 1, 2, 11]]
     new, gap = rows.assign(town=towns[-1]), rows.assign(town=np.nan if kind == "codes" else None)
@@ -296,8 +297,8 @@ def test_a_product_of_a_data_frame():
 @pytest.mark.parametrize("likelihood", ["mixed", Categorical()], ids=["mixed", "categories"])
 def test_chains_of_a_table_are_left_out(likelihood):
     X = TABLE if likelihood == "mixed" else TABLE[["town", "size"]]
-    mixture = DPMixture(likelihood=likelihood, **{**FAST, "n_chains": 3}).fit(X)
-    two = DPMixture(likelihood=likelihood, **FAST).fit(X)
+    mixture = DPMixture(likelihood=likelihood, **{**TWO_CHAINS, "n_chains": 3}).fit(X)
+    two = DPMixture(likelihood=likelihood, **TWO_CHAINS).fit(X)
     assert_same_fit(mixture.drop_chains(2, X), two)
     np.testing.assert_array_equal(mixture.predict(X), two.predict(X))
 
@@ -397,7 +398,7 @@ def test_columns_that_no_likelihood_takes():
 
 
 def test_mixed_chooses_by_type():
-    mixture = DPMixture(likelihood="mixed", **FAST).fit(TABLE)
+    mixture = DPMixture(likelihood="mixed", **TWO_CHAINS).fit(TABLE)
     assert [
         (name, type(part).__name__, columns) for name, part, columns in mixture.likelihood_.parts
     ] == [
@@ -413,14 +414,14 @@ def test_mixed_chooses_by_type():
             ("categorical", Categorical(), ["town", "size"]),
         ]
     )
-    assert_same_fit(mixture, DPMixture(likelihood=by_hand, **FAST).fit(TABLE))
+    assert_same_fit(mixture, DPMixture(likelihood=by_hand, **TWO_CHAINS).fit(TABLE))
     assert mixture.__sklearn_tags__().input_tags.allow_nan
     X = NUMBERS[["age"]].to_numpy() ** [1.0, 2.0]
-    parts = DPMixture(likelihood="mixed", **FAST).fit(X).likelihood_.parts
+    parts = DPMixture(likelihood="mixed", **TWO_CHAINS).fit(X).likelihood_.parts
     assert [part[0] for part in parts] == ["numeric"]
     stream = DPMixture(likelihood="mixed", sampler="smc", random_state=0, n_draws=4, n_chains=2)
     assert stream.partial_fit(TABLE[:40]).partial_fit(TABLE[40:]).n_samples_seen_ == N
-    warm = DPMixture(likelihood="mixed", warm_start=True, **FAST).fit(TABLE)
+    warm = DPMixture(likelihood="mixed", warm_start=True, **TWO_CHAINS).fit(TABLE)
     assert warm.set_params(n_draws=8).fit(TABLE).label_samples_.shape == (2, 8, N)
 
 
@@ -556,7 +557,7 @@ def test_the_code_of_many_columns_is_complete():
 
 def test_parts_are_learned_as_often_as_alone():
     """Pseudo-counts of few rows take longer than a sweep, and are drawn every fifth time."""
-    model = DPMixture(likelihood="mixed", **{**FAST, "n_draws": 20}).fit(TABLE)
+    model = DPMixture(likelihood="mixed", **{**TWO_CHAINS, "n_draws": 20}).fit(TABLE)
     assert model.n_warmup % 5 == 0
     for name, period in (("numeric__df", 1), ("boolean__a", 5), ("categorical__concentration", 5)):
         values = model.hyperparameter_samples_[name].reshape(2, 20, -1)
@@ -624,7 +625,7 @@ def test_columns_of_two_values_are_reported(sampler):
 def test_columns_of_two_values_are_reported_once():
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.normal(size=60), rng.random(60) < 0.4])
-    model = DPMixture(warm_start=True, **FAST)
+    model = DPMixture(warm_start=True, **TWO_CHAINS)
     with pytest.warns(UserWarning, match="only two different values"):
         model.fit(X)
     with warnings.catch_warnings():
@@ -709,12 +710,12 @@ def test_columns_that_are_no_numbers_are_named(column, message, others):
 def test_a_single_column_of_categories_says_nothing(likelihood):
     X = (Z[:, None] == 1).astype(float)
     with pytest.warns(UserWarning, match="single column of categories contains no information"):
-        model = DPMixture(likelihood=likelihood, **FAST).fit(X)
+        model = DPMixture(likelihood=likelihood, **TWO_CHAINS).fit(X)
     model.drop_chains([0], X)  # which says it no second time
     both = np.hstack([X, X])
     if isinstance(likelihood, Product):
         likelihood = clone(likelihood).set_params(parts=[("only", "bernoulli", [0, 1])])
-    DPMixture(likelihood=likelihood, **FAST).fit(both)
+    DPMixture(likelihood=likelihood, **TWO_CHAINS).fit(both)
 
 
 def test_nan_is_refused_with_a_way_out():
