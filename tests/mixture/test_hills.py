@@ -28,7 +28,7 @@ from skdpm.mixture.likelihoods import Gaussian
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-FAST = {"n_chains": 2, "n_warmup": 60, "n_draws": 20, "random_state": 0}
+FAST = {"n_chains": 2, "n_warmup": 60, "n_draws": 60, "random_state": 0}
 
 
 @pytest.fixture

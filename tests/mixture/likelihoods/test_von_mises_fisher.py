@@ -380,7 +380,7 @@ def directions(rng, n_rows, n_clusters=12, n_features=100, low=60.0, high=600.0)
     return X, labels, means, kappa
 
 
-FAST = {"n_chains": 2, "n_warmup": 60, "n_draws": 20, "random_state": 0}
+FAST = {"n_chains": 2, "n_warmup": 60, "n_draws": 40, "random_state": 0}
 
 
 @pytest.mark.slow
