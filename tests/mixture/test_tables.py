@@ -272,12 +272,13 @@ def test_streams_of_mixed_columns():
 
 @pytest.mark.slow
 def test_a_product_of_a_data_frame():
-    mixture = DPMixture(likelihood=PRODUCT, **{**FAST, "n_warmup": 40, "n_draws": 40}).fit(TABLE)
+    longer = {**TWO_CHAINS, "n_warmup": 40, "n_draws": 40}
+    mixture = DPMixture(likelihood=PRODUCT, **longer).fit(TABLE)
     assert adjusted_rand_score(Z, mixture.labels_) > 0.9
     assert mixture.feature_names_in_.tolist() == list(TABLE.columns)
     assert mixture.n_features_in_ == 5
     columns = clone(PRODUCT).set_params(cat__n_categories=[4, 3])
-    numbers = DPMixture(likelihood=columns, **{**FAST, "n_warmup": 40, "n_draws": 40}).fit(NUMBERS)
+    numbers = DPMixture(likelihood=columns, **longer).fit(NUMBERS)
     assert_same_fit(mixture, numbers)
     np.testing.assert_array_equal(mixture.predict(TABLE), numbers.predict(NUMBERS))
     with pytest.raises(ValueError, match="feature names"):
@@ -290,7 +291,7 @@ def test_a_product_of_a_data_frame():
     assert rows["age"].dtype == np.float64
     assert mixture.predict(rows).shape == labels.shape
     assert mixture.pointwise_log_likelihood(TABLE).shape == (2, 40, N)
-    blocks = DPMixture(likelihood=PRODUCT, sampler="sub_cluster", **FAST).fit(TABLE)
+    blocks = DPMixture(likelihood=PRODUCT, sampler="sub_cluster", **TWO_CHAINS).fit(TABLE)
     assert np.isfinite(blocks.score_samples(TABLE)).all()
 
 
