@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 SHORT = {"n_warmup": 4, "n_draws": 3, "n_chains": 2, "random_state": 0}
 MODELS = {
-    "gaussian": DPMixture(**SHORT),
+    "gaussian": DPMixture(likelihood="gaussian", **SHORT),
     "tied": DPMixture(likelihood=Gaussian(covariance_type="tied"), **SHORT),
     "finite": FiniteMixture(3, likelihood="poisson", **SHORT),
     "blocks": DPMixture(sampler="sub_cluster", **SHORT),

@@ -4,7 +4,8 @@
 No law is best for all tables of many columns. Full covariances describe most of them best, but few
 rows do not determine them; the columns of others are independent within clusters, or their
 clusters differ along a few axes only (`laws_for`). So a short chain runs under each law, on the
-same rows, and log densities of rows that it has not seen decide.
+same rows, and log densities of rows that it has not seen decide. A column that is categories under
+one law has probabilities there, which compare with those of its cells (`recorded`) elsewhere.
 
 The first law stays unless another is better by a number of standard errors, those of the mean
 difference over the held-out rows: a few rows far from all others must not decide. Few rows are
@@ -16,10 +17,14 @@ import warnings
 from numbers import Real
 
 import numpy as np
+from scipy.special import logsumexp
 from sklearn.utils.validation import _num_samples
 
 from skdpm._rows import validate_rows
+from skdpm._validation import given_shape
 from skdpm.mixture.likelihoods.composite.automatic import Automatic
+from skdpm.mixture.likelihoods.composite.product import Product
+from skdpm.mixture.likelihoods.laws.recorded import Recording, recording_of
 
 # Most rows that are used, or rows times squared columns if these are at least FEWEST rows. One in
 # FOLDS is held out, in turn until ENOUGH are, or FEWEST_DECISIVE if the first law is clearly best.
@@ -27,6 +32,8 @@ MOST_ROWS, MOST_WORK, FEWEST = 1000, 2e6, 300
 FOLDS, ENOUGH, FEWEST_DECISIVE = 5, 30, 10
 # Length of the chains.
 N_WARMUP, N_DRAWS = 15, 5
+# Places in the cells of a row.
+N_PLACES = 16
 N_ERRORS = Automatic.n_errors
 # Share of `max_time` for a short fit.
 SHARE_OF_TIME = 0.05
@@ -41,6 +48,8 @@ def scores_of_laws(estimator, laws, X):
         Natural logarithms; -inf under a law that does not fit the rows. No rows are held out if
         the laws do not take X, which then is an error of the fit.
     """
+    coded = [_coded(law, given_shape(X)[1]) for law in laws]
+    compared = set.union(*coded) - set.intersection(*coded)
     trial = estimator._copied()
     trial._warn_of_columns = lambda *_: None  # `fit` itself warns; looking at columns takes time
     rng = np.random.default_rng(0)
@@ -72,11 +81,16 @@ def scores_of_laws(estimator, laws, X):
         verbose=0,
         random_state=0,
     )
+    cells = recording_of(rows, np.zeros(rows.shape[1])).cells if compared else {}
+    in_cells = [Recording({d: cells[d] for d in compared - own if d in cells}) for own in coded]
     scores = np.empty((len(laws), 0))
     for first in range(0, len(rows), n_held_out):
         held_out = rows[first : first + n_held_out]
         others = np.delete(rows, slice(first, first + n_held_out), axis=0)
-        fold = [_score(trial.set_params(likelihood=law), others, held_out) for law in laws]
+        fold = [
+            _score(trial.set_params(likelihood=law), others, held_out, recorded)
+            for law, recorded in zip(laws, in_cells, strict=True)
+        ]
         scores = np.concatenate([scores, fold], axis=1)
         decided = all(_is_better(scores[0], other) for other in scores[1:])
         if scores.shape[1] >= (FEWEST_DECISIVE if decided else ENOUGH) or limit is not None:
@@ -84,27 +98,37 @@ def scores_of_laws(estimator, laws, X):
     return scores
 
 
-def _score(trial, rows, held_out):
+def _coded(law, n_features):
+    """Columns that a law takes as categories: set of int."""
+    if isinstance(law, Product):
+        return {int(d) for _, part, own in law._bound() if part.discrete for d in own}
+    return set(range(n_features)) if law.discrete else set()
+
+
+def _score(trial, rows, held_out, recorded):
+    """Log densities of held-out rows: of the cells of `recorded`, the mean over N_PLACES places
+    times the volume."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return trial.fit(rows).score_samples(held_out)
+            trial.fit(rows)
+            if not recorded.moves:
+                return trial.score_samples(held_out)
+            firsts = len(held_out) * np.arange(N_PLACES)
+            places = [trial.score_samples(recorded.spread(held_out, first)) for first in firsts]
+            return logsumexp(places, axis=0) - np.log(N_PLACES) + recorded.log_volumes(held_out)
         except (ArithmeticError, ValueError):  # rows that this law refuses
             return np.full(len(held_out), -np.inf)
 
 
 def best_law(scores, n_errors=N_ERRORS):
-    """Position of the law to choose, from `scores_of_laws`: the first one unless another is better
-    by `n_errors` standard errors."""
-    usable = np.isfinite(scores).all(axis=1)
-    if not usable[0]:
-        return int(np.argmax(np.where(usable, scores.mean(axis=1), -np.inf)))
-    best, largest = 0, 0.0
-    for law in np.flatnonzero(usable)[1:]:
-        gain = (scores[law] - scores[0]).mean()
-        if gain > largest and _is_better(scores[law], scores[0], n_errors):
-            best, largest = int(law), gain
-    return best
+    """Position of the law to choose, from `scores_of_laws`: the first one than which no other is
+    better by `n_errors` standard errors."""
+    usable = np.flatnonzero(np.isfinite(scores).all(axis=1))
+    for law in usable:
+        if not any(_is_better(scores[other], scores[law], n_errors) for other in usable):
+            return int(law)
+    return 0
 
 
 def _is_better(scores, others, n_errors=N_ERRORS):

@@ -618,9 +618,9 @@ def test_columns_of_two_values_are_reported(sampler):
     constant, rare = np.ones((60, 1)), (np.arange(240).reshape(60, 4) < 4) * 2.0
     for part in (flags.tolist(), np.c_[flags, constant], np.c_[flags, rare]):
         with pytest.warns(UserWarning, match='of X have .* Use likelihood="bernoulli" for 0'):
-            DPMixture(**params).fit(part)
+            DPMixture(likelihood="gaussian", **params).fit(part)
     with pytest.warns(UserWarning, match='Use likelihood="mixed" with these columns'):
-        DPMixture(**params).fit(np.c_[flags, np.arange(60.0)])
+        DPMixture(likelihood="gaussian", **params).fit(np.c_[flags, np.arange(60.0)])
 
 
 def test_columns_of_two_values_are_reported_once():

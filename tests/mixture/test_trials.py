@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of the law that `likelihood="auto"` chooses for rows of many columns."""
+"""Tests of the law that `likelihood="auto"` chooses for rows of many columns or of answers."""
 
 import re
 import warnings
@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
 from skdpm import DPMixture, FiniteMixture, suggest_likelihood
-from skdpm.mixture.likelihoods import Gaussian
+from skdpm.mixture.likelihoods import Categorical, Gaussian, Product
 from skdpm.mixture.likelihoods.composite.automatic import (
     ALWAYS_FULL,
     MANY_COLUMNS,
@@ -20,6 +20,7 @@ from skdpm.mixture.likelihoods.composite.automatic import (
     laws_by_name,
     laws_for,
 )
+from skdpm.mixture.likelihoods.gaussian.gaussian import BLOCK_ROWS
 from skdpm.mixture.trials import (
     MOST_ROWS,
     N_DRAWS,
@@ -284,6 +285,116 @@ def test_finite_mixtures_and_single_rows():
     single = DPMixture(**SHORT).fit(X[:1])
     assert single.n_clusters_ == 1
     assert not hasattr(single, "likelihood_scores_")
+
+
+# Answers: columns of few whole numbers.
+
+
+def answers(n_samples=300, n_features=6, n_values=5, seed=0):
+    """Rows of three classes with answers from 1 on, and their classes."""
+    rng = np.random.default_rng(seed)
+    shares = rng.dirichlet(np.full(n_values, 0.4), size=(3, n_features))
+    labels = np.arange(n_samples) % 3
+    drawn = (rng.random((n_samples, n_features, 1)) > shares[labels].cumsum(axis=2)).sum(axis=2)
+    return 1.0 + np.minimum(drawn, n_values - 1), labels
+
+
+def with_gap(X):
+    X = X.copy()
+    X[0, 0] = np.nan
+    return X
+
+
+def last(X):
+    """The columns of the parts of the law of answers; None if only numbers are tried."""
+    *_, law = laws_for(X)
+    if isinstance(law, Categorical):
+        return "all"
+    return [own for _, _, own in law.parts] if isinstance(law, Product) else None
+
+
+def test_which_columns_are_answers():
+    X, _ = answers(n_features=3)
+    others = np.random.default_rng(0).normal(size=(len(X), 7))
+    for given in (X, X.tolist(), X.astype(int), pd.DataFrame(X), with_gap(X), np.ma.array(X)):
+        assert last(given) == "all"
+    assert last(np.c_[others[:, 0], X]) == [[0], [1, 2, 3]]
+    assert last(np.c_[X, X[:, 0] > 2.0, np.ones(len(X))]) == [[4], [0, 1, 2, 3]]
+    assert last(np.c_[X, others[:, :6]]) == [[*range(3, 9)], [0, 1, 2]]
+    # Two columns do not tell classes, and three of ten say little about a row.
+    for few in (X[:, :2], np.c_[X, others]):
+        assert last(few) is None
+    late = np.tile(X, (5, 1))
+    late[-1, 0] = 1.5
+    for other in (X - 2.0, X / 2.0, X + 9.0, X[:1], late, X * np.inf, X[0]):
+        assert last(other) is None
+    assert last(np.c_[X, X[:, 0] * 5.0 - 5.0]) == [[3], [0, 1, 2]]
+
+
+def test_many_answers_are_tried():
+    X, _ = answers(BLOCK_ROWS, 10)
+    assert names(laws_for(X)[:-1]) == ["full"] and last(X) == "all"
+
+
+@pytest.mark.parametrize("n_others", [0, 2])
+def test_answers_are_categories_where_these_predict_better(n_others):
+    X, labels = answers(n_features=10)
+    X = np.c_[X, np.random.default_rng(1).normal(size=(len(X), n_others))]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = DPMixture(n_chains=2, random_state=0).fit(X)
+    assert adjusted_rand_score(labels, model.labels_) > 0.8
+    assert isinstance(model.likelihood_, Product if n_others else Categorical)
+    chosen, *others = model.likelihood_scores_
+    assert "Categorical()" in chosen and not any("Categorical" in name for name in others)
+    named = DPMixture(likelihood=laws_for(X)[-1], n_chains=2, random_state=0).fit(X)
+    np.testing.assert_array_equal(model.log_joint_samples_, named.log_joint_samples_)
+    frame = pd.DataFrame(X).rename(columns="column {}".format)
+    np.testing.assert_array_equal(
+        DPMixture(n_chains=2, random_state=0).fit(frame).labels_, model.labels_
+    )
+    gaussian = DPMixture(likelihood="gaussian", n_chains=2, random_state=0).fit(X)
+    assert adjusted_rand_score(labels, gaussian.labels_) < 0.5
+
+
+def test_answers_that_follow_from_others_are_numbers():
+    """Rounded, they are close to a line."""
+    rng = np.random.default_rng(0)
+    X = np.rint(rng.uniform(0.0, 10.0, size=(300, 1)) + 0.3 * rng.normal(size=(300, 3)))
+    X = X.clip(0.0, 10.0)
+    assert last(X) == "all"
+    model = DPMixture(**SHORT).fit(X)
+    assert isinstance(model.likelihood_, Gaussian)
+    assert len(model.likelihood_scores_) == 2
+
+
+@pytest.mark.filterwarnings("ignore:column 0 of X has only two different values")
+def test_scores_of_numbers_are_those_of_their_cells(monkeypatch):
+    """One cluster of three columns, one of two values, one with gaps and cells of width 2."""
+    monkeypatch.setattr("skdpm.mixture.trials.N_PLACES", 400)
+    rng = np.random.default_rng(0)
+    X = rng.integers(1, [3, 5, 5], size=(300, 3)) * np.array([1.0, 1.0, 2.0])
+    X[::3, 2] = np.nan
+    laws = [Gaussian(covariance_type="diag"), laws_for(X)[-1]]
+    scores = scores_of_laws(FiniteMixture(1), laws, X)
+    order = np.random.default_rng(0).permutation(300)
+    fitted, held_out = X[order[60:]], X[order[:60]]
+    params = {"n_warmup": N_WARMUP, "n_draws": N_DRAWS, "n_chains": 1, "random_state": 0}
+    numbers = FiniteMixture(1, likelihood=laws[0], **params).fit(fitted)
+    expected = np.zeros(60)
+    for d, half in enumerate([0.5, 0.5, 1.0]):
+        places = half * (np.arange(200) + 0.5 - 100.0) / 100.0
+        known = ~np.isnan(held_out[:, d])
+        points = np.full((60, 200, 3), np.nan)
+        points[:, :, d] = held_out[:, [d]] + places
+        densities = np.exp(numbers.score_samples(points.reshape(-1, 3))).reshape(60, 200)
+        expected += np.where(known, np.log(2.0 * half * densities.mean(axis=1)), 0.0)
+    np.testing.assert_allclose(scores[0], expected, atol=0.1)
+    np.testing.assert_allclose(scores[0].mean(), expected.mean(), atol=0.004)
+    categories = FiniteMixture(1, likelihood=laws[1], **params).fit(fitted)
+    np.testing.assert_array_equal(scores[1], categories.score_samples(held_out))
+    assert abs(scores[0] - scores[1]).mean() > 0.02
 
 
 # Fewer rows than columns.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The likelihoods that `likelihood="auto"` and `likelihood="mixed"` choose by the columns of X."""
 
+import contextlib
 import re
 from dataclasses import dataclass, replace
 
@@ -48,6 +49,9 @@ ALWAYS_FULL, MOST_FULL, MOST_WORK = 32, 64, 2e7
 # clusters may then be equal: otherwise every row of noise is most probable as a cluster.
 FEW_ROWS = 50
 MEANS_ALIKE = Gamma(0.5, 0.005)
+# Numbers in columns of answers, such as 1 to 5; the fewest such columns, which tell clusters of
+# categories (Allman, Matias & Rhodes 2009); and the rows of an array that are looked at first.
+ANSWERS, FEWEST_ANSWERS, FIRST_ROWS = np.arange(11), 3, 1000
 
 # Fewest rows for which columns can be those of identifiers. In fewer rows, nearly all entries of a
 # column of 50 categories may be different by chance.
@@ -105,6 +109,7 @@ def laws_for(X):
     if laws[0].suits_blocks(*shape):
         # Many rows need a law whose sampler visits them in blocks.
         laws = [law for law in laws if law.suits_blocks(*shape)]
+    laws = [*laws, *_laws_of_answers(X)]
     if len(laws) > 1 and has_nan(X):
         laws = [law for law in laws if law.allow_nan]
     return laws
@@ -126,11 +131,43 @@ def _laws_of_shape(n_samples, n_features):
     return [diagonal, *more] if n_features > ALWAYS_FULL else [diagonal, full, *more]
 
 
+def _are_answers(column):
+    """Whether a column holds at least two different ANSWERS, and nothing else."""
+    if column.kind not in NUMBERS:
+        return False
+    values = np.asarray(column.values, dtype=np.float64)
+    values = values[~np.isnan(values)]
+    first_and_all = (values[:10], values)
+    return all(np.isin(some, ANSWERS).all() for some in first_and_all) and len({*values}) > 1
+
+
+def _laws_of_answers(X):
+    """The law that takes answers as categories, if a third of the columns hold some: list of
+    Likelihood. The answers of a cluster need not be near their mean."""
+    X = given_rows(X)
+    if isinstance(X, (list, tuple)):
+        with contextlib.suppress(ValueError):  # rows of different lengths: scikit-learn objects
+            X = np.asarray(X)
+    is_array = isinstance(X, np.ndarray) and X.ndim == 2
+    if not (is_array or isinstance(X, Table)):
+        return []
+    if is_array and len(X) > FIRST_ROWS and not _laws_of_answers(X[:FIRST_ROWS]):
+        return []
+    are_answers = np.array([_are_answers(column) for column in _columns(X)], dtype=bool)
+    answers, others = np.flatnonzero(are_answers).tolist(), np.flatnonzero(~are_answers).tolist()
+    if len(answers) < FEWEST_ANSWERS or 2 * len(answers) < len(others):
+        return []
+    if not others:
+        return [Categorical()]
+    law = _laws_of_shape(given_shape(X)[0], len(others))[0]
+    return [Product([("numeric", law, others), ("categorical", Categorical(), answers)])]
+
+
 def laws_by_name(asked, bound, X):
     """Laws among which short fits choose, if "auto" or "mixed" was asked for: dict from names to
     Likelihood, the preferred one first. `bound` is what was asked for, with the columns of X."""
     if isinstance(asked, Automatic):
-        return {repr(law): law for law in laws_for(X)}
+        return {repr(law): law.for_columns(X) for law in laws_for(X)}
     is_table = len(given_shape(X)) == 2  # otherwise the check of X raises an error
     found = bound._bound() if isinstance(asked, Mixed) and is_table else []
     found = [of_part for of_part in found if isinstance(of_part[1], Gaussian)]

@@ -173,11 +173,8 @@ class Recording:
             keys = _mixed(contents + contents.sum(dtype=np.uint64) + ranks * MIX_2)
         else:
             keys = _mixed(contents + np.arange(first, first + len(X), dtype=np.uint64) * MIX_2)
-        for column, (values, halves) in self.cells.items():
-            entries = rows[:, column]
-            if values is not None:
-                at = np.minimum(np.searchsorted(values, entries), len(values) - 1)
-                halves = np.where(values[at] == entries, halves[at], 0.0)
+        for column in self.cells:
+            entries, halves = rows[:, column], self._halves(column, rows[:, column])
             words = _words_of(keys, column)
             place = _even(entries, words) if first is None else 2.0 * _uniforms(words) - 1.0
             rows[:, column] = entries + halves * place
@@ -188,6 +185,19 @@ class Recording:
         if self.ends is not None:
             rows = _drawn_near(rows, *self.ends, self.n_ranges)
         return rows.view(Spread)
+
+    def _halves(self, column, entries):
+        """Half the widths of the cells of entries of a column, 0 for values that are new."""
+        values, halves = self.cells[column]
+        if values is None:
+            return halves
+        at = np.minimum(np.searchsorted(values, entries), len(values) - 1)
+        return np.where(values[at] == entries, halves[at], 0.0)
+
+    def log_volumes(self, X):
+        """Natural logarithms of the volumes of the cells of known entries: (n_rows,)."""
+        widths = [2.0 * self._halves(d, X[:, d]) * ~np.isnan(X[:, d]) for d in self.cells]
+        return np.log([np.where(width > 0.0, width, 1.0) for width in widths]).sum(axis=0)
 
 
 def remote(smallest, largest, low, high, n_ranges):
