@@ -40,6 +40,27 @@ def answers(rng, d, n=N, off=0.15, best=5, kinds=3):
     return np.where(wrong, np.clip(X + rng.choice([-1, 1], X.shape), 1, best), X), y
 
 
+def survey(rng, best, law, n_classes=3, n_others=0, shared=0.0):
+    """Answers to random numbers of questions by random numbers of people. "classes": those of a
+    class have any law. "ordered": they are a normal number between limits, which has a part
+    `shared` in all questions. "typical": seven of ten are the typical answer of the class."""
+    d, n = rng.integers(4, 21), rng.integers(150, 1200)
+    y = rng.choice(n_classes, size=n, p=rng.dirichlet(np.full(n_classes, 4.0)))
+    uniform = rng.random((n, d, 1))
+    if law == "classes":
+        X = (uniform > rng.dirichlet(np.full(best, 0.7), (n_classes, d)).cumsum(axis=2)[y]).sum(2)
+    elif law == "ordered":
+        own = 1.3 * rng.normal(size=(n_classes, d))[y] + rng.normal(size=(n, d))
+        X = (
+            (own + shared * rng.normal(size=(n, 1)))[:, :, None] > rng.normal(size=(d, best - 1))
+        ).sum(2)
+    else:
+        typical = rng.integers(best, size=(n_classes, d))[y]
+        X = np.where(uniform[:, :, 0] < 0.7, typical, rng.integers(best, size=(n, d)))
+    others = rng.normal(size=(n_classes, n_others))[y] + rng.normal(size=(n, n_others))
+    return np.c_[1.0 + np.minimum(X, best - 1), others], y
+
+
 def points(rng, where, n=N):
     y = rng.integers(len(where), size=n)
     return np.asarray(where, dtype=float)[y], y
@@ -115,6 +136,14 @@ TABLES = {
     ),
     "answers 1 to 7": lambda rng: answers(rng, 5, best=7),
     "answers yes or no": lambda rng: answers(rng, 8, off=0.1, best=2, kinds=2),
+    "survey, classes": lambda rng: survey(rng, 5, "classes"),
+    "survey, ordered": lambda rng: survey(rng, 5, "ordered"),
+    "survey, ordered, correlated": lambda rng: survey(rng, 5, "ordered", shared=0.8),
+    "survey, typical answers": lambda rng: survey(rng, 7, "typical"),
+    "survey, yes or no": lambda rng: survey(rng, 2, "classes"),
+    "survey, one class": lambda rng: survey(rng, 5, "ordered", 1),
+    "survey, one factor": lambda rng: survey(rng, 5, "ordered", 1, shared=1.0),
+    "survey and two measurements": lambda rng: survey(rng, 5, "classes", n_others=2),
     "two whole columns": lambda rng: rounded(rng, 1.0),
     "prices in steps of 5": lambda rng: rounded(rng, 5.0, distance=30.0),
     "tenths": lambda rng: rounded(rng, 0.1, k=3, d=4),
