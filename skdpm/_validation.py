@@ -32,7 +32,6 @@ NO_COUNTS = f"make it NaN if it means missing, or {OTHER_LAW}"
 # Advice about texts in the place of rows.
 WORDS_HINT = '; for texts, count words by CountVectorizer, for likelihood="multinomial"'
 
-
 # Names of this package, and of what wraps methods of its estimators.
 OURS = ("skdpm.", "sklearn.callback.", "sklearn.utils._set_output.")
 

@@ -74,8 +74,7 @@ cdef inline Py_ssize_t part_near(
     """Order the positions of bounds: first, ascending, those not below the limit, then the others.
     Returns the number of the first. NaN is not below the limit, so its cluster is evaluated and
     rejected."""
-    cdef Py_ssize_t n_near = 0
-    cdef Py_ssize_t n_far = 0
+    cdef Py_ssize_t n_near = 0, n_far = 0
     for k in range(n):
         if upper[k] < limit:
             n_far += 1

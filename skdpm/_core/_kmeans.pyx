@@ -36,8 +36,7 @@ def kmeans(points, Py_ssize_t n_centres, bit_generator, Py_ssize_t n_iterations=
     """
     cdef Py_ssize_t changes
     cdef const double[:, ::1] x = np.ascontiguousarray(points, dtype=np.float64)
-    cdef Py_ssize_t n = x.shape[0]
-    cdef Py_ssize_t n_features = x.shape[1]
+    cdef Py_ssize_t n = x.shape[0], n_features = x.shape[1]
     cdef double[:, ::1] centres = np.zeros((n_features, n_centres))
     cdef double[:, ::1] sums = np.zeros((n_centres, n_features))
     cdef double[::1] sizes = np.zeros(n_centres)

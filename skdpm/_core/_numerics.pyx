@@ -35,8 +35,7 @@ def rotate(X, const double[::1] center, const double[:, ::1] axes):
     Returns `points`: (n_rows, n_axes)
     """
     cdef const double[:, ::1] rows = np.ascontiguousarray(X, dtype=np.float64)
-    cdef Py_ssize_t n = rows.shape[0]
-    cdef Py_ssize_t n_axes = axes.shape[1]
+    cdef Py_ssize_t n = rows.shape[0], n_axes = axes.shape[1]
     if rows.shape[1] != center.shape[0] or rows.shape[1] != axes.shape[0]:
         raise ValueError(f"rows of {rows.shape[1]} columns, axes of {axes.shape[0]}")
     cdef double[:, ::1] points = np.zeros((n, n_axes))

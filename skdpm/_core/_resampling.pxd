@@ -46,8 +46,7 @@ cdef inline bint ess_is_below(
     """Whether the effective sample size is below `threshold` times the number of particles. A
     single node has equal weights, which rounding must not change."""
     cdef Py_ssize_t n = 0
-    cdef double total = 0.0
-    cdef double squares = 0.0
+    cdef double total = 0.0, squares = 0.0
     for g in range(n_nodes):
         n += counts[g]
         total += counts[g] * w[g]
@@ -139,8 +138,7 @@ cdef inline double thinning_scale(
     """The root c of sum min(c w, 1) = n_expected < n."""
     cdef Py_ssize_t k
     cdef Py_ssize_t n_small = n
-    cdef double small = 0.0
-    cdef double scale = 0.0
+    cdef double small = 0.0, scale = 0.0
     # Weights of at least 1/c survive with certainty, and (n_expected - their number) / (sum of the
     # others) is c. Their number never falls, so that rounding at a weight of exactly 1/c causes no
     # endless loop. `light` lists the others.
@@ -228,9 +226,7 @@ cdef inline void resample_freely(
 ) noexcept nogil:
     """Draw numbers of offspring of n particles, n in all, with means n w / sum(w). Systematic
     resampling uses one uniform number, the other schemes n."""
-    cdef double total = 0.0
-    cdef double u = 0.0
-    cdef double last = 1.0
+    cdef double total = 0.0, u = 0.0, last = 1.0
     for j in range(n):
         total += w[j]
         counts[j] = 0
@@ -272,8 +268,7 @@ cdef inline bint thin_exactly(
     cdef Py_ssize_t n_heavy
     cdef Py_ssize_t n_light = n
     cdef Py_ssize_t n_missing = n_kept
-    cdef double bound = INFINITY
-    cdef double cumulated = 0.0
+    cdef double bound = INFINITY, cumulated = 0.0
     # Histories of log weight `bound` or more keep their weight. If all others underflow relative
     # to them, the others are thinned alone. The loop ends, as n_missing falls each time.
     while True:

@@ -58,8 +58,7 @@ cdef inline Py_ssize_t categorical_log_at(
     """
     cdef Py_ssize_t j
     cdef Py_ssize_t last = first
-    cdef double top = -INFINITY
-    cdef double total = 0.0
+    cdef double top = -INFINITY, total = 0.0
     for j in range(n):
         top = log_w[j] if log_w[j] > top else top
     if not (-INFINITY < top < INFINITY):

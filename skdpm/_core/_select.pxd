@@ -6,8 +6,7 @@ cdef inline void select(
 ) noexcept nogil:
     """Arrange row numbers so that the value at `middle` is the one of the sorted values there, and
     no value before it is above a later one: Hoare's quickselect."""
-    cdef Py_ssize_t low = 0
-    cdef Py_ssize_t high = n - 1
+    cdef Py_ssize_t low = 0, high = n - 1
     while low < high:
         a = x[order[low] * stride]
         b = x[order[(low + high) // 2] * stride]

@@ -21,8 +21,7 @@ cdef class FeatureModel(MemoryOwner):
     """
     cdef readonly Py_ssize_t n_samples
     cdef readonly Py_ssize_t n_latent       # features that have parameters
-    cdef readonly Py_ssize_t n_candidates
-    cdef readonly Py_ssize_t width
+    cdef readonly Py_ssize_t n_candidates, width
     cdef readonly int max_bits              # most features for which all values are summed
     cdef readonly int n_sweeps              # of rows, columns and parameters, per iteration
     cdef readonly bint has_parts            # whether `restricted` makes a model of some features

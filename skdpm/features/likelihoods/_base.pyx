@@ -126,7 +126,6 @@ cdef class FeatureModel(MemoryOwner):
         0 has these features off, before and after. A Gray code flips one feature at a time."""
         cdef Py_ssize_t j
         cdef Py_ssize_t r = 0
-        cdef unsigned long long step
         cdef double value = 0.0
         out[0] = 0.0
         for step in range(1, (<unsigned long long>1) << n):

@@ -439,8 +439,7 @@ cdef class LFRMModel(LinkFlipModel):
 
     cdef int slice_weight(self, Py_ssize_t k, Py_ssize_t l, bitgen_t* rng) except -1 nogil:
         """Draw weight (k, l) given the pairs that it concerns: rows with k and rows with l."""
-        cdef Py_ssize_t n_own = 0
-        cdef Py_ssize_t n_other = 0
+        cdef Py_ssize_t n_own = 0, n_other = 0
         cdef Py_ssize_t* own = &self.members[0, 0]
         cdef Py_ssize_t* other = &self.members[1, 0]
         cdef double value = self.W[k, l]
@@ -978,8 +977,7 @@ cdef class LFRMPart(LinkFlipModel):
     cdef void begin_link(
         self, Py_ssize_t i, Py_ssize_t j, double sign, bint incoming
     ) noexcept nogil:
-        cdef Py_ssize_t own = self.kind[i]
-        cdef Py_ssize_t other = self.kind[j]
+        cdef Py_ssize_t own = self.kind[i], other = self.kind[j]
         cdef double* effects = &self.effects[0, self.row_links]
         cdef Py_ssize_t stride = self.effects.shape[1]
         cdef const unsigned char* partner = self.Z.row(j)

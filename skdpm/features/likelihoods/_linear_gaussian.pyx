@@ -98,8 +98,7 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
     cdef const Py_ssize_t[::1] missing_rows
     cdef const Py_ssize_t[::1] missing_starts   # (d + 1,)
     cdef const double[::1] mean         # (d,)
-    cdef double n_observed
-    cdef double tau_b
+    cdef double n_observed, tau_b
     cdef double[::1] intercept          # (d,): b
     cdef double[::1] offset             # (d,): b less its prior mean
     cdef public double tau_x, tau_v
@@ -244,8 +243,7 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         conditional law. While components fit badly, that law would give every row singletons,
         which stay; proposals from the prior leave time to share components."""
         cdef double square = dot(self.candidates, self.candidates, self.d)
-        cdef double top = -INFINITY
-        cdef double total = 0.0
+        cdef double top = -INFINITY, total = 0.0
         cdef Py_ssize_t chosen = 0
         if adapting:
             chosen = random_poisson(rng, rate)

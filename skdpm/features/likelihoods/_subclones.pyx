@@ -140,8 +140,7 @@ cdef class SubclonesModel(CachedFlipModel):
     cdef double[:, ::1] F               # (capacity, n_tumours)
     # The cells that a slice changes, and their prevalences as intercept + slope * u.
     cdef Py_ssize_t[::1] cells          # (n_samples,)
-    cdef double[::1] intercepts
-    cdef double[::1] slopes
+    cdef double[::1] intercepts, slopes
 
     def __init__(self, data, density, precision, precision_prior, double prevalence_concentration):
         self.reads = Reads(data, density == "binomial", precision_prior)
@@ -366,8 +365,7 @@ cdef class SubclonesModel(CachedFlipModel):
         """Draw the next share after u, whose log density is `current`, by shrinkage from all of
         (0, 1) (Neal 2003, figure 5); NaN if the log density is not finite."""
         cdef double level = current - random_standard_exponential(rng)
-        cdef double left = 0.0
-        cdef double right = 1.0
+        cdef double left = 0.0, right = 1.0
         cdef Py_ssize_t _shrink
         if not -INFINITY < level < INFINITY:
             return NAN

@@ -152,8 +152,7 @@ cdef class RowFilterKernel(FeatureKernel):
 
     cdef int branch(self, FeatureState state, Py_ssize_t t) except -1 nogil:
         """Make nodes of the surviving children. One of two takes over its parent's candidate."""
-        cdef Py_ssize_t n_next = 0
-        cdef Py_ssize_t kept = -1
+        cdef Py_ssize_t n_next = 0, kept = -1
         cdef bint other = not self.base[t]
         for c in range(2 * self.n_current):
             n_next += self.counts[c] > 0

@@ -72,8 +72,7 @@ cdef class Line:
     cdef void place(self, double t_a, double s_a, double t_b, double s_b, double p) noexcept nogil:
         """Compute the depth of the valley, and log f / g at the nodes if there is one."""
         cdef double[N_NODES] f, g, widths
-        cdef Py_ssize_t i = 0
-        cdef Py_ssize_t j = 0
+        cdef Py_ssize_t i = 0, j = 0
         cdef Py_ssize_t first = -1      # nodes within t_a, ..., t_b
         cdef Py_ssize_t last = -1
         cdef double step = 2.0 * REACH / (N_POINTS - 1)
@@ -283,8 +282,7 @@ def most_probable(
     - `heights`: (n_components,). Logs of the weighted densities at the means.
     - `out`: (n_points,). Input and output. The component that is tried first.
     """
-    cdef Py_ssize_t n_columns = points.shape[1]
-    cdef Py_ssize_t n_components = heights.shape[0]
+    cdef Py_ssize_t n_columns = points.shape[1], n_components = heights.shape[0]
     expect_shape("means", means, (n_components, n_columns))
     expect_shape("whiteners", whiteners, (n_components, n_columns, n_columns))
     expect_shape("out", out, (points.shape[0],))
@@ -314,8 +312,7 @@ def log_densities(
     Arguments are those of `most_probable`. Densities below exp(-NEGLIGIBLE) of the largest one
     before them count as 0.
     """
-    cdef Py_ssize_t n_columns = points.shape[1]
-    cdef Py_ssize_t n_components = heights.shape[0]
+    cdef Py_ssize_t n_columns = points.shape[1], n_components = heights.shape[0]
     expect_shape("means", means, (n_components, n_columns))
     expect_shape("whiteners", whiteners, (n_components, n_columns, n_columns))
     cdef double[::1] out = np.empty(points.shape[0])

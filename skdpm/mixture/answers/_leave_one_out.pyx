@@ -23,8 +23,7 @@ cdef double log_density(MixtureState state, Py_ssize_t i) noexcept nogil:
     cdef const double* log_v = state.prior.log_v
     cdef double* log_w = state.log_w
     cdef double of_new = exp(log_v[k + 1] - log_v[k])
-    cdef double top = -INFINITY
-    cdef double total = 0.0
+    cdef double top = -INFINITY, total = 0.0
     state.model.log_predictive_many(as_indices(state.slots, k + 1), i, log_w)
     state.add_log_prior()
     for j in range(k + 1):

@@ -154,8 +154,7 @@ cdef class BlockTask:
     ) noexcept nogil:
         """Sort items, and their uniforms, by keys, in the order in which keys first occur. Returns
         the number of keys in `present`."""
-        cdef Py_ssize_t n = 0
-        cdef Py_ssize_t total = 0
+        cdef Py_ssize_t n = 0, total = 0
         cdef Py_ssize_t* ends = self.ends
         for i in range(n_items):
             SKDPM_CHECK(0 <= keys[i] <= self.n_clusters, "sort: a key out of range")

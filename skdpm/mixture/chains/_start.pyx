@@ -189,8 +189,7 @@ cdef bint merge_best(
     MixtureState state, Py_ssize_t* items       # (n_samples,): scratch
 ) noexcept nogil:
     """Merge the pair that gains most; False where none gains."""
-    cdef Py_ssize_t src = -1
-    cdef Py_ssize_t n_items = 0
+    cdef Py_ssize_t src = -1, n_items = 0
     cdef double top = 0.0
     for a in range(1, state.n_clusters):
         state.model.log_merge_many(as_indices(state.slots, a), state.slots[a], state.log_w)

@@ -41,8 +41,7 @@ cdef class Weights:
     cdef bint is_degenerate(self) noexcept nogil:
         """Whether the effective sample size is so small that particles are resampled; never if
         weights are equal up to rounding."""
-        cdef double total = 0.0
-        cdef double squares = 0.0
+        cdef double total = 0.0, squares = 0.0
         cdef double* w = &self.w[0]
         _resampling.exponentiate(&self.log_w[0], w, self.n)
         for p in range(self.n):

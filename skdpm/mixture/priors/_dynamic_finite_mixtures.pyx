@@ -83,8 +83,7 @@ cdef class DynamicFiniteMixturesPrior(FiniteDirichletPrior):
         cdef Py_ssize_t k = sizes.shape[0]
         cdef double A = self.concentration
         cdef double log_f = lgamma(k + 1.0) - k * log(<double>k)
-        cdef double top = -INFINITY
-        cdef double total = 0.0
+        cdef double top = -INFINITY, total = 0.0
         constant = k * np.log(A) + gammaln(A) - gammaln(A + sorted_sizes.sum())
         log_terms = np.empty(law.shape[0] - k + 1)
         cdef double[::1] out = log_terms

@@ -113,8 +113,7 @@ cdef class MixtureOfFiniteMixturesPrior(PartitionPrior):
         cdef double falling = lgamma(k + 1.0)      # log K! / (K - k)!
         cdef double log_f = falling - log_gamma_ratio(concentration, K, n)
         cdef double log_p = self.log_pmf(K)
-        cdef double top = -INFINITY
-        cdef double total = 0.0
+        cdef double top = -INFINITY, total = 0.0
         while True:
             log_term = log_f + log_p
             if not log_term < INFINITY:

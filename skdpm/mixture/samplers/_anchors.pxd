@@ -32,8 +32,7 @@ cdef class Members(MemoryOwner):
 cdef class Snapshot:
     """A clustering from which informed anchors are drawn, with arrays for their law."""
     cdef readonly Py_ssize_t n_clusters
-    cdef readonly bint seen_warmup
-    cdef readonly bint frozen
+    cdef readonly bint seen_warmup, frozen
     cdef dict arrays                    # the five below, by name; empty: anchors are uniform
     cdef bint informed                  # whether there is a clustering
     cdef const Py_ssize_t[::1] labels           # (n_samples,): cluster of each item

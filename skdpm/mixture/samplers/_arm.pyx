@@ -231,8 +231,7 @@ cdef void refine(Reconfiguration self, Py_ssize_t n) noexcept nogil:
     cdef Py_ssize_t* size = &self.scratch[0, 0]
     cdef Py_ssize_t* n_larger = &self.scratch[1, 0]
     cdef Py_ssize_t* position = &self.scratch[2, 0]
-    cdef Py_ssize_t n_rows = 0
-    cdef Py_ssize_t first = 0
+    cdef Py_ssize_t n_rows = 0, first = 0
     for m in range(n):
         x = self.order[m]
         if self.takes(x):

@@ -43,8 +43,7 @@ cdef class Closure:
         """Draw the anchors, in random order, and find their clusters. `members` must be up to
         date. False if an anchor is noise: there is no move then. (The noise stays the same in a
         move, so this does not change the law of moves in both directions.)"""
-        cdef Py_ssize_t anchors[MAX_ANCHORS]
-        cdef Py_ssize_t drawn[2]
+        cdef Py_ssize_t anchors[MAX_ANCHORS], drawn[2]
         self.proposal.draw(state, self.members, rng, anchors, n_anchors)
         for j in range(n_anchors):
             if state.labels[anchors[j]] < 0:

@@ -272,8 +272,7 @@ cdef class PGSMKernel(PartitionKernel):
         """Each particle of a node draws its cell; all get the sum of the choices' weights."""
         cdef Py_ssize_t _particle
         cdef Py_ssize_t retained = -1
-        cdef double top = -INFINITY
-        cdef double total = 0.0
+        cdef double top = -INFINITY, total = 0.0
         for b in range(n_choices):
             if not (children[b].log_w <= top):
                 top = children[b].log_w

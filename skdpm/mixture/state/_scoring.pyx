@@ -65,10 +65,7 @@ cdef class MixtureRows:
     cdef RowTiles tiles
     cdef readonly Py_ssize_t n_evaluated    # evaluations of a row under a cluster so far
     cdef readonly Py_ssize_t n_bounded      # tiles with bounds so far
-    cdef Py_ssize_t n_rows
-    cdef Py_ssize_t tile_size
-    cdef Py_ssize_t n_tiles
-    cdef Py_ssize_t n_clusters
+    cdef Py_ssize_t n_rows, tile_size, n_tiles, n_clusters
     cdef const double[::1] log_weights      # (n_clusters,)
     cdef Py_ssize_t room                    # maximum number of clusters in memory
     cdef Py_ssize_t[::1] order              # (n_rows,): the rows, tile after tile

@@ -26,8 +26,7 @@ cdef class TileBounds:
     (`samplers/_gibbs`)."""
     cdef readonly RowTiles tiles
     # For comparisons: use bounds nowhere, or everywhere whether they pay or not.
-    cdef public bint off
-    cdef public bint always
+    cdef public bint off, always
     cdef readonly long long n_bounded   # visits of groups with bounds, so far
     cdef Py_ssize_t group, tile     # group and tile that these bounds are for, -1: none
     # Clusters near the group, in the order of their positions, the spare one last.
@@ -124,8 +123,7 @@ cdef class MixtureState(MemoryOwner):
 
 cdef class StoredState:
     """A partition with its statistics, set aside."""
-    cdef readonly Py_ssize_t n_samples
-    cdef readonly Py_ssize_t n_clusters
+    cdef readonly Py_ssize_t n_samples, n_clusters
     cdef Py_ssize_t n_attached, n_noise, n_free, n_slots
     cdef Py_ssize_t[::1] labels             # (n_samples,): slots, as in the state
     cdef Py_ssize_t[::1] slots              # (n_clusters + 1,)

@@ -140,8 +140,7 @@ cdef class MixtureState(MemoryOwner):
         self, ClusterModel model, PartitionPrior prior, labels=None, saved=None, n_samples=None,
         RowTiles tiles=None, completion=None, Noise noise=None
     ):
-        cdef const Py_ssize_t[::1] slots
-        cdef const Py_ssize_t[::1] given
+        cdef const Py_ssize_t[::1] slots, given
         cdef Py_ssize_t[::1] view
         if _OWNERS.get(id(model), self) is not self:
             raise ValueError("the model belongs to another state; bind a model for each state")

@@ -70,8 +70,7 @@ cdef class RowTiles:
         self, const double[:, ::1] points, Py_ssize_t tile_size=32, Py_ssize_t group_size=16,
         bint at_gaps=False, rows=None
     ):
-        cdef Py_ssize_t n_rows = points.shape[0]
-        cdef Py_ssize_t n_features = points.shape[1]
+        cdef Py_ssize_t n_rows = points.shape[0], n_features = points.shape[1]
         cdef const double[::1] scale
         cdef double[::1] scratch
         cdef const double* x = &points[0, 0] if n_rows and n_features else NULL

@@ -473,8 +473,7 @@ cdef class ClusterModel(MemoryOwner):
           others.
         """
         cdef const double[:, ::1] view = np.ascontiguousarray(stats, dtype=np.float64)
-        cdef Py_ssize_t n_rows = view.shape[0]
-        cdef Py_ssize_t width = view.shape[1]
+        cdef Py_ssize_t n_rows = view.shape[0], width = view.shape[1]
         if width != self.n_stats and width != self.width:
             raise ValueError(
                 f"statistics have {width} doubles, expected {self.n_stats} or {self.width}"
@@ -541,8 +540,7 @@ cdef class ClusterModel(MemoryOwner):
 
     def set_hyperparameters(self, values):
         """Set the values of the hyperparameters, (n_hyper,); the clusters stay."""
-        cdef bint finite = True
-        cdef bint same = True
+        cdef bint finite = True, same = True
         cdef const double[::1] view = np.ascontiguousarray(values, dtype=np.float64)
         if view.shape[0] == self.n_hyper:
             for h in range(self.n_hyper):

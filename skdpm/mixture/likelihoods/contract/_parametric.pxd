@@ -44,8 +44,7 @@ cdef class ParametricModel(MemoryOwner):
     in the form that densities need; the first is finite unless the draw failed.
     """
     cdef readonly Py_ssize_t n_samples      # items of the block
-    cdef readonly Py_ssize_t n_stats
-    cdef readonly Py_ssize_t n_params
+    cdef readonly Py_ssize_t n_stats, n_params
     cdef readonly Py_ssize_t n_dimensions   # of boxes around items; 0: no bounds
     cdef const double* points               # (n_samples, n_dimensions), if there are bounds
     cdef const Py_ssize_t* loaded           # items of `load`

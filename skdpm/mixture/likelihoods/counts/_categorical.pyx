@@ -90,10 +90,7 @@ cdef inline double product(const double* factors, const int* which, Py_ssize_t n
     """Product of the factors at n places; 1 if n is negative."""
     cdef Py_ssize_t n_even = max(n, 0) // 4 * 4
     # Four products, so that multiplications do not wait for each other.
-    cdef double a = 1.0
-    cdef double b = 1.0
-    cdef double c = 1.0
-    cdef double e = 1.0
+    cdef double a = 1.0, b = 1.0, c = 1.0, e = 1.0
     for m in range(0, n_even, 4):
         a *= factors[which[m]]
         b *= factors[which[m + 1]]
@@ -193,8 +190,7 @@ cdef class CategoricalModel(ClusterModel):
 
     cdef int retabulate(self) except -1:
         cdef Py_ssize_t size = 0 if self.missing else self.n_max + 1
-        cdef double least = 1.0
-        cdef double most = 1.0
+        cdef double least = 1.0, most = 1.0
         cdef double[::1] bases
         for d in range(self.n_features):
             u = self.places[self.n_levels + d]
@@ -271,8 +267,7 @@ cdef class CategoricalModel(ClusterModel):
         items. Returns the log of their product."""
         cdef Py_ssize_t stop = start + n
         cdef Py_ssize_t most = max(1, self.n_product)
-        cdef double total = 1.0
-        cdef double exponent = 0.0
+        cdef double total = 1.0, exponent = 0.0
         cdef int e
         while start < stop:
             m = min(most, stop - start)
@@ -315,8 +310,7 @@ cdef class CategoricalModel(ClusterModel):
         cdef const double* stats = row(self, slot)
         cdef const double* shifts = &self.shifts[0]
         cdef double n = stats[0]
-        cdef Rising over = ONE
-        cdef Rising under = ONE
+        cdef Rising over = ONE, under = ONE
         if not n < self.risings.shape[0]:
             return self.log_marginal_at(slot, &self.hyper[0])
         for p in range(self.n_usual):
@@ -339,8 +333,7 @@ cdef class CategoricalModel(ClusterModel):
         multiply(under, norm, self.count(stats, self.n_levels + d))
 
     cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
-        cdef Rising over = ONE
-        cdef Rising under = ONE
+        cdef Rising over = ONE, under = ONE
         for d in range(self.n_features):
             self.multiply_column(row(self, slot), d, hyper, -1, &over, &under)
         return log_ratio(&over, &under)
@@ -349,8 +342,7 @@ cdef class CategoricalModel(ClusterModel):
         self, Indices slots, const double* hyper, Py_ssize_t h
     ) noexcept nogil:
         """What depends on the hyperparameter in its only column, or that of all columns."""
-        cdef Rising over = ONE
-        cdef Rising under = ONE
+        cdef Rising over = ONE, under = ONE
         if self.columns[h] < 0:
             return ClusterModel.log_likelihood_at(self, slots, hyper, h)
         for k in range(slots.n):
@@ -364,8 +356,7 @@ cdef class CategoricalModel(ClusterModel):
         """Densities of an item under n clusters (`of_slots`), or of n items under a cluster
         (`of_items`): base, and the log of the product of the factors in the first list of the item
         over that in the second."""
-        cdef Py_ssize_t done = 0
-        cdef Py_ssize_t longest = 1
+        cdef Py_ssize_t done = 0, longest = 1
         cdef Py_ssize_t most = max(1, self.n_product)
         cdef const int* listed = &self.listed[0]
         cdef const Py_ssize_t* starts

@@ -397,8 +397,7 @@ cdef class MultinomialModel(ClusterModel):
         self, Indices slots, Py_ssize_t i, double* out      # INOUT (slots.n,)
     ) noexcept nogil:
         """Subtract log Gamma(A + N + t) - log Gamma(A + N) of at most BLOCK clusters."""
-        cdef double z[BLOCK]
-        cdef double rising[BLOCK]
+        cdef double z[BLOCK], rising[BLOCK]
         cdef Py_ssize_t n_padded = (slots.n + 7) // 8 * 8
         for k in range(n_padded):
             z[k] = self.total_pseudo + row(self, slots.at[min(k, slots.n - 1)])[1]

@@ -128,8 +128,7 @@ cdef class NegativeBinomialModel(CountModel):
     # with these statistics, and for an item that has just left it (n_tabled).
     cdef double* tables
     cdef Py_ssize_t n_tables        # number of slots with tables, the first ones
-    cdef Py_ssize_t table_width
-    cdef Py_ssize_t n_tabled
+    cdef Py_ssize_t table_width, n_tabled
     cdef Py_ssize_t[::1] table_starts   # (D + 1,): first levels of columns; equal: not in tables
     cdef double[:, ::1] left_terms  # (D, N_TERMS): cached terms of the cluster that the item left
     cdef Py_ssize_t left_slot, left_item

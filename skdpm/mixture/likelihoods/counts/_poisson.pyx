@@ -172,8 +172,7 @@ cdef class PoissonModel(CountModel):
         cdef const double* stats = row(self, slot)
         cdef const double* sums = stats + N_HEAD
         cdef const double* counts = sums + self.n_features
-        cdef double shape = hyper[0]
-        cdef double rate = hyper[1]
+        cdef double shape = hyper[0], rate = hyper[1]
         cdef double none = log_gamma_function(shape)
         cdef double total = 0.0
         for d in range(self.n_features):

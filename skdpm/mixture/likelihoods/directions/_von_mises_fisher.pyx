@@ -121,8 +121,7 @@ cdef double series(const Bessel* bessel, double nu, double a) noexcept nogil:
     cdef const double* c = bessel.coefficients
     cdef double inverse = 1.0 / a
     cdef double p2 = nu * inverse * (nu * inverse)
-    cdef double power = 1.0
-    cdef double total = 0.0
+    cdef double power = 1.0, total = 0.0
     for k in range(1, bessel.n_terms + 1):
         power *= inverse
         value = c[0]

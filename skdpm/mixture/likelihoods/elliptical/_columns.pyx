@@ -160,8 +160,7 @@ cdef inline double log_far_tail(
     const double* x, const double* center, const double* spread, Py_ssize_t n_features
 ) noexcept nogil:
     """log sum_d t_d^2 where a square overflows."""
-    cdef double most = 0.0
-    cdef double total = 0.0
+    cdef double most = 0.0, total = 0.0
     for d in range(n_features):
         if x[d] == x[d]:
             most = max(most, fabs(x[d] - center[d]))
@@ -254,9 +253,7 @@ cdef class DiagonalModel(EllipticalModel):
         cdef Py_ssize_t place = self.place_of_mean
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* moments = stats + self.first_set + d
-        cdef double mass = 0.0
-        cdef double mean = 0.0
-        cdef double squares = 0.0
+        cdef double mass = 0.0, mean = 0.0, squares = 0.0
         n[0] = 0.0
         for k in range(self.n_sets):
             if moments[0] > 0.0:
@@ -279,9 +276,7 @@ cdef class DiagonalModel(EllipticalModel):
         cdef Columns c = columns_of(self, stats)
         cdef const double* scale = self.scale
         cdef const double* prior_mean = &self.prior_mean[0]
-        cdef double last = -1.0
-        cdef double root = 0.0
-        cdef double shrink = 0.0
+        cdef double last = -1.0, root = 0.0, shrink = 0.0
         cdef bint complete = True
         for d in range(n_features):
             if c.counts[d] != last:
@@ -331,8 +326,7 @@ cdef class DiagonalModel(EllipticalModel):
         """Set the cached terms of clusters with weights that differ between diagonal and spherical
         covariances, from sums of squares in the place of S^(-1/2)."""
         cdef Columns c = columns_of(self, stats)
-        cdef double product = 1.0
-        cdef double total = 0.0
+        cdef double product = 1.0, total = 0.0
         cdef double rest = self.df + stats[0]       # 2 e - 1
         for d in range(self.n_features):
             square = self.scale[d] + c.spread[d]
@@ -409,9 +403,7 @@ cdef class DiagonalModel(EllipticalModel):
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
         """Murphy (2007), eq. 203, in every column."""
         cdef Columns c = columns_of(self, row(self, slot))
-        cdef double last = 0.0
-        cdef double log_norm = 0.0
-        cdef double total = 0.0
+        cdef double last = 0.0, log_norm = 0.0, total = 0.0
         if self.weights is not None:
             return EllipticalModel.log_marginal(self, slot)
         for d in range(self.n_features):
@@ -490,9 +482,7 @@ cdef class DiagonalModel(EllipticalModel):
         """The same, entry by entry."""
         cdef Py_ssize_t n_features = self.n_features
         cdef Columns c = columns_of(self, row(self, slot))
-        cdef double last = -1.0
-        cdef double gain = 0.0
-        cdef double exponent = 0.0
+        cdef double last = -1.0, gain = 0.0, exponent = 0.0
         for g in range(n_terms):
             out[g] = self.weights.log_probabilities[first + g]
         for d in range(n_features):
@@ -602,8 +592,7 @@ cdef class DiagonalModel(EllipticalModel):
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats = row(self, slot)
         cdef Columns c = columns_of(self, stats)
-        cdef double product = 1.0
-        cdef double tail = 0.0
+        cdef double product = 1.0, tail = 0.0
         for d in range(n_features):
             t = (fabs(box[d] - c.center[d]) * BELOW - box[n_features + d] * ABOVE) * c.spread[d]
             if t > 0.0:
@@ -628,8 +617,7 @@ cdef class DiagonalModel(EllipticalModel):
         cdef double rho = self.mean_precision + stats[0]
         # From the spread, which is for a new row, rho / ((rho + 1) S).
         cdef double ratio = (rho + 1.0) / (rho - 1.0) * ABOVE
-        cdef double product = 1.0
-        cdef double tail = 0.0
+        cdef double product = 1.0, tail = 0.0
         if c.cached[1] != 1.0:
             return -INFINITY
         for d in range(n_features):
@@ -839,10 +827,7 @@ cdef class SphericalModel(DiagonalModel):
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* x = self.X + i * n_features
         cdef Columns c = columns_of(self, stats)
-        cdef double n_entries = 0.0
-        cdef double n_present = 0.0
-        cdef double q = 0.0
-        cdef double total = 0.0
+        cdef double n_entries = 0.0, n_present = 0.0, q = 0.0, total = 0.0
         for d in range(n_features):
             n_entries += c.counts[d]
             if x[d] == x[d]:
@@ -951,9 +936,7 @@ cdef class DiagLaws(GaussianLaws):
     cdef double log_ratios(self, Py_ssize_t k, double r, double excess) noexcept nogil:
         """Of cluster k: the sum over its variances of (nu + n) log(S / s). Neighbours with the
         same number of entries share a logarithm."""
-        cdef double last = 0.0
-        cdef double product = 1.0
-        cdef double total = 0.0
+        cdef double last = 0.0, product = 1.0, total = 0.0
         for v in range(self.n_scales):
             n = self.sizes[k, v]
             if n > 0.0:
@@ -969,9 +952,7 @@ cdef class DiagLaws(GaussianLaws):
         return total + (excess + last) * log(product)
 
     cdef double log_evidence_precision(self, double r) noexcept nogil:
-        cdef double last = 0.0
-        cdef double log_ratio = 0.0
-        cdef double total = 0.0
+        cdef double last = 0.0, log_ratio = 0.0, total = 0.0
         for k in range(self.n_clusters):
             for d in range(self.n_features):
                 n = self.masses[k, d]
@@ -983,9 +964,7 @@ cdef class DiagLaws(GaussianLaws):
         return 0.5 * total
 
     cdef double log_evidence_df(self, double excess) noexcept nogil:
-        cdef double last = 0.0
-        cdef double log_gammas = 0.0
-        cdef double total = 0.0
+        cdef double last = 0.0, log_gammas = 0.0, total = 0.0
         if self.learns_scale:
             for v in range(self.n_scales):
                 total -= 0.5 * self.entries[v] * log(self.any_scale(v, excess))

@@ -90,8 +90,7 @@ cdef class EllipticalModel(ClusterModel):
     # See `comes_back`:
     cdef bint keeps
     cdef double[::1] kept               # (width + n_stats,)
-    cdef Py_ssize_t kept_item
-    cdef Py_ssize_t kept_weight
+    cdef Py_ssize_t kept_item, kept_weight
 
     cdef int lay_out(self, Py_ssize_t n_terms) except -1
     cdef int take_hyperparameters(self) except -1

@@ -454,8 +454,7 @@ cdef class SparseLaws(GaussianLaws):
         cdef Py_ssize_t k, l
         cdef Py_ssize_t n_features = self.n_features
         cdef Py_ssize_t columns[SKDPM_LARGEST_FAMILY]
-        cdef double factor[MOST_ENTRIES]
-        cdef double a[SKDPM_LARGEST_FAMILY]
+        cdef double factor[MOST_ENTRIES], a[SKDPM_LARGEST_FAMILY]
         memset(&self.system[0], 0, self.system.shape[0] * sizeof(double))
         for d in range(n_features):
             self.system[place(d, d, n_features)] = 1.0

@@ -117,8 +117,7 @@ cdef class LinkModel(ClusterModel):
     # Slots with items, ascending, so that sums do not depend on their history. All cells of other
     # slots are zero and never read.
     cdef Py_ssize_t[::1] live           # the first n_live
-    cdef Py_ssize_t n_live
-    cdef Py_ssize_t n_tables
+    cdef Py_ssize_t n_live, n_tables
     cdef CountTable gamma[3]            # log Gamma(a + m), and others for b and a + b if needed
     cdef double[:, ::1] own             # tables for hyperparameters that have changed
     # Cells with pairs, listed for a slice step: links and pairs.
@@ -347,8 +346,7 @@ cdef class LinkModel(ClusterModel):
     cdef double log_constants_of_weights(self) noexcept nogil:
         """Sum of the terms of all weights, between items in clusters, that no cell changes."""
         cdef Py_ssize_t m
-        cdef double total = 0.0
-        cdef double own = 0.0
+        cdef double total = 0.0, own = 0.0
         if self.weights is None:
             return 0.0
         for i in range(self.n_labels):
@@ -573,8 +571,7 @@ cdef inline double log_gain(
     LinkModel model, Py_ssize_t cell, const double* gains, Py_ssize_t step      # IN
 ) noexcept nogil:
     """Change of the log law of a cell that gains numbers, `step` apart."""
-    cdef double links = model.n_links[cell]
-    cdef double pairs = model.n_pairs[cell]
+    cdef double links = model.n_links[cell], pairs = model.n_pairs[cell]
     cdef double total = (
         model.log_cell(links + gains[0], pairs + gains[step]) - model.log_cell(links, pairs)
     )
@@ -752,8 +749,7 @@ cdef class DegreeCorrectedModel(LinkModel):
     cdef double log_new(self, Py_ssize_t i) noexcept nogil:
         """`log_item` of a new item, and the change for items of `fit`, whose degrees it raises."""
         cdef Py_ssize_t m
-        cdef double degree = 0.0
-        cdef double total = 0.0
+        cdef double degree = 0.0, total = 0.0
         # If links are directed, those of a new item raise numbers of incoming links.
         cdef const double* degrees = &self.degrees[self.n_sides - 1, 0]
         for m in range(self.link_start[0][i], self.link_start[0][i + 1]):
