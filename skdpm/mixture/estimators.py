@@ -122,7 +122,7 @@ default="auto"
     likelihood_, sampler_ : Likelihood and Sampler
         Choices of the fit; learned hyperparameters are at their posterior means.
     likelihood_scores_ : dict of str to float
-        Mean held-out log densities (nats) of the laws among which "auto" or "mixed" chose, that
+        Mean held-out log densities (nats; of answers, log probabilities) of laws tried, that
         of the fit first. Only with 8 columns or answers, under "mixed" 2 to 32 of floats.
     n_iter_, n_warmup_, fit_time_ : int, int and float
         Numbers of iterations and of those in warm-up, and seconds of `fit`.

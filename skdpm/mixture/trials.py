@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The choice between laws of many columns: held-out densities of short fits to some rows.
+"""The choice between laws of many columns or answers: held-out densities of short fits.
 
 No law is best for all tables of many columns. Full covariances describe most of them best, but few
 rows do not determine them; the columns of others are independent within clusters, or their
@@ -7,7 +7,7 @@ clusters differ along a few axes only (`laws_for`). So a short chain runs under 
 same rows, and log densities of rows that it has not seen decide. A column that is categories under
 one law has probabilities there, which compare with those of its cells (`recorded`) elsewhere.
 
-The first law stays unless another is better by a number of standard errors, those of the mean
+The first law is chosen than which none is better by a number of standard errors, those of the mean
 difference over the held-out rows: a few rows far from all others must not decide. Few rows are
 held out in turn until the first law is better than the others by N_ERRORS. The streams are those
 of a fixed seed.
@@ -21,7 +21,6 @@ from scipy.special import logsumexp
 from sklearn.utils.validation import _num_samples
 
 from skdpm._rows import validate_rows
-from skdpm._validation import given_shape
 from skdpm.mixture.likelihoods.composite.automatic import Automatic
 from skdpm.mixture.likelihoods.composite.product import Product
 from skdpm.mixture.likelihoods.laws.recorded import Recording, recording_of
@@ -48,8 +47,6 @@ def scores_of_laws(estimator, laws, X):
         Natural logarithms; -inf under a law that does not fit the rows. No rows are held out if
         the laws do not take X, which then is an error of the fit.
     """
-    coded = [_coded(law, given_shape(X)[1]) for law in laws]
-    compared = set.union(*coded) - set.intersection(*coded)
     trial = estimator._copied()
     trial._warn_of_columns = lambda *_: None  # `fit` itself warns; looking at columns takes time
     rng = np.random.default_rng(0)
@@ -81,6 +78,8 @@ def scores_of_laws(estimator, laws, X):
         verbose=0,
         random_state=0,
     )
+    coded = [_coded(law, rows.shape[1]) for law in laws]
+    compared = set.union(*coded) - set.intersection(*coded)
     cells = recording_of(rows, np.zeros(rows.shape[1])).cells if compared else {}
     in_cells = [Recording({d: cells[d] for d in compared - own if d in cells}) for own in coded]
     scores = np.empty((len(laws), 0))

@@ -14,6 +14,7 @@ from skdpm import DPMixture, FiniteMixture, suggest_likelihood
 from skdpm.mixture.likelihoods import Categorical, Gaussian, Product
 from skdpm.mixture.likelihoods.composite.automatic import (
     ALWAYS_FULL,
+    FEWEST_ROWS,
     MANY_COLUMNS,
     MOST_FULL,
     Mixed,
@@ -101,6 +102,8 @@ def test_the_first_law_stays_unless_another_is_clearly_better():
     assert best_law(np.array([first, first + standard + 0.14])) == 0
     assert best_law(np.array([first, first + standard + 0.28])) == 1
     assert best_law(np.array([first, first + 1.0 + noise[0], first + 2.0 + noise[1]])) == 2
+    # Of two that are clearly better than the first one, a little more does not decide.
+    assert best_law(np.array([first, first + 1.0 + noise[0], first + 1.05 + noise[1]])) == 1
 
 
 def test_one_row_does_not_decide():
@@ -319,21 +322,40 @@ def test_which_columns_are_answers():
     for given in (X, X.tolist(), X.astype(int), pd.DataFrame(X), with_gap(X), np.ma.array(X)):
         assert last(given) == "all"
     assert last(np.c_[others[:, 0], X]) == [[0], [1, 2, 3]]
-    assert last(np.c_[X, X[:, 0] > 2.0, np.ones(len(X))]) == [[4], [0, 1, 2, 3]]
+    assert last(np.c_[X, np.ones((len(X), 9))]) == [[*range(3, 12)], [0, 1, 2]]
     assert last(np.c_[X, others[:, :6]]) == [[*range(3, 9)], [0, 1, 2]]
     # Two columns do not tell classes, and three of ten say little about a row.
     for few in (X[:, :2], np.c_[X, others]):
         assert last(few) is None
-    late = np.tile(X, (5, 1))
+    late = X.copy()
     late[-1, 0] = 1.5
     for other in (X - 2.0, X / 2.0, X + 9.0, X[:1], late, X * np.inf, X[0]):
         assert last(other) is None
-    assert last(np.c_[X, X[:, 0] * 5.0 - 5.0]) == [[3], [0, 1, 2]]
+    assert last(np.c_[X, 12.0 * others[:, 0]]) == [[3], [0, 1, 2]]
+    # Two clusters of them have more probabilities than these rows can tell.
+    assert last(X[: FEWEST_ROWS * 12]) == "all" and last(X[: FEWEST_ROWS * 12 - 1]) is None
+
+
+def test_answers_that_follow_from_others_are_no_categories():
+    X, _ = answers(n_features=3)
+    codes = np.eye(3)[np.random.default_rng(0).integers(3, size=len(X))]
+    steps = codes @ [[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]]
+    flags = np.random.default_rng(1).random((len(X), 2)) < 0.4
+    assert last(np.c_[X, flags]) == last(np.c_[flags, codes[:, :1]]) == "all"
+    total = flags @ [1.0, 1.0] + codes[:, 0]
+    for other in (X[:, :1], 6.0 - X[:, :1], X[:, :1] > 2.0, codes, codes[:, :2], steps):
+        assert last(np.c_[X, other]) is None
+    assert last(np.c_[flags, codes[:, :1], total]) is None
+    gaps = np.c_[X, codes[:, :2]]
+    gaps[::7, 3] = np.nan
+    assert last(gaps) is None
 
 
 def test_many_answers_are_tried():
     X, _ = answers(BLOCK_ROWS, 10)
     assert names(laws_for(X)[:-1]) == ["full"] and last(X) == "all"
+    X[:1200] = X[0]  # sorted
+    assert last(X) == "all"
 
 
 @pytest.mark.parametrize("n_others", [0, 2])

@@ -50,8 +50,10 @@ ALWAYS_FULL, MOST_FULL, MOST_WORK = 32, 64, 2e7
 FEW_ROWS = 50
 MEANS_ALIKE = Gamma(0.5, 0.005)
 # Numbers in columns of answers, such as 1 to 5; the fewest such columns, which tell clusters of
-# categories (Allman, Matias & Rhodes 2009); and the rows of an array that are looked at first.
-ANSWERS, FEWEST_ANSWERS, FIRST_ROWS = np.arange(11), 3, 1000
+# categories (Allman, Matias & Rhodes 2009); the fewest rows for each probability of a cluster; the
+# rows that show how columns depend on each other; and the number of rows to be expected with a
+# pair of flags, from which on these exclude each other if no row has it.
+ANSWERS, FEWEST_ANSWERS, FEWEST_ROWS, ENOUGH_ROWS, FEWEST_EXPECTED = np.arange(11), 3, 3, 2000, 20
 
 # Fewest rows for which columns can be those of identifiers. In fewer rows, nearly all entries of a
 # column of 50 categories may be different by chance.
@@ -131,14 +133,15 @@ def _laws_of_shape(n_samples, n_features):
     return [diagonal, *more] if n_features > ALWAYS_FULL else [diagonal, full, *more]
 
 
-def _are_answers(column):
-    """Whether a column holds at least two different ANSWERS, and nothing else."""
+def _n_answers(column):
+    """Number of different values of a column that holds nothing but ANSWERS; 0 of another one."""
     if column.kind not in NUMBERS:
-        return False
+        return 0
     values = np.asarray(column.values, dtype=np.float64)
-    values = values[~np.isnan(values)]
-    first_and_all = (values[:10], values)
-    return all(np.isin(some, ANSWERS).all() for some in first_and_all) and len({*values}) > 1
+    for some in (values[:10], values):
+        if not np.isin(some[~np.isnan(some)], ANSWERS).all():
+            return 0
+    return len(np.unique(values[~np.isnan(values)]))
 
 
 def _laws_of_answers(X):
@@ -148,19 +151,41 @@ def _laws_of_answers(X):
     if isinstance(X, (list, tuple)):
         with contextlib.suppress(ValueError):  # rows of different lengths: scikit-learn objects
             X = np.asarray(X)
-    is_array = isinstance(X, np.ndarray) and X.ndim == 2
-    if not (is_array or isinstance(X, Table)):
+    if not isinstance(X, (Table, np.ndarray)):
         return []
-    if is_array and len(X) > FIRST_ROWS and not _laws_of_answers(X[:FIRST_ROWS]):
+    columns = _columns(X)
+    n_values = np.array([_n_answers(column) for column in columns], dtype=int)
+    answers, others = np.flatnonzero(n_values > 1).tolist(), np.flatnonzero(n_values <= 1).tolist()
+    if len(answers) < FEWEST_ANSWERS or 2 * len(answers) < np.count_nonzero(n_values == 0):
         return []
-    are_answers = np.array([_are_answers(column) for column in _columns(X)], dtype=bool)
-    answers, others = np.flatnonzero(are_answers).tolist(), np.flatnonzero(~are_answers).tolist()
-    if len(answers) < FEWEST_ANSWERS or 2 * len(answers) < len(others):
+    values = np.column_stack([columns[d].values for d in answers]).astype(np.float64)
+    if len(values) < FEWEST_ROWS * (n_values[answers] - 1).sum() or _depend(values):
         return []
     if not others:
         return [Categorical()]
-    law = _laws_of_shape(given_shape(X)[0], len(others))[0]
+    law = _laws_of_shape(len(values), len(others))[0]
     return [Product([("numeric", law, others), ("categorical", Categorical(), answers)])]
+
+
+def _depend(values):
+    """Whether columns of answers follow from others or exclude each other, as copies, totals and
+    one-hot codes do. Categories are independent given the cluster, so each combination of these
+    would be one."""
+    values = values[:: 1 + len(values) // ENOUGH_ROWS]
+    levels = [np.unique(column[~np.isnan(column)]) for column in values.T]
+    is_level = [column[:, None] == own for column, own in zip(values.T, levels, strict=True)]
+    is_level = np.column_stack(is_level).astype(np.float64)
+    sizes = np.array([len(own) for own in levels])
+    first = np.cumsum(sizes) - sizes
+    both, counts = is_level.T @ is_level, is_level.sum(axis=0)
+    lacking = np.where(both > 0.0, 0.0, np.outer(counts, counts) / len(values))
+    n_pairs = np.add.reduceat(np.add.reduceat(both > 0.0, first, dtype=int), first, axis=1)
+    lacking = np.maximum.reduceat(np.maximum.reduceat(lacking, first), first, axis=1)
+    most = np.maximum.outer(sizes, sizes)
+    depend = (n_pairs <= most) | ((most == 2) & (lacking >= FEWEST_EXPECTED))
+    known = values[~np.isnan(values).any(axis=1)]
+    rank = np.linalg.matrix_rank(known - known.mean(axis=0)) if len(known) > len(sizes) else None
+    return bool(depend[~np.eye(len(sizes), dtype=bool)].any()) or rank not in (None, len(sizes))
 
 
 def laws_by_name(asked, bound, X):
@@ -560,4 +585,4 @@ def _columns(X):
         return []
     kind = {"f": "float", "b": "bool", "i": "integer", "u": "integer"}.get(X.dtype.kind)
     columns = np.empty((X.shape[1], 0)) if is_dask(X) or kind is None else X.T
-    return [Column(kind or str(X.dtype), column.astype(np.float64)) for column in columns]
+    return [Column(kind or str(X.dtype), np.asarray(column, np.float64)) for column in columns]
