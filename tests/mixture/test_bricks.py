@@ -12,6 +12,7 @@ from reference import bricks as reference
 from scipy.special import expit
 from scipy.stats import multivariate_normal
 from sklearn.metrics import adjusted_rand_score
+from support.designs import everyday
 from support.hills import read_hills
 
 from skdpm import DPMixture, _convergence, partitions
@@ -70,6 +71,7 @@ def test_evidence_is_the_definition():
         np.testing.assert_allclose(*found_and_expected(rng), rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", ERRORS)
 def test_planted_errors_are_seen(error):
     rng = np.random.default_rng(0)
@@ -758,7 +760,7 @@ def test_several_estimates_among_components_are_near_the_draws():
 
 
 @pytest.mark.filterwarnings("ignore:.*are copies")
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", everyday(range(3), 0))
 def test_several_estimates_have_noise_and_copies(seed):
     rng = np.random.default_rng(seed)
     X = np.concatenate([ring(rng, 200)[0], rng.uniform(-9, 9, size=(20, 2))])

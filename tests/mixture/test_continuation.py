@@ -535,11 +535,11 @@ def test_a_warm_up_that_is_interrupted_ends(blobs, n_jobs, ctrl_c, monkeypatch):
         return Halts(run, *arguments, **limits)
 
     monkeypatch.setattr(_estimator, "Halts", halts)
-    params = {**FAST, "n_warmup": 200, "sampler": Disturbed()}
+    params = {**FAST, "n_warmup": 40, "sampler": Disturbed()}
     estimator = DPMixture(**params, n_jobs=n_jobs)
     ctrl_c(7)
-    _interrupted(estimator, blobs, r"after 12 of 12 draws of each chain, and \d+ of 200 warm-up")
-    assert estimator.n_warmup_ < 200 and not estimator.converged_
+    _interrupted(estimator, blobs, r"after 12 of 12 draws of each chain, and \d+ of 40 warm-up")
+    assert estimator.n_warmup_ < 40 and not estimator.converged_
     assert places == [estimator.n_warmup_] * params["n_chains"]
     assert {chain["iteration"] for chain in estimator._run.chains} == {estimator.n_iter_}
     ctrl_c(None)
@@ -550,7 +550,7 @@ def test_a_warm_up_that_is_interrupted_ends(blobs, n_jobs, ctrl_c, monkeypatch):
     # A fit that continues it has the rest of the warm-up first.
     estimator.set_params(warm_start=True)
     again = pickle.loads(pickle.dumps(estimator))
-    whole = DPMixture(**{**params, "n_warmup": 200}).fit(blobs)
+    whole = DPMixture(**{**params, "n_warmup": 40}).fit(blobs)
     assert_same_fit(estimator.fit(blobs), whole, blobs)
     assert_same_fit(
         again.set_params(n_draws=11).fit(blobs).set_params(n_draws=12).fit(blobs), whole, blobs
@@ -566,7 +566,7 @@ def test_a_warm_up_that_is_interrupted_ends(blobs, n_jobs, ctrl_c, monkeypatch):
     ],
 )
 def test_an_interruption_says_how_to_go_on(warm_start, at, how, blobs, ctrl_c):
-    params = {**FAST, "n_warmup": 10 if at > 7 else 200, "sampler": Disturbed()}
+    params = {**FAST, "n_warmup": 10 if at > 7 else 40, "sampler": Disturbed()}
     estimator = DPMixture(**params, warm_start=warm_start)
     ctrl_c(at)
     _interrupted(estimator, blobs, f"; {how}")

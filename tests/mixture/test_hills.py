@@ -191,13 +191,14 @@ def test_a_hundred_rows_of_very_many_show_a_valley():
 
 
 def test_rows_of_a_law_with_heavy_tails_are_no_islands():
-    for seed in range(4):
+    for seed in range(2):
         X = np.random.default_rng(seed).standard_t(1.5, size=(300, 2))
         assert DPMixture(**{**FAST, "n_chains": 1}).fit(X).n_clusters_ == 1
 
 
 @pytest.mark.parametrize("covariance_type", ["diag", "full"])
 @pytest.mark.parametrize("is_missing", [True, False])
+@pytest.mark.some(2)
 def test_rows_that_lack_the_column_between_clusters_are_no_island(covariance_type, is_missing):
     rng = np.random.default_rng(1)
     two = [rng.normal([at, 0.0, 0.0], size=(60, 3)) for at in (-50.0, 50.0)]

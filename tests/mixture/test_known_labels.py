@@ -197,7 +197,7 @@ def test_fits_with_noise_sample_the_posterior(prior, codes, seed_sequence):
 
     def run(seed, factor):
         model = make_estimator(make_likelihood("gaussian"), prior, noise=(1.0, 1.0))
-        model.set_params(n_chains=round(1_500 * factor), n_warmup=30, n_draws=1)
+        model.set_params(n_chains=round(800 * factor), n_warmup=30, n_draws=1)
         model.set_params(point_estimate="last", random_state=int(seed.generate_state(1)[0]))
         return noisy_cells(model, law, X, codes)
 

@@ -204,7 +204,7 @@ def test_partitions_and_pseudo_counts_keep_their_joint_posterior(seed_sequence):
 
 
 def test_hyperparameters_of_weights_keep_their_joint_posterior_every_day(seed_sequence):
-    assert_p(rows_run("relational_counts", n_starts=1_000), seed_sequence=seed_sequence)
+    assert_p(rows_run("relational_counts", n_starts=600), seed_sequence=seed_sequence)
 
 
 @pytest.mark.slow
@@ -388,6 +388,7 @@ DEFAULTS = {
 
 
 @combinations(name=DEFAULTS, rows=POOR)
+@pytest.mark.some(2)
 def test_rows_that_say_little(name, rows):
     X = POOR[rows]
     if name == "relational":
@@ -402,8 +403,8 @@ def test_rows_that_say_little(name, rows):
             3,
             likelihood=name,
             sampler=sampler,
-            n_warmup=50,
-            n_draws=50,
+            n_warmup=30,
+            n_draws=30,
             n_chains=2,
             random_state=0,
         )

@@ -350,6 +350,7 @@ def test_distances_of_masses():
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("n_draws", [1, 3, 6])
+@pytest.mark.some(1)
 def test_few_draws_are_not_judged(n_draws):
     X = np.random.default_rng(0).gamma(2.0, size=(400, 3))
     model = DPMixture(n_warmup=1, n_draws=n_draws, random_state=0).fit(X)

@@ -848,6 +848,7 @@ def test_columns_with_a_tail_of_small_values_are_reported(library):
 
 
 @pytest.mark.parametrize("library", [np.asarray, pd.DataFrame, pl.DataFrame])
+@pytest.mark.some(1)
 def test_columns_with_a_spike_are_reported(library):
     """The code makes a column of the spike, and "mixed" takes what it makes."""
     rng = np.random.default_rng(0)

@@ -396,7 +396,7 @@ def test_kernels_reach_the_law_of_a_scale_matrix_given_the_partition(seed_sequen
     def run(seed, factor):
         rng = np.random.default_rng(seed)
         ends = []
-        for _ in range(round(8000 * factor)):
+        for _ in range(round(4000 * factor)):
             bits = np.random.PCG64(rng.integers(2**62))
             laws = model.gaussian_laws(priors, {**start}, moments, bits)
             for _ in range(12):
@@ -431,7 +431,7 @@ def test_kernels_reach_the_law_of_a_number_given_the_partition(name, seed_sequen
         bits = np.random.PCG64(seed)
         laws = model.gaussian_laws(priors, start, moments, bits)
         drawn = []
-        for _ in range(round(20_000 * factor)):
+        for _ in range(round(10_000 * factor)):
             for _ in range(4):
                 found = laws.resample(model, bits)
             drawn.append(found[2 + (name == "df")])

@@ -225,7 +225,7 @@ def test_pairs_are_imputed_as_all_partitions_say(name, seed_sequence):
 
     def run(seed, factor):
         """Of the mean of one pair, and of the same if there is no link between the other."""
-        size = part_of(4000, factor)
+        size = part_of(2000, factor)
         model.set_params(random_state=int(seed.generate_state(1)[0]))
         drawn = model.impute(X, n_draws=size)
         assert all(hyper["directed"] or (Y == Y.T).all() for Y in drawn)

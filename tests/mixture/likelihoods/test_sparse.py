@@ -267,11 +267,11 @@ def test_hyperparameters_are_drawn_given_all_others(n_parents, seed_sequence):
         probe.model.resample_hyperparameters([], likelihood.learned_priors, rng.bit_generator)
     ).all()
     found = []
-    for _ in range(600):
+    for _ in range(300):
         for _ in range(3):  # derivatives take longer than draws
             flat = probe.model.resample_hyperparameters(range(3), priors, rng.bit_generator)
         found.append(derivatives(probe.model, likelihood, flat))
-    means = np.reshape(found, (30, 20, -1)).mean(axis=1)
+    means = np.reshape(found, (30, 10, -1)).mean(axis=1)
     error = means.std(axis=0) / np.sqrt(len(means))
     assert (np.abs(means.mean(axis=0)) < 5.0 * error).all(), means.mean(axis=0) / error
 

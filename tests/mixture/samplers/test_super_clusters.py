@@ -40,7 +40,7 @@ def test_invariance(sampler, share, seed_sequence, record_property):
             case_state(likelihood, prior),
             sampler.kernel(),
             case_posterior(likelihood, prior),
-            n_starts=4_000,
+            n_starts=2_000,
         )
         for likelihood, prior in share(cells(sampler))
     }
