@@ -40,25 +40,43 @@ def answers(rng, d, n=N, off=0.15, best=5, kinds=3):
     return np.where(wrong, np.clip(X + rng.choice([-1, 1], X.shape), 1, best), X), y
 
 
-def survey(rng, best, law, n_classes=3, n_others=0, shared=0.0):
+def survey(
+    rng, best, law, n_classes=3, n_others=0, shared=0.0, questions=(4, 21), skew=0.0, n_scales=1
+):
     """Answers to random numbers of questions by random numbers of people. "classes": those of a
-    class have any law. "ordered": they are a normal number between limits, which has a part
-    `shared` in all questions. "typical": seven of ten are the typical answer of the class."""
-    d, n = rng.integers(4, 21), rng.integers(150, 1200)
+    class have any law. "ordered": they are a normal number between limits, which are on one side
+    by `skew` and has a part `shared` in all questions of a scale. "typical": seven of ten are the
+    typical answer of the class."""
+    d, n = rng.integers(*questions), rng.integers(150, 1200)
     y = rng.choice(n_classes, size=n, p=rng.dirichlet(np.full(n_classes, 4.0)))
     uniform = rng.random((n, d, 1))
     if law == "classes":
         X = (uniform > rng.dirichlet(np.full(best, 0.7), (n_classes, d)).cumsum(axis=2)[y]).sum(2)
     elif law == "ordered":
         own = 1.3 * rng.normal(size=(n_classes, d))[y] + rng.normal(size=(n, d))
-        X = (
-            (own + shared * rng.normal(size=(n, 1)))[:, :, None] > rng.normal(size=(d, best - 1))
-        ).sum(2)
+        own += shared * rng.normal(size=(n, n_scales))[:, np.arange(d) % n_scales]
+        X = (own[:, :, None] > skew + rng.normal(size=(d, best - 1))).sum(2)
     else:
         typical = rng.integers(best, size=(n_classes, d))[y]
         X = np.where(uniform[:, :, 0] < 0.7, typical, rng.integers(best, size=(n, d)))
     others = rng.normal(size=(n_classes, n_others))[y] + rng.normal(size=(n, n_others))
     return np.c_[1.0 + np.minimum(X, best - 1), others], y
+
+
+def changed(change, table):
+    """The rows of a table after `change`, and their clusters."""
+    return change(table[0]), table[1]
+
+
+def with_gaps(rng, table, share):
+    return np.where(rng.random(table[0].shape) < share, np.nan, table[0]), table[1]
+
+
+def coarse(rng, d, k, step):
+    """Measurements of few different values, correlated within clusters."""
+    y = rng.integers(k, size=N)
+    covary = rng.normal(size=(N, d)) @ (np.eye(d) + 0.5 * rng.normal(size=(d, d)))
+    return step * np.rint((3.0 * rng.normal(size=(k, d))[y] + covary) / step), y
 
 
 def points(rng, where, n=N):
@@ -131,9 +149,7 @@ TABLES = {
     "answers, 2 columns": lambda rng: answers(rng, 2),
     "answers, 12 columns": lambda rng: answers(rng, 12, off=0.3),
     "answers, 30 columns": lambda rng: answers(rng, 30, off=0.3),
-    "answers, standardised": lambda rng: (lambda X, y: (StandardScaler().fit_transform(X), y))(
-        *answers(rng, 4)
-    ),
+    "answers, standardised": lambda rng: changed(StandardScaler().fit_transform, answers(rng, 4)),
     "answers 1 to 7": lambda rng: answers(rng, 5, best=7),
     "answers yes or no": lambda rng: answers(rng, 8, off=0.1, best=2, kinds=2),
     "survey, classes": lambda rng: survey(rng, 5, "classes"),
@@ -144,6 +160,33 @@ TABLES = {
     "survey, one class": lambda rng: survey(rng, 5, "ordered", 1),
     "survey, one factor": lambda rng: survey(rng, 5, "ordered", 1, shared=1.0),
     "survey and two measurements": lambda rng: survey(rng, 5, "classes", n_others=2),
+    "survey, skewed": lambda rng: survey(rng, 5, "ordered", skew=1.5),
+    "survey, 3 levels": lambda rng: survey(rng, 3, "classes"),
+    "survey, 7 levels, ordered": lambda rng: survey(rng, 7, "ordered"),
+    "survey, 5 questions": lambda rng: survey(rng, 5, "classes", questions=(5, 6)),
+    "survey, 25 to 30 questions": lambda rng: survey(rng, 5, "ordered", questions=(25, 31)),
+    "survey, 15 % missing": lambda rng: with_gaps(rng, survey(rng, 5, "classes"), 0.15),
+    "survey, little correlated": lambda rng: survey(rng, 5, "ordered", shared=0.5),
+    "survey, two scales": lambda rng: survey(rng, 5, "ordered", shared=0.8, n_scales=2),
+    "survey, one class, skewed": lambda rng: survey(rng, 5, "ordered", 1, skew=1.5),
+    "survey, one class, two scales": lambda rng: survey(
+        rng, 5, "ordered", 1, shared=1.0, n_scales=2
+    ),
+    "survey, yes or no, one factor": lambda rng: survey(rng, 2, "ordered", 1, shared=1.0),
+    "survey, ordered, measurements": lambda rng: survey(rng, 5, "ordered", n_others=2),
+    "survey, half stars": lambda rng: changed(lambda X: X / 2.0, survey(rng, 10, "classes")),
+    "survey, -2 to 2": lambda rng: changed(lambda X: X - 3.0, survey(rng, 5, "classes")),
+    "survey, percents": lambda rng: changed(lambda X: 25.0 * X - 25.0, survey(rng, 5, "classes")),
+    "survey, standardised": lambda rng: changed(
+        StandardScaler().fit_transform, survey(rng, 5, "classes")
+    ),
+    "survey, ordered, standardised": lambda rng: changed(
+        StandardScaler().fit_transform, survey(rng, 5, "ordered")
+    ),
+    "coarse: 4 columns, 3 clusters": lambda rng: coarse(rng, 4, 3, 1.5),
+    "coarse: 4 columns, 1 cluster": lambda rng: coarse(rng, 4, 1, 0.5),
+    "coarse: 10 columns, 3 clusters": lambda rng: coarse(rng, 10, 3, 1.5),
+    "coarse: 3 columns, 2 clusters": lambda rng: coarse(rng, 3, 2, 1.0),
     "two whole columns": lambda rng: rounded(rng, 1.0),
     "prices in steps of 5": lambda rng: rounded(rng, 5.0, distance=30.0),
     "tenths": lambda rng: rounded(rng, 0.1, k=3, d=4),

@@ -157,7 +157,8 @@ def converted(estimator, X, likelihood, reset, **form):
         advice = WORDS_HINT if np.ndim(X) == 1 else likelihood.text_hint
         advice = estimator._ways_with_text if advice is None else advice
         raise ValueError(f"{error}, in X{advice}") from error
-    return dense_if_needed(rows, likelihood)
+    rows = dense_if_needed(rows, likelihood)
+    return likelihood.read(Table(rows)) if likelihood.reads_numbers else rows
 
 
 def _of_network(estimator, X, likelihood, reset):

@@ -29,8 +29,14 @@ TO_PANDAS = "X = X.to_pandas(); "
 TO_FRAME = "X = pd.DataFrame(X).set_axis([str(d) for d in range(X.shape[1])], axis=1); "
 # Share of different entries above which a column identifies rows.
 NEARLY_ALL = 0.9
-# Kinds of columns whose values are doubles.
+# Kinds of columns whose values are doubles, and those of arrays by their dtype.
 NUMBERS = ("float", "integer", "bool")
+KINDS_OF_ARRAYS = dict(f="float", i="integer", u="integer", b="bool", M="dates", m="time spans")
+# Largest rounding error of numbers that are categories, as a share of the least distance of two.
+ROUND_OFF = 0.01
+# Advice about numbers that are new categories.
+OF_NUMBERS = '. likelihood="auto" took this column as categories: if it holds measurements, use '
+OF_NUMBERS += 'likelihood="gaussian"'
 # Kinds of objects, in the order of search.
 KINDS_OF_OBJECTS = (
     ("category", str),
@@ -49,8 +55,8 @@ CODE_FOR_TIME = {
 }
 
 
-def as_table(X):
-    """X as a `Table`; None if it is an array of numbers, or something else."""
+def as_table(X, numbers=False):
+    """X as a `Table`; None if it is something else, or an array of numbers unless `numbers`."""
     if isinstance(X, Table):
         return X
     if is_dask_frame(X):
@@ -61,7 +67,8 @@ def as_table(X):
         with contextlib.suppress(ValueError):  # rows of different lengths: scikit-learn objects
             found = np.asarray(X)
             X = found if found.dtype.kind in "biufc" else np.array(X, dtype=object)
-    if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "OUSTMm":
+    kinds = "OUSTMmfiub" if numbers else "OUSTMm"
+    if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in kinds:
         return Table(X)
     return None
 
@@ -148,15 +155,16 @@ class Table:
         """Numbers of rows and columns."""
         return self.X.shape[0], len(self.positions)
 
-    def column(self, j):
-        """Return column j as a `Column`."""
+    def column(self, j, reads_numbers=False):
+        """Column j as a `Column`; with `reads_numbers`, numbers if its entries stand for some."""
+        if reads_numbers:
+            with contextlib.suppress(TypeError, ValueError):
+                return Column("float", self.number(j))
         d = self.positions[j]
         if d not in self._columns:
             native = self.native(d)
             if isinstance(native, np.ndarray):
-                column = _of_objects(without_marks(native))
-                kind = {"M": "dates", "m": "time spans"}.get(native.dtype.kind, column.kind)
-                self._columns[d] = Column(kind, column.values)
+                self._columns[d] = _of_array(native)
             else:
                 self._columns[d] = _of_series(nw.from_native(native, series_only=True))
         return self._columns[d]
@@ -439,6 +447,15 @@ def _categories_of_type(series, values):
     return sorted({value for value in values if value is not None})
 
 
+def _of_array(values):
+    """`Column` of a column of an array."""
+    kind = KINDS_OF_ARRAYS.get(values.dtype.kind)
+    if kind in NUMBERS:
+        return Column(kind, np.asarray(values, dtype=np.float64))
+    column = _of_objects(without_marks(values))
+    return column if kind is None else Column(kind, column.values)
+
+
 def _of_objects(values):
     """`Column` of objects, None if missing."""
     known = [value for value in values if value is not None]
@@ -472,7 +489,9 @@ def without_marks(values):
 
 def categories_of(column, where):
     """The categories of a `Column`, those of its type in their order or the sorted values: ndarray
-    of objects. `where` is the name of the column in messages."""
+    of objects, or of numbers. `where` is the name of the column in messages."""
+    if column.kind in NUMBERS:
+        return np.unique(column.values[~column.gaps])
     values = column.categories
     try:
         values = sorted(column.distinct) if values is None else values
@@ -490,6 +509,9 @@ def to_codes(column, categories, where, handle_unknown):
     `where` is the name of the column in messages. Unknown values are an "error", which raises a
     ValueError that names one, "missing", or "new" with the position after the last, and a warning.
     """
+    are_numbers = categories.dtype.kind == "f" and column.kind in NUMBERS
+    if are_numbers:
+        column = Column("float", _rounded(column.values, categories))
     position = {category: float(c) for c, category in enumerate(categories)}
     unknown = [value for value in column.distinct if value not in position]
     if unknown and handle_unknown == "error":
@@ -499,37 +521,44 @@ def to_codes(column, categories, where, handle_unknown):
         )
     if unknown and handle_unknown == "new":
         position.update(dict.fromkeys(unknown, float(len(categories))))
-        warn_of_new(where, repr(unknown[0]))
+        warn_of_new(where, repr(unknown[0]), OF_NUMBERS if are_numbers else "")
     return np.array([position.get(value, np.nan) for value in column.values.tolist()])
 
 
-def warn_of_new(where, what):
+def _rounded(values, categories):
+    """Numbers, with categories in the place of what differs from them by rounding errors."""
+    if len(categories) < 2:
+        return values
+    near = categories[np.searchsorted((categories[1:] + categories[:-1]) / 2.0, values)]
+    least = ROUND_OFF * np.diff(categories).min()
+    return np.where(np.abs(values - near) <= least, near, values)
+
+
+def warn_of_new(where, what, advice=""):
     """Warn of a category of new rows; `where` is the name of the column, and `what` its words."""
     warn(
         f"Categorical: {where} holds {what}, a value that was not in `fit`. It says nothing about "
         "the cluster of a row, and score_samples gives it the probability 1 / (n + 2), where n is "
-        "the number of known entries of the column in `fit`"
+        f"the number of known entries of the column in `fit`{advice}"
     )
 
 
 def decoded_table(X, decoded, names):
-    """A table of numbers and categories: a DataFrame, or an ndarray of objects if columns have no
-    names. `decoded` has codes (-1 if missing) and categories of each column of X, (n_rows,
-    n_columns), or None for a column of numbers."""
-    if names is not None:
+    """A table of numbers and categories: a DataFrame, or an ndarray if columns have no names or
+    all hold numbers. `decoded` has codes (-1 if missing) and categories of each column of X, or
+    None."""
+    are_numbers = [column is None or column[1].dtype.kind == "f" for column in decoded]
+    if names is not None and not all(are_numbers):
         import pandas as pd
 
         columns = {
-            name: X[:, d]
-            if decoded[d] is None
+            name: _values_of(X[:, d], decoded[d])
+            if are_numbers[d]
             else pd.Categorical.from_codes(decoded[d][0], categories=list(decoded[d][1]))
             for d, name in enumerate(names)
         }
         return pd.DataFrame(columns)
-    out = X.astype(object)
-    for d, column in enumerate(decoded):
-        out[:, d] = _values_of(out[:, d], column)
-    return out
+    return np.column_stack([_values_of(X[:, d], column) for d, column in enumerate(decoded)])
 
 
 def filled_table(X, rows, filled, decoded):
@@ -538,10 +567,11 @@ def filled_table(X, rows, filled, decoded):
     `rows` and `filled` are X as numbers, (n_rows, n_columns), and the same with entries in place
     of NaN. `decoded` is `Likelihood.decode` of `filled`.
     """
-    if as_table(X) is None or (decoded is None and not is_frame(X)):
+    if as_table(X) is None:
+        return np.where(np.isnan(rows), decoded_table(filled, decoded, None), X)
+    if decoded == [None] * rows.shape[1] and not is_frame(X):
         return filled
     gaps = np.isnan(rows) & ~np.isnan(filled)
-    decoded = [None] * rows.shape[1] if decoded is None else decoded
     return with_columns(
         X,
         {
@@ -556,7 +586,7 @@ def _values_of(filled, decoded):
     if decoded is None:
         return filled
     codes, categories = decoded
-    return np.append(categories, None)[codes]
+    return np.append(categories, np.nan if categories.dtype.kind == "f" else None)[codes]
 
 
 def _holds(dtype, values):
@@ -568,7 +598,7 @@ def _holds(dtype, values):
 def filled_column(X, d, gaps, values):
     """Column d of a table with values in some places; of the same type, unless that cannot hold
     the values."""
-    table = as_table(X)
+    table = as_table(X, numbers=True)
     kind, values = table.column(d).kind, values[gaps]
     column = table.native(d)
     if isinstance(column, np.ndarray):
@@ -636,10 +666,7 @@ def with_columns(X, columns):
 
 def with_zeros(X, d):
     """Column d of an array or data frame, with 0 in place of missing entries."""
-    table = as_table(X)
-    if table is None:
-        return np.where(np.isnan(X[:, d]), 0, X[:, d])
-    column = table.column(d)
+    column = as_table(X, numbers=True).column(d)
     if hasattr(X, "iloc") and column.kind not in NUMBERS:
         X = with_columns(X, {d: X.iloc[:, d].astype(object)})
     return filled_column(X, d, column.gaps, np.zeros(len(column.values)))
@@ -704,18 +731,13 @@ def numeric_column(X, j):
 
     Raises TypeError, ValueError if it does not hold numbers.
     """
-    table = as_table(X)
-    if table is not None:
-        return table.number(j)
-    column = X[:, [j]].toarray()[:, 0] if sp.issparse(X) else np.asarray(X)[:, j]
-    return np.asarray(column, dtype=np.float64)
+    X = X[:, [j]].toarray() if sp.issparse(X) else as_table(X, numbers=True)
+    return X.number(j) if isinstance(X, Table) else X[:, 0]
 
 
 def numeric_columns(X):
     """X as doubles, with NaN in columns that do not hold numbers."""
-    table = as_table(X)
-    if table is None:
-        return X.toarray() if sp.issparse(X) else np.asarray(X, dtype=np.float64)
+    table = as_table(X.toarray() if sp.issparse(X) else X, numbers=True)
     none = np.full(table.shape[0], np.nan)
     columns = [column.values if column.kind in NUMBERS else none for column in table.columns()]
     return np.column_stack(columns)

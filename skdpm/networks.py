@@ -233,7 +233,7 @@ def is_network_of(estimator, rows):
 def filled_network(X, rows, links):
     """A copy of a network, as a user passed it, with entries of `links` in place of NaN."""
     if not sp.issparse(rows):
-        return filled_table(X, rows, np.where(np.isnan(rows), links, rows), None)
+        return filled_table(X, rows, np.where(np.isnan(rows), links, rows), [None] * rows.shape[1])
     filled, at = rows.copy(), rows.tocoo()
     filled.data = np.where(np.isnan(rows.data), links[at.row, at.col], rows.data)
     filled.eliminate_zeros()  # networkx would make links of them

@@ -427,9 +427,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         u = rng.random((n_samples, 1))
         if self._predictor.background is None:
             u *= cumulated[:, -1:]
-        decoded = self.likelihood_.decode(X)
-        if decoded is not None:
-            X = decoded_table(X, decoded, getattr(self, "feature_names_in_", None))
+        names = getattr(self, "feature_names_in_", None)
+        X = decoded_table(X, self.likelihood_.decode(X), names)
         labels = (u >= cumulated).sum(axis=1).astype(np.int64)
         # The rest of the probability is that of noise.
         names = np.append(getattr(self, "classes_", np.arange(self.n_clusters_)), -1)

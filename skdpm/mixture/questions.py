@@ -410,12 +410,8 @@ def _named(estimator, found, column):
 
 def _categories(estimator, column, n_categories):
     """The categories of a column: ndarray of shape (n_categories,)."""
-    codes = np.full((n_categories, estimator.n_features_in_), np.nan)
-    codes[:, column] = np.arange(n_categories)
-    decoded = estimator.likelihood_.decode(codes)
-    if decoded is None or decoded[column] is None:
-        return codes[:, column].astype(np.int64)
-    return np.asarray(decoded[column][1])
+    decoded = estimator.likelihood_.decode(np.zeros((1, estimator.n_features_in_)))[column]
+    return np.arange(n_categories) if decoded is None else np.asarray(decoded[1])
 
 
 def _categories_of_entries(estimator, found):

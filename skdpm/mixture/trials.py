@@ -4,13 +4,12 @@
 No law is best for all tables of many columns. Full covariances describe most of them best, but few
 rows do not determine them; the columns of others are independent within clusters, or their
 clusters differ along a few axes only (`laws_for`). So a short chain runs under each law, on the
-same rows, and log densities of rows that it has not seen decide. A column that is categories under
-one law has probabilities there, which compare with those of its cells (`recorded`) elsewhere.
+same rows, and log densities of rows that it has not seen decide. Columns that are categories under
+the last law are their codes 0, 1, ... under all: elsewhere, too, probabilities of codes decide.
 
-The first law is chosen than which none is better by a number of standard errors, those of the mean
-difference over the held-out rows: a few rows far from all others must not decide. Few rows are
-held out in turn until the first law is better than the others by N_ERRORS. The streams are those
-of a fixed seed.
+`best_law` goes by standard errors of the mean difference over the held-out rows: a few rows far
+from all others must not decide. Few rows are held out in turn until the first law is better than
+the others by N_ERRORS. The streams are those of a fixed seed.
 """
 
 import warnings
@@ -21,9 +20,9 @@ from scipy.special import logsumexp
 from sklearn.utils.validation import _num_samples
 
 from skdpm._rows import validate_rows
+from skdpm._tables import take_rows
 from skdpm.mixture.likelihoods.composite.automatic import Automatic
-from skdpm.mixture.likelihoods.composite.product import Product
-from skdpm.mixture.likelihoods.laws.recorded import Recording, recording_of
+from skdpm.mixture.likelihoods.laws.recorded import Recording
 
 # Most rows that are used, or rows times squared columns if these are at least FEWEST rows. One in
 # FOLDS is held out, in turn until ENOUGH are, or FEWEST_DECISIVE if the first law is clearly best.
@@ -52,10 +51,7 @@ def scores_of_laws(estimator, laws, X):
     rng = np.random.default_rng(0)
     order = rng.permutation(_num_samples(X))[:MOST_ROWS]
     try:
-        if isinstance(X, np.ndarray):  # perhaps large, or in a file
-            rows = validate_rows(trial, X[order], laws[0], reset=True)
-        else:
-            rows = validate_rows(trial, X, laws[0], reset=True)[order]
+        rows = validate_rows(trial, take_rows(getattr(X, "X", X), order), laws[-1], True)
         rows = rows[: max(FEWEST, int(MOST_WORK / rows.shape[1] ** 2))]
     except (TypeError, ValueError):
         return np.empty((len(laws), 0))
@@ -78,10 +74,10 @@ def scores_of_laws(estimator, laws, X):
         verbose=0,
         random_state=0,
     )
-    coded = [_coded(law, rows.shape[1]) for law in laws]
+    by_law = [law.by_columns(rows.shape[1]) for law in laws]
+    coded = [{int(d) for part, own in law if part.discrete for d in own} for law in by_law]
     compared = set.union(*coded) - set.intersection(*coded)
-    cells = recording_of(rows, np.zeros(rows.shape[1])).cells if compared else {}
-    in_cells = [Recording({d: cells[d] for d in compared - own if d in cells}) for own in coded]
+    in_cells = [Recording(dict.fromkeys(compared - own, (None, 0.5))) for own in coded]
     scores = np.empty((len(laws), 0))
     for first in range(0, len(rows), n_held_out):
         held_out = rows[first : first + n_held_out]
@@ -97,16 +93,9 @@ def scores_of_laws(estimator, laws, X):
     return scores
 
 
-def _coded(law, n_features):
-    """Columns that a law takes as categories: set of int."""
-    if isinstance(law, Product):
-        return {int(d) for _, part, own in law._bound() if part.discrete for d in own}
-    return set(range(n_features)) if law.discrete else set()
-
-
 def _score(trial, rows, held_out, recorded):
-    """Log densities of held-out rows: of the cells of `recorded`, the mean over N_PLACES places
-    times the volume."""
+    """Log densities of held-out rows: of the cells of `recorded`, of width 1, the mean over
+    N_PLACES places."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -115,7 +104,7 @@ def _score(trial, rows, held_out, recorded):
                 return trial.score_samples(held_out)
             firsts = len(held_out) * np.arange(N_PLACES)
             places = [trial.score_samples(recorded.spread(held_out, first)) for first in firsts]
-            return logsumexp(places, axis=0) - np.log(N_PLACES) + recorded.log_volumes(held_out)
+            return logsumexp(places, axis=0) - np.log(N_PLACES)
         except (ArithmeticError, ValueError):  # rows that this law refuses
             return np.full(len(held_out), -np.inf)
 

@@ -116,7 +116,8 @@ class DensityDisplay(style.Display):
             raise ValueError(
                 "DensityDisplay needs a column that is normal or Student in every cluster, which "
                 f"{' and '.join(with_role('column_posterior'))} have; "
-                f"{type(estimator.likelihood_).__name__} has another law for it"
+                f"{type(estimator.likelihood_).__name__} has another law for it. Use "
+                'ProfilesDisplay, or likelihood="gaussian" if the column holds measurements'
             )
         _, weights, owners = estimator._predictor.components()
         values = labels = None

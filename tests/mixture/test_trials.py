@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from skdpm import DPMixture, FiniteMixture, suggest_likelihood
 from skdpm.mixture.likelihoods import Categorical, Gaussian, Product
@@ -30,6 +31,7 @@ from skdpm.mixture.trials import (
     best_law,
     scores_of_laws,
 )
+from skdpm.plotting import DensityDisplay
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -328,12 +330,39 @@ def test_which_columns_are_answers():
     for few in (X[:, :2], np.c_[X, others]):
         assert last(few) is None
     late = X.copy()
-    late[-1, 0] = 1.5
-    for other in (X - 2.0, X / 2.0, X + 9.0, X[:1], late, X * np.inf, X[0]):
+    late[-1, 0] = 1.55
+    for other in (X[:1], late, np.sqrt(X), X * np.inf, X[0]):
         assert last(other) is None
     assert last(np.c_[X, 12.0 * others[:, 0]]) == [[3], [0, 1, 2]]
+    codes = X.astype(int)
+    for given in (codes.astype(str), codes.astype(object), codes.astype("M8[D]"), X + 1j):
+        assert last(given) == ("all" if given.dtype.kind in "UO" else None)
+    words = np.array(["never", "seldom", "often", "mostly", "always"])[codes - 1]
+    assert last(pd.DataFrame(words)) is None
     # Two clusters of them have more probabilities than these rows can tell.
     assert last(X[: FEWEST_ROWS * 12]) == "all" and last(X[: FEWEST_ROWS * 12 - 1]) is None
+
+
+@pytest.mark.parametrize(
+    ("levels", "are_answers"),
+    [
+        ([0.0, 1.0], True),
+        ([0.5, 1.0, 1.5, 2.0, 4.5, 5.0], True),
+        ([-3.0, -1.0, 0.0, 3.0], True),
+        ([0.0, 25.0, 50.0, 100.0], True),
+        ([0.1, 0.3, 0.6], True),  # three places of six
+        ([0.0, 2.0, 5.0], True),
+        ([*range(11)], True),
+        ([*range(12)], False),
+        ([0.0, 10.0, 11.0], False),
+        ([1.0, 1.5, 1.83], False),
+    ],
+    ids=str,
+)
+def test_answers_are_few_places_of_a_grid(levels, are_answers):
+    X = np.random.default_rng(0).choice(levels, size=(300, 4))
+    assert (last(X) == "all") == are_answers
+    assert (last((X / 7.0 + 0.1).astype(np.float32)) == "all") == are_answers
 
 
 def test_answers_that_follow_from_others_are_no_categories():
@@ -356,6 +385,8 @@ def test_many_answers_are_tried():
     assert names(laws_for(X)[:-1]) == ["full"] and last(X) == "all"
     X[:1200] = X[0]  # sorted
     assert last(X) == "all"
+    rare = np.where(np.arange(len(X)) == 1, 2.0, 1.0)  # in no row that shows dependence
+    assert last(np.c_[X, rare]) == "all"
 
 
 @pytest.mark.parametrize("n_others", [0, 2])
@@ -369,7 +400,10 @@ def test_answers_are_categories_where_these_predict_better(n_others):
     assert adjusted_rand_score(labels, model.labels_) > 0.8
     assert isinstance(model.likelihood_, Product if n_others else Categorical)
     chosen, *others = model.likelihood_scores_
-    assert "Categorical()" in chosen and not any("Categorical" in name for name in others)
+    law = "Categorical(reads_numbers=True)"
+    assert chosen == (f"Gaussian() of 2 columns and {law} of 10 columns" if n_others else law)
+    assert f"short fits: {chosen} " in model.summary()
+    assert not any("Categorical" in name for name in others)
     named = DPMixture(likelihood=laws_for(X)[-1], n_chains=2, random_state=0).fit(X)
     np.testing.assert_array_equal(model.log_joint_samples_, named.log_joint_samples_)
     frame = pd.DataFrame(X).rename(columns="column {}".format)
@@ -389,29 +423,126 @@ def test_answers_that_follow_from_others_are_numbers():
     model = DPMixture(**SHORT).fit(X)
     assert isinstance(model.likelihood_, Gaussian)
     assert len(model.likelihood_scores_) == 2
+    assert np.isfinite([*model.likelihood_scores_.values()]).all()
+
+
+SCALED = {
+    "standardised": lambda X: StandardScaler().fit_transform(X),
+    "0 to 1, single": lambda X: MinMaxScaler().fit_transform(X).astype(np.float32),
+    "half stars": lambda X: X / 2.0,
+    "-2 to 2": lambda X: X.astype(int) - 3,
+    "percents": lambda X: 25 * X - 25,
+    "strings": lambda X: pd.DataFrame(X.astype(int).astype(str)),
+    "ordered": lambda X: pd.DataFrame(X.astype(int)).astype(
+        pd.CategoricalDtype([*range(1, 6)], True)
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def surveyed():
+    X, _ = answers(n_samples=200, n_features=8)
+    return X, DPMixture(**SHORT).fit(X)
+
+
+@pytest.mark.parametrize("change", SCALED)
+def test_other_numbers_for_answers_change_no_label(surveyed, change):
+    X, model = surveyed
+    Z = SCALED[change](X)
+    scaled = DPMixture(**SHORT).fit(Z)
+    assert scaled.likelihood_scores_ == model.likelihood_scores_
+    np.testing.assert_array_equal(scaled.log_joint_samples_, model.log_joint_samples_)
+    np.testing.assert_array_equal(scaled.labels_, model.labels_)
+    np.testing.assert_array_equal(scaled.score_samples(Z[:9]), model.score_samples(X[:9]))
+    drawn, plain = scaled.sample(50)[0], model.sample(50)[0]
+    order = [np.unique(column, return_inverse=True)[1] for column in plain.T]
+    assert drawn.dtype == np.float64
+    numbers = np.asarray(Z, dtype=np.float64)
+    for column, own, places in zip(drawn.T, numbers.T, order, strict=True):
+        assert np.isin(column, own).all()
+        np.testing.assert_array_equal(np.unique(column, return_inverse=True)[1], places)
+
+
+def test_flags_are_answers_of_any_type():
+    flags = answers(200, 8, 2)[0] > 1.0
+    model = DPMixture(**SHORT).fit(1.0 * flags)
+    assert isinstance(model.likelihood_, Categorical)
+    for given in (flags, pd.DataFrame(flags), flags.astype(object)):
+        np.testing.assert_array_equal(DPMixture(**SHORT).fit(given).labels_, model.labels_)
+
+
+def test_new_answers_are_named_and_say_nothing(surveyed):
+    X, model = surveyed
+    new, gap = X[:3].copy(), X[:3].copy()
+    new[1, 2], gap[1, 2] = 2.5, np.nan
+    says = (
+        r"column 2 of X holds 2\.5, a value that was not in `fit`.*\"auto\" took this column as "
+    )
+    says += 'categories: if it holds measurements, use likelihood="gaussian"'
+    with pytest.warns(UserWarning, match=says):
+        found = model.predict_proba(new)
+    np.testing.assert_array_equal(found, model.predict_proba(gap))
+    with pytest.warns(UserWarning, match=says):
+        scores = model.score_samples(new)
+    # Other entries of the column are known with probability 1 - 1 / (n + 2).
+    expected = model.score_samples(gap) + np.where(np.arange(3) == 1, np.log(1.0 / 202), 0.0)
+    np.testing.assert_allclose(scores, expected, rtol=1e-12)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        almost = np.float32(X + 1e-6)
+        np.testing.assert_array_equal(model.predict(almost), model.predict(X))
+    new[0, 0] = np.nan
+    with pytest.warns(UserWarning, match=says):
+        filled = model.impute(new)
+    assert np.isin(filled[0, 0], X[:, 0])
+    np.testing.assert_array_equal(filled[1:], new[1:])
+    given, _ = model.sample(5, given={0: 2.0})
+    assert (given[:, 0] == 2.0).all()
+
+
+def test_answers_have_a_category_that_no_row_has():
+    X = np.array([[0.5, -1.0], [1.0, -1.0], [1.0, 0.0], [2.5, np.nan]])
+    law = Categorical(concentration=0.7, reads_numbers=True)
+    model = FiniteMixture(1, likelihood=law, n_chains=1, n_warmup=1, n_draws=1).fit(X)
+    known = (np.array([1, 2, 2, 1]) + 0.7) / (4 + 4 * 0.7) * (1.0 - 1.0 / 6.0)
+    other = np.array([2, 2, 1, 0]) + 0.7
+    other = np.where(np.isnan(X[:, 1]), 1.0, other / (3 + 3 * 0.7) * (1.0 - 1.0 / 5.0))
+    np.testing.assert_allclose(model.score_samples(X), np.log(known * other), rtol=1e-12)
+    probabilities = model.cluster_params_["probabilities"][0]
+    np.testing.assert_allclose(probabilities[0], np.array([1.7, 2.7, 1.7]) / 6.1)
+    assert set(np.unique(model.sample(300)[0])) == {-1.0, 0.0, 0.5, 1.0, 2.5}
+
+
+def test_answers_are_in_descriptions(surveyed):
+    X, _ = surveyed
+    model = DPMixture(**SHORT).fit(X / 2.0)
+    assert set(model.describe().index.unique("category")) <= {0.5, 1.0, 1.5, 2.0, 2.5}
+    with pytest.raises(ValueError, match='Use ProfilesDisplay, or likelihood="gaussian" if'):
+        DensityDisplay.from_estimator(model, X / 2.0, 0)
 
 
 @pytest.mark.filterwarnings("ignore:column 0 of X has only two different values")
 def test_scores_of_numbers_are_those_of_their_cells(monkeypatch):
-    """One cluster of three columns, one of two values, one with gaps and cells of width 2."""
+    """One cluster of three columns, one of two values, one with gaps and steps of 2."""
     monkeypatch.setattr("skdpm.mixture.trials.N_PLACES", 400)
     rng = np.random.default_rng(0)
     X = rng.integers(1, [3, 5, 5], size=(300, 3)) * np.array([1.0, 1.0, 2.0])
     X[::3, 2] = np.nan
     laws = [Gaussian(covariance_type="diag"), laws_for(X)[-1]]
     scores = scores_of_laws(FiniteMixture(1), laws, X)
+    X[:, 2] /= 2.0  # the codes but for 1
     order = np.random.default_rng(0).permutation(300)
     fitted, held_out = X[order[60:]], X[order[:60]]
     params = {"n_warmup": N_WARMUP, "n_draws": N_DRAWS, "n_chains": 1, "random_state": 0}
     numbers = FiniteMixture(1, likelihood=laws[0], **params).fit(fitted)
     expected = np.zeros(60)
-    for d, half in enumerate([0.5, 0.5, 1.0]):
-        places = half * (np.arange(200) + 0.5 - 100.0) / 100.0
+    for d in range(3):
+        places = (np.arange(200) + 0.5 - 100.0) / 200.0
         known = ~np.isnan(held_out[:, d])
         points = np.full((60, 200, 3), np.nan)
         points[:, :, d] = held_out[:, [d]] + places
         densities = np.exp(numbers.score_samples(points.reshape(-1, 3))).reshape(60, 200)
-        expected += np.where(known, np.log(2.0 * half * densities.mean(axis=1)), 0.0)
+        expected += np.where(known, np.log(densities.mean(axis=1)), 0.0)
     np.testing.assert_allclose(scores[0], expected, atol=0.1)
     np.testing.assert_allclose(scores[0].mean(), expected.mean(), atol=0.004)
     categories = FiniteMixture(1, likelihood=laws[1], **params).fit(fitted)

@@ -137,6 +137,7 @@ CASES = {
                 *(0, -1, 2.0, "3", True, [2], [2, 2, 2], [2, 0], [2.0, 2.0], [[2, 2]], "ab"),
             ],
             "handle_unknown": ["ignore", None, True, ["missing"]],
+            "reads_numbers": ["values", None, 1],
             "hyperpriors": HYPERPRIORS,
         },
         cluster_params=cluster_params.categorical,

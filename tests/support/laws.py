@@ -122,7 +122,7 @@ def numbers_of(likelihood):
     """Parameters as the reference takes them, which knows no hyperpriors and no tails (for these
     see test_tails.py): dict."""
     params = likelihood.get_params(deep=False)
-    for name in ("hyperpriors", "tails"):
+    for name in ("hyperpriors", "tails", "reads_numbers"):
         params.pop(name, None)
     if params.get("weights") is not None:  # of links
         names = {"Gaussian": "gaussian_diag", "NegativeBinomial": "negative_binomial"}

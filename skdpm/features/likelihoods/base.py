@@ -37,6 +37,7 @@ class FeatureLikelihood(BaseEstimator):
     positive_only = False
     read = None  # columns hold numbers
     text_hint = None
+    reads_numbers = False
     needs_allocations = False
     tempers = False
     preferred_sampler = "discrete_particle_filter"

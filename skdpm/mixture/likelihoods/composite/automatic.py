@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The likelihoods that `likelihood="auto"` and `likelihood="mixed"` choose by the columns of X."""
 
-import contextlib
 import re
 from dataclasses import dataclass, replace
 
@@ -11,6 +10,7 @@ from sklearn.utils.validation import check_array
 
 from skdpm._rows import given_rows
 from skdpm._tables import (
+    KINDS_OF_ARRAYS,
     NUMBERS,
     CodeFor,
     Column,
@@ -37,6 +37,7 @@ from skdpm.mixture.likelihoods.laws.columns import (
     skewed_columns,
     spiked_columns,
 )
+from skdpm.mixture.likelihoods.laws.recorded import step_of
 from skdpm.mixture.likelihoods.subspace.subspace import Subspace
 
 # Number of columns from which on `likelihood="auto"` chooses between laws by their held-out
@@ -49,11 +50,11 @@ ALWAYS_FULL, MOST_FULL, MOST_WORK = 32, 64, 2e7
 # clusters may then be equal: otherwise every row of noise is most probable as a cluster.
 FEW_ROWS = 50
 MEANS_ALIKE = Gamma(0.5, 0.005)
-# Numbers in columns of answers, such as 1 to 5; the fewest such columns, which tell clusters of
+# Most levels of answers, such as 0 to 10; the fewest columns of these, which tell clusters of
 # categories (Allman, Matias & Rhodes 2009); the fewest rows for each probability of a cluster; the
 # rows that show how columns depend on each other; and the number of rows to be expected with a
 # pair of flags, from which on these exclude each other if no row has it.
-ANSWERS, FEWEST_ANSWERS, FEWEST_ROWS, ENOUGH_ROWS, FEWEST_EXPECTED = np.arange(11), 3, 3, 2000, 20
+MOST_LEVELS, FEWEST_ANSWERS, FEWEST_ROWS, ENOUGH_ROWS, FEWEST_EXPECTED = 11, 3, 3, 2000, 20
 
 # Fewest rows for which columns can be those of identifiers. In fewer rows, nearly all entries of a
 # column of 50 categories may be different by chance.
@@ -91,7 +92,7 @@ class Automatic(Gaussian):
     n_errors = 2.0  # by which another law must be better than the first one
 
     def for_columns(self, X):
-        return laws_for(X)[0]
+        return _laws_of_numbers(X)[0]
 
     def for_batch(self, X):
         # A batch contains too little information about principal axes.
@@ -104,6 +105,10 @@ class Automatic(Gaussian):
 def laws_for(X):
     """Laws among which "auto" chooses for these rows: list of Likelihood. The first is preferred.
     Of chunks of rows that are not in memory the number of columns alone decides."""
+    return [*_laws_of_numbers(X), *_laws_of_answers(X)]
+
+
+def _laws_of_numbers(X):
     shape = (*given_shape(X), 1, 1)[:2]
     if is_dask(X):
         return [Subspace() if shape[1] > ALWAYS_FULL else Gaussian()]
@@ -111,7 +116,6 @@ def laws_for(X):
     if laws[0].suits_blocks(*shape):
         # Many rows need a law whose sampler visits them in blocks.
         laws = [law for law in laws if law.suits_blocks(*shape)]
-    laws = [*laws, *_laws_of_answers(X)]
     if len(laws) > 1 and has_nan(X):
         laws = [law for law in laws if law.allow_nan]
     return laws
@@ -133,76 +137,86 @@ def _laws_of_shape(n_samples, n_features):
     return [diagonal, *more] if n_features > ALWAYS_FULL else [diagonal, full, *more]
 
 
-def _n_answers(column):
-    """Number of different values of a column that holds nothing but ANSWERS; 0 of another one."""
-    if column.kind not in NUMBERS:
-        return 0
-    values = np.asarray(column.values, dtype=np.float64)
-    for some in (values[:10], values):
-        if not np.isin(some[~np.isnan(some)], ANSWERS).all():
-            return 0
-    return len(np.unique(values[~np.isnan(values)]))
+def _levels(values):
+    """The different values of a column of answers, such as 1 to 5, which lie on a grid of few
+    places, wherever it begins and however wide its steps are; none of another column."""
+    for some in (values[:ENOUGH_ROWS], values):
+        levels = np.unique(some[~np.isnan(some)])
+        if len(levels) > MOST_LEVELS or np.isinf(levels).any():
+            return ()
+    if len(levels) < 2:
+        return levels
+    step = step_of(np.diff(levels))
+    return () if step is None or np.ptp(levels) > (MOST_LEVELS - 0.5) * step else levels
 
 
 def _laws_of_answers(X):
     """The law that takes answers as categories, if a third of the columns hold some: list of
     Likelihood. The answers of a cluster need not be near their mean."""
-    X = given_rows(X)
-    if isinstance(X, (list, tuple)):
-        with contextlib.suppress(ValueError):  # rows of different lengths: scikit-learn objects
-            X = np.asarray(X)
-    if not isinstance(X, (Table, np.ndarray)):
+    table = as_table(given_rows(X), numbers=True)
+    if table is None or is_dask(X):
         return []
-    columns = _columns(X)
-    n_values = np.array([_n_answers(column) for column in columns], dtype=int)
-    answers, others = np.flatnonzero(n_values > 1).tolist(), np.flatnonzero(n_values <= 1).tolist()
-    if len(answers) < FEWEST_ANSWERS or 2 * len(answers) < np.count_nonzero(n_values == 0):
+    columns = [table.column(d, reads_numbers=True) for d in range(table.shape[1])]
+    levels = [_levels(column.values) if column.kind in NUMBERS else () for column in columns]
+    n_levels = np.array(list(map(len, levels)))
+    answers, others = np.flatnonzero(n_levels > 1).tolist(), np.flatnonzero(n_levels <= 1).tolist()
+    if len(answers) < FEWEST_ANSWERS or 2 * len(answers) < np.count_nonzero(n_levels == 0):
         return []
-    values = np.column_stack([columns[d].values for d in answers]).astype(np.float64)
-    if len(values) < FEWEST_ROWS * (n_values[answers] - 1).sum() or _depend(values):
+    values = np.column_stack([columns[d].values for d in answers])
+    few = len(values) < FEWEST_ROWS * (n_levels[answers] - 1).sum()
+    if few or _depend(values, [levels[d] for d in answers]):
         return []
-    if not others:
-        return [Categorical()]
-    law = _laws_of_shape(len(values), len(others))[0]
-    return [Product([("numeric", law, others), ("categorical", Categorical(), answers)])]
+    law = Categorical(reads_numbers=True)
+    if others:
+        numeric = _laws_of_shape(len(values), len(others))[0]
+        law = Product([("numeric", numeric, others), ("categorical", law, answers)])
+    return [law.for_columns(table)]
 
 
-def _depend(values):
+def _depend(values, levels):
     """Whether columns of answers follow from others or exclude each other, as copies, totals and
     one-hot codes do. Categories are independent given the cluster, so each combination of these
     would be one."""
     values = values[:: 1 + len(values) // ENOUGH_ROWS]
-    levels = [np.unique(column[~np.isnan(column)]) for column in values.T]
-    is_level = [column[:, None] == own for column, own in zip(values.T, levels, strict=True)]
-    is_level = np.column_stack(is_level).astype(np.float64)
-    sizes = np.array([len(own) for own in levels])
-    first = np.cumsum(sizes) - sizes
-    both, counts = is_level.T @ is_level, is_level.sum(axis=0)
-    lacking = np.where(both > 0.0, 0.0, np.outer(counts, counts) / len(values))
-    n_pairs = np.add.reduceat(np.add.reduceat(both > 0.0, first, dtype=int), first, axis=1)
-    lacking = np.maximum.reduceat(np.maximum.reduceat(lacking, first), first, axis=1)
-    most = np.maximum.outer(sizes, sizes)
-    depend = (n_pairs <= most) | ((most == 2) & (lacking >= FEWEST_EXPECTED))
+    n_columns, most = len(levels), max(map(len, levels))
+    levels = [np.pad(own, (0, most - len(own)), constant_values=np.nan) for own in levels]
+    is_level = (values[:, :, None] == levels).reshape(len(values), -1).astype(np.float64)
+    counts, by_pair = is_level.sum(axis=0), (n_columns, most, n_columns, most)
+    both = (is_level.T @ is_level).reshape(by_pair)
+    expected = np.outer(counts, counts).reshape(by_pair) / len(values)
+    sizes = np.count_nonzero(counts.reshape(n_columns, most), axis=1)
+    larger = np.maximum.outer(sizes, sizes)
+    lacks = np.where(both > 0.0, 0.0, expected).max(axis=(1, 3)) >= FEWEST_EXPECTED
+    depend = (np.count_nonzero(both, axis=(1, 3)) <= larger) | ((larger == 2) & lacks)
+    vary = sizes > 1  # a rare answer may be in none of these rows
+    if (depend & np.outer(vary, vary) & ~np.eye(n_columns, dtype=bool)).any():
+        return True
     known = values[~np.isnan(values).any(axis=1)]
-    rank = np.linalg.matrix_rank(known - known.mean(axis=0)) if len(known) > len(sizes) else None
-    return bool(depend[~np.eye(len(sizes), dtype=bool)].any()) or rank not in (None, len(sizes))
+    if len(known) <= n_columns:
+        return False
+    rank = np.linalg.matrix_rank(known - known.mean(axis=0))
+    return rank < np.count_nonzero(np.ptp(known, axis=0))
 
 
 def laws_by_name(asked, bound, X):
     """Laws among which short fits choose, if "auto" or "mixed" was asked for: dict from names to
     Likelihood, the preferred one first. `bound` is what was asked for, with the columns of X."""
     if isinstance(asked, Automatic):
-        return {repr(law): law.for_columns(X) for law in laws_for(X)}
+        return {_name_of(law): law for law in laws_for(X)}
     is_table = len(given_shape(X)) == 2  # otherwise the check of X raises an error
     found = bound._bound() if isinstance(asked, Mixed) and is_table else []
-    found = [of_part for of_part in found if isinstance(of_part[1], Gaussian)]
-    if not found or not _may_covary(bound, found[0][2], X):
-        return {}
-    name, diagonal, _ = found[0]
     return {
-        f"{name}: {law!r}": bound._with(lambda part, own, law=law: law if part == name else own)
-        for law in (Gaussian(), diagonal)
+        f"{name}: {law!r}": bound._with(lambda at, was, new=law, to=name: new if at == to else was)
+        for name, part, own in found
+        if isinstance(part, Gaussian) and _may_covary(bound, own, X)
+        for law in (Gaussian(), part)
     }
+
+
+def _name_of(law):
+    """Code of a law; of several, with their numbers of columns."""
+    words = [f"{part!r} of {len(own)} columns" for part, own in law.by_columns(0)]
+    return " and ".join(words) if len(words) > 1 else repr(law)
 
 
 def _may_covary(product, positions, X):
@@ -334,11 +348,9 @@ def suggest_likelihood(X) -> Product:
     Warns
     -----
     UserWarning
-        About columns that are left out (identifiers, dates, time spans, text, constants, and what
-        follows from another column), whole numbers, which may be counts, codes or measurements,
-        columns of two values in the numeric part, and skewed amounts, whose logarithms should be
-        taken before. Also about numbers in strings, values that look like marks of missing
-        entries, and values of many rows among measurements, with lines of code for each.
+        About columns that are left out (identifiers, times, text, constants, and what follows from
+        another column), whole numbers, measurements of two values, skewed amounts, numbers in
+        strings, and marks of missing entries or other values of many rows, with lines of code.
     """
     X = given_rows(X)
     if not (isinstance(X, Table) or is_dask(X) or sp.issparse(X)):
@@ -380,9 +392,9 @@ def check_up(X, batch=False):
 
 
 def _with_copies(X, findings):
-    """Findings that name copies: numbers that are a multiple of an earlier column and a constant,
-    and categories that are others with other names. Columns of parts are independent given the
-    cluster, so copies make clusters of what is between two rows of one."""
+    """Findings that name copies: earlier numbers on another scale, or categories with other names.
+    Columns of parts are independent given the cluster, so copies make clusters of what is between
+    two rows of one."""
     names, first, found = _names(X), {}, []
     for d, (finding, column) in enumerate(zip(findings, _columns(X), strict=True)):
         key = None
@@ -401,14 +413,11 @@ def _pattern(column):
     known = ~column.gaps
     if column.kind in NUMBERS and column.kind != "bool":
         values = column.values[known]
-        largest = np.abs(values).max(initial=0.0)
-        if not 0.0 < largest < np.inf:
+        ends = np.array([values.min(initial=np.inf), values.max(initial=-np.inf)]) / 2.0
+        if not 0.0 < ends[1] - ends[0] < np.inf:
             return None
-        values = values / largest  # large numbers have no squares
-        if not values.std() > 0.0:
-            return None
-        values = (values - values.mean()) / values.std()
-        values = np.round(values * np.sign(values[np.abs(values) > 0.1][0]), 6) + 0.0
+        origin = ends[int(values.argmax() < values.argmin())]
+        values = np.round(np.abs(values / 2.0 - origin) / (ends[1] - ends[0]), 6)
     else:
         codes = {value: code for code, value in enumerate(column.distinct)}
         values = np.array([codes[value] for value in column.values[known].tolist()])
@@ -526,9 +535,7 @@ def _report(X, findings, marks=True):
 
 def _proposal(X, findings):
     """The `Product` that the findings propose; None without columns."""
-    names = _names(X)
-    if names is None or len(set(names)) < len(names):
-        names = range(len(findings))
+    names = _names(X) or range(len(findings))
     parts = _parts(names, [finding.kind for finding in findings])
     product = Product(parts) if parts else None
     numeric = [d for d, finding in enumerate(findings) if finding.kind == "float"]
@@ -577,12 +584,9 @@ def _names(X):
 
 def _columns(X):
     """The columns of a table or of an array of numbers, without values if these are elsewhere."""
-    table = as_table(X)
+    table = as_table(X, numbers=True)
     if table is not None:
         return table.columns()
     X = X if hasattr(X, "dtype") else np.asarray(X)
-    if X.ndim != 2:
-        return []
-    kind = {"f": "float", "b": "bool", "i": "integer", "u": "integer"}.get(X.dtype.kind)
-    columns = np.empty((X.shape[1], 0)) if is_dask(X) or kind is None else X.T
-    return [Column(kind or str(X.dtype), np.asarray(column, np.float64)) for column in columns]
+    kind = KINDS_OF_ARRAYS.get(X.dtype.kind, str(X.dtype))
+    return [Column(kind, np.empty(0))] * X.shape[1] if X.ndim == 2 else []

@@ -75,6 +75,7 @@ class Product(JoinedHyperparameters, JoinedTables, JoinedAnswers, _BaseCompositi
     draws_gaps = OfParts(any)
     exposed = OfParts(any)
     fitted_gaps = OfParts(any)
+    reads_numbers = OfParts(any)
     weighs_rows = OfParts(any)
     discrete = OfParts(all)
 

@@ -3,10 +3,11 @@
 
 import copy
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 
-from skdpm._tables import as_table, called
+from skdpm._tables import Table, as_table, called
 from skdpm._validation import ColumnError, given_shape
 
 # Advice in errors about strings.
@@ -17,7 +18,7 @@ class JoinedTables:
     """The role of tables of a `Product`. Errors of parts are about the columns of X."""
 
     def for_columns(self, X):
-        table = as_table(X)
+        table = as_table(X, self.reads_numbers)
         shape = given_shape(X)
         if len(shape) < 2:
             return self  # scikit-learn raises the error
@@ -46,21 +47,16 @@ class JoinedTables:
     def read(self, table):
         X = np.zeros(table.shape)
         for _, likelihood, positions in self._bound():
-            columns = table.take(positions)
-            if likelihood.read is not None:
-                X[:, positions] = likelihood.read(columns)
-            else:
-                X[:, positions] = columns.numbers(CATEGORIES)
+            read = likelihood.read or partial(Table.numbers, advice=CATEGORIES)
+            X[:, positions] = read(table.take(positions))
         return X
 
     def decode(self, X):
         out = [None] * X.shape[1]
         for _, likelihood, positions in self._bound():
-            decoded = likelihood.decode(X[:, positions])
-            if decoded is not None:
-                for j, d in enumerate(positions):
-                    out[d] = decoded[j]
-        return out if any(column is not None for column in out) else None
+            for d, column in zip(positions, likelihood.decode(X[:, positions]), strict=True):
+                out[d] = column
+        return out
 
     def _on(self, X):
         """This likelihood with known positions of columns."""

@@ -173,10 +173,12 @@ class Tables:
     - `read`: callable or None. Method read(table) that converts a `Table` to the numbers that all
       other methods take, an ndarray of shape (n_rows, n_features). A ValueError names column and
       value that cannot be converted. None: columns hold numbers.
+    - `reads_numbers`: bool. Whether `read` converts numbers of arrays, too.
     - `text_hint`: str or None. Advice in errors about text, in place of that of the estimator.
     """
 
     read = None
+    reads_numbers = False
     text_hint = None
 
     def for_columns(self, X):
@@ -192,8 +194,8 @@ class Tables:
         return self
 
     def decode(self, X):
-        """Undo `read`: (codes, categories) of each column, None for numbers; None: only these."""
-        return None
+        """Undo `read`: list of (codes, categories) of each column, or None for numbers."""
+        return [None] * X.shape[1]
 
 
 class Blocks:

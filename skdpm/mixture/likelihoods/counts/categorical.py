@@ -8,7 +8,14 @@ from functools import partial
 import numpy as np
 
 from skdpm._tables import NUMBERS, as_table, categories_of, to_codes, warn_of_new
-from skdpm._validation import ColumnError, check_choice, check_integer, check_positive, parameters
+from skdpm._validation import (
+    ColumnError,
+    check_bool,
+    check_choice,
+    check_integer,
+    check_positive,
+    parameters,
+)
 from skdpm.hyperpriors import Gamma
 from skdpm.mixture.likelihoods.contract.base import (
     Likelihood,
@@ -23,6 +30,8 @@ from skdpm.mixture.likelihoods.laws.background import shares
 from skdpm.mixture.likelihoods.laws.laws import IndependentLaws, Shares, log_succession
 from skdpm.mixture.likelihoods.laws.means import ColumnMeans, means_of_columns
 
+# Categories that no row has, of each column of numbers: correlated ones have fewer clusters so.
+N_EMPTY = 1
 # Largest number of categories of all columns. A cluster keeps a count of each, so a column of
 # identifiers could exhaust the memory.
 MOST_CATEGORIES = 1_000_000
@@ -182,6 +191,9 @@ class Categorical(Levels):
         and if `n_categories` is given, "new" is also an error.
     hyperpriors : dict of str to Hyperprior, or None, default=None
         Priors of learned parameters. None: those on the page "Laws in detail" of the guide.
+    reads_numbers : bool, default=False
+        Whether different numbers of rows in memory, also as strings, are categories, as with
+        `likelihood="auto"`, instead of codes 0, 1, ...
 
     Attributes
     ----------
@@ -196,24 +208,26 @@ class Categorical(Levels):
     n_categories: object = None
     handle_unknown: str = "new"
     hyperpriors: dict | None = None
+    reads_numbers: bool = False
 
     # (n_features,): number of known entries of `fit`. None: unknown categories are not "new".
     _n_known = None
 
     def for_columns(self, X):
-        table = as_table(X)
+        check_bool(self.reads_numbers, "Categorical.reads_numbers")
+        table = as_table(X, self.reads_numbers)
         if table is None:
             return self
         other = copy.copy(self)
         other.categories_ = []
         for j in range(table.shape[1]):
-            column, name = table.column(j), table.called(j)
+            column, name = table.column(j, self.reads_numbers), table.called(j)
             if column.kind in ("dates", "time spans"):
                 raise ValueError(
                     f"Categorical: {name} holds {column.kind}, neither codes nor categories; "
                     "convert it to strings"
                 )
-            is_coded = column.kind in NUMBERS
+            is_coded = column.kind in NUMBERS and not self.reads_numbers
             other.categories_.append(None if is_coded else categories_of(column, name))
         return other
 
@@ -231,19 +245,14 @@ class Categorical(Levels):
             if categories is None:
                 X[:, j] = table.number(j)
             else:
-                column, name = table.column(j), table.called(j)
+                column, name = table.column(j, self.reads_numbers), table.called(j)
                 X[:, j] = to_codes(column, categories, name, treatment)
         return X
 
     def decode(self, X):
-        known = self._known(X.shape[1])
-        if all(categories is None for categories in known):
-            return None
         return [
-            None
-            if categories is None
-            else (np.nan_to_num(X[:, j], nan=-1.0).astype(np.intp), categories)
-            for j, categories in enumerate(known)
+            None if own is None else (np.nan_to_num(X[:, j], nan=-1.0).astype(np.intp), own)
+            for j, own in enumerate(self._known(X.shape[1]))
         ]
 
     def _known(self, n_features):
@@ -313,20 +322,14 @@ class Categorical(Levels):
         start = Start(np.ones(n_features), PSEUDO_COUNT_PRIOR, check)
         n_categories = self._given_categories(n_features)
         known = self._known(n_features)
+        sizes = np.array([0 if own is None else max(1, len(own)) for own in known])
         if n_categories is None:
-            self._check_number(summary["largest"] + 1)
-            n_categories = 1 + summary["largest"].astype(np.intp)
-            for j, categories in enumerate(known):
-                if categories is not None:
-                    n_categories[j] = max(1, len(categories))
+            n_categories = np.where(sizes > 0, sizes, 1.0 + summary["largest"])
         self._check_number(n_categories)
-        for j, categories in enumerate(known):
-            if categories is not None and len(categories) > n_categories[j]:
-                raise ColumnError(
-                    "Categorical: ",
-                    j,
-                    f" has {len(categories)} categories, but n_categories is {n_categories[j]}",
-                )
+        n_categories = n_categories.astype(np.intp)
+        for j in np.flatnonzero(sizes > n_categories):
+            what = f" has {sizes[j]} categories, but n_categories is {n_categories[j]}"
+            raise ColumnError("Categorical: ", j, what)
         resolved = self._start({"concentration": start}, n_categories=n_categories)
         resolved._fitted_missing = summary["missing"]
         is_open = self.handle_unknown == "new" and self.n_categories is None
@@ -343,13 +346,12 @@ class Categorical(Levels):
             n = check_integer(self.n_categories, "Categorical.n_categories", low=1)
             return np.full(n_features, n)
         n_categories = np.asarray(self.n_categories)
-        if n_categories.shape != (n_features,) or n_categories.dtype.kind not in "iu":
+        are_integers = n_categories.shape == (n_features,) and n_categories.dtype.kind in "iu"
+        if not are_integers or n_categories.min() < 1:
             raise ValueError(
                 f"Categorical.n_categories must be an integer or {n_features} integers, one "
-                f"per column of X; got {self.n_categories!r}"
+                f"per column of X, and at least 1 in every column; got {self.n_categories!r}"
             )
-        if n_categories.min() < 1:
-            raise ValueError("Categorical.n_categories must be at least 1 in every column")
         return n_categories
 
     def _check_number(self, n_categories):
@@ -363,12 +365,12 @@ class Categorical(Levels):
             )
 
     def _sizes(self, n_features):
-        return self.n_categories
+        return self.n_categories + N_EMPTY * self.reads_numbers
 
     def _kinds(self, n_features):
         columns = np.arange(n_features)
         kinds = columns if np.ndim(self.concentration) else 0 * columns
-        return np.repeat(kinds, self.n_categories)
+        return np.repeat(kinds, self._sizes(n_features))
 
     def _checked(self, X):
         return self._seen(X, self.n_categories)
@@ -388,7 +390,7 @@ class Categorical(Levels):
         return {"probabilities": probabilities}
 
     def _of_columns(self, stats):
-        first = np.cumsum(self.n_categories)
-        counts = stats[:, 1 : 1 + first[-1]]
-        counts = counts + self.flat_hyperparameters()[self._kinds(len(self.n_categories))]
-        return np.split(counts, first[:-1], axis=1)
+        ends = np.cumsum(self._sizes(n_features := len(self.n_categories)))
+        counts = stats[:, 1 : 1 + ends[-1]] + self.flat_hyperparameters()[self._kinds(n_features)]
+        columns = zip(np.split(counts, ends[:-1], axis=1), self.n_categories, strict=True)
+        return [column[:, :n] for column, n in columns]

@@ -153,9 +153,6 @@ class Recording:
         """Whether chains see any row elsewhere."""
         return bool(self.cells) or self.scales is not None or self.ends is not None
 
-    def __repr__(self):
-        return f"Recording(columns={sorted(self.cells)}, share={self.share:.2f})"
-
     def spread(self, X, first=None):
         """Rows as chains see them: a `Spread`, or X itself if no row moves.
 
@@ -173,9 +170,11 @@ class Recording:
             keys = _mixed(contents + contents.sum(dtype=np.uint64) + ranks * MIX_2)
         else:
             keys = _mixed(contents + np.arange(first, first + len(X), dtype=np.uint64) * MIX_2)
-        for column in self.cells:
-            entries, halves = rows[:, column], self._halves(column, rows[:, column])
-            words = _words_of(keys, column)
+        for column, (values, halves) in self.cells.items():
+            entries, words = rows[:, column], _words_of(keys, column)
+            if values is not None:
+                at = np.minimum(np.searchsorted(values, entries), len(values) - 1)
+                halves = np.where(values[at] == entries, halves[at], 0.0)  # not of new values
             place = _even(entries, words) if first is None else 2.0 * _uniforms(words) - 1.0
             rows[:, column] = entries + halves * place
         if self.scales is not None and first is None:
@@ -185,19 +184,6 @@ class Recording:
         if self.ends is not None:
             rows = _drawn_near(rows, *self.ends, self.n_ranges)
         return rows.view(Spread)
-
-    def _halves(self, column, entries):
-        """Half the widths of the cells of entries of a column, 0 for values that are new."""
-        values, halves = self.cells[column]
-        if values is None:
-            return halves
-        at = np.minimum(np.searchsorted(values, entries), len(values) - 1)
-        return np.where(values[at] == entries, halves[at], 0.0)
-
-    def log_volumes(self, X):
-        """Natural logarithms of the volumes of the cells of known entries: (n_rows,)."""
-        widths = [2.0 * self._halves(d, X[:, d]) * ~np.isnan(X[:, d]) for d in self.cells]
-        return np.log([np.where(width > 0.0, width, 1.0) for width in widths]).sum(axis=0)
 
 
 def remote(smallest, largest, low, high, n_ranges):
@@ -370,7 +356,7 @@ def _cells(values, counts):
         gaps = np.diff(values)
     if not np.isfinite(gaps).all():
         return None
-    step = _step(gaps)
+    step = step_of(gaps)
     if len(values) <= FEW_VALUES:
         # The smallest place that they have in decimal notation, unless there are many digits.
         places = range(MOST_DIGITS + 1)
@@ -421,7 +407,7 @@ def _steps_of_heaps(places, counts):
     return widths
 
 
-def _step(gaps):
+def step_of(gaps):
     """The largest number of which all gaps are multiples, by Euclid's algorithm; None if it is
     less than 1 / MOST_STEPS of their sum."""
     total, rest = gaps.sum(), np.unique(gaps)
