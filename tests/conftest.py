@@ -92,6 +92,16 @@ def pytest_collection_modifyitems(config, items):
     items[:] = [item for item in items if "slow" not in item.keywords]
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Give tests that stand together to one worker: the other need not make their fixtures."""
+    if config.getoption("dist") != "load":  # another one was asked for
+        return None
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def one_blas_thread():
     """The references factorise small matrices: more threads only wait for each other."""

@@ -22,7 +22,7 @@ from support.exactness import (
     invariance_run,
 )
 from support.probes import Probe
-from support.pvalues import assert_p, assert_p_matrix, correct_for_number
+from support.pvalues import assert_p, assert_p_matrix, correct_for_number, part_of
 
 from skdpm import DPMixture, FiniteMixture
 from skdpm.hyperpriors import Gamma
@@ -165,7 +165,7 @@ def joint_run(kind, covariance_type, size, planted=None, n=7):
     def run(seed, factor):
         rng = np.random.default_rng(seed)
         labels = simulate_partitions(
-            prior, n, round(size * factor), rng, concentration=1.2, **params
+            prior, n, part_of(size, factor, 25), rng, concentration=1.2, **params
         )
         before, after, uniform = [], [], []
         for z in labels:

@@ -10,7 +10,7 @@ from reference.simulate import PRIOR_CASES
 from support.designs import combinations, everyday
 from support.exactness import complete_names, likelihood_names, record_worst
 from support.probes import MoveProbe, StateProbe
-from support.pvalues import Cells, assert_p_matrix, chi_squared_p
+from support.pvalues import Cells, assert_p_matrix, chi_squared_p, part_of
 from support.states import case_of, log_joint_of, log_likelihood_of, new_state
 
 WITH_COMPLETE = [*likelihood_names(), *complete_names()]
@@ -190,7 +190,7 @@ def anchors_run(n_anchors, tilt=1.0, n_samples=6, n_draws=20_000):
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
         counts = np.zeros(len(tuples), dtype=np.int64)
-        for _ in range(round(n_draws * factor)):
+        for _ in range(part_of(n_draws, factor, 5_000)):
             items, _ = probe.gather(n_anchors, bit_generator)
             counts[index[tuple(items[:n_anchors].tolist())]] += 1
         return Cells(counts, law / law.sum(), tuples)
