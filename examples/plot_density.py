@@ -32,7 +32,7 @@ x = x.sample(frac=1.0, random_state=0)  # the file is sorted by species, and fol
 
 # Small clusters come and go slowly. Thinning runs longer chains without storing more draws.
 start = time.perf_counter()
-model = DPMixture(n_warmup=500, n_draws=500, thin=4, random_state=0).fit(x)
+model = DPMixture(n_warmup=250, n_draws=250, thin=4, random_state=0).fit(x)
 seconds = time.perf_counter() - start
 print(f"{model.n_chains} chains of {model.n_iter_} iterations took {seconds:.1f} s")
 for name, figures in model.diagnostics_.items():

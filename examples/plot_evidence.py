@@ -56,7 +56,7 @@ print(f"evidence of {len(models)} models: {time.perf_counter() - start:.1f} s")
 
 start = time.perf_counter()
 folds = KFold(5, shuffle=True, random_state=0)  # the file is sorted by species
-short = {"sampler": "auto", "n_chains": 1, "n_warmup": 100, "n_draws": 100}
+short = {"sampler": "auto", "n_chains": 1, "n_warmup": 50, "n_draws": 50}
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", ConvergenceWarning)  # chains are short
     scores = {

@@ -31,7 +31,8 @@ X = np.where(rng.random(complete.shape) < 0.2, np.nan, complete)
 missing = np.isnan(X)
 
 # An image without parts is black, so there is no intercept.
-model = FeatureAllocation(likelihood=LinearGaussian(intercept=False), n_warmup=500, random_state=2)
+settings = {"n_warmup": 250, "random_state": 2}
+model = FeatureAllocation(likelihood=LinearGaussian(intercept=False), **settings)
 start = time.perf_counter()
 model.fit(X)
 print(
@@ -61,8 +62,7 @@ with warnings.catch_warnings():
         likelihood=LinearGaussian(intercept=False),
         sampler=ElementGibbs(column_moves=0),
         init="prior",
-        n_warmup=500,
-        random_state=2,
+        **settings,
     ).fit(X)
 r_hat = element.diagnostics_["log_joint"]["r_hat"]
 print(
