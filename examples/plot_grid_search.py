@@ -44,8 +44,8 @@ model = make_pipeline(
         likelihood=Gaussian(),
         sampler=Gibbs(),
         n_chains=2,
-        n_warmup=50,
-        n_draws=50,
+        n_warmup=30,
+        n_draws=30,
         random_state=0,
     ),
 )

@@ -48,7 +48,7 @@ n_nodes = len(A)
 
 # With fixed hyperparameters the log joints of all chains are comparable.
 settings = {"likelihood": Relational(a=1.0, b=1.0), "concentration": 1.0, "init": "single"}
-settings |= {"n_chains": 4, "n_warmup": 250, "n_draws": 400, "random_state": 0}
+settings |= {"n_chains": 4, "n_warmup": 150, "n_draws": 200, "random_state": 0}
 samplers = {"Gibbs": (Gibbs(n_sweeps=25), "#0072B2"), "ARM": (ARM(), "#D55E00")}
 
 models = {}
