@@ -198,11 +198,13 @@ def _numbers_of(table, likelihood, ways_with_text):
 
 
 def lazy_rows(estimator, X, likelihood, reset):
-    """The rows of a dask data frame as a dask array of doubles, or a dask array, with the right
-    number and names of columns."""
+    """The rows of a dask data frame or array as a dask array, with the right number and names of
+    columns."""
     if not is_dask_frame(X):
         _check_n_features(estimator, X, reset=reset)
-        return X
+        if not likelihood.reads_numbers:
+            return X
+        return X.rechunk({1: -1}).map_blocks(_of_partition, likelihood.read, meta=np.empty((0, 0)))
     table = as_table(X)
     validate_data(estimator, table.X, reset=reset, skip_check_array=True)
     for j, column in enumerate(table.columns()):
@@ -218,7 +220,7 @@ def lazy_rows(estimator, X, likelihood, reset):
 
 
 def _of_partition(frame, read):
-    return read(as_table(frame))
+    return read(as_table(frame, numbers=True))
 
 
 def with_exposure(rows, likelihood, exposure=None):

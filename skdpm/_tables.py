@@ -510,8 +510,10 @@ def to_codes(column, categories, where, handle_unknown):
     ValueError that names one, "missing", or "new" with the position after the last, and a warning.
     """
     are_numbers = categories.dtype.kind == "f" and column.kind in NUMBERS
+    at = slice(None)
     if are_numbers:
-        column = Column("float", _rounded(column.values, categories))
+        values, at = np.unique(column.values, return_inverse=True)
+        column = Column("float", _rounded(values, categories) if len(categories) > 1 else values)
     position = {category: float(c) for c, category in enumerate(categories)}
     unknown = [value for value in column.distinct if value not in position]
     if unknown and handle_unknown == "error":
@@ -522,13 +524,11 @@ def to_codes(column, categories, where, handle_unknown):
     if unknown and handle_unknown == "new":
         position.update(dict.fromkeys(unknown, float(len(categories))))
         warn_of_new(where, repr(unknown[0]), OF_NUMBERS if are_numbers else "")
-    return np.array([position.get(value, np.nan) for value in column.values.tolist()])
+    return np.array([position.get(value, np.nan) for value in column.values.tolist()])[at]
 
 
 def _rounded(values, categories):
     """Numbers, with categories in the place of what differs from them by rounding errors."""
-    if len(categories) < 2:
-        return values
     near = categories[np.searchsorted((categories[1:] + categories[:-1]) / 2.0, values)]
     least = ROUND_OFF * np.diff(categories).min()
     return np.where(np.abs(values - near) <= least, near, values)

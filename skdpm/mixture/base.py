@@ -38,7 +38,6 @@ from skdpm._validation import (
     explains,
     given_shape,
     is_dask,
-    is_dask_frame,
     offered_if,
     parameters,
     warn,
@@ -990,7 +989,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if exposure is not None or self.likelihood_.exposed:
             _refuse_lazy(X)
         X = given_rows(X)
-        if is_dask_frame(X):
+        if is_dask(X):
             X = lazy_rows(self, X, self.likelihood_, reset=False)
         # The scheduler of a dask array has its own threads.
         n_jobs = 1 if is_dask(X) else self.n_jobs

@@ -43,8 +43,7 @@ def scores_of_laws(estimator, laws, X):
     Returns
     -------
     scores : ndarray of shape (n_laws, n_held_out)
-        Natural logarithms; -inf under a law that does not fit the rows. No rows are held out if
-        the laws do not take X, which then is an error of the fit.
+        Natural logarithms; -inf under a law that does not fit the rows. Of no rows if X is wrong.
     """
     trial = estimator._copied()
     trial._warn_of_columns = lambda *_: None  # `fit` itself warns; looking at columns takes time

@@ -513,6 +513,17 @@ def test_answers_have_a_category_that_no_row_has():
     assert set(np.unique(model.sample(300)[0])) == {-1.0, 0.0, 0.5, 1.0, 2.5}
 
 
+def test_new_answers_in_chunks(surveyed):
+    da = pytest.importorskip("dask.array")
+    X, model = surveyed
+    frames = pytest.importorskip("dask.dataframe").from_pandas
+    chunks = [da.from_array(X, chunks=(60, 3)), frames(pd.DataFrame(X), npartitions=2).values]
+    for lazy in (*chunks, frames(pd.DataFrame(X), npartitions=2)):
+        np.testing.assert_array_equal(np.asarray(model.predict(lazy)), model.predict(X))
+        found = np.asarray(model.score_samples(lazy))
+        np.testing.assert_array_equal(found, model.score_samples(X))
+
+
 def test_answers_are_in_descriptions(surveyed):
     X, _ = surveyed
     model = DPMixture(**SHORT).fit(X / 2.0)
