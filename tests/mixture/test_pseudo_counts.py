@@ -17,6 +17,7 @@ from reference.priors import log_eppf
 from reference.simulate import simulate_data, simulate_partitions
 from scipy import stats
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_rand_score
 from support.chains import LearningChains
 from support.designs import combinations
 from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p, correct_for_number
@@ -29,6 +30,7 @@ from skdpm.mixture.likelihoods import (
     Gaussian,
     Multinomial,
     NegativeBinomial,
+    Product,
     Relational,
 )
 from skdpm.mixture.priors import DirichletProcessPrior
@@ -416,10 +418,25 @@ def test_rows_that_say_little(name, rows):
         assert np.isfinite(model.log_joint_samples_).all()
         assert np.isfinite(model.score_samples(X)).all()
         for values in model.hyperparameter_samples_.values():
-            # Equal rows leave the half-Cauchy of the multinomial its tail.
-            most = 100.0 if name == "multinomial" else 5.0
+            # Equal rows leave priors with long tails their tails.
+            most = 100.0 if name in ("multinomial", "categorical") else 5.0
             assert (values > 0.0).all() and np.median(values) < most
             assert np.isfinite(values).all() and len(np.unique(values)) > 1
+
+
+def test_columns_of_noise_do_not_divide_clusters():
+    rng = np.random.default_rng(0)
+    classes = np.repeat([0, 1, 2], 100)
+    points = 6.0 * np.eye(3, 2)[classes] + rng.normal(size=(300, 2))
+    X = np.column_stack([points, rng.integers(8, size=(300, 12))])
+    parts = [
+        ("numeric", Gaussian(covariance_type="diag"), [0, 1]),
+        ("noise", Categorical(), list(range(2, 14))),
+    ]
+    model = DPMixture(
+        likelihood=Product(parts), n_warmup=30, n_draws=30, n_chains=2, random_state=0
+    ).fit(X)
+    assert adjusted_rand_score(classes, model.labels_) > 0.95
 
 
 def test_unobserved_columns_leave_the_hyperprior(seed_sequence):

@@ -6,9 +6,13 @@ from functools import partial
 import numpy as np
 
 from skdpm._validation import check_positive, parameters
+from skdpm.hyperpriors import Gamma
 from skdpm.mixture.likelihoods.contract.roles import Start
-from skdpm.mixture.likelihoods.counts.categorical import PSEUDO_COUNT_PRIOR, Levels
+from skdpm.mixture.likelihoods.counts.categorical import Levels
 from skdpm.mixture.likelihoods.laws.means import ColumnMeans, means_of_columns
+
+# Of both pseudo-counts, also of links: their mean is then uniform.
+FLAG_PRIOR = Gamma(1.0, 1.0)
 
 
 @parameters
@@ -45,8 +49,8 @@ class Bernoulli(Levels):
     def resolve_summary(self, summary):
         frequencies = (summary["ones"] + 0.5) / (summary["entries"] + 1.0)
         check = partial(check_positive, n_entries=len(frequencies))
-        a = Start(2.0 * frequencies, PSEUDO_COUNT_PRIOR, check)
-        b = Start(2.0 * (1.0 - frequencies), PSEUDO_COUNT_PRIOR, check)
+        a = Start(2.0 * frequencies, FLAG_PRIOR, check)
+        b = Start(2.0 * (1.0 - frequencies), FLAG_PRIOR, check)
         resolved = self._start({"a": a, "b": b})
         resolved._fitted_missing = bool((summary["entries"] < summary["rows"]).any())
         return resolved

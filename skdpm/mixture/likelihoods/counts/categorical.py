@@ -39,8 +39,9 @@ MOST_CATEGORIES = 1_000_000
 # Smallest share of a pseudo-count in its column for which quotients do not underflow.
 LEAST_SHARE = 1e-300
 
-# Also the prior of Bernoulli columns.
-PSEUDO_COUNT_PRIOR = Gamma(1.0, 1.0)
+# With its long tail, a column in which clusters do not differ can say so: under a prior that keeps
+# the pseudo-count near 1, ten such columns divide the clusters of all others.
+PSEUDO_COUNT_PRIOR = Gamma(0.5, 0.005)
 
 
 class Levels(Likelihood):

@@ -73,6 +73,7 @@ from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
     ParametricElliptical, log_positive, tile_keyed_moments
 )
 from skdpm.mixture.likelihoods.elliptical._hyper cimport GaussianLaws, log_step
+from skdpm.mixture.likelihoods.elliptical._hyper import packed_places
 from skdpm.mixture.likelihoods.contract._parametric cimport LD, TILE, ParametricModel, tile_gather
 
 cdef double LOG_PI = log(PI)
@@ -1008,7 +1009,7 @@ cdef class FullLaws(GaussianLaws):
     def __init__(self, priors, values, spread, origin, floor, stats, masses, scale):
         cdef Py_ssize_t n_features = len(spread)
         GaussianLaws.__init__(self, priors, values, spread, origin, n_features - 1.0, floor)
-        upper = np.triu_indices(n_features)
+        upper = packed_places(n_features)
         products = spread[upper[0]] * spread[upper[1]]
         self.n_packed = len(products)
         self.n_clusters = len(stats)
@@ -1042,7 +1043,7 @@ cdef class FullLaws(GaussianLaws):
     def scale_values(self, spread, floor):
         if not self.learns_matrix:
             return GaussianLaws.scale_values(self, spread, floor)
-        upper = np.triu_indices(self.n_features)
+        upper = packed_places(self.n_features)
         scale = np.empty((self.n_features, self.n_features))
         scale[upper] = self.excess * np.asarray(self.shape) * (spread[upper[0]] * spread[upper[1]])
         scale.T[upper] = scale[upper]
@@ -1333,7 +1334,7 @@ cdef class ParametricGaussian(ParametricElliptical):
         cdef double log_det
         n_features = X.shape[1]
         expect_shape("scale", scale, (n_features, n_features))
-        self.prior = np.asarray(scale).T[np.triu_indices(n_features)]
+        self.prior = np.asarray(scale).T[packed_places(n_features)]
         self.factor = np.array(self.prior)
         ParametricElliptical.__init__(
             self, X, mean, mean_precision, df, 1 + n_features + len(self.prior)

@@ -55,6 +55,7 @@ from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
     COUNTS, LARGEST_LOSS, PEAK, WEIGHED, EllipticalModel, ParametricElliptical
 )
 from skdpm.mixture.likelihoods.elliptical._hyper cimport GaussianLaws
+from skdpm.mixture.likelihoods.elliptical._hyper import packed_places
 from skdpm.mixture.likelihoods.contract._parametric cimport ParametricModel
 
 cdef double LOG_2PI = log(2.0 * PI)
@@ -446,7 +447,7 @@ def shared_scatter(stats, gaps, mean_precision, masses):
     """sum_k [C_k + w_k (x_bar_k - u)(x_bar_k - u)'], with x_bar_k - u in `gaps`."""
     n_features = gaps.shape[1]
     scatter = np.zeros((n_features, n_features))
-    lower = np.triu_indices(n_features)[::-1]
+    lower = packed_places(n_features)[::-1]
     scatter[lower] = stats[:, 1 + n_features :].sum(axis=0)
     weights = 1.0 / (1.0 / mean_precision + 1.0 / masses)
     scatter += np.tril((weights * gaps.T) @ gaps)

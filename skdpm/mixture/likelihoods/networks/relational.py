@@ -11,7 +11,7 @@ from skdpm._core._numerics import log_gamma_table
 from skdpm._validation import check_bool, check_counts, check_real, parameters
 from skdpm.mixture.likelihoods.contract.base import Likelihood, read_only
 from skdpm.mixture.likelihoods.contract.roles import Start
-from skdpm.mixture.likelihoods.counts.categorical import PSEUDO_COUNT_PRIOR
+from skdpm.mixture.likelihoods.counts.bernoulli import FLAG_PRIOR
 from skdpm.mixture.likelihoods.counts.negative_binomial import NegativeBinomial
 from skdpm.mixture.likelihoods.gaussian.gaussian import Gaussian
 from skdpm.mixture.likelihoods.laws.coordinates import principal
@@ -126,7 +126,7 @@ class Relational(Likelihood):
         n_pairs = X.shape[0] * (X.shape[0] - 1) - holes.nnz
         frequency = (links.sum() + 0.5) / (n_pairs + 1.0)
         first = self._law.start(frequency).items()
-        starts = {name: Start(value, PSEUDO_COUNT_PRIOR) for name, value in first}
+        starts = {name: Start(value, FLAG_PRIOR) for name, value in first}
         law = _resolved(self._law_of_weights, self._once(*weights)[2]) if weights else None
         resolved = self._start(starts, weights=law)
         if weights:
