@@ -26,7 +26,7 @@ from skdpm._typing import F, T
 LARGEST_COUNT = 2.0**53
 
 # Advice about columns that are no counts.
-OTHER_LAW = "use Gaussian for columns of other numbers"
+OTHER_LAW = 'use Gaussian for columns of other numbers: likelihood="gaussian", not "auto"'
 NO_COUNTS = f"make it NaN if it means missing, or {OTHER_LAW}"
 
 # Advice about texts in the place of rows.

@@ -32,7 +32,7 @@ class DPMixture(BaseMixture):
     ----------
     likelihood : str or Likelihood, default="auto"
         Law of the rows of one cluster: an object of `skdpm.mixture.likelihoods` or a name in its
-        `LIKELIHOODS`; "auto" is `Gaussian`, or above 7 columns or of answers the best of some.
+        `LIKELIHOODS`; "auto" is `Gaussian`; from 8 columns, of answers or counts the best of some.
     sampler : str or Sampler, default="auto"
         Algorithm: an object of `skdpm.mixture.samplers` or a name in its `SAMPLERS`; "auto" is
         `Alternate`, or `SubCluster` for many rows.
@@ -122,8 +122,9 @@ default="auto"
     likelihood_, sampler_ : Likelihood and Sampler
         Choices of the fit; learned hyperparameters are at their posterior means.
     likelihood_scores_ : dict of str to float
-        Mean held-out log densities (nats; of answers, log probabilities) of laws tried, that
-        of the fit first. Only with 8 columns or answers, under "mixed" 2 to 32 of floats.
+        Mean held-out log densities (nats; of answers and counts, log probabilities) of laws
+        tried, that of the fit first. Only with 8 columns, answers, counts, or 2 to 32 floats of
+        "mixed".
     n_iter_, n_warmup_, fit_time_ : int, int and float
         Numbers of iterations and of those in warm-up, and seconds of `fit`.
     n_features_in_, feature_names_in_ : int and ndarray

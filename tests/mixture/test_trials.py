@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from skdpm import DPMixture, FiniteMixture, suggest_likelihood
-from skdpm.mixture.likelihoods import Categorical, Gaussian, Product
+from skdpm.mixture.likelihoods import Categorical, Gaussian, NegativeBinomial, Product
 from skdpm.mixture.likelihoods.composite.automatic import (
     ALWAYS_FULL,
     FEWEST_ROWS,
@@ -311,10 +311,11 @@ def with_gap(X):
 
 
 def last(X):
-    """The columns of the parts of the law of answers; None if only numbers are tried."""
+    """The columns of the parts of the law of answers and counts, "all" if all are answers and
+    "counts" if they are counts; None if only numbers are tried."""
     *_, law = laws_for(X)
-    if isinstance(law, Categorical):
-        return "all"
+    if isinstance(law, Categorical | NegativeBinomial):
+        return "all" if isinstance(law, Categorical) else "counts"
     return [own for _, _, own in law.parts] if isinstance(law, Product) else None
 
 
@@ -387,6 +388,51 @@ def test_many_answers_are_tried():
     assert last(X) == "all"
     rare = np.where(np.arange(len(X)) == 1, 2.0, 1.0)  # in no row that shows dependence
     assert last(np.c_[X, rare]) == "all"
+
+
+def counts(n_features=8, n_samples=300, n_clusters=3, seed=2):
+    """Counts with more zeros and large numbers than Poisson laws have, and their clusters."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n_samples) % n_clusters
+    means = rng.gamma(0.5, 16.0, size=(n_clusters, n_features))[labels]
+    return rng.negative_binomial(1.5, 1.5 / (1.5 + means)).astype(float), labels
+
+
+def test_which_columns_are_counts():
+    X, _ = counts(3)
+    rng = np.random.default_rng(0)
+    others, late = rng.normal(size=(len(X), 7)), 20.0 + rng.poisson(3.0, size=len(X))
+    for given in (X, X.tolist(), X.astype(int), pd.DataFrame(X), with_gap(X), X + 1.0):
+        assert last(given) == "counts"
+    assert last(np.c_[others[:, 0], X]) == [[0], [1, 2, 3]]
+    assert last(np.c_[X, np.minimum(X[:, ::-1], 5.0)]) == [[3, 4, 5], [0, 1, 2]]  # few levels
+    # Whole numbers that begin later are counts unless they vary less.
+    assert last(np.c_[X, 2.0 + X[:, 0] + X[:, 1] ** 2]) == "counts"
+    assert last(np.c_[X, late]) == [[3], [0, 1, 2]]
+    assert last(np.c_[X, others[:, 0] > 0.0]) == [[3], [0, 1, 2]]
+    few = np.minimum(X, 9.0)[:40]  # levels, and rows
+    for other in (X[:, :2], np.c_[X, others], X / 2.0, X - 1.0, 5.0 + X, X * 1e4, few):
+        assert last(other) is None
+    # Totals and copies count twice.
+    assert last(np.c_[X, X.sum(axis=1)]) is None and last(np.c_[X, X[:, 0]]) is None
+
+
+def test_counts_are_counts_where_these_predict_better():
+    X, labels = counts()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = DPMixture(n_chains=2, random_state=0).fit(X)
+    assert isinstance(model.likelihood_, NegativeBinomial)
+    assert adjusted_rand_score(labels, model.labels_) > 0.8
+    with pytest.raises(
+        ValueError, match=r'column 0 of X holds .*\.5; .* likelihood="gaussian", not "auto"'
+    ):
+        model.predict(X + 0.5)
+    # Normal clusters of whole numbers stay numbers.
+    X = np.round(np.random.default_rng(0).normal(40.0, 8.0, size=(300, 3)).clip(0.0))
+    X[0] = 0.0
+    assert isinstance(DPMixture(n_chains=1, random_state=0).fit(X).likelihood_, Gaussian)
 
 
 @pytest.mark.parametrize("n_others", [0, 2])

@@ -105,7 +105,7 @@ class Automatic(Gaussian):
 def laws_for(X):
     """Laws among which "auto" chooses for these rows: list of Likelihood. The first is preferred.
     Of chunks of rows that are not in memory the number of columns alone decides."""
-    return [*_laws_of_numbers(X), *_laws_of_answers(X)]
+    return [*_laws_of_numbers(X), *_laws_of_kinds(X)]
 
 
 def _laws_of_numbers(X):
@@ -150,27 +150,60 @@ def _levels(values):
     return () if step is None or np.ptp(levels) > (MOST_LEVELS - 0.5) * step else levels
 
 
-def _laws_of_answers(X):
-    """The law that takes answers as categories, if a third of the columns hold some: list of
-    Likelihood. The answers of a cluster need not be near their mean."""
+def _laws_of_kinds(X):
+    """The law that takes answers as categories, and counts as counts, if a third of the columns
+    hold some: list of Likelihood. The answers of a cluster need not be near their mean, and large
+    counts vary more than small ones."""
     table = as_table(given_rows(X), numbers=True)
     if table is None or is_dask(X):
         return []
     columns = [table.column(d, reads_numbers=True) for d in range(table.shape[1])]
-    levels = [_levels(column.values) if column.kind in NUMBERS else () for column in columns]
-    n_levels = np.array(list(map(len, levels)))
-    answers, others = np.flatnonzero(n_levels > 1).tolist(), np.flatnonzero(n_levels <= 1).tolist()
-    if len(answers) < FEWEST_ANSWERS or 2 * len(answers) < np.count_nonzero(n_levels == 0):
+    columns = {d: column for d, column in enumerate(columns) if column.kind in NUMBERS}
+    answers = _columns_of_answers(columns)
+    counts = _columns_of_counts({d: columns[d] for d in columns if d not in answers})
+    if not answers and not counts:
+        return []
+    others = [d for d in range(table.shape[1]) if d not in {*answers, *counts}]
+    numeric = _laws_of_shape(table.shape[0], len(others))[0]
+    categorical, discrete = Categorical(reads_numbers=True), NegativeBinomial()
+    laws = ("numeric", numeric, others), ("categorical", categorical, answers)
+    laws = [law for law in (*laws, ("counts", discrete, counts)) if law[2]]
+    law = laws[0][1] if len(laws) == 1 else Product(laws)
+    return [law.for_columns(table)]
+
+
+def _columns_of_answers(columns):
+    """Positions of columns of answers, such as 1 to 5, if they are categories: list of int."""
+    levels = {d: _levels(column.values) for d, column in columns.items()}
+    answers = [d for d, own in levels.items() if len(own) > 1]
+    n_others = sum(len(own) == 0 for own in levels.values())
+    if len(answers) < FEWEST_ANSWERS or 2 * len(answers) < n_others:
         return []
     values = np.column_stack([columns[d].values for d in answers])
-    few = len(values) < FEWEST_ROWS * (n_levels[answers] - 1).sum()
-    if few or _depend(values, [levels[d] for d in answers]):
+    few = len(values) < FEWEST_ROWS * sum(len(levels[d]) - 1 for d in answers)
+    return [] if few or _depend(values, [levels[d] for d in answers]) else answers
+
+
+def _columns_of_counts(columns):
+    """Positions of columns of counts, if enough of these begin at 0 or 1 and some have more levels
+    than answers: list of int. Those that begin later are counts, too, unless they vary less."""
+    values = {d: column.values[~column.gaps] for d, column in columns.items()}
+    values = {d: own for d, own in values.items() if len(own) and own.min() < own.max()}
+    whole = [d for d in values if _are_counts(values[d])]
+    first = [d for d in whole if values[d].min() <= 1.0]
+    if len(first) < FEWEST_ANSWERS or 2 * len(first) < len(values) - len(whole):
         return []
-    law = Categorical(reads_numbers=True)
-    if others:
-        numeric = _laws_of_shape(len(values), len(others))[0]
-        law = Product([("numeric", numeric, others), ("categorical", law, answers)])
-    return [law.for_columns(table)]
+    if max(values[d].max() for d in first) < MOST_LEVELS:
+        return []
+    counts = [d for d in whole if d in first or values[d].var() >= values[d].mean()]
+    return [] if _lack_rank(np.column_stack([columns[d].values for d in counts])) else counts
+
+
+def _are_counts(values):
+    """Whether numbers may be counts. Two different ones are rather a flag."""
+    if values.min() < 0.0 or values.max() >= LARGEST_COUNT:
+        return False
+    return bool((values == np.rint(values)).all() and len(np.unique(values)) > 2)
 
 
 def _depend(values, levels):
@@ -191,8 +224,14 @@ def _depend(values, levels):
     vary = sizes > 1  # a rare answer may be in none of these rows
     if (depend & np.outer(vary, vary) & ~np.eye(n_columns, dtype=bool)).any():
         return True
-    known = values[~np.isnan(values).any(axis=1)]
-    if len(known) <= n_columns:
+    return _lack_rank(values)
+
+
+def _lack_rank(values):
+    """Whether columns follow from others, as totals and copies do."""
+    known = values[:: 1 + len(values) // ENOUGH_ROWS]
+    known = known[~np.isnan(known).any(axis=1)]
+    if len(known) <= known.shape[1]:
         return False
     rank = np.linalg.matrix_rank(known - known.mean(axis=0))
     return rank < np.count_nonzero(np.ptp(known, axis=0))

@@ -37,8 +37,8 @@ cdef enum:
 # Logarithms of shares. nu and S are doubles, and their excess over the lowest values needs digits.
 cdef double LOWEST = -25.0
 
-# Rows and columns of the packed entries of a symmetric matrix, from its number of columns. Draws of
-# small tables would take a tenth of their time to list them.
+# Rows and columns of the packed entries of a symmetric matrix, from its number of columns. To list
+# them would take a tenth of the time of draws of small tables.
 packed_places = functools.cache(np.triu_indices)
 
 
