@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Agreement of chains, and the words of the warning if they disagree."""
+"""Agreement of chains, and the words of the warning if they disagree.
+
+Arrays have the shape (n_chains, n_draws), partitions (n_chains, n_draws, n_samples) and masses
+(n_chains, n_estimates). `figures` are `diagnostics_` of an estimator, and `entry` is one of them.
+`bad` are names from `unusable`.
+"""
 
 import itertools
 
@@ -86,12 +91,7 @@ MOST_DESCRIBED = 3
 
 
 def figures(draws, names):
-    """`diagnostics_` of some quantities and of the partitions, if these are kept.
-
-    - `names`: iterable of str
-
-    Returns `figures`: dict of dicts
-    """
+    """`diagnostics_` of the named quantities and of the partitions, if these are kept."""
     found = {}
     for name in names:
         values = draws[name]
@@ -105,7 +105,7 @@ def figures(draws, names):
 
 
 def of_values(values):
-    """`diagnostics_` of a quantity, of shape (n_chains, n_draws)."""
+    """`diagnostics_` of a quantity."""
     return {
         "r_hat": diagnostics.split_rhat(values),
         "ess_bulk": diagnostics.bulk_ess(values),
@@ -115,14 +115,10 @@ def of_values(values):
 
 
 def level_figures(values, shape):
-    """`diagnostics_` of the mean log density of rows under draws.
+    """`diagnostics_` of the mean log density of rows under draws, for rows of this shape.
 
-    - `values`: (n_chains, n_scored)
-    - `shape`: tuple of int. Numbers of rows and columns of the fit.
-
-    Returns `figures`: dict. As of other quantities, and "difference_chains", the largest
-    difference between the means of two chains (or between the halves of one) in nats per column,
-    minus what chance explains; at least 0.
+    They also have "difference_chains", the largest difference between the means of two chains (or
+    between the halves of one) in nats per column, minus what chance explains; at least 0.
     """
     parts = values if len(values) > 1 else np.array(np.array_split(values[0], 2), dtype=object)
     means = [np.mean(part) for part in parts if len(part)]
@@ -133,16 +129,12 @@ def level_figures(values, shape):
 
 
 def below_highest(log_joint):
-    """How far the log joint of each chain stays below that of the highest one.
+    """How far the log joint of each chain stays below that of the highest one: (n_chains,).
 
     Slow chains rise and fall. So the better half of each chain is compared with the worse half of
-    the highest chain.
-
-    - `log_joint`: (n_chains, n_draws)
-
-    Returns `distance`: (n_chains,). In standard deviations within a chain, the larger one of the
-    two chains and of one nat. 0 if a half of the chain is as high, with fewer than 4 draws, or if
-    a value is not finite.
+    the highest chain. The unit is a standard deviation within a chain, the larger one of the two
+    chains and of one nat. 0 if a half of the chain is as high, with fewer than 4 draws, or if a
+    value is not finite.
     """
     half = log_joint.shape[1] // 2
     if half < 2 or not np.isfinite(log_joint).all():
@@ -161,8 +153,6 @@ def chance_of_drift(log_joint):
     It is that of Student's law, with 2 (C - 1) degrees of freedom for C chains. If halves are
     independent, the difference of the halves of a chain has four times the variance of their mean;
     if they are not, at most that. So variances between chains of both estimate its variance.
-
-    - `log_joint`: (n_chains, n_draws)
     """
     half = log_joint.shape[1] // 2
     if len(log_joint) < 2 or half < 2 or not np.isfinite(log_joint).all():
@@ -178,12 +168,8 @@ def chance_of_drift(log_joint):
 
 
 def below_largest(masses):
-    """How far the mean log mass of each chain is below the largest, minus what chance explains.
-
-    - `masses`: (n_chains, n_estimates)
-
-    Returns `distance`: (n_chains,). In nats, at least 0; 0 where nothing can be compared.
-    """
+    """How far the mean log mass of each chain is below the largest, minus what chance explains:
+    (n_chains,), in nats. 0 where nothing can be compared."""
     if len(masses) < 2 or masses.shape[1] < FEWEST_MASSES or not np.isfinite(masses).all():
         return np.zeros(len(masses))
     means, deviation = masses.mean(axis=1), np.sqrt(np.mean(masses.var(axis=1, ddof=1)))
@@ -193,11 +179,9 @@ def below_largest(masses):
 def separation(labels):
     """How far chains of partitions are apart, compared with how far each of them moves.
 
-    - `labels`: (n_chains, n_draws, n_samples)
-
-    Returns `ratio`: float. Of two estimates of the variance of a chain's mean of who is together
-    with whom, summed over pairs of rows: between chains, and from the halves of chains. 0 if
-    nothing can be compared.
+    It is the ratio of two estimates of the variance of a chain's mean of who is together with
+    whom, summed over pairs of rows: between chains, and from the halves of chains. 0 if nothing
+    can be compared.
     """
     together = diagnostics.together(labels)
     n_chains, n_draws, _ = together.shape
@@ -223,13 +207,11 @@ def stay_apart(figures, n_chains):
 
 
 def agreement(cluster_samples):
-    """How well draws of the clusters agree, within chains and between them.
+    """How well draws of the clusters agree, within chains and between them: dict.
 
-    - `cluster_samples`: (n_chains, n_draws, n_samples), int
-
-    Returns `figures`: dict. "ari_within" and "ari_between": mean adjusted Rand index of two draws
-    of the same chain, and of different chains (or halves of one chain), over evenly spaced chains,
-    draws and rows. 1 if there are no two such draws.
+    "ari_within" and "ari_between" are the mean adjusted Rand index of two draws of the same chain,
+    and of different chains (or halves of one chain), over evenly spaced chains, draws and rows. 1
+    if there are no two such draws.
     """
     n_chains, n_draws, n_samples = cluster_samples.shape
     # Two draws of each chain at least, and fewer chains if these are too many.
@@ -275,8 +257,8 @@ def _n_pairs(labels):
 
 
 def are_well_known(n_components, partitions=None):
-    """Whether numbers of components, (n_chains, n_draws), and partitions, by their
-    `coclustering_diagnostics`, are known well enough to end a fit."""
+    """Whether numbers of components, and partitions by their `coclustering_diagnostics`, are known
+    well enough to end a fit."""
     largest = max(SUFFICIENT_SHARE * np.mean(n_components), SUFFICIENT_NUMBER)
     if not diagnostics.mcse_mean(n_components) <= largest:
         return False
@@ -286,12 +268,8 @@ def are_well_known(n_components, partitions=None):
 
 
 def are_out_of_reach(partitions, shape, n_longest):
-    """Whether the partitions of several chains would be known badly even in the longest fit.
-
-    - `partitions`: dict. Their `coclustering_diagnostics`.
-    - `shape`: tuple of int. Numbers of chains and of draws of each.
-    - `n_longest`: int. Number of draws of each chain in the longest fit.
-    """
+    """Whether partitions, by their `coclustering_diagnostics` for chains of this shape, would be
+    known badly even in the longest fit, with `n_longest` draws of each of several chains."""
     n_chains, n_draws = shape
     expected = partitions["ess_bulk"] * n_longest / n_draws
     return n_chains > 1 and expected < OUT_OF_REACH * SUFFICIENT_ESS
@@ -311,12 +289,8 @@ def unusable(figures, bad):
     """Names of the quantities on which chains disagree so that answers are unusable.
 
     They are the partitions, or the number of components if there are no partitions, the density,
-    and the log joint if chains stay at different levels; of particles all quantities.
-
-    - `figures`: dict of dicts. `diagnostics_` of an estimator.
-    - `bad`: list of str. Names from `disagreements`.
-
-    Returns `names`: list of str
+    and the log joint if chains stay at different levels; of particles all quantities. Here `bad`
+    are names from `disagreements`.
     """
     if "log_evidence" in figures:
         return bad
@@ -370,11 +344,7 @@ def why_not_counted(name, entry):
 
 
 def verdict(figures, bad):
-    """Words about which answers of a mixture can be used.
-
-    - `figures`: dict of dicts. `diagnostics_`.
-    - `bad`: list of str. Names from `unusable`.
-    """
+    """Words about which answers of a mixture can be used."""
     words = []
     for name, entry in figures.items():
         if name == "coclustering" and name in bad:
@@ -408,11 +378,7 @@ def verdict(figures, bad):
 
 def low_chains(log_joint, masses):
     """Words about the chains that stay below the highest one. Without masses they may be right: a
-    level is not the mass of a mode.
-
-    - `log_joint`: (n_chains, n_draws)
-    - `masses`: (n_chains, n_estimates)
-    """
+    level is not the mass of a mode."""
     low, levels, of = below_highest(log_joint) > FARTHEST_BELOW, log_joint.mean(axis=1), ""
     lost = below_largest(masses) > FARTHEST_MASS
     if lost.any():
@@ -424,11 +390,7 @@ def low_chains(log_joint, masses):
 
 
 def words_about_levels(figures, bad):
-    """Words about chains whose mean log joints differ, or None if that is not worth them.
-
-    - `figures`: dict of dicts. `diagnostics_`.
-    - `bad`: list of str. Names from `unusable`.
-    """
+    """Words about chains whose mean log joints differ, or None if that is not worth them."""
     entry = figures.get("log_joint", {})
     difference = entry.get("difference_chains", 0.0)
     if not difference > WORTH_WORDS or entry["r_hat"] <= LARGEST_R_HAT:
@@ -459,13 +421,8 @@ def judged(figures):
 
 
 def disagreements(figures, n_chains, n_draws, fewest_compared):
-    """Names of the quantities on which chains disagree.
-
-    - `figures`: dict of dicts. `diagnostics_` of an estimator.
-    - `fewest_compared`: int. Smallest number of draws per chain for R-hat.
-
-    Returns `names`: list of str
-    """
+    """Names of the quantities on which chains disagree. R-hat needs `fewest_compared` draws of
+    each chain."""
     if n_chains == 1:
         fewest_compared = max(fewest_compared, FEWEST_OF_ONE_CHAIN)
     bad = []
@@ -478,13 +435,8 @@ def disagreements(figures, n_chains, n_draws, fewest_compared):
 
 
 def describe(entry, draws):
-    """Words about a number on which chains disagree.
-
-    - `entry`: dict. Entry of `diagnostics_`.
-    - `draws`: (n_chains, n_draws) or (n_chains,)
-
-    Returns `words`: str. For example "chain 0 at -2849, others at -2829 (R-hat 1.53)".
-    """
+    """Words about a number on which chains disagree, such as "chain 0 at -2849, others at -2829
+    (R-hat 1.53)". Estimates have one value for each chain."""
     if "std" in entry:
         return f"{_levels(draws)} (standard deviation {entry['std']:.2g})"
     n_chains, n_draws = draws.shape
