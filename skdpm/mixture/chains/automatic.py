@@ -4,6 +4,7 @@ log joint density rises. doc/design.md says why merging and learning alternate, 
 are cut again.
 """
 
+import contextlib
 import functools
 import math
 from dataclasses import dataclass
@@ -62,11 +63,8 @@ class FirstState:
 
 
 class AutomaticStart:
-    """Function (program, bit generator) that draws the start of a chain, a `FirstState`.
-
-    - `X`: array of shape (n_samples, n_features). Rows of the program.
-    - `likelihood`: Likelihood. Resolved likelihood.
-    """
+    """Function (program, bit generator) that draws the start of a chain, a `FirstState`. Its rows
+    and its likelihood are those of the program."""
 
     def __init__(self, X, likelihood):
         self.X = X
@@ -122,22 +120,13 @@ class AutomaticStart:
         sizes = state.cluster_sizes()
         program.resample_concentration(prior, sizes, bit_generator)
         values = _learn(program, model, state.cluster_slots(), bit_generator)
-        values = self.likelihood.learned_values(values)
         return FirstState(state.cluster_labels(), values, prior.concentration)
 
 
 def find_clusters(program, likelihood, model, points, bit_generator):
-    """Cut rows into pieces and merge the pieces. Clusters are independent.
+    """Cut the rows of a model into pieces and merge the pieces: labels of the rows, and `Merged`.
 
-    - `likelihood`: Likelihood. Likelihood of the rows.
-    - `model`: ClusterModel. Model bound to the rows.
-    - `points`: (n_rows, n_dimensions), or None. Coordinates of the rows.
-    - `bit_generator`: numpy BitGenerator
-
-    Returns
-
-    - `labels`: (n_rows,)
-    - `merged`: Merged
+    Clusters are independent. `points` are coordinates of the rows, or None.
     """
     rng = np.random.Generator(bit_generator)
     prior = program.make_prior(program.first_concentration, model.n_samples)
@@ -174,21 +163,15 @@ def number_of_pieces(n, u, share=1.0):
 
 
 def cut(likelihood, model, prior, points, rng, n_pieces=None):
-    """Cut rows into pieces.
+    """Cut the rows of a model into pieces: a `MixtureState`.
 
     Points are cut by k-means. Without points, some rows are seeds; the others join, in random
     order, the piece under which they are most likely; then `N_PASSES` passes move each row to its
     most likely piece. Rows of coupled clusters have one pass, because their points describe only
     a part of what their links contain.
 
-    - `likelihood`: Likelihood. Likelihood of the rows, which may allow fewer clusters
-      (`separated`).
-    - `model`: ClusterModel. Model bound to the rows.
-    - `points`: (n_rows, n_dimensions), or None
     - `n_pieces`: int, optional. Number of pieces that start a chain, so that not more pieces are
       cut than the prior allows. By default `number_of_pieces`, which will be merged.
-
-    Returns `state`: MixtureState
     """
     n = model.n_samples
     # A piece with fewer rows than dimensions says little about the shape of its cluster. With wide
@@ -241,25 +224,18 @@ class Merged:
 
 
 def merge_state(program, state, bit_generator):
-    """Merge the clusters of a state. The state is invalid afterwards: its kernel holds others.
-
-    Returns `labels`: (n_samples,).
-    Returns `merged`: Merged.
-    """
+    """Merge the clusters of a state: labels of its rows, and `Merged`. The state is invalid
+    afterwards: its kernel holds other clusters."""
     labels = state.cluster_labels()
     merged = merge_pieces(program, state.model, state.prior, state.dump(), bit_generator)
     return merged.clusters[labels], merged
 
 
 def merge_pieces(program, model, prior, stats, bit_generator):
-    """Merge pieces by their statistics. Clusters are independent.
+    """Merge pieces by their statistics, (n_pieces, n_stats): `Merged`. Clusters are independent.
 
-    - `model`: ClusterModel. Model with the initial hyperparameters. Its clusters are replaced.
-    - `prior`: PartitionPrior. Prior with the initial concentration, which changes.
-    - `stats`: (n_pieces, n_stats)
-    - `bit_generator`: numpy BitGenerator
-
-    Returns `merged`: Merged
+    Model and prior have the initial hyperparameters and concentration, and others afterwards. The
+    clusters of the model are replaced.
     """
     likelihood = program.likelihood
     # What is merged: first the pieces, in later turns unions of pieces.
@@ -282,8 +258,7 @@ def merge_pieces(program, model, prior, stats, bit_generator):
         clusters = clusters[parts]
         sizes = model.dump(slots)[:, 0].astype(np.intp)
         program.resample_concentration(prior, sizes, bit_generator)
-        hyperparameters = _learn(program, model, slots, bit_generator)
-        values = likelihood.learned_values(hyperparameters)
+        values = _learn(program, model, slots, bit_generator)
         cluster_stats = model.dump(slots)
         value = model.log_marginals(cluster_stats).sum() + prior.log_probability(sizes)
         value += model.log_density_apart()
@@ -307,7 +282,6 @@ def merge_coupled_pieces(program, state, rng):
         merge_coupled(state)
         program.resample_concentration(state.prior, state.cluster_sizes(), rng.bit_generator)
         values = _learn(program, state.model, state.cluster_slots(), rng.bit_generator)
-        values = program.likelihood.learned_values(values)
         concentration = state.prior.concentration
         value = program.log_posterior(state.compute_log_joint(), concentration, values)
         if best is None or value > best_value:
@@ -316,20 +290,17 @@ def merge_coupled_pieces(program, state, rng):
 
 
 def _learn(program, model, slots, bit_generator):
-    """Draw the learned hyperparameters given clusters; return all hyperparameters.
+    """Draw the learned hyperparameters given clusters, and return them by name.
 
     If a draw fails (say, because a column is constant within clusters), the values stay: they are
     only a start.
     """
-    if program.likelihood.learned:
-        try:
+    likelihood = program.likelihood
+    if likelihood.learned:
+        with contextlib.suppress(FloatingPointError):
             for _ in range(N_DRAWS):
-                model.resample_hyperparameters(
-                    slots, program.likelihood.learned_priors, bit_generator
-                )
-        except FloatingPointError:
-            pass
-    return model.hyperparameters()
+                model.resample_hyperparameters(slots, likelihood.learned_priors, bit_generator)
+    return likelihood.learned_values(model.hyperparameters())
 
 
 def most_likely(rows, stats, log_weights):
