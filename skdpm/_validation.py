@@ -316,9 +316,8 @@ def closest(word, known):
 def check_nested(params, present, hint=""):
     """Refuse to set parameters ``name__parameter`` of what is no object: a name or None.
 
-    - `params`: dict. Arguments of `set_params`.
-    - `present`: dict. Values of the parameters that may be objects.
-    - `hint`: str. End of the error.
+    `params` are the arguments of `set_params`, `present` the values of the parameters that may be
+    objects, and `hint` is the end of the error.
     """
     for key in params:
         name, nested, _ = key.partition("__")

@@ -50,10 +50,7 @@ def clocks():
 
 
 def seed_entropy(random_state):
-    """The entropy of the random streams of a run, an int.
-
-    - `random_state`: int, numpy.random.RandomState, numpy.random.Generator or None
-    """
+    """The entropy of the random streams of a run, an int."""
     if random_state is None:
         return np.random.SeedSequence().entropy
     if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
@@ -393,7 +390,6 @@ def run_chains(
       iteration, or `go_on(n_done, **figures)` after n_done of them, and stops if that returns
       False. If it raises an error, the chain stays unchanged.
     - `chains`: list of dict. Plain chain states, each with an `"iteration"`.
-    - `n_iterations`: int
     - `n_jobs`: int or None. Number of threads. The result does not depend on it.
     - `verbose`: int. Whether to show a progress bar.
     - `halts`: callable or None. Function of the number of iterations that all chains have done. It

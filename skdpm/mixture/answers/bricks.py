@@ -232,12 +232,7 @@ class DrawnHills:
 
 
 def basins_of(components, points, neighbours):
-    """Basins of the hills, as parts of these.
-
-    - `components`: Parts. Components of the hills.
-    - `points`: (n_samples, n_columns)
-    - `neighbours`: Neighbours
-    """
+    """Basins of the hills of all `points`, as parts of these like their components."""
     likely, drawn, n_components = components.likely, components.drawn, len(components.hills)
     of_rows = neighbours.basins(components.laws, components.hills[likely], PROMINENCE)
     n_basins = int(of_rows.max()) + 1
@@ -429,12 +424,11 @@ def step_between(n_samples):
 
 def evidence_of(draws, grid):
     """Evidence of the hill of each row, as `log_odds` needs it, for each kind of `parts`: list of
-    (n_samples, 7). It is the mean over the draws, so that the hills of all draws agree.
+    (n_samples, 7). It is the mean over the draws, so that the hills of all draws agree. None if no
+    draw has a hill of several components.
 
     - `draws`: list of DrawnHills. Different draws.
     - `grid`: (n_chains, n_draws), int. Which of them each draw of each chain is.
-
-    Returns None if no draw has a hill of several components.
     """
     if not any(draw.hills is not None and draw.hills.has_parts for draw in draws):
         return None

@@ -510,14 +510,10 @@ def over_rows(function, X, *, check, check_chunk, n_features, dtype, n_columns=N
 
     - `function`: callable. Function of an array of checked rows that returns one entry per row, or
       `n_columns` entries. It is sent to every worker.
-    - `X`: array-like or dask.array.Array of shape (n_samples, n_features).
     - `check, check_chunk`: callable. Functions that check X in memory, or a chunk, and return the
       checked rows.
     - `n_features`: int. Expected number of columns.
     - `dtype`: dtype. Dtype of the result.
-    - `n_columns`: int or None.
-
-    Returns `out`: ndarray or dask.array.Array of shape (n_samples,) or (n_samples, n_columns).
 
     Raises ValueError if X does not fit the model. The entries of a dask array are checked when it
     is computed.

@@ -31,15 +31,8 @@ def first_state(init, X, likelihood, most):
 
 
 def initial_labels(init, X, likelihood, most):
-    """Return a function that draws the initial labels of a chain.
-
-    - `init`: str or array-like. Parameter of the estimator.
-    - `X`: array of shape (n_samples, n_features). Validated rows.
-    - `likelihood`: Likelihood. Resolved likelihood.
-    - `most`: int. Largest number of clusters that the prior allows.
-
-    Returns `draw`: callable. Function of a bit generator. It returns labels 0, ..., K - 1, or None
-    for a single cluster.
+    """Return a function of a bit generator that draws the initial labels of a chain, of at most
+    `most` clusters: 0, ..., K - 1, or None for a single cluster.
 
     Raises ValueError if `init` does not fit X, the likelihood or the prior.
     """

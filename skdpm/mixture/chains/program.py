@@ -248,13 +248,10 @@ class RowProgram(MixtureProgram):
 
     @classmethod
     def prepare(cls, X, likelihood, *, init, most_clusters, n_jobs, noise=None, **settings):
-        """Make the program of a fit to X.
+        """Make the program of a fit to the validated rows X.
 
-        - `X`: array of shape (n_samples, n_features). Validated rows.
         - `likelihood`: Likelihood. Likelihood of the user, not yet resolved.
-        - `init`: str or array-like.
         - `most_clusters`: int. Largest number of clusters that the prior allows.
-        - `n_jobs`: int or None.
         - `noise`: tuple (float, float) or None. Parameters of the Beta law of the probability of
           noise.
         - `**settings`: Fields that all programs of mixtures have.
@@ -347,12 +344,8 @@ class RowProgram(MixtureProgram):
 
 def state_entropy(rows, state, known):
     """Sum of the entropies of the labels of rows given all clusters of a state. Rows that are
-    noise or have a known class do not count: they cannot be in all clusters.
-
-    - `rows`: MixtureRows. The rows, under the hyperparameters of the state. Its clusters are
-      replaced.
-    - `known`: KnownLabels or Unlabelled
-    """
+    noise or have a known class do not count: they cannot be in all clusters. `rows` is
+    `MixtureRows` under the hyperparameters of the state, whose clusters are replaced."""
     n_clusters = state.n_clusters
     if n_clusters < 2:
         return 0.0
