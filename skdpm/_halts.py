@@ -56,7 +56,6 @@ class Halts:
     - `max_time`: float or None. Limit of the whole fit in seconds. The time is checked in rounds,
       which become longer at first and shorter towards the end. No draw is begun that would
       probably end too late.
-    - `target_ess`: float or None
     - `reports`: FitReports or None. Reports to callbacks, which may end the fit.
     - `is_late`: bool. Whether the time was over before the first draw, or warm-up ended early so
       that it was not.

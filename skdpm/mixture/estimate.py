@@ -550,12 +550,8 @@ def other_readings(model):
 
 
 def first_estimate(model, run, statistics):
-    """Make the `PointEstimate` of a run, as the parameter `point_estimate` says.
-
-    - `model`: BaseMixture. Mixture that has the draws of the run.
-    - `run`: Run.
-    - `statistics`: callable. Function of labels that returns the statistics of their clusters.
-    """
+    """Make the `PointEstimate` of a run, as the parameter `point_estimate` of the mixture that has
+    its draws says. `statistics` is a function of labels that returns those of their clusters."""
     program, wanted = run.program, model.point_estimate
     if wanted == "auto":
         wanted = "adaptive" if program.store_labels else "map"

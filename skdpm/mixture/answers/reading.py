@@ -39,7 +39,6 @@ def read_draws(
     - `completed`: dict of (int, int) to callable, or None. If chains drew missing entries: for
       some draws, given by chain and number, a function that returns the rows with these entries.
       Only these draws are read.
-    - `known`: KnownLabels or Unlabelled
     - `adaptive`: bool. Whether the components of a hill are clusters where they are more than
       bricks of it; see `bricks`.
     - `recorded`: array-like (n_samples, n_features) or None. Rows as they were recorded, if X has

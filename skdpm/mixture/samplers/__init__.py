@@ -31,12 +31,9 @@ __all__ = [cls.__name__ for cls in SAMPLERS.values()]
 
 
 def automatic_sampler(likelihood, X, make_prior, noise=False):
-    """Choose the first of the preferred samplers that has no objection. If all object, it is the
-    last one. For the parameters see `Sampler.automatic`; `noise` is whether rows may be noise.
-
-    Returns `sampler`: Sampler.
-    Returns `objection`: str or None.
-    """
+    """Choose the first of the preferred samplers that has no objection, or else the last one: the
+    sampler, and its objection or None. For the parameters see `Sampler.automatic`; `noise` is
+    whether rows may be noise."""
     shape = (*given_shape(X), 1, 1)[:2]
     if not noise and is_dask(X) and SubCluster.suits(make_prior(2)):
         return SubCluster(), SubCluster().objection(likelihood, X)
