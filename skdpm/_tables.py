@@ -288,87 +288,119 @@ class CodeFor:
     def __init__(self, X, names):
         self.library = type(getattr(X, "X", X)).__module__.partition(".")[0]
         self.names = names
-        # Frames of other libraries become those of pandas.
         self.is_polars = self.library == "polars"
         self.is_frame = names is not None or self.library == "pandas"
-        # Arrays of whole numbers would cut off the fractions of logarithms.
-        whole = getattr(getattr(X, "dtype", None), "kind", None) in ("i", "u")
-        self.before = "X = X.astype(float); " if whole and names is None else ""
-        if self.is_frame and self.library not in ("pandas", "polars", "numpy", "dask"):
+        self.before = ""
+        if names is None and self.is_frame:
+            self.before = "X = X.set_axis(range(X.shape[1]), axis=1); "
+        elif names is None and getattr(getattr(X, "dtype", None), "kind", None) in ("i", "u"):
+            # Arrays of whole numbers would cut off the fractions of logarithms.
+            self.before = "X = X.astype(float); "
+        elif self.is_frame and self.library not in ("pandas", "polars", "numpy", "dask"):
             self.before = TO_PANDAS
 
     def _chosen(self, columns):
-        """Code that begins a line, and code of a list of columns."""
+        """Code that begins a line, and code of columns, in polars as an expression."""
         chosen = [int(d) if self.names is None else str(self.names[d]) for d in columns]
+        before = self.before
         if len(chosen) > MOST_NAMED + 1:
-            return f"{self.before}columns = {chosen}; ", "columns"
-        return self.before, str(chosen)
-
-    def with_gaps(self, columns, values):
-        """Line that makes values NaN: in these columns, or in X if there are many."""
-        values = ", ".join(map(shown, values))
-        values = f"[{values}]" if "," in values else values
-        before, chosen = self.before, None
-        if len(columns) <= MOST_NAMED and self.names is not None:
-            before, chosen = self._chosen(columns)
-        if not self.is_frame:
-            same = f"np.isin(X, {values})" if "," in values else f"X == {values}"
-            return f"X = np.where({same}, np.nan, X)"
+            chosen, before = "columns", f"{before}columns = {chosen}; "
         if self.is_polars:
-            chosen = "pl.selectors.numeric()" if chosen is None else f"pl.col({chosen})"
-            return f"X = X.with_columns({chosen}.replace({values}, None))"
-        chosen = "X" if chosen is None else f"X[{chosen}]"
-        return f"{before}{chosen} = {chosen}.replace({values}, np.nan)"
+            return before, f"pl.col({chosen})"
+        return before, f"X[{chosen}]" if self.is_frame else f"X[:, {chosen}]"
 
-    def with_logarithms(self, columns, function="np.log({})"):
-        """Line that replaces columns of X by their logarithms."""
+    def _line(self, columns, change):
+        """Line that replaces columns of X; `change` is a function of their code."""
         before, chosen = self._chosen(columns)
         if self.is_polars:
-            # "100 - column" would have the name of 100.
-            logarithms = function.format(f"pl.col({chosen})")
-            return f"{before}X = X.with_columns(({logarithms}).name.keep())"
-        chosen = f"X[:, {chosen}]" if self.names is None else f"X[{chosen}]"
-        return f"{before}{chosen} = {function.format(chosen)}"
+            return f"{before}X = X.with_columns({change(chosen)})"
+        return f"{before}{chosen} = {change(chosen)}"
 
-    def with_indicators(self, columns, value):
-        """Line that says in columns of their own which entries have a value, and makes these NaN.
-        Without names X becomes a frame of pandas."""
+    def with_gaps(self, columns, values):
+        """Line that makes values of these columns NaN."""
+        values = shown(*values) if len(values) == 1 else f"[{', '.join(map(shown, values))}]"
+
+        def change(x):
+            if self.is_frame:
+                return f"{x}.replace({values}, {None if self.is_polars else 'np.nan'})"
+            return f"np.where(np.isin({x}, {values}), np.nan, {x})"
+
+        return self._line(columns, change)
+
+    def with_logarithms(self, columns, function="np.log({x})", numbers=(0.0,)):
+        """Line that replaces columns of X by a function of each, {x}, and of its number, {c}."""
+        numbers = [*map(shown, numbers)]
+        c = numbers[0] if len({*numbers}) == 1 else f"[{', '.join(numbers)}]"
+
+        def change(x):
+            if not self.is_polars:
+                return function.format(x=x, c=c)
+            if c == numbers[0]:
+                # "100 - column" would have the name of 100.
+                return f"({function.format(x=x, c=c)}).name.keep()"
+            logarithm = function.format(x="pl.col(x)", c="c")
+            names = x.removeprefix("pl.col(").removesuffix(")")
+            return f"[({logarithm}).name.keep() for x, c in zip({names}, {c})]"
+
+        return self._line(columns, change)
+
+    def with_log_ratios(self, columns, divisor, number):
+        """Line that adds a number to columns, divides them by one of them, which becomes a column
+        of zeros, and takes logarithms."""
+        plus = f" + {shown(number)}" if number else ""
+        _, divisor = self._chosen([divisor])
+        if self.is_frame and not self.is_polars:
+            divisor = f"{divisor}.to_numpy()"
+        return self._line(columns, lambda x: f"np.log(({x}{plus}) / ({divisor}{plus}))")
+
+    def with_indicators(self, columns, value=None):
+        """Line that says in columns of their own which entries have a value, and makes these NaN;
+        None: that says in place of the entries which have not the most frequent value. Without
+        names X becomes a frame of pandas."""
         names = [str(d if self.names is None else self.names[d]) for d in columns]
-        value = shown(value)
         before = TO_FRAME if self.names is None else self.before
+        if value is None:
+            if self.is_polars:
+                known = f"pl.col({names}).fill_nan(None)"
+                return f"X = X.with_columns({known} != {known}.drop_nulls().mode().first())"
+            marks = "(X[c] != X[c].mode()[0]).where(X[c].notna())"
+            return f"{before}X = X.assign(**{{c: {marks} for c in {names}}})"
+        name, value = f"' is {in_short(value)}'", shown(value)
         if self.is_polars:
-            marks = f"[(pl.col(c) == {value}).alias(c + ' is {value}') for c in {names}]"
+            marks = f"[(pl.col(c) == {value}).alias(c + {name}) for c in {names}]"
             gaps = f"pl.col({names}).replace({value}, None)"
             return f"X = X.with_columns({marks}).with_columns({gaps})"
-        marks = f"{{c + ' is {value}': X[c] == {value} for c in {names}}}"
+        marks = f"{{c + {name}: X[c] == {value} for c in {names}}}"
         gaps = f"{{c: {{{value}: np.nan}} for c in {names}}}"
         return f"{before}X = X.assign(**{marks}).replace({gaps})"
 
     def with_numbers(self, columns, form):
         """Line that makes numbers of columns of strings of a `TextForm`."""
-        (before, chosen), polars = self._chosen(columns), self.is_polars
+        polars = self.is_polars
         drop = ".str.replace_all({!r}, '', literal=True)" if polars else ".str.replace({!r}, '')"
-        steps = [drop.format(old) for old in form.dropped]
-        if form.comma:
-            steps.append(".str.replace(',', '.')")
+        steps = "".join(drop.format(old) for old in form.dropped)
+        steps += ".str.replace(',', '.')" if form.comma else ""
         if polars:
             strict = ", strict=False" if form.marks else ""
-            numbers = f"pl.col({chosen}){''.join(steps)}.cast(pl.Float64{strict})"
-            return f"{before}X = X.with_columns({numbers})"
+            return self._line(columns, lambda x: f"{x}{steps}.cast(pl.Float64{strict})")
         errors = ", errors='coerce'" if form.marks else ""
         if self.names is None:
-            numbers = f"pd.to_numeric(pd.Series(X[:, d]){''.join(steps)}{errors})"
-            chosen = [int(d) for d in columns]
-            return f"for d in {chosen}: X[:, d] = {numbers}"
-        convert = "pd.to_numeric"
-        if steps or errors:
-            convert = f"lambda x: pd.to_numeric(x{''.join(steps)}{errors})"
-        return f"{before}X[{chosen}] = X[{chosen}].apply({convert})"
+            numbers = f"pd.to_numeric(pd.Series(X[:, d]){steps}{errors})"
+            return f"for d in {[int(d) for d in columns]}: X[:, d] = {numbers}"
+        convert = (
+            f"lambda x: pd.to_numeric(x{steps}{errors})" if steps + errors else "pd.to_numeric"
+        )
+        return self._line(columns, lambda x: f"{x}.apply({convert})")
 
 
 def shown(value):
     """Code of a number."""
     return f"{value:.0f}" if value == np.rint(value) and abs(value) < 1e9 else repr(value)
+
+
+def in_short(value):
+    """A number in a sentence."""
+    return min(shown(value), f"{value:.4g}", key=len)
 
 
 class TextForm(NamedTuple):

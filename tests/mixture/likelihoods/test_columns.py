@@ -15,7 +15,13 @@ from support.designs import everyday
 from skdpm import DPMixture, suggest_likelihood
 from skdpm._tables import CodeFor
 from skdpm.mixture.likelihoods import Gaussian, Poisson, Product, Subspace
-from skdpm.mixture.likelihoods.laws.columns import Fill, filled_columns, words_about
+from skdpm.mixture.likelihoods.laws.columns import (
+    Fill,
+    Skewed,
+    Spike,
+    filled_columns,
+    words_about,
+)
 
 N = 240
 FAST = {"n_chains": 1, "n_warmup": 1, "n_draws": 1, "random_state": 0}
@@ -34,6 +40,11 @@ def ordinary(rng):
         "seconds": 1.7e9 + rng.uniform(0.0, 3e7, N),
         "zeros and amounts": np.where(some, 0.0, rng.lognormal(3.0, 1.0, N)),
         "zeros far away": np.where(some, 0.0, rng.normal(1_000.0, 1.0, N)),
+        "counts with more zeros": np.where(some, 0, rng.poisson(6.0, N)),
+        "few zeros among counts": np.where(rng.random(N) < 0.06, 0, rng.poisson(9.0, N)),
+        "few zeros among amounts": np.where(rng.random(N) < 0.06, 0, rng.gamma(2, 9, N).round()),
+        "doses": rng.choice([0, 10, 20, 50, 100], N, p=[0.06, 0.3, 0.3, 0.3, 0.04]),
+        "scaled": np.append(np.zeros(3), np.linspace(0.6, 1.0, N - 3)),
         "flags": some,
         "signs": rng.integers(-1, 2, N),
         "changes": np.where(rng.random(N) < 0.05, -1, rng.integers(0, 4, N)),
@@ -60,10 +71,10 @@ def test_ordinary_columns_hold_no_marks(seed):
     ("name", "mark"),
     [
         *(("uniform", mark) for mark in (-1, -9, -99, 99, 999, -999, 9999, -999.9, 1e9, 1e20)),
-        *(("normal", mark) for mark in (-99, -999.25, 9999, -32768, 9.969209968386869e36)),
+        *(("normal", mark) for mark in (0, -99, -999.25, 9999, -32768, 9.969209968386869e36)),
         *(("amounts", mark) for mark in (-1, -9, -8888, 999, 1e6, -3.4028234663852886e38)),
         *(("answers", mark) for mark in (-1, -9, 88, 99, 999)),
-        *(("ages", mark) for mark in (-1, -9, -99, 999, -999, 9999)),
+        *(("ages", mark) for mark in (0, -1, -9, -99, 999, -999, 9999)),
         *(("counts", mark) for mark in (-9, 99, 999, 2147483647)),
         *(("seconds", mark) for mark in (0, -1, 1e20)),
     ],
@@ -104,7 +115,7 @@ def words_of(X, likelihood="auto", **params):
 
 def run_code(words, X):
     """X after the line of code at the end of a warning."""
-    space = {"np": np, "pl": pl, "X": X}
+    space = {"np": np, "pl": pl, "X": copy.deepcopy(X)}
     exec(words.partition("NaN: ")[2].partition(". Also, ")[0], space)
     return space["X"]
 
@@ -225,23 +236,36 @@ def test_code_changes_its_columns(library, n_columns):
         "polars": pl.DataFrame(X, names),
         "pyarrow": pa.table(list(X.T), names=list("abcdefg")),
     }[library]
-    code, chosen = CodeFor(table, names), range(1, 1 + n_columns)
+    code, chosen = CodeFor(table, names), list(range(1, 1 + n_columns))
 
     def run(line):
         space = {"X": copy.deepcopy(table), "np": np, "pl": pl}
         exec(line, space)
         return np.asarray(space["X"], dtype=float)
 
-    expected = X.copy()
-    expected[:, 1 : 1 + n_columns] = np.log1p(200.0 - X[:, 1 : 1 + n_columns])
-    np.testing.assert_allclose(run(code.with_logarithms(chosen, "np.log1p(200 - {})")), expected)
+    for constants in ([200.0] * n_columns, [200.0 + d for d in chosen]):
+        expected = X.copy()
+        expected[:, chosen] = np.log1p(np.array(constants) - X[:, chosen])
+        line = code.with_logarithms(chosen, "np.log1p({c} - {x})", constants)
+        np.testing.assert_allclose(run(line), expected)
     gaps = np.isnan(run(code.with_gaps(chosen, (-99.0,))))
-    few = n_columns == 2 and names is not None
-    assert np.argwhere(gaps).tolist() == ([] if few else [[2, 0], [3, 6]])
+    assert np.argwhere(gaps).tolist() == ([] if n_columns == 2 else [[3, 6]])
+    X = np.abs(X)
+    table = {
+        "numpy": X,
+        "pandas": pd.DataFrame(X, columns=names),
+        "polars": pl.DataFrame(X, names),
+        "pyarrow": pa.table(list(X.T), names=list("abcdefg")),
+    }[library]
+    for constant in (0.0, 0.25):
+        expected = X.copy()
+        expected[:, chosen] = np.log((X[:, chosen] + constant) / (X[:, [2]] + constant))
+        found = run(code.with_log_ratios(chosen, 2, constant))
+        np.testing.assert_allclose(found, expected)
 
 
 def test_lines_of_a_warning_follow_one_another():
-    marks = {"a": Fill((-9.0,), 2, 2), "b": Fill((99.0,), 2, 3), "c": "np.log({})"}
+    marks = {"a": Fill((-9.0,), 2, 2), "b": Fill((99.0,), 2, 3), "c": Skewed("np.log({x})", 0.0)}
     table = pa.table({"a": [1.0, 2.0, -9.0], "b": [1.0, 99.0, 3.0], "c": [1.0, 1.0, 1.0]})
     words = words_about(dict(enumerate(marks.values())), table, np.ones((3, 3)), list(marks))
     logs, gaps = words.split(". Also, ")
@@ -257,3 +281,31 @@ def test_code_for_logarithms_of_whole_numbers_keeps_fractions():
     names = {"X": X, "np": np}
     exec(CodeFor(X, None).with_logarithms([0, 1]), names)
     np.testing.assert_array_equal(names["X"], expected)
+
+
+def test_zeros_far_from_others_are_named_in_their_columns_alone():
+    """As where a pulse of 0 is a missing one, beside counts that have zeros."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.poisson(1.5, N), rng.normal(70.0, 12.0, N).round()]).astype(float)
+    X[:9, 1] = 0.0
+    assert filled_columns(X) == {1: Fill((0.0,), 9, 0)}
+    words = words_of(X)
+    assert "column 1 of X has 0 in 9 of 240 rows, far from its other values" in words
+    expected = np.column_stack([X[:, 0], np.where(X[:, 1] == 0.0, np.nan, X[:, 1])])
+    np.testing.assert_array_equal(run_code(words, X), expected)
+    # A row alone must be farther.
+    X[1:9, 1] = 70.0
+    assert filled_columns(X) == {}
+    X[:, 1] = np.where(X[:, 1], 36.0 + X[:, 1] / 50.0, 0.0)
+    assert filled_columns(X) == {1: Fill((0.0,), 1, 0)}
+
+
+def test_messages_have_few_digits_and_code_all():
+    x = np.random.default_rng(0).normal(size=(60, 1))
+    value = -0.2367752231871581
+    x[:30] = value
+    words = words_about({0: Spike((value,), 30, 0)}, x, x, None)
+    assert "column 0 of X has -0.2368 in 30 of 60 rows" in words and "is -0.2368'" in words
+    scope = {"X": x, "np": np, "pd": pd}
+    exec(words.partition('"mixed": ')[2], scope)
+    assert scope["X"].iloc[:, 1].sum() == 30 == scope["X"].iloc[:, 0].isna().sum()

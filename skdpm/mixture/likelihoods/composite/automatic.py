@@ -29,13 +29,13 @@ from skdpm.mixture.likelihoods.counts.categorical import Categorical
 from skdpm.mixture.likelihoods.counts.negative_binomial import NegativeBinomial
 from skdpm.mixture.likelihoods.gaussian.gaussian import Gaussian
 from skdpm.mixture.likelihoods.laws.columns import (
-    MOST_SPIKED,
     SLIGHTLY_SKEWED,
     filled_columns,
     groups_of_fills,
-    how_skewed,
+    logarithms,
     skewed_columns,
     spiked_columns,
+    spikes_with_code,
 )
 from skdpm.mixture.likelihoods.laws.recorded import step_of
 from skdpm.mixture.likelihoods.subspace.subspace import Subspace
@@ -539,7 +539,7 @@ def _report(X, findings, marks=True):
     says so, have marks of missing entries."""
     names = _names(X)
     code = CodeFor(X, names)
-    lines, skewed, texts, filled, measured = {}, {}, {}, {}, {}
+    lines, texts, filled, measured = {}, {}, {}, {}
     for d, (finding, column) in enumerate(zip(findings, _columns(X), strict=True)):
         words = finding.words
         if words and finding.kind is not None:
@@ -553,20 +553,18 @@ def _report(X, findings, marks=True):
             filled[d] = fill
         elif finding.kind == "float":
             measured[d] = column.values
-            for function in skewed_columns(column.values[:, None], SLIGHTLY_SKEWED).values():
-                skewed.setdefault(function, []).append(d)
-    for function, columns in skewed.items():
-        line = code.with_logarithms(columns, function)
-        lines[f"{how_skewed(function)}; take logarithms: {line}"] = columns
+    X_measured = np.column_stack([*measured.values()]) if measured else np.empty((0, 0))
+    positions = [*measured]
+    skewed = {positions[j]: own for j, own in skewed_columns(X_measured, SLIGHTLY_SKEWED).items()}
+    for columns, what, way, line in logarithms(skewed, X_measured, positions, code):
+        lines[f"{what}; take {way}: {line}"] = columns
     n_rows = len(column.values) if filled or measured else 0
     for columns, values, words in groups_of_fills(filled, n_rows):
         line = code.with_gaps(columns, values)
         lines[f"{words}, far from other values; if missing is meant: {line}"] = columns
-    spikes = spiked_columns(np.column_stack([*measured.values()])) if measured else {}
-    spikes = {list(measured)[j]: spike for j, spike in spikes.items()}
-    for columns, values, words in groups_of_fills(spikes, n_rows, MOST_SPIKED):
-        line = code.with_indicators(columns, *values)
-        lines[f"{words}, and hardly any other value twice; give them a column: {line}"] = columns
+    spikes = {positions[j]: spike for j, spike in spiked_columns(X_measured).items()}
+    for columns, words, advice, line in spikes_with_code(spikes, n_rows, code):
+        lines[f"{words}, far more often than others; {advice}: {line}"] = columns
     for (words, form), columns in texts.items():
         lines[f"{words}; to make numbers of them: {code.with_numbers(columns, form)}"] = columns
     return "".join(f"\n- {listed(columns, names)}: {words}" for words, columns in lines.items())

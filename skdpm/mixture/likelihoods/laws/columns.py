@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skdpm._tables import TO_FRAME, TO_PANDAS, CodeFor, joined, listed, shown
+from skdpm._tables import TO_FRAME, TO_PANDAS, CodeFor, in_short, joined, listed
 from skdpm._validation import named_row
 from skdpm.mixture.likelihoods.laws.coordinates import FAR_SHARE
 from skdpm.mixture.likelihoods.laws.recorded import REMOTE, Copies
@@ -26,6 +26,10 @@ LEAST_AT_LIMIT = 5
 SAVED, SAVED_BY_ONE, MOST_COMPONENTS = 2.5, 1.5, 5
 # Most components of logarithms of distances below a number.
 FEW = 3
+# Logarithms are those of distances that are larger by this quantile of the distances to the end.
+LOW_QUANTILE = 0.05
+# Variance of the sum of parts of a whole, in variances of the parts, which rounding may cause.
+ROUNDED_SUM = 1e-3
 # Share of rows that are copies of others, from which it is said.
 LEAST_COPIES = 0.05
 # Numbers without a sign that may mark missing entries, as do 9, 99, 999, ..., 8, 88, ... and
@@ -36,9 +40,13 @@ LARGE_MARK, MOST_MARKS, FEWEST_UNMARKED, RARE_MARK = 1e9, 6, 10, 0.1
 # Ranges of the other values beyond which a mark is one: in several rows; in one row or of one
 # digit; and in several rows if only marks are negative.
 RANGES_TO_FILL, RANGES_IF_DOUBTFUL, RANGES_BELOW_ZERO = 2.0, 20.0, 0.01
+# The same, of several zeros among positive values. The gap must also be wider, by this factor,
+# than the median distance of neighbouring values: counts and amounts go on to 0.
+RANGES_TO_ZERO, TIMES_SPACING, SCALED_ERROR = 0.2, 5.0, 1e-9
 
 # Rows that share a value, their share, and their number for each row of another value, from which
-# it is a spike if half of the other rows differ; most columns with one: more are the nature of X.
+# it is a spike if half of the other rows differ or if a gap is beside it. With more such columns
+# they must be most, and zeros alone may tell more than amounts.
 FEWEST_IN_SPIKE, SHARE_IN_SPIKE, TIMES_OTHERS, MOST_SPIKED = 10, 0.05, 5, 8
 
 # Most groups of columns with other marks.
@@ -67,6 +75,13 @@ class Fill(NamedTuple):
 
 class Spike(Fill):
     """The same of a value that many rows have, although the others hardly have any value twice."""
+
+
+class Skewed(NamedTuple):
+    """Code of a logarithm that suits a column, {x}, and the number {c} in it."""
+
+    function: str
+    number: float
 
 
 def far_columns(X, low, high, n_ranges=REMOTE):
@@ -110,9 +125,11 @@ def _fill(column):
         others = others[~np.isin(others, list(marks))]
     if not found or len(others) < FEWEST_UNMARKED:
         return None
-    fills = {}
+    fills, ends = {}, (known.min(), known.max())
+    # 0 and 1 are the ends of columns that a scaler made.
+    is_scaled = ends[0] == 0.0 and abs(ends[1] - 1.0) < SCALED_ERROR
     for mark, n_rows in sorted(found.items(), key=lambda item: abs(item[0])):
-        if _is_far(mark, n_rows, others):
+        if not (is_scaled and mark in ends) and _is_far(mark, n_rows, others):
             fills[mark] = n_rows
         else:
             others = np.append(others, np.full(n_rows, mark))
@@ -148,6 +165,8 @@ def _needed(mark, n_rows, others):
     """Ranges of the other values beyond which a number that may be a mark is one."""
     if mark == 0.0 and n_rows > RARE_MARK * len(others):
         return np.inf
+    if mark == 0.0 < others.min() and _is_apart(0.0, np.unique(others)):
+        return RANGES_TO_FILL if n_rows == 1 else RANGES_TO_ZERO
     # -1 beside 0 and 1 may be a value.
     n_whole = np.count_nonzero(others == np.rint(others))
     is_value = mark == -1.0 and others.min() < 1.0 and 2 * n_whole > len(others)
@@ -156,9 +175,16 @@ def _needed(mark, n_rows, others):
     return RANGES_IF_DOUBTFUL if n_rows == 1 or abs(mark) < 10.0 else RANGES_TO_FILL
 
 
+def _is_apart(value, others):
+    """Whether the gap between a value and others, in order, is far wider than most of theirs."""
+    if len(others) < FEWEST_UNMARKED:
+        return False
+    return np.abs(others - value).min() > TIMES_SPACING * np.median(np.diff(others))
+
+
 def spiked_columns(X):
-    """Columns with a value of many rows, such as no amount, whose other values are measured: dict
-    of int to `Spike`."""
+    """Columns with a value of many rows, such as no amount, whose other values are measured or far
+    from it: dict of int to `Spike`."""
     found = {}
     for d, column in enumerate(X[:: -(-len(X) // MOST_ROWS) or 1].T):
         known = column[~np.isnan(column)]
@@ -166,63 +192,70 @@ def spiked_columns(X):
         n_next, n_rows = np.sort(np.append(counts, [0, 0]))[-2:]
         n_least = max(FEWEST_IN_SPIKE, 0.5 * (len(known) - n_rows))
         n_in_spike = max(FEWEST_IN_SPIKE, SHARE_IN_SPIKE * len(known), TIMES_OTHERS * n_next)
-        if n_rows >= n_in_spike and len(values) > n_least:
-            value = float(values[counts.argmax()])
+        if n_rows < n_in_spike:
+            continue
+        value = float(values[counts.argmax()])
+        if len(values) > n_least or _is_apart(value, values[values != value]):
             is_value = X[:, d] == value
             found[d] = Spike((value,), int(is_value.sum()), int(is_value.argmax()))
-    return found if len(found) <= MOST_SPIKED else {}
+    return found if len(found) <= MOST_SPIKED or 2 * len(found) > len(X.T) else {}
 
 
 def skewed_columns(X, least=SKEWED):
-    """Columns whose logarithms are much closer to few Gaussian clusters: dict of int to str.
+    """Columns whose logarithms are much closer to few Gaussian clusters: dict of int to `Skewed`.
 
-    A column of positive amounts that is skewed by `least` needs several Gaussian components for
-    one cluster. It is told from clusters at different distances by mixtures of Gaussians, which
-    are fitted to the column and to its logarithms. The result has the code of the logarithm, with
-    {} for the column: "np.log({})", "np.log1p({})" for a column with zeros, and that of the
-    distance below a number for a column with a long tail of small values.
+    A column that is skewed by `least` needs several Gaussian components for one cluster. It is
+    told from clusters at different distances by mixtures of Gaussians, which are fitted to the
+    column and to its logarithms. These are those of positive values, or of distances to a number
+    beyond one end of the column.
     """
     found, n_judged = {}, 0
     X = X[:: -(-len(X) // MOST_ROWS) or 1]
     for d in range(X.shape[1]):
         x = X[:, d]
-        x = x[~np.isnan(x)].astype(np.float64)
-        code = "np.log1p({})" if (x == 0.0).any() else "np.log({})"
-        quantiles = None if (x < 0.0).any() else _skewed_quantiles(x[x > 0.0], least)
-        if quantiles is None and len(x) >= FEWEST_JUDGED:
-            top = _number_above(x)
-            quantiles = _skewed_quantiles(top - x, least)
-            code = f"-np.log({shown(top)} - {{}})" if top else "-np.log(-{})"
-        if quantiles is None or n_judged == MOST_COLUMNS:
+        x = x[np.isfinite(x)].astype(np.float64)
+        candidate = _candidate(x, least) if len(x) >= FEWEST_JUDGED else None
+        if candidate is None or n_judged == MOST_COLUMNS:
             continue
         n_judged += 1
-        # Distances below a number, which follows from them, suit many clusters too.
-        if _suits_logarithms(quantiles, MOST_COMPONENTS if code.startswith("np") else FEW):
-            found[d] = code
+        skewed, *judged = candidate
+        if _suits_logarithms(*judged):
+            found[d] = skewed
     return found
 
 
-def _number_above(x):
-    """A number above all values, of few digits, for which the logarithms of distances to it are
-    about symmetric; NaN if there is none, as where many values are at a limit."""
-    largest = x.max()
-    if largest < 0.0:
-        return 0.0
-    n_largest, rest = np.count_nonzero(x == largest), x[x < largest]
-    if n_largest > LEAST_AT_LIMIT * np.count_nonzero(rest == rest.max(initial=-np.inf)):
-        return np.nan
-    low, middle, high = np.quantile(x, [0.05, 0.5, 0.95])
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        # Relative to the median: (low - c)(high - c) = (middle - c)^2.
-        top = middle + (low - middle) * (high - middle) / (low + high - 2.0 * middle)
-        distance = max(top - largest, 0.1 * (largest - high))
-        unit = 10.0 ** np.floor(np.log10(distance))
-        top = np.ceil((largest + distance) / unit) * unit
-    return float(f"{top:.12g}") if np.isfinite(top) else np.nan
+def _candidate(x, least):
+    """The `Skewed` that may suit values, quantiles to judge it by, and whether these are amounts;
+    None if they are not skewed, or many are at the end of a long tail."""
+    for sign, plain, function in (
+        (1.0, "np.log({x})", "np.log({x} + {c})"),
+        (-1.0, "-np.log(-{x})", "-np.log({c} - {x})"),
+    ):
+        y = sign * x
+        low = y.min()
+        rest = y if low > 0.0 else y[y > low]
+        quantiles = _skewed_quantiles(rest, least)
+        if quantiles is None:
+            continue
+        n_low, rest = np.count_nonzero(y == low), y[y > low]
+        are_many = n_low > LEAST_AT_LIMIT * np.count_nonzero(rest == rest.min())
+        if sign < 0.0 and are_many:
+            return None
+        if low > 0.0 and not _are_skewed(np.log(quantiles), SLIGHTLY_SKEWED):
+            return Skewed(plain, 0.0), quantiles, sign > 0.0
+        distance = float(np.quantile(rest, LOW_QUANTILE)) - float(low)
+        if not 0.0 < distance < np.inf:
+            return None
+        # Two digits of the distance that the least value has then.
+        number = round(distance - float(low), 1 - int(np.floor(np.log10(distance))))
+        if are_many and low == 0.0:
+            return Skewed(function, number), quantiles, True
+        return Skewed(function, number), quantiles + number, False
+    return None
 
 
 def _skewed_quantiles(x, least):
-    """Quantiles of positive values, relative to the median; None if they are less skewed."""
+    """Quantiles of values; None if they are less skewed."""
     values, counts = np.unique(x, return_counts=True)
     if len(x) < FEWEST_JUDGED or len(values) < 10:
         return None
@@ -231,19 +264,62 @@ def _skewed_quantiles(x, least):
     n = min(len(x), MOST_QUANTILES)
     shares = np.append(0.0, np.cumsum(counts) / len(x))
     quantiles = np.interp((np.arange(n) + 0.5) / n, shares, ends)
-    low, middle, high = np.quantile(quantiles, [0.05, 0.5, 0.95])
-    return quantiles / middle if high - middle > least * (middle - low) else None
+    return quantiles if _are_skewed(quantiles, least) else None
 
 
-def _suits_logarithms(x, most_components):
+def _are_skewed(x, least):
+    low, middle, high = np.quantile(x, [0.05, 0.5, 0.95])
+    return high - middle > least * (middle - low)
+
+
+def _suits_logarithms(x, is_plain):
+    x = x / np.median(x)
     logs = np.log(x)
     of_logs, n_components = _information_criterion(logs)
-    if n_components > most_components:
+    # Distances to a number, which follows from them, suit many clusters too.
+    if n_components > (MOST_COMPONENTS if is_plain else FEW):
         return False
     gain = _information_criterion(x)[0] - of_logs - 2.0 * logs.sum()
     # A component has three parameters.
-    saved = SAVED_BY_ONE if n_components == 1 else SAVED
+    saved = SAVED_BY_ONE if n_components == 1 and is_plain else SAVED
     return gain > saved * 3.0 * np.log(len(x))
+
+
+def _parts_of_whole(X):
+    """Columns of shares of a whole, whose sum is the same in all rows, up to rounding."""
+    known = X[np.isfinite(X).all(axis=1)]
+    for whole in (np.inf, 100.0, 1.0) if len(known) >= FEWEST_JUDGED else ():
+        is_part = ((known >= 0.0) & (known <= whole)).all(axis=0) & (np.ptp(known, axis=0) > 0.0)
+        parts = known[:, is_part]
+        if parts.shape[1] > 1 and parts.sum(axis=1).var() < ROUNDED_SUM * parts.var(axis=0).sum():
+            return np.flatnonzero(is_part).tolist()
+    return []
+
+
+def logarithms(skewed, X, columns, code):
+    """What is skewed, and what to do: list of columns, what they are, what to take of them, and
+    the line that takes it.
+
+    - `skewed`: dict of int to `Skewed`
+    - `X`: ndarray. The columns of numbers, at the positions `columns`.
+    - `code`: `CodeFor`
+    """
+    found, parts = [], [columns[j] for j in _parts_of_whole(X)] if skewed else []
+    if any(d in skewed for d in parts):
+        shares = X[:, [list(columns).index(d) for d in parts]]
+        has_zeros = (shares == 0.0).any()
+        constant = float(f"{shares[shares > 0.0].min():.2g}") if has_zeros else 0.0
+        divisor = parts[int(np.nanstd(np.log(shares + constant), axis=0).argmin())]
+        line = code.with_log_ratios(parts, divisor, constant)
+        found.append((parts, "parts of a whole, of the same sum in all rows", "log-ratios", line))
+        skewed = {d: own for d, own in skewed.items() if d not in parts}
+    for function in sorted({own.function for own in skewed.values()}):
+        chosen = sorted(d for d, own in skewed.items() if own.function == function)
+        line = code.with_logarithms(chosen, function, [skewed[d].number for d in chosen])
+        words = "positive and skewed" if function == "np.log({x})" else "skewed to large values"
+        words = "skewed to small values" if function.startswith("-") else words
+        found.append((chosen, words, "logarithms", line))
+    return found
 
 
 def _information_criterion(x):
@@ -262,8 +338,8 @@ def _information_criterion(x):
 def words_about(doubtful, given, X, names):
     """Warning about what `Likelihood.doubtful` found in X, the rows of what users gave.
 
-    - `doubtful`: dict. For a column, "two values", the code of a logarithm, a `Far`, a `Fill` or a
-      `Spike`; for None, `Copies` or the share of rows that are copies and their columns.
+    - `doubtful`: dict. For a column, "two values", a `Skewed`, a `Far`, a `Fill` or a `Spike`; for
+      None, `Copies` or the share of rows that are copies and their columns.
     """
     words, code, n_rows = [], CodeFor(given, names), X.shape[0]
     frame = getattr(given, "X", given)
@@ -287,14 +363,12 @@ def words_about(doubtful, given, X, names):
             f"{listed(columns, names)} of X {have} only two different values. Gaussian clusters "
             f"separate the two values, so labels may show little of the other columns. Use {way}"
         )
-    functions = {found for found in doubtful.values() if isinstance(found, str) and "{}" in found}
-    for function in sorted(functions):
-        columns = _columns_with(doubtful, function)
-        are = "is" if len(columns) == 1 else "are"
+    skewed = _of_kind(doubtful, Skewed)
+    for columns, what, way, line in logarithms(skewed, X, range(X.shape[1]), code):
         words.append(
-            f"{listed(columns, names)} of X {are} {how_skewed(function)}. Several Gaussian "
-            "components are needed for one cluster, so labels may cut clusters. Take logarithms "
-            f"before fit: {code.with_logarithms(columns, function)}"
+            f"{listed(columns, names)} of X {'is' if len(columns) == 1 else 'are'} {what}. "
+            "Several Gaussian components are needed for one cluster, so labels may cut clusters. "
+            f"Take {way} before scaling and before fit: {line}"
         )
     if fills := groups_of_fills(_of_kind(doubtful, Fill), n_rows):
         facts = _facts(fills, names)
@@ -306,12 +380,13 @@ def words_about(doubtful, given, X, names):
             f"{facts}, far from {its} other values. Clusters may show which rows have {it}. If "
             f"{it_means} missing, make {it} NaN: {lines}"
         )
-    if spikes := groups_of_fills(_of_kind(doubtful, Spike), n_rows, MOST_SPIKED):
-        lines = "; ".join(code.with_indicators(columns, mark) for columns, (mark,), _ in spikes)
+    if spikes := spikes_with_code(_of_kind(doubtful, Spike), n_rows, code):
+        (*_, advice, _), lines = spikes[0], "; ".join(line for *_, line in spikes)
+        facts = [(columns, None, what) for columns, what, *_ in spikes]
         words.append(
-            f"{_facts(spikes, names)}, and hardly any other value twice. Gaussian clusters "
-            "separate these rows from the others, so labels may show little else. Give them a "
-            f'column of their own, and use likelihood="mixed": {lines}'
+            f"{_facts(facts, names)}, far more often than any other value. Gaussian clusters "
+            "separate these rows from the others, so labels may show little else. If it means "
+            f'missing, make it NaN. Otherwise {advice}, and use likelihood="mixed": {lines}'
         )
     if far := _of_kind(doubtful, Far):
         words.append(_about_far(far, names))
@@ -360,8 +435,23 @@ def groups_of_fills(fills, n_rows, most=MOST_GROUPS):
         rows = f"{'up to ' if len(columns) > 1 else ''}{n_filled} of {n_rows} rows"
         if len(columns) == n_filled == 1:
             rows = f"row {fills[columns[0]].row}"
-        described.append((columns, values, f"{joined(map(shown, values))} in {rows}"))
+        described.append((columns, values, f"{joined(map(in_short, values))} in {rows}"))
     return described
+
+
+def spikes_with_code(spikes, n_rows, code):
+    """Columns with the same spike, words about it, advice and the line that follows it: list of
+    tuples. Of many columns it is that on all spikes."""
+    if len(spikes) <= MOST_SPIKED:
+        return [
+            (columns, words, "give it a column of its own", code.with_indicators(columns, *values))
+            for columns, values, words in groups_of_fills(spikes, n_rows, MOST_SPIKED)
+        ]
+    values = {values for values, *_ in spikes.values()}
+    value = in_short(*values.pop()) if len(values) == 1 else "one value"
+    words = f"{value} in up to {max(spike.n_rows for spike in spikes.values())} of {n_rows} rows"
+    advice = "try first which entries have it, in place of the entries"
+    return [(list(spikes), words, advice, code.with_indicators(spikes))]
 
 
 def _facts(groups, names):
@@ -385,14 +475,9 @@ def _about_far(far, names):
     return f"{words}. Clusters of other rows hardly depend on it. If it means missing, make it NaN"
 
 
-def how_skewed(function):
-    """Words about columns that a logarithm of `skewed_columns` suits."""
-    return "skewed to small values" if function.startswith("-") else "positive and skewed"
-
-
 def _columns_with(doubtful, what):
     return sorted(d for d, found in doubtful.items() if found == what)
 
 
 def _of_kind(doubtful, kind):
-    return {d: found for d, found in doubtful.items() if type(found) is kind}
+    return {d: doubtful[d] for d in sorted(doubtful.keys() - {None}) if type(doubtful[d]) is kind}
