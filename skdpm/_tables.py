@@ -309,70 +309,55 @@ class CodeFor:
             return before, f"pl.col({chosen})"
         return before, f"X[{chosen}]" if self.is_frame else f"X[:, {chosen}]"
 
-    def _line(self, columns, change):
-        """Line that replaces columns of X; `change` is a function of their code."""
+    def _line(self, columns, function, **codes):
+        """Line that replaces columns of X by a function of their code, {x}, and of other codes."""
         before, chosen = self._chosen(columns)
+        changed = function.format(x=chosen, **codes)
         if self.is_polars:
-            return f"{before}X = X.with_columns({change(chosen)})"
-        return f"{before}{chosen} = {change(chosen)}"
+            return f"{before}X = X.with_columns({changed})"
+        return f"{before}{chosen} = {changed}"
 
     def with_gaps(self, columns, values):
         """Line that makes values of these columns NaN."""
-        values = shown(*values) if len(values) == 1 else f"[{', '.join(map(shown, values))}]"
+        values = f"[{', '.join(map(shown, values))}]"
+        function = f"np.where(np.isin({{x}}, {values}), np.nan, {{x}})"
+        if self.is_frame:
+            function = f"{{x}}.replace({values}, {None if self.is_polars else 'np.nan'})"
+        return self._line(columns, function)
 
-        def change(x):
-            if self.is_frame:
-                return f"{x}.replace({values}, {None if self.is_polars else 'np.nan'})"
-            return f"np.where(np.isin({x}, {values}), np.nan, {x})"
-
-        return self._line(columns, change)
-
-    def with_logarithms(self, columns, function="np.log({x})", numbers=(0.0,)):
-        """Line that replaces columns of X by a function of each, {x}, and of its number, {c}."""
-        numbers = [*map(shown, numbers)]
-        c = numbers[0] if len({*numbers}) == 1 else f"[{', '.join(numbers)}]"
-
-        def change(x):
-            if not self.is_polars:
-                return function.format(x=x, c=c)
-            if c == numbers[0]:
-                # "100 - column" would have the name of 100.
-                return f"({function.format(x=x, c=c)}).name.keep()"
-            logarithm = function.format(x="pl.col(x)", c="c")
-            names = x.removeprefix("pl.col(").removesuffix(")")
-            return f"[({logarithm}).name.keep() for x, c in zip({names}, {c})]"
-
-        return self._line(columns, change)
-
-    def with_log_ratios(self, columns, divisor, number):
-        """Line that adds a number to columns, divides them by one of them, which becomes a column
-        of zeros, and takes logarithms."""
-        plus = f" + {shown(number)}" if number else ""
-        _, divisor = self._chosen([divisor])
-        if self.is_frame and not self.is_polars:
-            divisor = f"{divisor}.to_numpy()"
-        return self._line(columns, lambda x: f"np.log(({x}{plus}) / ({divisor}{plus}))")
-
-    def with_indicators(self, columns, value=None):
-        """Line that says in columns of their own which entries have a value, and makes these NaN;
-        None: that says in place of the entries which have not the most frequent value. Without
-        names X becomes a frame of pandas."""
-        names = [str(d if self.names is None else self.names[d]) for d in columns]
-        before = TO_FRAME if self.names is None else self.before
-        if value is None:
-            if self.is_polars:
-                known = f"pl.col({names}).fill_nan(None)"
-                return f"X = X.with_columns({known} != {known}.drop_nulls().mode().first())"
-            marks = "(X[c] != X[c].mode()[0]).where(X[c].notna())"
-            return f"{before}X = X.assign(**{{c: {marks} for c in {names}}})"
-        name, value = f"' is {in_short(value)}'", shown(value)
+    def with_logarithms(self, columns, function="np.log({x})", numbers=(0.0,), divisor=0):
+        """Line that replaces columns of X by a function of each, {x}, of its number, {c}, and of
+        the column `divisor`, {y}."""
+        numbers, (_, y) = [*map(shown, numbers)], self._chosen([divisor])
         if self.is_polars:
-            marks = f"[(pl.col(c) == {value}).alias(c + {name}) for c in {names}]"
-            gaps = f"pl.col({names}).replace({value}, None)"
-            return f"X = X.with_columns({marks}).with_columns({gaps})"
-        marks = f"{{c + {name}: X[c] == {value} for c in {names}}}"
-        gaps = f"{{c: {{{value}: np.nan}} for c in {names}}}"
-        return f"{before}X = X.assign(**{marks}).replace({gaps})"
+            names = [f"pl.col({str(self.names[d])!r})" for d in columns]
+            pairs = zip(names, numbers, strict=True)
+            # "100 - column" would have the name of 100.
+            logs = [f"({function.format(x=x, c=c, y=y)}).name.keep()" for x, c in pairs]
+            return f"X = X.with_columns({', '.join(logs)})"
+        c = numbers[0] if len({*numbers}) == 1 else f"[{', '.join(numbers)}]"
+        return self._line(columns, function, c=c, y=f"{y}.to_numpy()" if self.is_frame else y)
+
+    def with_indicators(self, values, keeps=True):
+        """Line that says in columns of their own which entries have a value, and makes these NaN,
+        or keeps no other entries. Without names X becomes a frame of pandas.
+
+        - `values`: dict. Of a column its value.
+        """
+        named = [
+            f"{str(d if self.names is None else self.names[d])!r}: {shown(value)}"
+            for d, value in values.items()
+        ]
+        before = TO_FRAME if self.names is None else self.before
+        method, mark = "assign", "f'{c} is {v:.4g}': (X[c] == v).mask(X[c].isna())"
+        marks = f"**{{{mark} for c, v in values.items()}}"
+        rest = "replace(values, np.nan)" if keeps else "drop(columns=[*values])"
+        if self.is_polars:
+            mark = "(pl.col(c).fill_nan(None) == v).alias(f'{c} is {v:.4g}')"
+            method, marks = "with_columns", f"[{mark} for c, v in values.items()]"
+            gaps = "with_columns([pl.col(c).replace(v, None) for c, v in values.items()])"
+            rest = gaps if keeps else "drop([*values])"
+        return f"{before}values = {{{', '.join(named)}}}; X = X.{method}({marks}).{rest}"
 
     def with_numbers(self, columns, form):
         """Line that makes numbers of columns of strings of a `TextForm`."""
@@ -382,25 +367,17 @@ class CodeFor:
         steps += ".str.replace(',', '.')" if form.comma else ""
         if polars:
             strict = ", strict=False" if form.marks else ""
-            return self._line(columns, lambda x: f"{x}{steps}.cast(pl.Float64{strict})")
+            return self._line(columns, f"{{x}}{steps}.cast(pl.Float64{strict})")
         errors = ", errors='coerce'" if form.marks else ""
         if self.names is None:
             numbers = f"pd.to_numeric(pd.Series(X[:, d]){steps}{errors})"
             return f"for d in {[int(d) for d in columns]}: X[:, d] = {numbers}"
-        convert = (
-            f"lambda x: pd.to_numeric(x{steps}{errors})" if steps + errors else "pd.to_numeric"
-        )
-        return self._line(columns, lambda x: f"{x}.apply({convert})")
+        return self._line(columns, f"{{x}}.apply(lambda x: pd.to_numeric(x{steps}{errors}))")
 
 
 def shown(value):
     """Code of a number."""
     return f"{value:.0f}" if value == np.rint(value) and abs(value) < 1e9 else repr(value)
-
-
-def in_short(value):
-    """A number in a sentence."""
-    return min(shown(value), f"{value:.4g}", key=len)
 
 
 class TextForm(NamedTuple):

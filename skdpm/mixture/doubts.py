@@ -154,19 +154,18 @@ def warn_of_departures(model, X, likelihood):
         block = np.asarray(X[first : first + BLOCK_ROWS], dtype=np.float64)
         found |= left_out.departs(block).any(axis=0)
     columns, values = left_out.left_out[found], left_out.constants[found]
-    had_one = ~np.isnan(values)
-    different = np.unique(values[had_one])
+    different = np.unique(values[~np.isnan(values)])
     value = f" ({different[0]:g})" if len(different) == 1 else " each"
-    groups = {f"had one value{value}": had_one, "followed from the other columns": ~had_one}
+    kinds = np.where(np.isnan(values), "followed from the other columns", f"had one value{value}")
     if found.any():
-        named = {words: np.sort(columns[chosen]).tolist() for words, chosen in groups.items()}
-        said = [f"{listed(some, names)} of X {words}" for words, some in named.items() if some]
-        it, column = ("it", "column") if len(columns) == 1 else ("they", "columns")
+        said = joined(
+            f"{listed(np.sort(columns[kinds == kind]), names)} of X {kind}"
+            for kind in np.unique(kinds)[::-1]
+        )
         warn(
-            f"{' and '.join(said)} in the rows of fit, but not in all rows now. Labels ignore the "
-            f"{column}, and score_samples gives rows that differ a low density. "
-            "Scores of folds with and without such rows are not comparable. "
-            f"If the {column} should count, fit to rows in which {it} can vary",
+            f"{said} in the rows of fit, but not in all rows now. Labels ignore such columns, and "
+            "score_samples gives rows that differ a low density. Scores of folds with and without "
+            "such rows are not comparable. If they should count, fit to rows in which they vary",
         )
 
 

@@ -31,11 +31,9 @@ from skdpm.mixture.likelihoods.gaussian.gaussian import Gaussian
 from skdpm.mixture.likelihoods.laws.columns import (
     SLIGHTLY_SKEWED,
     filled_columns,
-    groups_of_fills,
-    logarithms,
     skewed_columns,
     spiked_columns,
-    spikes_with_code,
+    words_about,
 )
 from skdpm.mixture.likelihoods.laws.recorded import step_of
 from skdpm.mixture.likelihoods.subspace.subspace import Subspace
@@ -286,28 +284,20 @@ class Mixed(Product):
         findings = check_up(X)
         product = _of_findings(X, findings)
 
-        def warn_of(chosen, words, advice=""):
-            """Say what is remarkable about some columns."""
-            some = [found if chosen(found) else Finding(found.type, None) for found in findings]
-            if report := _report(X, some, marks=False):
-                warn(f"{words}{report}{advice}")
-
         # Covariances describe copies of numbers.
         described = "float" if laws_by_name(self, product, X) else None
-        warn_of(
-            lambda found: found.is_copy and found.type != described,
-            "columns of X follow from others and count twice, which divides clusters: leave them "
-            "out",
-        )
+        copies = [found.is_copy and found.type != described for found in findings]
+        twice = "columns of X follow from others and count twice, which divides clusters"
         takes = 'likelihood="mixed" takes these columns of X as'
-        warn_of(
-            lambda found: found.is_doubtful and found.type == "float",
-            f"{takes} measurements:",
-            "\nskdpm.suggest_likelihood(X) returns a Product with other likelihoods for them",
-        )
-        warn_of(
-            lambda found: found.is_doubtful and found.type == "category", f"{takes} categories:"
-        )
+        ways = "\nskdpm.suggest_likelihood(X) returns a Product with other likelihoods for them"
+        doubtful = [found.is_doubtful and found.type for found in findings]
+        for chosen, words, advice in (
+            (copies, f"{twice}: leave them out", ""),
+            ([kind == "float" for kind in doubtful], f"{takes} measurements:", ways),
+            ([kind == "category" for kind in doubtful], f"{takes} categories:", ""),
+        ):
+            if any(chosen):
+                warn(f"{words}{_report(X, findings, chosen)}{advice}")
         return product
 
     def for_batch(self, X):
@@ -534,40 +524,31 @@ def _of_categories(column, batch):
     return Finding("category", None, words, refused=True)
 
 
-def _report(X, findings, marks=True):
-    """A line for each remarkable group of columns, also of those that are skewed or, unless `fit`
-    says so, have marks of missing entries."""
-    names = _names(X)
-    code = CodeFor(X, names)
-    lines, texts, filled, measured = {}, {}, {}, {}
-    for d, (finding, column) in enumerate(zip(findings, _columns(X), strict=True)):
+def _report(X, findings, chosen=None):
+    """A line for each remarkable group of columns, of those that are chosen; None: of all, also
+    about those that are skewed or have marks of missing entries or a value of many rows."""
+    names, columns, groups = _names(X), _columns(X), {}
+    for d, finding in enumerate(findings):
         words = finding.words
         if words and finding.kind is not None:
             words += f"; {PARTS[finding.kind][1].__name__} is proposed"
-        if finding.form is not None:
-            texts.setdefault((words, finding.form), []).append(d)
-        elif words:
-            lines.setdefault(words, []).append(d)
-        fill = _fill_of(column) if marks and finding.kind is not None else None
-        if fill is not None:
-            filled[d] = fill
-        elif finding.kind == "float":
-            measured[d] = column.values
-    X_measured = np.column_stack([*measured.values()]) if measured else np.empty((0, 0))
-    positions = [*measured]
-    skewed = {positions[j]: own for j, own in skewed_columns(X_measured, SLIGHTLY_SKEWED).items()}
-    for columns, what, way, line in logarithms(skewed, X_measured, positions, code):
-        lines[f"{what}; take {way}: {line}"] = columns
-    n_rows = len(column.values) if filled or measured else 0
-    for columns, values, words in groups_of_fills(filled, n_rows):
-        line = code.with_gaps(columns, values)
-        lines[f"{words}, far from other values; if missing is meant: {line}"] = columns
-    spikes = {positions[j]: spike for j, spike in spiked_columns(X_measured).items()}
-    for columns, words, advice, line in spikes_with_code(spikes, n_rows, code):
-        lines[f"{words}, far more often than others; {advice}: {line}"] = columns
-    for (words, form), columns in texts.items():
-        lines[f"{words}; to make numbers of them: {code.with_numbers(columns, form)}"] = columns
-    return "".join(f"\n- {listed(columns, names)}: {words}" for words, columns in lines.items())
+        if words and (chosen is None or chosen[d]):
+            groups.setdefault((words, finding.form), []).append(d)
+    lines = []
+    for (words, form), own in groups.items():
+        if form is not None:
+            words += f"; to make numbers of them: {CodeFor(X, names).with_numbers(own, form)}"
+        lines.append(f"{listed(own, names)}: {words}")
+    if chosen is None and columns:
+        used = {d: columns[d] for d, finding in enumerate(findings) if finding.kind is not None}
+        fills = {d: fill for d, column in used.items() if (fill := _fill_of(column))}
+        values = np.zeros((len(columns[0].values), len(columns)))
+        for d, column in used.items():
+            if findings[d].kind == "float":
+                values[:, d] = column.values
+        found = skewed_columns(values, SLIGHTLY_SKEWED) | spiked_columns(values) | fills
+        lines += [words_about(found, X, values, names, "\n- ")] if found else []
+    return "".join(f"\n- {line}" for line in lines)
 
 
 def _proposal(X, findings):

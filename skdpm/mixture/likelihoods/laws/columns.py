@@ -6,13 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skdpm._tables import TO_FRAME, TO_PANDAS, CodeFor, in_short, joined, listed
+from skdpm._tables import TO_FRAME, TO_PANDAS, CodeFor, joined, listed, shown
 from skdpm._validation import named_row
 from skdpm.mixture.likelihoods.laws.coordinates import FAR_SHARE
 from skdpm.mixture.likelihoods.laws.recorded import REMOTE, Copies
 
-# Smallest number of values that are judged, and the number of quantiles that stand for more.
-FEWEST_JUDGED, MOST_QUANTILES = 50, 500
+# Smallest number of values that are judged, the number of quantiles that stand for more, and a
+# size whose differences do not overflow.
+FEWEST_JUDGED, MOST_QUANTILES, LARGEST_JUDGED = 50, 500, 1e300
 # Most rows that are looked at, and most columns of which mixtures are made: 0.1 s for each.
 MOST_ROWS, MOST_COLUMNS = 20_000, 50
 # Ratio of the distances of the quantiles 0.95 and 0.05 from the median, above which a column is
@@ -42,7 +43,7 @@ LARGE_MARK, MOST_MARKS, FEWEST_UNMARKED, RARE_MARK = 1e9, 6, 10, 0.1
 RANGES_TO_FILL, RANGES_IF_DOUBTFUL, RANGES_BELOW_ZERO = 2.0, 20.0, 0.01
 # The same, of several zeros among positive values. The gap must also be wider, by this factor,
 # than the median distance of neighbouring values: counts and amounts go on to 0.
-RANGES_TO_ZERO, TIMES_SPACING, SCALED_ERROR = 0.2, 5.0, 1e-9
+RANGES_TO_ZERO, TIMES_SPACING = 0.2, 5.0
 
 # Rows that share a value, their share, and their number for each row of another value, from which
 # it is a spike if half of the other rows differ or if a gap is beside it. With more such columns
@@ -125,11 +126,9 @@ def _fill(column):
         others = others[~np.isin(others, list(marks))]
     if not found or len(others) < FEWEST_UNMARKED:
         return None
-    fills, ends = {}, (known.min(), known.max())
-    # 0 and 1 are the ends of columns that a scaler made.
-    is_scaled = ends[0] == 0.0 and abs(ends[1] - 1.0) < SCALED_ERROR
+    fills = {}
     for mark, n_rows in sorted(found.items(), key=lambda item: abs(item[0])):
-        if not (is_scaled and mark in ends) and _is_far(mark, n_rows, others):
+        if _is_far(mark, n_rows, others):
             fills[mark] = n_rows
         else:
             others = np.append(others, np.full(n_rows, mark))
@@ -154,11 +153,9 @@ def _is_far(mark, n_rows, others):
     low, high = np.partition(others, (last, len(others) - 1 - last))[[last, -1 - last]]
     if low == high:
         low, high = others.min(), others.max()
-    if low == high:
-        return False
     with np.errstate(over="ignore", invalid="ignore"):
-        n_ranges = max(low - mark, mark - high) / (high - low)
-    return n_ranges > _needed(mark, n_rows, others)
+        least = _needed(mark, n_rows, others) * (high - low)
+        return max(low - mark, mark - high) > least > 0.0
 
 
 def _needed(mark, n_rows, others):
@@ -209,30 +206,18 @@ def skewed_columns(X, least=SKEWED):
     column and to its logarithms. These are those of positive values, or of distances to a number
     beyond one end of the column.
     """
-    found, n_judged = {}, 0
-    X = X[:: -(-len(X) // MOST_ROWS) or 1]
-    for d in range(X.shape[1]):
-        x = X[:, d]
-        x = x[np.isfinite(x)].astype(np.float64)
-        candidate = _candidate(x, least) if len(x) >= FEWEST_JUDGED else None
-        if candidate is None or n_judged == MOST_COLUMNS:
-            continue
-        n_judged += 1
-        skewed, *judged = candidate
-        if _suits_logarithms(*judged):
-            found[d] = skewed
-    return found
+    X = np.asarray(X[:: -(-len(X) // MOST_ROWS) or 1], dtype=np.float64)
+    found = {d: _candidate(x[np.abs(x) < LARGEST_JUDGED], least) for d, x in enumerate(X.T)}
+    judged = [(d, *candidate) for d, candidate in found.items() if candidate][:MOST_COLUMNS]
+    return {d: skewed for d, skewed, *values in judged if _suits_logarithms(*values)}
 
 
 def _candidate(x, least):
     """The `Skewed` that may suit values, quantiles to judge it by, and whether these are amounts;
     None if they are not skewed, or many are at the end of a long tail."""
-    for sign, plain, function in (
-        (1.0, "np.log({x})", "np.log({x} + {c})"),
-        (-1.0, "-np.log(-{x})", "-np.log({c} - {x})"),
-    ):
+    for sign, function in ((1.0, "np.log({x} + {c})"), (-1.0, "-np.log({c} - {x})")):
         y = sign * x
-        low = y.min()
+        low = y.min(initial=np.inf)
         rest = y if low > 0.0 else y[y > low]
         quantiles = _skewed_quantiles(rest, least)
         if quantiles is None:
@@ -241,11 +226,9 @@ def _candidate(x, least):
         are_many = n_low > LEAST_AT_LIMIT * np.count_nonzero(rest == rest.min())
         if sign < 0.0 and are_many:
             return None
-        if low > 0.0 and not _are_skewed(np.log(quantiles), SLIGHTLY_SKEWED):
-            return Skewed(plain, 0.0), quantiles, sign > 0.0
+        if min(sign, low) > 0.0 and not _are_skewed(np.log(quantiles), SLIGHTLY_SKEWED):
+            return Skewed("np.log({x})", 0.0), quantiles, True
         distance = float(np.quantile(rest, LOW_QUANTILE)) - float(low)
-        if not 0.0 < distance < np.inf:
-            return None
         # Two digits of the distance that the least value has then.
         number = round(distance - float(low), 1 - int(np.floor(np.log10(distance))))
         if are_many and low == 0.0:
@@ -296,30 +279,30 @@ def _parts_of_whole(X):
     return []
 
 
-def logarithms(skewed, X, columns, code):
-    """What is skewed, and what to do: list of columns, what they are, what to take of them, and
-    the line that takes it.
-
-    - `skewed`: dict of int to `Skewed`
-    - `X`: ndarray. The columns of numbers, at the positions `columns`.
-    - `code`: `CodeFor`
-    """
-    found, parts = [], [columns[j] for j in _parts_of_whole(X)] if skewed else []
-    if any(d in skewed for d in parts):
-        shares = X[:, [list(columns).index(d) for d in parts]]
+def _about_skewed(skewed, X, code):
+    """Sentences about shares of a whole, some of which are skewed, and about other columns of the
+    same logarithm: list of str."""
+    found, parts = [], _parts_of_whole(X) if skewed else []
+    if not skewed.keys().isdisjoint(parts):
+        shares = X[:, parts]
         has_zeros = (shares == 0.0).any()
         constant = float(f"{shares[shares > 0.0].min():.2g}") if has_zeros else 0.0
         divisor = parts[int(np.nanstd(np.log(shares + constant), axis=0).argmin())]
-        line = code.with_log_ratios(parts, divisor, constant)
-        found.append((parts, "parts of a whole, of the same sum in all rows", "log-ratios", line))
+        function = "np.log(({x} + {c}) / ({y} + {c}))" if has_zeros else "np.log({x} / {y})"
+        line = code.with_logarithms(parts, function, [constant] * len(parts), divisor)
+        found.append((parts, "shares of a whole, of the same sum in all rows", "log-ratios", line))
         skewed = {d: own for d, own in skewed.items() if d not in parts}
     for function in sorted({own.function for own in skewed.values()}):
-        chosen = sorted(d for d, own in skewed.items() if own.function == function)
-        line = code.with_logarithms(chosen, function, [skewed[d].number for d in chosen])
-        words = "positive and skewed" if function == "np.log({x})" else "skewed to large values"
-        words = "skewed to small values" if function.startswith("-") else words
-        found.append((chosen, words, "logarithms", line))
-    return found
+        columns = [d for d, own in skewed.items() if own.function == function]
+        line = code.with_logarithms(columns, function, [skewed[d].number for d in columns])
+        tail = "small" if function.startswith("-") else "large"
+        found.append((columns, f"values skewed to {tail} ones", "logarithms", line))
+    return [
+        f"{_facts([(columns, None, what)], code.names)}. Several Gaussian components are needed "
+        f"for one cluster, so labels may cut clusters. Take {way} before scaling and before fit: "
+        f"{line}"
+        for columns, what, way, line in found
+    ]
 
 
 def _information_criterion(x):
@@ -335,7 +318,7 @@ def _information_criterion(x):
     return min(criteria) + 2.0 * len(x) * np.log(spread), int(np.argmin(criteria)) + 1
 
 
-def words_about(doubtful, given, X, names):
+def words_about(doubtful, given, X, names, between=". Also, "):
     """Warning about what `Likelihood.doubtful` found in X, the rows of what users gave.
 
     - `doubtful`: dict. For a column, "two values", a `Skewed`, a `Far`, a `Fill` or a `Spike`; for
@@ -351,46 +334,33 @@ def words_about(doubtful, given, X, names):
         }
     if None in doubtful:
         words.append(_about_copies(doubtful[None], n_rows, names))
-    if columns := _columns_with(doubtful, "two values"):
-        have = "has" if len(columns) == 1 else "have"
-        way = 'likelihood="bernoulli" for 0 and 1, or "categorical"'
-        rest = np.delete(np.arange(X.shape[1]), columns)
-        n_values = (len(np.unique(X[~np.isnan(X[:, d]), d])) for d in rest)
-        if len(rest) and not (isinstance(X, np.ndarray) and all(n <= 2 for n in n_values)):
-            way = 'likelihood="mixed" with these columns of type bool or category in a data frame'
-            way += ", or a Product with Bernoulli() or Categorical() for them, or drop them"
+    if columns := sorted(d for d, found in doubtful.items() if found == "two values"):
         words.append(
-            f"{listed(columns, names)} of X {have} only two different values. Gaussian clusters "
-            f"separate the two values, so labels may show little of the other columns. Use {way}"
+            f"{_facts([(columns, None, 'only two different values')], names)}. Gaussian clusters "
+            "separate the two values, so labels may show little of the others. If no column has "
+            'more values, use likelihood="bernoulli" for 0 and 1, or "categorical". Otherwise use '
+            'likelihood="mixed" with these columns of type bool or category, or drop them'
         )
-    skewed = _of_kind(doubtful, Skewed)
-    for columns, what, way, line in logarithms(skewed, X, range(X.shape[1]), code):
+    words += _about_skewed(_of_kind(doubtful, Skewed), X, code)
+    if fills := _groups(_of_kind(doubtful, Fill), n_rows):
+        lines = "; ".join(code.with_gaps(columns, values) for columns, values, _ in fills)
         words.append(
-            f"{listed(columns, names)} of X {'is' if len(columns) == 1 else 'are'} {what}. "
-            "Several Gaussian components are needed for one cluster, so labels may cut clusters. "
-            f"Take {way} before scaling and before fit: {line}"
+            f"{_facts(fills, names)}, far from other values. Clusters may show which rows have "
+            f"such a value. If it means missing, make it NaN: {lines}"
         )
-    if fills := groups_of_fills(_of_kind(doubtful, Fill), n_rows):
-        facts = _facts(fills, names)
-        values = {value for _, marks, _ in fills for value in marks}
-        it_means, it = ("it means", "it") if len(values) == 1 else ("they mean", "them")
-        its = "its" if len(fills) == len(fills[0][0]) == 1 else "their"
-        lines = "; ".join(code.with_gaps(columns, marks) for columns, marks, _ in fills)
+    if spikes := _of_kind(doubtful, Spike):
+        are_many = len(spikes) > MOST_SPIKED
+        values = {d: spike.values[0] for d, spike in spikes.items()}
+        way = "try only which entries have it" if are_many else "give it a column of its own"
         words.append(
-            f"{facts}, far from {its} other values. Clusters may show which rows have {it}. If "
-            f"{it_means} missing, make {it} NaN: {lines}"
-        )
-    if spikes := spikes_with_code(_of_kind(doubtful, Spike), n_rows, code):
-        (*_, advice, _), lines = spikes[0], "; ".join(line for *_, line in spikes)
-        facts = [(columns, None, what) for columns, what, *_ in spikes]
-        words.append(
-            f"{_facts(facts, names)}, far more often than any other value. Gaussian clusters "
-            "separate these rows from the others, so labels may show little else. If it means "
-            f'missing, make it NaN. Otherwise {advice}, and use likelihood="mixed": {lines}'
+            f"{_facts(_groups(spikes, n_rows), names)}, far more often than any other value. "
+            "Gaussian clusters separate these rows from the others, so labels may show little "
+            f"else. If it means missing, make it NaN. Otherwise {way}, and use "
+            f'likelihood="mixed": {code.with_indicators(values, not are_many)}'
         )
     if far := _of_kind(doubtful, Far):
         words.append(_about_far(far, names))
-    text = ". Also, ".join(words)
+    text = between.join(words)
     for conversion in (TO_PANDAS, TO_FRAME):  # lines follow one another
         before, converted, after = text.partition(conversion)
         text = before + converted + after.replace(conversion, "")
@@ -418,16 +388,16 @@ def _about_copies(found, n_rows, names):
     )
 
 
-def groups_of_fills(fills, n_rows, most=MOST_GROUPS):
-    """Columns with the same values, these, and words about both: list of tuples. More groups than
-    `most` become one.
+def _groups(fills, n_rows):
+    """Columns with the same values, these, and words about both: list of tuples. More than
+    `MOST_GROUPS` become one.
 
     - `fills`: dict of int to `Fill` or `Spike`
     """
     groups = {}
     for d, fill in fills.items():
         groups.setdefault(fill.values, []).append(d)
-    if len(groups) > most:
+    if len(groups) > MOST_GROUPS:
         groups = {tuple(sorted(set().union(*groups))): sorted(fills)}
     described = []
     for values, columns in groups.items():
@@ -435,23 +405,10 @@ def groups_of_fills(fills, n_rows, most=MOST_GROUPS):
         rows = f"{'up to ' if len(columns) > 1 else ''}{n_filled} of {n_rows} rows"
         if len(columns) == n_filled == 1:
             rows = f"row {fills[columns[0]].row}"
-        described.append((columns, values, f"{joined(map(in_short, values))} in {rows}"))
+        short = [min(shown(value), f"{value:.4g}", key=len) for value in values]
+        what = joined(short) if len(short) <= MOST_MARKS else "one value"
+        described.append((columns, values, f"{what} in {rows}"))
     return described
-
-
-def spikes_with_code(spikes, n_rows, code):
-    """Columns with the same spike, words about it, advice and the line that follows it: list of
-    tuples. Of many columns it is that on all spikes."""
-    if len(spikes) <= MOST_SPIKED:
-        return [
-            (columns, words, "give it a column of its own", code.with_indicators(columns, *values))
-            for columns, values, words in groups_of_fills(spikes, n_rows, MOST_SPIKED)
-        ]
-    values = {values for values, *_ in spikes.values()}
-    value = in_short(*values.pop()) if len(values) == 1 else "one value"
-    words = f"{value} in up to {max(spike.n_rows for spike in spikes.values())} of {n_rows} rows"
-    advice = "try first which entries have it, in place of the entries"
-    return [(list(spikes), words, advice, code.with_indicators(spikes))]
 
 
 def _facts(groups, names):
@@ -465,18 +422,12 @@ def _about_far(far, names):
     first = next(iter(far))
     row, value, _, n_ranges = far[first]
     n_entries = sum(found.n_far for found in far.values())
-    words = f"row {row} of {listed([first], names)} of X holds {value:.6g}"
-    times = f"more than {n_ranges:g} times as far out as other entries"
-    if len(far) > 1:
-        words = f"{listed(far, names)} of X have {n_entries} entries {times}: {words}"
-    else:
-        more = f" ({n_entries} entries of the column are far out)" if n_entries > 1 else ""
-        words += f", {times}{more}"
-    return f"{words}. Clusters of other rows hardly depend on it. If it means missing, make it NaN"
-
-
-def _columns_with(doubtful, what):
-    return sorted(d for d, found in doubtful.items() if found == what)
+    more = f" ({n_entries} such entries in {listed(far, names)})" if n_entries > 1 else ""
+    return (
+        f"row {row} of {listed([first], names)} of X holds {value:.6g}, more than {n_ranges:g} "
+        f"times as far out as other entries{more}. Clusters of other rows hardly depend on it. "
+        "If it means missing, make it NaN"
+    )
 
 
 def _of_kind(doubtful, kind):
