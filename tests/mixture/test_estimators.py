@@ -34,7 +34,7 @@ from support.fits import DRAWS, assert_same_fit
 from skdpm import DPMixture, FiniteMixture, _convergence, diagnostics, partitions
 from skdpm.mixture.chains.init import initial_labels
 from skdpm.mixture.estimate import DrawnClusters
-from skdpm.mixture.likelihoods import Bernoulli, Gaussian
+from skdpm.mixture.likelihoods import Bernoulli, Categorical, Gaussian
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -281,10 +281,11 @@ def test_labels_of_components_are_no_coarser_than_the_draws():
 
 @pytest.mark.parametrize("n_categories", [3, 4])
 def test_a_table_without_clusters_is_one_cluster(n_categories):
-    """Its draws have many components, and share none."""
+    """Its draws have many components, and share none, if a prior wants clusters to differ."""
+    likelihood = Categorical(hyperpriors={"concentration": (1.0, 1.0)})
     X = np.random.default_rng(1).integers(0, n_categories, (200, 5))
     short = {"n_warmup": 100, "n_draws": 40, "n_chains": 2, "random_state": 0}
-    model = DPMixture(likelihood="categorical", **short).fit(X)
+    model = DPMixture(likelihood=likelihood, **short).fit(X)
     assert np.quantile([(np.bincount(d) > 2).sum() for d in model.draws_["labels"][0]], 0.05) > 5
     assert model.n_clusters_ == 1
 
