@@ -43,7 +43,8 @@ def scores_of_laws(estimator, laws, X):
     Returns
     -------
     scores : ndarray of shape (n_laws, n_held_out)
-        Natural logarithms; -inf under a law that does not fit the rows. Of no rows if X is wrong.
+        Natural logarithms; -inf under a law that does not fit the rows, or if the best one, of
+        answers or counts, needs more components than numbers. Of no rows if X is wrong.
     """
     trial = estimator._copied()
     trial._warn_of_columns = lambda *_: None  # `fit` itself warns; looking at columns takes time
@@ -77,7 +78,7 @@ def scores_of_laws(estimator, laws, X):
     coded = [{int(d) for part, own in law if part.discrete for d in own} for law in by_law]
     compared = set.union(*coded) - set.intersection(*coded)
     in_cells = [Recording(dict.fromkeys(compared - own, (None, 0.5))) for own in coded]
-    scores = np.empty((len(laws), 0))
+    scored, sizes = np.empty((2, len(laws), 0)), np.zeros(len(laws))
     for first in range(0, len(rows), n_held_out):
         held_out = rows[first : first + n_held_out]
         others = np.delete(rows, slice(first, first + n_held_out), axis=0)
@@ -85,27 +86,39 @@ def scores_of_laws(estimator, laws, X):
             _score(trial.set_params(likelihood=law), others, held_out, recorded)
             for law, recorded in zip(laws, in_cells, strict=True)
         ]
-        scores = np.concatenate([scores, fold], axis=1)
+        scored = np.append(scored, np.swapaxes([values for values, _ in fold], 0, 1), axis=2)
+        sizes += [size for _, size in fold]
+        scores, in_cells_of_best = scored
+        if compared:
+            # Few places in a cell of many columns say less about narrow laws: densities choose
+            # between laws of numbers, and the cells of the best one compare it with the last law.
+            best = best_law(scores[:-1])
+            shift = np.nan_to_num(in_cells_of_best[best] - scores[best], nan=0.0)
+            scores = np.append(scores[:-1] + shift, scores[-1:], axis=0)
         decided = all(_is_better(scores[0], other) for other in scores[1:])
         if scores.shape[1] >= (FEWEST_DECISIVE if decided else ENOUGH) or limit is not None:
             break
+    # Zeros or tails of their own cause, as in images, would be components of a law of counts.
+    if compared and best_law(scores) == len(laws) - 1 and sizes[-1] > sizes[best]:
+        scores[-1] = -np.inf
     return scores
 
 
 def _score(trial, rows, held_out, recorded):
-    """Log densities of held-out rows: of the cells of `recorded`, of width 1, the mean over
-    N_PLACES places."""
+    """Log densities of held-out rows, and those of the cells of `recorded`, of width 1, the mean
+    over N_PLACES places; and the mean number of components."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             trial.fit(rows)
+            size, scores = trial.n_components_samples_.mean(), trial.score_samples(held_out)
             if not recorded.moves:
-                return trial.score_samples(held_out)
+                return (scores, scores), size
             firsts = len(held_out) * np.arange(N_PLACES)
             places = [trial.score_samples(recorded.spread(held_out, first)) for first in firsts]
-            return logsumexp(places, axis=0) - np.log(N_PLACES)
+            return (scores, logsumexp(places, axis=0) - np.log(N_PLACES)), size
         except (ArithmeticError, ValueError):  # rows that this law refuses
-            return np.full(len(held_out), -np.inf)
+            return np.full((2, len(held_out)), -np.inf), 0.0
 
 
 def best_law(scores, n_errors=N_ERRORS):

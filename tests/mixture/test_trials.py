@@ -409,6 +409,8 @@ def test_which_columns_are_counts():
     # Whole numbers that begin later are counts unless they vary less.
     assert last(np.c_[X, 2.0 + X[:, 0] + X[:, 1] ** 2]) == "counts"
     assert last(np.c_[X, late]) == [[3], [0, 1, 2]]
+    assert last(np.c_[X, rng.poisson(20.0, size=(len(X), 6))]) == "counts"
+    assert last(np.c_[X, np.arange(len(X))]) == [[3], [0, 1, 2]]  # numbers of rows
     assert last(np.c_[X, others[:, 0] > 0.0]) == [[3], [0, 1, 2]]
     few = np.minimum(X, 9.0)[:40]  # levels, and rows
     for other in (X[:, :2], np.c_[X, others], X / 2.0, X - 1.0, 5.0 + X, X * 1e4, few):
@@ -433,6 +435,24 @@ def test_counts_are_counts_where_these_predict_better():
     X = np.round(np.random.default_rng(0).normal(40.0, 8.0, size=(300, 3)).clip(0.0))
     X[0] = 0.0
     assert isinstance(DPMixture(n_chains=1, random_state=0).fit(X).likelihood_, Gaussian)
+
+
+def test_a_law_of_counts_that_needs_more_components_is_refused():
+    rng = np.random.default_rng(0)
+    means = rng.gamma(2.0, 4.0, size=(3, 6))[np.arange(300) % 3]
+    X = rng.poisson(means) * (rng.random((300, 6)) < 0.6)  # zeros by chance
+    scores = scores_of_laws(DPMixture(random_state=0), laws_for(X), X)
+    assert last(X) == "counts" and np.isneginf(scores[-1]).all()
+
+
+def test_a_law_of_counts_leaves_the_choice_between_numbers_to_densities():
+    X, _ = counts(9, 120)
+    estimator, laws = DPMixture(random_state=0), laws_for(X)
+    assert last(X) == "counts" and len(laws) == 3
+    found, alone = (scores_of_laws(estimator, some, X) for some in (laws, laws[:-1]))
+    gains, expected = found[1] - found[0], alone[1] - alone[0]
+    n_both = min(len(gains), len(expected))
+    np.testing.assert_allclose(gains[:n_both], expected[:n_both], atol=1e-9)
 
 
 @pytest.mark.parametrize("n_others", [0, 2])

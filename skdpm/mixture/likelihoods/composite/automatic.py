@@ -193,15 +193,19 @@ def _columns_of_counts(columns):
         return []
     if max(values[d].max() for d in first) < MOST_LEVELS:
         return []
-    counts = [d for d in whole if d in first or values[d].var() >= values[d].mean()]
+    # Three standard errors of the variance of a Poisson law.
+    shares = {d: 1.0 - 3.0 * np.sqrt(2.0 / len(values[d])) for d in whole}
+    counts = [d for d in whole if d in first or values[d].var() >= shares[d] * values[d].mean()]
     return [] if _lack_rank(np.column_stack([columns[d].values for d in counts])) else counts
 
 
 def _are_counts(values):
-    """Whether numbers may be counts. Two different ones are rather a flag."""
+    """Whether numbers may be counts. Two different ones are rather a flag, and numbers of which
+    all differ those of rows."""
     if values.min() < 0.0 or values.max() >= LARGEST_COUNT:
         return False
-    return bool((values == np.rint(values)).all() and len(np.unique(values)) > 2)
+    whole = (values == np.rint(values)).all()
+    return bool(whole and 2 < len(np.unique(values)) < len(values))
 
 
 def _depend(values, levels):
