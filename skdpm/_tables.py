@@ -32,7 +32,8 @@ NEARLY_ALL = 0.9
 # Kinds of columns whose values are doubles, and those of arrays by their dtype.
 NUMBERS = ("float", "integer", "bool")
 KINDS_OF_ARRAYS = dict(f="float", i="integer", u="integer", b="bool", M="dates", m="time spans")
-# Largest rounding error of numbers that are categories, as a share of the least distance of two.
+# Largest rounding error of numbers on a grid, as a share of its step, and of numbers that are
+# categories, of the least distance of two.
 ROUND_OFF = 0.01
 # Advice about numbers that are new categories.
 OF_NUMBERS = '. likelihood="auto" took this column as categories: if it holds measurements, use '

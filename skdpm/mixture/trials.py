@@ -74,26 +74,18 @@ def scores_of_laws(estimator, laws, X):
         verbose=0,
         random_state=0,
     )
-    by_law = [law.by_columns(rows.shape[1]) for law in laws]
-    coded = [{int(d) for part, own in law if part.discrete for d in own} for law in by_law]
-    compared = set.union(*coded) - set.intersection(*coded)
-    in_cells = [Recording(dict.fromkeys(compared - own, (None, 0.5))) for own in coded]
+    in_cells = _recordings(laws, rows.shape[1])
+    compared = any(recorded.moves for recorded in in_cells)
     scored, sizes = np.empty((2, len(laws), 0)), np.zeros(len(laws))
     for first in range(0, len(rows), n_held_out):
-        held_out = rows[first : first + n_held_out]
-        others = np.delete(rows, slice(first, first + n_held_out), axis=0)
-        fold = [
-            _score(trial.set_params(likelihood=law), others, held_out, recorded)
-            for law, recorded in zip(laws, in_cells, strict=True)
-        ]
-        scored = np.append(scored, np.swapaxes([values for values, _ in fold], 0, 1), axis=2)
-        sizes += [size for _, size in fold]
-        scores, in_cells_of_best = scored
+        of_fold, of_law = _scores_of_fold(trial, laws, in_cells, rows, first, first + n_held_out)
+        scored, sizes = np.append(scored, of_fold, axis=2), sizes + of_law
+        scores, cells = scored
         if compared:
             # Few places in a cell of many columns say less about narrow laws: densities choose
             # between laws of numbers, and the cells of the best one compare it with the last law.
             best = best_law(scores[:-1])
-            shift = np.nan_to_num(in_cells_of_best[best] - scores[best], nan=0.0)
+            shift = np.nan_to_num(cells[best] - scores[best], nan=0.0)
             scores = np.append(scores[:-1] + shift, scores[-1:], axis=0)
         decided = all(_is_better(scores[0], other) for other in scores[1:])
         if scores.shape[1] >= (FEWEST_DECISIVE if decided else ENOUGH) or limit is not None:
@@ -102,6 +94,27 @@ def scores_of_laws(estimator, laws, X):
     if compared and best_law(scores) == len(laws) - 1 and sizes[-1] > sizes[best]:
         scores[-1] = -np.inf
     return scores
+
+
+def _recordings(laws, n_features):
+    """For each law the `Recording`, of cells of width 1, of the columns that are discrete under
+    other laws but not under this one: list."""
+    by_law = [law.by_columns(n_features) for law in laws]
+    coded = [{int(d) for part, own in law if part.discrete for d in own} for law in by_law]
+    compared = set.union(*coded) - set.intersection(*coded)
+    return [Recording(dict.fromkeys(compared - own, (None, 0.5))) for own in coded]
+
+
+def _scores_of_fold(trial, laws, in_cells, rows, start, stop):
+    """Scores of rows from `start` to `stop` by fits to the others, (2, n_laws, n_held_out), of
+    densities and of cells; and mean numbers of components, (n_laws,)."""
+    others = np.delete(rows, slice(start, stop), axis=0)
+    found = [
+        _score(trial.set_params(likelihood=law), others, rows[start:stop], recorded)
+        for law, recorded in zip(laws, in_cells, strict=True)
+    ]
+    scores, sizes = zip(*found, strict=True)
+    return np.swapaxes(scores, 0, 1), np.array(sizes)
 
 
 def _score(trial, rows, held_out, recorded):

@@ -221,18 +221,22 @@ def test_rows_have_the_names_of_the_index():
             DPMixture(**FAST).fit(table)
 
 
+# Tables of rows and names.
+MAKERS = {
+    "numpy": lambda X, names: X,
+    "pandas": lambda X, names: pd.DataFrame(X, columns=names),
+    "polars": pl.DataFrame,
+    "pyarrow": lambda X, names: pa.table(list(X.T), names=names),
+}
+
+
 @pytest.mark.parametrize("n_columns", [2, 6])
-@pytest.mark.parametrize("library", ["numpy", "pandas", "polars", "pyarrow"])
+@pytest.mark.parametrize("library", MAKERS)
 def test_code_changes_its_columns(library, n_columns):
     X = np.random.default_rng(0).lognormal(size=(8, 7))
     X[2, 0] = X[3, 6] = -99.0
     names = None if library == "numpy" else list("abcdefg")
-    table = {
-        "numpy": X,
-        "pandas": pd.DataFrame(X, columns=names),
-        "polars": pl.DataFrame(X, names),
-        "pyarrow": pa.table(list(X.T), names=list("abcdefg")),
-    }[library]
+    table = MAKERS[library](X, names)
     code, chosen = CodeFor(table, names), list(range(1, 1 + n_columns))
 
     def run(line):
@@ -248,12 +252,7 @@ def test_code_changes_its_columns(library, n_columns):
     gaps = np.isnan(run(code.with_gaps(chosen, (-99.0,))))
     assert np.argwhere(gaps).tolist() == ([] if n_columns == 2 else [[3, 6]])
     X = np.abs(X)
-    table = {
-        "numpy": X,
-        "pandas": pd.DataFrame(X, columns=names),
-        "polars": pl.DataFrame(X, names),
-        "pyarrow": pa.table(list(X.T), names=list("abcdefg")),
-    }[library]
+    table = MAKERS[library](X, names)
     for constant in (0.0, 0.25):
         expected = X.copy()
         expected[:, chosen] = np.log((X[:, chosen] + constant) / (X[:, [2]] + constant))

@@ -162,11 +162,13 @@ def _laws_of_kinds(X):
     if not answers and not counts:
         return []
     others = [d for d in range(table.shape[1]) if d not in {*answers, *counts}]
-    numeric = _laws_of_shape(table.shape[0], len(others))[0]
-    categorical, discrete = Categorical(reads_numbers=True), NegativeBinomial()
-    laws = ("numeric", numeric, others), ("categorical", categorical, answers)
-    laws = [law for law in (*laws, ("counts", discrete, counts)) if law[2]]
-    law = laws[0][1] if len(laws) == 1 else Product(laws)
+    parts = (
+        ("numeric", _laws_of_shape(table.shape[0], len(others))[0], others),
+        ("categorical", Categorical(reads_numbers=True), answers),
+        ("counts", NegativeBinomial(), counts),
+    )
+    parts = [part for part in parts if part[2]]
+    law = parts[0][1] if len(parts) == 1 else Product(parts)
     return [law.for_columns(table)]
 
 
@@ -177,9 +179,10 @@ def _columns_of_answers(columns):
     n_others = sum(len(own) == 0 for own in levels.values())
     if len(answers) < FEWEST_ANSWERS or 2 * len(answers) < n_others:
         return []
-    values = np.column_stack([columns[d].values for d in answers])
-    few = len(values) < FEWEST_ROWS * sum(len(levels[d]) - 1 for d in answers)
-    return [] if few or _depend(values, [levels[d] for d in answers]) else answers
+    n_rows = len(columns[answers[0]].values)
+    few = n_rows < FEWEST_ROWS * sum(len(levels[d]) - 1 for d in answers)
+    depend = few or _depend(_some_rows(columns, answers), [levels[d] for d in answers])
+    return [] if depend else answers
 
 
 def _columns_of_counts(columns):
@@ -196,7 +199,7 @@ def _columns_of_counts(columns):
     # Three standard errors of the variance of a Poisson law.
     shares = {d: 1.0 - 3.0 * np.sqrt(2.0 / len(values[d])) for d in whole}
     counts = [d for d in whole if d in first or values[d].var() >= shares[d] * values[d].mean()]
-    return [] if _lack_rank(np.column_stack([columns[d].values for d in counts])) else counts
+    return [] if _lack_rank(_some_rows(columns, counts)) else counts
 
 
 def _are_counts(values):
@@ -208,11 +211,16 @@ def _are_counts(values):
     return bool(whole and 2 < len(np.unique(values)) < len(values))
 
 
+def _some_rows(columns, chosen):
+    """Rows of these columns that show how they depend on each other: (n_rows, n_chosen)."""
+    values = np.column_stack([columns[d].values for d in chosen])
+    return values[:: 1 + len(values) // ENOUGH_ROWS]
+
+
 def _depend(values, levels):
     """Whether columns of answers follow from others or exclude each other, as copies, totals and
     one-hot codes do. Categories are independent given the cluster, so each combination of these
     would be one."""
-    values = values[:: 1 + len(values) // ENOUGH_ROWS]
     n_columns, most = len(levels), max(map(len, levels))
     levels = [np.pad(own, (0, most - len(own)), constant_values=np.nan) for own in levels]
     is_level = (values[:, :, None] == levels).reshape(len(values), -1).astype(np.float64)
@@ -231,8 +239,7 @@ def _depend(values, levels):
 
 def _lack_rank(values):
     """Whether columns follow from others, as totals and copies do."""
-    known = values[:: 1 + len(values) // ENOUGH_ROWS]
-    known = known[~np.isnan(known).any(axis=1)]
+    known = values[~np.isnan(values).any(axis=1)]
     if len(known) <= known.shape[1]:
         return False
     rank = np.linalg.matrix_rank(known - known.mean(axis=0))

@@ -30,10 +30,9 @@ import numpy as np
 from scipy.spatial import cKDTree
 from scipy.special import ndtri
 
+from skdpm._tables import ROUND_OFF
 from skdpm.partitions import groups_of_equal
 
-# Residual, in steps, up to which a difference of two values is a multiple of the step.
-ROUND_OFF = 0.01
 # Most steps between the smallest and the largest value. A finer grid matters to no cluster.
 MOST_STEPS = 1e6
 # Most values that need not fill a grid: they may be set points, recorded more finely.
