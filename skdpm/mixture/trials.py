@@ -9,7 +9,8 @@ the last law are their codes 0, 1, ... under all: elsewhere, too, probabilities 
 
 `best_law` goes by standard errors of the mean difference over the held-out rows: a few rows far
 from all others must not decide. Few rows are held out in turn until the first law is better than
-the others by N_ERRORS. The streams are those of a fixed seed.
+the others by N_ERRORS. The streams are those of a fixed seed, and the order of rows in X says
+nothing.
 """
 
 import warnings
@@ -22,7 +23,7 @@ from sklearn.utils.validation import _num_samples
 from skdpm._rows import validate_rows
 from skdpm._tables import take_rows
 from skdpm.mixture.likelihoods.composite.automatic import Automatic
-from skdpm.mixture.likelihoods.laws.recorded import Recording
+from skdpm.mixture.likelihoods.laws.recorded import Recording, random_order
 
 # Most rows that are used, or rows times squared columns if these are at least FEWEST rows. One in
 # FOLDS is held out, in turn until ENOUGH are, or FEWEST_DECISIVE if the first law is clearly best.
@@ -48,10 +49,14 @@ def scores_of_laws(estimator, laws, X):
     """
     trial = estimator._copied()
     trial._warn_of_columns = lambda *_: None  # `fit` itself warns; looking at columns takes time
-    rng = np.random.default_rng(0)
-    order = rng.permutation(_num_samples(X))[:MOST_ROWS]
+
+    X = take_rows(getattr(X, "X", X), slice(None))
+
+    def taken(at):
+        return validate_rows(trial, take_rows(X, at), laws[-1], True)
+
     try:
-        rows = validate_rows(trial, take_rows(getattr(X, "X", X), order), laws[-1], True)
+        rows = taken(random_order(taken, _num_samples(X))[:MOST_ROWS])
         rows = rows[: max(FEWEST, int(MOST_WORK / rows.shape[1] ** 2))]
     except (TypeError, ValueError):
         return np.empty((len(laws), 0))

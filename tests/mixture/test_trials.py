@@ -23,6 +23,7 @@ from skdpm.mixture.likelihoods.composite.automatic import (
     laws_for,
 )
 from skdpm.mixture.likelihoods.gaussian.gaussian import BLOCK_ROWS
+from skdpm.mixture.likelihoods.laws.recorded import random_order
 from skdpm.mixture.trials import (
     MOST_ROWS,
     N_DRAWS,
@@ -133,13 +134,14 @@ def test_laws_that_refuse_the_rows_are_not_chosen():
     ("kind", "covariance_type"), [("independent", "diag"), ("correlated", "full")]
 )
 def test_the_law_of_the_rows_is_found(kind, covariance_type):
-    model = DPMixture(**SHORT).fit(rows(kind, n_samples=300))
+    X = rows(kind, n_samples=300, seed=12)
+    model = DPMixture(**SHORT).fit(X)
     assert model.likelihood_.covariance_type == covariance_type
     scores = model.likelihood_scores_
     assert len(scores) == 3
     assert next(iter(scores.values())) == max(scores.values())
     named = DPMixture(likelihood=Gaussian(covariance_type=covariance_type), **SHORT)
-    named.fit(rows(kind, n_samples=300))
+    named.fit(X)
     np.testing.assert_array_equal(model.log_joint_samples_, named.log_joint_samples_)
     assert not hasattr(named, "likelihood_scores_")
     assert (
@@ -161,7 +163,7 @@ def test_scores_are_those_of_rows_that_were_not_fitted():
     more = scores_of_laws(DPMixture(), laws[::-1], X)
     assert more.shape == (2, 40)  # until there are enough
     np.testing.assert_array_equal(more[::-1, :20], scores)
-    order = np.random.default_rng(0).permutation(100)
+    order = random_order(X.__getitem__, 100)
     model = DPMixture(
         likelihood=laws[0],
         n_warmup=N_WARMUP,
@@ -171,6 +173,46 @@ def test_scores_are_those_of_rows_that_were_not_fitted():
         random_state=0,
     ).fit(X[order[20:]])
     np.testing.assert_array_equal(scores[0, :20], model.score_samples(X[order[:20]]))
+
+
+def spoilt(X):
+    """Rows with copies and gaps."""
+    X = np.concatenate([X, X[:99]])
+    X[::7, 1] = np.nan
+    return X
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "X"),
+    [
+        ("auto", rows("independent", 1200)),
+        ("auto", spoilt(rows("correlated"))),
+        ("mixed", pd.DataFrame(spoilt(rows("independent"))).rename(columns="{:02}".format)),
+    ],
+    ids=["many", "copies and gaps", "table"],
+)
+def test_the_order_of_rows_says_nothing(likelihood, X):
+    if likelihood == "mixed":
+        X = X.assign(kind=np.where(np.arange(len(X)) % 3, "x", None), at="here")
+    order = np.random.default_rng(1).permutation(len(X))
+    shuffled = X.iloc[order] if likelihood == "mixed" else X[order]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # copies, and columns of one value
+        models = [DPMixture(likelihood=likelihood, **SHORT).fit(Z) for Z in (X, shuffled)]
+    assert models[0].likelihood_scores_ == models[1].likelihood_scores_
+    assert len(models[0].likelihood_scores_) > 1
+
+
+def test_random_orders_of_rows(monkeypatch):
+    monkeypatch.setattr("skdpm.mixture.likelihoods.laws.recorded.MANY_ROWS", 64)
+    X = np.repeat(np.random.default_rng(0).normal(size=(3, 2)), 1000, axis=0)
+    X[:, 1] = 0.0
+    order = random_order(X.__getitem__, 3000)
+    np.testing.assert_array_equal(np.sort(order), np.arange(3000))
+    # Equal rows are not next to each other.
+    counts = np.unique(X[order[:300], 0], return_counts=True)[1]
+    assert (abs(counts - 100.0) < 4.0 * np.sqrt(300.0 * 2.0 / 9.0)).all() and len(counts) == 3
+    assert np.mean(order[:1500] < order[1500:]) < 0.6
 
 
 def test_trials_end_in_time():
@@ -608,7 +650,7 @@ def test_scores_of_numbers_are_those_of_their_cells(monkeypatch):
     laws = [Gaussian(covariance_type="diag"), laws_for(X)[-1]]
     scores = scores_of_laws(FiniteMixture(1), laws, X)
     X[:, 2] /= 2.0  # the codes but for 1
-    order = np.random.default_rng(0).permutation(300)
+    order = random_order((X - 1.0).__getitem__, 300)
     fitted, held_out = X[order[60:]], X[order[:60]]
     params = {"n_warmup": N_WARMUP, "n_draws": N_DRAWS, "n_chains": 1, "random_state": 0}
     numbers = FiniteMixture(1, likelihood=laws[0], **params).fit(fitted)

@@ -35,7 +35,7 @@ from skdpm.mixture.likelihoods.laws.columns import (
     spiked_columns,
     words_about,
 )
-from skdpm.mixture.likelihoods.laws.recorded import step_of
+from skdpm.mixture.likelihoods.laws.recorded import random_order, step_of
 from skdpm.mixture.likelihoods.subspace.subspace import Subspace
 
 # Number of columns from which on `likelihood="auto"` chooses between laws by their held-out
@@ -214,7 +214,7 @@ def _are_counts(values):
 def _some_rows(columns, chosen):
     """Rows of these columns that show how they depend on each other: (n_rows, n_chosen)."""
     values = np.column_stack([columns[d].values for d in chosen])
-    return values[:: 1 + len(values) // ENOUGH_ROWS]
+    return values[random_order(values.__getitem__, len(values))[:ENOUGH_ROWS]]
 
 
 def _depend(values, levels):

@@ -116,6 +116,14 @@ def copies_in(X, classes=None):
     return Copies(*groups_of_equal(contents))
 
 
+def random_order(take, n_rows):
+    """Positions of rows in a random order that follows from the rows, whatever their own order.
+    take(slice) returns some of them, (n_some, n_features)."""
+    starts = range(0, n_rows, MANY_ROWS)
+    contents = np.concatenate([_contents(take(slice(at, at + MANY_ROWS))) for at in starts])
+    return _mixed(contents + _ranks(contents) * MIX_2).argsort()
+
+
 def _are_copies(X):
     share, few = _share_of_copies(np.array(X, dtype=np.float64), True)
     return share > 0.0 and not few
