@@ -1,4 +1,4 @@
-"""Seeds, sizes, slow tests.
+"""Seeds, sizes, long and slow tests.
 
 Hypothesis and the tests of p-values run in a part of their full size: a quarter, or all of it with
 --run-slow. What then is larger than a quarter counts as slow, so that `--run-slow -m slow`
@@ -39,7 +39,8 @@ def _parse_seeds(text):
 
 
 def pytest_addoption(parser):
-    parser.addoption("--run-slow", action="store_true", help="run tests marked slow")
+    parser.addoption("--run-long", action="store_true", help="run tests marked long, too")
+    parser.addoption("--run-slow", action="store_true", help="run all tests")
 
 
 def pytest_configure(config):
@@ -87,9 +88,9 @@ def pytest_collection_modifyitems(config, items):
         items[:] = chosen
         return
     # Thousands of skipped tests would take longer to report than to leave out.
-    slow = [item for item in items if "slow" in item.keywords]
-    config.hook.pytest_deselected(items=slow)
-    items[:] = [item for item in items if "slow" not in item.keywords]
+    left_out = {"slow"} if config.getoption("--run-long") else {"slow", "long"}
+    config.hook.pytest_deselected(items=[i for i in items if not left_out.isdisjoint(i.keywords)])
+    items[:] = [item for item in items if left_out.isdisjoint(item.keywords)]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -51,6 +51,7 @@ def test_distance_is_a_distance(complements):
 
 @BOTH
 @pytest.mark.some(1)
+@pytest.mark.long
 def test_estimate_has_the_smallest_expected_distance(complements):
     """Of all matrices with three rows and at most two columns, none is closer to the draws."""
     rng = np.random.default_rng(2)
@@ -114,6 +115,7 @@ def test_nearest_draws_show_their_columns():
     assert columns.tolist() == [1, 2, 0] and others.tolist() == [1, 0, 2]
 
 
+@pytest.mark.long
 def test_many_entries_mean_fewer_draws(monkeypatch):
     rng = np.random.default_rng(6)
     draws = random_draws(rng, 300, 20, 4)

@@ -33,6 +33,7 @@ def mixture(table):
     return DPMixture(likelihood="gaussian", **FAST).fit(table)
 
 
+@pytest.mark.long
 def test_posterior(mixture):
     posterior = mixture.to_datatree().posterior
     expected = {
@@ -53,6 +54,7 @@ def test_posterior(mixture):
     np.testing.assert_array_equal(posterior["row"], np.arange(30))
 
 
+@pytest.mark.long
 def test_columns_of_parts_keep_their_names(table):
     counts = table.assign(n=np.arange(30.0) % 4, m=1.0)
     parts = [

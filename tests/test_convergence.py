@@ -233,6 +233,7 @@ def test_labels_of_a_small_type_have_the_same_rand_index(dtype):
     assert _convergence.adjusted_rand(a.astype(dtype), b.astype(dtype)) == pytest.approx(expected)
 
 
+@pytest.mark.long
 def test_one_chain_that_moves_is_not_judged():
     """R-hat of its halves is 1.7 to 2.1 of the log joint or the density, with any seed."""
     rng = np.random.default_rng(0)
@@ -250,6 +251,7 @@ def test_one_chain_that_moves_is_not_judged():
     assert "largest R-hat  too few draws to compare" in few.summary()
 
 
+@pytest.mark.long
 def test_chains_at_other_levels_are_no_plain_yes():
     """Without masses, nothing tells whether their components are as probable."""
     X = np.random.default_rng(0).normal(size=(40, 2))

@@ -146,6 +146,7 @@ def test_either_tail_counts():
     assert max(tail_ess(low), tail_ess(-low)) < 1000 < bulk_ess(low)
 
 
+@pytest.mark.long
 def test_errors_of_means():
     """Of an autoregression, by the spread of the means of many runs."""
     rng = np.random.default_rng(10)

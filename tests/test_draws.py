@@ -283,6 +283,7 @@ def test_scores_go_on_to_the_bit_with_several_chains(seed):
     np.testing.assert_array_equal(parts.score_samples(X), whole.score_samples(X))
 
 
+@pytest.mark.long
 def test_parameters_that_cannot_be_pickled_are_compared_as_they_are(blobs):
     law = lambda K: K * np.log(0.5)  # noqa: E731
     model = FiniteMixture(None, n_components_prior=law, warm_start=True, **FAST).fit(blobs)

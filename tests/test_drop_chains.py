@@ -32,6 +32,7 @@ def X():
     ids=["labels", "map", "blocks"],
 )
 @pytest.mark.some(1)
+@pytest.mark.long
 def test_the_rest_is_a_fit_of_its_own(params, X):
     """Chains do not depend on their number."""
     model = DPMixture(n_chains=3, **params, **FAST).fit(X)
@@ -86,6 +87,7 @@ def test_features(X):
     np.testing.assert_array_equal(model.score_samples(X), two.score_samples(X))
 
 
+@pytest.mark.long
 def test_what_is_refused(X):
     model = DPMixture(likelihood="gaussian", n_chains=3, **FAST).fit(X)
     for chains in (3, [-1], [0.0], [True, False], ["0"]):

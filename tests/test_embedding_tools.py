@@ -59,6 +59,7 @@ def corpus():
 @pytest.mark.parametrize("noise", [None, True])
 @pytest.mark.parametrize("make", [Stub, real])
 @pytest.mark.some(2)
+@pytest.mark.long
 def test_a_mixture_takes_the_place_of_hdbscan(make, noise, corpus):
     documents, embeddings, subject = corpus
     model = DPMixture(n_chains=1, n_warmup=50, n_draws=50, noise=noise, random_state=0)

@@ -151,6 +151,7 @@ def test_two_ctrl_c_while_a_fit_sums_up_change_nothing(model, is_fitted, step, c
 @pytest.mark.parametrize(
     "model", everyday(["gaussian", "features", "particles"], "gaussian", "features")
 )
+@pytest.mark.long
 def test_ctrl_c_while_a_fit_sums_up_keeps_the_draws(model, step, ctrl_c_in):
     """Of the fit before, which had more attributes, nothing stays."""
     whole = copy.deepcopy(MODELS[model]).fit(WIDE)
@@ -176,6 +177,7 @@ def test_ctrl_c_while_a_fit_sums_up_keeps_the_draws(model, step, ctrl_c_in):
     ],
 )
 @pytest.mark.some(2)
+@pytest.mark.long
 def test_a_warm_start_that_failed_can_be_repeated(model, sampler, monkeypatch):
     """With the bits of one that did not fail, although chains had made iterations."""
     fits = [copy.deepcopy(MODELS[model]) for _ in range(2)]

@@ -182,6 +182,7 @@ def concentration_run(prior, drawn_under, law_of, data="bernoulli"):
 
 
 @combinations(prior=PRIORS, family=OTHERS)
+@pytest.mark.long
 def test_the_concentration_keeps_the_joint_posterior(family, prior, seed_sequence):
     assert_p(concentration_run(prior, family, FAMILIES[family]), seed_sequence=seed_sequence)
 

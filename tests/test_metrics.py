@@ -129,6 +129,7 @@ def networks(n, n_links, directed):
 @pytest.mark.parametrize("degree_correction", [False, True])
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.some(2)
+@pytest.mark.long
 def test_description_lengths_are_those_of_a_probability(degree_correction, directed):
     """Probabilities of all networks of three nodes and two links, with all labelled partitions."""
     total = 0.0

@@ -86,6 +86,7 @@ def test_names_of_samplers_are_checked():
 
 
 @pytest.mark.filterwarnings("ignore:.*are copies")
+@pytest.mark.long
 def test_models_that_count_other_rows_are_not_compared():
     X = np.tile(np.random.default_rng(0).normal(size=(20, 1)), (2, 2))
     X[:, 1] += np.arange(40) % 20

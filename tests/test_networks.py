@@ -170,6 +170,7 @@ def test_graphs_are_fitted_as_their_matrices():
 
 
 @pytest.mark.parametrize("kind", [nx.Graph, nx.DiGraph, nx.MultiGraph])
+@pytest.mark.long
 def test_fits_say_that_weights_of_graphs_are_left_out(kind):
     graph = kind([("a", "b"), ("b", "c"), ("a", "d"), ("c", "d")])
     likelihood = Relational(directed=graph.is_directed())
@@ -377,6 +378,7 @@ def test_names_in_summaries_and_pictures():
         assert sorted(AdjacencyDisplay.from_estimator(model, X).names) == list("abcdefgh")
 
 
+@pytest.mark.long
 def test_matrices_of_links_are_named_as_such():
     """Also with directions, if rows have the names of columns."""
     names = list("abcdefgh")

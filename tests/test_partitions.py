@@ -356,6 +356,7 @@ def test_several_estimates_are_the_exhaustive_minimum(loss):
         assert weights[0] >= weights[1]
 
 
+@pytest.mark.long
 def test_several_estimates_are_those_of_the_draws_near_them():
     for seed in range(4):
         rng = np.random.default_rng(seed)
@@ -597,6 +598,7 @@ def test_two_fits_are_compared():
     assert np.isnan(compare(one_draw, one_draw).error)
 
 
+@pytest.mark.long
 def test_fits_of_rows_in_different_orders_are_not_compared():
     pd = pytest.importorskip("pandas")
     X = np.random.default_rng(0).normal(size=(12, 2))

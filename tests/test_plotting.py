@@ -113,6 +113,7 @@ def test_displays_say_what_they_draw_on_and_return():
         assert f"\nReturns\n-------\ndisplay : {cls.__name__}\n" in words
 
 
+@pytest.mark.long
 def test_coclustering_matrix_is_that_of_the_draws_in_order_of_label_and_certainty(model):
     display = draw(CoclusteringDisplay.from_estimator(model))
     rows, labels = display.rows, model.labels_
@@ -213,6 +214,7 @@ def test_interval_is_the_shortest_that_holds_the_level():
     assert interval(0.99) == (3, 7)
 
 
+@pytest.mark.long
 def test_chains_are_shown_where_they_disagree(table):
     numbers = np.array([[2] * 30, [3] * 30])
     apart = fitted(DPMixture(n_chains=2, point_estimate="vi", **SHORT), table)
@@ -268,6 +270,7 @@ def display_rows(model):
     return np.lexsort((-model.probabilities_, model.labels_))
 
 
+@pytest.mark.long
 def test_traces_are_the_draws_of_each_chain(model):
     names = ["log_joint", "n_components", "concentration", "likelihood__df"]
     display = draw(TraceDisplay.from_estimator(model, names))
@@ -356,6 +359,7 @@ def test_rows_have_their_cluster_colour_and_are_paler_the_less_certain(model, ta
     np.testing.assert_allclose(display.certainty[by_rows.rows], by_rows.certainty)
 
 
+@pytest.mark.long
 def test_the_columns_chosen_are_those_in_which_clusters_are_apart(model, table):
     display = ClustersDisplay.from_estimator(model, table)
     assert display.column_names == ("width", "height")
@@ -369,6 +373,7 @@ def test_the_columns_chosen_are_those_in_which_clusters_are_apart(model, table):
     "likelihood", [Gaussian(), Gaussian(covariance_type="diag"), Subspace(n_axes=2), "poisson"]
 )
 @pytest.mark.some(2)
+@pytest.mark.long
 def test_ellipses_of_every_likelihood_with_moments_are_those_of_drawn_rows(likelihood, table):
     """Posterior means of many rows: the law that new rows have, nearly."""
     rng = np.random.default_rng(1)
@@ -457,6 +462,7 @@ def test_principal_axes_of_points_with_ellipses_and_gaps(table):
         ClustersDisplay.from_estimator(small, X[:, :2], "principal")
 
 
+@pytest.mark.long
 def test_density_of_one_column_is_score_samples(table):
     x = table[["width"]]
     model = fitted(DPMixture(likelihood="gaussian", n_chains=2, **SHORT), x)
@@ -474,6 +480,7 @@ def test_density_of_one_column_is_score_samples(table):
 
 
 @pytest.mark.parametrize("likelihood", everyday(["full", "diag", "subspace"], "full"))
+@pytest.mark.long
 def test_density_of_a_column_is_the_integral_over_the_other(likelihood, table, monkeypatch):
     """Of few rows, so that degrees of freedom matter; random densities scatter around it."""
     rtol = 1e-3
@@ -585,6 +592,7 @@ def test_features_are_images_and_rows_ordered_by_them(bars):
     np.testing.assert_array_equal(white, ~display.allocations)
 
 
+@pytest.mark.long
 def test_features_as_a_heat_map(bars):
     display = draw(FeaturesDisplay.from_estimator(bars, max_features=2))
     np.testing.assert_array_equal(display.components_im_.get_array(), bars.components_[:2])
@@ -595,6 +603,7 @@ def test_features_as_a_heat_map(bars):
     assert [t.get_text() for t in draw(few.plot()).axes_[0].get_xticklabels()] == NAMES[:2]
 
 
+@pytest.mark.long
 def test_other_displays_of_features(bars):
     numbers = draw(NumberOfClustersDisplay.from_estimator(bars))
     assert numbers.ax_.get_xlabel() == "number of features (20 draws)"
@@ -617,6 +626,7 @@ def test_without_features():
         FeaturesDisplay.from_estimator(fitted(DPMixture(n_chains=1, **SHORT), X))
 
 
+@pytest.mark.long
 def test_merges_are_brackets_at_their_heights():
     linkage = np.array([[1, 2, 0.5, 2], [0, 4, 0.8, 3], [3, 5, 1.1, 4]])
     labels = np.repeat([0, 1, 2, 3], [9, 7, 5, 1])
@@ -732,6 +742,7 @@ def test_losses_mark_the_number_of_the_labels(overlapping):
         ExpectedLossDisplay.from_estimator(known)
 
 
+@pytest.mark.long
 def test_costs_of_numbers_that_no_draw_has_are_grey():
     display = draw(ExpectedLossDisplay(np.array([3.0, 2.0, 1.5, 0.2]), 4, fewest=3).plot())
     colors = [bar.get_facecolor() for bar in display.costs_]
@@ -761,6 +772,7 @@ def hollow(dot):
     return not np.array_equal(dot.get_markerfacecolor(), dot.get_color())
 
 
+@pytest.mark.long
 def test_profiles_are_those_of_the_description(model, table):
     display = draw(ProfilesDisplay.from_estimator(model, level=0.99))
     expected = model.describe(level=0.99)
@@ -853,6 +865,7 @@ def test_relevance_bars_are_the_probabilities():
 
 
 @pytest.mark.parametrize("n_clusters", [2, 12, 64])
+@pytest.mark.long
 def test_displays_on_half_a_figure_can_be_read(n_clusters):
     """Panels of profiles are wide, with whole names, and are fewer where lines would be low. Names
     of clusters are left out where they would be tiny."""
@@ -985,6 +998,7 @@ def test_one_row_one_chain_one_draw():
     assert len(draw(MergeTreeDisplay.from_estimator(model)).leaves_) == 1
 
 
+@pytest.mark.long
 def test_without_label_draws(table):
     model = fitted(DPMixture(store_labels=False, point_estimate="map", n_chains=1, **SHORT), table)
     for display in (CoclusteringDisplay, ExpectedLossDisplay, MergeTreeDisplay):
@@ -1121,6 +1135,7 @@ def test_whole_numbers_are_moved_apart():
 
 @pytest.mark.parametrize("style", ["default", "dark_background"])
 @pytest.mark.some(1)
+@pytest.mark.long
 def test_text_and_lines_stand_out_in_any_style(style, model):
     def contrast(color, ax):
         return np.ptp([np.mean(to_rgb(color)), np.mean(to_rgb(ax.get_facecolor()))])

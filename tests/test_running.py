@@ -159,6 +159,7 @@ def test_time_over_in_warm_up(blobs, clock):
     _assert_whole(estimator, blobs)
 
 
+@pytest.mark.long
 def test_limits_are_no_part_of_a_warm_start(blobs, clock):
     clock.pace = 0.01
     estimator = DPMixture(**FAST, warm_start=True, max_time=0.3).fit(blobs)
@@ -268,6 +269,7 @@ def recorder():
     ),
 )
 @pytest.mark.some(1)
+@pytest.mark.long
 def test_callbacks_see_chains_and_change_nothing(model, n_jobs, blobs, recorder):
     cls = MODELS.get(model, DPMixture)
     params = {**FAST, "n_jobs": n_jobs, "n_warmup": 3, "n_draws": 4}
@@ -300,6 +302,7 @@ def test_callbacks_get_a_fit_as_if_it_ended_there(blobs, recorder):
 
 @pytest.mark.parametrize(("end_after", "n_draws"), [(2, 4), (15, 6)])
 @pytest.mark.some(1)
+@pytest.mark.long
 def test_callbacks_may_end_a_fit(end_after, n_draws, blobs, recorder):
     """In warm-up, after a few draws."""
     estimator = DPMixture(**FAST).set_callbacks(recorder(end_after)).fit(blobs)
@@ -377,6 +380,7 @@ def test_skops(blobs):
 # Messages.
 
 
+@pytest.mark.long
 def test_parameters_of_others():
     with pytest.raises(TypeError, match=r"no parameter 'n_components': .* FiniteMixture\(n_comp"):
         DPMixture(n_components=3)
@@ -433,6 +437,7 @@ def test_attributes_before_a_fit(cls, blobs):
     assert pickle.loads(pickle.dumps(estimator.fit(blobs))).converged_ == estimator.converged_
 
 
+@pytest.mark.long
 def test_names_that_users_try(blobs):
     estimator = DPMixture(**FAST).fit(blobs)
     for name, way in ATTRIBUTES.items():
@@ -468,6 +473,7 @@ def test_names_that_users_try(blobs):
         ClustersDisplay(estimator)
 
 
+@pytest.mark.long
 def test_summary_of_particles_has_the_evidence(blobs):
     model = DPMixture(sampler=SMC(10), n_chains=2, n_draws=4, random_state=0).fit(blobs)
     error = model.diagnostics_["log_evidence"]["std"] / 2**0.5
@@ -477,6 +483,7 @@ def test_summary_of_particles_has_the_evidence(blobs):
     assert "evidence" not in DPMixture(**FAST).fit(blobs).summary()
 
 
+@pytest.mark.long
 def test_numbers_in_a_terminal_and_in_the_log(blobs, caplog):
     estimator = DPMixture(**FAST)
     assert str(estimator) == repr(estimator)
@@ -489,6 +496,7 @@ def test_numbers_in_a_terminal_and_in_the_log(blobs, caplog):
     assert ends == f"DPMixture.fit ends\n{estimator.summary()}"
 
 
+@pytest.mark.long
 def test_summary_says_which_reading_its_numbers_are_of(blobs):
     def line(estimator, name="clusters"):
         lines = dict(words.split("  ", 1) for words in estimator.summary().splitlines())
@@ -547,6 +555,7 @@ def test_summary_says_which_reading_its_numbers_are_of(blobs):
     assert line(estimator).endswith(", one for each component)")
 
 
+@pytest.mark.long
 def test_copy_for_prediction(blobs):
     known = np.where(np.arange(30) < 3, np.arange(30), -1)
     estimator = DPMixture(**FAST, noise=True).fit(blobs, known_labels=known)
@@ -583,6 +592,7 @@ def test_scores_after_pickling_say_what_has_them(blobs):
     assert again.outlier_scores(blobs).shape == (len(blobs),)
 
 
+@pytest.mark.long
 def test_copy_for_prediction_keeps_no_entries_of_the_fit():
     X = np.random.default_rng(0).normal(size=(400, 3))
     gaps = np.where(np.random.default_rng(1).random(X.shape) < 0.4, np.nan, X)
@@ -596,6 +606,7 @@ def test_copy_for_prediction_keeps_no_entries_of_the_fit():
     assert "completion" in estimator.draws_.scored.draws[0]
 
 
+@pytest.mark.long
 def test_copy_for_prediction_says_what_it_lacks(blobs):
     estimator = DPMixture(sampler=SMC(n_particles=20), n_draws=5, random_state=0).fit(blobs)
     light = estimator.for_prediction()

@@ -340,6 +340,7 @@ def test_grid_over_likelihoods(blobs):
     assert full == name != other
 
 
+@pytest.mark.long
 def test_pipeline(blobs):
     X, _ = blobs
     pipeline = make_pipeline(StandardScaler(), DPMixture(sampler=Gibbs(), **FAST))

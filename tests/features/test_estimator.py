@@ -69,6 +69,7 @@ def test_registries_hold_snake_cases():
             assert name.replace("_", "") == cls.__name__.lower()
 
 
+@pytest.mark.long
 def test_finds_the_components(fitted):
     X, complete, _ = make_data()
     assert fitted.allocations_.dtype == bool

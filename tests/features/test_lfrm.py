@@ -712,6 +712,7 @@ def test_the_likelihood_by_name_and_no_features():
 
 
 @pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.long
 def test_imputed_networks_are_symmetric_if_undirected(directed):
     links, _, _ = make_lfrm(20, 2, bias=-1.0, directed=directed, random_state=0)
     X = links.astype(float)

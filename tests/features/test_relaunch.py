@@ -221,6 +221,7 @@ def test_choice_goes_together_in_warm_up(seed_sequence):
 
 
 @pytest.mark.parametrize("name", everyday(MOVES, "split and merge"))
+@pytest.mark.long
 def test_indian_buffet(name, seed_sequence):
     j, moves = list(MOVES).index(name), MOVES[name]
     missing, intercept = j % 2 == 0, (None, INTERCEPT)[j % 2]

@@ -474,6 +474,7 @@ def test_rows_beyond_the_sample_join_the_clusters(groups, small_sample):
     sampled=[100, 20_000], sampler=[SubCluster(block_size=64), BlockedGibbs(block_size=64)]
 )
 @pytest.mark.some(1)
+@pytest.mark.long
 def test_blocks_start_at_the_clusters(sampler, sampled, groups, monkeypatch, tmp_path):
     monkeypatch.setattr(_automatic, "MOST_SAMPLED", sampled)
     X, labels = groups

@@ -277,6 +277,7 @@ def fitted():
 
 @pytest.mark.parametrize("method", ["predict", "predict_proba", "score_samples", "score"])
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.long
 def test_values_outside_the_domain_in_new_rows(name, method, fitted):
     good = _with(CASES[name].good)
     getattr(fitted[name], method)(good)

@@ -65,6 +65,7 @@ def found_and_expected(rng, **planted):
     return np.concatenate(found), np.concatenate(expected)
 
 
+@pytest.mark.long
 def test_evidence_is_the_definition():
     rng = np.random.default_rng(0)
     for _ in range(6):
@@ -110,6 +111,7 @@ def test_basins_are_the_definition(error):
 
 
 @pytest.mark.parametrize("error", [None, "drawn", "itself", "chance", "scale", "all"])
+@pytest.mark.long
 def test_evidence_of_basins_is_the_definition(error):
     rng = np.random.default_rng(0)
     for _ in range(6):
@@ -135,6 +137,7 @@ def bricks_of_groups(rng, n=600):
     return X, 2 * y + (np.cos(angle - cuts[:, :, y]) > 0.0)
 
 
+@pytest.mark.long
 def test_basins_are_clusters_where_they_recur_more_often_than_components(monkeypatch):
     rng = np.random.default_rng(0)
     X, draws = bricks_of_groups(rng)
@@ -316,6 +319,7 @@ def touching(rng, n=900):
     "make, n_clusters, modal", [(bars, 2, 1), (ring, 2, 2), (student, 1, 1), (touching, 9, None)]
 )
 @pytest.mark.some(2)
+@pytest.mark.long
 def test_bars_are_two_clusters_and_a_ring_is_one(make, n_clusters, modal):
     X, y = make(np.random.default_rng(1))
     model = DPMixture(**FAST).fit(X)
@@ -429,6 +433,7 @@ def test_components_of_one_answer_are_bricks():
     assert read_draws(spread_out, draws, adaptive=True, recorded=X)[1].max() == 0
 
 
+@pytest.mark.long
 def test_fits_warn_of_rows_in_a_plane():
     """They drive the scale of all clusters to 0; rows near a plane do not."""
     rng = np.random.default_rng(0)
@@ -525,6 +530,7 @@ def test_more_draws_are_read_if_their_numbers_of_clusters_differ(monkeypatch):
     assert len(read_draws(X, draws, adaptive=True)[0]) == 2
 
 
+@pytest.mark.long
 def test_labels_are_searched_among_cells_and_have_no_fragments(monkeypatch):
     X, _ = bars(np.random.default_rng(1), 600)
     X[:, :] *= [0.5, 1.0]
@@ -607,6 +613,7 @@ def test_a_chain_is_compared_with_itself_half_a_chain_later():
     assert read_draws(X, halves, adaptive=True)[1].max() == 0
 
 
+@pytest.mark.long
 def test_summary_names_readings_that_are_sure_of_other_clusters(monkeypatch, crossing):
     model = crossing
     found, of_draw = [], bricks.DrawnHills.of
@@ -634,6 +641,7 @@ def test_summary_reads_large_fits_only_once(monkeypatch, crossing):
         assert ("other readings" in model.summary()) == is_read
 
 
+@pytest.mark.long
 def test_summary_says_if_draws_have_different_clusters():
     X = np.random.default_rng(1).uniform(size=(60, 2))
     model = DPMixture(**FAST, concentration=8.0).fit(X)
@@ -661,6 +669,7 @@ def test_summary_says_if_draws_have_different_clusters():
     assert "chains differ in which rows are together (R-hat 1.31)" in model.summary()
 
 
+@pytest.mark.long
 def test_probabilities_have_errors():
     X, _ = bars(np.random.default_rng(1), 100)
     model = DPMixture(**{**FAST, "n_chains": 4}, concentration=8.0).fit(X)
@@ -693,6 +702,7 @@ def test_errors_count_what_differs_between_chains(crossing):
     )
 
 
+@pytest.mark.long
 def test_summary_says_if_the_number_of_clusters_is_uncertain(crossing):
     model = crossing
     counts = np.full(model.n_clusters_samples_.shape, model.n_clusters_)
@@ -710,6 +720,7 @@ def test_summary_says_if_the_number_of_clusters_is_uncertain(crossing):
     assert "as many clusters as labels_" not in model.summary()
 
 
+@pytest.mark.long
 def test_several_estimates_of_a_fit():
     X, _ = bars(np.random.default_rng(1))
     X = np.concatenate([X, [[np.nan, np.nan]] * 3])
@@ -742,6 +753,7 @@ def test_several_estimates_of_a_fit():
         model.estimate_labels(loss="Vi")
 
 
+@pytest.mark.long
 def test_several_estimates_among_components_are_near_the_draws():
     X, _ = bars(np.random.default_rng(2), 200)
     X = np.concatenate([X, [[np.nan, np.nan]] * 3])
@@ -761,6 +773,7 @@ def test_several_estimates_among_components_are_near_the_draws():
 
 @pytest.mark.filterwarnings("ignore:.*are copies")
 @pytest.mark.parametrize("seed", everyday(range(3), 0))
+@pytest.mark.long
 def test_several_estimates_have_noise_and_copies(seed):
     rng = np.random.default_rng(seed)
     X = np.concatenate([ring(rng, 200)[0], rng.uniform(-9, 9, size=(20, 2))])
@@ -789,6 +802,7 @@ def test_several_estimates_need_a_cluster():
         model.estimate_labels(n_estimates=2)
 
 
+@pytest.mark.long
 def test_summary_counts_clusters_and_not_noise():
     rng = np.random.default_rng(1)
     X = np.concatenate([bars(rng)[0], rng.uniform(-30, 30, size=(25, 2))])
@@ -800,6 +814,7 @@ def test_summary_counts_clusters_and_not_noise():
     assert found["mcse_mean"] == mcse_mean(model.n_clusters_samples_) != before["mcse_mean"]
 
 
+@pytest.mark.long
 def test_rows_that_are_noise_share_no_cluster():
     X, _ = ring(np.random.default_rng(1))
     X = np.concatenate([X, [[40.0, 0.0], [0.0, -50.0]]])

@@ -76,6 +76,7 @@ def test_500_then_1000(blobs):
     way=["plain", "pickle", "more threads", "fewer threads"],
 )
 @pytest.mark.some(2)
+@pytest.mark.long
 def test_warm_start_with(params, way, blobs):
     params = {**FAST, **params}
     whole = DPMixture(**{**params, "n_draws": 13}).fit(blobs)
@@ -141,6 +142,7 @@ def _refused(estimator, X, match, **params):
     estimator.set_params(**old)
 
 
+@pytest.mark.long
 def test_refusals(blobs):
     estimator = DPMixture(
         likelihood=Gaussian(df=5.0), sampler=Gibbs(), **FAST, warm_start=True
@@ -275,6 +277,7 @@ def test_turns_do_not_show(blobs, sampler, monkeypatch):
     assert_same_fit(cls(**params, n_jobs=n_jobs).fit(blobs), whole, blobs)
 
 
+@pytest.mark.long
 def test_fit_outside_the_main_thread(blobs):
     results = []
     thread = threading.Thread(target=lambda: results.append(DPMixture(**FAST).fit(blobs)))
@@ -452,6 +455,7 @@ def test_interruption(name, n_jobs, thin, ctrl_c):
 
 
 @pytest.mark.parametrize("store_labels", everyday([True, False], True))
+@pytest.mark.long
 def test_a_fit_goes_on_from_what_is_shown(blobs, store_labels, ctrl_c, monkeypatch):
     """One chain is ahead when Ctrl-C comes: what it has beyond the others is shown, draw by draw,
     when that many are asked for."""
@@ -513,6 +517,7 @@ def test_interruption_without_stored_labels(blobs, point_estimate, ctrl_c):
     assert_same_fit(estimator.fit(blobs), whole, blobs)
 
 
+@pytest.mark.long
 def test_interrupted_estimators_can_be_pickled(blobs, ctrl_c):
     params = {**FAST, "sampler": Disturbed()}
     whole = DPMixture(**params).fit(blobs)
@@ -524,6 +529,7 @@ def test_interrupted_estimators_can_be_pickled(blobs, ctrl_c):
 
 
 @pytest.mark.parametrize("n_jobs", everyday([1, 2], 1))
+@pytest.mark.long
 def test_a_warm_up_that_is_interrupted_ends(blobs, n_jobs, ctrl_c, monkeypatch):
     """Chains have draws then, those of a fit with this warm-up. The time for these begins when all
     chains have ended it."""
@@ -565,6 +571,7 @@ def test_a_warm_up_that_is_interrupted_ends(blobs, n_jobs, ctrl_c, monkeypatch):
         (True, 7, "fit again to continue"),
     ],
 )
+@pytest.mark.long
 def test_an_interruption_says_how_to_go_on(warm_start, at, how, blobs, ctrl_c):
     params = {**FAST, "n_warmup": 10 if at > 7 else 40, "sampler": Disturbed()}
     estimator = DPMixture(**params, warm_start=warm_start)
@@ -615,6 +622,7 @@ def test_interruption_after_the_last_iteration_still_raises(blobs, ctrl_c):
     assert_same_fit(estimator, whole, blobs)
 
 
+@pytest.mark.long
 def test_ctrl_c_stops_a_grid_search(blobs, ctrl_c):
     grid = GridSearchCV(
         DPMixture(sampler=Disturbed(), **FAST), {"discount": [0.0, 0.1, 0.2]}, cv=3

@@ -12,6 +12,7 @@ from skdpm.networks import adjacency
 SHORT = {"n_chains": 1, "n_warmup": 5, "n_draws": 5, "random_state": 0}
 
 
+@pytest.mark.long
 def test_degrees_are_no_directions():
     rng = np.random.default_rng(0)
     model = DPMixture(likelihood="von_mises_fisher", **SHORT)

@@ -177,6 +177,7 @@ def test_label_samples_take_the_smallest_type(n_clusters, dtype, store_labels):
         np.testing.assert_array_equal(estimator.label_samples_[0, 1], init)
 
 
+@pytest.mark.long
 def test_label_type_when_chains_differ(blobs):
     """A chain of many clusters widens the array of all; going on keeps what is there."""
     X = np.repeat(blobs, 10, axis=0) + np.arange(300)[:, None] * 10
@@ -253,6 +254,7 @@ def test_estimate_labels_is_as_if_fit_had_done_so(blobs, loss, sampler):
     np.testing.assert_array_equal(model.labels_, first)
 
 
+@pytest.mark.long
 def test_labels_of_components_are_no_coarser_than_the_draws():
     """Where most rows may be in either of two components, "vi" unites these against all draws."""
     rng = np.random.default_rng(2)
@@ -280,6 +282,7 @@ def test_labels_of_components_are_no_coarser_than_the_draws():
 
 
 @pytest.mark.parametrize("n_categories", [3, 4])
+@pytest.mark.long
 def test_a_table_without_clusters_is_one_cluster(n_categories):
     """Its draws have many components, and share none, if a prior wants clusters to differ."""
     likelihood = Categorical(hyperpriors={"concentration": (1.0, 1.0)})
@@ -547,6 +550,7 @@ def test_thin(blobs, thin):
     assert thinned.n_iter_ == all_draws.n_iter_ == 22
 
 
+@pytest.mark.long
 def test_warm_up_is_dropped(blobs):
     params = {**FAST, "sampler": "gibbs"}  # which does not adapt
     whole = DPMixture(**{**params, "n_warmup": 0, "n_draws": 22}).fit(blobs)
@@ -566,6 +570,7 @@ def test_bits_do_not_depend_on_n_jobs(name, n_jobs):
 
 @combinations(backend=["loky", "threading", "sequential"], n_jobs=[None, 2])
 @pytest.mark.some(1)
+@pytest.mark.long
 def test_bits_do_not_depend_on_the_joblib_backend(blobs, backend, n_jobs):
     expected = DPMixture(**FAST).fit(blobs)
     with joblib.parallel_config(backend=backend, n_jobs=2 if backend != "sequential" else 1):
@@ -573,6 +578,7 @@ def test_bits_do_not_depend_on_the_joblib_backend(blobs, backend, n_jobs):
     assert_same_fit(estimator, expected, blobs)
 
 
+@pytest.mark.long
 def test_bits_do_not_depend_on_the_number_of_chains(blobs):
     two = DPMixture(**FAST).fit(blobs)
     three = DPMixture(**{**FAST, "n_chains": 3}).fit(blobs)
@@ -591,6 +597,7 @@ SEEDS = {
 
 
 @pytest.mark.parametrize("seed", everyday(SEEDS, "RandomState"))
+@pytest.mark.long
 def test_random_state(blobs, seed):
     seed = SEEDS[seed]
     params = {**FAST, "random_state": seed()}
@@ -608,6 +615,7 @@ def test_random_state(blobs, seed):
     assert_same_fit(again.fit(blobs), other, blobs)
 
 
+@pytest.mark.long
 def test_int_types_of_one_seed_agree(blobs):
     one = DPMixture(**{**FAST, "random_state": 3}).fit(blobs)
     assert_same_fit(one, DPMixture(**{**FAST, "random_state": np.uint8(3)}).fit(blobs), blobs)
@@ -625,6 +633,7 @@ def test_random_state_none_draws_a_fresh_seed_and_leaves_numpy_alone(blobs):
 # Diagnostics.
 
 
+@pytest.mark.long
 def test_diagnostics(blobs):
     estimator = DPMixture(**{**FAST, "n_chains": 3}).fit(blobs)
     quantities = {

@@ -55,6 +55,7 @@ def test_probabilities_are_ratios_of_marginals(directed):
 
 
 @pytest.mark.parametrize("directed", everyday([False, True], True))
+@pytest.mark.long
 def test_numbers_of_links_with_degree_correction(directed):
     """Propensities of a cluster, over its size, are Dirichlet, and rates are Gamma."""
     rng = np.random.default_rng(0)

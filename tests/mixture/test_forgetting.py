@@ -103,6 +103,7 @@ def test_the_concentration_is_that_of_the_rows_that_are_kept(prior):
 
 
 @pytest.mark.parametrize("likelihood", everyday([Gaussian(), Poisson()], "Gaussian()"), ids=repr)
+@pytest.mark.long
 def test_batches_give_the_bits_of_one(likelihood):
     """After a fit that moves and learns, pickled in between, and with statistics computed anew on
     the way. Labels count the rows of each cluster, and rows of the call that are forgotten have
@@ -135,6 +136,7 @@ def test_batches_give_the_bits_of_one(likelihood):
     assert agree.mean() > 0.9
 
 
+@pytest.mark.long
 def test_a_drift_is_followed():
     """One cluster moves and one ends: its rows are forgotten, and rows in memory are few."""
     rng = np.random.default_rng(0)

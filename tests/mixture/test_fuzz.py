@@ -232,6 +232,7 @@ SETTINGS = settings(
 @SETTINGS
 @given(data=st.data())
 @pytest.mark.some(1)
+@pytest.mark.long
 def test_any_array(name, data):
     X = data.draw(arrays())
     n_features = np.shape(X)[1] if np.ndim(X) == 2 else None
@@ -261,6 +262,7 @@ def test_any_sparse_matrix(name, data):
 @SETTINGS
 @given(data=st.data())
 @pytest.mark.some(1)
+@pytest.mark.long
 def test_rows_of_its_own_domain(name, data):
     """The same with data that must be accepted: a refusal is an error here."""
     case = CASES[name]

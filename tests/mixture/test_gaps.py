@@ -165,6 +165,7 @@ PAIRS = [("full", "dp"), ("full", "mfm"), ("tied", "dp"), ("product", "dp")]
 
 @pytest.mark.parametrize("name, prior", everyday(PAIRS, PAIRS[0], n_values=2))
 @thirds("sampler", SAMPLERS)
+@pytest.mark.long
 def test_partition_and_gap_follow_their_posterior(sampler, name, prior, seed_sequence):
     run = invariance_run(name, prior, SAMPLERS[sampler])
     assert_p(run, seed_sequence=seed_sequence)
@@ -712,6 +713,7 @@ def test_far_entries_beside_a_gap(covariance_type, value):
     assert model.impute(gaps).shape == (2, 3)
 
 
+@pytest.mark.long
 def test_samplers_without_a_way_refuse():
     X = two_groups()
     with pytest.raises(ValueError, match=r"missing entries .*use a sampler of rows in memory"):

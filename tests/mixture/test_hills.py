@@ -169,6 +169,7 @@ def line_between(distance, rows, share=0.5, deviation=1.0):
 
 
 @pytest.mark.parametrize(("n_far", "expected"), [(1, 2), (2, 3), (4, 3)])
+@pytest.mark.long
 def test_few_rows_far_away_are_a_cluster(n_far, expected):
     rng = np.random.default_rng(0)
     near = np.vstack([rng.normal(size=(60, 3)), rng.normal(6.0, size=(40, 3))])
@@ -190,6 +191,7 @@ def test_a_hundred_rows_of_very_many_show_a_valley():
     np.testing.assert_array_equal(read_hills(points_of(X[:-30]), labels[:-30]), 0)
 
 
+@pytest.mark.long
 def test_rows_of_a_law_with_heavy_tails_are_no_islands():
     for seed in range(2):
         X = np.random.default_rng(seed).standard_t(1.5, size=(300, 2))
@@ -455,6 +457,7 @@ def test_crescents(moons):
     np.testing.assert_array_equal(again.n_clusters_samples_, model.n_clusters_samples_)
 
 
+@pytest.mark.long
 def test_new_rows_follow_the_hills(moons):
     X, y, model = moons
     assert (model.predict(X) == model.labels_).mean() >= 0.995

@@ -169,6 +169,7 @@ def test_clusters_are_shared_by_draws_with_other_values(counts):
 
 
 @pytest.mark.parametrize("exposed", [False, True])
+@pytest.mark.long
 def test_far_counts_have_densities_under_unknown_rates_of_the_prior(exposed, counts):
     """Of each draw's new clusters, by quadrature over the logarithm of the rate."""
     exposure = np.linspace(0.5, 2.0, len(counts)) if exposed else np.ones(len(counts))

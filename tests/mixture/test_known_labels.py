@@ -190,6 +190,7 @@ def noisy_cells(model, law, X, codes):
 @pytest.mark.parametrize(
     "prior, codes", [("dp", "one"), pytest.param("mfm", "two", marks=pytest.mark.slow)]
 )
+@pytest.mark.long
 def test_fits_with_noise_sample_the_posterior(prior, codes, seed_sequence):
     """Under the law of noise of a fit, the uniform law on the box of the rows."""
     X, codes = enumeration_case("gaussian").X, CODES[codes]
@@ -221,6 +222,7 @@ def test_planted_errors_with_noise_are_seen(error, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("new_cluster", everyday([False, True], True))
+@pytest.mark.long
 def test_predictions_with_noise_follow_from_the_draws(new_cluster):
     """P(noise | row) is its share of the density over all draws; the classes share the rest as
     without noise."""
@@ -295,6 +297,7 @@ def test_leave_one_out_with_noise():
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("point_estimate", ["modal", "vi"])
 @pytest.mark.some(1)
+@pytest.mark.long
 def test_point_estimates_with_noise(point_estimate):
     """Two groups, a row of each with a class, a third group without, and scattered rows."""
     rng = np.random.default_rng(0)
@@ -350,6 +353,7 @@ def test_labels_in_y_are_pointed_to_known_labels():
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @combinations(prior=["dp", "finite", "mfm"], codes=list(CODES), noise=[None, (1.0, 1.0)])
+@pytest.mark.long
 def test_evidence_of_particles_is_enumerated(prior, codes, noise):
     """A filter of as many particles as there are partitions is enumeration. The evidence is that
     of the rows, and that no component has rows of two classes."""
@@ -385,6 +389,7 @@ def test_particles_sample_the_posterior(rejuvenation, noise, seed_sequence):
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("order", ["random", "given"])
+@pytest.mark.long
 def test_one_particle_never_unites_classes(order):
     """As many components as classes, and rows of the first class are in three groups: a row of
     each class is taken first, so these do not use up the components."""
@@ -555,6 +560,7 @@ FUZZ_SAMPLERS = [
 
 @combinations(sampler=FUZZ_SAMPLERS, name=[n for n in NAMES if not n.startswith("relational")])
 @pytest.mark.some(2)
+@pytest.mark.long
 def test_no_draw_unites_two_classes(name, sampler):
     """Whatever the classes, priors and starts, which are random here: from the very start."""
     case = fit_case(name)
@@ -686,6 +692,7 @@ def test_rows_in_the_hill_of_a_class_count_for_it():
 @pytest.mark.parametrize(
     "point_estimate", everyday(["modal", "vi", "binder", ("vi", 1.5), "map", "last"], "vi")
 )
+@pytest.mark.long
 def test_point_estimates(point_estimate):
     X, y = IRIS
     known = some_known(y, 3)
@@ -742,6 +749,7 @@ def test_same_bits_whatever_threads_pickles_and_halves():
     assert "known" not in repr(fewer)
 
 
+@pytest.mark.long
 def test_leave_one_out_sees_the_label():
     """The density of a row with a known label given the others is that in components that may
     hold its class."""
@@ -777,6 +785,7 @@ def test_leave_one_out_sees_the_label():
             assert found[0, s, i] == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.long
 def test_answers_are_those_of_the_users_likelihood():
     rng = np.random.default_rng(0)
     X = pd.DataFrame(
@@ -821,6 +830,7 @@ def test_wrong_labels(labels, message):
         FiniteMixture(random_state=0).fit(IRIS[0], known_labels=labels)
 
 
+@pytest.mark.long
 def test_refusals():
     X, y = IRIS
     known = some_known(y, 5)

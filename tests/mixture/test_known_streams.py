@@ -136,6 +136,7 @@ def test_batches_give_the_bits_of_one(noise):
         np.testing.assert_array_equal(parts.labels_, whole.labels_[-len(parts.labels_) :])
 
 
+@pytest.mark.long
 def test_answers():
     """A class of two components, a class, and a cluster without a class: as after a fit."""
     rng = np.random.default_rng(0)

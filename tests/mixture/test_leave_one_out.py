@@ -172,6 +172,7 @@ def test_state_is_as_before():
 # What is kept, and refused.
 
 
+@pytest.mark.long
 def test_rows_of_fit_are_asked_for_again_after_pickling():
     case = fit_case("gaussian")
     model = make_estimator(case.likelihood, resampled=True).fit(case.X)
@@ -224,6 +225,7 @@ def test_without_densities_given_the_others():
         model.pointwise_log_likelihood(A + A.T)
 
 
+@pytest.mark.long
 def test_scores_are_computed_by_those_who_ask_for_them():
     case = fit_case("gaussian")
     model = make_estimator(case.likelihood).fit(case.X)

@@ -261,6 +261,7 @@ def test_partitions_out_of_reach():
     assert not far({"ess_bulk": math.nan}, (4, 3), 250)
 
 
+@pytest.mark.long
 def test_draws_end_if_partitions_are_out_of_reach(monkeypatch):
     """At the first look, although no chain stands still."""
     X = np.random.default_rng(0).normal(size=(40, 1))
@@ -286,6 +287,7 @@ def ticks(monkeypatch):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("sampler", ["auto", SubCluster(), ARM(n_history_chains=3)], ids=str)
 @pytest.mark.some(1)
+@pytest.mark.long
 def test_a_fit_shortened_by_time_can_be_repeated(sampler, blobs, ticks):
     model = DPMixture(**AUTO, sampler=sampler, max_time=0.017).fit(blobs)
     assert 1 < model.n_warmup_ < 50
@@ -305,6 +307,7 @@ def test_time_that_is_over_at_once(sampler, blobs):
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.long
 def test_time_is_over_for_a_fit_whose_chains_are_apart(blobs, monkeypatch):
     """After Ctrl-C one chain has done 50 iterations of warm-up and the others none."""
     monkeypatch.setattr(chains, "TURN", 1e9)
@@ -390,6 +393,7 @@ def test_long_fits_say_so_once(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.long
 def test_the_forecast_names_ways_out(blobs, monkeypatch):
     monkeypatch.setattr(_halts, "PATIENCE", 0.0)
     monkeypatch.setattr(_halts, "LONG", 0.0)

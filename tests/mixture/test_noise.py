@@ -127,6 +127,7 @@ def test_log_joint(likelihood, prior):
 
 @in_shares
 @thirds("name, sampler", SAMPLERS)
+@pytest.mark.long
 def test_invariance(name, sampler, share, seed_sequence, record_property):
     """Starts drawn from the posterior still follow it after some iterations."""
     runs = {
@@ -655,6 +656,7 @@ def fitted():
         return X, DPMixture(noise=True, **SHORT).fit(X)
 
 
+@pytest.mark.long
 def test_predictions(fitted):
     X, model = fitted
     shares = model.predict_proba(X, new_cluster=True)
@@ -669,6 +671,7 @@ def test_predictions(fitted):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.long
 def test_far_rows_are_noise():
     """Clusters have next to none of the rows outside the box, and from 1.5 times its size on the
     less the farther out. Noise is so sparse that no draw has a cluster at the edge of the box."""
@@ -694,6 +697,7 @@ def test_far_rows_are_noise():
     "likelihood",
     everyday(["diag", "tied", "subspace", *COUNTS, "mixed"], "mixed"),
 )
+@pytest.mark.long
 def test_far_rows_are_noise_under(likelihood):
     """Also beside gaps, and if one column alone is far."""
     X, _ = noisy_blobs(2, 120)
@@ -728,6 +732,7 @@ def test_samples(fitted):
     assert (np.ptp(scattered, axis=0) > 1.8 * half).all()
 
 
+@pytest.mark.long
 def test_what_is_read_off_draws(fitted):
     X, model = fitted
     assert model.label_samples_.dtype == np.int8 and model.label_samples_.min() == -1

@@ -162,6 +162,7 @@ REDRAWN = [
     "likelihood, prior, scheme, n_particles, settings",
     everyday([*PLAIN, *REDRAWN], PLAIN[1], n_values=5),
 )
+@pytest.mark.long
 def test_weights_are_unbiased(likelihood, prior, scheme, n_particles, settings, seed_sequence):
     """Few particles, resampled after every row, and old rows that are drawn again."""
     run = particle_run(likelihood, prior, scheme, n_particles, **settings)
@@ -349,6 +350,7 @@ def test_a_fit_that_follows_all_choices():
     assert model.log_evidence_ == pytest.approx(law.log_evidence, abs=1e-10)
 
 
+@pytest.mark.long
 def test_streams_follow_all_choices():
     """The box is that of the first batch; rows outside may be noise too. What is read off draws
     is that of the particles."""

@@ -91,6 +91,7 @@ def test_clusters_are_those_of_the_other_rows(name, point_estimate, kind):
         assert (model.labels_[empty] == 0).all()
 
 
+@pytest.mark.long
 def test_parameters_do_not_depend_on_empty_rows():
     """Neither those of clusters nor weights of predictions, given the partition of the others."""
     likelihood, X = rows_of("full")
@@ -150,6 +151,7 @@ def test_known_labels_may_be_all_that_is_known():
     assert model.n_clusters_ == 2 and (model.labels_[:8] == known[:8]).all()
 
 
+@pytest.mark.long
 def test_empty_columns_and_rows_are_named():
     _, X = rows_of("directions")
     model = DPMixture(likelihood="von_mises_fisher", **SHORT).fit(X)

@@ -98,6 +98,7 @@ def unequal(rng, n, n_features, low, high, shape=5.0):
 
 
 @pytest.mark.parametrize("name", everyday(["negative_binomial", "poisson"], "poisson"))
+@pytest.mark.long
 def test_unequal_totals_are_named(name):
     X = unequal(np.random.default_rng(0), 80, 15, 0.3, 3.0)
     model = DPMixture(likelihood=name, **SHORT)
@@ -196,6 +197,7 @@ def texts(rng, n, n_kinds, spread, n_words=30.0):
     return csr_array(np.array(X, dtype=np.float64)), labels
 
 
+@pytest.mark.long
 def test_words_that_vary_within_a_subject():
     X, _ = texts(np.random.default_rng(0), 200, 5, 12.0)
     with pytest.warns(UserWarning, match=r'parts of kinds.*FiniteMixture\(k, likelihood="multin'):
@@ -210,6 +212,7 @@ def test_words_that_vary_within_a_subject():
 
 @pytest.mark.parametrize("n_kinds, n_words", [(20, 10.0), (40, 100.0), (80, 30.0)])
 @pytest.mark.some(1)
+@pytest.mark.long
 def test_pairs_of_words(n_kinds, n_words):
     """False alarms are too rare to be seen, and words that vary are found, in small clusters."""
     found = {}
@@ -238,6 +241,7 @@ def kinds_by_crp(rng, n, alpha, n_columns, n_words):
 @pytest.mark.parametrize(
     "n, alpha, n_columns, n_words", [(60, 20, 300, 10), (200, 50, 100, 50), (100, 90, 12, 200)]
 )
+@pytest.mark.long
 def test_fragments(n, alpha, n_columns, n_words):
     """Kinds of one or two rows are no fragments, and the rows of few kinds are."""
     n_alarms = n_found = 0
@@ -254,6 +258,7 @@ def test_fragments(n, alpha, n_columns, n_words):
     assert (n_alarms, n_found) == (0, 20)
 
 
+@pytest.mark.long
 def test_pairs_of_fragments_follow_from_permutations(monkeypatch):
     """The excess and the standard deviation are those of columns permuted in each cluster."""
     rng = np.random.default_rng(0)

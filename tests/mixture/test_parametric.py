@@ -521,6 +521,7 @@ def pivots(case, items, power, params):
 
 @every
 @pytest.mark.parametrize("powers", [(0.5,), pytest.param((0.0, 1.0), marks=pytest.mark.slow)])
+@pytest.mark.long
 def test_draws_follow_the_posterior(case, powers, seed_sequence):
     items = [1, 2, 3, 5, 8, 9]
     runs = {}

@@ -138,6 +138,7 @@ CELLS = [
     "likelihood, prior, resampled", everyday(CELLS, CELLS[0], CELLS[5], n_values=3)
 )
 @pytest.mark.some(1)
+@pytest.mark.long
 def test_batches_give_the_bits_of_one(likelihood, prior, resampled):
     case = fit_case(likelihood, n_samples=41)
     # Entries are missing in the middle alone: some batches are complete, clusters may not be.
@@ -876,6 +877,7 @@ def test_fit_starts_anew(blobs, disturb):
 # Dask arrays.
 
 
+@pytest.mark.long
 def test_chunks_of_a_dask_array(blobs):
     da = pytest.importorskip("dask.array", reason="dask is not installed")
     X, _ = blobs

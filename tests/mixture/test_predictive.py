@@ -36,6 +36,7 @@ METHODS = ("predict", "predict_proba", "score_samples")
 
 
 @combinations(name=NAMES, prior=PRIORS)
+@pytest.mark.long
 def test_score_samples(name, prior):
     case = fit_case(name, n_samples=12)
     # Of 12 iterations every third is kept, from the start, so that draws differ.
@@ -84,6 +85,7 @@ def test_predict_proba(name, prior):
     ),
 )
 @pytest.mark.parametrize("store_labels", [True, False])
+@pytest.mark.long
 def test_scored_draws_are_evenly_spaced(n_chains, n_draws, stride, store_labels):
     case = fit_case("bernoulli", n_samples=8)
     params = {"n_chains": n_chains, "n_draws": n_draws, "point_estimate": "last"}
@@ -134,6 +136,7 @@ def fitted(request):
 
 
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.long
 def test_rows_do_not_depend_on_each_other(fitted, method):
     estimator, X_new = fitted
     together = getattr(estimator, method)(X_new)
@@ -165,6 +168,7 @@ def test_blocks_of_rows_do_not_show(fitted, method, monkeypatch):
         None,
     ),
 )
+@pytest.mark.long
 def test_nothing_is_drawn(fitted, random_state):
     estimator, X_new = fitted
     estimator = clone(estimator).set_params(random_state=random_state).fit(fit_of(estimator))
@@ -285,6 +289,7 @@ CONTINUOUS += [
 
 @pytest.mark.parametrize("n_rows", everyday([2, 20], 20))
 @pytest.mark.parametrize("likelihood", CONTINUOUS)
+@pytest.mark.long
 def test_sampled_rows_follow_the_score_in_one_dimension(likelihood, n_rows, seed_sequence):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n_rows, 1))

@@ -205,6 +205,7 @@ def test_partitions_and_pseudo_counts_keep_their_joint_posterior(seed_sequence):
     assert_p_matrix({name: rows_run(name) for name in CASES}, seed_sequence=seed_sequence)
 
 
+@pytest.mark.long
 def test_hyperparameters_of_weights_keep_their_joint_posterior_every_day(seed_sequence):
     assert_p(rows_run("relational_counts", n_starts=600), seed_sequence=seed_sequence)
 
@@ -391,6 +392,7 @@ DEFAULTS = {
 
 @combinations(name=DEFAULTS, rows=POOR)
 @pytest.mark.some(2)
+@pytest.mark.long
 def test_rows_that_say_little(name, rows):
     X = POOR[rows]
     if name == "relational":
@@ -424,6 +426,7 @@ def test_rows_that_say_little(name, rows):
             assert np.isfinite(values).all() and len(np.unique(values)) > 1
 
 
+@pytest.mark.long
 def test_columns_of_noise_do_not_divide_clusters():
     rng = np.random.default_rng(0)
     classes = np.repeat([0, 1, 2], 100)

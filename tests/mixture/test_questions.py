@@ -224,6 +224,7 @@ every_question = thirds("name, column", QUESTIONS)
 
 
 @every_question
+@pytest.mark.long
 def test_answers_are_those_of_the_joint_law(name, column):
     check_prediction(Question(name, column))
 
@@ -696,6 +697,7 @@ def test_imputation_keeps_types_of_numbers(dtype):
                 assert table.dtypes.equals(X.dtypes)
 
 
+@pytest.mark.long
 def test_imputer_in_a_pipeline():
     full, holes = table(200)
     labels = np.asarray(full["kind"] == "b")
@@ -752,6 +754,7 @@ def test_columns_without_values_are_as_in_simple_imputer(likelihood, keep):
 
 
 @pytest.mark.filterwarnings("ignore:.*no entries")
+@pytest.mark.long
 def test_columns_without_values_in_tables():
     _, holes = table()
     X = holes.assign(none=None, codes=pd.Categorical([None] * len(holes), ["u"]), void=np.nan)

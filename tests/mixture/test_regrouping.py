@@ -160,6 +160,7 @@ def weak_topics():
 
 
 @pytest.mark.parametrize("looks", [True, False])
+@pytest.mark.long
 def test_a_probe_finds_clusters_whose_rows_may_be_in_others(looks, monkeypatch):
     """The log joint of three topics is 80 below that of one, and their mass 45 above."""
     if not looks:
@@ -173,6 +174,7 @@ def test_a_probe_finds_clusters_whose_rows_may_be_in_others(looks, monkeypatch):
         assert_same_fit(model, again, weak_topics())
 
 
+@pytest.mark.long
 def test_noise_stays_one_cluster(monkeypatch):
     probes, probe = [], chain_program.RowProgram.probe
     monkeypatch.setattr(
@@ -276,6 +278,7 @@ def test_a_fit_that_goes_on_does_not_restart_chains_again(four, monkeypatch):
     assert [chain["replicas"] for chain in chains] == before
 
 
+@pytest.mark.long
 def test_networks_and_drawn_entries_have_no_masses(four):
     X = np.where(np.arange(200).reshape(100, 2) % 17 == 0, np.nan, four)
     settings = {"n_warmup": 60, "n_draws": 30, "random_state": 0}
@@ -351,6 +354,7 @@ def test_distances_of_masses():
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("n_draws", [1, 3, 6])
 @pytest.mark.some(1)
+@pytest.mark.long
 def test_few_draws_are_not_judged(n_draws):
     X = np.random.default_rng(0).gamma(2.0, size=(400, 3))
     model = DPMixture(n_warmup=1, n_draws=n_draws, random_state=0).fit(X)
@@ -400,6 +404,7 @@ def test_levels_with_the_same_labels_are_a_sentence():
         assert _convergence.words_about_levels({"log_joint": {**figures, **quiet}}, []) is None
 
 
+@pytest.mark.long
 def test_chains_that_still_move_have_not_converged():
     """Every chain gains more than a hundred nats, and labels and densities agree."""
     X = np.random.default_rng(0).gamma(2.0, size=(200, 3))

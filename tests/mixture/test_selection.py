@@ -492,6 +492,7 @@ def test_warm_start_equals_one_run():
     np.testing.assert_array_equal(parts.relevance_, whole.relevance_)
 
 
+@pytest.mark.long
 def test_relevance_is_the_share_of_draws():
     """A number per column of X, which the columns of a unit share; NaN in no part."""
     X = np.column_stack([rows_of("whole part"), np.zeros(14)])
@@ -738,6 +739,7 @@ def test_tables_with_names():
 
 
 @pytest.mark.filterwarnings("ignore:.*no entries")
+@pytest.mark.long
 def test_constant_and_empty_columns():
     X, _, _ = twenty("gaussian", 0)
     X[:, 5], X[:, 6] = 3.0, NAN

@@ -170,6 +170,7 @@ def test_categories_at_predict_are_those_of_fit():
 
 @pytest.mark.filterwarnings("ignore:Categorical.*('Paris'|codes holds 7)")
 @pytest.mark.parametrize("kind", ["table", "select", "noise", "codes"])
+@pytest.mark.long
 def test_new_categories_have_the_probability_of_the_rule_of_succession(kind):
     """That of known categories sums to the rest; clusters are those of rows with a gap."""
     likelihood, X, towns = clone(PRODUCT), TABLE, ["Rome", "Oslo", "Bonn", "Paris"]
@@ -302,6 +303,7 @@ def test_a_product_of_a_data_frame():
 
 
 @pytest.mark.parametrize("likelihood", ["mixed", Categorical()], ids=["mixed", "categories"])
+@pytest.mark.long
 def test_chains_of_a_table_are_left_out(likelihood):
     X = TABLE if likelihood == "mixed" else TABLE[["town", "size"]]
     mixture = DPMixture(likelihood=likelihood, **{**TWO_CHAINS, "n_chains": 3}).fit(X)
@@ -357,6 +359,7 @@ def test_kinds_of_columns(column, kind):
     assert as_table(column.to_frame()).column(0).kind == kind
 
 
+@pytest.mark.long
 def test_columns_that_follow_from_another_one_are_left_out():
     """By values, whatever their units, signs and names, and only if there are enough rows."""
     rng = np.random.default_rng(0)
@@ -404,6 +407,7 @@ def test_columns_that_no_likelihood_takes():
 # "mixed".
 
 
+@pytest.mark.long
 def test_mixed_chooses_by_type():
     mixture = DPMixture(likelihood="mixed", **TWO_CHAINS).fit(TABLE)
     assert [
@@ -605,6 +609,7 @@ def test_categories_of_a_batch_may_all_be_different():
 
 
 @pytest.mark.parametrize("sampler", everyday(["auto", "sub_cluster"], "auto"))
+@pytest.mark.long
 def test_columns_of_two_values_are_reported(sampler):
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.normal(size=(60, 3)), columns=["a", "b", "c"])
@@ -629,6 +634,7 @@ def test_columns_of_two_values_are_reported(sampler):
         DPMixture(likelihood="gaussian", **params).fit(np.c_[flags, np.arange(60.0)])
 
 
+@pytest.mark.long
 def test_columns_of_two_values_are_reported_once():
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.normal(size=60), rng.random(60) < 0.4])
@@ -745,6 +751,7 @@ def amounts(n=400):
     ),
     ids=["auto", "diag", "mixed", "product"],
 )
+@pytest.mark.long
 def test_skewed_columns_are_reported(likelihood):
     X = pd.DataFrame(amounts(), columns=["cost", "income"])
     model = DPMixture(likelihood=likelihood, **FAST)
@@ -771,10 +778,12 @@ def test_skewness_has_no_unit_and_zeros_stay():
 
 
 @pytest.mark.parametrize("data", [load_iris, load_wine])
+@pytest.mark.long
 def test_ordinary_columns_are_not_skewed(data):
     assert skewed_columns(data().data, SLIGHTLY_SKEWED) == {}
 
 
+@pytest.mark.long
 def test_slightly_skewed_columns_are_reported_beside_categories():
     """Where components are clusters. Of numbers alone the labels do not cut these."""
     rng = np.random.default_rng(0)
@@ -792,6 +801,7 @@ def test_slightly_skewed_columns_are_reported_beside_categories():
 
 
 @pytest.mark.parametrize("likelihood", [Gaussian(), Product([("a", "gaussian", [1, 0])]), "mixed"])
+@pytest.mark.long
 def test_columns_are_judged_once(likelihood, monkeypatch):
     judged, table = [], pd.DataFrame(amounts(), columns=["cost", "income"])
     monkeypatch.setattr(
@@ -846,6 +856,7 @@ def test_clusters_below_a_number_and_limits_are_not_tails(seed):
 
 
 @pytest.mark.parametrize("scaler", [StandardScaler(), RobustScaler(), MinMaxScaler(), None])
+@pytest.mark.long
 def test_skewed_columns_are_seen_after_a_scaler(scaler):
     """The code makes them logarithms again, whatever their unit."""
     logarithms = np.log(amounts(600))
@@ -871,6 +882,7 @@ def test_skewed_columns_are_seen_after_a_scaler(scaler):
 
 
 @pytest.mark.parametrize("whole", [1.0, 100.0])
+@pytest.mark.long
 def test_parts_of_a_whole_need_log_ratios(whole):
     rng = np.random.default_rng(0)
     shares = np.exp(rng.normal([-4.0, 0.0, 0.0], [1.2, 0.3, 0.3], (300, 3)))
@@ -903,6 +915,7 @@ def words_of_skew(table):
 
 
 @pytest.mark.parametrize("library", [np.asarray, pd.DataFrame, pl.DataFrame])
+@pytest.mark.long
 def test_many_columns_of_zeros_and_amounts_are_reported(library):
     """The code says which entries are 0, as in baskets of which the amounts tell little."""
     rng = np.random.default_rng(0)
@@ -1137,6 +1150,7 @@ def expected():
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("name", everyday(WITH_GAPS, "Float64", "polars"))
+@pytest.mark.long
 def test_missing_entries_are_nan_in_every_container(name, expected):
     X = WITH_GAPS[name]
     whole = name == "masked integers"
@@ -1320,6 +1334,7 @@ def of_pandas():
 
 @pytest.mark.parametrize("library", everyday(LIBRARIES, "polars", "arrow types"))
 @pytest.mark.parametrize("name", LIKELIHOODS)
+@pytest.mark.long
 def test_libraries_give_the_same_bits(name, library, of_pandas):
     likelihood, columns = LIKELIHOODS[name]
     found = told_by(likelihood, LIBRARIES[library](OF_LIBRARIES[columns]))

@@ -170,6 +170,7 @@ def invariance_run(name, prior, sampler, law=None, n_starts=2_000):
 
 
 @thirds("sampler", SAMPLERS)
+@pytest.mark.long
 def test_partition_and_weights_follow_their_posterior(sampler, seed_sequence):
     runs = {
         f"{tails} {prior}": invariance_run(tails, prior, SAMPLERS[sampler])
@@ -180,6 +181,7 @@ def test_partition_and_weights_follow_their_posterior(sampler, seed_sequence):
 
 @pytest.mark.parametrize("name", everyday(OTHERS, "tied contaminated", "spherical gaps"))
 @pytest.mark.parametrize("sampler", everyday(SAMPLERS, "Gibbs()"))
+@pytest.mark.long
 def test_they_do_with_other_covariances(sampler, name, seed_sequence):
     assert_p(invariance_run(name, "dp", SAMPLERS[sampler]), seed_sequence=seed_sequence)
 
@@ -391,6 +393,7 @@ def test_streams_take_rows(name):
     sampler=[SMC(4), SMC(4, rejuvenation=None), AnnealedSMC(4)],
     name=["contaminated", "tied", "spherical", "product", "full gaps", "tied gaps"],
 )
+@pytest.mark.long
 def test_particles_hold_the_weights_of_their_rows(name, sampler):
     """Statistics of the clusters of draws are those of their labels and weights, also where chains
     take the rows in another order."""
@@ -492,6 +495,7 @@ def test_values_are_checked_before_weights_change():
 
 
 @pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.long
 def test_densities_of_rows_with_gaps(name):
     """The known entries of a row that is in no cluster, beside completed rows."""
     case = drawn_case(name)
@@ -1238,6 +1242,7 @@ def test_known_labels_and_columns_without_information():
 
 
 @pytest.mark.parametrize("tails", LAWS)
+@pytest.mark.long
 def test_the_likelihood_of_a_fit_keeps_what_was_learned(tails):
     settings = {**SETTINGS, "n_warmup": 20, "n_draws": 10}
     model = DPMixture(likelihood=Gaussian(tails=tails), **settings).fit(two_groups())
@@ -1298,6 +1303,7 @@ def test_refusals():
         DPMixture(likelihood=Product(BESIDE, select=True), **SETTINGS).fit(rows)
 
 
+@pytest.mark.long
 def test_estimates_of_complete_rows_read_draws_evenly():
     """Weights are drawn values of complete rows, too, but hills do not depend on them: all draws
     can be read, not the scored ones alone."""

@@ -133,6 +133,7 @@ def test_laws_that_refuse_the_rows_are_not_chosen():
 @pytest.mark.parametrize(
     ("kind", "covariance_type"), [("independent", "diag"), ("correlated", "full")]
 )
+@pytest.mark.long
 def test_the_law_of_the_rows_is_found(kind, covariance_type):
     X = rows(kind, n_samples=300, seed=12)
     model = DPMixture(**SHORT).fit(X)
@@ -155,6 +156,7 @@ def test_the_law_of_the_rows_is_found(kind, covariance_type):
     )
 
 
+@pytest.mark.long
 def test_scores_are_those_of_rows_that_were_not_fitted():
     X = rows("independent", n_samples=100)
     laws = laws_for(X)[1:]
@@ -236,6 +238,7 @@ def test_few_of_many_rows_are_tried():
     assert scores_of_laws(DPMixture(), laws_for(X)[1:2], X).shape == (1, MOST_ROWS // 5)
 
 
+@pytest.mark.long
 def test_going_on_keeps_the_law():
     X = rows("independent")
     whole = DPMixture(**SHORT).fit(X)
@@ -246,6 +249,7 @@ def test_going_on_keeps_the_law():
     np.testing.assert_array_equal(model.log_joint_samples_, whole.log_joint_samples_)
 
 
+@pytest.mark.long
 def test_going_on_with_other_rows_is_refused():
     X = rows("independent")
     model = DPMixture(warm_start=True, **SHORT).fit(X)
@@ -275,6 +279,7 @@ def table(correlation, n_numbers=3, n_samples=100):
     [(0.0, 12, "diag"), (0.5, 3, "full"), (0.9, 3, "full"), (1.0, 3, "full")],
 )
 @pytest.mark.some(2)
+@pytest.mark.long
 def test_mixed_gives_correlated_numbers_covariances(correlation, n_numbers, chosen):
     X, labels = table(correlation, n_numbers)
     model = DPMixture(likelihood="mixed", random_state=0, n_chains=2).fit(X)
@@ -295,6 +300,7 @@ def test_mixed_gives_correlated_numbers_covariances(correlation, n_numbers, chos
     ("n_samples", "n_numbers", "expected"),
     [(60, 1, "diag"), (60, 2, "full"), (23, 12, "diag"), (24, 12, "full"), (99, 33, "diag")],
 )
+@pytest.mark.long
 def test_suggestions_have_covariances_where_mixed_tries_them(n_samples, n_numbers, expected):
     X = np.random.default_rng(0).normal(size=(n_samples, n_numbers))
     X = pd.DataFrame(X).rename(columns=str).assign(kind=np.resize(["x", "y"], n_samples))
@@ -326,6 +332,7 @@ def test_which_numbers_of_mixed_are_tried():
     assert len(tried(many.fillna(0.0))) == 2
 
 
+@pytest.mark.long
 def test_finite_mixtures_and_single_rows():
     X = rows("independent", n_samples=60)
     assert FiniteMixture(3, **SHORT).fit(X).likelihood_.covariance_type == "diag"
@@ -461,6 +468,7 @@ def test_which_columns_are_counts():
     assert last(np.c_[X, X.sum(axis=1)]) is None and last(np.c_[X, X[:, 0]]) is None
 
 
+@pytest.mark.long
 def test_counts_are_counts_where_these_predict_better():
     X, labels = counts()
     with warnings.catch_warnings():
@@ -479,6 +487,7 @@ def test_counts_are_counts_where_these_predict_better():
     assert isinstance(DPMixture(n_chains=1, random_state=0).fit(X).likelihood_, Gaussian)
 
 
+@pytest.mark.long
 def test_a_law_of_counts_that_needs_more_components_is_refused():
     rng = np.random.default_rng(0)
     means = rng.gamma(2.0, 4.0, size=(3, 6))[np.arange(300) % 3]
@@ -487,6 +496,7 @@ def test_a_law_of_counts_that_needs_more_components_is_refused():
     assert last(X) == "counts" and np.isneginf(scores[-1]).all()
 
 
+@pytest.mark.long
 def test_a_law_of_counts_leaves_the_choice_between_numbers_to_densities():
     X, _ = counts(9, 120)
     estimator, laws = DPMixture(random_state=0), laws_for(X)
@@ -498,6 +508,7 @@ def test_a_law_of_counts_leaves_the_choice_between_numbers_to_densities():
 
 
 @pytest.mark.parametrize("n_others", [0, 2])
+@pytest.mark.long
 def test_answers_are_categories_where_these_predict_better(n_others):
     X, labels = answers(n_features=10)
     X = np.c_[X, np.random.default_rng(1).normal(size=(len(X), n_others))]
@@ -522,6 +533,7 @@ def test_answers_are_categories_where_these_predict_better(n_others):
     assert adjusted_rand_score(labels, gaussian.labels_) < 0.5
 
 
+@pytest.mark.long
 def test_answers_that_follow_from_others_are_numbers():
     """Rounded, they are close to a line."""
     rng = np.random.default_rng(0)
@@ -554,6 +566,7 @@ def surveyed():
 
 
 @pytest.mark.parametrize("change", SCALED)
+@pytest.mark.long
 def test_other_numbers_for_answers_change_no_label(surveyed, change):
     X, model = surveyed
     Z = SCALED[change](X)
@@ -571,6 +584,7 @@ def test_other_numbers_for_answers_change_no_label(surveyed, change):
         np.testing.assert_array_equal(np.unique(column, return_inverse=True)[1], places)
 
 
+@pytest.mark.long
 def test_flags_are_answers_of_any_type():
     flags = answers(200, 8, 2)[0] > 1.0
     model = DPMixture(**SHORT).fit(1.0 * flags)
@@ -632,6 +646,7 @@ def test_new_answers_in_chunks(surveyed):
         np.testing.assert_array_equal(found, model.score_samples(X))
 
 
+@pytest.mark.long
 def test_answers_are_in_descriptions(surveyed):
     X, _ = surveyed
     model = DPMixture(**SHORT).fit(X / 2.0)
@@ -641,6 +656,7 @@ def test_answers_are_in_descriptions(surveyed):
 
 
 @pytest.mark.filterwarnings("ignore:column 0 of X has only two different values")
+@pytest.mark.long
 def test_scores_of_numbers_are_those_of_their_cells(monkeypatch):
     """One cluster of three columns, one of two values, one with gaps and steps of 2."""
     monkeypatch.setattr("skdpm.mixture.trials.N_PLACES", 400)
@@ -674,11 +690,13 @@ def test_scores_of_numbers_are_those_of_their_cells(monkeypatch):
 
 @pytest.mark.parametrize(("n_samples", "n_features"), [(12, 9), (10, 33), (25, 45)])
 @pytest.mark.some(1)
+@pytest.mark.long
 def test_noise_is_one_cluster(n_samples, n_features):
     X = np.random.default_rng(n_samples).standard_normal((n_samples, n_features))
     assert DPMixture(n_chains=2, random_state=0).fit(X).n_clusters_ == 1
 
 
+@pytest.mark.long
 def test_clusters_of_few_rows_of_many_columns_may_be_noise():
     X = np.random.default_rng(0).standard_normal((10, 200))
     params = {**SHORT, "n_warmup": 10, "n_draws": 5}
@@ -696,6 +714,7 @@ def test_clusters_of_few_rows_of_many_columns_may_be_noise():
         assert FiniteMixture(4, **params).fit(groups).n_clusters_ == 4
 
 
+@pytest.mark.long
 def test_trials_do_not_search_columns_for_warnings(monkeypatch):
     monkeypatch.setattr("skdpm.mixture.likelihoods.gaussian.gaussian.skewed_columns", None)
     X = rows("independent", n_samples=100)
@@ -704,6 +723,7 @@ def test_trials_do_not_search_columns_for_warnings(monkeypatch):
 
 @pytest.mark.parametrize(("n_samples", "n_features"), [(12, 20), (15, 64)])
 @pytest.mark.some(1)
+@pytest.mark.long
 def test_clusters_of_noise_that_are_hardly_apart_are_named(n_samples, n_features):
     X = np.random.default_rng(10).standard_t(5, (n_samples, n_features))
     with pytest.warns(UserWarning, match="labels_ has 2 clusters; .* So few rows may not tell"):
@@ -712,6 +732,7 @@ def test_clusters_of_noise_that_are_hardly_apart_are_named(n_samples, n_features
 
 @pytest.mark.parametrize(("n_samples", "n_features"), [(24, 20), (30, 33), (30, 60)])
 @pytest.mark.some(1)
+@pytest.mark.long
 def test_clear_groups_are_found(n_samples, n_features):
     rng = np.random.default_rng(5)
     labels = np.arange(n_samples) % 3

@@ -1,4 +1,4 @@
-"""Which combinations of settings are tested every day."""
+"""Which combinations of settings are tested at each commit."""
 
 import itertools
 import math
@@ -58,7 +58,7 @@ def rest(cells):
     return [cell for cell in cells if cell not in covering]
 
 
-# For a test of many cells at once, which runs over `share(cells)`: few every day.
+# For a test of many cells at once, which runs over `share(cells)`: few at each commit.
 in_shares = pytest.mark.parametrize(
     "share", [cover, pytest.param(rest, marks=pytest.mark.slow)], ids=["cover", "rest"]
 )

@@ -142,6 +142,7 @@ def test_warm_up_finds_clusters_from_anywhere(init):
     ids=["stored", "not stored"],
 )
 @pytest.mark.some(1)
+@pytest.mark.long
 def test_warm_start(sampler, settings, X):
     whole = make(sampler, **settings).fit(X)
     parts = make(sampler, **settings, warm_start=True, n_draws=5).fit(X)
@@ -152,6 +153,7 @@ def test_warm_start(sampler, settings, X):
 
 
 @with_samplers
+@pytest.mark.long
 def test_interruption(sampler, X, monkeypatch):
     """After Ctrl-C the attributes hold the draws so far, and a warm start goes on from there."""
     whole = make(sampler).fit(X)
@@ -175,6 +177,7 @@ def test_interruption(sampler, X, monkeypatch):
 
 @with_samplers
 @pytest.mark.parametrize("point_estimate", everyday(["map", "last"], "map"))
+@pytest.mark.long
 def test_labels_without_stored_draws(sampler, point_estimate, X):
     kept = make(sampler, point_estimate=point_estimate).fit(X)
     loose = make(sampler, point_estimate=point_estimate, store_labels=False).fit(X)
@@ -215,6 +218,7 @@ def test_integers(sampler, X):
 
 
 @with_samplers
+@pytest.mark.long
 def test_sparse_rows(sampler):
     rng = np.random.default_rng(0)
     profiles = np.array([[5, 1, 1, 1, 0.2], [0.2, 1, 1, 1, 5]])
@@ -297,6 +301,7 @@ def test_log_joint_of_every_draw(sampler, resampled, X):
 
 @with_samplers
 @pytest.mark.parametrize("init", everyday(["kmeans", "labels"], "labels"))
+@pytest.mark.long
 def test_init(sampler, init, X):
     if init == "labels":
         init = np.where(X[:, 0] > 2, "right", "left")
@@ -306,6 +311,7 @@ def test_init(sampler, init, X):
 
 
 @with_samplers
+@pytest.mark.long
 def test_new_rows(sampler, X):
     estimator = make(sampler, n_warmup=20).fit(X)
     new = X[:50] + 0.01
@@ -375,6 +381,7 @@ def test_variants_of_the_paper():
 
 
 @pytest.mark.parametrize("variant", everyday(["SUBC", "SUBC APPROX"], "SUBC"))
+@pytest.mark.long
 def test_published_splits_go_on_after_the_warm_up(variant):
     """Sub-clusters are split in draws, and no close clusters are merged but at random."""
     rows = np.repeat(np.arange(3.0), 9)[:, None]

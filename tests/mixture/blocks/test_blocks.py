@@ -184,6 +184,7 @@ def invariance(kernel, likelihood, prior, block_size, error=None, **options):
 
 
 @pytest.mark.parametrize("first", everyday(range(len(EVERY_DAY)), 0))
+@pytest.mark.long
 def test_invariance(first, seed_sequence, record_property):
     """Starts drawn from the posterior still follow it after 6, 12 and 18 iterations."""
     kernel, prior, block_size = EVERY_DAY[first]

@@ -95,6 +95,7 @@ def test_chunks_are_cut_into_blocks(X, most_sampled, recorded, monkeypatch):
     assert_same_fit(here, there.fit(da.from_array(X, chunks=(400, 1))))
 
 
+@pytest.mark.long
 def test_without_a_cluster_codes_are_kept_too(X, monkeypatch):
     """Rows that are held back need the codes of the last sweep, which are not drawn again."""
     found = []

@@ -184,6 +184,7 @@ def test_fits_sample_the_posterior(seed_sequence):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("sampler", ["sub_cluster", "blocked_gibbs"])
 @pytest.mark.some(1)
+@pytest.mark.long
 def test_fits_find_classes(sampler, tmp_path):
     """Also of rows that are mapped from a file, and whatever the threads."""
     rng = np.random.default_rng(0)

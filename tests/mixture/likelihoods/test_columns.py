@@ -120,6 +120,7 @@ def run_code(words, X):
 
 
 @pytest.mark.parametrize("n_columns", everyday([2, 6], 2))
+@pytest.mark.long
 def test_marks_are_named_with_code_for_the_container(n_columns):
     rng = np.random.default_rng(0)
     X = np.abs(rng.normal(5.0, 1.0, (N, n_columns)))
@@ -175,6 +176,7 @@ def test_marks_under_other_likelihoods():
     assert named in words_of(X[:, :4], parts)
 
 
+@pytest.mark.long
 def test_far_entries_of_many_columns_are_one_sentence():
     X = np.random.default_rng(0).normal(size=(60, 9))
     X[7], X[8, 3] = 3e11, 5e11

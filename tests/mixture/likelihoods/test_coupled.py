@@ -43,6 +43,7 @@ def _log_relational(case, labels):
 @given(seed=seeds)
 @few
 @pytest.mark.some(1)
+@pytest.mark.long
 def test_coupled_likelihood_and_predictives(case, seed):
     rng = np.random.default_rng(seed)
     labels = np.unique(rng.integers(3, size=case.n), return_inverse=True)[1]
@@ -194,6 +195,7 @@ def test_coupled_predictive_sums_to_one(case):
 @every_coupled
 @given(seed=seeds)
 @few
+@pytest.mark.long
 def test_coupled_likelihood_at_other_hyperparameters(case, seed):
     rng = np.random.default_rng(seed)
     labels = np.unique(rng.integers(3, size=case.n), return_inverse=True)[1]

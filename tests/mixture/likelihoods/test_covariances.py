@@ -326,6 +326,7 @@ FEW_DRAWS = {"n_chains": 2, "n_warmup": 5, "n_draws": 10, "random_state": 0}
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("n_features", [1, 2, 3])
+@pytest.mark.long
 def test_scores_integrate_the_shared_covariance_out(n_features):
     """Under a drawn covariance rows at a distance of 1e3 would lose a million nats."""
     rng = np.random.default_rng(n_features)
@@ -363,6 +364,7 @@ def test_scores_integrate_the_shared_covariance_out(n_features):
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("tails", ["t", "contaminated"])
+@pytest.mark.long
 def test_tails_have_the_same_integral(tails):
     """The kernel against laws of rows, which know nothing of it; and a part of a `Product`."""
     rng = np.random.default_rng(3)

@@ -136,6 +136,7 @@ def test_dispersions_are_drawn_given_exposures():
     np.testing.assert_allclose(np.diff(found), np.diff(expected), rtol=1e-10)
 
 
+@pytest.mark.long
 def test_samplers_keep_and_reach_the_posterior(seed_sequence):
     runs = {}
     for name, (cls, params, reference) in CASES.items():
@@ -299,6 +300,7 @@ def test_groups_of_unequal_depth(name, groups):
 
 
 @pytest.mark.some(1)
+@pytest.mark.long
 def test_parts_of_a_product(case):
     cls, params, reference = case
     table = np.column_stack([[0.0, 1.0, 1.0, 0.0, 1.0], X])

@@ -362,6 +362,7 @@ def test_chains_keep_the_law_of_partition_and_scale_matrix(kind, seed_sequence):
     assert_p(run, seed_sequence=seed_sequence)
 
 
+@pytest.mark.long
 def test_kernels_reach_the_law_of_a_scale_matrix_given_the_partition(seed_sequence):
     """Three columns, one of them constant; without chains, so that many draws take no time. Few
     clusters and degrees of freedom, so that the prior matters."""
@@ -411,6 +412,7 @@ def test_kernels_reach_the_law_of_a_scale_matrix_given_the_partition(seed_sequen
 
 
 @pytest.mark.parametrize("name", ["mean_precision", "df"])
+@pytest.mark.long
 def test_kernels_reach_the_law_of_a_number_given_the_partition(name, seed_sequence):
     """Clusters of six, two and one rows, in no order of their sizes; without chains."""
     labels = np.repeat([0, 1, 2, 3, 4], [6, 1, 2, 1, 2])
@@ -569,6 +571,7 @@ def test_degenerate_data(covariance_type, sampler, rows):
 
 @quiet
 @pytest.mark.parametrize("covariance_type", everyday(TYPES, "full"))
+@pytest.mark.long
 def test_integers_do_not_become_a_cluster_for_each_value(covariance_type):
     rng = np.random.default_rng(0)
     X = np.round(np.concatenate([rng.normal(50.0, 4.0, 200), rng.normal(80.0, 5.0, 200)]))

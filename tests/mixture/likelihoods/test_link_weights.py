@@ -209,6 +209,7 @@ def moments(X, posterior, hyper, pair, other):
 
 
 @pytest.mark.parametrize("name", everyday(["counts", "real"], "counts"))
+@pytest.mark.long
 def test_pairs_are_imputed_as_all_partitions_say(name, seed_sequence):
     X, hyper, likelihood = problem(name)
     pair, other = (1, 3), (0, 2)
@@ -257,6 +258,7 @@ def groups(kind, n=20, seed=0, directed=False):
 
 
 @pytest.mark.parametrize("kind", ["real", "counts"])
+@pytest.mark.long
 def test_groups_that_only_weights_show(kind):
     group, X = groups(kind, n=25)
     settings = {"n_warmup": 60, "n_draws": 40, "n_chains": 1, "random_state": 0}
@@ -273,6 +275,7 @@ def test_groups_that_only_weights_show(kind):
 
 @pytest.mark.parametrize("kind", ["real", "counts"])
 @pytest.mark.parametrize("directed", everyday([False, True], True))
+@pytest.mark.long
 def test_forms_of_weighted_networks(kind, directed):
     _, X = groups(kind, n=5, directed=directed)
     likelihood = Relational(weights=kind, directed=directed)

@@ -338,6 +338,7 @@ def test_every_sampler_of_all_parts(sampler):
     assert mixture.predict_proba(X).sum(axis=1) == pytest.approx(1.0)
 
 
+@pytest.mark.long
 def test_a_single_part_is_its_likelihood():
     """The same chains, to the bit."""
     X = three_kinds()[0][:, :2]
@@ -421,6 +422,7 @@ def test_columns_in_no_part_are_left_out():
     assert list(DPMixture(likelihood=empty, **FAST).fit(X).cluster_params_) == ["num"]
 
 
+@pytest.mark.long
 def test_errors_name_the_column_of_all_and_the_part():
     X, _ = three_kinds()
     for d, value, words in (

@@ -52,6 +52,7 @@ def same(model, other, rows, wide):
 
 @combinations(sampler=["auto", "sub_cluster"], covariance_type=TYPES)
 @pytest.mark.some(2)
+@pytest.mark.long
 def test_constants_change_no_bit(covariance_type, sampler):
     model = fitted(X, covariance_type, sampler)
     wide = with_constants(X)
@@ -74,6 +75,7 @@ def test_constants_change_no_bit(covariance_type, sampler):
 
 
 @pytest.mark.parametrize("covariance_type", everyday(["diag", "spherical"], "diag"))
+@pytest.mark.long
 def test_columns_without_entries_change_no_bit(covariance_type):
     model = fitted(X, covariance_type)
     wide = np.column_stack([X[:, :1], np.full(len(X), np.nan), X[:, 1:]])
@@ -340,6 +342,7 @@ CONSTANTS = {
 
 
 @pytest.mark.parametrize("name", everyday(CONSTANTS, "full", "sparse"))
+@pytest.mark.long
 def test_constants_alone_have_the_same_density(name):
     """Without any other column, rows say nothing about clusters. With one Gaussian law of tiny
     variance, the cost of a departure grew with the number of rows, to 10,000 nats."""
@@ -387,6 +390,7 @@ def test_one_row_is_constant():
         assert model.score_samples(X[:1] + 1e3)[0] > -100.0
 
 
+@pytest.mark.long
 def test_parts_report_departures_by_their_columns():
     wide = np.column_stack([np.arange(len(X)) % 3, with_constants(X)])
     kinds = Categorical(n_categories=3)  # without a law of new ones

@@ -280,6 +280,7 @@ def places(n_places, n_rows, seed=0):
 
 
 @pytest.mark.filterwarnings("ignore:.*are copies")
+@pytest.mark.long
 def test_rows_may_be_copies_but_for_a_column():
     X, of_row = places(40, 200)
     recording = found(X)
@@ -342,6 +343,7 @@ def test_answers_show_kinds(likelihood):
     assert adjusted_rand_score(kind, model.labels_) > 0.9
 
 
+@pytest.mark.long
 def test_rounded_ages_show_groups():
     r = np.random.default_rng(9)
     y = r.integers(0, 2, 300)
@@ -413,6 +415,7 @@ def test_copies_say_nothing_new(settings, X):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.long
 def test_questions_after_a_fit_with_copies():
     X = np.tile(TWO_GROUPS, (2, 1))
     settings = {**FAST, "n_draws": 20, "warm_start": True}

@@ -252,6 +252,7 @@ def derivatives(model, likelihood, flat, step=1e-4):
 
 
 @pytest.mark.parametrize("n_parents", [1, 3])
+@pytest.mark.long
 def test_hyperparameters_are_drawn_given_all_others(n_parents, seed_sequence):
     """Derivatives of a log density have the mean 0 under it."""
     X = wide_rows(30, 5)

@@ -223,6 +223,7 @@ def test_draws_follow_the_density(seed_sequence):
     assert_p_matrix(runs, seed_sequence=seed_sequence)
 
 
+@pytest.mark.long
 def test_far_rows_have_a_density():
     """Under a normal law along the other axes they lost the square of their distance: at a
     thousand standard deviations millions of nats."""

@@ -319,6 +319,7 @@ def test_empty_documents_pass_in_pipelines(sampler):
 
 
 @pytest.mark.parametrize("sampler", ["alternate", "sub_cluster"])
+@pytest.mark.long
 def test_rows_of_nan_say_nothing(sampler):
     """They are rows of zeros. A direction that lacks some entries is refused."""
     rng = np.random.default_rng(1)

@@ -81,6 +81,7 @@ def test_following_all_choices_is_enumeration(likelihood, prior):
 
 
 @combinations(prior=INTEGRATED, likelihood=PRODUCT)
+@pytest.mark.long
 def test_enumeration_without_the_concentration(likelihood, prior):
     """The same where the concentration is integrated out; its law given each partition."""
     X = case_rows(likelihood)

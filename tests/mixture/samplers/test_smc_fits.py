@@ -197,6 +197,7 @@ def test_times_of_moves():
 
 
 @pytest.mark.parametrize("sampler", [SMC(8), SMC(8, rejuvenation=None, order="given")])
+@pytest.mark.long
 def test_attributes(sampler):
     case = fit_case("gaussian")
     estimator = fitted(case.likelihood, "dp", case.X, sampler, n_draws=12)
@@ -225,6 +226,7 @@ def test_attributes(sampler):
     assert not hasattr(estimator, "log_evidence_")
 
 
+@pytest.mark.long
 def test_log_joint_of_draws_is_that_of_their_labels():
     """Labels come back in the order of the rows given."""
     case = fit_case("gaussian")
@@ -312,6 +314,7 @@ def test_refuses_a_warm_start():
         fitted(case.likelihood, "dp", case.X, "smc", warm_start=True)
 
 
+@pytest.mark.long
 def test_chains_that_disagree_are_warned_of():
     """Two particles over many rows; the advice is that of particle systems."""
     X = np.random.default_rng(0).normal(size=(200, 3)).cumsum(axis=0)
@@ -323,6 +326,7 @@ def test_chains_that_disagree_are_warned_of():
     assert "ess_bulk" not in model.diagnostics_["log_joint"]
 
 
+@pytest.mark.long
 def test_iterations_and_progress_are_rows(capsys):
     case = fit_case("gaussian", n_samples=300)
     model = fitted(case.likelihood, "dp", case.X, SMC(4), verbose=1)
@@ -330,6 +334,7 @@ def test_iterations_and_progress_are_rows(capsys):
     assert "600/600" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_few_draws_are_not_warned_of():
     """R-hat of 20 free draws is above its limit by chance, in every other fit or so."""
     case = fit_case("gaussian", n_samples=12)

@@ -80,6 +80,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("name, prior, learned, sampler", everyday(CASES, CASES[4], n_values=4))
+@pytest.mark.long
 def test_particles_are_those_of_their_labels(name, prior, learned, sampler):
     case, live = live_chain(name, prior, sampler, learned=learned, resampled=True)
     n_samples = live.program.n_samples
@@ -132,6 +133,7 @@ def test_order_of_rows():
 
 
 @pytest.mark.parametrize("init", ["kmeans", [2, 0, 0, 1, 2]])
+@pytest.mark.long
 def test_evidence_in_grouped_order(init):
     """It is exact where all partitions are followed, and labels come back in the order given."""
     posterior = case_posterior("gaussian", "dp")
@@ -147,6 +149,7 @@ def test_evidence_in_grouped_order(init):
     )
 
 
+@pytest.mark.long
 def test_grouped_order_finds_separated_clusters():
     rng = np.random.default_rng(0)
     truth = rng.integers(12, size=300)
@@ -164,6 +167,7 @@ def test_grouped_order_finds_separated_clusters():
     assert log_evidence["kmeans"] > log_evidence["single"] + 20.0
 
 
+@pytest.mark.long
 def test_labels_of_many_clusters():
     """Particles get more clusters than 16 bits can number; they are copied, saved and moved."""
     first, n_samples = 65_530, 65_545

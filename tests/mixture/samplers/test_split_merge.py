@@ -162,6 +162,7 @@ def test_pgsm_anneals_a_strong_prior(seed_sequence, record_property):
 
 
 @pytest.mark.parametrize("variant", everyday(["basic", 0.5, 3.0], "basic"))
+@pytest.mark.long
 def test_pgsm_with_other_targets(variant, seed_sequence, record_property):
     """The targets of section 3.3, and schedules with other powers."""
     params = {"anchors": "uniform", "n_particles": 3, "resample_threshold": 1.0}
@@ -220,6 +221,7 @@ def test_the_threshold_of_informed_anchors():
 
 
 @pytest.mark.parametrize("n", everyday([2, 3, 4, 5], 3))
+@pytest.mark.long
 def test_closures_of_exactly_the_anchors(n, seed_sequence, record_property):
     """No generation follows the anchors': the last one carries the whole target."""
     runs = {
@@ -246,6 +248,7 @@ def test_closures_of_exactly_the_anchors(n, seed_sequence, record_property):
 @pytest.mark.parametrize(
     "scheme", everyday(["multinomial", "stratified", "systematic"], "stratified")
 )
+@pytest.mark.long
 def test_conditional_resampling(scheme, seed_sequence, record_property):
     """Where it shows most how the retained path is treated: which of the strata is its own, that
     equal particles are one in this, whether it counts in the effective sample size."""
@@ -276,6 +279,7 @@ def test_conditional_resampling(scheme, seed_sequence, record_property):
     check(runs, seed_sequence, record_property)
 
 
+@pytest.mark.long
 def test_optimal_resampling_with_ties(seed_sequence, record_property):
     """Where the data say nothing, many weights are equal up to rounding, and some to the threshold
     at which a particle is sure to survive: the search for it must end, and the law hold."""
@@ -359,6 +363,7 @@ def test_moves_with_all_components_in_use(resampling):
 @pytest.mark.parametrize(
     "anchors", everyday(["cluster_informed", "threshold_informed"], "threshold_informed")
 )
+@pytest.mark.long
 def test_informed_anchors(anchors, seed_sequence, record_property):
     """A snapshot that warm-up left behind is a law of the anchors like any other."""
     runs = {}

@@ -34,6 +34,7 @@ with_samplers = pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
 
 @in_shares
 @with_samplers
+@pytest.mark.long
 def test_invariance(sampler, share, seed_sequence, record_property):
     runs = {
         f"{likelihood} {prior}": invariance_run(
