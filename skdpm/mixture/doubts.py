@@ -82,6 +82,15 @@ def warn_of_columns(model, X, program, given):
     elif len(empty := _empty_columns(X, model, likelihood)):
         warn(f"X has no entries in {listed(empty, names)}; answers about it are those of priors")
     warn_of_departures(model, X, likelihood)
+    n_features = model.n_features_in_
+    used = [own for _, own in likelihood.by_columns(n_features)]
+    sums = np.setdiff1d(np.arange(n_features), np.concatenate(used))
+    if len(sums) and model.likelihood == "auto":
+        warn(
+            f"{listed(sums, names)} of X {'is a sum or a copy' if len(sums) == 1 else 'are sums'} "
+            'of other columns, so the law of counts that likelihood="auto" chose leaves it out. '
+            "Answers are about the other columns alone"
+        )
 
 
 def _are_links(X, given, names):

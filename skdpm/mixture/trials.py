@@ -79,11 +79,11 @@ def scores_of_laws(estimator, laws, X):
         verbose=0,
         random_state=0,
     )
-    in_cells = _recordings(laws, rows.shape[1])
-    compared = any(recorded.moves for recorded in in_cells)
+    views = _views(laws, rows.shape[1])
+    compared = any(recorded.moves for _, recorded in views)
     scored, sizes = np.empty((2, len(laws), 0)), np.zeros(len(laws))
     for first in range(0, len(rows), n_held_out):
-        of_fold, of_law = _scores_of_fold(trial, laws, in_cells, rows, first, first + n_held_out)
+        of_fold, of_law = _scores_of_fold(trial, laws, views, rows, first, first + n_held_out)
         scored, sizes = np.append(scored, of_fold, axis=2), sizes + of_law
         scores, cells = scored
         if compared:
@@ -101,23 +101,28 @@ def scores_of_laws(estimator, laws, X):
     return scores
 
 
-def _recordings(laws, n_features):
-    """For each law the `Recording`, of cells of width 1, of the columns that are discrete under
-    other laws but not under this one: list."""
+def _views(laws, n_features):
+    """For each law the columns to fit it to, without those that the last law leaves out, as sums
+    of others; and the `Recording`, of cells of width 1, of those of these that are discrete under
+    other laws but not under this one: list of tuples."""
     by_law = [law.by_columns(n_features) for law in laws]
+    used = np.unique(np.concatenate([own for _, own in by_law[-1]]))
     coded = [{int(d) for part, own in law if part.discrete for d in own} for law in by_law]
     compared = set.union(*coded) - set.intersection(*coded)
-    return [Recording(dict.fromkeys(compared - own, (None, 0.5))) for own in coded]
+    places = [np.searchsorted(used, [*compared - own]).tolist() for own in coded]
+    recorded = [Recording(dict.fromkeys(own, (None, 0.5))) for own in places]
+    return [*zip([used] * (len(laws) - 1) + [slice(None)], recorded, strict=True)]
 
 
-def _scores_of_fold(trial, laws, in_cells, rows, start, stop):
+def _scores_of_fold(trial, laws, views, rows, start, stop):
     """Scores of rows from `start` to `stop` by fits to the others, (2, n_laws, n_held_out), of
     densities and of cells; and mean numbers of components, (n_laws,)."""
-    others = np.delete(rows, slice(start, stop), axis=0)
-    found = [
-        _score(trial.set_params(likelihood=law), others, rows[start:stop], recorded)
-        for law, recorded in zip(laws, in_cells, strict=True)
-    ]
+    found = []
+    for law, (columns, recorded) in zip(laws, views, strict=True):
+        seen = rows[:, columns]
+        others = np.delete(seen, slice(start, stop), axis=0)
+        trial.set_params(likelihood=law)
+        found.append(_score(trial, others, seen[start:stop], recorded))
     scores, sizes = zip(*found, strict=True)
     return np.swapaxes(scores, 0, 1), np.array(sizes)
 

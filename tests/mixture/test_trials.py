@@ -464,8 +464,35 @@ def test_which_columns_are_counts():
     few = np.minimum(X, 9.0)[:40]  # levels, and rows
     for other in (X[:, :2], np.c_[X, others], X / 2.0, X - 1.0, 5.0 + X, X * 1e4, few):
         assert last(other) is None
-    # Totals and copies count twice.
-    assert last(np.c_[X, X.sum(axis=1)]) is None and last(np.c_[X, X[:, 0]]) is None
+
+
+def test_sums_of_other_columns_are_left_out_of_counts():
+    X, _ = counts(3)
+    total, marks = X.sum(axis=1), np.random.default_rng(0).integers(1, 6, size=(len(X), 3))
+    for given in (np.c_[X, total], with_gap(np.c_[X, total]), np.c_[X, X[:, 0], 2.0 * X[:, 1]]):
+        assert last(given) == [[0, 1, 2]]
+    assert last(np.c_[total, X, X[:, :2].sum(axis=1)]) == [[1, 2, 3]]
+    assert last(np.c_[X, marks, total + marks.sum(axis=1)]) == [[3, 4, 5], [0, 1, 2]]
+    # Two columns do not tell clusters, and of parts of a whole each follows from the others.
+    assert last(np.c_[X[:, :2], X[:, 0] + X[:, 1]]) is None
+    assert last(np.c_[X, 800.0 - total]) is None
+    part = np.random.default_rng(0).binomial(X[:, :2].sum(axis=1).astype(int), 0.5)
+    assert last(np.c_[X, part, X[:, 0] + X[:, 1] - part]) is None
+
+
+def test_counts_with_their_total():
+    X, labels = counts(6)
+    alone = DPMixture(n_chains=2, random_state=0).fit(X)
+    with pytest.warns(UserWarning, match="'all' of X is a sum or a copy of other columns, so the"):
+        model = DPMixture(n_chains=2, random_state=0).fit(
+            pd.DataFrame(X).rename(columns=str).assign(all=X.sum(axis=1))
+        )
+    assert adjusted_rand_score(labels, model.labels_) > 0.8
+    assert adjusted_rand_score(alone.labels_, model.labels_) > 0.9
+    assert next(iter(model.likelihood_scores_)) == "NegativeBinomial() of 6 columns"
+    # Of other rows, but of the same columns.
+    gains = [np.ptp([*fit.likelihood_scores_.values()]) for fit in (model, alone)]
+    np.testing.assert_allclose(*gains, atol=0.2)
 
 
 @pytest.mark.long

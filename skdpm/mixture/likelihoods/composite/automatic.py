@@ -158,17 +158,17 @@ def _laws_of_kinds(X):
     columns = [table.column(d, reads_numbers=True) for d in range(table.shape[1])]
     columns = {d: column for d, column in enumerate(columns) if column.kind in NUMBERS}
     answers = _columns_of_answers(columns)
-    counts = _columns_of_counts({d: columns[d] for d in columns if d not in answers})
+    counts, sums = _columns_of_counts(columns, answers)
     if not answers and not counts:
         return []
-    others = [d for d in range(table.shape[1]) if d not in {*answers, *counts}]
+    others = [d for d in range(table.shape[1]) if d not in {*answers, *counts, *sums}]
     parts = (
         ("numeric", _laws_of_shape(table.shape[0], len(others))[0], others),
         ("categorical", Categorical(reads_numbers=True), answers),
         ("counts", NegativeBinomial(), counts),
     )
     parts = [part for part in parts if part[2]]
-    law = parts[0][1] if len(parts) == 1 else Product(parts)
+    law = parts[0][1] if len(parts) == 1 and not sums else Product(parts)
     return [law.for_columns(table)]
 
 
@@ -185,21 +185,26 @@ def _columns_of_answers(columns):
     return [] if depend else answers
 
 
-def _columns_of_counts(columns):
+def _columns_of_counts(columns, answers):
     """Positions of columns of counts, if enough of these begin at 0 or 1 and some have more levels
-    than answers: list of int. Those that begin later are counts, too, unless they vary less."""
-    values = {d: column.values[~column.gaps] for d, column in columns.items()}
+    than answers, and of other such columns that are sums of these or of answers: two lists of int.
+    Those that begin later are counts, too, unless they vary less."""
+    values = {d: columns[d].values[~columns[d].gaps] for d in columns if d not in answers}
     values = {d: own for d, own in values.items() if len(own) and own.min() < own.max()}
     whole = [d for d in values if _are_counts(values[d])]
     first = [d for d in whole if values[d].min() <= 1.0]
     if len(first) < FEWEST_ANSWERS or 2 * len(first) < len(values) - len(whole):
-        return []
+        return [], []
     if max(values[d].max() for d in first) < MOST_LEVELS:
-        return []
+        return [], []
     # Three standard errors of the variance of a Poisson law.
     shares = {d: 1.0 - 3.0 * np.sqrt(2.0 / len(values[d])) for d in whole}
     counts = [d for d in whole if d in first or values[d].var() >= shares[d] * values[d].mean()]
-    return [] if _lack_rank(_some_rows(columns, counts)) else counts
+    found = np.array([*answers, *counts])
+    sums = {*found[_sums(_some_rows(columns, found))].tolist()}.difference(answers)
+    counts = [d for d in counts if d not in sums]
+    lack = len(counts) < FEWEST_ANSWERS or _lack_rank(_some_rows(columns, counts))
+    return ([], []) if lack else (counts, sorted(sums))
 
 
 def _are_counts(values):
@@ -246,6 +251,19 @@ def _lack_rank(values):
     return rank < np.count_nonzero(np.ptp(known, axis=0))
 
 
+def _sums(values):
+    """Positions of columns that are sums of others, as totals and copies are: ndarray of int."""
+    values = values[~np.isnan(values).any(axis=1)]
+    order = values.mean(axis=0).argsort(kind="stable")  # sums are larger
+    if len(values) <= len(order):
+        return order[:0]
+    rest = np.abs(np.diagonal(np.linalg.qr(values[:, order], mode="r")))
+    follow = rest < 1e-9 * np.linalg.norm(values[:, order], axis=0)
+    parts, sums = order[~follow], order[follow]
+    weights = np.linalg.lstsq(values[:, parts], values[:, sums])[0]
+    return sums[(weights > -1e-6).all(axis=0)]
+
+
 def laws_by_name(asked, bound, X):
     """Laws among which short fits choose, if "auto" or "mixed" was asked for: dict from names to
     Likelihood, the preferred one first. `bound` is what was asked for, with the columns of X."""
@@ -264,7 +282,7 @@ def laws_by_name(asked, bound, X):
 def _name_of(law):
     """Code of a law; of several, with their numbers of columns."""
     words = [f"{part!r} of {len(own)} columns" for part, own in law.by_columns(0)]
-    return " and ".join(words) if len(words) > 1 else repr(law)
+    return " and ".join(words) if isinstance(law, Product) else repr(law)
 
 
 def _may_covary(product, positions, X):
