@@ -658,7 +658,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         remedy = "start again with fit, or with a clone of the estimator"
         if run is None:
             likelihood = self._resolved("likelihood").for_batch(X)
-            likelihood = _exposed(likelihood, self._exposure, self.noise)
+            likelihood = _exposed(likelihood, self)
         else:
             likelihood = run.likelihood
         sampler = self._resolved_sampler(likelihood, X)
@@ -728,7 +728,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     def _bound_likelihood(self, X):
         likelihood = self._resolved("likelihood").for_columns(X)
-        return _exposed(likelihood, self._exposure, self.noise)
+        return _exposed(likelihood, self)
 
     def _chosen_likelihood(self, X, previous):
         likelihood = self._bound_likelihood(X)
@@ -1037,13 +1037,15 @@ def _is_read_off(name):
     return name in READ_OFF or (is_fitted and name not in ("feature_names_in_", "n_features_in_"))
 
 
-def _exposed(likelihood, exposure, noise):
+def _exposed(likelihood, estimator):
     """The likelihood for rows with exposures, if there are any."""
-    if exposure is None:
+    if estimator._exposure is None:
         return likelihood
     if why := refusal(likelihood, "with_exposure"):
+        if estimator.likelihood == "auto":
+            why = 'name the law of counts, likelihood="negative_binomial" or "poisson", not "auto"'
         raise ValueError(f"exposure cannot be used: {why}")
-    if check_noise(noise) is not None:
+    if check_noise(estimator.noise) is not None:
         raise ValueError("exposure cannot be combined with noise; set noise=None")
     return likelihood.with_exposure()
 

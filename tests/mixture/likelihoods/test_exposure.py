@@ -373,6 +373,7 @@ def test_bad_exposures_are_refused(exposure, words):
             "exposure cannot be used: the likelihood Gaussian has no means of counts that "
             "exposures multiply; use NegativeBinomial, Poisson or a Product with one of these",
         ),
+        ({}, 'exposure cannot be used: name the law of counts, likelihood="negative_binomial"'),
         ({"likelihood": "multinomial"}, "exposure cannot be used: the likelihood Multinomial"),
         ({"likelihood": "poisson", "noise": True}, "set noise=None"),
         ({"likelihood": "poisson", "sampler": SubCluster()}, "rows in blocks, which have no exp"),
