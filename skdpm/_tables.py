@@ -210,8 +210,7 @@ class Table:
         return called(self.positions[j], self.names)
 
     def number(self, j, advice=""):
-        """Column j as doubles, with NaN for missing entries. `advice` is about strings and
-        categories.
+        """Column j as doubles, NaN if missing. `advice` is about strings and categories.
 
         Raises TypeError, ValueError if its entries are no numbers, and do not stand for numbers,
         such as "1".
@@ -523,7 +522,11 @@ def to_codes(column, categories, where, handle_unknown):
     at = slice(None)
     if are_numbers:
         values, at = np.unique(column.values, return_inverse=True)
-        column = Column("float", _rounded(values, categories) if len(categories) > 1 else values)
+        if len(categories) > 1:  # rounding errors
+            near = categories[np.searchsorted((categories[1:] + categories[:-1]) / 2.0, values)]
+            least = ROUND_OFF * np.diff(categories).min()
+            values = np.where(np.abs(values - near) <= least, near, values)
+        column = Column("float", values)
     position = {category: float(c) for c, category in enumerate(categories)}
     unknown = [value for value in column.distinct if value not in position]
     if unknown and handle_unknown == "error":
@@ -537,13 +540,6 @@ def to_codes(column, categories, where, handle_unknown):
     return np.array([position.get(value, np.nan) for value in column.values.tolist()])[at]
 
 
-def _rounded(values, categories):
-    """Numbers, with categories in the place of what differs from them by rounding errors."""
-    near = categories[np.searchsorted((categories[1:] + categories[:-1]) / 2.0, values)]
-    least = ROUND_OFF * np.diff(categories).min()
-    return np.where(np.abs(values - near) <= least, near, values)
-
-
 def warn_of_new(where, what, advice=""):
     """Warn of a category of new rows; `where` is the name of the column, and `what` its words."""
     warn(
@@ -554,9 +550,8 @@ def warn_of_new(where, what, advice=""):
 
 
 def decoded_table(X, decoded, names):
-    """A table of numbers and categories: a DataFrame, or an ndarray if columns have no names or
-    all hold numbers. `decoded` has codes (-1 if missing) and categories of each column of X, or
-    None."""
+    """A table of numbers and categories: a DataFrame, or an ndarray without names or categories.
+    `decoded` has codes (-1 if missing) and categories of each column of X, or None."""
     are_numbers = [column is None or column[1].dtype.kind == "f" for column in decoded]
     if names is not None and not all(are_numbers):
         import pandas as pd
@@ -606,8 +601,7 @@ def _holds(dtype, values):
 
 
 def filled_column(X, d, gaps, values):
-    """Column d of a table with values in some places; of the same type, unless that cannot hold
-    the values."""
+    """Column d of a table with values in some places; of the same type if it can hold these."""
     table = as_table(X, numbers=True)
     kind, values = table.column(d).kind, values[gaps]
     column = table.native(d)
@@ -656,8 +650,7 @@ def _replaced(values, where, new):
 
 
 def with_columns(X, columns):
-    """A copy of an array or data frame with other columns: a dict from positions to values, or
-    None."""
+    """A copy of an array or data frame with other columns: dict of int to values, or None."""
     if not isinstance(X, np.ndarray) and not hasattr(X, "iloc"):
         frame = nw.from_native(X, eager_only=True)
         names, empty = frame.columns, nw.lit(None)

@@ -82,14 +82,12 @@ def warn_of_columns(model, X, program, given):
     elif len(empty := _empty_columns(X, model, likelihood)):
         warn(f"X has no entries in {listed(empty, names)}; answers about it are those of priors")
     warn_of_departures(model, X, likelihood)
-    n_features = model.n_features_in_
-    used = [own for _, own in likelihood.by_columns(n_features)]
-    sums = np.setdiff1d(np.arange(n_features), np.concatenate(used))
-    if len(sums) and model.likelihood == "auto":
+    own = [own for _, own in likelihood.by_columns(model.n_features_in_)]
+    follow = np.setdiff1d(np.arange(model.n_features_in_), np.concatenate(own))
+    if len(follow) and model.likelihood == "auto":
         warn(
-            f"{listed(sums, names)} of X {'is a sum or a copy' if len(sums) == 1 else 'are sums'} "
-            'of other columns, so the law of counts that likelihood="auto" chose leaves it out. '
-            "Answers are about the other columns alone"
+            f"{listed(follow, names)} of X can be computed from other columns, as totals and "
+            'copies can. So the law of counts that likelihood="auto" chose leaves this out'
         )
 
 
@@ -255,8 +253,7 @@ def _warn_of_few_rows(model):
 
 def _silhouette(model):
     """Mean silhouette coefficient of labels_: how much nearer rows are to those of their cluster
-    than to those of the nearest other one; of evenly spaced rows if there are many. Missing
-    entries are those of the mean."""
+    than to those of the nearest other one; of some rows. Missing entries are those of the mean."""
     from sklearn.metrics import silhouette_score  # not loaded by `import skdpm`
 
     X = np.nan_to_num(standardised_columns(model._training.X).T)

@@ -9,8 +9,7 @@ the last law are their codes 0, 1, ... under all: elsewhere, too, probabilities 
 
 `best_law` goes by standard errors of the mean difference over the held-out rows: a few rows far
 from all others must not decide. Few rows are held out in turn until the first law is better than
-the others by N_ERRORS. The streams are those of a fixed seed, and the order of rows in X says
-nothing.
+the others by N_ERRORS. Streams have a fixed seed, and the order of the rows of X says nothing.
 """
 
 import warnings
@@ -23,19 +22,17 @@ from sklearn.utils.validation import _num_samples
 from skdpm._rows import validate_rows
 from skdpm._tables import take_rows
 from skdpm.mixture.likelihoods.composite.automatic import Automatic
+from skdpm.mixture.likelihoods.counts.negative_binomial import NegativeBinomial
+from skdpm.mixture.likelihoods.gaussian.gaussian import Gaussian
 from skdpm.mixture.likelihoods.laws.recorded import Recording, random_order
 
 # Most rows that are used, or rows times squared columns if these are at least FEWEST rows. One in
 # FOLDS is held out, in turn until ENOUGH are, or FEWEST_DECISIVE if the first law is clearly best.
 MOST_ROWS, MOST_WORK, FEWEST = 1000, 2e6, 300
 FOLDS, ENOUGH, FEWEST_DECISIVE = 5, 30, 10
-# Length of the chains.
-N_WARMUP, N_DRAWS = 15, 5
-# Places in the cells of a row.
-N_PLACES = 16
+# Length of the chains, their share of `max_time`, and places in the cells of a row.
+N_WARMUP, N_DRAWS, SHARE_OF_TIME, N_PLACES = 15, 5, 0.05, 16
 N_ERRORS = Automatic.n_errors
-# Share of `max_time` for a short fit.
-SHARE_OF_TIME = 0.05
 
 
 def scores_of_laws(estimator, laws, X):
@@ -47,9 +44,8 @@ def scores_of_laws(estimator, laws, X):
         Natural logarithms; -inf under a law that does not fit the rows, or if the best one, of
         answers or counts, needs more components than numbers. Of no rows if X is wrong.
     """
-    trial = estimator._copied()
+    trial, limit = estimator._copied(), estimator.max_time
     trial._warn_of_columns = lambda *_: None  # `fit` itself warns; looking at columns takes time
-
     X = take_rows(getattr(X, "X", X), slice(None))
 
     def taken(at):
@@ -63,85 +59,84 @@ def scores_of_laws(estimator, laws, X):
     n_held_out = -(-len(rows) // FOLDS)
     if n_held_out == len(rows):
         return np.empty((len(laws), 0))
-    limit = estimator.max_time
-    trial.set_params(
-        sampler="auto",
-        n_warmup=N_WARMUP,
-        n_draws=N_DRAWS,
-        thin=1,
-        n_chains=1,
-        init="auto",
-        point_estimate="last",
-        store_labels=estimator.noise is not None,
-        max_time=SHARE_OF_TIME * limit if isinstance(limit, Real) else None,
-        target_ess=None,
-        warm_start=False,
-        verbose=0,
-        random_state=0,
-    )
-    views = _views(laws, rows.shape[1])
-    compared = any(recorded.moves for _, recorded in views)
-    scored, sizes = np.empty((2, len(laws), 0)), np.zeros(len(laws))
+    trial.set_params(sampler="auto", init="auto", n_warmup=N_WARMUP, n_draws=N_DRAWS, thin=1)
+    trial.set_params(n_chains=1, point_estimate="last", store_labels=estimator.noise is not None)
+    trial.set_params(target_ess=None, warm_start=False, verbose=0, random_state=0)
+    trial.set_params(max_time=SHARE_OF_TIME * limit if isinstance(limit, Real) else None)
+    tried = _tried(laws, rows)
+    compared = any(recorded.moves for _, _, recorded, _ in tried)
+    scored, sizes = np.empty((2, len(tried), 0)), np.zeros(len(tried))
     for first in range(0, len(rows), n_held_out):
-        of_fold, of_law = _scores_of_fold(trial, laws, views, rows, first, first + n_held_out)
-        scored, sizes = np.append(scored, of_fold, axis=2), sizes + of_law
-        scores, cells = scored
+        held_out = slice(first, first + n_held_out)
+        found, of_fold = zip(*(_score(trial, *own, rows, held_out) for own in tried), strict=True)
+        scored, sizes = np.append(scored, np.swapaxes(found, 0, 1), axis=2), sizes + of_fold
+        scores, cells = scored[0, : len(laws)], scored[1]
         if compared:
             # Few places in a cell of many columns say less about narrow laws: densities choose
             # between laws of numbers, and the cells of the best one compare it with the last law.
-            best = best_law(scores[:-1])
+            best, last = best_law(scores[:-1]), len(laws) - 1
             shift = np.nan_to_num(cells[best] - scores[best], nan=0.0)
             scores = np.append(scores[:-1] + shift, scores[-1:], axis=0)
         decided = all(_is_better(scores[0], other) for other in scores[1:])
         if scores.shape[1] >= (FEWEST_DECISIVE if decided else ENOUGH) or limit is not None:
             break
-    # Zeros or tails of their own cause, as in images, would be components of a law of counts.
-    if compared and best_law(scores) == len(laws) - 1 and sizes[-1] > sizes[best]:
-        scores[-1] = -np.inf
+    # Zeros or tails of their own cause, as in images, would be components of a law of counts, and
+    # so would parts of the range of amounts, whose logarithms have few.
+    if compared and (sizes[last] > sizes[best] or cells[-1].mean() > cells[last].mean()):
+        scores[-1] = np.where(best_law(scores) == last, -np.inf, scores[-1])
     return scores
 
 
-def _views(laws, n_features):
-    """For each law the columns to fit it to, without those that the last law leaves out, as sums
-    of others; and the `Recording`, of cells of width 1, of those of these that are discrete under
-    other laws but not under this one: list of tuples."""
-    by_law = [law.by_columns(n_features) for law in laws]
+def _tried(laws, rows):
+    """Each law with what `_score` needs: list of tuples. Laws of numbers are fitted without the
+    columns that the last law leaves out. Cells are those of columns that are discrete under other
+    laws but not under this one. Logarithms of counts are the last element."""
+    by_law = [law.by_columns(rows.shape[1]) for law in laws]
     used = np.unique(np.concatenate([own for _, own in by_law[-1]]))
     coded = [{int(d) for part, own in law if part.discrete for d in own} for law in by_law]
     compared = set.union(*coded) - set.intersection(*coded)
     places = [np.searchsorted(used, [*compared - own]).tolist() for own in coded]
-    recorded = [Recording(dict.fromkeys(own, (None, 0.5))) for own in places]
-    return [*zip([used] * (len(laws) - 1) + [slice(None)], recorded, strict=True)]
+    columns = [used] * (len(laws) - 1) + [slice(None)]
+    tried = [*zip(laws, columns, map(_cells, places), [()] * len(laws), strict=True)]
+    counts = [own.tolist() for part, own in by_law[-1] if isinstance(part, NegativeBinomial)]
+    for logs in counts:
+        law = laws[-1].changed_by_columns(_of_logarithms, rows)
+        tried.append((law, slice(None), _cells(logs), logs))
+    return tried
 
 
-def _scores_of_fold(trial, laws, views, rows, start, stop):
-    """Scores of rows from `start` to `stop` by fits to the others, (2, n_laws, n_held_out), of
-    densities and of cells; and mean numbers of components, (n_laws,)."""
-    found = []
-    for law, (columns, recorded) in zip(laws, views, strict=True):
-        seen = rows[:, columns]
-        others = np.delete(seen, slice(start, stop), axis=0)
-        trial.set_params(likelihood=law)
-        found.append(_score(trial, others, seen[start:stop], recorded))
-    scores, sizes = zip(*found, strict=True)
-    return np.swapaxes(scores, 0, 1), np.array(sizes)
+def _cells(columns):
+    return Recording(dict.fromkeys(columns, (None, 0.5)))
 
 
-def _score(trial, rows, held_out, recorded):
-    """Log densities of held-out rows, and those of the cells of `recorded`, of width 1, the mean
-    over N_PLACES places; and the mean number of components."""
-    with warnings.catch_warnings():
+def _of_logarithms(law, _):
+    return Gaussian(covariance_type="diag") if isinstance(law, NegativeBinomial) else law
+
+
+def _score(trial, law, columns, recorded, logs, rows, held_out):
+    """Log densities of held-out rows under a fit of a law to columns of the others, and those of
+    the cells of `recorded`, of width 1, the mean over N_PLACES places; and the mean number of
+    components. The law is one of log(1 + x) of the columns `logs`."""
+    rows = rows[:, columns]
+    are_logs = np.isin(np.arange(rows.shape[1]), logs)
+
+    def scores(rows):
+        changed = np.where(are_logs, np.log1p(rows), rows)
+        return trial.score_samples(changed) - np.nansum(changed[:, are_logs], axis=1)
+
+    others, rows = np.delete(rows, held_out, axis=0), rows[held_out]
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
-            trial.fit(rows)
-            size, scores = trial.n_components_samples_.mean(), trial.score_samples(held_out)
+            trial.set_params(likelihood=law).fit(np.where(are_logs, np.log1p(others), others))
+            size, found = trial.n_components_samples_.mean(), scores(rows)
             if not recorded.moves:
-                return (scores, scores), size
-            firsts = len(held_out) * np.arange(N_PLACES)
-            places = [trial.score_samples(recorded.spread(held_out, first)) for first in firsts]
-            return (scores, logsumexp(places, axis=0) - np.log(N_PLACES)), size
+                return (found, found), size
+            firsts = len(rows) * np.arange(N_PLACES)
+            places = [scores(recorded.spread(rows, first)) for first in firsts]
+            return (found, logsumexp(places, axis=0) - np.log(N_PLACES)), size
         except (ArithmeticError, ValueError):  # rows that this law refuses
-            return np.full((2, len(held_out)), -np.inf), 0.0
+            return np.full((2, len(rows)), -np.inf), 0.0
 
 
 def best_law(scores, n_errors=N_ERRORS):

@@ -23,12 +23,13 @@ from skdpm.mixture.likelihoods.composite.automatic import (
     laws_for,
 )
 from skdpm.mixture.likelihoods.gaussian.gaussian import BLOCK_ROWS
-from skdpm.mixture.likelihoods.laws.recorded import random_order
+from skdpm.mixture.likelihoods.laws.recorded import Recording, random_order
 from skdpm.mixture.trials import (
     MOST_ROWS,
     N_DRAWS,
     N_WARMUP,
     _is_better,
+    _score,
     best_law,
     scores_of_laws,
 )
@@ -184,6 +185,7 @@ def spoilt(X):
     return X
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("likelihood", "X"),
     [
@@ -466,24 +468,25 @@ def test_which_columns_are_counts():
         assert last(other) is None
 
 
-def test_sums_of_other_columns_are_left_out_of_counts():
+def test_what_follows_from_other_columns_is_left_out_of_counts():
     X, _ = counts(3)
     total, marks = X.sum(axis=1), np.random.default_rng(0).integers(1, 6, size=(len(X), 3))
     for given in (np.c_[X, total], with_gap(np.c_[X, total]), np.c_[X, X[:, 0], 2.0 * X[:, 1]]):
         assert last(given) == [[0, 1, 2]]
     assert last(np.c_[total, X, X[:, :2].sum(axis=1)]) == [[1, 2, 3]]
     assert last(np.c_[X, marks, total + marks.sum(axis=1)]) == [[3, 4, 5], [0, 1, 2]]
-    # Two columns do not tell clusters, and of parts of a whole each follows from the others.
+    assert last(np.c_[800.0 - total, X]) == [[1, 2, 3]]
+    # Two columns do not tell clusters.
     assert last(np.c_[X[:, :2], X[:, 0] + X[:, 1]]) is None
-    assert last(np.c_[X, 800.0 - total]) is None
-    part = np.random.default_rng(0).binomial(X[:, :2].sum(axis=1).astype(int), 0.5)
-    assert last(np.c_[X, part, X[:, 0] + X[:, 1] - part]) is None
 
 
+@pytest.mark.long
 def test_counts_with_their_total():
     X, labels = counts(6)
     alone = DPMixture(n_chains=2, random_state=0).fit(X)
-    with pytest.warns(UserWarning, match="'all' of X is a sum or a copy of other columns, so the"):
+    with pytest.warns(
+        UserWarning, match="'all' of X can be computed from other columns, as totals"
+    ):
         model = DPMixture(n_chains=2, random_state=0).fit(
             pd.DataFrame(X).rename(columns=str).assign(all=X.sum(axis=1))
         )
@@ -521,6 +524,34 @@ def test_a_law_of_counts_that_needs_more_components_is_refused():
     X = rng.poisson(means) * (rng.random((300, 6)) < 0.6)  # zeros by chance
     scores = scores_of_laws(DPMixture(random_state=0), laws_for(X), X)
     assert last(X) == "counts" and np.isneginf(scores[-1]).all()
+
+
+@pytest.mark.long
+def test_rounded_amounts_are_no_counts():
+    """One cluster, whose logarithms a law of one component predicts better than counts."""
+    rng = np.random.default_rng(0)
+    X = np.rint(rng.lognormal(3.0, 1.0, size=(200, 4)))
+    assert last(X) == "counts"
+    with pytest.warns(UserWarning, match="Take logarithms before scaling and before fit"):
+        model = DPMixture(n_chains=2, random_state=0).fit(X)
+    assert isinstance(model.likelihood_, Gaussian) and model.n_clusters_ == 1
+    # Also beside answers and measurements.
+    X = np.c_[X, answers(200, 3)[0], rng.normal(size=200)]
+    assert last(X) == [[7], [4, 5, 6], [0, 1, 2, 3]]
+    assert np.isneginf(scores_of_laws(DPMixture(), laws_for(X), X)[-1]).all()
+
+
+def test_scores_of_logarithms_are_densities_of_their_numbers():
+    rng = np.random.default_rng(0)
+    X = np.c_[np.rint(rng.lognormal(3.0, 1.0, size=(100, 3))), rng.normal(size=100)]
+    X[::9, 1] = np.nan
+    model, law = FiniteMixture(1, **SHORT), Gaussian(covariance_type="diag")
+    view = law, slice(None), Recording({}), [0, 1, 2]
+    (found, _), _ = _score(model, *view, X, slice(0, 30))
+    changed = np.c_[np.log1p(X[:, :3]), X[:, 3]]
+    expected = FiniteMixture(1, likelihood=law, **SHORT).fit(changed[30:])
+    expected = expected.score_samples(changed[:30]) - np.nansum(changed[:30, :3], axis=1)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 @pytest.mark.long

@@ -54,11 +54,9 @@ MEANS_ALIKE = Gamma(0.5, 0.005)
 # pair of flags, from which on these exclude each other if no row has it.
 MOST_LEVELS, FEWEST_ANSWERS, FEWEST_ROWS, ENOUGH_ROWS, FEWEST_EXPECTED = 11, 3, 3, 2000, 20
 
-# Fewest rows for which columns can be those of identifiers. In fewer rows, nearly all entries of a
-# column of 50 categories may be different by chance.
-FEWEST_IDENTIFIED = 50
-# Fewest rows for which a column can be a copy. In fewer rows flags are equal by chance.
-FEWEST_ALIKE = 30
+# Fewest rows for which a column can be one of identifiers, and a copy of another one. In fewer
+# rows entries of 50 categories may all be different, and flags equal, by chance.
+FEWEST_IDENTIFIED, FEWEST_ALIKE = 50, 30
 # Fewest numbers without fractions that make a column of floats one of whole numbers.
 FEWEST_WHOLE = 10
 # Largest codes of two and of more categories, and the first number that is too large for a count.
@@ -150,25 +148,24 @@ def _levels(values):
 
 def _laws_of_kinds(X):
     """The law that takes answers as categories, and counts as counts, if a third of the columns
-    hold some: list of Likelihood. The answers of a cluster need not be near their mean, and large
-    counts vary more than small ones."""
+    hold some: list of Likelihood. Answers need not be near a mean, and large counts vary more."""
     table = as_table(given_rows(X), numbers=True)
     if table is None or is_dask(X):
         return []
     columns = [table.column(d, reads_numbers=True) for d in range(table.shape[1])]
     columns = {d: column for d, column in enumerate(columns) if column.kind in NUMBERS}
     answers = _columns_of_answers(columns)
-    counts, sums = _columns_of_counts(columns, answers)
+    counts, follow = _columns_of_counts(columns, answers)
     if not answers and not counts:
         return []
-    others = [d for d in range(table.shape[1]) if d not in {*answers, *counts, *sums}]
+    others = [d for d in range(table.shape[1]) if d not in {*answers, *counts, *follow}]
     parts = (
         ("numeric", _laws_of_shape(table.shape[0], len(others))[0], others),
         ("categorical", Categorical(reads_numbers=True), answers),
         ("counts", NegativeBinomial(), counts),
     )
     parts = [part for part in parts if part[2]]
-    law = parts[0][1] if len(parts) == 1 and not sums else Product(parts)
+    law = parts[0][1] if len(parts) == 1 and not follow else Product(parts)
     return [law.for_columns(table)]
 
 
@@ -187,8 +184,8 @@ def _columns_of_answers(columns):
 
 def _columns_of_counts(columns, answers):
     """Positions of columns of counts, if enough of these begin at 0 or 1 and some have more levels
-    than answers, and of other such columns that are sums of these or of answers: two lists of int.
-    Those that begin later are counts, too, unless they vary less."""
+    than answers, and of such that follow from these and answers: two lists of int. Those that
+    begin later are counts, too, unless they vary less."""
     values = {d: columns[d].values[~columns[d].gaps] for d in columns if d not in answers}
     values = {d: own for d, own in values.items() if len(own) and own.min() < own.max()}
     whole = [d for d in values if _are_counts(values[d])]
@@ -201,15 +198,13 @@ def _columns_of_counts(columns, answers):
     shares = {d: 1.0 - 3.0 * np.sqrt(2.0 / len(values[d])) for d in whole}
     counts = [d for d in whole if d in first or values[d].var() >= shares[d] * values[d].mean()]
     found = np.array([*answers, *counts])
-    sums = {*found[_sums(_some_rows(columns, found))].tolist()}.difference(answers)
-    counts = [d for d in counts if d not in sums]
-    lack = len(counts) < FEWEST_ANSWERS or _lack_rank(_some_rows(columns, counts))
-    return ([], []) if lack else (counts, sorted(sums))
+    follow = {*found[_following(_some_rows(columns, found))].tolist()}.difference(answers)
+    counts = [d for d in counts if d not in follow]
+    return (counts, sorted(follow)) if len(counts) >= FEWEST_ANSWERS else ([], [])
 
 
 def _are_counts(values):
-    """Whether numbers may be counts. Two different ones are rather a flag, and numbers of which
-    all differ those of rows."""
+    """Whether numbers may be counts, which have more than two values, and some of them twice."""
     if values.min() < 0.0 or values.max() >= LARGEST_COUNT:
         return False
     whole = (values == np.rint(values)).all()
@@ -224,8 +219,7 @@ def _some_rows(columns, chosen):
 
 def _depend(values, levels):
     """Whether columns of answers follow from others or exclude each other, as copies, totals and
-    one-hot codes do. Categories are independent given the cluster, so each combination of these
-    would be one."""
+    one-hot codes do: each combination of these would be a cluster of independent categories."""
     n_columns, most = len(levels), max(map(len, levels))
     levels = [np.pad(own, (0, most - len(own)), constant_values=np.nan) for own in levels]
     is_level = (values[:, :, None] == levels).reshape(len(values), -1).astype(np.float64)
@@ -239,29 +233,18 @@ def _depend(values, levels):
     vary = sizes > 1  # a rare answer may be in none of these rows
     if (depend & np.outer(vary, vary) & ~np.eye(n_columns, dtype=bool)).any():
         return True
-    return _lack_rank(values)
+    return len(_following(values)) > 0
 
 
-def _lack_rank(values):
-    """Whether columns follow from others, as totals and copies do."""
-    known = values[~np.isnan(values).any(axis=1)]
-    if len(known) <= known.shape[1]:
-        return False
-    rank = np.linalg.matrix_rank(known - known.mean(axis=0))
-    return rank < np.count_nonzero(np.ptp(known, axis=0))
-
-
-def _sums(values):
-    """Positions of columns that are sums of others, as totals and copies are: ndarray of int."""
+def _following(values):
+    """Positions of columns that follow from others of smaller means, as totals and copies do."""
     values = values[~np.isnan(values).any(axis=1)]
-    order = values.mean(axis=0).argsort(kind="stable")  # sums are larger
-    if len(values) <= len(order):
-        return order[:0]
-    rest = np.abs(np.diagonal(np.linalg.qr(values[:, order], mode="r")))
-    follow = rest < 1e-9 * np.linalg.norm(values[:, order], axis=0)
-    parts, sums = order[~follow], order[follow]
-    weights = np.linalg.lstsq(values[:, parts], values[:, sums])[0]
-    return sums[(weights > -1e-6).all(axis=0)]
+    if len(values) <= values.shape[1]:
+        return np.array([], dtype=int)
+    order = values.mean(axis=0).argsort(kind="stable")
+    values = values[:, order] - values[:, order].mean(axis=0)
+    rest = np.abs(np.diagonal(np.linalg.qr(values, mode="r")))
+    return order[rest < 1e-9 * np.linalg.norm(values, axis=0)]
 
 
 def laws_by_name(asked, bound, X):
@@ -330,8 +313,7 @@ class Mixed(Product):
         return product
 
     def for_batch(self, X):
-        """See `Likelihood`. Later rows may have the categories of a batch again, and constant
-        columns may vary."""
+        """See `Likelihood`. Later rows may repeat categories of a batch, and vary in constants."""
         return _of_findings(X, check_up(X, batch=True)).keeping_columns()
 
 
@@ -384,8 +366,7 @@ def suggest_likelihood(X) -> Product:
     ])
 
     Columns are judged by their types and values. Its answer is a start: edit it where you know
-    more about a column. It also answers where ``likelihood="mixed"`` refuses to guess, as for
-    whole numbers.
+    more. It also answers where ``likelihood="mixed"`` refuses to guess, as for whole numbers.
 
     Whole numbers, also as floats with missing entries, are codes of categories if they have two
     different values or lie between 1 and 7. Otherwise they are counts if they begin at 0 or 1 and
@@ -425,8 +406,7 @@ def suggest_likelihood(X) -> Product:
 def check_up(X, batch=False):
     """Judge all columns of a table by types and values.
 
-    - `batch`: bool. Whether other rows follow. Then no entries are equal, or all different, for
-      good.
+    - `batch`: bool. Whether other rows follow, in which entries may be equal or differ.
 
     Returns `findings`: list of Finding
     """
@@ -451,8 +431,7 @@ def check_up(X, batch=False):
 
 def _with_copies(X, findings):
     """Findings that name copies: earlier numbers on another scale, or categories with other names.
-    Columns of parts are independent given the cluster, so copies make clusters of what is between
-    two rows of one."""
+    Columns of parts are independent given the cluster, so copies count twice."""
     names, first, found = _names(X), {}, []
     for d, (finding, column) in enumerate(zip(findings, _columns(X), strict=True)):
         key = None

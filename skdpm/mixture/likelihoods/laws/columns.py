@@ -22,11 +22,9 @@ SKEWED, SLIGHTLY_SKEWED = 2.5, 1.5
 # Rows with the largest value, for one with the next, from which it is a limit.
 LEAST_AT_LIMIT = 5
 # Number of components that a mixture of Gaussians must save on the logarithms of a column, by the
-# Bayesian information criterion; the same if logarithms are one Gaussian; and the largest number
-# that is tried.
-SAVED, SAVED_BY_ONE, MOST_COMPONENTS = 2.5, 1.5, 5
-# Most components of logarithms of distances below a number.
-FEW = 3
+# Bayesian information criterion; the same if logarithms are one Gaussian; the largest number that
+# is tried; and the most components of logarithms of distances below a number.
+SAVED, SAVED_BY_ONE, MOST_COMPONENTS, FEW = 2.5, 1.5, 5, 3
 # Logarithms are those of distances that are larger by this quantile of the distances to the end.
 LOW_QUANTILE = 0.05
 # Variance of the sum of parts of a whole, in variances of the parts, which rounding may cause.
@@ -50,10 +48,9 @@ RANGES_TO_ZERO, TIMES_SPACING = 0.2, 5.0
 # they must be most, and zeros alone may tell more than amounts.
 FEWEST_IN_SPIKE, SHARE_IN_SPIKE, TIMES_OTHERS, MOST_SPIKED = 10, 0.05, 5, 8
 
-# Most groups of columns with other marks.
-MOST_GROUPS = 3
-# Ranges of the bulk beyond which an entry is named if clusters share a covariance.
-FAR_IF_SHARED = 20.0
+# Most groups of columns with other marks, and ranges of the bulk beyond which an entry is named if
+# clusters share a covariance.
+MOST_GROUPS, FAR_IF_SHARED = 3, 20.0
 
 
 class Far(NamedTuple):
@@ -66,8 +63,7 @@ class Far(NamedTuple):
 
 
 class Fill(NamedTuple):
-    """Values of a column that look like marks of missing entries, the number of their rows, and
-    the first of these."""
+    """Values of a column that may mark missing entries, the number of these, and the first row."""
 
     values: tuple
     n_rows: int
@@ -86,8 +82,7 @@ class Skewed(NamedTuple):
 
 
 def far_columns(X, low, high, n_ranges=REMOTE):
-    """Columns with entries beyond so many ranges of the bulk, from `low` to `high`: dict of int to
-    `Far`."""
+    """Columns with entries beyond ranges of the bulk, `low` to `high`: dict of int to `Far`."""
     found = {}
     for d, (column, reach) in enumerate(zip(X.T, n_ranges * (high - low), strict=True)):
         with np.errstate(invalid="ignore", over="ignore"):
@@ -280,8 +275,7 @@ def _parts_of_whole(X):
 
 
 def _about_skewed(skewed, X, code):
-    """Sentences about shares of a whole, some of which are skewed, and about other columns of the
-    same logarithm: list of str."""
+    """Sentences about skewed shares of a whole, and columns of the same logarithm: list of str."""
     found, parts = [], _parts_of_whole(X) if skewed else []
     if not skewed.keys().isdisjoint(parts):
         shares = X[:, parts]
@@ -389,8 +383,7 @@ def _about_copies(found, n_rows, names):
 
 
 def _groups(fills, n_rows):
-    """Columns with the same values, these, and words about both: list of tuples. More than
-    `MOST_GROUPS` become one.
+    """Columns with the same values, these, and words: tuples. More than `MOST_GROUPS` are one.
 
     - `fills`: dict of int to `Fill` or `Spike`
     """

@@ -33,17 +33,15 @@ from scipy.special import ndtri
 from skdpm._tables import ROUND_OFF
 from skdpm.partitions import groups_of_equal
 
-# Most steps between the smallest and the largest value. A finer grid matters to no cluster.
-MOST_STEPS = 1e6
+# Most steps between the smallest and the largest value: a finer grid matters to no cluster; and
+# digits after the point that a recorded number may have.
+MOST_STEPS, MOST_DIGITS = 1e6, 12
 # Most values that need not fill a grid: they may be set points, recorded more finely.
 FEW_VALUES = 3
-# Digits after the point that a recorded number may have.
-MOST_DIGITS = 12
 # Largest ratio of the width of a cell to that of the next one where there is no grid.
 WIDEST_RATIO = 3.0
 
-# Pairs of rows that differ in one column, in units of the equal pairs, from which on these are
-# chance.
+# Pairs of rows that differ in one column, for each equal pair, from which on these are chance.
 MOST_EXPLAINED = 0.5
 # Rows of coarse columns are copies after all if pairs of equal rows are so many, in units of those
 # that rows near them lead one to expect, and so many more; and if pairs that differ in one column
@@ -55,8 +53,7 @@ FEWEST_REPEATED, SHARE_OF_COMBINATIONS = 10, 0.5
 # Different rows whose surroundings are looked at.
 MOST_CENTRES = 500
 
-# Equal entries of a column from which on they fill most of the cell. A few gain too little to be a
-# cluster, and are hardly moved.
+# Equal entries of a column from which on they fill most of the cell. Few are hardly moved.
 MANY = 5.0
 # Share of entries that equal others, below which a column is not coarse if no value has MANY.
 RARE = 0.05
@@ -64,9 +61,8 @@ RARE = 0.05
 # whose distance times FARTHEST others do not exceed.
 N_NEAREST, N_CLOSE, FARTHEST = 6, 3, 2.5
 
-# Ranges of the bulk beyond which an entry is remote. In sums with it the squares of other entries
-# have six digits less. If clusters share a covariance: where a cluster of its own still costs less
-# than a covariance that is as wide.
+# Ranges of the bulk beyond which an entry is remote: squares of others lose six digits by it. If
+# clusters share a covariance: where a cluster of its own costs less than a wide one.
 REMOTE, REMOTE_IF_SHARED = 1000.0, 3.0
 
 # Widths of the cells of heaps, in steps of the grid: hundreds, minutes, tens, fives. A heap
@@ -78,8 +74,7 @@ TIMES_ABOVE, LEAST_HEAP, SHARE_OF_HEAPS, FEWEST_HEAPS = 2.0, 5.0, 0.75, 4
 # Rows among which copies are sought first, and whose words are made at a time.
 MANY_ROWS = 50_000
 
-# Mean number of copies of a repeated row, by its rows, in units of the number of repeated rows,
-# from which on these are points.
+# Mean number of copies of a repeated row, by its rows, for each repeated row: more are points.
 MOST_ALIKE = 1.5
 
 # Constants of the SplitMix64 generator (Steele, Lea & Flood 2014).
@@ -201,8 +196,7 @@ def remote(smallest, largest, low, high, n_ranges):
 
 
 def _drawn_near(rows, low, high, n_ranges):
-    """Rows whose remote entries are nearer, in their order: their distance to the bulk grows with
-    its logarithm."""
+    """Rows whose remote entries are nearer, in their order: at logarithms of their distance."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         reach = n_ranges * (high - low)
         beyond = np.maximum(low - rows, rows - high)
@@ -246,8 +240,7 @@ def recording_of(rows, variances, ends=None, n_ranges=REMOTE):
 
 def _share_of_copies(rows, are_whole=False):
     """Share of the rows that are copies of earlier rows, 0 if coarse columns explain that rows are
-    equal; and whether the copies are those of a few points. Whole rows may be copies although all
-    their columns are coarse."""
+    equal, which may be copies only if whole; and whether the copies are those of a few points."""
     n_rows = len(rows)
     rows = rows[_are_told(rows)]
     if rows.size == 0:
@@ -453,16 +446,14 @@ def _ranks(contents, *keys):
 
 
 def _in_runs(ordered):
-    """Place of each element of a sorted array in the run of elements equal to it, from 0, and the
-    length of the run."""
+    """Place of each element of a sorted array in the run of equal ones, and the run's length."""
     starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
     sizes = np.diff(np.append(starts, len(ordered)))
     return np.arange(len(ordered)) - np.repeat(starts, sizes), np.repeat(sizes, sizes)
 
 
 def _even(entries, words):
-    """Positions in the cells, between -1 and 1: those of equal entries are evenly spaced, in the
-    order of their words."""
+    """Positions in the cells, -1 to 1, of equal entries evenly spaced, in order of their words."""
     order = np.lexsort((words, entries))
     ranks, sizes = _in_runs(entries[order])
     positions = np.empty(len(entries))
