@@ -41,7 +41,13 @@ def given_rows(X):
     ):
         X = np.asarray(X)  # so that its dates, say, are seen
     table = as_table(X)
+    if table is not None and isinstance(table.X, np.ndarray) and table.X.dtype.kind == "O":
+        table = as_table(_without_numpy_strings(table.X))
     return X if table is None else table
+
+
+# Messages show strings of numpy as np.str_('a').
+_without_numpy_strings = np.frompyfunc(lambda x: str(x) if type(x) is np.str_ else x, 1, 1)
 
 
 def _without_mask(X):

@@ -218,6 +218,20 @@ def test_new_codes_are_named():
         model.predict(X)
 
 
+def test_messages_show_strings_of_numpy_as_strings():
+    """Rows of an array of strings, in a list, hold np.str_."""
+    X = TABLE[["town", "size"]]
+    mixture = DPMixture(likelihood=Categorical(), **FAST).fit(X.to_numpy(dtype=object))
+    rows = [[np.str_("Paris"), np.str_(X["size"][0])]]
+    with pytest.warns(UserWarning, match="column 0 of X holds 'Paris'"):
+        mixture.predict(rows)
+    mixture = DPMixture(likelihood=Product([("ages", Gaussian(), [0])]), **FAST)
+    with pytest.raises(ValueError, match=r"string to float: 'Paris', in column 0 of X"):
+        mixture.fit(rows * 5)
+    with pytest.raises(ValueError, match=r"columns: X has no column 'age'"):
+        DPMixture(likelihood="mixed", **FAST).fit(X).predict_columns(X, np.array(["age"]))
+
+
 @pytest.mark.slow
 def test_unknown_categories():
     X = TABLE[["town", "size"]]

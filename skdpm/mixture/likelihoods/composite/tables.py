@@ -103,6 +103,7 @@ def positions_of(columns, n_features, names, X, who):
 
     def position(key):
         if isinstance(key, str):
+            key = str(key)  # not np.str_, for messages
             if names is None:
                 raise ValueError(
                     f"{who} names the column {key!r}, but X has no column names; "
