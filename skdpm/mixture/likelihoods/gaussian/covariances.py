@@ -231,13 +231,19 @@ class Covariance:
     def scale_to_share(self, g, values):
         """The function of `scale` to which its hyperprior applies, and the log of the Jacobian.
         `values` holds `scale`, and `df` if that is learned."""
-        k = values.get("df", g.df) - self.low(len(g.mean))
+        floor, k = self._floor_and_k(g, values)
         scale = np.asarray(values["scale"])
-        return (scale - g._floor) / k, -scale.size * np.log(k)
+        n_entries = getattr(g.learned_priors["scale"], "n_entries", scale.size)
+        return (scale - floor) / k, -n_entries * np.log(k)
 
     def share_to_scale(self, g, values):
         """The inverse of `scale_to_share`."""
-        return g._floor + (values.get("df", g.df) - self.low(len(g.mean))) * values["scale"]
+        floor, k = self._floor_and_k(g, values)
+        return floor + k * values["scale"]
+
+    def _floor_and_k(self, g, values):
+        floor = np.diag(g._floor) if np.ndim(values["scale"]) == 2 else g._floor
+        return floor, values.get("df", g.df) - self.low(len(g.mean))
 
     def variances(self, g):
         """Squared units of the columns, from the scale."""
@@ -434,16 +440,28 @@ class Matrix(Covariance):
         return np.ascontiguousarray(value)
 
     def moments(self, g, stats):
-        """Masses, means and scatters of clusters, and numbers of items: without weights of rows
-        the masses are these numbers."""
+        """Masses, means and scatters of clusters. Without weights of rows the masses are numbers
+        of items."""
         law = g._law_of_weights
         if law is None:
-            return stats, stats[:, 0]
-        return law.moments(stats, len(g.mean), law.log_law(g._tail_values)[1]), stats[:, 0]
+            return stats
+        return law.moments(stats, len(g.mean), law.log_law(g._tail_values)[1])
 
     def gaps(self, g, moments):
         """Means of the clusters relative to the prior mean."""
         return moments[:, 1 : 1 + len(g.mean)] - (g.mean - g._origin)
+
+    def means(self, g, moments):
+        """Posterior means of the clusters, and mean_precision + mass: (n_clusters, 1)."""
+        mass = moments[:, :1]
+        rho = g.mean_precision + mass
+        return g.mean + mass / rho * self.gaps(g, moments), rho
+
+    def pull(self, g, moments):
+        """Vectors whose outer products the prior mean adds to the scale matrices."""
+        mass = moments[:, :1]
+        weight = g.mean_precision * mass / (g.mean_precision + mass)
+        return np.sqrt(weight) * self.gaps(g, moments)
 
     def learn_scale(self, variances, varies, n_rows, df, smallest=SMALLEST_SHARE, family=None):
         smallest = np.maximum(smallest, SMALLEST_PER_ROW * n_rows)
@@ -483,19 +501,6 @@ class Full(Matrix):
             return start, law, floor
         return np.diag(start), ScaleMatrix(family, law.low, law.unit, varies), floor
 
-    def scale_to_share(self, g, values):
-        law = g.learned_priors["scale"]
-        if not isinstance(law, ScaleMatrix):
-            return super().scale_to_share(g, values)
-        k = values.get("df", g.df) - self.low(len(g.mean))
-        return (np.asarray(values["scale"]) - np.diag(g._floor)) / k, -law.n_entries * np.log(k)
-
-    def share_to_scale(self, g, values):
-        if np.ndim(values["scale"]) < 2:
-            return super().share_to_scale(g, values)
-        k = values.get("df", g.df) - self.low(len(g.mean))
-        return np.diag(g._floor) + k * values["scale"]
-
     def tables(self, g, data, n_tabled, missing):
         free = float(len(g.mean))
         n_tabled = min(n_tabled, MOST_TABLED)
@@ -515,12 +520,11 @@ class Full(Matrix):
     def posterior(self, g, stats):
         """Means, scale matrices, degrees of freedom and mean_precision + mass of the clusters'
         posteriors."""
-        moments, n = self.moments(g, stats)
-        mass = moments[:, :1]
-        rho = g.mean_precision + mass
+        moments = self.moments(g, stats)
+        means, rho = self.means(g, moments)
         pull = self.pull(g, moments)
         scales = self.scatters(g, moments) + pull[:, :, None] * pull[:, None, :]
-        return g.mean + mass / rho * self.gaps(g, moments), scales, g.df + n, rho[:, 0]
+        return means, scales, g.df + stats[:, 0], rho[:, 0]
 
     def scatters(self, g, moments):
         """Scale matrix plus the scatter of each cluster. The packed lower triangle by columns is
@@ -531,12 +535,6 @@ class Full(Matrix):
         scatter[:, upper[0], upper[1]] = moments[:, 1 + n_features :]
         scatter[:, upper[1], upper[0]] = moments[:, 1 + n_features :]
         return as_matrix(g.scale) + scatter
-
-    def pull(self, g, moments):
-        """Vectors whose outer products the prior mean adds to the scale matrices."""
-        mass = moments[:, :1]
-        weight = g.mean_precision * mass / (g.mean_precision + mass)
-        return np.sqrt(weight) * self.gaps(g, moments)
 
     def cluster_params(self, g, stats):
         means, scales, df, _ = self.posterior(g, stats)
@@ -554,7 +552,7 @@ class Full(Matrix):
 
     def factors(self, g, stats):
         """Cholesky factors of the scale matrices of the posteriors."""
-        moments, _ = self.moments(g, stats)
+        moments = self.moments(g, stats)
         least = np.diagonal(np.linalg.cholesky(as_matrix(g.scale))) ** 2
         return factors(self.scatters(g, moments), self.pull(g, moments), least)
 
@@ -594,9 +592,9 @@ class Tied(Matrix):
         if "scale" not in values:
             return values
         law, g = g.learned_priors["scale"], g.at(values)
-        moments, n = self.moments(g, stats)
+        moments = self.moments(g, stats)
         scatter = shared_scatter(moments, self.gaps(g, moments), g.mean_precision, moments[:, 0])
-        law = law.given(n.sum(), scatter)
+        law = law.given(stats[:, 0].sum(), scatter)
         df = law.df - self.low(len(g.mean))
         return {**values, "scale": law.scale / df, "df": df}
 
@@ -606,32 +604,27 @@ class Tied(Matrix):
     def parametric(self, g, rows):
         return ParametricGaussianTied(rows, g.mean - g._origin, g.scale, g.mean_precision)
 
-    def means(self, g, stats):
-        """Posterior means of the clusters, and mean_precision + mass."""
-        moments, _ = self.moments(g, stats)
-        rho = g.mean_precision + moments[:, :1]
-        return g.mean + moments[:, :1] / rho * self.gaps(g, moments), rho
-
     def cluster_params(self, g, stats):
-        means, _ = self.means(g, stats)
+        means, _ = self.means(g, self.moments(g, stats))
         return {"means": means, "covariances": np.tile(g.scale, (len(stats), 1, 1))}
 
     def scales_given(self, g, stats, rng):
-        means, rho = self.means(g, stats)
+        means, rho = self.means(g, self.moments(g, stats))
         roots = np.tile(np.linalg.cholesky(g.scale), (len(stats), 1, 1))
         return means, rho[:, 0], roots, np.full(len(stats), g._row_df or np.inf), 1.0
 
     def draw_rows(self, g, stats, clusters, rng):
         if g._law_of_weights is not None:
             return super().draw_rows(g, stats, clusters, rng)
-        means, rho = self.means(g, stats)  # one root for all rows is faster than their laws
+        means, rho = self.means(g, stats)
+        # One root for all rows is faster than their laws.
         normal = rng.standard_normal((len(clusters), len(g.mean))) @ np.linalg.cholesky(g.scale).T
         if g._row_df:
             normal /= np.sqrt(rng.chisquare(g._row_df, (len(normal), 1)) / g._row_df)
         return means[clusters] + np.sqrt((rho + 1.0) / rho)[clusters] * normal
 
     def combination_posterior(self, g, stats, weights, constant):
-        means, rho = self.means(g, stats)
+        means, rho = self.means(g, self.moments(g, stats))
         df = np.full(len(stats), KNOWN)
         return constant + means @ weights, rho[:, 0], df, df * (weights @ g.scale @ weights), 0.0
 
@@ -674,21 +667,20 @@ class Sparse(Matrix):
     def posterior(self, g, stats):
         """Means, matrices S of the families (see _sparse), (n_clusters, n_features, size, size),
         degrees of freedom and mean_precision + n of the clusters' posteriors."""
-        n, n_features = stats[:, :1], len(g.mean)
+        n_features = len(g.mean)
         families = g._families[:, :n_features]
-        rho = g.mean_precision + n
-        gaps = self.gaps(g, stats)
+        means, rho = self.means(g, stats)
         lower = np.tril_indices(len(families))
         shape = len(stats), len(lower[0]), g._families.shape[1]
         entries = stats[:, 1 + n_features :].reshape(shape)
         scatter = np.zeros((len(stats), n_features, len(families), len(families)))
         scatter[:, :, lower[0], lower[1]] = entries[:, :, :n_features].transpose(0, 2, 1)
         scatter[:, :, lower[1], lower[0]] = scatter[:, :, lower[0], lower[1]]
-        pull = np.pad(np.sqrt(g.mean_precision * n / rho) * gaps, ((0, 0), (0, 1)))[:, families.T]
+        pull = np.pad(self.pull(g, stats), ((0, 0), (0, 1)))[:, families.T]
         scatter += pull[..., None] * pull[..., None, :]
         members = np.arange(len(families))
         scatter[:, :, members, members] += np.append(g.scale, 1.0)[families.T]
-        return g.mean + n / rho * gaps, scatter, g.df + n[:, 0], rho[:, 0]
+        return means, scatter, g.df + stats[:, 0], rho[:, 0]
 
     def roots(self, g, scatter, divisor, rng=None):
         """R, where R R' are covariances of the clusters. Without `rng`, expected ones, if the
