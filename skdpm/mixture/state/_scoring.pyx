@@ -75,6 +75,8 @@ cdef class MixtureRows:
     cdef double[::1] bounds                 # (room,)
     cdef double[::1] log_w                  # (n_clusters, rows of the tile)
     cdef Backoff backoff                    # tiles that go without bounds
+    cdef double cutoff                      # terms this far below the largest one are left out
+    cdef Py_ssize_t first, n                # the tile: place of its first row in the order; rows
     cdef double top[STRIP * MOST_STRIPS]    # for each row of the tile, as the next two
     cdef double limit[STRIP * MOST_STRIPS]
     cdef double total[STRIP * MOST_STRIPS]
@@ -106,6 +108,7 @@ cdef class MixtureRows:
                 self.tile_size *= max(1, min(MOST_STRIPS, ENTRIES // (STRIP * self.n_clusters)))
             self.n_tiles = (self.n_rows + self.tile_size - 1) // self.tile_size
         self.log_w = np.empty(self.n_clusters * self.tile_size)
+        self.cutoff = log(2.0) * 60.0 + log(<double>self.n_clusters)
         self.model.settle()
         self.backoff.pause = self.backoff.last = 0
 
@@ -147,17 +150,19 @@ cdef class MixtureRows:
             for i in range(n):
                 out[k * n + i] += log_weight
 
-    cdef Py_ssize_t weigh(
-        self, Py_ssize_t t, Py_ssize_t first, Py_ssize_t n, double cutoff
-    ) noexcept nogil:
-        """Evaluate the clusters that may have a t_k within `cutoff` of a row's largest; `kept` and
-        `lines` list them. Sets `top`. Returns their number."""
+    cdef Py_ssize_t weigh(self, Py_ssize_t t, double cutoff) noexcept nogil:
+        """Evaluate the clusters that may have a t_k within `cutoff` of the largest of a row of the
+        tile; `kept` and `lines` list them. Sets `first`, `n` and `top`. Returns their number."""
         cdef Py_ssize_t best = 0
         cdef Py_ssize_t n_kept = 0
         cdef Py_ssize_t n_slots = 0
         cdef Py_ssize_t n_clusters = self.n_clusters
+        cdef Py_ssize_t first = self.start(t)
+        cdef Py_ssize_t n = self.start(t + 1) - first
         cdef const Py_ssize_t* items = &self.order[first]
         cdef const double* line
+        self.first = first
+        self.n = n
         if self.tiles is None or skips_bounds(&self.backoff):
             for k in range(n_clusters):
                 self.slots[k] = self.kept[k] = self.lines[k] = k
@@ -199,26 +204,24 @@ cdef class MixtureRows:
                 self.top[i] = line[i] if line[i] > self.top[i] else self.top[i]
         return n_kept
 
-    cdef Py_ssize_t add_up(
-        self, Py_ssize_t t, Py_ssize_t first, Py_ssize_t n, double cutoff
-    ) noexcept nogil:
+    cdef Py_ssize_t add_up(self, Py_ssize_t t) noexcept nogil:
         """`weigh`, then set `total` to the sums of exp(t_k - top)."""
-        cdef Py_ssize_t n_kept = self.weigh(t, first, n, cutoff)
-        for i in range(n):
-            self.limit[i] = self.top[i] - cutoff
+        cdef Py_ssize_t n_kept = self.weigh(t, self.cutoff)
+        for i in range(self.n):
+            self.limit[i] = self.top[i] - self.cutoff
             self.total[i] = 0.0
-        tile_sum_exp(&self.log_w[0], &self.lines[0], n_kept, n, self.top, self.limit, self.total)
-        for i in range(n):
+        tile_sum_exp(
+            &self.log_w[0], &self.lines[0], n_kept, self.n, self.top, self.limit, self.total
+        )
+        for i in range(self.n):
             if self.top[i] == INFINITY or self.top[i] == -INFINITY:
                 self.total[i] = 1.0
         return n_kept
 
-    cdef void join(
-        self, Py_ssize_t first, Py_ssize_t n, double[::1] tops, double[::1] totals
-    ) noexcept nogil:
+    cdef void join(self, double[::1] tops, double[::1] totals) noexcept nogil:
         """Add the sums of `add_up` to exp(tops) * totals."""
-        for i in range(n):
-            item = self.order[first + i]
+        for i in range(self.n):
+            item = self.order[self.first + i]
             top = self.top[i] + self.model.log_apart_of(item)
             gap = top - tops[item]
             if gap > 0.0:
@@ -232,16 +235,13 @@ cdef class MixtureRows:
     def add_log_densities(self, log_weights, double[::1] tops, double[::1] totals):
         """Add the density of each row under a mixture of the clusters to exp(tops) * totals, which
         start with minus infinity and 0."""
-        cdef double cutoff = log(2.0) * 60.0 + log(<double>len(log_weights))
         self.take(log_weights)
         if tops.shape[0] != self.n_rows or totals.shape[0] != self.n_rows:
             raise ValueError("tops and totals need an entry for each row")
         with nogil:
             for t in range(self.n_tiles):
-                first = self.start(t)
-                n = self.start(t + 1) - first
-                self.add_up(t, first, n, cutoff)
-                self.join(first, n, tops, totals)
+                self.add_up(t)
+                self.join(tops, totals)
 
     def most_probable(self, log_weights):
         """Cluster with the largest weight times density for each row, the first one of ties:
@@ -251,36 +251,31 @@ cdef class MixtureRows:
         cdef Py_ssize_t[::1] labels = np.zeros(self.n_rows, dtype=np.intp)
         with nogil:
             for t in range(self.n_tiles):
-                first = self.start(t)
-                n = self.start(t + 1) - first
-                n_kept = self.weigh(t, first, n, 0.0)
+                n_kept = self.weigh(t, 0.0)
                 for k in range(n_kept - 1, -1, -1):
-                    line = &self.log_w[self.lines[k] * n]
-                    for i in range(n):
+                    line = &self.log_w[self.lines[k] * self.n]
+                    for i in range(self.n):
                         if line[i] == self.top[i]:
-                            labels[self.order[first + i]] = self.kept[k]
+                            labels[self.order[self.first + i]] = self.kept[k]
         return np.asarray(labels)
 
     def label_entropy(self, log_weights, const unsigned char[::1] counts):
         """Sum of the entropies of the clusters of the rows that count, in nats."""
-        cdef double cutoff = log(2.0) * 60.0 + log(<double>len(log_weights))
         cdef double entropy = 0.0
         cdef const double* line
         self.take(log_weights)
         with nogil:
             for t in range(self.n_tiles):
-                first = self.start(t)
-                n = self.start(t + 1) - first
-                n_kept = self.add_up(t, first, n, cutoff)
+                n_kept = self.add_up(t)
                 # sum p (log total - x), with p = exp(x) / total
-                for i in range(n):
-                    if counts[self.order[first + i]]:
+                for i in range(self.n):
+                    if counts[self.order[self.first + i]]:
                         entropy += log(self.total[i])
                 for k in range(n_kept):
-                    line = &self.log_w[self.lines[k] * n]
-                    for i in range(n):
+                    line = &self.log_w[self.lines[k] * self.n]
+                    for i in range(self.n):
                         x = line[i] - self.top[i]
-                        if x > NEGLIGIBLE and counts[self.order[first + i]]:
+                        if x > NEGLIGIBLE and counts[self.order[self.first + i]]:
                             entropy -= x * exp_negative(x) / self.total[i]
         return entropy
 
@@ -290,22 +285,19 @@ cdef class MixtureRows:
         """Log probability of each cluster given each row, (n_rows, n_clusters); evaluates all
         clusters. Densities are added to `tops` and `totals`, if given, as by `add_log_densities`.
         """
-        cdef double cutoff = log(2.0) * 60.0 + log(<double>len(log_weights))
         self.take(log_weights)
         if out.shape[0] != self.n_rows or out.shape[1] != self.n_clusters:
             raise ValueError("out must have shape (n_rows, n_clusters)")
         with nogil:
             for t in range(self.n_tiles):
-                first = self.start(t)
-                n = self.start(t + 1) - first
                 self.backoff.pause = 1
-                self.add_up(t, first, n, cutoff)
+                self.add_up(t)
                 if tops is not None:
-                    self.join(first, n, tops, totals)
-                for i in range(n):
+                    self.join(tops, totals)
+                for i in range(self.n):
                     self.total[i] = log(self.total[i])
                     for k in range(self.n_clusters):
                         # In this order: the total would be lost in the large top of a far row.
-                        out[self.order[first + i], k] = (
-                            self.log_w[k * n + i] - self.top[i] - self.total[i]
+                        out[self.order[self.first + i], k] = (
+                            self.log_w[k * self.n + i] - self.top[i] - self.total[i]
                         )
