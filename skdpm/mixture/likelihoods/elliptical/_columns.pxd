@@ -2,6 +2,5 @@
 from skdpm.mixture.likelihoods.elliptical._elliptical cimport ParametricElliptical
 
 
-cdef class ParametricGaussianDiag(ParametricElliptical):
-    cdef const double[::1] scale
+cdef class ParametricDiagonal(ParametricElliptical):
     cdef bint missing

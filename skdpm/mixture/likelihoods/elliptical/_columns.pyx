@@ -1018,8 +1018,65 @@ cdef class DiagLaws(GaussianLaws):
         return True
 
 
+cdef class ParametricDiagonal(ParametricElliptical):
+    """Gaussian rows under drawn means and precisions of columns.
+
+    Parameters, with w = v^(-1/2): sum_d log w - D log(2 pi) / 2, w (D), w mu (D),
+    log w - log(2 pi) / 2 (D).
+
+    - `missing`: bool. Whether an entry of the data, in this block or another, may be missing.
+    """
+    def __init__(self, X, mean, double mean_precision, double df, bint missing):
+        ParametricElliptical.__init__(self, X, mean, mean_precision, df, 1 + 3 * X.shape[1])
+        self.missing = missing
+
+    cdef void log_density_loaded(
+        self, Py_ssize_t first, Py_ssize_t n_items, const double* params,
+        Indices which, double* out      # OUT (which.n, TILE)
+    ) noexcept nogil:
+        cdef Py_ssize_t n_features = self.n_features
+        for k in range(which.n):
+            theta = params + which.at[k] * self.n_params
+            tile_gaussian_diag(
+                self.columns + first, LD, n_items, n_features, theta + 1, theta + 1 + n_features,
+                theta + 1 + 2 * n_features, theta[0], self.missing, out + k * TILE
+            )
+
+    cdef void log_density_bound_many(
+        self, const double* params, Indices which, const double* box, double* lower, double* upper
+    ) noexcept nogil:
+        """In each column |w x - w mu| is between max(0, |w c - w mu| - r) and |w c - w mu| + r,
+        with the box's centre c and half-width h, and r = w h plus rounding, a share of the terms.
+        Only for rows without missing entries."""
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* half = box + n_features
+        cdef double most
+        for k in range(which.n):
+            w = params + which.at[k] * self.n_params + 1
+            c = w + n_features
+            log_w = c + n_features
+            top = w[-1]
+            size = fabs(top)
+            least = most = 0.0
+            for d in range(n_features):
+                value = w[d] * box[d]
+                r = w[d] * half[d]
+                r = r * ABOVE + 16.0 * DBL_EPSILON * (fabs(value) + fabs(c[d]) + r)
+                z = fabs(value - c[d])
+                most += (z + r) * (z + r)
+                z -= r
+                if not z <= 0.0:
+                    least += z * z
+                size += fabs(log_w[d])
+            # A row that is farther away has the density 0.
+            least = 0.5 * min(least, 1e300)
+            most *= 0.5
+            lower[k] = top - most - SLACK * (1.0 + size + most)
+            upper[k] = top - least + SLACK * (1.0 + size + least)
+
+
 cdef inline double add_squares(
-    ParametricGaussianDiag model, const double* stats, double power, Py_ssize_t d, double total
+    ParametricDiagonal model, const double* stats, double power, Py_ssize_t d, double total
 ) noexcept nogil:
     """total plus S - s of a column."""
     cdef Py_ssize_t n_features = model.n_features
@@ -1031,24 +1088,21 @@ cdef inline double add_squares(
     )
 
 
-cdef class ParametricGaussianDiag(ParametricElliptical):
+cdef class ParametricGaussianDiag(ParametricDiagonal):
     """Gaussian rows under drawn means and variances, one for each column or for all.
 
     With S, m and rho as above, 1 / v ~ Gamma((nu + n) / 2, rate S / 2), with N for n if columns
     share v, and mu | v ~ N(m, v / rho).
 
-    Parameters, with w = v^(-1/2): sum_d log w - D log(2 pi) / 2, w (D), w mu (D),
-    log w - log(2 pi) / 2 (D).
-
     - `scale`: (n_features,), or (1,) if columns share v. s.
-    - `missing`: bool. Whether an entry of the data, in this block or another, may be missing.
     """
+    cdef const double[::1] scale
+
     def __init__(
         self, X, mean, const double[::1] scale, double mean_precision, double df, bint missing
     ):
-        ParametricElliptical.__init__(self, X, mean, mean_precision, df, 1 + 3 * X.shape[1])
+        ParametricDiagonal.__init__(self, X, mean, mean_precision, df, missing)
         self.scale = scale
-        self.missing = missing
 
     cdef void draw_params(
         self, const double* stats, double power, double* params, bitgen_t* rng
@@ -1082,18 +1136,6 @@ cdef class ParametricGaussianDiag(ParametricElliptical):
             log_w[d] = log_root - 0.5 * log(2.0 * PI)
             params[0] += log_w[d]
 
-    cdef void log_density_loaded(
-        self, Py_ssize_t first, Py_ssize_t n_items, const double* params,
-        Indices which, double* out      # OUT (which.n, TILE)
-    ) noexcept nogil:
-        cdef Py_ssize_t n_features = self.n_features
-        for k in range(which.n):
-            theta = params + which.at[k] * self.n_params
-            tile_gaussian_diag(
-                self.columns + first, LD, n_items, n_features, theta + 1, theta + 1 + n_features,
-                theta + 1 + 2 * n_features, theta[0], self.missing, out + k * TILE
-            )
-
     cdef void accumulate_loaded(
         self, double* stats, Py_ssize_t first, Py_ssize_t n_items,
         const Py_ssize_t* keys, Py_ssize_t key      # IN (n_items,): those with the key join
@@ -1117,38 +1159,6 @@ cdef class ParametricGaussianDiag(ParametricElliptical):
             t += n_features - d
         if moments[0] > 0.0:
             self.combine(stats, &self.moments[0])
-
-    cdef void log_density_bound_many(
-        self, const double* params, Indices which, const double* box, double* lower, double* upper
-    ) noexcept nogil:
-        """In each column |w x - w mu| is between max(0, |w c - w mu| - r) and |w c - w mu| + r,
-        with the box's centre c and half-width h, and r = w h plus rounding, a share of the terms.
-        Only for rows without missing entries."""
-        cdef Py_ssize_t n_features = self.n_features
-        cdef const double* half = box + n_features
-        cdef double most
-        for k in range(which.n):
-            w = params + which.at[k] * self.n_params + 1
-            c = w + n_features
-            log_w = c + n_features
-            top = w[-1]
-            size = fabs(top)
-            least = most = 0.0
-            for d in range(n_features):
-                value = w[d] * box[d]
-                r = w[d] * half[d]
-                r = r * ABOVE + 16.0 * DBL_EPSILON * (fabs(value) + fabs(c[d]) + r)
-                z = fabs(value - c[d])
-                most += (z + r) * (z + r)
-                z -= r
-                if not z <= 0.0:
-                    least += z * z
-                size += fabs(log_w[d])
-            # A row that is farther away has the density 0.
-            least = 0.5 * min(least, 1e300)
-            most *= 0.5
-            lower[k] = top - most - SLACK * (1.0 + size + most)
-            upper[k] = top - least + SLACK * (1.0 + size + least)
 
     cdef void accumulate(self, double* stats, Indices items) noexcept nogil:
         """The moments of the items by themselves, about their own mean; then both together."""

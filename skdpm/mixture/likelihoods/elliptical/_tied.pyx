@@ -38,9 +38,7 @@ without h if there are weights; rho / (rho + 1) / 2, m (D).
 """
 cimport cython
 from libc.float cimport DBL_EPSILON
-from libc.math cimport INFINITY
-from libc.math cimport M_PI as PI
-from libc.math cimport fabs, lgamma, log, log1p, sqrt
+from libc.math cimport INFINITY, M_PI as PI, fabs, lgamma, log, log1p, sqrt
 from libc.string cimport memcpy, memset
 
 import numpy as np
@@ -50,13 +48,12 @@ from skdpm._core._culling cimport ABOVE, BELOW, SLACK
 from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t, random_standard_normal
 from skdpm.mixture.likelihoods.contract._base cimport Indices, read_row, row
-from skdpm.mixture.likelihoods.elliptical._columns cimport ParametricGaussianDiag
+from skdpm.mixture.likelihoods.elliptical._columns cimport ParametricDiagonal
 from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
-    COUNTS, LARGEST_LOSS, PEAK, WEIGHED, EllipticalModel, ParametricElliptical
+    COUNTS, LARGEST_LOSS, PEAK, WEIGHED, EllipticalModel
 )
 from skdpm.mixture.likelihoods.elliptical._hyper cimport GaussianLaws
 from skdpm.mixture.likelihoods.elliptical._hyper import packed_places
-from skdpm.mixture.likelihoods.contract._parametric cimport ParametricModel
 
 cdef double LOG_2PI = log(2.0 * PI)
 # Largest square of a distance. Rows beyond it count as equally far away.
@@ -534,10 +531,10 @@ cdef class TiedLaws(GaussianLaws):
 
 
 @cython.final
-cdef class ParametricGaussianTied(ParametricGaussianDiag):
+cdef class ParametricGaussianTied(ParametricDiagonal):
     """Gaussian rows under drawn means and one given covariance.
 
-    Densities, bounds and parameters are those of `ParametricGaussianDiag` over whitened rows, with
+    Densities, bounds and parameters are those of `ParametricDiagonal` over whitened rows, with
     w = 1: F^-1 mu ~ N(m, 1 / rho). Statistics are those of `TiedModel`.
 
     - `sigma`: (n_features, n_features)
@@ -551,9 +548,7 @@ cdef class ParametricGaussianTied(ParametricGaussianDiag):
     ):
         cdef Py_ssize_t n_features = X.shape[1]
         self.white = whitened(X, sigma)
-        ParametricGaussianDiag.__init__(
-            self, self.white, mean, np.ones(n_features), mean_precision, 0.0, False
-        )
+        ParametricDiagonal.__init__(self, self.white, mean, mean_precision, 0.0, False)
         self.rows = X
         self.n_stats = 1 + n_features + self.n_packed
         self.moments = np.empty(self.n_stats)
@@ -577,15 +572,3 @@ cdef class ParametricGaussianTied(ParametricGaussianDiag):
             w[d] = 1.0
             log_w[d] = -0.5 * LOG_2PI
         params[0] = -0.5 * (n_features * LOG_2PI + self.log_det)
-
-    cdef void accumulate_loaded(
-        self, double* stats, Py_ssize_t first, Py_ssize_t n_items,
-        const Py_ssize_t* keys, Py_ssize_t key      # IN (n_items,): those with the key join
-    ) noexcept nogil:
-        ParametricModel.accumulate_loaded(self, stats, first, n_items, keys, key)
-
-    cdef void accumulate(self, double* stats, Indices items) noexcept nogil:
-        ParametricElliptical.accumulate(self, stats, items)
-
-    cdef void combine(self, double* stats, const double* other) noexcept nogil:
-        ParametricElliptical.combine(self, stats, other)
