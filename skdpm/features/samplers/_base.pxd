@@ -23,13 +23,6 @@ cdef class FeatureKernel(MemoryOwner):
     cdef int reserve(self, FeatureState state) except -1
     cdef int step(self, FeatureState state, bitgen_t* rng) except -1 nogil
     cdef int update(self, FeatureState state, Py_ssize_t i, bitgen_t* rng) except -1 nogil
-    cdef int update_singletons_collapsed(
-        self, FeatureState state, Py_ssize_t i, double rate, bitgen_t* rng
-    ) except -1 nogil
-    cdef int update_singletons(
-        self, FeatureState state, Py_ssize_t i, double rate, bitgen_t* rng
-    ) except -1 nogil
-    cdef void shuffle(self, bitgen_t* rng) noexcept nogil
     # A sampler overrides these two.
     cdef int prepare(self, FeatureState state) except -1
     cdef int update_row(self, FeatureState state, bitgen_t* rng) except? -1 nogil

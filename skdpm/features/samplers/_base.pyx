@@ -52,7 +52,7 @@ cdef class FeatureKernel(MemoryOwner):
                 self.singletons[self.n_singletons] = k
                 self.n_singletons += 1
         if self.n_shared > 0:
-            self.shuffle(rng)
+            shuffle(self, rng)
             for j in range(self.n_shared):
                 self.values[j] = z[self.features[j]]
             state.model.begin_row(i, z)
@@ -66,9 +66,9 @@ cdef class FeatureKernel(MemoryOwner):
                     f"row {i}: the prior expects {rate:g} features that no other row has"
                 )
             if state.collapses:
-                self.update_singletons_collapsed(state, i, rate, rng)
+                update_singletons_collapsed(self, state, i, rate, rng)
             else:
-                self.update_singletons(state, i, rate, rng)
+                update_singletons(self, state, i, rate, rng)
             if state.Z.stride > self.n_reserved:
                 with gil:
                     self.reserve(state)
@@ -80,71 +80,6 @@ cdef class FeatureKernel(MemoryOwner):
         weight."""
         raise NotImplementedError(f"{type(self).__name__} does not override `update_row`")
 
-    cdef void shuffle(self, bitgen_t* rng) noexcept nogil:
-        """Put the shared features into a random order."""
-        for j in range(self.n_shared - 1, 0, -1):
-            other = integer(rng, j + 1)
-            self.features[j], self.features[other] = self.features[other], self.features[j]
-            self.log_odds[j], self.log_odds[other] = self.log_odds[other], self.log_odds[j]
-
-    cdef int update_singletons_collapsed(
-        self, FeatureState state, Py_ssize_t i, double rate, bitgen_t* rng
-    ) except -1 nogil:
-        """Update the number of the row's singletons with their parameters integrated out, then
-        draw the parameters given the row (Doshi-Velez & Ghahramani 2009)."""
-        for j in range(self.n_singletons):
-            state.Z.set(i, self.singletons[j], False)
-        state.model.begin_row(i, state.Z.row(i))
-        n = state.collapsed.draw_n_singletons(self.n_singletons, rate, self.adapting, rng)
-        if n < 0:
-            raise FloatingPointError(
-                f"row {i}: the number of features that no other row has cannot be drawn"
-            )
-        while self.n_singletons > n:
-            # Ends: one fewer each time. From the last one down, so that the feature that takes a
-            # free place is not one of those left.
-            self.n_singletons -= 1
-            state.remove_feature(self.singletons[self.n_singletons])
-        for j in range(self.n_singletons):
-            state.Z.set(i, self.singletons[j], True)
-        for j in range(self.n_singletons, n):
-            state.add_feature(i, rng)
-            if state.Z.stride > self.n_reserved:
-                with gil:
-                    self.reserve(state)
-            self.singletons[j] = state.Z.n_latent - 1
-        self.n_singletons = n
-        state.collapsed.draw_singletons(self.singletons, n, rng)
-
-    cdef int update_singletons(
-        self, FeatureState state, Py_ssize_t i, double rate, bitgen_t* rng
-    ) except -1 nogil:
-        """Propose a new number of singletons and their parameters from the prior: a Metropolis
-        step with the likelihood ratio as its acceptance ratio."""
-        cdef Py_ssize_t first = state.Z.n_latent
-        cdef Py_ssize_t n = random_poisson(rng, rate)
-        cdef double log_ratio = 0.0
-        if n == 0 and self.n_singletons == 0:
-            return 0
-        for j in range(n):
-            state.add_feature(i, rng)
-            state.Z.set(i, first + j, False)
-        state.model.begin_row(i, state.Z.row(i))
-        for j in range(self.n_singletons + n):
-            k = self.singletons[j] if j < self.n_singletons else first + j - self.n_singletons
-            log_ratio += state.model.log_flip(k, j >= self.n_singletons)
-            state.model.flip(0, k, j >= self.n_singletons)
-        if log_ratio != log_ratio:
-            raise FloatingPointError(f"row {i}: no value has a positive weight")
-        if uniform(rng) < exp(log_ratio):
-            for j in range(n):
-                state.Z.set(i, first + j, True)
-            for j in range(self.n_singletons - 1, -1, -1):
-                state.remove_feature(self.singletons[j])
-        else:
-            for j in range(n - 1, -1, -1):
-                state.remove_feature(first + j)
-
     # The Python boundary.
 
     def run(self, FeatureState state, bit_generator, bint adapting=False):
@@ -154,3 +89,71 @@ cdef class FeatureKernel(MemoryOwner):
         self.reserve(state)
         with bit_generator.lock, nogil:
             self.step(state, rng)
+
+
+cdef int update_singletons_collapsed(
+    FeatureKernel self, FeatureState state, Py_ssize_t i, double rate, bitgen_t* rng
+) except -1 nogil:
+    """Update the number of the row's singletons with their parameters integrated out, then
+    draw the parameters given the row (Doshi-Velez & Ghahramani 2009)."""
+    for j in range(self.n_singletons):
+        state.Z.set(i, self.singletons[j], False)
+    state.model.begin_row(i, state.Z.row(i))
+    n = state.collapsed.draw_n_singletons(self.n_singletons, rate, self.adapting, rng)
+    if n < 0:
+        raise FloatingPointError(
+            f"row {i}: the number of features that no other row has cannot be drawn"
+        )
+    while self.n_singletons > n:
+        # Ends: one fewer each time. From the last one down, so that the feature that takes a
+        # free place is not one of those left.
+        self.n_singletons -= 1
+        state.remove_feature(self.singletons[self.n_singletons])
+    for j in range(self.n_singletons):
+        state.Z.set(i, self.singletons[j], True)
+    for j in range(self.n_singletons, n):
+        state.add_feature(i, rng)
+        if state.Z.stride > self.n_reserved:
+            with gil:
+                self.reserve(state)
+        self.singletons[j] = state.Z.n_latent - 1
+    self.n_singletons = n
+    state.collapsed.draw_singletons(self.singletons, n, rng)
+
+
+cdef int update_singletons(
+    FeatureKernel self, FeatureState state, Py_ssize_t i, double rate, bitgen_t* rng
+) except -1 nogil:
+    """Propose a new number of singletons and their parameters from the prior: a Metropolis
+    step with the likelihood ratio as its acceptance ratio."""
+    cdef Py_ssize_t first = state.Z.n_latent
+    cdef Py_ssize_t n = random_poisson(rng, rate)
+    cdef double log_ratio = 0.0
+    if n == 0 and self.n_singletons == 0:
+        return 0
+    for j in range(n):
+        state.add_feature(i, rng)
+        state.Z.set(i, first + j, False)
+    state.model.begin_row(i, state.Z.row(i))
+    for j in range(self.n_singletons + n):
+        k = self.singletons[j] if j < self.n_singletons else first + j - self.n_singletons
+        log_ratio += state.model.log_flip(k, j >= self.n_singletons)
+        state.model.flip(0, k, j >= self.n_singletons)
+    if log_ratio != log_ratio:
+        raise FloatingPointError(f"row {i}: no value has a positive weight")
+    if uniform(rng) < exp(log_ratio):
+        for j in range(n):
+            state.Z.set(i, first + j, True)
+        for j in range(self.n_singletons - 1, -1, -1):
+            state.remove_feature(self.singletons[j])
+    else:
+        for j in range(n - 1, -1, -1):
+            state.remove_feature(first + j)
+
+
+cdef void shuffle(FeatureKernel self, bitgen_t* rng) noexcept nogil:
+    """Put the shared features into a random order."""
+    for j in range(self.n_shared - 1, 0, -1):
+        other = integer(rng, j + 1)
+        self.features[j], self.features[other] = self.features[other], self.features[j]
+        self.log_odds[j], self.log_odds[other] = self.log_odds[other], self.log_odds[j]

@@ -35,7 +35,6 @@ cdef class RowFilterKernel(FeatureKernel):
     cdef unsigned char[::1] test    # (n_reserved,): the test path
     cdef unsigned char[::1] base    # (n_reserved,): values of candidate 0
 
-    cdef int reserve_nodes(self, FeatureState state, Py_ssize_t n_nodes) except -1
     cdef int choose_test_path(self, FeatureState state, bitgen_t* rng) except? -1 nogil
     cdef int filter(
         self, FeatureState state, bitgen_t* rng, bint conditional,
@@ -43,9 +42,6 @@ cdef class RowFilterKernel(FeatureKernel):
     ) except? -1 nogil
     cdef void resample(self, bitgen_t* rng) noexcept nogil
     cdef bint choose(self, Py_ssize_t t, Py_ssize_t kept, bitgen_t* rng) noexcept nogil
-    cdef bint extend(
-        self, FeatureState state, bitgen_t* rng, Py_ssize_t t, double power, double last_power
-    ) noexcept nogil
     cdef int branch(self, FeatureState state, Py_ssize_t t) except -1 nogil
 
 

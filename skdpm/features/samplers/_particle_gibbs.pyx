@@ -46,24 +46,7 @@ cdef class RowFilterKernel(FeatureKernel):
     cdef int prepare(self, FeatureState state) except -1:
         self.test = np.empty(self.n_reserved, dtype=np.uint8)
         self.base = np.empty(self.n_reserved, dtype=np.uint8)
-        self.reserve_nodes(state, max(self.n_nodes, self.least_nodes))
-
-    cdef int reserve_nodes(self, FeatureState state, Py_ssize_t n_nodes) except -1:
-        """Grow the arrays to `n_nodes` nodes, keeping their contents."""
-        self.nodes = <Node*>self.resized(self.nodes, n_nodes, sizeof(Node))
-        self.next_nodes = <Node*>self.resized(self.next_nodes, n_nodes, sizeof(Node))
-        self.slots = <Py_ssize_t*>self.resized(self.slots, n_nodes, sizeof(Py_ssize_t))
-        self.free_slots = <Py_ssize_t*>self.resized(self.free_slots, n_nodes, sizeof(Py_ssize_t))
-        self.histories = <unsigned char*>self.resized(self.histories, n_nodes + 1, self.n_reserved)
-        self.log_w = <double*>self.resized(self.log_w, 2 * n_nodes, sizeof(double))
-        self.log_ratios = <double*>self.resized(self.log_ratios, 2 * n_nodes, sizeof(double))
-        self.weights = <double*>self.resized(self.weights, 2 * n_nodes, sizeof(double))
-        self.counts = <Py_ssize_t*>self.resized(self.counts, 2 * n_nodes, sizeof(Py_ssize_t))
-        for slot in range(self.n_nodes + 1, n_nodes + 1):
-            self.free_slots[self.n_free] = slot
-            self.n_free += 1
-        state.model.reserve_candidates(n_nodes + 1)
-        self.n_nodes = n_nodes
+        reserve_nodes(self, state, max(self.n_nodes, self.least_nodes))
 
     cdef int update_row(self, FeatureState state, bitgen_t* rng) except? -1 nogil:
         memcpy(&self.base[0], self.values, self.n_shared)
@@ -98,7 +81,7 @@ cdef class RowFilterKernel(FeatureKernel):
         for t in range(n):
             power = pow((t + 1.0) / n, self.annealing_power)
             self.resample(rng)
-            if not self.extend(state, rng, t, power, last_power):
+            if not extend(self, state, rng, t, power, last_power):
                 return -1
             if t < n - 1:
                 self.branch(state, t)
@@ -121,35 +104,6 @@ cdef class RowFilterKernel(FeatureKernel):
         child (-1: none). Returns 0 if the weights are no distribution."""
         return False
 
-    cdef bint extend(
-        self, FeatureState state, bitgen_t* rng, Py_ssize_t t, double power, double last_power
-    ) noexcept nogil:
-        """Make and weigh both children of every node, then choose which ones survive. Returns 0
-        if the weights are no distribution."""
-        cdef Py_ssize_t kept = -1       # the retained child
-        cdef bint other = not self.base[t]
-        cdef double one = self.log_odds[t]
-        for g in range(self.n_current):
-            self.slots[g] = self.nodes[g].slot
-        state.model.log_flip_many(
-            self.slots, self.n_current, self.features[t], other, self.weights
-        )
-        for g in range(self.n_current):
-            node = &self.nodes[g]
-            self.log_ratios[2 * g] = node.log_ratio
-            self.log_ratios[2 * g + 1] = node.log_ratio + self.weights[g]
-            for c in range(2 * g, 2 * g + 2):
-                self.log_w[c] = (
-                    node.log_w + power * self.log_ratios[c] - last_power * node.log_ratio
-                )
-                self.counts[c] = 1
-            self.log_w[2 * g + other] += one
-            if g == self.retained:
-                kept = 2 * g + (self.values[t] != self.base[t])
-        # From here to `branch`, `retained` is the number of a child.
-        self.retained = kept
-        return self.choose(t, kept, rng)
-
     cdef int branch(self, FeatureState state, Py_ssize_t t) except -1 nogil:
         """Make nodes of the surviving children. One of two takes over its parent's candidate."""
         cdef Py_ssize_t n_next = 0, kept = -1
@@ -158,7 +112,7 @@ cdef class RowFilterKernel(FeatureKernel):
             n_next += self.counts[c] > 0
         if n_next > self.n_nodes:
             with gil:
-                self.reserve_nodes(state, 2 * n_next)
+                reserve_nodes(self, state, 2 * n_next)
         for g in range(self.n_current):
             if self.counts[2 * g] == 0 and self.counts[2 * g + 1] == 0:
                 self.free_slots[self.n_free] = self.nodes[g].slot
@@ -191,6 +145,51 @@ cdef class RowFilterKernel(FeatureKernel):
         self.nodes, self.next_nodes = self.next_nodes, self.nodes
         self.n_current = n_next
         self.retained = kept
+
+
+cdef int reserve_nodes(RowFilterKernel self, FeatureState state, Py_ssize_t n_nodes) except -1:
+    """Grow the arrays to `n_nodes` nodes, keeping their contents."""
+    self.nodes = <Node*>self.resized(self.nodes, n_nodes, sizeof(Node))
+    self.next_nodes = <Node*>self.resized(self.next_nodes, n_nodes, sizeof(Node))
+    self.slots = <Py_ssize_t*>self.resized(self.slots, n_nodes, sizeof(Py_ssize_t))
+    self.free_slots = <Py_ssize_t*>self.resized(self.free_slots, n_nodes, sizeof(Py_ssize_t))
+    self.histories = <unsigned char*>self.resized(self.histories, n_nodes + 1, self.n_reserved)
+    self.log_w = <double*>self.resized(self.log_w, 2 * n_nodes, sizeof(double))
+    self.log_ratios = <double*>self.resized(self.log_ratios, 2 * n_nodes, sizeof(double))
+    self.weights = <double*>self.resized(self.weights, 2 * n_nodes, sizeof(double))
+    self.counts = <Py_ssize_t*>self.resized(self.counts, 2 * n_nodes, sizeof(Py_ssize_t))
+    for slot in range(self.n_nodes + 1, n_nodes + 1):
+        self.free_slots[self.n_free] = slot
+        self.n_free += 1
+    state.model.reserve_candidates(n_nodes + 1)
+    self.n_nodes = n_nodes
+
+
+cdef bint extend(
+    RowFilterKernel self, FeatureState state, bitgen_t* rng, Py_ssize_t t, double power,
+    double last_power
+) noexcept nogil:
+    """Make and weigh both children of every node, then choose which ones survive. Returns 0
+    if the weights are no distribution."""
+    cdef Py_ssize_t kept = -1       # the retained child
+    cdef bint other = not self.base[t]
+    cdef double one = self.log_odds[t]
+    for g in range(self.n_current):
+        self.slots[g] = self.nodes[g].slot
+    state.model.log_flip_many(self.slots, self.n_current, self.features[t], other, self.weights)
+    for g in range(self.n_current):
+        node = &self.nodes[g]
+        self.log_ratios[2 * g] = node.log_ratio
+        self.log_ratios[2 * g + 1] = node.log_ratio + self.weights[g]
+        for c in range(2 * g, 2 * g + 2):
+            self.log_w[c] = node.log_w + power * self.log_ratios[c] - last_power * node.log_ratio
+            self.counts[c] = 1
+        self.log_w[2 * g + other] += one
+        if g == self.retained:
+            kept = 2 * g + (self.values[t] != self.base[t])
+    # From here to `branch`, `retained` is the number of a child.
+    self.retained = kept
+    return self.choose(t, kept, rng)
 
 
 cdef class ParticleGibbsKernel(RowFilterKernel):

@@ -299,10 +299,10 @@ cdef class RelaunchKernel:
         bint adapting, bitgen_t* rng
     ) except -1 nogil:
         """Propose to replace n_old features by n_new."""
-        cdef Py_ssize_t row
         cdef Py_ssize_t n_latent = state.Z.n_latent
         cdef Py_ssize_t n = state.n_samples
         cdef Py_ssize_t[MOST_LAUNCHED] anchors
+        cdef double log_q = 0.0
         cdef bint divides = proposal == UNION and n_old == 1
         cdef bint unites = proposal == UNION and n_old == 2
         n_used = self.list_used(state)
@@ -311,29 +311,8 @@ cdef class RelaunchKernel:
         self.proposed[n_old][n_new] += 1
         restrict(self, state, n_old, n_used, adapting, rng)
         log_ratio = -self.part.log_weight() - log_order(self, state, state.Z.col_sums, n_latent)
-        for j in range(n_old):
-            anchors[j] = draw_row(self, state, j, rng)
-        for j in range(n_old, n_new):
-            anchors[j] = draw_row(self, state, 0, rng) if divides else integer(rng, n)
-        if unites:
-            for i in range(n):
-                self.columns[i, 0] = self.present[i, 0] or self.present[i, 1]
-            fill(self, 1, &self.columns[0, 0], rng)
-            log_q = 0.0
-        elif proposal == MAP:
-            map_codes(self, n_old, n_new, rng)
-            for j in range(n_new):
-                anchors[j] = -1
-                if self.Z.col_sums[j] == 0:
-                    return 0
-            sweep(self, state, n_new, anchors, NULL, 0, n, n, NULL, rng)
-            for j in range(n_new):
-                if self.Z.col_sums[j] == 0:
-                    return 0
-        else:
-            log_q = launch(
-                self, state, n_new, anchors, &self.present[0, 0] if divides else NULL, NULL, rng
-            )
+        if not draw_columns(self, state, n_old, n_new, proposal, anchors, &log_q, rng):
+            return 0
         if not adapting:
             log_ratio -= log_q
             for j in range(n_old):
@@ -345,28 +324,7 @@ cdef class RelaunchKernel:
                 log_ratio -= log(self.Z.col_sums[0] / <double>n)
             elif divides:
                 log_ratio += log(state.Z.col_sums[self.features[0]] / <double>n)
-        for k in range(n_latent):
-            self.col_sums[k] = state.Z.col_sums[k]
-        for j in range(n_old):
-            self.col_sums[self.features[j]] = self.Z.col_sums[j] if j < n_new else 0
-        if state.prior.grows:
-            if n_new < n_old:
-                self.col_sums[self.features[n_new]] = self.col_sums[n_latent - 1]
-            elif n_new > n_old:
-                self.col_sums[n_latent] = self.Z.col_sums[n_old]
-            log_ratio += log_order(self, state, &self.col_sums[0], n_latent - n_old + n_new)
-        else:
-            if n_new > n_old:
-                # An unused feature, at random.
-                row = integer(rng, n_latent - n_used)
-                k = 0
-                while row > 0 or state.Z.col_sums[k] > 0:
-                    # Ends: more than `row` are unused.
-                    row -= state.Z.col_sums[k] == 0
-                    k += 1
-                self.features[n_old] = k
-                self.col_sums[k] = self.Z.col_sums[n_old]
-            log_ratio += log_order(self, state, &self.col_sums[0], n_latent)
+        log_ratio += log_order_after(self, state, n_old, n_new, n_used, rng)
         log_ratio += self.part.propose_params(rng)
         log_u = log1p(-uniform(rng))
         # The reverse launch can only lower the ratio.
@@ -384,6 +342,75 @@ cdef class RelaunchKernel:
         if log_u < log_ratio:
             self.accepted[n_old][n_new] += 1
             replace(self, state, n_old, n_new, n_used, rng)
+
+
+cdef bint draw_columns(
+    RelaunchKernel self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, Proposal proposal,
+    Py_ssize_t* anchors, double* log_q, bitgen_t* rng       # OUT (MOST_LAUNCHED,), (1,)
+) except -1 nogil:
+    """Give `part` n_new columns in place of n_old. `log_q` is their log probability given their
+    launch, if there is one. False if no row has one of them."""
+    cdef Py_ssize_t n = state.n_samples
+    cdef bint divides = proposal == UNION and n_old == 1
+    for j in range(n_old):
+        anchors[j] = draw_row(self, state, j, rng)
+    for j in range(n_old, n_new):
+        anchors[j] = draw_row(self, state, 0, rng) if divides else integer(rng, n)
+    if proposal == UNION and n_old == 2:
+        for i in range(n):
+            self.columns[i, 0] = self.present[i, 0] or self.present[i, 1]
+        fill(self, 1, &self.columns[0, 0], rng)
+    elif proposal == MAP:
+        map_codes(self, n_old, n_new, rng)
+        for j in range(n_new):
+            anchors[j] = -1
+        if not all_used(self, n_new):
+            return False
+        sweep(self, state, n_new, anchors, NULL, 0, n, n, NULL, rng)
+        return all_used(self, n_new)
+    else:
+        log_q[0] = launch(
+            self, state, n_new, anchors, &self.present[0, 0] if divides else NULL, NULL, rng
+        )
+    return True
+
+
+cdef bint all_used(RelaunchKernel self, Py_ssize_t n) noexcept nogil:
+    """Whether each of the n columns of `part` has rows."""
+    for j in range(n):
+        if self.Z.col_sums[j] == 0:
+            return False
+    return True
+
+
+cdef double log_order_after(
+    RelaunchKernel self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, Py_ssize_t n_used,
+    bitgen_t* rng
+) noexcept nogil:
+    """`log_order` with the columns of `part` in place of n_old. If the number of features is fixed
+    and one more is needed, an unused one is drawn."""
+    cdef Py_ssize_t n_skipped
+    cdef Py_ssize_t n_latent = state.Z.n_latent
+    for k in range(n_latent):
+        self.col_sums[k] = state.Z.col_sums[k]
+    for j in range(n_old):
+        self.col_sums[self.features[j]] = self.Z.col_sums[j] if j < n_new else 0
+    if state.prior.grows:
+        if n_new < n_old:
+            self.col_sums[self.features[n_new]] = self.col_sums[n_latent - 1]
+        elif n_new > n_old:
+            self.col_sums[n_latent] = self.Z.col_sums[n_old]
+        return log_order(self, state, &self.col_sums[0], n_latent - n_old + n_new)
+    if n_new > n_old:
+        n_skipped = integer(rng, n_latent - n_used)
+        k = 0
+        while n_skipped > 0 or state.Z.col_sums[k] > 0:
+            # Ends: more than `n_skipped` are unused.
+            n_skipped -= state.Z.col_sums[k] == 0
+            k += 1
+        self.features[n_old] = k
+        self.col_sums[k] = self.Z.col_sums[n_old]
+    return log_order(self, state, &self.col_sums[0], n_latent)
 
 
 cdef int resize(RelaunchKernel self, Py_ssize_t n, bitgen_t* rng) except -1 nogil:

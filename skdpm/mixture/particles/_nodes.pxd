@@ -70,9 +70,6 @@ cdef class ConcentrationNodes:
     cdef void follow(
         self, Py_ssize_t p, Py_ssize_t k, Py_ssize_t n_rows, double size
     ) noexcept nogil
-    cdef void multiply(
-        self, double* w, Py_ssize_t k, Py_ssize_t n_rows, double size, double scale
-    ) noexcept nogil
     cdef void unfollow(
         self, Py_ssize_t p, Py_ssize_t k, Py_ssize_t n_rows, double size
     ) noexcept nogil

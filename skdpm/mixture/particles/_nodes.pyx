@@ -302,8 +302,8 @@ cdef class ConcentrationNodes:
         for k in range(1, self.k_most + 1):
             if self.users[k] > 0:
                 # All nodes have the same factor m - sigma.
-                self.multiply(
-                    &self.by_k[k, 0], k, n_rows, 1.0,
+                multiply(
+                    self, &self.by_k[k, 0], k, n_rows, 1.0,
                     1.0 / (self.join_k[k] * (1.0 - self.sigmas[0]))
                 )
 
@@ -316,20 +316,11 @@ cdef class ConcentrationNodes:
         if k == 0:
             return
         if size > 0.0:
-            self.multiply(w, k, n_rows, size, 1.0 / (self.slope[p] * (size + self.offset[p])))
+            multiply(self, w, k, n_rows, size, 1.0 / (self.slope[p] * (size + self.offset[p])))
             return
         r = self.ratios.at(n_rows + 1, k)
         for g in range(self.n_nodes):
             w[g] *= r[g] / (self.fresh[p] * (n_rows - self.sigmas[g] * k + r[g]))
-
-    cdef void multiply(
-        self, double* w, Py_ssize_t k, Py_ssize_t n_rows, double size, double scale
-    ) noexcept nogil:
-        """Multiply a law by `scale` and by the nodes' factors of a row that joins a cluster of
-        `size` others; n_rows others are in k clusters."""
-        tile_multiply(
-            w, &self.sigmas[0], self.ratios.at(n_rows + 1, k), n_rows, k, size, scale, self.n_nodes
-        )
 
     cdef void unfollow(
         self, Py_ssize_t p, Py_ssize_t k, Py_ssize_t n_rows, double size
@@ -383,6 +374,16 @@ cdef class ConcentrationNodes:
                 np.asarray(self.by_k)[j] = law
             else:
                 np.asarray(self.own)[j] = law
+
+
+cdef void multiply(
+    ConcentrationNodes self, double* w, Py_ssize_t k, Py_ssize_t n_rows, double size, double scale
+) noexcept nogil:
+    """Multiply a law by `scale` and by the nodes' factors of a row that joins a cluster of
+    `size` others; n_rows others are in k clusters."""
+    tile_multiply(
+        w, &self.sigmas[0], self.ratios.at(n_rows + 1, k), n_rows, k, size, scale, self.n_nodes
+    )
 
 
 cdef inline void normalise(double* w, Py_ssize_t n) noexcept nogil:

@@ -61,9 +61,6 @@ cdef class AnchorProposal:
         self, MixtureState state, Members members, bitgen_t* rng,
         Py_ssize_t* anchors, Py_ssize_t n_anchors
     ) noexcept nogil
-    cdef Py_ssize_t draw_neighbours(
-        self, MixtureState state, Members members, bitgen_t* rng, Py_ssize_t* anchors
-    ) noexcept nogil
     cdef void weigh_clusters(self, MixtureState state, Py_ssize_t i) noexcept nogil
     cdef double log_q_together(
         self, MixtureState state, Py_ssize_t n_clusters, Py_ssize_t size

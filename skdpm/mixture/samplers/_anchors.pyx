@@ -285,7 +285,7 @@ cdef class AnchorProposal:
         cdef Py_ssize_t known[MAX_ANCHORS]      # the anchors, ascending
         SKDPM_CHECK(n_anchors <= self.n_samples, "draw: more anchors than items")
         if self.extended and n_anchors > 1:
-            n = self.draw_neighbours(state, members, rng, anchors)
+            n = draw_neighbours(self, state, members, rng, anchors)
         else:
             n = 1
             first = anchors[0] = integer(rng, self.n_samples)
@@ -319,54 +319,6 @@ cdef class AnchorProposal:
                 known[j] = known[j - 1]
                 j -= 1
             known[j] = i
-
-    cdef Py_ssize_t draw_neighbours(
-        self, MixtureState state, Members members, bitgen_t* rng, Py_ssize_t* anchors
-    ) noexcept nogil:
-        """Draw two anchors given the current partition and set `log_q`; return their number. If
-        the first is noise, or no other item is in a cluster, it is the only one."""
-        cdef Py_ssize_t k = state.n_clusters
-        cdef Py_ssize_t b
-        cdef double total = 0.0
-        if uniform(rng) < BY_ITEM:
-            anchors[0] = integer(rng, state.n_samples)
-            a = state.labels[anchors[0]]
-            if a < 0:
-                return 1
-        else:
-            if k == 0:
-                anchors[0] = 0
-                return 1
-            a = state.slots[integer(rng, k)]
-            anchors[0] = members.at(a, integer(rng, state.sizes[a]))
-        size = state.sizes[a]
-        if k == 1 and size == 1:    # all others are noise
-            return 1
-        if uniform(rng) < probability_together(k, size):
-            # Another item, uniformly: the last of the list replaces the first anchor.
-            anchors[1] = members.at(a, integer(rng, size - 1))
-            if anchors[1] == anchors[0]:
-                anchors[1] = members.at(a, size - 1)
-            self.log_q = self.log_q_together(state, k, size)
-            return 2
-        own = state.position[a]
-        self.weigh_clusters(state, anchors[0])
-        state.log_w[own] = -INFINITY
-        b = categorical_log(rng, state.log_w, k)
-        if b < 0:       # a density of the first anchor is NaN
-            self.log_q = NAN
-            anchors[1] = members.at(state.slots[0 if own > 0 else 1], 0)
-            return 2
-        for j in range(k):
-            total += state.log_w[j]
-        if uniform(rng) < ANYWHERE:
-            b = integer(rng, k - 1)
-            b += b >= own
-        self.log_q = log_apart(
-            state.n_samples, k, size, state.sizes[state.slots[b]], state.log_w[b] / total
-        )
-        anchors[1] = members.at(state.slots[b], integer(rng, state.sizes[state.slots[b]]))
-        return 2
 
     cdef void weigh_clusters(self, MixtureState state, Py_ssize_t i) noexcept nogil:
         """Write tempered log p(x_i | each cluster) to `state.log_w`; 0 if clusters are coupled,
@@ -434,3 +386,52 @@ cdef class AnchorProposal:
             snapshot = Snapshot()
             snapshot.set_state(entry)
             self.snapshots.append(snapshot)
+
+
+cdef Py_ssize_t draw_neighbours(
+    AnchorProposal self, MixtureState state, Members members, bitgen_t* rng, Py_ssize_t* anchors
+) noexcept nogil:
+    """Draw two anchors given the current partition and set `log_q`; return their number. If
+    the first is noise, or no other item is in a cluster, it is the only one."""
+    cdef Py_ssize_t k = state.n_clusters
+    cdef Py_ssize_t b
+    cdef double total = 0.0
+    if uniform(rng) < BY_ITEM:
+        anchors[0] = integer(rng, state.n_samples)
+        a = state.labels[anchors[0]]
+        if a < 0:
+            return 1
+    else:
+        if k == 0:
+            anchors[0] = 0
+            return 1
+        a = state.slots[integer(rng, k)]
+        anchors[0] = members.at(a, integer(rng, state.sizes[a]))
+    size = state.sizes[a]
+    if k == 1 and size == 1:    # all others are noise
+        return 1
+    if uniform(rng) < probability_together(k, size):
+        # Another item, uniformly: the last of the list replaces the first anchor.
+        anchors[1] = members.at(a, integer(rng, size - 1))
+        if anchors[1] == anchors[0]:
+            anchors[1] = members.at(a, size - 1)
+        self.log_q = self.log_q_together(state, k, size)
+        return 2
+    own = state.position[a]
+    self.weigh_clusters(state, anchors[0])
+    state.log_w[own] = -INFINITY
+    b = categorical_log(rng, state.log_w, k)
+    if b < 0:       # a density of the first anchor is NaN
+        self.log_q = NAN
+        anchors[1] = members.at(state.slots[0 if own > 0 else 1], 0)
+        return 2
+    for j in range(k):
+        total += state.log_w[j]
+    if uniform(rng) < ANYWHERE:
+        b = integer(rng, k - 1)
+        b += b >= own
+    self.log_q = log_apart(
+        state.n_samples, k, size, state.sizes[state.slots[b]], state.log_w[b] / total
+    )
+    anchors[1] = members.at(state.slots[b], integer(rng, state.sizes[state.slots[b]]))
+    return 2

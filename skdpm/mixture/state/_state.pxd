@@ -90,9 +90,6 @@ cdef class MixtureState(MemoryOwner):
     cdef Py_ssize_t detach(self, Py_ssize_t i) noexcept nogil
     cdef bint place(self, Py_ssize_t i, bitgen_t* rng) noexcept nogil
     cdef bint place_at(self, Py_ssize_t i, double u, bitgen_t* rng) noexcept nogil
-    cdef Py_ssize_t choose_near(
-        self, Py_ssize_t i, Py_ssize_t place, bint own_first, double u
-    ) noexcept nogil
     cdef double log_weight_as_noise(self, Py_ssize_t i) noexcept nogil
     cdef double log_noise_weight(self, Py_ssize_t n_noise, Py_ssize_t m) noexcept nogil
     cdef double log_prior_noise(self, Py_ssize_t n_noise, Py_ssize_t k) noexcept nogil

@@ -331,7 +331,7 @@ cdef class MixtureState(MemoryOwner):
         elif self.model.finds_near and self.noise is None:
             # An item that was alone is compared with a new cluster.
             j = self.position[own] if self.sizes[own] > 0 else k
-            j = self.choose_near(i, j, self.bounds is not None, u)
+            j = choose_near(self, i, j, self.bounds is not None, u)
             if j >= 0:
                 self.attach(i, self.slots[j])
                 return True
@@ -349,65 +349,6 @@ cdef class MixtureState(MemoryOwner):
             return False
         self.attach(i, self.slots[j])
         return True
-
-    cdef Py_ssize_t choose_near(
-        self, Py_ssize_t i, Py_ssize_t place, bint own_first, double u
-    ) noexcept nogil:
-        """The index of the cluster that u selects for item i, in no cluster, by the clusters near
-        the item; -1 if these do not decide. See `_core/_culling`: R is at most half of
-        min(u, 1 - u) times the weight of the cluster of index `place`, in which it was."""
-        cdef Py_ssize_t k = self.n_clusters
-        cdef Py_ssize_t own = self.slots[place]
-        cdef Py_ssize_t* others = self.some
-        cdef Py_ssize_t* near = self.some + self.capacity
-        cdef double* log_w = self.log_w
-        cdef Py_ssize_t n_others = 0
-        cdef double log_own, total
-        cdef double share = 0.5 * min(u, 1.0 - u) / (k + 1)
-        if not share > 0.0 or k == 0:
-            return -1
-        self.model.log_predictive_many(as_indices(&own, 1), i, &log_own)
-        log_own += self.log_prior_weight(own)
-        if not -1e300 < log_own < 1e300:
-            return -1
-        least = log_own + log(share)
-        for j in range(k + 1):
-            if j != place:
-                others[n_others] = self.slots[j]
-                log_w[n_others] = least - self.log_prior_weight(self.slots[j])
-                n_others += 1
-        n = self.model.find_near(as_indices(others, n_others), i, log_w, near)
-        if n < 0:
-            return -1
-        for j in range(n):
-            near[j] = others[near[j]]
-        self.model.log_predictive_many(as_indices(near, n), i, log_w)
-        top = log_own
-        for j in range(n):
-            log_w[j] += self.log_prior_weight(near[j])
-            top = max(top, log_w[j])
-        # Insert the cluster in which it was.
-        m = 0 if own_first else n
-        while m > 0 and self.position[near[m - 1]] > place:
-            m -= 1
-        for j in range(n, m, -1):
-            near[j] = near[j - 1]
-            log_w[j] = log_w[j - 1]
-        near[m] = own
-        log_w[m] = log_own
-        before = total = 0.0
-        for j in range(n + 1):
-            log_w[j] = exp(log_w[j] - top)
-            total += log_w[j]
-        rest = share * (n_others - n)
-        rest = rest * exp(log_own - top) * (1.0 + 1e-9) + 1e-12 * total
-        for j in range(n + 1):
-            if u * (total + rest) < before + log_w[j]:
-                if u * total >= before + rest or (own_first and j == 0):
-                    return self.position[near[j]]
-                return -1
-            before += log_w[j]
-        return -1
 
     cdef double log_weight_as_noise(self, Py_ssize_t i) noexcept nogil:
         """Log weight of noise for a detached item, less its `log_constants`."""
@@ -707,6 +648,66 @@ cdef class MixtureState(MemoryOwner):
             self.model.rebuild(self.slots[k], as_indices(&items[first], self.sizes[self.slots[k]]))
             first += self.sizes[self.slots[k]]
         self.model.settle()
+
+
+cdef Py_ssize_t choose_near(
+    MixtureState self, Py_ssize_t i, Py_ssize_t place, bint own_first, double u
+) noexcept nogil:
+    """The index of the cluster that u selects for item i, in no cluster, by the clusters near
+    the item; -1 if these do not decide. See `_core/_culling`: R is at most half of
+    min(u, 1 - u) times the weight of the cluster of index `place`, in which it was."""
+    cdef Py_ssize_t k = self.n_clusters
+    cdef Py_ssize_t own = self.slots[place]
+    cdef Py_ssize_t* others = self.some
+    cdef Py_ssize_t* near = self.some + self.capacity
+    cdef double* log_w = self.log_w
+    cdef Py_ssize_t n_others = 0
+    cdef double log_own, total
+    cdef double share = 0.5 * min(u, 1.0 - u) / (k + 1)
+    if not share > 0.0 or k == 0:
+        return -1
+    self.model.log_predictive_many(as_indices(&own, 1), i, &log_own)
+    log_own += self.log_prior_weight(own)
+    if not -1e300 < log_own < 1e300:
+        return -1
+    least = log_own + log(share)
+    for j in range(k + 1):
+        if j != place:
+            others[n_others] = self.slots[j]
+            log_w[n_others] = least - self.log_prior_weight(self.slots[j])
+            n_others += 1
+    n = self.model.find_near(as_indices(others, n_others), i, log_w, near)
+    if n < 0:
+        return -1
+    for j in range(n):
+        near[j] = others[near[j]]
+    self.model.log_predictive_many(as_indices(near, n), i, log_w)
+    top = log_own
+    for j in range(n):
+        log_w[j] += self.log_prior_weight(near[j])
+        top = max(top, log_w[j])
+    # Insert the cluster in which it was.
+    m = 0 if own_first else n
+    while m > 0 and self.position[near[m - 1]] > place:
+        m -= 1
+    for j in range(n, m, -1):
+        near[j] = near[j - 1]
+        log_w[j] = log_w[j - 1]
+    near[m] = own
+    log_w[m] = log_own
+    before = total = 0.0
+    for j in range(n + 1):
+        log_w[j] = exp(log_w[j] - top)
+        total += log_w[j]
+    rest = share * (n_others - n)
+    rest = rest * exp(log_own - top) * (1.0 + 1e-9) + 1e-12 * total
+    for j in range(n + 1):
+        if u * (total + rest) < before + log_w[j]:
+            if u * total >= before + rest or (own_first and j == 0):
+                return self.position[near[j]]
+            return -1
+        before += log_w[j]
+    return -1
 
 
 def _as_labels(labels, Py_ssize_t n_samples):

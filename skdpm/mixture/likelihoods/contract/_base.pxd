@@ -68,9 +68,6 @@ cdef class ClusterModel(MemoryOwner):
     cdef void recall(
         self, Indices slots, const double* stored, const Py_ssize_t* labels
     ) noexcept nogil
-    cdef Py_ssize_t list_items(self, Py_ssize_t slot) noexcept nogil
-    cdef void pull(self, Py_ssize_t slot, Py_ssize_t n_items) noexcept nogil
-    cdef double push(self, Py_ssize_t slot, Py_ssize_t n_items) noexcept nogil
 
     # OUT: one number for each slot, (slots.n,), or for each slot and item, (slots.n, items.n).
     # A likelihood overrides these five (if clusters are coupled, `log_likelihood` in place of

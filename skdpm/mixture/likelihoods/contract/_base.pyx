@@ -220,31 +220,6 @@ cdef class ClusterModel(MemoryOwner):
     # All items of a coupled cluster, by their labels. The model writes into the labels here, which
     # `bind_labels` has checked to be writable.
 
-    cdef Py_ssize_t list_items(self, Py_ssize_t slot) noexcept nogil:
-        """List the items of a slot in `moving`. Returns their number."""
-        cdef Py_ssize_t n_items = 0
-        for i in range(self.n_labels):
-            if self.labels[i] == slot:
-                self.moving[n_items] = i
-                n_items += 1
-        return n_items
-
-    cdef void pull(self, Py_ssize_t slot, Py_ssize_t n_items) noexcept nogil:
-        """Remove the listed items from their slot, one by one."""
-        for m in range(n_items):
-            (<Py_ssize_t*>self.labels)[self.moving[m]] = -1
-            self.remove(slot, self.moving[m])
-
-    cdef double push(self, Py_ssize_t slot, Py_ssize_t n_items) noexcept nogil:
-        """Add the listed items, which are in no cluster, to a slot, one by one. Returns the change
-        of log p(X | partition)."""
-        cdef double total = 0.0
-        for m in range(n_items):
-            total += self.log_predictive(slot, self.moving[m])
-            self.add(slot, self.moving[m])
-            (<Py_ssize_t*>self.labels)[self.moving[m]] = slot
-        return total
-
     # Methods that a likelihood must override. A forgotten override gives NaN, which samplers
     # reject.
 
@@ -288,9 +263,9 @@ cdef class ClusterModel(MemoryOwner):
         cdef double* b = row(self, src)
         SKDPM_CHECK(dst != src, "merge: a cluster with itself")
         if not self.factorizes:
-            n_items = self.list_items(src)
-            self.pull(src, n_items)
-            self.push(dst, n_items)
+            n_items = list_items(self, src)
+            pull(self, src, n_items)
+            push(self, dst, n_items)
             return
         for d in range(self.n_stats):
             a[d] += b[d]
@@ -309,12 +284,12 @@ cdef class ClusterModel(MemoryOwner):
                 out[k] = self.log_marginal(scratch) - self.log_marginal(slots.at[k]) - alone
             self.release(scratch)
             return
-        n_items = self.list_items(src)
-        self.pull(src, n_items)
+        n_items = list_items(self, src)
+        pull(self, src, n_items)
         for k in range(slots.n):
-            out[k] = self.push(slots.at[k], n_items)
-            self.pull(slots.at[k], n_items)
-        alone = self.push(src, n_items)
+            out[k] = push(self, slots.at[k], n_items)
+            pull(self, slots.at[k], n_items)
+        alone = push(self, src, n_items)
         for k in range(slots.n):
             out[k] -= alone
 
@@ -616,6 +591,34 @@ cdef class ClusterModel(MemoryOwner):
                     for m in range(n):
                         out[k, i + m] = some[k * n + m] + log_constant(self, first + i + m)
         return np.asarray(out)
+
+
+cdef Py_ssize_t list_items(ClusterModel self, Py_ssize_t slot) noexcept nogil:
+    """List the items of a slot in `moving`. Returns their number."""
+    cdef Py_ssize_t n_items = 0
+    for i in range(self.n_labels):
+        if self.labels[i] == slot:
+            self.moving[n_items] = i
+            n_items += 1
+    return n_items
+
+
+cdef void pull(ClusterModel self, Py_ssize_t slot, Py_ssize_t n_items) noexcept nogil:
+    """Remove the listed items from their slot, one by one."""
+    for m in range(n_items):
+        (<Py_ssize_t*>self.labels)[self.moving[m]] = -1
+        self.remove(slot, self.moving[m])
+
+
+cdef double push(ClusterModel self, Py_ssize_t slot, Py_ssize_t n_items) noexcept nogil:
+    """Add the listed items, which are in no cluster, to a slot, one by one. Returns the change
+    of log p(X | partition)."""
+    cdef double total = 0.0
+    for m in range(n_items):
+        total += self.log_predictive(slot, self.moving[m])
+        self.add(slot, self.moving[m])
+        (<Py_ssize_t*>self.labels)[self.moving[m]] = slot
+    return total
 
 
 cdef class HyperSampler(SliceSampled):
