@@ -82,34 +82,21 @@ class ChainProgram:
 
     A subclass implements `resume` and adds to `columns`.
 
-    Attributes
-    ----------
-    likelihood : object
-        Resolved likelihood.
-    sampler : object
-    n_samples : int
-    prior_of : callable
-        Function (number of rows, concentration) that makes the prior.
-    concentration : float or None
-        Fixed concentration. None: resampled in every iteration.
-    concentration_prior : Hyperprior
-        Prior of a resampled concentration.
-    n_warmup, n_draws, thin, n_chains : int
-        Lengths; the largest ones if they are found. `n_warmup` and `n_draws` may be given as None:
-        the last of their looks.
-    finds_warmup, finds_draws : bool
-        Whether warm-up ends when the chains have settled, and the draws when the answers are known
-        well enough.
-    warmup_looks, draw_looks : tuple of int
-        Numbers of iterations, and of draws, after which that is decided.
-    shortens_warmup : bool
-        Whether the warm-up may end early: it does not depend on its length.
-    summaries : float
-        Number of iterations of all chains that take about as long as the summaries of the draws.
-    complaint, remedies : str
-        Words of the warning that chains disagree, and advice.
-    fewest_compared : int
-        Smallest number of draws per chain for R-hat.
+    - `likelihood`, `sampler`: Resolved likelihood, and sampler.
+    - `prior_of`: callable. Function (number of rows, concentration) that makes the prior.
+    - `concentration`: float or None. Fixed concentration. None: resampled in every iteration,
+      under `concentration_prior`.
+    - `n_warmup`, `n_draws`, `thin`, `n_chains`: int. Lengths; the largest ones if they are found.
+      `n_warmup` and `n_draws` may be given as None: the last of their looks.
+    - `finds_warmup`, `finds_draws`: bool. Whether warm-up ends when the chains have settled, and
+      the draws when the answers are known well enough.
+    - `warmup_looks`, `draw_looks`: tuple of int. Numbers of iterations, and of draws, after which
+      that is decided.
+    - `shortens_warmup`: bool. Whether the warm-up may end early: it does not depend on its length.
+    - `summaries`: float. Number of iterations of all chains that take about as long as the
+      summaries of the draws.
+    - `complaint`, `remedies`: str. Words of the warning that chains disagree, and advice.
+    - `fewest_compared`: int. Smallest number of draws per chain for R-hat.
     """
 
     likelihood: object

@@ -440,15 +440,8 @@ default=None
             )
         else:
             scale = structure.check_scale(_as_numbers(self.scale), n_features)
-        tails, of_tails = self._law_of_weights, {}
-        if tails is not None:
-            if not self._takes("tails"):
-                raise ValueError(
-                    f'Gaussian.tails must be None with covariance_type="{self.covariance_type}"'
-                )
-            of_tails, priors = tails.start()
-            hyperpriors |= priors
-            tails = type(tails)(*of_tails.values())
+        tails, of_tails, priors = self._start_of_tails()
+        hyperpriors |= priors
         resolved = self._copy(
             mean=mean, mean_precision=mean_precision, df=df, scale=scale, tails=tails
         )
@@ -467,6 +460,19 @@ default=None
         _refuse_extremes(summary, mean)
         vars(resolved).update(structure.families(self.n_parents, summary))
         return resolved
+
+    def _start_of_tails(self):
+        """The law of the weights at the start of a fit, its hyperparameters by name, and priors of
+        those learned."""
+        law = self._law_of_weights
+        if law is None:
+            return None, {}, {}
+        if not self._takes("tails"):
+            raise ValueError(
+                f'Gaussian.tails must be None with covariance_type="{self.covariance_type}"'
+            )
+        start, priors = law.start()
+        return type(law)(*start.values()), start, priors
 
     def as_seen(self, X, first=None):
         return self._recording.spread(X, first)

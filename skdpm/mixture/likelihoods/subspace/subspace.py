@@ -133,47 +133,17 @@ class Subspace(Likelihood):
         else:
             constant = None
         n_axes = min(n_axes, len(summary["mean"]))
-        counts = np.sqrt(np.maximum(summary["n"], 1))
         n = summary["n"].max()
-        variances, axes = np.linalg.eigh(summary["scatter"] / np.outer(counts, counts))
-        variances, axes = variances[::-1], axes[:, ::-1]
-        # Signs with which the largest entry of each axis, a column, is positive.
-        largest = np.abs(axes).argmax(axis=0)
-        axes = axes * np.where(axes[largest, np.arange(len(axes))] < 0.0, -1.0, 1.0)
         extents = np.maximum(np.abs(summary["low"]), np.abs(summary["high"]))
         extent = extents.max()
-        # The rounding error of entries and of eigenvalues.
-        noise = max((ROUNDING * extent) ** 2, SMALLEST_EIGENVALUE * variances[0])
-        variances = np.where(variances > noise, variances, 0.0)
+        variances, axes = _principal_axes(summary, extent)
         _warn_of_units(deviations[deviations > ROUNDING * extents])
         if not hasattr(self, "axes_"):
             # Without axes along which nothing varies: clusters would have no width there. (A
             # likelihood that is resolved again, to check a batch, keeps its number of axes.)
             n_axes = max(1, min(n_axes, np.count_nonzero(variances)))
         lead, rest = np.ascontiguousarray(axes[:, :n_axes]), axes[:, n_axes:]
-        # A constant coordinate is allowed, with the variance of a constant column.
-        spread = np.where(variances > 0.0, np.sqrt(variances), extent)[:n_axes]
-        low = np.where(variances[:n_axes] > 0.0, -spread, spread)
-        coordinates = {
-            "n_rows": summary["n_rows"],
-            "n": np.full(n_axes, n),
-            "mean": np.zeros(n_axes),
-            "squares": n * variances[:n_axes],
-            "smallest": low,
-            "largest": spread,
-            "low": low,
-            "high": spread,
-            "at_ends": np.zeros(n_axes, dtype=bool),
-            "missing": False,
-            "head": np.empty((0, n_axes)),  # chains see the coordinates as they are
-        }
-        try:
-            given = self.mean, self.mean_precision, self.df, self.scale
-            gaussian = Gaussian(*given, hyperpriors=self.hyperpriors)
-            inner = gaussian.keeping_columns().resolve_summary(coordinates)
-        except ValueError as error:
-            message = str(error).replace("Gaussian.", "Subspace.").replace("column", "axis")
-            raise ValueError(message) from None
+        inner = self._resolve_coordinates(summary, variances[:n_axes], extent)
         mean_variance = variances.mean() or (CONSTANT * extent) ** 2 or 1.0
         rest_spread = np.sqrt(_variances_of_rest(variances[n_axes:], n, n_axes, mean_variance))
         resolved = self._copy(n_axes=n_axes)
@@ -193,6 +163,33 @@ class Subspace(Likelihood):
         resolved._log_peak = -np.log(rest_spread).sum()
         resolved._n_rows = int(n)
         return resolved._with(inner)
+
+    def _resolve_coordinates(self, summary, variances, extent):
+        """The likelihood of the coordinates on axes with these variances. A constant coordinate is
+        allowed, with the variance of a constant column."""
+        n, n_axes = summary["n"].max(), len(variances)
+        spread = np.where(variances > 0.0, np.sqrt(variances), extent)
+        low = np.where(variances > 0.0, -spread, spread)
+        coordinates = {
+            "n_rows": summary["n_rows"],
+            "n": np.full(n_axes, n),
+            "mean": np.zeros(n_axes),
+            "squares": n * variances,
+            "smallest": low,
+            "largest": spread,
+            "low": low,
+            "high": spread,
+            "at_ends": np.zeros(n_axes, dtype=bool),
+            "missing": False,
+            "head": np.empty((0, n_axes)),  # chains see the coordinates as they are
+        }
+        given = self.mean, self.mean_precision, self.df, self.scale
+        try:
+            gaussian = Gaussian(*given, hyperpriors=self.hyperpriors)
+            return gaussian.keeping_columns().resolve_summary(coordinates)
+        except ValueError as error:
+            message = str(error).replace("Gaussian.", "Subspace.").replace("column", "axis")
+            raise ValueError(message) from None
 
     @property
     def _columns(self):
@@ -327,6 +324,20 @@ class Subspace(Likelihood):
         X = np.tile(self.center_, (len(points), 1))
         X[:, self._columns] += points @ self._lead.T + noise @ self._rest.T
         return X
+
+
+def _principal_axes(summary, extent):
+    """Variances along the principal axes of rows, the largest first, 0 where they are rounding
+    errors of entries of at most `extent`; and the axes, in columns."""
+    counts = np.sqrt(np.maximum(summary["n"], 1))
+    variances, axes = np.linalg.eigh(summary["scatter"] / np.outer(counts, counts))
+    variances, axes = variances[::-1], axes[:, ::-1]
+    # Signs with which the largest entry of each axis, a column, is positive.
+    largest = np.abs(axes).argmax(axis=0)
+    axes = axes * np.where(axes[largest, np.arange(len(axes))] < 0.0, -1.0, 1.0)
+    # The rounding error of entries and of eigenvalues.
+    noise = max((ROUNDING * extent) ** 2, SMALLEST_EIGENVALUE * variances[0])
+    return np.where(variances > noise, variances, 0.0), axes
 
 
 def _variances_of_rest(variances, n_rows, n_axes, mean_variance):
