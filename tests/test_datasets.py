@@ -138,6 +138,13 @@ def test_high_dimensional_gaussians_moments():
     assert pdist(centres).min() > 10 * widths.max()
 
 
+def in_fifths(values, law):
+    """Counts of integers in about a fifth of their law each."""
+    edges = law.ppf([0.2, 0.4, 0.6, 0.8]).astype(int)
+    counts = np.bincount(np.searchsorted(edges, values), minlength=5)
+    return Cells(counts, np.diff(np.r_[0.0, law.cdf(edges), 1.0]))
+
+
 def test_linear_gaussian_features_laws(seed_sequence):
     """Noise and components are Gaussian; counts of rows are Beta-binomial."""
     n, n_components, n_features = 400, 4, 50
@@ -160,10 +167,7 @@ def test_linear_gaussian_features_laws(seed_sequence):
 
     def counts(seed, factor):
         m = np.concatenate([Z.sum(axis=0) for _, Z, _ in draw(seed, factor)])
-        law = betabinom(n, given["concentration"] / n_components, 1.0)
-        edges = law.ppf([0.2, 0.4, 0.6, 0.8]).astype(int)
-        cells = np.bincount(np.searchsorted(edges, m), minlength=5)
-        return Cells(cells, np.diff(np.r_[0.0, law.cdf(edges), 1.0]))
+        return in_fifths(m, betabinom(n, given["concentration"] / n_components, 1.0))
 
     for run in (noise, entries, counts):
         assert_p(run, seed_sequence=seed_sequence)
@@ -190,10 +194,7 @@ def test_lfrm_laws(directed, seed_sequence):
 
     def counts(seed, factor):
         m = np.concatenate([Z.sum(axis=0) for _, Z, _ in draw(seed, factor)])
-        law = betabinom(n, 1.0, 1.0)
-        edges = law.ppf([0.2, 0.4, 0.6, 0.8]).astype(int)
-        cells = np.bincount(np.searchsorted(edges, m), minlength=5)
-        return Cells(cells, np.diff(np.r_[0.0, law.cdf(edges), 1.0]))
+        return in_fifths(m, betabinom(n, 1.0, 1.0))
 
     def links(seed, factor):
         """Of pairs with like log odds: their sum against its mean and deviation."""

@@ -563,6 +563,15 @@ RESAMPLED_OF_MANY = {
 SIZES = {"eight": [500, 300, 150, 40, 5, 3, 1, 1], "two": [999, 1], "ones": [1] * 10}
 
 
+def cdf_of_log_concentration(t, sizes, prior, params, shape, rate):
+    """Distribution function on a grid of log concentrations given sizes of clusters, under a Gamma
+    hyperprior."""
+    log_density = log_gamma_density(np.exp(t), shape, rate) + t
+    log_density += log_eppf(sizes, prior, concentration=np.exp(t), **params)
+    cdf = np.cumsum(np.exp(log_density - log_density.max()))
+    return cdf / cdf[-1]
+
+
 @pytest.mark.slow
 @combinations(prior=RESAMPLED_OF_MANY, sizes=SIZES)
 def test_resampled_concentration_of_many_rows(prior, sizes, seed_sequence):
@@ -570,10 +579,7 @@ def test_resampled_concentration_of_many_rows(prior, sizes, seed_sequence):
     params, sizes = RESAMPLED_OF_MANY[prior], SIZES[sizes]
     shape, rate = 1.5, 0.2
     t = np.linspace(-40, 8, 8_001)
-    log_density = log_gamma_density(np.exp(t), shape, rate) + t
-    log_density += log_eppf(sizes, prior, concentration=np.exp(t), **params)
-    cdf = np.cumsum(np.exp(log_density - log_density.max()))
-    cdf /= cdf[-1]
+    cdf = cdf_of_log_concentration(t, sizes, prior, params, shape, rate)
     edges = np.exp(np.interp(np.arange(1, 20) / 20, cdf, t))
     kernel = make_prior(prior, sum(sizes), concentration=1.0, **params)
 
@@ -598,10 +604,7 @@ def test_slice_step_goes_far(prior, params, start, seed_sequence):
     no step ends where it began, as one that gives up the part of the slice it began in would."""
     sizes, (shape, rate) = [50, 30, 15, 4, 1], (0.3, 0.2)
     t = np.linspace(-60, 8, 12_001)
-    log_density = log_gamma_density(np.exp(t), shape, rate) + t
-    log_density += log_eppf(sizes, prior, concentration=np.exp(t), **params)
-    cdf = np.cumsum(np.exp(log_density - log_density.max()))
-    cdf /= cdf[-1]
+    cdf = cdf_of_log_concentration(t, sizes, prior, params, shape, rate)
     edges = np.exp(np.interp(np.arange(1, 10) / 10, cdf, t))
     kernel = make_prior(prior, sum(sizes), concentration=1.0, **params)
 
