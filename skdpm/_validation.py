@@ -258,7 +258,7 @@ def check_share(value, name):
     """Return a float from 0 to 1. Raises ValueError that names the parameter."""
     share = check_real(value, name, low=0.0, closed=True)
     if share > 1.0:
-        raise ValueError(f"{name} must be at most 1, got {value!r}")
+        raise ValueError(f"{name} must be at most 1, got {share!r}")
     return share
 
 
@@ -291,11 +291,12 @@ def check_integer(value, name, *, low, high=2**31 - 1):
     """Return an integer from `low` to `high`. Raises ValueError that names the parameter."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
         raise ValueError(f"{name} must be an integer, got {value!r}")
+    value = int(value)  # messages show numbers of NumPy as plain numbers
     if value < low:
         raise ValueError(f"{name} must be at least {low}, got {value!r}")
     if value > high:
         raise ValueError(f"{name} must be at most {high}, got {value!r}")
-    return int(value)
+    return value
 
 
 def check_choice(value, name, known):

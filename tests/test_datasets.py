@@ -236,6 +236,7 @@ def test_cambridge_bars():
     "bad, message",
     [
         ({"n_samples": 0}, "n_samples must be at least 1"),
+        ({"n_samples": np.int64(0)}, "n_samples must be at least 1, got 0"),
         ({"n_samples": 10.0}, "n_samples must be an integer"),
         ({"random_state": "seed"}, "random_state must be"),
     ],
