@@ -336,7 +336,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         Returns
         -------
         log_density : ndarray of shape (n_samples,)
-            Natural logarithm. It is 0 for a row of which nothing is known.
+            Natural logarithm; of a probability in columns of categories or counts, so name the
+            likelihood to compare fits. It is 0 for a row of which nothing is known.
         """
         check_is_fitted(self)
         if given is not None:

@@ -36,10 +36,9 @@ from skdpm.partitions import groups_of_equal
 # Most steps between the smallest and the largest value: a finer grid matters to no cluster; and
 # digits after the point that a recorded number may have.
 MOST_STEPS, MOST_DIGITS = 1e6, 12
-# Most values that need not fill a grid: they may be set points, recorded more finely.
-FEW_VALUES = 3
-# Largest ratio of the width of a cell to that of the next one where there is no grid.
-WIDEST_RATIO = 3.0
+# Most values that need not fill a grid: they may be set points, recorded more finely; and largest
+# ratio of the width of a cell to that of the next one where there is no grid.
+FEW_VALUES, WIDEST_RATIO = 3, 3.0
 
 # Pairs of rows that differ in one column, for each equal pair, from which on these are chance.
 MOST_EXPLAINED = 0.5
