@@ -174,7 +174,8 @@ def _columns_of_answers(columns):
     levels = {d: _levels(column.values) for d, column in columns.items()}
     answers = [d for d, own in levels.items() if len(own) > 1]
     n_others = sum(len(own) == 0 for own in levels.values())
-    if len(answers) < FEWEST_ANSWERS or 2 * len(answers) < n_others:
+    enough = n_others > 0 or len(answers) >= FEWEST_ANSWERS
+    if not enough or 2 * len(answers) < n_others:
         return []
     n_rows = len(columns[answers[0]].values)
     few = n_rows < FEWEST_ROWS * sum(len(levels[d]) - 1 for d in answers)
