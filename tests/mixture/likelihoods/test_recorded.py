@@ -70,6 +70,56 @@ def test_functions_of_a_grid_have_cells_like_their_neighbours():
     assert halves[-1] == pytest.approx(3.0 * halves[-2])
 
 
+@pytest.mark.parametrize("decimals", [2, 4])
+def test_rounded_functions_of_a_grid_have_cells_like_their_neighbours(decimals):
+    """Steps of the last digit are far finer than values are apart."""
+    halves = found(np.log1p(COUNTS).round(decimals)).cells[0][1]
+    np.testing.assert_allclose(2.0 * halves[:3], np.log([2.0, 3 / 2, 4 / 3]), atol=0.01)
+
+
+@pytest.mark.parametrize("unit", [1.0, 0.37])
+def test_three_values_are_those_of_a_function_that_another_column_shows(unit):
+    rare = np.arange(300)[:, None] % 3
+    halves = found(np.hstack([np.log1p(COUNTS), unit * np.log1p(rare)])).cells[1][1]
+    np.testing.assert_allclose(halves, 0.5 * unit * np.log([2.0, 3 / 2, 3 / 2]))
+    # Columns of other numbers of values keep theirs.
+    cells = found(np.hstack([np.log1p(COUNTS), COUNTS > 2.0, COUNTS])).cells
+    assert cells[1][1] == cells[2][1] == 0.5
+    # Nothing says how far apart other values might be.
+    points = unit * np.array([0.0, 1.0, np.pi])[rare]
+    assert found(np.hstack([np.log1p(COUNTS), points])).cells.keys() == {0}
+    assert found(np.hstack([points, points])).cells == {}
+
+
+def test_a_value_of_many_rows_has_as_wide_a_cell_as_others_leave():
+    """As 0 among amounts, or the limit of what can be measured."""
+    amounts = np.sort(rng.uniform(3.0, 5.0, size=300))
+    for at, n in ((0.0, 200), (3.0, 200), (4.0, 40)):
+        values, halves = found(np.append(amounts, np.full(n, at))[:, None]).cells[0]
+        others = np.sort(np.abs(amounts - at))[29]
+        assert halves[values == at] == pytest.approx(0.5 * others)
+    values, halves = found(np.append(amounts, np.full(12, 9.0))[:, None]).cells[0]
+    assert halves[values == 9.0] < 0.02
+    # One of a grid, too.
+    whole = np.append(rng.integers(20, 60, size=300), np.zeros(200))[:, None]
+    values, halves = found(whole).cells[0]
+    np.testing.assert_allclose(halves[1:], 0.5)
+    assert 10.0 <= halves[0] <= 13.0
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:column")
+@pytest.mark.parametrize(
+    "function",
+    [np.log1p, lambda C: np.log1p(C).round(3), lambda C: np.log1p(C / C.sum(1)[:, None])],
+)
+def test_functions_of_counts_of_one_kind_are_one_cluster(function):
+    """Also of rare counts, and of shares, of which the zeros alone are equal."""
+    r = np.random.default_rng(1)
+    counts = r.poisson(np.exp(r.normal(0.5, 1.2, size=10)), size=(150, 10))
+    assert DPMixture(n_warmup=50, n_draws=30, **FAST).fit(function(counts)).n_clusters_ == 1
+
+
 def test_heaps_have_wider_cells():
     """Half of the ages are rounded to multiples of 10, and most others to multiples of 5."""
     r = np.random.default_rng(7)

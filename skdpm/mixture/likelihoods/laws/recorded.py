@@ -39,6 +39,10 @@ MOST_STEPS, MOST_DIGITS = 1e6, 12
 # Most values that need not fill a grid: they may be set points, recorded more finely; and largest
 # ratio of the width of a cell to that of the next one where there is no grid.
 FEW_VALUES, WIDEST_RATIO = 3, 3.0
+# Median number of steps between values above which they are those of a function of a coarser grid.
+MOST_GAPS = 2.0
+# Least share of the entries of a spike, and greatest share of others beside it that its cell has.
+LEAST_SPIKE, MOST_BESIDE = 0.05, 0.1
 
 # Pairs of rows that differ in one column, for each equal pair, from which on these are chance.
 MOST_EXPLAINED = 0.5
@@ -207,7 +211,7 @@ def _drawn_near(rows, low, high, n_ranges):
 def recording_of(rows, variances, ends=None, n_ranges=REMOTE):
     """How rows are recorded, from their equal entries: `Recording`. `variances` of the columns are
     0 in columns without different values."""
-    cells, repeated = {}, []
+    repeated, found = [], {}
     for d, column in enumerate(rows.T):
         column = column[~np.isnan(column)]
         values, counts = np.unique(column, return_counts=True)
@@ -216,9 +220,8 @@ def recording_of(rows, variances, ends=None, n_ranges=REMOTE):
         # A few equal pairs among very many rows of single precision are no sign of a grid.
         rare = len(values) > (1.0 - RARE) * len(column) and counts.max() <= MANY
         if 1 < len(values) < len(column) and not rare:
-            found = _cells(values, counts)
-            if found is not None:
-                cells[d] = found
+            found[d] = values, counts
+    cells = _cells_of(found)
     varies = np.flatnonzero(variances > 0.0)
     share, few = _share_of_copies(rows[:, varies], True)
     if few and all(d in cells and cells[d][0] is None for d in varies):
@@ -349,33 +352,81 @@ def _move_copies(rows, contents, ranks, keys, scales):
     rows[np.ix_(copies, varies)] = np.where(missing, np.nan, moved)
 
 
-def _cells(values, counts):
-    """Cells of a column with these different values, as in `Recording`; None: points."""
-    with np.errstate(over="ignore"):
-        gaps = np.diff(values)
-    if not np.isfinite(gaps).all():
-        return None
+def _cells_of(columns):
+    """Cells of columns, as in `Recording`, from their different values and the counts of these.
+    Columns without cells are points."""
+    cells, uneven = {}, []
+    for d, (values, counts) in columns.items():
+        with np.errstate(over="ignore"):
+            gaps = np.diff(values)
+        if not np.isfinite(gaps).all():
+            continue
+        halves, is_grid = _halves_of_grid(values, gaps, counts)
+        if not is_grid and len(values) > FEW_VALUES:
+            uneven.append(d)
+            halves = _halves_of_function(gaps)
+        if halves is not None:
+            cells[d] = values, halves
+    # The first values of another column show the function.
+    for d in columns.keys() - uneven:
+        if any(_are_alike(columns[d][0], columns[other][0]) for other in uneven):
+            cells[d] = columns[d][0], _halves_of_function(np.diff(columns[d][0]))
+    for d, (values, halves) in cells.items():
+        if len(values) > FEW_VALUES:
+            halves = _with_spikes(values, halves, columns[d][1])
+        is_even = (halves == halves[0]).all() and d not in uneven
+        cells[d] = (None, halves[0]) if is_even else (values, halves)
+    return cells
+
+
+def _halves_of_grid(values, gaps, counts):
+    """Half the widths of cells of a grid, None without one; and whether the values are those of a
+    grid, rather than of a function of a coarser one that was rounded."""
     step = step_of(gaps)
     if len(values) <= FEW_VALUES:
         # The smallest place that they have in decimal notation, unless there are many digits.
         places = range(MOST_DIGITS + 1)
         exact = (10.0**-d for d in places if (np.round(values, d) == values).all())
         step = next(exact, step)
-    if step is not None:
-        halves = 0.5 * step * _steps_of_heaps(np.rint((values - values[0]) / step), counts)
-        return (None, halves[0]) if (halves == halves[0]).all() else (values, halves)
-    if len(values) <= FEW_VALUES:
-        return None
-    # A function of a grid, such as logarithms of whole numbers. Cells have similar neighbours;
-    # that of a value far from all others is not as wide as the gap.
-    left, right = np.append(gaps[0], gaps), np.append(gaps, gaps[-1])
-    width = np.minimum(left, right)
-    width = np.minimum(
-        width,
-        WIDEST_RATIO
-        * np.minimum(np.append(width[1], width[:-1]), np.append(width[1:], width[-2])),
-    )
-    return values, 0.5 * width
+    if step is None:
+        return None, False
+    widths = _steps_of_heaps(np.rint((values - values[0]) / step), counts)
+    are_many = 2 * len(values) <= counts.sum() and len(values) > FEW_VALUES
+    is_sparse = are_many and widths.max() == 1.0 and np.median(gaps) > MOST_GAPS * step
+    return 0.5 * step * widths, not is_sparse
+
+
+def _are_alike(values, others):
+    """Whether three values are those of the same function of a grid as the first ones of another
+    column, such as logarithms of whole numbers, up to units."""
+    if len(values) != 3:
+        return False
+    first, second = np.diff(values), np.diff(others[:3])
+    return bool(abs(first[0] * second[1] - first[1] * second[0]) < 1e-6 * first[0] * second[1])
+
+
+def _halves_of_function(gaps):
+    """Half the widths of cells of a function of a grid, such as logarithms of whole numbers. Cells
+    have similar neighbours; that of a value far from all others is not as wide as the gap."""
+    width = np.minimum(np.append(gaps[0], gaps), np.append(gaps, gaps[-1]))
+    before, after = np.append(width[1], width[:-1]), np.append(width[1:], width[-2])
+    return 0.5 * np.minimum(width, WIDEST_RATIO * np.minimum(before, after))
+
+
+def _with_spikes(values, halves, counts):
+    """Half the widths of cells if those of spikes, such as 0 among amounts, are wider. A spike has
+    the entries of more than LEAST_SPIKE, and TIMES_ABOVE as many as the cells next to it. Its cell
+    and the neighbourhood of the same width have as many others, or a share MOST_BESIDE of all."""
+    halves, n = halves.copy(), counts.sum()
+    for k in np.flatnonzero(counts > max(MANY, LEAST_SPIKE * n)):
+        distances = np.abs(values - values[k])
+        order = distances.argsort()[1:]
+        beside = np.cumsum(counts[order])
+        n_next = counts[order] @ (distances[order] < (2.0 + ROUND_OFF) * halves[k])
+        if counts[k] > TIMES_ABOVE * n_next:
+            at = np.searchsorted(beside, min(counts[k], MOST_BESIDE * (n - counts[k])))
+            halves[k] = max(halves[k], 0.5 * distances[order[at]])
+    return halves
 
 
 def _steps_of_heaps(places, counts):
