@@ -519,6 +519,16 @@ def test_reduced_columns_and_constants_are_described():
         assert table.loc[k].index.get_level_values("column")[-1] == 4
 
 
+def test_a_category_that_all_rows_have_differs_nowhere():
+    X = np.column_stack([*8 * [TRUE], np.zeros(60)])
+    with np.errstate(all="raise"):
+        table = fitted(Categorical(), X).describe()
+    lines = table.xs(8, level="column")
+    assert (lines["mean"] == 1.0).all() and (lines["rest"] == 1.0).all()
+    names = ["difference", "difference_low", "difference_high"]
+    assert (lines[names] == 0.0).all(axis=None) and (lines["lift"] == 1.0).all()
+
+
 def test_subspace_describes_all_columns():
     rng = np.random.default_rng(9)
     X = 0.3 * rng.standard_normal((60, 6)) + np.eye(6)[TRUE] * 20.0

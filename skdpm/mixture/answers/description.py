@@ -226,6 +226,7 @@ def _spreads(entries, X, labels, sizes, mean):
     clusters. NaN for a column that does not vary."""
     share = sizes / sizes.sum()
     spreads = np.sqrt(share @ np.clip(mean * (1.0 - mean), 0.0, None))
+    spreads[spreads == 0.0] = np.nan
     numbers = np.flatnonzero(entries.kinds != "share")
     if sp.issparse(X) and len(numbers):
         X = sp.csc_array(X)
