@@ -406,6 +406,28 @@ def test_columns_that_follow_from_another_one_are_left_out():
         DPMixture(likelihood="mixed", **everyday_fit).fit(table[:29])
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_ranges_of_a_number_follow_from_it(seed):
+    """But not categories with another order, the clusters of a number, or a rare one by chance."""
+    rng = np.random.default_rng(seed)
+    age = rng.normal(size=300) + 30.0 * (kind := rng.choice(2, 300))
+    X = pd.DataFrame({"age": age, "whole": np.rint(5.0 * age)})
+    X["bins"] = pd.cut(age, [-99.0, -0.5, 0.5, 29.5, 99.0], labels=list("xyzw")).astype(str)
+    X["typed"] = pd.qcut(X["whole"], 5).cat.rename_categories(list("edcba"))
+    X["is_high"] = age > np.quantile(age, 0.8)
+    X["gappy"] = X["bins"].where(rng.random(300) < 0.7)
+    X["kind"] = np.array(["p", "q"])[kind]
+    X["first"] = age == age.min()
+    X["moved"] = X["bins"].where(age < age.max(), "x")
+    with pytest.warns(UserWarning, match="column 'bins'.* from column 'age', so"):
+        product = suggest_likelihood(X)
+    used = {name for _, _, columns in product.parts for name in columns}
+    assert used == {"age", "whole", "kind", "first", "moved"}
+    named = r"twice, which divides clusters: leave them out\n- column 'is_high': [^']*'age'[^']*$"
+    with pytest.warns(UserWarning, match=named):
+        DPMixture(likelihood="mixed", **TWO_CHAINS).fit(X[["age", "is_high", "kind"]])
+
+
 def test_columns_that_no_likelihood_takes():
     time = pd.DataFrame({"age": [1.0, 2.0], "when": pd.to_datetime(["2020-01-01"] * 2)})
     for likelihood in (Categorical(), Product([("x", Gaussian(), ["age", "when"])])):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.special import gammaln
 from sklearn.utils.validation import check_array
 
 from skdpm._rows import given_rows
@@ -57,6 +58,9 @@ MOST_LEVELS, FEWEST_ANSWERS, FEWEST_ROWS, ENOUGH_ROWS, FEWEST_EXPECTED = 11, 3, 
 # Fewest rows for which a column can be one of identifiers, and a copy of another one. In fewer
 # rows entries of 50 categories may all be different, and flags equal, by chance.
 FEWEST_IDENTIFIED, FEWEST_ALIKE = 50, 30
+# Log odds against chance from which categories are ranges of a number, one in a million, and the
+# widest gap between two of them, in median distances of neighbouring values.
+LEAST_LOG_ODDS, WIDEST_GAP = 14.0, 10.0
 # Fewest numbers without fractions that make a column of floats one of whole numbers.
 FEWEST_WHOLE = 10
 # Largest codes of two and of more categories, and the first number that is too large for a count.
@@ -431,15 +435,21 @@ def check_up(X, batch=False):
 
 
 def _with_copies(X, findings):
-    """Findings that name copies: earlier numbers on another scale, or categories with other names.
-    Columns of parts are independent given the cluster, so copies count twice."""
-    names, first, found = _names(X), {}, []
-    for d, (finding, column) in enumerate(zip(findings, _columns(X), strict=True)):
-        key = None
+    """Findings that name copies: earlier numbers on another scale, or categories with other names
+    or of ranges of a number. Columns of parts are independent given the cluster, so copies make
+    clusters of what is between two rows of one."""
+    names, first, found, columns = _names(X), {}, [], _columns(X)
+    numbers = [d for d, finding in enumerate(findings) if finding.kind in ("float", "count")]
+    for d, (finding, column) in enumerate(zip(findings, columns, strict=True)):
+        key, same = None, d
         if finding.kind and finding.form is None and len(column.values) >= FEWEST_ALIKE:
             key = _pattern(column)
-        same = d if key is None else first.setdefault(key, d)
-        if same < d:
+        if key is not None:
+            same = first.setdefault(key, d)
+            if same == d and finding.kind in ("bool", "category"):
+                codes = _codes(column)
+                same = next((j for j in numbers if _are_ranges(codes, columns[j].values)), d)
+        if same != d:
             words = f"follows from {listed([same], names)}, so it would count twice"
             finding = replace(finding, kind=None, words=words, is_copy=True)
         found.append(finding)
@@ -457,9 +467,30 @@ def _pattern(column):
         origin = ends[int(values.argmax() < values.argmin())]
         values = np.round(np.abs(values / 2.0 - origin) / (ends[1] - ends[0]), 6)
     else:
-        codes = {value: code for code, value in enumerate(column.distinct)}
-        values = np.array([codes[value] for value in column.values[known].tolist()])
+        values = _codes(column)[known]
     return known.tobytes() + values.tobytes()
+
+
+def _codes(column):
+    """Categories of a column by their first appearance, and -1 for missing entries."""
+    codes = {value: code for code, value in enumerate(column.distinct)}
+    return np.array([codes.get(value, -1) for value in column.values.tolist()])
+
+
+def _are_ranges(codes, number):
+    """Whether categories, -1 if missing, are ranges of a number beyond chance. Ranges with gaps
+    between all of them may be clusters."""
+    for some in (slice(ENOUGH_ROWS), slice(None)):
+        known = (codes[some] >= 0) & np.isfinite(number[some])
+        own, values = codes[some][known], number[some][known]
+        order = np.lexsort((own, values))
+        gaps, ends = np.diff(values[order]), np.diff(own[order]) != 0
+        counts = np.unique(own, return_counts=True)[1]
+        if not 1 <= ends.sum() < len(counts) or (gaps[ends] == 0.0).any():
+            return False
+    odds = gammaln(len(own) + 1) - gammaln(counts + 1).sum() - gammaln(len(counts) + 1)
+    is_dense = gaps[ends].min() <= WIDEST_GAP * np.median(gaps[gaps > 0.0])
+    return bool(odds > LEAST_LOG_ODDS and is_dense)
 
 
 def _fill_of(column):
