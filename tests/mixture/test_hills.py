@@ -374,11 +374,14 @@ def test_draws_are_read_evenly_and_threads_make_no_difference(monkeypatch):
 def test_of_many_components_fewer_draws_are_read(monkeypatch):
     X, pieces = ring(np.random.default_rng(3))
     draws = np.array([[pieces] * 9] * 2)
+    wide = np.hstack([X, np.random.default_rng(0).normal(size=(600, 38))])
     for most_pairs, n_read in [(18 * 64, 9), (18 * 64 - 1, 8), (8 * 64, 4), (64, 1), (1, 1)]:
-        monkeypatch.setattr(reading, "MOST_PAIRS", most_pairs)
-        chosen, clusters, *_ = read_draws(X, draws)
-        assert len(chosen) == n_read and clusters.shape == (2, n_read, 600)
-        assert chosen[-1] == 8
+        # Pairs in many columns take longer, up to those that are looked at.
+        for points, factor in [(X, 1.0), (wide[:, :10], 2.0), (wide, 6.4)]:
+            monkeypatch.setattr(reading, "MOST_PAIRS", factor * most_pairs)
+            chosen, clusters, *_ = read_draws(points, draws)
+            assert len(chosen) == n_read and clusters.shape == (2, n_read, 600)
+            assert chosen[-1] == 8
 
 
 def test_draws_of_clusters_take_little_memory(monkeypatch):

@@ -17,8 +17,9 @@ from skdpm.partitions import relabel_by_size
 
 # Largest number of draws that are read; almost twice as many if their numbers of clusters differ.
 MOST_READ = 40
-# Largest number of pairs of components in them: draws of more than 500 take seconds each.
-MOST_PAIRS = 10**7
+# Largest number of pairs of components in them, which take about 15 seconds: fewer, in the same
+# ratio, if rows have more than FEW_COLUMNS columns, whose pairs take longer.
+MOST_PAIRS, FEW_COLUMNS = 10**7, 5
 
 
 def read_draws(
@@ -48,8 +49,9 @@ def read_draws(
     Returns
 
     - `chosen`: (n_read,), int. Numbers of the draws that are read, evenly spaced in each chain; at
-      most `MOST_READ` with `MOST_PAIRS` pairs of components in all, and at least one per chain.
-      If the number of clusters differs between them, those halfway between them are read, too.
+      most `MOST_READ`, fewer if they have many pairs of components (`MOST_PAIRS`), and at least
+      one per chain. If the number of clusters differs between them, those halfway between them
+      are read, too.
     - `clusters`: (n_chains, n_read, n_samples). Clusters of the rows by decreasing size, or
       as by `KnownLabels.clusters`, in the smallest unsigned type; if some rows are noise, -1, in
       the smallest signed type.
@@ -108,7 +110,7 @@ def read_draws(
         ways = (levels, False), (levels, True), (np.zeros(grid.shape), True)
         return evidence, *(at_levels(*way) for way in ways)
 
-    at, between = _evenly(numbers, draws)
+    at, between = _evenly(numbers, draws, min(X.shape[1], MOST_COLUMNS))
     evidence, *found = read(numbers[at], columns)
     if len(between) and np.ptp(found[0].max(axis=2)) > 0:
         at = np.sort(np.concatenate([at, between]))
@@ -126,11 +128,12 @@ def _levels(n_chains, n_draws):
     return logit(np.random.default_rng(0).permuted(shares, axis=1))
 
 
-def _evenly(numbers, draws):
+def _evenly(numbers, draws, n_columns):
     """Positions in `numbers` of the draws to read, and of those between them that are read if
     their numbers of clusters differ, unless pairs of components are too many."""
     n_components = draws.max(axis=2) + 1.0
-    most_pairs = MOST_PAIRS / max(np.mean(n_components**2), 1.0)
+    work = np.mean(n_components**2) * max(n_columns / FEW_COLUMNS, 1.0)
+    most_pairs = MOST_PAIRS / max(work, 1.0)
     n_read = min(len(numbers), max(int(min(MOST_READ, most_pairs) // len(draws)), 1))
     at = np.linspace(len(numbers) - 1, 0, n_read).round().astype(int)[::-1]
     between = np.setdiff1d((at[:-1] + at[1:]) // 2, at)
