@@ -44,8 +44,10 @@ from skdpm.mixture.likelihoods import (
 from skdpm.mixture.likelihoods.laws.columns import (
     SKEWED,
     SLIGHTLY_SKEWED,
+    Skewed,
     Spike,
     skewed_columns,
+    skewed_or_spiked,
     spiked_columns,
 )
 from skdpm.mutations import mutation_design
@@ -411,18 +413,18 @@ def test_ranges_of_a_number_follow_from_it(seed):
     """But not categories with another order, the clusters of a number, or a rare one by chance."""
     rng = np.random.default_rng(seed)
     age = rng.normal(size=300) + 30.0 * (kind := rng.choice(2, 300))
-    X = pd.DataFrame({"age": age, "whole": np.rint(5.0 * age)})
+    X = pd.DataFrame({"age": age, "whole": np.rint(5.0 * age), "even": rng.random(300)})
     X["bins"] = pd.cut(age, [-99.0, -0.5, 0.5, 29.5, 99.0], labels=list("xyzw")).astype(str)
     X["typed"] = pd.qcut(X["whole"], 5).cat.rename_categories(list("edcba"))
     X["is_high"] = age > np.quantile(age, 0.8)
     X["gappy"] = X["bins"].where(rng.random(300) < 0.7)
     X["kind"] = np.array(["p", "q"])[kind]
-    X["first"] = age == age.min()
+    X["first"] = X["even"] == X["even"].min()
     X["moved"] = X["bins"].where(age < age.max(), "x")
     with pytest.warns(UserWarning, match="column 'bins'.* from column 'age', so"):
         product = suggest_likelihood(X)
     used = {name for _, _, columns in product.parts for name in columns}
-    assert used == {"age", "whole", "kind", "first", "moved"}
+    assert used == {"age", "whole", "even", "kind", "first", "moved"}
     named = r"twice, which divides clusters: leave them out\n- column 'is_high': [^']*'age'[^']*$"
     with pytest.warns(UserWarning, match=named):
         DPMixture(likelihood="mixed", **TWO_CHAINS).fit(X[["age", "is_high", "kind"]])
@@ -841,7 +843,7 @@ def test_slightly_skewed_columns_are_reported_beside_categories():
 def test_columns_are_judged_once(likelihood, monkeypatch):
     judged, table = [], pd.DataFrame(amounts(), columns=["cost", "income"])
     monkeypatch.setattr(
-        "skdpm.mixture.likelihoods.gaussian.gaussian.skewed_columns",
+        "skdpm.mixture.likelihoods.gaussian.gaussian.skewed_or_spiked",
         lambda X, *least: judged.append((X.shape[1], *least)) or {},
     )
     if likelihood == "mixed":
@@ -1021,6 +1023,47 @@ def test_columns_with_a_spike_are_reported(library):
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = DPMixture(likelihood="mixed", **FAST).fit(scope["X"])
     assert [name for name, *_ in model.likelihood_.parts] == ["numeric", "boolean"]
+
+
+@pytest.mark.parametrize("library", [np.asarray, pd.DataFrame, pl.DataFrame, pa.table])
+def test_the_advice_about_limits_of_detection_finds_clusters(library):
+    """Values below the limits are missing, and skewness is that of the others."""
+    rng = np.random.default_rng(0)
+    kind = np.arange(200) % 2
+    X = np.exp(rng.normal(size=(200, 3)) + 5.0 * kind[:, None] * [0.0, 1.0, 1.0])
+    limits = np.quantile(X, 0.1, axis=0)
+    X = np.maximum(X, limits)
+    names = ["a", "b", "c"]
+
+    def as_given():
+        return X.copy() if library is np.asarray else library(dict(zip(names, X.T, strict=True)))
+
+    with pytest.warns(UserWarning, match="far more often than") as caught:
+        DPMixture(**FAST).fit(as_given())
+    (words,) = {str(w.message) for w in caught if "more often" in str(w.message)}
+    _, _, advice = words.partition("beyond a limit of measurement, make it NaN and take log")
+    line, _, other = advice.partition(": ")[2].partition(". Otherwise, ")
+    found, flags = [{"X": as_given(), "np": np, "pd": pd, "pl": pl} for _ in range(2)]
+    exec(line, found)
+    exec(other.partition('"mixed": ')[2], flags)
+    expected = np.log(np.where(X == limits, np.nan, X))
+    np.testing.assert_allclose(np.asarray(found["X"]), expected)
+    assert flags["X"].shape == (200, 6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = DPMixture(**FAST).fit(found["X"])
+    assert adjusted_rand_score(kind, model.labels_) > 0.9
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_skewness_beside_a_limit_is_that_of_the_other_values(share):
+    x = np.exp(np.random.default_rng(0).normal(size=(300, 2)))
+    X = np.maximum(x, [0.0, np.quantile(x[:, 1], share)])
+    found = skewed_or_spiked(X, SKEWED)
+    plain = Skewed("np.log({x})", 0.0)
+    assert found[0] == found[1].skewed == plain
+    assert share == 0.1 or skewed_columns(X)[1] != plain
 
 
 def test_equal_values_that_are_no_spikes():

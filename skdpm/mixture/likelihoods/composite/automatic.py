@@ -32,8 +32,7 @@ from skdpm.mixture.likelihoods.gaussian.gaussian import Gaussian
 from skdpm.mixture.likelihoods.laws.columns import (
     SLIGHTLY_SKEWED,
     filled_columns,
-    skewed_columns,
-    spiked_columns,
+    skewed_or_spiked,
     words_about,
 )
 from skdpm.mixture.likelihoods.laws.recorded import random_order, step_of
@@ -58,9 +57,10 @@ MOST_LEVELS, FEWEST_ANSWERS, FEWEST_ROWS, ENOUGH_ROWS, FEWEST_EXPECTED = 11, 3, 
 # Fewest rows for which a column can be one of identifiers, and a copy of another one. In fewer
 # rows entries of 50 categories may all be different, and flags equal, by chance.
 FEWEST_IDENTIFIED, FEWEST_ALIKE = 50, 30
-# Log odds against chance from which categories are ranges of a number, one in a million, and the
-# widest gap between two of them, in median distances of neighbouring values.
-LEAST_LOG_ODDS, WIDEST_GAP = 14.0, 10.0
+# Fewest rows for which categories can be ranges of a number, log odds against chance from which
+# they are, one in a million, and how many times farther apart than others a tenth of the rows at
+# the end of a range may be. Where they are farther at all ends, ranges may be clusters.
+FEWEST_IN_RANGES, LEAST_LOG_ODDS, TIMES_APART = 100, 14.0, 1.5
 # Fewest numbers without fractions that make a column of floats one of whole numbers.
 FEWEST_WHOLE = 10
 # Largest codes of two and of more categories, and the first number that is too large for a count.
@@ -478,19 +478,23 @@ def _codes(column):
 
 
 def _are_ranges(codes, number):
-    """Whether categories, -1 if missing, are ranges of a number beyond chance. Ranges with gaps
-    between all of them may be clusters."""
+    """Whether categories, -1 if missing, are ranges of a number, neither by chance nor as clusters
+    are, which have few rows at the ends of ranges."""
     for some in (slice(ENOUGH_ROWS), slice(None)):
         known = (codes[some] >= 0) & np.isfinite(number[some])
         own, values = codes[some][known], number[some][known]
         order = np.lexsort((own, values))
-        gaps, ends = np.diff(values[order]), np.diff(own[order]) != 0
+        own, values = own[order], values[order]
         counts = np.unique(own, return_counts=True)[1]
-        if not 1 <= ends.sum() < len(counts) or (gaps[ends] == 0.0).any():
+        ends = np.flatnonzero(np.diff(own))
+        is_mixed = not 1 <= len(ends) < len(counts) or (values[ends] == values[ends + 1]).any()
+        if is_mixed or len(own) < FEWEST_IN_RANGES:
             return False
     odds = gammaln(len(own) + 1) - gammaln(counts + 1).sum() - gammaln(len(counts) + 1)
-    is_dense = gaps[ends].min() <= WIDEST_GAP * np.median(gaps[gaps > 0.0])
-    return bool(odds > LEAST_LOG_ODDS and is_dense)
+    n_near = len(own) // 10
+    widths = values[n_near:] - values[:-n_near]
+    at_ends = widths[np.clip(ends - n_near // 2, 0, len(widths) - 1)]
+    return bool(odds > LEAST_LOG_ODDS and at_ends.min() <= TIMES_APART * np.median(widths))
 
 
 def _fill_of(column):
@@ -586,7 +590,7 @@ def _report(X, findings, chosen=None):
         for d, column in used.items():
             if findings[d].kind == "float":
                 values[:, d] = column.values
-        found = skewed_columns(values, SLIGHTLY_SKEWED) | spiked_columns(values) | fills
+        found = skewed_or_spiked(values, SLIGHTLY_SKEWED) | fills
         lines += [words_about(found, X, values, names, "\n- ")] if found else []
     return "".join(f"\n- {line}" for line in lines)
 

@@ -33,8 +33,7 @@ from skdpm.mixture.likelihoods.laws.columns import (
     LEAST_COPIES,
     far_columns,
     filled_columns,
-    skewed_columns,
-    spiked_columns,
+    skewed_or_spiked,
 )
 from skdpm.mixture.likelihoods.laws.coordinates import bulk, completed, standardised
 from skdpm.mixture.likelihoods.laws.means import normal_means
@@ -367,8 +366,7 @@ default=None
         found = dict.fromkeys(self._two_valued, "two values")
         if isinstance(X, np.ndarray):
             far = self._far_columns(X)
-            skewed, spiked = skewed_columns(X, least), spiked_columns(X)
-            found = skewed | spiked | found | far | filled_columns(X, far)
+            found = skewed_or_spiked(X, least) | found | far | filled_columns(X, far)
         found = {d: doubt for d, doubt in found.items() if self._two_valued.get(d, True)}
         share, copied = self._recording.share, self._recording.copied
         if share > LEAST_COPIES:

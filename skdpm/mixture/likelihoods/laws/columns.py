@@ -19,6 +19,8 @@ MOST_ROWS, MOST_COLUMNS = 20_000, 50
 # Ratio of the distances of the quantiles 0.95 and 0.05 from the median, above which a column is
 # skewed so that labels may cut clusters of points, and clusters that are components.
 SKEWED, SLIGHTLY_SKEWED = 2.5, 1.5
+# The same of logarithms, where the least third of the values may be missing.
+SKEWED_IF_CUT = 2.2
 # Rows with the largest value, for one with the next, from which it is a limit.
 LEAST_AT_LIMIT = 5
 # Number of components that a mixture of Gaussians must save on the logarithms of a column, by the
@@ -62,23 +64,25 @@ class Far(NamedTuple):
     n_ranges: float
 
 
-class Fill(NamedTuple):
-    """Values of a column that may mark missing entries, the number of these, and the first row."""
-
-    values: tuple
-    n_rows: int
-    row: int
-
-
-class Spike(Fill):
-    """The same of a value that many rows have, although the others hardly have any value twice."""
-
-
 class Skewed(NamedTuple):
     """Code of a logarithm that suits a column, {x}, and the number {c} in it."""
 
     function: str
     number: float
+
+
+class Fill(NamedTuple):
+    """Values of a column that may mark missing entries, the number of these, the first row, and of
+    a `Spike` the logarithm that suits the other values."""
+
+    values: tuple
+    n_rows: int
+    row: int
+    skewed: Skewed | None = None
+
+
+class Spike(Fill):
+    """The same of a value that many rows have, although the others hardly have any value twice."""
 
 
 def far_columns(X, low, high, n_ranges=REMOTE):
@@ -193,7 +197,19 @@ def spiked_columns(X):
     return found if len(found) <= MOST_SPIKED or 2 * len(found) > len(X.T) else {}
 
 
-def skewed_columns(X, least=SKEWED):
+def skewed_or_spiked(X, least):
+    """`spiked_columns`, with what suits their other values, and `skewed_columns`."""
+    spiked = spiked_columns(X)
+    X = np.array(X[:: -(-len(X) // MOST_ROWS) or 1], dtype=np.float64)
+    others = X[:, [*spiked]]
+    others[others == [spike.values[0] for spike in spiked.values()]] = X[:, [*spiked]] = np.nan
+    found, of_others = skewed_columns(X, least), skewed_columns(others, least, SKEWED_IF_CUT)
+    return found | {
+        d: spike._replace(skewed=of_others.get(j)) for j, (d, spike) in enumerate(spiked.items())
+    }
+
+
+def skewed_columns(X, least=SKEWED, most_of_logs=SLIGHTLY_SKEWED):
     """Columns whose logarithms are much closer to few Gaussian clusters: dict of int to `Skewed`.
 
     A column that is skewed by `least` needs several Gaussian components for one cluster. It is
@@ -202,12 +218,15 @@ def skewed_columns(X, least=SKEWED):
     beyond one end of the column.
     """
     X = np.asarray(X[:: -(-len(X) // MOST_ROWS) or 1], dtype=np.float64)
-    found = {d: _candidate(x[np.abs(x) < LARGEST_JUDGED], least) for d, x in enumerate(X.T)}
+    found = {
+        d: _candidate(x[np.abs(x) < LARGEST_JUDGED], least, most_of_logs)
+        for d, x in enumerate(X.T)
+    }
     judged = [(d, *candidate) for d, candidate in found.items() if candidate][:MOST_COLUMNS]
     return {d: skewed for d, skewed, *values in judged if _suits_logarithms(*values)}
 
 
-def _candidate(x, least):
+def _candidate(x, least, most_of_logs):
     """The `Skewed` that may suit values, quantiles to judge it by, and whether these are amounts;
     None if they are not skewed, or many are at the end of a long tail."""
     for sign, function in ((1.0, "np.log({x} + {c})"), (-1.0, "-np.log({c} - {x})")):
@@ -221,7 +240,7 @@ def _candidate(x, least):
         are_many = n_low > LEAST_AT_LIMIT * np.count_nonzero(rest == rest.min())
         if sign < 0.0 and are_many:
             return None
-        if min(sign, low) > 0.0 and not _are_skewed(np.log(quantiles), SLIGHTLY_SKEWED):
+        if min(sign, low) > 0.0 and not _are_skewed(np.log(quantiles), most_of_logs):
             return Skewed("np.log({x})", 0.0), quantiles, True
         distance = float(np.quantile(rest, LOW_QUANTILE)) - float(low)
         # Two digits of the distance that the least value has then.
@@ -286,9 +305,7 @@ def _about_skewed(skewed, X, code):
         line = code.with_logarithms(parts, function, [constant] * len(parts), divisor)
         found.append((parts, "shares of a whole, of the same sum in all rows", "log-ratios", line))
         skewed = {d: own for d, own in skewed.items() if d not in parts}
-    for function in sorted({own.function for own in skewed.values()}):
-        columns = [d for d, own in skewed.items() if own.function == function]
-        line = code.with_logarithms(columns, function, [skewed[d].number for d in columns])
+    for columns, function, line in _logarithms(skewed, code):
         tail = "small" if function.startswith("-") else "large"
         found.append((columns, f"values skewed to {tail} ones", "logarithms", line))
     return [
@@ -297,6 +314,16 @@ def _about_skewed(skewed, X, code):
         f"{line}"
         for columns, what, way, line in found
     ]
+
+
+def _logarithms(skewed, code):
+    """Columns of the same logarithm, its code, and the line that takes it: list of tuples."""
+    found = []
+    for function in sorted({own.function for own in skewed.values()}):
+        columns = [d for d, own in skewed.items() if own.function == function]
+        line = code.with_logarithms(columns, function, [skewed[d].number for d in columns])
+        found.append((columns, function, line))
+    return found
 
 
 def _information_criterion(x):
@@ -337,28 +364,46 @@ def words_about(doubtful, given, X, names, between=". Also, "):
         )
     words += _about_skewed(_of_kind(doubtful, Skewed), X, code)
     if fills := _groups(_of_kind(doubtful, Fill), n_rows):
-        lines = "; ".join(code.with_gaps(columns, values) for columns, values, _ in fills)
+        lines = _in_turn([code.with_gaps(columns, values) for columns, values, _ in fills])
         words.append(
             f"{_facts(fills, names)}, far from other values. Clusters may show which rows have "
             f"such a value. If it means missing, make it NaN: {lines}"
         )
     if spikes := _of_kind(doubtful, Spike):
-        are_many = len(spikes) > MOST_SPIKED
-        values = {d: spike.values[0] for d, spike in spikes.items()}
-        way = "try only which entries have it" if are_many else "give it a column of its own"
-        words.append(
-            f"{_facts(_groups(spikes, n_rows), names)}, far more often than any other value. "
-            "Gaussian clusters separate these rows from the others, so labels may show little "
-            f"else. If it means missing, make it NaN. Otherwise {way}, and use "
-            f'likelihood="mixed": {code.with_indicators(values, not are_many)}'
-        )
+        words.append(_about_spikes(spikes, X, code))
     if far := _of_kind(doubtful, Far):
         words.append(_about_far(far, names))
-    text = between.join(words)
-    for conversion in (TO_PANDAS, TO_FRAME):  # lines follow one another
-        before, converted, after = text.partition(conversion)
-        text = before + converted + after.replace(conversion, "")
-    return text
+    for i, own in enumerate(words):  # lines follow one another
+        for conversion in (TO_PANDAS, TO_FRAME):
+            if conversion in own:
+                words[i + 1 :] = [later.replace(conversion, "") for later in words[i + 1 :]]
+    return between.join(words)
+
+
+def _in_turn(lines):
+    """Lines of code as one, which converts X once."""
+    return "; ".join([lines[0], *(line.removeprefix(TO_PANDAS) for line in lines[1:])])
+
+
+def _about_spikes(spikes, X, code):
+    are_many = len(spikes) > MOST_SPIKED
+    values = {d: spike.values[0] for d, spike in spikes.items()}
+    gaps, way = "If it means missing, make it NaN", "try only which entries have it"
+    if not are_many:
+        columns = {value: [d for d in values if values[d] == value] for value in values.values()}
+        lines = [code.with_gaps(own, [value]) for value, own in columns.items()]
+        if any(value in (np.nanmin(X[:, d]), np.nanmax(X[:, d])) for d, value in values.items()):
+            gaps = "If it means missing, or a value beyond a limit of measurement, make it NaN"
+        if skewed := {d: spike.skewed for d, spike in spikes.items() if spike.skewed}:
+            lines += [line for *_, line in _logarithms(skewed, code)]
+            gaps += " and take logarithms of the other values"
+        gaps, way = f"{gaps}: {_in_turn(lines)}", "give it a column of its own"
+    return (
+        f"{_facts(_groups(spikes, len(X)), code.names)}, far more often than any other value. "
+        "Gaussian clusters separate these rows from the others, so labels may show little else. "
+        f"{gaps}. Otherwise, as where an amount may be none, {way}, and use "
+        f'likelihood="mixed": {code.with_indicators(values, not are_many)}'
+    )
 
 
 def _about_copies(found, n_rows, names):
