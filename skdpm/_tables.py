@@ -707,9 +707,11 @@ def columns_of_rows(given, n_features, names, positions_of):
 
 
 def identifies(column):
-    """Whether a column has ten or more different entries, and nearly all are different."""
-    n_distinct = len(column.distinct)
-    return 10 <= n_distinct and n_distinct > NEARLY_ALL * np.count_nonzero(~column.gaps)
+    """Whether a column has ten or more different entries, and nearly all are different, but for
+    marks of missing ones."""
+    known = column.values[~column.gaps].tolist()
+    known = [value for value in known if str(value).strip().lower() not in MARKS_IN_TEXT]
+    return 10 <= len(set(known)) > NEARLY_ALL * len(known)
 
 
 # Columns of any kind of table, for displays.

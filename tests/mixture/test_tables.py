@@ -1064,6 +1064,8 @@ def test_skewness_beside_a_limit_is_that_of_the_other_values(share):
     plain = Skewed("np.log({x})", 0.0)
     assert found[0] == found[1].skewed == plain
     assert share == 0.1 or skewed_columns(X)[1] != plain
+    # Of many such columns it is advised only to use which entries have the value.
+    assert {spike.skewed for spike in skewed_or_spiked(X[:, 9 * [1]], SKEWED).values()} == {None}
 
 
 def test_equal_values_that_are_no_spikes():
@@ -1132,6 +1134,9 @@ def test_numbers_in_strings_are_reported():
             assert (np.where(np.isnan(found), x, found) == x).all(), form
             assert np.isnan(found).any() == (form in ("gaps", "spaces"))
         assert "thousands separators" in lines["thousands"]
+    for n_missing, mark in [(40, ""), (20, "NA"), (5, " "), (20, None)]:
+        gaps = [mark] * n_missing + forms["plain"][n_missing:]
+        assert list(refusal(pd.DataFrame({"size": size, "x": gaps}))[0]) == ["x"]
     table = pd.DataFrame({"size": size, **few})
     with pytest.warns(UserWarning, match="as categories:\n- column 'few plain': numbers as str"):
         DPMixture(likelihood="mixed", **FAST).fit(table)

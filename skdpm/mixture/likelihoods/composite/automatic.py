@@ -544,7 +544,7 @@ def _of_categories(column, batch):
     few = len(column.values) < FEWEST_IDENTIFIED or len(values) < 0.5 * n_known
     form = text_form(column)
     if form is not None:
-        refused = not few and identifies(column)
+        refused = len(column.values) >= FEWEST_IDENTIFIED and identifies(column)
         return Finding("category", None if refused else "category", form.words, refused, form)
     strings = [value for value in values if isinstance(value, str)]
     marks = [value for value in strings if value.strip().lower() in MARKS]

@@ -198,15 +198,14 @@ def spiked_columns(X):
 
 
 def skewed_or_spiked(X, least):
-    """`spiked_columns`, with what suits their other values, and `skewed_columns`."""
+    """`skewed_columns`, and `spiked_columns` with what suits the other values of a few."""
     spiked = spiked_columns(X)
     X = np.array(X[:: -(-len(X) // MOST_ROWS) or 1], dtype=np.float64)
     others = X[:, [*spiked]]
     others[others == [spike.values[0] for spike in spiked.values()]] = X[:, [*spiked]] = np.nan
-    found, of_others = skewed_columns(X, least), skewed_columns(others, least, SKEWED_IF_CUT)
-    return found | {
-        d: spike._replace(skewed=of_others.get(j)) for j, (d, spike) in enumerate(spiked.items())
-    }
+    own = skewed_columns(others, least, SKEWED_IF_CUT) if len(spiked) <= MOST_SPIKED else {}
+    spikes = {d: spike._replace(skewed=own.get(j)) for j, (d, spike) in enumerate(spiked.items())}
+    return skewed_columns(X, least) | spikes
 
 
 def skewed_columns(X, least=SKEWED, most_of_logs=SLIGHTLY_SKEWED):
