@@ -672,6 +672,22 @@ def test_columns_of_two_values_are_reported(sampler):
         DPMixture(likelihood="gaussian", **params).fit(np.c_[flags, np.arange(60.0)])
 
 
+def test_a_column_that_numbers_the_rows_is_reported():
+    """In any order, also with gaps. Measurements are as whole or as different, but not both."""
+    rng = np.random.default_rng(0)
+    numbers = holes(rng.permutation(70)[:60] + 1_000.0, np.nan)
+    whole, spread = np.rint(rng.normal(30.0, 20.0, 60)), rng.choice(10_000, 60, replace=False)
+    X = pd.DataFrame({"size": rng.normal(size=60), "whole": whole, "sum": spread, "id": numbers})
+    with pytest.warns(UserWarning, match="^column 'id' of X has consecutive whole .*: drop them$"):
+        DPMixture(**FAST).fit(X)
+    left = X.drop(columns="id").assign(dense=np.arange(60) + 0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for rows in (left, X[:49].assign(id=np.arange(49)), X[["id"]], left["whole"].to_frame()):
+            DPMixture(**FAST).fit(rows)
+
+
 @pytest.mark.long
 def test_columns_of_two_values_are_reported_once():
     rng = np.random.default_rng(0)

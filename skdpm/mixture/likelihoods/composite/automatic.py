@@ -32,6 +32,7 @@ from skdpm.mixture.likelihoods.gaussian.gaussian import Gaussian
 from skdpm.mixture.likelihoods.laws.columns import (
     SLIGHTLY_SKEWED,
     filled_columns,
+    number_rows,
     skewed_or_spiked,
     words_about,
 )
@@ -517,8 +518,7 @@ def _of_numbers(column, batch):
     kind = _kind_of_whole(values) if len(values) else "float"
     if column.kind == "float" and len(values) == 2:
         return Finding("float", kind, "two values, which are no measurements")
-    all_differ = len(known) == len(values) >= FEWEST_IDENTIFIED and not batch
-    if all_differ and np.ptp(values) < 2 * len(values):
+    if not batch and number_rows(known):
         return Finding("float", None, f"consecutive whole numbers, {NO_INFORMATION}", refused=True)
     return Finding("float", kind, WHOLE, refused=column.kind == "integer")
 

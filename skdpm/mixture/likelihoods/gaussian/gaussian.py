@@ -33,6 +33,7 @@ from skdpm.mixture.likelihoods.laws.columns import (
     LEAST_COPIES,
     far_columns,
     filled_columns,
+    number_rows,
     skewed_or_spiked,
 )
 from skdpm.mixture.likelihoods.laws.coordinates import bulk, completed, standardised
@@ -367,6 +368,8 @@ default=None
         if isinstance(X, np.ndarray):
             far = self._far_columns(X)
             found = skewed_or_spiked(X, least) | found | far | filled_columns(X, far)
+            numbered = [d for d, x in enumerate(X.T) if number_rows(x)] if len(X.T) > 1 else ()
+            found |= dict.fromkeys(numbered, "row numbers")
         found = {d: doubt for d, doubt in found.items() if self._two_valued.get(d, True)}
         share, copied = self._recording.share, self._recording.copied
         if share > LEAST_COPIES:

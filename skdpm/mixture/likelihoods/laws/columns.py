@@ -178,6 +178,14 @@ def _is_apart(value, others):
     return np.abs(others - value).min() > TIMES_SPACING * np.median(np.diff(others))
 
 
+def number_rows(x):
+    """Whether the values of a column number rows: whole, all different and nearly consecutive."""
+    x = x[~np.isnan(x)]
+    if len(x) < FEWEST_JUDGED or not np.ptp(x) < 2 * len(x) or (x != np.rint(x)).any():
+        return False
+    return len(np.unique(x)) == len(x)
+
+
 def spiked_columns(X):
     """Columns with a value of many rows, such as no amount, whose other values are measured or far
     from it: dict of int to `Spike`."""
@@ -341,8 +349,8 @@ def _information_criterion(x):
 def words_about(doubtful, given, X, names, between=". Also, "):
     """Warning about what `Likelihood.doubtful` found in X, the rows of what users gave.
 
-    - `doubtful`: dict. For a column, "two values", a `Skewed`, a `Far`, a `Fill` or a `Spike`; for
-      None, `Copies` or the share of rows that are copies and their columns.
+    - `doubtful`: dict. For a column, "two values", "row numbers", a `Skewed`, a `Far`, a `Fill` or
+      a `Spike`; for None, `Copies` or the share of rows that are copies and their columns.
     """
     words, code, n_rows = [], CodeFor(given, names), X.shape[0]
     frame = getattr(given, "X", given)
@@ -360,6 +368,11 @@ def words_about(doubtful, given, X, names, between=". Also, "):
             "separate the two values, so labels may show little of the others. If no column has "
             'more values, use likelihood="bernoulli" for 0 and 1, or "categorical". Otherwise use '
             'likelihood="mixed" with these columns of type bool or category, or drop them'
+        )
+    if columns := sorted(d for d, found in doubtful.items() if found == "row numbers"):
+        words.append(
+            f"{_facts([(columns, None, 'consecutive whole numbers, all different')], names)}. If "
+            "they number the rows, they say nothing about clusters, which they may cut: drop them"
         )
     words += _about_skewed(_of_kind(doubtful, Skewed), X, code)
     if fills := _groups(_of_kind(doubtful, Fill), n_rows):
