@@ -359,6 +359,16 @@ class CodeFor:
             rest = gaps if keeps else "drop([*values])"
         return f"{before}values = {{{', '.join(named)}}}; X = X.{method}({marks}).{rest}"
 
+    def with_categories(self, groups):
+        """Line that puts the names of columns, one for each row, in the place of each group of
+        columns. X becomes a frame of pandas."""
+        before = TO_FRAME if self.names is None else TO_PANDAS if self.is_polars else self.before
+        names = [[str(d if self.names is None else self.names[d]) for d in own] for own in groups]
+        codes = {own[0].rpartition("_")[0] or f"codes {own[0]}": own for own in names}
+        new = "c: X[own].idxmax(axis=1).astype('category') for c, own in codes.items()"
+        drop = "X.drop(columns=sum(codes.values(), []))"
+        return f"{before}codes = {codes}; X = {drop}.assign(**{{{new}}})"
+
     def with_numbers(self, columns, form):
         """Line that makes numbers of columns of strings of a `TextForm`."""
         polars = self.is_polars

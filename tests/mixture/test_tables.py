@@ -672,6 +672,45 @@ def test_columns_of_two_values_are_reported(sampler):
         DPMixture(likelihood="gaussian", **params).fit(np.c_[flags, np.arange(60.0)])
 
 
+@pytest.mark.parametrize("form", ["bool", "floats", "array", "standardised", "polars", "pyarrow"])
+def test_the_advice_about_one_hot_codes_finds_clusters(form):
+    """Whatever the two values, also where one is rare and where another flag is beside them."""
+    rng = np.random.default_rng(0)
+    kind = np.arange(300) % 3
+    own = np.where(rng.random((2, 300)) < 0.1, rng.integers(3, size=(2, 300)), kind)
+    town = np.where(np.arange(300) < 3, "D", np.array(list("ABC"))[own[1]])
+    table = pd.DataFrame({"size": 2.0 * kind + rng.normal(size=300), "x": rng.normal(size=300)})
+    table["flag"] = rng.random(300) < 0.5
+    table = table.assign(colour=np.array(["red", "blue", "green"])[own[0]], town=town)
+    X = pd.get_dummies(table, columns=["colour", "town"], dtype=bool if form == "bool" else float)
+    X["flag"] = X["flag"].astype(float)
+    if form in ("array", "standardised"):
+        X = X.to_numpy(dtype=float)
+        X = (X - X.mean(axis=0)) / X.std(axis=0) if form == "standardised" else X
+    X = {"polars": pl.DataFrame, "pyarrow": pa.Table.from_pandas}.get(form, lambda X: X)(X)
+    with pytest.warns(
+        UserWarning, match="only two different values.*each row has one. Put"
+    ) as caught:
+        DPMixture(likelihood="gaussian", **FAST).fit(X)
+    (words,) = {str(w.message) for w in caught if "two different" in str(w.message)}
+    scope = {"X": X, "np": np, "pd": pd}
+    exec(words.partition('use likelihood="mixed": ')[2], scope)
+    made = scope["X"]
+    assert made.shape[1] == 5
+    for column, name in zip(made.columns[-2:], ("colour", "town"), strict=True):
+        pairs = set(zip(made[column], table[name], strict=True))
+        assert len(pairs) == table[name].nunique() == made[column].nunique()
+        assert column == ("codes 3" if name == "colour" else "codes 6") or pairs == {
+            (f"{name}_{value}", value) for value in table[name].unique()
+        }
+    made["flag" if "flag" in made else "2"] = table["flag"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = DPMixture(likelihood="mixed", **FAST).fit(made)
+    assert adjusted_rand_score(kind, model.labels_) > 0.8
+
+
 def test_a_column_that_numbers_the_rows_is_reported():
     """In any order, also with gaps. Measurements are as whole or as different, but not both."""
     rng = np.random.default_rng(0)

@@ -362,13 +362,6 @@ def words_about(doubtful, given, X, names, between=". Also, "):
         }
     if None in doubtful:
         words.append(_about_copies(doubtful[None], n_rows, names))
-    if columns := sorted(d for d, found in doubtful.items() if found == "two values"):
-        words.append(
-            f"{_facts([(columns, None, 'only two different values')], names)}. Gaussian clusters "
-            "separate the two values, so labels may show little of the others. If no column has "
-            'more values, use likelihood="bernoulli" for 0 and 1, or "categorical". Otherwise use '
-            'likelihood="mixed" with these columns of type bool or category, or drop them'
-        )
     if columns := sorted(d for d, found in doubtful.items() if found == "row numbers"):
         words.append(
             f"{_facts([(columns, None, 'consecutive whole numbers, all different')], names)}. If "
@@ -385,11 +378,44 @@ def words_about(doubtful, given, X, names, between=". Also, "):
         words.append(_about_spikes(spikes, X, code))
     if far := _of_kind(doubtful, Far):
         words.append(_about_far(far, names))
+    if columns := sorted(d for d, found in doubtful.items() if found == "two values"):
+        words.append(_about_two_values(columns, X, code))
     for i, own in enumerate(words):  # lines follow one another
         for conversion in (TO_PANDAS, TO_FRAME):
             if conversion in own:
                 words[i + 1 :] = [later.replace(conversion, "") for later in words[i + 1 :]]
     return between.join(words)
+
+
+def _about_two_values(columns, X, code):
+    way = (
+        'If no column has more values, use likelihood="bernoulli" for 0 and 1, or "categorical". '
+        'Otherwise use likelihood="mixed" with these columns of type bool or category, or drop '
+        "them"
+    )
+    if isinstance(X, np.ndarray) and (groups := _one_hot(X)):
+        way = (
+            "Of one-hot codes, as of get_dummies, each row has one. Put the column of categories "
+            "back in their place, give other columns of two values the type bool, and use "
+            f'likelihood="mixed": {code.with_categories(groups)}'
+        )
+    return (
+        f"{_facts([(columns, None, 'only two different values')], code.names)}. Gaussian clusters "
+        f"separate the two values, so labels may show little of the others. {way}"
+    )
+
+
+def _one_hot(X):
+    """Groups of neighbouring columns of two values, the larger one in one column of each row."""
+    groups, own, is_high = [], [], np.nanmax(X, axis=0) == X
+    two = (is_high | (np.nanmin(X, axis=0) == X)).all(axis=0)
+    for d in range(X.shape[1]):
+        own = [*own, d] if two[d] else []
+        while is_high[:, own].sum(axis=1).max() > 1:
+            own = own[1:]
+        if len(own) > 1 and is_high[:, own].sum(axis=1).min() == 1:
+            groups, own = [*groups, own], []
+    return groups
 
 
 def _in_turn(lines):
