@@ -291,7 +291,9 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         return self._over_rows(Predictor.predict, X, np.int64, exposure=exposure)
 
     def predict_proba(self, X, new_cluster: bool = False, *, exposure=None) -> np.ndarray:
-        """Posterior probability of each cluster of `labels_` given each row.
+        """Posterior probability of each cluster of `labels_` given each row. The fits of
+        `cross_val_predict` differ in their clusters, so it cannot join these columns: use
+        ``method="score_samples"``, or probabilities of one fit.
 
         Parameters
         ----------
