@@ -23,8 +23,8 @@ from skdpm._validation import is_dask_frame, warn
 
 # Largest number of columns that a message names.
 MOST_NAMED = 3
-# Code that begins lines for frames of libraries other than pandas and polars.
-TO_PANDAS = "X = X.to_pandas(); "
+# Code that begins lines for frames of libraries other than pandas and polars, also once more.
+TO_PANDAS = "X = X.to_pandas() if hasattr(X, 'to_pandas') else X; "
 # The same for arrays, and for frames whose columns have other names than strings.
 TO_FRAME = "X = pd.DataFrame(X).set_axis([str(d) for d in range(X.shape[1])], axis=1); "
 # Share of different entries above which a column identifies rows.

@@ -1,36 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Whether counts vary more within clusters than the Poisson law of a fit allows.
 
-Variances within the components of a fit do not show it: many small components follow overdispersed
-counts well. So the likelihood of the fit is compared with the same that has `NegativeBinomial` in
-place of `Poisson`, both with learned hyperparameters: fixed ones may suit the data badly. What is
-compared is the evidence p(X) at typical hyperparameters, which sequential Monte Carlo estimates.
-As negative binomial clusters contain Poisson ones, at dispersions near 0, and pay for the prior of
-a dispersion per column, their evidence is hardly larger if counts are Poisson.
-
-Most fits are cleared before by a quick test: the components of a draw are merged under each of the
-two likelihoods. The log joint density of merged components favours few large ones, because it
-ignores that rows belong to several components with some probability. So it may be too large for
-the second model only.
-
-Unequal totals are found in the same way: components of a draw are merged under negative binomial
-columns, once as they are and once with the totals of rows as exposures. As totals are those of the
-same rows, the log joint density is larger by half a nat per row, or nearly one in few columns,
-also if all rows of a cluster have the same mean. If clusters were parts of kinds by depth, it is
-larger by much more, as the kinds are whole.
-
-Networks have no second model. There the log joint density of the nodes in a few clusters is
-compared with that in the components of the fit. To the former the logarithm of the ratio of
-negative binomial to Poisson probabilities of the numbers of links is added, given their means.
-
-Multinomial counts are judged by pairs. Given the totals of rows and columns in a cluster, words
-are in any of its rows with equal probabilities. So the number of pairs of equal words in a row has
-a known mean, and a standard deviation of at most about the root of twice the mean, also in small
-clusters. If words vary more, those of a row are more alike. Short texts have too few pairs. But if
-clusters are fragments, many have one or two rows, with words of other clusters. Under the law the
-probability of a cluster stays if its columns are permuted, which gives the mean and the variance
-of the number of pairs of equal words in small clusters and in others. Also kinds of one or two
-rows have too many if they share frequent words, as these are not in the law.
+The likelihood of the fit is compared with the same that has `NegativeBinomial` in place of
+`Poisson`, first by components that are merged under each, then by evidence. Totals of rows,
+networks and multinomial counts have tests of their own: see `doc/design.md`.
 """
 
 from dataclasses import replace

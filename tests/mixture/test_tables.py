@@ -46,8 +46,8 @@ from skdpm.mixture.likelihoods.laws.columns import (
     SLIGHTLY_SKEWED,
     Skewed,
     Spike,
+    doubtful_columns,
     skewed_columns,
-    skewed_or_spiked,
     spiked_columns,
 )
 from skdpm.mutations import mutation_design
@@ -898,8 +898,8 @@ def test_slightly_skewed_columns_are_reported_beside_categories():
 def test_columns_are_judged_once(likelihood, monkeypatch):
     judged, table = [], pd.DataFrame(amounts(), columns=["cost", "income"])
     monkeypatch.setattr(
-        "skdpm.mixture.likelihoods.gaussian.gaussian.skewed_or_spiked",
-        lambda X, *least: judged.append((X.shape[1], *least)) or {},
+        "skdpm.mixture.likelihoods.gaussian.gaussian.doubtful_columns",
+        lambda X, least, far: judged.append((X.shape[1], least)) or {},
     )
     if likelihood == "mixed":
         table["kind"] = np.where(np.arange(len(table)) % 3, "a", "b")
@@ -1115,12 +1115,14 @@ def test_the_advice_about_limits_of_detection_finds_clusters(library):
 def test_skewness_beside_a_limit_is_that_of_the_other_values(share):
     x = np.exp(np.random.default_rng(0).normal(size=(300, 2)))
     X = np.maximum(x, [0.0, np.quantile(x[:, 1], share)])
-    found = skewed_or_spiked(X, SKEWED)
+    found = doubtful_columns(X, SKEWED, {})
     plain = Skewed("np.log({x})", 0.0)
     assert found[0] == found[1].skewed == plain
     assert share == 0.1 or skewed_columns(X)[1] != plain
     # Of many such columns it is advised only to use which entries have the value.
-    assert {spike.skewed for spike in skewed_or_spiked(X[:, 9 * [1]], SKEWED).values()} == {None}
+    assert {spike.skewed for spike in doubtful_columns(X[:, 9 * [1]], SKEWED, {}).values()} == {
+        None
+    }
 
 
 def test_equal_values_that_are_no_spikes():

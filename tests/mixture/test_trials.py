@@ -778,7 +778,7 @@ def test_clusters_of_few_rows_of_many_columns_may_be_noise():
 
 @pytest.mark.long
 def test_trials_do_not_search_columns_for_warnings(monkeypatch):
-    monkeypatch.setattr("skdpm.mixture.likelihoods.gaussian.gaussian.skewed_or_spiked", None)
+    monkeypatch.setattr("skdpm.mixture.likelihoods.gaussian.gaussian.doubtful_columns", None)
     X = rows("independent", n_samples=100)
     assert np.isfinite(scores_of_laws(DPMixture(), laws_for(X), X)).all()
 

@@ -31,9 +31,9 @@ from skdpm.mixture.likelihoods.counts.negative_binomial import NegativeBinomial
 from skdpm.mixture.likelihoods.gaussian.gaussian import Gaussian
 from skdpm.mixture.likelihoods.laws.columns import (
     SLIGHTLY_SKEWED,
+    doubtful_columns,
     filled_columns,
     number_rows,
-    skewed_or_spiked,
     words_about,
 )
 from skdpm.mixture.likelihoods.laws.recorded import random_order, step_of
@@ -437,16 +437,15 @@ def check_up(X, batch=False):
 
 def _with_copies(X, findings):
     """Findings that name copies: earlier numbers on another scale, or categories with other names
-    or of ranges of a number. Columns of parts are independent given the cluster, so copies make
-    clusters of what is between two rows of one."""
+    or of ranges of a number. Columns of parts are independent given the cluster, so copies count
+    twice."""
     names, first, found, columns = _names(X), {}, [], _columns(X)
     numbers = [d for d, finding in enumerate(findings) if finding.kind in ("float", "count")]
     for d, (finding, column) in enumerate(zip(findings, columns, strict=True)):
-        key, same = None, d
+        same = d
         if finding.kind and finding.form is None and len(column.values) >= FEWEST_ALIKE:
             key = _pattern(column)
-        if key is not None:
-            same = first.setdefault(key, d)
+            same = d if key is None else first.setdefault(key, d)
             if same == d and finding.kind in ("bool", "category"):
                 codes = _codes(column)
                 same = next((j for j in numbers if _are_ranges(codes, columns[j].values)), d)
@@ -481,20 +480,17 @@ def _codes(column):
 def _are_ranges(codes, number):
     """Whether categories, -1 if missing, are ranges of a number, neither by chance nor as clusters
     are, which have few rows at the ends of ranges."""
-    for some in (slice(ENOUGH_ROWS), slice(None)):
-        known = (codes[some] >= 0) & np.isfinite(number[some])
-        own, values = codes[some][known], number[some][known]
-        order = np.lexsort((own, values))
-        own, values = own[order], values[order]
-        counts = np.unique(own, return_counts=True)[1]
-        ends = np.flatnonzero(np.diff(own))
-        is_mixed = not 1 <= len(ends) < len(counts) or (values[ends] == values[ends + 1]).any()
-        if is_mixed or len(own) < FEWEST_IN_RANGES:
-            return False
-    odds = gammaln(len(own) + 1) - gammaln(counts + 1).sum() - gammaln(len(counts) + 1)
-    n_near = len(own) // 10
-    widths = values[n_near:] - values[:-n_near]
-    at_ends = widths[np.clip(ends - n_near // 2, 0, len(widths) - 1)]
+    known = np.flatnonzero((codes >= 0) & np.isfinite(number))
+    known = known[:: -(-len(known) // ENOUGH_ROWS) or 1]
+    known = known[np.lexsort((codes[known], number[known]))]
+    own, values, n_rows = codes[known], number[known], len(known)
+    counts, ends = np.unique(own, return_counts=True)[1], np.flatnonzero(np.diff(own))
+    is_mixed = not 1 <= len(ends) < len(counts) or (values[ends] == values[ends + 1]).any()
+    if is_mixed or n_rows < FEWEST_IN_RANGES:
+        return False
+    odds = gammaln(n_rows + 1) - gammaln(counts + 1).sum() - gammaln(len(counts) + 1)
+    widths = values[n_rows // 10 :] - values[: -(n_rows // 10)]
+    at_ends = widths[np.clip(ends - n_rows // 20, 0, len(widths) - 1)]
     return bool(odds > LEAST_LOG_ODDS and at_ends.min() <= TIMES_APART * np.median(widths))
 
 
@@ -590,7 +586,7 @@ def _report(X, findings, chosen=None):
         for d, column in used.items():
             if findings[d].kind == "float":
                 values[:, d] = column.values
-        found = skewed_or_spiked(values, SLIGHTLY_SKEWED) | fills
+        found = doubtful_columns(values, SLIGHTLY_SKEWED, {}) | fills
         lines += [words_about(found, X, values, names, "\n- ")] if found else []
     return "".join(f"\n- {line}" for line in lines)
 

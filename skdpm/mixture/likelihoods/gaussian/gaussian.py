@@ -31,10 +31,8 @@ from skdpm.mixture.likelihoods.laws.background import box
 from skdpm.mixture.likelihoods.laws.columns import (
     FAR_IF_SHARED,
     LEAST_COPIES,
+    doubtful_columns,
     far_columns,
-    filled_columns,
-    number_rows,
-    skewed_or_spiked,
 )
 from skdpm.mixture.likelihoods.laws.coordinates import bulk, completed, standardised
 from skdpm.mixture.likelihoods.laws.means import normal_means
@@ -366,10 +364,7 @@ default=None
             return {}
         found = dict.fromkeys(self._two_valued, "two values")
         if isinstance(X, np.ndarray):
-            far = self._far_columns(X)
-            found = skewed_or_spiked(X, least) | found | far | filled_columns(X, far)
-            numbered = [d for d, x in enumerate(X.T) if number_rows(x)] if len(X.T) > 1 else ()
-            found |= dict.fromkeys(numbered, "row numbers")
+            found |= doubtful_columns(X, least, self._far_columns(X))
         found = {d: doubt for d, doubt in found.items() if self._two_valued.get(d, True)}
         share, copied = self._recording.share, self._recording.copied
         if share > LEAST_COPIES:

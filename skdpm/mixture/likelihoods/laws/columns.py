@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skdpm._tables import TO_FRAME, TO_PANDAS, CodeFor, joined, listed, shown
+from skdpm._tables import TO_FRAME, CodeFor, joined, listed, shown
 from skdpm._validation import named_row
 from skdpm.mixture.likelihoods.laws.coordinates import FAR_SHARE
 from skdpm.mixture.likelihoods.laws.recorded import REMOTE, Copies
@@ -205,15 +205,18 @@ def spiked_columns(X):
     return found if len(found) <= MOST_SPIKED or 2 * len(found) > len(X.T) else {}
 
 
-def skewed_or_spiked(X, least):
-    """`skewed_columns`, and `spiked_columns` with what suits the other values of a few."""
-    spiked = spiked_columns(X)
+def doubtful_columns(X, least, far):
+    """Columns that are skewed, have values of many rows or marks of missing ones, are `far`, or
+    number the rows: dict, as for `words_about`."""
+    spiked, fills = spiked_columns(X), filled_columns(X, far)
+    numbered = [d for d, x in enumerate(X.T) if number_rows(x)] if len(X.T) > 1 else ()
     X = np.array(X[:: -(-len(X) // MOST_ROWS) or 1], dtype=np.float64)
     others = X[:, [*spiked]]
     others[others == [spike.values[0] for spike in spiked.values()]] = X[:, [*spiked]] = np.nan
     own = skewed_columns(others, least, SKEWED_IF_CUT) if len(spiked) <= MOST_SPIKED else {}
-    spikes = {d: spike._replace(skewed=own.get(j)) for j, (d, spike) in enumerate(spiked.items())}
-    return skewed_columns(X, least) | spikes
+    spiked = {d: spike._replace(skewed=own.get(j)) for j, (d, spike) in enumerate(spiked.items())}
+    found = skewed_columns(X, least) | spiked | far | fills
+    return found | dict.fromkeys(numbered, "row numbers")
 
 
 def skewed_columns(X, least=SKEWED, most_of_logs=SLIGHTLY_SKEWED):
@@ -225,10 +228,7 @@ def skewed_columns(X, least=SKEWED, most_of_logs=SLIGHTLY_SKEWED):
     beyond one end of the column.
     """
     X = np.asarray(X[:: -(-len(X) // MOST_ROWS) or 1], dtype=np.float64)
-    found = {
-        d: _candidate(x[np.abs(x) < LARGEST_JUDGED], least, most_of_logs)
-        for d, x in enumerate(X.T)
-    }
+    found = {d: _candidate(x, least, most_of_logs) for d, x in enumerate(X.T)}
     judged = [(d, *candidate) for d, candidate in found.items() if candidate][:MOST_COLUMNS]
     return {d: skewed for d, skewed, *values in judged if _suits_logarithms(*values)}
 
@@ -237,7 +237,7 @@ def _candidate(x, least, most_of_logs):
     """The `Skewed` that may suit values, quantiles to judge it by, and whether these are amounts;
     None if they are not skewed, or many are at the end of a long tail."""
     for sign, function in ((1.0, "np.log({x} + {c})"), (-1.0, "-np.log({c} - {x})")):
-        y = sign * x
+        y = sign * x[np.abs(x) < LARGEST_JUDGED]
         low = y.min(initial=np.inf)
         rest = y if low > 0.0 else y[y > low]
         quantiles = _skewed_quantiles(rest, least)
@@ -324,13 +324,11 @@ def _about_skewed(skewed, X, code):
 
 
 def _logarithms(skewed, code):
-    """Columns of the same logarithm, its code, and the line that takes it: list of tuples."""
-    found = []
+    """Columns of the same logarithm, its code, and the line that takes it: tuples."""
     for function in sorted({own.function for own in skewed.values()}):
         columns = [d for d, own in skewed.items() if own.function == function]
-        line = code.with_logarithms(columns, function, [skewed[d].number for d in columns])
-        found.append((columns, function, line))
-    return found
+        numbers = [skewed[d].number for d in columns]
+        yield columns, function, code.with_logarithms(columns, function, numbers)
 
 
 def _information_criterion(x):
@@ -369,7 +367,7 @@ def words_about(doubtful, given, X, names, between=". Also, "):
         )
     words += _about_skewed(_of_kind(doubtful, Skewed), X, code)
     if fills := _groups(_of_kind(doubtful, Fill), n_rows):
-        lines = _in_turn([code.with_gaps(columns, values) for columns, values, _ in fills])
+        lines = "; ".join(code.with_gaps(columns, values) for columns, values, _ in fills)
         words.append(
             f"{_facts(fills, names)}, far from other values. Clusters may show which rows have "
             f"such a value. If it means missing, make it NaN: {lines}"
@@ -380,11 +378,8 @@ def words_about(doubtful, given, X, names, between=". Also, "):
         words.append(_about_far(far, names))
     if columns := sorted(d for d, found in doubtful.items() if found == "two values"):
         words.append(_about_two_values(columns, X, code))
-    for i, own in enumerate(words):  # lines follow one another
-        for conversion in (TO_PANDAS, TO_FRAME):
-            if conversion in own:
-                words[i + 1 :] = [later.replace(conversion, "") for later in words[i + 1 :]]
-    return between.join(words)
+    before, converted, after = between.join(words).partition(TO_FRAME)
+    return before + converted + after.replace(TO_FRAME, "")  # lines follow one another
 
 
 def _about_two_values(columns, X, code):
@@ -418,11 +413,6 @@ def _one_hot(X):
     return groups
 
 
-def _in_turn(lines):
-    """Lines of code as one, which converts X once."""
-    return "; ".join([lines[0], *(line.removeprefix(TO_PANDAS) for line in lines[1:])])
-
-
 def _about_spikes(spikes, X, code):
     are_many = len(spikes) > MOST_SPIKED
     values = {d: spike.values[0] for d, spike in spikes.items()}
@@ -435,7 +425,7 @@ def _about_spikes(spikes, X, code):
         if skewed := {d: spike.skewed for d, spike in spikes.items() if spike.skewed}:
             lines += [line for *_, line in _logarithms(skewed, code)]
             gaps += " and take logarithms of the other values"
-        gaps, way = f"{gaps}: {_in_turn(lines)}", "give it a column of its own"
+        gaps, way = f"{gaps}: {'; '.join(lines)}", "give it a column of its own"
     return (
         f"{_facts(_groups(spikes, len(X)), code.names)}, far more often than any other value. "
         "Gaussian clusters separate these rows from the others, so labels may show little else. "
