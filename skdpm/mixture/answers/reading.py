@@ -17,9 +17,9 @@ from skdpm.partitions import relabel_by_size
 
 # Largest number of draws that are read; almost twice as many if their numbers of clusters differ.
 MOST_READ = 40
-# Largest number of pairs of components in them, which take about 15 seconds: fewer, in the same
+# Largest number of pairs of components in them, which take up to 8 seconds: fewer, in the same
 # ratio, if rows have more than FEW_COLUMNS columns, whose pairs take longer.
-MOST_PAIRS, FEW_COLUMNS = 10**7, 5
+MOST_PAIRS, FEW_COLUMNS = 5 * 10**6, 5
 
 
 def read_draws(

@@ -1,32 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Splits that evaluate the rows, and merges of close clusters, their reverse: exact.
+"""Splits that evaluate the rows, and merges of close clusters, their reverse: exact, as proved in
+`doc/design.md`.
 
-The rows U of one or two clusters are a *union*. A split of U is drawn in two stages (Jain & Neal
-2004, except that all rows are drawn at once). In the *launch*, parameters of two sides are drawn
-given the statistics of U as if it had very few rows; then, several times, all rows of U draw sides
-and parameters and weights are drawn given these. Last, rows draw the proposed sides. With theta
-the final parameters and q(s | theta) the product over rows of the probabilities of sides s, a
-partition of U into A and B is proposed with probability
-
-    Q(A, B | theta) = q(A first, B second | theta) + q(B first, A second | theta).
-
-A merge of A and B makes the same launch and draws no sides in the end. As the launch depends on U
-and not on the clusters that its rows are in, theta has the same law in both directions. So a split
-is accepted with the ratio
-
-    p(X, partition split) / p(X, partition) * r / Q(A, B | theta),
-
-and a merge with the inverse, where r accounts for the choice of unions. Several disjoint unions
-are chosen at once, because their launches share passes over the rows. They are drawn in turn, each
-among the n clusters that are left: with probability 1/2 (1 if n = 1) a single cluster, uniformly;
-otherwise a pair, its first cluster a uniformly and its second b with probability w(b | a), so that
-the pair has probability (w(b | a) + w(a | b)) / (2 n). Given the unions, the partition has a law
-proportional to p(X, partition) times the probability of drawing these unions from it, in this
-order. Each move, in turn, leaves this law invariant: r is the ratio of the probabilities of the
-unions.
-
-Closeness: w(b | a) is a mixture of the uniform law and one proportional to exp(2 log(m(a + b) /
-(m(a) m(b))) / min(n_a, n_b)), where m is the marginal likelihood and n the number of rows.
+The rows of one or two clusters are a *union*. Pairs of clusters a, b have the closeness w(b | a),
+a mixture of the uniform law and one proportional to exp(2 log(m(a + b) / (m(a) m(b))) / min(n_a,
+n_b)), where m is the marginal likelihood and n the number of rows.
 """
 
 import numpy as np
