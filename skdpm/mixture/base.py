@@ -291,9 +291,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         return self._over_rows(Predictor.predict, X, np.int64, exposure=exposure)
 
     def predict_proba(self, X, new_cluster: bool = False, *, exposure=None) -> np.ndarray:
-        """Posterior probability of each cluster of `labels_` given each row. The fits of
-        `cross_val_predict` differ in their clusters, so it cannot join these columns: use
-        ``method="score_samples"``, or probabilities of one fit.
+        """Posterior probability of each cluster of `labels_` given each row.
 
         Parameters
         ----------
@@ -305,8 +303,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         Returns
         -------
         probabilities : ndarray of shape (n_samples, `n_clusters_`), or one column more
-            Probabilities, in the order of `classes_` if there are any. The rest of a row is the
-            probability of noise.
+            Probabilities, in the order of `classes_` if any; noise has the rest. Fits to folds have
+            clusters of their own, so `cross_val_predict` is for `score_samples`.
         """
         check_is_fitted(self)
         new_cluster = check_bool(new_cluster, "new_cluster")
