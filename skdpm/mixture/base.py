@@ -303,8 +303,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         Returns
         -------
         probabilities : ndarray of shape (n_samples, `n_clusters_`), or one column more
-            Probabilities, in the order of `classes_` if any; noise has the rest. Fits to folds have
-            clusters of their own, so `cross_val_predict` is for `score_samples`.
+            In the order of `classes_` if any; noise has the rest. Folds have other clusters.
         """
         check_is_fitted(self)
         new_cluster = check_bool(new_cluster, "new_cluster")
