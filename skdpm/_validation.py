@@ -236,10 +236,8 @@ def fingerprint(X):
 
 
 def check_real(value, name, *, low=-np.inf, high=np.inf, closed=False):
-    """Return a finite float in (low, high), or in [low, high) if `closed`.
-
-    Raises ValueError, naming the parameter.
-    """
+    """Return a finite float in (low, high), or in [low, high) if `closed`. Raises ValueError,
+    naming the parameter."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
         raise ValueError(f"{name} must be a number, got {value!r}")
     value = float(value)
@@ -263,10 +261,8 @@ def check_share(value, name):
 
 
 def check_positive(value, name, n_entries):
-    """Return a positive float, or an array of n_entries positive floats.
-
-    Raises ValueError, naming the parameter.
-    """
+    """Return a positive float, or an array of n_entries positive floats. Raises ValueError, naming
+    the parameter."""
     if np.ndim(value) == 0:
         return check_real(value, name, low=0.0)
     vector = np.asarray(value)

@@ -26,14 +26,8 @@ def log_gamma_table(double shift, largest):
 
 
 def rotate(X, const double[::1] center, const double[:, ::1] axes):
-    """Coordinates of rows on some axes. Their bits do not depend on the other rows.
-
-    - `X`: (n_rows, n_features)
-    - `center`: (n_features,). Origin of the coordinates.
-    - `axes`: (n_features, n_axes)
-
-    Returns `points`: (n_rows, n_axes)
-    """
+    """Coordinates of the rows of X, (n_rows, n_features), on some axes, (n_features, n_axes), from
+    the origin `center`: (n_rows, n_axes). Their bits do not depend on the other rows."""
     cdef const double[:, ::1] rows = np.ascontiguousarray(X, dtype=np.float64)
     cdef Py_ssize_t n = rows.shape[0], n_axes = axes.shape[1]
     if rows.shape[1] != center.shape[0] or rows.shape[1] != axes.shape[0]:

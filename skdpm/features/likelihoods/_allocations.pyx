@@ -8,10 +8,7 @@ from skdpm._core._check cimport SKDPM_CHECK
 
 
 cdef class Allocations(MemoryOwner):
-    """Binary matrix with column sums.
-
-    - `Z`: (n_samples, n_latent). 0 or 1; copied.
-    """
+    """Binary matrix with column sums: a copy of Z, (n_samples, n_latent), 0 or 1."""
 
     def __init__(self, Z):
         cdef const unsigned char[:, ::1] view = np.ascontiguousarray(Z, dtype=np.uint8)

@@ -37,11 +37,8 @@ cdef double LARGEST_LOG_PRECISION = 60.0
 
 @cython.final
 cdef class Reads(SliceSampled):
-    """log p(reads of a cell | prevalence); updates the logarithm of the beta-binomial's precision.
-
-    - `data`: dict. Result of `skdpm.mutations.encode`.
-    - `precision_prior`: tuple (shape, rate)
-    """
+    """log p(reads of a cell | prevalence); updates the logarithm of the beta-binomial's precision,
+    with the Gamma prior (shape, rate). `data` is that of `SubclonesModel`."""
     cdef Py_ssize_t n_cells
     cdef const double[::1] n_ref, n_alt, constants  # (n_cells,)
     cdef const Py_ssize_t[::1] genotypes

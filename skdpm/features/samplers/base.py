@@ -9,9 +9,7 @@ from skdpm.features.samplers._columns import ColumnKernel
 
 
 class FeatureSampler(BaseEstimator):
-    """Base class of samplers of feature allocations; a subclass writes `kernel`.
-
-    Every sampler works with every likelihood.
+    """Base class of samplers of feature allocations of any likelihood; a subclass writes `kernel`.
 
     - `column_moves`: int. Number of proposals of the `ColumnKernel` after each sweep.
     """

@@ -37,11 +37,8 @@ def load_clusters(ClusterModel model, stats):
 
 
 cdef class Merger:
-    """Greedy merging of clusters. Cluster a is in slot a of the kernel.
-
-    - `model`: ClusterModel. Kernel whose clusters are replaced.
-    - `stats`: (n_pieces, n_stats). Statistics of the initial clusters.
-    """
+    """Greedy merging of clusters, given by `stats`, (n_pieces, n_stats), in a kernel whose
+    clusters are replaced. Cluster a is in slot a of the kernel."""
     cdef ClusterModel model
     cdef PartitionPrior prior
     cdef Py_ssize_t n_pieces, n_clusters
@@ -126,13 +123,9 @@ cdef class Merger:
             self.merge(best, self.partner[best])
 
     def merge_all(self):
-        """Merge the pair that gains most until none gains.
-
-        Returns
-
-        - `slots`: (K,). Slots of the remaining clusters, in the kernel.
-        - `clusters`: (n_pieces,). Position in `slots` of the cluster of each piece.
-        """
+        """Merge the pair that gains most until none gains. Returns the slots of the remaining
+        clusters in the kernel, (K,), and the position in these of the cluster of each piece,
+        (n_pieces,)."""
         with nogil:
             self.run()
         return self.clusters_at(self.n_clusters)
@@ -153,14 +146,9 @@ cdef class Merger:
 
 
 def merged_stats(ClusterModel model, stats, clusters):
-    """Statistics of unions of clusters.
-
-    - `model`: ClusterModel. Kernel whose clusters are replaced.
-    - `stats`: (n_pieces, n_stats)
-    - `clusters`: (n_pieces,). Union of each cluster, 0, ..., K - 1, none of them empty.
-
-    Returns `stats`: (K, n_stats)
-    """
+    """Statistics of unions of clusters, (K, n_stats), from those of clusters, (n_pieces, n_stats).
+    The union of each is in `clusters`, (n_pieces,): 0, ..., K - 1, none of them empty. The model's
+    own clusters are replaced."""
     cdef const Py_ssize_t[::1] union_of = clusters
     expect_shape("clusters", union_of, (len(stats),))
     slots = np.unique(clusters, return_index=True)[1]
@@ -210,14 +198,10 @@ cdef bint merge_best(
 # Pieces.
 
 def assign_in_turn(MixtureState state, order, bint by_size=False):
-    """Move items, one after the other, to the cluster under which they are most likely. No cluster
-    is created; a cluster that becomes empty is removed.
-
-    - `state`: MixtureState. State with at least one cluster.
-    - `order`: ndarray of int. Items.
-    - `by_size`: bool, default=False. Whether clusters are weighted by the prior and single items
-      stay alone. The log joint density then never falls.
-    """
+    """Move the items of `order`, one after the other, to the cluster under which they are most
+    likely. No cluster is created, so there must be one; a cluster that becomes empty is removed.
+    If `by_size`, clusters are weighted by the prior and single items stay alone. The log joint
+    density then never falls."""
     cdef const Py_ssize_t[::1] items = np.ascontiguousarray(order, dtype=np.intp)
     cdef double* log_w = state.log_w
     state.prior.tabulate()

@@ -267,11 +267,8 @@ class ParticleChain(MixtureChain):
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """Rows that a stream keeps for a time.
-
-    - `rows`: (n, n_features). Rows as chains see them.
-    - `leaves`: (n,). Number of rows seen, of the whole stream, after which each is forgotten.
-    """
+    """Rows that a stream keeps for a time: `rows`, (n, n_features), as chains see them, and
+    `leaves`, (n,), the number of rows seen, of the whole stream, after which each is forgotten."""
 
     rows: object
     leaves: np.ndarray

@@ -197,14 +197,11 @@ def log_tails(law):
 
 
 def tabulated_law(log_pmf, Py_ssize_t n_samples):
-    """Tabulate the log pmf of the number of components.
+    """Normalised log probabilities of 1, ..., m components, (m,), from `log_pmf`, log p(K) of an
+    int array of values of K or of a single one.
 
-    - `log_pmf`: callable. log p(K), of an int array of values of K or of a single one.
-    - `n_samples`: Minimum length of the table, if below 16,384.
-
-    Returns normalised log probabilities of 1, ..., m: (m,). At most 1e-12 of the law is left out,
-    or 1e-9 at the largest m, 2^20. Raises ValueError if this is no log pmf, or its tail is too
-    heavy.
+    m is at least n_samples, if that is below 16,384. At most 1e-12 of the law is left out, or 1e-9
+    at the largest m, 2^20. Raises ValueError if this is no log pmf, or its tail is too heavy.
     """
     name = "n_components_prior"
     m = 1024

@@ -84,11 +84,8 @@ UNLABELLED = Unlabelled()
 
 @dataclass(frozen=True, eq=False)
 class KnownLabels(Unlabelled):
-    """Known labels of the rows of a fit.
-
-    - `classes`: (n_classes,), int64. Known classes in increasing order.
-    - `codes`: (n_samples,), intp. Position of the class of each row, -1 if it is not known.
-    """
+    """Known labels of the rows of a fit: `classes`, (n_classes,), int64, in increasing order, and
+    `codes`, (n_samples,), intp, the position of the class of each row, -1 if it is not known."""
 
     classes: np.ndarray
     codes: np.ndarray

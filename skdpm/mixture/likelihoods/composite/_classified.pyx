@@ -21,11 +21,7 @@ N_CLASS_STATS = 3
 
 
 cdef class ClassModel(ClusterModel):
-    """Kernel of known classes.
-
-    - `codes`: (n_samples,), intp. Class of each item, from 0; -1 if it has none.
-    - `n_max`: int. Largest number of items of a cluster.
-    """
+    """Kernel of the `codes` of a `Classified`, for clusters of at most `n_max` items."""
     cdef const Py_ssize_t[::1] codes
 
     def __init__(self, const Py_ssize_t[::1] codes, n_max):

@@ -93,12 +93,8 @@ def classes_of(stats):
 
 
 def renumbered(stats, numbers):
-    """Statistics of clusters under a `Classified` with other numbers of the classes.
-
-    - `stats`: (n_clusters, n). Statistics, or statistics and cached terms.
-    - `numbers`: (n_classes,) or None. New number of each class. None: the likelihood had no
-      classes.
-    """
+    """Statistics of clusters under a `Classified`, (n_clusters, n), maybe with cached terms, with
+    other `numbers` of the classes, (n_classes,); None if the likelihood had no classes."""
     if numbers is None:
         return np.pad(stats, ((0, 0), (0, N_CLASS_STATS)))
     counts, codes = stats[:, -N_CLASS_STATS], np.append(numbers, 0.0)[classes_of(stats)]

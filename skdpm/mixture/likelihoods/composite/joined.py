@@ -58,11 +58,8 @@ class OfRows(OfParts):
 
 
 class LeftOut:
-    """The columns of all parts that clusters are not made of (`Likelihood.left_out`).
-
-    - `parts`: list of (ndarray, object). Positions of the columns of each part with such columns,
-      and its `left_out`.
-    """
+    """The columns of all parts that clusters are not made of (`Likelihood.left_out`). `parts`
+    lists, for each part with such columns, their positions and its `left_out`."""
 
     def __init__(self, parts):
         self.parts = parts

@@ -93,13 +93,9 @@ class JoinedTables:
 
 
 def positions_of(columns, n_features, names, X, who):
-    """Positions of chosen columns: ndarray of intp.
-
-    - `columns`: int, str, slice, list or callable. Columns as in `Product`.
-    - `names`: list of str, or None. Names of the columns of X.
-    - `X`: array-like. Argument for callables.
-    - `who`: str. Begin of messages: who chose the columns.
-    """
+    """Positions of `columns` chosen as in `Product`: ndarray of intp. `names` are those of the
+    columns of X, or None; X is also the argument of callables. Messages begin with `who`, which
+    chose the columns."""
 
     def position(key):
         if isinstance(key, str):

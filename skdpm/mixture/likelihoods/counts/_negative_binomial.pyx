@@ -567,8 +567,6 @@ cdef class ParametricNegativeBinomial(ParametricCounts):
     """Rows of counts under drawn probabilities p ~ Beta(A + n r, B + s), column by column.
 
     Parameters: the sum of r log p, log(1 - p) (D), -r log p (D).
-
-    - `shape`, `rate`: a and b.
     """
     cdef double shape, rate
     cdef const double[::1] dispersion

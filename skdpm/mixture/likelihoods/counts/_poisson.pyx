@@ -311,8 +311,6 @@ cdef class ParametricPoisson(ParametricCounts):
     """Rows of counts under drawn rates ~ Gamma(a + s, rate b + n), column by column.
 
     Parameters: minus the sum of the rates, their logarithms (D), the rates (D).
-
-    - `shape`, `rate`: a and b.
     """
     cdef double shape, rate
 

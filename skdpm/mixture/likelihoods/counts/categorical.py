@@ -150,9 +150,7 @@ class Levels(Likelihood):
 
 class UnseenCategories:
     """The law of whether entries of new rows are in categories of the fit: `Likelihood.left_out`.
-
-    - `sizes`, `n_known`: (n_features,). Numbers of categories and of known entries of the fit.
-    """
+    `sizes` and `n_known` are the numbers of categories and of known entries of its columns."""
 
     left_out = constants = np.zeros(0, dtype=np.intp)  # all columns may tell clusters
 

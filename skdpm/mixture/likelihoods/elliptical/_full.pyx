@@ -1319,13 +1319,10 @@ cdef class FullLaws(GaussianLaws):
 
 @cython.final
 cdef class ParametricGaussian(ParametricElliptical):
-    """Gaussian rows under drawn means and covariances.
-
-    A draw of the precision is W'W: see `draw_root_row`.
+    """Gaussian rows under drawn means and covariances, S given as a matrix. A draw of the
+    precision is W'W: see `draw_root_row`.
 
     Parameters: log |W| - D log(2 pi) / 2, W mu (D), W (packed by rows).
-
-    - `scale`: (n_features, n_features). S.
     """
     cdef double[::1] prior      # S, packed
     cdef double[::1] factor     # of S, packed

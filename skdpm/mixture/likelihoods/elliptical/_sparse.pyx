@@ -93,11 +93,8 @@ def padded(Py_ssize_t n_features):
 
 @cython.final
 cdef class Families:
-    """Families of all columns, and what kernels do with rows, moments and factors.
-
-    - `columns`: (size, ld). Members, the columns themselves last; n_features if there is no such
-      member.
-    """
+    """Families of all columns, and what kernels do with rows, moments and factors. `columns`,
+    (size, ld), has the members, the columns themselves last; n_features where there is none."""
     cdef Py_ssize_t n_features, size, ld
     cdef Py_ssize_t n_scatter       # numbers of the matrices of all families
     cdef const Py_ssize_t[:, ::1] columns
@@ -202,10 +199,8 @@ cdef class Families:
 
 @cython.final
 cdef class SparseModel(EllipticalModel):
-    """Kernel of Gaussian clusters in which columns depend on few others.
-
-    `tables` are those of `EllipticalModel`, and `families`: Those of `Families`.
-    """
+    """Kernel of Gaussian clusters in which columns depend on few others. Besides the `tables` of
+    `EllipticalModel` it has `families`, those of `Families`."""
     cdef Families families
     cdef double[::1] members        # (size * ld,): scratch of a row
     cdef double[::1] before         # (ld,): scratch
@@ -323,12 +318,8 @@ cdef class SparseModel(EllipticalModel):
 
 @cython.final
 cdef class SparseLaws(GaussianLaws):
-    """Conditional laws of hyperparameters. Here the runs of families.h are over clusters, because
-    one column changes at a time.
-
-    - `stats`: (n_clusters, n_stats)
-    - `families`: Columns of `Families`.
-    """
+    """Conditional laws of hyperparameters; `families` are the columns of `Families`. Here the runs
+    of families.h are over clusters, because one column changes at a time."""
     cdef Py_ssize_t size, ld
     cdef double[::1] n                  # (ld,)
     cdef double[:, ::1] mean            # (D, ld)

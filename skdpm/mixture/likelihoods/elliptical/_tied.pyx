@@ -453,10 +453,7 @@ def shared_scatter(stats, gaps, mean_precision, masses):
 
 def given_covariance(priors, values, spread, origin, floor, stats, masses, bit_generator):
     """Draw Sigma in `values` if it is learned, and return the laws of the other hyperparameters.
-
-    - `stats`: (n_clusters, n_stats). Numbers of items, means and scatters.
-    - `masses`: (n_clusters,). Precisions of the means, in units of Sigma^-1.
-    """
+    `stats` and `masses` are as in `FullLaws`, with masses in units of Sigma^-1."""
     means = stats[:, 1 : 1 + len(spread)] + origin
     if "scale" in priors:
         scatter = shared_scatter(stats, means - values["mean"], values["mean_precision"], masses)
@@ -468,11 +465,8 @@ def given_covariance(priors, values, spread, origin, floor, stats, masses, bit_g
 
 @cython.final
 cdef class TiedLaws(GaussianLaws):
-    """Conditional laws of r and u, given Sigma, which is by rows among the values.
-
-    - `n`: (n_clusters,). Precisions of the means, in units of Sigma^-1.
-    - `means`: (n_clusters, n_features). x_bar, not relative to the origin.
-    """
+    """Conditional laws of r and u, given Sigma, which is by rows among the values, from means
+    x_bar of clusters, not relative to the origin, and their precisions n in units of Sigma^-1."""
     cdef const double[::1] n
     cdef const double[:, ::1] means         # in units of the spreads, minus the origin
     cdef const double[:, ::1] precision     # Sigma^-1, in these units
@@ -532,12 +526,10 @@ cdef class TiedLaws(GaussianLaws):
 
 @cython.final
 cdef class ParametricGaussianTied(ParametricDiagonal):
-    """Gaussian rows under drawn means and one given covariance.
+    """Gaussian rows under drawn means and one given covariance, `sigma`.
 
-    Densities, bounds and parameters are those of `ParametricDiagonal` over whitened rows, with
-    w = 1: F^-1 mu ~ N(m, 1 / rho). Statistics are those of `TiedModel`.
-
-    - `sigma`: (n_features, n_features)
+    Densities, bounds and parameters are those of `ParametricDiagonal` over whitened rows, where w
+    is 1: F^-1 mu ~ N(m, 1 / rho). Statistics are those of `TiedModel`.
     """
     cdef object white               # whitened rows
     cdef double[::1] factor         # of Sigma, packed

@@ -60,10 +60,7 @@ KNOWN = 1e6
 
 @dataclass(frozen=True)
 class Normal:
-    """Hyperprior of a vector: its entries are normal and independent.
-
-    mean, variance : ndarray, one number per entry
-    """
+    """Hyperprior of a vector of independent normal entries, each of its own mean and variance."""
 
     mean: np.ndarray
     variance: np.ndarray
@@ -742,10 +739,8 @@ COVARIANCES = {
 
 
 def divergences_between(roots, centers):
-    """See `Likelihood.divergences`, of normal laws with precision matrices W'W and means mu.
-
-    - `roots`, `centers`: (n_clusters, n_features, n_features), (n_clusters, n_features). W, W mu.
-    """
+    """See `Likelihood.divergences`, of normal laws with precision matrices W'W and means mu. Roots
+    are W, (n_clusters, n_features, n_features), and centers W mu, (n_clusters, n_features)."""
     try:
         inverse = np.linalg.inv(roots)
     except np.linalg.LinAlgError:

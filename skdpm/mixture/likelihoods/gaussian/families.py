@@ -20,17 +20,8 @@ RIDGE = 1e-3
 
 
 def parents_of(rows, n_parents):
-    """Order of the columns, and parents of each, earlier in that order.
-
-    - `rows`: (n_samples, n_features), without NaN.
-    - `n_parents`: int. Largest number of parents.
-
-    Returns
-    -------
-    order : ndarray of shape (n_features,)
-    parents : ndarray of shape (n_features, n_parents)
-        -1 if a column has fewer.
-    """
+    """Order of the columns, (n_features,), and up to n_parents parents of each, earlier in that
+    order: (n_features, n_parents), -1 if a column has fewer. Rows are without NaN."""
     correlations = _close_correlations(rows)
     order = _order(correlations**2)
     parents = np.full((len(order), n_parents), -1)

@@ -595,15 +595,9 @@ default=None
 
 @parameters
 class ReducedGaussian(Gaussian):
-    """A resolved `Gaussian` of rows in which some columns determine the others.
-
-    Parameters
-    ----------
-    projection : Projection
-        Independent columns, and how the others follow from them.
-    mean, mean_precision, df, scale, covariance_type, hyperpriors, tails : object
-        Parameters of `Gaussian`, for the independent columns.
-    """
+    """A resolved `Gaussian` of rows in which some columns determine the others. The projection
+    says which columns are independent, and how the others follow from them. Other parameters are
+    those of `Gaussian`, for the independent columns."""
 
     projection: Projection | None = None
 

@@ -51,10 +51,7 @@ class Beta:
 
 @dataclass(frozen=True, eq=False)
 class OnGrid:
-    """Prior of a number that is one of a few.
-
-    values, log_masses : ndarray of shape (n_values,)
-    """
+    """Prior of a number that is one of the `values`, (n_values,), with these `log_masses`."""
 
     values: np.ndarray
     log_masses: np.ndarray

@@ -69,11 +69,8 @@ class Background:
 
 
 class JointBackground:
-    """Law of a row of a `Product` that is noise.
-
-    - `parts`: list of (positions, Background). Positions of the columns of each part, and their
-      law.
-    """
+    """Law of a row of a `Product` that is noise. `parts` lists the positions of the columns of
+    each part, and their `Background`."""
 
     def __init__(self, n_features, parts):
         self.n_features = n_features

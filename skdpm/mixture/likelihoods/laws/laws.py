@@ -324,11 +324,7 @@ class Shares(ColumnLaw):
 
 
 class MixedLaw(ColumnLaw):
-    """A mixture of laws in each cluster.
-
-    log_weights : ndarray of shape (n_clusters, n_parts)
-    parts : list of ColumnLaw
-    """
+    """A mixture of the laws `parts` in each cluster, with `log_weights`, (n_clusters, n_parts)."""
 
     def __init__(self, log_weights, parts):
         self.log_weights, self.parts = log_weights, parts
@@ -402,10 +398,8 @@ class Laws:
 
 @dataclass(eq=False)
 class IndependentLaws(Laws):
-    """Columns that are independent given the cluster.
-
-    - `columns`: list of ColumnLaw or None. Law of each column; None if it is not modelled.
-    """
+    """Columns that are independent given the cluster. `columns` has the `ColumnLaw` of each, None
+    if it is not modelled."""
 
     of_clusters = ("columns",)
 
@@ -671,11 +665,7 @@ class MatrixLaws(Laws):
 
 @dataclass(eq=False)
 class MixedLaws(Laws):
-    """A mixture of laws of a row in each cluster.
-
-    - `log_weights`: (n_clusters, n_parts)
-    - `parts`: list of Laws
-    """
+    """A mixture of laws of a row in each cluster, with `log_weights`, (n_clusters, n_parts)."""
 
     of_clusters = ("log_weights", "parts")
 
@@ -725,11 +715,8 @@ class MixedLaws(Laws):
 
 @dataclass(eq=False)
 class JointLaws(Laws):
-    """Groups of columns that are independent given the cluster.
-
-    - `positions`: list of ndarray of intp. Columns of each group.
-    - `parts`: list of Laws
-    """
+    """Groups of columns that are independent given the cluster: the `positions` of the columns of
+    each group, ndarrays of intp, and their laws, `parts`."""
 
     of_clusters = ("parts",)
 
