@@ -13,28 +13,8 @@ n_0 other items that are noise and m in clusters
 where V of the line above is that of m + 1 items and V_{m,k} / V_{m+1,k} is the sum of the prior's
 weights of all clusters and of a new one.
 
-If the state has tiles of items, most of these weights are not computed (`_core/_culling`). A
-uniform u selects among the clusters, of which the one that the item leaves comes first. Let w be
-its weight, and R the sum of the bounds of the others over the tile. The item stays if
-u (w + R) < w. With a lower bound L of w, it also stays if u < L / (L + R), which depends on the
-tile and the cluster alone: most items only draw u. The others evaluate their own cluster; then
-clusters with large bounds, which usually decide (`choose_among_few`); then all clusters with a
-bound above 2^-60 w, as smaller terms are lost when the sum is rounded.
-
-The density of noise is a constant of the item. Its bound over a tile, the largest, is one of the
-terms of R, and where R does not decide, its weight is computed. Items that are noise are compared
-with the bounds of all clusters. When an item becomes noise, or is no longer, all bounds are
-computed again.
-
-Items whose missing entries are drawn with the cluster (`MixtureState.place`) are in no tile. They
-follow at the end of a sweep.
-
-The bounds of a tile hold until clusters change. A cluster that an item has left or joined is
-bounded again at once, and when a cluster ends or begins, all are. (Bounds hold for an item in no
-cluster, which the item under update is.) A group of tiles is bounded first, with a margin, and its
-tiles consider only clusters near the group. All others enter R by their bounds. If one of them
-could matter, every cluster is evaluated. Groups where bounds cost more than they save go without
-for some visits.
+If the state has tiles of items, most of these weights are not computed: see `_core/_culling`, and
+`doc/design.md` for the order in which clusters are evaluated.
 """
 from libc.math cimport INFINITY, exp, fabs, log
 
