@@ -10,9 +10,7 @@ it always keeps a particle.
 from libc.math cimport INFINITY, exp, floor, log, pow
 
 from skdpm._core._rng cimport bitgen_t, integer, uniform
-
-cdef extern from "tiles.h" nogil:
-    void tile_exp(double* x, Py_ssize_t n)
+from skdpm._core._tiles cimport tile_exp
 
 
 cdef enum Resampling:

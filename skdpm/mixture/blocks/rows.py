@@ -146,7 +146,7 @@ class MemoryRows(Rows):
         return list((map if pool is None else pool.map)(call, range(len(self.slices))))
 
     def condense(self, likelihood):
-        parts = self._map(_condense, likelihood)
+        parts = self._map(lambda X, block: likelihood.condense(X))
         if parts[0] is not None:
             self.X = np.concatenate(parts).view(type(parts[0]))
 
@@ -328,10 +328,6 @@ def _summarise(X, block, likelihood):
 def _some_rows(X, block, counts, key):
     rng = np.random.Generator(stream(*key, block))
     return X[np.sort(rng.choice(X.shape[0], counts[block - 1], replace=False))]
-
-
-def _condense(X, block, likelihood):
-    return likelihood.condense(X)
 
 
 def _log_constant(X, block, likelihood):

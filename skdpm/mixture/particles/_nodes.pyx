@@ -27,6 +27,7 @@ from scipy.special import logsumexp
 
 from skdpm._core cimport _resampling
 from skdpm._core._math cimport log_rising
+from skdpm._core._tiles cimport tile_exp
 from skdpm.mixture.priors._base cimport PartitionPrior
 
 from skdpm.mixture.likelihoods.contract.base import read_only
@@ -39,7 +40,6 @@ MOST_PULL = 500
 cdef double LARGEST_ERROR = 1e-10       # of an interpolated log r
 
 cdef extern from "tiles.h" nogil:
-    void tile_exp(double* x, Py_ssize_t n)
     void tile_combine(
         const double* table, const double* by, Py_ssize_t n_rows, Py_ssize_t n, double* out
     )

@@ -8,10 +8,8 @@ from libc.string cimport memset
 
 import numpy as np
 
+from skdpm._core._tiles cimport tile_exp
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, as_indices, log_constant
-
-cdef extern from "tiles.h" nogil:
-    void tile_exp(double* x, Py_ssize_t n)
 
 
 cdef class SharedSlots(MemoryOwner):

@@ -39,6 +39,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from skdpm._core._rng cimport bit_generator_pointer, bitgen_t, uniform
+from skdpm._core._tiles cimport tile_exp
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, as_indices, log_constant, row
 from skdpm.mixture.particles._labels cimport MOST_NARROW, OUTSIDE, KeptLabels
 from skdpm.mixture.particles._nodes cimport ConcentrationNodes
@@ -56,9 +57,6 @@ cdef enum:
 # Terms are relative to the best cluster of all particles. If the sum of a particle's terms is less
 # than this, they are computed again relative to its own best cluster.
 cdef double FAINT = 1e-200
-
-cdef extern from "tiles.h" nogil:
-    void tile_exp(double* x, Py_ssize_t n)
 
 
 cdef class ParticleSystem(MemoryOwner):

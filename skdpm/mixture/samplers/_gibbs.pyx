@@ -20,6 +20,7 @@ from libc.math cimport INFINITY, exp, fabs, log
 
 from skdpm._core._culling cimport bounds_pay, log_sum_far, part_near, skips_bounds
 from skdpm._core._rng cimport bitgen_t, categorical_log_at, uniform
+from skdpm._core._tiles cimport tile_exp
 from skdpm.mixture.likelihoods.contract._base cimport Indices, as_indices, log_constant
 from skdpm.mixture.state._state cimport NOISE, MixtureState, TileBounds
 from skdpm.mixture.samplers._base cimport PartitionKernel
@@ -43,10 +44,6 @@ cdef enum:
     PARTIAL = 3
     WHOLE = 8
     UNDECIDED = -3      # no slot, and not NOISE
-
-
-cdef extern from "tiles.h" nogil:
-    void tile_exp(double* x, Py_ssize_t n)
 
 
 cdef inline void exponentiate_many(double* x, Py_ssize_t n) noexcept nogil:

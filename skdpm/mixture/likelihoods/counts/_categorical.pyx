@@ -34,6 +34,7 @@ import numpy as np
 from skdpm._core._math cimport log_gamma_function, log_rising_count
 from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t
+from skdpm._core._tiles cimport tile_log
 from skdpm.mixture.likelihoods.contract._base cimport ClusterModel, Indices, read_row, row
 from skdpm.mixture.likelihoods.contract._parametric cimport (
     SKDPM_LANES, TILE, ParametricModel, draw_log_dirichlet, tile_entries
@@ -44,7 +45,6 @@ cdef extern from "tiles.h" nogil:
     double tile_count_product(
         const double* shifts, const double* counts, double n, Py_ssize_t m, double* out
     )
-    void tile_log(double* x, Py_ssize_t n)
 
 
 cdef enum:

@@ -15,6 +15,7 @@ cdef extern from "tiles.h" nogil:
         const double* x, Py_ssize_t ld, Py_ssize_t n, const Py_ssize_t* keys, Py_ssize_t key,
         Py_ssize_t n_features, double* gaps, double* out
     )
+    void tile_mixtures(double* shares, Py_ssize_t n, Py_ssize_t n_weights, double* logs)
 
 
 cdef enum:

@@ -45,7 +45,6 @@ cdef extern from "tiles.h" nogil:
         double rho, const double* w, const double* log_p, double half, Py_ssize_t n_weights,
         double* out
     )
-    void tile_mixtures(double* shares, Py_ssize_t n, Py_ssize_t n_weights, double* logs)
 
 
 cdef inline void combine_moments(

@@ -64,13 +64,14 @@ from skdpm._core._culling cimport ABOVE, BELOW, SLACK
 from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
+from skdpm._core._tiles cimport tile_exp, tile_log
 from skdpm._hyperpriors cimport GammaDensity
 from skdpm.mixture.likelihoods.contract._base cimport (
     STRIP, ClusterModel, Indices, as_indices, read_row, row,
 )
 from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
     COUNTS, MANY, MOST_WEIGHTS, NONE, PEAK, PRECISION, WEIGHED, EllipticalModel,
-    ParametricElliptical, log_positive, tile_keyed_moments
+    ParametricElliptical, log_positive, tile_keyed_moments, tile_mixtures
 )
 from skdpm.mixture.likelihoods.elliptical._hyper cimport GaussianLaws, log_step
 from skdpm.mixture.likelihoods.elliptical._hyper import packed_places
@@ -98,13 +99,10 @@ cdef enum:
 
 
 cdef extern from "tiles.h" nogil:
-    void tile_exp(double* x, Py_ssize_t n)
-    void tile_log(double* x, Py_ssize_t n)
     void tile_scale_mixtures(
         const double* squares, const double* exponents, const double** weighed, Py_ssize_t n,
         Py_ssize_t n_weights, double* shares, double* logs
     )
-    void tile_mixtures(double* shares, Py_ssize_t n, Py_ssize_t n_weights, double* logs)
     void tile_gaussian_columns(
         const double* x, Py_ssize_t ld, Py_ssize_t n, Py_ssize_t n_features, const double* w,
         const double* c, double top, double* out

@@ -42,6 +42,7 @@ import numpy as np
 from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
+from skdpm._core._tiles cimport tile_log
 from skdpm.mixture.likelihoods.contract._base cimport Indices, row
 from skdpm.mixture.likelihoods.contract._parametric cimport LD, TILE
 from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
@@ -77,10 +78,6 @@ cdef extern from "families.h" nogil:
         double* of_parents, double* of_all
     )
     double skdpm_log_product(const double* x, Py_ssize_t n)
-
-
-cdef extern from "tiles.h" nogil:
-    void tile_log(double* x, Py_ssize_t n)
 
 
 MOST_PARENTS = SKDPM_LARGEST_FAMILY - 1
