@@ -100,6 +100,12 @@ def test_a_value_of_many_rows_has_as_wide_a_cell_as_others_leave():
         assert halves[values == at] == pytest.approx(0.5 * others)
     values, halves = found(np.append(amounts, np.full(12, 9.0))[:, None]).cells[0]
     assert halves[values == 9.0] < 0.02
+    # Far from others the cell is as wide as their bulk.
+    values, halves = found(np.append(amounts, np.full(40, -999.0))[:, None]).cells[0]
+    assert halves[0] == pytest.approx(0.5 * np.ptp(amounts[[29, 269]]), abs=0.01)
+    # The levels of a scale are no spikes.
+    levels = np.repeat([1.0, 2.0, 3.0, 4.0, 5.0], [90, 5, 60, 5, 90])
+    assert half_width(levels[:, None]) == 0.5
     # One of a grid, too.
     whole = np.append(rng.integers(20, 60, size=300), np.zeros(200))[:, None]
     values, halves = found(whole).cells[0]
