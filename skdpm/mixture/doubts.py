@@ -11,7 +11,7 @@ from skdpm.mixture import overdispersion
 from skdpm.mixture.answers.bricks import tied
 from skdpm.mixture.answers.components import AXIS_ROWS, MOST_COLUMNS, standardised_columns
 from skdpm.mixture.answers.training import of_all_rows
-from skdpm.mixture.likelihoods import LIKELIHOODS
+from skdpm.mixture.likelihoods import LIKELIHOODS, Gaussian, Product, VonMisesFisher
 from skdpm.mixture.likelihoods.laws.columns import (
     LEAST_COPIES,
     SKEWED,
@@ -32,6 +32,8 @@ FEWEST_EACH = 4
 LEAST_APART = 0.6
 # Largest number of rows between which all distances are computed for that.
 MOST_PAIRED = 2000
+# Departure from 1 of the sum of the squares of a sine and a cosine, as in single precision.
+ON_CIRCLE = 1e-5
 # Rows whose departures are in memory at once.
 BLOCK_ROWS = 2**16
 # Learned scale, as a share of the variance of a column, that no rows with a width lead to.
@@ -63,6 +65,17 @@ def warn_of_columns(model, X, program, given):
             "latitude and longitude in degrees, convert them to radians and pass three columns: "
             "cos(lat) * cos(lon), cos(lat) * sin(lon) and sin(lat)",
         )
+    angles = _angles(X) if likelihood.has_points and X.shape[0] >= FEWEST_ALONE else ()
+    if len(angles):
+        pairs = [[int(d), int(d) + 1] for d in angles]
+        rest = np.setdiff1d(np.arange(X.shape[1]), pairs).tolist()
+        parts = [(f"angle{k}", VonMisesFisher(), pair) for k, pair in enumerate(pairs)]
+        parts += [("numeric", Gaussian(), rest)] if rest else []
+        warn(
+            f"{listed(sum(pairs, []), names)} of X are sines and cosines of angles. "
+            "Gaussian clusters cut a circle into pieces. Take each pair as a direction: "
+            f"likelihood={Product(parts)!r}, with the classes of skdpm.mixture.likelihoods"
+        )
     if _are_ends(given):
         warn(
             "two columns of X share most of their values. The likelihood takes them as properties "
@@ -89,6 +102,16 @@ def warn_of_columns(model, X, program, given):
             f"{listed(follow, names)} of X can be computed from other columns, as totals and "
             'copies can. So the law of counts that likelihood="auto" chose leaves this out'
         )
+
+
+def _angles(X):
+    """First columns of pairs whose squares have the sum 1 in all rows, and are not 0 and 1."""
+    with np.errstate(over="ignore"):
+        squares = np.square(X)
+    on_circle = np.abs(squares[:, 1:] + squares[:, :-1] - 1.0) < ON_CIRCLE
+    are_flags = np.abs(squares[:, 1:] - 0.5) > 0.49
+    first = np.flatnonzero(on_circle.all(axis=0) & ~are_flags.all(axis=0))
+    return first[np.append(True, np.diff(first) > 1)] if len(first) else first
 
 
 def _are_links(X, given, names):

@@ -5,8 +5,10 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import adjusted_rand_score
 
 from skdpm import DPMixture
+from skdpm.mixture import likelihoods
 from skdpm.networks import adjacency
 
 SHORT = {"n_chains": 1, "n_warmup": 5, "n_draws": 5, "random_state": 0}
@@ -27,6 +29,33 @@ def test_degrees_are_no_directions():
         others = places * 10.0, places * [2.2, 8.0]
         for X in (rng.normal(size=(60, 2)), 50.0 * rng.normal(size=(60, 3)), *others):
             model.fit(X)
+
+
+@pytest.mark.long
+def test_sines_and_cosines_are_directions():
+    """The code of the advice finds clusters that arcs of the circle hide."""
+    rng = np.random.default_rng(2)
+    hours, y = 2.0 * np.pi * rng.random((150, 2)), rng.integers(2, size=150)
+    circle = np.column_stack([np.sin(hours[:, 0]), np.cos(hours[:, 0])])
+    numbers = rng.normal(size=(150, 2)) + 6.0 * y[:, None]
+    X = np.hstack([numbers, circle, np.cos(hours[:, 1:]), np.sin(hours[:, 1:])])
+    with pytest.warns(UserWarning, match="column 2, .* and column 5 of X .*angles") as said:
+        DPMixture(**SHORT).fit(X)
+    code = str(said[0].message).partition("likelihood=")[2].partition(", with the classes")[0]
+    advised = eval(code, vars(likelihoods))
+    labels = DPMixture(likelihood=advised, n_warmup=40, n_draws=20, random_state=0).fit_predict(X)
+    assert adjusted_rand_score(y, labels) > 0.9
+    with pytest.warns(UserWarning, match="'a' and column 'b' of X are sines"):
+        DPMixture(**SHORT).fit(pd.DataFrame(circle.astype(np.float32), columns=["a", "b"]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        circle[0] *= 1.01
+        for other in (circle, 1e200 * circle, numbers[:, :1]):
+            DPMixture(**SHORT).fit(other)
+        DPMixture(likelihood="bernoulli", **SHORT).fit(np.column_stack([y, 1 - y]))
+    with pytest.warns(UserWarning, match="two different values") as said:
+        DPMixture(**SHORT).fit(np.column_stack([y, 1 - y]))
+    assert "sines" not in str(said[0].message)
 
 
 def test_a_list_of_links_is_no_table_of_categories():
