@@ -72,7 +72,7 @@ def warn_of_columns(model, X, program, given):
         parts = [(f"angle{k}", VonMisesFisher(), pair) for k, pair in enumerate(pairs)]
         parts += [("numeric", Gaussian(), rest)] if rest else []
         warn(
-            f"{listed(sum(pairs, []), names)} of X are sines and cosines of angles. "
+            f"{listed(np.ravel(pairs), names)} of X are sines and cosines of angles. "
             "Gaussian clusters cut a circle into pieces. Take each pair as a direction: "
             f"likelihood={Product(parts)!r}, with the classes of skdpm.mixture.likelihoods"
         )

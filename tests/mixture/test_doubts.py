@@ -50,7 +50,7 @@ def test_sines_and_cosines_are_directions():
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         circle[0] *= 1.01
-        for other in (circle, 1e200 * circle, numbers[:, :1]):
+        for other in (circle, 1e100 * circle, numbers[:, :1]):
             DPMixture(**SHORT).fit(other)
         DPMixture(likelihood="bernoulli", **SHORT).fit(np.column_stack([y, 1 - y]))
     with pytest.warns(UserWarning, match="two different values") as said:
