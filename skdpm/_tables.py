@@ -364,8 +364,13 @@ class CodeFor:
         columns. X becomes a frame of pandas."""
         before = TO_FRAME if self.names is None else TO_PANDAS if self.is_polars else self.before
         names = [[str(d if self.names is None else self.names[d]) for d in own] for own in groups]
-        codes = {own[0].rpartition("_")[0] or f"codes {own[0]}": own for own in names}
-        new = "c: X[own].idxmax(axis=1).astype('category') for c, own in codes.items()"
+        prefixes = [own[0].rpartition("_")[0] for own in names]
+        taken = ["", "", *prefixes, *(() if self.names is None else map(str, self.names))]
+        new = [f"codes {own[0]}" for own in names]
+        keys = [p if taken.count(p) == 1 else key for p, key in zip(prefixes, new, strict=True)]
+        codes = dict(zip(keys, names, strict=True))
+        new = "(X[own] == X[own].max()).idxmax(axis=1).astype('category')"
+        new = f"c: {new} for c, own in codes.items()"
         drop = "X.drop(columns=sum(codes.values(), []))"
         return f"{before}codes = {codes}; X = {drop}.assign(**{{{new}}})"
 

@@ -47,6 +47,8 @@ def test_sines_and_cosines_are_directions():
     assert adjusted_rand_score(y, labels) > 0.9
     with pytest.warns(UserWarning, match="'a' and column 'b' of X are sines"):
         DPMixture(**SHORT).fit(pd.DataFrame(circle.astype(np.float32), columns=["a", "b"]))
+    with pytest.warns(UserWarning, match=r"sines.*\n.*angle0.* \[0, 1\].*\n.*numeric.* \[2\]"):
+        DPMixture(**SHORT).fit(np.column_stack([circle, -circle[:, 0]]))
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         circle[0] *= 1.01

@@ -672,7 +672,9 @@ def test_columns_of_two_values_are_reported(sampler):
         DPMixture(likelihood="gaussian", **params).fit(np.c_[flags, np.arange(60.0)])
 
 
-@pytest.mark.parametrize("form", ["bool", "floats", "array", "standardised", "polars", "pyarrow"])
+@pytest.mark.parametrize(
+    "form", ["bool", "floats", "shifted", "array", "standardised", "polars", "pyarrow"]
+)
 def test_the_advice_about_one_hot_codes_finds_clusters(form):
     """Whatever the two values, also where one is rare and where another flag is beside them."""
     rng = np.random.default_rng(0)
@@ -684,6 +686,8 @@ def test_the_advice_about_one_hot_codes_finds_clusters(form):
     table = table.assign(colour=np.array(["red", "blue", "green"])[own[0]], town=town)
     X = pd.get_dummies(table, columns=["colour", "town"], dtype=bool if form == "bool" else float)
     X["flag"] = X["flag"].astype(float)
+    if form == "shifted":  # as where a scaler divides by the range about the median
+        X["colour_green"] -= 1.0
     if form in ("array", "standardised"):
         X = X.to_numpy(dtype=float)
         X = (X - X.mean(axis=0)) / X.std(axis=0) if form == "standardised" else X
@@ -709,6 +713,22 @@ def test_the_advice_about_one_hot_codes_finds_clusters(form):
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = DPMixture(likelihood="mixed", **FAST).fit(made)
     assert adjusted_rand_score(kind, model.labels_) > 0.8
+
+
+@pytest.mark.filterwarnings("ignore:X has no entries in column 'empty'")
+def test_the_advice_about_one_hot_codes_keeps_other_columns():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(60, 1)), columns=["income"]).assign(empty=np.nan)
+    for names in (["income_low", "income_high"], ["is_f", "is_m"], ["is_old", "is_young"]):
+        X[names] = np.eye(2)[rng.integers(2, size=60)]
+    with pytest.warns(UserWarning, match="only two different values") as caught:
+        DPMixture(likelihood="gaussian", **FAST).fit(X)
+    words = next(str(w.message) for w in caught if "two different" in str(w.message))
+    scope = {"X": X, "pd": pd}
+    exec(words.partition('use likelihood="mixed": ')[2].partition(". Also")[0], scope)
+    made = scope["X"]
+    assert list(made) == ["income", "empty", "codes income_low", "codes is_f", "codes is_old"]
+    assert made["income"].equals(X["income"]) and (made.nunique()[2:] == 2).all()
 
 
 def test_a_column_that_numbers_the_rows_is_reported():

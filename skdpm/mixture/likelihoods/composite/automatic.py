@@ -489,7 +489,8 @@ def _are_ranges(codes, number):
     if is_mixed or n_rows < FEWEST_IN_RANGES:
         return False
     odds = gammaln(n_rows + 1) - gammaln(counts + 1).sum() - gammaln(len(counts) + 1)
-    widths = values[n_rows // 10 :] - values[: -(n_rows // 10)]
+    with np.errstate(over="ignore"):
+        widths = values[n_rows // 10 :] - values[: -(n_rows // 10)]
     at_ends = widths[np.clip(ends - n_rows // 20, 0, len(widths) - 1)]
     return bool(odds > LEAST_LOG_ODDS and at_ends.min() <= TIMES_APART * np.median(widths))
 

@@ -402,8 +402,8 @@ def _about_two_values(columns, X, code):
 
 def _one_hot(X):
     """Groups of neighbouring columns of two values, the larger one in one column of each row."""
-    groups, own, is_high = [], [], np.nanmax(X, axis=0) == X
-    two = (is_high | (np.nanmin(X, axis=0) == X)).all(axis=0)
+    groups, own, is_high = [], [], np.fmax.reduce(X) == X
+    two = (is_high | (np.fmin.reduce(X) == X)).all(axis=0)
     for d in range(X.shape[1]):
         own = [*own, d] if two[d] else []
         while is_high[:, own].sum(axis=1).max() > 1:
