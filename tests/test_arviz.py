@@ -72,6 +72,7 @@ def test_columns_of_parts_keep_their_names(table):
     assert posterior["likelihood__low__rate"].dims == ("chain", "draw")
 
 
+@pytest.mark.long
 def test_sample_stats(mixture):
     stats = mixture.to_datatree().sample_stats
     assert stats["lp"].dims == ("chain", "draw")

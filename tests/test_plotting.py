@@ -1224,6 +1224,7 @@ def test_texts_of_many_clusters_fit_on_small_axes(name, crowd):
     assert texts_that_collide(SMALL_PICTURES[name](model, X, ax).figure_) == []
 
 
+@pytest.mark.long
 def test_names_are_short_and_long_labels_have_lines_on_small_axes():
     names = [f"measurement number {k}" for k in range(12)]
     _, ax = plt.subplots(figsize=(2.6, 2.2), layout="constrained")

@@ -194,6 +194,7 @@ def check(runs, seed_sequence, record_property):
     record_worst(record_property, worst, len(runs))
 
 
+@pytest.mark.long
 def test_enumeration(seed_sequence, record_property):
     runs = {
         f"{kernel} missing={missing}": enumeration_run(kernel, missing=missing)

@@ -119,6 +119,7 @@ def _all(estimator, *tables):
     + _all(FiniteMixture(), PARAMETERS, FINITE_ONLY)
     + _all(FiniteMixture(None), UNKNOWN_ONLY),
 )
+@pytest.mark.long
 def test_parameters_of_the_estimators(estimator, name, value):
     estimator = clone(estimator).set_params(**{name: value})
     with pytest.raises(ValueError, match=rf"(?<!\w){name}(?!\w)"):
@@ -305,6 +306,7 @@ def test_nan_where_it_is_not_allowed(name):
         make_estimator(fit_case(name).likelihood).fit(_with(CASES[name].good, (3, 1, NAN)))
 
 
+@pytest.mark.long
 def test_an_unseen_category_names_column_and_value(fitted):
     with pytest.raises(ValueError, match=r"column 2 .* code 3, .* 0 to 2"):
         fitted["categorical"].predict([[0, 1, 3]])

@@ -632,6 +632,7 @@ def test_summary_names_readings_that_are_sure_of_other_clusters(monkeypatch, cro
     assert "other readings" not in DPMixture(**FAST).fit(X).summary()
 
 
+@pytest.mark.long
 def test_summary_reads_large_fits_only_once(monkeypatch, crossing):
     model = crossing
     work = model.labels_.size * model.n_components_samples_.mean()

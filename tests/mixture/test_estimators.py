@@ -502,6 +502,7 @@ def test_init_kmeans(blobs):
     assert finite.n_components_samples_.max() <= 2
 
 
+@pytest.mark.long
 def test_kmeans_start_does_not_depend_on_threads(blobs):
     one = DPMixture(init="kmeans", **FAST).fit(blobs)
     other = DPMixture(init="kmeans", n_jobs=2, **FAST).fit(blobs)
@@ -539,6 +540,7 @@ def test_finite_mixture_stays_within_its_components(blobs):
 
 
 @pytest.mark.parametrize("thin", everyday([2, 3], 3))
+@pytest.mark.long
 def test_thin(blobs, thin):
     n_kept = 12 // thin
     all_draws = DPMixture(**FAST).fit(blobs)
@@ -809,6 +811,7 @@ def test_X_is_not_pickled(warm_start):
     assert len(pickle.dumps(estimator)) < X.nbytes / 4
 
 
+@pytest.mark.long
 def test_progress_bar(blobs, capsys):
     estimator = DPMixture(**FAST, verbose=1).fit(blobs)
     shown = capsys.readouterr()
@@ -820,6 +823,7 @@ def test_progress_bar(blobs, capsys):
     assert_same_fit(estimator, quiet, blobs)
 
 
+@pytest.mark.long
 def test_progress_bar_of_threads_and_of_a_warm_start(blobs, capsys):
     estimator = DPMixture(**FAST, verbose=True, n_jobs=2, warm_start=True).fit(blobs)
     assert "44/44" in capsys.readouterr().err

@@ -124,6 +124,7 @@ def all_partitions(model, X, a, b, directed):
 
 
 @pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.long
 def test_pairs_are_imputed_as_all_partitions_say(directed, seed_sequence):
     """Means, and joint draws, of four unobserved pairs of five nodes."""
     # Most pairs are linked, and pseudo-counts are small, so unobserved pairs depend on each other.

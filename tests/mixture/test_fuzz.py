@@ -243,6 +243,7 @@ def test_any_array(name, data):
 @SETTINGS
 @given(data=st.data())
 @pytest.mark.some(2)
+@pytest.mark.long
 def test_any_sparse_matrix(name, data):
     n = data.draw(st.integers(1, 6))
     d = n if name.startswith("rel") else data.draw(st.integers(1, 4))

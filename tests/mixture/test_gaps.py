@@ -323,6 +323,7 @@ def test_gaps_beside_a_far_row_follow_their_law(seed_sequence):
 
 
 @pytest.mark.parametrize("far", everyday([1e7, 1e9, 1e12, 1e100], 1e9))
+@pytest.mark.long
 def test_fits_with_a_far_value_beside_gaps(far):
     """Fixed hyperparameters: learned ones follow the far value."""
     X = np.random.default_rng(0).standard_normal((60, 3))
@@ -675,6 +676,7 @@ def test_answers_of_a_fit_with_gaps(name):
     assert both == pytest.approx(parts, abs=1e-9)
 
 
+@pytest.mark.long
 def test_complete_rows_do_not_notice_that_gaps_exist():
     """A far row with a gap changes no draw of the density of the others: a guard against
     densities that read the completed entries."""
@@ -726,6 +728,7 @@ def test_samplers_without_a_way_refuse():
     )
 
 
+@pytest.mark.long
 def test_auto_takes_missing_entries():
     X = two_groups()
     model = DPMixture(**SETTINGS).fit(X)
@@ -737,6 +740,7 @@ def test_auto_takes_missing_entries():
 
 
 @pytest.mark.filterwarnings("ignore:.*no entries")
+@pytest.mark.long
 def test_columns_without_entries_and_dependent_columns():
     X = two_groups()
     X = np.column_stack(
@@ -792,6 +796,7 @@ def test_more_chains_than_scored_draws(sampler):
 
 
 @pytest.mark.parametrize("name", everyday(OBJECTS, "full"))
+@pytest.mark.long
 def test_far_rows_are_imputed(name):
     """One cluster explains them, however little."""
     model = DPMixture(likelihood=OBJECTS[name], **SETTINGS).fit(two_groups())

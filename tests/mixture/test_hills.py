@@ -201,6 +201,7 @@ def test_rows_of_a_law_with_heavy_tails_are_no_islands():
 @pytest.mark.parametrize("covariance_type", ["diag", "full"])
 @pytest.mark.parametrize("is_missing", [True, False])
 @pytest.mark.some(2)
+@pytest.mark.long
 def test_rows_that_lack_the_column_between_clusters_are_no_island(covariance_type, is_missing):
     rng = np.random.default_rng(1)
     two = [rng.normal([at, 0.0, 0.0], size=(60, 3)) for at in (-50.0, 50.0)]
@@ -480,6 +481,7 @@ def test_new_rows_follow_the_hills(moons):
     assert rows.shape == (300, 2) and set(labels) == {0, 1}
 
 
+@pytest.mark.long
 def test_probabilities_and_weights_are_sums_over_components(moons):
     X, _, model = moons
     predictor = copy.copy(model._predictor)

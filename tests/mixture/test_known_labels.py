@@ -92,6 +92,7 @@ def cells():
 
 @in_shares
 @thirds("name, sampler", SAMPLERS)
+@pytest.mark.long
 def test_invariance(name, sampler, share, seed_sequence, record_property):
     """Starts drawn from the restricted posterior still follow it after some iterations."""
     runs = {
@@ -164,6 +165,7 @@ def noisy_state(likelihood, prior, codes):
 
 
 @thirds("name, sampler", SAMPLERS)
+@pytest.mark.long
 def test_invariance_with_noise(name, sampler, seed_sequence, record_property):
     cases = [("gaussian", "dp", "two"), ("bernoulli", "mfm", "one")]
     cases += [("gaussian_diag", "finite", "one")]
@@ -323,6 +325,7 @@ def test_point_estimates_with_noise(point_estimate):
     assert set(model.estimate_labels(max_clusters=2).labels_) == {-1, 2, 4}
 
 
+@pytest.mark.long
 def test_merge_tree_names_the_classes():
     """Classes are in increasing order, clusters of a tree by decreasing size."""
     rng = np.random.default_rng(0)
@@ -930,6 +933,7 @@ def test_metadata_routing():
     np.testing.assert_array_equal(labels[known >= 0], known[known >= 0])
 
 
+@pytest.mark.long
 def test_an_imputer_passes_known_labels_on():
     X, y = IRIS
     X = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)

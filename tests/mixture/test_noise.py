@@ -438,6 +438,7 @@ def scores_of(model, case, name, X_new, log_noise):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @combinations(name=["gaussian", "gaussian_diag"], prior=["pitman_yor", "finite", "mfm"])
 @pytest.mark.some(1)
+@pytest.mark.long
 def test_scores(name, prior):
     """The density of new rows, also of rows outside the box and far from it."""
     case = fit_case(name)
@@ -720,6 +721,7 @@ def test_far_rows_are_noise_under(likelihood):
             assert np.isfinite(model.score_samples(rows)).all()
 
 
+@pytest.mark.long
 def test_samples(fitted):
     X, model = fitted
     rows, labels = model.sample(4_000)

@@ -271,6 +271,7 @@ def test_goes_on_from_a_fit(learned):
     everyday([Gaussian(), Poisson(), Bernoulli(a=1.0, b=1.0)], "Poisson()"),
     ids=repr,
 )
+@pytest.mark.long
 def test_batches_after_a_fit(likelihood):
     """Particles with hyperparameters of their own, moved in `fit`: bits do not depend on batches
     and pickles, and the values stay."""

@@ -368,6 +368,7 @@ def test_one_short_chain_is_not_judged(four):
     assert model.converged_ is True and not said
 
 
+@pytest.mark.long
 def test_a_warmup_that_was_cut_has_not_converged(four):
     model = DPMixture(**FIXED, init=TRUE, n_warmup=10**6, n_draws=30, max_time=1.0, random_state=0)
     with pytest.warns(ConvergenceWarning, match="warm-up iterations"):

@@ -409,6 +409,7 @@ def test_columns_that_follow_from_another_one_are_left_out():
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.long
 def test_ranges_of_a_number_follow_from_it(seed):
     """But not categories with another order, the clusters of a number, or a rare one by chance."""
     rng = np.random.default_rng(seed)
@@ -428,6 +429,14 @@ def test_ranges_of_a_number_follow_from_it(seed):
     named = r"twice, which divides clusters: leave them out\n- column 'is_high': [^']*'age'[^']*$"
     with pytest.warns(UserWarning, match=named):
         DPMixture(likelihood="mixed", **TWO_CHAINS).fit(X[["age", "is_high", "kind"]])
+
+
+def test_one_row_elsewhere_makes_categories_more_than_ranges():
+    for row in range(3):  # not of every third row alone
+        number = np.random.default_rng(0).normal(size=5000)
+        is_high = (number > 0.0) != (np.arange(5000) == row)
+        product = suggest_likelihood(pd.DataFrame({"number": number, "is_high": is_high}))
+        assert [list(columns) for _, _, columns in product.parts] == [["number"], ["is_high"]]
 
 
 def test_columns_that_no_likelihood_takes():
@@ -675,6 +684,7 @@ def test_columns_of_two_values_are_reported(sampler):
 @pytest.mark.parametrize(
     "form", ["bool", "floats", "shifted", "array", "standardised", "polars", "pyarrow"]
 )
+@pytest.mark.long
 def test_the_advice_about_one_hot_codes_finds_clusters(form):
     """Whatever the two values, also where one is rare and where another flag is beside them."""
     rng = np.random.default_rng(0)
@@ -731,6 +741,7 @@ def test_the_advice_about_one_hot_codes_keeps_other_columns():
     assert made["income"].equals(X["income"]) and (made.nunique()[2:] == 2).all()
 
 
+@pytest.mark.long
 def test_a_column_that_numbers_the_rows_is_reported():
     """In any order, also with gaps. Measurements are as whole or as different, but not both."""
     rng = np.random.default_rng(0)
@@ -1074,6 +1085,7 @@ def test_columns_with_a_tail_of_small_values_are_reported(library):
 
 @pytest.mark.parametrize("library", [np.asarray, pd.DataFrame, pl.DataFrame])
 @pytest.mark.some(1)
+@pytest.mark.long
 def test_columns_with_a_spike_are_reported(library):
     """The code makes a column of the spike, and "mixed" takes what it makes."""
     rng = np.random.default_rng(0)
@@ -1101,6 +1113,7 @@ def test_columns_with_a_spike_are_reported(library):
 
 
 @pytest.mark.parametrize("library", [np.asarray, pd.DataFrame, pl.DataFrame, pa.table])
+@pytest.mark.long
 def test_the_advice_about_limits_of_detection_finds_clusters(library):
     """Values below the limits are missing, and skewness is that of the others."""
     rng = np.random.default_rng(0)
@@ -1132,6 +1145,7 @@ def test_the_advice_about_limits_of_detection_finds_clusters(library):
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3])
+@pytest.mark.long
 def test_skewness_beside_a_limit_is_that_of_the_other_values(share):
     x = np.exp(np.random.default_rng(0).normal(size=(300, 2)))
     X = np.maximum(x, [0.0, np.quantile(x[:, 1], share)])

@@ -797,6 +797,7 @@ def test_densities_integrate_to_one(name):
 @pytest.mark.parametrize(
     "name", everyday(CASES, "t", "diag gaps", "tied contaminated", "spherical t")
 )
+@pytest.mark.long
 def test_draws_of_rows_follow_their_density(name, seed_sequence):
     """Of a column, also given the other one."""
     missing = CASES[name].missing

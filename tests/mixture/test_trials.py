@@ -655,6 +655,7 @@ def test_flags_are_answers_of_any_type():
         np.testing.assert_array_equal(DPMixture(**SHORT).fit(given).labels_, model.labels_)
 
 
+@pytest.mark.long
 def test_new_answers_are_named_and_say_nothing(surveyed):
     X, model = surveyed
     new, gap = X[:3].copy(), X[:3].copy()
@@ -697,6 +698,7 @@ def test_answers_have_a_category_that_no_row_has():
     assert set(np.unique(model.sample(300)[0])) == {-1.0, 0.0, 0.5, 1.0, 2.5}
 
 
+@pytest.mark.long
 def test_new_answers_in_chunks(surveyed):
     da = pytest.importorskip("dask.array")
     X, model = surveyed

@@ -75,6 +75,7 @@ def test_coupled_likelihood_and_predictives(case, seed):
 @every_coupled
 @given(seed=seeds)
 @few
+@pytest.mark.long
 def test_coupled_predictives_along_any_order_add_up(case, seed):
     rng = np.random.default_rng(seed)
     labels = np.unique(rng.integers(3, size=case.n), return_inverse=True)[1]

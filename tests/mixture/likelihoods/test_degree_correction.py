@@ -104,6 +104,7 @@ SAMPLERS = [
 
 @pytest.mark.parametrize("directed", everyday([False, True], True))
 @thirds("sampler", SAMPLERS)
+@pytest.mark.long
 def test_posterior_of_five_nodes(sampler, directed, seed_sequence):
     assert_p(_run(sampler, directed, 20_000), seed_sequence=seed_sequence)
 

@@ -230,6 +230,7 @@ def test_parameters_that_do_not_agree(params, message):
         DPMixture(likelihood=Grid(**params)).fit(X)
 
 
+@pytest.mark.long
 def test_samples_have_the_parameter_of_each_block():
     def normal(X, grid):
         return -0.5 * (X[:, :, None] - grid) ** 2

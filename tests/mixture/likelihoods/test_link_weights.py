@@ -92,6 +92,7 @@ SAMPLERS = [
 
 @pytest.mark.parametrize("name", everyday(list(CASES), "counts"))
 @thirds("sampler", SAMPLERS)
+@pytest.mark.long
 def test_posterior_of_five_nodes(sampler, name, seed_sequence):
     assert_p(_run(name, sampler, 20_000), seed_sequence=seed_sequence)
 

@@ -111,6 +111,7 @@ def test_summaries_are_those_of_the_columns_alone():
 
 
 @pytest.mark.parametrize("covariance_type", everyday(["full", "tied"], "full"))
+@pytest.mark.long
 def test_combinations_change_no_bit(covariance_type):
     model = fitted(X, covariance_type)
     wide = with_combinations(X)

@@ -356,6 +356,7 @@ def test_rows_of_nan_say_nothing(sampler):
         both.predict(table)
 
 
+@pytest.mark.long
 def test_rows_whose_score_needs_a_law_are_refused():
     X, labels, _, _ = directions(np.random.default_rng(1), 40, n_clusters=2, n_features=3)
     table = np.column_stack([X, labels + 0.1 * X[:, 0]])

@@ -247,6 +247,7 @@ FAST = {"n_warmup": 8, "n_draws": 12, "n_chains": 2, "random_state": 0, "concent
 @pytest.mark.filterwarnings("ignore:the chains have not mixed")
 @pytest.mark.parametrize("likelihood", ["gaussian", "poisson"])
 @pytest.mark.some(1)
+@pytest.mark.long
 def test_draws_are_those_of_the_first_replica(likelihood):
     """Gibbs learns nothing, so that the first of three does what one alone would have done."""
     X = np.random.default_rng(0).poisson(np.repeat([[1.0], [9.0]], 12, axis=0), size=(24, 2))

@@ -481,7 +481,6 @@ def _are_ranges(codes, number):
     """Whether categories, -1 if missing, are ranges of a number, neither by chance nor as clusters
     are, which have few rows at the ends of ranges."""
     known = np.flatnonzero((codes >= 0) & np.isfinite(number))
-    known = known[:: -(-len(known) // ENOUGH_ROWS) or 1]
     known = known[np.lexsort((codes[known], number[known]))]
     own, values, n_rows = codes[known], number[known], len(known)
     counts, ends = np.unique(own, return_counts=True)[1], np.flatnonzero(np.diff(own))

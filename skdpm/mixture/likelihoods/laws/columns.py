@@ -388,7 +388,8 @@ def _about_two_values(columns, X, code):
         'Otherwise use likelihood="mixed" with these columns of type bool or category, or drop '
         "them"
     )
-    if isinstance(X, np.ndarray) and (groups := _one_hot(X)):
+    groups = _one_hot(X) if isinstance(X, np.ndarray) else []
+    if groups := [own for own in groups if not set(own).isdisjoint(columns)]:
         way = (
             "Of one-hot codes, as of get_dummies, each row has one. Put the column of categories "
             "back in their place, give other columns of two values the type bool, and use "

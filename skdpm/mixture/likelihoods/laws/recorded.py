@@ -40,11 +40,10 @@ MOST_STEPS, MOST_DIGITS = 1e6, 12
 # ratio of the width of a cell to that of the next one where there is no grid.
 FEW_VALUES, WIDEST_RATIO = 3, 3.0
 # Median number of steps between values above which they are those of a function of a coarser grid.
-MOST_GAPS = 2.0
-# Most values of a column without spikes, such as answers; least share of the entries of a spike;
-# greatest share of others beside it that its cell has; and ranges of their bulk beyond which it is
-# far.
-FEW_LEVELS, LEAST_SPIKE, MOST_BESIDE, FARTHEST_SPIKE = 11, 0.05, 0.1, 10.0
+MOST_GAPS = 2.25
+# Least share of the entries of a spike; the gap beside it, in median gaps; greatest share of others
+# beside it that its cell has; and ranges of their bulk beyond which it is far.
+LEAST_SPIKE, TIMES_SPACING, MOST_BESIDE, FARTHEST_SPIKE = 0.05, 5.0, 0.1, 10.0
 
 # Pairs of rows that differ in one column, for each equal pair, from which on these are chance.
 MOST_EXPLAINED = 0.5
@@ -374,7 +373,7 @@ def _cells_of(columns):
         if any(_are_alike(columns[d][0], columns[other][0]) for other in uneven):
             cells[d] = columns[d][0], _halves_of_function(np.diff(columns[d][0]))
     for d, (values, halves) in cells.items():
-        if len(values) > FEW_LEVELS:
+        if len(values) > FEW_VALUES:
             halves = _with_spikes(values, halves, columns[d][1])
         is_even = (halves == halves[0]).all() and d not in uneven
         cells[d] = (None, halves[0]) if is_even else (values, halves)
@@ -394,7 +393,7 @@ def _halves_of_grid(values, gaps, counts):
         return None, False
     widths = _steps_of_heaps(np.rint((values - values[0]) / step), counts)
     are_many = 2 * len(values) <= counts.sum() and len(values) > FEW_VALUES
-    is_sparse = are_many and widths.max() == 1.0 and np.median(gaps) > MOST_GAPS * step
+    is_sparse = are_many and widths.max() == 1.0 and np.median(np.rint(gaps / step)) > MOST_GAPS
     return 0.5 * step * widths, not is_sparse
 
 
@@ -417,23 +416,19 @@ def _halves_of_function(gaps):
 
 def _with_spikes(values, halves, counts):
     """Half the widths of cells if those of spikes, such as 0 among amounts, are wider. A spike has
-    the entries of more than LEAST_SPIKE, and TIMES_ABOVE as many as the cells next to it. Its cell
-    and the neighbourhood of the same width have as many others, or a share MOST_BESIDE of all; a
+    the entries of more than LEAST_SPIKE, and a gap beside it, far wider than most. Its cell and
+    the neighbourhood of the same width have as many others, or a share MOST_BESIDE of these; a
     spike far from others has a cell as wide as their bulk."""
     halves, n = halves.copy(), counts.sum()
+    gap = TIMES_SPACING * np.median(np.diff(values))
     for k in np.flatnonzero(counts > max(MANY, LEAST_SPIKE * n)):
         distances = np.abs(values - values[k])
         order = distances.argsort()[1:]
         distances, beside = distances[order], np.cumsum(counts[order])
-        n_next = counts[order] @ (distances < (2.0 + ROUND_OFF) * halves[k])
-        if counts[k] > TIMES_ABOVE * n_next:
-            n_others = n - counts[k]
-            few = min(counts[k], MOST_BESIDE * n_others)
-            near, low, high = distances[
-                np.searchsorted(
-                    beside, [few, MOST_BESIDE * n_others, (1.0 - MOST_BESIDE) * n_others]
-                )
-            ]
+        if distances[0] > gap:
+            few, most = np.array([MOST_BESIDE, 1.0 - MOST_BESIDE]) * (n - counts[k])
+            at = np.searchsorted(beside, [min(counts[k], few), few, most])
+            near, low, high = distances[at]
             is_far = near > FARTHEST_SPIKE * (high - low)
             halves[k] = max(halves[k], 0.5 * (high - low if is_far else near))
     return halves
