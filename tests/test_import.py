@@ -31,6 +31,7 @@ def _python(code, **kwargs):
     )
 
 
+@pytest.mark.long
 def test_imports(tmp_path):
     """`import skdpm` is enough, and loads neither what it may never need nor a heavy module beyond
     those that scikit-learn itself imports."""

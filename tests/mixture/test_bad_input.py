@@ -119,7 +119,6 @@ def _all(estimator, *tables):
     + _all(FiniteMixture(), PARAMETERS, FINITE_ONLY)
     + _all(FiniteMixture(None), UNKNOWN_ONLY),
 )
-@pytest.mark.long
 def test_parameters_of_the_estimators(estimator, name, value):
     estimator = clone(estimator).set_params(**{name: value})
     with pytest.raises(ValueError, match=rf"(?<!\w){name}(?!\w)"):

@@ -56,6 +56,7 @@ def test_matrix_is_complete():
 
 
 @pytest.mark.parametrize("name, sampler", SAMPLER_OBJECTS)
+@pytest.mark.long
 def test_invariance(name, sampler, seed_sequence, record_property):
     """Starts drawn from the posterior still follow it after one, two and three iterations. With
     each likelihood and each prior; `test_invariance_in_depth` runs over all pairs of them."""

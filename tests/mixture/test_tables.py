@@ -1629,6 +1629,7 @@ def test_errors_of_features_and_directions_name_columns(of_one_column):
         (["2024", "spring"], None),
     ],
 )
+@pytest.mark.long
 def test_strings_that_repeat_but_are_no_categories_are_named(strings, words):
     X = pd.DataFrame({"when": np.resize(strings, 100), "size": np.linspace(0.0, 1.0, 100) ** 0.5})
     if words is None:

@@ -41,8 +41,8 @@ MOST_STEPS, MOST_DIGITS = 1e6, 12
 FEW_VALUES, WIDEST_RATIO = 3, 3.0
 # Median number of steps between values above which they are those of a function of a coarser grid.
 MOST_GAPS = 2.25
-# Least share of the entries of a spike; the gap beside it, in median gaps; greatest share of others
-# beside it that its cell has; and ranges of their bulk beyond which it is far.
+# Least share of the entries of a spike; the gap beside it, in median gaps; greatest share of
+# others beside it that its cell has; and ranges of their bulk beyond which it is far.
 LEAST_SPIKE, TIMES_SPACING, MOST_BESIDE, FARTHEST_SPIKE = 0.05, 5.0, 0.1, 10.0
 
 # Pairs of rows that differ in one column, for each equal pair, from which on these are chance.
