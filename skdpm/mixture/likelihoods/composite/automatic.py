@@ -481,11 +481,13 @@ def _are_ranges(codes, number):
     """Whether categories, -1 if missing, are ranges of a number, neither by chance nor as clusters
     are, which have few rows at the ends of ranges."""
     known = np.flatnonzero((codes >= 0) & np.isfinite(number))
-    known = known[np.lexsort((codes[known], number[known]))]
-    own, values, n_rows = codes[known], number[known], len(known)
-    counts, ends = np.unique(own, return_counts=True)[1], np.flatnonzero(np.diff(own))
-    is_mixed = not 1 <= len(ends) < len(counts) or (values[ends] == values[ends + 1]).any()
-    if is_mixed or n_rows < FEWEST_IN_RANGES:
+    for rows in (known[:: -(-len(known) // ENOUGH_ROWS) or 1], known):  # few rows show most others
+        rows = rows[np.lexsort((codes[rows], number[rows]))]
+        own, values, n_rows = codes[rows], number[rows], len(rows)
+        counts, ends = np.unique(own, return_counts=True)[1], np.flatnonzero(np.diff(own))
+        if len(ends) >= len(counts) or (values[ends] == values[ends + 1]).any():
+            return False
+    if len(ends) == 0 or n_rows < FEWEST_IN_RANGES:
         return False
     odds = gammaln(n_rows + 1) - gammaln(counts + 1).sum() - gammaln(len(counts) + 1)
     with np.errstate(over="ignore"):
