@@ -65,17 +65,8 @@ def warn_of_columns(model, X, program, given):
             "latitude and longitude in degrees, convert them to radians and pass three columns: "
             "cos(lat) * cos(lon), cos(lat) * sin(lon) and sin(lat)",
         )
-    angles = _angles(X) if likelihood.has_points and X.shape[0] >= FEWEST_ALONE else ()
-    if len(angles):
-        pairs = [[int(d), int(d) + 1] for d in angles]
-        rest = np.setdiff1d(np.arange(X.shape[1]), pairs).tolist()
-        parts = [(f"angle{k}", VonMisesFisher(), pair) for k, pair in enumerate(pairs)]
-        parts += [("numeric", Gaussian(), rest)] if rest else []
-        warn(
-            f"{listed(np.ravel(pairs), names)} of X are sines and cosines of angles. "
-            "Gaussian clusters cut a circle into pieces. Take each pair as a direction: "
-            f"likelihood={Product(parts)!r}, with the classes of skdpm.mixture.likelihoods"
-        )
+    if likelihood.has_points and X.shape[0] >= FEWEST_ALONE:
+        _warn_of_angles(X, names)
     if _are_ends(given):
         warn(
             "two columns of X share most of their values. The likelihood takes them as properties "
@@ -103,6 +94,21 @@ def warn_of_columns(model, X, program, given):
             'copies can. So the law of counts that likelihood="auto" chose leaves this out, and '
             "sample and impute give NaN for it"
         )
+
+
+def _warn_of_angles(X, names):
+    angles = _angles(X)
+    if len(angles) == 0:
+        return
+    pairs = [[int(d), int(d) + 1] for d in angles]
+    rest = np.setdiff1d(np.arange(X.shape[1]), pairs).tolist()
+    parts = [(f"angle{k}", VonMisesFisher(), pair) for k, pair in enumerate(pairs)]
+    parts += [("numeric", Gaussian(), rest)] if rest else []
+    warn(
+        f"{listed(np.ravel(pairs), names)} of X are sines and cosines of angles. Gaussian "
+        "clusters cut a circle into pieces. Take each pair as a direction: "
+        f"likelihood={Product(parts)!r}, with the classes of skdpm.mixture.likelihoods"
+    )
 
 
 def _angles(X):

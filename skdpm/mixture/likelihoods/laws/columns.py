@@ -9,7 +9,7 @@ import numpy as np
 from skdpm._tables import TO_FRAME, CodeFor, joined, listed, shown
 from skdpm._validation import named_row
 from skdpm.mixture.likelihoods.laws.coordinates import FAR_SHARE
-from skdpm.mixture.likelihoods.laws.recorded import REMOTE, Copies
+from skdpm.mixture.likelihoods.laws.recorded import REMOTE, SHARE_IN_SPIKE, TIMES_SPACING, Copies
 
 # Smallest number of values that are judged, the number of quantiles that stand for more, and a
 # size whose differences do not overflow.
@@ -41,14 +41,14 @@ LARGE_MARK, MOST_MARKS, FEWEST_UNMARKED, RARE_MARK = 1e9, 6, 10, 0.1
 # Ranges of the other values beyond which a mark is one: in several rows; in one row or of one
 # digit; and in several rows if only marks are negative.
 RANGES_TO_FILL, RANGES_IF_DOUBTFUL, RANGES_BELOW_ZERO = 2.0, 20.0, 0.01
-# The same, of several zeros among positive values. The gap must also be wider, by this factor,
+# The same, of several zeros among positive values. The gap must also be wider, by TIMES_SPACING,
 # than the median distance of neighbouring values: counts and amounts go on to 0.
-RANGES_TO_ZERO, TIMES_SPACING = 0.2, 5.0
+RANGES_TO_ZERO = 0.2
 
-# Rows that share a value, their share, and their number for each row of another value, from which
-# it is a spike if half of the other rows differ or if a gap is beside it. With more such columns
-# they must be most, and zeros alone may tell more than amounts.
-FEWEST_IN_SPIKE, SHARE_IN_SPIKE, TIMES_OTHERS, MOST_SPIKED = 10, 0.05, 5, 8
+# Rows that share a value, at least SHARE_IN_SPIKE of all, and their number for each row of another
+# value, from which it is a spike if half of the other rows differ or if a gap is beside it. With
+# more such columns they must be most, and zeros alone may tell more than amounts.
+FEWEST_IN_SPIKE, TIMES_OTHERS, MOST_SPIKED = 10, 5, 8
 
 # Most groups of columns with other marks, and ranges of the bulk beyond which an entry is named if
 # clusters share a covariance.
@@ -403,14 +403,18 @@ def _about_two_values(columns, X, code):
 
 def _one_hot(X):
     """Groups of neighbouring columns of two values, the larger one in one column of each row."""
-    groups, own, is_high = [], [], np.fmax.reduce(X) == X
+    is_high, none = np.fmax.reduce(X) == X, np.zeros(len(X), dtype=int)
     two = (is_high | (np.fmin.reduce(X) == X)).all(axis=0)
+    groups, own, n_high = [], [], none
     for d in range(X.shape[1]):
-        own = [*own, d] if two[d] else []
-        while is_high[:, own].sum(axis=1).max() > 1:
-            own = own[1:]
-        if len(own) > 1 and is_high[:, own].sum(axis=1).min() == 1:
-            groups, own = [*groups, own], []
+        if not two[d]:
+            own, n_high = [], none
+            continue
+        own, n_high = [*own, d], n_high + is_high[:, d]
+        while n_high.max() > 1:
+            own, n_high = own[1:], n_high - is_high[:, own[0]]
+        if len(own) > 1 and n_high.min() == 1:
+            groups, own, n_high = [*groups, own], [], none
     return groups
 
 

@@ -43,7 +43,7 @@ FEW_VALUES, WIDEST_RATIO = 3, 3.0
 MOST_GAPS = 2.25
 # Least share of the entries of a spike; the gap beside it, in median gaps; greatest share of
 # others beside it that its cell has; and ranges of their bulk beyond which it is far.
-LEAST_SPIKE, TIMES_SPACING, MOST_BESIDE, FARTHEST_SPIKE = 0.05, 5.0, 0.1, 10.0
+SHARE_IN_SPIKE, TIMES_SPACING, MOST_BESIDE, FARTHEST_SPIKE = 0.05, 5.0, 0.1, 10.0
 
 # Pairs of rows that differ in one column, for each equal pair, from which on these are chance.
 MOST_EXPLAINED = 0.5
@@ -356,27 +356,26 @@ def _move_copies(rows, contents, ranks, keys, scales):
 def _cells_of(columns):
     """Cells of columns, as in `Recording`, from their different values and the counts of these.
     Columns without cells are points."""
-    cells, uneven = {}, []
+    gaps, halves, uneven = {}, {}, []
     for d, (values, counts) in columns.items():
         with np.errstate(over="ignore"):
-            gaps = np.diff(values)
-        if not np.isfinite(gaps).all():
+            own = np.diff(values)
+        if not np.isfinite(own).all():
             continue
-        halves, is_grid = _halves_of_grid(values, gaps, counts)
+        gaps[d], (halves[d], is_grid) = own, _halves_of_grid(values, own, counts)
         if not is_grid and len(values) > FEW_VALUES:
             uneven.append(d)
-            halves = _halves_of_function(gaps)
-        if halves is not None:
-            cells[d] = values, halves
+            halves[d] = _halves_of_function(own)
     # The first values of another column show the function.
-    for d in columns.keys() - uneven:
-        if any(_are_alike(columns[d][0], columns[other][0]) for other in uneven):
-            cells[d] = columns[d][0], _halves_of_function(np.diff(columns[d][0]))
-    for d, (values, halves) in cells.items():
+    for d in gaps.keys() - uneven:
+        if any(_are_alike(gaps[d], gaps[other]) for other in uneven):
+            halves[d] = _halves_of_function(gaps[d])
+    cells = {d: (columns[d][0], own) for d, own in halves.items() if own is not None}
+    for d, (values, own) in cells.items():
         if len(values) > FEW_VALUES:
-            halves = _with_spikes(values, halves, columns[d][1])
-        is_even = (halves == halves[0]).all() and d not in uneven
-        cells[d] = (None, halves[0]) if is_even else (values, halves)
+            own = _with_spikes(values, own, columns[d][1])
+        is_even = (own == own[0]).all() and d not in uneven
+        cells[d] = (None, own[0]) if is_even else (values, own)
     return cells
 
 
@@ -397,13 +396,13 @@ def _halves_of_grid(values, gaps, counts):
     return 0.5 * step * widths, not is_sparse
 
 
-def _are_alike(values, others):
-    """Whether three values are those of the same function of a grid as the first ones of another
-    column, such as logarithms of whole numbers, up to units."""
-    if len(values) != 3:
+def _are_alike(gaps, others):
+    """Whether the gaps of three values are those of the same function of a grid as the first ones
+    of another column, such as logarithms of whole numbers, up to units."""
+    if len(gaps) != 2:
         return False
-    first, second = np.diff(values), np.diff(others[:3])
-    return bool(abs(first[0] * second[1] - first[1] * second[0]) < 1e-6 * first[0] * second[1])
+    one, two = gaps * others[1::-1]
+    return bool(abs(one - two) < 1e-6 * one)
 
 
 def _halves_of_function(gaps):
@@ -416,12 +415,12 @@ def _halves_of_function(gaps):
 
 def _with_spikes(values, halves, counts):
     """Half the widths of cells if those of spikes, such as 0 among amounts, are wider. A spike has
-    the entries of more than LEAST_SPIKE, and a gap beside it, far wider than most. Its cell and
+    the entries of more than SHARE_IN_SPIKE, and a gap beside it, far wider than most. Its cell and
     the neighbourhood of the same width have as many others, or a share MOST_BESIDE of these; a
     spike far from others has a cell as wide as their bulk."""
     halves, n = halves.copy(), counts.sum()
     gap = TIMES_SPACING * np.median(np.diff(values))
-    for k in np.flatnonzero(counts > max(MANY, LEAST_SPIKE * n)):
+    for k in np.flatnonzero(counts > max(MANY, SHARE_IN_SPIKE * n)):
         distances = np.abs(values - values[k])
         order = distances.argsort()[1:]
         distances, beside = distances[order], np.cumsum(counts[order])
