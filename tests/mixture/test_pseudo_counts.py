@@ -240,11 +240,11 @@ def wrong(cls, change):
 
 
 PLANTED = {
-    # The density of the logarithm without its Jacobian is that of a shape less by one.
+    # The density of the logarithm without its Jacobian is that of a shape less by one; near it.
     "no Jacobian": lambda prior: (
         Gamma(0.1, 1.0 / prior.scale)
         if isinstance(prior, HalfCauchy)
-        else Gamma(prior.shape - 0.9, prior.rate)
+        else Gamma(0.1 * prior.shape, prior.rate)
     ),
     "wrong rate": lambda prior: (
         HalfCauchy(prior.scale / 3.0)
@@ -270,13 +270,18 @@ def test_planted_hyperpriors_are_seen_in_blocks(error, seed_sequence):
     assert chi_squared_p(*run(seed_sequence, 1)[:2]) < 1e-6
 
 
-# Several at once: they, a partition and data from the model, then iterations given the data.
+# Several at once, each Gamma(1, 1): they, a partition and data from the model, then iterations given
+# the data.
 
 ROW_CHAINS = DPMixture(sampler="gibbs", init="single", concentration=1.2)
 ALL = {
     # Name in `reference`, likelihood, number of columns, shapes of what is learned.
     "bernoulli": (Bernoulli(), 2, {"a": (2,), "b": (2,)}),
-    "categorical": (Categorical(n_categories=[2, 3]), 2, {"concentration": (2,)}),
+    "categorical": (
+        Categorical(n_categories=[2, 3], hyperpriors={"concentration": Gamma(1.0, 1.0)}),
+        2,
+        {"concentration": (2,)},
+    ),
     "relational": (Relational(), 7, {"a": (), "b": ()}),
     "relational_degrees": (
         Relational(degree_correction=True),

@@ -196,7 +196,7 @@ def learned_joint(log_likelihood, log_prior, partitions, *, log_hyperprior, edge
     -------
     law : LearnedLaw
     """
-    grid = np.linspace(-9.0, 5.0, 281)
+    grid = np.linspace(-9.0, 8.0, 341)
     # Jacobian of the logarithm.
     log_hyper = np.array([log_hyperprior(np.exp(x)) + x for x in grid])
     log_p = np.empty((len(partitions), len(grid)))
