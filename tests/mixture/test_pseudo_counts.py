@@ -270,8 +270,8 @@ def test_planted_hyperpriors_are_seen_in_blocks(error, seed_sequence):
     assert chi_squared_p(*run(seed_sequence, 1)[:2]) < 1e-6
 
 
-# Several at once, each Gamma(1, 1): they, a partition and data from the model, then iterations given
-# the data.
+# Several at once, each Gamma(1, 1): they, a partition and data from the model, then iterations
+# given the data.
 
 ROW_CHAINS = DPMixture(sampler="gibbs", init="single", concentration=1.2)
 ALL = {
