@@ -36,8 +36,7 @@ def summary_of_fit(estimator, what):
         asked = "" if most is None else f"at most {most} asked for; "
         of_clusters = usual(estimator.n_clusters_samples_, None if asked else n_clusters)
         of_clusters += ", one for each component" * fitted["_one_for_each"]
-        lines = {what: f"{n_clusters} ({asked}{of_clusters})"}
-        lines["components"] = of_components
+        lines = {what: f"{n_clusters} ({asked}{of_clusters})", "components": of_components}
     else:
         lines = {what: f"{estimator.n_components_} ({of_components})"}
     lines["likelihood"] = words_about_law(estimator)
@@ -45,43 +44,48 @@ def summary_of_fit(estimator, what):
     lines["draws"] = f"{draws.n_draws} of {of}"
     if agreement.stay_apart(estimator.diagnostics_, draws.n_chains):
         lines["draws"] += ", which stay in separate modes"
+    lines |= _about_convergence(estimator)
+    if hasattr(estimator, "fit_time_"):
+        lines["time"] = _duration(estimator.fit_time_)
+    if estimator.likelihood_.pairwise and hasattr(estimator, "feature_names_in_"):
+        lines |= _members(estimator, what.removesuffix("s"))
+    return lines
+
+
+def _about_convergence(estimator):
+    """Whether chains agree, by which figures, and what the evidence is: dict."""
+    diagnostics, draws = estimator.diagnostics_, estimator.draws_
     r_hats = {
         name: figures["r_hat"]
-        for name, figures in agreement.judged(estimator.diagnostics_).items()
+        for name, figures in agreement.judged(diagnostics).items()
         if not math.isnan(figures.get("r_hat", math.nan))
     }
     large = [name for name, r_hat in r_hats.items() if r_hat > agreement.LARGEST_R_HAT]
-    spread = estimator.diagnostics_.get("log_evidence", {}).get("std", 0.0)
-    large += ["log_evidence"] * (spread > agreement.LARGEST_STD)
+    evidence = diagnostics.get("log_evidence", {})
+    large += ["log_evidence"] * (evidence.get("std", 0.0) > agreement.LARGEST_STD)
     bad = estimator._unusable(large)
-    lines["converged"] = "yes" if estimator.converged_ else "no" if bad else "not judged"
-    levels = agreement.words_about_levels(estimator.diagnostics_, bad)
+    lines = {"converged": "yes" if estimator.converged_ else "no" if bad else "not judged"}
+    levels = agreement.words_about_levels(diagnostics, bad)
     # Without masses, chains at different levels may have components of different probability.
-    has_masses = "difference_masses" in estimator.diagnostics_.get("log_joint", {})
+    has_masses = "difference_masses" in diagnostics.get("log_joint", {})
     if estimator.converged_ and levels and not has_masses:
         lines["converged"] = "for labels and densities, not for components"
-    if "log_joint" in bad and agreement.has_drifted(estimator.diagnostics_["log_joint"]):
+    if "log_joint" in bad and agreement.has_drifted(diagnostics["log_joint"]):
         lines["converged"] += ", log_joint has not settled"
     if r_hats:  # of those that count, if there are some
         counted = [name for name in large if name in bad and name in r_hats]
         worst = max(counted or r_hats, key=r_hats.get)
         words = f"{r_hats[worst]:.2f} ({worst})"
         if worst in large and worst not in bad and estimator.converged_:
-            why = agreement.why_not_counted(worst, estimator.diagnostics_[worst])
+            why = agreement.why_not_counted(worst, diagnostics[worst])
             words += f", acceptable for labels and densities: {why}"
         too_few = math.isinf(r_hats[worst]) and draws.n_draws < agreement.FEWEST_JUDGED
         lines["largest R-hat"] = "too few draws to compare" if too_few else words
     if hasattr(estimator, "log_evidence_"):
         lines["log evidence"] = f"{estimator.log_evidence_:.6g}"
-        if found := estimator.diagnostics_.get("log_evidence"):
-            lines["log evidence"] += f" +- {found['std'] / draws.n_chains**0.5:.2g}"
-    if levels:
-        lines["levels"] = levels
-    if hasattr(estimator, "fit_time_"):
-        lines["time"] = _duration(estimator.fit_time_)
-    if estimator.likelihood_.pairwise and hasattr(estimator, "feature_names_in_"):
-        lines |= _members(estimator, what.removesuffix("s"))
-    return lines
+        if evidence:
+            lines["log evidence"] += f" +- {evidence['std'] / draws.n_chains**0.5:.2g}"
+    return lines | ({"levels": levels} if levels else {})
 
 
 def words_about_law(estimator):

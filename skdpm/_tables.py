@@ -122,6 +122,12 @@ class Column:
         """The different entries that are not missing, by first appearance: list."""
         return list(dict.fromkeys(self.values[~self.gaps].tolist()))
 
+    @functools.cached_property
+    def codes(self):
+        """Position of each entry in `distinct`, -1 if it is missing: ndarray of int."""
+        positions = {value: code for code, value in enumerate(self.distinct)}
+        return np.array([positions.get(value, -1) for value in self.values.tolist()])
+
 
 def refuse_repeated_names(X):
     """Raise ValueError if two columns of a data frame have the same name."""
@@ -416,8 +422,9 @@ TEXT_FORMS = (
     TextForm("amounts of pounds", r"[+-]?£ ?[+-]?\d[\d,]*(\.\d+)?", ("£", ",", " ")),
     TextForm("percentages as strings", r"[+-]?\d+(\.\d+)? ?%", ("%", " ")),
 )
-# Strings that mark missing entries, in lower case.
-MARKS_IN_TEXT = {"", "?", "-", "--", ".", "*", "na", "n/a", "nan", "null", "none", "missing"}
+# Strings, in lower case, that hardly mean a category, and those that among numbers are missing.
+MARKS = {"", "?", "na", "n/a", "nan", "null"}
+MARKS_IN_NUMBERS = MARKS | {"-", "--", ".", "*", "none", "missing"}
 
 
 def text_form(column):
@@ -425,7 +432,7 @@ def text_form(column):
     strings = column.distinct
     if column.categories is not None or not all(isinstance(text, str) for text in strings):
         return None
-    known = [text for text in map(str.strip, strings) if text.lower() not in MARKS_IN_TEXT]
+    known = [text for text in map(str.strip, strings) if text.lower() not in MARKS_IN_NUMBERS]
     for form in TEXT_FORMS if known else ():
         if all(re.fullmatch(form.pattern, text) for text in known):
             if " " not in form.dropped and any(text != text.strip(" ") for text in strings):
@@ -725,7 +732,7 @@ def identifies(column):
     """Whether a column has ten or more different entries, and nearly all are different, but for
     marks of missing ones."""
     known = column.values[~column.gaps].tolist()
-    known = [value for value in known if str(value).strip().lower() not in MARKS_IN_TEXT]
+    known = [value for value in known if str(value).strip().lower() not in MARKS_IN_NUMBERS]
     return 10 <= len(set(known)) > NEARLY_ALL * len(known)
 
 

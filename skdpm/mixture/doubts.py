@@ -57,16 +57,7 @@ def warn_of_columns(model, X, program, given):
         warn(words_about(doubtful, given, X, names))
     if is_dask(X):
         return
-    in_plane = likelihood.reads_directions and X.shape[1] == 2 and not sp.issparse(X)
-    low, high = np.sort(np.nanmax(np.abs(X), axis=0, initial=0.0)) if in_plane else (0.0, 0.0)
-    if LEAST_DEGREES < high <= 180.0 and low <= 90.0:
-        warn(
-            "VonMisesFisher takes the two columns of X as directions in a plane. If they are "
-            "latitude and longitude in degrees, convert them to radians and pass three columns: "
-            "cos(lat) * cos(lon), cos(lat) * sin(lon) and sin(lat)",
-        )
-    if likelihood.has_points and X.shape[0] >= FEWEST_ALONE:
-        _warn_of_angles(X, names)
+    _warn_of_angles(likelihood, X, names)
     if _are_ends(given):
         warn(
             "two columns of X share most of their values. The likelihood takes them as properties "
@@ -96,8 +87,17 @@ def warn_of_columns(model, X, program, given):
         )
 
 
-def _warn_of_angles(X, names):
-    angles = _angles(X)
+def _warn_of_angles(likelihood, X, names):
+    """Warn of degrees where directions are expected, and of directions as numbers."""
+    in_plane = likelihood.reads_directions and X.shape[1] == 2 and not sp.issparse(X)
+    low, high = np.sort(np.nanmax(np.abs(X), axis=0, initial=0.0)) if in_plane else (0.0, 0.0)
+    if LEAST_DEGREES < high <= 180.0 and low <= 90.0:
+        warn(
+            "VonMisesFisher takes the two columns of X as directions in a plane. If they are "
+            "latitude and longitude in degrees, convert them to radians and pass three columns: "
+            "cos(lat) * cos(lon), cos(lat) * sin(lon) and sin(lat)",
+        )
+    angles = _angles(X) if likelihood.has_points and X.shape[0] >= FEWEST_ALONE else ()
     if len(angles) == 0:
         return
     pairs = [[int(d), int(d) + 1] for d in angles]

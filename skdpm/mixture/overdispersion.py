@@ -55,12 +55,9 @@ def overdispersed_columns(program, labels, bit_generator):
     step = -(-len(labels) // MOST_ROWS)
     X = np.ascontiguousarray(program.given[::step], dtype=np.float64)
     labels = np.unique(labels[::step], return_inverse=True)[1]
-    one, other = (
-        Comparison(
-            program, given.changed_by_columns(partial(_relearned, cls), X), X, bit_generator
-        )
-        for cls in (Poisson, NegativeBinomial)
-    )
+    changes = (partial(_relearned, cls) for cls in (Poisson, NegativeBinomial))
+    laws = (given.changed_by_columns(change, X) for change in changes)
+    one, other = (Comparison(program, law, X, bit_generator) for law in laws)
     try:
         return _compare(one, other, labels)
     except FloatingPointError:
@@ -242,8 +239,7 @@ class Comparison:
         return state.compute_log_joint()
 
     def log_joint_merged(self, labels):
-        """Log joint density of the clusters into which some are merged; priors of hyperparameters
-        are left out."""
+        """The same of the clusters into which some are merged."""
         model = self._model(self.X, len(self.X) + 1)
         prior = self.program.make_prior(self.program.first_concentration, len(self.X))
         stats = MixtureState(model, prior, labels).dump()
@@ -275,9 +271,8 @@ class Comparison:
         state = MixtureState(model, self.prior, labels)
         kernel = Gibbs().kernel()
         for _ in range(N_SWEEPS):
-            self.program.resample_concentration(
-                self.prior, state.cluster_sizes(), self.bit_generator
-            )
+            sizes = state.cluster_sizes()
+            self.program.resample_concentration(self.prior, sizes, self.bit_generator)
             if self.likelihood.learned:
                 flat = model.resample_hyperparameters(
                     state.cluster_slots(), self.likelihood.learned_priors, self.bit_generator

@@ -30,8 +30,10 @@ from skdpm.mixture.likelihoods.laws.recorded import Recording, random_order
 # FOLDS is held out, in turn until ENOUGH are, or FEWEST_DECISIVE if the first law is clearly best.
 MOST_ROWS, MOST_WORK, FEWEST = 1000, 2e6, 300
 FOLDS, ENOUGH, FEWEST_DECISIVE = 5, 30, 10
-# Length of the chains, their share of `max_time`, and places in the cells of a row.
-N_WARMUP, N_DRAWS, SHARE_OF_TIME, N_PLACES = 15, 5, 0.05, 16
+# Parameters of the fits, their share of `max_time`, and places in the cells of a row.
+SHORT = {"n_warmup": 15, "n_draws": 5, "thin": 1, "n_chains": 1, "target_ess": None, "verbose": 0}
+USUAL = {"sampler": "auto", "init": "auto", "point_estimate": "last", "warm_start": False}
+SHARE_OF_TIME, N_PLACES = 0.05, 16
 N_ERRORS = Automatic.n_errors
 
 
@@ -59,10 +61,9 @@ def scores_of_laws(estimator, laws, X):
     n_held_out = -(-len(rows) // FOLDS)
     if n_held_out == len(rows):
         return np.empty((len(laws), 0))
-    trial.set_params(sampler="auto", init="auto", n_warmup=N_WARMUP, n_draws=N_DRAWS, thin=1)
-    trial.set_params(n_chains=1, point_estimate="last", store_labels=estimator.noise is not None)
-    trial.set_params(target_ess=None, warm_start=False, verbose=0, random_state=0)
-    trial.set_params(max_time=SHARE_OF_TIME * limit if isinstance(limit, Real) else None)
+    time = SHARE_OF_TIME * limit if isinstance(limit, Real) else None
+    has_noise = estimator.noise is not None
+    trial.set_params(**SHORT, **USUAL, max_time=time, store_labels=has_noise, random_state=0)
     tried = _tried(laws, rows)
     compared = any(recorded.moves for _, _, recorded, _ in tried)
     scored, sizes = np.empty((2, len(tried), 0)), np.zeros(len(tried))

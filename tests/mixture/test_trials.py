@@ -12,6 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from skdpm import DPMixture, FiniteMixture, suggest_likelihood
+from skdpm.mixture import trials
 from skdpm.mixture.likelihoods import Categorical, Gaussian, NegativeBinomial, Product
 from skdpm.mixture.likelihoods.composite.automatic import (
     ALWAYS_FULL,
@@ -26,8 +27,6 @@ from skdpm.mixture.likelihoods.gaussian.gaussian import BLOCK_ROWS
 from skdpm.mixture.likelihoods.laws.recorded import Recording, random_order
 from skdpm.mixture.trials import (
     MOST_ROWS,
-    N_DRAWS,
-    N_WARMUP,
     _is_better,
     _score,
     best_law,
@@ -167,14 +166,9 @@ def test_scores_are_those_of_rows_that_were_not_fitted():
     assert more.shape == (2, 40)  # until there are enough
     np.testing.assert_array_equal(more[::-1, :20], scores)
     order = random_order(X.__getitem__, 100)
-    model = DPMixture(
-        likelihood=laws[0],
-        n_warmup=N_WARMUP,
-        n_draws=N_DRAWS,
-        n_chains=1,
-        point_estimate="last",
-        random_state=0,
-    ).fit(X[order[20:]])
+    model = DPMixture(likelihood=laws[0], **trials.SHORT, **trials.USUAL, random_state=0).fit(
+        X[order[20:]]
+    )
     np.testing.assert_array_equal(scores[0, :20], model.score_samples(X[order[:20]]))
 
 
@@ -732,7 +726,7 @@ def test_scores_of_numbers_are_those_of_their_cells(monkeypatch):
     X[:, 2] /= 2.0  # the codes but for 1
     order = random_order((X - 1.0).__getitem__, 300)
     fitted, held_out = X[order[60:]], X[order[:60]]
-    params = {"n_warmup": N_WARMUP, "n_draws": N_DRAWS, "n_chains": 1, "random_state": 0}
+    params = {**trials.SHORT, "random_state": 0}
     numbers = FiniteMixture(1, likelihood=laws[0], **params).fit(fitted)
     expected = np.zeros(60)
     for d in range(3):

@@ -34,9 +34,7 @@ def read_draws(
 ):
     """Clusters of draws of the partition into components.
 
-    - `draws`: (n_chains, n_draws, n_samples), int. Components of the rows, -1 for rows that are
-      noise.
-    - `n_jobs`: int or None. Number of threads. The result does not depend on it.
+    - `draws`: (n_chains, n_draws, n_samples), int. Components of the rows, -1 for rows of noise.
     - `completed`: dict of (int, int) to callable, or None. If chains drew missing entries: for
       some draws, given by chain and number, a function that returns the rows with these entries.
       Only these draws are read.
@@ -52,40 +50,24 @@ def read_draws(
       most `MOST_READ`, fewer if they have many pairs of components (`MOST_PAIRS`), and at least
       one per chain. If the number of clusters differs between them, those halfway between them
       are read, too.
-    - `clusters`: (n_chains, n_read, n_samples). Clusters of the rows by decreasing size, or
-      as by `KnownLabels.clusters`, in the smallest unsigned type; if some rows are noise, -1, in
-      the smallest signed type.
-    - `cells`: (n_chains, n_read, n_samples). Clusters of the most probable components of the rows;
-      see `DrawnHills.clusters`.
-    - `likely`: (n_chains, n_read, n_samples). The same if components are clusters where this is
-      more probable than not. In these a search finds clusters that overlap.
+    - `clusters`: (n_chains, n_read, n_samples). Clusters by decreasing size, or as by
+      `KnownLabels.clusters`, in the smallest unsigned type, or signed if rows are noise, -1.
+    - `cells`, `likely`: The same of most probable components of the rows (`DrawnHills.clusters`),
+      and if components are clusters where this is more probable than not. In these a search finds
+      clusters that overlap.
     """
     numbers = np.arange(draws.shape[1])
     if completed is not None:
         numbers = np.array(sorted({s for _, s in completed}))
     has_noise = draws.min() < 0
-    points = points_of(X) if completed is None else None
-    columns = neighbours = None
-    if adaptive:
-        has_basins = completed is None and not has_noise and not known.unites
-        has_basins = has_basins and 0 < points.shape[1] <= bricks.MOST_CELL_COLUMNS
-        if has_basins and not np.isnan(points).any():
-            neighbours = Neighbours.of(points, bricks.step_between(len(points)))
-        columns = standardised_columns(X if recorded is None else recorded, MOST_COLUMNS)
+    columns, drawn = _hills_by_draw(X, draws, completed, known, adaptive, recorded)
     pool = joblib.Parallel(n_jobs=n_jobs, require="sharedmem")
     hills = {} if hills is None else hills
 
     def read(chosen, columns=None, evidence=None):
         places, grid = _different(draws, chosen, completed is None)
-
-        def drawn(place):
-            found = points if completed is None else points_of(completed[place]())
-            given = None if completed is None else X
-            options = has_noise, adaptive, columns, given, neighbours
-            return bricks.DrawnHills.of(found, draws[place], known, *options)
-
         new = [key for key in places if key not in hills]
-        found = pool(joblib.delayed(drawn)(places[key]) for key in new)
+        found = pool(joblib.delayed(drawn)(places[key], columns) for key in new)
         hills.update(zip(new, found, strict=True))
         found = [hills[key] for key in places]
         if columns is not None:
@@ -116,6 +98,28 @@ def read_draws(
         at = np.sort(np.concatenate([at, between]))
         _, *found = read(numbers[at], None, evidence)
     return numbers[at], *found
+
+
+def _hills_by_draw(X, draws, completed, known, adaptive, recorded):
+    """Columns that give evidence, or None, and a function that finds the `DrawnHills` of the draw
+    at a place, its chain and number. The parameters are those of `read_draws`."""
+    has_noise = draws.min() < 0
+    points = points_of(X) if completed is None else None
+    columns = neighbours = None
+    if adaptive:
+        has_basins = completed is None and not has_noise and not known.unites
+        has_basins = has_basins and 0 < points.shape[1] <= bricks.MOST_CELL_COLUMNS
+        if has_basins and not np.isnan(points).any():
+            neighbours = Neighbours.of(points, bricks.step_between(len(points)))
+        columns = standardised_columns(X if recorded is None else recorded, MOST_COLUMNS)
+
+    def drawn(place, columns):
+        found = points if completed is None else points_of(completed[place]())
+        given = None if completed is None else X
+        options = has_noise, adaptive, columns, given, neighbours
+        return bricks.DrawnHills.of(found, draws[place], known, *options)
+
+    return columns, drawn
 
 
 def _levels(n_chains, n_draws):

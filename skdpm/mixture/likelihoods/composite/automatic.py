@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_array
 from skdpm._rows import given_rows
 from skdpm._tables import (
     KINDS_OF_ARRAYS,
+    MARKS,
     NUMBERS,
     CodeFor,
     Column,
@@ -69,8 +70,6 @@ LARGEST_CODE, MOST_CODES, LARGEST_COUNT = 20, 7, 10_000
 # Number of words of the average entry above which strings are text.
 WORDS_OF_TEXT = 3
 DATE = re.compile(r"\d{4}[-/]\d{1,2}[-/]\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{4}|\d{1,2}:\d{2}")
-# Strings that hardly mean a category, in lower case.
-MARKS = {"", "?", "na", "n/a", "nan", "null"}
 
 WHOLE = (
     "whole numbers, which may be counts (NegativeBinomial, Poisson), codes of categories "
@@ -447,8 +446,8 @@ def _with_copies(X, findings):
             key = _pattern(column)
             same = d if key is None else first.setdefault(key, d)
             if same == d and finding.kind in ("bool", "category"):
-                codes = _codes(column)
-                same = next((j for j in numbers if _are_ranges(codes, columns[j].values)), d)
+                over = (j for j in numbers if _are_ranges(column.codes, columns[j].values))
+                same = next(over, d)
         if same != d:
             words = f"follows from {listed([same], names)}, so it would count twice"
             finding = replace(finding, kind=None, words=words, is_copy=True)
@@ -467,14 +466,8 @@ def _pattern(column):
         origin = ends[int(values.argmax() < values.argmin())]
         values = np.round(np.abs(values / 2.0 - origin) / (ends[1] - ends[0]), 6)
     else:
-        values = _codes(column)[known]
+        values = column.codes[known]
     return known.tobytes() + values.tobytes()
-
-
-def _codes(column):
-    """Categories of a column by their first appearance, and -1 for missing entries."""
-    codes = {value: code for code, value in enumerate(column.distinct)}
-    return np.array([codes.get(value, -1) for value in column.values.tolist()])
 
 
 def _are_ranges(codes, number):
