@@ -24,7 +24,7 @@ from skdpm._tables import take_rows
 from skdpm.mixture.likelihoods.composite.automatic import Automatic
 from skdpm.mixture.likelihoods.counts.negative_binomial import NegativeBinomial
 from skdpm.mixture.likelihoods.gaussian.gaussian import Gaussian
-from skdpm.mixture.likelihoods.laws.recorded import Recording, random_order
+from skdpm.mixture.likelihoods.laws.recorded import Recording, random_order, with_spikes
 
 # Most rows that are used, or rows times squared columns if these are at least FEWEST rows. One in
 # FOLDS is held out, in turn until ENOUGH are, or FEWEST_DECISIVE if the first law is clearly best.
@@ -35,6 +35,8 @@ SHORT = {"n_warmup": 15, "n_draws": 5, "thin": 1, "n_chains": 1, "target_ess": N
 USUAL = {"sampler": "auto", "init": "auto", "point_estimate": "last", "warm_start": False}
 SHARE_OF_TIME, N_PLACES = 0.05, 16
 N_ERRORS = Automatic.n_errors
+# Components of a law of counts, for each one of logarithms, above which they are parts of ranges.
+PARTS = 1.8
 
 
 def scores_of_laws(estimator, laws, X):
@@ -65,11 +67,11 @@ def scores_of_laws(estimator, laws, X):
     has_noise = estimator.noise is not None
     trial.set_params(**SHORT, **USUAL, max_time=time, store_labels=has_noise, random_state=0)
     tried = _tried(laws, rows)
-    compared = any(recorded.moves for _, _, recorded, _ in tried)
+    compared = any(cells.moves for _, _, cells, _ in tried)
     scored, sizes = np.empty((2, len(tried), 0)), np.zeros(len(tried))
     for first in range(0, len(rows), n_held_out):
         held_out = slice(first, first + n_held_out)
-        found, of_fold = zip(*(_score(trial, *own, rows, held_out) for own in tried), strict=True)
+        found, of_fold = zip(*(_score(trial, *own, held_out) for own in tried), strict=True)
         scored, sizes = np.append(scored, np.swapaxes(found, 0, 1), axis=2), sizes + of_fold
         scores, cells = scored[0, : len(laws)], scored[1]
         if compared:
@@ -82,60 +84,66 @@ def scores_of_laws(estimator, laws, X):
         if scores.shape[1] >= (FEWEST_DECISIVE if decided else ENOUGH) or limit is not None:
             break
     # Zeros or tails of their own cause, as in images, would be components of a law of counts, and
-    # so would parts of the range of amounts, whose logarithms have few.
-    if compared and (sizes[last] > sizes[best] or cells[-1].mean() > cells[last].mean()):
-        scores[-1] = np.where(best_law(scores) == last, -np.inf, scores[-1])
+    # so would parts of the range of amounts, whose logarithms have far fewer.
+    if compared and best_law(scores) == last:
+        are_parts = cells[-1].mean() > cells[last].mean() and sizes[last] > PARTS * sizes[-1]
+        scores[-1] = np.where(are_parts or sizes[last] > sizes[best], -np.inf, scores[-1])
     return scores
 
 
 def _tried(laws, rows):
     """Each law with what `_score` needs: list of tuples. Laws of numbers are fitted without the
     columns that the last law leaves out. Cells are those of columns that are discrete under other
-    laws but not under this one. Logarithms of counts are the last element."""
+    laws but not under this one. Logarithms of counts, log(1 + x), are the last element."""
     by_law = [law.by_columns(rows.shape[1]) for law in laws]
     used = np.unique(np.concatenate([own for _, own in by_law[-1]]))
     coded = [{int(d) for part, own in law if part.discrete for d in own} for law in by_law]
     compared = set.union(*coded) - set.intersection(*coded)
-    places = [np.searchsorted(used, [*compared - own]).tolist() for own in coded]
-    columns = [used] * (len(laws) - 1) + [slice(None)]
-    tried = [*zip(laws, columns, map(_cells, places), [()] * len(laws), strict=True)]
+    tried = []
+    for law, own in zip(laws, coded, strict=True):
+        some = rows if law is laws[-1] else rows[:, used]
+        places = np.searchsorted(used, [*compared - own]).tolist()
+        tried.append((law, some, *_cells(some, places)))
     counts = [own.tolist() for part, own in by_law[-1] if isinstance(part, NegativeBinomial)]
-    for logs in counts:
-        law = laws[-1].changed_by_columns(_of_logarithms, rows)
-        tried.append((law, slice(None), _cells(logs), logs))
+    for own in counts:
+        law, some = laws[-1].changed_by_columns(_of_logarithms, rows), rows.astype(np.float64)
+        some[:, own] = np.log1p(some[:, own])
+        tried.append((law, some, *_cells(some, own, are_logs=True)))
     return tried
 
 
-def _cells(columns):
-    return Recording(dict.fromkeys(columns, (None, 0.5)))
+def _cells(rows, columns, are_logs=False):
+    """Cells of whole numbers, or of their logarithms: `Recording`; and logarithms of the volumes
+    of those of each row. Those of spikes are as wide as chains see them."""
+    cells, volumes = {}, np.zeros(len(rows))
+    for d in columns:
+        known = ~np.isnan(rows[:, d])
+        values, at, counts = np.unique(rows[known, d], return_inverse=True, return_counts=True)
+        halves = with_spikes(values, 0.5 * np.exp(-values * are_logs), counts)
+        cells[d] = values, halves
+        volumes[known] += np.log(2.0 * halves[at])
+    return Recording(cells), volumes
 
 
 def _of_logarithms(law, _):
     return Gaussian(covariance_type="diag") if isinstance(law, NegativeBinomial) else law
 
 
-def _score(trial, law, columns, recorded, logs, rows, held_out):
-    """Log densities of held-out rows under a fit of a law to columns of the others, and those of
-    the cells of `recorded`, of width 1, the mean over N_PLACES places; and the mean number of
-    components. The law is one of log(1 + x) of the columns `logs`."""
-    rows = rows[:, columns]
-    are_logs = np.isin(np.arange(rows.shape[1]), logs)
-
-    def scores(rows):
-        changed = np.where(are_logs, np.log1p(rows), rows)
-        return trial.score_samples(changed) - np.nansum(changed[:, are_logs], axis=1)
-
+def _score(trial, law, rows, cells, volumes, held_out):
+    """Log densities of held-out rows under a fit of a law to the others, and log probabilities of
+    their cells, the mean over N_PLACES places; and the mean number of components."""
     others, rows = np.delete(rows, held_out, axis=0), rows[held_out]
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
-            trial.set_params(likelihood=law).fit(np.where(are_logs, np.log1p(others), others))
-            size, found = trial.n_components_samples_.mean(), scores(rows)
-            if not recorded.moves:
+            trial.set_params(likelihood=law).fit(others)
+            size, found = trial.n_components_samples_.mean(), trial.score_samples(rows)
+            if not cells.moves:
                 return (found, found), size
             firsts = len(rows) * np.arange(N_PLACES)
-            places = [scores(recorded.spread(rows, first)) for first in firsts]
-            return (found, logsumexp(places, axis=0) - np.log(N_PLACES)), size
+            spread = [np.asarray(cells.spread(rows, first)) for first in firsts]
+            means = logsumexp([*map(trial.score_samples, spread)], axis=0) - np.log(N_PLACES)
+            return (found, means + volumes[held_out]), size
         except (ArithmeticError, ValueError):  # rows that this law refuses
             return np.full((2, len(rows)), -np.inf), 0.0
 

@@ -24,11 +24,12 @@ from skdpm.mixture.likelihoods.composite.automatic import (
     laws_for,
 )
 from skdpm.mixture.likelihoods.gaussian.gaussian import BLOCK_ROWS
-from skdpm.mixture.likelihoods.laws.recorded import Recording, random_order
+from skdpm.mixture.likelihoods.laws.recorded import random_order
 from skdpm.mixture.trials import (
     MOST_ROWS,
     _is_better,
     _score,
+    _tried,
     best_law,
     scores_of_laws,
 )
@@ -539,17 +540,45 @@ def test_rounded_amounts_are_no_counts():
     assert np.isneginf(scores_of_laws(DPMixture(), laws_for(X), X)[-1]).all()
 
 
-def test_scores_of_logarithms_are_densities_of_their_numbers():
+def test_scores_of_logarithms_are_probabilities_of_their_numbers(monkeypatch):
+    """Up to the width of cells. The cell of 0 reaches the other values."""
+    monkeypatch.setattr("skdpm.mixture.trials.N_PLACES", 200)
     rng = np.random.default_rng(0)
-    X = np.c_[np.rint(rng.lognormal(3.0, 1.0, size=(100, 3))), rng.normal(size=100)]
+    X = np.c_[np.rint(rng.lognormal(3.0, 0.3, size=(100, 3))), rng.normal(size=100)]
     X[::9, 1] = np.nan
-    model, law = FiniteMixture(1, **SHORT), Gaussian(covariance_type="diag")
-    view = law, slice(None), Recording({}), [0, 1, 2]
-    (found, _), _ = _score(model, *view, X, slice(0, 30))
-    changed = np.c_[np.log1p(X[:, :3]), X[:, 3]]
-    expected = FiniteMixture(1, likelihood=law, **SHORT).fit(changed[30:])
-    expected = expected.score_samples(changed[:30]) - np.nansum(changed[:30, :3], axis=1)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    X[::4, 2] = X[50, :3] = 0.0
+    (*_, numbers, _), _, (found, logs, cells, volumes) = _tried(laws_for(X), X)
+    np.testing.assert_allclose(logs, np.c_[np.log1p(X[:, :3]), X[:, 3]])
+    for of_law, step in ((numbers, 0.5), (cells, 0.5 / (1.0 + np.unique(X[:, 2])[1:]))):
+        assert sorted(of_law.cells) == [0, 1, 2]
+        values, halves = of_law.cells[2]
+        np.testing.assert_allclose(halves[1:], step)
+        assert values[1] < 2.0 * halves[0] < values[-1]
+    model = FiniteMixture(1, **SHORT)
+    (_, scores), _ = _score(model, found, logs, cells, volumes, slice(0, 30))
+    fitted = FiniteMixture(1, likelihood=found, **SHORT).fit(logs[30:])
+    expected = fitted.score_samples(np.c_[np.full((30, 3), np.nan), logs[:30, 3]])
+    for d, (values, halves) in cells.cells.items():
+        half = halves[np.searchsorted(values, logs[:30, d]).clip(0, len(values) - 1)]
+        places = logs[:30, [d]] + half[:, None] * (np.arange(400) + 0.5 - 200.0) / 200.0
+        points = np.full((30, 400, 4), np.nan)
+        points[:, :, d] = places
+        densities = np.exp(fitted.score_samples(points.reshape(-1, 4))).reshape(30, 400)
+        expected += np.where(np.isnan(X[:30, d]), 0.0, np.log(2.0 * half * densities.mean(axis=1)))
+    np.testing.assert_allclose(scores, expected, atol=0.3)
+    np.testing.assert_allclose(scores.mean(), expected.mean(), atol=0.03)
+
+
+@pytest.mark.parametrize("n_clusters", [1, 3])
+@pytest.mark.long
+def test_counts_may_be_clusters_of_amounts_but_no_parts_of_one(n_clusters):
+    """Logarithms predict both better, and have as many components for three clusters."""
+    rng = np.random.default_rng(20)
+    labels = np.arange(400) % n_clusters
+    means = rng.normal(2.0, 1.5 * (n_clusters > 1), size=(n_clusters, 8))[labels]
+    X = np.rint(np.exp(rng.normal(means, 0.6 if n_clusters > 1 else 1.0)))
+    scores = scores_of_laws(DPMixture(random_state=0), laws_for(X), X)
+    assert last(X) == "counts" and np.isneginf(scores[-1]).all() == (n_clusters == 1)
 
 
 @pytest.mark.long

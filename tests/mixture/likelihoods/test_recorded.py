@@ -5,13 +5,14 @@ import pickle
 
 import numpy as np
 import pytest
+from scipy.special import ndtri
 from sklearn.datasets import load_iris
 from sklearn.metrics import adjusted_rand_score
 
 from skdpm import DPMixture
 from skdpm.mixture.likelihoods import Categorical, Gaussian, Product, Subspace
 from skdpm.mixture.likelihoods.laws.coordinates import bulk, standardised
-from skdpm.mixture.likelihoods.laws.recorded import Recording, copies_in, recording_of
+from skdpm.mixture.likelihoods.laws.recorded import Recording, copies_in, recording_of, with_spikes
 
 rng = np.random.default_rng(0)
 ANSWERS = rng.integers(1, 6, size=(300, 1)).astype(float)
@@ -106,14 +107,17 @@ def test_a_value_of_many_rows_has_as_wide_a_cell_as_others_leave():
         values, halves = found(np.append(amounts, np.full(n, at))[:, None]).cells[0]
         others = np.sort(np.abs(amounts - at))[min(n, 30) - 1]
         assert halves[values == at] == pytest.approx(0.5 * others)
-    # Without a gap, as at the limit of what can be measured, or of too few rows.
+    # Without a gap, as at the limit of what can be measured, also in a tail, or of too few rows.
+    tail = ndtri((np.arange(300) + 0.5) / 300.0)
+    assert found(np.append(tail, np.full(30, 3.1))[:, None]).cells[0][1][-1] < 0.1
     for at, n in ((amounts[0], 200), (4.0, 40), (9.0, 12)):
         values, halves = found(np.append(amounts, np.full(n, at))[:, None]).cells[0]
         assert halves[values == at] < 0.05
     # Far from others the cell is as wide as their bulk.
     values, halves = found(np.append(amounts, np.full(40, -999.0))[:, None]).cells[0]
     assert halves[0] == pytest.approx(0.5 * np.ptp(amounts[[29, 269]]), abs=0.01)
-    # The levels of a scale are no spikes.
+    # The levels of a scale are no spikes, nor is a single value.
+    assert with_spikes(np.array([3.0]), np.array([0.5]), np.array([40])) == [0.5]
     levels = np.repeat([1.0, 2.0, 3.0, 4.0, 5.0], [90, 5, 60, 5, 90])
     assert half_width(levels[:, None]) == 0.5
     # One of a grid, too.

@@ -39,11 +39,11 @@ MOST_STEPS, MOST_DIGITS = 1e6, 12
 # Most values that need not fill a grid: they may be set points, recorded more finely; and largest
 # ratio of the width of a cell to that of the next one where there is no grid.
 FEW_VALUES, WIDEST_RATIO = 3, 3.0
-# Median number of steps between values above which they are those of a function of a coarser grid.
+# Median steps between values above which they are those of a function of a coarser grid.
 MOST_GAPS = 2.25
-# Least share of the entries of a spike; the gap beside it, in median gaps; greatest share of
-# others beside it that its cell has; and ranges of their bulk beyond which it is far.
-SHARE_IN_SPIKE, TIMES_SPACING, MOST_BESIDE, FARTHEST_SPIKE = 0.05, 5.0, 0.1, 10.0
+# Least share of the entries of a spike; the gap beside it, in median gaps; most others in its
+# cell; the gap, as a share of their distance; and ranges of their bulk beyond which it is far.
+SHARE_IN_SPIKE, TIMES_SPACING, MOST_BESIDE, LEAST_GAP, FARTHEST_SPIKE = 0.05, 5.0, 0.1, 0.25, 10.0
 
 # Pairs of rows that differ in one column, for each equal pair, from which on these are chance.
 MOST_EXPLAINED = 0.5
@@ -366,14 +366,14 @@ def _cells_of(columns):
         if not is_grid and len(values) > FEW_VALUES:
             uneven.append(d)
             halves[d] = _halves_of_function(own)
-    # The first values of another column show the function.
-    for d in gaps.keys() - uneven:
-        if any(_are_alike(gaps[d], gaps[other]) for other in uneven):
-            halves[d] = _halves_of_function(gaps[d])
+    # The first values of another column show the function, such as logarithms, up to units.
+    shown = [gaps[d][0] / gaps[d][1] for d in uneven]
+    for d, own in gaps.items():
+        if len(own) == 2 and np.isclose(own[0] / own[1], shown, rtol=1e-6, atol=0.0).any():
+            halves[d] = _halves_of_function(own)
     cells = {d: (columns[d][0], own) for d, own in halves.items() if own is not None}
     for d, (values, own) in cells.items():
-        if len(values) > FEW_VALUES:
-            own = _with_spikes(values, own, columns[d][1])
+        own = with_spikes(values, own, columns[d][1])
         is_even = (own == own[0]).all() and d not in uneven
         cells[d] = (None, own[0]) if is_even else (values, own)
     return cells
@@ -396,15 +396,6 @@ def _halves_of_grid(values, gaps, counts):
     return 0.5 * step * widths, not is_sparse
 
 
-def _are_alike(gaps, others):
-    """Whether the gaps of three values are those of the same function of a grid as the first ones
-    of another column, such as logarithms of whole numbers, up to units."""
-    if len(gaps) != 2:
-        return False
-    one, two = gaps * others[1::-1]
-    return bool(abs(one - two) < 1e-6 * one)
-
-
 def _halves_of_function(gaps):
     """Half the widths of cells of a function of a grid, such as logarithms of whole numbers. Cells
     have similar neighbours; that of a value far from all others is not as wide as the gap."""
@@ -413,21 +404,22 @@ def _halves_of_function(gaps):
     return 0.5 * np.minimum(width, WIDEST_RATIO * np.minimum(before, after))
 
 
-def _with_spikes(values, halves, counts):
+def with_spikes(values, halves, counts):
     """Half the widths of cells if those of spikes, such as 0 among amounts, are wider. A spike has
-    the entries of more than SHARE_IN_SPIKE, and a gap beside it, far wider than most. Its cell and
-    the neighbourhood of the same width have as many others, or a share MOST_BESIDE of these; a
-    spike far from others has a cell as wide as their bulk."""
+    the entries of more than SHARE_IN_SPIKE, and a wide gap beside it, unlike a limit of
+    measurement. Its cell and the neighbourhood of the same width have as many others, or a share
+    MOST_BESIDE of these; a spike far from others has a cell as wide as their bulk."""
+    if len(values) <= FEW_VALUES:
+        return halves
     halves, n = halves.copy(), counts.sum()
     gap = TIMES_SPACING * np.median(np.diff(values))
     for k in np.flatnonzero(counts > max(MANY, SHARE_IN_SPIKE * n)):
         distances = np.abs(values - values[k])
         order = distances.argsort()[1:]
         distances, beside = distances[order], np.cumsum(counts[order])
-        if distances[0] > gap:
-            few, most = np.array([MOST_BESIDE, 1.0 - MOST_BESIDE]) * (n - counts[k])
-            at = np.searchsorted(beside, [min(counts[k], few), few, most])
-            near, low, high = distances[at]
+        few, most = np.array([MOST_BESIDE, 1.0 - MOST_BESIDE]) * (n - counts[k])
+        near, low, high = distances[np.searchsorted(beside, [min(counts[k], few), few, most])]
+        if distances[0] > max(gap, LEAST_GAP * low):
             is_far = near > FARTHEST_SPIKE * (high - low)
             halves[k] = max(halves[k], 0.5 * (high - low if is_far else near))
     return halves
