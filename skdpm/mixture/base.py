@@ -303,7 +303,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         Returns
         -------
         probabilities : ndarray of shape (n_samples, `n_clusters_`), or one column more
-            In the order of `classes_` if any; noise has the rest. Clusters of fits to folds differ.
+            In the order of `classes_` if any; noise has the rest. Each fold has other clusters.
         """
         check_is_fitted(self)
         new_cluster = check_bool(new_cluster, "new_cluster")

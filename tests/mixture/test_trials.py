@@ -467,6 +467,21 @@ def test_which_columns_are_counts():
         assert last(other) is None
 
 
+def test_small_counts_are_no_answers():
+    rng = np.random.default_rng(1)
+    X = rng.poisson([2.0, 2.0, 2.0, 9.0], size=(500, 4)).astype(float)
+    assert (X.max(axis=0) < 11).tolist() == [True, True, True, False]
+    for given in (X, with_gap(X), X[:, :3]):
+        assert last(given) == "counts"
+    # Answers are no counts: they stop where many are, vary less, or prefer some levels.
+    ends = np.minimum(X[:, :3], 3.0) + rng.integers(2, size=(500, 3))
+    scores = rng.binomial(8, 0.5, size=(500, 3)).astype(float)
+    halves = 4.0 * rng.integers(2, size=(500, 3)) + rng.integers(2, size=(500, 3))
+    for answers in (ends, scores, halves):
+        assert last(answers) == "all"
+        assert last(np.c_[answers, X]) == [[0, 1, 2], [3, 4, 5, 6]]
+
+
 def test_what_follows_from_other_columns_is_left_out_of_counts():
     X, _ = counts(3)
     total, marks = X.sum(axis=1), np.random.default_rng(0).integers(1, 6, size=(len(X), 3))

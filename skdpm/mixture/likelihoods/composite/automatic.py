@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
+from scipy import stats
 from scipy.special import gammaln
 from sklearn.utils.validation import check_array
 
@@ -159,7 +160,13 @@ def _laws_of_kinds(X):
     columns = [table.column(d, reads_numbers=True) for d in range(table.shape[1])]
     columns = {d: column for d, column in enumerate(columns) if column.kind in NUMBERS}
     answers = _columns_of_answers(columns)
-    counts, follow = _columns_of_counts(columns, answers)
+    # Small counts have as few levels as answers; other columns show that they are counts.
+    certain = [d for d in answers if not _are_small_counts(columns[d].values)]
+    counts, follow = _columns_of_counts(columns, certain)
+    if counts:
+        answers = certain
+    else:
+        counts, follow = _columns_of_counts(columns, answers)
     if not answers and not counts:
         return []
     others = [d for d in range(table.shape[1]) if d not in {*answers, *counts, *follow}]
@@ -198,7 +205,8 @@ def _columns_of_counts(columns, answers):
     if len(first) < FEWEST_ANSWERS or 2 * len(first) < len(values) - len(whole):
         return [], []
     if max(values[d].max() for d in first) < MOST_LEVELS:
-        return [], []
+        if not all(_are_small_counts(values[d]) for d in first):
+            return [], []
     # Three standard errors of the variance of a Poisson law.
     shares = {d: 1.0 - 3.0 * np.sqrt(2.0 / len(values[d])) for d in whole}
     counts = [d for d in whole if d in first or values[d].var() >= shares[d] * values[d].mean()]
@@ -214,6 +222,19 @@ def _are_counts(values):
         return False
     whole = (values == np.rint(values)).all()
     return bool(whole and 2 < len(np.unique(values)) < len(values))
+
+
+def _are_small_counts(values):
+    """Whether answers from 0 are as probable under a negative binomial law as under one of
+    categories: by the Bayesian information criterion, at the moments."""
+    values = values[~np.isnan(values)]
+    levels, n_rows = np.unique(values, return_counts=True)
+    if not np.array_equal(levels, np.arange(len(levels))):
+        return False
+    mean, variance, n = values.mean(), values.var(), len(values)
+    size = mean**2 / max(variance - mean, 1e-3 * mean)
+    found = stats.nbinom.logpmf(levels, size, size / (size + mean))
+    return bool(n_rows @ (found - np.log(n_rows / n)) > -0.5 * (len(levels) - 3) * np.log(n))
 
 
 def _some_rows(columns, chosen):
