@@ -385,7 +385,7 @@ class CodeFor:
         polars = self.is_polars
         drop = ".str.replace_all({!r}, '', literal=True)" if polars else ".str.replace({!r}, '')"
         steps = "".join(drop.format(old) for old in form.dropped)
-        steps += ".str.replace(',', '.')" if form.comma else ""
+        steps += "".join(f".str.replace({old!r}, {new!r})" for old, new in form.replaced)
         if polars:
             strict = ", strict=False" if form.marks else ""
             return self._line(columns, f"{{x}}{steps}.cast(pl.Float64{strict})")
@@ -402,29 +402,33 @@ def shown(value):
 
 
 class TextForm(NamedTuple):
-    """A form of numbers in strings: characters to drop, whether a comma is the point, and whether
-    other strings mark missing entries."""
+    """A form of numbers in strings: what is dropped from these, what is put in the place of what,
+    and whether other strings mark missing entries."""
 
     words: str
     pattern: str
     dropped: tuple = ()
-    comma: bool = False
+    replaced: tuple = ()
     marks: bool = False
 
 
+# Spaces and apostrophes between thousands, the minus sign of typography, and what makes a comma a
+# point.
+SPACES, MINUS, POINT = " '\u2019\u00a0\u202f", "\u2212", ((",", "."),)
 TEXT_FORMS = (
-    TextForm("numbers as strings", r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"),
-    TextForm("numbers with thousands separators", r"[+-]?\d{1,3}(,\d{3})*(\.\d+)?", (",",)),
-    TextForm("numbers with decimal commas", r"[+-]?\d+(,\d+)?", (), True),
-    TextForm("numbers with decimal commas", r"[+-]?\d{1,3}(\.\d{3})*(,\d+)?", (".",), True),
-    TextForm("amounts of dollars", r"[+-]?\$ ?[+-]?\d[\d,]*(\.\d+)?", ("$", ",", " ")),
-    TextForm("amounts of euros", r"[+-]?€ ?[+-]?\d[\d,]*(\.\d+)?", ("€", ",", " ")),
-    TextForm("amounts of pounds", r"[+-]?£ ?[+-]?\d[\d,]*(\.\d+)?", ("£", ",", " ")),
-    TextForm("percentages as strings", r"[+-]?\d+(\.\d+)? ?%", ("%", " ")),
+    TextForm("", r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"),
+    TextForm("thousands separators", r"[+-]?\d{1,3}(,\d{3})*(\.\d+)?", (",",)),
+    TextForm("thousands separators", rf"[+-]?\d{{1,3}}([{SPACES}]\d{{3}})*(\.\d+)?", (*SPACES,)),
+    TextForm("decimal commas", r"[+-]?\d+(,\d+)?", (), POINT),
+    TextForm("decimal commas", r"[+-]?\d{1,3}(\.\d{3})*(,\d+)?", (".",), POINT),
+    TextForm("limits", r"[<>\u2264\u2265]? ?\d+(\.\d+)?\+?", (*"<>\u2264\u2265+",)),
 )
+# A currency before a number, and a unit, a currency or % after it.
+NUMBER = rf"[+-]?\d[\d.,]*(?:[{SPACES}]\d{{3}})*(?:[.,]\d+)?"
+AROUND = re.compile(rf"[+-]?((?:[A-Z]*[$\u20ac\u00a3\u00a5])?) ?{NUMBER}(?: ?([^\d\s+.,]\D*))?")
 # Strings, in lower case, that hardly mean a category, and those that among numbers are missing.
 MARKS = {"", "?", "na", "n/a", "nan", "null"}
-MARKS_IN_NUMBERS = MARKS | {"-", "--", ".", "*", "none", "missing"}
+MARKS_IN_NUMBERS = MARKS | {"-", "--", ".", "..", "...", "*", "n.a.", "none", "missing"}
 
 
 def text_form(column):
@@ -433,13 +437,21 @@ def text_form(column):
     if column.categories is not None or not all(isinstance(text, str) for text in strings):
         return None
     known = [text for text in map(str.strip, strings) if text.lower() not in MARKS_IN_NUMBERS]
+    texts = [text.replace(MINUS, "-") for text in known]
+    around = {match and match.groups("") for match in map(AROUND.fullmatch, texts)}
+    units = [unit for unit in around.pop() or () if unit] if len(around) == 1 else []
+    for unit in units:
+        texts = [text.replace(unit, "").strip(" ") for text in texts]
+    found = "".join(strings)
     for form in TEXT_FORMS if known else ():
-        if all(re.fullmatch(form.pattern, text) for text in known):
-            if " " not in form.dropped and any(text != text.strip(" ") for text in strings):
-                form = form._replace(dropped=(*form.dropped, " "))
-            if len(known) == len(strings):
-                return form
-            return form._replace(words=f"{form.words} and marks of missing entries", marks=True)
+        if all(re.fullmatch(form.pattern, text) for text in texts):
+            dropped = dict.fromkeys((*units, *(c for c in (*form.dropped, " ") if c in found)))
+            replaced = form.replaced + ((MINUS, "-"),) * (MINUS in found)
+            marks = len(known) < len(strings)
+            with_what = [form.words] * bool(form.words) + [repr(unit) for unit in units]
+            with_what += ["marks of missing entries"] * marks
+            words = "numbers as strings" + (f" with {joined(with_what)}" if with_what else "")
+            return TextForm(words, form.pattern, tuple(dropped), replaced, marks)
     return None
 
 

@@ -1211,7 +1211,13 @@ def test_numbers_in_strings_are_reported():
         "commas": [f"{v:.2f}".replace(".", ",") for v in x],
         "continental": [f"{v:,.2f}".translate(str.maketrans(",.", ".,")) for v in x],
         "dollars": [f"${v:,.2f}" for v in x],
-        "percent": [f"{v:.2f}%" for v in x],
+        "percent": [f"{v:.2f} %" for v in x],
+        "dots": [f"{v:.2f}" if v > 2_000.0 else ".." for v in x],
+        "apart": [f"{v:,.2f}".replace(",", "\u202f") for v in x],
+        "weights": [f"{v:,.2f} kg" for v in x],
+        "euros": [f"{v:,.2f} \u20ac".translate(str.maketrans(",.", ".,")) for v in x],
+        "negative": [f"\u2212{v:.2f}" for v in x],
+        "limits": [f"<{v:.2f}" if v < 2_000.0 else f"{v:.2f}" for v in x],
     }
     few = {f"few {form}": np.repeat(text[:6], 10) for form, text in forms.items()}
     size = rng.normal(size=60)
@@ -1222,9 +1228,10 @@ def test_numbers_in_strings_are_reported():
             scope = {"X": table, "pd": pd, "pl": pl}
             exec(lines[form].rpartition("numbers of them: ")[2], scope)
             found = np.asarray(scope["X"][form], dtype=float)
-            assert (np.where(np.isnan(found), x, found) == x).all(), form
-            assert np.isnan(found).any() == (form in ("gaps", "spaces"))
-        assert "thousands separators" in lines["thousands"]
+            expected = -x if form == "negative" else x
+            assert (np.where(np.isnan(found), expected, found) == expected).all(), form
+            assert np.isnan(found).any() == (form in ("gaps", "spaces", "dots"))
+        assert "with thousands separators and 'kg'" in lines["weights"]
     for n_missing, mark in [(40, ""), (20, "NA"), (5, " "), (20, None)]:
         gaps = [mark] * n_missing + forms["plain"][n_missing:]
         assert list(refusal(pd.DataFrame({"size": size, "x": gaps}))[0]) == ["x"]
