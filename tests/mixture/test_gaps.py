@@ -820,3 +820,17 @@ def test_marks_of_missing_entries():
 def test_rows_without_an_entry_beside_equal_rows():
     model = DPMixture(**{**SETTINGS, "n_chains": 1}).fit([[NAN], [1.0], [1.0]])
     assert model.labels_.tolist() == [0, 0, 0]
+
+
+@pytest.mark.long
+def test_rows_that_lack_the_same_columns_are_no_cluster():
+    """Two surveys under each other, and columns that few rows know."""
+    X = np.random.default_rng(0).normal(size=(200, 4))
+    is_first, is_few = np.arange(200) % 2 == 0, np.arange(200) % 25 == 0
+    surveys, rare = X.copy(), X.copy()
+    surveys[is_first, :2] = surveys[~is_first, 2:] = rare[~is_few, 2:] = NAN
+    for rows in (surveys, rare):
+        model = DPMixture(n_warmup=40, n_draws=40, random_state=0).fit(rows)
+        assert model.n_clusters_ == 1
+        assert np.ptp(model.log_joint_samples_.mean(axis=1)) < 300.0
+        assert model.probability_of_number(1)[0] > 0.8

@@ -480,7 +480,7 @@ default=None
         data = self.encode_new(self.as_seen(X))
         if "gap_columns" in data:
             centred = data["X"]
-            data["gap_values"] = read_only(completed(centred)[np.isnan(centred)])
+            data["gap_values"] = read_only(completed(centred, drawn=True)[np.isnan(centred)])
         return data
 
     def encode_new(self, X):

@@ -85,10 +85,13 @@ def principal(matrix):
     return ((directions @ left) * singular)[:, :N_DIMENSIONS]
 
 
-def completed(X):
-    """Rows with guesses in place of NaN, from which chains start: about their means given the
-    known entries under one normal law. Its correlations are those of the pairs of known entries,
-    mixed with independence. Every column in turn is predicted from the others (Gauss-Seidel)."""
+def completed(X, drawn=False):
+    """Rows with guesses in place of NaN: about their means given the known entries under one
+    normal law, or, as chains start, `drawn` from it. Entries without variance would make learned
+    scales small, and rows that lack the same columns a cluster, for hundreds of iterations.
+
+    Correlations are those of the pairs of known entries, mixed with independence. Every column in
+    turn is predicted from the others (Gauss-Seidel) or drawn given these (Gibbs)."""
     missing = np.isnan(X)
     counts = np.maximum((~missing).sum(axis=0), 1)
     mean = np.where(missing, 0.0, X / counts).sum(axis=0)
@@ -101,10 +104,14 @@ def completed(X):
     correlations = (rows.T @ rows) / np.maximum(known.T @ known, 1.0)
     values, vectors = np.linalg.eigh((1.0 - INDEPENDENT) * correlations)
     precision = (vectors / (np.maximum(values, 0.0) + INDEPENDENT)) @ vectors.T
+    # A fixed seed, so that a fit is a function of X and its own seed.
+    rng = np.random.Generator(np.random.PCG64(0))
     for _ in range(N_TURNS):
         for d in np.flatnonzero(missing.any(axis=0)):
             at = missing[:, d]
             found = rows[at] @ precision[d]
+            if drawn:
+                found -= np.sqrt(precision[d, d]) * rng.standard_normal(len(found))
             rows[at, d] -= found / precision[d, d]
     rows = mean + rows * spread * np.where(largest > 0.0, largest, 1.0)
     return np.where(missing, rows, X)
