@@ -178,17 +178,17 @@ cdef double log_0f1_at(const Bessel* bessel, double t) noexcept nogil:
     return total - log(product)
 
 
-cdef void prepare(
-    Bessel* bessel, double nu, const double* coefficients, const double* pieces
-) noexcept nogil:
+cdef int prepare(Bessel* bessel, double nu, const double[:, ::1] pieces) except -1:
+    """Fill the numbers of F; `pieces`, of `interpolation` or None, belong to the caller."""
+    cdef const double[::1] coefficients = expansion()
     bessel.nu = nu
     bessel.n_steps = 0
     while nu + bessel.n_steps < LEAST_ORDER:    # at most 25 turns, as nu >= 0
         bessel.n_steps += 1
     top = nu + bessel.n_steps
     bessel.n_terms = MOST_TERMS if top < 40.0 else 6 if top < 150.0 else 4
-    bessel.coefficients = coefficients
-    bessel.pieces = pieces
+    bessel.coefficients = &coefficients[0]      # which the cache keeps
+    bessel.pieces = NULL if pieces is None else &pieces[0, 0]
     bessel.constants[0] = series(bessel, top, top)
     bessel.constants[1] = series(bessel, top + 1.0, top + 1.0)
 
@@ -369,21 +369,19 @@ cdef class VonMisesFisherModel(ClusterModel):
     """
     cdef Py_ssize_t n_features
     cdef Directions rows
+    cdef const double[:, ::1] pieces
     cdef Bessel bessel
     cdef Points points
-    cdef tuple _owners
 
     def __init__(self, data, tables, double concentration, double spread):
-        cdef const double[::1] coefficients = expansion()
-        cdef const double[:, ::1] pieces = tables["polynomials"]
         self.n_samples = len(data["log_constants"])
         self.n_features = data["n_features"]
         self.n_max = tables["n_max"]
         self.rows = Directions(data)
-        self._owners = coefficients, pieces
+        self.pieces = tables["polynomials"]
         self.drifts = True
         self.keep_log_constants(data["log_constants"])
-        prepare(&self.bessel, 0.5 * self.n_features - 1.0, &coefficients[0], &pieces[0, 0])
+        prepare(&self.bessel, 0.5 * self.n_features - 1.0, self.pieces)
         self.declare_hyperparameters(("concentration", "spread"), (concentration, spread))
         self.allocate(2 + self.n_features, 5 + self.n_features)
         self.retabulate()
@@ -476,13 +474,11 @@ cdef class ParametricVonMisesFisher(ParametricModel):
     cdef Directions rows
     cdef double[::1] table      # (n_features * SKDPM_LANES,), if the rows are sparse
     cdef double[::1] mean       # (n_features,)
+    cdef const double[:, ::1] pieces
     cdef Bessel bessel
     cdef Points points
-    cdef tuple _owners
 
     def __init__(self, data, Py_ssize_t n_samples, double concentration, double spread):
-        cdef const double[::1] coefficients = expansion()
-        cdef const double[:, ::1] pieces = interpolation(0.5 * data["n_features"] - 1.0)
         self.n_samples = n_samples
         self.n_features = data["n_features"]
         self.n_params = 1 + self.n_features
@@ -491,8 +487,8 @@ cdef class ParametricVonMisesFisher(ParametricModel):
         if data["X"] is None:
             self.table = np.empty(self.n_features * SKDPM_LANES)
         self.mean = np.empty(self.n_features)
-        self._owners = coefficients, pieces
-        prepare(&self.bessel, 0.5 * self.n_features - 1.0, &coefficients[0], &pieces[0, 0])
+        self.pieces = interpolation(0.5 * self.n_features - 1.0)
+        prepare(&self.bessel, 0.5 * self.n_features - 1.0, self.pieces)
         fill_points(&self.points, &self.bessel, concentration, spread)
 
     cdef void draw_params(
@@ -564,21 +560,13 @@ def log_hypergeometric(t, double nu):
 def _values(t, double nu, bint interpolated):
     """F of numbers t: ndarray of their shape."""
     cdef Bessel bessel
-    cdef const double[::1] coefficients = expansion()
-    cdef const double[:, ::1] pieces
+    cdef const double[:, ::1] pieces = interpolation(nu) if interpolated else None
     cdef const double[::1] flat = np.ascontiguousarray(t, dtype=np.float64).ravel()
-    out = np.empty(flat.shape[0])
-    cdef double[::1] view = out
-    if interpolated:
-        pieces = interpolation(nu)
-        prepare(&bessel, nu, &coefficients[0], &pieces[0, 0])
-        for i in range(flat.shape[0]):
-            view[i] = log_0f1(&bessel, flat[i])
-    else:
-        prepare(&bessel, nu, &coefficients[0], NULL)
-        for i in range(flat.shape[0]):
-            view[i] = log_0f1_at(&bessel, flat[i])
-    return out.reshape(np.shape(t))
+    cdef double[::1] out = np.empty(flat.shape[0])
+    prepare(&bessel, nu, pieces)
+    for i in range(flat.shape[0]):
+        out[i] = log_0f1(&bessel, flat[i]) if interpolated else log_0f1_at(&bessel, flat[i])
+    return np.asarray(out).reshape(np.shape(t))
 
 
 def draw_directions(const double[:, ::1] means, const double[::1] concentrations, bit_generator):
