@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 cdef extern from "cholesky.h" nogil:
     bint cholesky(double* packed, Py_ssize_t n, double* log_det)
+    bint factorize(
+        const double* matrix, Py_ssize_t n, Py_ssize_t stride, double* packed, double* log_det
+    )
     bint cholesky_above(double* packed, Py_ssize_t n, const double* least, double* log_det)
     bint cholesky_update(
         double* packed, Py_ssize_t n, double* vector, double alpha, double* log_det

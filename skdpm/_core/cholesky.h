@@ -58,6 +58,17 @@ static inline int cholesky(double *packed, ptrdiff_t n, double *log_det)
     return cholesky_above(packed, n, NULL, log_det);
 }
 
+/* The same from the lower triangle of a matrix whose rows are `stride` apart. */
+static inline int factorize(
+    const double *matrix, ptrdiff_t n, ptrdiff_t stride, double *packed, double *log_det)
+{
+    double *to = packed;
+    for (ptrdiff_t j = 0; j < n; j++)
+        for (ptrdiff_t i = j; i < n; i++)
+            *to++ = matrix[i * stride + j];
+    return cholesky(packed, n, log_det);
+}
+
 /* Factor of A -> factor of A + alpha v v', in place; v is destroyed and log_det brought up to date.
  * By one elementary transformation per column (Gill, Golub, Murray & Saunders 1974, method C1).
  * Returns 0 if a downdate (alpha < 0) would leave too few digits of a pivot, or if a number is no

@@ -9,6 +9,13 @@ cdef enum:
     N_CACHED = 3    # terms of a candidate of a `CachedFlipModel` before the subclass's own
 
 
+cdef inline void add_scaled(
+    double* target, double by, const double* source, Py_ssize_t n
+) noexcept nogil:
+    for j in range(n):
+        target[j] += by * source[j]
+
+
 cdef class FeatureModel(MemoryOwner):
     """p(X | Z, parameters); a row's law may depend on all of Z.
 

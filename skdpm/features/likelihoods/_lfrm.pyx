@@ -24,12 +24,12 @@ from scipy.special import expit
 from sklearn.utils import gen_batches
 
 from skdpm._core._check cimport SKDPM_CHECK
-from skdpm._core._cholesky cimport cholesky, draw_normal
+from skdpm._core._cholesky cimport draw_normal, factorize
 from skdpm._core._polya_gamma cimport N_SHARES, polya_gamma, tabulate_shares
 from skdpm._core._rng cimport bitgen_t, integer, log_gamma_variate, random_standard_normal, uniform
 from skdpm._core._slice cimport SliceSampled
 from skdpm.features.likelihoods._allocations cimport Allocations
-from skdpm.features.likelihoods._base cimport N_CACHED, CachedFlipModel, FeatureModel
+from skdpm.features.likelihoods._base cimport N_CACHED, CachedFlipModel, FeatureModel, add_scaled
 
 cdef extern from "tiles.h" nogil:
     double tile_log_sigmoids(const double* y, const double* effects, double by, Py_ssize_t n)
@@ -54,19 +54,6 @@ tabulate_shares(SHARES)
 cdef inline Py_ssize_t n_weights(Py_ssize_t n, bint directed) noexcept nogil:
     """Number of weights of n features among themselves."""
     return n * n if directed else n * (n + 1) // 2
-
-
-cdef bint factorize(
-    const double[:, ::1] gram, Py_ssize_t n, double* factor, double* log_det
-) noexcept nogil:
-    """Factor a matrix, given by the entries below its diagonal. False if it is not positive
-    definite."""
-    cdef Py_ssize_t c = 0
-    for q in range(n):
-        for p in range(q, n):
-            factor[c] = gram[p, q]
-            c += 1
-    return cholesky(factor, n, log_det)
 
 
 cdef class WeightSlice(SliceSampled):
@@ -131,10 +118,7 @@ cdef class LinkFlipModel(CachedFlipModel):
         return tile_log_sigmoids(terms, &self.effects[k, 0], 1.0 if on else -1.0, self.row_links)
 
     cdef void flip_terms(self, double* terms, Py_ssize_t k, bint on) noexcept nogil:
-        cdef const double* effects = &self.effects[k, 0]
-        cdef double sign = 1.0 if on else -1.0
-        for t in range(self.row_links):
-            terms[t] += sign * effects[t]
+        add_scaled(terms, 1.0 if on else -1.0, &self.effects[k, 0], self.row_links)
 
 
 cdef class LFRMPart(LinkFlipModel)
@@ -273,8 +257,7 @@ cdef class LFRMModel(LinkFlipModel):
                 if z[k]:
                     self.active[i, self.n_active[i]] = k
                     self.n_active[i] += 1
-                    for l in range(self.n_latent):
-                        sums[l] += self.W[k, l]
+                    add_scaled(sums, 1.0, &self.W[k, 0], self.n_latent)
 
     cdef inline double logit(self, Py_ssize_t i, Py_ssize_t j) noexcept nogil:
         """b + z_i' W z_j, after `tabulate`."""
@@ -390,7 +373,7 @@ cdef class LFRMModel(LinkFlipModel):
                         self.gram[terms[a], terms[c]] += omega * design[a] * design[c]
         for j in range(n):
             self.gram[j, j] += self.tau
-        if not factorize(self.gram, n, &self.factor[0], &log_det):
+        if not factorize(&self.gram[0, 0], n, self.gram.shape[1], &self.factor[0], &log_det):
             raise FloatingPointError(f"LFRM: the weights of feature {k} have no law given Z")
         draw_normal(&self.factor[0], n, target, noise)
         for a in range(n):
@@ -883,7 +866,9 @@ cdef class LFRMPart(LinkFlipModel):
             self.mode[0] = self.first_b
         value = self.log_joint(self.mode)
         for _step in range(MOST_STEPS):
-            if not factorize(self.gram, n, &self.factor[0], &self.log_det):
+            if not factorize(
+                &self.gram[0, 0], n, self.gram.shape[1], &self.factor[0], &self.log_det
+            ):
                 raise FloatingPointError("LFRM: weights have no law given Z")
             for p in range(n):
                 self.towards[p] = self.gradient[p]

@@ -23,7 +23,7 @@ from skdpm._core._cholesky cimport cholesky, dot
 from skdpm._core._rng cimport (
     bitgen_t, log_gamma_variate, random_poisson, random_standard_normal, uniform,
 )
-from skdpm.features.likelihoods._base cimport FeatureModel, InterceptFeatureModel
+from skdpm.features.likelihoods._base cimport FeatureModel, InterceptFeatureModel, add_scaled
 
 LOWEST_PRECISION = 1e-140
 LARGEST_PRECISION = 1e140
@@ -50,13 +50,6 @@ cdef inline double draw_precision(bitgen_t* rng, double shape, double rate) noex
     if tau < LOWEST:
         return LOWEST
     return LARGEST if tau > LARGEST else tau
-
-
-cdef inline void add_scaled(
-    double* target, double by, const double* source, Py_ssize_t n
-) noexcept nogil:
-    for j in range(n):
-        target[j] += by * source[j]
 
 
 cdef void solve_lower(

@@ -22,7 +22,7 @@ import numpy as np
 from skdpm._core._math cimport log_rising_count
 from skdpm._core._rng cimport bitgen_t, integer, random_beta, random_standard_exponential, uniform
 from skdpm._core._slice cimport SliceSampled
-from skdpm.features.likelihoods._base cimport N_CACHED, CachedFlipModel
+from skdpm.features.likelihoods._base cimport N_CACHED, CachedFlipModel, add_scaled
 
 cdef enum:
     N_SHRINKS = 200     # then an interval is shorter than the spacing of doubles
@@ -180,8 +180,7 @@ cdef class SubclonesModel(CachedFlipModel):
             phi[m] = 0.0
         for k in range(self.n_latent):
             if z[k]:
-                for m in range(self.n_tumours):
-                    phi[m] += self.F[k, m]
+                add_scaled(phi, 1.0, &self.F[k, 0], self.n_tumours)
 
     cdef void begin_row(self, Py_ssize_t i, const unsigned char* z) noexcept nogil:
         self.row = i
@@ -195,10 +194,7 @@ cdef class SubclonesModel(CachedFlipModel):
         return self.log_row_at(terms, &self.F[k, 0], 1.0 if on else -1.0)
 
     cdef void flip_terms(self, double* terms, Py_ssize_t k, bint on) noexcept nogil:
-        cdef const double* f = &self.F[k, 0]
-        cdef double sign = 1.0 if on else -1.0
-        for m in range(self.n_tumours):
-            terms[m] += sign * f[m]
+        add_scaled(terms, 1.0 if on else -1.0, &self.F[k, 0], self.n_tumours)
 
     # Features. They share the cells of each sample.
 

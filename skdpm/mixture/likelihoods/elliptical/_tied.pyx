@@ -43,7 +43,7 @@ from libc.string cimport memcpy, memset
 
 import numpy as np
 
-from skdpm._core._cholesky cimport cholesky, draw_normal
+from skdpm._core._cholesky cimport draw_normal, factorize
 from skdpm._core._culling cimport ABOVE, BELOW, SLACK
 from skdpm._core._memory cimport expect_shape
 from skdpm._core._rng cimport bitgen_t, random_standard_normal
@@ -78,20 +78,6 @@ cdef inline void whiten(
         factor += n_features - d
 
 
-cdef bint factorize(
-    const double* sigma, Py_ssize_t n_features,     # IN (D, D)
-    double* factor,                                 # OUT (packed)
-    double* log_det
-) noexcept nogil:
-    """Factor Sigma, from its lower triangle. False if it is not positive definite."""
-    cdef Py_ssize_t t = 0
-    for d in range(n_features):
-        for e in range(d, n_features):
-            factor[t] = sigma[e * n_features + d]
-            t += 1
-    return cholesky(factor, n_features, log_det)
-
-
 cdef void invert(
     const double* factor, Py_ssize_t n_features,
     double* precision,      # OUT (packed)
@@ -118,7 +104,7 @@ def whitened(const double[:, ::1] X, sigma):
     expect_shape("sigma", sigma, (n_features, n_features))
     out = np.empty((X.shape[0], n_features))
     cdef double[:, ::1] view = out
-    if not factorize(&sigma_view[0, 0], n_features, &factor[0], &log_det):
+    if not factorize(&sigma_view[0, 0], n_features, n_features, &factor[0], &log_det):
         raise ValueError("Gaussian.scale must be positive definite")
     with nogil:
         for i in range(X.shape[0]):
@@ -150,7 +136,9 @@ cdef class TiedModel(EllipticalModel):
     cdef int take_hyperparameters(self) except -1:
         cdef Py_ssize_t n_features = self.n_features
         EllipticalModel.take_hyperparameters(self)
-        if not factorize(self.hyper + n_features + 2, n_features, &self.factor[0], &self.log_det):
+        if not factorize(
+            self.hyper + n_features + 2, n_features, n_features, &self.factor[0], &self.log_det
+        ):
             raise ValueError("Gaussian.scale must be positive definite")
         invert(&self.factor[0], n_features, &self.precision[0], &self.work[0])
         self.gain = 0.0
@@ -545,7 +533,7 @@ cdef class ParametricGaussianTied(ParametricDiagonal):
         self.n_stats = 1 + n_features + self.n_packed
         self.moments = np.empty(self.n_stats)
         self.factor = np.empty(self.n_packed)
-        factorize(&sigma[0, 0], n_features, &self.factor[0], &self.log_det)
+        factorize(&sigma[0, 0], n_features, n_features, &self.factor[0], &self.log_det)
 
     cdef void draw_params(
         self, const double* stats, double power, double* params, bitgen_t* rng
