@@ -319,10 +319,11 @@ cdef class RowLaw:
             for j in range(2 * n):
                 n_ties -= self.log_w[j] > lowest
         # First the values that are discarded, or flipped in place: this frees candidates for the
-        # others. log_w[j] becomes NaN if candidate j is free, log_w[n + j] -inf if its copy does
-        # not enter the beam.
+        # others, the copies with a weight in `scratch`.
+        self.n_kept = 0
         for j in range(n):
-            z = &self.values[self.kept[j], 0]
+            value = self.kept[j]
+            z = &self.values[value, 0]
             stays = self.log_w[j] > lowest
             if self.log_w[j] == lowest and n_ties > 0:
                 stays = True
@@ -337,27 +338,17 @@ cdef class RowLaw:
                 z[k] = on
                 self.add_value(flipped[j], z, probabilities, best)
                 z[k] = not on
-            if stays:
-                if not comes:
-                    flipped[j] = -INFINITY
-            elif comes:
-                self.model.flip(self.kept[j], k, on)
-                z[k] = on
-                self.log_w[j] = flipped[j]
-                flipped[j] = -INFINITY
-            else:
-                self.unused[n_unused] = self.kept[j]
+            if not stays and not comes:
+                self.unused[n_unused] = value
                 n_unused += 1
-                self.log_w[j] = NAN
-        for j in range(n):
-            self.scratch[j] = flipped[j]
-        self.n_kept = 0
-        for j in range(n):
-            if self.log_w[j] == self.log_w[j]:
-                self.kept[self.n_kept] = self.kept[j]
-                self.log_w[self.n_kept] = self.log_w[j]
-                self.scratch[self.n_kept] = self.scratch[j]
-                self.n_kept += 1
+                continue
+            if not stays:
+                self.model.flip(value, k, on)
+                z[k] = on
+            self.kept[self.n_kept] = value
+            self.log_w[self.n_kept] = self.log_w[j] if stays else flipped[j]
+            self.scratch[self.n_kept] = flipped[j] if stays and comes else -INFINITY
+            self.n_kept += 1
         n = self.n_kept
         for j in range(n):
             if self.scratch[j] > -INFINITY:
