@@ -276,15 +276,12 @@ SKDPM_KERNEL int skdpm_grid_may_stay(
         const double *ceilings = block + 2, *low = lowest + d * grid->n_chunks;
         const ptrdiff_t first = (ptrdiff_t)block[0], stop = (ptrdiff_t)block[1];
         const double total = stats[skdpm_grid_n_stats(grid) + d] + grid->log_totals[d];
-        for (ptrdiff_t c = first; c < stop; c++)
-            if (!(SKDPM_NO_WEIGHT - low[c] < SKDPM_NO_TERM))
+        for (ptrdiff_t c = 0; c < grid->n_chunks; c++) {
+            const int has_weight = first <= c && c < stop;
+            const double most = has_weight ? SKDPM_NO_WEIGHT : ceilings[c] - total;
+            if (!(most - low[c] < SKDPM_NO_TERM))
                 return 0;
-        for (ptrdiff_t c = 0; c < first; c++)
-            if (!(ceilings[c] - total - low[c] < SKDPM_NO_TERM))
-                return 0;
-        for (ptrdiff_t c = stop; c < grid->n_chunks; c++)
-            if (!(ceilings[c] - total - low[c] < SKDPM_NO_TERM))
-                return 0;
+        }
     }
     return 1;
 }
