@@ -102,10 +102,8 @@ def _tried(laws, rows):
     tried = []
     for law, own in zip(laws, coded, strict=True):
         some = rows if law is laws[-1] else rows[:, used]
-        places = np.searchsorted(used, [*compared - own]).tolist()
-        tried.append((law, some, *_cells(some, places)))
-    counts = [own.tolist() for part, own in by_law[-1] if isinstance(part, NegativeBinomial)]
-    for own in counts:
+        tried.append((law, some, *_cells(some, np.searchsorted(used, [*compared - own]))))
+    for own in (own for part, own in by_law[-1] if isinstance(part, NegativeBinomial)):
         law, some = laws[-1].changed_by_columns(_of_logarithms, rows), rows.astype(np.float64)
         some[:, own] = np.log1p(some[:, own])
         tried.append((law, some, *_cells(some, own, are_logs=True)))
@@ -120,7 +118,7 @@ def _cells(rows, columns, are_logs=False):
         known = ~np.isnan(rows[:, d])
         values, at, counts = np.unique(rows[known, d], return_inverse=True, return_counts=True)
         halves = with_spikes(values, 0.5 * np.exp(-values * are_logs), counts)
-        cells[d] = values, halves
+        cells[int(d)] = values, halves
         volumes[known] += np.log(2.0 * halves[at])
     return Recording(cells), volumes
 

@@ -127,6 +127,16 @@ def test_a_value_of_many_rows_has_as_wide_a_cell_as_others_leave():
     assert 10.0 <= halves[0] <= 13.0
 
 
+@pytest.mark.parametrize("likelihood", [Gaussian(), Subspace(1)])
+def test_streams_have_no_wider_cells_of_values_of_many_rows(likelihood):
+    """They would divide these."""
+    amounts = np.append(np.zeros(60), np.random.default_rng(0).uniform(30.0, 60.0, 140).round(1))
+    X = np.column_stack([amounts, amounts[::-1]])
+    for law, width in ((likelihood, 30.0), (likelihood.keeping_columns(), 0.1)):
+        halves = law.resolve(X)._recording.cells[0][1]
+        assert np.max(2.0 * halves) == pytest.approx(width, rel=0.2)
+
+
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:column")
 @pytest.mark.parametrize(

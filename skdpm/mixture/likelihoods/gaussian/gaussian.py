@@ -160,6 +160,7 @@ default=None
     """
 
     has_points = True
+    _keeps_columns = False
     objects = (("tails", "StudentTails(df=4) or ContaminatedTails(contamination=0.1)"),)
 
     mean: object = None
@@ -382,7 +383,7 @@ default=None
     def _resolve_independent(self, summary, summary_of):
         """Resolve, without columns that others determine if `scale` and `df` are learned."""
         given = self.scale is not None or self.df is not None
-        if given or getattr(self, "_keeps_columns", False):
+        if given or self._keeps_columns:
             return self._resolve_all(summary)
         projection = projection_of(summary)
         if projection is None:
@@ -428,7 +429,8 @@ default=None
             df = check_real(self.df, "Gaussian.df", low=low)
         if self.scale is None:
             n_ranges = REMOTE_IF_SHARED if self.covariance_type == "tied" else REMOTE
-            recording = recording_in(summary, np.where(varies, variances, 0.0), n_ranges)
+            vary = np.where(varies, variances, 0.0)
+            recording = recording_in(summary, vary, n_ranges, self._keeps_columns)
             draws_gaps = summary["missing"] and self.draws_gaps
             smallest = SMALLEST_WITH_GAPS if draws_gaps else SMALLEST_SHARE
             scale, hyperpriors["scale"], floor = structure.learn_scale(
@@ -734,11 +736,12 @@ def _column_variances(summary):
     return variances
 
 
-def recording_in(summary, variances, n_ranges=REMOTE):
+def recording_in(summary, variances, n_ranges=REMOTE, of_stream=False):
     """`recording_of` the rows of a summary."""
     low, high = summary["low"], summary["high"]
     far = remote(summary["smallest"], summary["largest"], low, high, n_ranges)
-    return recording_of(summary["head"], variances, (low, high) if far.any() else None, n_ranges)
+    ends = (low, high) if far.any() else None
+    return recording_of(summary["head"], variances, ends, n_ranges, of_stream)
 
 
 def _ends(X):

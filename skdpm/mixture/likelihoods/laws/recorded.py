@@ -209,9 +209,9 @@ def _drawn_near(rows, low, high, n_ranges):
         return np.where((reach > 0.0) & (beyond > reach), moved, rows)
 
 
-def recording_of(rows, variances, ends=None, n_ranges=REMOTE):
+def recording_of(rows, variances, ends=None, n_ranges=REMOTE, of_stream=False):
     """How rows are recorded, from their equal entries: `Recording`. `variances` of the columns are
-    0 in columns without different values."""
+    0 in columns without different values. Streams would divide wide cells of spikes."""
     repeated, found = [], {}
     for d, column in enumerate(rows.T):
         column = column[~np.isnan(column)]
@@ -222,7 +222,7 @@ def recording_of(rows, variances, ends=None, n_ranges=REMOTE):
         rare = len(values) > (1.0 - RARE) * len(column) and counts.max() <= MANY
         if 1 < len(values) < len(column) and not rare:
             found[d] = values, counts
-    cells = _cells_of(found)
+    cells = _cells_of(found, of_stream)
     varies = np.flatnonzero(variances > 0.0)
     share, few = _share_of_copies(rows[:, varies], True)
     if few and all(d in cells and cells[d][0] is None for d in varies):
@@ -353,7 +353,7 @@ def _move_copies(rows, contents, ranks, keys, scales):
     rows[np.ix_(copies, varies)] = np.where(missing, np.nan, moved)
 
 
-def _cells_of(columns):
+def _cells_of(columns, of_stream):
     """Cells of columns, as in `Recording`, from their different values and the counts of these.
     Columns without cells are points."""
     gaps, halves, uneven = {}, {}, []
@@ -373,7 +373,7 @@ def _cells_of(columns):
             halves[d] = _halves_of_function(own)
     cells = {d: (columns[d][0], own) for d, own in halves.items() if own is not None}
     for d, (values, own) in cells.items():
-        own = with_spikes(values, own, columns[d][1])
+        own = own if of_stream else with_spikes(values, own, columns[d][1])
         is_even = (own == own[0]).all() and d not in uneven
         cells[d] = (None, own[0]) if is_even else (values, own)
     return cells
@@ -409,17 +409,15 @@ def with_spikes(values, halves, counts):
     the entries of more than SHARE_IN_SPIKE, and a wide gap beside it, unlike a limit of
     measurement. Its cell and the neighbourhood of the same width have as many others, or a share
     MOST_BESIDE of these; a spike far from others has a cell as wide as their bulk."""
-    if len(values) <= FEW_VALUES:
-        return halves
     halves, n = halves.copy(), counts.sum()
-    gap = TIMES_SPACING * np.median(np.diff(values))
-    for k in np.flatnonzero(counts > max(MANY, SHARE_IN_SPIKE * n)):
+    are_many = (counts > max(MANY, SHARE_IN_SPIKE * n)) & (len(values) > FEW_VALUES)
+    for k in np.flatnonzero(are_many):
         distances = np.abs(values - values[k])
         order = distances.argsort()[1:]
         distances, beside = distances[order], np.cumsum(counts[order])
         few, most = np.array([MOST_BESIDE, 1.0 - MOST_BESIDE]) * (n - counts[k])
         near, low, high = distances[np.searchsorted(beside, [min(counts[k], few), few, most])]
-        if distances[0] > max(gap, LEAST_GAP * low):
+        if distances[0] > max(TIMES_SPACING * np.median(np.diff(values)), LEAST_GAP * low):
             is_far = near > FARTHEST_SPIKE * (high - low)
             halves[k] = max(halves[k], 0.5 * (high - low if is_far else near))
     return halves

@@ -125,7 +125,8 @@ class Subspace(Likelihood):
         Gaussian(covariance_type="diag").keeping_columns().resolve_summary(summary)
         center, varies = summary["mean"].copy(), summary["high"] > summary["low"]
         deviations = np.sqrt(summary["squares"] / np.maximum(summary["n"], 1))
-        recording = recording_in(summary, np.where(varies, deviations**2, 0.0))
+        vary = np.where(varies, deviations**2, 0.0)
+        recording = recording_in(summary, vary, of_stream=self._keeps_columns)
         constant = None if self._keeps_columns else projection_of({**summary, "scatter": None})
         if constant is not None and len(constant.columns):
             summary = columns_of(summary, constant.columns)
