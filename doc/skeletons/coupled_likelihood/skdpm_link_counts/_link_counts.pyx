@@ -59,12 +59,6 @@ cdef class LinkCountsModel(ClusterModel):
                     self.totals[l, slot] = self.totals[slot, l]
         row(self, slot)[0] += by
 
-    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        self.change(slot, i, 1.0)
-
-    cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        self.change(slot, i, -1.0)
-
     cdef double log_cell(self, double total, double n_pairs) noexcept nogil:
         """Compute log g(total, n_pairs)."""
         return (

@@ -51,20 +51,15 @@ cdef class GeometricModel(ClusterModel):
         for d in range(self.n_features):
             log_norms[d] = log_beta(self.a + stats[0], self.b + stats[1 + d])
 
-    cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
+    cdef void change(self, Py_ssize_t slot, Py_ssize_t i, double by) noexcept nogil:
         """Add (by = 1) or remove (by = -1) item i."""
         cdef Py_ssize_t d
+        cdef double* stats = row(self, slot)
         cdef const double* x = self.X + i * self.n_features
         stats[0] += by
         for d in range(self.n_features):
             stats[1 + d] += by * x[d]
         self.compute_log_norms(stats)
-
-    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        self.change(row(self, slot), i, 1.0)
-
-    cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        self.change(row(self, slot), i, -1.0)
 
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
         self.compute_log_norms(row(self, slot))

@@ -30,24 +30,13 @@ cdef class ClassModel(ClusterModel):
         self.n_max = n_max
         self.allocate(N_CLASS_STATS, N_CLASS_STATS)
 
-    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+    cdef void change(self, Py_ssize_t slot, Py_ssize_t i, double by) noexcept nogil:
         cdef double* stats = row(self, slot)
         cdef double c = <double>self.codes[i]
         if c >= 0.0:
-            stats[0] += 1.0
-            stats[1] += c
-            stats[2] += c * c
-
-    cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        cdef double* stats = row(self, slot)
-        cdef double c = <double>self.codes[i]
-        if c >= 0.0:
-            stats[0] -= 1.0
-            stats[1] -= c
-            stats[2] -= c * c
-
-    cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
-        pass
+            stats[0] += by
+            stats[1] += by * c
+            stats[2] += by * c * c
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
         cdef double* stats = row(self, slot)

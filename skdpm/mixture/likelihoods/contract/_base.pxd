@@ -70,10 +70,11 @@ cdef class ClusterModel(MemoryOwner):
     ) noexcept nogil
 
     # OUT: one number for each slot, (slots.n,), or for each slot and item, (slots.n, items.n).
-    # A likelihood overrides these five (if clusters are coupled, `log_likelihood` in place of
-    # `log_marginal`), ...
+    # A likelihood overrides these (`change`, or `add` and `remove` in place of it; if clusters are
+    # coupled, `log_likelihood` in place of `log_marginal`), ...
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil
     cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil
+    cdef void change(self, Py_ssize_t slot, Py_ssize_t i, double by) noexcept nogil
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil
     cdef void log_predictive_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil

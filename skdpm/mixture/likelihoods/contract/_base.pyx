@@ -217,23 +217,25 @@ cdef class ClusterModel(MemoryOwner):
         self.log_predictive_many(as_indices(&slot, 1), i, &out)
         return out
 
-    # All items of a coupled cluster, by their labels. The model writes into the labels here, which
-    # `bind_labels` has checked to be writable.
-
     # Methods that a likelihood must override. A forgotten override gives NaN, which samplers
     # reject.
 
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         """Add item i, which is in no cluster, to the slot."""
-        row(self, slot)[0] = NAN
+        self.change(slot, i, 1.0)
 
     cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         """Remove item i from the slot. Its label is already -1."""
+        self.change(slot, i, -1.0)
+
+    cdef void change(self, Py_ssize_t slot, Py_ssize_t i, double by) noexcept nogil:
+        """Add the item (by = 1) or remove it (by = -1), for `add` and `remove`."""
         row(self, slot)[0] = NAN
 
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
-        """Recompute the cached terms of a row from its statistics."""
-        row(self, slot)[0] = NAN
+        """Recompute the cached terms of a row, if it has any, from its statistics."""
+        if self.width > self.n_stats:
+            row(self, slot)[0] = NAN
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
         """log p(items of the slot) less their `log_constants`, parameters integrated out."""
@@ -593,6 +595,9 @@ cdef class ClusterModel(MemoryOwner):
         return np.asarray(out)
 
 
+# All items of a coupled cluster, by their labels. The model writes into the labels here, which
+# `bind_labels` has checked to be writable.
+
 cdef Py_ssize_t list_items(ClusterModel self, Py_ssize_t slot) noexcept nogil:
     """List the items of a slot in `moving`. Returns their number."""
     cdef Py_ssize_t n_items = 0
@@ -639,14 +644,13 @@ cdef class HyperSampler(SliceSampled):
         self.hyper = self.values
 
     cdef double log_density(self, double x) noexcept nogil:
-        cdef Py_ssize_t h = self.current
         if not -700.0 < x < 700.0:
             return -INFINITY
-        self.hyper[h] = self.low + exp(x)
+        self.hyper[self.current] = self.low + exp(x)
         total = self.density.at(x - self.log_unit)
         if self.slots.shape[0] > 0:
             total += self.model.log_likelihood_at(
-                as_indices(&self.slots[0], self.slots.shape[0]), &self.hyper[0], h
+                as_indices(&self.slots[0], self.slots.shape[0]), &self.hyper[0], self.current
             )
         return total
 

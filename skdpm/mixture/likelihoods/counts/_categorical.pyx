@@ -281,8 +281,8 @@ cdef class CategoricalModel(ClusterModel):
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
         self.refresh_row(row(self, slot))
 
-    cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
-        """Add item i (by = 1) or remove it (by = -1)."""
+    cdef void change(self, Py_ssize_t slot, Py_ssize_t i, double by) noexcept nogil:
+        cdef double* stats = row(self, slot)
         stats[0] += by
         for m in range(self.starts[2 * i], self.starts[2 * i + 2]):
             p = self.listed[m]
@@ -297,12 +297,6 @@ cdef class CategoricalModel(ClusterModel):
                     stats[1 + self.places[self.n_levels + d]] -= by
                 self.compute_column(stats, d)
         self.compute_base(stats)
-
-    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        self.change(row(self, slot), i, 1.0)
-
-    cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        self.change(row(self, slot), i, -1.0)
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
         """`log_marginal_at` the current hyperparameters. With u_d entries of column d that are not

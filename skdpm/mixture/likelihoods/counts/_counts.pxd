@@ -20,7 +20,6 @@ cdef class CountModel(ClusterModel):
 
     cdef int take_counts(self, data, tables) except -1
     cdef void move(self, double* stats, Py_ssize_t i, double by) noexcept nogil
-    cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil
     cdef void compute(self, double* stats) noexcept nogil
 
 

@@ -76,20 +76,14 @@ cdef class CountModel(ClusterModel):
                 sums[d] += by * x[d]
                 counts[d] += exposure
 
-    cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
+    cdef void change(self, Py_ssize_t slot, Py_ssize_t i, double by) noexcept nogil:
         """`move`, and update the cached terms."""
-        self.move(stats, i, by)
-        self.compute(stats)
+        self.move(row(self, slot), i, by)
+        self.compute(row(self, slot))
 
     cdef void compute(self, double* stats) noexcept nogil:
         """Cached terms from the statistics."""
         pass
-
-    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        self.change(row(self, slot), i, 1.0)
-
-    cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        self.change(row(self, slot), i, -1.0)
 
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
         self.compute(row(self, slot))

@@ -161,8 +161,8 @@ cdef class MultinomialModel(ClusterModel):
         self.pseudo_counts = self.hyper[0] * np.asarray(self.weights)[np.asarray(self.classes)]
         self.weigh_columns()
 
-    cdef void change(self, double* stats, Py_ssize_t slot, Py_ssize_t i, double by) noexcept nogil:
-        """Add item i (by = 1) or remove it (by = -1)."""
+    cdef void change(self, Py_ssize_t slot, Py_ssize_t i, double by) noexcept nogil:
+        cdef double* stats = row(self, slot)
         cdef double* counts = stats + N_HEAD
         stats[0] += by
         stats[1] += by * self.totals[i]
@@ -176,12 +176,6 @@ cdef class MultinomialModel(ClusterModel):
             self.fits &= counts[self.indices[m]] < LARGEST
         if not self.fits:
             self.settle()
-
-    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        self.change(row(self, slot), slot, i, 1.0)
-
-    cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        self.change(row(self, slot), slot, i, -1.0)
 
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
         row(self, slot)[self.n_stats] = 0.0

@@ -272,8 +272,8 @@ cdef class NegativeBinomialModel(CountModel):
         for d in range(self.n_features):
             self.compute_terms(stats, d, stats + self.n_stats + N_TERMS * d)
 
-    cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
-        self.move(stats, i, by)
+    cdef void change(self, Py_ssize_t slot, Py_ssize_t i, double by) noexcept nogil:
+        self.move(row(self, slot), i, by)
 
     cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         CountModel.remove(self, slot, i)

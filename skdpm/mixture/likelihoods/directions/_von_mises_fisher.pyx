@@ -406,8 +406,8 @@ cdef class VonMisesFisherModel(ClusterModel):
         stats[self.n_stats + 2] = _N_POINTS // 2
         self.cache_sum(stats)
 
-    cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
-        """Add item i (by = 1) or remove it (by = -1)."""
+    cdef void change(self, Py_ssize_t slot, Py_ssize_t i, double by) noexcept nogil:
+        cdef double* stats = row(self, slot)
         stats[0] += by
         if not self.rows.has_direction(i):
             stats[self.n_stats - 1] += by
@@ -416,15 +416,12 @@ cdef class VonMisesFisherModel(ClusterModel):
         self.rows.add(stats + 1, i, by)
         self.cache_sum(stats)
 
-    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        self.change(row(self, slot), i, 1.0)
-
     cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         cdef double* stats = row(self, slot)
         if stats[0] == 1.0:
             memcpy(stats, self.empty, self.width * sizeof(double))
         else:
-            self.change(stats, i, -1.0)
+            self.change(slot, i, -1.0)
 
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
         self.cache_terms(row(self, slot))

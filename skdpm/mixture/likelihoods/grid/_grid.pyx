@@ -180,8 +180,8 @@ cdef class GridModel(ClusterModel):
         self.layout.layer = self.nearest(self.hyper)
         grid_compute(&self.layout, self.empty)
 
-    cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
-        """Add item i to the statistics and cached terms (by = 1), or remove it (by = -1)."""
+    cdef void change(self, Py_ssize_t slot, Py_ssize_t i, double by) noexcept nogil:
+        cdef double* stats = row(self, slot)
         cdef const double* x = &self.log_likelihoods[i, 0, 0]
         cdef double* sums = stats + N_HEAD
         stats[0] += by
@@ -205,17 +205,16 @@ cdef class GridModel(ClusterModel):
         cdef Py_ssize_t slot = self.left_slot
         self.left_slot = NONE
         if slot != NONE and not self.removed:
-            self.change(row(self, slot), self.left_item, -1.0)
+            self.change(slot, self.left_item, -1.0)
 
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        cdef double* stats = row(self, slot)
         if slot == self.left_slot and i == self.left_item:
             self.left_slot = NONE
             if self.removed:
-                self.exchange(stats, &self.kept[0], i)
+                self.exchange(row(self, slot), &self.kept[0], i)
             return
         self.settle()
-        self.change(stats, i, 1.0)
+        self.change(slot, i, 1.0)
 
     cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         cdef double* stats = row(self, slot)
@@ -231,7 +230,7 @@ cdef class GridModel(ClusterModel):
         if stats[0] == 1.0:
             memcpy(stats, self.empty, self.width * sizeof(double))
         else:
-            self.change(stats, i, -1.0)
+            self.change(slot, i, -1.0)
 
     cdef void release(self, Py_ssize_t slot) noexcept nogil:
         if slot == self.left_slot:

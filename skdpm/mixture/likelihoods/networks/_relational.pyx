@@ -264,10 +264,10 @@ cdef class LinkModel(ClusterModel):
         self.log_of_weights += log_constant(self.weights, v)
 
     cdef void change(self, Py_ssize_t slot, Py_ssize_t i, double by) noexcept nogil:
-        """Add the pairs of item i with all clusters to `slot` (by = 1), or remove them (by = -1).
-        """
+        """Add the pairs of item i with all clusters to `slot`, or remove them."""
         cdef Py_ssize_t n = self.n_slots
         cdef const double* gains[2]
+        self.count(i)
         for p in range(self.n_parts):
             cells = self.n_links + p * n * n
             gains[0], gains[1] = self.linked[0] + 2 * p * n, self.linked[1] + 2 * p * n
@@ -281,10 +281,6 @@ cdef class LinkModel(ClusterModel):
             cells[slot * n + slot] += by * self.of_self[p]
         self.set_size(slot, row(self, slot)[0] + by)
 
-    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        self.count(i)
-        self.change(slot, i, 1.0)
-
     cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         # The counts of links within the slot are those to its other items.
         row(self, slot)[0] -= 1.0
@@ -292,9 +288,6 @@ cdef class LinkModel(ClusterModel):
         self.count(i)
         row(self, slot)[0] += 1.0
         self.change(slot, i, -1.0)
-
-    cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
-        pass
 
     cdef double log_likelihood(self, Indices slots) noexcept nogil:
         cdef double none = self.log_cell(0.0, 0.0)
