@@ -276,12 +276,11 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         self, const Py_ssize_t* features, Py_ssize_t n, bitgen_t* rng
     ) except -1 nogil:
         """Draw parameters and noise from the prior, then shift them to agree with the residual."""
-        cdef Py_ssize_t d = self.d
         cdef double gain = self.tau_x / (self.tau_v + n * self.tau_x)
         cdef double v_deviation = 1.0 / sqrt(self.tau_v)
         cdef double x_deviation = 1.0 / sqrt(self.tau_x)
         cdef double missing     # what the draws leave of the residual
-        for j in range(d):
+        for j in range(self.d):
             missing = self.candidates[j] - x_deviation * random_standard_normal(rng)
             for k in range(n):
                 self.V[features[k], j] = v_deviation * random_standard_normal(rng)

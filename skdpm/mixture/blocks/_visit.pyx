@@ -56,17 +56,16 @@ cdef class BlockTask:
         Py_ssize_t tile_rows, log_noise=None
     ):
         cdef Py_ssize_t n_clusters = task.n_clusters
-        cdef Py_ssize_t n_features = model.n_dimensions
         cdef Py_ssize_t n_boxes = TILE // max(tile_rows, 1) + 2
         self.model = model
         self.n_clusters = n_clusters
         self.n_splits = len(task.splits)
         self.arrays = []
         self.log_w = <double*>self.doubles(np.empty(max(n_clusters + 1, 2) * TILE))
-        x = <double*>self.doubles(np.empty(3 * n_clusters + 1 + 2 * n_features * n_boxes))
+        x = <double*>self.doubles(np.empty(3 * n_clusters + 1 + 2 * model.n_dimensions * n_boxes))
         self.lower, self.upper, self.shifts = x, x + n_clusters, x + 2 * n_clusters
         self.box = self.shifts + n_clusters + 1
-        self.boxes = self.box + 2 * n_features
+        self.boxes = self.box + 2 * model.n_dimensions
         self.ends = <Py_ssize_t*>self.indices(np.zeros(3 * n_clusters + 1))
         self.near = self.ends + n_clusters + 1
         self.nearest = self.near + n_clusters

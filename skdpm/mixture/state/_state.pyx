@@ -372,10 +372,9 @@ cdef class MixtureState(MemoryOwner):
     cdef inline void add_log_prior(self) noexcept nogil:
         """Add the prior's log weights of the clusters and of a new one to `log_w`."""
         cdef Py_ssize_t k = self.n_clusters
-        cdef const double* log_v = self.prior.log_v
         for j in range(k):
             self.log_w[j] += self.prior.log_join[self.sizes[self.slots[j]]]
-        self.log_w[k] += log_v[k + 1] - log_v[k]
+        self.log_w[k] += self.prior.log_v[k + 1] - self.prior.log_v[k]
 
     cdef bint stays(self, Py_ssize_t i, Py_ssize_t own, double u) noexcept nogil:
         """Whether u selects the cluster `own` for an item with open gaps whatever the weights of

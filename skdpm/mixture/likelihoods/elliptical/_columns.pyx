@@ -306,13 +306,12 @@ cdef class DiagonalModel(EllipticalModel):
 
     cdef void compute(self, double* stats) noexcept nogil:
         """O(D)."""
-        cdef Py_ssize_t n_features = self.n_features
         cdef Columns c = columns_of(self, stats)
         cdef bint complete = True
         if self.weights is None:
             self.compute_terms(stats)
             return
-        for d in range(n_features):
+        for d in range(self.n_features):
             c.spread[d] = self.pool(
                 stats, d, self.factors, self.mean_precision, self.prior_mean[d], c.n + d,
                 c.rho + d, c.center + d
@@ -480,12 +479,11 @@ cdef class DiagonalModel(EllipticalModel):
         self, Py_ssize_t slot, const double* x, Py_ssize_t first, Py_ssize_t n_terms, double* out
     ) noexcept nogil:
         """The same, entry by entry."""
-        cdef Py_ssize_t n_features = self.n_features
         cdef Columns c = columns_of(self, row(self, slot))
         cdef double last = -1.0, gain = 0.0, exponent = 0.0
         for g in range(n_terms):
             out[g] = self.weights.log_probabilities[first + g]
-        for d in range(n_features):
+        for d in range(self.n_features):
             if not x[d] == x[d]:
                 continue
             if c.n[d] != last:
@@ -521,15 +519,14 @@ cdef class DiagonalModel(EllipticalModel):
     cdef double log_predictive_entries(self, const double* stats, Py_ssize_t i) noexcept nogil:
         """log p(x_i | cluster) where an entry is missing, of the row or of one in the cluster:
         entry by entry. Neighbouring columns with the same number of entries share a logarithm."""
-        cdef Py_ssize_t n_features = self.n_features
-        cdef const double* x = self.X + i * n_features
+        cdef const double* x = self.X + i * self.n_features
         cdef Columns c = columns_of(self, stats)
         cdef double n = stats[0]        # of the run
         cdef double gain = c.cached[2]
         cdef double factors = 1.0       # its product of 1 + t^2
         cdef double ratios = 1.0        # product of S / s, over runs
         cdef double total = 0.0
-        for d in range(n_features):
+        for d in range(self.n_features):
             if not x[d] == x[d]:
                 continue
             if c.counts[d] != n:
@@ -781,18 +778,17 @@ cdef class SphericalModel(DiagonalModel):
     cdef void log_terms_entries(
         self, Py_ssize_t slot, const double* x, Py_ssize_t first, Py_ssize_t n_terms, double* out
     ) noexcept nogil:
-        cdef Py_ssize_t n_features = self.n_features
         cdef Columns c = columns_of(self, row(self, slot))
         cdef double size = self.df
         cdef double n_known = 0.0
-        for d in range(n_features):
+        for d in range(self.n_features):
             size += c.n[d]
             n_known += x[d] == x[d]
         peak = log_rising(0.5 * size, 0.5 * n_known) + n_known * (log(c.spread[0]) - 0.5 * LOG_PI)
         for g in range(n_terms):
             w = self.weights.values[first + g]
             out[g] = self.weights.log_probabilities[first + g] + peak
-            for d in range(n_features):
+            for d in range(self.n_features):
                 if x[d] == x[d]:
                     out[g] += 0.5 * log(c.rho[d] * w / (c.rho[d] + w))
             q = self.weighed_square(x, c.center, c.spread[0], w)
