@@ -82,8 +82,7 @@ class FitReports:
     def next_after(self, n_done):
         """The iteration of the next report after n_done iterations."""
         # Aligned anew, because the end of the warm-up may have been found since.
-        points = map(self._with_draw, self.points)
-        return next(point for point in points if point > n_done)
+        return next(point for point in map(self._with_draw, self.points) if point > n_done)
 
     def tell(self, n_done):
         """Report that all chains have done n_done iterations; return whether a callback wants to

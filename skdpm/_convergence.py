@@ -202,8 +202,7 @@ def largest_separation(n_chains):
 
 def stay_apart(figures, n_chains):
     """Whether chains are in separate modes, by `diagnostics_`."""
-    separation = figures.get("coclustering", {}).get("separation", 0.0)
-    return separation > largest_separation(n_chains)
+    return figures.get("coclustering", {}).get("separation", 0.0) > largest_separation(n_chains)
 
 
 def agreement(cluster_samples):

@@ -244,8 +244,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             tags.input_tags.sparse = bool(likelihood.accept_sparse)
             tags.input_tags.pairwise = likelihood.pairwise
             tags.input_tags.positive_only = likelihood.positive_only
-            reads = likelihood.read is not None
-            tags.input_tags.categorical = tags.input_tags.string = reads
+            tags.input_tags.categorical = tags.input_tags.string = likelihood.read is not None
         return tags
 
     def summary(self) -> str:

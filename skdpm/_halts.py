@@ -289,8 +289,7 @@ def _lengths(program, n_done):
     """Smallest and largest number of iterations that a fit with n_done of them will have."""
     n_warmup, n_draws = program.n_warmup, program.n_draws
     if program.finds_warmup:
-        looks = (look for look in program.warmup_looks if look >= n_done)
-        n_warmup = min(looks, default=n_warmup)
+        n_warmup = min((look for look in program.warmup_looks if look >= n_done), default=n_warmup)
     if program.finds_draws:
         done = program.n_draws_after(n_done)
         n_draws = min((look for look in program.draw_looks if look >= done), default=n_draws)

@@ -674,8 +674,7 @@ def merge_tree(label_samples, labels, loss: Loss = "vi", distances=None) -> Merg
     for j in range(n_clusters - 1):
         costs[j, j + 1 :] = cost(gains[j, j + 1 :], j, every[j + 1 :])
     if distances is not None:
-        first = np.unique(given, return_index=True)[1]
-        order = np.argsort(labels[first])
+        order = np.argsort(labels[np.unique(given, return_index=True)[1]])
         distances = _as_distances(distances, n_clusters)[np.ix_(order, order)]
         np.fill_diagonal(distances, np.inf)
         shares = np.array([overlaps.pairs(j) > 0.0 for j in range(n_clusters)])
@@ -697,8 +696,7 @@ def merge_tree(label_samples, labels, loss: Loss = "vi", distances=None) -> Merg
         losses[m + 1] = max(losses[m] + costs[i, j], 0.0)
         probabilities[m] = overlaps.pairs(j)[i] / (float(sizes[i]) * sizes[j])
         n_leaves[i] += n_leaves[j]
-        pair = sorted((number[i], number[j]))
-        linkage[m] = *pair, losses[1 : m + 2].max(), n_leaves[i]
+        linkage[m] = *sorted((number[i], number[j])), losses[1 : m + 2].max(), n_leaves[i]
         number[i] = n_clusters + m
         overlaps.merge(i, j)
         sizes[i] += sizes[j]

@@ -727,8 +727,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     _warn_of_columns = doubts.warn_of_columns
 
     def _bound_likelihood(self, X):
-        likelihood = self._resolved("likelihood").for_columns(X)
-        return _exposed(likelihood, self)
+        return _exposed(self._resolved("likelihood").for_columns(X), self)
 
     def _chosen_likelihood(self, X, previous):
         likelihood = self._bound_likelihood(X)
@@ -766,8 +765,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         return sampler
 
     def _signature(self, likelihood, sampler):
-        signature = super()._signature(likelihood, sampler)
-        return {**signature, "known_labels": [self._known.key]}
+        return {**super()._signature(likelihood, sampler), "known_labels": [self._known.key]}
 
     def _validate_fit(self, X, likelihood, sampler, reset):
         X = sampler.validate(self, X, likelihood, reset)

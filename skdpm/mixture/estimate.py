@@ -84,8 +84,7 @@ def loss_of_estimate(loss, point_estimate):
 
 def n_large(labels):
     """Number of large clusters of labels; of one row if there is no other."""
-    sizes = np.bincount(labels)
-    return max(np.count_nonzero(sizes >= max(LARGE * len(labels), 2)), 1)
+    return max(np.count_nonzero(np.bincount(labels) >= max(LARGE * len(labels), 2)), 1)
 
 
 def state_of_estimate(entropy):
@@ -488,8 +487,7 @@ class DrawnClusters:
             return self._tree(labels, inside).expected_losses[::-1][:max_clusters], fewest
         most = min(int(labels.max()) + 1, max_clusters or MOST_SEARCHES)
         found = (search(clusters, k) for k in range(1, most + 1))
-        losses = np.array([partitions.expected_loss(clusters, k, self.loss) for k in found])
-        return losses, fewest
+        return np.array([partitions.expected_loss(clusters, k, self.loss) for k in found]), fewest
 
 
 def expected_losses(model, loss, max_clusters, X):

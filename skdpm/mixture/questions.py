@@ -160,10 +160,9 @@ class Questions:
         clusters = np.repeat(np.arange(len(order)), order.shape[1])
         entries = order.ravel()
         names = getattr(self, "feature_names_in_", np.arange(self.n_features_in_))
-        numbers = getattr(self, "classes_", np.arange(len(order)))
         index = pd.MultiIndex.from_arrays(
             [
-                numbers[clusters],
+                getattr(self, "classes_", np.arange(len(order)))[clusters],
                 names[found.columns[entries]],
                 _categories_of_entries(self, found)[entries],
             ],

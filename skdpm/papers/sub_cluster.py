@@ -97,8 +97,7 @@ class PaperSubClusterKernel(SubClusterKernel):
         sweep = super()._parameters(state, totals, rng)
         if not self.in_groups:
             return sweep
-        divergences = state.likelihood.divergences(sweep.params)
-        return GroupedSweep.of(sweep, draw_groups(divergences, rng))
+        return GroupedSweep.of(sweep, draw_groups(state.likelihood.divergences(sweep.params), rng))
 
 
 @dataclass(frozen=True, slots=True)

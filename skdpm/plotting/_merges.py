@@ -230,8 +230,7 @@ def _draw_losses(ax, losses, estimate):
     n_numbers = len(losses)
     numbers, size = np.arange(1, n_numbers + 1), 4 if n_numbers <= 25 else 2
     (curve,) = ax.plot(numbers, losses, "o-", color=style.MAIN, ms=size, lw=1.4)
-    inside = 1 <= estimate <= n_numbers
-    at = ([estimate], [losses[estimate - 1]]) if inside else ([], [])
+    at = ([estimate], [losses[estimate - 1]]) if 1 <= estimate <= n_numbers else ([], [])
     triangle = style.mark_estimate(ax, at, estimate)
     style.legend_above(ax, *ax.get_legend_handles_labels())
     _number_axis(ax, n_numbers)

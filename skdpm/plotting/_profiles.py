@@ -171,8 +171,7 @@ class ProfilesDisplay(style.Display):
             (dot,) = ax.plot(value, at, "o", color=color, markersize=4.5, mfc=inside)
             self.dots_.append(dot)
         ax.set_yticks(y, [_name(*line, self, ax) for line in table[["kind", "mean"]].itertuples()])
-        size = style.size_of_lines(ax, len(table), 0.45)
-        ax.tick_params(axis="y", length=0, labelsize=size)
+        ax.tick_params(axis="y", length=0, labelsize=style.size_of_lines(ax, len(table), 0.45))
         ax.set_ylim(-0.6, len(table) - 0.4)
 
 
@@ -244,8 +243,7 @@ class RelevanceDisplay(style.Display):
         relevance = np.asarray(self.relevance, dtype=float)
         most = check_integer(self.max_columns, "max_columns", low=1)
         shown = np.flatnonzero(~np.isnan(relevance))
-        order = np.argsort(-relevance[shown], kind="stable")
-        self.columns_ = shown[order][:most]
+        self.columns_ = shown[np.argsort(-relevance[shown], kind="stable")][:most]
         values = relevance[self.columns_]
         ax = self._axis(ax, (5.0, 0.8 + 0.24 * len(values)))
         y = np.arange(len(values))
@@ -257,8 +255,7 @@ class RelevanceDisplay(style.Display):
         ax.set_yticks(
             y, [self._shortened(style.column_name(d, self.names), ax) for d in self.columns_]
         )
-        size = style.size_of_lines(ax, len(values), 0.6)
-        ax.tick_params(axis="y", length=0, labelsize=size)
+        ax.tick_params(axis="y", length=0, labelsize=style.size_of_lines(ax, len(values), 0.6))
         ax.set(xlim=(0.0, 1.0), ylim=(len(values) - 0.4, -0.6))
         ax.set_xlabel("probability of being in the clustering", fontsize="small")
         return self

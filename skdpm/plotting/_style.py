@@ -196,8 +196,7 @@ class Display:
         from matplotlib import pyplot as plt
 
         if ax is None:
-            layout = "compressed" if framed else "constrained"
-            _, ax = plt.subplots(figsize=figsize, layout=layout)
+            _, ax = plt.subplots(figsize=figsize, layout="compressed" if framed else "constrained")
         self.ax_ = ax
         self._prepare([ax], figsize, framed)
         return ax

@@ -189,8 +189,7 @@ class OwnLaws:
         self.likelihood, self.training, self.draws = likelihood, training, draws
         self.scored = draws.scored.draws
         self.weights = np.array([draw["weight"] for draw in self.scored])
-        n_stats = draws.scored.stats.shape[1]
-        self.block = max(1, BLOCK_PAIRS // (len(self.scored) * n_stats))
+        self.block = max(1, BLOCK_PAIRS // (len(self.scored) * draws.scored.stats.shape[1]))
 
     def pairs(self, rows):
         """Pair rows of the fit, given by their positions, with their clusters: `Pairs`."""
@@ -203,12 +202,11 @@ class OwnLaws:
             for draw, stats in zip(self.scored, statistics, strict=True)
         ]
         n_rows, n_draws = len(rows), len(laws)
-        clusters = np.arange(n_rows * n_draws).reshape(n_draws, n_rows).T.ravel()
         return Pairs(
             self.training.X[rows],
             type(laws[0]).joined(laws),
             np.repeat(np.arange(n_rows), n_draws),
-            clusters,
+            np.arange(n_rows * n_draws).reshape(n_draws, n_rows).T.ravel(),
             np.tile(self.weights, n_rows),
         )
 

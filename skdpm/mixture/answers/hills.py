@@ -97,8 +97,7 @@ class Hills:
                 merged = Components.of(components.rows, np.repeat(parts, components.sizes))
             hills, facing = _hills(merged, classes[names], np.searchsorted(names, large))
             hills, facing[:, :2] = hills[parts], names[facing[:, :2].astype(np.intp)]
-        small = labels.astype(np.min_scalar_type(n_components))
-        return cls(small, classes, hills, laws, facing)
+        return cls(labels.astype(np.min_scalar_type(n_components)), classes, hills, laws, facing)
 
 
 def _valleys(components, laws, large):
@@ -120,8 +119,7 @@ def _valleys(components, laws, large):
 def _islands(laws, large):
     """Small components of several rows that are far from each large one: (n_islands,)."""
     small = np.setdiff1d(np.flatnonzero(laws.sizes > 1), large)
-    nearest = laws.nearest(small, large)
-    small = small[_isolation(laws, small, nearest) >= LEAST_ISLAND]
+    small = small[_isolation(laws, small, laws.nearest(small, large)) >= LEAST_ISLAND]
     small = small[np.argsort(-laws.sizes[small], kind="stable")][:MOST_ISLANDS]
     return small[[(_isolation(laws, k, large) >= LEAST_ISLAND).all() for k in small]]
 

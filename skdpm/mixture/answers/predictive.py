@@ -99,8 +99,7 @@ class ScoredDraws:
                 scored["clusters"] = np.array(at, dtype=np.intp)
             self.draws.append(scored)
         # If all rows are noise there are no clusters.
-        n_stats = self.draws[0].get("n_stats", 0)
-        all_stats = np.array(stats) if stats else np.empty((0, n_stats))
+        all_stats = np.array(stats) if stats else np.empty((0, self.draws[0].get("n_stats", 0)))
         self.stats = likelihood.own_stats(all_stats)
         for draw in self.draws:
             stats = self.stats[draw["clusters"]] if "clusters" in draw else draw["stats"]
@@ -464,8 +463,7 @@ class Predictor:
         n_threads = min(joblib.effective_n_jobs(n_jobs), n_rows * n_clusters // THREAD_EVALUATIONS)
         if n_threads > 1:
             n_blocks = -(-n_blocks // n_threads) * n_threads
-        bounds = [n_rows * b // n_blocks for b in range(n_blocks + 1)]
-        blocks = itertools.pairwise(bounds)
+        blocks = itertools.pairwise(n_rows * b // n_blocks for b in range(n_blocks + 1))
         if n_threads > 1:
             joblib.Parallel(n_jobs=n_threads, require="sharedmem")(
                 joblib.delayed(fill)(first, stop) for first, stop in blocks

@@ -54,7 +54,6 @@ class Rows(contextlib.AbstractContextManager):
 
     def condense(self, likelihood):
         """Store rows in the form that a resolved likelihood prefers, if that pays."""
-        return None
 
     def log_constant(self, likelihood):
         """Return the sum of `Likelihood.log_constants` over all rows."""
@@ -178,8 +177,7 @@ class MemoryRows(Rows):
 
     def admit_noise(self, noise, likelihood):
         """Rows may be noise from now on, with this law: Noise."""
-        log_density = np.asarray(noise.log_density)
-        self.log_noise = log_density - likelihood.log_constants(self.X)
+        self.log_noise = np.asarray(noise.log_density) - likelihood.log_constants(self.X)
 
     def sum_noise(self, codes, n_clusters):
         """Sums of `log_noise` over the rows of the first clusters, last over the rows that are

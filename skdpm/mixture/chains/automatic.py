@@ -92,8 +92,7 @@ class AutomaticStart:
             model = likelihood.bind(data, likelihood.tables(data, n_sampled + 1))
         if "product" not in likelihood.capabilities:
             prior = program.make_prior(program.first_concentration)
-            state = cut(likelihood, model, prior, points, rng)
-            return merge_coupled_pieces(program, state, rng)
+            return merge_coupled_pieces(program, cut(likelihood, model, prior, points, rng), rng)
         labels, merged = find_clusters(program, likelihood, model, points, bit_generator)
         if n_sampled < self.X.shape[0]:
             log_sizes = np.log(merged.stats[:, 0])
@@ -117,8 +116,7 @@ class AutomaticStart:
         model, prior = program.model(), program.make_prior(program.first_concentration)
         n_pieces = min(n_pieces, MOST_PIECES, prior.most_clusters)
         state = cut(self.likelihood, model, prior, self.points, rng, n_pieces)
-        sizes = state.cluster_sizes()
-        program.resample_concentration(prior, sizes, bit_generator)
+        program.resample_concentration(prior, state.cluster_sizes(), bit_generator)
         values = _learn(program, model, state.cluster_slots(), bit_generator)
         return FirstState(state.cluster_labels(), values, prior.concentration)
 

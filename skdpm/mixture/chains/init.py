@@ -78,13 +78,11 @@ def dispersed_labels(replica, n_samples, most, bit_generator):
     """Draw the initial labels, (n_samples,), of the replicas 1, 2, ... of a chain: rows uniformly
     in 4, 8, ... clusters, at most `most`. Empty clusters are left out."""
     n_clusters = min(n_samples, most, 2 ** min(replica + 1, 62))
-    labels = np.random.Generator(bit_generator).integers(n_clusters, size=n_samples)
-    return without_gaps(labels)
+    return without_gaps(np.random.Generator(bit_generator).integers(n_clusters, size=n_samples))
 
 
 def _kmeans_labels(X, most, bit_generator):
     """k-means on standardised columns. The number of clusters is the mean under a CRP with
     concentration 2, at most `most`."""
-    n_distinct = len(np.unique(X, axis=0))
-    n_clusters = min(most, n_distinct, 1 + round(2 * math.log(len(X))))
+    n_clusters = min(most, len(np.unique(X, axis=0)), 1 + round(2 * math.log(len(X))))
     return kmeans(standardised(X), n_clusters, bit_generator, n_iterations=100)

@@ -191,10 +191,9 @@ class MixtureChain(LiveChain):
 
     def keep(self, draw, log_joint):
         program, state = self.program, self.state
-        concentration = state.prior.concentration
         entries = {
             "log_joint": log_joint,
-            "concentration": concentration,
+            "concentration": state.prior.concentration,
             "n_components": state.n_clusters,
             **{column_of(name): value for name, value in self.values.items()},
             **state.prior.latent_values(),
@@ -390,9 +389,8 @@ class Replica:
         self.values = dict(saved["values"])
         prior = program.make_prior(saved["concentration"])
         prior.set_latent(saved["latent"])
-        model = program.model(self.values)
         self.state = MixtureState(
-            model,
+            program.model(self.values),
             prior,
             saved.get("labels"),
             saved.get("state"),

@@ -85,8 +85,7 @@ class StreamProgram(ParticleProgram):
 
     def __post_init__(self):
         super().__post_init__()
-        first = self.n_before
-        self.stops = [*range(first + BLOCK, self.n_samples, BLOCK), self.n_samples]
+        self.stops = [*range(self.n_before + BLOCK, self.n_samples, BLOCK), self.n_samples]
 
     @property
     def n_new(self):
@@ -140,8 +139,7 @@ class StreamChain(ParticleChain):
         # With known labels the kernels are others.
         if len(pooled) < n or program.known.unites:
             return super().kernels()
-        can = all(model.reread(program.data) for model in pooled)
-        return pooled if can else super().kernels()
+        return pooled if all(m.reread(program.data) for m in pooled) else super().kernels()
 
     def row_order(self):
         first = self.program.first_item

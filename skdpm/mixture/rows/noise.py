@@ -111,8 +111,7 @@ def alone(labels):
     shape (..., n_samples), without negative labels. Labels without noise stay as they are."""
     if np.min(labels, initial=0) >= 0:
         return labels
-    flat = np.asarray(labels).reshape(-1, np.shape(labels)[-1])
-    found = flat.astype(np.int64)
+    found = np.asarray(labels).reshape(-1, np.shape(labels)[-1]).astype(np.int64)
     for out in found:
         is_noise = out < 0
         out[is_noise] = out.max(initial=-1) + 1 + np.arange(np.count_nonzero(is_noise))

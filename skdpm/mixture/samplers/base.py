@@ -138,6 +138,5 @@ class BlockSampler(Sampler):
         return converted(estimator, X, likelihood, reset, dtype="numeric")
 
     def program(self, X, likelihood, **settings):
-        name = f"{type(self).__name__}.block_size"
-        block_size = check_integer(self.block_size, name, low=1)
+        block_size = check_integer(self.block_size, f"{type(self).__name__}.block_size", low=1)
         return BlockProgram.prepare(X, likelihood, block_size=block_size, **settings)

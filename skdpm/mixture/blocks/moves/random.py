@@ -132,8 +132,7 @@ class RandomMoves:
         if not log_u < log_ratio:
             return False
         self.counts["random_split"][1] += 1
-        change = RandomSplit(trial, state.n_slots, key)
-        state.split_clusters([change], [parts])
+        state.split_clusters([RandomSplit(trial, state.n_slots, key)], [parts])
         if memory is not None:
             memory.append(trial.cluster)
         return True

@@ -64,8 +64,7 @@ class Selection:
         return self
 
     def _part_of(self, unit):
-        owners = {self.parts[u][0]: name for name, group, _ in self._groups for u in group}
-        return owners[unit]
+        return {self.parts[u][0]: name for name, group, _ in self._groups for u in group}[unit]
 
     def resolve(self, X):
         resolved = super().resolve(X)

@@ -87,6 +87,5 @@ class Bernoulli(Levels):
         return list(np.stack([zeros, ones], axis=-1).swapaxes(0, 1))
 
     def _checked(self, X):
-        bad = (X != 0) & (X != 1) & ~np.isnan(X)
-        self._check_columns(X, bad, "0 or 1")
+        self._check_columns(X, (X != 0) & (X != 1) & ~np.isnan(X), "0 or 1")
         return X

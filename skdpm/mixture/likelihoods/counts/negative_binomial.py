@@ -106,12 +106,11 @@ class NegativeBinomial(CountColumns):
         )
 
     def tables(self, data, n_max):
-        missing = n_max is None or data["missing"] or self._fitted_missing
         values, exposures, tallies = zip(*self._fitted_levels, strict=True)
         return read_only(
             {
                 "n_max": bounds(n_max)[0],
-                "missing": missing,
+                "missing": n_max is None or data["missing"] or self._fitted_missing,
                 "n_fitted": self._n_fitted,
                 "fitted_levels": np.concatenate(values),
                 "fitted_exposures": np.concatenate(exposures),
@@ -125,9 +124,8 @@ class NegativeBinomial(CountColumns):
 
     def parametric(self, X):
         X = np.ascontiguousarray(X, dtype=np.float64)
-        dispersion = np.ascontiguousarray(self.dispersion)
         return ParametricNegativeBinomial(
-            X, self.shape, self.rate, dispersion, self._fitted_missing
+            X, self.shape, self.rate, np.ascontiguousarray(self.dispersion), self._fitted_missing
         )
 
     def log_constants(self, X):

@@ -65,11 +65,10 @@ class Poisson(CountColumns):
         )
 
     def tables(self, data, n_max):
-        missing = n_max is None or data["missing"] or self._fitted_missing
         return read_only(
             {
                 "n_max": bounds(n_max)[0],
-                "missing": missing,
+                "missing": n_max is None or data["missing"] or self._fitted_missing,
                 # Twice the largest sum, to have room for new rows.
                 "log_gamma": log_gamma_table(self.shape, min(2.0 * self._largest, LARGEST_TABLED)),
             }

@@ -390,8 +390,7 @@ default=None
             return self._resolve_all(summary)
         mean = self.mean
         if mean is not None:
-            n_features = len(summary["mean"])
-            mean = as_vector(mean, n_features, "Gaussian.mean")[projection.columns]
+            mean = as_vector(mean, len(summary["mean"]), "Gaussian.mean")[projection.columns]
         reduced = ReducedGaussian(
             projection=projection, **self._copy(mean=mean).get_params(deep=False)
         )

@@ -145,8 +145,7 @@ class Grid(Likelihood):
         if isinstance(X, Tabulated):
             return X
         if len(X) == 0:
-            n_entries = self._layers[0] * self.log_weights.size
-            return np.empty((0, n_entries + 2)).view(Tabulated)
+            return np.empty((0, self._layers[0] * self.log_weights.size + 2)).view(Tabulated)
         return self._tabulated(self._log_likelihoods(X))
 
     def log_constants(self, X):

@@ -94,8 +94,7 @@ class PyClone(Grid):
             n_layers = 1 + int(np.ceil(np.log(highest / LOWEST) / np.log(STEP)))
             resolved.layers = read_only(LOWEST * STEP ** np.arange(n_layers))
         resolved.grid = read_only(np.linspace(0.0, 1.0, n_grid))
-        n_blocks = X.shape[1] // len(mutations.FIELDS)
-        resolved.log_weights = read_only(np.zeros((n_blocks, n_grid)))
+        resolved.log_weights = read_only(np.zeros((X.shape[1] // len(mutations.FIELDS), n_grid)))
         return resolved
 
     def tables(self, data, n_max):
