@@ -297,20 +297,11 @@ cdef bint draw_near(BlockTask self, Py_ssize_t n_items) noexcept nogil:
     return True
 
 
-cdef bint draw_tile(
-    BlockTask self, Py_ssize_t first, Py_ssize_t n_items, const double* box, Py_ssize_t n_near,
-    double rest
+cdef void draw_sifted(
+    BlockTask self, Py_ssize_t first, Py_ssize_t n_items, Py_ssize_t n, double rest
 ) noexcept nogil:
-    """The same for a tile of the batch, among the clusters near the batch."""
-    cdef Py_ssize_t code
-    cdef Py_ssize_t n_choices
-    cdef Py_ssize_t which[2]
-    cdef const Py_ssize_t* items = self.items + first
-    cdef Py_ssize_t* codes = self.tile_codes
-    # A cluster is evaluated for the tile where that costs less than the rows left without it.
-    near = as_indices(self.near, n_near)
-    n = sift(self, box, near, -log(1.5 * self.n_clusters), self.nearest, &rest)
-    n_choices = n + (self.log_noise != NULL)
+    """Draw places of clusters among the n in `nearest`, n for noise; -1 if others may matter."""
+    cdef Py_ssize_t n_choices = n + (self.log_noise != NULL)
     if n_choices == 1:
         share = 1.0
         if self.lower[0] < INFINITY:
@@ -318,23 +309,37 @@ cdef bint draw_tile(
         low = (1.0 - 1e-11) / (1.0 + share)
         for i in range(n_items):
             self.draws[i] = 0 if share <= self.u[first + i] < low else -1
-    else:
-        self.model.log_density_loaded(
-            first, n_items, self.params, as_indices(self.nearest, n), self.log_w
-        )
-        top = self.top
-        if self.log_noise != NULL:
-            self.shifts[n] = weigh_noise(
-                self, as_indices(items, n_items), self.log_noise_weight, self.log_w + n * TILE
-            )
-            top = max(top, self.shifts[n])
-            self.shifts[n] = -top
-        for j in range(n):
-            self.shifts[j] = self.log_weights[self.nearest[j]] - top
-        tile_select(
-            self.log_w, self.shifts, n_choices, TILE, n_items, self.u + first,
-            exp(min(rest - top, 700.0)), self.scratch, self.draws
-        )
+        return
+    self.model.log_density_loaded(
+        first, n_items, self.params, as_indices(self.nearest, n), self.log_w
+    )
+    top = self.top
+    if self.log_noise != NULL:
+        items = as_indices(self.items + first, n_items)
+        self.shifts[n] = weigh_noise(self, items, self.log_noise_weight, self.log_w + n * TILE)
+        top = max(top, self.shifts[n])
+        self.shifts[n] = -top
+    for j in range(n):
+        self.shifts[j] = self.log_weights[self.nearest[j]] - top
+    tile_select(
+        self.log_w, self.shifts, n_choices, TILE, n_items, self.u + first,
+        exp(min(rest - top, 700.0)), self.scratch, self.draws
+    )
+
+
+cdef bint draw_tile(
+    BlockTask self, Py_ssize_t first, Py_ssize_t n_items, const double* box, Py_ssize_t n_near,
+    double rest
+) noexcept nogil:
+    """The same for a tile of the batch, among the clusters near the batch."""
+    cdef Py_ssize_t code
+    cdef Py_ssize_t which[2]
+    cdef const Py_ssize_t* items = self.items + first
+    cdef Py_ssize_t* codes = self.tile_codes
+    # A cluster is evaluated for the tile where that costs less than the rows left without it.
+    near = as_indices(self.near, n_near)
+    n = sift(self, box, near, -log(1.5 * self.n_clusters), self.nearest, &rest)
+    draw_sifted(self, first, n_items, n, rest)
     if self.held_codes != NULL:
         for i in range(n_items):
             if self.held_codes[items[i]] >= 0:
