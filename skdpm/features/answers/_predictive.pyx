@@ -349,8 +349,13 @@ cdef class RowLaw:
             self.log_w[self.n_kept] = self.log_w[j] if stays else flipped[j]
             self.scratch[self.n_kept] = flipped[j] if stays and comes else -INFINITY
             self.n_kept += 1
-        n = self.n_kept
-        for j in range(n):
+        self.add_copies(k, on, n_unused)
+        return 0
+
+    cdef void add_copies(self, Py_ssize_t k, bint on, Py_ssize_t n_unused) noexcept nogil:
+        """Copy the kept values with a weight in `scratch` to unused candidates, feature k
+        flipped."""
+        for j in range(self.n_kept):
             if self.scratch[j] > -INFINITY:
                 n_unused -= 1
                 value = self.unused[n_unused]
@@ -362,7 +367,6 @@ cdef class RowLaw:
                 self.kept[self.n_kept] = value
                 self.log_w[self.n_kept] = self.scratch[j]
                 self.n_kept += 1
-        return 0
 
     cdef void add_value(
         self, double value, const unsigned char* z,
