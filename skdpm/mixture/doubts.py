@@ -82,7 +82,7 @@ def warn_of_columns(model, X, program, given):
     if len(follow) and model.likelihood == "auto":
         warn(
             f"{listed(follow, names)} of X can be computed from other columns, as totals and "
-            'copies can. So the law of counts that likelihood="auto" chose leaves this out, and '
+            'copies can. So the law that likelihood="auto" chose leaves this out, and '
             "sample and impute give NaN for it"
         )
 

@@ -492,6 +492,10 @@ def test_what_follows_from_other_columns_is_left_out_of_counts():
     assert last(np.c_[800.0 - total, X]) == [[1, 2, 3]]
     # Two columns do not tell clusters.
     assert last(np.c_[X[:, :2], X[:, 0] + X[:, 1]]) is None
+    # Nor does a sum of answers, of any scale; numbers that follow from numbers are theirs.
+    other = np.random.default_rng(1).normal(size=(len(X), 1))
+    given = np.c_[marks, (marks.sum(axis=1) - 9.0) / 7.0, other, 1.0 - 2.0 * other]
+    assert last(with_gap(given)) == [[4, 5], [0, 1, 2]]
 
 
 @pytest.mark.long

@@ -170,6 +170,8 @@ def _laws_of_kinds(X):
     if not answers and not counts:
         return []
     others = [d for d in range(table.shape[1]) if d not in {*answers, *counts, *follow}]
+    follow += _sums_among([d for d in others if d in columns], columns, [*answers, *counts])
+    others = [d for d in others if d not in follow]
     parts = (
         ("numeric", _laws_of_shape(table.shape[0], len(others))[0], others),
         ("categorical", Categorical(reads_numbers=True), answers),
@@ -262,15 +264,30 @@ def _depend(values, levels):
     return len(_following(values)) > 0
 
 
+def _sums_among(others, columns, discrete):
+    """Numbers that follow from answers and counts, as their sums do: list of positions. The law of
+    numbers knows those that follow from other numbers."""
+    if not others:
+        return []
+    follow = _follow(_some_rows(columns, [*discrete, *others]))[len(discrete) :]
+    return np.array(others)[follow & ~_follow(_some_rows(columns, others))].tolist()
+
+
 def _following(values):
     """Positions of columns that follow from others of smaller means, as totals and copies do."""
-    values = values[~np.isnan(values).any(axis=1)]
+    order = values[~np.isnan(values).any(axis=1)].sum(axis=0).argsort(kind="stable")
+    return order[_follow(values[:, order])]
+
+
+def _follow(values):
+    """Whether each column follows from those before it: (n_columns,)."""
+    values = values[np.isfinite(values).all(axis=1)]
     if len(values) <= values.shape[1]:
-        return np.array([], dtype=int)
-    order = values.mean(axis=0).argsort(kind="stable")
-    values = values[:, order] - values[:, order].mean(axis=0)
+        return np.zeros(values.shape[1], dtype=bool)
+    values = values / np.maximum(np.abs(values).max(axis=0), np.finfo(float).tiny)
+    values -= values.mean(axis=0)
     rest = np.abs(np.diagonal(np.linalg.qr(values, mode="r")))
-    return order[rest < 1e-9 * np.linalg.norm(values, axis=0)]
+    return rest < 1e-9 * np.linalg.norm(values, axis=0)
 
 
 def laws_by_name(asked, bound, X):

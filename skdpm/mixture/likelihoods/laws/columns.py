@@ -385,8 +385,8 @@ def words_about(doubtful, given, X, names, between=". Also, "):
 def _about_two_values(columns, X, code):
     way = (
         'If no column has more values, use likelihood="bernoulli" for 0 and 1, or "categorical". '
-        'Otherwise use likelihood="mixed" with these columns of type bool or category, or drop '
-        "them"
+        "Otherwise use likelihood=skdpm.suggest_likelihood(X), which takes these columns as "
+        "categories, or drop them"
     )
     groups = _one_hot(X) if isinstance(X, np.ndarray) else []
     if groups := [own for own in groups if not set(own).isdisjoint(columns)]:
