@@ -188,7 +188,8 @@ def _columns_of_answers(columns):
     answers = [d for d, own in levels.items() if len(own) > 1]
     n_others = sum(len(own) == 0 for own in levels.values())
     enough = n_others > 0 or len(answers) >= FEWEST_ANSWERS
-    if not enough or 2 * len(answers) < n_others:
+    # Gaussian clusters separate two values, however many other columns tell clusters.
+    if not enough or (2 * len(answers) < n_others and all(len(levels[d]) > 2 for d in answers)):
         return []
     n_rows = len(columns[answers[0]].values)
     few = n_rows < FEWEST_ROWS * sum(len(levels[d]) - 1 for d in answers)
