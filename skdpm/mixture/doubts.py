@@ -34,6 +34,13 @@ LEAST_APART = 0.6
 MOST_PAIRED = 2000
 # Departure from 1 of the sum of the squares of a sine and a cosine, as in single precision.
 ON_CIRCLE = 1e-5
+# Where hours, degrees and days of a year begin, and their periods; the fewest rows of a column of
+# these, the parts of its range, and rows at its ends for one in the emptiest part.
+PERIODS = (0.0, 24.0), (0.0, 360.0), (-180.0, 360.0), (1.0, 366.0)
+FEWEST_AROUND, N_PARTS, TIMES_EMPTIEST = 50, 12, 4
+# Fewest rows of groups in a column, the parts of its range, of which three count together, and
+# standard deviations of the difference between a valley and the hills on both sides of it.
+FEWEST_IN_GROUPS, N_BINS, CLEAR_VALLEY = 100, 30, 5.0
 # Rows whose departures are in memory at once.
 BLOCK_ROWS = 2**16
 # Learned scale, as a share of the variance of a column, that no rows with a width lead to.
@@ -97,6 +104,15 @@ def _warn_of_angles(likelihood, X, names):
             "latitude and longitude in degrees, convert them to radians and pass three columns: "
             "cos(lat) * cos(lon), cos(lat) * sin(lon) and sin(lat)",
         )
+    for d in range(X.shape[1]) if likelihood.has_points and not sp.issparse(X) else ():
+        if period := _period(X[:, d]):
+            warn(
+                f"{listed([d], names)} of X has many rows at both ends of a period of {period:g}. "
+                "If it goes round, as hours, degrees and days of a year do, these rows are "
+                "neighbours, and Gaussian clusters cut them apart: put np.cos(t) and np.sin(t) of "
+                f"t = 2 * np.pi * x / {period:g} in the place of its values x; then fit says how "
+                "to take this pair as a direction"
+            )
     angles = _angles(X) if likelihood.has_points and X.shape[0] >= FEWEST_ALONE else ()
     if len(angles) == 0:
         return
@@ -111,13 +127,27 @@ def _warn_of_angles(likelihood, X, names):
     )
 
 
+def _period(column):
+    """Period of a column with many rows at both ends of it, and few in between; 0 for others."""
+    known = column[np.isfinite(column)]
+    low, high = known.min(initial=np.inf), known.max(initial=-np.inf)
+    for begin, period in PERIODS if len(known) >= FEWEST_AROUND else ():
+        if begin <= low and high <= begin + period:
+            n_rows = np.histogram(known, N_PARTS, (begin, begin + period))[0]
+            at_ends = min(n_rows[0], n_rows[-1])
+            if at_ends >= max(len(known) / N_PARTS / 2, TIMES_EMPTIEST * n_rows.min(), 1):
+                return period
+    return 0.0
+
+
 def _angles(X):
     """First columns of pairs whose squares have the sum 1 in all rows, and are not 0 and 1."""
-    with np.errstate(over="ignore"):
-        squares = np.square(X)
-    on_circle = np.abs(squares[:, 1:] + squares[:, :-1] - 1.0) < ON_CIRCLE
-    are_flags = np.abs(squares[:, 1:] - 0.5) > 0.49
-    first = np.flatnonzero(on_circle.all(axis=0) & ~are_flags.all(axis=0))
+    first = np.arange(X.shape[1] - 1)
+    for rows in (X[:BLOCK_ROWS], X):  # a block rules out most pairs, without a copy of all rows
+        with np.errstate(over="ignore"):
+            one, other = np.square(rows[:, first]), np.square(rows[:, first + 1])
+        on_circle = (np.abs(one + other - 1.0) < ON_CIRCLE).all(axis=0)
+        first = first[on_circle & ~(np.abs(other - 0.5) > 0.49).all(axis=0)]
     return first[np.append(True, np.diff(first) > 1)] if len(first) else first
 
 
@@ -221,6 +251,7 @@ def warn_of_overdispersion(model, program):
         return
     _warn_of_planes(model, program, labels)
     _warn_of_few_rows(model)
+    _warn_of_valleys(model)
     if columns := overdispersion.columns_with_totals(program, labels, np.random.PCG64(0)):
         named = "X" if len(columns) == model.n_features_in_ else f"X[:, {columns}]"
         warn(
@@ -279,6 +310,37 @@ def _warn_of_few_rows(model):
             "and rows that are alone. Use fewer columns, as from sklearn.decomposition.PCA, or "
             "FiniteMixture(n_components=...) with the number of clusters",
         )
+
+
+def _warn_of_valleys(model):
+    """Warn if all rows are one component, although they form groups in some column."""
+    likelihood, X = model.likelihood_, model._training.X
+    is_told = getattr(model, "n_components", None) is not None
+    if is_told or not likelihood.has_points or model.n_components_samples_.mean() > 1.5:
+        return
+    columns = [d for d, column in enumerate(X.T) if _has_valley(column)]
+    if columns:
+        law = Gaussian(covariance_type="diag")
+        law = Product([("all", law, range(model.n_features_in_))], select=True)
+        warn(
+            f"labels_ is one cluster, but rows form separate groups in "
+            f"{listed(columns, getattr(model, 'feature_names_in_', None))}. The other columns do "
+            "not tell these apart, and outweigh them. Fit such columns alone, or let the fit find "
+            f"which columns tell clusters: likelihood={law!r}"
+        )
+
+
+def _has_valley(column):
+    """Whether a column has, between hills, a valley of half their height that is not chance."""
+    known = column[np.isfinite(column)]
+    if len(known) < FEWEST_IN_GROUPS or len(np.unique(known)) < 2 * N_BINS:
+        return False
+    ends = np.quantile(known, [0.005, 0.995])
+    n_rows = np.convolve(np.histogram(known, N_BINS, ends)[0], np.ones(3), "valid")
+    left, right = np.maximum.accumulate(n_rows), np.maximum.accumulate(n_rows[::-1])[::-1]
+    hills = np.minimum(left, right)
+    clear = hills - n_rows > CLEAR_VALLEY * np.sqrt(hills + n_rows)
+    return bool((clear & (n_rows < hills / 2)).any())
 
 
 def _silhouette(model):

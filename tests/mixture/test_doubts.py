@@ -60,6 +60,43 @@ def test_sines_and_cosines_are_directions():
     assert "sines" not in str(said[0].message)
 
 
+@pytest.mark.long
+def test_numbers_that_go_round_are_named():
+    rng = np.random.default_rng(0)
+    near = rng.normal(size=200)
+    for period, x in ((24, near), (360, 20.0 * near), (366, (15.0 * near).round())):
+        X = pd.DataFrame({"size": rng.normal(size=200), "t": x % period + (period == 366)})
+        words = rf"^column 't' of X has .* ends of a period of {period}.*of t = 2 \* np.pi \* x / "
+        with pytest.warns(UserWarning, match=words):
+            DPMixture(**SHORT).fit(X)
+    with pytest.warns(UserWarning, match="ends of a period of 360"):
+        DPMixture(**SHORT).fit((20.0 * near[:, None] + 360.0) % 360.0 - 180.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        even, high = 24.0 * rng.random(200), 12.0 + 3.0 * near
+        for x in (even, high, 25.0 * (near % 1.0), (near % 24.0)[:40], 0.04 * (near % 24.0)):
+            DPMixture(**SHORT).fit(x[:, None])
+
+
+@pytest.mark.long
+def test_groups_in_a_column_that_others_outweigh_are_named():
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=300)
+    X = rng.normal(size=(300, 16))
+    X[:, 7] += 5.0 * y
+    with pytest.warns(UserWarning, match="groups in column 7. The other columns") as said:
+        assert DPMixture(**SHORT).fit(X).n_components_samples_.max() == 1
+    code = str(said[-1].message).partition("likelihood=")[2]
+    advised = eval(code, vars(likelihoods))
+    labels = DPMixture(likelihood=advised, n_draws=20, random_state=0).fit_predict(X)
+    assert adjusted_rand_score(y, labels) > 0.9
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        for x in (rng.normal(size=300), rng.random(300), (9.0 * X[:, 0]).round(), X[:80, 7]):
+            table = np.column_stack([x, X[: len(x), :7]])
+            DPMixture(likelihood="gaussian", **SHORT).fit(table)
+
+
 def test_a_list_of_links_is_no_table_of_categories():
     rng = np.random.default_rng(0)
     links = pd.DataFrame({side: rng.choice([f"n{i}" for i in range(20)], 80) for side in "ab"})

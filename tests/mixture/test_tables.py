@@ -677,7 +677,7 @@ def test_columns_of_two_values_are_reported(sampler):
     for part in (flags.tolist(), np.c_[flags, constant], np.c_[flags, rare]):
         with pytest.warns(UserWarning, match='of X have .* use likelihood="bernoulli" for 0'):
             DPMixture(likelihood="gaussian", **params).fit(part)
-    with pytest.warns(UserWarning, match=r'use likelihood=skdpm.suggest_likelihood\(X\), which'):
+    with pytest.warns(UserWarning, match=r"use likelihood=skdpm.suggest_likelihood\(X\), which"):
         DPMixture(likelihood="gaussian", **params).fit(np.c_[flags, np.arange(60.0)])
 
 

@@ -154,7 +154,11 @@ def _levels(values):
 def _laws_of_kinds(X):
     """The law that takes answers as categories, and counts as counts, if a third of the columns
     hold some: list of Likelihood. Answers need not be near a mean, and large counts vary more."""
-    table = as_table(given_rows(X), numbers=True)
+    rows = given_rows(X)
+    if isinstance(rows, np.ndarray) and rows.dtype.kind == "f":
+        if not any(map(_may_be_discrete, rows[:ENOUGH_ROWS].T)):
+            return []  # without a copy of many rows
+    table = as_table(rows, numbers=True)
     if table is None or is_dask(X):
         return []
     columns = [table.column(d, reads_numbers=True) for d in range(table.shape[1])]
@@ -217,6 +221,12 @@ def _columns_of_counts(columns, answers):
     follow = {*found[_following(_some_rows(columns, found))].tolist()}.difference(answers)
     counts = [d for d in counts if d not in follow]
     return (counts, sorted(follow)) if len(counts) >= FEWEST_ANSWERS else ([], [])
+
+
+def _may_be_discrete(values):
+    """Whether some rows of a column do not rule out that it holds answers or counts."""
+    levels = np.unique(values[~np.isnan(values)])
+    return len(levels) <= MOST_LEVELS or (levels == np.rint(levels)).all()
 
 
 def _are_counts(values):
