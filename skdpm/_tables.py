@@ -402,8 +402,7 @@ def shown(value):
 
 
 class TextForm(NamedTuple):
-    """A form of numbers in strings: what is dropped from these, what is put in the place of what,
-    and whether other strings mark missing entries."""
+    """A form of numbers in strings: what is dropped and replaced, and whether some are marks."""
 
     words: str
     pattern: str
@@ -412,8 +411,7 @@ class TextForm(NamedTuple):
     marks: bool = False
 
 
-# Spaces and apostrophes between thousands, the minus sign of typography, and what makes a comma a
-# point.
+# What is between thousands, the minus sign of typography, and what makes a comma a point.
 SPACES, MINUS, POINT = " '\u2019\u00a0\u202f", "\u2212", ((",", "."),)
 TEXT_FORMS = (
     TextForm("", r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"),

@@ -38,9 +38,9 @@ ON_CIRCLE = 1e-5
 # these, the parts of its range, and rows at its ends for one in the emptiest part.
 PERIODS = (0.0, 24.0), (0.0, 360.0), (-180.0, 360.0), (1.0, 366.0)
 FEWEST_AROUND, N_PARTS, TIMES_EMPTIEST = 50, 12, 4
-# Fewest rows of groups in a column, the parts of its range, of which three count together, and
-# standard deviations of the difference between a valley and the hills on both sides of it.
-FEWEST_IN_GROUPS, N_BINS, CLEAR_VALLEY = 100, 30, 5.0
+# Fewest rows of groups in a column, the parts of its range, of which three count together, standard
+# deviations between a valley and the hills beside it, and the largest share of such columns.
+FEWEST_IN_GROUPS, N_BINS, CLEAR_VALLEY, MOST_WITH_GROUPS = 100, 30, 5.0, 0.25
 # Rows whose departures are in memory at once.
 BLOCK_ROWS = 2**16
 # Learned scale, as a share of the variance of a column, that no rows with a width lead to.
@@ -108,10 +108,9 @@ def _warn_of_angles(likelihood, X, names):
         if period := _period(X[:, d]):
             warn(
                 f"{listed([d], names)} of X has many rows at both ends of a period of {period:g}. "
-                "If it goes round, as hours, degrees and days of a year do, these rows are "
-                "neighbours, and Gaussian clusters cut them apart: put np.cos(t) and np.sin(t) of "
-                f"t = 2 * np.pi * x / {period:g} in the place of its values x; then fit says how "
-                "to take this pair as a direction"
+                "If it goes round, as hours and degrees do, Gaussian clusters cut it: put "
+                f"np.cos(t) and np.sin(t) of t = 2 * np.pi * x / {period:g} in the place of its "
+                "values x; then fit says how to take this pair as a direction"
             )
     angles = _angles(X) if likelihood.has_points and X.shape[0] >= FEWEST_ALONE else ()
     if len(angles) == 0:
@@ -319,14 +318,14 @@ def _warn_of_valleys(model):
     if is_told or not likelihood.has_points or model.n_components_samples_.mean() > 1.5:
         return
     columns = [d for d, column in enumerate(X.T) if _has_valley(column)]
-    if columns:
+    if 0 < len(columns) <= MOST_WITH_GROUPS * X.shape[1]:
+        named = listed(columns, getattr(model, "feature_names_in_", None))
         law = Gaussian(covariance_type="diag")
         law = Product([("all", law, range(model.n_features_in_))], select=True)
         warn(
-            f"labels_ is one cluster, but rows form separate groups in "
-            f"{listed(columns, getattr(model, 'feature_names_in_', None))}. The other columns do "
-            "not tell these apart, and outweigh them. Fit such columns alone, or let the fit find "
-            f"which columns tell clusters: likelihood={law!r}"
+            f"labels_ is one cluster, but rows form separate groups in {named}. The other columns "
+            "do not tell these apart, and outweigh them. Fit such columns alone, or let the fit "
+            f"find which columns tell clusters: likelihood={law!r}"
         )
 
 
@@ -337,8 +336,7 @@ def _has_valley(column):
         return False
     ends = np.quantile(known, [0.005, 0.995])
     n_rows = np.convolve(np.histogram(known, N_BINS, ends)[0], np.ones(3), "valid")
-    left, right = np.maximum.accumulate(n_rows), np.maximum.accumulate(n_rows[::-1])[::-1]
-    hills = np.minimum(left, right)
+    hills = np.minimum(np.maximum.accumulate(n_rows), np.maximum.accumulate(n_rows[::-1])[::-1])
     clear = hills - n_rows > CLEAR_VALLEY * np.sqrt(hills + n_rows)
     return bool((clear & (n_rows < hills / 2)).any())
 

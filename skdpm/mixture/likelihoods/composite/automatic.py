@@ -155,7 +155,7 @@ def _laws_of_kinds(X):
     """The law that takes answers as categories, and counts as counts, if a third of the columns
     hold some: list of Likelihood. Answers need not be near a mean, and large counts vary more."""
     rows = given_rows(X)
-    if isinstance(rows, np.ndarray) and rows.dtype.kind == "f":
+    if isinstance(rows, np.ndarray) and rows.dtype.kind == "f" and rows.ndim == 2:
         if not any(map(_may_be_discrete, rows[:ENOUGH_ROWS].T)):
             return []  # without a copy of many rows
     table = as_table(rows, numbers=True)
@@ -166,11 +166,9 @@ def _laws_of_kinds(X):
     answers = _columns_of_answers(columns)
     # Small counts have as few levels as answers; other columns show that they are counts.
     certain = [d for d in answers if not _are_small_counts(columns[d].values)]
-    counts, follow = _columns_of_counts(columns, certain)
-    if counts:
+    if _columns_of_counts(columns, certain)[0]:
         answers = certain
-    else:
-        counts, follow = _columns_of_counts(columns, answers)
+    counts, follow = _columns_of_counts(columns, answers)
     if not answers and not counts:
         return []
     others = [d for d in range(table.shape[1]) if d not in {*answers, *counts, *follow}]
@@ -276,8 +274,7 @@ def _depend(values, levels):
 
 
 def _sums_among(others, columns, discrete):
-    """Numbers that follow from answers and counts, as their sums do: list of positions. The law of
-    numbers knows those that follow from other numbers."""
+    """Positions of numbers that follow from answers and counts, as sums do, not from numbers."""
     if not others:
         return []
     follow = _follow(_some_rows(columns, [*discrete, *others]))[len(discrete) :]

@@ -87,11 +87,10 @@ def principal(matrix):
 
 def completed(X, drawn=False):
     """Rows with guesses in place of NaN: about their means given the known entries under one
-    normal law, or, as chains start, `drawn` from it. Entries without variance would make learned
-    scales small, and rows that lack the same columns a cluster, for hundreds of iterations.
-
-    Correlations are those of the pairs of known entries, mixed with independence. Every column in
-    turn is predicted from the others (Gauss-Seidel) or drawn given these (Gibbs)."""
+    normal law, or `drawn`, as chains start, because without variance learned scales are small, and
+    rows that lack the same columns a cluster, for hundreds of iterations. Correlations are those
+    of pairs of known entries, mixed with independence. Every column in turn is predicted from the
+    others (Gauss-Seidel) or drawn given these (Gibbs)."""
     missing = np.isnan(X)
     counts = np.maximum((~missing).sum(axis=0), 1)
     mean = np.where(missing, 0.0, X / counts).sum(axis=0)
