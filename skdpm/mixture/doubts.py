@@ -38,7 +38,7 @@ ON_CIRCLE = 1e-5
 # these, the parts of its range, and rows at its ends for one in the emptiest part.
 PERIODS = (0.0, 24.0), (0.0, 360.0), (-180.0, 360.0), (1.0, 366.0)
 FEWEST_AROUND, N_PARTS, TIMES_EMPTIEST = 50, 12, 4
-# Fewest rows of groups in a column, the parts of its range, of which three count together, standard
+# Fewest rows of groups in a column, the parts of its range, of which three count as one, standard
 # deviations between a valley and the hills beside it, and the largest share of such columns.
 FEWEST_IN_GROUPS, N_BINS, CLEAR_VALLEY, MOST_WITH_GROUPS = 100, 30, 5.0, 0.25
 # Rows whose departures are in memory at once.
