@@ -127,14 +127,15 @@ def _warn_of_angles(likelihood, X, names):
 
 
 def _period(column):
-    """Period of a column with many rows at both ends of it, and few in between; 0 for others."""
+    """Period of a column whose rows are dense at its ends, and few in between; 0 for others."""
     known = column[np.isfinite(column)]
     low, high = known.min(initial=np.inf), known.max(initial=-np.inf)
     for begin, period in PERIODS if len(known) >= FEWEST_AROUND else ():
         if begin <= low and high <= begin + period:
             n_rows = np.histogram(known, N_PARTS, (begin, begin + period))[0]
             at_ends = min(n_rows[0], n_rows[-1])
-            if at_ends >= max(len(known) / N_PARTS / 2, TIMES_EMPTIEST * n_rows.min(), 1):
+            falls = n_rows[0] > n_rows[1] and n_rows[-1] > n_rows[-2]
+            if falls and at_ends >= max(len(known) / N_PARTS / 2, TIMES_EMPTIEST * n_rows.min()):
                 return period
     return 0.0
 
@@ -314,7 +315,7 @@ def _warn_of_few_rows(model):
 def _warn_of_valleys(model):
     """Warn if all rows are one component, although they form groups in some column."""
     likelihood, X = model.likelihood_, model._training.X
-    is_told = getattr(model, "n_components", None) is not None
+    is_told = getattr(model, "n_components", None) is not None or model.sampler != "auto"
     if is_told or not likelihood.has_points or model.n_components_samples_.mean() > 1.5:
         return
     columns = [d for d, column in enumerate(X.T) if _has_valley(column)]

@@ -103,8 +103,7 @@ def completed(X, drawn=False):
     correlations = (rows.T @ rows) / np.maximum(known.T @ known, 1.0)
     values, vectors = np.linalg.eigh((1.0 - INDEPENDENT) * correlations)
     precision = (vectors / (np.maximum(values, 0.0) + INDEPENDENT)) @ vectors.T
-    # A fixed seed, so that a fit is a function of X and its own seed.
-    rng = np.random.Generator(np.random.PCG64(0))
+    rng = np.random.Generator(np.random.PCG64(0))  # so that fits follow from X and their seeds
     for _ in range(N_TURNS):
         for d in np.flatnonzero(missing.any(axis=0)):
             at = missing[:, d]
