@@ -412,18 +412,20 @@ class TextForm(NamedTuple):
 
 
 # What is between thousands, the minus sign of typography, and what makes a comma a point.
-SPACES, MINUS, POINT = " '\u2019\u00a0\u202f", "\u2212", ((",", "."),)
+SPACES, MINUS, POINT = " \u00a0\u202f'\u2019", "\u2212", ((",", "."),)
 TEXT_FORMS = (
     TextForm("", r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"),
     TextForm("thousands separators", r"[+-]?\d{1,3}(,\d{3})*(\.\d+)?", (",",)),
-    TextForm("thousands separators", rf"[+-]?\d{{1,3}}([{SPACES}]\d{{3}})*(\.\d+)?", (*SPACES,)),
+    TextForm(
+        "thousands separators", rf"[+-]?\d{{1,3}}([{SPACES}]\d{{3}})*(\.\d+)?", (*SPACES[3:],)
+    ),
     TextForm("decimal commas", r"[+-]?\d+(,\d+)?", (), POINT),
     TextForm("decimal commas", r"[+-]?\d{1,3}(\.\d{3})*(,\d+)?", (".",), POINT),
     TextForm("limits", r"[<>\u2264\u2265]? ?\d+(\.\d+)?\+?", (*"<>\u2264\u2265+",)),
 )
-# A currency before a number, and a unit, a currency or % after it.
-NUMBER = rf"[+-]?\d[\d.,]*(?:[{SPACES}]\d{{3}})*(?:[.,]\d+)?"
-AROUND = re.compile(rf"[+-]?((?:[A-Z]*[$\u20ac\u00a3\u00a5])?) ?{NUMBER}(?: ?([^\d\s+.,]\D*))?")
+# A currency before a number, and a unit, a currency or % after it; longer strings are no numbers.
+LONGEST, NUMBER = 40, rf"[+-]?\d[\d.,]*(?:[{SPACES}]\d{{3}})*(?:[.,]\d+)?"
+AROUND = re.compile(rf"[+-]?((?:[A-Z]*[$€£¥])?) ?{NUMBER}\s?([^\d\s+.,{{}}-][^\d{{}}-]*)?")
 # Strings, in lower case, that hardly mean a category, and those that among numbers are missing.
 MARKS = {"", "?", "na", "n/a", "nan", "null"}
 MARKS_IN_NUMBERS = MARKS | {"-", "--", ".", "..", "...", "*", "n.a.", "none", "missing"}
@@ -432,24 +434,25 @@ MARKS_IN_NUMBERS = MARKS | {"-", "--", ".", "..", "...", "*", "n.a.", "none", "m
 def text_form(column):
     """The `TextForm` of a column of strings; None if it has none, or a type of categories."""
     strings = column.distinct
-    if column.categories is not None or not all(isinstance(text, str) for text in strings):
+    are_short = all(isinstance(text, str) and len(text) <= LONGEST for text in strings)
+    if column.categories is not None or not are_short:
         return None
     known = [text for text in map(str.strip, strings) if text.lower() not in MARKS_IN_NUMBERS]
     texts = [text.replace(MINUS, "-") for text in known]
     around = {match and match.groups("") for match in map(AROUND.fullmatch, texts)}
     units = [unit for unit in around.pop() or () if unit] if len(around) == 1 else []
     for unit in units:
-        texts = [text.replace(unit, "").strip(" ") for text in texts]
+        texts = [text.replace(unit, "").strip() for text in texts]
     found = "".join(strings)
     for form in TEXT_FORMS if known else ():
         if all(re.fullmatch(form.pattern, text) for text in texts):
-            dropped = dict.fromkeys((*units, *(c for c in (*form.dropped, " ") if c in found)))
+            dropped = *units, *(c for c in (*form.dropped, *SPACES[:3]) if c in found)
             replaced = form.replaced + ((MINUS, "-"),) * (MINUS in found)
             marks = len(known) < len(strings)
-            with_what = [form.words] * bool(form.words) + [repr(unit) for unit in units]
-            with_what += ["marks of missing entries"] * marks
+            words = form.words, *map(repr, units), "marks of missing entries" * marks
+            with_what = [*filter(None, words)]
             words = "numbers as strings" + (f" with {joined(with_what)}" if with_what else "")
-            return TextForm(words, form.pattern, tuple(dropped), replaced, marks)
+            return TextForm(words, form.pattern, dropped, replaced, marks)
     return None
 
 

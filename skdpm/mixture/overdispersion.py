@@ -94,13 +94,9 @@ def columns_with_totals(program, labels, bit_generator):
     kept = kept[:: -(-len(kept) // MOST_ROWS)]
     X, exposure = X[kept], totals[kept] / totals[kept].mean()
     labels = np.unique(labels[kept], return_inverse=True)[1]
-    plain, exposed = (
-        Comparison(program, likelihood.resolve(rows), rows, bit_generator)
-        for likelihood, rows in (
-            (NegativeBinomial(), X),
-            (NegativeBinomial().with_exposure(), np.column_stack([X, exposure])),
-        )
-    )
+    laws = NegativeBinomial(), NegativeBinomial().with_exposure()
+    pairs = zip(laws, (X, np.column_stack([X, exposure])), strict=True)
+    plain, exposed = (Comparison(program, law.resolve(x), x, bit_generator) for law, x in pairs)
     try:
         gain = exposed.log_joint_merged(labels) - plain.log_joint_merged(labels)
     except FloatingPointError:

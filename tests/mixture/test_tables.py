@@ -1217,6 +1217,7 @@ def test_numbers_in_strings_are_reported():
         "weights": [f"{v:,.2f} kg" for v in x],
         "euros": [f"{v:,.2f} \u20ac".translate(str.maketrans(",.", ".,")) for v in x],
         "negative": [f"\u2212{v:.2f}" for v in x],
+        "miles": [f"{v:.2f}\u00a0miles" for v in x],
         "limits": [f"<{v:.2f}" if v < 2_000.0 else f"{v:.2f}" for v in x],
     }
     few = {f"few {form}": np.repeat(text[:6], 10) for form, text in forms.items()}
@@ -1240,6 +1241,11 @@ def test_numbers_in_strings_are_reported():
         DPMixture(likelihood="mixed", **FAST).fit(table)
     with pytest.raises(ValueError, match=r"thousands sep.*\.str\.replace\(',', ''\)"):
         DPMixture(**FAST).fit(pd.DataFrame({"size": size, "x": forms["thousands"]}))
+    for other in ("5 {beats}/min", "5 a\u2212b", "5-", "1" * 50 + "x1"):
+        column = pd.DataFrame({"size": size, "x": [other, "6" + other[1:]] * 30})
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=".*as categories")
+            DPMixture(likelihood="mixed", **FAST).fit(column)
     ranges = pd.DataFrame({"size": size, "x": ["1-2", "3-4", "5+"] * 20, "code": ["A1", "7"] * 30})
     for X in (ranges, table.astype("category").assign(size=size)):
         with warnings.catch_warnings():

@@ -236,8 +236,7 @@ def _are_counts(values):
 
 
 def _are_small_counts(values):
-    """Whether answers from 0 are as probable under a negative binomial law as under one of
-    categories: by the Bayesian information criterion, at the moments."""
+    """Whether a negative binomial law suits answers from 0 as well as shares do, by their BIC."""
     values = values[~np.isnan(values)]
     levels, n_rows = np.unique(values, return_counts=True)
     if not np.array_equal(levels, np.arange(len(levels))):
