@@ -71,7 +71,6 @@ cdef class AnnealedSystem(ParticleSystem):
         # By k, scratch: a ratio, and the number of rows in clusters that it is for.
         cdef double* log_ratio = &self.nodes.join_k[0]
         cdef double* known_at = &self.nodes.new_k[0]
-        cdef const double* sizes
         if after == before:
             return
         self.count()

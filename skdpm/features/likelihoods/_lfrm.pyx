@@ -642,7 +642,6 @@ cdef class LFRMPart(LinkFlipModel):
         self, FeatureModel whole, const Py_ssize_t* features, Py_ssize_t n
     ) except -1 nogil:
         cdef Py_ssize_t width = (<LFRMModel>whole).capacity
-        cdef const double* W
         cdef double total
         if width > self.room:
             self.n_whole = width

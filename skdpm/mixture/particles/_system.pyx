@@ -431,7 +431,6 @@ cdef class ParticleSystem(MemoryOwner):
     cdef bint grow(self, Py_ssize_t i, Py_ssize_t m, bitgen_t* rng) noexcept nogil:
         """The row joins the cluster that each particle has chosen, with its label in place m.
         False if its missing entries have no draw."""
-        cdef Py_ssize_t slot
         cdef bint stuck = False
         self.tick += 1
         for p in range(self.weights.n):
@@ -487,7 +486,6 @@ cdef class ParticleSystem(MemoryOwner):
     cdef void take_away(self, Py_ssize_t i) noexcept nogil:
         """Row i of the kernels leaves its cluster in all particles, and their own laws of the
         concentration follow. A cluster of this row alone ends. Places of labels stay."""
-        cdef Py_ssize_t slot
         self.n_rows -= 1
         self.tick += 1
         for p in range(self.weights.n):

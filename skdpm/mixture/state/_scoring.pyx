@@ -160,7 +160,6 @@ cdef class MixtureRows:
         cdef Py_ssize_t first = self.start(t)
         cdef Py_ssize_t n = self.start(t + 1) - first
         cdef const Py_ssize_t* items = &self.order[first]
-        cdef const double* line
         self.first = first
         self.n = n
         if self.tiles is None or skips_bounds(&self.backoff):
@@ -246,7 +245,6 @@ cdef class MixtureRows:
     def most_probable(self, log_weights):
         """Cluster with the largest weight times density for each row, the first one of ties:
         ndarray of shape (n_rows,), intp."""
-        cdef const double* line
         self.take(log_weights)
         cdef Py_ssize_t[::1] labels = np.zeros(self.n_rows, dtype=np.intp)
         with nogil:
@@ -262,7 +260,6 @@ cdef class MixtureRows:
     def label_entropy(self, log_weights, const unsigned char[::1] counts):
         """Sum of the entropies of the clusters of the rows that count, in nats."""
         cdef double entropy = 0.0
-        cdef const double* line
         self.take(log_weights)
         with nogil:
             for t in range(self.n_tiles):

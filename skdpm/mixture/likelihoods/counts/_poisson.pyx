@@ -227,8 +227,6 @@ cdef class PoissonModel(CountModel):
         cdef Py_ssize_t n_features = self.n_features
         cdef Py_ssize_t n_paired = n_features - n_features % 2
         cdef const double* x = &self.X[i, 0]
-        cdef const double* stats
-        cdef const double* sums
         cdef bint complete = self.totals[i] < LARGE
         cdef double e = 1.0 if self.exposure is None else self.exposure[i]
         for k in range(slots.n):
@@ -261,9 +259,6 @@ cdef class PoissonModel(CountModel):
         of the largest terms, those of the counts at the upper end. Only for rows without missing
         entries."""
         cdef Py_ssize_t n_features = self.n_features
-        cdef const double* stats
-        cdef const double* sums
-        cdef const double* counts
         cdef const double* half = box + n_features
         cdef double highest = 0.0       # sum of the upper ends
         cdef double tiny = fabs(log_gamma(&self.gamma, 0.0))
