@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The likelihoods that `likelihood="auto"` and `likelihood="mixed"` choose by the columns of X."""
 
+import functools
 import re
 from dataclasses import dataclass, replace
 
@@ -162,13 +163,15 @@ def _laws_of_kinds(X):
     if table is None or is_dask(X):
         return []
     columns = [table.column(d, reads_numbers=True) for d in range(table.shape[1])]
-    columns = {d: column for d, column in enumerate(columns) if column.kind in NUMBERS}
+    columns = _Numbers({d: column for d, column in enumerate(columns) if column.kind in NUMBERS})
     answers = _columns_of_answers(columns)
     # Small counts have as few levels as answers; other columns show that they are counts.
     certain = [d for d in answers if not _are_small_counts(columns[d].values)]
-    if _columns_of_counts(columns, certain)[0]:
+    counts, follow = _columns_of_counts(columns, certain)
+    if counts:
         answers = certain
-    counts, follow = _columns_of_counts(columns, answers)
+    elif certain != answers:
+        counts, follow = _columns_of_counts(columns, answers)
     if not answers and not counts:
         return []
     others = [d for d in range(table.shape[1]) if d not in {*answers, *counts, *follow}]
@@ -184,6 +187,20 @@ def _laws_of_kinds(X):
     return [law.for_columns(table)]
 
 
+class _Numbers(dict):
+    """Columns of numbers by their positions in a table."""
+
+    @functools.cached_property
+    def _rows(self):
+        values = [column.values for column in self.values()]
+        order = random_order(lambda at: np.column_stack([x[at] for x in values]), len(values[0]))
+        return order[:ENOUGH_ROWS]
+
+    def some_rows(self, chosen):
+        """Rows of these columns that show how they depend on each other: (n_rows, n_chosen)."""
+        return np.column_stack([self[d].values[self._rows] for d in chosen])
+
+
 def _columns_of_answers(columns):
     """Positions of columns of answers, such as 1 to 5, if they are categories: list of int."""
     levels = {d: _levels(column.values) for d, column in columns.items()}
@@ -195,7 +212,7 @@ def _columns_of_answers(columns):
         return []
     n_rows = len(columns[answers[0]].values)
     few = n_rows < FEWEST_ROWS * sum(len(levels[d]) - 1 for d in answers)
-    depend = few or _depend(_some_rows(columns, answers), [levels[d] for d in answers])
+    depend = few or _depend(columns.some_rows(answers), [levels[d] for d in answers])
     return [] if depend else answers
 
 
@@ -216,7 +233,7 @@ def _columns_of_counts(columns, answers):
     shares = {d: 1.0 - 3.0 * np.sqrt(2.0 / len(values[d])) for d in whole}
     counts = [d for d in whole if d in first or values[d].var() >= shares[d] * values[d].mean()]
     found = np.array([*answers, *counts])
-    follow = {*found[_following(_some_rows(columns, found))].tolist()}.difference(answers)
+    follow = {*found[_following(columns.some_rows(found))].tolist()}.difference(answers)
     counts = [d for d in counts if d not in follow]
     return (counts, sorted(follow)) if len(counts) >= FEWEST_ANSWERS else ([], [])
 
@@ -247,12 +264,6 @@ def _are_small_counts(values):
     return bool(n_rows @ (found - np.log(n_rows / n)) > -0.5 * (len(levels) - 3) * np.log(n))
 
 
-def _some_rows(columns, chosen):
-    """Rows of these columns that show how they depend on each other: (n_rows, n_chosen)."""
-    values = np.column_stack([columns[d].values for d in chosen])
-    return values[random_order(values.__getitem__, len(values))[:ENOUGH_ROWS]]
-
-
 def _depend(values, levels):
     """Whether columns of answers follow from others or exclude each other, as copies, totals and
     one-hot codes do: each combination of these would be a cluster of independent categories."""
@@ -276,8 +287,8 @@ def _sums_among(others, columns, discrete):
     """Positions of numbers that follow from answers and counts, as sums do, not from numbers."""
     if not others:
         return []
-    follow = _follow(_some_rows(columns, [*discrete, *others]))[len(discrete) :]
-    return np.array(others)[follow & ~_follow(_some_rows(columns, others))].tolist()
+    follow = _follow(columns.some_rows([*discrete, *others]))[len(discrete) :]
+    return np.array(others)[follow & ~_follow(columns.some_rows(others))].tolist()
 
 
 def _following(values):
