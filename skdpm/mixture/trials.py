@@ -139,9 +139,9 @@ def _score(trial, law, rows, cells, volumes, held_out):
             if not cells.moves:
                 return (found, found), size
             firsts = len(rows) * np.arange(N_PLACES)
-            spread = [np.asarray(cells.spread(rows, first)) for first in firsts]
-            means = logsumexp([*map(trial.score_samples, spread)], axis=0) - np.log(N_PLACES)
-            return (found, means + volumes[held_out]), size
+            spread = np.concatenate([cells.spread(rows, first) for first in firsts])
+            scores = trial.score_samples(np.asarray(spread)).reshape(N_PLACES, -1)
+            return (found, logsumexp(scores, axis=0) - np.log(N_PLACES) + volumes[held_out]), size
         except (ArithmeticError, ValueError):  # rows that this law refuses
             return np.full((2, len(rows)), -np.inf), 0.0
 
