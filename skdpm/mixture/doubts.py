@@ -147,7 +147,8 @@ def _angles(X):
         with np.errstate(over="ignore"):
             one, other = np.square(rows[:, first]), np.square(rows[:, first + 1])
         on_circle = (np.abs(one + other - 1.0) < ON_CIRCLE).all(axis=0)
-        first = first[on_circle & ~(np.abs(other - 0.5) > 0.49).all(axis=0)]
+        first, other = first[on_circle], other[:, on_circle]
+    first = first[(np.abs(other - 0.5) < 0.49).any(axis=0)]
     return first[np.append(True, np.diff(first) > 1)] if len(first) else first
 
 

@@ -8,7 +8,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from skdpm import DPMixture
-from skdpm.mixture import likelihoods
+from skdpm.mixture import doubts, likelihoods
 from skdpm.networks import adjacency
 
 SHORT = {"n_chains": 1, "n_warmup": 5, "n_draws": 5, "random_state": 0}
@@ -58,6 +58,15 @@ def test_sines_and_cosines_are_directions():
     with pytest.warns(UserWarning, match="two different values") as said:
         DPMixture(**SHORT).fit(np.column_stack([y, 1 - y]))
     assert "sines" not in str(said[0].message)
+
+
+def test_angles_of_later_rows_count(monkeypatch):
+    """A pair whose first rows are all 0 and 1 is one of directions if others are not."""
+    monkeypatch.setattr(doubts, "BLOCK_ROWS", 8)
+    t = 0.5 * np.pi * np.append(np.arange(8), np.linspace(0.0, 4.0, 9))
+    X = np.column_stack([np.sin(t), np.cos(t), t])
+    assert doubts._angles(X).tolist() == [0]
+    assert doubts._angles(X[:8]).tolist() == []
 
 
 @pytest.mark.long
