@@ -235,7 +235,7 @@ class Table:
             out[~column.gaps] = column.values[~column.gaps].astype(np.float64)
         except (TypeError, ValueError, OverflowError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
-            form = text_form(column) if column.kind == "category" else None
+            form = text_form(column)
             if form is not None:
                 code = CodeFor(self, self.names).with_numbers([self.positions[j]], form)
                 way = f"; it holds {form.words}, so make numbers of it: {code}"
@@ -411,8 +411,8 @@ class TextForm(NamedTuple):
     marks: bool = False
 
 
-# What is between thousands, the minus sign of typography, and what makes a comma a point.
-SPACES, MINUS, POINT = " \u00a0\u202f'\u2019", "\u2212", ((",", "."),)
+# What is between thousands, the minus sign of typography, limits, and what makes commas points.
+SPACES, MINUS, LIMITS, POINT = " \u00a0\u202f'\u2019", "\u2212", "<>\u2264\u2265", ((",", "."),)
 TEXT_FORMS = (
     TextForm("", r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"),
     TextForm("thousands separators", r"[+-]?\d{1,3}(,\d{3})*(\.\d+)?", (",",)),
@@ -421,32 +421,38 @@ TEXT_FORMS = (
     ),
     TextForm("decimal commas", r"[+-]?\d+(,\d+)?", (), POINT),
     TextForm("decimal commas", r"[+-]?\d{1,3}(\.\d{3})*(,\d+)?", (".",), POINT),
-    TextForm("limits", r"[<>\u2264\u2265]? ?\d+(\.\d+)?\+?", (*"<>\u2264\u2265+",)),
+    TextForm("limits", rf"[{LIMITS}]? ?\d+(\.\d+)?\+?", (*LIMITS, "+")),
 )
 # A currency before a number, and a unit, a currency or % after it; longer strings are no numbers.
 LONGEST, NUMBER = 40, rf"[+-]?\d[\d.,]*(?:[{SPACES}]\d{{3}})*(?:[.,]\d+)?"
-AROUND = re.compile(rf"[+-]?((?:[A-Z]*[$€£¥])?) ?{NUMBER}\s?([^\d\s+.,{{}}-][^\d{{}}-]*)?")
+AROUND = rf"(?:[{LIMITS}] ?)?[+-]?((?:[A-Z]*[$€£¥])?) ?{NUMBER}\s?([^\d\s+.,{{}}-][^\d{{}}-]*)?"
+WITH_STRINGS = re.compile(r"category|((float|int)\d* and )+str")  # kinds of columns
 # Strings, in lower case, that hardly mean a category, and those that among numbers are missing.
 MARKS = {"", "?", "na", "n/a", "nan", "null"}
-MARKS_IN_NUMBERS = MARKS | {"-", "--", ".", "..", "...", "*", "n.a.", "none", "missing"}
+MARKS_IN_NUMBERS = MARKS | {*"-.*\u2212\u2013\u2014", "--", "..", "...", "n.a.", "none", "missing"}
 
 
 def text_form(column):
-    """The `TextForm` of a column of strings; None if it has none, or a type of categories."""
-    strings = column.distinct
-    are_short = all(isinstance(text, str) and len(text) <= LONGEST for text in strings)
-    if column.categories is not None or not are_short:
+    """The `TextForm` of a column of strings, or of these and numbers; None if it has none, or a
+    type of categories."""
+    is_read = column.categories is None and WITH_STRINGS.fullmatch(column.kind)
+    strings = [value for value in column.distinct if isinstance(value, str)] if is_read else []
+    if not strings or max(map(len, strings)) > LONGEST:
         return None
     known = [text for text in map(str.strip, strings) if text.lower() not in MARKS_IN_NUMBERS]
+    if column.kind != "category":
+        plain = TEXT_FORMS[0]._replace(words="numbers, some as strings or marks", marks=True)
+        return plain if all(re.fullmatch(plain.pattern, text) for text in known) else None
     texts = [text.replace(MINUS, "-") for text in known]
-    around = {match and match.groups("") for match in map(AROUND.fullmatch, texts)}
+    around = {match and match.groups("") for match in (re.fullmatch(AROUND, x) for x in texts)}
     units = [unit for unit in around.pop() or () if unit] if len(around) == 1 else []
     for unit in units:
         texts = [text.replace(unit, "").strip() for text in texts]
     found = "".join(strings)
     for form in TEXT_FORMS if known else ():
         if all(re.fullmatch(form.pattern, text) for text in texts):
-            dropped = *units, *(c for c in (*form.dropped, *SPACES[:3]) if c in found)
+            spaces = sorted(filter(str.isspace, {*found}))
+            dropped = *units, *(c for c in form.dropped if c in found), *spaces
             replaced = form.replaced + ((MINUS, "-"),) * (MINUS in found)
             marks = len(known) < len(strings)
             words = form.words, *map(repr, units), "marks of missing entries" * marks
@@ -504,11 +510,8 @@ def _of_objects(values):
     """`Column` of objects, None if missing."""
     known = [value for value in values if value is not None]
     types = {type(value) for value in known}
-    kind = "float" if not known else " and ".join(sorted(t.__name__ for t in types))
-    for name, classes in KINDS_OF_OBJECTS:
-        if known and all(issubclass(t, classes) for t in types):
-            kind = name
-            break
+    kinds = (name for name, own in KINDS_OF_OBJECTS if all(issubclass(t, own) for t in types))
+    kind = next(kinds, " and ".join(sorted(t.__name__ for t in types))) if known else "float"
     kind = "dates" if kind == "Period" else kind
     if kind in NUMBERS:
         with contextlib.suppress(OverflowError):  # `Table.number` says so

@@ -1219,6 +1219,9 @@ def test_numbers_in_strings_are_reported():
         "negative": [f"\u2212{v:.2f}" for v in x],
         "miles": [f"{v:.2f}\u00a0miles" for v in x],
         "limits": [f"<{v:.2f}" if v < 2_000.0 else f"{v:.2f}" for v in x],
+        "doses": [f"<{v:.2f} mg" if v < 2_000.0 else f"{v:.2f} mg" for v in x],
+        "lines": [f"\t{v:.2f}\n" for v in x],
+        "dashes": [f"{v:.2f}" if v > 2_000.0 else "\u2013\u2212"[int(v > 1_500.0)] for v in x],
     }
     few = {f"few {form}": np.repeat(text[:6], 10) for form, text in forms.items()}
     size = rng.normal(size=60)
@@ -1231,7 +1234,7 @@ def test_numbers_in_strings_are_reported():
             found = np.asarray(scope["X"][form], dtype=float)
             expected = -x if form == "negative" else x
             assert (np.where(np.isnan(found), expected, found) == expected).all(), form
-            assert np.isnan(found).any() == (form in ("gaps", "spaces", "dots"))
+            assert np.isnan(found).any() == (form in ("gaps", "spaces", "dots", "dashes"))
         assert "with thousands separators and 'kg'" in lines["weights"]
     for n_missing, mark in [(40, ""), (20, "NA"), (5, " "), (20, None)]:
         gaps = [mark] * n_missing + forms["plain"][n_missing:]
@@ -1252,6 +1255,25 @@ def test_numbers_in_strings_are_reported():
             warnings.filterwarnings("error", message=".*as categories")
             warnings.filterwarnings("ignore", message="columns of X follow")  # they do here
             DPMixture(likelihood="mixed", **FAST).fit(X)
+
+
+def test_numbers_beside_strings_are_reported():
+    """Marks of missing entries, and numbers in strings, make objects of a column of floats."""
+    x = np.random.default_rng(0).normal(size=60)
+    mixed = np.array([*x[:40], *(f" {v!r}" for v in x[40:].tolist())], dtype=object)
+    mixed[:5] = "?"
+    for X in (pd.DataFrame({"x": mixed, "size": x}), np.column_stack([mixed, x.astype(object)])):
+        scope = {"X": X.copy(), "pd": pd}
+        with pytest.raises(ValueError, match=r"some as strings or marks.*to_numeric") as error:
+            DPMixture(likelihood="mixed", **FAST).fit(X)
+        exec(str(error.value).splitlines()[1].rpartition("numbers of them: ")[2], scope)
+        found = np.asarray(scope["X"], dtype=float)[:, 0]
+        assert np.isnan(found[:5]).all() and (found[5:] == x[5:]).all()
+        with pytest.raises(ValueError, match=r"('x'|column 0) of X; .*numbers of it: .*to_num"):
+            DPMixture(**FAST).fit(X)
+    mixed[0] = "unknown"
+    with pytest.raises(ValueError, match="type float64 and str, which has no likelihood"):
+        DPMixture(likelihood="mixed", **FAST).fit(pd.DataFrame({"x": mixed, "size": x}))
 
 
 def test_repeated_names_are_refused():

@@ -224,11 +224,10 @@ def _columns_of_counts(columns, answers):
     values = {d: own for d, own in values.items() if len(own) and own.min() < own.max()}
     whole = [d for d in values if _are_counts(values[d])]
     first = [d for d in whole if values[d].min() <= 1.0]
-    if len(first) < FEWEST_ANSWERS or 2 * len(first) < len(values) - len(whole):
+    enough = len(first) >= FEWEST_ANSWERS and 2 * len(first) >= len(values) - len(whole)
+    are_large = any(values[d].max() >= MOST_LEVELS for d in first)
+    if not enough or not (are_large or all(_are_small_counts(values[d]) for d in first)):
         return [], []
-    if max(values[d].max() for d in first) < MOST_LEVELS:
-        if not all(_are_small_counts(values[d]) for d in first):
-            return [], []
     # Three standard errors of the variance of a Poisson law.
     shares = {d: 1.0 - 3.0 * np.sqrt(2.0 / len(values[d])) for d in whole}
     counts = [d for d in whole if d in first or values[d].var() >= shares[d] * values[d].mean()]
@@ -483,10 +482,11 @@ def check_up(X, batch=False):
         elif column.kind == "bool":
             findings.append(Finding("bool", "bool"))
         else:
-            words = f"type {column.kind}, which has no likelihood"
+            form = text_form(column)
+            words = form.words if form else f"type {column.kind}, which has no likelihood"
             if column.kind in ("dates", "time spans"):
                 words = f"{column.kind}; make numbers of them by {table.code_for_time(d)}"
-            findings.append(Finding("float", None, words, refused=True))
+            findings.append(Finding("float", None, words, refused=True, form=form))
     return findings if batch or is_dask(X) else _with_copies(X, findings)
 
 
@@ -604,14 +604,14 @@ def _of_categories(column, batch):
         doubt = f"if {marks} mean missing, make them NaN, in pandas X.replace({marks}, np.nan)"
     elif few and identifies(column) and len(values) == n_known:
         doubt = f"all entries different, {NO_INFORMATION}; leave the column out if it names rows"
-    declared = column.categories is not None  # by the type of the column
-    words, n_words = None, sum(len(value.split()) for value in strings)
+    n_words = sum(len(value.split()) for value in strings)
     if not few and n_words >= WORDS_OF_TEXT * len(values):
         words = "text; counts of words or embeddings are numbers (doc/recipes/text.md)"
     elif not few and identifies(column):
         words = doubt if are_times else f"nearly all entries different, {NO_INFORMATION}"
-    if words is None:
-        return Finding("category", "category", "" if declared else doubt)
+    else:
+        is_declared = column.categories is not None  # by the type of the column
+        return Finding("category", "category", "" if is_declared else doubt)
     return Finding("category", None, words, refused=True)
 
 
