@@ -674,7 +674,8 @@ def merge_tree(label_samples, labels, loss: Loss = "vi", distances=None) -> Merg
     for j in range(n_clusters - 1):
         costs[j, j + 1 :] = cost(gains[j, j + 1 :], j, every[j + 1 :])
     if distances is not None:
-        order = np.argsort(labels[np.unique(given, return_index=True)[1]])
+        first = np.unique(given, return_index=True)[1]
+        order = np.argsort(labels[first])
         distances = _as_distances(distances, n_clusters)[np.ix_(order, order)]
         np.fill_diagonal(distances, np.inf)
         shares = np.array([overlaps.pairs(j) > 0.0 for j in range(n_clusters)])

@@ -140,7 +140,8 @@ class Components:
         sizes = np.bincount(labels)
         bounds = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
         # Small integers are sorted several times as fast.
-        rows = points[np.argsort(labels.astype(np.min_scalar_type(len(sizes))), kind="stable")]
+        small = labels.astype(np.min_scalar_type(len(sizes)))
+        rows = points[np.argsort(small, kind="stable")]
         parts = [rows[first:stop] for first, stop in itertools.pairwise(bounds)]
         are_known = np.ones(len(sizes), dtype=bool)
         if np.isnan(points).any():

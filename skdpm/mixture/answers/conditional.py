@@ -202,11 +202,12 @@ class OwnLaws:
             for draw, stats in zip(self.scored, statistics, strict=True)
         ]
         n_rows, n_draws = len(rows), len(laws)
+        clusters = np.arange(n_rows * n_draws).reshape(n_draws, n_rows).T.ravel()
         return Pairs(
             self.training.X[rows],
             type(laws[0]).joined(laws),
             np.repeat(np.arange(n_rows), n_draws),
-            np.arange(n_rows * n_draws).reshape(n_draws, n_rows).T.ravel(),
+            clusters,
             np.tile(self.weights, n_rows),
         )
 

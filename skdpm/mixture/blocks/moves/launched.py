@@ -106,7 +106,8 @@ class LaunchedMoves:
             if n < self.n_passes:
                 stats = sides.collected.stats
                 params = state.parametric.draw(stats, np.ones(len(stats)), rng.bit_generator)
-                log_weights = log_gamma_variates(stats[:, 0] + 0.5 * proposal_alpha(state), rng)
+                shapes = stats[:, 0] + 0.5 * proposal_alpha(state)
+                log_weights = log_gamma_variates(shapes, rng)
         return launch, (*key, 1 + n), sides
 
     def first_params(self, state, unions, rng):
@@ -208,4 +209,5 @@ def _closeness(state, totals, log_m, ones, others):
     first, second = np.repeat(ones, n), np.tile(others, len(ones))
     gains = state.model.log_marginals(state.parametric.combined(totals[first], totals[second]))
     gains -= log_m[first] + log_m[second]
-    return (SHARPNESS * gains / np.minimum(totals[first, 0], totals[second, 0])).reshape(-1, n)
+    smaller = np.minimum(totals[first, 0], totals[second, 0])
+    return (SHARPNESS * gains / smaller).reshape(-1, n)

@@ -64,7 +64,8 @@ class Selection:
         return self
 
     def _part_of(self, unit):
-        return {self.parts[u][0]: name for name, group, _ in self._groups for u in group}[unit]
+        owners = {self.parts[u][0]: name for name, group, _ in self._groups for u in group}
+        return owners[unit]
 
     def resolve(self, X):
         resolved = super().resolve(X)
