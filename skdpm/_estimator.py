@@ -569,12 +569,9 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         program, draws = run.program, self.draws_
         if not program.halts:
             return draws.n_chains > 1
-        fewest = program.fewest_compared
-        if draws.n_chains == 1:
-            fewest = max(fewest, _convergence.FEWEST_OF_ONE_CHAIN)
+        of_one = _convergence.FEWEST_OF_ONE_CHAIN if draws.n_chains == 1 else 0
+        fewest = max(program.fewest_compared, of_one, _convergence.FEWEST_JUDGED if bad else 0)
         if draws.n_draws < fewest or run.is_cut:
-            return False
-        if bad and draws.n_draws < _convergence.FEWEST_JUDGED:
             return False
         figures = _convergence.judged(self.diagnostics_)
         r_hats = {name: entry.get("r_hat", 1.0) for name, entry in figures.items()}

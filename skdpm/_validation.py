@@ -225,9 +225,8 @@ def fingerprint(X):
         X = X.copy()
         X.sum_duplicates()
         X.eliminate_zeros()
-    parts = (X.indptr, X.indices, X.data) if sp.issparse(X) else (X,)
     digest = hashlib.sha256()
-    for part in parts:
+    for part in (X.indptr, X.indices, X.data) if sp.issparse(X) else (X,):
         # In small steps, so that X is not copied as a whole.
         step = max(1, 2**20 // max(1, math.prod(part.shape[1:])))
         for first in range(0, len(part), step):

@@ -155,8 +155,7 @@ def _angles(X):
 def _are_links(X, given, names):
     """Whether X looks like links between nodes: 0 and 1, in a symmetric matrix or in a frame whose
     rows have the names of its columns."""
-    n = X.shape[0]
-    if is_dask(X) or not FEWEST_NODES <= n == X.shape[1]:
+    if is_dask(X) or not FEWEST_NODES <= X.shape[0] == X.shape[1]:
         return False
     entries = X.data if sp.issparse(X) else X
     if not ((entries == 0.0) | (entries == 1.0) | np.isnan(entries)).all():

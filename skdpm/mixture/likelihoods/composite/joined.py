@@ -162,8 +162,7 @@ class JoinedHyperparameters:
         return of_units
 
     def at(self, values):
-        known = self.hyperparameters
-        unknown = [name for name in values if name not in known]
+        unknown = [name for name in values if name not in self.hyperparameters]
         if unknown:
             raise ValueError(f"{type(self).__name__} has no hyperparameter {unknown[0]!r}")
         own = iter(self._values_of_units(values))

@@ -383,9 +383,7 @@ default=None
     def _resolve_independent(self, summary, summary_of):
         """Resolve, without columns that others determine if `scale` and `df` are learned."""
         given = self.scale is not None or self.df is not None
-        if given or self._keeps_columns:
-            return self._resolve_all(summary)
-        projection = projection_of(summary)
+        projection = None if given or self._keeps_columns else projection_of(summary)
         if projection is None:
             return self._resolve_all(summary)
         mean = self.mean
