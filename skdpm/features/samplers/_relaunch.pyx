@@ -41,7 +41,7 @@ drawn. The ratio for two parts is p(Z', X) m^2 / (p(Z, X) q(Z' | launch) m'_1 m'
 or two features are proposed in place of two: a random function of a row's two values, then a sweep
 over the rows.
 """
-from libc.math cimport INFINITY, NAN, exp, lgamma, log, log1p
+from libc.math cimport INFINITY, exp, lgamma, log, log1p
 from libc.string cimport memset
 
 import numpy as np
@@ -143,12 +143,10 @@ cdef class RelaunchKernel:
             self.Z.reserve(MOST_LAUNCHED)
             self.part.reserve(MOST_LAUNCHED)
             self.part.bind_allocations(self.Z)
-            self.present = np.empty((state.n_samples, MOST_LAUNCHED), dtype=np.uint8)
-            self.columns = np.empty((state.n_samples, MOST_LAUNCHED), dtype=np.uint8)
+            self.present, self.columns = np.empty((2, state.n_samples, MOST_LAUNCHED), np.uint8)
             self.groups = np.empty(state.n_samples, dtype=np.uint8)
         if n >= self.n_reserved:
-            self.features = np.empty(n + 1, dtype=np.intp)
-            self.col_sums = np.empty(n + 1, dtype=np.intp)
+            self.features, self.col_sums = np.empty((2, n + 1), np.intp)
             self.weights = np.empty(n + 1)
             self.n_reserved = n + 1
 
@@ -239,8 +237,7 @@ cdef class RelaunchKernel:
         # Without the bias or intercept in the part, rows without features keep their code.
         cdef Py_ssize_t n_kept = 0 if state.collapsed is None else 1
         cdef Py_ssize_t n_codes = min(<Py_ssize_t>MOST_CODES, n_values - n_kept)
-        cdef Py_ssize_t n_orders = 1
-        cdef Py_ssize_t n_moved = 0     # rows whose code is chosen
+        cdef Py_ssize_t n_orders = 1, n_moved = 0   # the latter of rows whose code is chosen
         cdef Py_ssize_t[1 << MOST_RECODED] values, rows, new
         cdef Py_ssize_t* codes = values + n_kept    # those chosen come first
         cdef Py_ssize_t[MOST_ORDERS] keys
@@ -280,12 +277,10 @@ cdef class RelaunchKernel:
             for r in range(n_values):
                 key = key * n_values + (new[r] if rows[r] > 0 else 0)
             keys[l] = key
-            log_w[l] = NAN
-            for r in range(l):
-                if keys[r] == key:
-                    log_w[l] = log_w[r]
-            if log_w[l] != log_w[l]:
-                log_w[l] = log_recoded(self, state, n, new, rng)
+            r = 0
+            while keys[r] != key:       # ends: keys[l] is equal
+                r += 1
+            log_w[l] = log_w[r] if r < l else log_recoded(self, state, n, new, rng)
         l = draw_or_find(log_w, n_orders, 0, -1, &log_q, rng)
         if l < 0:
             raise FloatingPointError(NO_LAW)

@@ -851,7 +851,6 @@ cdef class ParticleSystem(MemoryOwner):
           - `step`, `k_capacity`, `vectors`: laws of the concentration; without them they are
             computed in closed form, as after every growth of the capacity
         """
-        cdef Py_ssize_t f
         cdef Py_ssize_t n = len(state["log_w"])
         cdef Family family
         if not 1 <= n <= self.weights.n_most:
@@ -859,29 +858,13 @@ cdef class ParticleSystem(MemoryOwner):
         for model in models:
             if not (<ClusterModel?>model).factorizes:
                 raise ValueError(f"clusters of {type(model).__name__} are not independent")
-        for model, values in zip(models, state.get("hyperparameters", ())):
-            model.set_hyperparameters(values)
-        self.families = [
-            Family(f, model, stats)
-            for f, (model, stats) in enumerate(zip(models, state["stats"], strict=True))
-        ]
-        self.family_at = <void**>self.resized(self.family_at, len(models), sizeof(void*))
-        self.n_families = len(models)
-        for f in range(self.n_families):
-            self.family_at[f] = <void*>self.families[f]
-        for model in models:
-            model.complete()
+        self._load_families(models, state)
         completion = models[0].completion().astype(np.float64)
         self.completions = np.tile(completion, (self.weights.n_most, 1))
         if state.get("completions") is not None:
             np.asarray(self.completions)[:n] = state["completions"]
         self.n_rows = state["n_rows"]
         self.sum_constants = state.get("sum_constants", self.sum_constants)
-        for f, family in enumerate(self.families):
-            if "family_constants" in state:
-                family.sum_constants = state["family_constants"][f]
-            elif family.model.constants_vary:
-                family.sum_constants = family.model.sum_constants(self.n_rows)
         self.weights.n = 0
         self.k_most = max(len(slots) for slots in state["slots"])
         self.k_capacity = 0
@@ -903,6 +886,25 @@ cdef class ParticleSystem(MemoryOwner):
             self.count()
         else:
             self.renew()
+
+    def _load_families(self, models, state):
+        """Make the families, with the hyperparameters, statistics and constants of a state."""
+        cdef Family family
+        for model, values in zip(models, state.get("hyperparameters", ())):
+            model.set_hyperparameters(values)
+        self.families = [
+            Family(f, model, stats)
+            for f, (model, stats) in enumerate(zip(models, state["stats"], strict=True))
+        ]
+        self.family_at = <void**>self.resized(self.family_at, len(models), sizeof(void*))
+        self.n_families = len(models)
+        for f, family in enumerate(self.families):
+            family.model.complete()
+            self.family_at[f] = <void*>family
+            if "family_constants" in state:
+                family.sum_constants = state["family_constants"][f]
+            elif family.model.constants_vary:
+                family.sum_constants = family.model.sum_constants(state["n_rows"])
 
     def _check_state(self, Py_ssize_t p, MixtureState state):
         self._check_particle(p)
