@@ -145,18 +145,8 @@ class ClustersDisplay(style.Display):
                 columns = "principal"
         if columns is None:
             columns = most_apart(taken, labels, with_means)
-        if isinstance(columns, str) and columns == "discriminant":
-            points, origin, directions = discriminants(taken, labels, with_means)
-            column_names = ("discriminant 1", "discriminant 2")
-        elif isinstance(columns, str) and columns == "principal":
-            points, origin, directions = principals(taken, with_means)
-            column_names = ("principal axis 1", "principal axis 2")
-        else:
-            columns = _checked_columns(columns, names, n_columns)
-            points = np.column_stack([_checked_column(taken, d, names) for d in columns])
-            origin, directions = np.zeros(n_columns), np.zeros((n_columns, 2))
-            directions[columns, [0, 1]] = 1.0
-            column_names = tuple(style.column_name(d, names) for d in columns)
+        plane = _plane(taken, columns, labels, with_means, names, n_columns)
+        points, origin, directions, column_names = plane
         means, covariances = likelihood.moments(params, directions)
         if means is not None:
             shown = weights >= LEAST_SHARE * estimator.weights_[owners]
@@ -277,6 +267,19 @@ def _jittered(column, rng):
 
 def _opacity(certainty):
     return PALEST + (FULL - PALEST) * np.clip(certainty, 0.0, 1.0)
+
+
+def _plane(X, columns, labels, with_means, names, n_columns):
+    """Rows in the plane that is shown, its origin and directions, and the names of its axes."""
+    if isinstance(columns, str) and columns == "discriminant":
+        return *discriminants(X, labels, with_means), ("discriminant 1", "discriminant 2")
+    if isinstance(columns, str) and columns == "principal":
+        return *principals(X, with_means), ("principal axis 1", "principal axis 2")
+    columns = _checked_columns(columns, names, n_columns)
+    points = np.column_stack([_checked_column(X, d, names) for d in columns])
+    origin, directions = np.zeros(n_columns), np.zeros((n_columns, 2))
+    directions[columns, [0, 1]] = 1.0
+    return points, origin, directions, tuple(style.column_name(d, names) for d in columns)
 
 
 def _checked_columns(columns, names, n_columns):
