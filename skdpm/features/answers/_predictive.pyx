@@ -76,10 +76,8 @@ cdef class RowLaw:
         if self.most == 0:
             self.table = np.empty(1 << n)
             return
-        self.kept = np.empty(beam, dtype=np.intp)
-        self.unused = np.empty(beam, dtype=np.intp)
-        self.log_w = np.empty(2 * beam)
-        self.scratch = np.empty(2 * beam)
+        self.kept, self.unused = np.empty((2, beam), np.intp)
+        self.log_w, self.scratch = np.empty((2, 2 * beam))
         self.order = np.empty(2 * beam, dtype=np.intp)
         self.values = np.empty((beam + 1, n + 1), dtype=np.uint8)
         model.reserve_candidates(beam + 1)

@@ -572,10 +572,7 @@ cdef class LFRMPart(LinkFlipModel):
         self.n_whole = whole.capacity
         self.n_samples = self.n_partners = n
         self.width = whole.width
-        self.kind = np.zeros(n, dtype=np.intp)
-        self.n_active = np.zeros(n, dtype=np.intp)
-        self.type_of = np.zeros(n, dtype=np.intp)
-        self.example = np.zeros(n, dtype=np.intp)
+        self.kind, self.n_active, self.type_of, self.example = np.zeros((4, n), np.intp)
         self.base = np.zeros((0, 0))
         self.counts = np.zeros((0, 0, 2))
         self.reserve_candidates(1)
@@ -588,8 +585,7 @@ cdef class LFRMPart(LinkFlipModel):
         self.room, self.n_reserved = room, n
         self.others = np.empty(room, dtype=np.intp)
         self.active = np.empty((self.n_samples, room), dtype=np.intp)
-        self.out_of = np.zeros((self.n_samples, n))
-        self.into = np.zeros((self.n_samples, n))
+        self.out_of, self.into = np.zeros((2, self.n_samples, n))
         self.found = np.empty(self.n_samples << n, dtype=np.intp)
         self.effects = np.empty((n, max(self.width - N_CACHED, 1)))
         self.terms = np.empty((n + room) * (n + room) + 1, dtype=np.intp)

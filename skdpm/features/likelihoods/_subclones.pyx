@@ -59,8 +59,7 @@ cdef class Reads(SliceSampled):
         self.is_binomial = is_binomial
         self.shape, self.rate = precision_prior
         self.power = 1.0
-        self.norms = np.empty(self.n_cells)
-        self.phi = np.empty(self.n_cells)
+        self.norms, self.phi = np.empty((2, self.n_cells))
 
     cdef void set_precision(self, double precision) noexcept nogil:
         self.precision = precision
@@ -149,8 +148,7 @@ cdef class SubclonesModel(CachedFlipModel):
         self.width = N_CACHED + self.n_tumours
         self.max_bits = 14
         self.cells = np.empty(self.n_samples, dtype=np.intp)
-        self.intercepts = np.empty(self.n_samples)
-        self.slopes = np.empty(self.n_samples)
+        self.intercepts, self.slopes = np.empty((2, self.n_samples))
         self.reserve_candidates(1)
         self.reserve(1)
 

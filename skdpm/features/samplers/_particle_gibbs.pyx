@@ -44,8 +44,7 @@ cdef class RowFilterKernel(FeatureKernel):
         self.particles = np.empty(n_particles, dtype=np.intp)
 
     cdef int prepare(self, FeatureState state) except -1:
-        self.test = np.empty(self.n_reserved, dtype=np.uint8)
-        self.base = np.empty(self.n_reserved, dtype=np.uint8)
+        self.test, self.base = np.empty((2, self.n_reserved), np.uint8)
         reserve_nodes(self, state, max(self.n_nodes, self.least_nodes))
 
     cdef int update_row(self, FeatureState state, bitgen_t* rng) except? -1 nogil:

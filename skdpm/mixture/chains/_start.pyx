@@ -61,8 +61,7 @@ cdef class Merger:
         self.gains = np.full((self.n_pieces, self.n_pieces), -DBL_MAX)
         self.own = np.empty(self.n_pieces)
         self.parent = np.arange(self.n_pieces)
-        self.merged = np.empty(self.n_pieces, dtype=np.intp)
-        self.partner = np.empty(self.n_pieces, dtype=np.intp)
+        self.merged, self.partner = np.empty((2, self.n_pieces), np.intp)
         with nogil:
             for a in range(self.n_pieces):
                 self.own[a] = own_terms(model, prior, a)

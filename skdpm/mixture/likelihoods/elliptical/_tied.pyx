@@ -128,8 +128,7 @@ cdef class TiedModel(EllipticalModel):
         self.white = tables["white"]
         expect_shape("scale", scale, (self.n_features, self.n_features))
         expect_shape("white", self.white, (self.n_samples, self.n_features))
-        self.factor = np.empty(self.n_packed)
-        self.precision = np.empty(self.n_packed)
+        self.factor, self.precision = np.empty((2, self.n_packed))
         self.work = np.empty(3 * self.n_features)
         return self.lay_out(CENTER + self.n_features)
 
