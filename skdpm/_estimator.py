@@ -553,12 +553,10 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         return run is not None and run.likelihood is not None
 
     def _forget(self):
-        """Delete all fitted attributes."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
 
     def _disagreements(self, program):
-        """Names of the quantities on which the chains disagree."""
         draws = self.draws_
         return _convergence.disagreements(
             self.diagnostics_, draws.n_chains, draws.n_draws, program.fewest_compared
@@ -596,7 +594,6 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             warn(self._warning(program, bad, unusable), ConvergenceWarning)
 
     def _warning(self, program, bad, unusable):
-        """Words of the warning that chains disagree."""
         return f"{program.complaint}: {self._describe(bad)}; {program.remedies} may help"
 
     def _describe(self, names):

@@ -121,7 +121,6 @@ class Halts:
         return time.monotonic() < (self.began or 0.0) + MOST_FOR_PROBES * self.max_time
 
     def _enough(self, n_draws):
-        """Whether the draws suffice."""
         program = self.program
         if n_draws > 0 and program.finds_draws and self.target_ess == math.inf:
             return n_draws in program.draw_looks and self.well_known(self.run, n_draws)
@@ -297,7 +296,6 @@ def _lengths(program, n_done):
 
 
 def _durations(shortest, longest):
-    """Words about a range of seconds."""
     (number, unit), last = _duration(shortest).split(), _duration(longest)
     if last == f"{number} {unit}":
         return last
@@ -305,7 +303,6 @@ def _durations(shortest, longest):
 
 
 def _duration(seconds):
-    """Words about a number of seconds."""
     if seconds < 45.0:
         return f"{seconds:.0f} s"
     for unit, name in ((86400, "days"), (3600, "hours")):

@@ -463,7 +463,6 @@ def text_form(column):
 
 
 def _of_series(series):
-    """`Column` of a Series of narwhals."""
     dtype, native = series.dtype, series.to_native()
     for kind, holds in (
         ("bool", dtype == nw.Boolean),
@@ -498,7 +497,6 @@ def _categories_of_type(series, values):
 
 
 def _of_array(values):
-    """`Column` of a column of an array."""
     kind = KINDS_OF_ARRAYS.get(values.dtype.kind)
     if kind in NUMBERS:
         return Column(kind, np.asarray(values, dtype=np.float64))
@@ -625,7 +623,6 @@ def filled_table(X, rows, filled, decoded):
 
 
 def _values_of(filled, decoded):
-    """Numbers, or the categories of codes."""
     if decoded is None:
         return filled
     codes, categories = decoded

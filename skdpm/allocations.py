@@ -211,7 +211,6 @@ def _descend(aligned, Z):
 
 
 def _as_draws(allocation_samples):
-    """Check draws; a list of matrices, bool."""
     draws = list(allocation_samples)
     if draws and not (len(draws[0]) and np.ndim(draws[0][0]) < 2):
         draws = [Z for chain in draws for Z in chain]

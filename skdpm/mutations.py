@@ -515,11 +515,9 @@ def _summary(name, draws):
 
 
 def _rows_alike(Z):
-    """Number distinct rows; return each row's number."""
     return np.unique(Z, axis=0, return_inverse=True)[1].ravel()
 
 
 def _line(df, chosen):
-    """Describe the first line with `chosen`."""
     line = df.loc[chosen, ["mutation_id", "sample_id"]].iloc[0]
     return f"mutation {line.iloc[0]} in sample {line.iloc[1]}"

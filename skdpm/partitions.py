@@ -764,7 +764,6 @@ class _Overlaps:
 
 
 def _as_distances(distances, n_clusters):
-    """Check the distances between clusters."""
     distances = np.array(distances, dtype=np.float64)
     if distances.shape != (n_clusters, n_clusters) or not np.isfinite(distances).all():
         raise ValueError(

@@ -396,7 +396,6 @@ n_features_in_, feature_names_in_
         )
 
     def _initial_allocations(self, n_samples):
-        """Check `init`: a name or a matrix."""
         if isinstance(self.init, str):
             check_choice(self.init, "init", ("auto", "prior", "empty"))
             return self.init

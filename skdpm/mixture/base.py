@@ -839,7 +839,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             self.label_samples_ = of_all_rows(draws["labels"], program.copies)
 
     def _summarise(self, run):
-        """Set the point estimate and the predictive distribution."""
         program, chains, draws = run.program, run.chains, self.draws_
         likelihood = program.likelihood
         if likelihood.learned:
@@ -936,7 +935,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         return self._with_clusters(figures)
 
     def _with_clusters(self, figures):
-        """Add what the draws of clusters say."""
         if self._training is not None and "coclustering" in figures:
             clusters = self._training.different(self.cluster_samples_)
             figures["coclustering"].update(_convergence.agreement(clusters))
@@ -1030,7 +1028,6 @@ def _given_sampler(estimator):
 
 
 def _is_read_off(name):
-    """Whether an attribute follows from draws."""
     is_fitted = name.endswith("_") and not name.startswith("_")
     return name in READ_OFF or (is_fitted and name not in ("feature_names_in_", "n_features_in_"))
 

@@ -300,7 +300,6 @@ class DrawnClusters:
             self.unlimited = found
 
     def _search(self, clusters, max_clusters=None):
-        """Labels of the least expected loss."""
         most = min(clusters.max() + 1, self.most_clusters, max_clusters or np.inf)
         if self.unlimited is not None and most > clusters.max():
             return self.unlimited
@@ -401,7 +400,6 @@ class DrawnClusters:
         return self._search if self.known.unites else nested
 
     def _tree(self, labels, inside):
-        """Merges of the clusters of the rows inside."""
         spread = np.full(self.clusters.shape[2], -1)
         spread[inside] = labels
         draws = alone(self.cells[:, :, inside])

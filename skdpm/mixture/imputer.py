@@ -144,7 +144,6 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     @property
     def _kept(self):
-        """Positions of the columns that `transform` returns."""
         dropped = () if self.keep_empty_features else self._empty
         return np.delete(np.arange(self.n_features_in_), dropped)
 

@@ -399,7 +399,6 @@ def generator(estimator, key, random_state=None):
 
 
 def _named(estimator, found, column):
-    """Add the categories and the mode to probabilities."""
     if "probabilities" not in found:
         return Bunch(**found)
     categories = _categories(estimator, column, found["probabilities"].shape[1])

@@ -58,7 +58,6 @@ cdef class AnnealedSystem(ParticleSystem):
     # The concentration.
 
     cdef double concentration_of(self, Py_ssize_t n) noexcept nogil:
-        """The concentration of the prior of n rows."""
         cdef double last = self.nodes.prior.concentration
         return last + (self.first_concentration - last) * pow(1.0 - self.rate, max(n - 1.0, 0.0))
 

@@ -24,7 +24,6 @@ cdef enum TestPath:
 cdef int choose_path(
     RowFilterKernel kernel, FeatureState state, bitgen_t* rng, int path
 ) except? -1 nogil:
-    """Set the values of a test path."""
     cdef Py_ssize_t n = kernel.n_shared
     if path >= CONDITIONAL and not kernel.adapting:
         path = ZEROS
@@ -40,7 +39,6 @@ cdef int choose_path(
 
 
 cdef class PathParticleGibbsKernel(ParticleGibbsKernel):
-    """`ParticleGibbsKernel` with a test path."""
     cdef int test_path
 
     def __init__(self, str test_path, *params):
@@ -52,7 +50,6 @@ cdef class PathParticleGibbsKernel(ParticleGibbsKernel):
 
 
 cdef class PathDiscreteFilterKernel(DiscreteFilterKernel):
-    """`DiscreteFilterKernel` with a test path."""
     cdef int test_path
 
     def __init__(self, str test_path, *params):

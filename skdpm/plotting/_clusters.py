@@ -377,7 +377,6 @@ def principals(X, columns):
 
 
 def _without_empty(X):
-    """X with zeros in columns without entries."""
     return np.where(np.isnan(X).all(axis=0), 0.0, X)
 
 

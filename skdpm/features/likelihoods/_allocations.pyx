@@ -21,7 +21,6 @@ cdef class Allocations(MemoryOwner):
                     self.set(i, k, True)
 
     cdef int reserve(self, Py_ssize_t stride) except -1:
-        """Allocate memory for `stride` columns."""
         if stride <= self.stride:
             return 0
         self.col_sums = <Py_ssize_t*>self.resized(self.col_sums, stride, sizeof(Py_ssize_t))

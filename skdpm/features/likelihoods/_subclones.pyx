@@ -225,7 +225,6 @@ cdef class SubclonesModel(CachedFlipModel):
     # All rows.
 
     cdef void fill(self) noexcept nogil:
-        """Compute the prevalences of all cells."""
         for i in range(self.n_samples):
             self.add_up(self.Z.row(i), &self.reads.phi[i * self.n_tumours])
 

@@ -17,7 +17,6 @@ cdef enum:
 cdef class FeatureKernel(MemoryOwner):
 
     cdef int reserve(self, FeatureState state) except -1:
-        """Allocate memory for rows of `state.Z.stride` features."""
         cdef Py_ssize_t n = state.Z.stride
         if n > self.n_reserved:
             self.features = <Py_ssize_t*>self.resized(self.features, n, sizeof(Py_ssize_t))
@@ -31,12 +30,10 @@ cdef class FeatureKernel(MemoryOwner):
         """Allocate memory of the sampler; called by `reserve`."""
 
     cdef int step(self, FeatureState state, bitgen_t* rng) except -1 nogil:
-        """Do one sweep over the rows."""
         for i in range(state.n_samples):
             self.update(state, i, rng)
 
     cdef int update(self, FeatureState state, Py_ssize_t i, bitgen_t* rng) except -1 nogil:
-        """Update row i."""
         cdef const unsigned char* z = state.Z.row(i)
         # If features come and go, one that no other row has is a singleton.
         cdef Py_ssize_t least = 1 if state.prior.grows else 0
@@ -152,7 +149,6 @@ cdef int update_singletons(
 
 
 cdef void shuffle(FeatureKernel self, bitgen_t* rng) noexcept nogil:
-    """Put the shared features into a random order."""
     for j in range(self.n_shared - 1, 0, -1):
         other = integer(rng, j + 1)
         self.features[j], self.features[other] = self.features[other], self.features[j]

@@ -33,7 +33,6 @@ cdef inline double log_prior(FeatureState state, Py_ssize_t n_latent) noexcept n
 
 
 cdef inline Py_ssize_t count_full(FeatureState state) noexcept nogil:
-    """Count the features that all rows have."""
     cdef Py_ssize_t n = 0
     for k in range(state.Z.n_latent):
         n += state.Z.col_sums[k] == state.n_samples
@@ -55,7 +54,6 @@ cdef class ColumnKernel:
         self.relaunch = RelaunchKernel(n_moves if relaunches else 0)
 
     cdef int step(self, FeatureState state, bint adapting, bitgen_t* rng) except -1 nogil:
-        """Do the moves of one iteration."""
         if self.n_moves == 0:
             return 0
         if state.intercepted is not None:
@@ -70,7 +68,6 @@ cdef class ColumnKernel:
             self.relaunch.step(state, adapting, rng)
 
     cdef int exchange(self, FeatureState state, Py_ssize_t k, bitgen_t* rng) except -1 nogil:
-        """Propose to exchange feature k for its complement."""
         cdef Py_ssize_t m = state.Z.col_sums[k]
         if state.prior.grows and m == state.n_samples:
             return 0    # its complement has no rows
@@ -82,7 +79,6 @@ cdef class ColumnKernel:
             state.complement(k)
 
     cdef int split_off(self, FeatureState state, bitgen_t* rng) except -1 nogil:
-        """Propose a new feature that all rows have."""
         cdef Py_ssize_t k = state.Z.n_latent
         if k == state.Z.stride:
             with gil:
@@ -99,15 +95,13 @@ cdef class ColumnKernel:
                 state.Z.set(i, k, True)
 
     cdef int absorb(self, FeatureState state, bitgen_t* rng) except -1 nogil:
-        """Propose to remove a feature that all rows have."""
-        cdef Py_ssize_t k
+        cdef Py_ssize_t k = 0
         cdef Py_ssize_t n_latent = state.Z.n_latent
         cdef Py_ssize_t n_full = count_full(state)
         cdef Py_ssize_t skipped
         if n_full == 0:
             return 0
         skipped = integer(rng, n_full)
-        k = 0
         while state.Z.col_sums[k] != state.n_samples or skipped > 0:
             # Ends: more than `skipped` of the columns are full.
             skipped -= state.Z.col_sums[k] == state.n_samples

@@ -134,7 +134,6 @@ cdef class RelaunchKernel:
         self.n_moves = n_moves
 
     cdef int prepare(self, FeatureState state) except -1:
-        """Allocate memory for `state`."""
         cdef Py_ssize_t n = state.Z.stride
         if self.whole is not state.model:
             self.whole = state.model
@@ -293,7 +292,6 @@ cdef class RelaunchKernel:
         self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, Proposal proposal,
         bint adapting, bitgen_t* rng
     ) except -1 nogil:
-        """Propose to replace n_old features by n_new."""
         cdef Py_ssize_t n_latent = state.Z.n_latent
         cdef Py_ssize_t n = state.n_samples
         cdef Py_ssize_t[MOST_LAUNCHED] anchors
@@ -371,7 +369,6 @@ cdef bint draw_columns(
 
 
 cdef bint all_used(RelaunchKernel self, Py_ssize_t n) noexcept nogil:
-    """Whether each of the n columns of `part` has rows."""
     for j in range(n):
         if self.Z.col_sums[j] == 0:
             return False

@@ -11,7 +11,6 @@ class RowFilter(FeatureSampler):
     """Base class of the samplers that update a row by a particle filter."""
 
     def _filter_params(self):
-        """Check the parameters that both filters have."""
         name = type(self).__name__
         return (
             check_integer(self.n_particles, f"{name}.n_particles", low=2, high=2**20),

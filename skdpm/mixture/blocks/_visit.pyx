@@ -236,7 +236,6 @@ cdef void collect(
     BlockTask self, const Py_ssize_t* items, const Py_ssize_t* keys, Py_ssize_t n_items,
     Py_ssize_t n_keys, Py_ssize_t row       # of the statistics of the first key
 ) noexcept nogil:
-    """Add items to the statistics of their keys."""
     cdef Py_ssize_t m
     for s in range(n_keys):
         m = 0
@@ -475,7 +474,6 @@ cdef void draw_split(BlockTask self, Py_ssize_t j) noexcept nogil:
 
 
 cdef void find_first_rows(BlockTask self) noexcept nogil:
-    """Find the first row of each code that has rows."""
     cdef Py_ssize_t n_left = 0
     for code in range(2 * self.n_clusters):
         n_left += self.stats[code * self.model.n_stats] != 0.0

@@ -94,7 +94,6 @@ class DaskRows(Rows):
         self._paces = {}  # minimum seconds per row of each worker since the last placing
 
     def _delayed(self):
-        """The chunks, as delayed objects."""
         chunks = list(self.source.to_delayed().ravel())
         if self._make is None:
             return chunks

@@ -174,7 +174,6 @@ class BlockChain(MixtureChain):
         self.rows.__exit__(*exception)
 
     def _resume(self, saved):
-        """Make the state from a saved one."""
         program = self.program
         self.values = dict(saved["values"])
         self.state = BlockState(

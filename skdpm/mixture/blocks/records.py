@@ -158,7 +158,6 @@ class LaunchedSplit:
     stream_number: int
 
     def apply(self, codes, block, model):
-        """Return the new codes of a block."""
         codes = codes.copy()
         draw_sides(model, codes, self, stream(*self.key, block, self.stream_number))
         return codes

@@ -21,7 +21,6 @@ cdef class KeptLabels:
         return np.asarray(self.memory).view(np.uint32 if self.wide else np.uint16)
 
     cdef int reserve(self, Py_ssize_t n_more, bint wide) except -1:
-        """Make room for the labels of n_more further rows."""
         cdef Py_ssize_t capacity = max(self.n_kept + n_more, 1)
         if capacity <= self.capacity and wide == self.wide:
             return 0

@@ -42,7 +42,6 @@ cdef class Family:
             self.sizes[slot] = view[slot, 0]
 
     cdef int reserve(self, Py_ssize_t n_slots) except -1:
-        """Make room for n_slots slots, the empty one included."""
         cdef Py_ssize_t before = self.capacity
         self.model.reserve(n_slots)
         n_slots = self.model.n_slots

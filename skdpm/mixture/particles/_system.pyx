@@ -356,7 +356,6 @@ cdef class ParticleSystem(MemoryOwner):
                 raise FloatingPointError(f"row {i}: no cluster has a positive weight")
 
     cdef void count_constant(self, Py_ssize_t i, double sign) noexcept nogil:
-        """Add the `log_constants` of row i times `sign`."""
         if (<Family>self.family_at[0]).model.constants_vary:
             for f in range(self.n_families):
                 (<Family>self.family_at[f]).count_constant(i, sign)

@@ -75,7 +75,6 @@ cdef class Reconfiguration:
         self.outer_blocks = blocks == "all"
 
     cdef int reserve(self, MixtureState state) except -1:
-        """Make room for the rows and slots of a state."""
         cdef Py_ssize_t n = state.n_samples
         if n > self.n_samples:
             self.order, self.start, self.members, self.block, self.begin = np.empty(
@@ -476,7 +475,6 @@ cdef Py_ssize_t wanted_slot(Reconfiguration self, Py_ssize_t x) noexcept nogil:
 
 
 cdef bint reached(Reconfiguration self, MixtureState state) noexcept nogil:
-    """Whether the state's partition is the target."""
     cdef Py_ssize_t* label_of = &self.scratch[0, 0]     # by slot
     for x in range(self.n_labels):
         label_of[x] = self.target_slot[x] = -1
@@ -552,7 +550,6 @@ cdef class ARMKernel(PartitionKernel):
         shuffle(self.construction, state.n_samples, rng)
 
     cdef int move(self, MixtureState state, bitgen_t* rng) except -1 nogil:
-        """Propose another partition, and decide."""
         cdef bint is_merge, accepted
         cdef double log_u = log(uniform(rng))
         cdef long long before = self.construction.work

@@ -345,7 +345,6 @@ cdef class PGSMKernel(PartitionKernel):
         self.n_current = n_next
 
     cdef void drop_slots(self, Node* node) noexcept nogil:
-        """A node releases its slots."""
         for b in range(node.n_cells):
             self.shared.let_go(node.slots[b])
 

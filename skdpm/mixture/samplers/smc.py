@@ -109,13 +109,11 @@ class SMC(Sampler):
         )
 
     def _scheme(self, moves):
-        """The resampling scheme, "auto" resolved."""
         if self.resampling == "auto":
             return "systematic" if moves else "optimal"
         return self.resampling
 
     def _mover(self):
-        """The sampler that moves particles, or None."""
         mover = self.rejuvenation
         if isinstance(mover, str):
             mover = MOVERS[check_choice(mover, "SMC.rejuvenation", MOVERS)]()

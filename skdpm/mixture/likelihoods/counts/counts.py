@@ -100,7 +100,6 @@ class CountColumns(Likelihood):
         return X[:, :-1] / X[:, -1:] if self.exposed else X
 
     def _laws_of(self, columns):
-        """The laws of rows from those of their columns."""
         columns = list(columns)
         return ExposedLaws(columns, self._at) if self.exposed else IndependentLaws(columns)
 

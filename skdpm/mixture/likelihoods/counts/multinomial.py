@@ -214,7 +214,6 @@ def _counts(X):
 
 
 def _as_csr(X):
-    """Copy X to a CSR array without duplicates."""
     X = sp.csr_array(X, dtype=np.float64, copy=True)
     X.sum_duplicates()
     return X

@@ -207,7 +207,6 @@ default=None
 
     @property
     def _tail_values(self):
-        """Values of its parameters, in their order."""
         return [getattr(self, name) for name in self._law_of_weights.parameters]
 
     def at(self, values):
@@ -345,7 +344,6 @@ default=None
         return self._reduced(summary, lambda found: self._summary_of(summary, found))
 
     def _summary_of(self, summary, projection):
-        """The summary of the independent columns."""
         if len(projection.columns):
             return columns_of(summary, projection.columns)
         return self.summarise(projection.project(summary["head"][:1]))
@@ -747,7 +745,6 @@ def _ends(X):
 
 
 def _refuse(bad, before, after, row=None):
-    """Raise an error about the first bad column."""
     if bad.any():
         column = int(np.flatnonzero(bad)[0])
         raise ColumnError(f"Gaussian: {before}", column, after, row=row)
@@ -778,7 +775,6 @@ def _refuse_extremes(summary, mean):
 
 
 def _centred(X, origin):
-    """Rows minus the origin, C-contiguous doubles."""
     n_rows, n_features = X.shape
     if n_features > 16 or X.dtype != np.float64 or not X.flags.c_contiguous:
         return np.ascontiguousarray(np.subtract(X, origin, dtype=np.float64))

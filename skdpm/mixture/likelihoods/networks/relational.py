@@ -383,7 +383,6 @@ BINARY, COUNTED = _Binary(), _Counted()
 
 
 def _resolved(law, values):
-    """The law of weights, resolved on all."""
     if not isinstance(law, tuple(WEIGHTS.values())) or getattr(law, "tails", None) is not None:
         raise ValueError(
             'Relational.weights must be "counts", "real", a NegativeBinomial, a Gaussian without '
