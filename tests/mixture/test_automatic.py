@@ -10,6 +10,7 @@ from reference.enumerate import canonical_labels
 from reference.likelihoods import log_marginal_gaussian
 from reference.simulate import PRIOR_CASES
 from scipy.special import gammaln
+from sklearn.metrics import adjusted_rand_score
 from support.cases import FAST, make_estimator
 from support.designs import combinations, everyday, thirds
 from support.exactness import VARIANTS, likelihood_names, make_prior, make_state
@@ -321,6 +322,18 @@ def groups():
     labels = np.arange(300) % 5
     centres = np.array([[0, 0], [30, 0], [0, 30], [-30, 0], [0, -30]])
     return (centres[labels] + rng.normal(size=(300, 2))) * [1e-6, 1e6], labels
+
+
+def test_merging_goes_on_from_the_pieces_if_a_single_cluster_is_best():
+    """In between there are many clusters, which are less probable than one: a covariance that they
+    share is that of the pieces until they are few."""
+    rng = np.random.default_rng(0)
+    mixed = np.eye(12) + 0.2 * rng.normal(size=(12, 12))
+    labels = np.arange(600) % 3
+    X = rng.normal(size=(3, 12))[labels] + rng.normal(size=(600, 12)) @ mixed
+    _, replicas = starts(DPMixture(likelihood=Gaussian(covariance_type="tied"), random_state=0), X)
+    for replica in replicas:
+        assert adjusted_rand_score(labels, replica.state.cluster_labels()) > 0.9
 
 
 def test_chains_start_at_the_clusters(groups):

@@ -34,8 +34,9 @@ SMOOTH, WIDE = 3, 60
 MOST_COUPLED = 40  # largest number of pieces if clusters are not independent
 # Passes over the rows to improve pieces that were not cut by k-means.
 N_PASSES = 3
-# Turns of merging and learning, and draws of the hyperparameters in each.
-N_TURNS = 5
+# Turns of merging and learning, at most if merging has not ended while a single cluster is best,
+# and draws of the hyperparameters in each.
+N_TURNS, MOST_TURNS = 5, 10
 N_DRAWS = 2
 # When the number of clusters hardly grows from one turn to the next, the first merges are the same
 # in every turn. Later turns then merge only SPARE_PARTS times as many parts as clusters were
@@ -240,15 +241,15 @@ def merge_pieces(program, model, prior, stats, bit_generator):
     parts, part_stats = np.arange(len(stats)), stats
     best, n_before = None, 0
     # The first turn uses the given values, the next ones those learned from a single cluster and
-    # from the pieces.
-    for turn in range(N_TURNS if likelihood.learned else 1):
+    # from the pieces. The best values are next, unless they are those of a single cluster again.
+    for turn in range(MOST_TURNS if likelihood.learned else 1):
         if turn == 1:
             load_clusters(model, merged_stats(model, stats, np.zeros(len(stats), dtype=np.intp)))
             _learn(program, model, np.zeros(1, dtype=np.intp), bit_generator)
         elif turn == 2:
             load_clusters(model, stats)
             _learn(program, model, np.arange(len(stats)), bit_generator)
-        elif turn == 3:
+        elif turn == 3 and len(best.stats) > 1:
             model.clear(0)
             likelihood.set_values(model, best.values)
         merger = Merger(model, prior, part_stats)
@@ -263,6 +264,8 @@ def merge_pieces(program, model, prior, stats, bit_generator):
         value = program.log_posterior(value, prior.concentration, values)
         if best is None or value > best.log_joint:
             best = Merged(clusters, cluster_stats, values, prior.concentration, value)
+        if turn + 1 >= N_TURNS and (len(best.stats) > 1 or len(slots) in (1, n_before)):
+            break
         if turn > 1 and len(part_stats) == len(stats) and len(slots) <= 1.5 * n_before:
             n_parts = max(SPARE_PARTS * len(slots), len(stats) // SPARE_PARTS)
             parts = merger.clusters_at(n_parts)[1]
