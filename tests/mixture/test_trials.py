@@ -61,13 +61,13 @@ def rows(kind, n_samples=150, n_features=14, seed=0):
     ("shape", "expected"),
     [
         ((500, MANY_COLUMNS - 1), ["full"]),
-        ((500, MANY_COLUMNS), ["full", "diag"]),
-        ((500, 13), ["full", "diag", "subspace"]),
-        ((500, ALWAYS_FULL + 1), ["full", "diag", "subspace"]),
+        ((500, MANY_COLUMNS), ["full", "diag", "tied"]),
+        ((500, 13), ["full", "diag", "subspace", "tied"]),
+        ((500, ALWAYS_FULL + 1), ["full", "diag", "subspace", "tied"]),
         ((25, 13), ["diag", "full", "subspace"]),
         ((60, ALWAYS_FULL + 1), ["diag", "subspace"]),
-        ((9000, ALWAYS_FULL), ["full", "diag", "subspace"]),
-        ((9000, MOST_FULL), ["full", "diag", "subspace"]),
+        ((9000, ALWAYS_FULL), ["full", "diag", "subspace", "tied"]),
+        ((9000, MOST_FULL), ["full", "diag", "subspace", "tied"]),
         ((9000, MOST_FULL + 1), ["subspace", "diag"]),
         ((15_000, 20), ["full"]),
         ((30_000, 20), ["full", "subspace"]),
@@ -82,7 +82,7 @@ def test_laws_that_are_tried(shape, expected):
 def test_laws_with_missing_entries_take_them():
     X = np.zeros((500, 40))
     X[7, 3] = np.nan
-    assert names(laws_for(X)) == ["full", "diag"]
+    assert names(laws_for(X)) == ["full", "diag", "tied"]
     assert all(law.allow_nan for law in laws_for(X))
 
 
@@ -217,7 +217,7 @@ def test_random_orders_of_rows(monkeypatch):
 def test_trials_end_in_time():
     X = rows("independent", n_samples=60)
     scores = scores_of_laws(DPMixture(max_time=100.0), laws_for(X), X)
-    assert scores.shape == (3, 12)  # once
+    assert scores.shape == (4, 12)  # once
     assert np.isfinite(scores).all()
 
 
@@ -233,6 +233,26 @@ def test_wrong_parameters_are_refused_before_the_trials(wrong, monkeypatch):
 def test_few_of_many_rows_are_tried():
     X = rows("independent", n_samples=1200)
     assert scores_of_laws(DPMixture(), laws_for(X)[1:2], X).shape == (1, MOST_ROWS // 5)
+
+
+@pytest.mark.parametrize("n_clusters", [1, 3])
+def test_clusters_of_one_covariance_have_it_in_common(n_clusters):
+    """Five readings of three quantities: each cluster of its own covariance costs more than three
+    clusters gain."""
+    rng = np.random.default_rng(2)
+    labels = rng.choice(3, 500, p=[0.5, 0.3, 0.2]) % n_clusters
+    means = np.array([[0.0, 0.0, 0.0], [4.0, 0.0, 3.0], [0.0, 5.0, 2.0]])
+    X = means[labels] + rng.normal(size=(500, 3))
+    X = np.tile(X, 5) + 0.1 * rng.normal(size=(500, 15))
+    full, *_, tied = laws = laws_for(X)
+    scores = scores_of_laws(DPMixture(), [full, tied], X)
+    gains = scores[1] - scores[0]
+    if n_clusters == 1:
+        assert best_law(scores) == 0 and abs(gains.mean()) < 0.1
+    else:
+        assert best_law(scores_of_laws(DPMixture(), laws, X)) > 0 and gains.mean() > 0.4
+        model = DPMixture(likelihood=tied, random_state=0).fit(X)
+        assert adjusted_rand_score(labels, model.labels_) > 0.9
 
 
 @pytest.mark.long

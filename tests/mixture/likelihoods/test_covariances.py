@@ -29,7 +29,10 @@ from skdpm.hyperpriors import Gamma
 from skdpm.mixture.blocks.rows import MemoryRows
 from skdpm.mixture.likelihoods import Gaussian, Product
 from skdpm.mixture.likelihoods.elliptical._tied import whitened
-from skdpm.mixture.likelihoods.gaussian.covariances import InverseWishart
+from skdpm.mixture.likelihoods.gaussian.covariances import (
+    HierarchicalInverseWishart,
+    InverseWishart,
+)
 from skdpm.mixture.samplers import BlockedGibbs, SubCluster
 
 SAMPLERS = {name: samplers[0] for name, samplers in SAMPLER_CASES.items()}
@@ -96,7 +99,7 @@ def draw_values(likelihood, rng):
         "mean_precision": rng.gamma(0.5, 1 / 5),
     }
     if likelihood.covariance_type == "tied":
-        scale = np.diag(FITTED.var(axis=0) / 2)
+        scale = np.diag(rng.gamma(0.5, 3.0 * FITTED.var(axis=0)))
         return values | {"scale": stats.invwishart(4, scale).rvs(random_state=rng)}
     df = 1.0 + rng.gamma(2.0, 1 / 0.2)
     if likelihood.covariance_type == "sparse":
@@ -114,9 +117,12 @@ def pivots(likelihood, values):
     out = list(stats.norm.cdf(values["mean"], FITTED.mean(axis=0), np.sqrt(v)))
     out.append(stats.gamma.cdf(values["mean_precision"], 0.5, scale=1 / 5))
     if tied:
-        S, sigma, a = np.diag(v / 2), values["scale"], np.array([1.0, -0.7])
-        ratio = (np.linalg.inv(sigma) @ a @ a) / (np.linalg.inv(S) @ a @ a)
-        return [*out, stats.chi2(4).cdf(ratio), stats.chi2(3).cdf((S @ a @ a) / (sigma @ a @ a))]
+        # Standard deviations are half-t with 3 degrees of freedom, correlations of density
+        # proportional to sqrt(1 - correlation^2) (Huang & Wand, 2013).
+        variances = np.diagonal(values["scale"])
+        correlation = values["scale"][0, 1] / np.sqrt(variances.prod())
+        out.extend(stats.f.cdf(variances / (v / 2), 1, 3))
+        return [*out, stats.beta.cdf((1.0 + correlation) / 2, 1.5, 1.5)]
     out.append(stats.gamma.cdf(values["df"] - 1.0, 2.0, scale=1 / 0.2))
     if likelihood.covariance_type == "sparse":
         return [*out, *stats.gamma.cdf(values["scale"] / values["df"], 0.5, scale=v)]
@@ -198,11 +204,18 @@ def test_chains_keep_the_joint_law_in_depth(covariance_type, kind, seed_sequence
     assert_p(joint_run(kind, covariance_type, 1500), seed_sequence=seed_sequence)
 
 
-class Miscounted(InverseWishart):
+class Miscounted(HierarchicalInverseWishart):
     """Takes means as given where they are integrated out, a row too few."""
 
-    def given(self, n, scatter):
-        return super().given(n - 1.0, scatter)
+    def given(self, value, n, scatter, rng):
+        return super().given(value, n - 1.0, scatter, rng)
+
+
+class Fixed(HierarchicalInverseWishart):
+    """Draws no scale given the matrix."""
+
+    def given(self, value, n, scatter, rng):
+        return InverseWishart(self.df + n, np.diag(0.5 / self.rate) + scatter)
 
 
 def planted_priors():
@@ -213,8 +226,8 @@ def planted_priors():
             if name == "mean":
                 change = {"mean": law.mean + np.sqrt(law.variance)}
             elif name == "scale" and covariance_type == "tied":
-                yield covariance_type, {name: Miscounted(law.df, law.scale)}
-                yield covariance_type, {name: InverseWishart(law.df, 1.4 * law.scale)}
+                for kind, rate in ((Miscounted, 1.0), (Fixed, 1.0), (type(law), 3.0)):
+                    yield covariance_type, {name: kind(law.df, rate * law.rate, law.low)}
                 continue
             else:
                 family = Gamma(law.family.shape, 1.6 * law.family.rate)
@@ -233,23 +246,61 @@ def test_planted_errors_are_seen(covariance_type, planted, seed_sequence):
 # Parts.
 
 
+def log_tied_density(value, variances, df):
+    """log p(Sigma) by integrals over the scales t of IW(df, diag(t)), independent of each other
+    given Sigma: t_d / (k variance_d) ~ Gamma(1 / 2, 1), k = df - n_features + 1."""
+    n_features, half = len(value), 0.5 * df
+    total = -0.5 * (df + n_features + 1.0) * np.linalg.slogdet(value)[1]
+    total -= half * n_features * np.log(2.0) + multigammaln(half, n_features)
+    for half_precision, v in zip(np.diagonal(np.linalg.inv(value)) / 2, variances, strict=True):
+        unit = (df - n_features + 1.0) * v
+        found = integrate.quad(
+            lambda root, unit=unit, p=half_precision: (
+                (unit * root**2) ** half * np.exp(-(root**2) * (1.0 + unit * p)) * 2.0
+            ),
+            0.0,
+            np.inf,
+        )
+        total += np.log(found[0] / np.sqrt(np.pi))
+    return total
+
+
 def test_the_hyperprior_of_a_tied_covariance():
-    X = np.array([[1.0, 1.0, 5.0], [1.0, 2.0, 5.0], [1.0, 4.0, 5.0], [3.0, 7.0, 5.0]])
+    X = np.array([[1.0, 1.0, 0.0], [1.0, 2.0, 5.0], [1.0, 4.0, 3.0], [3.0, 7.0, 5.0]])
     likelihood = Gaussian(covariance_type="tied").keeping_columns().resolve(X)
     law, v = likelihood.learned_priors["scale"], X.var(axis=0)
-    v[2] = 5e-6**2
-    # A constant column has half its variance more for each row.
-    np.testing.assert_allclose(law.scale, np.diag(v / 2 + 4 * np.array([0.0, 0.0, v[2] / 2])))
     assert law.df == likelihood.df == 5.0
     value = np.cov(np.random.default_rng(0).normal(size=(9, 3)).T)
-    expected = stats.invwishart(law.df, law.scale).logpdf(value)
-    assert law.log_density(value) == pytest.approx(expected)
+    assert law.log_density(value) == pytest.approx(log_tied_density(value, v, 5.0), abs=1e-6)
+    # Standard deviations of one column are half-t.
+    law = Gaussian(covariance_type="tied").resolve(X[:, 1:2]).learned_priors["scale"]
+    expected = stats.f.logpdf(0.3 / (v[1] / 2), 1, 3) - np.log(v[1] / 2)
+    assert law.log_density(np.array([[0.3]])) == pytest.approx(expected, abs=1e-6)
     values = {name: getattr(likelihood, name) for name in likelihood.learned}
     rest = {name: values[name] for name in ("mean", "mean_precision")}
     priors = likelihood.learned_priors
     total = sum(np.sum(priors[name].log_density(rest[name])) for name in rest)
-    total += law.log_density(values["scale"])
+    total += priors["scale"].log_density(values["scale"])
     assert likelihood.log_hyperprior(values) == pytest.approx(total)
+
+
+@pytest.mark.parametrize("n_rows", [4, 30, 3000])
+def test_a_constant_column_has_half_its_variance_for_each_row(n_rows, seed_sequence):
+    X = np.column_stack([np.arange(float(n_rows)), np.full(n_rows, 5.0)])
+    law = Gaussian(covariance_type="tied").keeping_columns().resolve(X).learned_priors["scale"]
+    variance = 5e-6**2
+    rng, sigma = np.random.default_rng(seed_sequence), np.diag([1.0, variance])
+    drawn = np.array([np.diagonal(law.given(sigma, 0, 0.0, rng).scale) for _ in range(400)])
+    least = 3.0 * n_rows * variance / 2
+    assert drawn[:, 1].min() > least
+    # Beyond its limit t has the tail of Gamma(5 / 2, rate 1 / (3 variance) + 1 / (2 variance)).
+    rate = (1.0 / 3.0 + 0.5) / variance
+    if n_rows < 3000:
+        share = stats.gamma(2.5).sf(rate * drawn[:, 1]) / stats.gamma(2.5).sf(rate * least)
+    else:  # exponential up to rounding
+        share = np.exp(-rate * (drawn[:, 1] - least))
+    assert stats.kstest(share, "uniform").pvalue > 1e-4
+    assert np.isfinite(law.log_density(sigma))
 
 
 def test_draws_of_an_inverse_wishart(seed_sequence):
@@ -284,14 +335,17 @@ def log_scores(X, X_new, model, law):
     means = model.hyperparameter_samples_["mean"].reshape(len(labels), -1)
     precisions = model.hyperparameter_samples_["mean_precision"].ravel()
     terms = []
-    for z, u, r, alpha in zip(
-        labels, means, precisions, model.concentration_samples_.ravel(), strict=True
+    sigmas = model.hyperparameter_samples_["scale"].reshape(len(labels), X.shape[1], X.shape[1])
+    concentrations = model.concentration_samples_.ravel()
+    for z, u, r, sigma, alpha in zip(
+        labels, means, precisions, sigmas, concentrations, strict=True
     ):
-        before = log_evidence(X, z, u, r, law.df, law.scale)
+        scale = law.given(sigma, 0, 0.0, np.random.default_rng(sigma[0].view(np.uint32))).scale
+        before = log_evidence(X, z, u, r, law.df, scale)
         weights = log_weights(z, "dp", {"concentration": alpha})
         densities = [
             [
-                log_evidence(np.vstack([X, x]), np.append(z, k), u, r, law.df, law.scale) - before
+                log_evidence(np.vstack([X, x]), np.append(z, k), u, r, law.df, scale) - before
                 for k in range(z.max() + 2)
             ]
             for x in X_new

@@ -125,6 +125,7 @@ def _laws_of_numbers(X):
 
 def _laws_of_shape(n_samples, n_features):
     full, diagonal, subspace = Gaussian(), Gaussian(covariance_type="diag"), Subspace()
+    tied = Gaussian(covariance_type="tied")
     if n_features < MANY_COLUMNS:
         return [full]
     more = [subspace] if n_features > subspace.n_axes else []
@@ -133,9 +134,10 @@ def _laws_of_shape(n_samples, n_features):
     # Fewer rows do not determine the covariances of two clusters.
     undetermined = n_samples < 2 * n_features
     if undetermined or n_samples < FEW_ROWS:
-        full.hyperpriors = diagonal.hyperpriors = {"mean_precision": MEANS_ALIKE}
+        alike = {"mean_precision": MEANS_ALIKE}
+        full.hyperpriors = diagonal.hyperpriors = tied.hyperpriors = alike
     if not undetermined:
-        return [full, diagonal, *more]
+        return [full, diagonal, *more, tied]
     return [diagonal, *more] if n_features > ALWAYS_FULL else [diagonal, full, *more]
 
 

@@ -14,7 +14,7 @@ x_bar and scatter C = sum (x - x_bar)(x - x_bar)', and rho = r + n,
 Statistics and u are relative to the origin of the rows, which are whitened once for each Sigma.
 
 Learned hyperparameters are drawn one after the other, means of clusters integrated out. With
-w_k = 1 / (1 / r + 1 / n_k) and the hyperprior Sigma ~ IW(nu, S),
+w_k = 1 / (1 / r + 1 / n_k) and the hyperprior Sigma ~ IW(nu, S), S given Sigma drawn before,
 
     Sigma ~ IW(nu + n, S + sum_k [C_k + w_k (x_bar_k - u)(x_bar_k - u)']),
     r       by a slice step of its logarithm, from x_bar_k ~ N(u, Sigma / w_k),
@@ -58,6 +58,9 @@ from skdpm.mixture.likelihoods.elliptical._hyper import packed_places
 cdef double LOG_2PI = log(2.0 * PI)
 # Largest square of a distance. Rows beyond it count as equally far away.
 cdef double FARTHEST = 1e300
+
+# Turns in which Sigma and the scale of its hyperprior are drawn given each other.
+N_TURNS = 4
 
 cdef enum:
     # Cached terms of a row, behind its statistics and after PEAK.
@@ -444,8 +447,10 @@ def given_covariance(priors, values, spread, origin, floor, stats, masses, bit_g
     means = stats[:, 1 : 1 + len(spread)] + origin
     if "scale" in priors:
         scatter = shared_scatter(stats, means - values["mean"], values["mean_precision"], masses)
-        law = priors["scale"].given(stats[:, 0].sum(), scatter)
-        values["scale"] = law.draw(np.random.Generator(bit_generator)).ravel()
+        sigma, rng = np.reshape(values["scale"], scatter.shape), np.random.Generator(bit_generator)
+        for _ in range(N_TURNS):
+            sigma = priors["scale"].given(sigma, stats[:, 0].sum(), scatter, rng).draw(rng)
+        values["scale"] = sigma.ravel()
     others = {name: law for name, law in priors.items() if name != "scale"}
     return TiedLaws(others, values, spread, origin, floor, masses, means)
 

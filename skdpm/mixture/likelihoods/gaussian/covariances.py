@@ -9,7 +9,7 @@ and for drawn parameters. Methods take the resolved likelihood as `g`, with the 
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import multigammaln
+from scipy.special import gammaincc, gammainccinv, gammaln, multigammaln
 
 from skdpm.hyperpriors import Gamma, Shifted, wishart_root
 from skdpm.mixture.likelihoods.elliptical._columns import (
@@ -52,6 +52,8 @@ SMALLEST_PER_ROW = 2.0**-48
 # The same if chains draw missing entries: those of a few rows may otherwise follow each other to a
 # cluster that is too narrow for doubles.
 SMALLEST_WITH_GAPS = 1e-8
+# Smallest probability of a tail that inverse functions take.
+TINY = 1e-290
 # Largest length of a table over numbers of rows: kernels compute the values beyond its end.
 MOST_TABLED = 2**20
 # Degrees of freedom that represent a known variance.
@@ -77,29 +79,59 @@ class Normal:
 
 @dataclass(frozen=True)
 class InverseWishart:
-    """Hyperprior of a covariance matrix: Sigma ~ IW(df, scale)."""
+    """Law of a covariance matrix: Sigma ~ IW(df, scale)."""
 
     df: float
     scale: np.ndarray
 
-    def draw(self, rng, shape=()):
+    def draw(self, rng):
         """Draw a matrix of the shape of `scale`."""
         root = drawn_root(self.df, np.linalg.cholesky(self.scale), rng)
         return root @ root.T
 
+
+@dataclass(frozen=True)
+class HierarchicalInverseWishart:
+    """Hyperprior of a covariance matrix: Sigma ~ IW(df, diag(t)), t_d ~ Gamma(S_SHAPE, rate_d)
+    above low_d (Huang & Wand, 2013). So the prior follows the variance of a column given the
+    others, which may be far below its own. Densities integrate t out; laws given rows draw it."""
+
+    df: float
+    rate: np.ndarray
+    low: np.ndarray
+
+    def draw(self, rng, shape=()):
+        """Draw a matrix of shape (n_features, n_features)."""
+        return self._given_scale(S_SHAPE, self.rate, rng).draw(rng)
+
     def log_density(self, value):
         """Natural logarithm of the density of a matrix."""
-        n = len(self.scale)
+        n, half = len(self.low), 0.5 * self.df
+        rate = self.rate + _half_precisions(value)
+        by_column = _log_upper_gamma(S_SHAPE + half, rate, self.low)
+        by_column -= _log_upper_gamma(S_SHAPE, self.rate, self.low)
         return float(
-            0.5 * self.df * (np.linalg.slogdet(self.scale)[1] - n * np.log(2.0))
+            by_column.sum()
+            - half * n * np.log(2.0)
             - 0.5 * (self.df + n + 1.0) * np.linalg.slogdet(value)[1]
-            - 0.5 * np.trace(np.linalg.solve(value, self.scale))
-            - multigammaln(0.5 * self.df, n)
+            - multigammaln(half, n)
         )
 
-    def given(self, n, scatter):
-        """The law given the scatter matrix of n normal rows of known mean."""
-        return InverseWishart(self.df + n, self.scale + scatter)
+    def given(self, value, n, scatter, rng):
+        """`InverseWishart` given the scatter matrix of n normal rows of known mean, and t, drawn
+        given the present matrix."""
+        rate = self.rate + _half_precisions(value)
+        law = self._given_scale(S_SHAPE + 0.5 * self.df, rate, rng)
+        return InverseWishart(law.df + n, law.scale + scatter)
+
+    def _given_scale(self, shape, rate, rng):
+        """The law given t ~ Gamma(shape, rate) above low. A tail of no probability is exponential
+        up to rounding."""
+        above = gammaincc(shape, rate * self.low)
+        excess = rng.exponential(size=len(rate))
+        t = gammainccinv(shape, above * np.exp(-excess)) / rate
+        t = np.where(above > TINY, t, self.low + excess / rate)
+        return InverseWishart(self.df, np.diag(t))
 
 
 @dataclass(frozen=True)
@@ -154,6 +186,20 @@ class ScaleMatrix(Shifted):
         """Number of free entries of a matrix."""
         n_free = np.count_nonzero(self.free)
         return len(self.free) + n_free * (n_free - 1) // 2
+
+
+def _half_precisions(value):
+    """Half of the diagonal of the inverse of a covariance matrix."""
+    roots = np.sqrt(np.diagonal(value))
+    return 0.5 * np.diagonal(np.linalg.inv(value / roots / roots[:, None])) / roots**2
+
+
+def _log_upper_gamma(shape, rate, low):
+    """log of the integral of t^(shape - 1) exp(-rate t) over t above low."""
+    above = gammaincc(shape, rate * low)
+    tail = (shape - 1.0) * np.log(low) - rate * low - np.log(rate)
+    log_above = np.log(np.maximum(above, TINY)) + gammaln(shape) - shape * np.log(rate)
+    return np.where(above > TINY, log_above, tail)
 
 
 def drawn_root(df, factor, rng):
@@ -570,10 +616,13 @@ class Tied(Matrix):
         return as_matrix(super().check_scale(value, n_features))
 
     def learn_scale(self, variances, varies, n_rows, df, smallest=SMALLEST_SHARE, family=None):
-        diagonal = WITHIN * variances * max_or_one(df - len(variances) - 1.0)
-        smallest = np.where(varies, 0.0, WITHIN * variances)
-        law = InverseWishart(df, np.diag(diagonal + n_rows * smallest))
-        return np.diag(WITHIN * variances + smallest), law, np.zeros(len(variances))
+        # For a constant column large clusters must not be narrower than small ones.
+        unit = (df - self.low(len(variances))) * variances
+        share = np.where(varies, SMALLEST_PER_ROW, WITHIN) * n_rows
+        low = unit * np.maximum(smallest, share)
+        start = np.where(varies, WITHIN, 2.0 * WITHIN) * variances
+        law = HierarchicalInverseWishart(df, S_RATE / unit, low)
+        return np.diag(start), law, np.zeros(len(variances))
 
     def scale_to_share(self, g, values):
         return values["scale"], 0.0
@@ -591,7 +640,9 @@ class Tied(Matrix):
         law, g = g.learned_priors["scale"], g.at(values)
         moments = self.moments(g, stats)
         scatter = shared_scatter(moments, self.gaps(g, moments), g.mean_precision, moments[:, 0])
-        law = law.given(stats[:, 0].sum(), scatter)
+        # A seed from the draw itself: answers draw no other random numbers.
+        rng = np.random.default_rng(np.frombuffer(g.scale[0].tobytes(), np.uint32))
+        law = law.given(g.scale, stats[:, 0].sum(), scatter, rng)
         df = law.df - self.low(len(g.mean))
         return {**values, "scale": law.scale / df, "df": df}
 

@@ -155,8 +155,8 @@ default=None
 
     References
     ----------
-    Rasmussen (2000); Goerur & Rasmussen (2010); Murphy (2007); Geiger & Heckerman (2002); Tukey
-    (1960); Peel & McLachlan (2000).
+    Rasmussen (2000); Goerur & Rasmussen (2010); Murphy (2007); Geiger & Heckerman (2002); Huang &
+    Wand (2013); Tukey (1960); Peel & McLachlan (2000).
     """
 
     has_points = True
