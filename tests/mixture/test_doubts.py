@@ -91,7 +91,7 @@ def test_numbers_that_go_round_are_named():
 def test_groups_in_a_column_that_others_outweigh_are_named():
     rng = np.random.default_rng(0)
     y = rng.integers(3, size=300)
-    X = rng.normal(size=(300, 16))
+    X = rng.normal(size=(300, 24))
     X[:, 7] += 5.0 * y
     with pytest.warns(UserWarning, match="groups in column 7. The other columns") as said:
         assert DPMixture(**SHORT).fit(X).n_components_samples_.max() == 1

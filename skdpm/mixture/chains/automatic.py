@@ -239,9 +239,10 @@ def merge_pieces(program, model, prior, stats, bit_generator):
     likelihood = program.likelihood
     # What is merged: first the pieces, in later turns unions of pieces.
     parts, part_stats = np.arange(len(stats)), stats
-    best, n_before = None, 0
+    best, n_before, goes_on = None, 0, False
     # The first turn uses the given values, the next ones those learned from a single cluster and
     # from the pieces. The best values are next, unless they are those of a single cluster again.
+    # Without points that may be right: a probe finds clusters whose rows may be in others.
     for turn in range(MOST_TURNS if likelihood.learned else 1):
         if turn == 1:
             load_clusters(model, merged_stats(model, stats, np.zeros(len(stats), dtype=np.intp)))
@@ -249,7 +250,7 @@ def merge_pieces(program, model, prior, stats, bit_generator):
         elif turn == 2:
             load_clusters(model, stats)
             _learn(program, model, np.arange(len(stats)), bit_generator)
-        elif turn == 3 and len(best.stats) > 1:
+        elif turn == 3 and not goes_on:
             model.clear(0)
             likelihood.set_values(model, best.values)
         merger = Merger(model, prior, part_stats)
@@ -264,7 +265,8 @@ def merge_pieces(program, model, prior, stats, bit_generator):
         value = program.log_posterior(value, prior.concentration, values)
         if best is None or value > best.log_joint:
             best = Merged(clusters, cluster_stats, values, prior.concentration, value)
-        if turn + 1 >= N_TURNS and (len(best.stats) > 1 or len(slots) in (1, n_before)):
+        goes_on = likelihood.has_points and len(best.stats) == 1
+        if turn + 1 >= N_TURNS and (not goes_on or len(slots) in (1, n_before)):
             break
         if turn > 1 and len(part_stats) == len(stats) and len(slots) <= 1.5 * n_before:
             n_parts = max(SPARE_PARTS * len(slots), len(stats) // SPARE_PARTS)

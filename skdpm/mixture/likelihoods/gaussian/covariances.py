@@ -125,8 +125,8 @@ class HierarchicalInverseWishart:
         return InverseWishart(law.df + n, law.scale + scatter)
 
     def _given_scale(self, shape, rate, rng):
-        """The law given t ~ Gamma(shape, rate) above low. A tail of no probability is exponential
-        up to rounding."""
+        """The law given t ~ Gamma(shape, rate) above low. A tail that is no double, which only a
+        constant column of many rows has, counts as exponential."""
         above = gammaincc(shape, rate * self.low)
         excess = rng.exponential(size=len(rate))
         t = gammainccinv(shape, above * np.exp(-excess)) / rate
