@@ -734,7 +734,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         asked = self._resolved("likelihood")
         by_name = laws_by_name(asked, likelihood, X)
         if len(by_name) < 2:
-            return likelihood, {}
+            return next(iter(by_name.values()), likelihood), {}
         if previous is not None and previous.trials:
             # Other rows, which are an error, may not have this law.
             return by_name.get(next(iter(previous.trials)), likelihood), previous.trials

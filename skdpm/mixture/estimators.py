@@ -32,7 +32,7 @@ class DPMixture(BaseMixture):
     ----------
     likelihood : str or Likelihood, default="auto"
         Law of the rows of one cluster: an object of `skdpm.mixture.likelihoods` or a name in its
-        `LIKELIHOODS`; "auto" is `Gaussian`; from 8 columns, of answers or counts the best of some.
+        `LIKELIHOODS`; "auto": `Gaussian`, the best of some for many columns, categories for codes.
     sampler : str or Sampler, default="auto"
         Algorithm: an object of `skdpm.mixture.samplers` or a name in its `SAMPLERS`; "auto" is
         `Alternate`, or `SubCluster` for many rows.

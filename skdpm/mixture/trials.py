@@ -22,6 +22,7 @@ from sklearn.utils.validation import _num_samples
 from skdpm._rows import validate_rows
 from skdpm._tables import take_rows
 from skdpm.mixture.likelihoods.composite.automatic import Automatic
+from skdpm.mixture.likelihoods.composite.product import Product
 from skdpm.mixture.likelihoods.counts.negative_binomial import NegativeBinomial
 from skdpm.mixture.likelihoods.gaussian.gaussian import Gaussian
 from skdpm.mixture.likelihoods.laws.recorded import Recording, random_order, with_spikes
@@ -100,8 +101,11 @@ def _tried(laws, rows):
     coded = [{int(d) for part, own in law if part.discrete for d in own} for law in by_law]
     compared = set.union(*coded) - set.intersection(*coded)
     tried = []
-    for law, own in zip(laws, coded, strict=True):
+    for law, by_part, own in zip(laws, by_law, coded, strict=True):
         some = rows if law is laws[-1] else rows[:, used]
+        if law is not laws[-1] and isinstance(law, Product):
+            kept = [(part, np.isin(used, at).nonzero()[0]) for part, at in by_part]
+            law = Product([(f"part_{k}", *own) for k, own in enumerate(kept)])
         tried.append((law, some, *_cells(some, np.searchsorted(used, [*compared - own]))))
     for own in (own for part, own in by_law[-1] if isinstance(part, NegativeBinomial)):
         law, some = laws[-1].changed_by_columns(_of_logarithms, rows), rows.astype(np.float64)

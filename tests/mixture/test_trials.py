@@ -413,6 +413,75 @@ def test_which_columns_are_answers():
 
 
 @pytest.mark.parametrize(
+    ("levels", "are_codes"),
+    [
+        ([8001.0, 8002.0, 8400.0, 1204.0, 3011.0], True),
+        ([276.0, 756.0, 840.0], True),
+        ([20.0, 25.0, 37.0], True),
+        ([0.0, 5.0, 10.0, 50.0], True),
+        ([0.1, 1.0, 10.0, 100.0], True),
+        ([1.0, 2.0, 4.0, 8.0], True),
+        ([0.0, 1.0, 2.0, 3.0, 4.0, 99.0], True),
+        (np.random.default_rng(9).integers(1000, 9999, 40), True),
+        ([0.0, 1.0], False),
+        ([7.0, 900.0], False),
+        ([*range(5)], False),
+        ([1.0, 2.0, 3.0, 5.0, 6.0, 8.0], False),
+        ([*range(40)], False),
+        (np.cumsum(np.arange(40) % 3 + 1), False),
+        (np.log1p(range(6)), False),
+        (np.sqrt(range(5)), False),
+        (np.random.default_rng(9).normal(size=51), False),
+    ],
+    ids=str,
+)
+def test_codes_are_few_values_off_a_grid(levels, are_codes):
+    """They are categories under every law. Gaussian clusters would be the codes."""
+    rng = np.random.default_rng(0)
+    column, numbers = rng.choice(levels, size=400), rng.normal(size=(400, 9))
+    gap = np.where(np.arange(400) % 9 == 0, np.nan, column)
+    for n_others, given in ((4, column), (4, gap), (4, column / 3.0), (9, column)):
+        laws = laws_for(np.c_[given, numbers[:, :n_others]])
+        found = [isinstance(law, Product) and law.parts[-1][2] == [0] for law in laws]
+        assert all(found) if are_codes else not found[0]
+        assert len(laws) > n_others // 5
+        assert all(len(law.parts[0][2]) == n_others for law in laws if are_codes)
+
+
+def test_codes_that_are_left_to_other_laws():
+    rng = np.random.default_rng(0)
+    codes, numbers = rng.choice([8001.0, 8400.0, 1204.0], size=(400, 3)), rng.normal(size=(400, 2))
+    region = np.where(codes[:, :1] > 5000.0, 17.0, np.where(codes[:, :1] > 8100.0, 3.0, 99.0))
+    station = np.column_stack([codes[:, 0], np.log(codes[:, 0]), numbers])
+    nested = np.column_stack([codes[:, :1], region + (codes[:, 1:2] > 8100.0) * 30.0, numbers])
+    assert [part[2] for part in laws_for(station)[0].parts] == [[2, 3], [0]]
+    assert [part[2] for part in laws_for(nested)[0].parts] == [[2, 3], [0, 1]]
+    # Codes alone are categories from three columns on, and an entry that differs is no code.
+    assert names(laws_for(codes[:, :2])) == ["full"]
+    assert last(codes) == "all"
+    late = rng.integers(1, 9, size=400).astype(float)
+    late[-1] = 1.55
+    assert names(laws_for(np.c_[late, numbers])) == ["full"]
+    # Counts may have few values, the first of which are 0 and 1.
+    many = np.where(rng.random(400) < 0.02, 40, rng.poisson(0.5, size=400))
+    table = np.c_[counts(3, 400)[0], many, codes[:, 0]]
+    assert last(table) == [[4], [0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize("n_clusters", [1, 3])
+@pytest.mark.parametrize("levels", [[8001, 8002, 8400, 1204, 3011], [0, 5, 10, 50]], ids=str)
+def test_codes_make_no_clusters(levels, n_clusters):
+    rng = np.random.default_rng(1)
+    labels = np.arange(300) % n_clusters
+    X = np.array([[0.0, 0.0, 0.0], [5.0, 0.0, 3.0], [0.0, 5.0, 2.0]])[labels]
+    X = np.column_stack([X + rng.normal(size=X.shape), rng.choice(levels, size=300)])
+    model = DPMixture(random_state=0, n_chains=2, n_draws=40).fit(X)
+    assert adjusted_rand_score(labels, model.labels_) > 0.95
+    assert list(model.cluster_params_) == ["numeric", "categorical"]
+    assert set(np.unique(model.sample(50)[0][:, 3])) <= {*levels}
+
+
+@pytest.mark.parametrize(
     ("levels", "are_answers"),
     [
         ([0.0, 1.0], True),
@@ -423,7 +492,7 @@ def test_which_columns_are_answers():
         ([0.0, 2.0, 5.0], True),
         ([*range(11)], True),
         ([*range(12)], False),
-        ([0.0, 10.0, 11.0], False),
+        ([*range(0, 120, 10)], False),
         ([1.0, 1.5, 1.83], False),
     ],
     ids=str,

@@ -2,6 +2,7 @@
 """The likelihoods that `likelihood="auto"` and `likelihood="mixed"` choose by the columns of X."""
 
 import functools
+import itertools
 import re
 from dataclasses import dataclass, replace
 
@@ -52,6 +53,11 @@ ALWAYS_FULL, MOST_FULL, MOST_WORK = 32, 64, 2e7
 # clusters may then be equal: otherwise every row of noise is most probable as a cluster.
 FEW_ROWS = 50
 MEANS_ALIKE = Gamma(0.5, 0.005)
+# Most levels of codes, as of postal codes; the fewest rows of two of them, or of half of many; and
+# places of their grid for each, if they are few, or usually between two, from which on it is none.
+MOST_LEVELS_OF_CODES, ROWS_OF_CODE, SPARSE, PLACES_BETWEEN = 50, 5, 1.5, 4
+# The second gap between values of functions of small counts, in first gaps: sqrt(n), log(2 + n).
+GAPS_OF_COUNTS = 0.4, 0.8
 # Most levels of answers, such as 0 to 10; the fewest columns of these, which tell clusters of
 # categories (Allman, Matias & Rhodes 2009); the fewest rows for each probability of a cluster; the
 # rows that show how columns depend on each other; and the number of rows to be expected with a
@@ -107,11 +113,43 @@ class Automatic(Gaussian):
 def laws_for(X):
     """Laws among which "auto" chooses for these rows: list of Likelihood. The first is preferred.
     Of chunks of rows that are not in memory the number of columns alone decides."""
-    return [*_laws_of_numbers(X), *_laws_of_kinds(X)]
+    table = _possibly_discrete(X)
+    if table is None:
+        return _laws_of_numbers(X)
+    columns = [table.column(d, reads_numbers=True) for d in range(table.shape[1])]
+    columns = _Numbers({d: column for d, column in enumerate(columns) if column.kind in NUMBERS})
+    codes, copies = _columns_of_codes(columns)
+    answers, counts, follow = _columns_of_kinds(columns, [*codes, *copies])
+    codes, copies = [[d for d in own if d not in counts] for own in (codes, copies)]
+    others = [d for d in range(table.shape[1]) if d not in {*codes, *copies}]
+    laws = _laws_of_numbers(X, len(others))
+    if codes:
+        laws = [_law_of_parts(table, law, others, codes) for law in laws]
+    if answers or counts:
+        discrete = [*codes, *answers, *counts]
+        others = [d for d in others if d not in {*discrete, *follow}]
+        numbers = [d for d in others if d in columns]
+        follow += [*copies, *_sums_among(numbers, columns, discrete)]
+        others = [d for d in others if d not in follow]
+        law = _laws_of_shape(table.shape[0], len(others))[0]
+        laws.append(_law_of_parts(table, law, others, sorted([*codes, *answers]), counts, follow))
+    return laws
 
 
-def _laws_of_numbers(X):
-    shape = (*given_shape(X), 1, 1)[:2]
+def _law_of_parts(table, law, numbers, categories, counts=(), follow=()):
+    """A law of numbers, of categories and of counts: a `Product` if there are several, or columns
+    in none, which follow from others."""
+    parts = (
+        ("numeric", law, numbers),
+        ("categorical", Categorical(reads_numbers=True), categories),
+        ("counts", NegativeBinomial(), counts),
+    )
+    parts = [part for part in parts if len(part[2])]
+    return (Product(parts) if len(parts) > 1 or follow else parts[0][1]).for_columns(table)
+
+
+def _laws_of_numbers(X, n_columns=None):
+    shape = (*given_shape(X), 1, 1)[:2] if n_columns is None else (given_shape(X)[0], n_columns)
     if is_dask(X):
         return [Subspace() if shape[1] > ALWAYS_FULL else Gaussian()]
     laws = _laws_of_shape(*shape)
@@ -141,52 +179,69 @@ def _laws_of_shape(n_samples, n_features):
     return [diagonal, *more] if n_features > ALWAYS_FULL else [diagonal, full, *more]
 
 
-def _levels(values):
+def _levels(values, most=MOST_LEVELS):
+    """The different values of a column and their numbers of rows; none if they are more."""
+    for some in (values[:ENOUGH_ROWS], values):
+        levels, counts = np.unique(some[~np.isnan(some)], return_counts=True)
+        if len(levels) > most or np.isinf(levels).any():
+            return np.empty((2, 0))
+    return levels, counts
+
+
+def _levels_of_answers(values):
     """The different values of a column of answers, such as 1 to 5, which lie on a grid of few
     places, wherever it begins and however wide its steps are; none of another column."""
-    for some in (values[:ENOUGH_ROWS], values):
-        levels = np.unique(some[~np.isnan(some)])
-        if len(levels) > MOST_LEVELS or np.isinf(levels).any():
-            return ()
+    levels, _ = _levels(values)
     if len(levels) < 2:
         return levels
     step = step_of(np.diff(levels))
     return () if step is None or np.ptp(levels) > (MOST_LEVELS - 0.5) * step else levels
 
 
-def _laws_of_kinds(X):
-    """The law that takes answers as categories, and counts as counts, if a third of the columns
-    hold some: list of Likelihood. Answers need not be near a mean, and large counts vary more."""
+def _are_codes(values):
+    """Whether a column has few different values far from a grid, such as postal codes or doses.
+    Their distances say nothing about how probable they are: Gaussian clusters separate them."""
+    levels, counts = _levels(values, MOST_LEVELS_OF_CODES)
+    often = levels[counts >= ROWS_OF_CODE]
+    if len(levels) < 3 or len(often) < (2 if len(levels) <= MOST_LEVELS else 0.5 * len(levels)):
+        return False
+    return _are_sparse(levels) and (len(often) < 3 or _are_sparse(often))
+
+
+def _are_sparse(levels):
+    """Whether different values are on no grid, or far from filling it."""
+    gaps, (least, most) = np.diff(levels), GAPS_OF_COUNTS
+    if least < gaps[1] / gaps[0] < most and gaps.argmax() == 0:
+        return False  # logarithms or roots of small counts
+    step = step_of(gaps)
+    if step is None or len(levels) > MOST_LEVELS:
+        return step is None or np.median(gaps) > PLACES_BETWEEN * step
+    return gaps.sum() > SPARSE * len(levels) * step
+
+
+def _possibly_discrete(X):
+    """The table of rows in memory, if columns may be codes, answers or counts; otherwise None."""
     rows = given_rows(X)
     if isinstance(rows, np.ndarray) and rows.dtype.kind == "f" and rows.ndim == 2:
         if not any(map(_may_be_discrete, rows[:ENOUGH_ROWS].T)):
-            return []  # without a copy of many rows
-    table = as_table(rows, numbers=True)
-    if table is None or is_dask(X):
-        return []
-    columns = [table.column(d, reads_numbers=True) for d in range(table.shape[1])]
-    columns = _Numbers({d: column for d, column in enumerate(columns) if column.kind in NUMBERS})
-    answers = _columns_of_answers(columns)
+            return None  # without a copy of many rows
+    return None if is_dask(X) else as_table(rows, numbers=True)
+
+
+def _columns_of_kinds(columns, codes):
+    """Positions of answers, of counts and of columns that follow from these: three lists of int. A
+    third of the columns hold some. Answers need not be near a mean, and large counts vary more."""
+    answers = _columns_of_answers(columns, codes)
+    firsts = {d: np.unique(columns[d].values)[:2].tolist() for d in codes}
+    known = [d for d, first in firsts.items() if first not in ([0.0, 1.0], [1.0, 2.0])]
     # Small counts have as few levels as answers; other columns show that they are counts.
     certain = [d for d in answers if not _are_small_counts(columns[d].values)]
-    counts, follow = _columns_of_counts(columns, certain)
+    counts, follow = _columns_of_counts(columns, [*known, *certain])
     if counts:
         answers = certain
     elif certain != answers:
-        counts, follow = _columns_of_counts(columns, answers)
-    if not answers and not counts:
-        return []
-    others = [d for d in range(table.shape[1]) if d not in {*answers, *counts, *follow}]
-    follow += _sums_among([d for d in others if d in columns], columns, [*answers, *counts])
-    others = [d for d in others if d not in follow]
-    parts = (
-        ("numeric", _laws_of_shape(table.shape[0], len(others))[0], others),
-        ("categorical", Categorical(reads_numbers=True), answers),
-        ("counts", NegativeBinomial(), counts),
-    )
-    parts = [part for part in parts if part[2]]
-    law = parts[0][1] if len(parts) == 1 and not follow else Product(parts)
-    return [law.for_columns(table)]
+        counts, follow = _columns_of_counts(columns, [*known, *answers])
+    return answers, counts, follow
 
 
 class _Numbers(dict):
@@ -203,9 +258,29 @@ class _Numbers(dict):
         return np.column_stack([self[d].values[self._rows] for d in chosen])
 
 
-def _columns_of_answers(columns):
+def _columns_of_codes(columns):
+    """Positions of columns of codes, and of codes that follow from others: two lists of int. Many
+    that follow from each other are points, such as places, which may be clusters."""
+    codes = [d for d, column in columns.items() if _are_codes(column.values)]
+    ranks = {d: np.unique(columns.some_rows([d]), return_inverse=True)[1].ravel() for d in codes}
+    follow = {
+        (d, of)
+        for d, of in itertools.permutations(codes, 2)
+        if (ranks[d].max(), of) <= (ranks[of].max(), d)
+        and len(np.unique(ranks[of] + (ranks[of].max() + 1) * ranks[d])) == ranks[of].max() + 1
+    }
+    points = {d for pair in follow if ranks[pair[0]].max() >= MOST_LEVELS for d in pair}
+    copies = {d for d, _ in follow} - points
+    kept = [d for d in codes if d not in copies | points]
+    if len(kept) + len(copies) == len(columns) and len(kept) < FEWEST_ANSWERS:
+        return [], []
+    return kept, sorted(copies)
+
+
+def _columns_of_answers(columns, codes):
     """Positions of columns of answers, such as 1 to 5, if they are categories: list of int."""
-    levels = {d: _levels(column.values) for d, column in columns.items()}
+    levels = {d: _levels_of_answers(column.values) for d, column in columns.items()}
+    levels |= dict.fromkeys(codes, ())
     answers = [d for d, own in levels.items() if len(own) > 1]
     n_others = sum(len(own) == 0 for own in levels.values())
     enough = n_others > 0 or len(answers) >= FEWEST_ANSWERS
@@ -242,7 +317,7 @@ def _columns_of_counts(columns, answers):
 def _may_be_discrete(values):
     """Whether some rows of a column do not rule out that it holds answers or counts."""
     levels = np.unique(values[~np.isnan(values)])
-    return len(levels) <= MOST_LEVELS or (levels == np.rint(levels)).all()
+    return len(levels) <= MOST_LEVELS_OF_CODES or (levels == np.rint(levels)).all()
 
 
 def _are_counts(values):
