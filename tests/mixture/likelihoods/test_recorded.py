@@ -11,8 +11,10 @@ from sklearn.metrics import adjusted_rand_score
 
 from skdpm import DPMixture
 from skdpm.mixture.likelihoods import Categorical, Gaussian, Product, Subspace
+from skdpm.mixture.likelihoods.laws import rounded
 from skdpm.mixture.likelihoods.laws.coordinates import bulk, standardised
 from skdpm.mixture.likelihoods.laws.recorded import Recording, copies_in, recording_of, with_spikes
+from skdpm.partitions import groups_of_equal
 
 rng = np.random.default_rng(0)
 ANSWERS = rng.integers(1, 6, size=(300, 1)).astype(float)
@@ -349,6 +351,84 @@ def test_fit_warns_of_copies_of_rounded_rows(X):
     with pytest.warns(UserWarning, match="^[0-9]+ of [0-9]+ rows of X are copies"):
         model = DPMixture(n_warmup=50, n_draws=50, **FAST).fit(X)
     assert model.n_clusters_ < 8
+
+
+def _noisy_copies(noise, n_columns, n_again):
+    """Rows of three groups, some again with noise, in many units; and which they are."""
+    draws = np.random.default_rng(0)
+    rows = draws.normal(size=(300, n_columns)) + 5.0 * draws.integers(3, size=(300, 1))
+    of_row = draws.permutation(np.r_[:300, draws.integers(300, size=n_again)])
+    X = rows[of_row] + noise * draws.normal(size=(len(of_row), n_columns))
+    return 10.0 ** draws.uniform(-6, 6, size=n_columns) * X, of_row
+
+
+@pytest.mark.parametrize("noise", [1e-12, 1e-8, 1e-5])
+@pytest.mark.parametrize("n_columns", [2, 10])
+@pytest.mark.parametrize("n_again", [5, 600])
+def test_copies_up_to_rounding(noise, n_columns, n_again):
+    X, of_row = _noisy_copies(noise, n_columns, n_again)
+    first, expected = groups_of_equal(of_row)
+    copies = copies_in(X)
+    np.testing.assert_array_equal(copies.first, first)
+    np.testing.assert_array_equal(copies.of_row, expected)
+    assert noise / 10 < copies.rounding < 10 * noise
+
+
+@pytest.mark.parametrize(
+    "join",
+    [
+        lambda X: X.astype(np.float32),
+        lambda X: (X * 2.54).round(8) / 2.54,
+        lambda X: [[float(f"{entry:.6g}") for entry in row] for row in X],
+        lambda X: np.r_[X[:50], X[50:] + 1e-10],
+    ],
+    ids="single units digits half".split(),
+)
+def test_copies_in_another_file(join):
+    X = _noisy_copies(0.0, 3, 0)[0]
+    X = np.where(np.arange(900).reshape(300, 3) % 16 == 5, np.nan, X / X.std(axis=0))
+    copies = copies_in(np.vstack([X, join(X)]))
+    np.testing.assert_array_equal(copies.of_row, np.tile(np.arange(300), 2))
+
+
+NOISE = 1e-10 * of_copies.normal(size=(1000, 6))
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        NOISE,
+        np.c_[QUESTIONS, QUESTIONS[::-1, 0]] + NOISE,
+        np.eye(6)[np.arange(1000) % 3] + NOISE,
+        of_copies.normal(size=(30, 6))[np.arange(1000) % 30] + NOISE,
+        10.0 ** of_copies.uniform(-12, 0, size=(1000, 3)),
+        np.vstack([1e-5 * of_copies.normal(size=(2000, 2)), of_copies.normal(size=(200, 2))]),
+        of_copies.random(size=(2000, 1)) * [1.0, 2.0, 3.0],
+        np.r_[of_copies.normal(size=(300, 2)), [[1e12, 1e12]]],
+    ],
+    ids="narrow answers few clusters logs spot line far".split(),
+)
+def test_near_rows_are_no_copies(X):
+    assert copies_in(X) is None
+
+
+def test_copies_up_to_rounding_are_looked_for_in_many_rows(monkeypatch):
+    """Among neighbours in a column first."""
+    X = _noisy_copies(1e-9, 3, 600)[0]
+    expected = copies_in(X)
+    monkeypatch.setattr(rounded, "MANY_ROWS", 200)
+    np.testing.assert_array_equal(copies_in(X).of_row, expected.of_row)
+
+
+def test_a_fit_with_copies_up_to_rounding():
+    X, of_row = _noisy_copies(1e-9, 3, 300)
+    with pytest.warns(
+        UserWarning, match=r"300 of 600 rows .* copies .* up to rounding \(by 4e-10"
+    ):
+        model = DPMixture(n_warmup=20, n_draws=20, **FAST).fit(X)
+    assert model.n_clusters_ < 6
+    labels = model.labels_[np.unique(of_row, return_index=True)[1]]
+    np.testing.assert_array_equal(model.labels_, labels[of_row])
 
 
 def places(n_places, n_rows, seed=0):

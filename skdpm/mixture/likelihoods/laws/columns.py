@@ -442,11 +442,12 @@ def _about_spikes(spikes, X, code):
 def _about_copies(found, n_rows, names):
     """Words about `Copies`, or the share of rows that are copies and their columns."""
     if isinstance(found, Copies):
-        n_different = len(found.first)
+        n_different, by = len(found.first), f"{found.rounding:.1g}"
+        where = f" up to rounding (by {by} of the spread of a column)" if found.rounding else ""
         return (
-            f"{n_rows - n_different} of {n_rows} rows of X are copies of other rows. Copies say "
-            f"nothing new, so clusters, weights and densities are those of the {n_different} "
-            "different rows, whose labels their copies have"
+            f"{n_rows - n_different} of {n_rows} rows of X are copies of other rows{where}. "
+            "Copies say nothing new, so clusters, weights and densities are those of the "
+            f"{n_different} different rows, whose labels their copies have"
         )
     share, copied = found
     where, way = "; points that many rows share are clusters of their own", "drop them"

@@ -18,7 +18,8 @@ other parts differ, and if rows are equal in some columns only, let m and V be t
 covariance of the different rows near a row x that occurs c times, in the columns that are equal.
 Chains see its second and further copies as draws of N(m + (x - m) / sqrt(c), (1 - 1 / c) V), which
 have this mean and covariance over all x: a smoothed bootstrap (Silverman & Young 1987).
-A few points that take many rows each are no copies, but values of their own.
+A few points that take many rows each are no copies, but values of their own. In `copies_in`, rows
+that are equal up to rounding are copies (`without_rounding`).
 
 *Remote entries*, such as fill values, would leave no digits to the other entries of a sum. Chains
 see them at distances that grow with the logarithm of their own.
@@ -31,6 +32,7 @@ from scipy.spatial import cKDTree
 from scipy.special import ndtri
 
 from skdpm._tables import ROUND_OFF
+from skdpm.mixture.likelihoods.laws.rounded import MANY_ROWS, without_rounding
 from skdpm.partitions import groups_of_equal
 
 # Most steps between the smallest and the largest value: a finer grid matters to no cluster; and
@@ -75,9 +77,6 @@ REMOTE, REMOTE_IF_SHARED = 1000.0, 3.0
 HEAPS = (1000, 500, 100, 60, 50, 30, 20, 15, 12, 10, 6, 5, 2)
 TIMES_ABOVE, LEAST_HEAP, SHARE_OF_HEAPS, FEWEST_HEAPS = 2.0, 5.0, 0.75, 4
 
-# Rows among which copies are sought first, and whose words are made at a time.
-MANY_ROWS = 50_000
-
 # Mean number of copies of a repeated row, by its rows, for each repeated row: more are points.
 MOST_ALIKE = 1.5
 
@@ -94,33 +93,39 @@ class Copies(NamedTuple):
         Positions of the different rows, in increasing order.
     of_row : ndarray of shape (n_rows,)
         Position, among these, of the row that each row is equal to.
+    rounding : float
+        Largest difference of equal rows in a column, as a share of its spread.
     """
 
     first: np.ndarray
     of_row: np.ndarray
+    rounding: float = 0.0
 
 
 def copies_in(X, classes=None):
-    """Rows that are copies within their class: `Copies`, or None if there are none, or they are a
-    few points, or coarse columns explain them."""
-    if not _are_copies(X[:MANY_ROWS]) or (len(X) > MANY_ROWS and not _are_copies(X)):
+    """Rows that are copies within their class, up to rounding: `Copies`, or None if there are
+    none, or they are a few points, or coarse columns explain them."""
+    told, contents = np.flatnonzero(_are_told(X)), np.arange(len(X), dtype=np.uint64)
+    contents[told] = _contents_in_parts(lambda some: X[told[some]].astype(np.float64), len(told))
+    coarse, contents[told], rounding = without_rounding(X, told, contents[told])
+    if not _are_copies(coarse[:MANY_ROWS]) or (len(X) > MANY_ROWS and not _are_copies(coarse)):
         return None
-    contents = np.empty(len(X), dtype=np.uint64)
-    for start in range(0, len(X), MANY_ROWS):
-        rows = np.array(X[start : start + MANY_ROWS], dtype=np.float64)
-        own = np.arange(start, start + len(rows), dtype=np.uint64)
-        contents[start : start + MANY_ROWS] = np.where(_are_told(rows), _contents(rows), own)
     if classes is not None:
         contents = _mixed(contents + _mixed(classes.astype(np.uint64)))
-    return Copies(*groups_of_equal(contents))
+    return Copies(*groups_of_equal(contents), rounding)
 
 
 def random_order(take, n_rows):
     """Positions of rows in a random order that follows from the rows, whatever their own order.
     take(slice) returns some of them, (n_some, n_features)."""
-    starts = range(0, n_rows, MANY_ROWS)
-    contents = np.concatenate([_contents(take(slice(at, at + MANY_ROWS))) for at in starts])
+    contents = _contents_in_parts(take, n_rows)
     return _mixed(contents + _ranks(contents) * MIX_2).argsort()
+
+
+def _contents_in_parts(take, n_rows):
+    starts = range(0, n_rows, MANY_ROWS)
+    words = [_contents(take(slice(at, at + MANY_ROWS))) for at in starts]
+    return np.concatenate([np.empty(0, dtype=np.uint64), *words])
 
 
 def _are_copies(X):

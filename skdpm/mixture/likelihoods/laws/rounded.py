@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Rows that are equal up to rounding.
+
+Copies that went through single precision, other units or two exports differ by far less than the
+spread of a column. Other rows hardly ever do: the number of pairs within a distance grows at least
+in proportion to the distance. So the number of groups of rows that are linked by differences of at
+most t shows copies if it is nearly the same for APART times t.
+"""
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
+from scipy.spatial import cKDTree
+
+from skdpm.partitions import groups_of_equal
+
+# Largest difference of copies, in spreads of a column; how many times farther other rows are,
+# except this share; the fewest rows that are copies; neighbours that are sought.
+LARGEST, APART, MOST_BETWEEN, FEWEST, N_NEIGHBOURS = 5e-5, 30.0, 0.1, 3, 8
+# Mean number of rows of a group, by rows, above which groups are narrow clusters.
+MOST_EQUAL = 10.0
+# Number of differences that are tried, down to round-off.
+N_TRIED, ROUND_OFF = 60, 1e-15
+# Rows that are looked at first.
+MANY_ROWS = 50_000
+
+
+def without_rounding(X, rows, contents):
+    """Rows of which the first of those that are equal up to rounding is in the place of each, with
+    equal entries where these are equal up to rounding; words that are the same for equal rows; and
+    the largest difference of these, in spreads of a column. X, `contents` and 0 without such rows.
+
+    - `rows`: ndarray of int. Rows that may be copies.
+    - `contents`: ndarray of shape (len(rows),). Words of them that are the same for equal rows.
+    """
+    values = [np.unique(column[~np.isnan(column)]) for column in X.T]
+    units = np.array([_spread(own) for own in values])
+    first, group = groups_of_equal(contents)
+    different = rows[first]
+    if len(first) < 2 * FEWEST or not np.isfinite(units).all():
+        return X, contents, 0.0
+    some = different
+    if len(different) > MANY_ROWS:
+        # Copies are neighbours in each column.
+        longest = int(np.argmax([len(own) for own in values]))
+        middle = X[different, longest].argsort(kind="stable")[(len(different) - MANY_ROWS) // 2 :]
+        some = different[middle[:MANY_ROWS]]
+    links = _links(X[some], units)
+    if (largest := _rounding(links)) == 0.0:
+        return X, contents, 0.0
+    links = links if some is different else _links(X[different], units)
+    links.data[links.data > largest] = 0.0
+    links.eliminate_zeros()
+    linked = connected_components(links, directed=False)[1]
+    sizes = np.bincount(linked)
+    if sizes @ sizes > MOST_EQUAL * len(linked):
+        return X, contents, 0.0
+    equal = first[np.unique(linked, return_index=True)[1][linked[group]]]
+    X = np.array(X, dtype=np.float64)
+    X[rows] = X[rows[equal]]
+    largest = links.data.max()
+    coarse = np.column_stack([_coarse(*own) for own in zip(X.T, largest * units, strict=True)])
+    return coarse, contents[equal], float(largest)
+
+
+def _spread(values):
+    """Range of the bulk of the different values of a column."""
+    if len(values) < 2:
+        return 1.0
+    low, high = np.quantile(values.astype(np.float64), [0.1, 0.9])
+    with np.errstate(over="ignore"):
+        return high - low
+
+
+def _links(rows, units):
+    """Links of different rows to groups: the minimum spanning forest of those that are near, by
+    their largest difference in a column."""
+    gaps = np.isnan(rows)
+    places = np.where(gaps, 0.0, rows / units)
+    places = np.hstack([places, gaps]) if gaps.any() else places
+    n, ranks = len(places), np.arange(2, min(N_NEIGHBOURS + 1, len(places)) + 1)
+    tree = cKDTree(places, balanced_tree=False, compact_nodes=False)
+    reach = APART * LARGEST
+    distances, nearest = tree.query(places, ranks, p=np.inf, distance_upper_bound=reach)
+    one, rank = np.nonzero(np.isfinite(distances))
+    lengths = np.maximum(distances[one, rank], ROUND_OFF)
+    links = coo_array((lengths, (one, nearest[one, rank])), shape=(n, n))
+    return minimum_spanning_tree(links.tocsr())
+
+
+def _rounding(links):
+    """Largest difference of copies by rounding, from the links of different rows; 0 without."""
+    lengths, n_rows = np.sort(links.data), links.shape[0]
+    tried = np.geomspace(ROUND_OFF, LARGEST, N_TRIED)
+    n_copies = np.searchsorted(lengths, tried, "right")
+    n_between = np.searchsorted(lengths, APART * tried, "right") - n_copies
+    are_apart = n_between <= MOST_BETWEEN * np.minimum(n_copies, n_rows - n_copies)
+    return tried[(n_copies >= FEWEST) & are_apart].max(initial=0.0)
+
+
+def _coarse(column, rounding):
+    """A column with one value for those that are equal up to rounding, if these are apart."""
+    values, at = np.unique(column, return_inverse=True)
+    is_first = np.append(True, ~(np.diff(values) <= rounding))
+    firsts, lasts = values[is_first], values[np.append(is_first[1:], True)]
+    group = is_first.cumsum() - 1
+    narrow = lasts - firsts <= APART * rounding
+    return np.where(narrow[group], firsts[group], values)[at]
