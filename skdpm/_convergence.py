@@ -343,7 +343,7 @@ def why_not_counted(name, entry):
 
 
 def verdict(figures, bad):
-    """Words about which answers of a mixture can be used."""
+    """Words about the answers of a mixture on which chains agree."""
     words = []
     for name, entry in figures.items():
         if name == "coclustering" and name in bad:
@@ -353,14 +353,14 @@ def verdict(figures, bad):
                 f"{entry['ari_within']:.2f} within a chain)"
             )
         elif name == "coclustering":
-            words.append("labels_ can be used")
+            words.append("chains agree on labels_")
         elif name == "log_density" and name in bad:
             words.append(
                 "score_samples depends on chance (chains differ "
                 f"by {entry['difference_chains']:.2g} nats per row and column)"
             )
         elif name == "log_density":
-            words.append("densities can be used")
+            words.append("chains agree on densities")
         elif name == "n_components" and name in bad:
             words.append("they found different numbers of components")
     if from_one_start(figures):
@@ -371,7 +371,7 @@ def verdict(figures, bad):
             if stay_low(figures["log_joint"])
             else "log_joint has not settled"
         )
-    words.sort(key=lambda word: word.endswith("can be used"))
+    words.sort(key=lambda word: word.startswith("chains agree"))
     return "; ".join(words)
 
 

@@ -666,7 +666,10 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
     def set_params(self, **params) -> Self:
         """Set parameters; ``likelihood__df=3`` sets one of an object. Returns the estimator."""
         check_nested(params, {"likelihood": self.likelihood, "sampler": self.sampler})
-        return super().set_params(**params)
+        try:
+            return super().set_params(**params)
+        except ValueError as error:
+            raise ValueError(str(error).replace(str(self), repr(self))) from None
 
     def _chain_parameters(self):
         """Check the parameters of all programs: dict by name."""

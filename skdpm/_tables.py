@@ -47,13 +47,13 @@ KINDS_OF_OBJECTS = (
     ("dates", (datetime.date, np.datetime64)),
     ("time spans", (datetime.timedelta, np.timedelta64)),
 )
-# Code that makes days of dates, and hours of time spans.
+# Code that makes days of dates, and hours of time spans, and what to do with times of the day.
 CODE_FOR_TIME = {
-    "dates": "t = pd.to_datetime({0}); t = (t - t.min()) / pd.Timedelta('1D')  # days; the time "
-    "of the day is a direction, VonMisesFisher() on the columns np.cos(a) and np.sin(a) with "
-    "a = np.pi / 12 * pd.to_datetime({0}).dt.hour",
+    "dates": "t = pd.to_datetime({0}); t = (t - t.min()) / pd.Timedelta('1D')  # days",
     "time spans": "t = pd.to_timedelta({0}) / pd.Timedelta('1h')",
 }
+OF_HOURS = "; the time of the day is a direction, VonMisesFisher() on the columns np.cos(a) and "
+OF_HOURS += "np.sin(a) with a = np.pi / 12 * pd.to_datetime({0}).dt.hour"
 
 
 def as_table(X, numbers=False):
@@ -257,7 +257,9 @@ class Table:
                 column += ".dt.to_timestamp()"
             elif not hasattr(self._frame, "iloc"):
                 column += ".to_pandas()"
-        return CODE_FOR_TIME[self.column(j).kind].format(column)
+        entries = self.column(j).distinct  # numbers of nanoseconds, perhaps
+        has_hours = any(getattr(entry, "hour", type(entry) is float) for entry in entries)
+        return (CODE_FOR_TIME[self.column(j).kind] + OF_HOURS * has_hours).format(column)
 
     def numbers(self, advice=""):
         """The columns as doubles: ndarray of shape (n_rows, n_columns). See `number`."""

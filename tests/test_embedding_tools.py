@@ -55,7 +55,7 @@ def corpus():
     return documents, TruncatedSVD(5, random_state=0).fit_transform(tfidf), subject
 
 
-@pytest.mark.filterwarnings("ignore:.*exactly on lines or planes")
+@pytest.mark.filterwarnings("ignore:.*on lines or planes")
 @pytest.mark.parametrize("noise", [None, True])
 @pytest.mark.parametrize("make", [Stub, real])
 @pytest.mark.some(2)

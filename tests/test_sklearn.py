@@ -381,3 +381,7 @@ def test_set_params_of_an_object():
         DPMixture(sampler=Gibbs()).set_params(sampler__n_sweps=2)
     with pytest.raises(ValueError, match="no_such"):
         DPMixture().set_params(no_such=1)
+    fitted = DPMixture(n_warmup=2, n_draws=2, n_chains=1).fit(np.eye(5)[:, :2])
+    assert "clusters" in str(fitted)
+    with pytest.raises(ValueError, match=r"DPMixture\(.*n_warmup=2\)\. Valid parameters"):
+        fitted.set_params(no_such=1)

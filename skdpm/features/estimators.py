@@ -38,6 +38,7 @@ from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
 from skdpm.features.samplers import SAMPLERS
 from skdpm.features.samplers.base import FeatureSampler
 from skdpm.features.state._state import FeatureState
+from skdpm.mixture.likelihoods.laws.columns import words_about_far
 from skdpm.networks import filled_network, is_network_of
 
 # Further advice if no feature was found.
@@ -187,6 +188,12 @@ n_features_in_, feature_names_in_
                 f"no feature was found: allocations_ has no columns. {advice}", ConvergenceWarning
             )
         return self
+
+    def _warn_of_columns(self, X, program, given):
+        names, takes = getattr(self, "feature_names_in_", None), LIKELIHOODS["linear_gaussian"]
+        if isinstance(program.likelihood, takes) and isinstance(X, np.ndarray):
+            if words := words_about_far(X, given, names):
+                warn(words)
 
     def transform(self, X) -> Any:
         """Posterior probability that each row has each feature of `components_`.

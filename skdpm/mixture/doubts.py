@@ -21,10 +21,15 @@ from skdpm.mixture.likelihoods.laws.columns import (
 
 # Fewest rows of 0 and 1 that are symmetric by chance once in 2^28 times.
 FEWEST_NODES = 8
+# Difference of entries (i, j) and (j, i) by rounding, as a share of the largest entry.
+SAME_PAIR = 1e-6
 # Largest absolute value of directions in two columns above which they may be degrees.
 LEAST_DEGREES = 20.0
 # Fewest rows that are said to be alone in clusters: of fewer each may be of a kind of its own.
 FEWEST_ALONE = 10
+# Standard deviations by which rows that hardly differ do, and rows of clusters that have few.
+NEAR, FEW_ROWS = 0.05, 10
+ONE_OF_EACH = "keep one of each: pd.DataFrame(X).round(k).drop_duplicates(), with few digits k"
 # Mean number of rows of a cluster below which rows fewer than columns may be noise.
 FEWEST_EACH = 4
 # Times the root of the number of rows: mean silhouette below which clusters may be noise. Clusters
@@ -54,12 +59,8 @@ def warn_of_columns(model, X, program, given):
     doubtful = likelihood.doubtful(X, SKEWED if likelihood.has_points else SLIGHTLY_SKEWED)
     if program.copies is not None and program.n_samples < (1.0 - LEAST_COPIES) * X.shape[0]:
         doubtful = {**doubtful, None: program.copies}
-    if not likelihood.pairwise and _are_links(X, given, names):
-        warn(
-            "X has as many columns as rows, and all its entries are 0 or 1, as links between "
-            "nodes. The likelihood takes each column as a property of rows. If entry (i, j) is a "
-            'link from node i to node j, use likelihood="relational"',
-        )
+    if words := not likelihood.pairwise and _about_pairs(X, given, names):
+        warn(f"X {words}")
     elif doubtful:
         warn(words_about(doubtful, given, X, names))
     if is_dask(X):
@@ -152,18 +153,38 @@ def _angles(X):
     return first[np.append(True, np.diff(first) > 1)] if len(first) else first
 
 
-def _are_links(X, given, names):
-    """Whether X looks like links between nodes: 0 and 1, in a symmetric matrix or in a frame whose
-    rows have the names of its columns."""
+def _about_pairs(X, given, names):
+    """Words about an X that looks like links, distances or similarities of pairs, or None."""
     if is_dask(X) or not FEWEST_NODES <= X.shape[0] == X.shape[1]:
-        return False
+        return None
     entries = X.data if sp.issparse(X) else X
-    if not ((entries == 0.0) | (entries == 1.0) | np.isnan(entries)).all():
-        return False
+    sizes, diagonal = np.abs(entries[~np.isnan(entries)]), X.diagonal()
     index = getattr(getattr(given, "X", given), "index", ())
-    if names is not None and list(index) == list(names):
-        return True
-    return np.array_equal(X, X.T, equal_nan=True) if entries is X else (X != X.T).nnz == 0
+    named = names is not None and list(index) == list(names)
+    near = SAME_PAIR * sizes.max(initial=0.0)
+    symmetric = (abs(X - X.T) > near).sum() == 0
+    columns = "The likelihood takes each column as a property of rows. If"
+    if np.isin(sizes, (0.0, 1.0)).all() and (named or symmetric):
+        return (
+            "has as many columns as rows, and all its entries are 0 or 1, as links between "
+            f"nodes. {columns} entry (i, j) is a link from node i to node j, use "
+            'likelihood="relational"'
+        )
+    of_same = [value for value in (0.0, 1.0) if (np.abs(diagonal - value) <= near).all()]
+    if not of_same or not symmetric or (of_same[0] and sizes.max() > 1.0 + near):
+        return None
+    what, change, links = "similarities or correlations", "1 - X", ""
+    if not of_same[0]:
+        what, change, links = (
+            "distances",
+            "X",
+            '. For weights of links use likelihood="relational"',
+        )
+    return (
+        f"is symmetric with the diagonal {of_same[0]:g}, as {what} of pairs. {columns} X has an "
+        "entry for each pair, pass the table from which X was computed, or coordinates of "
+        f"{change} by sklearn.manifold.MDS{links}"
+    )
 
 
 def _are_ends(given):
@@ -251,6 +272,7 @@ def warn_of_overdispersion(model, program):
         return
     _warn_of_planes(model, program, labels)
     _warn_of_few_rows(model)
+    _warn_of_near_rows(model)
     _warn_of_valleys(model)
     if columns := overdispersion.columns_with_totals(program, labels, np.random.PCG64(0)):
         named = "X" if len(columns) == model.n_features_in_ else f"X[:, {columns}]"
@@ -283,16 +305,38 @@ def _warn_of_planes(model, program, labels):
     some = np.nan_to_num(X[:: max(1, len(X) // AXIS_ROWS)])
     if not (scale < SMALL_SCALE * some.var(axis=0)).any():
         return
-    is_flat = tied(standardised_columns(X), labels)[labels]
-    rows = np.flatnonzero(of_all_rows(is_flat, training.copies))
+    flat = tied(standardised_columns(X), labels)
+    rows = np.flatnonzero(of_all_rows(flat[labels], training.copies))
     if len(rows):
         named = joined([str(i) for i in rows[:3]])
-        others = ", and other rows are not" if len(rows) < len(training.X) else ""
+        others = "" if len(rows) == len(training.X) else "; other rows are not"
         warn(
-            f"{len(rows)} rows of X, of which the first are {named}, are exactly on lines or "
-            f"planes{others}. So the learned scale, which all clusters share, is "
-            "close to 0, and densities of these rows have no limit. Labels can be right. For "
-            "densities, fit these rows apart, or set the scale: Gaussian(scale=...)",
+            f"{len(rows)} rows of X, of which the first are {named}, are on lines or planes up to "
+            f"rounding{others}. So the learned scale, which all clusters share, is close to 0, "
+            "densities of these rows have no limit, and clusters may show little else. Fit these "
+            "rows apart, or set the scale: Gaussian(scale=...). If rows are copies up to "
+            f"rounding, {ONE_OF_EACH}"
+        )
+
+
+def _warn_of_near_rows(model):
+    """Warn if many clusters are of few rows that hardly differ."""
+    if not model.likelihood_.has_points or model.n_clusters_ < FEWEST_ALONE:
+        return
+    labels = model._training.different(model.labels_)
+    X = np.nan_to_num(standardised_columns(model._training.X))[labels.argsort(kind="stable")]
+    sizes = np.unique(labels, return_counts=True)[1]
+    starts = sizes.cumsum() - sizes
+    widths = np.maximum.reduceat(X, starts) - np.minimum.reduceat(X, starts)
+    widths = widths.max(axis=1, initial=0.0)
+    near = sizes[(widths > 0.0) & (widths < NEAR)]
+    if len(near) >= FEWEST_ALONE and LEAST_COPIES * len(labels) < near.sum() < FEW_ROWS * len(
+        near
+    ):
+        warn(
+            f"{near.sum()} rows of X are in {len(near)} clusters of few rows that hardly differ: "
+            f"by at most {NEAR:g} standard deviations in each column. If they are copies up to "
+            f"rounding, or measurements of the same thing, {ONE_OF_EACH}"
         )
 
 

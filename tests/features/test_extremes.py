@@ -4,8 +4,10 @@ A kernel that never ends cannot be interrupted: a timeout ends the run and says 
 """
 
 import faulthandler
+import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -264,3 +266,15 @@ def test_a_row_without_a_law_is_named():
 
 def test_finite_priors_have_no_singletons():
     assert conditional(make_prior(3, 2))[1] == 0.0
+
+
+def test_entries_far_from_others_are_named():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3)) + 4.0 * rng.integers(2, size=(60, 1))
+    rows = pd.DataFrame(np.vstack([X, [[1e6, 0.0, -1e6]]]), columns=list("abc")).add_prefix("c")
+    few = {"n_chains": 1, "n_warmup": 5, "n_draws": 5, "random_state": 0}
+    with pytest.warns(UserWarning, match=r"row 60 of column 'ca' .* 1e\+06, .* hide features"):
+        FeatureAllocation(**few).fit(rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        FeatureAllocation(**few).fit(np.vstack([X, [[30.0, 0.0, -30.0]]]))

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from skdpm import DPMixture
+from skdpm import DPMixture, FiniteMixture
 from skdpm.mixture import doubts, likelihoods
 from skdpm.networks import adjacency
 
@@ -117,3 +117,49 @@ def test_a_list_of_links_is_no_table_of_categories():
         warnings.simplefilter("error", UserWarning)
         DPMixture(likelihood="mixed", **SHORT).fit(links.assign(b=rng.choice(list("xyz"), 80)))
         DPMixture(likelihood="categorical", **SHORT).fit(links > "n14")  # two values each
+
+
+def _said(X, model=DPMixture, **settings):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        model(**SHORT | {"likelihood": "gaussian"} | settings).fit(X)
+    return [str(warning.message) for warning in said]
+
+
+def test_distances_and_correlations_are_no_properties_of_rows():
+    rows = np.random.default_rng(0).normal(size=(30, 4))
+    distances = np.sqrt(np.square(rows[:, None] - rows).sum(axis=2))
+    noisy = distances * (1.0 + 1e-12 * rows[:, :1])
+    for X in (distances, noisy, 1e-3 * np.square(distances), 1.0 - np.corrcoef(rows)):
+        assert "diagonal 0, as distances" in _said(X)[0]
+    correlations = pd.DataFrame(rows.T).corr()
+    for X in (correlations, correlations.abs(), np.exp(-distances)):
+        said = _said(X)[0]
+        assert "diagonal 1, as similarities" in said and "1 - X by sklearn.manifold.MDS" in said
+    assert "as distances" in _said(distances, FiniteMixture, n_components=2)[0]
+    others = rows @ rows.T, distances + np.eye(30), distances * rows[:, :1], distances[:7, :7]
+    for X in (*others, distances[:29], np.full((9, 9), 0.5), 2.0 - distances / distances.max()):
+        assert not any("is symmetric" in words for words in _said(X))
+
+
+def test_messages_of_a_fit_agree():
+    """None says that labels or densities can be used if another names a value of many rows."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3)) + 5.0 * rng.integers(3, size=(200, 1))
+    filled = np.where(rng.random(X.shape) < 0.2, -1.0, X)
+    said = " ".join(_said(filled, n_chains=2, n_warmup=30))
+    assert "make it NaN" in said and "not mixed" in said and "can be" not in said
+    line = np.vstack([X, rng.normal(size=(100, 1)) * [1.0, 2.0, 3.0] - 20.0])
+    said = " ".join(_said(line, n_warmup=30))
+    assert "are on lines or planes" in said and "can be" not in said
+
+
+def test_clusters_of_rows_that_hardly_differ_are_named():
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(100, 3)) + 5.0 * rng.integers(3, size=(100, 1))
+    X = rows[rng.integers(100, size=250)]
+    said = _said(X + 1e-3 * rng.normal(size=X.shape), n_warmup=20)
+    assert any("clusters of few rows that hardly differ" in words for words in said)
+    wide = np.repeat(rows[:5], 50, axis=0) + 1e-3 * rng.normal(size=(250, 3))
+    for other in (rows, wide):
+        assert not any("hardly differ" in words for words in _said(other, n_warmup=20))

@@ -545,7 +545,7 @@ def test_the_warning_begins_with_the_verdict(blobs, monkeypatch):
     )
     assert message.startswith(start)
     assert "0.50 between chains, 0.90 within a chain" in message
-    assert "densities can be used" in message
+    assert "chains agree on densities" in message
     # 400 effective draws would need 20 times as many; at most ten times as many are asked for.
     assert "n_warmup=500, n_draws=200, or see https://" in message
     assert record[0].filename == __file__

@@ -12,6 +12,7 @@ from skdpm.features.likelihoods._linear_gaussian import (
 from skdpm.features.likelihoods._sources import BinarySources
 from skdpm.features.likelihoods.base import FeatureLikelihood
 from skdpm.hyperpriors import check_gamma
+from skdpm.mixture.likelihoods.laws.coordinates import bulk
 
 # Bounds of centred entries and of a column's spread within which no square or product with
 # precisions over- or underflows.
@@ -92,7 +93,7 @@ class LinearGaussian(FeatureLikelihood):
         variances = np.nansum(centred[:, seen] ** 2, axis=0) / n_observed[seen]
         scale = float(variances.mean()) if (variances > 0.0).any() else 1.0
         if len(X) >= FEWEST_COMPARED:
-            _warn_of_units(np.sqrt(variances[variances > 0.0]))
+            _warn_of_units(np.nanstd(bulk(X[:, seen])[:, variances > 0.0], axis=0))
         for name in ("noise_precision", "component_precision"):
             if getattr(self, f"{name}_prior") is None:
                 resolved.set_params(**{f"{name}_prior": (1.0, scale)})

@@ -560,7 +560,9 @@ def check_up(X, batch=False):
             findings.append(Finding("bool", "bool"))
         else:
             form = text_form(column)
-            words = form.words if form else f"type {column.kind}, which has no likelihood"
+            words = f"type {column.kind}, which has no likelihood"
+            words += "; make str of all entries, or numbers" if "str" in column.kind else ""
+            words = form.words if form else words
             if column.kind in ("dates", "time spans"):
                 words = f"{column.kind}; make numbers of them by {table.code_for_time(d)}"
             findings.append(Finding("float", None, words, refused=True, form=form))

@@ -8,7 +8,7 @@ import numpy as np
 
 from skdpm._tables import TO_FRAME, CodeFor, joined, listed, shown
 from skdpm._validation import named_row
-from skdpm.mixture.likelihoods.laws.coordinates import FAR_SHARE
+from skdpm.mixture.likelihoods.laws.coordinates import FAR_SHARE, bulk
 from skdpm.mixture.likelihoods.laws.recorded import REMOTE, SHARE_IN_SPIKE, TIMES_SPACING, Copies
 
 # Smallest number of values that are judged, the number of quantiles that stand for more, and a
@@ -53,6 +53,7 @@ FEWEST_IN_SPIKE, TIMES_OTHERS, MOST_SPIKED = 10, 5, 8
 # Most groups of columns with other marks, and ranges of the bulk beyond which an entry is named if
 # clusters share a covariance.
 MOST_GROUPS, FAR_IF_SHARED = 3, 20.0
+OF_FAR = "Clusters of other rows hardly depend on it"
 
 
 class Far(NamedTuple):
@@ -96,6 +97,16 @@ def far_columns(X, low, high, n_ranges=REMOTE):
             row = int(np.nanargmax(beyond))
             found[d] = Far(row, float(column[row]), n_far, n_ranges)
     return found
+
+
+def words_about_far(X, given, names):
+    """Warning about entries far from others if all rows have the same noise, or None."""
+    most = bulk(X)
+    if most is X:
+        return None
+    far = far_columns(X, np.fmin.reduce(most), np.fmax.reduce(most), FAR_IF_SHARED)
+    outcome = "The noise of all rows grows with it and may hide features: leave such rows out"
+    return words_about(far, given, X, names, outcome=outcome) if far else None
 
 
 def filled_columns(X, far=()):
@@ -344,7 +355,7 @@ def _information_criterion(x):
     return min(criteria) + 2.0 * len(x) * np.log(spread), int(np.argmin(criteria)) + 1
 
 
-def words_about(doubtful, given, X, names, between=". Also, "):
+def words_about(doubtful, given, X, names, between=". Also, ", outcome=OF_FAR):
     """Warning about what `Likelihood.doubtful` found in X, the rows of what users gave.
 
     - `doubtful`: dict. For a column, "two values", "row numbers", a `Skewed`, a `Far`, a `Fill` or
@@ -375,7 +386,7 @@ def words_about(doubtful, given, X, names, between=". Also, "):
     if spikes := _of_kind(doubtful, Spike):
         words.append(_about_spikes(spikes, X, code))
     if far := _of_kind(doubtful, Far):
-        words.append(_about_far(far, names))
+        words.append(_about_far(far, names, outcome))
     if columns := sorted(d for d, found in doubtful.items() if found == "two values"):
         words.append(_about_two_values(columns, X, code))
     before, converted, after = between.join(words).partition(TO_FRAME)
@@ -490,15 +501,14 @@ def _facts(groups, names):
     )
 
 
-def _about_far(far, names):
+def _about_far(far, names, outcome):
     first = next(iter(far))
     row, value, _, n_ranges = far[first]
     n_entries = sum(found.n_far for found in far.values())
     more = f" ({n_entries} such entries in {listed(far, names)})" if n_entries > 1 else ""
     return (
         f"row {row} of {listed([first], names)} of X holds {value:.6g}, more than {n_ranges:g} "
-        f"times as far out as other entries{more}. Clusters of other rows hardly depend on it. "
-        "If it means missing, make it NaN"
+        f"times as far out as other entries{more}. {outcome}. If it means missing, make it NaN"
     )
 
 

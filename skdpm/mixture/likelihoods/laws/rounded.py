@@ -67,9 +67,9 @@ def _spread(values):
     """Range of the bulk of the different values of a column."""
     if len(values) < 2:
         return 1.0
-    low, high = np.quantile(values.astype(np.float64), [0.1, 0.9])
-    with np.errstate(over="ignore"):
-        return high - low
+    with np.errstate(over="ignore", invalid="ignore"):
+        low, high = np.quantile(values.astype(np.float64), [0.1, 0.9])
+        return high - low if np.isfinite(np.ptp(values)) else np.inf
 
 
 def _links(rows, units):
