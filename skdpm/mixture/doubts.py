@@ -96,7 +96,6 @@ def warn_of_columns(model, X, program, given):
 
 
 def _warn_of_angles(likelihood, X, names):
-    """Warn of degrees where directions are expected, and of directions as numbers."""
     in_plane = likelihood.reads_directions and X.shape[1] == 2 and not sp.issparse(X)
     low, high = np.sort(np.nanmax(np.abs(X), axis=0, initial=0.0)) if in_plane else (0.0, 0.0)
     if LEAST_DEGREES < high <= 180.0 and low <= 90.0:
@@ -294,7 +293,6 @@ def warn_of_overdispersion(model, program):
 
 
 def _warn_of_planes(model, program, labels):
-    """Warn if clusters without width drive the scale that all clusters share to 0."""
     likelihood, training = program.likelihood, model._training
     if not isinstance(likelihood, LIKELIHOODS["gaussian"]) or "scale" not in likelihood.learned:
         return
@@ -320,7 +318,6 @@ def _warn_of_planes(model, program, labels):
 
 
 def _warn_of_near_rows(model):
-    """Warn if many clusters are of few rows that hardly differ."""
     if not model.likelihood_.has_points or model.n_clusters_ < FEWEST_ALONE:
         return
     labels = model._training.different(model.labels_)
@@ -341,7 +338,6 @@ def _warn_of_near_rows(model):
 
 
 def _warn_of_few_rows(model):
-    """Warn if clusters of few rows of many columns may be no more than noise."""
     n_samples, n_features, n_clusters = len(model.labels_), model.n_features_in_, model.n_clusters_
     is_given = getattr(model, "n_components", None) is not None
     learns = "mean_precision" in model.likelihood_.learned and n_clusters > 1 and not is_given
@@ -357,7 +353,6 @@ def _warn_of_few_rows(model):
 
 
 def _warn_of_valleys(model):
-    """Warn if all rows are one component, although they form groups in some column."""
     likelihood, X = model.likelihood_, model._training.X
     is_told = getattr(model, "n_components", None) is not None or model.sampler != "auto"
     if is_told or not likelihood.has_points or model.n_components_samples_.mean() > 1.5:
@@ -401,7 +396,6 @@ def _silhouette(model):
 
 
 def _warn_of_parts(model, program, labels):
-    """Warn if multinomial clusters are parts of kinds of rows."""
     X, is_told = program.given, getattr(model, "n_components", None) is not None
     if is_told or is_dask(X) or not isinstance(program.likelihood, LIKELIHOODS["multinomial"]):
         return

@@ -151,7 +151,6 @@ class LinearGaussian(FeatureLikelihood):
 
 
 def _warn_of_units(deviations):
-    """Warn if the noise of columns of large numbers would hide other columns."""
     if deviations.size == 0:
         return
     small, largest = np.quantile(deviations, 0.25, method="lower"), deviations.max()

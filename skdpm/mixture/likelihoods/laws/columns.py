@@ -451,7 +451,6 @@ def _about_spikes(spikes, X, code):
 
 
 def _about_copies(found, n_rows, names):
-    """Words about `Copies`, or the share of rows that are copies and their columns."""
     if isinstance(found, Copies):
         n_different, by = len(found.first), f"{found.rounding:.1g}"
         where = f" up to rounding (by {by} of the spread of a column)" if found.rounding else ""

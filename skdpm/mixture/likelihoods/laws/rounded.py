@@ -34,26 +34,21 @@ def without_rounding(X, rows, contents):
     - `contents`: ndarray of shape (len(rows),). Words of them that are the same for equal rows.
     """
     values = [np.unique(column[~np.isnan(column)]) for column in X.T]
-    units = np.array([_spread(own) for own in values])
+    units = np.array([_spread(own) if len(own) > 1 else 1.0 for own in values])
     first, group = groups_of_equal(contents)
     different = rows[first]
     if len(first) < 2 * FEWEST or not np.isfinite(units).all():
         return X, contents, 0.0
-    some = different
-    if len(different) > MANY_ROWS:
-        # Copies are neighbours in each column.
-        longest = int(np.argmax([len(own) for own in values]))
-        middle = X[different, longest].argsort(kind="stable")[(len(different) - MANY_ROWS) // 2 :]
-        some = different[middle[:MANY_ROWS]]
-    links = _links(X[some], units)
-    if (largest := _rounding(links)) == 0.0:
+    # Some that are neighbours in a column, as copies are.
+    order = X[different, np.argmax([len(own) for own in values])].argsort(kind="stable")
+    some = different[order[max(0, len(order) - MANY_ROWS) // 2 :][:MANY_ROWS]]
+    if (largest := _rounding(_links(X[some], units))) == 0.0:
         return X, contents, 0.0
-    links = links if some is different else _links(X[different], units)
+    links = _links(X[different], units)
     links.data[links.data > largest] = 0.0
     links.eliminate_zeros()
     linked = connected_components(links, directed=False)[1]
-    sizes = np.bincount(linked)
-    if sizes @ sizes > MOST_EQUAL * len(linked):
+    if np.bincount(linked)[linked].mean() > MOST_EQUAL:
         return X, contents, 0.0
     equal = first[np.unique(linked, return_index=True)[1][linked[group]]]
     X = np.array(X, dtype=np.float64)
@@ -65,8 +60,6 @@ def without_rounding(X, rows, contents):
 
 def _spread(values):
     """Range of the bulk of the different values of a column."""
-    if len(values) < 2:
-        return 1.0
     with np.errstate(over="ignore", invalid="ignore"):
         low, high = np.quantile(values.astype(np.float64), [0.1, 0.9])
         return high - low if np.isfinite(np.ptp(values)) else np.inf
