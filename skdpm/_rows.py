@@ -128,6 +128,9 @@ def converted(estimator, X, likelihood, reset, **form):
     X = given_rows(X)
     if reset:
         vars(estimator).pop("_nodes", None)
+        frame = getattr(X, "X", X)
+        # Names that are no strings, too.
+        estimator._columns = frame.columns.to_numpy() if hasattr(frame, "iloc") else None
     if isinstance(X, Table):
         validate_data(estimator, X.X, reset=reset, skip_check_array=True)
         return check_array(

@@ -159,7 +159,8 @@ class Questions:
         order = np.array([found.order(k) for k in range(len(found.sizes))])
         clusters = np.repeat(np.arange(len(order)), order.shape[1])
         entries = order.ravel()
-        names = getattr(self, "feature_names_in_", np.arange(self.n_features_in_))
+        names = getattr(self, "feature_names_in_", getattr(self, "_columns", None))
+        names = np.arange(self.n_features_in_) if names is None else names
         index = pd.MultiIndex.from_arrays(
             [
                 getattr(self, "classes_", np.arange(len(order)))[clusters],

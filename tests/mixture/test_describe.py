@@ -718,3 +718,13 @@ def test_bad_calls_are_refused(model, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="describe needs pandas: pip install pandas"):
         model.describe()
+
+
+def test_names_that_are_no_strings():
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    for names in ([("a", "x"), ("b", "x")], [7, 3]):
+        columns = pd.MultiIndex.from_tuples(names) if names[0] != 7 else names
+        model = DPMixture(n_warmup=2, n_draws=2, n_chains=1).fit(pd.DataFrame(X, columns=columns))
+        assert set(model.describe().index.get_level_values("column")) == set(names)
+        found = model.fit(X).describe()
+        assert set(found.index.get_level_values("column")) == {0, 1}
