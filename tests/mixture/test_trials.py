@@ -431,6 +431,9 @@ def test_which_columns_are_answers():
         (np.cumsum(np.arange(40) % 3 + 1), False),
         (np.log1p(range(6)), False),
         (np.sqrt(range(5)), False),
+        (3.0 * np.log([1.0, 2.0, 3.0, 5.0, 9.0]), False),
+        ([1.0, 2.0, 3.0, 6.0, 10.0, 20.0, 50.0], False),
+        ([1.0, 2.0, 3.0, 11.0, 12.0, 13.0], False),
         (np.random.default_rng(9).normal(size=51), False),
     ],
     ids=str,
@@ -458,7 +461,14 @@ def test_codes_that_are_left_to_other_laws():
     assert [part[2] for part in laws_for(nested)[0].parts] == [[2, 3], [0, 1]]
     # Codes alone are categories from three columns on, and an entry that differs is no code.
     assert names(laws_for(codes[:, :2])) == ["full"]
-    assert last(codes) == "all"
+    assert last(rng.choice([1.0, 4.0, 9.0, 20.0, 90.0, 91.0, 300.0], size=(200, 4))) == "all"
+    # Rows at few points are clusters; so are places, and values on two sides of a gap.
+    for points in (codes, codes[:, [0, 0, 0]]):
+        assert last(points) is None
+    places = rng.normal(size=(20, 2))[rng.integers(20, size=400)]
+    gap = rng.choice([1.0, 2.0, 3.0, 11.0, 12.0, 13.0], size=400)
+    for column in (places, gap, *(of(4.0 + rng.poisson(2.0, 400)) for of in (np.log, np.log10))):
+        assert names(laws_for(np.c_[column, numbers])) == ["full"]
     late = rng.integers(1, 9, size=400).astype(float)
     late[-1] = 1.55
     assert names(laws_for(np.c_[late, numbers])) == ["full"]

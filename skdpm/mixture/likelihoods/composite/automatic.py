@@ -56,8 +56,9 @@ MEANS_ALIKE = Gamma(0.5, 0.005)
 # Most levels of codes, as of postal codes; the fewest rows of two of them, or of half of many; and
 # places of their grid for each, if they are few, or usually between two, from which on it is none.
 MOST_LEVELS_OF_CODES, ROWS_OF_CODE, SPARSE, PLACES_BETWEEN = 50, 5, 1.5, 4
-# The second gap between values of functions of small counts, in first gaps: sqrt(n), log(2 + n).
-GAPS_OF_COUNTS = 0.4, 0.8
+# The second gap between values of functions of small counts, in first gaps: sqrt(n), log(2 + n);
+# and how many gaps that only grow, or only shrink, show a function of a grid.
+GAPS_OF_COUNTS, MONOTONE = (0.4, 0.8), 6
 # Most levels of answers, such as 0 to 10; the fewest columns of these, which tell clusters of
 # categories (Allman, Matias & Rhodes 2009); the fewest rows for each probability of a cluster; the
 # rows that show how columns depend on each other; and the number of rows to be expected with a
@@ -209,14 +210,29 @@ def _are_codes(values):
 
 
 def _are_sparse(levels):
-    """Whether different values are on no grid, or far from filling it."""
+    """Whether different values leave gaps in a grid, also if they are logarithms or roots."""
     gaps, (least, most) = np.diff(levels), GAPS_OF_COUNTS
+    grow = np.diff(gaps) >= 0.0
+    if len(gaps) >= MONOTONE and (grow.all() or not grow.any()):
+        return False  # rounded to one digit, say
     if least < gaps[1] / gaps[0] < most and gaps.argmax() == 0:
-        return False  # logarithms or roots of small counts
+        return False  # scaled logarithms or roots of small counts
+    with np.errstate(over="ignore", invalid="ignore"):
+        gaps = [np.diff(own) for own in (levels, levels**2, np.exp(levels), 10.0**levels)]
+    return all(_leave_gaps(own) for own in gaps if np.isfinite(own).all() and own.min() > 0.0)
+
+
+def _leave_gaps(gaps):
+    """Whether these gaps are those of values on no grid, or far from filling it."""
     step = step_of(gaps)
-    if step is None or len(levels) > MOST_LEVELS:
-        return step is None or np.median(gaps) > PLACES_BETWEEN * step
-    return gaps.sum() > SPARSE * len(levels) * step
+    if step is None:
+        return True
+    places = np.rint(gaps / step)
+    if len(gaps) >= MOST_LEVELS:
+        return np.median(places) > PLACES_BETWEEN
+    # Neighbours on the grid on two sides of a gap may be clusters.
+    runs = np.diff([-1, *np.flatnonzero(places > 1.0), len(gaps)])
+    return places.sum() > SPARSE * (len(gaps) + 1) and 2 * np.count_nonzero(runs == 1) >= len(runs)
 
 
 def _possibly_discrete(X):
@@ -262,6 +278,9 @@ def _columns_of_codes(columns):
     """Positions of columns of codes, and of codes that follow from others: two lists of int. Many
     that follow from each other are points, such as places, which may be clusters."""
     codes = [d for d, column in columns.items() if _are_codes(column.values)]
+    if codes:
+        rows = columns.some_rows(columns)
+        codes = codes if 2 * len(np.unique(rows, axis=0)) > len(rows) else []
     ranks = {d: np.unique(columns.some_rows([d]), return_inverse=True)[1].ravel() for d in codes}
     follow = {
         (d, of)
