@@ -408,6 +408,29 @@ def test_columns_that_follow_from_another_one_are_left_out():
         DPMixture(likelihood="mixed", **everyday_fit).fit(table[:29])
 
 
+def test_groups_of_categories_follow_from_these_unless_by_chance():
+    rng = np.random.default_rng(0)
+    town = rng.integers(12, size=300)
+    X = pd.DataFrame({"region": np.array(list("NSE"))[town % 3], "town": [f"t{k}" for k in town]})
+    X["rare"] = np.where(town == 5, "yes", "no")
+    X["name"] = [f"n{k}" for k in rng.permutation(300) // 2]  # hardly a name is twice
+    X["of_names"] = np.where(X["name"].str[-1].isin(["1", "2"]), "u", "v")
+    X.loc[:9, "region"] = None
+    X["moved"] = X["region"].where(np.arange(300) > 20, "E")
+    X["size"] = np.where(np.isin(X["region"], ["N", "S"]), "big", "small")  # a group of one region
+    words = (
+        "- column 'region' and column 'rare': follows from column 'town', so it would count twice"
+    )
+    with pytest.warns(UserWarning, match=re.escape(words)) as caught:
+        suggest_likelihood(X)
+    named = re.findall("column '(.*)': follows from column '(.*)',", str(caught[0].message))
+    assert named == [("region' and column 'rare", "town"), ("of_names", "name")]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*follows from")
+        suggest_likelihood(X[["region", "town"]][:99])
+        suggest_likelihood(X[["region", "size", "moved"]])
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.long
 def test_ranges_of_a_number_follow_from_it(seed):

@@ -589,19 +589,21 @@ def check_up(X, batch=False):
 
 
 def _with_copies(X, findings):
-    """Findings that name copies: earlier numbers on another scale, or categories with other names
-    or of ranges of a number. Columns of parts are independent given the cluster, so copies count
-    twice."""
+    """Findings that name copies: earlier numbers on another scale, or categories with other names,
+    of ranges of a number or of groups of others. Columns of parts are independent given the
+    cluster, so copies count twice."""
     names, first, found, columns = _names(X), {}, [], _columns(X)
     numbers = [d for d, finding in enumerate(findings) if finding.kind in ("float", "count")]
+    finer = [d for d, found in enumerate(findings) if found.kind == "category" and not found.form]
     for d, (finding, column) in enumerate(zip(findings, columns, strict=True)):
         same = d
         if finding.kind and finding.form is None and len(column.values) >= FEWEST_ALIKE:
             key = _pattern(column)
             same = d if key is None else first.setdefault(key, d)
             if same == d and finding.kind in ("bool", "category"):
-                over = (j for j in numbers if _are_ranges(column.codes, columns[j].values))
-                same = next(over, d)
+                over = [j for j in numbers if _are_ranges(column.codes, columns[j].values)]
+                over += [j for j in finer if _determine(columns[j].codes, column.codes)]
+                same = next(iter(over), d)
         if same != d:
             words = f"follows from {listed([same], names)}, so it would count twice"
             finding = replace(finding, kind=None, words=words, is_copy=True)
@@ -622,6 +624,20 @@ def _pattern(column):
     else:
         values = column.codes[known]
     return known.tobytes() + values.tobytes()
+
+
+def _determine(finer, codes):
+    """Whether categories, -1 if missing, are groups of finer ones, as regions of towns, neither by
+    chance nor because clusters have their own categories, which are few."""
+    known = np.flatnonzero((finer >= 0) & (codes >= 0))
+    for rows in (known[:FEWEST_IN_RANGES], known):  # few rows show most others
+        pairs = finer[rows].astype(np.int64) * (codes.max() + 1) + codes[rows]
+        if len(rows) < FEWEST_IN_RANGES or len(np.unique(pairs)) > len(np.unique(finer[rows])):
+            return False
+    n_rows = np.unique(finer[known], return_counts=True)[1]
+    shares = np.unique(codes[known], return_counts=True)[1] / len(known)
+    odds = -np.log((shares ** n_rows[:, None]).sum(axis=1)).sum()
+    return len(n_rows) >= 2 * len(shares) and odds > LEAST_LOG_ODDS
 
 
 def _are_ranges(codes, number):
