@@ -127,11 +127,11 @@ def converted(estimator, X, likelihood, reset, **form):
     become doubles."""
     X = given_rows(X)
     if reset:
-        vars(estimator).pop("_nodes", None)
-        frame = getattr(X, "X", X)
-        # Names that are no strings, too.
-        estimator._columns = frame.columns.to_numpy() if hasattr(frame, "iloc") else None
+        for name in ("_nodes", "_columns"):
+            vars(estimator).pop(name, None)
     if isinstance(X, Table):
+        if reset and X.names is None and hasattr(X.X, "iloc"):
+            estimator._columns = X.X.columns.to_numpy()
         validate_data(estimator, X.X, reset=reset, skip_check_array=True)
         return check_array(
             _numbers_of(X, likelihood, estimator._ways_with_text),

@@ -11,7 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from skdpm import DPMixture
 from skdpm.mixture.likelihoods import Categorical, Gaussian, Product, Subspace
-from skdpm.mixture.likelihoods.laws import rounded
+from skdpm.mixture.likelihoods.laws import recorded, rounded
 from skdpm.mixture.likelihoods.laws.coordinates import bulk, standardised
 from skdpm.mixture.likelihoods.laws.recorded import Recording, copies_in, recording_of, with_spikes
 from skdpm.partitions import groups_of_equal
@@ -363,7 +363,7 @@ def _noisy_copies(noise, n_columns, n_again):
 
 
 @pytest.mark.parametrize("noise", [1e-12, 1e-8, 1e-5])
-@pytest.mark.parametrize("n_columns", [2, 10])
+@pytest.mark.parametrize("n_columns", [2, 10, 50])
 @pytest.mark.parametrize("n_again", [5, 600])
 def test_copies_up_to_rounding(noise, n_columns, n_again):
     X, of_row = _noisy_copies(noise, n_columns, n_again)
@@ -412,12 +412,15 @@ def test_near_rows_are_no_copies(X):
     assert copies_in(X) is None
 
 
-def test_copies_up_to_rounding_are_looked_for_in_many_rows(monkeypatch):
-    """Among neighbours in a column first."""
-    X = _noisy_copies(1e-9, 3, 600)[0]
-    expected = copies_in(X)
+@pytest.mark.parametrize("noise", [0.0, 1e-9])
+def test_copies_are_looked_for_in_many_rows(monkeypatch, noise):
+    """Also where the first of these have none."""
+    X, of_row = _noisy_copies(noise, 3, 600)
+    first = np.unique(of_row, return_index=True)[1]
+    order = np.r_[first, np.setdiff1d(np.arange(len(X)), first)]
     monkeypatch.setattr(rounded, "MANY_ROWS", 200)
-    np.testing.assert_array_equal(copies_in(X).of_row, expected.of_row)
+    monkeypatch.setattr(recorded, "MANY_ROWS", 200)
+    np.testing.assert_array_equal(copies_in(X[order]).of_row, of_row[order])
 
 
 def test_a_fit_with_copies_up_to_rounding():

@@ -106,9 +106,14 @@ def copies_in(X, classes=None):
     """Rows that are copies within their class, up to rounding: `Copies`, or None if there are
     none, or they are a few points, or coarse columns explain them."""
     told, contents = np.flatnonzero(_are_told(X)), np.arange(len(X), dtype=np.uint64)
-    contents[told] = _contents_in_parts(lambda some: X[told[some]].astype(np.float64), len(told))
+    contents[told] = _contents_in_parts(
+        lambda some: X[told[some]].astype(float, copy=False), len(told)
+    )
     coarse, contents[told], rounding = without_rounding(X, told, contents[told])
-    if not _are_copies(coarse[:MANY_ROWS]) or (len(X) > MANY_ROWS and not _are_copies(coarse)):
+    some = told[contents[told].argsort(kind="stable")[:MANY_ROWS]]  # with all their copies
+    if len(np.unique(contents)) == len(X) or not _are_copies(coarse[some]):
+        return None
+    if len(told) > MANY_ROWS and not _are_copies(coarse):
         return None
     if classes is not None:
         contents = _mixed(contents + _mixed(classes.astype(np.uint64)))

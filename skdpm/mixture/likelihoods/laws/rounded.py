@@ -19,6 +19,8 @@ from skdpm.partitions import groups_of_equal
 LARGEST, APART, MOST_BETWEEN, FEWEST, N_NEIGHBOURS = 5e-5, 30.0, 0.1, 3, 8
 # Mean number of rows of a group, by rows, above which groups are narrow clusters.
 MOST_EQUAL = 10.0
+# Columns by whose means near rows of more columns are found.
+MOST_COLUMNS = 16
 # Number of differences that are tried, down to round-off.
 N_TRIED, ROUND_OFF = 60, 1e-15
 # Rows that are looked at first.
@@ -72,12 +74,17 @@ def _links(rows, units):
     places = np.where(gaps, 0.0, rows / units)
     places = np.hstack([places, gaps]) if gaps.any() else places
     n, ranks = len(places), np.arange(2, min(N_NEIGHBOURS + 1, len(places)) + 1)
-    tree = cKDTree(places, balanced_tree=False, compact_nodes=False)
+    seen = places
+    if places.shape[1] > MOST_COLUMNS:  # near rows are near in means of columns
+        weights = np.random.default_rng(0).normal(size=(places.shape[1], MOST_COLUMNS))
+        seen = places @ (weights / np.abs(weights).sum(axis=0))
+    tree = cKDTree(seen, balanced_tree=False, compact_nodes=False)
     reach = APART * LARGEST
-    distances, nearest = tree.query(places, ranks, p=np.inf, distance_upper_bound=reach)
+    distances, nearest = tree.query(seen, ranks, p=np.inf, distance_upper_bound=reach)
     one, rank = np.nonzero(np.isfinite(distances))
-    lengths = np.maximum(distances[one, rank], ROUND_OFF)
-    links = coo_array((lengths, (one, nearest[one, rank])), shape=(n, n))
+    other = nearest[one, rank]
+    lengths = np.maximum(np.abs(places[one] - places[other]).max(axis=1), ROUND_OFF)
+    links = coo_array((lengths, (one, other)), shape=(n, n))
     return minimum_spanning_tree(links.tocsr())
 
 
