@@ -324,14 +324,14 @@ def _warn_of_near_rows(model):
     X = np.nan_to_num(standardised_columns(model._training.X))[labels.argsort(kind="stable")]
     sizes = np.unique(labels, return_counts=True)[1]
     starts = sizes.cumsum() - sizes
-    widths = np.maximum.reduceat(X, starts) - np.minimum.reduceat(X, starts)
-    widths = widths.max(axis=1, initial=0.0)
+    ranges = np.ptp([np.maximum.reduceat(X, starts), np.minimum.reduceat(X, starts)], axis=0)
+    widths = ranges.max(axis=1, initial=0.0)
     near = sizes[(widths > 0.0) & (widths < NEAR)]
-    if len(near) >= FEWEST_ALONE and LEAST_COPIES * len(labels) < near.sum() < FEW_ROWS * len(
-        near
-    ):
+    n_near, n_clusters = near.sum(), len(near)
+    most = FEW_ROWS * n_clusters if n_clusters >= FEWEST_ALONE else 0
+    if LEAST_COPIES * len(labels) < n_near < most:
         warn(
-            f"{near.sum()} rows of X are in {len(near)} clusters of few rows that hardly differ: "
+            f"{n_near} rows of X are in {n_clusters} clusters of few rows that hardly differ: "
             f"by at most {NEAR:g} standard deviations in each column. If they are copies up to "
             f"rounding, or measurements of the same thing, {ONE_OF_EACH}"
         )

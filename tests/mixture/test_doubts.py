@@ -160,6 +160,6 @@ def test_clusters_of_rows_that_hardly_differ_are_named():
     X = rows[rng.integers(100, size=250)]
     said = _said(X + 1e-3 * rng.normal(size=X.shape), n_warmup=20)
     assert any("clusters of few rows that hardly differ" in words for words in said)
-    wide = np.repeat(rows[:5], 50, axis=0) + 1e-3 * rng.normal(size=(250, 3))
+    wide = np.repeat(rows[:12], 20, axis=0) + 1e-3 * rng.normal(size=(240, 3))
     for other in (rows, wide):
         assert not any("hardly differ" in words for words in _said(other, n_warmup=20))
