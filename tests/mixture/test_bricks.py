@@ -32,7 +32,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 FAST = {"n_chains": 2, "n_warmup": 80, "n_draws": 20, "random_state": 0}
 ERRORS = ("drawn", "itself", "chance", "scale", "weights", "total", "few rows")
 ERRORS += ("largest", "all", "narrow axes", "thin", "columns")
-ERRORS += ("errors of means", "errors of shapes")
+ERRORS += ("errors of means", "errors of shapes", "line", "uneven")
 
 
 def random_draws(rng, n_chains=2, n_draws=2):
@@ -142,7 +142,7 @@ def test_basins_are_clusters_where_they_recur_more_often_than_components(monkeyp
     rng = np.random.default_rng(0)
     X, draws = bricks_of_groups(rng)
     points = points_of(X)
-    evidence = np.zeros((2, len(X), 7))
+    evidence = np.zeros((2, len(X), 8))
     monkeypatch.setattr(bricks, "evidence_of", lambda *draws: evidence)
     monkeypatch.setattr(bricks, "log_odds", lambda evidence, n_columns: evidence[:, 1])
 
@@ -273,12 +273,14 @@ def test_basins_of_rows_that_do_not_climb_are_on_their_hills():
 
 
 def test_each_kind_of_evidence_counts_in_its_direction():
-    base = np.array([0.8, 0.5, 0.5, 0.5, 0.04, 0.75, 0.05])
+    base = np.array([0.8, 0.5, 0.5, 0.5, 0.04, 0.75, 0.05, 0.0])
     steps = np.array([0.2, -0.5, 3.0, 2.0, 0.2, -0.1, -0.1])
     for i, step in enumerate(steps):
-        ends = np.array([base - 4 * step * (np.arange(7) == i), base + step * (np.arange(7) == i)])
+        ends = np.array([base - 4 * step * (np.arange(8) == i), base + step * (np.arange(8) == i)])
         assert (bricks.log_odds(np.maximum(ends, 0.0), 2) > 0.0).tolist() == [False, True]
-    many = base[None] * [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0]
+    even = ends[1] + 3.0 * (np.arange(8) == 7)
+    np.testing.assert_allclose(np.diff(bricks.log_odds(np.array([ends[1], even]), 2)), -3.0)
+    many = base[None] * [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0]
     assert bricks.log_odds(many, 8) > 0.0 > bricks.log_odds(many, 32)
 
 
@@ -370,7 +372,7 @@ def test_components_are_clusters_in_their_probable_share_of_the_draws(monkeypatc
     draws = np.tile(draws, (1, 5, 1))
     X = np.concatenate([X, X[:600] + [60.0, 0.0]])
     draws = np.concatenate([draws, draws[:, :, :600] + 2], axis=2)
-    evidence = np.repeat(np.repeat([0.2, -0.2], [800, 600])[:, None], 7, axis=1)
+    evidence = np.repeat(np.repeat([0.2, -0.2], [800, 600])[:, None], 8, axis=1)
     monkeypatch.setattr(bricks, "evidence_of", lambda *draws: [evidence])
     monkeypatch.setattr(bricks, "log_odds", lambda evidence, n_columns: evidence[:, 0])
     _, clusters, cells, likely = read_draws(X, draws, adaptive=True)
@@ -397,6 +399,24 @@ def test_components_are_clusters_in_their_probable_share_of_the_draws(monkeypatc
     assert len(read_draws(X, draws, adaptive=True)[0]) == 7
 
 
+@pytest.mark.parametrize("n_columns", [1, 3])
+def test_components_along_an_even_column_are_bricks_and_overlapping_groups_are_not(n_columns):
+    """They recur in all draws."""
+    rng = np.random.default_rng(0)
+    parts = np.repeat([0, 1], 300)
+    X = rng.normal(size=(600, n_columns))
+    X[:, 0] += 2.2 * parts
+    points = points_of(X)
+    assert read_draws(points, np.tile(parts, (4, 5, 1)), adaptive=True)[3].max() == 1
+    X[:, 0] = np.linspace(2005.0, 2024.0, 600)
+    noise = rng.normal(size=(4, 5, 600))
+    draws = (np.linspace(-3.0, 3.0, 600) + noise > 0.0).astype(int)
+    points = points_of(X)
+    hills = Hills.of(points, draws[0, 0])
+    assert hills.n_hills == 1 and bricks.even(points, hills)[0] > 10.0
+    assert read_draws(points, draws, adaptive=True)[3].max() == 0
+
+
 def test_hills_of_several_components_are_of_one_kind_by_the_rule_of_succession(monkeypatch):
     rng = np.random.default_rng(0)
     X, draws = with_core(rng, 0.0)
@@ -406,7 +426,7 @@ def test_hills_of_several_components_are_of_one_kind_by_the_rule_of_succession(m
     draw = np.unique(draw, return_inverse=True)[1]
     own = np.array([3.0, 2.0, -9.0, -0.3])
     for order in (np.arange(len(X)), rng.permutation(len(X))):
-        evidence = np.repeat(np.repeat(own, len(X) // 4)[order, None], 7, axis=1)
+        evidence = np.repeat(np.repeat(own, len(X) // 4)[order, None], 8, axis=1)
         monkeypatch.setattr(bricks, "log_odds", lambda evidence, n_columns: evidence[:, 0])
         drawn = bricks.DrawnHills.of(X[order], draw[order], UNLABELLED, adaptive=True)
         found, by_basins = drawn.log_odds([evidence])

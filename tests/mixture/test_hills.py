@@ -191,6 +191,36 @@ def test_a_hundred_rows_of_very_many_show_a_valley():
     np.testing.assert_array_equal(read_hills(points_of(X[:-30]), labels[:-30]), 0)
 
 
+@pytest.mark.parametrize("n_few", [10, 20])
+def test_a_small_group_beside_thousands_is_a_cluster_and_a_tail_is_not(n_few):
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1], [2000, n_few])
+    X = rng.normal(size=(len(labels), 3)) * np.where(labels, 0.6, 1.0)[:, None]
+    group = points_of(X + np.outer(labels, [5.5, 3.0, 0.0]))
+    np.testing.assert_array_equal(read_hills(group, labels), labels)
+    for law in (rng.laplace(size=(2000, 3)), rng.lognormal(sigma=0.5, size=(2000, 3))):
+        of_tail = (law[:, 0] >= np.sort(law[:, 0])[-n_few]).astype(int)
+        np.testing.assert_array_equal(read_hills(points_of(law), of_tail), 0)
+
+
+def test_small_components_behind_valleys_are_the_definition(monkeypatch):
+    for name, value in (("LEAST_SHARE", 1.0), ("ENOUGH_ROWS", 30), ("LEAST_ROWS", 4)):
+        monkeypatch.setattr(_components, name, value)
+    rng, n_seen = np.random.default_rng(0), 0
+    for _ in range(40):
+        sizes = [200, *rng.integers(2, 12, size=3)]
+        labels = np.repeat(np.arange(4), sizes)
+        means = np.vstack([[0.0, 0.0], rng.uniform(3.0, 7.0, size=(3, 2))])
+        points = points_of(means[labels] + rng.normal(size=(len(labels), 2)))
+        found = canonical_labels(read_hills(points, labels))
+        expected = hills(points, labels, least_rows=30, island_rows=4)[labels]
+        np.testing.assert_array_equal(found, canonical_labels(expected))
+        n_seen += not np.array_equal(
+            found, canonical_labels(hills(points, labels, least_rows=30)[labels])
+        )
+    assert n_seen > 5
+
+
 @pytest.mark.long
 def test_rows_of_a_law_with_heavy_tails_are_no_islands():
     for seed in range(2):

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import scipy.linalg
-from scipy.stats import multivariate_normal
+from scipy.stats import multivariate_normal, norm
 from sklearn.metrics import adjusted_rand_score
 
 from reference.hills import facing_valleys, normal_laws
@@ -88,6 +88,24 @@ def dense(laws, error=None):
     return [law for law, peak in zip(laws, peaks, strict=True) if peak >= least]
 
 
+def evenness(rows, laws, error=None):
+    """Nats by which a uniform law is better than components on the line on which they differ
+    most, if any."""
+    sizes = np.array([n for n, _, _ in laws], dtype=float)
+    sizes /= sizes.sum()
+    means = np.array([mean for _, mean, _ in laws])
+    between = np.cov(means.T, aweights=sizes, ddof=0).reshape(means.shape[1], -1)
+    within = sum(share * cov for share, (_, _, cov) in zip(sizes, laws, strict=True))
+    line = scipy.linalg.eigh(between, within)[1][:, 0 if error == "line" else -1]
+    t = rows @ line
+    of_laws = (
+        share * norm(mean @ line, np.sqrt(line @ cov @ line)).pdf(t)
+        for share, (_, mean, cov) in zip(sizes, laws, strict=True)
+    )
+    nats = -np.log(np.ptp(t)) * len(t) - np.log(sum(of_laws)).sum()
+    return nats if error == "uneven" else max(nats, 0.0)
+
+
 def is_flat(rows, error=None):
     """Whether rows, more than columns, are in a plane."""
     n, d = rows.shape
@@ -135,7 +153,7 @@ def climbs(points, laws, hills, prominence, n_neighbours, error=None):
 
 def evidence(points, draws, hills, least_rows, error=None, basins=None):
     """Evidence of the hills of draws, each from the other chains at the same place:
-    list of (n_hills, 7), after averaging over the draws.
+    list of (n_hills, 8), after averaging over the draws.
 
     - `draws`: (n_chains, n_draws, n_rows). Components 0, ..., K - 1 of each draw.
     - `hills`: of the same shape. Hill of each row.
@@ -146,8 +164,8 @@ def evidence(points, draws, hills, least_rows, error=None, basins=None):
     found = {place: likeliest(points, law) for place, law in laws.items()}
     if error == "drawn":
         found = {place: draws[place] for place in found}
-    total = np.zeros((n_rows, 7))
-    components, home, cells_of = draws, {}, found
+    total = np.zeros((n_rows, 8))
+    components, home, cells_of, own_laws = draws, {}, found, laws
     if basins is not None:
         for place, cells in found.items():
             basin, own = basins[place], draws[place]
@@ -184,6 +202,9 @@ def evidence(points, draws, hills, least_rows, error=None, basins=None):
                 for (a, b), support in facing
                 if {a, b} <= set(parts)
             )
+            of_own = [own_laws[c, s][k] for k in np.unique(own[rows])]
+            if len(of_own) > 1:
+                total[rows, 7] += evenness(points[rows], of_own, error)
             if len(parts) <= 1:
                 total[rows, 0] += 1.0
                 continue
@@ -191,7 +212,7 @@ def evidence(points, draws, hills, least_rows, error=None, basins=None):
             inside = [laws[c, s][k] for k in parts]
             bodies = dense(inside, error)
             of_laws = apart(inside, error), outside(inside, error), spread(bodies, error)
-            total[rows] += recurrence, certainty, valleys, *of_laws, ties
+            total[rows, :7] += recurrence, certainty, valleys, *of_laws, ties
     total /= n_chains * n_draws
     return [
         np.array([total[of == h].mean(axis=0) for h in range(of.max() + 1)])

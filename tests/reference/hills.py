@@ -63,19 +63,25 @@ def large_components(laws, n_rows, least_rows):
     return sorted(large)
 
 
-def islands(laws, large, error=None):
-    """Small components of two rows or more that are far from every large one."""
+def islands(points, labels, laws, large, island_rows, error=None):
+    """Small components of two rows or more that are far from every large one, or, with enough
+    rows, behind a valley that these and those of the large one support."""
     found = []
     for k in set(range(len(laws))) - set(large):
         n, m, C = laws[k]
         nats = []
-        for n_b, m_b, C_b in (laws[j] for j in large):
-            w = np.linalg.solve(n * C + n_b * C_b, m_b - m)
-            widths = np.sqrt(w @ C @ w) + np.sqrt(w @ C_b @ w)
-            nats.append(np.log(w @ (m_b - m) / (3.0 * widths)) if widths > 0.0 else -np.inf)
-        rows = 1 if error == "row of islands" else n
-        choose = max if error == "one far" else min
-        if (n > 1 or error == "single island") and rows * choose(nats) >= 3.0:
+        for j in large:
+            n_b, m_b, C_b = laws[j]
+            w = np.linalg.solve((n * C + n_b * C_b) / (n + n_b), m_b - m)
+            s, s_b = np.sqrt(w @ C @ w), np.sqrt(w @ C_b @ w)
+            rows = 1 if error == "row of islands" else n
+            far = np.log(w @ (m_b - m) / (3.0 * (s + s_b))) if s + s_b > 0.0 else -np.inf
+            laws_on_line = (n, w @ m, s), (n_b, w @ m_b, s_b)
+            support = valley(*laws_on_line, points[labels == k] @ w, points[labels == j] @ w)[1]
+            has_valley = support > 1.5 and n >= island_rows
+            nats.append(rows * far >= 3.0 or has_valley)
+        choose = any if error == "one far" else all
+        if (n > 1 or error == "single island") and choose(nats):
             found.append(k)
     return found
 
@@ -144,15 +150,15 @@ def facing_valleys(points, labels, *, least_rows):
     """Evidence for the valleys of pairs of components that face each other: dict."""
     laws = normal_laws(points, labels)
     large = large_components(laws, len(points), least_rows)
-    large = sorted([*large, *islands(laws, large)])
+    large = sorted([*large, *islands(points, labels, laws, large, least_rows)])
     return all_valleys(points, labels, laws, large)[2]
 
 
-def hills(points, labels, *, least_rows, error=None):
+def hills(points, labels, *, least_rows, island_rows=np.inf, error=None):
     """Hill of each component; `error` names a planted error."""
     laws = normal_laws(points, labels)
     large = large_components(laws, len(points), least_rows)
-    large = sorted([*large, *islands(laws, large, error)])
+    large = sorted([*large, *islands(points, labels, laws, large, island_rows, error)])
     joined = pieces_joined(labels, laws, large, error)
     names = np.unique(joined)
     parts = np.searchsorted(names, joined)

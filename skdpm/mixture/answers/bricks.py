@@ -13,6 +13,7 @@ the distance of their laws (Dombowsky & Dunson 2024), ridgelines (Hennig 2010).
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy.linalg
 from scipy.special import expit
 
 from skdpm._convergence import adjusted_rand
@@ -30,7 +31,7 @@ from skdpm.partitions import without_gaps
 # Intercept and weights in nats of the evidence, in the order of `log_odds`, of a logistic
 # regression on pairs of rows; see `doc/background/clusters.md`.
 INTERCEPT = -6.2
-WEIGHTS = np.array([12.8, -3.6, 3.5, 2.0, 1.6, -21.5, -20.0])
+WEIGHTS = np.array([12.8, -3.6, 3.5, 2.0, 1.6, -21.5, -20.0, -1.0])
 # Weight of the log number of columns above FEW_COLUMNS: in many columns, bricks recur too.
 WEIGHT_OF_COLUMNS, FEW_COLUMNS = -3.0, 8
 # Spread from which a hill is long, and what is added to `apart` before the logarithm.
@@ -110,6 +111,7 @@ class DrawnHills:
       missing entry, the component in the draw. None: nobody needs it.
     - `parts`: tuple of Parts. Components, and basins if rows have `neighbours`. Empty: nobody
       needs them.
+    - `evenness`: (n_hills,). Evidence that the rows of each hill are `even`; 0 if nobody needs it.
     """
 
     n_samples: int
@@ -117,6 +119,7 @@ class DrawnHills:
     hills: Hills | None
     most_probable: np.ndarray | None = None
     parts: tuple = ()
+    evenness: np.ndarray | None = None
 
     @classmethod
     def of(
@@ -145,7 +148,7 @@ class DrawnHills:
             return cls(len(labels), rows, None, np.zeros(len(labels), np.uint8))
         given = None if given is None else given[rows]
         hills = Hills.of(points[rows], labels[rows], known.take(rows), given)
-        most_probable, parts = None, ()
+        most_probable, parts, evenness = None, (), np.zeros(hills.n_hills)
         if columns is not None or (adaptive and points.shape[1] <= MOST_CELL_COLUMNS):
             guess = np.zeros(len(labels), dtype=np.intp)
             guess[rows] = hills.labels
@@ -158,13 +161,15 @@ class DrawnHills:
             most_probable[some] = found
         if adaptive or columns is not None:
             are_tied = np.zeros(len(hills.of_components))
-            if columns is not None and hills.has_parts and columns.shape[1] <= MOST_COLUMNS:
-                are_tied[:] = tied(columns[rows], hills.labels)
+            if columns is not None and hills.has_parts:
+                evenness = even(points[rows], hills)
+                if columns.shape[1] <= MOST_COLUMNS:
+                    are_tied[:] = tied(columns[rows], hills.labels)
             own = hills.laws, hills.labels, most_probable, hills.facing, are_tied
             parts = (Parts(hills.of_components, *own, hills.classes < 0),)
             if neighbours is not None:
                 parts += (basins_of(parts[0], points, neighbours),)
-        return cls(len(labels), rows, hills, most_probable, parts)
+        return cls(len(labels), rows, hills, most_probable, parts, evenness)
 
     @property
     def of_rows(self):
@@ -183,7 +188,7 @@ class DrawnHills:
         its basins, (n_hills,), bool. Both are empty if none is divided. Hills are of one kind
         rather than of two: the prior odds follow from the others by the rule of succession.
 
-        - `evidence`: list of (n_samples, 7), one for each of `parts`, or None. Result of
+        - `evidence`: list of (n_samples, 8), one for each of `parts`, or None. Result of
           `evidence_of`. None: each hill is a cluster.
         """
         if self.hills is None or evidence is None or not self.hills.has_parts:
@@ -254,6 +259,24 @@ def basins_of(components, points, neighbours):
     are_tied = np.bincount(of_rows, components.are_tied[drawn]) / np.bincount(of_rows)
     laws = Components.of(points, of_rows).laws
     return Parts(hills, laws, basins[drawn], of_rows, facing, are_tied, np.ones(n_basins, bool))
+
+
+def even(points, hills):
+    """Evidence (nats) that the rows of each hill are spread evenly, not as its components are, on
+    the line on which these differ most: (n_hills,). It is the log likelihood ratio of the uniform
+    law from the first row to the last one, or 0 if this is less or there is one component."""
+    nats, of = np.zeros(hills.n_hills), hills.of_components
+    for h in np.flatnonzero(np.bincount(of) > 1):
+        laws = hills.laws.take(of == h)
+        _, (within,), (between,) = moments(laws, laws.sizes[None] / laws.sizes.sum())
+        last = (len(within) - 1,) * 2
+        line = scipy.linalg.eigh(between, within, subset_by_index=last)[1]
+        # A missing entry is replaced by 0, as for the densities.
+        t = np.nan_to_num(points[of[hills.labels] == h]) @ line
+        on_line = laws.sizes, laws.means @ line, line.T @ laws.covariances @ line
+        uniform = np.log(laws.sizes.sum() * np.sqrt(2.0 * np.pi) / max(np.ptp(t), 1e-300))
+        nats[h] = max((uniform - NormalLaws.of(*on_line).log_densities(t)).sum(), 0.0)
+    return nats
 
 
 def tied(columns, labels):
@@ -385,7 +408,7 @@ def recurrence(several, of_rows, drawn, likely, others):
 def log_odds(evidence, n_columns):
     """Log odds that the components of hills are clusters: (n_hills,).
 
-    - `evidence`: (n_hills, 7). Means over the draws of
+    - `evidence`: (n_hills, 8). Means over the draws of
 
       - recurrence: the adjusted Rand index of the most probable components of the rows in this
         draw and in draws of other chains. Bricks lie elsewhere in each draw.
@@ -401,9 +424,11 @@ def log_odds(evidence, n_columns):
         close to 1 if many bricks follow a curve.
       - ties: the share of the rows in components that are in a plane. Answers and rounded numbers
         have such components, one for each value, in all draws.
+      - evenness: the nats by which a uniform law is better than the components, as a column of
+        years has it. They count as what they are.
     - `n_columns`: int. Number of columns of the points.
     """
-    recurs, certain, valleys, distances, beyond, shares, ties = evidence.T
+    recurs, certain, valleys, distances, beyond, shares, ties, evenness = evidence.T
     terms = [
         recurs,
         certain,
@@ -412,6 +437,7 @@ def log_odds(evidence, n_columns):
         np.log(np.minimum(beyond / OUTSIDE, 1.0) + INSIDE),
         np.maximum(shares - LONG, 0.0),
         ties,
+        evenness,
     ]
     level = INTERCEPT + WEIGHT_OF_COLUMNS * np.log(max(n_columns / FEW_COLUMNS, 1.0))
     return level + WEIGHTS @ terms
@@ -424,7 +450,7 @@ def step_between(n_samples):
 
 def evidence_of(draws, grid):
     """Evidence of the hill of each row, as `log_odds` needs it, for each kind of `parts`: list of
-    (n_samples, 7). It is the mean over the draws, so that the hills of all draws agree. None if no
+    (n_samples, 8). It is the mean over the draws, so that the hills of all draws agree. None if no
     draw has a hill of several components.
 
     - `draws`: list of DrawnHills. Different draws.
@@ -436,10 +462,10 @@ def evidence_of(draws, grid):
 
 
 def _evidence(draws, grid, kind):
-    """Evidence of the hill of each row by parts of one kind: (n_samples, 7)."""
+    """Evidence of the hill of each row by parts of one kind: (n_samples, 8)."""
     n_chains, n_draws = grid.shape
     n_samples = draws[0].n_samples
-    total, count = np.zeros((n_samples, 7)), np.zeros(n_samples)
+    total, count = np.zeros((n_samples, 8)), np.zeros(n_samples)
     step = step_between(n_samples)
     likely = [draw.parts[kind].likely if draw.parts else draw.most_probable for draw in draws]
     for i, (draw, times) in enumerate(zip(draws, np.bincount(grid.ravel()), strict=True)):
@@ -456,7 +482,7 @@ def _evidence(draws, grid, kind):
         found, *others = (likely[j][::step] for j in [i, *others])
         several = np.bincount(parts.hills, minlength=n_hills) > 1
         recurs = recurrence(several, of_all[::step], drawn[::step], found, others)
-        values = np.column_stack([recurs, of_laws(parts, n_hills)])
+        values = np.column_stack([recurs, of_laws(parts, n_hills), draw.evenness])
         total[draw.rows] += times * values[draw.of_rows]
         count[draw.rows] += times
     return total / np.maximum(count, 1.0)[:, None]

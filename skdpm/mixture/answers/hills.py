@@ -85,7 +85,7 @@ class Hills:
         laws, hills, facing = components.laws, np.zeros(n_components, int), np.empty((0, 3))
         if n_components > 1 and points.shape[1] > 0:
             large = components.large()
-            islands = _islands(laws, large)
+            islands = _islands(components, large)
             # Where an entry of a row is missing, it may be near any component.
             recorded = ~np.isnan(points if given is None else given) if len(islands) else None
             islands = [k for k in islands if recorded[labels == k].any(axis=0).all()]
@@ -116,12 +116,26 @@ def _valleys(components, laws, large):
     return [np.concatenate(part) for part in zip(*found, strict=True)]
 
 
-def _islands(laws, large):
-    """Small components of several rows that are far from each large one: (n_islands,)."""
+def _islands(components, large):
+    """Small components of several rows apart from each large one: (n_islands,)."""
+    laws = components.laws
     small = np.setdiff1d(np.flatnonzero(laws.sizes > 1), large)
-    small = small[_isolation(laws, small, laws.nearest(small, large)) >= LEAST_ISLAND]
+    nearest = laws.nearest(small, large)
+    small = small[[_are_apart(components, *pair) for pair in zip(small, nearest, strict=True)]]
     small = small[np.argsort(-laws.sizes[small], kind="stable")][:MOST_ISLANDS]
-    return small[[(_isolation(laws, k, large) >= LEAST_ISLAND).all() for k in small]]
+    return small[[_are_apart(components, k, large) for k in small]]
+
+
+def _are_apart(components, small, others):
+    """Whether a component is far from each of the others, or behind a valley that its rows and
+    theirs support."""
+    laws, which = components.laws, np.append(small, others)
+    _, evidence, _ = outputs = *np.empty((2, 1, len(which))), np.empty((1, len(which)), np.uint8)
+    where = components.rows, components.bounds, which
+    valleys(*where, laws.means, laws.covariances, 0, np.inf, DEEPEST, *outputs)
+    has_valley = (evidence[0, 1:] > LEAST_EVIDENCE) & np.isfinite(evidence[0, 1:])
+    has_valley &= laws.sizes[small] >= _components.LEAST_ROWS
+    return (has_valley | (_isolation(laws, small, which[1:]) >= LEAST_ISLAND)).all()
 
 
 def _wholes(laws, free, large):
