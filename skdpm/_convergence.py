@@ -237,8 +237,7 @@ def agreement(cluster_samples):
 
 
 def adjusted_rand(a, b, one=None, other=None):
-    """Adjusted Rand index (Hubert & Arabie 1985) of two label vectors of small integers, whose
-    `_n_pairs` may be given."""
+    """Adjusted Rand index (Hubert & Arabie 1985) of labels, small integers; see `_n_pairs`."""
     one = _n_pairs(a) if one is None else one
     other = _n_pairs(b) if other is None else other
     # Labels may be of a type that does not hold the number of pairs of labels.
@@ -420,8 +419,7 @@ def judged(figures):
 
 
 def disagreements(figures, n_chains, n_draws, fewest_compared):
-    """Names of the quantities on which chains disagree. R-hat needs `fewest_compared` draws of
-    each chain."""
+    """Quantities on which chains disagree. R-hat needs `fewest_compared` draws of each chain."""
     if n_chains == 1:
         fewest_compared = max(fewest_compared, FEWEST_OF_ONE_CHAIN)
     bad = []

@@ -105,8 +105,7 @@ def _name_of_law(law):
 
 
 def shortest_range(probabilities, level):
-    """First and last position of the shortest run that holds the level; of several, the most
-    probable."""
+    """First and last position of the shortest run with the level; of several, the likeliest."""
     cumulated = np.concatenate([[0.0], np.cumsum(probabilities)])
     for length in range(1, len(probabilities)):
         held = cumulated[length:] - cumulated[:-length]

@@ -656,8 +656,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         return self._resolved("sampler")
 
     def _lenient_likelihood(self):
-        """The likelihood object, or None if the parameter is wrong, because tags must not
-        raise."""
+        """The likelihood object; None if the parameter is wrong: tags must not raise."""
         try:
             return self._resolved("likelihood")
         except ValueError:

@@ -78,8 +78,7 @@ class Halts:
         self.clock = None if max_time is None else _Clock(began, max_time, program)
 
     def __call__(self, n_done):
-        """The iteration at which chains wait next, all having done n_done iterations; None: they
-        stop now."""
+        """The iteration, after n_done, at which chains wait next; None: they stop now."""
         program = self.program
         if self.reports is not None:
             self._ended |= self.reports.tell(n_done)
@@ -132,8 +131,7 @@ class Halts:
         return self.ess >= self.target_ess
 
     def _looks(self, n_draws):
-        """Numbers of draws at which the effective sample size is computed: all up to n_draws, and
-        the next one."""
+        """Numbers of draws, up to n_draws and the next one, at which the ESS is computed."""
         looks = [FIRST_LOOK]
         while looks[-1] <= n_draws:
             looks.append(math.ceil(LOOK_GROWTH * looks[-1]))

@@ -207,8 +207,7 @@ def _numbers_of(table, likelihood, ways_with_text):
 
 
 def lazy_rows(estimator, X, likelihood, reset):
-    """The rows of a dask data frame or array as a dask array, with the right number and names of
-    columns."""
+    """A dask data frame or array as a dask array with the right number and names of columns."""
     if not is_dask_frame(X):
         _check_n_features(estimator, X, reset=reset)
         if not likelihood.reads_numbers:

@@ -89,8 +89,7 @@ class ColumnError(ValueError):
         return ColumnError(self.before, self.column, after, self.name)
 
     def named(self, names, index=None):
-        """The same error with the name of the column, and of the row in the index of X. None: no
-        names."""
+        """The same error with names of the column and of the row in the index; None: no names."""
         name = self.name
         if names is not None and self.column < len(names):
             name = f"column {names[self.column]!r} of X"
@@ -202,8 +201,7 @@ def is_dask_frame(X):
 
 
 def given_shape(X):
-    """As much of the shape (n_rows, n_columns) of an unchecked X as can be found without a
-    copy."""
+    """What can be found, without a copy, of the shape (n_rows, n_columns) of an unchecked X."""
     shape = []
     while len(shape) < 2:
         if is_dask_frame(X):
@@ -235,8 +233,7 @@ def fingerprint(X):
 
 
 def check_real(value, name, *, low=-np.inf, high=np.inf, closed=False):
-    """Return a finite float in (low, high), or in [low, high) if `closed`. Raises ValueError,
-    naming the parameter."""
+    """A finite float in (low, high), or [low, high) if `closed`; else a ValueError names it."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
         raise ValueError(f"{name} must be a number, got {value!r}")
     value = float(value)
@@ -260,8 +257,7 @@ def check_share(value, name):
 
 
 def check_positive(value, name, n_entries):
-    """Return a positive float, or an array of n_entries positive floats. Raises ValueError, naming
-    the parameter."""
+    """A positive float, or an array of n_entries of them; else a ValueError names it."""
     if np.ndim(value) == 0:
         return check_real(value, name, low=0.0)
     vector = np.asarray(value)

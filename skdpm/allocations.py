@@ -190,8 +190,7 @@ class AlignedDraws:
         return self.settled(2.0 * counts.T > len(self.bounds) - 1)
 
     def settled(self, Z):
-        """Z with columns of at most half of the rows, if complements are equal to them, and
-        without empty ones."""
+        """Z with columns of at most half of the rows if complements are equal; no empty ones."""
         if self.complements:
             Z = Z ^ (2 * Z.sum(axis=0) > self.n_samples)
         return Z[:, Z.any(axis=0)]

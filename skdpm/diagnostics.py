@@ -303,8 +303,7 @@ def _ess(halves):
 
 
 def _ess_of(autocovariance, between, n_halves):
-    """Effective sample size from the mean autocovariance of half chains and the variance of their
-    means (eqs. 10-13)."""
+    """ESS from mean autocovariance of half chains and the variance of their means (eqs. 10-13)."""
     n_draws = len(autocovariance)
     n = n_halves * n_draws
     within = autocovariance[0] * n_draws / (n_draws - 1)

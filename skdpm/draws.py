@@ -76,8 +76,7 @@ class ChainDraws:
 
 
 def _room(column, n_draws, saved):
-    """An array with room for n_draws entries that begins with the saved ones, or a list of
-    these."""
+    """An array, or a list, that begins with the saved entries, with room for n_draws."""
     if column.kind == "ragged":
         return list(saved)
     dtype = column.dtype
@@ -138,8 +137,7 @@ class Draws(Mapping):
         return cls(values)
 
     def chain(self, index, beyond):
-        """Undo `of_chains` for one chain: its draws here, followed by those that it has kept
-        beyond the common number."""
+        """Undo `of_chains` for a chain: its draws here, then its own beyond the common number."""
         whole = {}
         for name, values in self._values.items():
             if isinstance(values, list):

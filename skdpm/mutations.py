@@ -254,8 +254,7 @@ def log_likelihoods(data, prevalences, precision=None):
 
 
 def interval(weights, grid):
-    """Ends of central 95 % intervals of laws on a grid with `weights`, (..., n_points): two arrays
-    of shape (...)."""
+    """Ends of central 95 % intervals by `weights` (..., n_points) on a grid: two arrays."""
     below = np.cumsum(weights, axis=-1)
     below /= below[..., -1:]
     return [grid[(below < end).sum(axis=-1)] for end in ENDS]

@@ -152,8 +152,7 @@ def _named_matrix(links):
 
 
 def _entries(links, weight):
-    """First and second nodes of all links, and with `weight` the weights: list of arrays of
-    objects."""
+    """First and second nodes of links, and with `weight` weights: list of object arrays."""
     n_entries = 2 if weight is None else 3
     if is_graph(links):
         rows = list(links.edges(data=True))

@@ -801,8 +801,7 @@ def relabel_by_size(labels) -> np.ndarray:
 
 
 def without_gaps(labels):
-    """Labels, which are not negative, as 0, ..., K - 1 in the same order. Their dtype stays, to
-    save memory."""
+    """Labels >= 0 as 0, ..., K - 1 in the same order. Their dtype stays, to save memory."""
     used = np.zeros(int(labels.max()) + 1, dtype=bool)
     used[labels] = True
     return (np.cumsum(used) - 1).astype(labels.dtype)[labels]
@@ -916,8 +915,7 @@ def _one_cluster(draws):
 
 
 def _clusters(partition):
-    """Order of the rows by cluster (clusters by first appearance), bounds of the clusters in that
-    order, and their sizes."""
+    """Order of rows by cluster (by first appearance), bounds of clusters in it, their sizes."""
     codes = groups_of_equal(partition)[1]
     order = np.argsort(codes, kind="stable").astype(np.int32)
     sizes = np.bincount(codes)

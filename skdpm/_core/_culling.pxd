@@ -71,9 +71,8 @@ cdef inline Py_ssize_t part_near(
     const double* upper, Py_ssize_t n, double limit,    # IN (n,)
     Py_ssize_t* order                                   # OUT (n,)
 ) noexcept nogil:
-    """Order the positions of bounds: first, ascending, those not below the limit, then the others.
-    Returns the number of the first. NaN is not below the limit, so its cluster is evaluated and
-    rejected."""
+    """Order the positions of bounds: first, ascending, those not below the limit; their number is
+    returned. NaN is not below it, so its cluster is evaluated and rejected."""
     cdef Py_ssize_t n_near = 0, n_far = 0
     for k in range(n):
         if upper[k] < limit:

@@ -10,8 +10,7 @@ from skdpm._core._rng cimport bit_generator_pointer, bitgen_t, integer, uniform
 cdef Py_ssize_t nearest(
     const double* x, const double[:, ::1] centres, Py_ssize_t n_centres, double* squares
 ) noexcept nogil:
-    """The nearest of the first n_centres columns of `centres`; squared distances go to
-    `squares`."""
+    """The nearest of the first n_centres `centres`; squared distances go to `squares`."""
     cdef Py_ssize_t best = 0
     for k in range(n_centres):
         squares[k] = 0.0

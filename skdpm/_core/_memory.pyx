@@ -12,8 +12,7 @@ cdef class MemoryOwner:
         free(self._owned)
 
     cdef void* resized(self, void* memory, Py_ssize_t n, size_t size) except NULL:
-        """`memory` of this object (or NULL: new) with room for n entries. Its contents stay as far
-        as they fit."""
+        """`memory` of this object (NULL: new) with room for n entries. It keeps what fits."""
         cdef Py_ssize_t m = 0
         while m < self._n_owned and self._owned[m] != memory:
             m += 1

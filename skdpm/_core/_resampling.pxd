@@ -194,8 +194,7 @@ cdef inline bint resample_optimal(
 cdef inline Py_ssize_t draw_node(
     bitgen_t* rng, const double* log_w, const Py_ssize_t* counts, double* w, Py_ssize_t n
 ) noexcept nogil:
-    """Draw a node with probability proportional to the weight of its particles; -1 if the weights
-    are no distribution."""
+    """Draw a node by the weight of its particles; -1 if the weights are no distribution."""
     cdef double total = 0.0
     cdef double top = exponentiate(log_w, w, n)
     if top != top:

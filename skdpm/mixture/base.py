@@ -708,8 +708,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         return self._concluded(replace(run, chains=chains), run.program.n_draws)
 
     def _read(self):
-        """Set the attributes that follow from the draws of the last batch, if none of them was
-        read yet."""
+        """Set attributes that follow from the draws of the last batch, if none was read yet."""
         with READING:
             unread = vars(self).get("_unread")
             if unread is not None:
@@ -812,8 +811,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         )
 
     def _settings(self, n_samples, sampler):
-        """Check the settings of a program of `fit` or `partial_fit`, with the prior of n_samples
-        rows: dict."""
+        """Check the settings of a program, with the prior of n_samples rows: dict."""
         estimate.check_point_estimate(self.point_estimate)
         settings = self._chain_parameters()
         check_bool(self.store_labels, "store_labels")

@@ -406,8 +406,7 @@ class DrawnClusters:
         return partitions.merge_tree(draws, labels, self.loss, self.distances(spread))
 
     def _give_classes(self, labels, inside):
-        """Give rows of no cluster, -1 in labels, their most probable class given that they have
-        one."""
+        """Give rows of no cluster, -1 in labels, their most probable class, if they have one."""
         training = self.training
         without = training.take(np.arange(training.n_samples))[inside][labels < 0]
         if not len(without):

@@ -30,8 +30,7 @@ cdef class GroupedTask(BlockTask):
     cdef bint draw_clusters(
         self, const Py_ssize_t* items, const double* u, Py_ssize_t n_items
     ) noexcept nogil:
-        """Draw a cluster for each item from its group, in `clusters`. False if the weights of an
-        item are no distribution."""
+        """Draw `clusters` of items from their groups. False if weights are no distribution."""
         for i in range(n_items):
             self.keys[i] = self.groups[self.codes[items[i]] // 2]
         n = self.sort(self.keys, items, u, n_items)

@@ -331,8 +331,7 @@ def most_apart(X, labels, columns):
 
 
 def discriminants(X, labels, columns):
-    """Rows along the two directions that separate clusters best (Fisher's), their origin, and the
-    directions, (n_features, 2)."""
+    """Rows along Fisher's two best directions, their origin, and directions, (n_features, 2)."""
     some, X = _rows_of_clusters(labels), numeric_columns(X)
     chosen, within, usable, scale = _standardised(X[some][:, columns], labels[some])
     if len(usable) < 2:

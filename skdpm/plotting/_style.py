@@ -251,8 +251,7 @@ class Display:
             ax.tick_params(labelsize="medium", length=3.5 * share, pad=3.5 * share)
 
     def _keep_font_size(self):
-        """On small axes let ticks that are made later have the size of those that exist, and be
-        few, and break long labels."""
+        """On small axes keep later ticks as small as earlier ones, and few; break long labels."""
         from matplotlib.ticker import MaxNLocator
 
         bar = getattr(self, "colorbar_", None)

@@ -182,8 +182,7 @@ cdef class BlockTask:
     cdef bint draw_clusters(
         self, const Py_ssize_t* items, const double* u, Py_ssize_t n_items
     ) noexcept nogil:
-        """Draw a cluster, or noise, for each item, in `clusters`. False if the weights of an item
-        are no distribution."""
+        """Draw `clusters`, or noise, of all items. False if weights are no distribution."""
         cdef Py_ssize_t n = self.n_clusters
         rows = as_indices(items, n_items)
         weigh(self, rows, self.params, self.log_weights, as_indices(self.all_clusters, n))

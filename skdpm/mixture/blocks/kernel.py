@@ -53,7 +53,6 @@ def draw_log_weights(state, shapes, rng):
 
 
 def log_gamma_variates(shapes, rng):
-    """Draw logarithms of Gamma(shape, 1) variates by G(a) = G(a + 1) U^(1/a), which underflows for
-    no shape."""
+    """Logarithms of Gamma(shape, 1) variates: G(a) = G(a + 1) U^(1/a) underflows for no shape."""
     with np.errstate(divide="ignore"):
         return np.log(rng.standard_gamma(shapes + 1.0)) + np.log(rng.random(len(shapes))) / shapes

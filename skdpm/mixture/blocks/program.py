@@ -187,8 +187,7 @@ class BlockChain(MixtureChain):
         )
 
     def _from(self, first, key):
-        """Return what a chain at a `FirstState` would save. The key names random streams, other
-        than those of the iteration."""
+        """What a chain at a `FirstState` would save. The key names streams of no iteration."""
         likelihood, prior = self.program.likelihood, self.program.make_prior(first.concentration)
         n_slots, known = functools.partial(self.kernel.n_slots, prior), self.program.known
         labels, state = first.labels, None
@@ -205,14 +204,12 @@ class BlockChain(MixtureChain):
         return {"state": state, "concentration": first.concentration, "values": first.values}
 
     def _looks(self):
-        """Iterations before which a chain tries clusters of a sample of rows: not the first if it
-        starts from these."""
+        """Iterations before which sampled clusters are tried: not the first if they start it."""
         program = self.program
         return set(LOOKS) - {0} if program.first_state is program.found else set(LOOKS)
 
     def _look_around(self, bit_generator, key, adapting):
-        """Move to clusters of a sample of rows if these are more likely than those of the chain: a
-        step of the warm-up."""
+        """Move, in warm-up, to clusters of a sample of rows if these are more likely."""
         before, value = self.save(), self.log_posterior(self.compute_log_joint())
         self._resume(self._from(self.program.found(self.program, bit_generator), key))
         self.kernel.set_adaptation({})

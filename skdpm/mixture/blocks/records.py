@@ -64,8 +64,7 @@ class Held:
 
     @classmethod
     def of_clusters(cls, codes, clusters, rows=()):
-        """Find the rows that are in the given clusters, and add the given rows; None if neither
-        are given."""
+        """The rows in the given clusters, and the given rows; None if neither are given."""
         if not (len(clusters) or len(rows)):
             return None
         is_held = np.isin(codes >> 1, clusters)

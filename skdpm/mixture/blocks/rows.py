@@ -180,16 +180,14 @@ class MemoryRows(Rows):
         self.log_noise = np.asarray(noise.log_density) - likelihood.log_constants(self.X)
 
     def sum_noise(self, codes, n_clusters):
-        """Sums of `log_noise` over the rows of the first clusters, last over the rows that are
-        noise: (n_clusters + 1,)."""
+        """Sums of `log_noise` in the first clusters and, last, in noise: (n_clusters + 1,)."""
         clusters = codes >> 1
         chosen = clusters < n_clusters
         places = np.where(clusters < 0, n_clusters, clusters)[chosen]
         return np.bincount(places, self.log_noise[chosen], n_clusters + 1)
 
     def hold_back(self, codes, clusters, rows):
-        """Return the rows of a block that stay, in the given clusters and the given ones: Held, or
-        None."""
+        """Rows of a block that stay, in the given clusters and the given ones: Held, or None."""
         return Held.of_clusters(codes, clusters, rows)
 
     def launch(self, likelihood, codes, launch, key):

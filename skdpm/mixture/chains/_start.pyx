@@ -31,8 +31,7 @@ cdef double own_terms(ClusterModel model, PartitionPrior prior, Py_ssize_t slot)
 
 
 def load_clusters(ClusterModel model, stats):
-    """Load clusters into the slots 0, ..., K - 1 of a kernel and an empty one into slot K; all
-    other slots are free."""
+    """Load clusters into slots 0, ..., K - 1 and an empty one into K; all others are free."""
     model.load(stats, None, np.arange(model.n_slots - 1, len(stats), -1))
 
 
@@ -122,9 +121,8 @@ cdef class Merger:
             self.merge(best, self.partner[best])
 
     def merge_all(self):
-        """Merge the pair that gains most until none gains. Returns the slots of the remaining
-        clusters in the kernel, (K,), and the position in these of the cluster of each piece,
-        (n_pieces,)."""
+        """Merge the pair that gains most until none gains. Returns the slots of clusters, (K,),
+        and the position in these of the cluster of each piece, (n_pieces,)."""
         with nogil:
             self.run()
         return self.clusters_at(self.n_clusters)

@@ -102,8 +102,7 @@ class AutomaticStart:
         return FirstState(labels, merged.values, merged.concentration)
 
     def finest(self, program, bit_generator):
-        """Draw a start from pieces of a few rows. Merging may miss small or narrow clusters, which
-        sweeps find from there."""
+        """Start from pieces of a few rows: sweeps then find clusters that merging may miss."""
         return self._unmerged(program, bit_generator, -(-self.n_sampled // ROWS_OF_FINEST))
 
     def coarsest(self, program, bit_generator):
@@ -155,8 +154,7 @@ def take_values(likelihood, model, prior, merged):
 
 
 def number_of_pieces(n, u, share=1.0):
-    """Number of pieces into which n rows are cut: `share` times a number that u, in [0, 1), draws
-    between the bounds."""
+    """Number of pieces of n rows: `share` times what u, in [0, 1), draws between the bounds."""
     n_pieces = share * math.sqrt(n) * FEWEST * (MOST / FEWEST) ** u
     return max(1, min(round(n_pieces), MOST_PIECES, n))
 

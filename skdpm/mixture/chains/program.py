@@ -75,8 +75,7 @@ class MixtureProgram(ChainProgram):
 
     @functools.cached_property
     def density_rows(self):
-        """Evenly spaced rows of the fit whose density is followed; None if they have none under a
-        draw."""
+        """Evenly spaced rows whose density is followed; None if they have none under a draw."""
         if self.given is None or "product" not in self.likelihood.capabilities:
             return None
         rows = self.given[:: -(-self.given.shape[0] // N_DENSITY_ROWS)]
@@ -116,8 +115,7 @@ class MixtureProgram(ChainProgram):
         return value + self.likelihood.log_hyperprior(values)
 
     def first_values(self):
-        """Initial values of the learned hyperparameters, by name, for chains whose start is not
-        estimated from a partition."""
+        """Initial hyperparameters, by name, for starts that are not estimated from a partition."""
         return {name: getattr(self.likelihood, name) for name in self.likelihood.learned}
 
     def learned_after(self, iteration, model):
@@ -141,8 +139,7 @@ class MixtureProgram(ChainProgram):
         raise NotImplementedError(f"{type(self).__name__} must implement `statistics`")
 
     def kept_partition(self, kept):
-        """Labels by decreasing size, from the record of `MixtureChain.kept_labels`, and the
-        statistics of the clusters."""
+        """Labels by decreasing size, from `MixtureChain.kept_labels`, and clusters' statistics."""
         raise NotImplementedError(f"{type(self).__name__} must implement `kept_partition`")
 
 
@@ -400,8 +397,7 @@ class Replica:
         )
 
     def resample(self, program, iteration):
-        """Draw what the prior learns, then the likelihood's hyperparameters, given the
-        partition."""
+        """Draw what the prior learns, then hyperparameters, given the partition."""
         state, sizes = self.state, self.state.cluster_sizes()
         program.resample_concentration(state.prior, sizes, self.bit_generator)
         state.prior.resample_latent(sizes, self.bit_generator)

@@ -36,8 +36,7 @@ cdef class KeptLabels:
         memcpy(&self.memory[dst, 0], &self.memory[src, 0], self.n_kept * self.width)
 
     def array(self, particles):
-        """Copy the labels of a slice of the particles: (n, n_kept), uint16 or uint32, of which
-        the largest number is noise."""
+        """Labels of a slice of particles: (n, n_kept), uint16 or uint32; the largest is noise."""
         return self._view()[particles, :self.n_kept].copy()
 
 

@@ -178,8 +178,7 @@ cdef class ConcentrationNodes:
         self.slope, self.offset, self.fresh = np.empty((3, n_particles))
 
     def resize(self, Py_ssize_t k_capacity, step=None):
-        """Make nodes and tables for particles of up to k_capacity clusters. No law is known
-        afterwards."""
+        """Make nodes and tables for up to k_capacity clusters. No law is known afterwards."""
         cdef Py_ssize_t n_k = k_capacity + 2
         self.k_capacity, self.k_most = k_capacity, 0
         if step is not None:

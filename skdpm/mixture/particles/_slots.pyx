@@ -26,8 +26,7 @@ cdef class SharedSlots(MemoryOwner):
 cdef class Family:
 
     def __init__(self, Py_ssize_t number, ClusterModel model, stats):
-        """Load clusters, (n, n_stats) or with the cached terms (n, width), which no particle
-        holds yet."""
+        """Load clusters, (n, n_stats) or (n, width) with cached terms; no particle holds them."""
         cdef const double[:, ::1] view = stats
         self.number = number
         self.n_live = self.empty = len(stats)

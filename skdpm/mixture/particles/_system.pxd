@@ -10,8 +10,7 @@ from skdpm.mixture.particles._weights cimport Weights
 from skdpm.mixture.state._state cimport Noise
 
 cdef class ParticleSystem(MemoryOwner):
-    """See `_system.pyx`. The memory of a placement is reserved first; the rest runs without the
-    interpreter's lock."""
+    """See `_system.pyx`. A placement reserves its memory first; the rest runs without the GIL."""
     cdef readonly Py_ssize_t n_rows, row_at_hand
     cdef readonly double sum_constants      # `log_constants` of the rows so far, unless they vary
     cdef readonly list families             # of Family

@@ -623,8 +623,7 @@ cdef class ParticleSystem(MemoryOwner):
         return self.nodes.concentration if self.nodes.hyperprior is None else None
 
     def log_weights(self):
-        """Unnormalised log weights before the next row, with the constants of the rows so far:
-        ndarray (n_current,)."""
+        """Log weights, not normalised, with the constants of the rows so far: (n_current,)."""
         return self.weights.array() + self.sum_constants
 
     def final_log_weights(self):
@@ -638,8 +637,7 @@ cdef class ParticleSystem(MemoryOwner):
         return signed(self.labels.array(slice(p, p + 1))[0])
 
     def all_labels(self):
-        """Labels in all particles: (n_current, n_kept), uint16 or uint32, of which the largest
-        number is noise."""
+        """Labels in particles: (n_current, n_kept), uint16 or uint32; the largest is noise."""
         return self.labels.array(slice(self.weights.n))
 
     def n_noise_of(self, Py_ssize_t p):
@@ -648,8 +646,7 @@ cdef class ParticleSystem(MemoryOwner):
         return self.n_noise[p]
 
     def noise_probabilities(self):
-        """Weighted share of the particles in which each row, of those with labels, is noise:
-        (n_kept,)."""
+        """Weighted share of particles in which each row with labels is noise: (n_kept,)."""
         log_w = self.final_log_weights()
         return np.exp(log_w - logsumexp(log_w)) @ (signed(self.all_labels()) == OUTSIDE)
 
@@ -679,8 +676,7 @@ cdef class ParticleSystem(MemoryOwner):
         return log_ratios(self.nodes.prior, sizes, concentrations, *self.nodes.arrays())
 
     def log_joint_of(self, Py_ssize_t p, PartitionPrior prior):
-        """log p(partition) + log p(rows so far | partition) of a particle under a prior, whose
-        tables are not used."""
+        """log p(partition) + log p(rows so far | it) of a particle, without the prior's tables."""
         cdef Family family = self.families[self.family_of(p)]
         cdef ClusterModel model = family.model
         cdef double total = prior.log_probability(self.sizes_of(p)) + family.sum_constants

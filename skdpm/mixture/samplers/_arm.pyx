@@ -360,8 +360,7 @@ cdef int put(
 cdef bint must_stay(
     Reconfiguration self, MixtureState state, Py_ssize_t x, Py_ssize_t n_rows
 ) noexcept nogil:
-    """Whether an outer unit is all that is left at home, where others have joined it. If not,
-    it leaves."""
+    """Whether an outer unit is all that is left at home, where others have joined it."""
     cdef Py_ssize_t home = self.home[self.start[x]]
     if self.inside(x) or home < 0 or state.labels[x] != home:
         return False

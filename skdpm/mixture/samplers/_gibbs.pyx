@@ -55,8 +55,7 @@ cdef inline void exponentiate_many(double* x, Py_ssize_t n) noexcept nogil:
 
 
 cdef inline double weigh_noise(MixtureState state, Py_ssize_t i) noexcept nogil:
-    """Log weight of noise, comparable with bounds, for an item in no cluster; -infinity if there
-    is no noise."""
+    """Log weight of noise, comparable with bounds, of a detached item; -infinity: no noise."""
     if state.noise is None:
         return -INFINITY
     return state.log_noise_weight(state.n_noise, state.n_attached) + state.noise.log_density[i]
@@ -153,8 +152,7 @@ cdef void bound_again(MixtureState state, TileBounds bounds, Py_ssize_t slot) no
 
 
 cdef double log_sum_except(TileBounds bounds, Py_ssize_t own) noexcept nogil:
-    """Bound of log of the sum of the weights of all clusters except one, -1: none, without
-    noise."""
+    """Bound of the log of the sum of weights of clusters but one (-1: all), without noise."""
     # 1e-300 covers terms that underflow.
     cdef double total = exp(bounds.far - bounds.top) + 1e-300
     for m in range(bounds.n_near):

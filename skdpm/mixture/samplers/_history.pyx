@@ -36,8 +36,7 @@ def stride_at(t, n_kept):
 
 
 cdef class History:
-    """An empty history, for at most `n_kept` states of each of the first `n_recorded` chains.
-    Other chains do not use it."""
+    """An empty history, of at most `n_kept` states of the first `n_recorded` chains."""
 
     def __init__(self, Py_ssize_t n_recorded, Py_ssize_t n_kept):
         self.n_recorded = n_recorded

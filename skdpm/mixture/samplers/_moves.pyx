@@ -107,8 +107,7 @@ cdef class Closure:
     cdef void replace(
         self, MixtureState state, const signed char* cells, Indices slots
     ) noexcept nogil:
-        """Replace the closure's clusters: item m joins `slots[cells[m]]`, whose row already
-        contains it."""
+        """Replace the closure's clusters: item m joins `slots[cells[m]]`, which contains it."""
         items = as_indices(&self.items[0], self.n_items)
         state.replace(items, cells, as_indices(self.slots, self.n_cells), slots)
         for m in range(self.n_items):

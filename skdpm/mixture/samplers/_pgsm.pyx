@@ -202,8 +202,7 @@ cdef class PGSMKernel(PartitionKernel):
     cdef int extend(
         self, MixtureState state, bitgen_t* rng, Py_ssize_t t, Py_ssize_t n, Py_ssize_t n_anchors
     ) except -1 nogil:
-        """Item t of the closure joins a cell of every particle. Returns 0 if the weights are no
-        distribution."""
+        """Item t joins a cell of every particle. Returns 0 if the weights are no distribution."""
         cdef Py_ssize_t n_children = 0
         cdef Py_ssize_t i = self.closure.items[t]
         cdef const double* log_v = state.prior.log_v + self.closure.n_outside
@@ -388,8 +387,7 @@ cdef class PGSMKernel(PartitionKernel):
         )
 
     cdef bint trace(self, Py_ssize_t node, Py_ssize_t n_items) noexcept nogil:
-        """Write a node's history to `chosen`. Returns whether it differs from the current
-        partition."""
+        """Write a node's history to `chosen`. Returns whether it changes the partition."""
         cdef bint differs = False
         for t in range(n_items - 1, -1, -1):
             self.chosen[t] = self.cells[t, node]

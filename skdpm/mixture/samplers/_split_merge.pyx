@@ -130,8 +130,7 @@ cdef class SplitMergeKernel(PartitionKernel):
     cdef void choose(
         self, MixtureState state, bitgen_t* rng, Py_ssize_t m, bint force, LogProbability* log_q
     ) noexcept nogil:
-        """Draw the side of item m of the closure given the items on both sides, and multiply
-        `log_q` by its probability."""
+        """Draw the side of item m given those on both; multiply `log_q` by its probability."""
         cdef double log_w[2]
         cdef Py_ssize_t b
         cdef Py_ssize_t i = self.closure.items[m]

@@ -22,8 +22,7 @@ cdef class Noise:
 
 
 cdef class TileBounds:
-    """Upper bounds of the weights of a state's clusters over the items of a tile; sweeps use them
-    (`samplers/_gibbs`)."""
+    """Bounds, for `samplers/_gibbs`, of weights of a state's clusters over a tile's items."""
     cdef readonly RowTiles tiles
     # For comparisons: use bounds nowhere, or everywhere whether they pay or not.
     cdef public bint off, always

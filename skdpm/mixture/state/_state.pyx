@@ -264,8 +264,7 @@ cdef class MixtureState(MemoryOwner):
         self.sizes[slot] = 0
 
     cdef void attach(self, Py_ssize_t i, Py_ssize_t slot) noexcept nogil:
-        """Detached item i joins a cluster, or becomes NOISE; joining the spare one takes one free
-        slot."""
+        """Detached item i joins a cluster, or NOISE; joining the spare one takes a free slot."""
         SKDPM_CHECK(self.labels[i] == DETACHED, "attach: the item is not detached")
         if slot == NOISE:
             self.labels[i] = NOISE
@@ -282,8 +281,7 @@ cdef class MixtureState(MemoryOwner):
             self.open_spare()
 
     cdef Py_ssize_t detach(self, Py_ssize_t i) noexcept nogil:
-        """Item i leaves its cluster, which is closed if it is then empty, or is no longer noise.
-        Returns its slot, or NOISE."""
+        """Item i leaves noise or its cluster, closed if empty. Returns its slot, or NOISE."""
         cdef Py_ssize_t slot = self.labels[i]
         SKDPM_CHECK(slot != DETACHED, "detach: the item is detached")
         self.labels[i] = DETACHED
@@ -605,8 +603,7 @@ cdef class MixtureState(MemoryOwner):
         return self._slots()[: self.n_clusters]
 
     def cluster_labels(self):
-        """Cluster of each item: (n_samples,), numbered in the order of `dump`; -1 for an item in
-        no cluster."""
+        """Cluster of each item, numbered as in `dump`; -1 if it is in none: (n_samples,)."""
         # The last two are for DETACHED and NOISE.
         positions = np.full(self.capacity + 2, -1, dtype=np.intp)
         positions[self.cluster_slots()] = np.arange(self.n_clusters)
@@ -830,7 +827,6 @@ def labels_by_first_appearance(state, bint apart=False):
 
 
 def smallest(labels, Py_ssize_t n_clusters, bint has_noise):
-    """Labels 0, ..., n_clusters - 1 in the smallest unsigned type; with noise, -1, in the smallest
-    signed one."""
+    """Labels in the smallest unsigned type; with noise, -1, in the smallest signed one."""
     most = -max(n_clusters, 1) if has_noise else n_clusters - 1
     return labels.astype(np.min_scalar_type(most))

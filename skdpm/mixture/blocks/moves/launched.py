@@ -203,8 +203,7 @@ class Nodes:
 
 
 def _closeness(state, totals, log_m, ones, others):
-    """Compute the log weights of pairs of clusters, up to a constant for each first one:
-    (len(ones), len(others))."""
+    """Log weights of pairs, up to a constant for each first one: (len(ones), len(others))."""
     n = len(others)
     first, second = np.repeat(ones, n), np.tile(others, len(ones))
     gains = state.model.log_marginals(state.parametric.combined(totals[first], totals[second]))

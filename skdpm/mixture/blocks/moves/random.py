@@ -25,8 +25,7 @@ from skdpm.mixture.blocks.records import RandomSplit, TrialSplit
 
 
 def proposal_alpha(state):
-    """Return the paper's alpha where it only shapes proposals; 1 for a Pitman-Yor concentration
-    that is not positive."""
+    """The paper's alpha where it only shapes proposals; 1 if a concentration is not positive."""
     return state.prior.concentration if state.prior.concentration > 0 else 1.0
 
 
@@ -58,8 +57,7 @@ class DrawnMoves:
         return len(self.is_split)
 
     def trial(self, m, n_clusters):
-        """Return the split of one of n_clusters clusters: TrialSplit. Its random streams over the
-        rows have the number m + 1."""
+        """The split of one of n_clusters clusters: TrialSplit, with random streams m + 1."""
         return TrialSplit(int(self.u[m, 0] * n_clusters), float(self.shares[m]), m + 1)
 
     def trials(self, n_clusters):
@@ -67,8 +65,7 @@ class DrawnMoves:
         return [self.trial(int(m), n_clusters) for m in np.flatnonzero(self.is_split)]
 
     def pairs(self, moves, n_clusters):
-        """Return two different clusters for each of the moves, a slice, the lower one first:
-        (n, 2)."""
+        """Two different clusters for each of the moves, a slice, the lower one first: (n, 2)."""
         one = (self.u[moves, 0] * n_clusters).astype(np.intp)
         other = (self.u[moves, 1] * (n_clusters - 1)).astype(np.intp)
         other += other >= one

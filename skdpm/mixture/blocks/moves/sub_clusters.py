@@ -84,8 +84,7 @@ def close_pairs(state, totals, rng):
 
 
 def sub_cluster_gains(state):
-    """Compute the log marginal likelihood of each cluster's sub-clusters minus its own:
-    (n_slots,)."""
+    """Log marginal likelihood of each cluster's sub-clusters minus its own: (n_slots,)."""
     log_m = state.model.log_marginals(np.concatenate([state.stats, state.totals()]))
     n = 2 * state.n_slots
     gains = log_m[:n].reshape(-1, 2).sum(axis=1) - log_m[n:]

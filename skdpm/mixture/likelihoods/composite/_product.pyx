@@ -168,8 +168,7 @@ cdef class ProductModel(ClusterModel):
         return not self.selects or self.hyper[self.hyper_starts[self.n_parts] + p] > 0.5
 
     def take_all(self, totals=None):
-        """Set the row of all items, from its statistics, (n_stats,), if there are other items than
-        those of this kernel."""
+        """Set the row of all items from its statistics, if there are items beyond this kernel."""
         cdef const double[::1] view
         self.among_all = totals is None
         self.reset(self.n_slots)
@@ -435,8 +434,7 @@ cdef class ProductModel(ClusterModel):
             self.refresh(self.n_slots)
 
     def hyper_period_of(self, name):
-        """The period of the part that has the hyperparameter, so that a slow part does not slow
-        down the others."""
+        """The period of the hyperparameter's part: a slow part must not slow down the others."""
         cdef ClusterModel part
         for p in range(self.n_parts):
             part = <ClusterModel>self.parts[p]

@@ -86,8 +86,7 @@ class Classified:
 
 
 def classes_of(stats):
-    """Class of each cluster, from its statistics under a `Classified`, -1 for those without:
-    (n_clusters,)."""
+    """Class of each cluster, from statistics of a `Classified`, or -1 for none: (n_clusters,)."""
     counts, sums, _ = stats[:, -N_CLASS_STATS:].T
     return np.where(counts > 0, sums / np.maximum(counts, 1.0), -1.0).astype(np.intp)
 
@@ -137,8 +136,7 @@ def separated(labels, codes, most):
 
 
 def _united(labels, class_of, most):
-    """Unite clusters that have no two classes, the smallest ones first, until at most `most` are
-    left."""
+    """Unite clusters without two classes, the smallest first, until at most `most` are left."""
     sizes = np.bincount(labels, minlength=len(class_of))
     target = np.arange(len(sizes))
     largest = {}

@@ -16,8 +16,7 @@ from skdpm.mixture.likelihoods.laws.means import ColumnMeans
 
 
 class Once:
-    """A property of a `Product`. It is computed once if the likelihood is resolved, because then
-    no parameter changes."""
+    """A property of a `Product`, computed once if it is resolved: no parameter changes then."""
 
     def __init__(self, compute):
         self.compute = compute
@@ -84,8 +83,7 @@ class JoinedHyperparameters:
     units that are the columns of one part are one vector, and their priors a tuple."""
 
     def _units(self):
-        """For each part of the user: its name, the likelihoods of its units, and whether these are
-        its columns."""
+        """For each part: its name, likelihoods of its units, and whether these are its columns."""
         return [(name, [likelihood], False) for name, likelihood, _ in self._with_objects()]
 
     def __getattr__(self, name):

@@ -283,8 +283,7 @@ class Product(JoinedHyperparameters, JoinedTables, JoinedAnswers, _BaseCompositi
     # Rows.
 
     def _moved(self, X, move):
-        """X with the columns that move(likelihood, columns) has in the place of those of the
-        parts; X itself if all stay."""
+        """X with what move(likelihood, columns) has for columns of parts; X itself if all stay."""
         out = X
         for (_, likelihood, part), positions in zip(self._split(X), self._positions, strict=True):
             found = move(likelihood, part)

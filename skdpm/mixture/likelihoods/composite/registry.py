@@ -42,8 +42,7 @@ def names_with(has):
 
 
 def refusal(likelihood, role):
-    """Why a likelihood, or None, cannot answer for lack of a role, and what to do: str, or None if
-    it can."""
+    """Why a likelihood, or None, cannot answer, and what to do: str. None: it has the role."""
     if likelihood is None:
         return "the parameter likelihood is none of skdpm.mixture.likelihoods"
     who = likelihood.lacks(role)

@@ -162,8 +162,7 @@ class Selection:
         return np.concatenate([super()._drawn(rng), Inclusion().draw(rng, len(self.parts))])
 
     def relevance(self, selected):
-        """Probability of each column of X, from the mean of draws of "selected"; NaN for a column
-        in no part."""
+        """Probability of each column, from the mean of draws of "selected"; NaN: in no part."""
         relevance = np.full(self._n_features, np.nan)
         inside = np.concatenate(self._positions)
         relevance[inside] = selected[inside]

@@ -260,8 +260,7 @@ cdef class NegativeBinomialModel(CountModel):
     cdef const double* renew_terms(
         self, const double* stats, Py_ssize_t d, double* terms              # OUT (N_TERMS,)
     ) noexcept nogil:
-        """`terms_of` other statistics than before. After the item has left for another cluster,
-        they are known."""
+        """`terms_of` new statistics, which are known after the item left for another cluster."""
         cdef const double* known = &self.left_terms[d, 0]
         if known[0] == stats[N_HEAD + d] and known[1] == stats[N_HEAD + self.n_features + d]:
             memcpy(terms, known, N_TERMS * sizeof(double))

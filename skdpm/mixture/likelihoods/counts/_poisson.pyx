@@ -195,8 +195,7 @@ cdef class PoissonModel(CountModel):
     cdef double log_predictive_entries(
         self, const double* stats, const double* x, double e        # IN x: (n_features,)
     ) noexcept nogil:
-        """log p(x | cluster) of a row with exposure e, entry by entry, without log x! unless x is
-        large."""
+        """log p(x | cluster) with exposure e, entry by entry, without log x! unless x is large."""
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* sums = stats + N_HEAD
         cdef const double* counts = sums + n_features

@@ -73,8 +73,7 @@ class Levels(Likelihood):
         return unit
 
     def _numbered(self, X):
-        """Numbers of the categories of codes, and the first of each column: see
-        `CategoricalModel`."""
+        """Numbers of categories of codes, and the first of each column (`CategoricalModel`)."""
         first = np.zeros(X.shape[1] + 1, dtype=np.int32)
         np.cumsum(self._sizes(X.shape[1]), out=first[1:])
         codes = np.empty(X.shape, dtype=np.int32)

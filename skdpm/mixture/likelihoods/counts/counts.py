@@ -42,8 +42,7 @@ class CountColumns(Likelihood):
         return other
 
     def _resolved(self, summary, **more):
-        """A copy that starts from these rows, with more hyperparameters, and with what kernels
-        need to know of the rows."""
+        """A copy that starts from these rows, with more hyperparameters and what kernels need."""
         owner = type(self).__name__
         check_count_sums(summary["totals"], owner, "column")
         # A sum of 0 counts as 1.

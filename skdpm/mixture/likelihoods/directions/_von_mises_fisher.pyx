@@ -465,8 +465,7 @@ cdef class VonMisesFisherModel(ClusterModel):
 
 @cython.final
 cdef class ParametricVonMisesFisher(ParametricModel):
-    """Directions under a drawn mean direction and concentration. Parameters: -F(kappa), kappa mu
-    (D)."""
+    """Directions under a drawn mean and concentration. Parameters: -F(kappa), kappa mu (D)."""
     cdef Py_ssize_t n_features
     cdef Directions rows
     cdef double[::1] table      # (n_features * SKDPM_LANES,), if the rows are sparse

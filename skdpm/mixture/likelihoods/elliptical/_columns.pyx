@@ -348,8 +348,7 @@ cdef class DiagonalModel(EllipticalModel):
         c.cached[self.terms + LEAST] = exp(square) / self.weights.values[0]
 
     cdef bint shift(self, double* stats, Py_ssize_t i, Py_ssize_t g, double sign) noexcept nogil:
-        """O(D), by Welford's update. False if the removal of x has cancelled too many digits of a
-        column."""
+        """O(D), by Welford. False if removing x has cancelled too many digits of a column."""
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* x = self.X + i * n_features
         cdef double* n = self.set_of(stats, g)

@@ -181,8 +181,7 @@ cdef class EllipticalModel(ClusterModel):
         self.allocate(n_stats, n_stats + n_terms)
 
     cdef int take_hyperparameters(self) except -1:
-        """Set the attributes that follow from `hyper`. A shape also takes the scale, and sets the
-        empty row."""
+        """Set what follows from `hyper`. A shape also takes the scale, and sets the empty row."""
         for d in range(self.n_features):
             self.prior_mean[d] = self.hyper[d] - self.origin[d]
         self.mean_precision = self.hyper[self.n_features]
@@ -271,21 +270,18 @@ cdef class EllipticalModel(ClusterModel):
         """Missing entries of a row have other values."""
 
     cdef bint draw_missing(self, Py_ssize_t slot, Py_ssize_t i, void* rng) noexcept nogil:
-        """Draw the missing entries of a row in the cluster of a slot, given the others and its
-        weight. False if that fails."""
+        """Draw missing entries of a row given the rest and its weight. False if that fails."""
         return False
 
     cdef double log_marginal_of(self, const double* stats, const double* factors) noexcept nogil:
-        """log p(items of a cluster, their weights) from its statistics, with these factors of the
-        sets of moments."""
+        """log p(items of a cluster, their weights) from statistics and factors of the moments."""
         return NAN
 
     # Items enter and leave. An item that leaves mostly comes back at once. So a removal is
     # deferred, or the row before it is kept: then nothing is rounded.
 
     cdef void recover(self, Py_ssize_t slot) noexcept nogil:
-        """Rounding has spoilt a row: start from its items, if the labels show them, else from its
-        statistics."""
+        """Rounding has spoilt a row: start from its items, if labels show them, or statistics."""
         cdef double* stats = row(self, slot)
         cdef bint good = labels_show(self, slot, stats[0])
         if good:
@@ -590,8 +586,7 @@ cdef class EllipticalModel(ClusterModel):
         return {name: prior for name, prior in priors.items() if name not in of_law}
 
     def gaussian_laws(self, priors, values, stats, bit_generator):
-        """The `GaussianLaws` of hyperparameters, from statistics. `values` may change before, in
-        place."""
+        """The `GaussianLaws` of `values`, which may change before, in place, and of statistics."""
         raise NotImplementedError
 
     def pooled(self, stats):

@@ -846,8 +846,7 @@ cdef class FullModel(EllipticalModel):
         return n_near
 
     cdef inline Py_ssize_t find_in_block(self, Py_ssize_t i) noexcept nogil:
-        """The place of item i in the block, perhaps of a new one; -1 if nobody has said which
-        items come next."""
+        """Place of item i in the block, perhaps a new one; -1 if it is unknown what comes next."""
         for p in range(self.at, self.n_block):
             if self.block[p] == i:
                 self.at = p

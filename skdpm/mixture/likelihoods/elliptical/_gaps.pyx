@@ -84,8 +84,7 @@ cdef class Gaps:
         return values
 
     def complete(self, values=None):
-        """Complete all rows; see `ClusterModel.complete`. Returns them, (n_samples,
-        n_features)."""
+        """Complete all rows, (n_samples, n_features): see `ClusterModel.complete`."""
         rows = np.array(self.data)
         rows[np.isnan(rows)] = self.checked(values)
         self.rows = rows
@@ -112,8 +111,7 @@ cdef class Gaps:
         self.is_open[i] = 0
 
     cdef bint prepare(self, const double* precision, Py_ssize_t i) noexcept nogil:
-        """Factor M for row i, from S^-1, (D, D). False, and a determinant of NaN, if M is not
-        positive definite."""
+        """Factor M of row i, from S^-1. False (determinant NaN) if it is not positive definite."""
         cdef Py_ssize_t t = 0
         self.list_missing(i)
         self.is_rotated = False

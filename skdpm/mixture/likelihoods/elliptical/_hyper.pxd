@@ -20,8 +20,7 @@ cdef enum:
 
 
 cdef inline double log_step(double x, double by) noexcept nogil:
-    """log((x + by) / x), x and by > 0. A small step takes the series of the logarithm in
-    y = by / (2 x + by)."""
+    """log((x + by) / x), x and by > 0; for a small step by a series in y = by / (2 x + by)."""
     cdef double y = by / (2.0 * x + by)
     cdef double s = y * y
     if y > 0.05:
@@ -32,8 +31,7 @@ cdef inline double log_step(double x, double by) noexcept nogil:
 cdef inline Py_ssize_t own_size(
     Py_ssize_t n_max, Py_ssize_t n_tabled, Py_ssize_t n_samples
 ) noexcept nogil:
-    """Number of entries of a table for hyperparameters that change. `n_tabled` is that of the
-    tables that kernels share."""
+    """Entries of a table for hyperparameters that change; `n_tabled` of those that are shared."""
     if n_max >= n_tabled:
         return OWN_TABLE
     # A longer table would cost more to fill than it saves in a sweep over the rows.

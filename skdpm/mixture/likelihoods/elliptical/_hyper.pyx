@@ -181,8 +181,7 @@ cdef class GaussianLaws(SliceSampled):
         return self.log_prior_scale(d, x) + self.log_evidence_scale(d, self.t_low[d] + exp(x))
 
     cdef bint draw(self, bitgen_t* rng) noexcept nogil:
-        """Draw all learned hyperparameters, one after the other. Returns False if a density is
-        NaN."""
+        """Draw learned hyperparameters, one by one. Returns False if a density is NaN."""
         cdef bint good = True
         if self.learns_precision:
             good &= self.prepare_precision()
@@ -207,8 +206,7 @@ cdef class GaussianLaws(SliceSampled):
         return good
 
     def resample(self, model, bit_generator):
-        """Draw all learned hyperparameters and set them in a kernel. Returns all values, an
-        ndarray of shape (n_hyper,)."""
+        """Draw learned hyperparameters and set them in a kernel. Returns all, (n_hyper,)."""
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
         with bit_generator.lock, nogil:
             good = self.draw(rng)

@@ -126,8 +126,7 @@ cdef class Families:
         self.gap[self.n_features] = 0.0
 
     cdef double move(self, double* moments, const double* x, double sign) noexcept nogil:
-        """A row enters (sign = 1) or leaves (-1). Returns the factor of its squared `gap` in the
-        scatter."""
+        """A row enters (sign = 1) or leaves (-1). Returns the factor of `gap`^2 in the scatter."""
         cdef double before = moments[0]
         moments[0] += sign
         by = sign / moments[0]
@@ -157,8 +156,7 @@ cdef class Families:
         self, const double* moments, double n, const double* u, double r,
         double* factor, double* center                              # OUT
     ) noexcept nogil:
-        """L and D of all families, and m of all members. `center` may be `gaps`. Moments of no
-        items may have any mean."""
+        """L and D of families, m of members. `center` may be `gaps`, or any mean of no items."""
         for d in range(self.n_features):
             self.gap[d] = moments[1 + d] - u[d] if n > 0.0 else 0.0
         self.gather(&self.gaps[0])

@@ -339,8 +339,7 @@ cdef class TiedModel(EllipticalModel):
         return good
 
     cdef double square_known(self, Py_ssize_t slot) noexcept nogil:
-        """q_B of the row of `prepare_known`. It does not depend on the missing entries of x, so
-        any do."""
+        """q_B of the row of `prepare_known`, which no missing entry of x changes."""
         cdef const double* y = &self.work[2 * self.n_features]
         cdef const double* center = row(self, slot) + self.n_stats + CENTER
         cdef double* z = &self.work[0]

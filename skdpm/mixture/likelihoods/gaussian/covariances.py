@@ -118,8 +118,7 @@ class HierarchicalInverseWishart:
         )
 
     def given(self, value, n, scatter, rng):
-        """`InverseWishart` given the scatter matrix of n normal rows of known mean, and t, drawn
-        given the present matrix."""
+        """`InverseWishart` given n rows of known mean and scatter, and t given the matrix."""
         rate = self.rate + _half_precisions(value)
         law = self._given_scale(S_SHAPE + 0.5 * self.df, rate, rng)
         return InverseWishart(law.df + n, law.scale + scatter)
@@ -203,8 +202,7 @@ def _log_upper_gamma(shape, rate, low):
 
 
 def drawn_root(df, factor, rng):
-    """Draw R with R R' ~ IW(df, S), from the Cholesky factor of S, by Bartlett's decomposition of
-    the inverse."""
+    """Draw R with R R' ~ IW(df, S), from a Cholesky factor of S (Bartlett, for the inverse)."""
     root = wishart_root(df, len(factor), rng)
     # (scipy.linalg.solve_triangular starts threads, which take milliseconds for any matrix.)
     return np.linalg.solve(root, factor.T).T
@@ -268,7 +266,8 @@ class Covariance:
         smallest = smallest * variances
         # In a constant column large clusters must not be narrower than small ones.
         floor = np.where(varies, 0.0, WITHIN * variances)
-        start = WITHIN * variances * max_or_one(k - 2.0) + k * smallest + floor
+        to_mean = k - 2.0 if k > 2.0 else 1.0
+        start = WITHIN * variances * to_mean + k * smallest + floor
         return start, Shifted(Gamma(S_SHAPE, S_RATE), smallest, variances), floor
 
     def scale_to_share(self, g, values):
@@ -483,8 +482,7 @@ class Matrix(Covariance):
         return np.ascontiguousarray(value)
 
     def moments(self, g, stats):
-        """Masses, means and scatters of clusters. Without weights of rows the masses are numbers
-        of items."""
+        """Masses (without weights, numbers of items), means and scatters of clusters."""
         law = g._law_of_weights
         if law is None:
             return stats
@@ -561,8 +559,7 @@ class Full(Matrix):
         return divergences_between(roots, params[:, 1 : 1 + n_features])
 
     def posterior(self, g, stats):
-        """Means, scale matrices, degrees of freedom and mean_precision + mass of the clusters'
-        posteriors."""
+        """Posterior means, scale matrices, degrees of freedom and mean_precision + mass."""
         moments = self.moments(g, stats)
         means, rho = self.means(g, moments)
         pull = self.pull(g, moments)
@@ -806,11 +803,6 @@ def divergences_between(roots, centers):
         gap = np.sum(((means - means[k]) @ root.T) ** 2, axis=1)
         out[k] = 0.5 * (ratio + gap - centers.shape[1])
     return out + out.T
-
-
-def max_or_one(factor):
-    """A positive factor, otherwise 1."""
-    return factor if factor > 0.0 else 1.0
 
 
 def as_matrix(scale):

@@ -455,8 +455,7 @@ default=None
         return resolved
 
     def _start_of_tails(self):
-        """The law of the weights at the start of a fit, its hyperparameters by name, and priors of
-        those learned."""
+        """At the start: the law of weights, hyperparameters by name, priors of those learned."""
         law = self._law_of_weights
         if law is None:
             return None, {}, {}

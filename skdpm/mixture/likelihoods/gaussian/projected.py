@@ -128,8 +128,7 @@ class Projection:
         return np.logaddexp(follows + norm.logpdf(white), departs)
 
     def log_density_known(self, X):
-        """`log_density` of the columns left out that follow from known entries, if any entries are
-        missing: (n_rows,)."""
+        """`log_density` of columns left out that known entries give, if any lack: (n_rows,)."""
         root = np.linalg.inv(self.whitening)
         out = np.zeros(len(X))
         for rows, known in patterns(X):
@@ -197,8 +196,7 @@ def projection_of(summary):
 
 
 def _without_combinations(summary, columns, weights, origin):
-    """Leave out columns that are combinations of earlier ones. Their weights and their entries of
-    the origin are written."""
+    """Leave out combinations of earlier columns; write their weights and origins."""
     head, n_features = summary["head"][:FIRST_ROWS, columns], len(columns)
     head = head[~np.isnan(head).any(axis=1)]
     scatter = summary["scatter"][np.ix_(columns, columns)]

@@ -79,8 +79,7 @@ class ColumnLaw:
         return quantile, quantile
 
     def probabilities(self):
-        """Probabilities of the categories: (n_clusters, n_categories). None: values are
-        numbers."""
+        """Probabilities of categories: (n_clusters, n_categories). None: values are numbers."""
         return None
 
     def blurred(self, error):
@@ -299,8 +298,7 @@ class Rates(ColumnLaw):
 
 
 class Shares(ColumnLaw):
-    """Categories 0, 1, ... with these probabilities: (n_clusters, n_categories). Other codes
-    count as unknown."""
+    """Categories 0, 1, ... by probabilities (n_clusters, n_categories). Others are unknown."""
 
     is_discrete = True
 
@@ -398,8 +396,7 @@ class Laws:
 
 @dataclass(eq=False)
 class IndependentLaws(Laws):
-    """Columns that are independent given the cluster. `columns` has the `ColumnLaw` of each, None
-    if it is not modelled."""
+    """Columns independent given the cluster: `columns` has a `ColumnLaw`, or None, of each."""
 
     of_clusters = ("columns",)
 
@@ -803,8 +800,7 @@ def conditioned(df, n_known, distances):
 
 
 def norms(vectors):
-    """Norms along the second axis, also if squares overflow. One that is no double counts as the
-    largest double."""
+    """Norms along the second axis, also if squares overflow; at most the largest double."""
     with np.errstate(over="ignore", invalid="ignore"):
         found = np.sqrt(np.sum(vectors**2, axis=1))
         if not (found < FAR).all():

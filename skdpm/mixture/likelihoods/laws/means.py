@@ -67,8 +67,7 @@ def normal_means(likelihood, stats, n_columns, n_draws, rng):
 
 
 def means_of_columns(likelihood, stats, n_draws, rng):
-    """Means of the columns of likelihoods whose `laws` are independent: list of arrays of shape
-    (..., n_clusters, n_values)."""
+    """Means of columns with independent `laws`: list of arrays (..., n_clusters, n_values)."""
     if n_draws is None:
         laws, shape = likelihood.laws(stats), (len(stats), -1)
     else:

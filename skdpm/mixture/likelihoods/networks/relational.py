@@ -157,8 +157,7 @@ class Relational(Likelihood):
         return listed.row, listed.col, listed.data[:, None] - self._least
 
     def _encode_weights(self, weights, new):
-        """The weights for the kernel: see `LinkModel`. New nodes may have none, so there is one
-        more, of no link."""
+        """The weights for `LinkModel`, and one more, of no link: new nodes may have none."""
         i, j, values = self._once(weights, new)
         places = sp.csr_array((np.arange(1, len(i) + 1), (i, j)), weights.shape)
         of_selves = np.zeros(weights.shape[0])
@@ -418,8 +417,7 @@ def _counts(X, *, new):
 
 
 def _degrees(links, self_links, directed):
-    """Numbers of ends of links of each node, (1, n); of outgoing and incoming links, (2, n), if
-    directed."""
+    """Numbers of ends of links of nodes, (1, n); of links out and in, (2, n), if directed."""
     if self_links is None:
         return None
     if directed:

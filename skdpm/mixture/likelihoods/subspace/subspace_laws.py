@@ -194,8 +194,7 @@ class SubspaceLaws(Laws):
         return out + common[:, None]
 
     def _that_matter(self, frame, gaps, log_weights):
-        """Clusters that may matter for a row, by bounds of their densities, see `_integrand`: all
-        without weights."""
+        """Clusters that may matter for a row, by bounds, see `_integrand`: all without weights."""
         if log_weights is None or np.isinf(self.df).all():
             return np.arange(len(self.loc))
         noise, spread = self._covariances(frame, slice(None))
@@ -229,8 +228,7 @@ class SubspaceLaws(Laws):
         return u, log_terms(u, df, along, rest, squares) + log_steps[:, None, None]
 
     def _posterior(self, df, along, rest, squares):
-        """Nodes w and their probabilities for pairs, (n_pairs, n_nodes), from squares of shape
-        (n_pairs, n_axes)."""
+        """Nodes w and their probabilities, (n_pairs, n_nodes), from squares (n_pairs, n_axes)."""
         squares = squares[:, None]
         u, log_p = self._integrand(df, along, rest, squares)
         if u.shape[1] == 1:
