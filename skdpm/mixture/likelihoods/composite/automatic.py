@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 from scipy import stats
-from scipy.special import gammaln
+from scipy.special import gammaln, logsumexp
 from sklearn.utils.validation import check_array
 
 from skdpm._rows import given_rows
@@ -636,7 +636,7 @@ def _determine(finer, codes):
             return False
     n_rows = np.unique(finer[known], return_counts=True)[1]
     shares = np.unique(codes[known], return_counts=True)[1] / len(known)
-    odds = -np.log((shares ** n_rows[:, None]).sum(axis=1)).sum()
+    odds = -logsumexp(n_rows[:, None] * np.log(shares), axis=1).sum()
     return len(n_rows) >= 2 * len(shares) and odds > LEAST_LOG_ODDS
 
 
