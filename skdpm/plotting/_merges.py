@@ -143,7 +143,7 @@ class ExpectedLossDisplay(style.Display):
     >>> model = DPMixture(n_draws=50, n_chains=1, random_state=0).fit(X)
     >>> display = ExpectedLossDisplay.from_estimator(model)
     >>> display.losses.round(2)
-    array([0.72, 0.03])
+    array([0.71, 0.01])
 
     A point of the curve is the loss of the best labels that `estimate_labels` finds with this
     ``max_clusters``. With `noise` it is the loss between rows that can be in clusters, before some
