@@ -180,29 +180,27 @@ def _laws_of_shape(n_samples, n_features):
     return [diagonal, *more] if n_features > ALWAYS_FULL else [diagonal, full, *more]
 
 
-def _levels(values, most=MOST_LEVELS):
-    """The different values of a column and their numbers of rows; none if they are more."""
+def _levels(values):
+    """The different values of a column and their numbers of rows; none if they are many."""
     for some in (values[:ENOUGH_ROWS], values):
         levels, counts = np.unique(some[~np.isnan(some)], return_counts=True)
-        if len(levels) > most or np.isinf(levels).any():
+        if len(levels) > MOST_LEVELS_OF_CODES or np.isinf(levels).any():
             return np.empty((2, 0))
     return levels, counts
 
 
-def _levels_of_answers(values):
-    """The different values of a column of answers, such as 1 to 5, which lie on a grid of few
-    places, wherever it begins and however wide its steps are; none of another column."""
-    levels, _ = _levels(values)
-    if len(levels) < 2:
-        return levels
+def _are_answers(levels):
+    """Whether different values are answers, such as 1 to 5, which lie on a grid of few places,
+    wherever it begins and however wide its steps are."""
+    if not 2 <= len(levels) <= MOST_LEVELS:
+        return False
     step = step_of(np.diff(levels))
-    return () if step is None or np.ptp(levels) > (MOST_LEVELS - 0.5) * step else levels
+    return step is not None and np.ptp(levels) <= (MOST_LEVELS - 0.5) * step
 
 
-def _are_codes(values):
+def _are_codes(levels, counts):
     """Whether a column has few different values far from a grid, such as postal codes or doses.
     Their distances say nothing about how probable they are: Gaussian clusters separate them."""
-    levels, counts = _levels(values, MOST_LEVELS_OF_CODES)
     often = levels[counts >= ROWS_OF_CODE]
     if len(levels) < 3 or len(often) < (2 if len(levels) <= MOST_LEVELS else 0.5 * len(levels)):
         return False
@@ -248,7 +246,7 @@ def _columns_of_kinds(columns, codes):
     """Positions of answers, of counts and of columns that follow from these: three lists of int. A
     third of the columns hold some. Answers need not be near a mean, and large counts vary more."""
     answers = _columns_of_answers(columns, codes)
-    firsts = {d: np.unique(columns[d].values)[:2].tolist() for d in codes}
+    firsts = {d: columns.levels[d][0][:2].tolist() for d in codes}
     known = [d for d, first in firsts.items() if first not in ([0.0, 1.0], [1.0, 2.0])]
     # Small counts have as few levels as answers; other columns show that they are counts.
     certain = [d for d in answers if not _are_small_counts(columns[d].values)]
@@ -269,6 +267,11 @@ class _Numbers(dict):
         order = random_order(lambda at: np.column_stack([x[at] for x in values]), len(values[0]))
         return order[:ENOUGH_ROWS]
 
+    @functools.cached_property
+    def levels(self):
+        """Different values of each column, and their numbers of rows, as of `_levels`."""
+        return {d: _levels(column.values) for d, column in self.items()}
+
     def some_rows(self, chosen):
         """Rows of these columns that show how they depend on each other: (n_rows, n_chosen)."""
         return np.column_stack([self[d].values[self._rows] for d in chosen])
@@ -277,7 +280,7 @@ class _Numbers(dict):
 def _columns_of_codes(columns):
     """Positions of columns of codes, and of codes that follow from others: two lists of int. Many
     that follow from each other are points, such as places, which may be clusters."""
-    codes = [d for d, column in columns.items() if _are_codes(column.values)]
+    codes = [d for d, own in columns.levels.items() if _are_codes(*own)]
     if codes:
         rows = columns.some_rows(columns)
         codes = codes if 2 * len(np.unique(rows, axis=0)) > len(rows) else []
@@ -285,8 +288,7 @@ def _columns_of_codes(columns):
     follow = {
         (d, of)
         for d, of in itertools.permutations(codes, 2)
-        if (ranks[d].max(), of) <= (ranks[of].max(), d)
-        and len(np.unique(ranks[of] + (ranks[of].max() + 1) * ranks[d])) == ranks[of].max() + 1
+        if (ranks[d].max(), of) <= (ranks[of].max(), d) and _are_groups(ranks[d], ranks[of])
     }
     points = {d for pair in follow if ranks[pair[0]].max() >= MOST_LEVELS for d in pair}
     copies = {d for d, _ in follow} - points
@@ -298,10 +300,9 @@ def _columns_of_codes(columns):
 
 def _columns_of_answers(columns, codes):
     """Positions of columns of answers, such as 1 to 5, if they are categories: list of int."""
-    levels = {d: _levels_of_answers(column.values) for d, column in columns.items()}
-    levels |= dict.fromkeys(codes, ())
-    answers = [d for d, own in levels.items() if len(own) > 1]
-    n_others = sum(len(own) == 0 for own in levels.values())
+    levels = {d: own for d, (own, _) in columns.levels.items()}
+    answers = [d for d in levels if d not in codes and _are_answers(levels[d])]
+    n_others = len(columns) - len(answers) - sum(len(own) == 1 for own in levels.values())
     enough = n_others > 0 or len(answers) >= FEWEST_ANSWERS
     # Gaussian clusters separate two values, however many other columns tell clusters.
     if not enough or (2 * len(answers) < n_others and all(len(levels[d]) > 2 for d in answers)):
@@ -631,13 +632,18 @@ def _determine(finer, codes):
     chance nor because clusters have their own categories, which are few."""
     known = np.flatnonzero((finer >= 0) & (codes >= 0))
     for rows in (known[:FEWEST_IN_RANGES], known):  # few rows show most others
-        pairs = finer[rows].astype(np.int64) * (codes.max() + 1) + codes[rows]
-        if len(rows) < FEWEST_IN_RANGES or len(np.unique(pairs)) > len(np.unique(finer[rows])):
+        if len(rows) < FEWEST_IN_RANGES or not _are_groups(codes[rows], finer[rows]):
             return False
     n_rows = np.unique(finer[known], return_counts=True)[1]
     shares = np.unique(codes[known], return_counts=True)[1] / len(known)
     odds = -logsumexp(n_rows[:, None] * np.log(shares), axis=1).sum()
     return len(n_rows) >= 2 * len(shares) and odds > LEAST_LOG_ODDS
+
+
+def _are_groups(codes, finer):
+    """Whether all rows of one of the finer codes have the same code."""
+    pairs = finer.astype(np.int64) * (codes.max() + 1) + codes
+    return len(np.unique(pairs)) == len(np.unique(finer))
 
 
 def _are_ranges(codes, number):

@@ -111,9 +111,7 @@ def copies_in(X, classes=None):
     )
     coarse, contents[told], rounding = without_rounding(X, told, contents[told])
     some = told[contents[told].argsort(kind="stable")[:MANY_ROWS]]  # with all their copies
-    if len(np.unique(contents)) == len(X) or not _are_copies(coarse[some]):
-        return None
-    if len(told) > MANY_ROWS and not _are_copies(coarse):
+    if not _are_copies(coarse[some]) or (len(told) > MANY_ROWS and not _are_copies(coarse)):
         return None
     if classes is not None:
         contents = _mixed(contents + _mixed(classes.astype(np.uint64)))
