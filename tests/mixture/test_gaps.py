@@ -324,6 +324,7 @@ def test_gaps_beside_a_far_row_follow_their_law(seed_sequence):
 
 @pytest.mark.parametrize("far", everyday([1e7, 1e9, 1e12, 1e100], 1e9))
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # of short chains
 def test_fits_with_a_far_value_beside_gaps(far):
     """Fixed hyperparameters: learned ones follow the far value."""
     X = np.random.default_rng(0).standard_normal((60, 3))
