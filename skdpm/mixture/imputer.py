@@ -20,6 +20,7 @@ from skdpm._rows import given_rows
 from skdpm._tables import Table, listed, take_columns, with_columns, with_zeros
 from skdpm._validation import check_bool, is_dask, parameters, warn
 from skdpm.mixture.estimators import DPMixture
+from skdpm.mixture.likelihoods.composite.automatic import suggest_likelihood
 from skdpm.mixture.questions import complete, rows_with_gaps
 
 
@@ -53,7 +54,8 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     estimator : DPMixture or FiniteMixture, default=None
         Mixture to fit, which is cloned. Its likelihood must allow missing entries if the X of
         `fit` has some. None: a `DPMixture` with `likelihood="mixed"` for a table with columns that
-        do not hold numbers, otherwise with `likelihood="auto"`.
+        do not hold numbers, with `suggest_likelihood(X)` if whole numbers are among the others,
+        otherwise with `likelihood="auto"`. Columns of no likelihood keep their gaps.
     keep_empty_features : bool, default=False
         Whether to keep columns without any entry in `fit`, as in `SimpleImputer`. False:
         `transform` drops them, with a warning. True: their missing entries become 0.
@@ -88,10 +90,12 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         X = given_rows(X)
         if self.estimator is not None:
             estimator = clone(self.estimator)
-        elif isinstance(X, Table) and {c.kind for c in X.columns()} & {"category", "bool"}:
-            estimator = DPMixture(likelihood="mixed")
         else:
-            estimator = DPMixture()
+            kinds = {column.kind for column in X.columns()} if isinstance(X, Table) else set()
+            likelihood = "mixed" if kinds & {"category", "bool"} else "auto"
+            if likelihood == "mixed" and "integer" in kinds:
+                likelihood = suggest_likelihood(X)  # "mixed" refuses whole numbers
+            estimator = DPMixture(likelihood=likelihood)
         if not hasattr(estimator, "impute"):
             raise ValueError(
                 "estimator must be a DPMixture or FiniteMixture whose likelihood can impute, got "

@@ -722,6 +722,10 @@ def test_defaults_of_the_imputer():
     assert MixtureImputer().fit(X).estimator_.likelihood_.covariance_type == "full"
     _, holes = table()
     assert isinstance(MixtureImputer().fit(holes).estimator_.likelihood_, Product)
+    holes["n"] = pd.array([None, *np.arange(1, len(holes)) // 4], dtype="Int64")
+    with pytest.warns(UserWarning, match="'n': whole numbers.*NegativeBinomial is proposed"):
+        imputer = MixtureImputer().fit(holes)
+    assert not imputer.transform(holes).isna().any(axis=None)
     with pytest.raises(ValueError, match="estimator must be"):
         MixtureImputer(LogisticRegression()).fit(X)
 

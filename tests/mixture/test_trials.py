@@ -16,13 +16,13 @@ from skdpm.mixture import trials
 from skdpm.mixture.likelihoods import Categorical, Gaussian, NegativeBinomial, Product
 from skdpm.mixture.likelihoods.composite.automatic import (
     ALWAYS_FULL,
-    FEWEST_ROWS,
     MANY_COLUMNS,
     MOST_FULL,
     Mixed,
     laws_by_name,
     laws_for,
 )
+from skdpm.mixture.likelihoods.composite.discrete import FEWEST_ROWS
 from skdpm.mixture.likelihoods.gaussian.gaussian import BLOCK_ROWS
 from skdpm.mixture.likelihoods.laws.recorded import random_order
 from skdpm.mixture.trials import (
