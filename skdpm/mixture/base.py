@@ -146,8 +146,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     _exposure = None  # exposures of the rows of `fit`
     _left_out = frozenset()  # names of attributes that `for_prediction` did not copy
     _ways_with_text = (
-        '; for tables with columns of text use likelihood="mixed", or, if others are of whole '
-        "numbers, likelihood=skdpm.suggest_likelihood(X)"
+        '; use likelihood="mixed" for tables with columns of text, or, if whole numbers are among '
+        "the others, likelihood=skdpm.suggest_likelihood(X)"
     )
     _other_names = (
         *((word, "'von_mises_fisher'") for word in ("cosine", "directions", "tfidf", "vmf")),
