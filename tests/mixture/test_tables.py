@@ -35,6 +35,7 @@ from skdpm.mixture.likelihoods import (
     Bernoulli,
     Categorical,
     Gaussian,
+    Multinomial,
     NegativeBinomial,
     Poisson,
     Product,
@@ -762,6 +763,30 @@ def test_the_advice_about_one_hot_codes_keeps_other_columns():
     made = scope["X"]
     assert list(made) == ["income", "empty", "codes income_low", "codes is_f", "codes is_old"]
     assert made["income"].equals(X["income"]) and (made.nunique()[2:] == 2).all()
+
+
+@pytest.mark.parametrize("form", ["bool", "integers", "array"])
+def test_one_hot_codes_are_one_category(form):
+    """Also where two codes have a flag in common, that of a rare category."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"size": rng.normal(size=100), "flag": rng.random(100) < 0.5})
+    for name, n_values in (("colour", 3), ("town", 4)):
+        values = np.where(np.arange(100) < 2, n_values, rng.integers(1, n_values, 100))
+        table[name] = [f"{value}" for value in values]
+    X = pd.get_dummies(table, dtype=bool if form == "bool" else int)
+    groups = [[name for name in X if name.startswith(f"{own}_")] for own in ("colour", "town")]
+    if form == "array":
+        groups = [[X.columns.get_loc(name) for name in own] for own in groups]
+        X = X.to_numpy(dtype=float)
+    with pytest.warns(UserWarning, match="one-hot codes, of which each row has one; Multinomial"):
+        likelihood = suggest_likelihood(X)
+    parts = {name: (type(part), own) for name, part, own in likelihood.parts}
+    assert [parts[f"one_hot_{k}"] for k in (1, 2)] == [(Multinomial, own) for own in groups]
+    model = DPMixture(likelihood=likelihood, **FAST).fit(X)
+    assert np.isfinite(model.score_samples(X)).all()
+    if form == "bool":  # "mixed" refuses integers, and takes floats as measurements
+        with pytest.warns(UserWarning, match="as independent flags, .*\n- .*: one-hot codes, "):
+            DPMixture(likelihood="mixed", **FAST).fit(X)
 
 
 @pytest.mark.long

@@ -9,7 +9,13 @@ from skdpm._rows import given_rows
 from skdpm._tables import NUMBERS, CodeFor, Table, as_table, listed
 from skdpm._validation import given_shape, has_nan, is_dask, warn
 from skdpm.hyperpriors import Gamma
-from skdpm.mixture.likelihoods.composite.check_up import check_up, columns_of, fill_of, names_of
+from skdpm.mixture.likelihoods.composite.check_up import (
+    ONE_HOT,
+    check_up,
+    columns_of,
+    fill_of,
+    names_of,
+)
 from skdpm.mixture.likelihoods.composite.discrete import (
     ENOUGH_ROWS,
     Numbers,
@@ -21,6 +27,7 @@ from skdpm.mixture.likelihoods.composite.discrete import (
 from skdpm.mixture.likelihoods.composite.product import Product
 from skdpm.mixture.likelihoods.counts.bernoulli import Bernoulli
 from skdpm.mixture.likelihoods.counts.categorical import Categorical
+from skdpm.mixture.likelihoods.counts.multinomial import Multinomial
 from skdpm.mixture.likelihoods.counts.negative_binomial import NegativeBinomial
 from skdpm.mixture.likelihoods.gaussian.gaussian import Gaussian
 from skdpm.mixture.likelihoods.laws.columns import SLIGHTLY_SKEWED, doubtful_columns, words_about
@@ -192,6 +199,7 @@ class Mixed(Product):
         # Covariances describe copies of numbers.
         described = "float" if laws_by_name(self, product, X) else None
         copies = [found.is_copy and found.type != described for found in findings]
+        one_hot = [found.words == ONE_HOT and found.type == "bool" for found in findings]
         twice = "columns of X follow from others and count twice, which divides clusters"
         takes = 'likelihood="mixed" takes these columns of X as'
         ways = "\nskdpm.suggest_likelihood(X) returns a Product with other likelihoods for them"
@@ -199,6 +207,7 @@ class Mixed(Product):
         for chosen, words, advice in (
             (copies, f"{twice}: leave them out", ""),
             ([kind == "float" for kind in doubtful], f"{takes} measurements:", ways),
+            (one_hot, f"{takes} independent flags, of which all pairs would be clusters:", ways),
             ([kind == "category" for kind in doubtful], f"{takes} categories:", ""),
         ):
             if any(chosen):
@@ -249,15 +258,17 @@ def suggest_likelihood(X) -> Product:
     -------
     likelihood : Product
         Parts "numeric" (`Gaussian`, for 2 to 32 columns with two rows for each with covariances),
-        "boolean" (`Bernoulli`), "categorical" (`Categorical`) and "counts" (`NegativeBinomial`),
-        as far as X has columns for them. Its repr is Python code.
+        "boolean" (`Bernoulli`), "categorical" (`Categorical`), "counts" (`NegativeBinomial`) and,
+        for one-hot codes, "one_hot_1", ... (`Multinomial`), as far as X has columns for them. Its
+        repr is Python code.
 
     Warns
     -----
     UserWarning
         About columns that are left out (identifiers, times, text, constants, and what follows from
-        another column), whole numbers, measurements of two values, skewed amounts, numbers in
-        strings, and marks of missing entries or other values of many rows, with lines of code.
+        another column), whole numbers, one-hot codes, measurements of two values, skewed amounts,
+        numbers in strings, and marks of missing entries or other values of many rows, with lines
+        of code.
     """
     X = given_rows(X)
     if not (isinstance(X, Table) or is_dask(X) or sp.issparse(X)):
@@ -278,7 +289,7 @@ def _report(X, findings, chosen=None):
     for d, finding in enumerate(findings):
         words = finding.words
         if words and finding.kind is not None:
-            words += f"; {PARTS[finding.kind][1].__name__} is proposed"
+            words += f"; {type(_part(finding.kind)[1]).__name__} is proposed"
         if words and (chosen is None or chosen[d]):
             groups.setdefault((words, finding.form), []).append(d)
     lines = []
@@ -333,10 +344,11 @@ def _of_findings(X, findings):
 def _parts(names, kinds):
     """Parts with the columns of these names, of these kinds."""
     pairs = [*zip(names, kinds, strict=True)]
-    columns = {kind: [name for name, own in pairs if own == kind] for kind in PARTS}
+    kinds = dict.fromkeys([*PARTS, *(kind for kind in kinds if kind)])
+    columns = {kind: [name for name, own in pairs if own == kind] for kind in kinds}
     return [(*_part(kind), chosen) for kind, chosen in columns.items() if chosen]
 
 
 def _part(kind):
-    name, cls = PARTS[kind]
+    name, cls = PARTS.get(kind, (kind, Multinomial))
     return name, cls(covariance_type="diag") if cls is Gaussian else cls()

@@ -21,7 +21,7 @@ from skdpm._tables import (
 )
 from skdpm._validation import is_dask
 from skdpm.mixture.likelihoods.composite.discrete import ENOUGH_ROWS, LARGEST_COUNT, are_groups
-from skdpm.mixture.likelihoods.laws.columns import filled_columns, number_rows
+from skdpm.mixture.likelihoods.laws.columns import filled_columns, number_rows, one_hot
 
 # Fewest rows for which a column can be one of identifiers, and a copy of another one. In fewer
 # rows entries of 50 categories may all be different, and flags equal, by chance.
@@ -42,6 +42,7 @@ WHOLE = (
     "whole numbers, which may be counts (NegativeBinomial, Poisson), codes of categories "
     "(Categorical) or measurements (Gaussian)"
 )
+ONE_HOT = "one-hot codes, of which each row has one"
 NO_INFORMATION = "as in names or identifiers, which contain no information about clusters"
 
 
@@ -50,7 +51,8 @@ class Finding:
     """What the check-up of a table says of a column.
 
     - `type`: str. Kind by the type of the column, a key of `PARTS`.
-    - `kind`: str or None. Proposed kind; None: the column should be left out.
+    - `kind`: str or None. Proposed kind, "one_hot" with a number for each group of one-hot codes;
+      None: the column should be left out.
     - `words`: str. What is special, "" for nothing.
     - `refused`: bool. Whether "mixed" refuses the column.
     - `form`: TextForm or None. Form of the numbers, for a column of numbers in strings.
@@ -96,7 +98,22 @@ def check_up(X, batch=False):
             if column.kind in ("dates", "time spans"):
                 words = f"{column.kind}; make numbers of them by {table.code_for_time(d)}"
             findings.append(Finding("float", None, words, refused=True, form=form))
-    return findings if batch or is_dask(X) else _with_copies(X, findings)
+    return findings if batch or is_dask(X) else _with_copies(X, _with_one_hot(X, findings))
+
+
+def _with_one_hot(X, findings):
+    """Findings that name groups of flags of which each row has one: one-hot codes."""
+    columns, found = columns_of(X), [*findings]
+    if not columns or len(columns[0].values) < FEWEST_ALIKE:
+        return found
+    values = np.full((len(columns[0].values), len(columns)), np.nan)
+    for d, finding in enumerate(findings):
+        if finding.kind == "bool":
+            values[:, d] = columns[d].values
+    for k, own in enumerate(own for own in one_hot(values) if len(own) > 2):  # two are copies
+        for d in own:
+            found[d] = replace(findings[d], kind=f"one_hot_{k + 1}", words=ONE_HOT)
+    return found
 
 
 def _with_copies(X, findings):
@@ -108,7 +125,8 @@ def _with_copies(X, findings):
     finer = [d for d, found in enumerate(findings) if found.kind == "category" and not found.form]
     for d, (finding, column) in enumerate(zip(findings, columns, strict=True)):
         same = d
-        if finding.kind and finding.form is None and len(column.values) >= FEWEST_ALIKE:
+        may_be_copy = finding.kind and finding.form is None and finding.words != ONE_HOT
+        if may_be_copy and len(column.values) >= FEWEST_ALIKE:
             key = _pattern(column)
             same = d if key is None else first.setdefault(key, d)
             if same == d and finding.kind in ("bool", "category"):

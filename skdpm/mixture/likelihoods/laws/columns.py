@@ -399,7 +399,7 @@ def _about_two_values(columns, X, code):
         "Otherwise use likelihood=skdpm.suggest_likelihood(X), which takes these columns as "
         "categories, or drop them"
     )
-    groups = _one_hot(X) if isinstance(X, np.ndarray) else []
+    groups = one_hot(X) if isinstance(X, np.ndarray) else []
     if groups := [own for own in groups if not set(own).isdisjoint(columns)]:
         way = (
             "Of one-hot codes, as of get_dummies, each row has one. Put the column of categories "
@@ -412,7 +412,7 @@ def _about_two_values(columns, X, code):
     )
 
 
-def _one_hot(X):
+def one_hot(X):
     """Groups of neighbouring columns of two values, the larger one in one column of each row."""
     is_high, none = np.fmax.reduce(X) == X, np.zeros(len(X), dtype=int)
     two = (is_high | (np.fmin.reduce(X) == X)).all(axis=0)
