@@ -12,8 +12,7 @@ from skdpm.draws import column_of
 
 def datatree(estimator, X=None, log_likelihood=None):
     """Make the xarray.DataTree of a fitted estimator. X are the rows of the fit, unchecked;
-    `log_likelihood` is a pair of the numbers of draws and an ndarray (n_chains, n_draws,
-    n_samples)."""
+    `log_likelihood` is a pair: numbers of draws, and an ndarray (n_chains, n_draws, n_samples)."""
     try:
         import arviz_base
         import xarray

@@ -17,8 +17,7 @@ from skdpm import diagnostics
 # publication; a clustering is useful before that).
 LARGEST_R_HAT = 1.05
 
-# Largest standard deviation of estimates of a log evidence. Above it, the largest estimate decides
-# their mean.
+# Largest standard deviation of estimates of a log evidence. Above it, the largest decides it.
 LARGEST_STD = 1.0
 
 # Smallest number of draws for comparing the halves of one chain. Even for independent draws, R-hat
@@ -78,8 +77,7 @@ SUFFICIENT_ERROR = 0.01
 # variance for four chains; fits to 17 public data sets have at most 15.
 APART_BY_CHANCE = 1.0 / 300.0
 # So do chains that drift for longer than a fit lasts: the effective sample size of the partitions
-# would, in the longest fit, stay below this share of the sufficient one. Four chains that never
-# meet have one of 5 or 6.
+# would, in the longest fit, stay below this share of the sufficient one.
 OUT_OF_REACH = 0.25
 
 # Largest factor by which a warning asks for more draws.
@@ -132,9 +130,8 @@ def below_highest(log_joint):
     """How far the log joint of each chain stays below that of the highest one: (n_chains,).
 
     Slow chains rise and fall. So the better half of each chain is compared with the worse half of
-    the highest chain. The unit is a standard deviation within a chain, the larger one of the two
-    chains and of one nat. 0 if a half of the chain is as high, with fewer than 4 draws, or if a
-    value is not finite.
+    the highest chain. The unit is the larger standard deviation of the two chains, at least one
+    nat. 0 if a half of the chain is as high, with fewer than 4 draws, or if a value is not finite.
     """
     half = log_joint.shape[1] // 2
     if half < 2 or not np.isfinite(log_joint).all():
@@ -163,8 +160,7 @@ def chance_of_drift(log_joint):
     if variance == 0.0:
         return float(rise == 0.0)
     n_chains = len(log_joint)
-    t = rise / np.sqrt(variance / n_chains)
-    return 2.0 * float(scipy.stats.t.sf(t, 2 * (n_chains - 1)))
+    return 2.0 * float(scipy.stats.t.sf(rise / np.sqrt(variance / n_chains), 2 * (n_chains - 1)))
 
 
 def below_largest(masses):

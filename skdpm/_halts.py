@@ -48,17 +48,14 @@ MOST_FOR_PROBES = 0.4
 class Halts:
     """Function of the number of iterations that all chains have done: see `__call__`.
 
-    - `run`: Run. Its program's `n_warmup` becomes that at which chains have settled, if the
-      program `finds_warmup`.
+    - `run`: Run. Its program's `n_warmup` becomes that of settled chains, if it `finds_warmup`.
     - `well_known`: callable. Function of the run and a number of draws per chain: whether the
       answers are known well enough. Asked if the program `finds_draws`.
     - `began`: float or None. Start of the fit on the clock of `time.monotonic`.
-    - `max_time`: float or None. Limit of the whole fit in seconds. The time is checked in rounds,
-      which become longer at first and shorter towards the end. No draw is begun that would
-      probably end too late.
+    - `max_time`: float or None. Limit of the fit in seconds. It is checked in rounds, first longer
+      and longer, then shorter. No draw is begun that would probably end too late.
     - `reports`: FitReports or None. Reports to callbacks, which may end the fit.
-    - `is_late`: bool. Whether the time was over before the first draw, or warm-up ended early so
-      that it was not.
+    - `is_late`: bool. Whether the time was over before the first draw, or would have been.
     - `ess`: float. Last computed effective sample size; NaN before the first.
     """
 
@@ -112,8 +109,7 @@ class Halts:
         if n_done < program.n_warmup:
             return min(stop, n_done + steps, program.n_warmup)
         # Chains must have the same number of draws.
-        more = max(1, steps // program.thin)
-        return min(stop, program.iteration_of(n_draws + more))
+        return min(stop, program.iteration_of(n_draws + max(1, steps // program.thin)))
 
     def _affords_probe(self, **_):
         """Whether a probe may go on: until a share of the time limit is over."""

@@ -184,9 +184,8 @@ cdef class PartitionSearch(MemoryOwner):
 
         objective = size_weight * sum_j f(n_j) - 2 sum_b block_weight_b sum_j f(n_jb).
 
-    Per block only the clusters with n_jb > 0 are listed, so one item is placed in
-    O(sum of the lists of its blocks) <= O(n_draws * n_clusters), and memory is
-    O(n_draws * n_items) whatever the number of clusters.
+    Per block only clusters with n_jb > 0 are listed: an item is placed in O(n_draws * n_clusters)
+    at most, and memory is O(n_draws * n_items) whatever the number of clusters.
     """
 
     cdef readonly intp_t n_items, n_draws, n_blocks, n_clusters, max_clusters

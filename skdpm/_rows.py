@@ -20,8 +20,7 @@ UNKNOWN = "__UNKNOWN_CATEGORIES__"
 
 def given_rows(X):
     """What a user passes as X, without masks: a `Table`, an array of numbers, a sparse matrix, the
-    `Adjacency` of a graph, or a dask array or data frame; anything else unchanged, of which
-    scikit-learn raises the error.
+    `Adjacency` of a graph, or a dask array or data frame; others for scikit-learn's errors.
 
     Raises TypeError if X is something else for which the way to an array is known.
     """

@@ -21,10 +21,8 @@ class Run:
     - `trials`: dict of str to float. Mean held-out log density of each law that was tried, by its
       repr; the law of the fit comes first.
     - `program`: ChainProgram or None. None after the fit: the encoded rows are not kept.
-    - `likelihood`: Likelihood or None. For particles that can take more rows: the resolved
-      likelihood.
-    - `noise_law`: NoiseLaw or None. For particles that can take more rows: the law of rows that
-      are noise.
+    - `likelihood`: Likelihood or None. The resolved one, for particles that can take more rows.
+    - `noise_law`: NoiseLaw or None. Law of noise, for particles that can take more rows.
     - `known`: KnownLabels, Unlabelled or None. For particles that can take more rows: known labels
       of the last rows, with all classes so far.
     - `kept`: Window or None. For particles that forget rows: the rows that are kept.

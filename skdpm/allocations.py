@@ -9,8 +9,7 @@ the number of entries that differ after the columns are matched one to one in th
 column without a partner is compared with zeros.
 
 Take columns with a and b ones, of which m are in the same rows. They differ in a + b - 2 m
-entries, so a match saves 2 m entries. It never costs any, so the best way is the assignment of the
-largest saving.
+entries, so a match saves 2 m entries. It costs none: the assignment of the largest saving is best.
 
 With `complements`, a column and its complement are the same feature, as in a linear Gaussian model
 with an intercept. The distance d of two columns of n entries is then min(d, n - d), also from a

@@ -84,8 +84,7 @@ class ChainProgram:
 
     - `likelihood`, `sampler`: Resolved likelihood, and sampler.
     - `prior_of`: callable. Function (number of rows, concentration) that makes the prior.
-    - `concentration`: float or None. Fixed concentration. None: resampled in every iteration,
-      under `concentration_prior`.
+    - `concentration`: float or None. Fixed value. None: drawn under `concentration_prior`.
     - `n_warmup`, `n_draws`, `thin`, `n_chains`: int. Lengths; the largest ones if they are found.
       `n_warmup` and `n_draws` may be given as None: the last of their looks.
     - `finds_warmup`, `finds_draws`: bool. Whether warm-up ends when the chains have settled, and
@@ -93,8 +92,7 @@ class ChainProgram:
     - `warmup_looks`, `draw_looks`: tuple of int. Numbers of iterations, and of draws, after which
       that is decided.
     - `shortens_warmup`: bool. Whether the warm-up may end early: it does not depend on its length.
-    - `summaries`: float. Number of iterations of all chains that take about as long as the
-      summaries of the draws.
+    - `summaries`: float. Number of iterations of all chains that take about as long as summaries.
     - `complaint`, `remedies`: str. Words of the warning that chains disagree, and advice.
     - `fewest_compared`: int. Smallest number of draws per chain for R-hat.
     """
@@ -203,7 +201,6 @@ class ChainProgram:
         """Make a further chain, from another kind of start, as if it had done n_done iterations;
         or None, also if `go_on` ends it. Asked until chains restart; they may restart from it. A
         better start may exist if states `differ`, or have lost what chains might have found."""
-        return None
 
     def restart(self, chain, other):
         """Give a chain the state of another one; its random streams stay."""

@@ -46,8 +46,7 @@ CAMBRIDGE_BARS = np.array(
 # Range of the centres of `make_gaussian_mixture` in each column.
 CENTRES = (0.14, 0.86)
 
-# Random placement of equal discs in a square jams when they cover about half of it; up to this
-# share it takes few attempts.
+# Random placement of equal discs in a square jams at about half of it; up to here it is quick.
 LARGEST_COVERAGE = 0.35
 
 # Number of units of the network of `make_embeddings`, and of rows in a batch.
@@ -124,12 +123,11 @@ def make_high_dimensional_gaussians(
     >>> X.shape
     (1024, 128)
 
-    The data resemble the sets DIM032 to DIM1024. In each column the centres are uniform on
-    [40, 215]. The standard deviation of a cluster is the same in all columns and uniform on
-    [1, 2.7].
+    The data resemble the sets DIM032 to DIM1024. In each column the centres are uniform on [40,
+    215]. The standard deviation of a cluster, uniform on [1, 2.7], is the same in all.
 
     Source: Franti, Virmajoki & Hautamaki (2006), whose DIM064 and DIM128 are used by
-    Bouchard-Cote, Doucet & Roth (2017), section 4.3. Those are fixed; these are such draws, with
+    Bouchard-Cote, Doucet & Roth (2017), section 4.3. Theirs are fixed; these are draws, with
     lighter tails.
 
     Parameters
@@ -167,8 +165,7 @@ def make_embeddings(
     Each class is Gaussian in a space of few dimensions, with a standard normal centre, random axes
     and standard deviations along them of `spread` times log-normal numbers. A random network with
     one layer of rectified linear units maps this space to the columns, and noise is added to each
-    column. Sizes of classes are multinomial, with probabilities proportional to log-normal
-    numbers.
+    column. Sizes of classes are multinomial, with probabilities in proportion to log-normal ones.
 
     With the defaults the classes overlap: k-means with the true number of centres reaches a
     normalised mutual information of 0.74.
@@ -237,8 +234,7 @@ def make_linear_gaussian_features(
     entries are N(0, 1 / component_precision); the noise is N(0, 1 / noise_precision). Some
     components may be in no row.
 
-    Source: Bouchard-Cote & Roth, sections 3.2 (100 rows) and 3.3.1 (1000 rows of 5 or 20
-    components).
+    Source: Bouchard-Cote & Roth, sections 3.2 (100 rows) and 3.3.1 (1000 rows; 5, 20 components).
 
     Parameters
     ----------
@@ -398,8 +394,7 @@ def make_pyclone(
     depth : float, default=100
         Expected number of reads of a mutation in a sample; the number is Poisson.
     copy_numbers : sequence of pairs of int, default=((1, 1),)
-        Possible minor and major copy numbers of a mutation, equally likely. Normal cells have two
-        copies.
+        Possible minor and major copy numbers of a mutation, equally likely. Normal cells have two.
     tumour_content : float or sequence of n_tumour_samples floats, default=1.0
         Share of tumour cells, in all samples or in each.
     precision : float or None, default=None
@@ -450,8 +445,7 @@ def make_subclones(
     prevalences of the clones in a sample are Dirichlet. The prevalence of a mutation is the sum
     over its clones; a mutation may have none. Copy numbers and genotypes are as in `make_pyclone`.
 
-    Source: Bouchard-Cote & Roth, section 3.3.3: K = 4, 8 and 12 clones in D = 4, 10 and 10
-    samples.
+    Source: Bouchard-Cote & Roth, section 3.3.3: K = 4, 8, 12 clones in D = 4, 10, 10 samples.
 
     Parameters
     ----------

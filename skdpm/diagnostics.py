@@ -77,8 +77,7 @@ def bulk_ess(draws) -> float:
     >>> bulk_ess(draws) > 1500
     True
 
-    The integrated autocorrelation time of the half chains is summed over Geyer's (1992) initial
-    monotone sequence.
+    The autocorrelation time of half chains is that of Geyer's (1992) initial monotone sequence.
 
     Parameters
     ----------
@@ -138,9 +137,8 @@ def mcse_mean(draws) -> float:
     Returns
     -------
     error : float
-        Standard deviation of the draws over the square root of the effective sample size of
-        their mean (without rank normalisation). NaN if `bulk_ess` is NaN; 0 if all draws are
-        equal.
+        Standard deviation of the draws over the square root of the effective sample size of their
+        mean (not of ranks). NaN if `bulk_ess` is NaN; 0 if all draws are equal.
     """
     halves = _split(draws)
     if halves is None:
@@ -166,8 +164,7 @@ def coclustering_diagnostics(label_samples, n_pairs: int = N_PAIRS) -> dict[str,
     Each draw becomes a vector of indicators: which of some pairs of rows share a cluster. R-hat
     compares the total variance of this vector within and between half chains. It does not depend
     on how clusters are labelled, and pairs that are always or never together do not contribute. It
-    is one R-hat rather than the worst of many, so it exceeds its limit by chance as rarely as that
-    of a scalar.
+    is one R-hat, not the worst of many: it exceeds its limit by chance as rarely as a scalar's.
 
     Parameters
     ----------
@@ -262,8 +259,7 @@ def stacking_weights(log_likelihood, *, tol: float = 1e-8, max_iter: int = 10_00
 def without_last_bits(draws):
     """Round log joint densities to a relative precision of 1e-11.
 
-    Densities of equal states may differ by the order of their sums, and ranks would take that for
-    a disagreement."""
+    Densities of equal states may differ by the order of their sums, which is no disagreement."""
     unit = 2.0 ** (np.ceil(np.log2(max(np.abs(draws).max(), 1.0))) - 37)
     return np.round(draws / unit) * unit
 
@@ -278,8 +274,7 @@ def row_pairs(n_samples, n_pairs=N_PAIRS):
     order = np.random.Generator(np.random.PCG64(n_samples)).permutation(n_samples)
     place = np.arange(n_pairs)
     first = place % n_samples
-    second = (first + 1 + place // n_samples) % n_samples
-    return order[first], order[second]
+    return order[first], order[(first + 1 + place // n_samples) % n_samples]
 
 
 def together(labels, n_pairs=N_PAIRS):

@@ -232,8 +232,7 @@ class Snapshots:
 
     Kept are the draws whose numbers are multiples of a power of two, the smallest that leaves at
     most `most` of them. The choice depends only on the number of draws, and continuing a chain
-    only drops some. Parts that several draws share are stored once. `saved` is the result of
-    `save`, to continue.
+    only drops some. Parts that draws share are stored once. `saved`: of `save`, to continue.
     """
 
     def __init__(self, most, saved=None):
@@ -266,9 +265,8 @@ class Snapshots:
 
 
 def common_snapshots(chains, n_draws):
-    """Snapshots at the same draws, among the first n_draws, of every chain that has any: list of
-    (number of the chain, snapshot, its pool of shared parts). `chains` has the `Snapshots.save` of
-    each."""
+    """Snapshots at the same draws, of the first n_draws, of each chain with any: list of (number
+    of the chain, snapshot, its pool of shared parts). `chains` has each `Snapshots.save`."""
     chains = [chain for chain in chains if chain["draws"]]
     stride = max(chain["stride"] for chain in chains)
     return [

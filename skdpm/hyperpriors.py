@@ -25,8 +25,7 @@ class Hyperprior:
     Objects can be compared and pickled, and their `repr` makes an equal object.
 
     - `signed`: frozenset of str. Parameters that may be negative or zero.
-    - `low`, `unit`: float. 0 and 1. A likelihood may have a prior of (value - low) / unit in place
-      of the value.
+    - `low`, `unit`: float. 0 and 1. A likelihood may have a prior of (value - low) / unit instead.
     """
 
     signed = frozenset()
@@ -190,8 +189,7 @@ class LKJ:
         return LKJ(concentration, variances)
 
     def draw_correlations(self, n_features, rng):
-        """Draw a matrix of correlations, that of a Wishart matrix: ndarray of shape (n_features,
-        n_features)."""
+        """Draw the correlations of a Wishart matrix: ndarray of shape (n_features, n_features)."""
         root = wishart_root(2.0 * self.concentration + n_features - 1.0, n_features, rng)
         root /= np.linalg.norm(root, axis=1)[:, None]
         return root @ root.T

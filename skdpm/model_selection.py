@@ -3,8 +3,7 @@
 
 p(X | model) is the density of all rows, with all constants. Parameters and partition are
 integrated out over their priors, and so are the concentration and the hyperparameters that are
-None. The ratio of two evidences is a Bayes factor: the posterior odds of two models of equal prior
-probability.
+None. The ratio of two evidences is a Bayes factor: the posterior odds of a priori equal models.
 """
 
 import warnings
@@ -61,8 +60,7 @@ def log_evidence(estimators: dict[str, Any], X) -> dict[str, Any]:
         Entries for the models, in the order given. ``pandas.DataFrame(results)`` is a table.
 
         - ``model``: list of str.
-        - ``log_evidence``: ndarray of shape (n_models,), natural logarithm of the mean of the
-          chains' estimates.
+        - ``log_evidence``: ndarray of shape (n_models,), natural log of the mean of the estimates.
         - ``std_error``: ndarray of shape (n_models,), its Monte Carlo standard error by the delta
           method. NaN for one chain, and never above 1: above 0.5 one chain decides.
         - ``std``: ndarray of shape (n_models,), standard deviation of the chains' estimates of

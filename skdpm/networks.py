@@ -63,8 +63,7 @@ def adjacency(links, *, directed=False, weight=None, count=None, nodes=None) -> 
         entry of tuples. Weights of repeated links are added; NaN or None marks an unobserved pair.
         None: a link is 1.
     count : bool, default=None
-        Whether a link that is listed k times, without weights, is k, in place of 1. None: in
-        multigraphs only.
+        Whether a link listed k times, without weights, is k, not 1. None: in multigraphs only.
     nodes : sequence, default=None
         All nodes, in the order of rows. None: those of a graph in its order, or those of a list by
         first appearance.

@@ -28,8 +28,7 @@ cdef Py_ssize_t nearest(
 
 def kmeans(points, Py_ssize_t n_centres, bit_generator, Py_ssize_t n_iterations=10):
     """Cut points into pieces by k-means: k-means++ (Arthur & Vassilvitskii 2007), then Lloyd.
-    Points are finite, (n, n_features). No piece 0, ..., K - 1 is empty: K is below n_centres if
-    there are fewer distinct points.
+    Points are finite, (n, n_features). No piece is empty: there may be fewer than n_centres.
 
     The order of all sums is fixed, so that a seed gives the same bits for any number of threads.
     """

@@ -5,8 +5,7 @@
 PG(1, z) is the law of J / 4, where J has the density cosh(c) exp(-c^2 x / 2) sum_n (-1)^n a_n(x)
 with c = |z| / 2. The terms decrease, so partial sums bound the density from both sides (Devroye
 2009; Polson, Scott & Windle 2013, section 4). The envelope is the first term: an inverse Gaussian
-density up to T and an exponential density beyond. Only ratios a_n / a_0 are computed; none of them
-overflows.
+density up to T and an exponential one beyond. Only ratios a_n / a_0 are computed; none overflows.
 """
 from libc.math cimport NAN, erfc, exp, fabs, sqrt
 

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # cython: infer_types=True
-"""Resampling of weighted particles: first conditional, for particle Gibbs, then unconditional, for
-sequential Monte Carlo.
+"""Resampling of weighted particles: conditional, for particle Gibbs, and unconditional, for SMC.
 
 In conditional resampling, particles with the same history are one *node* with a multiplicity. One
-node may be *retained* (-1: none): its history is the state from which particle Gibbs starts, and
-it always keeps a particle.
+node may be *retained* (-1: none): the start of particle Gibbs, which always keeps a particle.
 """
 from libc.math cimport INFINITY, exp, floor, log, pow
 

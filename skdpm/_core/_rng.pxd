@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Random draws inside kernels, from numpy's bit generators.
 
-A `bitgen_t*` is an argument of every function that draws, never an attribute or a global: a
-stream belongs to the call.
+A `bitgen_t*` is an argument of every function that draws, never an attribute or a global.
 """
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.math cimport INFINITY, exp, log

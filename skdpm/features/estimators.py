@@ -88,8 +88,7 @@ class FeatureAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Chain
         Sampler: an object of `skdpm.features.samplers`, or a name; "auto" is `ElementGibbs` for
         `LFRM`, otherwise `DiscreteParticleFilter`.
     concentration : float or None, default=None
-        Expected number of features of a row a priori (approximately, in the finite model). None:
-        learned.
+        Expected number of features of a row a priori (about, in the finite model). None: learned.
     init : {"auto", "prior", "empty"} or array-like of shape (n_samples, n_features_latent), \
 default="auto"
         Start of the chains: a guess of the likelihood ("auto"), a draw from the prior, no
@@ -294,8 +293,7 @@ n_features_in_, feature_names_in_
         return self._as_table(np.where(np.isnan(X), means, X), given)
 
     def _as_table(self, values, given):
-        """Put rows with the columns of X into the container chosen by `set_output`, with the index
-        of `given`."""
+        """Put rows with the columns of X into the container of `set_output`, index as `given`."""
         config = getattr(self, "_sklearn_output_config", {})
         container = config.get("transform", get_config()["transform_output"])
         if container == "default":
@@ -310,8 +308,7 @@ n_features_in_, feature_names_in_
     def fitted_values(self) -> np.ndarray:
         """Posterior means of the expected entries of the X of `fit`, observed or missing.
 
-        They are averaged over all kept draws. For a network, they are the probabilities of all
-        links.
+        They are averaged over all kept draws. For a network, they are probabilities of all links.
 
         Returns
         -------

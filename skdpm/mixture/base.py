@@ -405,8 +405,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             Known entries, given which the others are drawn: a dict from columns (names or
             positions) to values, or a row with NaN or None for other entries.
         random_state : int, RandomState, Generator or None, default=None
-            Seed. None: that of the estimator, so if it is a number, each call returns the same
-            rows.
+            Seed. None: that of the estimator, so if it is a number, calls return the same rows.
 
         Returns
         -------
@@ -482,8 +481,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     def __dir__(self):
         self._read()
-        # Without attributes that would be computed when a notebook or scikit-learn inspects all
-        # members.
+        # Without attributes that are computed when a notebook or scikit-learn inspects members.
         hidden = {"outlier_scores_"} - vars(self).keys()
         names = [name for name in object.__dir__(self) if name not in hidden]
         return [name for name in names if hasattr(self, name)]
@@ -655,8 +653,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     @names_columns
     def _batch(self, X, known, exposure, run, first):
         """Check parameters and rows, and make the run of the particles over a batch, whose first
-        row has the number `first` in errors. The run of the particles so far is None if they
-        start."""
+        row has the number `first` in errors. The run of particles so far is None at the start."""
         self._known, self._exposure = known, exposure
         remedy = "start again with fit, or with a clone of the estimator"
         if run is None:

@@ -49,8 +49,7 @@ TOO_FEW, LARGE, ALIKE = 0.05, 0.01, 0.05
 # R-hat of co-clustering above which the errors of probabilities are too small.
 MIXED = 1.2
 
-# Most rows, times the mean number of components, of which there are other readings. These take
-# about a second.
+# Most rows, times the mean number of components, with other readings. These take about a second.
 MOST_READ_AGAIN = 300_000
 
 # Numbers of clusters for which a display searches, in about a second each.
@@ -101,8 +100,7 @@ class PointEstimate:
     - `stats`: (n_clusters, n_stats). Statistics of the clusters.
     - `clusters`: (n_chains, n_read_draws, n_samples). Draws of the clusters. None: each component
       is a cluster.
-    - `components`: (n_components, n_stats). Statistics of the components of the clusters. None:
-      those of the clusters.
+    - `components`: (n_components, n_stats). Statistics of components of clusters. None: of these.
     - `owners`: (n_components,). Cluster of each component, in increasing order.
     - `cells`: (n_chains, n_read_draws, n_different). Draws of the clusters for the search, see
       `read_draws`. None: those in `clusters`.
@@ -200,27 +198,22 @@ class DrawnClusters:
     """Clusters of the draws of a fit, as a loss needs them.
 
     - `model`: BaseMixture. Fitted mixture with label draws.
-    - `loss`: str or tuple. Of `HILLS`, or a loss of `partitions.point_estimate`. None: for single
-      draws.
-    - `statistics`: callable. Function of labels that returns the statistics of their clusters.
-      None: from the rows.
-    - `hills`: dict. Hills of the draws that an adaptive reading has found, empty before. None:
-      nobody reads them again.
+    - `loss`: str or tuple. One of `HILLS` or of `partitions.point_estimate`. None: single draws.
+    - `statistics`: callable. From labels to statistics of their clusters. None: from the rows.
+    - `hills`: dict. Hills that an adaptive reading has found. None: nobody reads them again.
 
     - `clusters`: (n_chains, n_read_draws, n_informative).
     - `cells`, `likely`: of the same shape. Clusters by which losses are judged, and those in which
       a search begins; see `read_draws`.
     - `components`: (n_chains, n_read_draws, n_samples). Components of the draws that were read.
-    - `loss`: str or tuple. Loss between partitions: "vi" for hills, unless "binder" is better; see
-      `_follow`.
+    - `loss`: str or tuple. Loss: "vi" for hills, unless "binder" is better; see `_follow`.
     - `most_clusters`: float. Largest number of clusters.
     - `unlimited`: (n_inside,) or None. Labels that a search without a limit has found, if they are
       those that `_follow` has needed.
     - `known`: KnownLabels or Unlabelled. Known labels of the informative rows.
     - `is_adaptive`: bool. Whether components of hills can be clusters.
     - `joins_fragments`: bool. Whether estimates have no fragments; see `join_fragments`.
-    - `merges`: bool. Whether estimates with fewer clusters are merges of the estimate without a
-      limit.
+    - `merges`: bool. Whether estimates with fewer clusters are merges of that without a limit.
     """
 
     def __init__(self, model, loss=None, statistics=None, hills=None):
@@ -284,8 +277,7 @@ class DrawnClusters:
         """Take the loss "binder", with as few clusters as draws have, if the estimate by "vi" is
         coarser than nearly all draws, and these are alike. Where it is uncertain to which of two
         components rows belong, uniting these costs less by "vi" than cutting them, even if each
-        draw has both. By "binder" it costs more; without a limit this finds clusters of few rows,
-        too."""
+        draw has both. By "binder" it costs more; without a limit this finds tiny clusters, too."""
         clusters = alone(self.clusters[:, :, self._rows_inside()[1]])
         if not clusters.size:
             return
@@ -359,9 +351,8 @@ class DrawnClusters:
         return {"label_estimates_": found, "estimate_weights_": weights}
 
     def _estimate(self, max_clusters, inside, of_noise):
-        """Labels of the rows inside with the least expected loss, -1 for rows that are noise with
-        a higher probability than they share the cluster with its other rows (or are alone in
-        it)."""
+        """Labels of the rows inside with the least expected loss, -1 for rows that are more
+        probably noise than in one cluster with its other rows (or alone in it)."""
         clusters, known = alone(self.clusters[:, :, inside]), self.known.take(inside)
         found = known.estimate(clusters, self._searching(inside), max_clusters, of_noise)
         self._give_classes(found, inside)
@@ -429,8 +420,7 @@ class DrawnClusters:
 
     def _with_components(self, labels, clusters, components):
         """The `PointEstimate` of labels of clusters, from draws of the clusters and of their
-        components. New rows are compared with the components of the draw whose clusters are the
-        closest."""
+        components. New rows are compared with components of the draw of closest clusters."""
         spread = self.training.spread
         closest = partitions.partition_distances(alone(clusters), alone(labels)).argmin()
         of_draw = self.training.take(components).reshape(-1, len(labels))[closest]
@@ -464,8 +454,7 @@ class DrawnClusters:
         Returns
 
         - `losses`: (n_numbers,). Losses between the rows that can be in clusters. With noise,
-          `estimate_labels` then calls more rows noise, and the number of its clusters may be
-          smaller.
+          `estimate_labels` then calls more rows noise, and may have fewer clusters.
         - `fewest`: int. Smallest number of clusters of a draw.
         """
         if self.known.unites:

@@ -38,8 +38,7 @@ FEWEST_SMALL, FEWEST_WORDS = 5, 10
 # Gibbs sweeps that bring the hyperparameters of either model to typical values.
 N_SWEEPS = 15
 N_PARTICLES, N_RUNS = 100, 3
-# Smallest excess of the variance within a cluster, relative to the mean, of a column that is
-# named.
+# Smallest excess of the variance within a cluster, relative to the mean, of a named column.
 NAMED = 0.2
 # Numbers of clusters of nodes that are tried.
 FEW_CLUSTERS = 1, 2, 3, 4, 6, 9
@@ -71,8 +70,7 @@ def _columns_of(program, *classes):
 
 
 def _relearned(cls, likelihood, X):
-    """A resolved likelihood, or this class in the place of `Poisson`, with all hyperparameters
-    learned, resolved on X."""
+    """A resolved likelihood, or this class in place of `Poisson`, resolved on X, all learned."""
     if not isinstance(likelihood, Poisson):
         return likelihood
     relearned = cls(hyperpriors=likelihood.hyperpriors)
@@ -81,8 +79,7 @@ def _relearned(cls, likelihood, X):
 
 def columns_with_totals(program, labels, bit_generator):
     """Positions of the columns of counts, if clusters are parts of kinds of rows that differ in
-    their totals over these; otherwise an empty list. See `overdispersed_columns`. Only complete
-    rows count."""
+    totals over these; otherwise []. See `overdispersed_columns`. Only complete rows count."""
     columns = _columns_of(program, Poisson, NegativeBinomial)
     if program.likelihood.exposed or len(columns) < FEWEST_COLUMNS:
         return []

@@ -190,8 +190,7 @@ class Questions:
 
     @offered_if(lambda self: _without_links(self) and refusal(_likelihood(self), "laws"))
     def impute(self, X, n_draws: int | None = None, *, exposure=None) -> Any:
-        """Fill missing entries, given the other entries of each row; of a network, its unobserved
-        pairs.
+        """Fill missing entries, given the others of each row; of a network, its unobserved pairs.
 
         >>> import numpy as np
         >>> from skdpm import DPMixture
@@ -347,8 +346,7 @@ def _complete_network(estimator, X, n_draws):
 
 
 def _laws_of(estimator, rows, incomplete):
-    """Laws of missing entries: `OwnLaws` if these are the rows of the fit, and they may have gaps,
-    else `NewLaws`."""
+    """Laws of missing entries: `OwnLaws` of rows of the fit that may have gaps, else `NewLaws`."""
     training, predictor = estimator._training, estimator._predictor
     # With noise, a row may be in no cluster.
     if training is None or training.noise_law.takes_rows or fingerprint(rows) != training.key:

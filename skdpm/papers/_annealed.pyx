@@ -24,8 +24,7 @@ cdef class AnnealedSystem(ParticleSystem):
 
     - `annealing`: tuple (first, rate) or None. The concentration of n rows is that of the prior
       plus its distance to `first` times (1 - rate)^(n - 1). Needs a fixed concentration.
-    - `active_block`: int. Number of old rows drawn again after each row. The kernels must have all
-      rows.
+    - `active_block`: int. Old rows drawn again after each row. The kernels must have all rows.
     """
     cdef readonly Py_ssize_t block_start    # first row of the next active block
     cdef Py_ssize_t active_block

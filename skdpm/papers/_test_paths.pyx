@@ -10,8 +10,7 @@ from skdpm.features.samplers._particle_gibbs cimport (
 
 from skdpm.features.samplers.particle_gibbs import TEST_PATHS
 
-# In the order of TEST_PATHS. The last two depend on the row's present value. They give no valid
-# kernels: warm-up only.
+# In the order of TEST_PATHS. The last two depend on the present value: for warm-up only.
 cdef enum TestPath:
     ZEROS
     ONES

@@ -23,9 +23,8 @@ def make(variant, **params):
     Parameters
     ----------
     variant : {"bSM"}
-        "bSM" (section 3.6.2): the two rows are rows on which two past states of the chain or
-        its companions disagree. Rows that both past states put together with one of the two
-        start on its side.
+        "bSM" (section 3.6.2): the two rows are rows on which two past states of the chain or its
+        companions disagree. Rows that both put together with one of the two start on its side.
     **params
         Parameters of the sampler: `n_restricted_scans` and `gibbs_sweeps` as in `SplitMerge`,
         `n_history_chains=8` and `n_history=16` as in `ARM`.

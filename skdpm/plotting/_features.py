@@ -44,8 +44,7 @@ class FeaturesDisplay(style.Display):
     sizes : ndarray of shape (n_components,), int
         Number of rows of X with each feature.
     image_shape : tuple (height, width), default=None
-        Shape of the image that each row of `components` holds. None: the rows are drawn as lines
-        of a heat map.
+        Shape of the image that each row of `components` holds. None: rows are lines of a heat map.
     column_names : list of str, default=None
     what : str, default="component"
         Name of the quantity that `components` holds, for the colorbar.
@@ -84,8 +83,7 @@ class FeaturesDisplay(style.Display):
         max_features : int, default=36
             Of more features, so many are shown: those that most rows have.
         max_rows : int, default=2000
-            Of more rows, the allocations of so many are shown: evenly spaced ones in the order of
-            the picture.
+            Of more rows, so many are shown: evenly spaced ones in the order of the picture.
         """
         max_rows = check_integer(max_rows, "max_rows", low=1)
         max_features = check_integer(max_features, "max_features", low=1)

@@ -221,8 +221,7 @@ def _draw_matrix(display, ax, matrix, **options):
         low = start - 0.5
         border = Rectangle((low, low), size, size, fill=False, edgecolor=ink, linewidth=0.7)
         display.borders_.append(ax.add_patch(border))
-        # Beside the matrix and below it: along the rows in their numbers, across in shares of the
-        # axis.
+        # Beside and below the matrix: along the rows in numbers, across in shares of the axis.
         for transform, place in (
             (ax.get_yaxis_transform(), ((-0.03, low), 0.02, size)),
             (ax.get_xaxis_transform(), ((low, -0.03), size, 0.02)),

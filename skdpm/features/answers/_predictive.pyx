@@ -33,8 +33,7 @@ cdef class RowLaw:
 
     - `log_odds`: (n_latent,). Prior log odds of each feature.
     - `log_pmf`: log p(m) for m = 0, 1, ...: numbers of new features.
-    - `beam`: Number of values in the beam; 0: sum all values. None: 0 for up to `max_bits`
-      features of the model, else `BEAM`.
+    - `beam`: Number of values in the beam; 0: all. None: 0 up to `max_bits` features, else `BEAM`.
     """
     cdef FeatureModel model
     cdef CollapsedFeatureModel collapsed    # the model; None if it cannot integrate parameters out
@@ -194,8 +193,7 @@ cdef class RowLaw:
         return exp(value - self.top)
 
     cdef double largest_gain(self) noexcept nogil:
-        """Bound the gain in log p(x_i | z) from switching features on. The table also includes
-        their log odds."""
+        """Bound the gain in log p(x_i | z) plus log odds from switching features on."""
         cdef double gain = 0.0
         for r in range((<Py_ssize_t>1) << self.n_latent):
             gain = max(gain, self.table[r])
@@ -208,8 +206,7 @@ cdef class RowLaw:
     cdef double visit_best(
         self, Py_ssize_t i, double* probabilities, unsigned char* best   # OUT (n_latent,)
     ) except? -1 nogil:
-        """Sum over the values of row i that the beam visits. Returns a lower bound of log p(x_i),
-        or NaN if it is not finite."""
+        """Sum over values of row i in the beam: a lower bound of log p(x_i), NaN if not finite."""
         cdef Py_ssize_t _search
         cdef Py_ssize_t likeliest = 0
         memset(best, 0, self.n_latent)
@@ -351,8 +348,7 @@ cdef class RowLaw:
         return 0
 
     cdef void add_copies(self, Py_ssize_t k, bint on, Py_ssize_t n_unused) noexcept nogil:
-        """Copy the kept values with a weight in `scratch` to unused candidates, feature k
-        flipped."""
+        """Copy kept values with a weight in `scratch` to unused candidates, feature k flipped."""
         for j in range(self.n_kept):
             if self.scratch[j] > -INFINITY:
                 n_unused -= 1

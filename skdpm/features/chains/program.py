@@ -183,8 +183,7 @@ def _guess(likelihood, data, model, prior, bit_generator):
     room = model.n_samples if prior.grows else prior.n_components
     best, largest = None, -np.inf
     for _try in range(N_GUESSES):
-        # Superfluous features distort the others: later guesses are limited to a few more than
-        # were kept.
+        # Superfluous features distort the others: later guesses have few more than were kept.
         most = room if best is None else min(room, best.shape[1] + 2)
         n_guessed = None
         while most != n_guessed:

@@ -6,8 +6,7 @@ from skdpm._core._memory cimport MemoryOwner
 
 @cython.final
 cdef class Allocations(MemoryOwner):
-    """A binary matrix Z with capacity for more columns, and its column sums. A state owns it, and
-    the state's model reads it."""
+    """A binary matrix Z with room for more columns, and column sums. A state's model reads it."""
     cdef readonly Py_ssize_t n_samples
     cdef readonly Py_ssize_t n_latent       # columns in use
     cdef readonly Py_ssize_t stride         # capacity for columns, at least 1

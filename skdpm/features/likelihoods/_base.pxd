@@ -97,8 +97,7 @@ cdef class CachedFlipModel(FeatureModel):
     flip (2 k + on; -1: none), then the running terms of the subclass.
     """
     cdef void begin_terms(self) noexcept nogil
-    # A likelihood overrides these in place of `log_flip_many`, `flip` and `log_row`. `terms` are
-    # a candidate's running terms.
+    # These replace `log_flip_many`, `flip` and `log_row`; `terms` are the running terms.
     cdef double log_terms(self, const double* terms) noexcept nogil
     cdef double log_flipped(self, const double* terms, Py_ssize_t k, bint on) noexcept nogil
     cdef void flip_terms(self, double* terms, Py_ssize_t k, bint on) noexcept nogil

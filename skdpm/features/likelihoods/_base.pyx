@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Base classes of feature models, with the candidates of the row under update.
 
-A function that a likelihood must override and does not gives NaN, which samplers refuse, or
-raises.
+A function that a likelihood must override raises, or gives NaN, which samplers refuse.
 """
 from libc.math cimport NAN
 from libc.string cimport memcpy
@@ -114,8 +113,7 @@ cdef class FeatureModel(MemoryOwner):
         """Set the features' parameters to their means given Z and X. By default they stay."""
 
     cdef double log_marginal(self) noexcept nogil:
-        """log p(X | Z, hyperparameters), the features' parameters integrated out; by default,
-        log p(X | Z, parameters)."""
+        """log p(X | Z, hyperparameters), parameters integrated out; by default given them."""
         return self.log_likelihood()
 
     cdef void log_rows(
@@ -186,8 +184,7 @@ cdef class FeatureModel(MemoryOwner):
         raise NotImplementedError(f"{type(self).__name__} must implement `load`")
 
     def get_adaptation(self):
-        """Quantities tuned by `update_params` in warm-up, such as `n_sweeps`, as a dict of plain
-        objects."""
+        """Dict of what `update_params` tunes in warm-up, such as `n_sweeps`: plain objects."""
         return {}
 
     def set_adaptation(self, adaptation):
@@ -287,8 +284,7 @@ cdef class CollapsedFeatureModel(FeatureModel):
 cdef class InterceptFeatureModel(CollapsedFeatureModel):
 
     cdef double log_complement(self, Py_ssize_t k) noexcept nogil:
-        """Change of the log density of the parameters under `complement(k)`, including the log
-        Jacobian."""
+        """Change of the parameters' log density under `complement(k)`, with the log Jacobian."""
         return NAN
 
     cdef int complement(self, Py_ssize_t k) except -1 nogil:
@@ -312,6 +308,5 @@ cdef class InterceptFeatureModel(CollapsedFeatureModel):
         return self.refuse("absorb")
 
     cdef int split_off(self, Py_ssize_t k, bitgen_t* rng) except -1 nogil:
-        """Draw the parameters of feature k, just added for all rows, given its sum with the
-        intercept: the reverse of `absorb`."""
+        """Draw the parameters of feature k, new in all rows, given its sum with the intercept."""
         return self.refuse("split_off")

@@ -284,8 +284,7 @@ cdef class LFRMModel(LinkFlipModel):
             self.tau = max(LOWEST, min(self.tau, LARGEST))
 
     cdef bint prepare_part(self) except -1 nogil:
-        """Make `part` that of all weights and b. Returns whether it proposes them cheaply, which
-        depends on Z alone."""
+        """Make `part` that of all weights and b. Returns whether proposals are cheap given Z."""
         if n_weights(self.n_latent, self.directed) > MOST_REFITTED:
             return False
         if self.part is None:
@@ -914,8 +913,7 @@ cdef class LFRMPart(LinkFlipModel):
         return self.log_joint(theta) - 0.5 * (self.log_det - n * log(2.0 * PI) - square)
 
     cdef double redraw(self, bitgen_t* rng) except? -1.0 nogil:
-        """Draw parameters from q and keep them. Returns the log acceptance ratio of a Metropolis
-        step from those kept before."""
+        """Draw parameters from q and keep them. Returns the log acceptance ratio of this step."""
         cdef double log_ratio = -self.log_weight()
         self.draw(self.kept, rng)
         return log_ratio + self.log_ratio(self.kept)

@@ -44,8 +44,7 @@ cdef enum Purpose:
 
 
 cdef inline double draw_precision(bitgen_t* rng, double shape, double rate) noexcept nogil:
-    """Draw from Gamma(shape, rate) by its logarithm: under a small shape the variate itself often
-    underflows to 0."""
+    """Draw from Gamma(shape, rate) by its logarithm: under a small shape variates underflow."""
     cdef double tau = exp(log_gamma_variate(rng, shape) - log(rate))
     if tau < LOWEST:
         return LOWEST
@@ -328,8 +327,7 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         return total < 0.0
 
     cdef double log_common(self, Py_ssize_t k) noexcept nogil:
-        """What rows share, less m, is N(0, s I): s is 1/tau_b without the feature and
-        1/tau_b + 1/tau_v with it."""
+        """What rows share, less m, is N(0, s I): s is 1/tau_b, with the feature plus 1/tau_v."""
         cdef double square = dot(&self.offset[0], &self.offset[0], self.d)
         cdef double s = 1.0 / self.tau_b
         cdef double wider = s + 1.0 / self.tau_v
@@ -435,8 +433,7 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
             )
 
     cdef double visit_columns(self, int purpose, bitgen_t* rng) noexcept nogil:
-        """log p(X | Z) with V and b integrated out. `purpose` also draws them, or sets them to
-        their means."""
+        """log p(X | Z) with V and b integrated out. `purpose` draws them or sets the means."""
         cdef Py_ssize_t n = self.n_latent + self.has_intercept
         cdef Py_ssize_t d = self.d
         cdef Py_ssize_t packed = n * (n + 1) // 2

@@ -17,8 +17,7 @@ class FeatureLikelihood(BaseEstimator):
     - `allow_nan`, `accept_sparse`, `pairwise`, `positive_only`: bool. Input tags of scikit-learn.
       Sparse matrices are passed as CSR.
     - `needs_allocations`: bool. Whether a new row depends on the features of the rows of `fit`.
-      The model then gets these by `FeatureModel.see`, and `reconstruct` as
-      `params["allocations"]`.
+      The model gets these by `FeatureModel.see`, `reconstruct` as `params["allocations"]`.
     - `tempers`: bool. Whether its `FeatureModel.anneal` uses the length of the warm-up, which then
       cannot be found during the fit.
     - `preferred_sampler`: str. Name of the sampler for `sampler="auto"`.
@@ -27,8 +26,7 @@ class FeatureLikelihood(BaseEstimator):
     - `common_params`: tuple of str. Names of the parameters in `FeatureModel.save` that belong to
       no feature, such as an intercept: arrays of shape (n_features,). Every draw of them is kept.
     - `hyperparameters`: tuple of str. Names of the hyperparameters in `FeatureModel.save`: numbers
-      that are also parameters of the likelihood. Those that are None are learned, and their draws
-      are kept.
+      that are parameters of the likelihood. Those that are None are learned, and draws are kept.
     """
 
     allow_nan = True
@@ -51,8 +49,7 @@ class FeatureLikelihood(BaseEstimator):
         return tuple(name for name in self.hyperparameters if getattr(self, name) is None)
 
     def check_entries(self, X):
-        """Raise ValueError for the first column of X, an ndarray or CSR array, with infinity, or
-        with NaN unless allowed."""
+        """Raise ValueError for the first column of X (ndarray or CSR) with infinity (or NaN)."""
         check_finite(X, allow_nan=self.allow_nan)
 
     def resolve(self, X):
@@ -76,7 +73,6 @@ class FeatureLikelihood(BaseEstimator):
         """A quick and rough guess of Z for the start of a chain, from the result of `encode`:
         (n_samples, n_latent), bool, with at most `most` features. None: no guess. With a
         `CollapsedFeatureModel` the start removes superfluous features."""
-        return None
 
     def encode_new(self, X):
         """Convert new rows to the form of the model; by default, by `encode`."""

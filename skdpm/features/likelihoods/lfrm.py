@@ -29,16 +29,14 @@ class LFRM(FeatureLikelihood):
     Nodes i and j are linked with probability 1 / (1 + exp(-(bias + z_i' W z_j))). Each weight is
     the effect of a feature of one node and a feature of the other on the log odds of a link. X is
     the square adjacency matrix of 0 and 1, dense or CSR; NaN marks an unobserved pair. The
-    attribute `weights_` holds W for `allocations_`. New nodes are rows of links to the nodes of
-    `fit`.
+    attribute `weights_` holds W for `allocations_`. New nodes are links to the nodes of `fit`.
 
     Parameters
     ----------
     directed : bool, default=False
         Whether X[i, j] and X[j, i] are two links. If not, X must be symmetric, and so is W.
     bias : float or None, default=None
-        Log odds of a link of nodes without features. None: learned under N(0, 1 /
-        `bias_precision`).
+        Log odds of links without features. None: learned under N(0, 1 / `bias_precision`).
     bias_precision : float, default=0.1
         Precision of the prior of the bias.
     weight_precision : float or None, default=None
@@ -81,16 +79,14 @@ class LFRM(FeatureLikelihood):
 
     def initial_allocations(self, data, most, rng):
         """Guess blocks of nodes that link to the same nodes, by k-means of spectral points, and
-        two features of nodes with many links. Chains merge features more readily than they find
-        new ones."""
+        two features of nodes with many links. Chains merge features more easily than add them."""
         signs = data["signs"]
         n_blocks = min(MOST_BLOCKS, len(signs) // NODES_PER_BLOCK, most - len(SHARES_WITH_FEWER))
         if n_blocks < 2:
             return None
         points, degrees = _spectral_points(signs, n_blocks, self.directed, rng)
         blocks = np.eye(n_blocks, dtype=bool)[kmeans(points, n_blocks, rng.bit_generator)]
-        active = degrees[:, None] > np.quantile(degrees, SHARES_WITH_FEWER)
-        Z = np.hstack([blocks, active])
+        Z = np.hstack([blocks, degrees[:, None] > np.quantile(degrees, SHARES_WITH_FEWER)])
         return Z[:, Z.any(axis=0)]
 
     def encode_new(self, X):

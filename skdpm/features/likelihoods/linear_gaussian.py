@@ -14,8 +14,7 @@ from skdpm.features.likelihoods.base import FeatureLikelihood
 from skdpm.hyperpriors import check_gamma
 from skdpm.mixture.likelihoods.laws.coordinates import bulk
 
-# Bounds of centred entries and of a column's spread within which no square or product with
-# precisions over- or underflows.
+# Bounds of centred entries and a column's spread without over- or underflow of what is computed.
 LARGEST_ENTRY = 1e60
 LOWEST_SPREAD = 1e-60
 # Standard deviation of the intercept's prior in units of s. With a narrow prior, complements of

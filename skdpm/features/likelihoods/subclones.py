@@ -32,8 +32,7 @@ class Subclones(FeatureLikelihood):
     precision_prior : tuple (shape, rate), default=(1.0, 1e-4)
         Gamma prior of the precision.
     prevalence_concentration : float, default=1.0
-        Parameter, at least 0.1, of the symmetric Dirichlet prior of the clones' prevalences in a
-        sample.
+        Parameter (at least 0.1) of the symmetric Dirichlet prior of the prevalences in a sample.
     error_rate, genotype_prior : as in `PyClone`, with the same defaults
 
     References

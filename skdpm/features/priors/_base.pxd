@@ -10,6 +10,5 @@ cdef class FeaturePrior(ConcentrationSampled):
     cdef double new_rate            # Poisson rate of a row's singletons; 0 if it does not grow
     cdef double[::1] log_odds       # (n_samples,): log odds of a feature that m other rows have
 
-    # A prior overrides this, and `log_probability_at` of its base; `draw_under_gamma` if it
-    # sets `conjugate`.
+    # A prior overrides this, `log_probability_at`, and `draw_under_gamma` if it sets `conjugate`.
     cdef void tabulate(self) noexcept nogil

@@ -71,8 +71,7 @@ cdef class IndianBuffetPrior(FeaturePrior):
 
         p(Z) = exp(-A H_N) A^K / K! prod_k B(m_k, N - m_k + 1),    H_N = 1 + 1/2 + ... + 1/N.
 
-    A row has feature k with probability m / N if m of the other rows have it, and Poisson(A / N)
-    singletons.
+    A row has feature k, of m other rows, with probability m / N, and Poisson(A / N) singletons.
     """
     cdef double harmonic        # H_N
 

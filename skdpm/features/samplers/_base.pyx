@@ -73,8 +73,7 @@ cdef class FeatureKernel(MemoryOwner):
 
     cdef int update_row(self, FeatureState state, bitgen_t* rng) except? -1 nogil:
         """Draw `values` from a kernel that leaves their conditional law invariant. Candidate 0 is
-        the present row at first and anything afterwards. Returns -1 if no value has a positive
-        weight."""
+        the present row at first and anything afterwards. Returns -1 if no weight is positive."""
         raise NotImplementedError(f"{type(self).__name__} does not override `update_row`")
 
     # The Python boundary.
@@ -102,8 +101,7 @@ cdef int update_singletons_collapsed(
             f"row {i}: the number of features that no other row has cannot be drawn"
         )
     while self.n_singletons > n:
-        # Ends: one fewer each time. From the last one down, so that the feature that takes a
-        # free place is not one of those left.
+        # Ends: one fewer each time. From the last down: a free place goes to none of those left.
         self.n_singletons -= 1
         state.remove_feature(self.singletons[self.n_singletons])
     for j in range(self.n_singletons):

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Moves of whole columns of Z, which sweeps over the rows make slowly or never.
 
-If an intercept can make up for a feature (`InterceptFeatureModel`), two moves leave the law of X
-unchanged:
+If an intercept can make up for a feature (`InterceptFeatureModel`), two moves keep the law of X:
 
 - A feature is exchanged for its complement: the rows that lack it have it. Given the parameters
   the proposal is an involution; its ratio is that of the priors of Z and of the parameters.
@@ -42,8 +41,7 @@ cdef inline Py_ssize_t count_full(FeatureState state) noexcept nogil:
 cdef class ColumnKernel:
     """A Markov kernel on whole columns of Z, with their parameters.
 
-    - `n_moves`: int. Number of proposals of `RelaunchKernel` per iteration, for a
-      `CollapsedFeatureModel`; 0: no moves at all.
+    - `n_moves`: int. Proposals of `RelaunchKernel` per iteration; 0: no moves at all.
     - `relaunches`: bool, default=True. If not, only the moves above are made.
     """
     cdef readonly Py_ssize_t n_moves

@@ -168,8 +168,7 @@ cdef bint extend(
     RowFilterKernel self, FeatureState state, bitgen_t* rng, Py_ssize_t t, double power,
     double last_power
 ) noexcept nogil:
-    """Make and weigh both children of every node, then choose which ones survive. Returns 0
-    if the weights are no distribution."""
+    """Make and weigh both children of each node; choose who survives. 0 if weights are no law."""
     cdef Py_ssize_t kept = -1       # the retained child
     cdef bint other = not self.base[t]
     cdef double one = self.log_odds[t]
@@ -214,8 +213,7 @@ cdef class ParticleGibbsKernel(RowFilterKernel):
                 self.nodes[g].log_w = self.log_w[g]
 
     cdef bint choose(self, Py_ssize_t t, Py_ssize_t kept, bitgen_t* rng) noexcept nogil:
-        """Draw each particle's child in proportion to the two weights. Either child then has their
-        sum as its weight."""
+        """Draw each particle's child in proportion to the two weights; its weight is their sum."""
         cdef Py_ssize_t others
         for g in range(self.n_current):
             node = &self.nodes[g]

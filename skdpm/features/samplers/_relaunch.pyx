@@ -34,12 +34,11 @@ q(Z' | launch) is the product of their conditional laws. A recoding proposes one
 all codes of one feature, its complement, or of two: the part has the bias, so rows without
 features may get some. The permutation and its inverse are equally probable.
 
-Such a model also proposes two features in place of one with the same rows, and their union in
-place of two. A launch of two parts gives each row of the feature one of them at random; later
-these rows, and no others, have one or both. Both anchors are rows of the feature. The union is not
-drawn. The ratio for two parts is p(Z', X) m^2 / (p(Z, X) q(Z' | launch) m'_1 m'_2). In warm-up one
-or two features are proposed in place of two: a random function of a row's two values, then a sweep
-over the rows.
+It also proposes two features in place of one with the same rows, and their union in place of two.
+A launch of two parts gives each row of the feature one of them at random; later these rows, and no
+others, have one or both. Both anchors are rows of the feature. The union is not drawn. The ratio
+for two parts is p(Z', X) m^2 / (p(Z, X) q(Z' | launch) m'_1 m'_2). In warm-up one or two features
+are proposed in place of two: a random function of a row's two values, then a sweep over the rows.
 """
 from libc.math cimport INFINITY, exp, lgamma, log, log1p
 from libc.string cimport memset
@@ -84,8 +83,7 @@ cdef inline Py_ssize_t draw_or_find(
     double* log_w, Py_ssize_t n, Py_ssize_t forced, Py_ssize_t wanted, double* log_q, bitgen_t* rng
 ) noexcept nogil:
     """Draw a value r with all bits of `forced`, with probability proportional to exp(log_w[r]), or
-    take `wanted` if that is not -1. Adds its log probability to log_q. Returns -1 if the weights
-    are no distribution."""
+    take `wanted` if that is not -1. Adds its log probability to log_q. -1: weights are no law."""
     cdef double top = log_w[n - 1]      # has all bits
     cdef double total = 0.0
     for r in range(n):
@@ -126,8 +124,7 @@ cdef inline void permute(
 cdef class RelaunchKernel:
     """Kernel of the moves.
 
-    - `n_moves`: int. Number of relaunches per step; there are `N_RECODINGS` recodings for each, or
-      `N_PROPOSED`.
+    - `n_moves`: int. Relaunches per step, each with `N_RECODINGS` recodings, or `N_PROPOSED`.
     """
 
     def __init__(self, Py_ssize_t n_moves):
@@ -430,9 +427,8 @@ cdef double launch(
     RelaunchKernel self, FeatureState state, Py_ssize_t n, const Py_ssize_t* anchors,
     const unsigned char* united, const unsigned char* target, bitgen_t* rng
 ) except? -1.0 nogil:
-    """Launch n features, whose union is `united` if that is not NULL, then draw their columns,
-    or take those of `target` if it is not NULL. Returns the columns' log probability given the
-    launch."""
+    """Launch n features, whose union is `united` if that is not NULL, then draw their columns, or
+    take those of `target` if it is not NULL. Returns their log probability given the launch."""
     cdef Py_ssize_t _sweep
     cdef Py_ssize_t n_rows = min(<Py_ssize_t>MOST_ROWS, state.n_samples)
     cdef Py_ssize_t first = integer(rng, state.n_samples)
@@ -507,8 +503,7 @@ cdef double log_order(
         state.prior.concentration, col_sums, n_latent
     )
     if state.prior.grows:
-        # p(Z) counts each of the K! orders of columns. The probability is (K - s)! / K!, and
-        # K - s does not change.
+        # p(Z) counts each of the K! orders of columns: (K - s)! / K!, and K - s does not change.
         return total
     for k in range(n_latent):
         n_used += col_sums[k] > 0

@@ -34,8 +34,7 @@ class ParticleGibbs(RowFilter):
         Exponent of the annealing: after t of T features the likelihood is raised to the power
         (t / T) ** annealing_power; 0: no annealing.
     resample_threshold : float, default=0.5
-        Effective sample size, relative to `n_particles`, below which particles are resampled; in
-        [0, 1].
+        Effective sample size over `n_particles`, below which particles are resampled; in [0, 1].
     column_moves : int, default=1
         As in `DiscreteParticleFilter`; 0: none, as in the paper.
 

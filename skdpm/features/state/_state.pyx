@@ -12,8 +12,7 @@ cdef double INDIFFERENCE = 0.405
 cdef class FeatureState:
     """State of one chain.
 
-    - `model`: FeatureModel. Model of the rows, with parameters of the features of Z; it is bound
-      to Z here.
+    - `model`: FeatureModel. Model of the rows, with parameters of features; it is bound to Z here.
     - `Z`: (n_samples, n_latent). 0 or 1; no column of zeros under the Indian buffet process.
     - `collapses`: bool, default=True. Whether the parameters of singletons are integrated out if
       the model can do so. If not, singletons are proposed from the prior.
@@ -78,13 +77,11 @@ cdef class FeatureState:
         return self.Z.sums()
 
     def compute_log_joint(self):
-        """log p(Z | concentration) + log p(X | Z, parameters) + log p(parameters), natural
-        logarithms, hyperpriors excluded."""
+        """log p(Z | concentration) + log p(X | Z, parameters) + log p(parameters)."""
         return self.log_prior() + self.model.log_likelihood() + self.model.log_prior()
 
     def compute_log_marginal(self):
-        """log p(Z | concentration) + log p(X | Z, hyperparameters), the features' parameters
-        integrated out."""
+        """log p(Z | concentration) + log p(X | Z, hyperparameters), parameters integrated out."""
         return self.log_prior() + self.model.log_marginal()
 
     def log_prior(self):
@@ -101,8 +98,8 @@ cdef class FeatureState:
 
     def choose_complements(self):
         """Exchange features for their complements, one by one, as long as that raises the log
-        marginal. Then, if both are about equally probable, prefer the one that adds to a row.
-        Without an intercept, do nothing."""
+        marginal. If both are about equally probable, prefer the one that adds to a row. Without
+        an intercept, do nothing."""
         cdef double value, best
         cdef bint improves = True
         if self.intercepted is None:

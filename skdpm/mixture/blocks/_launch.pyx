@@ -60,8 +60,7 @@ def launch_sides(ParametricModel model, const int[::1] codes, launch, list bit_g
     expect_shape("codes", codes, (model.n_samples,))
     expect_shape("params", params, (2 * n_unions, model.n_params))
     expect_shape("log_weights", log_weights, (2 * n_unions,))
-    # For each cluster, its union (n_unions: none), and which side of it the cluster is. The last
-    # entry is for rows that are noise.
+    # For each cluster, its union (n_unions: none), and which side of it that is; last, for noise.
     union_of = np.full(n_codes // 2 + 2, n_unions, dtype=np.min_scalar_type(n_unions))
     side_of = np.zeros(len(union_of), dtype=np.intp)
     for j, clusters in enumerate(launch.unions):

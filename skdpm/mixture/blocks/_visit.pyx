@@ -2,16 +2,14 @@
 """A task on a block of rows: draw codes, collect statistics.
 
 Given weights and parameters, the labels of rows are independent. A task is therefore a pure
-function of the block's rows, of a few arrays and of random streams. Its result is small: the
-statistics of the clusters within the block, which are added up over blocks. The words used here
-are explained in `records`.
+function of the block's rows, of a few arrays and of random streams. Its result is small:
+statistics of the clusters within the block, which are added up over blocks. Words: see `records`.
 
-Rows are taken in batches. Each row has two uniforms, one for its cluster and one for its
-sub-cluster. Rows whose clusters are known are *placed*: sorted by cluster, given sub-clusters, and
-added to the statistics. With K clusters, row 2 k + s of the statistics belongs to sub-cluster s of
-cluster k, and row 2 K + 4 j + 2 t + s to sub-cluster s of side t of the j-th random split. Rows
-that are noise have the code NOISE_CODE and no statistics. In the draw, noise is one more choice
-after the clusters.
+Rows are taken in batches. Each has two uniforms, for its cluster and its sub-cluster. Rows whose
+clusters are known are *placed*: sorted by cluster, given sub-clusters, and added to the
+statistics. With K clusters, row 2 k + s of the statistics belongs to sub-cluster s of cluster k,
+and row 2 K + 4 j + 2 t + s to sub-cluster s of side t of the j-th random split. Rows that are
+noise have the code NOISE_CODE and no statistics. In draws, noise is a choice after the clusters.
 
 Given an order in which close rows follow one another, a batch is cut into tiles, and only clusters
 that may matter in a tile are evaluated for its rows (`_core/_culling`).
@@ -409,8 +407,7 @@ cdef bint draw_left(BlockTask self) noexcept nogil:
 cdef bint place(
     BlockTask self, const Py_ssize_t* items, const double* v, Py_ssize_t n_items
 ) noexcept nogil:
-    """Give sub-clusters to items with known clusters, and add them to the statistics. False
-    if weights are no distribution."""
+    """Give items in known clusters sub-clusters; add to sums. False if weights are no law."""
     cdef Py_ssize_t which[2]
     cdef const Py_ssize_t* rows
     if self.held_codes != NULL:
@@ -525,17 +522,14 @@ def draw_and_collect(
     """Draw new codes of a block's rows and collect statistics.
 
     - `model`: ParametricModel. Bound to the rows.
-    - `codes`: (n_rows,), int32, or None. Codes of the rows so far; None if the task does not need
-      them.
+    - `codes`: (n_rows,), int32, or None. Codes of the rows so far; None: the task needs none.
     - `task`: Task
     - `bit_generators`: list of numpy bit generators. One for the sweep (None without a sweep),
       then one for each random split.
-    - `held`: Held or None. Rows that keep a code. The other rows draw the same with and without
-      them.
+    - `held`: Held or None. Rows that keep a code. The others draw the same with and without them.
     - `order`: (n_rows,), or None. Order in which the rows are visited, each with the next numbers
       of the stream. None: their own order, with every cluster evaluated for each row.
-    - `tile_rows`: int. Maximum number of rows that are bounded together; 0: every cluster is
-      evaluated.
+    - `tile_rows`: int. Maximum number of rows bounded together; 0: every cluster is evaluated.
     - `log_noise`: (n_rows,), or None. Natural log density of each row as noise, less its
       `log_constants`, for a sweep with a weight of noise.
 
@@ -544,8 +538,7 @@ def draw_and_collect(
     - `codes`: (n_rows,), int32
     - `stats`: (2 n_clusters + 4 len(task.splits), n_stats). Statistics of each code; then, for
       each random split, of the sub-clusters of the first side and of those of the second.
-    - `first_rows`: (2 n_clusters + 4 len(task.splits),), intp. The first row of each; -1 if it has
-      none.
+    - `first_rows`: (2 n_clusters + 4 len(task.splits),), intp. First row of each; -1 without rows.
 
     Raises FloatingPointError if a row has no cluster of positive weight, or a weight is NaN.
     """
@@ -571,8 +564,7 @@ def draw_in_turn(
     double[::1] sizes, Py_ssize_t[::1] counts, Py_ssize_t[::1] owners, Py_ssize_t least,
     bit_generator
 ):
-    """Draw new codes of rows of known classes in turn, in place, each among the clusters without
-    rows of another class.
+    """Draw new codes of rows of known classes in turn, each among clusters without another class.
 
     - `codes`, `classes`: (n_rows,)
     - `log_w`: (n_clusters, n_rows). Logarithms of weights times densities.

@@ -45,8 +45,7 @@ LEAST_GAIN = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Recipe of the codes of all rows, in place of these (doc/design.md); the default has all rows
-    in one cluster."""
+    """Recipe of the codes of all rows (doc/design.md); by default all rows are in one cluster."""
 
     task: Task | None = None  # with the last sweep
     key: tuple | None = None  # of its random streams
@@ -56,8 +55,7 @@ class Recipe:
 
 class DaskRows(Rows):
     """Rows of a dask array, cut along the rows only in chunks of known sizes (`check_dask`); codes
-    are a `Recipe`. On a cluster of `dask.distributed` chunks are persisted while this object
-    lives.
+    are a `Recipe`. With `dask.distributed`, chunks are persisted while this object lives.
 
     Each chunk is cut into blocks of at most `block_size` rows, like an array in memory. Equal
     blocks give equal results, to the bit.
@@ -333,8 +331,7 @@ class DaskRows(Rows):
 def check_dask(X, sampler, *, init, point_estimate):
     """Return X, a dask array, with chunks of known sizes that are cut along the rows only.
 
-    Raises ValueError if the settings do not support a dask array, or this one; it names an
-    alternative.
+    Raises ValueError if the settings do not support this dask array; it names an alternative.
     """
     if sampler.needs_labels:
         raise ValueError(
@@ -449,10 +446,9 @@ def all_paces(paces, n_threads):
 def moves(chunks_of, sizes, paces):
     """Choose chunks to move between workers: dict of the new worker of each chunk that moves.
 
-    The slowest worker gives chunks away as long as both it and the receiver then need less than
-    its present time by `LEAST_GAIN`. Results do not depend on where chunks are. `chunks_of` has
-    the numbers of the chunks of each worker, `sizes` their numbers of rows, and `paces` the
-    seconds per row of each worker.
+    The slowest worker gives chunks away as long as both then need less than its present time by
+    `LEAST_GAIN`. Results do not depend on places. `chunks_of` has the numbers of the chunks of
+    each worker, `sizes` their numbers of rows, and `paces` the seconds per row of each worker.
     """
     chunks_of = {worker: list(chunks) for worker, chunks in chunks_of.items()}
     seconds = {w: paces[w] * sum(sizes[c] for c in chunks) for w, chunks in chunks_of.items()}

@@ -22,8 +22,7 @@ class BlockKernel(abc.ABC):
     def step(self, state, rng, key, adapting=0.0):
         """Do one iteration on a `BlockState`. `rng` has the random numbers of the clusters; the
         key (entropy, chain, iteration) names the streams of the rows. While `adapting`, the share
-        of the warm-up that is left, is positive, the iteration need not leave the posterior
-        invariant."""
+        of the warm-up that is left, is positive, the posterior need not be invariant."""
 
     def acceptance(self):
         """Return the numbers of moves so far: dict, move -> (proposed, accepted)."""

@@ -214,8 +214,7 @@ class BlockChain(MixtureChain):
         self._resume(self._from(self.program.found(self.program, bit_generator), key))
         self.kernel.set_adaptation({})
         rng = np.random.Generator(bit_generator)
-        # The clusters of the sample are clearer than those of any draw, and seem more likely: let
-        # them settle first.
+        # The clusters of the sample are clearer than those of any draw: let them settle first.
         for n in range(N_SETTLING):
             self.kernel.step(self.state, rng, (*key, n), adapting)
         if not self.log_posterior(self.compute_log_joint()) > value:

@@ -21,8 +21,7 @@ import numpy as np
 from skdpm.mixture.blocks.records import Held, change_codes
 from skdpm.mixture.blocks.rows import add_up, launch_block, numbered_from, visit_block
 
-# Memory for codes that a process keeps for a fit; a row takes two bytes per chain, four with many
-# clusters.
+# Memory for a fit's codes in a process; a row takes two bytes per chain, four with many clusters.
 STORE_BYTES = 2**28
 
 

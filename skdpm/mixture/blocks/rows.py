@@ -349,5 +349,4 @@ def row_order(likelihood, X):
     points = likelihood.box_points(likelihood.encode(X))
     if points is None:
         return None
-    tiles = RowTiles(points, TILE_ROWS, BATCH_ROWS // TILE_ROWS)
-    return np.asarray(tiles.order, dtype=np.int32)
+    return np.asarray(RowTiles(points, TILE_ROWS, BATCH_ROWS // TILE_ROWS).order, dtype=np.int32)

@@ -19,8 +19,7 @@ class BlockState:
     - `model`: ClusterModel. Bound to any rows: it computes marginal likelihoods.
     - `saved`: dict. From `start`, `draw` or `save`.
     - `noise`: Noise or None. Law of rows that are noise.
-    - `known`: KnownLabels or Unlabelled. Known labels of the rows. Rows that have one are in
-      memory.
+    - `known`: KnownLabels or Unlabelled. Known labels of the rows. Rows with one are in memory.
     - `codes`: object. Labels, as the rows keep them.
     - `collected`: Collected. Statistics of each code; those of cluster k are 2 k and 2 k + 1.
     """
@@ -102,9 +101,8 @@ class BlockState:
     # Rows of known classes.
 
     def draw_known(self, sweep, rng, least=1):
-        """Draw the codes of the rows with known labels in turn, given those of all others: each is
-        in a cluster without rows of another class. A cluster keeps `least` rows. The statistics
-        do not change."""
+        """Draw the codes of rows with known labels in turn, given all others: each is in a cluster
+        without rows of another class. A cluster keeps `least` rows. Statistics do not change."""
         rows = self.known.rows
         if len(rows) == 0:
             return
@@ -174,8 +172,7 @@ class BlockState:
 
     def join_clusters(self, pairs):
         """Merge disjoint pairs of clusters: the rows of the second cluster of a pair go to the
-        left sub-cluster of the first. Returns the old numbers of the clusters that are left, in
-        the order of the new numbers."""
+        left sub-cluster of the first. Returns the old numbers of the clusters that are left."""
         kept = np.ones(self.n_slots, dtype=bool)
         table = np.arange(2 * self.n_slots, dtype=np.int32)
         for one, other in pairs:

@@ -196,9 +196,8 @@ cdef bint merge_best(
 
 def assign_in_turn(MixtureState state, order, bint by_size=False):
     """Move the items of `order`, one after the other, to the cluster under which they are most
-    likely. No cluster is created, so there must be one; a cluster that becomes empty is removed.
-    If `by_size`, clusters are weighted by the prior and single items stay alone. The log joint
-    density then never falls."""
+    likely. No cluster is created: there must be one; an empty one is removed. If `by_size`, the
+    prior weighs clusters and single items stay. The log joint density then never falls."""
     cdef const Py_ssize_t[::1] items = np.ascontiguousarray(order, dtype=np.intp)
     cdef double* log_w = state.log_w
     state.prior.tabulate()

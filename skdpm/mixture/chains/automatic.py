@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The start `init="auto"`: rows are cut into many pieces, and pieces are merged greedily while the
-log joint density rises. doc/design.md says why merging and learning alternate, and why some pieces
-are cut again.
+log joint density rises. doc/design.md says why these alternate, and why pieces are cut again.
 """
 
 import contextlib
@@ -293,8 +292,7 @@ def merge_coupled_pieces(program, state, rng):
 def _learn(program, model, slots, bit_generator):
     """Draw the learned hyperparameters given clusters, and return them by name.
 
-    If a draw fails (say, because a column is constant within clusters), the values stay: they are
-    only a start.
+    If a draw fails (as for a column that is constant in clusters), the values stay, being a start.
     """
     likelihood = program.likelihood
     if likelihood.learned:

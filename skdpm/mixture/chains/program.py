@@ -50,10 +50,8 @@ class MixtureProgram(ChainProgram):
 
     - `data`, `tables`: dict. Encoded rows (of the first block, if rows are in blocks) and tables
       of the likelihood. All kernels share them.
-    - `first_state`: callable. Function (program, bit generator) that draws the start of a chain, a
-      `FirstState`.
-    - `given`: array or None. The validated X of `fit`, without copies. None: the rows of a stream
-      are forgotten.
+    - `first_state`: callable. Function (program, bit generator) that draws a chain's `FirstState`.
+    - `given`: array or None. Validated X of `fit`, without copies. None: a stream forgets rows.
     - `copies`: Copies or None. Rows of `fit` that are left out.
     - `known`: KnownLabels or Unlabelled. Known labels of the rows of `given`.
     - `noise_law`: NoiseLaw. Law of any rows that are noise.
@@ -248,8 +246,7 @@ class RowProgram(MixtureProgram):
 
         - `likelihood`: Likelihood. Likelihood of the user, not yet resolved.
         - `most_clusters`: int. Largest number of clusters that the prior allows.
-        - `noise`: tuple (float, float) or None. Parameters of the Beta law of the probability of
-          noise.
+        - `noise`: tuple (float, float) or None. Parameters of the Beta law of noise's probability.
         - `**settings`: Fields that all programs of mixtures have.
 
         Raises ValueError if X does not fit the likelihood.

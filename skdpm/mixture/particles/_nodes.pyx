@@ -208,8 +208,8 @@ cdef class ConcentrationNodes:
         self, const Py_ssize_t* n_clusters, Py_ssize_t n, Py_ssize_t n_rows    # IN (n,)
     ) noexcept nogil:
         """Count the particles by number of clusters. Make the laws of newly used numbers in closed
-        form (later rows update them by products), and forget those no longer used. Returns the
-        largest number of clusters."""
+        form (later rows update them by products), and forget others. Returns the largest
+        number of clusters."""
         for k in range(self.k_most + 1):
             self.users[k] = 0
         self.k_most = 0
@@ -442,8 +442,7 @@ def concentration_nodes(hyperprior, double step):
     x = quartiles[1] + sd * np.sinh(np.linspace(-far, far, 4001))
     x = x[np.abs(x) < 700.0]
     log_mass = density(x) + np.log(np.gradient(x))
-    # Rows pull the concentration down at most as exp(-30 A). Below `low` there is hardly mass, or
-    # the factor is constant.
+    # Rows pull the concentration down at most as exp(-30 A). Below `low`, mass or change is small.
     below = np.logaddexp.accumulate(log_mass - 30.0 * np.exp(x))
     below -= below[-1]
     is_low = (below < log(1e-13)) | (below + np.minimum(x + log(30.0), 0.0) < log(1e-14))

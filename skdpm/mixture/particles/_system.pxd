@@ -22,8 +22,7 @@ cdef class ParticleSystem(MemoryOwner):
     cdef readonly KeptLabels labels
     # Missing entries that each particle has drawn: (n_particles, n_gap_values), or (_, 0).
     cdef double[:, ::1] completions
-    # Rows that are noise: their number and log density, less their `log_constants`, of each
-    # particle.
+    # Rows that are noise, of each particle: number and log density, less their `log_constants`.
     cdef readonly Noise noise               # None: there is none
     cdef Py_ssize_t[::1] n_noise            # (n_particles,)
     cdef double[::1] log_outside            # (n_particles,)

@@ -64,13 +64,11 @@ cdef class ParticleSystem(MemoryOwner):
 
     - `n_particles`: int. Largest number of particles.
     - `resampling`: {"systematic", "stratified", "multinomial", "optimal"}
-    - `resample_threshold`: float. Threshold of the effective sample size divided by the number of
-      particles.
+    - `resample_threshold`: float. Threshold of the effective sample size per particle.
     - `prior`: PartitionPrior. Prior, of any number of rows: its tables are not used.
     - `concentration_prior`: Hyperprior or None. Prior of a concentration that is integrated out.
       None: that of `prior` is fixed.
-    - `noise`: Noise or None. Law of rows that are noise, with the densities of the rows of the
-      kernels.
+    - `noise`: Noise or None. Law of rows that are noise, with densities of rows of the kernels.
 
     Attributes:
 
@@ -569,8 +567,7 @@ cdef class ParticleSystem(MemoryOwner):
 
     def forget(self, Py_ssize_t i):
         """Forget row i of the kernels, which have all rows, none noise and without missing entries
-        that are drawn. Weights are then those of the rows that stay, times a number: their sum
-        does not change."""
+        that are drawn. Weights become those of the rows that stay, with the same sum."""
         cdef double shift = self.weights.log_total()
         self.take_away(i)
         self.renew()
@@ -688,8 +685,7 @@ cdef class ParticleSystem(MemoryOwner):
         return total + self.sum_constants
 
     def concentration_weights(self, Py_ssize_t p):
-        """Law of the concentration given the partition of a particle: nodes and weights, two
-        ndarrays of shape (n_nodes,)."""
+        """Law of the concentration given a particle's partition: nodes and weights, (n_nodes,)."""
         self._check_particle(p)
         self.count()
         return np.array(self.nodes.values), np.array(self.nodes.law(p, self.n_clusters[p]))

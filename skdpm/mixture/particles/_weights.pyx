@@ -2,8 +2,7 @@
 """Weights of particles and their resampling (_core/_resampling).
 
 Particles are resampled when their effective sample size is small. "Optimal" follows every choice
-of every particle while these are at most N, and thins all choices to N when they are more and the
-sample size is small.
+of every particle, and thins these to N when they are more and the sample size is small.
 """
 from libc.math cimport log
 

@@ -4,8 +4,7 @@
 Each chain takes the rows in its own order. Between rows a Markov kernel moves every particle,
 given the rows so far. Weights do not change by a kernel that leaves p(partition | rows,
 hyperparameters) invariant, nor by draws of the hyperparameters given the partition, which follow
-the move. For the move, an integrated concentration is drawn given the partition, and then
-forgotten.
+the move. For the move, an integrated concentration is drawn given the partition.
 """
 
 import functools
@@ -312,9 +311,8 @@ class FitProgram(ParticleProgram, RowProgram):
         times = move_times(n, self.sampler.growth) if self.sampler.moves else ()
         self.move_times = {time: number for number, time in enumerate(times, start=1)}
         self.stops = sorted({*range(BLOCK, n, BLOCK), *self.move_times, n})
-        half_life = self.sampler.half_life
-        if half_life is not None:
-            leaves = n + lifetimes(0, n, half_life)
+        if self.sampler.half_life is not None:
+            leaves = n + lifetimes(0, n, self.sampler.half_life)
             self.window = Window(self._rows_as_seen, leaves)
 
     def places(self, chain):
@@ -393,8 +391,7 @@ class FitChain(ParticleChain, StateChain):
         self.system.lend(p, self.state, self.order)
 
     def save(self):
-        # A random order is quick to draw again; one by k-means is not, and rows that are kept need
-        # one.
+        # A random order is quick to draw again; one by k-means is not, and kept rows need one.
         is_kept = self.program.grouped or self.program.window is not None
         return {**super().save(), **({"grouped": self.order} if is_kept else {})}
 

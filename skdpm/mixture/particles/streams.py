@@ -55,8 +55,7 @@ class StreamProgram(ParticleProgram):
     @classmethod
     def prepare(cls, X, likelihood, *, n_before, noise_law, known, sampler, kept, **settings):
         """Make the program of a batch of validated rows, with a resolved likelihood and the other
-        fields as settings. `kept` is the `Window` of earlier rows that are not forgotten, or
-        None."""
+        fields as settings. `kept` is the `Window` of earlier rows that stay, or None."""
         seen, window = likelihood.as_seen(X, n_before), None
         n_rows = X.shape[0]
         if sampler.half_life is not None:

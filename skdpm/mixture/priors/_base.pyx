@@ -94,8 +94,7 @@ cdef class PartitionPrior:
             self.log_cluster = &self.tables[2, 0]
         with nogil:     # this may take long
             self.fill_log_v(self.concentration, self.n_samples, 1, self.n_reserved, self.whole)
-        # V_{n,0} has no meaning, but if the only item of a state is detached, the weight of a new
-        # cluster must be finite.
+        # V_{n,0} means nothing, but a new cluster of the only item must have a finite weight.
         self.whole[0] = self.whole[1]
         if not self.sigma == self.tabulated_sigma:
             self.log_join[0] = -INFINITY
@@ -111,8 +110,7 @@ cdef class PartitionPrior:
         self.refocus()
 
     cdef int reserve(self, Py_ssize_t n_clusters) except -1:
-        """Tabulate log V for up to `n_clusters` clusters, now and after each change of the
-        concentration."""
+        """Tabulate log V for at most `n_clusters`, now and after each change of concentration."""
         n_clusters = min(n_clusters, self.n_samples + 1)
         if n_clusters <= self.n_reserved:
             return 0
@@ -182,8 +180,7 @@ cdef class PartitionPrior:
         self.sigma = self.sigma_at(concentration)
 
     def forget_tables(self):
-        """Make the next `tabulate` fill all tables, after a change of anything but the
-        concentration."""
+        """Make the next `tabulate` fill all tables: more has changed than the concentration."""
         self.tabulated = INFINITY
 
     def resample_latent(self, sizes, bit_generator):
@@ -203,8 +200,7 @@ cdef class PartitionPrior:
         return self.log_probability(sizes) - PartitionPrior.log_probability(self, sizes)
 
     def log_weights(self, sizes):
-        """log probabilities that the next item joins clusters of the given sizes or, last, a new
-        one: (len(sizes) + 1,)."""
+        """log probabilities that an item joins clusters of given sizes or, last, a new one."""
         sizes = np.asarray(sizes, dtype=np.intp)
         if sizes.shape[0] == 0:
             return np.zeros(1)

@@ -4,7 +4,6 @@ from skdpm.mixture.priors._base cimport PartitionPrior
 
 cdef class TwoParameterPrior(PartitionPrior):
     """Pitman's two-parameter family, V_{n,k+1} / V_{n,k} = A + k sigma whatever n."""
-    pass
 
 
 cdef class FiniteDirichletPrior(TwoParameterPrior):

@@ -225,8 +225,7 @@ class KnownLabels(Unlabelled):
         return found
 
     def estimate(self, clusters, search, max_clusters, of_noise):
-        """Point estimate of the clusters, (n_samples,), from their draws, (n_chains, n_draws,
-        n_samples).
+        """Point estimate of clusters, (n_samples,), from draws, (n_chains, n_draws, n_samples).
 
         A row is in its most probable class, unless it is more probable that it is in a new
         cluster. The other rows form the new clusters with the least expected loss, by `search`, a

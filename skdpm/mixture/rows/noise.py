@@ -125,8 +125,7 @@ def share_of_noise(draws):
 
 
 def components_of(labels, of_draw):
-    """Components of the clusters of labels: parts that are together in a draw, by decreasing size;
-    -1 for other rows.
+    """Components of clusters of labels: parts together in a draw, by falling size; -1 for others.
 
     Rows that are noise in the draw count only for clusters of which the draw has no other rows.
     """

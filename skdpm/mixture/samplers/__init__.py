@@ -31,9 +31,8 @@ __all__ = [cls.__name__ for cls in SAMPLERS.values()]
 
 
 def automatic_sampler(likelihood, X, make_prior, noise=False):
-    """Choose the first of the preferred samplers that has no objection, or else the last one: the
-    sampler, and its objection or None. For the parameters see `Sampler.automatic`; `noise` is
-    whether rows may be noise."""
+    """Choose the first preferred sampler without objection, or the last: it, and its objection or
+    None. For the parameters see `Sampler.automatic`; `noise` is whether rows may be noise."""
     shape = (*given_shape(X), 1, 1)[:2]
     if not noise and is_dask(X) and SubCluster.suits(make_prior(2)):
         return SubCluster(), SubCluster().objection(likelihood, X)

@@ -23,8 +23,7 @@ from skdpm.mixture.samplers._base cimport PartitionKernel
 MEMORY = 20.0
 # Range of the mean number of steps of a part in a turn.
 FEWEST, MOST = 0.1, 1000.0
-# Accepted moves in a turn below which there are fewer steps after warm-up, in proportion, and the
-# smallest share of the steps.
+# Accepted moves in a turn below which steps are fewer after warm-up, and the least share of them.
 ENOUGH, LEAST = 0.05, 0.2
 
 
@@ -123,8 +122,7 @@ cdef class AlternateKernel(PartitionKernel):
             part.keep_replicas(n)
 
     def acceptance(self):
-        """Return the moves of all parts. If parts share the name of a move, the number of the
-        part, 1, 2, ..., is appended."""
+        """Return the moves of all parts. Names that parts share are numbered, 1, 2, ..."""
         counts = [part.acceptance() for part in self.parts]
         names = [name for moves in counts for name in moves]
         return {

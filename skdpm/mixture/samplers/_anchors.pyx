@@ -159,8 +159,7 @@ cdef class Snapshot:
 def merge_probabilities(MixtureState state):
     """Algorithm 4: for each cluster of the first anchor, cumulated probabilities of the second's.
 
-    They are proportional to L(union) / (L(one) L(other)), and to the mean of these for the same
-    cluster.
+    They are proportional to L(union) / (L(one) L(other)); within a cluster, to their mean.
     """
     cdef Py_ssize_t a, b
     cdef Py_ssize_t k = state.n_clusters
@@ -247,8 +246,7 @@ cdef double log_apart(
 
 cdef class AnchorProposal:
     """The law of the anchors. `kind` is that of the first two; further ones are uniform. The
-    threshold is the smallest attachment probability of a cluster for the second, with
-    "threshold_informed"."""
+    threshold is the smallest attachment probability for the second, with "threshold_informed"."""
 
     def __init__(self, str kind, double threshold=0.01):
         self.kind = kind

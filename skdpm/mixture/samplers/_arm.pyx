@@ -20,8 +20,7 @@ conditional law given all placed rows:
 
 A unit of U may join any cluster. A unit of another cluster of z, an outer one, chooses between
 b_i, b_j and its *home*: the slot of its old cluster, or a new one if none of its rows is left
-there. If the unit is all that is left at home and others have joined it, it stays without a
-choice.
+there. If the unit is all that is left at home and others have joined it, it stays: no choice.
 
 Every unit is placed once, the clusters of i and j stay, and each outer cluster has one home.
 Therefore only one sequence of choices leads to a partition z*, and T(z -> z*), the product of the

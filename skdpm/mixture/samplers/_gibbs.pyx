@@ -29,12 +29,10 @@ from skdpm.mixture.state._state import unplaceable
 
 cdef double NEGLIGIBLE = 60.0 * log(2.0)    # gap of log weights that is lost to rounding
 cdef double CERTAIN = 53.0 * log(2.0)       # 1 + exp(-CERTAIN) is 1
-# A cluster with a bound this far below the best one of a group is likely to be far from all its
-# items.
+# A cluster with a bound this far below a group's best one is likely to be far from all its items.
 cdef double MARGIN = 25.0
 
-# Clusters whose bounds are this far below the weight of the item's own cluster are evaluated only
-# if needed to decide a draw.
+# Clusters with bounds this far below the weight of the item's own are evaluated only if needed.
 cdef double SMALL = 7.0
 cdef double MOST_REST = 0.1     # maximum sum of the bounds of these, as a share of that weight
 
@@ -64,8 +62,7 @@ cdef inline double weigh_noise(MixtureState state, Py_ssize_t i) noexcept nogil:
 cdef inline void weigh(
     MixtureState state, Indices slots, Py_ssize_t i, double* log_w
 ) noexcept nogil:
-    """Log weights of clusters for an item in no cluster. They are comparable with bounds: the
-    constant of the item is included."""
+    """Log weights of clusters for an item in none, with its constant, as in bounds."""
     cdef double of_item = log_constant(state.model, i)
     state.model.log_predictive_many(slots, i, log_w)
     for j in range(slots.n):

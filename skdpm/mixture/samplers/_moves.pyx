@@ -7,7 +7,7 @@ Then the sides replace the clusters (`accept`), or the state is restored (`resto
 `begin` and these two, the state's sizes, slots and number of clusters are those of the current
 partition, and its labels are those of the trial, -1 for an item on no side.
 
-If clusters are independent, sides have separate slots, and the rows of the current clusters stay
+If clusters are independent, sides have separate slots; rows of the current clusters stay
 untouched. If clusters are coupled (`model.factorizes` false), an item can be in one place only:
 the items leave the rows of their clusters first and return one by one. `make_trial` chooses
 between the two.

@@ -159,8 +159,7 @@ cdef class PGSMKernel(PartitionKernel):
             if not self.extend(state, rng, t, n, n_anchors):
                 raise unplaceable(self.closure.items[t])
             if t >= n_anchors - 1 and self.n_current == 1 and self.nodes[0].n_cells == 1:
-                # All particles have one cell, also the retained one. The move will therefore end
-                # in the current partition.
+                # All particles have one cell, also the retained one: the partition stays.
                 n = t + 1
                 break
         self.n_moves += 1

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Split-merge by Metropolis-Hastings: sequential allocation (Dahl 2003, "SAMS") and restricted
-Gibbs scans (Jain & Neal 2004).
+"""Split-merge: sequential allocation (Dahl 2003, "SAMS"), restricted Gibbs (Jain & Neal 2004).
 
 Two anchors are drawn. If they share a cluster, its split is proposed: each anchor starts a side,
 and `allocate` puts the other items on the sides, in one random order, with probability q.
@@ -11,8 +10,7 @@ Otherwise the union of their clusters is proposed. A split is accepted with prob
 a merge with probability min(1, 1 / r). There q is the probability that the allocation, in one new
 random order, leads to the two current clusters. As r contains the whole prior, any prior will do.
 
-Densities of items enter by the chain rule alone and clusters through a `Trial`, so clusters need
-not be independent.
+Densities enter by the chain rule alone and clusters by a `Trial`: these need not be independent.
 """
 from libc.math cimport INFINITY, NAN, exp, fabs, log
 
@@ -26,8 +24,7 @@ from skdpm.mixture.samplers._moves cimport Closure, make_trial
 
 cdef enum:
     N_FREE = 3      # slots that a move takes at once: two sides and one of scratch
-    # Approximate costs in row evaluations: of a move that is refused at once; of choosing one of
-    # two sides and joining it.
+    # Costs in row evaluations, roughly: of a move refused at once; of choosing and joining a side.
     MOVE_WORK = 20
     CHOICE_WORK = 6
 

@@ -20,14 +20,12 @@ class Sampler(BaseEstimator):
 
     - `requires`: str. Capability that a likelihood must have (`Likelihood.capabilities`).
     - `draws_gaps`: bool. Whether it can draw missing entries with the clusters of their rows.
-    - `weighs_rows`: bool. Whether it can draw weights of rows with their clusters
-      (`Gaussian.tails`).
+    - `weighs_rows`: bool. Whether it draws weights of rows with their clusters (`Gaussian.tails`).
     - `n_replicas`: int. Number of states of a chain, each with its own random stream and
       hyperparameters. One kernel serves them all. Draws are those of the first; the others start
       from random partitions.
     - `n_companions`: int. Number of further replicas in warm-up.
-    - `online`: bool. Whether it takes each row once, one after the other, instead of running a
-      Markov chain.
+    - `online`: bool. Whether it takes each row once, one after the other; it is no Markov chain.
     - `takes_noise`: bool. Whether the kernel keeps the law of states in which some items are
       noise, in no cluster (`MixtureState.labels`). `False` unless it says so.
     """
@@ -105,15 +103,13 @@ class Sampler(BaseEstimator):
         return RowProgram.prepare(X, likelihood, **settings)
 
     def batch_program(self, X, likelihood, *, n_before, first, kept, pool, **settings):
-        """Make the program of a batch of `partial_fit`, if the sampler is `online`; see
-        `StreamProgram.prepare`."""
+        """Make the program of a batch of `partial_fit`, if `online`: a `StreamProgram`."""
         raise NotImplementedError(f"{type(self).__name__} must implement `batch_program`")
 
 
 @parameters
 class BlockSampler(Sampler):
-    """Base class of samplers that visit the rows in blocks, given drawn parameters. Their kernel
-    is a `BlockKernel`."""
+    """Base class of samplers that visit rows in blocks, given parameters, by a `BlockKernel`."""
 
     requires = "instantiated"
     draws_gaps = False

@@ -20,8 +20,7 @@ LAUNCH_EVERY = 10
 EXACT_EVERY = 3
 
 # Gain per row of the smaller cluster that a merge needs at the start of the warm-up. Halves of one
-# cluster gain twice as much; neighbours gain less, though more than nothing while they have some
-# of each other's rows.
+# cluster gain twice as much; neighbours gain less, but not nothing while they share rows.
 CLEAR_GAIN = 0.5
 
 
@@ -145,13 +144,12 @@ class SubClusterKernel(BlockKernel):
         """Draw labels and collect statistics, also those of the random splits among `moves`, which
         are returned as `RandomMoves.make` takes them.
 
-        Rows with known labels are drawn first and one by one, then all others at once. Rows are
-        drawn only among clusters in use. A cluster that loses all its rows would be lost,
-        and the posterior would not be invariant (as in the published sampler). Instead the rows of
-        such clusters stay, and if that empties other clusters, theirs do as well, until no cluster
-        is empty. The way back is equally probable: let the rows that stayed draw the same, and the
-        others their previous clusters; then the same clusters are emptied, in the same order, and
-        their rows stay.
+        Rows with known labels are drawn one by one, then all others at once, among clusters in
+        use. A cluster that loses all its rows would be lost, and the posterior would not be
+        invariant (as in the published sampler). Instead the rows of such clusters stay, and if
+        that empties other clusters, theirs do as well, until no cluster is empty. The way back is
+        equally probable: let the rows that stayed draw the same, and the others their previous
+        clusters; then the same clusters are emptied, in the same order, and their rows stay.
         """
         if not self.sweep:
             return {}

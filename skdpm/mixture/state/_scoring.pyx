@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Densities of rows under mixtures, a tile of rows at a time, without clusters that are too far
-away to matter (`_core/_culling`).
+"""Densities of rows under mixtures, tile by tile, without clusters far away (`_core/_culling`).
 
 For a row, let t_k be the log weight of cluster k plus the log density under it. The density of the
 row is the sum of exp(t_k), in the order of the clusters, over those k whose t_k is not below
@@ -40,8 +39,7 @@ cdef extern from "tiles.h" nogil:
 # Logarithm of a share of the probability of a row that its entropy ignores.
 cdef double NEGLIGIBLE = -36.0
 
-# Minimum numbers of rows and of clusters for tiles: making them takes as long as some evaluations
-# of each row.
+# Fewest rows and clusters for tiles: making them takes as long as some evaluations of each row.
 FEWEST_TILED = 128
 FEWEST_CULLED = 48
 
@@ -59,8 +57,7 @@ def mixture_rows(likelihood, data, model, n_clusters):
 
 cdef class MixtureRows:
     """The rows of a kernel, whose clusters are in the slots 0, 1, ..., to be evaluated under
-    mixtures of these. Without tiles, of at most STRIP rows, every cluster is evaluated for every
-    row."""
+    mixtures of these. Without tiles, of up to STRIP rows, every cluster is evaluated for each."""
     cdef readonly ClusterModel model
     cdef RowTiles tiles
     cdef readonly Py_ssize_t n_evaluated    # evaluations of a row under a cluster so far
@@ -243,8 +240,7 @@ cdef class MixtureRows:
                 self.join(tops, totals)
 
     def most_probable(self, log_weights):
-        """Cluster with the largest weight times density for each row, the first one of ties:
-        ndarray of shape (n_rows,), intp."""
+        """Cluster with the largest weight times density for each row, the first of ties: intp."""
         self.take(log_weights)
         cdef Py_ssize_t[::1] labels = np.zeros(self.n_rows, dtype=np.intp)
         with nogil:

@@ -32,8 +32,7 @@ cdef class Noise:
         self.log_density = np.ascontiguousarray(log_density, dtype=np.float64)
 
     cdef double log_law(self, Py_ssize_t n_noise, Py_ssize_t m) noexcept nogil:
-        """log B(a + n_noise, b + m) / B(a, b), the probability of which items are noise, if m are
-        not."""
+        """log B(a + n_noise, b + m) / B(a, b): which items are noise, if m are not."""
         return (
             lgamma(self.a + n_noise) - lgamma(self.a) + lgamma(self.b + m) - lgamma(self.b)
             + lgamma(self.a + self.b) - lgamma(self.a + self.b + n_noise + m)
@@ -121,16 +120,14 @@ cdef class MixtureState(MemoryOwner):
     - `model`: ClusterModel. Model bound to the items; its clusters are replaced. It belongs to
       this state alone, as long as the state lives. Another state of these items needs another
       model, made by `likelihood.bind` from the same data and tables.
-    - `labels`: (n_samples,), optional. Cluster of each item, 0, ..., K - 1, none of them empty; -1
-      for an item in no cluster: it is noise if there is noise, otherwise detached. Default: no
-      item is in a cluster.
+    - `labels`: (n_samples,), optional. Cluster of each item, 0, ..., K - 1, none empty; -1 for an
+      item in none: noise, if there is noise, or detached. Default: no item is in one.
     - `saved`: dict, optional. Result of `save`, in place of labels; the chain then continues with
       the same bits. (Rows computed anew would differ in their last digits, and other slots in the
       order of sums.)
     - `n_samples`: int, optional. Number of items, the first ones of the model. Default: all.
     - `tiles`: RowTiles, optional. Tiles of the points of the items without gaps
-      (`Likelihood.box_points`). Sweeps then visit these in the order of the tiles, and pass over
-      clusters far from a tile.
+      (`Likelihood.box_points`). Sweeps then visit tile by tile, and pass over far clusters.
     - `completion`: (n_gaps,), optional. Values of missing entries (`ClusterModel.complete`); not
       with `saved`, which has them.
     - `noise`: Noise, optional. Law of items that are noise. Default: all items are in clusters.
@@ -313,8 +310,7 @@ cdef class MixtureState(MemoryOwner):
         cdef Py_ssize_t n_choices = k + 1
         cdef bint has_gaps = self.model.has_gaps != NULL and self.model.has_gaps[i]
         if self.bounds is not None or has_gaps:
-            # An item that was alone leaves no cluster behind; a new one takes its place in the
-            # order.
+            # An item that was alone leaves no cluster; a new one takes its place in the order.
             if own == NOISE:
                 first = k + 1
             else:
@@ -376,8 +372,7 @@ cdef class MixtureState(MemoryOwner):
 
     cdef bint stays(self, Py_ssize_t i, Py_ssize_t own, double u) noexcept nogil:
         """Whether u selects the cluster `own` for an item with open gaps whatever the weights of
-        the other clusters are within their bounds. Then all weights would lead to it. Weights with
-        large bounds are computed."""
+        others are within their bounds. Weights with large bounds are computed."""
         cdef Py_ssize_t place = self.position[own]
         cdef double* log_w = self.log_w
         cdef double log_own

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Splits that evaluate the rows, and merges of close clusters, their reverse: exact, as proved in
-`doc/design.md`.
+"""Exact splits that evaluate rows, and merges of close clusters, their reverse (`doc/design.md`).
 
 The rows of one or two clusters are a *union*. Pairs of clusters a, b have the closeness w(b | a),
 a mixture of the uniform law and one proportional to exp(2 log(m(a + b) / (m(a) m(b))) / min(n_a,
@@ -136,8 +135,7 @@ class Nodes:
     - `totals`: (n_nodes, n_stats). Statistics of the clusters, then of the wholes and sides that
       are not clusters now.
     - `log_m`: (n_nodes,). Log marginal likelihoods.
-    - `wholes`, `sides`: (n_unions,) and (n_unions, 2). Nodes of each union as one cluster and as
-      two.
+    - `wholes`, `sides`: (n_unions,) and (n_unions, 2). Nodes of each union as one cluster and two.
     - `is_whole`, `alive`: (n_unions,) and (n_nodes,), bool. Whether a union is one cluster now;
       whether a node is a cluster now.
     """
@@ -161,8 +159,7 @@ class Nodes:
         self.totals = np.concatenate([totals, np.array(new)])
         self.log_m = state.model.log_marginals(self.totals)
         self.alive = np.arange(len(self.totals)) < n
-        # The union that each node belongs to: nodes of earlier unions are gone when the j-th is
-        # drawn.
+        # The union of each node: nodes of earlier unions are gone when the j-th is drawn.
         self.union_of = np.full(len(self.totals), n_unions)
         self.union_of[self.wholes] = np.arange(n_unions)
         self.union_of[self.sides] = np.arange(n_unions)[:, None]
@@ -177,8 +174,7 @@ class Nodes:
     def log_choice(self):
         """Compute log of the probability that `LaunchedMoves.choose` draws the unions, in their
         order, from the clusters that are alive."""
-        order = np.arange(len(self.wholes))
-        there = self.alive & (self.union_of >= order[:, None])
+        there = self.alive & (self.union_of >= np.arange(len(self.wholes))[:, None])
         n_left = there.sum(axis=1)
         log_p = -np.log(n_left) - np.where(n_left > 1, np.log(2.0), 0.0)
         pairs = np.flatnonzero(~self.is_whole)

@@ -49,8 +49,7 @@ cdef class ProductModel(ClusterModel):
     - `discrete`: Whether the densities of each part are probabilities, and so at most 1.
     - `selected`: 1 for a part that is selected, 0 for the others: the last hyperparameters, with
       the name "selected". None: all are, and this is no question.
-    - `places`: Position of each part in the tuples of priors of hyperparameters that several parts
-      have under one name.
+    - `places`: Position of each part in tuples of priors of hyperparameters of one name.
     """
     cdef Py_ssize_t n_parts
     cdef void** parts               # (n_parts,): ClusterModels, which `_owners` keeps alive

@@ -112,8 +112,7 @@ def separated(labels, codes, most):
     - `codes`: (n_samples,). Class of each row, -1 if it has none.
     - `most`: int. Largest number of clusters, at least the number of classes.
 
-    Returns `labels`: (n_samples,), of the dtype of `labels` or intp. The same array if nothing has
-    to be cut.
+    Returns `labels`: (n_samples,), of the dtype of `labels` or intp; the same if nothing is cut.
     """
     known = np.flatnonzero(codes >= 0)
     n_clusters, n_classes = int(labels.max()) + 1, int(codes.max()) + 1

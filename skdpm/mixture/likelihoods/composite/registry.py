@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Likelihoods of columns of one kind, by name, and which of them have a role. A `Product` may
-combine them."""
+"""Likelihoods of columns of one kind, by name, and which have a role. `Product` combines them."""
 
 from skdpm.mixture.likelihoods.contract.roles import OF_ONE_PART, ROLES
 from skdpm.mixture.likelihoods.counts.bernoulli import Bernoulli

@@ -94,8 +94,7 @@ class JoinedTables:
 
 def positions_of(columns, n_features, names, X, who):
     """Positions of `columns` chosen as in `Product`: ndarray of intp. `names` are those of the
-    columns of X, or None; X is also the argument of callables. Messages begin with `who`, which
-    chose the columns."""
+    columns of X, or None; X is the argument of callables. Messages begin with `who`."""
 
     def position(key):
         if isinstance(key, str):

@@ -48,8 +48,7 @@ cdef class ClusterModel(MemoryOwner):
 
     cdef int declare_incomplete(self, gap_items) except -1:
         """Declare the missing entries that a chain draws: the item of each, an ndarray of intp, in
-        the order of `completion`. The subclass overrides the methods about gaps, `complete` and
-        `completion`."""
+        the order of `completion`. Subclasses override gap methods, `complete`, `completion`."""
         cdef const Py_ssize_t[::1] listed
         cdef const unsigned char[::1] flags
         self.n_gap_values = len(gap_items)
@@ -67,8 +66,8 @@ cdef class ClusterModel(MemoryOwner):
 
     def complete(self, values=None):
         """Give all missing entries that a chain draws a value; None: those from which chains
-        start. Until then densities of their items are those of the other entries, and the items
-        cannot join a cluster."""
+        start. Until then densities are those of the other entries, and the items cannot join a
+        cluster."""
 
     @property
     def gap_items(self):
@@ -217,8 +216,7 @@ cdef class ClusterModel(MemoryOwner):
         self.log_predictive_many(as_indices(&slot, 1), i, &out)
         return out
 
-    # Methods that a likelihood must override. A forgotten override gives NaN, which samplers
-    # reject.
+    # Methods that a likelihood must override. A forgotten one gives NaN, which samplers reject.
 
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         """Add item i, which is in no cluster, to the slot."""
@@ -405,8 +403,7 @@ cdef class ClusterModel(MemoryOwner):
         return total
 
     cdef int tally_slots(self, slots) except -1:
-        """Prepare `log_likelihood_at` of the clusters in these slots, which are all. By default
-        nothing has to be done."""
+        """Prepare `log_likelihood_at` of clusters in these slots, which are all, if need be."""
 
     cdef int retabulate(self) except -1:
         """Update everything that depends on `hyper`, including the empty row but not the rows.
@@ -446,8 +443,7 @@ cdef class ClusterModel(MemoryOwner):
         - `stats`: (K, n_stats) or (K, width)
         - `slots`: (m,), m >= K. Slots of the clusters; slots after the first K become empty
           clusters. None: 0, ..., K, with an empty cluster in the last.
-        - `free_slots`: ndarray of int. All other slots; the last one is acquired first. None: no
-          others.
+        - `free_slots`: ndarray of int. All other slots, the last acquired first. None: no others.
         """
         cdef const double[:, ::1] view = np.ascontiguousarray(stats, dtype=np.float64)
         cdef Py_ssize_t n_rows = view.shape[0], width = view.shape[1]
@@ -490,8 +486,7 @@ cdef class ClusterModel(MemoryOwner):
         return np.asarray(out)
 
     def clear(self, Py_ssize_t n_slots):
-        """Remove all clusters and make room for `n_slots`. The lowest free slot is acquired
-        first."""
+        """Remove all clusters; make room for `n_slots`. The lowest free slot is acquired first."""
         self.settle()
         self.reserve(n_slots)
         self.n_free = self.n_slots
@@ -616,8 +611,7 @@ cdef void pull(ClusterModel self, Py_ssize_t slot, Py_ssize_t n_items) noexcept 
 
 
 cdef double push(ClusterModel self, Py_ssize_t slot, Py_ssize_t n_items) noexcept nogil:
-    """Add the listed items, which are in no cluster, to a slot, one by one. Returns the change
-    of log p(X | partition)."""
+    """Add listed items, in no cluster, to a slot. Returns the change of log p(X | partition)."""
     cdef double total = 0.0
     for m in range(n_items):
         total += self.log_predictive(slot, self.moving[m])

@@ -84,8 +84,7 @@ cdef inline void draw_log_dirichlet(
     bitgen_t* rng, Py_ssize_t n,
     double* log_theta    # (n,): IN parameters, OUT logarithms of the draw
 ) noexcept nogil:
-    """Draw from a Dirichlet law by Gamma variates, in logarithms, because small parameters give
-    probabilities that underflow."""
+    """Draw from a Dirichlet law by Gamma variates, in logarithms: small ones may underflow."""
     cdef double total = 0.0
     for t in range(n):
         log_theta[t] = log_gamma_variate(rng, log_theta[t])

@@ -15,8 +15,7 @@ cdef extern from "tiles.h" nogil:
 
 cdef class ParametricModel(MemoryOwner):
 
-    # Methods that a likelihood must override. A forgotten override gives NaN, which samplers
-    # reject.
+    # Methods that a likelihood must override. A forgotten one gives NaN, which samplers reject.
 
     cdef void draw_params(
         self, const double* stats, double power, double* params, bitgen_t* rng
@@ -57,9 +56,8 @@ cdef class ParametricModel(MemoryOwner):
     cdef void log_density_bound_many(
         self, const double* params, Indices which, const double* box, double* lower, double* upper
     ) noexcept nogil:
-        """Lower and upper bounds of what `log_density_many` computes for any item whose point is
-        in the box, rounding included. Wrong bounds would make samplers inexact without notice. NaN
-        if the density may be NaN."""
+        """Lower and upper bounds of what `log_density_many` computes for items in the box, with
+        rounding. Wrong ones would make samplers inexact in silence. NaN if densities may be."""
         for k in range(which.n):
             lower[k] = -INFINITY
             upper[k] = INFINITY
@@ -106,8 +104,7 @@ cdef class ParametricModel(MemoryOwner):
         return items
 
     def log_densities(self, const double[:, ::1] params, items=None):
-        """log p(x_i | theta_k) less `log_constants`, for some items or all: ndarray
-        (n_clusters, n_items)."""
+        """log p(x_i | theta_k) less `log_constants`, for some items or all: (n_clusters, n)."""
         cdef Py_ssize_t n_which = params.shape[0]
         cdef const Py_ssize_t[::1] which = np.arange(n_which)
         cdef const Py_ssize_t[::1] items_view = self._items(items)

@@ -15,8 +15,7 @@ from skdpm.mixture.likelihoods.contract.roles import Answers, Blocks, Learned, T
 UNBOUNDED = 2**53
 TABLED = 2**14
 
-# Largest number of columns for boxes around rows. With more columns hardly any box is far from a
-# cluster.
+# Largest number of columns for boxes around rows. With more, hardly any box is far from a cluster.
 MOST_BOXED = 12
 
 
@@ -37,11 +36,9 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
     - `nan_hint`: str. Advice in the error about NaN.
     - `draws_gaps`: bool. Whether chains draw missing entries with the clusters of their rows
       (`ClusterModel.complete`). Otherwise NaN is integrated out of all densities, or not allowed.
-    - `weighs_rows`: bool. Whether chains draw a weight of every row with its cluster
-      (`Gaussian.tails`).
+    - `weighs_rows`: bool. Whether chains draw a row's weight with its cluster (`Gaussian.tails`).
     - `discrete`: bool. Whether densities of rows are probabilities, and so at most 1.
-    - `reads_directions`: bool. Whether a row counts by its direction alone (`VonMisesFisher`), at
-      unit length (`scaled`).
+    - `reads_directions`: bool. Whether rows count by direction alone (`VonMisesFisher`; `scaled`).
     - `cuts_again`: bool. Whether the pieces of an automatic start depend so much on the
       hyperparameters that they are cut again under the learned ones.
     - `select`: bool. Whether columns may be outside the clustering (`Product`).
@@ -51,8 +48,7 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
       `gaussian.projected.Projection`.
     - `constants_vary`: bool. Whether `log_constants` depend on hyperparameters.
     - `exposed`: bool. Whether the last column of X holds exposures: see `with_exposure`.
-    - `objects`: tuple of (str, str). Parameters that may be objects or names, each with examples
-      of objects.
+    - `objects`: tuple of (str, str). Parameters that may be objects or names, and examples.
     """
 
     capabilities = frozenset({"joint", "product"})
@@ -105,7 +101,6 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
 
     def of_column(self, column, n_features):
         """A copy for one of the columns; None unless they are independent given the cluster."""
-        return None
 
     def doubtful(self, X, least):
         """What the rows of `fit` say against clusters of points, for `columns.words_about`, with
@@ -130,7 +125,6 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
 
     def copies(self, X, classes=None):
         """The rows of `fit` that are copies within their class: `recorded.Copies`, or None."""
-        return None
 
     def n_drawn(self, X):
         """Number of values that chains draw for rows, of a `completion` of them."""
@@ -191,11 +185,9 @@ class Likelihood(Learned, Tables, Blocks, Answers, BaseEstimator):
 
     def coordinates(self, X):
         """Points for k-means, finite and without units: (n_rows, n_dimensions). None: none."""
-        return None
 
     def box_points(self, data):
         """Finite points of rows for bounds over boxes: (n_rows, n_dimensions). None: none."""
-        return None
 
     def _copy(self, **resolved):
         """This object with some parameters replaced by their resolved values."""

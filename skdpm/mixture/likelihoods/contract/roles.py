@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Roles of a likelihood: what it may have besides its kernel. Here is what it does without them.
 
-A method that is None stands for a role that is absent. `composite.joined` joins the roles of the
-parts of a `Product`.
+A method that is None is an absent role. `composite.joined` joins roles of parts of a `Product`.
 """
 
 import copy
@@ -275,8 +274,7 @@ class Answers:
         """Draw a row from the posterior predictive of each of some clusters."""
         if self.draw is not None:
             return self.draw(stats[clusters], rng)
-        nothing = np.full((len(clusters), n_features), np.nan)
-        return self.laws(stats).fill(nothing, clusters, rng)
+        return self.laws(stats).fill(np.full((len(clusters), n_features), np.nan), clusters, rng)
 
     def lacks(self, role):
         """Name of the likelihood or part that lacks one of the `ROLES`; None if it is there."""

@@ -7,14 +7,12 @@ of column d and n_d the items whose column d is observed,
     p(x_i | cluster) = prod_d (a_t + c_t) / (A_d + n_d),    t = category of x_id,
     p(cluster)       = prod_d Gamma(A_d) / Gamma(A_d + n_d) prod_t Gamma(a_t + c_t) / Gamma(a_t).
 
-The categories of all columns are numbered in one sequence. The number after the last marks a
-missing entry.
+The categories of all columns are numbered in one sequence. The next number marks a missing entry.
 
 Densities are products of factors, and one logarithm serves as many as cannot overflow. Most
 entries of a column are often in one category, the usual one. A cluster keeps the log density of a
-row of usual entries (`base`), and a row lists its other entries: their factors, over those of the
-usual categories. So words that few documents contain cost nothing in other documents. Columns
-without a usual category are in all lists.
+row of usual entries (`base`), and a row lists its others: their factors, over those of usual
+categories. So words of few documents cost nothing in others. Columns without one are in all lists.
 
 Row: n and a count of each place | a factor of each place, base. The places are the usual
 categories, n_d of their columns, n_d of the others, and all other categories. The counts of usual
@@ -105,9 +103,8 @@ cdef inline double product(const double* factors, const int* which, Py_ssize_t n
 cdef class CategoricalModel(ClusterModel):
     """Kernel of the categorical likelihoods.
 
-    - `data`: dict. `codes`, (n_samples, n_features), number of the category of each entry in the
-      common sequence, `n_levels` if missing; `first`, (n_features + 1,), first category of each
-      column, then `n_levels`.
+    - `data`: dict. `codes`, (n_samples, n_features), numbers of the categories, `n_levels` if
+      missing; `first`, (n_features + 1,), first category of each column, then `n_levels`.
     - `tables`: dict. Result of `Levels.tables`.
     - `hyper_names`: Name of the hyperparameter of each pseudo-count.
     - `pseudo_counts`: (n_hyper,)
@@ -119,8 +116,7 @@ cdef class CategoricalModel(ClusterModel):
     cdef bint missing
     cdef int[::1] places            # (n_levels + n_features,): of each category, then of each n_d
     cdef double[::1] shifts         # the same: a_t or A_d of each place
-    # The factors of item i, in addition to `base`, are at starts[2 i], ..., those by which it is
-    # divided at starts[2 i + 1], ...
+    # Factors of item i, besides `base`, are at starts[2 i], ...; divisors at starts[2 i + 1], ...
     cdef Py_ssize_t[::1] starts     # (2 n_samples + 1,)
     cdef int[::1] listed
     # Number of factors whose product cannot overflow. 0: a quotient of two may.

@@ -83,7 +83,6 @@ cdef class CountModel(ClusterModel):
 
     cdef void compute(self, double* stats) noexcept nogil:
         """Cached terms from the statistics."""
-        pass
 
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
         self.compute(row(self, slot))

@@ -78,8 +78,7 @@ cdef class MultinomialModel(ClusterModel):
     `data` has `indptr`, `indices` and `counts` (positive) of CSR rows, `n_features`, `totals` and
     `log_constants` of the items, and
 
-    - `large`: (n_samples,). Position of the first entry above `LARGEST_FACTOR` of each item;
-      entries before it are smaller.
+    - `large`: (n_samples,). Position of the first entry above `LARGEST_FACTOR` of each item.
     - `factors`: (n_samples + 1,). Positions of factors, as `indptr` has those of entries.
     - `factor_columns`, `offsets`: (n_factors,). Offsets are 0, ..., x - 1 of an entry x.
 
@@ -195,8 +194,7 @@ cdef class MultinomialModel(ClusterModel):
             self.fits = False
 
     cdef int make_room(self) except -1:
-        """Room for a column per slot, and one for the row of all items. Memory that the mirror
-        does not use is not touched."""
+        """Room for a column per slot, and one for the row of all. Unused memory is not touched."""
         cdef Py_ssize_t room = (self.n_slots // SKDPM_COLUMNS + 1) * SKDPM_COLUMNS
         if room <= self.mirror_room or room > <Py_ssize_t>MOST_MIRRORED:
             return 0

@@ -24,8 +24,7 @@ class Bernoulli(Levels):
     Parameters
     ----------
     a, b : float, array-like of shape (n_features,) or None, default=None
-        Pseudo-counts of ones and of zeros, for all columns or for each. None: learned for each
-        column.
+        Pseudo-counts of ones and of zeros, for all columns or for each. None: learned for each.
     hyperpriors : dict of str to Hyperprior, or None, default=None
         Priors of learned parameters. None: those on the page "Laws in detail" of the guide.
     """

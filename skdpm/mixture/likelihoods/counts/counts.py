@@ -71,8 +71,7 @@ class CountColumns(Likelihood):
         return self._single_column(column, n_features)
 
     def summarise(self, X):
-        """Sums of the columns, the number of entries or the sum of their exposures, and the number
-        of missing entries."""
+        """Sums of columns, numbers of entries or sums of exposures, numbers of missing entries."""
         X, exposure = self._checked_parts_of(X)
         known = ~np.isnan(X)
         of_rows = np.count_nonzero(known, axis=1)

@@ -28,8 +28,7 @@ class Poisson(CountColumns):
     Parameters
     ----------
     shape, rate : float or None, default=None
-        Shape and rate of the Gamma prior of the Poisson rates, whose mean is shape / rate. None:
-        learned.
+        Shape and rate of the Gamma prior of Poisson rates (its mean: shape / rate). None: learned.
     hyperpriors : dict of str to Hyperprior, or None, default=None
         Priors of learned parameters. None: those on the page "Laws in detail" of the guide.
     """

@@ -252,24 +252,19 @@ cdef double log_sum(
     if n <= 1.0:
         mode[0] = _N_POINTS // 2
         return log(<double>_N_POINTS)       # all L_g are 0
-    first = last = <Py_ssize_t>mode[0]
-    top = terms[first] = log_term(points, bessel, first, length, n)
-    for g in range(first + 1, _N_POINTS):
-        terms[g] = log_term(points, bessel, g, length, n)
-        last = g
-        if terms[g] > top:
-            top = terms[g]
-            mode[0] = g
-        elif terms[g] < top - NEGLIGIBLE:
-            break
-    for g in range(first - 1, -1, -1):
-        terms[g] = log_term(points, bessel, g, length, n)
-        first = g
-        if terms[g] > top:
-            top = terms[g]
-            mode[0] = g
-        elif terms[g] < top - NEGLIGIBLE:
-            break
+    first = last = start = <Py_ssize_t>mode[0]
+    top = terms[start] = log_term(points, bessel, start, length, n)
+    for step in range(1, -2, -2):       # up from the start, then down
+        g = start + step
+        while 0 <= g < _N_POINTS:
+            terms[g] = log_term(points, bessel, g, length, n)
+            first, last = min(first, g), max(last, g)
+            if terms[g] > top:
+                top = terms[g]
+                mode[0] = g
+            elif terms[g] < top - NEGLIGIBLE:
+                break
+            g += step
     total = 0.0
     for g in range(first, last + 1):
         total += exp(terms[g] - top)

@@ -203,8 +203,7 @@ class VonMisesFisher(Likelihood):
 
 
 class Sphere:
-    """Law of a row that is noise: the uniform law on the sphere. It has the interface of
-    `background.Background`."""
+    """Law of a row that is noise, uniform on the sphere. It has the interface of `Background`."""
 
     def __init__(self, n_features):
         self.n_features = n_features
@@ -215,7 +214,6 @@ class Sphere:
 
     def column(self, d):
         """None: no column has a law that does not depend on the others."""
-        return None
 
     def draw(self, n_rows, rng):
         """Draw rows: (n_rows, n_features)."""

@@ -888,8 +888,7 @@ cdef class SphericalModel(DiagonalModel):
 
 @cython.final
 cdef class DiagLaws(GaussianLaws):
-    """Conditional laws of hyperparameters of diagonal covariances, or of spherical ones, whose
-    columns share a variance.
+    """Conditional laws of hyperparameters of diagonal covariances, or spherical ones.
 
     - `stats`: (n_clusters, n_stats)
     - `masses`: (n_clusters, n_features), optional. Precisions of the means, in units of 1 / v.
@@ -1016,8 +1015,7 @@ cdef class DiagLaws(GaussianLaws):
 cdef class ParametricDiagonal(ParametricElliptical):
     """Gaussian rows under drawn means and precisions of columns.
 
-    Parameters, with w = v^(-1/2): sum_d log w - D log(2 pi) / 2, w (D), w mu (D),
-    log w - log(2 pi) / 2 (D).
+    Parameters, w = v^-1/2: sum_d log w - D log(2 pi) / 2, w (D), w mu (D), log w - log(2 pi) / 2.
 
     - `missing`: bool. Whether an entry of the data, in this block or another, may be missing.
     """

@@ -482,8 +482,7 @@ cdef class EllipticalModel(ClusterModel):
     # Densities of rows with weights.
 
     cdef void log_sum_some(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
-        """log p(x_i | items of each slot), at most MANY, summed over weights; sets `last` and
-        `shares`."""
+        """log p(x_i | items of each slot), <= MANY, summed over weights; sets `last`, `shares`."""
         cdef double logs[MANY]
         for k in range(slots.n):
             self.log_terms(slots.at[k], i, 0, self.n_lanes, self.shares + k * self.n_lanes)
@@ -499,8 +498,7 @@ cdef class EllipticalModel(ClusterModel):
             self.log_terms(slots.at[k], i, self.weights.chosen[i], 1, out + k)
 
     cdef void log_weighted_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
-        """log p(x_i, its weight | items of each slot); the sum over weights if that of the item is
-        open."""
+        """log p(x_i, its weight | items of each slot); the sum over weights if its own is open."""
         while slots.n > 0:
             m = min(slots.n, <Py_ssize_t>MANY)
             if self.weights.is_open[i]:

@@ -81,8 +81,7 @@ cdef double LOG_PI = log(PI)
 cdef double LOG_1E100 = log(1e100)
 
 cdef enum:
-    # Learning costs as much as a sweep over about 10 D rows. It should take less than a quarter of
-    # a sweep.
+    # Learning costs as much as a sweep over about 10 D rows. It should take below a quarter of it.
     LEARNING_ROWS = 40  # times D
     MOST_PERIOD = 10
 
@@ -823,8 +822,7 @@ cdef class FullModel(EllipticalModel):
     cdef Py_ssize_t find_near(
         self, Indices slots, Py_ssize_t i, double* log_least, Py_ssize_t* near
     ) noexcept nogil:
-        """The density is at least exp(l) if 1 + q rho / (rho + 1) is at most exp((peak - l) / e),
-        e the exponent."""
+        """The density is at least exp(l) if 1 + q rho / (rho + 1) <= exp((peak - l)/exponent)."""
         cdef Py_ssize_t n_near = 0
         p = self.find_in_block(i) if slots.n >= FEWEST_CLUSTERS else -1
         if p < 0:
@@ -1161,8 +1159,7 @@ cdef class FullLaws(GaussianLaws):
         return good
 
     cdef inline Py_ssize_t axis(self, Py_ssize_t d) noexcept nogil:
-        """Write column d of A, from entry d on, to `work`. Returns the start of a factor's column
-        d."""
+        """Write column d of A, from entry d on, to `work`. Returns the start of column d."""
         cdef Py_ssize_t first = d * self.n_features - d * (d - 1) // 2
         memcpy(&self.work[0], &self.axes[first], (self.n_features - d) * sizeof(double))
         return first
@@ -1316,8 +1313,7 @@ cdef class FullLaws(GaussianLaws):
 
 @cython.final
 cdef class ParametricGaussian(ParametricElliptical):
-    """Gaussian rows under drawn means and covariances, S given as a matrix. A draw of the
-    precision is W'W: see `draw_root_row`.
+    """Gaussian rows under drawn means and covariances, S a matrix. For W'W see `draw_root_row`.
 
     Parameters: log |W| - D log(2 pi) / 2, W mu (D), W (packed by rows).
     """

@@ -37,8 +37,7 @@ cdef class Gaps:
 
     - `X`: (n_samples, n_features). Rows; NaN for a missing entry.
     - `incomplete`: (n_incomplete,). Rows with missing entries, increasing.
-    - `gap_starts`: (n_samples + 1,). Place of the first missing entry of each row in
-      `gap_columns`.
+    - `gap_starts`: (n_samples + 1,). Place of each row's first missing entry in `gap_columns`.
     - `gap_columns`: (n_gaps,). Columns of the missing entries, row by row, increasing.
     - `gap_values`: (n_gaps,). Values from which chains start; absent for new rows.
     """
@@ -122,8 +121,7 @@ cdef class Gaps:
         return cholesky(self.system, self.n_missing, &self.log_det)
 
     cdef double reduce(self, const double* inverse, const double* z, double q) noexcept nogil:
-        """q_B, after `prepare`, from F^-1 with F F' = S, by columns, z = F^-1 (x - m) and q = z'z
-        for any x_A."""
+        """q_B, after `prepare`, from F^-1 (F F' = S) by columns, z = F^-1 (x - m) and q = z'z."""
         cdef Py_ssize_t n = self.n_features
         for a in range(self.n_missing):
             d = self.missing[a]
@@ -134,8 +132,7 @@ cdef class Gaps:
     cdef double project(
         self, const double* factor, const double* center, Py_ssize_t i, double unit
     ) noexcept nogil:
-        """q_B of row i times unit^2, from the factor of S; sets what `draw` needs. NaN if there
-        is no answer.
+        """q_B of row i times unit^2, from the factor of S; sets what `draw` needs. NaN: no answer.
 
         z, for x_A = m_A, and the columns of G are vectors 0, 1, ..., n_missing, four side by side:
         their products are q, b and M."""

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # cython: infer_types=True
-"""What the Gaussian kernels share: the constants of their densities, and how they draw their
-hyperparameters."""
+"""What the Gaussian kernels share: constants of their densities, and draws of hyperparameters."""
 from libc.math cimport M_PI as PI, log, log1p
 
 from skdpm._core._math cimport log_rising

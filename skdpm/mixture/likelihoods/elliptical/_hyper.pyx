@@ -7,8 +7,7 @@ with low = D - 1, or 0 if covariances are diagonal or spherical (with one t). Th
 r, nu and t_d are any `LogDensity`. nu and t have lower limits above 0: the density of a cluster of
 equal values has a pole at S = 0.
 
-Covariances and means are integrated out as far as that is cheap, because hyperparameters would
-move little given them:
+Covariances and means are integrated out if that is cheap: given them, hyperparameters move little.
 
     r       by a slice step of its logarithm given everything else, O(K) after K solutions;
     nu      by a slice step of log(nu - its lowest value) given t, so that S changes too: a

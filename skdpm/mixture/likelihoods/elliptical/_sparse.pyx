@@ -25,8 +25,7 @@ A removal is deferred (see _full). If x is among the n items, then with a = (rho
     p(x_d | x_p, cluster without x) = g / l a^-((nu + n - 2) / 2) (a - e^2)^((nu + n - 1) / 2),
     g = pi^(-1/2) Gamma((nu + n) / 2) / Gamma((nu + n - 1) / 2).
 
-Rows and statistics, and u above, are relative to an origin (u itself if that is fixed).
-Hyperparameters: u (D), r, nu, s (D).
+Rows, statistics, u are relative to an origin (u if fixed). Hyperparameters: u (D), r, nu, s (D).
 
 A missing parent is a column D that is 0 in all rows, of scale 1: it changes no factor, to the bit.
 

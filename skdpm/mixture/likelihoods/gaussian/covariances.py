@@ -203,9 +203,8 @@ def _log_upper_gamma(shape, rate, low):
 
 def drawn_root(df, factor, rng):
     """Draw R with R R' ~ IW(df, S), from a Cholesky factor of S (Bartlett, for the inverse)."""
-    root = wishart_root(df, len(factor), rng)
     # (scipy.linalg.solve_triangular starts threads, which take milliseconds for any matrix.)
-    return np.linalg.solve(root, factor.T).T
+    return np.linalg.solve(wishart_root(df, len(factor), rng), factor.T).T
 
 
 class Covariance:
@@ -215,8 +214,7 @@ class Covariance:
     - `learns_df`: bool. Whether `df` is learned. Otherwise None means the initial value.
     - `correlates`: bool. Whether columns may be correlated in a cluster. If not, missing entries
       are integrated out of all densities; else chains draw them.
-    - `takes`: What it takes besides rows: "gaps" (missing entries), "tails", "blocks" (drawn
-      parameters).
+    - `takes`: Besides rows: "gaps" (missing entries), "tails", "blocks" (drawn parameters).
     - `model`: Kernel of clusters. `name`: `covariance_type`, if matrices are refused as `scale`.
     - `families(n_parents, summary)`: Attributes of the resolved likelihood that follow from rows.
     - `tables(g, data, n_tabled, missing)`: Its tables besides `n_max`, `origin`, `spread` and
@@ -333,8 +331,7 @@ class Covariance:
 
 
 class ByColumn(Covariance):
-    """Base class of structures whose statistics are counts, means and sums of squares of the
-    columns.
+    """Base class of structures whose statistics are counts, means and sums of squares of columns.
 
     - `posterior(g, stats)`: Means, scales, degrees of freedom and mean_precision + n of the
       clusters' posteriors: (n_clusters, n_features) each.

@@ -4,8 +4,7 @@
 Columns depend on each other in a cluster as they do in differences of close rows, which are mostly
 of one cluster. A column joins the others by its largest correlation with one that has joined: the
 tree of these pairs is the most probable one of normal columns (Chow & Liu 1968). Its parents are
-then chosen among the columns before it, one after the other, by what each adds to the explained
-variance.
+chosen among the columns before it, one after the other, by the variance that each explains.
 """
 
 import numpy as np

@@ -144,8 +144,7 @@ default=None
         otherwise diagonal.
     tails : {"contaminated", "t"}, Tails or None, default=None
         Heavy tails: row i of cluster k is N(mean_k, covariance_k / w_i). "t" is `StudentTails()`,
-        "contaminated" is `ContaminatedTails()`; with arguments, these fix what is else learned.
-        None: w_i = 1.
+        "contaminated" is `ContaminatedTails()`; arguments fix what is else learned. None: w_i = 1.
 
     Attributes
     ----------
@@ -374,8 +373,7 @@ default=None
         ends = self._recording.ends
         if ends is None:
             return {}
-        n_ranges = max(self._recording.n_ranges, FAR_IF_SHARED)
-        far = far_columns(self.independent(X), *ends, n_ranges)
+        far = far_columns(self.independent(X), *ends, max(self._recording.n_ranges, FAR_IF_SHARED))
         return {int(self._kept_columns[d]): entry for d, entry in far.items()}
 
     def _resolve_independent(self, summary, summary_of):

@@ -62,8 +62,7 @@ class OnGrid:
 
     def log_density(self, value):
         """Natural logarithm of the probability of the nearest of the numbers."""
-        nearest = np.abs(np.asarray(value)[..., None] - self.values).argmin(axis=-1)
-        return self.log_masses[nearest]
+        return self.log_masses[np.abs(np.asarray(value)[..., None] - self.values).argmin(axis=-1)]
 
 
 class Tails(BaseEstimator):
@@ -73,12 +72,10 @@ class Tails(BaseEstimator):
 
     - `parameters`: tuple of str. Names of its parameters as hyperparameters of `Gaussian`. No
       parameter of `Gaussian` has one of these names.
-    - `relative`: (n_weights,). The weights, up to a factor common to the weights with one set of
-      moments.
+    - `relative`: (n_weights,). Weights, up to a factor common to those with one set of moments.
     - `sets`: (n_weights,), intp. Set of moments of the rows with each weight.
     - `first`: int. Number of the weight 1, with which chains start.
-    - `start()`: Initial values of all parameters, checked, and priors of those that are None: two
-      dicts.
+    - `start()`: Checked initial values of parameters, and priors of those that are None: dicts.
     - `log_law(values)`: Log probabilities of the weights, and factors of the sets of moments, from
       values of the parameters in their order.
     - `resample(counts, values, priors, step, rng)`: Draw the learned parameters, with `priors`, in

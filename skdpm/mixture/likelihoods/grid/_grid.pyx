@@ -28,9 +28,8 @@ value counts as the nearest of them in the logarithm. Rows have the sums of all 
 over layers too, so that they do not depend on the value.
 
 Row: n, number of impossible entries, S_dm of the others relative to the maxima (L, D, M), numbers
-of impossible entries (D, M; 0 if L > 1)
-| log Z_d (D), and for each block the numbers of `grid.h`: chunks of points with a weight, the
-largest log w + S of each chunk, p_dm, with zeros after the last point.
+of impossible entries (D, M; 0 if L > 1) | log Z_d (D), and for each block the numbers of `grid.h`:
+chunks of points with a weight, the largest log w + S of each chunk, p_dm, and zeros at the end.
 """
 from libc.math cimport NAN, fabs, log
 from libc.string cimport memcpy

@@ -10,15 +10,13 @@ from skdpm.mixture.likelihoods.contract.base import Likelihood, bounds, read_onl
 from skdpm.mixture.likelihoods.grid._grid import CHUNK, IMPOSSIBLE, TINY, GridModel, ParametricGrid
 from skdpm.mixture.likelihoods.laws.laws import drawn_places
 
-# Largest log likelihood of a row at its best point. Beyond it, densities under clusters are not
-# accurate to 1e-9.
+# Largest log likelihood of a row at its best point. Beyond it, densities are not accurate to 1e-9.
 LARGEST = 1e6
 
 # Rows from which the default is `SubCluster`.
 MANY = 2000
 
-# Smallest number of points of a grid that represents a continuum, and of points that should matter
-# for a row then.
+# Fewest points of a grid that represents a continuum, and of those that should matter for a row.
 CONTINUUM = 20
 FEWEST_EFFECTIVE = 3.0
 

@@ -133,10 +133,9 @@ class PyClone(Grid):
         return tables[0] if len(tables) == 1 else np.concatenate(tables, axis=1)
 
     def cluster_params(self, stats):
-        """Posterior means `cellular_prevalence` of the prevalences of clusters, standard
-        deviations `cellular_prevalence_std`, and ends of central 95 % intervals
-        `cellular_prevalence_low` and `cellular_prevalence_high`, each (n_clusters,
-        n_tumour_samples)."""
+        """Posterior means `cellular_prevalence` of prevalences of clusters, standard deviations
+        `cellular_prevalence_std`, and central 95 % intervals from `cellular_prevalence_low` to
+        `cellular_prevalence_high`, each (n_clusters, n_tumour_samples)."""
         params = super().cluster_params(stats)
         ends = mutations.interval(params["grid_weights"], self.grid)
         means, stds = params["means"], params["stds"]

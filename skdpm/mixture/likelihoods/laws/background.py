@@ -36,8 +36,7 @@ class Background:
     """Law of a row that is noise.
 
     - `columns`: list of ColumnLaw. Laws, of a single cluster, of the independent columns.
-    - `projection`: Projection or None. Independent columns, and how the others follow from them.
-      None: all are independent.
+    - `projection`: Projection or None. Independent columns, and how others follow. None: all are.
     - `open_columns`: list of ColumnLaw. Laws of new rows. None: `columns`.
     """
 

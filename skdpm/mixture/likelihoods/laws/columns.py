@@ -116,8 +116,7 @@ def filled_columns(X, far=()):
     conventional marks (`_is_mark`), and they are far from the other values (`_needed`).
 
     - `X`: (n_samples, n_features). Numbers, NaN for missing entries.
-    - `far`: container of int. Columns with far entries. A mark in a single row of these is only a
-      far entry.
+    - `far`: container of int. Columns with far entries. There a mark in a single row is only far.
     """
     fills = {d: _fill(column) for d, column in enumerate(X.T)}
     return {d: fill for d, fill in fills.items() if fill and (fill.n_rows > 1 or d not in far)}
@@ -233,10 +232,9 @@ def doubtful_columns(X, least, far):
 def skewed_columns(X, least=SKEWED, most_of_logs=SLIGHTLY_SKEWED):
     """Columns whose logarithms are much closer to few Gaussian clusters: dict of int to `Skewed`.
 
-    A column that is skewed by `least` needs several Gaussian components for one cluster. It is
-    told from clusters at different distances by mixtures of Gaussians, which are fitted to the
-    column and to its logarithms. These are those of positive values, or of distances to a number
-    beyond one end of the column.
+    A column that is skewed by `least` needs several Gaussian components for one cluster. Mixtures
+    of Gaussians of the column and of its logarithms tell it from clusters at different distances.
+    These are those of positive values, or of distances to a number beyond one end of the column.
     """
     X = np.asarray(X[:: -(-len(X) // MOST_ROWS) or 1], dtype=np.float64)
     found = {d: _candidate(x, least, most_of_logs) for d, x in enumerate(X.T)}

@@ -7,8 +7,7 @@ N_DIMENSIONS = 10
 N_MORE = 5  # directions in addition to those that are kept
 N_ITERATIONS = 3
 
-# Weight of independent columns in the correlations from which missing entries are predicted, and
-# turns over the columns.
+# Weight of independent columns in correlations that predict missing entries; turns over columns.
 INDEPENDENT = 0.1
 N_TURNS = 20
 

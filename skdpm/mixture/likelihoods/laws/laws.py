@@ -80,7 +80,6 @@ class ColumnLaw:
 
     def probabilities(self):
         """Probabilities of categories: (n_clusters, n_categories). None: values are numbers."""
-        return None
 
     def blurred(self, error):
         """The law with an error of this standard deviation; the same law if it has none."""
@@ -241,13 +240,11 @@ class BetaNegativeBinomial(ColumnLaw):
         width = np.sqrt(1.0 / self.alpha + 1.0 / self.beta)
         sharp = np.sqrt(1.0 / self.size + 1.0 / (1.0 + np.maximum(x, 0.0)))
         step = np.min(np.minimum(width, sharp)) / 4.0
-        n_nodes = int(np.clip(np.max(high - low) / step, 100, MOST_NODES))
-        t = np.linspace(low, high, n_nodes)
+        t = np.linspace(low, high, int(np.clip(np.max(high - low) / step, 100, MOST_NODES)))
         log_weights = self.beta * t - (self.alpha + self.beta) * np.logaddexp(0.0, t)
         weights = np.exp(log_weights - log_weights.max(axis=0))
         below = betainc(self.size, np.maximum(x, 0.0) + 1.0, expit(-t))
-        found = (weights * below).sum(axis=0) / weights.sum(axis=0)
-        return np.where(x >= 0.0, found, 0.0)
+        return np.where(x >= 0.0, (weights * below).sum(axis=0) / weights.sum(axis=0), 0.0)
 
     def quantile(self, p):
         low, high = self.bracket(p)
@@ -465,8 +462,7 @@ class ExposedLaws(IndependentLaws):
 class ScaledLaws(Laws):
     """Multivariate t with one scale factor for all columns and no correlations.
 
-    - `loc`, `scale`: (n_clusters, n_features). With the scale 0 a column is known, and has no
-      density.
+    - `loc`, `scale`: (n_clusters, n_features). With scale 0 a column is known, without density.
     - `df`: (n_clusters,)
     """
 
@@ -532,8 +528,7 @@ class MatrixLaws(Laws):
     - `origin`: (n_features,)
     - `weights`: (n_features, n_base)
 
-    Known columns outside `base` count as far as the known columns before them do not determine
-    them.
+    Known columns outside `base` count as far as the known ones before do not determine them.
     """
 
     of_clusters = ("loc", "root", "df")

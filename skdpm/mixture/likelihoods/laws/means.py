@@ -15,8 +15,7 @@ class ColumnMeans:
     """Means of columns of numbers, and shares of binary columns and categories.
 
     - `columns`: (n_entries,), intp. Column of each entry, in increasing order within a likelihood.
-    - `codes`: (n_entries,), intp. Category of each entry; -1 for a column of numbers and a binary
-      one.
+    - `codes`: (n_entries,), intp. Category of each entry; -1 for numbers and in binary columns.
     - `kinds`: (n_entries,), str. "number", "count" or "share".
     - `values`: (..., n_clusters, n_entries). With draws as first axis, if there are some.
     """

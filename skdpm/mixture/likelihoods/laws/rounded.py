@@ -35,10 +35,11 @@ def without_rounding(X, rows, contents):
     - `rows`: ndarray of int. Rows that may be copies.
     - `contents`: ndarray of shape (len(rows),). Words of them that are the same for equal rows.
     """
-    values = [np.unique(column[~np.isnan(column)]) for column in X.T]
-    units = np.array([_spread(own) if len(own) > 1 else 1.0 for own in values])
     first, group = groups_of_equal(contents)
     different = rows[first]
+    sample = X[different[:: 1 + len(first) // MANY_ROWS]]
+    values = [np.unique(column[~np.isnan(column)]) for column in sample.T]
+    units = np.array([_spread(own) if len(own) > 1 else 1.0 for own in values])
     if len(first) < 2 * FEWEST or not np.isfinite(units).all():
         return X, contents, 0.0
     # Some that are neighbours in a column, as copies are.
@@ -79,13 +80,11 @@ def _links(rows, units):
         weights = np.random.default_rng(0).normal(size=(places.shape[1], MOST_COLUMNS))
         seen = places @ (weights / np.abs(weights).sum(axis=0))
     tree = cKDTree(seen, balanced_tree=False, compact_nodes=False)
-    reach = APART * LARGEST
-    distances, nearest = tree.query(seen, ranks, p=np.inf, distance_upper_bound=reach)
+    distances, nearest = tree.query(seen, ranks, p=np.inf, distance_upper_bound=APART * LARGEST)
     one, rank = np.nonzero(np.isfinite(distances))
     other = nearest[one, rank]
     lengths = np.maximum(np.abs(places[one] - places[other]).max(axis=1), ROUND_OFF)
-    links = coo_array((lengths, (one, other)), shape=(n, n))
-    return minimum_spanning_tree(links.tocsr())
+    return minimum_spanning_tree(coo_array((lengths, (one, other)), shape=(n, n)).tocsr())
 
 
 def _rounding(links):

@@ -52,8 +52,7 @@ from skdpm.mixture.likelihoods.contract._base cimport (
 
 cdef enum:
     OWN_TABLE = 4096        # entries of the tables of hyperparameters that are learned
-    # Learning takes a quarter of a sweep over this number of items; the cost of both grows with
-    # the pairs of clusters.
+    # Learning takes a quarter of a sweep over so many items; both grow with pairs of clusters.
     LEARNING_ITEMS = 350
     MOST_PERIOD = 5
 
@@ -82,8 +81,7 @@ cdef class LinkModel(ClusterModel):
     - `shape`: (n_samples, n_columns). Items of this model and items that they link to.
     - `out`: (links, holes), each (indptr, indices), CSR over items and columns: items to which
       each item has a link, and with which its pair is unobserved, without the diagonal.
-    - `in`: The same for incoming links of a directed network. None: undirected, or new items with
-      unknown incoming links.
+    - `in`: The same for incoming links, if directed. None: undirected, or unknown for new items.
     - `weights`: None, or a dict: `of_links`, the weight of each listed link of `out` and of `in`,
       and `of_selves`, that of the link of each item with itself (-1: none), as positions in
       `values`, (n,), the entries of the kernel of the weights less an origin; and `centred`,
@@ -114,8 +112,7 @@ cdef class LinkModel(ClusterModel):
     cdef double[4] of_self              # its numbers of links and pairs with itself, and sums
     cdef double log_of_weights          # sum of the terms of its weights that no cell changes
     cdef Py_ssize_t counted             # the item whose links were counted last, or -1
-    # Slots with items, ascending, so that sums do not depend on their history. All cells of other
-    # slots are zero and never read.
+    # Slots with items, ascending: sums do not depend on their history. Cells of others are zero.
     cdef Py_ssize_t[::1] live           # the first n_live
     cdef Py_ssize_t n_live, n_tables
     cdef CountTable gamma[3]            # log Gamma(a + m), and others for b and a + b if needed

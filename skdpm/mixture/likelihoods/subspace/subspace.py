@@ -22,8 +22,7 @@ ROUNDING, CONSTANT = 1e-12, 1e-6
 
 # Share of the largest eigenvalue below which an eigenvalue counts as 0.
 SMALLEST_EIGENVALUE = 1e-13
-# Ratio of the largest standard deviation of a column to the median, above which the column
-# determines the axes.
+# Ratio of the largest standard deviation to the median one above which a column determines axes.
 MOST_UNEQUAL = 100.0
 
 # Numbers of rows with a shared variance along the other axes.
@@ -59,8 +58,7 @@ class Subspace(Likelihood):
     n_axes : int, default=12
         Number of axes along which clusters differ, at most that of directions in which rows vary.
     mean, mean_precision, df, scale, hyperpriors
-        As in ``Gaussian(covariance_type="full")``, for coordinates along the axes, whose mean is
-        0.
+        As in ``Gaussian(covariance_type="full")``, for coordinates along the axes, of mean 0.
 
     Attributes
     ----------

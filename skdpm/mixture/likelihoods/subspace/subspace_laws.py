@@ -33,8 +33,7 @@ from skdpm.mixture.likelihoods.laws.laws import (
 MOST_ENTRIES = 2**22
 # Largest distance, whose square times a weight is finite, and smallest logarithm of a weight.
 FARTHEST, LOWEST = 1e145, -690.0
-# Terms of an integral, or of a sum over clusters, below exp(-NEGLIGIBLE) of the largest do not
-# count.
+# Terms of an integral, or a sum over clusters, below exp(-NEGLIGIBLE) of the largest do not count.
 NEGLIGIBLE = 40.0
 # Largest steps of nodes: in standard deviations of a sharp posterior of u, and absolute. The strip
 # in which the integrand is analytic and bounded has the half-width pi / 2.
