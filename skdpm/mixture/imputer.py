@@ -19,7 +19,7 @@ from skdpm._estimator import all_or_nothing
 from skdpm._rows import given_rows
 from skdpm._tables import Table, listed, take_columns, with_columns, with_zeros
 from skdpm._validation import check_bool, is_dask, parameters, warn
-from skdpm.mixture.estimators import DPMixture
+from skdpm.mixture.estimators import DPMixture, FiniteMixture
 from skdpm.mixture.likelihoods.composite.automatic import suggest_likelihood
 from skdpm.mixture.questions import complete, rows_with_gaps
 
@@ -89,6 +89,11 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """
         X = given_rows(X)
         if self.estimator is not None:
+            if not isinstance(self.estimator, (DPMixture, FiniteMixture)):
+                raise ValueError(
+                    "estimator must be a DPMixture or FiniteMixture, such as "
+                    f'DPMixture(likelihood="mixed"), got {self.estimator!r}'
+                )
             estimator = clone(self.estimator)
         else:
             kinds = {column.kind for column in X.columns()} if isinstance(X, Table) else set()
@@ -98,8 +103,7 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             estimator = DPMixture(likelihood=likelihood)
         if not hasattr(estimator, "impute"):
             raise ValueError(
-                "estimator must be a DPMixture or FiniteMixture whose likelihood can impute, got "
-                f"{estimator!r}"
+                f"estimator must have a likelihood that can impute, got {estimator!r}"
             )
         check_bool(self.keep_empty_features, "keep_empty_features")
         if _routing_enabled():

@@ -27,7 +27,7 @@ from support.examples import examples_of
 from support.laws import every_product
 from support.pvalues import assert_p, mean_p, whole_of, worst_p
 
-from skdpm import DPMixture, FiniteMixture, MixtureImputer
+from skdpm import DPMixture, FeatureAllocation, FiniteMixture, MixtureImputer
 from skdpm.mixture.answers import conditional
 from skdpm.mixture.answers.predictive import Predictor, StoredMixture
 from skdpm.mixture.likelihoods import (
@@ -726,8 +726,9 @@ def test_defaults_of_the_imputer():
     with pytest.warns(UserWarning, match="'n': whole numbers.*NegativeBinomial is proposed"):
         imputer = MixtureImputer().fit(holes)
     assert not imputer.transform(holes).isna().any(axis=None)
-    with pytest.raises(ValueError, match="estimator must be"):
-        MixtureImputer(LogisticRegression()).fit(X)
+    for other in (LogisticRegression(), FeatureAllocation(), "mixed", DPMixture):
+        with pytest.raises(ValueError, match="estimator must be"):
+            MixtureImputer(other).fit(X)
 
 
 @pytest.mark.filterwarnings("ignore:.*no entries")

@@ -765,6 +765,21 @@ def test_the_advice_about_one_hot_codes_keeps_other_columns():
     assert made["income"].equals(X["income"]) and (made.nunique()[2:] == 2).all()
 
 
+@pytest.mark.parametrize("values", [[1, 2, 5], ["1", "2", "5"], [0.5, 1.0, 1.5]])
+def test_a_column_of_a_type_of_categories_is_one(values):
+    """Also if the categories are numbers on a grid, or stand for numbers."""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(60, 2)), columns=["a", "b"])
+    X["kind"] = pd.Categorical(rng.choice(values, 60))
+    model = DPMixture(**FAST).fit(X)
+    assert [(type(part), own) for _, part, own in model.likelihood_.parts] == [
+        (Gaussian, [0, 1]),
+        (Categorical, [2]),
+    ]
+    drawn = model.sample(20, random_state=0)[0][:, 2]
+    assert {*drawn} <= {float(value) for value in values}
+
+
 @pytest.mark.parametrize("form", ["bool", "integers", "array"])
 def test_one_hot_codes_are_one_category(form):
     """Also where two codes have a flag in common, that of a rare category."""
@@ -878,7 +893,8 @@ def test_columns_that_are_no_numbers_are_named(column, message, others):
     if others == "nullable":
         X["z"] = X["z"].astype("Int64")
     elif others == "catnum":
-        X["z"] = pd.Categorical(Z)  # categories that are numbers are taken for these
+        X["z"] = pd.Categorical(Z)
+        message = message.replace("; replace", r" \(part 'numeric'\); replace")
     with pytest.raises(ValueError, match=message):
         DPMixture(**FAST).fit(X.assign(x=column))
 

@@ -78,6 +78,9 @@ def laws_for(X):
     columns = [table.column(d, reads_numbers=True) for d in range(table.shape[1])]
     columns = Numbers({d: column for d, column in enumerate(columns) if column.kind in NUMBERS})
     codes, copies = columns_of_codes(columns)
+    only = columns if len(columns) == table.shape[1] else ()  # otherwise X is refused
+    declared = [d for d in only if table.column(d).categories is not None]
+    codes, copies = sorted({*codes, *declared}), [d for d in copies if d not in declared]
     answers, counts, follow = columns_of_kinds(columns, [*codes, *copies])
     codes, copies = [[d for d in own if d not in counts] for own in (codes, copies)]
     others = [d for d in range(table.shape[1]) if d not in {*codes, *copies}]
