@@ -17,7 +17,7 @@ from skdpm import diagnostics
 # publication; a clustering is useful before that).
 LARGEST_R_HAT = 1.05
 
-# Largest standard deviation of estimates of a log evidence. Above it, the largest decides it.
+# Largest standard deviation of estimates of a log evidence. Above it, one estimate decides.
 LARGEST_STD = 1.0
 
 # Smallest number of draws for comparing the halves of one chain. Even for independent draws, R-hat

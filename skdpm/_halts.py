@@ -55,7 +55,7 @@ class Halts:
     - `max_time`: float or None. Limit of the fit in seconds. It is checked in rounds, first longer
       and longer, then shorter. No draw is begun that would probably end too late.
     - `reports`: FitReports or None. Reports to callbacks, which may end the fit.
-    - `is_late`: bool. Whether the time was over before the first draw, or would have been.
+    - `is_late`: bool. Whether the time was over before the first draw, or cut the warm-up.
     - `ess`: float. Last computed effective sample size; NaN before the first.
     """
 

@@ -20,7 +20,7 @@ UNKNOWN = "__UNKNOWN_CATEGORIES__"
 
 def given_rows(X):
     """What a user passes as X, without masks: a `Table`, an array of numbers, a sparse matrix, the
-    `Adjacency` of a graph, or a dask array or data frame; others for scikit-learn's errors.
+    `Adjacency` of a graph, or a dask array or data frame; else X, which scikit-learn refuses.
 
     Raises TypeError if X is something else for which the way to an array is known.
     """

@@ -101,7 +101,7 @@ class Column:
     - `kind`: str. "float", "integer" or "bool", "category" (strings too), "dates", "time spans",
       or the name of the type of its entries. Objects have the kind of their entries that are not
       missing, and "float" if all are missing.
-    - `values`: ndarray. Doubles (missing: NaN) for a column of numbers; otherwise objects (None).
+    - `values`: ndarray. Doubles, NaN if missing, for numbers; otherwise objects, None if missing.
     - `categories`: list or None. Categories of the type of the column, in their order.
     """
 
@@ -742,7 +742,7 @@ def columns_of_rows(given, n_features, names, positions_of):
 
 
 def identifies(column):
-    """Whether a column has ten or more different entries, nearly all but marks of missing ones."""
+    """Whether a column has ten or more different entries; without marks nearly all differ."""
     known = column.values[~column.gaps].tolist()
     known = [value for value in known if str(value).strip().lower() not in MARKS_IN_NUMBERS]
     return 10 <= len(set(known)) > NEARLY_ALL * len(known)

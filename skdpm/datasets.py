@@ -165,7 +165,7 @@ def make_embeddings(
     Each class is Gaussian in a space of few dimensions, with a standard normal centre, random axes
     and standard deviations along them of `spread` times log-normal numbers. A random network with
     one layer of rectified linear units maps this space to the columns, and noise is added to each
-    column. Sizes of classes are multinomial, with probabilities in proportion to log-normal ones.
+    column. Sizes of classes are multinomial; probabilities are proportional to log-normal numbers.
 
     With the defaults the classes overlap: k-means with the true number of centres reaches a
     normalised mutual information of 0.74.

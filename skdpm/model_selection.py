@@ -3,7 +3,7 @@
 
 p(X | model) is the density of all rows, with all constants. Parameters and partition are
 integrated out over their priors, and so are the concentration and the hyperparameters that are
-None. The ratio of two evidences is a Bayes factor: the posterior odds of a priori equal models.
+None. The ratio of two evidences is a Bayes factor: the posterior odds of equally likely models.
 """
 
 import warnings

@@ -100,7 +100,7 @@ class PointEstimate:
     - `stats`: (n_clusters, n_stats). Statistics of the clusters.
     - `clusters`: (n_chains, n_read_draws, n_samples). Draws of the clusters. None: each component
       is a cluster.
-    - `components`: (n_components, n_stats). Statistics of components of clusters. None: of these.
+    - `components`: (n_components, n_stats). Statistics of components. None: those of clusters.
     - `owners`: (n_components,). Cluster of each component, in increasing order.
     - `cells`: (n_chains, n_read_draws, n_different). Draws of the clusters for the search, see
       `read_draws`. None: those in `clusters`.

@@ -21,6 +21,7 @@ from skdpm._tables import Table, listed, take_columns, with_columns, with_zeros
 from skdpm._validation import check_bool, is_dask, parameters, warn
 from skdpm.mixture.estimators import DPMixture, FiniteMixture
 from skdpm.mixture.likelihoods.composite.automatic import suggest_likelihood
+from skdpm.mixture.likelihoods.counts.bernoulli import Bernoulli
 from skdpm.mixture.questions import complete, rows_with_gaps
 
 
@@ -53,9 +54,9 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     ----------
     estimator : DPMixture or FiniteMixture, default=None
         Mixture to fit, which is cloned. Its likelihood must allow missing entries if the X of
-        `fit` has some. None: a `DPMixture` with `likelihood="mixed"` for a table with columns that
-        do not hold numbers, with `suggest_likelihood(X)` if whole numbers are among the others,
-        otherwise with `likelihood="auto"`. Columns of no likelihood keep their gaps.
+        `fit` has some. None: a `DPMixture` with `likelihood="auto"` for numbers. With other
+        columns, also flags, it has `likelihood="mixed"`, or `suggest_likelihood(X)` if there are
+        whole numbers, too. Columns of no likelihood keep their gaps.
     keep_empty_features : bool, default=False
         Whether to keep columns without any entry in `fit`, as in `SimpleImputer`. False:
         `transform` drops them, with a warning. True: their missing entries become 0.
@@ -100,6 +101,8 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             likelihood = "mixed" if kinds & {"category", "bool"} else "auto"
             if likelihood == "mixed" and "integer" in kinds:
                 likelihood = suggest_likelihood(X)  # "mixed" refuses whole numbers
+                hot = [name for name, *_ in likelihood.parts if name.startswith("one_hot")]
+                likelihood.set_params(**{name: Bernoulli() for name in hot})  # which can impute
             estimator = DPMixture(likelihood=likelihood)
         if not hasattr(estimator, "impute"):
             raise ValueError(

@@ -726,6 +726,10 @@ def test_defaults_of_the_imputer():
     with pytest.warns(UserWarning, match="'n': whole numbers.*NegativeBinomial is proposed"):
         imputer = MixtureImputer().fit(holes)
     assert not imputer.transform(holes).isna().any(axis=None)
+    holes[["x", "y", "z"]] = np.eye(3, dtype=int)[np.arange(len(holes)) % 3]  # one-hot codes
+    with pytest.warns(UserWarning, match="one-hot codes"):
+        imputer = MixtureImputer().fit(holes)
+    assert not imputer.transform(holes).isna().any(axis=None)
     for other in (LogisticRegression(), FeatureAllocation(), "mixed", DPMixture):
         with pytest.raises(ValueError, match="estimator must be"):
             MixtureImputer(other).fit(X)

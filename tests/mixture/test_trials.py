@@ -785,6 +785,15 @@ def test_other_numbers_for_answers_change_no_label(surveyed, change):
         np.testing.assert_array_equal(np.unique(column, return_inverse=True)[1], places)
 
 
+def test_a_type_of_categories_is_no_count():
+    """Beside counts, a column of a type of categories keeps it, also from 0 to 11."""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.poisson(3.0, (300, 4))).assign(kind=pd.Categorical(np.arange(300) % 12))
+    for law in laws_for(X):
+        parts = {type(part): own for _, part, own in law.parts}
+        assert list(parts[Categorical]) == [4]
+
+
 @pytest.mark.long
 def test_flags_are_answers_of_any_type():
     flags = answers(200, 8, 2)[0] > 1.0

@@ -433,7 +433,7 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
             )
 
     cdef double visit_columns(self, int purpose, bitgen_t* rng) noexcept nogil:
-        """log p(X | Z) with V and b integrated out. `purpose` draws them or sets the means."""
+        """log p(X | Z) with V and b integrated out; by `purpose` draws them, or sets means."""
         cdef Py_ssize_t n = self.n_latent + self.has_intercept
         cdef Py_ssize_t d = self.d
         cdef Py_ssize_t packed = n * (n + 1) // 2

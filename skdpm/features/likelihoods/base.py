@@ -49,7 +49,7 @@ class FeatureLikelihood(BaseEstimator):
         return tuple(name for name in self.hyperparameters if getattr(self, name) is None)
 
     def check_entries(self, X):
-        """Raise ValueError for the first column of X (ndarray or CSR) with infinity (or NaN)."""
+        """Raise ValueError for the first column of X with infinity, or with NaN unless allowed."""
         check_finite(X, allow_nan=self.allow_nan)
 
     def resolve(self, X):

@@ -29,14 +29,14 @@ class LFRM(FeatureLikelihood):
     Nodes i and j are linked with probability 1 / (1 + exp(-(bias + z_i' W z_j))). Each weight is
     the effect of a feature of one node and a feature of the other on the log odds of a link. X is
     the square adjacency matrix of 0 and 1, dense or CSR; NaN marks an unobserved pair. The
-    attribute `weights_` holds W for `allocations_`. New nodes are links to the nodes of `fit`.
+    attribute `weights_` holds W for `allocations_`. New nodes are rows of links to those of `fit`.
 
     Parameters
     ----------
     directed : bool, default=False
         Whether X[i, j] and X[j, i] are two links. If not, X must be symmetric, and so is W.
     bias : float or None, default=None
-        Log odds of links without features. None: learned under N(0, 1 / `bias_precision`).
+        Log odds of a link between bare nodes. None: learned under N(0, 1 / `bias_precision`).
     bias_precision : float, default=0.1
         Precision of the prior of the bias.
     weight_precision : float or None, default=None

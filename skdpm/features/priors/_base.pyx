@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Priors over binary matrices Z as conditional laws of one row: a feature that m other rows have
-is on with log odds `log_odds[m]`, and its singletons (of no other row) are Poisson(new_rate).
+is on with log odds `log_odds[m]`; features of no other row, singletons, are Poisson(new_rate).
 
 A subclass writes `tabulate`, `log_probability_at` and the last three Python methods. A missing one
 gives NaN, which samplers refuse, or raises.

@@ -503,7 +503,7 @@ cdef double log_order(
         state.prior.concentration, col_sums, n_latent
     )
     if state.prior.grows:
-        # p(Z) counts each of the K! orders of columns: (K - s)! / K!, and K - s does not change.
+        # p(Z) counts each of the K! orders of columns: probability (K - s)! / K!; K - s stays.
         return total
     for k in range(n_latent):
         n_used += col_sums[k] > 0

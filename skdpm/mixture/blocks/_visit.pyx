@@ -564,7 +564,7 @@ def draw_in_turn(
     double[::1] sizes, Py_ssize_t[::1] counts, Py_ssize_t[::1] owners, Py_ssize_t least,
     bit_generator
 ):
-    """Draw new codes of rows of known classes in turn, each among clusters without another class.
+    """Draw codes of rows of known classes in turn, in place, among clusters without another class.
 
     - `codes`, `classes`: (n_rows,)
     - `log_w`: (n_clusters, n_rows). Logarithms of weights times densities.

@@ -172,7 +172,7 @@ class BlockState:
 
     def join_clusters(self, pairs):
         """Merge disjoint pairs of clusters: the rows of the second cluster of a pair go to the
-        left sub-cluster of the first. Returns the old numbers of the clusters that are left."""
+        left sub-cluster of the first. Returns the old numbers of those left, in the new order."""
         kept = np.ones(self.n_slots, dtype=bool)
         table = np.arange(2 * self.n_slots, dtype=np.int32)
         for one, other in pairs:

@@ -42,7 +42,7 @@ cdef class PartitionKernel(MemoryOwner):
         state.filled = False
         with bit_generator.lock, nogil:
             self.step(state, rng)
-            # Samplers move partitions of complete rows, no noise; sweeps draw gaps and noise.
+            # Samplers move partitions of completed rows, no noise; sweeps draw gaps and noise.
             if state.noise is not None and not state.filled:
                 state.place_all(rng)
             elif state.model.n_incomplete > 0 and not state.filled:

@@ -25,7 +25,7 @@ class ARM(Sampler):
     Parameters
     ----------
     blocks : {"all", "pair", "none"}, default="all"
-        Rows that choose clusters in sets: all; those of the two; or none. For networks keep "all".
+        Rows that choose clusters in sets: all, those of two clusters, or none. For networks "all".
     n_history_chains : int, default=8
         Number of chains whose past states are used: a chain and its companions. 0: no history.
     n_history : int, default=16

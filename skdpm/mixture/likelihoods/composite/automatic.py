@@ -80,8 +80,11 @@ def laws_for(X):
     codes, copies = columns_of_codes(columns)
     only = columns if len(columns) == table.shape[1] else ()  # otherwise X is refused
     declared = [d for d in only if table.column(d).categories is not None]
+    # Ordered ones, as answers on a scale, may be numbers.
+    declared = [d for d in declared if not getattr(table.native(d).dtype, "ordered", False)]
     codes, copies = sorted({*codes, *declared}), [d for d in copies if d not in declared]
     answers, counts, follow = columns_of_kinds(columns, [*codes, *copies])
+    counts = [d for d in counts if d not in declared]
     codes, copies = [[d for d in own if d not in counts] for own in (codes, copies)]
     others = [d for d in range(table.shape[1]) if d not in {*codes, *copies}]
     laws = _laws_of_numbers(X, len(others))
@@ -210,7 +213,7 @@ class Mixed(Product):
         for chosen, words, advice in (
             (copies, f"{twice}: leave them out", ""),
             ([kind == "float" for kind in doubtful], f"{takes} measurements:", ways),
-            (one_hot, f"{takes} independent flags, of which all pairs would be clusters:", ways),
+            (one_hot, f"{takes} independent flags, and each may be a cluster:", ways),
             ([kind == "category" for kind in doubtful], f"{takes} categories:", ""),
         ):
             if any(chosen):

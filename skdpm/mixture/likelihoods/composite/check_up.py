@@ -98,7 +98,7 @@ def check_up(X, batch=False):
             if column.kind in ("dates", "time spans"):
                 words = f"{column.kind}; make numbers of them by {table.code_for_time(d)}"
             findings.append(Finding("float", None, words, refused=True, form=form))
-    return findings if batch or is_dask(X) else _with_copies(X, _with_one_hot(X, findings))
+    return findings if batch or is_dask(X) else _with_one_hot(X, _with_copies(X, findings))
 
 
 def _with_one_hot(X, findings):
@@ -108,7 +108,7 @@ def _with_one_hot(X, findings):
         return found
     values = np.full((len(columns[0].values), len(columns)), np.nan)
     for d, finding in enumerate(findings):
-        if finding.kind == "bool":
+        if finding.kind == "bool" and np.ptp(columns[d].values):
             values[:, d] = columns[d].values
     for k, own in enumerate(own for own in one_hot(values) if len(own) > 2):  # two are copies
         for d in own:
@@ -125,8 +125,7 @@ def _with_copies(X, findings):
     finer = [d for d, found in enumerate(findings) if found.kind == "category" and not found.form]
     for d, (finding, column) in enumerate(zip(findings, columns, strict=True)):
         same = d
-        may_be_copy = finding.kind and finding.form is None and finding.words != ONE_HOT
-        if may_be_copy and len(column.values) >= FEWEST_ALIKE:
+        if finding.kind and finding.form is None and len(column.values) >= FEWEST_ALIKE:
             key = _pattern(column)
             same = d if key is None else first.setdefault(key, d)
             if same == d and finding.kind in ("bool", "category"):

@@ -66,7 +66,7 @@ cdef class ClusterModel(MemoryOwner):
 
     def complete(self, values=None):
         """Give all missing entries that a chain draws a value; None: those from which chains
-        start. Until then densities are those of the other entries, and the items cannot join a
+        start. Until then densities of their items are of other entries, and these can join no
         cluster."""
 
     @property

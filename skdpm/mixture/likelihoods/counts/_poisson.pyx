@@ -251,10 +251,10 @@ cdef class PoissonModel(CountModel):
 
             p(x + 1) / p(x) = (z + x) / ((x + 1) (rho + 1)).
 
-        For z <= 1 this is below 1. For z > 1 it falls with x, and is at least 1 while x + 1 <= (z
-        - 1) / rho. So p rises up to the mode floor((z - 1) / rho), or 0 if that is negative, and
-        then falls: p is largest at the count nearest to the mode. (If rounding moves the mode, p
-        is equal there up to rounding.) The errors of densities are some units in the last place of
+        For z <= 1 this is below 1. For z > 1 it falls with x, and is at least 1 while x + 1 <=
+        (z - 1) / rho. So p rises up to the mode floor((z - 1) / rho), or 0 if that is negative,
+        and then falls: p is largest at the count nearest to the mode. (If rounding moves it, p is
+        equal there up to rounding.) The errors of densities are some units in the last place of
         the largest terms, those of the counts at the upper end. Only for complete rows."""
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* half = box + n_features

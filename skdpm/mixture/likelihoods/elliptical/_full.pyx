@@ -81,7 +81,7 @@ cdef double LOG_PI = log(PI)
 cdef double LOG_1E100 = log(1e100)
 
 cdef enum:
-    # Learning costs as much as a sweep over about 10 D rows. It should take below a quarter of it.
+    # Learning costs a sweep over about 10 D rows, and should take less than a quarter of a sweep.
     LEARNING_ROWS = 40  # times D
     MOST_PERIOD = 10
 

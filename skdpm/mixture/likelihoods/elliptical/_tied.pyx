@@ -30,7 +30,7 @@ With Sigma integrated out given the clusters of a draw (`Tied.integrated`), Sigm
 new row is Student with nu' - D + 1 degrees of freedom: Sigma is S' / (nu' - D + 1) here, and a
 factor exp(-h q / 2) becomes one of a Student law.
 
-Hyperparameters: u (D), r, degrees of freedom of rows, 0: Sigma is known, Sigma, those of weights.
+Hyperparameters: u (D), r, degrees of freedom of rows (0: Sigma known), Sigma, those of weights.
 
 A set of moments: mass, mean (D), scatter (packed by columns). Terms: log of the density at m,
 without h if there are weights; rho / (rho + 1) / 2, m (D).

@@ -36,7 +36,7 @@ class Background:
     """Law of a row that is noise.
 
     - `columns`: list of ColumnLaw. Laws, of a single cluster, of the independent columns.
-    - `projection`: Projection or None. Independent columns, and how others follow. None: all are.
+    - `projection`: Projection or None. Independent columns, and how others follow; or None.
     - `open_columns`: list of ColumnLaw. Laws of new rows. None: `columns`.
     """
 

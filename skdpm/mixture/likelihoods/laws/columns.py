@@ -234,7 +234,7 @@ def skewed_columns(X, least=SKEWED, most_of_logs=SLIGHTLY_SKEWED):
 
     A column that is skewed by `least` needs several Gaussian components for one cluster. Mixtures
     of Gaussians of the column and of its logarithms tell it from clusters at different distances.
-    These are those of positive values, or of distances to a number beyond one end of the column.
+    Logarithms are those of positive values, or of distances to a number beyond one end of it.
     """
     X = np.asarray(X[:: -(-len(X) // MOST_ROWS) or 1], dtype=np.float64)
     found = {d: _candidate(x, least, most_of_logs) for d, x in enumerate(X.T)}

@@ -37,8 +37,10 @@ def without_rounding(X, rows, contents):
     """
     first, group = groups_of_equal(contents)
     different = rows[first]
-    sample = X[different[:: 1 + len(first) // MANY_ROWS]]
-    values = [np.unique(column[~np.isnan(column)]) for column in sample.T]
+    for sample in (np.random.default_rng(0).permutation(different)[:MANY_ROWS], different):
+        values = [np.unique(column[~np.isnan(column)]) for column in X[sample].T]
+        if min(map(len, values)) > 1:
+            break
     units = np.array([_spread(own) if len(own) > 1 else 1.0 for own in values])
     if len(first) < 2 * FEWEST or not np.isfinite(units).all():
         return X, contents, 0.0
