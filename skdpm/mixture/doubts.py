@@ -128,7 +128,7 @@ def _warn_of_angles(likelihood, X, names):
 
 def _period(column):
     """Period of a column whose rows are dense at its ends, and few in between; 0 for others."""
-    known = column[np.isfinite(column)]
+    known = column[np.isfinite(column)].astype(np.float64)  # samplers of blocks keep integers
     low, high = known.min(initial=np.inf), known.max(initial=-np.inf)
     for begin, period in PERIODS if len(known) >= FEWEST_AROUND else ():
         if begin <= low and high <= begin + period:

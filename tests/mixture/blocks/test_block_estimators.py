@@ -208,6 +208,14 @@ def test_rows_in_another_guise(sampler, X, tmp_path):
         assert_same_fit(make(sampler).fit(guise), whole, X)
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, bool])
+@pytest.mark.filterwarnings("ignore")
+def test_numbers_without_fractions_are_judged(dtype, X):
+    """Samplers of blocks do not copy them to doubles, nor may the checks of columns fail."""
+    rows = np.round(X - X.min()).astype(dtype)
+    assert np.isfinite(make(SubCluster()).fit(rows).log_joint_samples_).all()
+
+
 @pytest.mark.slow
 @with_samplers
 def test_integers(sampler, X):

@@ -190,7 +190,7 @@ def _is_apart(value, others):
 
 def number_rows(x):
     """Whether the values of a column number rows: whole, all different and nearly consecutive."""
-    x = x[~np.isnan(x)]
+    x = 1.0 * x[~np.isnan(x)]  # of flags, too
     if len(x) < FEWEST_JUDGED or not np.ptp(x) < 2 * len(x) or (x != np.rint(x)).any():
         return False
     return len(np.unique(x)) == len(x)

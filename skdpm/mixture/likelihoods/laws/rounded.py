@@ -67,7 +67,7 @@ def _spread(values):
     """Range of the bulk of the different values of a column."""
     with np.errstate(over="ignore", invalid="ignore"):
         low, high = np.quantile(values.astype(np.float64), [0.1, 0.9])
-        return high - low if np.isfinite(np.ptp(values)) else np.inf
+        return high - low if np.isfinite(np.ptp(1.0 * values)) else np.inf
 
 
 def _links(rows, units):
