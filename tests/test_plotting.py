@@ -965,7 +965,7 @@ def test_pipelines_are_taken_apart(table):
 
 
 def test_columns_are_checked(model, table):
-    with pytest.raises(ValueError, match="no column is called 'girth': there are width, height"):
+    with pytest.raises(ValueError, match="no column 'girth'; it has column 'width', c"):
         ClustersDisplay.from_estimator(model, table, ["girth", "depth"])
     with pytest.raises(ValueError, match="two numbers or names"):
         ClustersDisplay.from_estimator(model, table, [0])

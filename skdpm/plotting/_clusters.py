@@ -13,6 +13,7 @@ from sklearn.decomposition import PCA
 
 from skdpm._tables import called, n_rows_of, numeric_column, numeric_columns, take_rows
 from skdpm._validation import check_integer, parameters
+from skdpm.mixture.likelihoods.composite.tables import positions_of
 from skdpm.plotting import _style as style
 
 # Opacity of rows with an arbitrary label, and of rows with a certain one.
@@ -275,19 +276,15 @@ def _plane(X, columns, labels, with_means, names, n_columns):
         return *discriminants(X, labels, with_means), ("discriminant 1", "discriminant 2")
     if isinstance(columns, str) and columns == "principal":
         return *principals(X, with_means), ("principal axis 1", "principal axis 2")
-    columns = _checked_columns(columns, names, n_columns)
-    points = np.column_stack([_checked_column(X, d, names) for d in columns])
-    origin, directions = np.zeros(n_columns), np.zeros((n_columns, 2))
-    directions[columns, [0, 1]] = 1.0
-    return points, origin, directions, tuple(style.column_name(d, names) for d in columns)
-
-
-def _checked_columns(columns, names, n_columns):
     if isinstance(columns, str) or len(columns) != 2:
         raise ValueError(
             f'columns must be two numbers or names, "discriminant" or "principal", got {columns!r}'
         )
-    return style.column_positions(columns, names, n_columns)
+    columns = positions_of(columns, n_columns, names, None, "columns").tolist()
+    points = np.column_stack([_checked_column(X, d, names) for d in columns])
+    origin, directions = np.zeros(n_columns), np.zeros((n_columns, 2))
+    directions[columns, [0, 1]] = 1.0
+    return points, origin, directions, tuple(style.column_name(d, names) for d in columns)
 
 
 def _checked_column(X, d, names):

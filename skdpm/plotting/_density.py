@@ -17,6 +17,7 @@ from scipy import stats as laws
 from skdpm._tables import numeric_column
 from skdpm._validation import check_real, parameters
 from skdpm.mixture.likelihoods.composite.registry import with_role
+from skdpm.mixture.likelihoods.composite.tables import positions_of
 from skdpm.plotting import _style as style
 
 # Number of points of the grid, and of random densities for the band.
@@ -110,7 +111,7 @@ class DensityDisplay(style.Display):
             if n_columns > 1:
                 raise ValueError(f"X has {n_columns} columns; choose one, as in column=0")
             column = 0
-        (column,) = style.column_positions((column,), names, n_columns)
+        (column,) = positions_of([column], n_columns, names, None, "column").tolist()
         estimate = estimator._predictor.column_posterior(column)
         if estimate is None:
             raise ValueError(

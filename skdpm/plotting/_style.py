@@ -17,7 +17,7 @@ from sklearn.utils.validation import _check_n_features, check_is_fitted
 
 from skdpm._estimator import ChainEstimator
 from skdpm._tables import n_rows_of
-from skdpm._validation import check_choice, check_integer, imported, is_dask
+from skdpm._validation import check_choice, imported, is_dask
 from skdpm.mixture.base import BaseMixture
 from skdpm.mixture.rows.noise import alone
 
@@ -365,20 +365,6 @@ def labels_of_fit(estimator, X):
     """Clusters from 0 if X has as many rows as the fit and both are in memory, else None."""
     labels = estimator._clusters
     return None if is_dask(labels) or n_rows_of(X) != len(labels) else labels
-
-
-def column_positions(columns, names, n_columns):
-    """Positions of columns given by number or by name."""
-    positions = []
-    for column in columns:
-        if isinstance(column, str):
-            if names is None or column not in names:
-                known = "X has no names" if names is None else f"there are {', '.join(names)}"
-                raise ValueError(f"no column is called {column!r}: {known}")
-            column = names.index(column)
-        column = check_integer(column, "a column", low=-n_columns, high=n_columns - 1)
-        positions.append(column % n_columns)
-    return positions
 
 
 def unwrapped(estimator, X=None):

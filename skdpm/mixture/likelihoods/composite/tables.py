@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from skdpm._tables import Table, as_table, called
+from skdpm._tables import Table, as_table, called, listed
 from skdpm._validation import ColumnError, given_shape
 
 # Advice in errors about strings.
@@ -105,7 +105,8 @@ def positions_of(columns, n_features, names, X, who):
                     "use positions, or pass X as a data frame"
                 )
             if key not in names:
-                raise ValueError(f"{who}: X has no column {key!r}")
+                known = listed(range(n_features), names)
+                raise ValueError(f"{who}: X has no column {key!r}; it has {known}")
             return names.index(key)
         if isinstance(key, (bool, np.bool_)) or not isinstance(key, (int, np.integer)):
             raise ValueError(f"{who}: a column must be an integer or a name, got {key!r}")
