@@ -638,7 +638,7 @@ def _holds(dtype, values):
 def filled_column(X, d, gaps, values):
     """Column d of a table with values in some places; of the same type if it can hold these."""
     table = as_table(X, numbers=True)
-    kind, values = table.column(d).kind, values[gaps]
+    kind, values = table.column(d).kind, _as_recorded(table.column(d), values[gaps])
     column = table.native(d)
     if isinstance(column, np.ndarray):
         return _replaced(column, gaps, values)
@@ -659,6 +659,22 @@ def filled_column(X, d, gaps, values):
         out = out.cat.add_categories(sorted(unknown))
     out.iloc[np.flatnonzero(gaps)] = values
     return out
+
+
+def _as_recorded(column, values):
+    """Numbers as entries of a `Column` of strings or categories that stand for numbers: the
+    nearest category of its type, or else the string that it has for this number, or a new one."""
+    if column.kind != "category" or values.dtype.kind != "f":
+        return values
+    known = column.categories or column.distinct
+    try:
+        numbers = np.array(known, dtype=np.float64)
+    except ValueError:
+        return values
+    if column.categories:
+        return np.array(known, object)[np.abs(values[:, None] - numbers).argmin(axis=1)]
+    recorded = dict(zip(numbers.tolist(), known, strict=True))
+    return np.array([recorded.get(value, shown(value)) for value in values.tolist()], object)
 
 
 def _filled_series(series, kind, gaps, values):

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from reference import conditional as reference
 from reference.likelihoods import log_marginal_subspace
@@ -789,6 +790,28 @@ def test_entries_that_stay_missing_are_named():
     with pytest.warns(UserWarning, match="^missing entries of column 1 of X are not"):
         completed = model.impute(X)
     assert np.isnan(completed[:, 1]).all()
+
+
+@pytest.mark.filterwarnings("ignore:column 'code' of X has only two different values")
+@pytest.mark.parametrize("kind", ["str", "object", "string", "category", "polars", "enum"])
+def test_numbers_in_strings_are_filled_with_strings(kind):
+    # More rows have 1 than 0.
+    texts = [None, *np.where(np.arange(29) % 4, "1.0", "0").tolist()]
+    numbers = np.random.default_rng(0).normal(size=30)
+    X = pd.DataFrame({"code": pd.Series(texts, dtype="object"), "size": numbers})
+    if kind in ("polars", "enum"):
+        X = pl.DataFrame(X.to_dict("list"))
+        X = X.cast({"code": pl.Enum(["0", "1.0"])}) if kind == "enum" else X
+    else:
+        X = X.astype({"code": kind})
+    parts = [("flags", Bernoulli(), ["code"]), ("numbers", Gaussian(), ["size"])]
+    filled = DPMixture(likelihood=Product(parts), **SHORT).fit(X).impute(X)
+    assert filled["code"].to_list() == ["1.0", *texts[1:]]
+    drawn = DPMixture(likelihood="gaussian", **SHORT).fit(X).impute(X, 1)[0]
+    assert drawn["code"].dtype == filled["code"].dtype == X["code"].dtype
+    entry = drawn["code"].to_list()[0]
+    assert isinstance(entry, str)
+    assert (entry in ("0", "1.0")) == (kind in ("category", "enum")), entry
 
 
 # Errors.
