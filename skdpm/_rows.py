@@ -16,6 +16,7 @@ from skdpm.networks import WITHOUT_WEIGHTS, Adjacency, is_graph, network_of
 
 # The category by which dask marks that it does not know the categories of a column.
 UNKNOWN = "__UNKNOWN_CATEGORIES__"
+OF_FIT = "; the column held numbers in `fit`, so pass a number, or NaN if it is missing"
 
 
 def given_rows(X):
@@ -132,6 +133,7 @@ def converted(estimator, X, likelihood, reset, **form):
         if reset and X.names is None and hasattr(X.X, "iloc"):
             estimator._columns = X.X.columns.to_numpy()
         validate_data(estimator, X.X, reset=reset, skip_check_array=True)
+        X.advice = OF_FIT if likelihood.text_hint is None and not reset else ""
         return check_array(
             _numbers_of(X, likelihood, estimator._ways_with_text),
             dtype=np.float64,

@@ -144,7 +144,10 @@ class Table:
 
     - `names`: list of str, or None. Names of the columns of X, if all are strings.
     - `positions`: ndarray of int. Columns of X that are columns of this table.
+    - `advice`: str. Advice about strings that is better than that of likelihoods.
     """
+
+    advice = ""
 
     def __init__(self, X):
         self.X = self._frame = X = _known_frame(X)
@@ -238,7 +241,7 @@ class Table:
                 code = CodeFor(self, self.names).with_numbers([self.positions[j]], form)
                 way = f"; it holds {form.words}, so make numbers of it: {code}"
             elif column.kind == "category":
-                way = advice
+                way = self.advice or advice
             else:
                 way = ": drop it or convert it to numbers"
             raise kind(f"{error}, in {where}{way}") from None
@@ -639,6 +642,7 @@ def filled_column(X, d, gaps, values):
     """Column d of a table with values in some places; of the same type if it can hold these."""
     table = as_table(X, numbers=True)
     kind, values = table.column(d).kind, _as_recorded(table.column(d), values[gaps])
+    values = values.astype(bool) if kind == "bool" else values
     column = table.native(d)
     if isinstance(column, np.ndarray):
         return _replaced(column, gaps, values)
@@ -647,9 +651,7 @@ def filled_column(X, d, gaps, values):
     if hasattr(column, "sparse"):
         column = column.sparse.to_dense()
     dtype = getattr(column.dtype, "numpy_dtype", column.dtype)
-    if kind == "bool":
-        values = values.astype(bool)
-    elif kind == "integer" and not _holds(dtype, values):
+    if kind == "integer" and not _holds(dtype, values):
         column = column.astype(np.float64)
     elif getattr(dtype, "kind", "") == "f":
         values = values.astype(dtype)  # pandas refuses numbers of more digits
@@ -682,9 +684,7 @@ def _filled_series(series, kind, gaps, values):
     dtype = series.dtype
     if kind == "category":
         dtype, values = nw.String, values.astype(str)
-    elif kind == "bool":
-        values = values.astype(bool)
-    elif not dtype.is_float():
+    elif kind != "bool" and not dtype.is_float():
         whole = dtype.is_integer() and _holds(np.dtype(str(dtype).lower()), values)
         dtype, values = (dtype, values.astype(np.int64)) if whole else (nw.Float64, values)
         series = series.cast(dtype)

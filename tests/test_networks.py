@@ -214,8 +214,8 @@ def test_probabilities_of_named_nodes():
     for X in (nx.to_numpy_array(graph), two_cliques(range(8))):
         with pytest.raises(ValueError, match=r"one of . rows, must be an integer, got 'a'"):
             model.fit(X).probability_together("a", 1)
-    table = pd.DataFrame({"a": [1.0, 2.0, 4.0], "b": [0.0, 1.0, 0.0]})
-    with pytest.raises(ValueError, match=r"one of . rows, must be an integer, got 'a'"):
+    table = pd.DataFrame({"a": [1.0, 2.0, 4.0], "b": [0.0, 1.0, 0.0]}, index=list("abc"))
+    with pytest.raises(ValueError, match=r"\(not the name\) of one of . rows, must be an integer"):
         DPMixture(likelihood="gaussian", **SHORT).fit(table).probability_together("a", 1)
 
 

@@ -14,7 +14,7 @@ from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted
 
 from skdpm._rows import names_columns, unit_exposure, validate_rows, with_exposure
-from skdpm._tables import columns_of_rows, filled_table, listed
+from skdpm._tables import MOST_NAMED, called, columns_of_rows, filled_table, joined, listed
 from skdpm._typing import F
 from skdpm._validation import (
     check_integer,
@@ -290,7 +290,7 @@ def _position(estimator, parameter, row):
     if any(isinstance(n, Integral) for n in nodes) or (names and not isinstance(row, Integral)):
         raise ValueError(f"{parameter} must be a node of the network of fit, got {row!r}")
     n_rows = estimator.cluster_samples_.shape[2]
-    what = f"{parameter}, the position of one of {n_rows} rows,"
+    what = f"{parameter}, the position (not the name) of one of {n_rows} rows,"
     return check_integer(row, what, low=0, high=n_rows - 1)
 
 
@@ -368,6 +368,11 @@ def draw_given(estimator, n_samples, given, rng):
     row = rows_with_gaps(estimator, table, unit_exposure(1, estimator.likelihood_))
     if len(row) != 1:
         raise ValueError(f"given must be one row, got {len(row)}")
+    for d, column in enumerate(estimator.likelihood_.decode(row[:, : estimator.n_features_in_])):
+        if column is not None and column[0][0] == len(column[1]):
+            known = joined(map(repr, column[1][:MOST_NAMED].tolist()))
+            what = f"given: {called(d, names)} had no such value in `fit`"
+            raise ValueError(f"{what}; give one that it had, such as {known}")
     predictor = estimator._predictor
     filled = predictor.conditional.completions(predictor.modelled(row), n_samples, rng)
     return filled[:, : estimator.n_features_in_]

@@ -298,14 +298,7 @@ class Display:
     def _partitions(cls, estimator, of="clusters"):
         """All draws of the clusters or components of a mixture: (n_draws, n_samples)."""
         check_choice(of, "of", ("clusters", "components"))
-        if not hasattr(estimator, "label_samples_"):
-            if is_dask(estimator.labels_):
-                why = "a fit to a dask array does not keep them; fit a sample of the rows"
-            elif estimator.store_labels:
-                why = "partial_fit does not keep them; use fit"
-            else:
-                why = "fit with store_labels=True, the default"
-            raise ValueError(f"{cls.__name__} needs label_samples_: {why}")
+        estimator._check_label_draws(cls.__name__, "ClustersDisplay")
         draws = estimator.cluster_samples_ if of == "clusters" else estimator.label_samples_
         draws = draws.reshape(-1, draws.shape[-1])
         # Rows that are noise, -1, share no cluster.

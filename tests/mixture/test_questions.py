@@ -817,6 +817,23 @@ def test_numbers_in_strings_are_filled_with_strings(kind):
 # Errors.
 
 
+def test_given_values_must_be_of_the_column():
+    X = pd.DataFrame({"kind": ["a", "b"] * 10, "code": ["1", "2"] * 10, "size": np.arange(20.0)})
+    codes = [("codes", Categorical(), ["kind", "code"]), ("size", Gaussian(), ["size"])]
+    model = DPMixture(likelihood=Product(codes), **SHORT).fit(X)
+    with (
+        pytest.warns(UserWarning, match="'c', a value that was not in `fit`"),
+        pytest.raises(ValueError, match=r"given: column 'kind' of X had no such.*as 'a' and 'b'"),
+    ):
+        model.sample(given={"kind": "c"})
+    for call in (
+        lambda: model.sample(given={"size": "x"}),
+        lambda: model.predict(X.assign(size="x")),
+    ):
+        with pytest.raises(ValueError, match="'x', in column 'size' of X; the column held numb"):
+            call()
+
+
 def test_errors():
     X = rows_of("counts")
     model = FiniteMixture(3, **SHORT, likelihood=Poisson()).fit(X)
